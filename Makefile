@@ -1,0 +1,78 @@
+# Every command that a person or CI runs here. `make` alone lists them.
+# Go, make and git are enough for all of them but `race`, which needs a C compiler as well.
+
+FUZZTIME = 10s
+
+# The two modules outside go.work (their dependencies must raise nobody's versions); internal/system checks that
+# there are no others.
+OUTSIDE = internal/bench internal/tools
+
+# internal/system reads the other modules, which the go command's test cache does not notice: it is never cached.
+SYSTEM = ./internal/system
+
+# Shell words, expanded in recipes: the modules of go.work, their packages but SYSTEM, and the packages that have
+# files for the exploration of interleavings.
+MODULES  = $$(go list -m -f '{{.Dir}}')
+PACKAGES = $$(go list work | grep -v '/internal/system$$')
+EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | sed 's|/[^/]*$$||' | sort -u)
+
+.PHONY: help demo test race lint fuzz bench gowork-off fmt tidy
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+demo: ## the storefront incident over real HTTP: one shared pool, then isolated ones
+	@go run ./examples/storefront
+
+test: ## every test of every module, and every explored interleaving
+	@echo "== tests"
+	@go test $(PACKAGES)
+	@set -- $(EXPLORED); [ $$# -eq 0 ] || { echo "== interleavings"; go test -tags explore -run Explore "$$@"; }
+	@echo "== workspace"
+	@go test -count=1 $(SYSTEM)
+
+race: ## the tests under the race detector (needs a C compiler)
+	@CGO_ENABLED=1 go test -race $(PACKAGES)
+
+lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module
+	@echo "== gofmt"
+	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }
+	@echo "== the modules of go.work"
+	@go vet work
+	@bin/golangci-lint run $$(go list -m -f '{{.Dir}}/...')
+	@set -- $(EXPLORED); [ $$# -eq 0 ] || { echo "== with -tags explore"; \
+	  go vet -tags explore "$$@" && bin/golangci-lint run --build-tags explore "$$@"; }
+	@for m in $(OUTSIDE); do \
+	  [ -n "$$(find $$m -name '*.go')" ] || continue; \
+	  echo "== $$m"; \
+	  (cd $$m && GOWORK=off go vet ./... && GOWORK=off "$(CURDIR)/bin/golangci-lint" run ./...) || exit 1; \
+	done
+
+# The first build takes minutes; later ones are cached. CGO_ENABLED=0: no C compiler is asked for.
+bin/golangci-lint: internal/tools/go.mod internal/tools/go.sum
+	@echo "== building golangci-lint"
+	@cd internal/tools && GOWORK=off CGO_ENABLED=0 go build -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@find $(MODULES) -name '*_test.go' -exec grep '^func Fuzz' /dev/null {} + | sort -u \
+	| sed 's|^\(.*\)/[^/]*:func \(Fuzz[A-Za-z0-9_]*\).*|\1 \2|' \
+	| while read -r dir name; do \
+	  echo "== $$name"; \
+	  go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" || exit 1; \
+	done
+
+bench: ## ours beside its peers: ratios, targets, allocations
+	@cd internal/bench && GOWORK=off go run .
+
+gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
+	@for m in $(MODULES) $(OUTSIDE); do \
+	  echo "== $${m#$(CURDIR)/}"; \
+	  (cd "$$m" && export GOWORK=off && go mod tidy -diff && { [ -z "$$(find . -name '*.go')" ] || \
+	    { go build ./... && go vet ./... && go test ./...; }; }) || exit 1; \
+	done
+
+fmt: ## gofmt every file
+	@gofmt -l -w .
+
+tidy: ## go mod tidy in every module
+	@for m in $(MODULES) $(OUTSIDE); do (cd "$$m" && GOWORK=off go mod tidy) || exit 1; done
