@@ -1,0 +1,112 @@
+// Every error of this package: one sentinel per family, one struct that explains.
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrRejected is what every refused admission is: errors.Is(err, ErrRejected).
+	ErrRejected = errors.New("admission: rejected")
+	// ErrInvalid is what every *InvalidError is.
+	ErrInvalid = errors.New("admission: invalid argument")
+	// ErrNilStage is returned by [Submit] when start returned a nil stage. The admission has been released.
+	ErrNilStage = errors.New("admission: start returned a nil stage")
+	// ErrCanceled is the error of a canceled [Promise]; errors.Is(err, context.Canceled) holds.
+	ErrCanceled = fmt.Errorf("admission: %w", context.Canceled)
+	// ErrGoexit is the error of an [Async] function that ended its goroutine with runtime.Goexit.
+	ErrGoexit = errors.New("admission: function called runtime.Goexit")
+)
+
+// Reason says why an admission was refused.
+type Reason uint8
+
+const (
+	// Saturated: at one instant during the call, Limit admissions were in flight.
+	Saturated Reason = iota
+	// Closed: the gate was closed before or during the call.
+	Closed
+	reasons
+)
+
+// String is "saturated" or "closed".
+func (r Reason) String() string {
+	switch r {
+	case Saturated:
+		return "saturated"
+	case Closed:
+		return "closed"
+	}
+	return fmt.Sprintf("Reason(%d)", uint8(r))
+}
+
+// RejectedError explains a refusal. All refusals of one gate for one reason share a value, so that refusing allocates
+// nothing: read it, do not write to it.
+type RejectedError struct {
+	Gate   string // Config.Name
+	Reason Reason
+	Limit  int // Config.Limit
+}
+
+// Error names gate, reason and limit.
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("admission: gate %q rejected: %v (limit %d)", e.Gate, e.Reason, e.Limit)
+}
+
+// Is reports whether target is ErrRejected.
+func (e *RejectedError) Is(target error) bool { return target == ErrRejected }
+
+// InvalidError says which field or argument was wrong, what it was, and what is allowed.
+type InvalidError struct {
+	Field   string
+	Value   any
+	Allowed string
+}
+
+// Error names field, value and what is allowed.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("admission: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
+}
+
+// Is reports whether target is ErrInvalid.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+func nilFunc(name string) error {
+	return &InvalidError{Field: name, Value: "nil", Allowed: "a function"}
+}
+
+// ObserveError is returned by [Submit] when the stage's OnDone panicked before the stage ended. The admission has been
+// released; a stage that calls back later changes nothing.
+type ObserveError struct {
+	Value any // what OnDone panicked with
+}
+
+// Error prints the value.
+func (e *ObserveError) Error() string {
+	return fmt.Sprintf("admission: OnDone panicked: %v", e.Value)
+}
+
+// Unwrap is Value, if it is an error.
+func (e *ObserveError) Unwrap() error { return asError(e.Value) }
+
+// PanicError is the error of an [Async] function that panicked.
+type PanicError struct {
+	Value any    // what the function panicked with
+	Stack []byte // the stack of the goroutine that panicked, as debug.Stack prints it
+}
+
+// Error prints the value; the stack is in Stack.
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("admission: function panicked: %v", e.Value)
+}
+
+// Unwrap is Value, if it is an error.
+func (e *PanicError) Unwrap() error { return asError(e.Value) }
+
+func asError(v any) error {
+	err, _ := v.(error)
+	return err
+}

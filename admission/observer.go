@@ -1,0 +1,129 @@
+// Telling an observer what happened, without letting it change anything.
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Observer is told what a gate decided. Observe is called synchronously, after the decision, by the goroutine that made
+// the call or ended the stage, holding no lock; it may use the gate. It is called by many goroutines at once, and events
+// of different goroutines may arrive in another order than they happened. A panic in it is contained and counted in
+// [Stats].ObserverPanics. An observed gate is slower, by the cost of Observe and a few nanoseconds.
+type Observer interface {
+	Observe(Event)
+}
+
+// Event is one decision of a gate.
+type Event struct {
+	Gate    string    // Config.Name
+	Kind    EventKind // what happened
+	Reason  Reason    // of a Rejected event
+	Outcome Outcome   // of a Released event: how the operation ended
+	Err     error     // of a Released event: the operation's error, if there is one to know
+}
+
+// EventKind says what an [Event] tells of.
+type EventKind uint8
+
+// The kinds of event.
+const (
+	Admitted EventKind = iota + 1
+	Rejected
+	Released
+)
+
+// String is the kind in lower case.
+func (k EventKind) String() string {
+	return nameOf("EventKind", uint8(k), "", "admitted", "rejected", "released")
+}
+
+// Outcome says how an admitted operation ended.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Unknown   Outcome = iota // a Permit was released: only its owner knows
+	Succeeded                // no error
+	Failed                   // an error, a stage that could not be observed included
+	Canceled                 // an error that is context.Canceled
+	Aborted                  // a panic or runtime.Goexit, on the goroutine of Do or of Submit's start
+
+	byError Outcome = 255 // to be told from Event.Err; no observer sees it
+)
+
+// String is the outcome in lower case.
+func (o Outcome) String() string {
+	return nameOf("Outcome", uint8(o), "unknown", "succeeded", "failed", "canceled", "aborted")
+}
+
+func nameOf(kind string, v uint8, names ...string) string {
+	if int(v) < len(names) && names[v] != "" {
+		return names[v]
+	}
+	return fmt.Sprintf("%s(%d)", kind, v)
+}
+
+// outcomeOf says how an operation ended that reported err.
+func outcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return Succeeded
+	case errors.Is(err, context.Canceled):
+		return Canceled
+	}
+	return Failed
+}
+
+// observe calls the observer and contains its panic, or one of the error's Is method.
+func (g *Gate) observe(e Event) {
+	defer func() {
+		if recover() != nil {
+			g.observerPanics.Add(1)
+		}
+	}()
+	e.Gate = g.label
+	if e.Outcome == byError {
+		e.Outcome = outcomeOf(e.Err)
+	}
+	g.observer.Observe(e)
+}
+
+// refuse reports a refusal.
+func (g *Gate) refuse(why *RejectedError) error {
+	if g.observer != nil {
+		g.observe(Event{Kind: Rejected, Reason: why.Reason})
+	}
+	return why
+}
+
+// announce reports the admission p. If the observer ends the goroutine, nobody will own p: it is released.
+func (p Permit) announce() {
+	owned := false
+	defer func() {
+		if !owned {
+			p.end(Aborted, nil)
+		}
+	}()
+	p.g.observe(Event{Kind: Admitted})
+	owned = true
+}
+
+// doObserved is Do on an observed gate.
+func (g *Gate) doObserved(s *slot, w uint64, fn func() error) (err error) {
+	aborted := true
+	defer func() {
+		g.leave(s, w)
+		e := Event{Kind: Released, Outcome: Aborted}
+		if !aborted {
+			e.Outcome, e.Err = byError, err
+		}
+		g.observe(e)
+	}()
+	g.observe(Event{Kind: Admitted})
+	err = fn()
+	aborted = false
+	return err
+}
