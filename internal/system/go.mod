@@ -1,0 +1,3 @@
+module github.com/stopbank/stopbank/internal/system
+
+go 1.25.0

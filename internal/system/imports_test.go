@@ -1,0 +1,214 @@
+package system
+
+// Data flows one way: the table says which package of the project may import which, and an arrow that it does not
+// hold is a mistake.
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A rule says what the packages of one layer may import of the project and of others. It holds for their tests as
+// well, which may import testOnly on top of it.
+type rule struct {
+	layer  string   // a package, with its internal packages; "x/..." is x and all that lies under it
+	arrows []string // the layers that it may import; "..." is every one
+	others []string // third-party modules that it may import; "..." is every one
+}
+
+// anything is both: whatever is no library may import what it likes.
+var anything = []string{"..."}
+
+// sync is the one third-party module that code outside tests may use.
+var sync = []string{"golang.org/x/sync"}
+
+// testOnly are the third-party modules that tests of every layer may use.
+var testOnly = []string{"golang.org/x/sync", "github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak"}
+
+// flow are the four layers of the pipeline and what crosses it; an adapter imports warden or what it adapts.
+var flow = []string{"warden", "warden/monitor", "warden/control", "warden/decision", "warden/limiter", "warden/bulkhead"}
+
+// rules is the whole table. A package that it does not name is a finding: a new layer states its arrows here.
+var rules = []rule{
+	{layer: "admission"},
+	{layer: "admission/admissionhttp", arrows: []string{"admission"}},
+
+	{layer: "lease"},
+	{layer: "lease/durable", arrows: []string{"lease"}},
+	{layer: "lease/dispatch", arrows: []string{"lease"}, others: sync},
+	{layer: "lease/leasetest", arrows: []string{"lease", "lease/durable"}, others: anything},
+	{layer: "lease/leasenats", arrows: []string{"lease", "lease/durable", "lease/leasetest"}, others: anything},
+	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/leasetest"}, others: anything},
+
+	{layer: "warden/monitor"},
+	{layer: "warden/decision"},
+	{layer: "warden/control", arrows: []string{"warden/monitor", "warden/decision"}},
+	{layer: "warden/limiter", arrows: []string{"warden/decision"}},
+	{layer: "warden/bulkhead", arrows: []string{"warden/limiter", "warden/decision"}},
+	{layer: "warden", arrows: flow[1:]},
+	{layer: "warden/wardenhttp", arrows: flow},
+	{layer: "warden/console", arrows: flow},
+	{layer: "warden/wardenprom", arrows: flow, others: anything},
+	{layer: "warden/wardenotel", arrows: flow, others: anything},
+	{layer: "warden/wardengrpc", arrows: flow, others: anything},
+
+	{layer: "examples/...", arrows: anything, others: anything},
+	{layer: "internal/...", arrows: anything, others: anything},
+}
+
+// A pkg is a package as `go list -json` prints it.
+type pkg struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+}
+
+// checkImports reports every import that the rules do not allow. To look at direct imports is enough: each package
+// of the project is looked at, so what it reaches through another one is allowed to that one.
+func checkImports(packages []pkg) []string {
+	var findings []string
+	for _, p := range packages {
+		i := slices.IndexFunc(rules, func(r rule) bool { return r.holds(layerOf(p.ImportPath)) })
+		if i < 0 {
+			findings = append(findings, fmt.Sprintf("%s: the table of import rules does not name it", p.ImportPath))
+			continue
+		}
+		r := rules[i]
+		for _, path := range p.Imports {
+			if !r.allows(path) {
+				findings = append(findings, fmt.Sprintf("%s imports %s", p.ImportPath, path))
+			}
+		}
+		for _, path := range append(slices.Clone(p.TestImports), p.XTestImports...) {
+			if !r.allows(path) && !of(path, testOnly) {
+				findings = append(findings, fmt.Sprintf("a test of %s imports %s", p.ImportPath, path))
+			}
+		}
+	}
+	return findings
+}
+
+// layerOf is the layer of a package, and "" for a package of others. An internal package is of the layer around it.
+func layerOf(path string) string {
+	rest, ok := strings.CutPrefix(path, project+"/")
+	if !ok {
+		return ""
+	}
+	if i := strings.Index(rest, "/internal/"); i >= 0 {
+		return rest[:i]
+	}
+	return rest
+}
+
+func (r rule) holds(layer string) bool {
+	above, all := strings.CutSuffix(r.layer, "/...")
+	return layer == above || all && strings.HasPrefix(layer, above+"/")
+}
+
+func (r rule) allows(path string) bool {
+	if layer := layerOf(path); layer != "" {
+		return r.holds(layer) || slices.Contains(r.arrows, layer) || slices.Equal(r.arrows, anything)
+	}
+	return path != "C" && standard(path) || of(path, r.others) || slices.Equal(r.others, anything)
+}
+
+// standard says whether a package is of the standard library: the first element of its path is no host name.
+func standard(path string) bool {
+	host, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(host, ".")
+}
+
+// of says whether a package is of one of the modules.
+func of(path string, modules []string) bool {
+	return slices.ContainsFunc(modules, func(m string) bool { return path == m || strings.HasPrefix(path, m+"/") })
+}
+
+// workPackages are the packages of go.work. A file may be for one system or one tag only, so the lists of several are
+// put together.
+func workPackages(t *testing.T) []pkg {
+	t.Helper()
+	all := map[string]pkg{}
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		for _, tag := range []string{"", "explore"} {
+			out := run(t, root(t), []string{inWorkspace(t), "GOOS=" + goos},
+				"go", "list", "-e", "-tags", tag, "-json=ImportPath,Imports,TestImports,XTestImports", "work")
+			for _, p := range decode[pkg](t, out) {
+				sum := all[p.ImportPath]
+				sum.ImportPath = p.ImportPath
+				sum.Imports = union(sum.Imports, p.Imports)
+				sum.TestImports = union(sum.TestImports, p.TestImports)
+				sum.XTestImports = union(sum.XTestImports, p.XTestImports)
+				all[p.ImportPath] = sum
+			}
+		}
+	}
+	return slices.Collect(maps.Values(all))
+}
+
+func union(a, b []string) []string {
+	sum := slices.Concat(a, b)
+	slices.Sort(sum)
+	return slices.Compact(sum)
+}
+
+func TestImportRules(t *testing.T) {
+	packages := workPackages(t)
+	for _, module := range workModules(t) {
+		path := project + "/" + module
+		if !slices.ContainsFunc(packages, func(p pkg) bool { return p.ImportPath == path || strings.HasPrefix(p.ImportPath, path+"/") }) {
+			t.Errorf("no package of the module %s was looked at", module)
+		}
+	}
+	report(t, checkImports(packages))
+}
+
+// TestImportRulesFind states the forbidden arrows once more, without the table: to allow one of them takes two edits.
+func TestImportRulesFind(t *testing.T) {
+	for _, arrow := range []struct{ from, to string }{
+		{"admission", "lease"}, {"admission", "warden"}, {"admission", "warden/limiter"},
+		{"lease", "admission"}, {"lease", "warden"}, {"lease/dispatch", "warden/limiter"}, {"lease/durable", "admission"},
+		{"warden", "admission"}, {"warden", "lease"}, {"warden/bulkhead", "admission"},
+		{"warden/limiter", "warden/monitor"}, {"warden/limiter", "warden/control"}, {"warden/limiter", "warden/bulkhead"},
+		{"warden/limiter", "warden"},
+		{"warden/monitor", "warden/control"}, {"warden/monitor", "warden/decision"}, {"warden/monitor", "warden/limiter"},
+		{"warden/monitor", "warden/internal/ring"},
+		{"warden/control", "warden/limiter"}, {"warden/control", "warden/bulkhead"}, {"warden/control", "warden"},
+		{"warden/decision", "warden/limiter"}, {"warden/decision", "warden/control"},
+		{"warden/bulkhead", "warden/control"}, {"warden/bulkhead", "warden/monitor"},
+		{"warden", "warden/wardenhttp"}, {"warden", "warden/wardenprom"}, {"warden/limiter", "warden/wardenhttp"},
+		{"warden/wardenhttp", "admission"}, {"warden/wardenprom", "lease"},
+		{"admission", "admission/admissionhttp"},
+		{"lease", "lease/durable"}, {"lease", "lease/dispatch"}, {"lease", "lease/leasetest"}, {"lease/durable", "lease/leasepg"},
+		{"lease/dispatch", "lease/leasenats"},
+		{"admission", "examples/storefront"}, {"warden", "internal/sim"},
+		{"admission/internal/steps", "lease"},
+	} {
+		from, to := project+"/"+arrow.from, project+"/"+arrow.to
+		mustFind(t, checkImports([]pkg{{ImportPath: from, Imports: []string{"time", to}}}), from+" imports "+to)
+		mustFind(t, checkImports([]pkg{{ImportPath: from, TestImports: []string{"testing", to}}}), "a test of "+from+" imports "+to)
+		mustFind(t, checkImports([]pkg{{ImportPath: from, XTestImports: []string{from, to}}}), "a test of "+from+" imports "+to)
+	}
+
+	// The layers take nothing from others, and nothing through cgo.
+	for _, from := range []string{"admission", "admission/admissionhttp", "lease", "lease/durable", "warden", "warden/limiter", "warden/wardenhttp"} {
+		for _, path := range append(testOnly, "C", "github.com/stretchr/testify/assert", project+"-fork/admission") {
+			from := project + "/" + from
+			mustFind(t, checkImports([]pkg{{ImportPath: from, Imports: []string{"unsafe", path}}}), from+" imports "+path)
+		}
+	}
+	mustFind(t, checkImports([]pkg{{ImportPath: project + "/lease/dispatch", Imports: []string{"golang.org/x/sync/errgroup", "pgregory.net/rapid"}}}),
+		"/lease/dispatch imports pgregory.net/rapid")
+	mustFind(t, checkImports([]pkg{{ImportPath: project + "/warden", TestImports: []string{"github.com/stretchr/testify/assert", "pgregory.net/rapid"}}}),
+		"a test of "+project+"/warden imports github.com/stretchr/testify/assert")
+	mustFind(t, checkImports([]pkg{{ImportPath: project + "/warden/newlayer"}}), "/warden/newlayer: the table")
+
+	// What the table does allow is not found.
+	mustFind(t, checkImports([]pkg{
+		{ImportPath: project + "/warden/limiter", Imports: []string{project + "/warden/decision", "net/http"}, XTestImports: []string{project + "/warden/limiter", "go.uber.org/goleak"}},
+		{ImportPath: project + "/admission", Imports: []string{project + "/admission/internal/steps"}},
+		{ImportPath: project + "/examples/storefront", Imports: []string{project + "/warden", project + "/lease", "modernc.org/sqlite"}},
+		{ImportPath: project + "/lease/leasepg", Imports: []string{project + "/lease/durable", "github.com/jackc/pgx/v5"}},
+	}))
+}
