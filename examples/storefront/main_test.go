@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// short is the incident in about two seconds per way, for tests: the same story with a smaller pool. The clients are
+// patient, so that a busy machine makes them wait and not fail.
+func short() scenario {
+	return scenario{
+		scale:     75,
+		conns:     [routes]int{checkout: 20, products: 12, analytics: 6, admin: 4},
+		perSecond: [routes]float64{checkout: 60, products: 60, analytics: 200, admin: 20},
+		lasts:     [phases]time.Duration{300 * time.Millisecond, 1200 * time.Millisecond, 300 * time.Millisecond},
+		report:    [phases]time.Duration{2 * time.Millisecond, 800 * time.Millisecond, 2 * time.Millisecond},
+		acquire:   60 * time.Millisecond,
+		patience:  5 * time.Second,
+	}
+}
+
+func TestTheIncident(t *testing.T) {
+	wide := limits{lost: 0.8, kept: 0.9, exhausted: 0.3}
+	var moments []moment
+	measure := func(open openWay) result {
+		res, err := runWay(t.Context(), short(), 1, open, func(m moment) { moments = append(moments, m) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.firstOther != nil {
+			t.Errorf("a request failed in an unforeseen way: %v", res.firstOther)
+		}
+		return res
+	}
+	shared, isolated := measure(openShared), measure(openIsolated)
+	findings, holds := judge(shared, isolated, wide)
+	if !holds {
+		t.Errorf("the verdict does not hold: %+v\nshared   %+v\nisolated %+v", findings, shared, isolated)
+	}
+	if _, holds := judge(shared, shared, wide); holds {
+		t.Error("the verdict holds without isolation")
+	}
+	if _, holds := judge(isolated, isolated, wide); holds {
+		t.Error("the verdict holds without a shared pool")
+	}
+	for p := range phases {
+		for r := range routes {
+			s, i := shared.figures[p][r], isolated.figures[p][r]
+			if s.requests() == 0 || s.requests() != i.requests() {
+				t.Errorf("%s %s: %d and %d requests, want the same traffic", p, r, s.requests(), i.requests())
+			}
+			if s.count[gateRejected] != 0 || i.count[poolTimeout] != 0 {
+				t.Errorf("%s %s: %d refused by a gate without gates, %d waited in vain behind one", p, r,
+					s.count[gateRejected], i.count[poolTimeout])
+			}
+		}
+	}
+	if len(moments) < 2 {
+		t.Errorf("%d progress lines", len(moments))
+	}
+}
+
+// cut ends the context when it is written to with a line that contains the mark.
+type cut struct {
+	bytes.Buffer
+	mark string
+	end  func()
+}
+
+func (c *cut) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), c.mark) {
+		c.end()
+	}
+	return c.Buffer.Write(p)
+}
+
+func TestInterruptLeavesNothing(t *testing.T) {
+	for _, mark := range []string{"1 of 2", "1s  "} { // before the traffic, and while slow queries run
+		dir := t.TempDir()
+		t.Setenv("TMPDIR", dir)
+		sc := short()
+		sc.report[healthy] = time.Hour // nobody can wait for these to end
+		sc.lasts[healthy] = time.Hour
+		sc.perSecond = [routes]float64{20, 20, 20, 20}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var stderr bytes.Buffer
+		stdout := &cut{mark: mark, end: cancel}
+		if code := run(ctx, nil, sc, stdout, &stderr); code != 130 {
+			t.Errorf("exit code %d, want 130: %s", code, stderr.String())
+		}
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) != 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+		if strings.Contains(stdout.String(), "VERDICT") {
+			t.Error("a verdict on half a run")
+		}
+	}
+}
+
+func TestArguments(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"-help"}, 0, "-seed"},
+		{[]string{"-seed", "many"}, 2, `"many"`},
+		{[]string{"-seed", "-1"}, 2, `"-1"`},
+		{[]string{"-fast"}, 2, "-fast"},
+		{[]string{"fast"}, 2, `"fast"`},
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), c.args, short(), &stdout, &stderr); code != c.code {
+			t.Errorf("%v: exit code %d, want %d", c.args, code, c.code)
+		}
+		if !strings.Contains(stderr.String(), c.says) || stdout.Len() != 0 {
+			t.Errorf("%v: says %q and prints %q, want %q and nothing", c.args, stderr.String(), stdout.String(), c.says)
+		}
+	}
+}
+
+// The demo's own limits are not asked of a busy machine here; what is asked is that exit code and output agree.
+func TestJSON(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	sc := short()
+	sc.lasts = [phases]time.Duration{100 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond}
+	code := run(t.Context(), []string{"-json", "-seed", "7"}, sc, &stdout, &stderr)
+	var out struct {
+		Seed     uint64
+		Rows     []map[string]any
+		Findings []finding
+		Holds    bool
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &out); err != nil {
+		t.Fatalf("%v in %s", err, stdout.String())
+	}
+	if out.Seed != 7 || len(out.Rows) != 2*int(phases)*int(routes) || len(out.Findings) == 0 {
+		t.Errorf("seed %d, %d rows, %d findings", out.Seed, len(out.Rows), len(out.Findings))
+	}
+	if out.Holds != (code == 0) {
+		t.Errorf("holds: %v, but exit code %d", out.Holds, code)
+	}
+	if !strings.Contains(stderr.String(), "2 of 2") {
+		t.Errorf("no progress on standard error: %q", stderr.String())
+	}
+}
