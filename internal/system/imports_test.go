@@ -96,10 +96,8 @@ func layerOf(path string) string {
 	if !ok {
 		return ""
 	}
-	if i := strings.Index(rest, "/internal/"); i >= 0 {
-		return rest[:i]
-	}
-	return rest
+	layer, _, _ := strings.Cut(rest, "/internal/")
+	return layer
 }
 
 func (r rule) holds(layer string) bool {
@@ -132,8 +130,8 @@ func workPackages(t *testing.T) []pkg {
 	all := map[string]pkg{}
 	for _, goos := range []string{"linux", "darwin", "windows"} {
 		for _, tag := range []string{"", "explore"} {
-			out := run(t, root(t), []string{inWorkspace(t), "GOOS=" + goos},
-				"go", "list", "-e", "-tags", tag, "-json=ImportPath,Imports,TestImports,XTestImports", "work")
+			out := mustGo(t, root(t), []string{inWorkspace(t), "GOOS=" + goos},
+				"list", "-e", "-tags", tag, "-json=ImportPath,Imports,TestImports,XTestImports", "work")
 			for _, p := range decode[pkg](t, out) {
 				sum := all[p.ImportPath]
 				sum.ImportPath = p.ImportPath

@@ -91,7 +91,7 @@ func TestModules(t *testing.T) {
 	var modules []module
 	walk(t, root(t), func(file string) {
 		if path.Base(file) == "go.mod" {
-			m := decode[module](t, run(t, root(t), nil, "go", "mod", "edit", "-json", filepath.FromSlash(file)))[0]
+			m := decode[module](t, mustGo(t, root(t), nil, "mod", "edit", "-json", filepath.FromSlash(file)))[0]
 			m.Dir = path.Dir(file)
 			modules = append(modules, m)
 		}
@@ -102,10 +102,10 @@ func TestModules(t *testing.T) {
 	}
 	report(t, checkModules(modules, used))
 
-	if work := decode[struct{ Go string }](t, run(t, root(t), nil, "go", "work", "edit", "-json"))[0]; work.Go != oldest {
+	if work := decode[struct{ Go string }](t, mustGo(t, root(t), nil, "work", "edit", "-json"))[0]; work.Go != oldest {
 		t.Errorf("go.work: go %s, want %s", work.Go, oldest)
 	}
-	list := decode[dependency](t, run(t, root(t), []string{inWorkspace(t)}, "go", "list", "-m", "-json=Path,GoVersion", "all"))
+	list := decode[dependency](t, mustGo(t, root(t), []string{inWorkspace(t)}, "list", "-m", "-json=Path,GoVersion", "all"))
 	report(t, checkDependencies(list))
 }
 
@@ -113,7 +113,7 @@ func TestModulesFind(t *testing.T) {
 	read := func(dir, rest string) module {
 		text := filepath.Join(t.TempDir(), "go.mod")
 		write(t, text, "module "+project+"/"+dir+"\n"+rest)
-		m := decode[module](t, run(t, filepath.Dir(text), nil, "go", "mod", "edit", "-json", text))[0]
+		m := decode[module](t, mustGo(t, filepath.Dir(text), nil, "mod", "edit", "-json", text))[0]
 		m.Dir = dir
 		return m
 	}

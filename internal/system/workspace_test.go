@@ -5,6 +5,7 @@ package system
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -36,21 +37,30 @@ func inWorkspace(t *testing.T) string {
 	return "GOWORK=" + filepath.Join(root(t), "go.work")
 }
 
-// run runs a command in dir with env added to the environment and returns its standard output.
-func run(t *testing.T, dir string, env []string, command ...string) string {
+// gocmd runs the go command in dir with env added to the environment and returns its standard output. An error of it
+// holds all that it said.
+func gocmd(t *testing.T, dir string, env []string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
 	cmd.Env = append(append(os.Environ(), "PWD="+dir), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			out = append(out, exit.Stderr...)
-		}
-		t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, out)
+		return "", fmt.Errorf("go %s: %w\n%s%s", strings.Join(args, " "), err, out, stderr.String())
 	}
-	return string(out)
+	return string(out), nil
+}
+
+// mustGo is gocmd for a command that has to succeed.
+func mustGo(t *testing.T, dir string, env []string, args ...string) string {
+	t.Helper()
+	out, err := gocmd(t, dir, env, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // decode reads a stream of JSON values, as `go list -json` prints them.
@@ -71,7 +81,7 @@ func decode[T any](t *testing.T, stream string) []T {
 // workModules are the directories that go.work uses, relative to the root: "admission", "lease/leasetest".
 func workModules(t *testing.T) []string {
 	t.Helper()
-	work := decode[struct{ Use []struct{ DiskPath string } }](t, run(t, root(t), nil, "go", "work", "edit", "-json"))
+	work := decode[struct{ Use []struct{ DiskPath string } }](t, mustGo(t, root(t), nil, "work", "edit", "-json"))
 	var dirs []string
 	for _, use := range work[0].Use {
 		dirs = append(dirs, filepath.ToSlash(filepath.Clean(use.DiskPath)))

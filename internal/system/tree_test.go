@@ -1,0 +1,210 @@
+package system
+
+// What the repository says about itself is so: links lead somewhere, make targets exist, a file opens with its idea, no
+// text knows the machine that it was written on, and a test that sleeps says why.
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	link   = regexp.MustCompile(`\]\(([^)\s]+)(?:\s+"[^"]*")?\)`)
+	code   = regexp.MustCompile("`[^`]*`")
+	made   = regexp.MustCompile(`\bmake ([a-z][a-z-]*)`)
+	target = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+	// A route of a server or the directory of a test may be called /tmp or /work, a directory in a text may not.
+	home = regexp.MustCompile(`(?:^|[^\w.~/-])/(?:root|home|Users)/\w`)
+	dirs = regexp.MustCompile(`(?:^|[^\w.~/-])/(?:work|tmp)/\w`)
+	host = regexp.MustCompile(`(?:proxy|sum)\.golang\.org|registry\.npmjs\.org|deb\.debian\.org`)
+)
+
+// shells are the fenced blocks of a page that hold commands.
+var shells = []string{"```", "```sh", "```console"}
+
+// checkPage reports the links of a Markdown page that lead nowhere and the make targets that do not exist. Code is no
+// link, and only commands and code in a line name targets.
+func checkPage(file, text, makefile string, exists func(path string) bool) []string {
+	var findings []string
+	targets := map[string]bool{}
+	for _, m := range target.FindAllStringSubmatch(makefile, -1) {
+		targets[m[1]] = true
+	}
+	fence := "" // the line that opened the block
+	for line := range strings.Lines(text) {
+		if trimmed := strings.TrimSpace(line); strings.HasPrefix(trimmed, "```") {
+			if fence == "" {
+				fence = trimmed
+			} else {
+				fence = ""
+			}
+			continue
+		}
+		var commands []string
+		if fence == "" {
+			commands = code.FindAllString(line, -1)
+		} else if slices.Contains(shells, fence) {
+			command, _, _ := strings.Cut(line, "#")
+			commands = []string{command}
+		}
+		for _, command := range commands {
+			for _, m := range made.FindAllStringSubmatch(command, -1) {
+				if !targets[m[1]] {
+					findings = append(findings, fmt.Sprintf("%s: the Makefile has no target %s", file, m[1]))
+				}
+			}
+		}
+		if fence != "" {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(line, ""), -1) {
+			to, _, _ := strings.Cut(m[1], "#")
+			if to != "" && !strings.Contains(to, ":") && !exists(path.Join(path.Dir(file), to)) {
+				findings = append(findings, fmt.Sprintf("%s: the link to %s leads nowhere", file, m[1]))
+			}
+		}
+	}
+	return findings
+}
+
+// checkText reports what only the machine of an author can know.
+func checkText(file, text string) []string {
+	var findings []string
+	for line := range strings.Lines(text) {
+		if home.MatchString(line) || host.MatchString(line) || path.Ext(file) != ".go" && dirs.MatchString(line) {
+			findings = append(findings, fmt.Sprintf("%s: knows a machine: %s", file, strings.TrimSpace(line)))
+		}
+	}
+	return findings
+}
+
+// checkGo reports a Go file that does not open with a sentence, before the package clause or right after it, and calls
+// of time.Sleep in tests: where time is virtual (the file uses synctest) a sleep costs nothing and is exact; anywhere
+// else a comment, on its line or the one above, has to say why nothing better serves.
+func checkGo(file, text string) []string {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var findings []string
+	if !opens(f) {
+		findings = append(findings, file+": does not open with a sentence that says what it is for")
+	}
+	if !strings.HasSuffix(file, "_test.go") || slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` }) {
+		return findings
+	}
+	said := map[int]bool{}
+	for _, group := range f.Comments {
+		said[fset.Position(group.End()).Line] = true
+	}
+	for n := range ast.Preorder(f) {
+		if call, ok := n.(*ast.SelectorExpr); ok && call.Sel.Name == "Sleep" {
+			of, ok := call.X.(*ast.Ident)
+			if at := fset.Position(call.Pos()); ok && of.Name == "time" && !said[at.Line] && !said[at.Line-1] {
+				findings = append(findings, at.String()+": time.Sleep in a test, without a word why")
+			}
+		}
+	}
+	return findings
+}
+
+// opens says whether a comment comes before the first declaration that is neither its docstring nor a directive.
+func opens(f *ast.File) bool {
+	var doc *ast.CommentGroup
+	end := f.FileEnd
+	if len(f.Decls) > 0 {
+		end = f.Decls[0].Pos()
+		switch d := f.Decls[0].(type) {
+		case *ast.FuncDecl:
+			doc = d.Doc
+		case *ast.GenDecl:
+			if d.Tok != token.IMPORT {
+				doc = d.Doc
+			}
+		}
+	}
+	return slices.ContainsFunc(f.Comments, func(group *ast.CommentGroup) bool {
+		// Text leaves out directives such as //go:build.
+		return group.Pos() < end && group != doc && strings.TrimSpace(group.Text()) != ""
+	})
+}
+
+func TestTree(t *testing.T) {
+	dir := root(t)
+	makefile := read(t, dir, "Makefile")
+	exists := func(file string) bool {
+		_, err := os.Stat(filepath.Join(dir, filepath.FromSlash(file)))
+		return err == nil
+	}
+	seen := map[string]int{}
+	walk(t, dir, func(file string) {
+		ext := path.Ext(file)
+		if ext == ".sum" || ext == "" && file != "Makefile" && file != ".ci/run" {
+			return
+		}
+		seen[ext]++
+		text := read(t, dir, file)
+		report(t, checkText(file, text))
+		switch ext {
+		case ".md":
+			report(t, checkPage(file, text, makefile, exists))
+		case ".go":
+			report(t, checkGo(file, text))
+		}
+	})
+	if seen[".md"] == 0 || seen[".go"] == 0 || seen[".yml"] == 0 || seen[""] != 2 {
+		t.Errorf("files seen by extension: %v", seen)
+	}
+}
+
+func TestTreeFind(t *testing.T) {
+	page := "# Page\n[a](admission.md#x), [b](../README.md \"title\"), [c](gone.md) and ![d](gone.svg).\n" +
+		"[e](https://example.com/gone.md), [f](#here), `m[k](gone.go)`. Then make sure.\nUse `make test` or `make gone`.\n" +
+		"```sh\nmake demo   # make nothing\nmake -j2 && make lost\ntable[i](gone.go)\n```\n```go\n// make sure\n```\n[g](gone.txt)\n"
+	exists := func(file string) bool { return file == "docs/admission.md" || file == "README.md" }
+	mustFind(t, checkPage("docs/page.md", page, "test: lint ## tests\n\ttrue\ndemo:\n", exists),
+		"docs/page.md: the link to gone.md leads nowhere",
+		"docs/page.md: the link to gone.svg leads nowhere",
+		"docs/page.md: the link to gone.txt leads nowhere",
+		"docs/page.md: the Makefile has no target gone",
+		"docs/page.md: the Makefile has no target lost",
+	)
+
+	mustFind(t, checkText("docs/page.md", strings.ReplaceAll("see /~home/ann/x\n(/~root/x)\n\"/~tmp/x\"\n/~work/x\n"+
+		"https://proxy.~golang.org\nhttps://example.com/~home/x ../~work/x ~/~work\n", "~", "")),
+		"see /", "(/", `"/`, "knows a machine: /", "knows a machine: https://proxy.")
+	mustFind(t, checkText("server.go", strings.ReplaceAll("mux.Handle(\"/~work/{id}\")\nos.Open(\"/~home/ann/x\")\n", "~", "")), "os.Open")
+
+	const tail = "\nfunc f() {}\n"
+	for text, fine := range map[string]bool{
+		"// Opens.\n\npackage p\n" + tail:                                true,
+		"//go:build explore\n\n// Opens.\n\npackage p\n" + tail:          true,
+		"package p\n\n// Opens.\n\nimport _ \"fmt\"\n" + tail:            true,
+		"package p\n\n// Opens.\n\n// f does.\nfunc f() {}\n":            true,
+		"// Package p opens.\npackage p\n":                               true,
+		"package p\n" + tail:                                             false,
+		"//go:build explore\n\npackage p\n" + tail:                       false,
+		"package p\n\n// f does.\nfunc f() {}\n":                         false,
+		"package p\n\nimport _ \"fmt\"\n\n// Too late.\n\nfunc f() {}\n": false,
+	} {
+		if findings := checkGo("p/p.go", text); fine != (len(findings) == 0) {
+			t.Errorf("%q: findings %q", text, findings)
+		}
+	}
+
+	const test = "// Opens.\n\npackage p\n\nimport (\n\t\"time\"\n%s)\n\nfunc f() {\n\ttime.Sleep(1)%s\n}\n"
+	mustFind(t, checkGo("p/p_test.go", fmt.Sprintf(test, "", "")), "p/p_test.go:10:2: time.Sleep in a test")
+	mustFind(t, checkGo("p/p.go", fmt.Sprintf(test, "", "")))
+	mustFind(t, checkGo("p/p_test.go", fmt.Sprintf(test, "", " // the kernel gives no event for this")))
+	mustFind(t, checkGo("p/p_test.go", fmt.Sprintf(test, "\"testing/synctest\"\n", "")))
+}
