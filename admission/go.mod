@@ -1,3 +1,8 @@
 module github.com/stopbank/stopbank/admission
 
 go 1.25.0
+
+require (
+	go.uber.org/goleak v1.3.0
+	pgregory.net/rapid v1.3.0
+)

@@ -1,0 +1,413 @@
+// The naive model of a gate, written from the contract alone, and a machine that drives gate and model side by side.
+
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// model is what a gate means: a set of admissions, a limit, a switch.
+type model struct {
+	limit                      int
+	closed                     bool
+	live                       map[int]bool // admissions in flight, by number
+	admitted, rejected, refOff uint64       // refOff: refused because closed
+}
+
+func (m *model) enter() (id int, reason Reason, ok bool) {
+	switch {
+	case m.closed:
+		m.rejected++
+		m.refOff++
+		return 0, Closed, false
+	case len(m.live) == m.limit:
+		m.rejected++
+		return 0, Saturated, false
+	}
+	m.admitted++
+	m.live[int(m.admitted)] = true
+	return int(m.admitted), 0, true
+}
+
+func (m *model) leave(id int) bool {
+	was := m.live[id]
+	delete(m.live, id)
+	return was
+}
+
+// machine applies operations to a gate and to its model, and fails at the first difference.
+type machine struct {
+	fatalf  func(format string, args ...any)
+	g       *Gate
+	m       model
+	permits []admitted[Permit]
+	stages  []admitted[*hostile]
+}
+
+type admitted[T any] struct {
+	id int
+	is T
+}
+
+func newMachine(limit int, fatalf func(string, ...any)) *machine {
+	g, err := New(Config{Name: "m", Limit: limit})
+	if err != nil {
+		fatalf("New: %v", err)
+	}
+	return &machine{fatalf: fatalf, g: g, m: model{limit: limit, live: map[int]bool{}}}
+}
+
+// agree compares an answer of the gate with the model's.
+func (x *machine) agree(op string, err error, reason Reason, ok bool) {
+	var r *RejectedError
+	switch {
+	case ok && err != nil:
+		x.fatalf("%s: refused (%v), but only %d of %d are in flight", op, err, len(x.m.live), x.m.limit)
+	case !ok && !errors.As(err, &r):
+		x.fatalf("%s: %v, want a refusal", op, err)
+	case !ok && (r.Reason != reason || r.Gate != "m" || r.Limit != x.m.limit || !errors.Is(err, ErrRejected)):
+		x.fatalf("%s: %+v, want reason %v", op, r, reason)
+	}
+}
+
+func (x *machine) tryAcquire() {
+	p, err := x.g.TryAcquire()
+	id, reason, ok := x.m.enter()
+	x.agree("TryAcquire", err, reason, ok)
+	if ok {
+		x.permits = append(x.permits, admitted[Permit]{id, p})
+	} else if p.Release() {
+		x.fatalf("the permit of a refusal released something")
+	}
+}
+
+// release releases any permit that was ever given out: half of them for the second time or later.
+func (x *machine) release(i int) {
+	if len(x.permits) == 0 {
+		return
+	}
+	p := x.permits[i%len(x.permits)]
+	if got, want := p.is.Release(), x.m.leave(p.id); got != want {
+		x.fatalf("Release of admission %d = %v, want %v", p.id, got, want)
+	}
+}
+
+// The ways in which a function or a stage's start may end.
+const (
+	returns = iota
+	fails
+	panics
+	exits
+	waysToEnd
+)
+
+var errMine = errors.New("mine")
+
+// do runs a function that ends in the given way, and looks at the gate from inside.
+func (x *machine) do(way int) {
+	id, reason, ok := x.m.enter()
+	ran := 0
+	err, thrown, exited := run(func() error {
+		return x.g.Do(func() error {
+			ran++
+			if got := x.g.InFlight(); got != len(x.m.live) {
+				x.fatalf("inside Do: %d in flight, want %d", got, len(x.m.live))
+			}
+			return end(way)
+		})
+	})
+	if !ok {
+		x.agree("Do", err, reason, false)
+		if ran != 0 {
+			x.fatalf("Do called a function that was refused")
+		}
+		return
+	}
+	if ran != 1 || (err != nil) != (way == fails) || (thrown != nil) != (way == panics) || exited != (way == exits) {
+		x.fatalf("Do ran fn %d times, way %d: err %v, panic %v, Goexit %v", ran, way, err, thrown, exited)
+	}
+	x.m.leave(id)
+}
+
+func end(way int) error {
+	switch way {
+	case fails:
+		return errMine
+	case panics:
+		panic(errMine)
+	case exits:
+		runtime.Goexit()
+	}
+	return nil
+}
+
+// run calls f on a goroutine of its own and says how it ended.
+func run(f func() error) (err error, thrown any, exited bool) { //nolint:revive,staticcheck // the three ways, in order of likelihood
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		returned := false
+		defer func() {
+			thrown = recover()
+			exited = thrown == nil && !returned
+		}()
+		err = f()
+		returned = true
+	}()
+	<-done
+	return err, thrown, exited
+}
+
+// submit starts a stage that is hostile in one of many ways.
+func (x *machine) submit(way, stageKind int) {
+	id, reason, ok := x.m.enter()
+	var s *hostile
+	started := 0
+	var got Stage[int]
+	err, thrown, exited := run(func() (err error) {
+		got, err = Submit(x.g, func() Stage[int] {
+			started++
+			_ = end(way)
+			if s = newHostile(stageKind); s == nil {
+				return nil
+			}
+			return s
+		})
+		return err
+	})
+	if !ok {
+		x.agree("Submit", err, reason, false)
+		if started != 0 || got != nil {
+			x.fatalf("a refused Submit started its operation (%d) or returned a stage (%v)", started, got)
+		}
+		return
+	}
+	if started != 1 {
+		x.fatalf("start was called %d times", started)
+	}
+	if way != returns {
+		if exited != (way == exits) || (thrown != nil) != (way != exits) {
+			x.fatalf("Submit with a start that ends in way %d: panic %v, Goexit %v", way, thrown, exited)
+		}
+		x.m.leave(id)
+		return
+	}
+	x.judgeStage(id, s, got, err, exited)
+}
+
+// judgeStage compares what Submit returned with what the stage did to its callback.
+func (x *machine) judgeStage(id int, s *hostile, got Stage[int], err error, exited bool) {
+	var oe *ObserveError
+	switch {
+	case s == nil:
+		if !errors.Is(err, ErrNilStage) || got != nil {
+			x.fatalf("nil stage: %v, %v", got, err)
+		}
+		x.m.leave(id)
+		return
+	case s.exits:
+		if !exited {
+			x.fatalf("OnDone's Goexit was stopped")
+		}
+		x.m.leave(id)
+	case s.panics && s.callsNow == 0:
+		if !errors.As(err, &oe) || !errors.Is(err, errMine) || got != nil {
+			x.fatalf("panicking OnDone: %v, %v", got, err)
+		}
+		x.m.leave(id)
+	default:
+		if err != nil || got != Stage[int](s) {
+			x.fatalf("Submit = %v, %v; want the stage itself", got, err)
+		}
+		if s.callsNow > 0 {
+			x.m.leave(id)
+		}
+	}
+	if s.f != nil {
+		x.stages = append(x.stages, admitted[*hostile]{id, s})
+	}
+}
+
+// finish lets a stage call back, for the first time or once more.
+func (x *machine) finish(i int) {
+	if len(x.stages) == 0 {
+		return
+	}
+	s := x.stages[i%len(x.stages)]
+	s.is.f(i, nil)
+	x.m.leave(s.id)
+}
+
+func (x *machine) close() {
+	x.g.Close()
+	x.m.closed = true
+}
+
+// shake makes the gate change the mode in which it keeps its credits. Nobody may notice.
+func (x *machine) shake(spreadOut bool) {
+	x.g.mu.Lock()
+	defer x.g.mu.Unlock()
+	if spreadOut {
+		x.g.spreadOut()
+	} else {
+		x.g.gather()
+	}
+}
+
+// check compares all that can be seen.
+func (x *machine) check() {
+	want := Stats{
+		Limit: x.m.limit, InFlight: len(x.m.live),
+		Admitted: x.m.admitted, Released: x.m.admitted - uint64(len(x.m.live)),
+		Rejected: x.m.rejected, RejectedClosed: x.m.refOff,
+	}
+	if got := x.g.Stats(); got != want {
+		x.fatalf("Stats = %+v, want %+v", got, want)
+	}
+	if got := x.g.InFlight(); got != want.InFlight {
+		x.fatalf("InFlight = %d, want %d", got, want.InFlight)
+	}
+	if got := x.g.Limit(); got != want.Limit {
+		x.fatalf("Limit = %d, want %d", got, want.Limit)
+	}
+}
+
+// hostile is a stage that does to its callback what a stage should not do.
+type hostile struct {
+	f                    func(int, error) // what it was given, if it kept it
+	callsNow             int
+	keeps, panics, exits bool
+	manyGoroutines       bool
+}
+
+const stageKinds = 9
+
+func newHostile(kind int) *hostile {
+	switch kind % stageKinds {
+	case 0:
+		return nil
+	case 1:
+		return &hostile{keeps: true} // the honest one
+	case 2:
+		return &hostile{callsNow: 1}
+	case 3:
+		return &hostile{callsNow: 2, keeps: true}
+	case 4:
+		return &hostile{panics: true}
+	case 5:
+		return &hostile{panics: true, keeps: true}
+	case 6:
+		return &hostile{panics: true, callsNow: 1, keeps: true}
+	case 7:
+		return &hostile{exits: true, keeps: true}
+	default:
+		return &hostile{callsNow: 5, manyGoroutines: true, keeps: true}
+	}
+}
+
+func (h *hostile) OnDone(f func(int, error)) {
+	if h.keeps {
+		h.f = f
+	}
+	done := make(chan struct{})
+	for i := range h.callsNow {
+		call := func() { f(i, []error{nil, errMine, ErrCanceled}[i%3]) }
+		if h.manyGoroutines {
+			go func() { call(); done <- struct{}{} }()
+		} else {
+			call()
+		}
+	}
+	if h.manyGoroutines {
+		for range h.callsNow {
+			<-done
+		}
+	}
+	if h.panics {
+		panic(errMine)
+	}
+	if h.exits {
+		runtime.Goexit()
+	}
+}
+
+// step applies the operation that three small numbers encode.
+func (x *machine) step(op, a, b int) {
+	switch op % 8 {
+	case 0, 1:
+		x.tryAcquire()
+	case 2:
+		x.release(a)
+	case 3:
+		x.do(a % waysToEnd)
+	case 4:
+		x.submit([]int{returns, returns, returns, panics, exits}[b%5], a)
+	case 5:
+		x.finish(a)
+	case 6:
+		x.shake(a%2 == 0)
+	case 7:
+		if a%16 == 0 {
+			x.close()
+		}
+	}
+	x.check()
+}
+
+// TestPropertyA1A2A3A4A5A8A10 holds the gate against its model over random histories: who is admitted, who is refused and
+// why, which release counts, what is started, what is counted, what closing does.
+func TestPropertyA1A2A3A4A5A8A10(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.SampledFrom([]int{0, 1, 2, 3, 7, 8, 9, 16, 40}).Draw(t, "limit")
+		x := newMachine(limit, func(f string, args ...any) { t.Helper(); t.Fatalf(f, args...) })
+		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+			x.step(rapid.IntRange(0, 7).Draw(t, "op"), rapid.IntRange(0, 63).Draw(t, "a"), rapid.IntRange(0, 4).Draw(t, "b"))
+		}
+	})
+}
+
+// FuzzA1A2A3A4A5A8A10 is the same machine, driven by coverage: three bytes a step, the first one is the limit.
+func FuzzA1A2A3A4A5A8A10(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 2, 0, 0})
+	f.Add([]byte{3, 4, 1, 0, 4, 5, 0, 5, 0, 0, 6, 1, 0, 3, 2, 0, 7, 0, 0, 0, 0, 0})
+	f.Add([]byte{20, 6, 1, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 2, 0, 0, 2, 1, 0})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) == 0 || len(in) > 600 {
+			return
+		}
+		x := newMachine(int(in[0]), t.Fatalf)
+		for in = in[1:]; len(in) >= 3; in = in[3:] {
+			x.step(int(in[0]), int(in[1]), int(in[2]))
+		}
+	})
+}
+
+// TestModelHasTeeth lets the machine drive a gate that is wrong on purpose.
+func TestModelHasTeeth(t *testing.T) {
+	for name, spoil := range map[string]func(g *Gate){
+		"a place too many":  func(g *Gate) { g.central.Add(1) },
+		"a place too few":   func(g *Gate) { g.mu.Lock(); g.gather(); g.mu.Unlock(); g.central.Add(^uint64(0)) },
+		"a refusal too few": func(g *Gate) { g.lines[0].saturated.Add(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			failed := ""
+			x := newMachine(2, func(f string, args ...any) { failed = fmt.Sprintf(f, args...); runtime.Goexit() })
+			spoil(x.g)
+			_, _, _ = run(func() error {
+				for range 3 {
+					x.step(0, 0, 0)
+				}
+				return nil
+			})
+			if failed == "" {
+				t.Fatal("the machine noticed nothing")
+			}
+			t.Log(failed)
+		})
+	}
+}
