@@ -10,10 +10,10 @@ OUTSIDE = internal/bench internal/tools
 # internal/system reads the other modules, which the go command's test cache does not notice: it is never cached.
 SYSTEM = ./internal/system
 
-# Shell words, expanded in recipes: the modules of go.work, their packages but SYSTEM, and the packages that have
-# files for the exploration of interleavings.
+# Shell words, expanded in recipes: the modules of go.work, their packages but SYSTEM (-e: a broken one must fail, not
+# be left out), and the packages that have files for the exploration of interleavings.
 MODULES  = $$(go list -m -f '{{.Dir}}')
-PACKAGES = $$(go list work | grep -v '/internal/system$$')
+PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | sed 's|/[^/]*$$||' | sort -u)
 
 .PHONY: help demo test race lint fuzz bench gowork-off fmt tidy
@@ -65,7 +65,7 @@ bench: ## ours beside its peers: ratios, targets, allocations
 	@cd internal/bench && GOWORK=off go run .
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
-	@for m in $(MODULES) $(OUTSIDE); do \
+	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
 	  echo "== $${m#$(CURDIR)/}"; \
 	  (cd "$$m" && export GOWORK=off && go mod tidy -diff && { [ -z "$$(find . -name '*.go')" ] || \
 	    { go build ./... && go vet ./... && go test ./...; }; }) || exit 1; \
@@ -75,4 +75,4 @@ fmt: ## gofmt every file
 	@gofmt -l -w .
 
 tidy: ## go mod tidy in every module
-	@for m in $(MODULES) $(OUTSIDE); do (cd "$$m" && GOWORK=off go mod tidy) || exit 1; done
+	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do (cd "$$m" && GOWORK=off go mod tidy) || exit 1; done
