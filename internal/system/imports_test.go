@@ -22,8 +22,8 @@ type rule struct {
 // anything is both: whatever is no library may import what it likes.
 var anything = []string{"..."}
 
-// sync is the one third-party module that code outside tests may use.
-var sync = []string{"golang.org/x/sync"}
+// xsync is the one third-party module that code outside tests may use.
+var xsync = []string{"golang.org/x/sync"}
 
 // testOnly are the third-party modules that tests of every layer may use.
 var testOnly = []string{"golang.org/x/sync", "github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak"}
@@ -38,7 +38,7 @@ var rules = []rule{
 
 	{layer: "lease"},
 	{layer: "lease/durable", arrows: []string{"lease"}},
-	{layer: "lease/dispatch", arrows: []string{"lease"}, others: sync},
+	{layer: "lease/dispatch", arrows: []string{"lease"}, others: xsync},
 	{layer: "lease/leasetest", arrows: []string{"lease", "lease/durable"}, others: anything},
 	{layer: "lease/leasenats", arrows: []string{"lease", "lease/durable", "lease/leasetest"}, others: anything},
 	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/leasetest"}, others: anything},
