@@ -58,13 +58,13 @@ func run(ctx context.Context, args []string, sc scenario, stdout, stderr io.Writ
 	for i, w := range ways {
 		printWay(progress, i+1, w.name)
 		res, err := runWay(ctx, sc, *seed, w.open, func(m moment) { printMoment(progress, m) })
+		if err != nil && !errors.Is(err, context.Canceled) {
+			fmt.Fprintf(stderr, "storefront: %s: %v\n", w.short, err)
+			return 1
+		}
 		if ctx.Err() != nil {
 			fmt.Fprintln(stderr, "storefront: interrupted; the server is stopped and its files are removed")
 			return 130
-		}
-		if err != nil {
-			fmt.Fprintf(stderr, "storefront: %s: %v\n", w.short, err)
-			return 1
 		}
 		results = append(results, res)
 	}
@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, sc scenario, stdout, stderr io.Writ
 // runWay opens a shop that works in one way, sends it the whole incident and takes it down again, also when ctx ends
 // early. It leaves nothing behind: no goroutine, no file.
 func runWay(ctx context.Context, sc scenario, seed uint64, open openWay, tell func(moment)) (_ result, err error) {
-	closing := func(close func() error) { err = errors.Join(err, close()) }
+	closing := func(end func() error) { err = errors.Join(err, end()) }
 	st, err := openStore(ctx)
 	if err != nil {
 		return result{}, err
@@ -109,9 +109,12 @@ func runWay(ctx context.Context, sc scenario, seed uint64, open openWay, tell fu
 	defer client.CloseIdleConnections()
 
 	counts := newTally()
+	all := plan(sc, seed)
 	start := time.Now()
+	said := start
 	say := func() {
-		elapsed := time.Since(start)
+		said = time.Now()
+		elapsed := said.Sub(start)
 		tell(moment{elapsed, sc.at(elapsed - time.Second/2), counts.takeRecent(), w.inUse()})
 	}
 	done := make(chan struct{})
@@ -129,9 +132,11 @@ func runWay(ctx context.Context, sc scenario, seed uint64, open openWay, tell fu
 		}
 	})
 	shoppers := customers{srv.url, client, sc.patience, counts.record}
-	err = shoppers.follow(ctx, start, plan(sc, seed), func(p phase) { srv.deploy(sc.report[p]) })
+	shoppers.follow(ctx, start, all, func(p phase) { srv.deploy(sc.report[p]) })
 	close(done)
 	saying.Wait()
-	say() // the last second, which its tick may have missed
-	return counts.result(), err
+	if time.Since(said) > time.Second/2 { // the last second ended before its tick
+		say()
+	}
+	return counts.result(), nil
 }

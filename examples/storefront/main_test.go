@@ -84,27 +84,28 @@ func (c *cut) Write(p []byte) (int, error) {
 }
 
 func TestInterruptLeavesNothing(t *testing.T) {
-	for _, mark := range []string{"1 of 2", "1s  "} { // before the traffic, and while slow queries run
-		dir := t.TempDir()
-		t.Setenv("TMPDIR", dir)
-		sc := short()
-		sc.report[healthy] = time.Hour // nobody can wait for these to end
-		sc.lasts[healthy] = time.Hour
-		sc.perSecond = [routes]float64{20, 20, 20, 20}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		var stderr bytes.Buffer
-		stdout := &cut{mark: mark, end: cancel}
-		if code := run(ctx, nil, sc, stdout, &stderr); code != 130 {
-			t.Errorf("exit code %d, want 130: %s", code, stderr.String())
-		}
-		left, err := os.ReadDir(dir)
-		if err != nil || len(left) != 0 {
-			t.Errorf("left behind: %v, %v", left, err)
-		}
-		if strings.Contains(stdout.String(), "VERDICT") {
-			t.Error("a verdict on half a run")
-		}
+	for name, mark := range map[string]string{"before the traffic": "1 of 2", "while slow queries run": "1s  "} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			sc := short()
+			sc.lasts[healthy] = time.Minute
+			sc.report[healthy] = time.Hour // nobody can wait for these to end
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var stderr bytes.Buffer
+			stdout := &cut{mark: mark, end: cancel}
+			code := run(ctx, nil, sc, stdout, &stderr)
+			if said := stderr.String(); code != 130 || !strings.Contains(said, "interrupted") {
+				t.Errorf("exit code %d, want 130: %s", code, said)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+			if strings.Contains(stdout.String(), "VERDICT") {
+				t.Error("a verdict on half a run")
+			}
+		})
 	}
 }
 

@@ -24,9 +24,9 @@ func millis(d time.Duration) string {
 func printIntro(w io.Writer, sc scenario, seed uint64) {
 	fmt.Fprintf(w, "A slow analytics query ships to a shop with %d database connections: real HTTP, real SQLite, %v.\n",
 		sc.total(), sc.duration()*time.Duration(len(ways)))
-	fmt.Fprintf(w, "Scale 1:%d, seed %d: a query of 60 s takes %v here, waiting 5 s for a connection %v, the client's\n",
-		sc.scale, seed, sc.report[slow], sc.acquire)
-	fmt.Fprintf(w, "deadline of 20 s %v. Requests per second:", sc.patience)
+	fmt.Fprintf(w, "Scale 1:%d, seed %d. Slow query: %v. Longest wait for a connection: %v. Client's deadline: %v.\n",
+		sc.scale, seed, sc.report[slow], sc.acquire, sc.patience)
+	fmt.Fprint(w, "Requests per second:")
 	for r := range routes {
 		fmt.Fprintf(w, " %s %.0f", r, sc.perSecond[r])
 	}
@@ -85,7 +85,8 @@ func printTable(w io.Writer, results []result) {
 	}
 	fmt.Fprintln(w, "\np50, p99: milliseconds from the intended start to the outcome, refusals included.")
 	fmt.Fprintln(w, "gate: refused at once (503); pool: no connection in time (504); late: the client's deadline passed.")
-	fmt.Fprintln(w, "After the rollback the slow queries that already run keep their connections until they end.")
+	fmt.Fprintln(w, "The shared pool serves until it is full, and for a moment when slow queries end. A rollback frees")
+	fmt.Fprintln(w, "nothing: the slow queries that already run keep their connections until they end.")
 	for i, res := range results {
 		others := 0
 		for p := range phases {

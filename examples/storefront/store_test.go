@@ -114,7 +114,7 @@ func TestSleepRefusesBadArguments(t *testing.T) {
 }
 
 func TestPoolReturnsWhatTheQueryReturns(t *testing.T) {
-	p := newPool(t, newStore(t), 2, time.Minute)
+	p := newPool(t, newStore(t), 5, time.Minute)
 	boom := errors.New("boom")
 	if err := p.with(t.Context(), func(*sql.Conn) error { return boom }); !errors.Is(err, boom) {
 		t.Errorf("got %v, want %v", err, boom)
@@ -124,8 +124,8 @@ func TestPoolReturnsWhatTheQueryReturns(t *testing.T) {
 	if err := p.with(ctx, func(*sql.Conn) error { return nil }); !errors.Is(err, context.Canceled) || errors.Is(err, errPoolTimeout) {
 		t.Errorf("a user who has left got %v, want context.Canceled", err)
 	}
-	if s := p.db.Stats(); s.InUse != 0 || s.OpenConnections != 2 {
-		t.Errorf("%d in use, %d open, want 0 and 2", s.InUse, s.OpenConnections)
+	if s := p.db.Stats(); s.InUse != 0 || s.OpenConnections != 5 {
+		t.Errorf("%d in use, %d open, want 0 and 5", s.InUse, s.OpenConnections)
 	}
 }
 

@@ -1,0 +1,9 @@
+package main
+
+func Example() {
+	main()
+	// Output:
+	// third: refused by payments at limit 2
+	// paying
+	// fourth: paid, 0 in flight
+}
