@@ -1,0 +1,128 @@
+// How a row is measured: variants in turn, round after round, each compared within its round.
+
+package main
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/perf/benchmath"
+)
+
+// A row compares one of our operations with its peers.
+type row struct {
+	layer, title string
+	parallel     bool    // by GOMAXPROCS goroutines on one shared instance
+	ours         variant // what the ratios are of
+	peers        []peer
+}
+
+// A variant is one implementation of the row's operation. New makes a fresh instance, ready to be measured, and returns
+// a loop that performs the operation n times; with parallel rows it is called by several goroutines at once.
+type variant struct {
+	name string
+	new  func() (loop func(n int))
+}
+
+// A peer is a variant that ours is divided by. Most is the highest ratio that meets the target; 0: none is set, the row
+// is there to be read.
+type peer struct {
+	variant
+	most float64
+}
+
+// A result is a measured row: for each variant, ours first, time and allocations, and ours' ratio to it.
+type result struct {
+	row
+	cells []cell
+}
+
+type cell struct {
+	name        string
+	ns          float64 // median, per operation; with p goroutines, wall time divided by all their operations
+	allocs      float64 // per operation, median
+	ratio       float64 // ours / this: median of the rounds' ratios
+	low, high   float64 // its 95 % interval
+	most        float64 // target of the ratio, 0: none
+	comparisons int
+}
+
+// measure runs all variants of r in each round. Instances are new in every round: where an allocator puts them, and
+// which lines their words share, must not decide a row.
+func measure(r row, rounds int, slice time.Duration) result {
+	all := []variant{r.ours}
+	for _, p := range r.peers {
+		all = append(all, p.variant)
+	}
+	n := make([]int, len(all))
+	for i, v := range all {
+		n[i] = calibrate(v.new(), r.parallel, slice)
+	}
+	times, allocs := make([][]float64, len(all)), make([][]float64, len(all))
+	for round := range rounds {
+		for k := range all {
+			i := (k + round) % len(all)
+			loop := all[i].new()
+			run(loop, r.parallel, max(1, n[i]/10)) // warm: caches, pools, branch predictors
+			ns, objects := run(loop, r.parallel, n[i])
+			times[i], allocs[i] = append(times[i], ns), append(allocs[i], objects)
+		}
+	}
+	res := result{row: r}
+	for i, v := range all {
+		ratios := make([]float64, rounds)
+		for k := range rounds {
+			ratios[k] = times[0][k] / times[i][k]
+		}
+		ratio := summary(ratios)
+		c := cell{name: v.name, ns: summary(times[i]).Center, allocs: summary(allocs[i]).Center,
+			ratio: ratio.Center, low: ratio.Lo, high: ratio.Hi}
+		if i > 0 {
+			c.most = r.peers[i-1].most
+		}
+		res.cells = append(res.cells, c)
+	}
+	return res
+}
+
+func summary(values []float64) benchmath.Summary {
+	return benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), 0.95)
+}
+
+// calibrate finds how many operations take about as long as slice.
+func calibrate(loop func(int), parallel bool, slice time.Duration) int {
+	for n := 64; ; n *= 4 {
+		if ns, _ := run(loop, parallel, n); ns*float64(n) > float64(slice)/8 {
+			return max(1, int(math.Ceil(float64(slice)/ns)))
+		}
+	}
+}
+
+// run performs n operations, split over GOMAXPROCS goroutines if parallel, and returns nanoseconds and allocated objects
+// per operation.
+func run(loop func(int), parallel bool, n int) (ns, objects float64) {
+	workers := 1
+	if parallel {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	each := (n + workers - 1) / workers
+	var before, after runtime.MemStats
+	var start, end sync.WaitGroup
+	start.Add(1)
+	for range workers {
+		end.Go(func() {
+			start.Wait()
+			loop(each)
+		})
+	}
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	start.Done()
+	end.Wait()
+	took := time.Since(began)
+	runtime.ReadMemStats(&after)
+	total := float64(each * workers)
+	return float64(took.Nanoseconds()) / total, float64(after.Mallocs-before.Mallocs) / total
+}

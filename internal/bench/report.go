@@ -1,0 +1,89 @@
+// The report: Markdown that reads well in a terminal, with targets met and missed alike.
+
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// document is the whole report.
+func document(results []result, rounds int, slice time.Duration) string {
+	var b strings.Builder
+	b.WriteString("# Benchmarks\n\n")
+	b.WriteString("Printed by `make bench`. A ratio is our time divided by the peer's in the same round, so below 1 we are faster; it is the\n")
+	b.WriteString("median over the rounds with its 95 % interval. Times are those of one small machine and only there to give a scale.\n")
+	b.WriteString("Rows without a target are there to be read, the ones in which we lose included.\n\n")
+	fmt.Fprintf(&b, "%s %s/%s, GOMAXPROCS %d; %d rounds of %v a variant.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), rounds, slice)
+	b.WriteString("Peers: " + strings.Join(versions(), ", ") + ".\n")
+
+	layer := ""
+	for _, r := range results {
+		if r.layer != layer {
+			layer = r.layer
+			fmt.Fprintf(&b, "\n## %s\n", layer)
+		}
+		b.WriteString("\n" + table(r))
+	}
+	return b.String()
+}
+
+// table is one row of the measurements: a small table of its variants.
+func table(r result) string {
+	var b strings.Builder
+	how := "one goroutine"
+	if r.parallel {
+		how = fmt.Sprintf("%d goroutines on one instance", runtime.GOMAXPROCS(0))
+	}
+	fmt.Fprintf(&b, "### %s (%s)\n\n", r.title, how)
+	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.Debug)
+	line := func(cells ...string) { fmt.Fprintln(w, "\t "+strings.Join(cells, "\t ")+"\t") }
+	line("variant", "ns/op", "allocs/op", "ours / it", "95 %", "target", "")
+	line("---", "--:", "--:", "--:", ":-:", "--:", "---")
+	for i, c := range r.cells {
+		ratio, interval, target, verdict := "", "", "", ""
+		if i > 0 {
+			ratio, interval = number(c.ratio), number(c.low)+"-"+number(c.high)
+		}
+		if c.most > 0 {
+			target = "≤ " + number(c.most)
+			verdict = "met"
+			if c.ratio > c.most {
+				verdict = fmt.Sprintf("**missed, %.2f ×**", c.ratio/c.most)
+			}
+		}
+		line(c.name, fmt.Sprintf("%.1f", c.ns), number(c.allocs), ratio, interval, target, verdict)
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+// number prints with two digits after the point, or two significant ones if it is small.
+func number(v float64) string {
+	switch {
+	case v == 0 || v < 0.0005:
+		return "0"
+	case v < 0.1:
+		return fmt.Sprintf("%.3f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// versions lists the modules that this binary was built with, without ours.
+func versions() []string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return []string{"unknown"}
+	}
+	var all []string
+	for _, m := range info.Deps {
+		if m.Replace == nil {
+			all = append(all, m.Path+" "+m.Version)
+		}
+	}
+	return all
+}
