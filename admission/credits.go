@@ -67,10 +67,10 @@ type line struct {
 	closed    word
 }
 
-// near is the first slot of the line that the calling goroutine prefers. While nothing is spread any line will do: its
-// slots are withdrawn.
-func (g *Gate) near() *slot {
-	return &g.lines[here()&(g.home.Load()-1)&(maxLines-1)].slots[0]
+// near is the line that the calling goroutine prefers, and whether credits lie there (a hint: the slots themselves know).
+func (g *Gate) near() (l *line, credited bool) {
+	lines := g.home.Load()
+	return &g.lines[here()&(lines-1)&(maxLines-1)], lines != 0
 }
 
 // take takes the slot's credit, if it has one: the word to release with, and whether.
@@ -79,13 +79,13 @@ func (s *slot) take() (uint64, bool) {
 	return w + take, w&state == available && s.w.CompareAndSwap(w, w+take)
 }
 
-// admit finds a credit for a caller whose nearest slot had none: in another slot of its line, or in the central word
+// admit finds a credit for a caller whose first slot had none: in another slot of its line, or in the central word
 // (the slot is nil then). Refused means that at one instant of this call no credit was anywhere, or the gate was closed.
 func (g *Gate) admit() (s *slot, w uint64, refused *RejectedError) {
 	for {
 		c := g.central.Load()
+		l, _ := g.near()
 		if c&spread != 0 {
-			l := g.line()
 			for i := range l.slots {
 				if w, ok := l.slots[i].take(); ok {
 					return &l.slots[i], w, nil
@@ -94,7 +94,7 @@ func (g *Gate) admit() (s *slot, w uint64, refused *RejectedError) {
 		}
 		switch {
 		case c&closed != 0:
-			g.line().closed.Add(1)
+			l.closed.Add(1)
 			return nil, 0, &g.refusals[Closed]
 		case c&credits != 0:
 			if c&grantedIn == grantedIn {
@@ -106,26 +106,19 @@ func (g *Gate) admit() (s *slot, w uint64, refused *RejectedError) {
 			g.mu.Lock()
 			g.gather()
 			g.mu.Unlock()
-		default:
-			if refused := g.full(); refused != nil {
-				return nil, 0, refused
-			}
+		default: // as in full, but seen by this load
+			l.saturated.Add(1)
+			return nil, 0, &g.refusals[Saturated]
 		}
 	}
 }
 
-// full refuses if the limit is reached: all credits are central, and none is there. It is the way of most refusals.
-func (g *Gate) full() *RejectedError {
-	if g.central.Load()&(spread|closed|credits) != 0 {
-		return nil
-	}
-	g.line().saturated.Add(1)
-	return &g.refusals[Saturated]
-}
+// full is whether the limit is reached and the gate open: all credits are central, and none is there.
+func (g *Gate) full() bool { return g.central.Load()&(spread|closed|credits) == 0 }
 
 // name finds an identity for an admission whose credit came from the central word.
 func (g *Gate) name() (*slot, uint64) {
-	l := g.line()
+	l, _ := g.near()
 	for i := range l.names {
 		s := &l.names[i]
 		if w := s.w.Load(); w&state == withdrawn && s.w.CompareAndSwap(w, w+identify) {
@@ -136,11 +129,6 @@ func (g *Gate) name() (*slot, uint64) {
 	w := s.w.Load() + identify
 	s.w.Store(w)
 	return s, w
-}
-
-// line is the calling goroutine's line, among those that hold credits when credits are spread.
-func (g *Gate) line() *line {
-	return &g.lines[here()&uint64(g.used-1)&(maxLines-1)]
 }
 
 // giveBack ends the admission that (s, w) names and reports whether it was this call that did. Without a slot there is

@@ -98,19 +98,21 @@ func newGate(cfg Config, lines, perLine int) *Gate {
 // Who calls it owns the permit and must release it, whatever happens: defer p.Release().
 func (g *Gate) TryAcquire() (Permit, error) {
 	if g.observer == nil {
-		s := g.near()
-		if w, ok := s.take(); ok {
-			return Permit{g, s, w}, nil
+		if l, credited := g.near(); credited {
+			s := &l.slots[0]
+			if w, ok := s.take(); ok {
+				return Permit{g, s, w}, nil
+			}
+		} else if g.full() {
+			l.saturated.Add(1)
+			return Permit{}, &g.refusals[Saturated]
 		}
 	}
 	return g.tryAcquireSlow()
 }
 
-// tryAcquireSlow is TryAcquire when the nearest slot has no credit or somebody observes.
+// tryAcquireSlow is TryAcquire when it is not so simple.
 func (g *Gate) tryAcquireSlow() (Permit, error) {
-	if refused := g.full(); refused != nil {
-		return Permit{}, g.refuse(refused)
-	}
 	s, w, refused := g.admit()
 	if refused != nil {
 		return Permit{}, g.refuse(refused)
@@ -130,16 +132,21 @@ func (g *Gate) tryAcquireSlow() (Permit, error) {
 // [*InvalidError] when fn is nil. Do never waits for capacity and allocates nothing.
 func (g *Gate) Do(fn func() error) error {
 	if g.observer == nil && fn != nil {
-		s := g.near()
-		if w, ok := s.take(); ok {
-			defer g.leave(s, w)
-			return fn()
+		if l, credited := g.near(); credited {
+			s := &l.slots[0]
+			if w, ok := s.take(); ok {
+				defer g.leave(s, w)
+				return fn()
+			}
+		} else if g.full() {
+			l.saturated.Add(1)
+			return &g.refusals[Saturated]
 		}
 	}
 	return g.doSlow(fn)
 }
 
-// doSlow is Do when the nearest slot has no credit, somebody observes, or fn is nil.
+// doSlow is Do when it is not so simple.
 func (g *Gate) doSlow(fn func() error) error {
 	if fn == nil {
 		return nilFunc("fn")

@@ -17,10 +17,10 @@ func (p Permit) Release() bool {
 	if p.s == nil {
 		return false
 	}
-	if p.g.observer == nil && p.w&state == held && p.s.w.CompareAndSwap(p.w, p.w+release) {
-		return true
+	if p.g.observer != nil {
+		return p.end(Unknown, nil)
 	}
-	return p.end(Unknown, nil)
+	return p.w&state == held && p.s.w.CompareAndSwap(p.w, p.w+release) || p.g.giveBack(p.s, p.w)
 }
 
 // end releases and, if it was this call that did, tells the observer how the admission ended.
