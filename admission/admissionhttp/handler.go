@@ -1,0 +1,111 @@
+// The server's side: a request reaches its handler or is answered at once, and is in flight until all of it has ended.
+
+package admissionhttp
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/stopbank/stopbank/admission"
+)
+
+// HandlerConfig describes what [NewHandler] returns. Gate is required, the zero value of the rest is ready to use.
+type HandlerConfig struct {
+	// Gate admits the requests. Several handlers may share one.
+	Gate *admission.Gate
+	// RetryAfter is how long a refused client is asked to stay away, in whole seconds: it is rounded up, and 0 means one
+	// second. Negative is an error. Rejected, if set, does not use it.
+	RetryAfter time.Duration
+	// Rejected answers the requests that the gate refused, without a permit. If it is nil the answer is 503 (Service
+	// Unavailable) in text/plain, with a Retry-After header.
+	Rejected http.Handler
+}
+
+type handler struct {
+	gate           *admission.Gate
+	next, rejected http.Handler
+}
+
+// NewHandler returns a handler that calls next for the requests that cfg.Gate admits and cfg.Rejected for all others. It
+// never waits. A request is in flight until next is done, whichever way: a panic or runtime.Goexit passes through with its
+// stack whole. If next hijacks the connection, the request is in flight until next is done and the connection that Hijack
+// returned has been closed; see [http.Hijacker].
+//
+// The ResponseWriter that next gets can do what the original can, as far as [http.ResponseController], http.Flusher,
+// http.Hijacker, http.Pusher, io.ReaderFrom and io.StringWriter reach; where there is nothing to hijack, as in HTTP/2, it
+// is the original. The deprecated http.CloseNotifier is not passed on. A hijacked connection is a net.Conn with CloseWrite,
+// and not a *net.TCPConn or *tls.Conn.
+//
+// To admit takes one small allocation, two where there is something to hijack. The error, an [*admission.InvalidError], says that next
+// or cfg.Gate is missing, that cfg.RetryAfter is negative, or that a handler is a nil http.HandlerFunc.
+func NewHandler(next http.Handler, cfg HandlerConfig) (http.Handler, error) {
+	switch {
+	case next == nil || nilFunc(next):
+		return nil, &admission.InvalidError{Field: "next", Value: "nil", Allowed: "a handler"}
+	case cfg.Gate == nil:
+		return nil, &admission.InvalidError{Field: "HandlerConfig.Gate", Value: "nil", Allowed: "a gate"}
+	case cfg.RetryAfter < 0:
+		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (one second) or more"}
+	case nilFunc(cfg.Rejected):
+		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: "a nil http.HandlerFunc", Allowed: "nil or a handler"}
+	}
+	h := &handler{gate: cfg.Gate, next: next, rejected: cfg.Rejected}
+	if h.rejected == nil {
+		h.rejected = unavailable(wholeSeconds(cfg.RetryAfter))
+	}
+	return h, nil
+}
+
+// nilFunc finds the one handler that is surely nil although the interface is not.
+func nilFunc(h http.Handler) bool {
+	f, ok := h.(http.HandlerFunc)
+	return ok && f == nil
+}
+
+// ServeHTTP admits the request or has it answered by the handler for refused ones.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	permit, err := h.gate.TryAcquire()
+	if err != nil {
+		h.rejected.ServeHTTP(w, r)
+		return
+	}
+	f := &flight{permit: permit}
+	f.join()
+	defer f.leave()
+	h.next.ServeHTTP(watch(w, f), r)
+}
+
+// A flight is one admitted request: the handler is part of it, and so is each connection that it hijacked. The last to
+// leave releases, and a part leaves once.
+type flight struct {
+	permit admission.Permit
+	parts  atomic.Int32
+}
+
+func (f *flight) join() { f.parts.Add(1) }
+
+func (f *flight) leave() {
+	if f.parts.Add(-1) == 0 {
+		f.permit.Release()
+	}
+}
+
+// unavailable answers 503; its value is the Retry-After header, as RFC 9110 (10.2.3, 15.6.4) defines both.
+type unavailable string
+
+// ServeHTTP answers the request.
+func (u unavailable) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Retry-After", string(u))
+	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
+}
+
+// wholeSeconds rounds up; at least one.
+func wholeSeconds(d time.Duration) string {
+	s := d / time.Second
+	if d%time.Second != 0 || s == 0 {
+		s++
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
