@@ -1,0 +1,106 @@
+package lease
+
+// This file orders a stripe's domains by the floor at which compacting them pays, so that Compact visits those and no
+// others.
+
+import "slices"
+
+// agenda holds slots by floor, at most one entry for a slot. Domains complete much in the order of offsets, so most
+// entries arrive in rising order and stand in a queue; those that arrive late stand in a binary min-heap beside it.
+type agenda struct {
+	ring  []appointment // n of them from first on, rising
+	first int
+	n     int
+	heap  []appointment
+	in    []uint64 // bit i: slot i has an entry
+}
+
+type appointment struct {
+	floor int64
+	slot  uint32
+}
+
+func (a *agenda) has(slot uint32) bool {
+	word := int(slot / 64)
+	return word < len(a.in) && a.in[word]&(1<<(slot%64)) != 0
+}
+
+// push adds a slot that has no entry.
+func (a *agenda) push(floor int64, slot uint32) {
+	for int(slot/64) >= len(a.in) {
+		a.in = append(a.in, 0)
+	}
+	a.in[slot/64] |= 1 << (slot % 64)
+	e := appointment{floor, slot}
+	if a.n == 0 || a.ring[a.wrap(a.first+a.n-1)].floor <= floor {
+		if a.n == len(a.ring) {
+			a.grow()
+		}
+		a.ring[a.wrap(a.first+a.n)] = e
+		a.n++
+		return
+	}
+	a.heap = append(a.heap, e)
+	i := len(a.heap) - 1
+	for up := (i - 1) / 2; i > 0 && a.heap[up].floor > floor; up = (i - 1) / 2 {
+		a.heap[i] = a.heap[up]
+		i = up
+	}
+	a.heap[i] = e
+}
+
+// wrap turns a place counted past the ring's end into a place.
+func (a *agenda) wrap(i int) int {
+	if i >= len(a.ring) {
+		i -= len(a.ring)
+	}
+	return i
+}
+
+// grow adds an eighth to the ring.
+func (a *agenda) grow() {
+	ring := slices.Grow([]appointment(nil), a.n+a.n/8+4)
+	ring = append(append(ring, a.ring[a.first:]...), a.ring[:a.first]...)
+	a.ring, a.first = ring[:cap(ring)], 0
+}
+
+// pop removes and returns the slot with the least floor, if that lies below floor.
+func (a *agenda) pop(floor int64) (slot uint32, ok bool) {
+	switch {
+	case len(a.heap) > 0 && (a.n == 0 || a.heap[0].floor < a.ring[a.first].floor):
+		if a.heap[0].floor >= floor {
+			return 0, false
+		}
+		slot = a.heap[0].slot
+		a.popHeap()
+	case a.n > 0 && a.ring[a.first].floor < floor:
+		slot = a.ring[a.first].slot
+		a.first = a.wrap(a.first + 1)
+		a.n--
+	default:
+		return 0, false
+	}
+	a.in[slot/64] &^= 1 << (slot % 64)
+	return slot, true
+}
+
+func (a *agenda) popHeap() {
+	last := len(a.heap) - 1
+	e := a.heap[last]
+	a.heap = a.heap[:last]
+	if last == 0 {
+		return
+	}
+	i := 0
+	for down := 1; down < last; down = 2*i + 1 {
+		if down+1 < last && a.heap[down+1].floor < a.heap[down].floor {
+			down++
+		}
+		if a.heap[down].floor >= e.floor {
+			break
+		}
+		a.heap[i] = a.heap[down]
+		i = down
+	}
+	a.heap[i] = e
+}

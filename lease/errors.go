@@ -1,0 +1,115 @@
+package lease
+
+// This file holds the errors: every refusal is a type with the fields that explain it, under a sentinel.
+// An error means that the ledger is as it was before the call.
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrBacklogOrdering marks a *BacklogOrderingError.
+	ErrBacklogOrdering = errors.New("lease: out of order")
+	// ErrTokenMismatch marks a *TokenMismatchError.
+	ErrTokenMismatch = errors.New("lease: token mismatch")
+	// ErrLeaseNotFound marks a *LeaseNotFoundError.
+	ErrLeaseNotFound = errors.New("lease: no lease")
+	// ErrBacklogFull marks a *BacklogFullError.
+	ErrBacklogFull = errors.New("lease: backlog full")
+	// ErrFloor marks a *FloorError.
+	ErrFloor = errors.New("lease: floor goes down")
+	// ErrInvalid marks an *InvalidError.
+	ErrInvalid = errors.New("lease: invalid value")
+)
+
+// BacklogOrderingError refuses a TryAcquire that would overtake the backlog: the domain is idle and another
+// offset is at the head. It is a bug of the caller, or the arrival race that Offer exists for.
+type BacklogOrderingError struct {
+	Domain   string
+	Expected int64 // the backlog's head
+	Got      int64 // the offset asked for
+}
+
+func (e *BacklogOrderingError) Error() string {
+	return fmt.Sprintf("lease: domain %q: offset %d asked for, but %d is at the head of the backlog", e.Domain, e.Got, e.Expected)
+}
+
+// Unwrap returns ErrBacklogOrdering.
+func (e *BacklogOrderingError) Unwrap() error { return ErrBacklogOrdering }
+
+// TokenMismatchError refuses a Succeed, Fail or Reclaim whose token is not the one of the lease that is held. The
+// current token is left out on purpose: whoever lost a lease must not get it back from the refusal.
+type TokenMismatchError struct {
+	Domain string
+	Offset int64 // the offset under lease now
+	Got    Token // the token shown
+}
+
+func (e *TokenMismatchError) Error() string {
+	return fmt.Sprintf("lease: domain %q: token %d does not hold the lease on offset %d", e.Domain, e.Got, e.Offset)
+}
+
+// Unwrap returns ErrTokenMismatch.
+func (e *TokenMismatchError) Unwrap() error { return ErrTokenMismatch }
+
+// LeaseNotFoundError refuses a Succeed, Fail or Reclaim in a domain without a lease. Where Outcome is not
+// OutcomeUnknown the token is the one that completed this domain last: the call was carried out before and only its reply
+// was lost. The ledger remembers that until the next lease in the domain, or a Compact above the offset.
+type LeaseNotFoundError struct {
+	Domain  string
+	Got     Token // the token shown
+	Outcome Outcome
+	Offset  int64 // the offset that Got completed; 0 for OutcomeUnknown
+}
+
+func (e *LeaseNotFoundError) Error() string {
+	if e.Outcome == OutcomeUnknown {
+		return fmt.Sprintf("lease: domain %q: no lease for token %d", e.Domain, e.Got)
+	}
+	return fmt.Sprintf("lease: domain %q: token %d completed offset %d before (%s)", e.Domain, e.Got, e.Offset, e.Outcome)
+}
+
+// Unwrap returns ErrLeaseNotFound.
+func (e *LeaseNotFoundError) Unwrap() error { return ErrLeaseNotFound }
+
+// BacklogFullError refuses an offset that the domain has not seen, because MaxBacklog offsets wait already.
+type BacklogFullError struct {
+	Domain     string
+	Offset     int64 // the offset refused
+	MaxBacklog int
+}
+
+func (e *BacklogFullError) Error() string {
+	return fmt.Sprintf("lease: domain %q: no room for offset %d: %d wait already", e.Domain, e.Offset, e.MaxBacklog)
+}
+
+// Unwrap returns ErrBacklogFull.
+func (e *BacklogFullError) Unwrap() error { return ErrBacklogFull }
+
+// FloorError refuses a Compact that would lower the floor.
+type FloorError struct {
+	Floor int64 // the ledger's floor
+	Got   int64 // the floor asked for
+}
+
+func (e *FloorError) Error() string {
+	return fmt.Sprintf("lease: floor %d is below the ledger's floor %d", e.Got, e.Floor)
+}
+
+// Unwrap returns ErrFloor.
+func (e *FloorError) Unwrap() error { return ErrFloor }
+
+// InvalidError refuses a Config field or an argument.
+type InvalidError struct {
+	Field   string // as written in Config, or the parameter's name
+	Value   any
+	Allowed string
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("lease: %s is %#v, allowed: %s", e.Field, e.Value, e.Allowed)
+}
+
+// Unwrap returns ErrInvalid.
+func (e *InvalidError) Unwrap() error { return ErrInvalid }

@@ -1,0 +1,149 @@
+package lease
+
+// This file opens a Memory to its tests: an audit of everything that must agree inside it.
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Audit checks that index, slab, names, lists and agenda tell the same story, and every domain's state against L2.
+func (m *Memory) Audit() error {
+	for i := range m.stripes {
+		st := &m.stripes[i]
+		st.mu.Lock()
+		err := st.audit()
+		st.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("stripe %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (st *stripe) audit() error {
+	var entries, free, named int
+	var lists [2]int
+	for _, entry := range st.index {
+		if entry == 0 {
+			continue
+		}
+		entries++
+		slot := slotIn(entry)
+		r := &st.records[slot]
+		if found, ok := st.find(r.hash, string(st.name(slot))); !ok || found != slot || hashIn(entry) != r.hash {
+			return fmt.Errorf("slot %d is not found by its name %q", slot, st.name(slot))
+		}
+		if err := r.state.audit(); err != nil {
+			return fmt.Errorf("%q: %w", st.name(slot), err)
+		}
+		if r.state.vacant() {
+			return fmt.Errorf("%q is vacant but has a record", st.name(slot))
+		}
+		if list := r.state.list(); list != noList {
+			lists[list]++
+			if int(r.at) >= len(st.lists[list]) || st.lists[list][r.at] != slot {
+				return fmt.Errorf("%q is not where list %d should have it", st.name(slot), list)
+			}
+		}
+		if _, ok := r.state.due(); ok && !st.due.has(slot) {
+			return fmt.Errorf("%q has done offsets but no appointment", st.name(slot))
+		}
+	}
+	for next := st.firstFree; next != 0; next = st.records[next-1].at {
+		if free++; free > len(st.records) {
+			return fmt.Errorf("the free slots form a ring")
+		}
+	}
+	for slot := range st.records {
+		named += int(st.records[slot].nameLen)
+	}
+	switch {
+	case entries != st.live || entries+free != len(st.records):
+		return fmt.Errorf("%d entries, %d live, %d free, %d slots", entries, st.live, free, len(st.records))
+	case lists[0] != len(st.lists[0]) || lists[1] != len(st.lists[1]):
+		return fmt.Errorf("%v domains belong in lists of %d and %d", lists, len(st.lists[0]), len(st.lists[1]))
+	case named+st.wasted != len(st.names):
+		return fmt.Errorf("%d bytes named, %d wasted, %d in all", named, st.wasted, len(st.names))
+	case st.due.n+len(st.due.heap) > len(st.records):
+		return fmt.Errorf("%d appointments for %d slots", st.due.n+len(st.due.heap), len(st.records))
+	}
+	return nil
+}
+
+func (s *State) audit() error {
+	backlog := s.backlog.appendTo(nil)
+	seen := map[int64]bool{}
+	for _, offset := range backlog {
+		if seen[offset] {
+			return fmt.Errorf("%d waits twice", offset)
+		}
+		seen[offset] = true
+		if !s.backlog.has(offset) {
+			return fmt.Errorf("%d waits but is not found", offset)
+		}
+	}
+	if s.done != nil {
+		for _, set := range []offsets{s.done.processed, s.done.failed} {
+			if !slices.IsSorted(set) {
+				return fmt.Errorf("done offsets out of order: %v", set)
+			}
+			for _, offset := range set {
+				if seen[offset] {
+					return fmt.Errorf("%d is in two places", offset)
+				}
+				seen[offset] = true
+			}
+		}
+	}
+	if s.phase != blank && seen[s.offset] {
+		return fmt.Errorf("%d is current or completed last, and in another place too", s.offset)
+	}
+	return nil
+}
+
+// BacklogProbe returns how many places a search for an absent offset visits on average, over the whole index, in a
+// backlog of these offsets.
+func BacklogProbe(offsets []int64) float64 {
+	q := new(queue)
+	for _, offset := range offsets {
+		if !q.has(offset) {
+			q.push(offset)
+		}
+	}
+	if q.index == nil {
+		return float64(q.n)
+	}
+	visited := 0
+	for i := range q.index {
+		for j := i; q.index[j] != 0; j = (j + 1) % len(q.index) {
+			visited++
+		}
+	}
+	return float64(visited) / float64(len(q.index))
+}
+
+// Domains counts the records.
+func (m *Memory) Domains() int {
+	n := 0
+	for i := range m.stripes {
+		m.stripes[i].mu.Lock()
+		n += m.stripes[i].live
+		m.stripes[i].mu.Unlock()
+	}
+	return n
+}
+
+// LockStripe holds the lock that guards domain until release is called.
+func (m *Memory) LockStripe(domain string) (release func()) {
+	st, _ := m.stripe(domain)
+	st.mu.Lock()
+	return st.mu.Unlock
+}
+
+// SameStripe reports whether one lock guards both.
+func (m *Memory) SameStripe(a, b string) bool {
+	x, _ := m.stripe(a)
+	y, _ := m.stripe(b)
+	return x == y
+}

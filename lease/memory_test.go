@@ -1,0 +1,247 @@
+package lease_test
+
+// This file measures what the ledger weighs (L11) and shows that it owns no time (L10).
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// heap returns the bytes that are live after a collection.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+// weigh returns how many bytes of heap do leaves behind, per n.
+func weigh(n int, do func()) float64 {
+	before := heap()
+	do()
+	return (float64(heap()) - float64(before)) / float64(n)
+}
+
+// key writes the i-th of a great many distinct names of size bytes into buf.
+func key(buf []byte, i int) string {
+	const digits = "0123456789abcdef"
+	for j := range buf {
+		buf[j] = digits[(uint64(i)>>(4*(j%8)))&15]
+	}
+	return string(buf)
+}
+
+// An idle domain is one that has done its only offset. Its name, given up by the caller, is part of the weight.
+func TestL11_BytesPerIdleDomain(t *testing.T) {
+	domains := 1_000_000
+	if testing.Short() || raceEnabled {
+		domains = 100_000
+	}
+	for size, limit := range map[int]float64{8: 125, 16: 135, 36: 160} {
+		m := open(t, lease.Config{})
+		buf := make([]byte, size)
+		bytes := weigh(domains, func() {
+			for i := range domains {
+				domain := key(buf, i)
+				held := acquire(t, m, domain, int64(i))
+				succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
+			}
+		})
+		if n := m.Domains(); n != domains {
+			t.Fatalf("%d domains, want %d", n, domains)
+		}
+		t.Logf("%d domains, names of %d bytes: %.1f bytes each", domains, size, bytes)
+		if bytes > limit {
+			t.Errorf("names of %d bytes: %.1f bytes for an idle domain, limit %.0f", size, bytes, limit)
+		}
+		left := weigh(domains, func() {
+			if err := m.Compact(ctx, math.MaxInt64); err != nil {
+				t.Fatal(err)
+			}
+		}) + bytes
+		t.Logf("after a Compact above all: %.1f bytes each", left)
+		if n := m.Domains(); n != 0 || left > 10 {
+			t.Errorf("after a Compact above all %d domains and %.1f bytes for each are left", n, left)
+		}
+		runtime.KeepAlive(m)
+	}
+}
+
+// Done offsets above the floor, sparse and not quite in order: eight bytes each and some slack, and none below the floor.
+func TestL11_BytesPerDoneOffset(t *testing.T) {
+	const n = 200_000
+	m := open(t, lease.Config{})
+	carry := func(offset int64) {
+		held := acquire(t, m, "A", offset)
+		succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	bytes := weigh(n, func() {
+		for i := range int64(n) {
+			carry(1000*(i^1) + rnd.Int64N(1000)) // neighbours swapped
+		}
+	})
+	t.Logf("%.1f bytes for a done offset", bytes)
+	if bytes > 16 {
+		t.Errorf("%.1f bytes for a done offset", bytes)
+	}
+	left := weigh(n, func() {
+		if err := m.Compact(ctx, 1000*(n-10)); err != nil {
+			t.Fatal(err)
+		}
+	}) + bytes
+	if v := inspect(t, m, "A"); left > 0.5 || v.Processed == 0 || v.Processed > 20 {
+		t.Errorf("%.1f bytes each are left after Compact, for %d", left, v.Processed)
+	}
+	runtime.KeepAlive(m)
+}
+
+func TestL11_BacklogIsGivenBack(t *testing.T) {
+	const n = 200_000
+	m := open(t, lease.Config{})
+	bytes := weigh(n, func() {
+		for i := range int64(n) {
+			if _, err := m.Offer(ctx, "A", i*i); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	t.Logf("%.1f bytes for a waiting offset", bytes)
+	if bytes > 48 {
+		t.Errorf("%.1f bytes for a waiting offset", bytes)
+	}
+	left := weigh(n, func() {
+		for range n {
+			a, err := m.AcquireNext(ctx, "A")
+			if err != nil || a.Status != lease.Acquired {
+				t.Fatal(a, err)
+			}
+			if _, err := m.Succeed(ctx, "A", a.Lease.Token); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.Compact(ctx, math.MaxInt64); err != nil {
+			t.Fatal(err)
+		}
+	}) + bytes
+	if left > 1 {
+		t.Errorf("%.1f bytes each are left", left)
+	}
+	runtime.KeepAlive(m)
+}
+
+// In a steady state, with names that come and go, nothing is allocated.
+func TestL11_SteadyStateAllocatesNothing(t *testing.T) {
+	m := open(t, lease.Config{})
+	names := make([]string, 20_000)
+	for i := range names {
+		names[i] = fmt.Sprintf("some-domain-of-usual-length-%08d", i)
+	}
+	rnd := rand.New(rand.NewPCG(3, 4))
+	offset := int64(0)
+	turn := func() {
+		for range 1000 {
+			offset++
+			domain := names[rnd.IntN(len(names))]
+			held := acquire(t, m, domain, offset)
+			if offset%4 == 0 {
+				offset++
+				wantStatus(t, m, domain, offset, lease.Enqueued)
+				succeed(t, m, held, lease.Completion{Status: lease.NextHint, Next: offset})
+				held = acquire(t, m, domain, offset)
+			}
+			succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
+		}
+		if err := m.Compact(ctx, offset-5000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		turn()
+	}
+	if allocs := testing.AllocsPerRun(100, turn); allocs > 50 {
+		t.Errorf("%.0f allocations in a thousand cycles", allocs)
+	}
+}
+
+// A duplicate is found in a number of steps that does not grow with the backlog, whatever the order of arrival.
+func TestBacklogProbesAreShort(t *testing.T) {
+	const n = 100_000
+	for name, at := range map[string]func(i int64) int64{
+		"rising":    func(i int64) int64 { return i },
+		"falling":   func(i int64) int64 { return -i },
+		"strided":   func(i int64) int64 { return i * 4096 },
+		"scattered": func(i int64) int64 { return int64(uint64(i) * 0xD1342543DE82EF95) },
+	} {
+		offsets := make([]int64, n)
+		for i := range offsets {
+			offsets[i] = at(int64(i))
+		}
+		if probe := lease.BacklogProbe(offsets); probe > 4 {
+			t.Errorf("%s: %.1f steps", name, probe)
+		}
+	}
+}
+
+func TestL10_TimePassesAndNothingHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := open(t, lease.Config{MaxRetries: 1})
+		held := acquire(t, m, "A", 1)
+		wantStatus(t, m, "A", 2, lease.Enqueued)
+		before := inspect(t, m, "A")
+		time.Sleep(10_000 * time.Hour) // virtual
+		after := inspect(t, m, "A")
+		if *before.Lease != *after.Lease || !slices.Equal(before.Backlog, after.Backlog) {
+			t.Fatalf("%+v became %+v", before, after)
+		}
+		succeed(t, m, held, lease.Completion{Status: lease.NextHint, Next: 2})
+	})
+}
+
+// The package starts no goroutine, and of package time it uses a reading of the clock and the type alone.
+func TestL10_NothingOwnsTime(t *testing.T) {
+	allowed := []string{"Now", "Time", "Unix"}
+	files, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+			continue
+		}
+		read++
+		parsed, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s starts a goroutine", f.Name())
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && !slices.Contains(allowed, n.Sel.Name) {
+					t.Errorf("%s uses time.%s", f.Name(), n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	if read < 5 {
+		t.Fatalf("only %d files read", read)
+	}
+}

@@ -1,0 +1,31 @@
+package lease
+
+// This file is what a ledger tells those who watch it.
+
+// Event is one decision of a ledger: a call that reached the state machine, whether it was granted or refused. A
+// call turned away at the door (a done context, an empty domain) is no decision. Ready, Held and Inspect decide nothing.
+type Event struct {
+	Op     OpKind
+	Domain string // empty for Compact
+	// Offset is the one asked for (TryAcquire, Offer), leased (AcquireNext, Succeed, Fail, Reclaim) or, for Compact, the floor.
+	Offset int64
+	// Token is the lease's: the new one after Acquired and Reclaim. After an error it is the token shown.
+	Token      Token
+	Acquire    AcquireStatus    // TryAcquire, Offer, AcquireNext
+	Complete   CompletionStatus // Succeed
+	Fail       FailureStatus    // Fail
+	BelowFloor bool
+	RetryCount int
+	Next       int64 // with NextHint and GiveUpNextHint
+	Err        error
+}
+
+// Observer watches a ledger. Observe runs in the caller's goroutine after the decision, with no lock held, so it may
+// call the ledger; what it spends, the caller waits for. Events of one domain may overtake each other on the way to it.
+// A panic in it is swallowed and changes nothing. It must be safe for concurrent use.
+type Observer interface{ Observe(Event) }
+
+func notify(o Observer, e Event) {
+	defer func() { _ = recover() }() // the decision stands, whatever its observer does
+	o.Observe(e)
+}

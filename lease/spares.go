@@ -1,0 +1,46 @@
+package lease
+
+// This file keeps emptied containers of one stripe for the next domain that needs one.
+
+// spareMax bounds each kind of spare of a stripe; what is above it goes to the garbage collector.
+const spareMax = 64
+
+// spares are containers without content. The stripe's lock guards them. A nil *spares allocates and keeps nothing.
+type spares struct {
+	queues []*queue
+	dones  []*terminals
+}
+
+func (p *spares) queue() *queue {
+	if p == nil || len(p.queues) == 0 {
+		return new(queue)
+	}
+	last := len(p.queues) - 1
+	q := p.queues[last]
+	p.queues = p.queues[:last]
+	return q
+}
+
+// keepQueue takes an empty queue. Its ring is small: popping has shrunk it.
+func (p *spares) keepQueue(q *queue) {
+	if p != nil && len(p.queues) < spareMax && len(q.buf) <= scanMax {
+		p.queues = append(p.queues, q)
+	}
+}
+
+func (p *spares) terminals() *terminals {
+	if p == nil || len(p.dones) == 0 {
+		return newTerminals()
+	}
+	last := len(p.dones) - 1
+	t := p.dones[last]
+	p.dones = p.dones[:last]
+	return t
+}
+
+// keepTerminals takes an emptied set, unless it was a large one.
+func (p *spares) keepTerminals(t *terminals) {
+	if p != nil && len(p.dones) < spareMax && cap(t.processed) <= scanMax && cap(t.failed) <= scanMax {
+		p.dones = append(p.dones, t)
+	}
+}

@@ -1,0 +1,374 @@
+package lease
+
+// This file is the state machine: every rule of the contract, for one domain, in one place. It owns no lock, reads no
+// clock and draws no token; an engine brings those, keeps the states and guards them.
+
+import "time"
+
+// OpKind is a call of Ledger, as an engine and an Event name it.
+type OpKind uint8
+
+const (
+	OpTryAcquire OpKind = iota + 1
+	OpOffer
+	OpAcquireNext
+	OpSucceed
+	OpFail
+	OpReclaim
+	OpCompact
+)
+
+// String returns the method's name. It does not allocate for a defined kind.
+func (k OpKind) String() string {
+	switch k {
+	case OpTryAcquire:
+		return "TryAcquire"
+	case OpOffer:
+		return "Offer"
+	case OpAcquireNext:
+		return "AcquireNext"
+	case OpSucceed:
+		return "Succeed"
+	case OpFail:
+		return "Fail"
+	case OpReclaim:
+		return "Reclaim"
+	case OpCompact:
+		return "Compact"
+	}
+	return undefined(uint8(k))
+}
+
+// grants reports whether the operation can make a lease out of nothing, for which it needs Now.
+func (k OpKind) grants() bool { return k == OpTryAcquire || k == OpAcquireNext }
+
+// Op is one call on one domain together with what the engine knows at that moment.
+type Op struct {
+	Kind   OpKind
+	Domain string
+	Offset int64 // TryAcquire, Offer
+	Token  Token // Succeed, Fail, Reclaim: the token shown
+
+	Fresh      Token // a token greater than all that this domain had; TryAcquire, AcquireNext, Reclaim
+	Now        int64 // Unix nanoseconds; TryAcquire, AcquireNext
+	Floor      int64 // the ledger's floor
+	MaxRetries int
+	MaxBacklog int // 0: no bound
+
+	spares *spares // nil: allocate
+}
+
+// Result is what an Op came to. Of the three statuses the operation's own is set; none is for Reclaim and Compact.
+type Result struct {
+	Acquire    AcquireStatus
+	Complete   CompletionStatus
+	Fail       FailureStatus
+	BelowFloor bool
+	// Changed: the state is no longer what it was. Never true beside an error.
+	Changed bool
+
+	// The lease that was granted, found or rotated; for Succeed and Fail the one that they acted on. Token 0: none.
+	RetryCount int32
+	Offset     int64
+	Token      Token
+	AcquiredAt int64 // Unix nanoseconds
+	// Next is the backlog's head beside a hint.
+	Next int64
+}
+
+// Lease returns the result's lease, the zero Lease if it has none.
+func (r *Result) Lease(domain string) Lease {
+	if r.Token == 0 {
+		return Lease{}
+	}
+	return Lease{
+		Domain: domain, Offset: r.Offset, Token: r.Token,
+		AcquiredAt: time.Unix(0, r.AcquiredAt).UTC(), RetryCount: int(r.RetryCount),
+	}
+}
+
+// State is what a ledger holds on one domain. The zero State is a domain never seen.
+type State struct {
+	// While phase is leased, offset and token are the lease's. After a completion they stay, as the record of it
+	// that L5 asks for and as the first terminal offset of the domain, until the next lease needs the room.
+	offset     int64
+	token      Token
+	acquiredAt int64 // Unix nanoseconds, 0 unless leased
+	retries    int32
+	phase      phase
+	backlog    *queue     // nil when idle without backlog
+	done       *terminals // nil when empty
+}
+
+type phase uint8
+
+const (
+	blank     phase = iota // no lease, no completion on record
+	leased                 // a lease on offset
+	processed              // idle; offset was completed last, by success
+	failed                 // idle; offset was completed last, by giving up
+)
+
+// Step carries op out on s and writes what it came to into r, which must be zero. It is a function of s and op alone. With
+// an error s and r are unchanged.
+func (s *State) Step(op *Op, r *Result) error {
+	switch op.Kind {
+	case OpTryAcquire:
+		return s.tryAcquire(op, r)
+	case OpOffer:
+		return s.offer(op, r)
+	case OpAcquireNext:
+		s.acquireNext(op, r)
+		return nil
+	case OpSucceed:
+		return s.succeed(op, r)
+	case OpFail:
+		return s.fail(op, r)
+	case OpReclaim:
+		return s.reclaim(op, r)
+	case OpCompact:
+		r.Changed = s.compact(op)
+		return nil
+	}
+	return &InvalidError{Field: "Op.Kind", Value: op.Kind, Allowed: "OpTryAcquire to OpCompact"}
+}
+
+func (s *State) tryAcquire(op *Op, r *Result) error {
+	if s.phase == leased {
+		return s.offer(op, r)
+	}
+	if head, ok := s.backlog.first(); ok {
+		if head != op.Offset {
+			if s.known(op, r); r.Acquire == AlreadyProcessed || r.Acquire == AlreadyFailed {
+				return nil
+			}
+			r.Acquire = 0
+			return &BacklogOrderingError{Domain: op.Domain, Expected: head, Got: op.Offset}
+		}
+	} else if s.known(op, r) {
+		return nil
+	}
+	s.grant(op, op.Offset, r)
+	return nil
+}
+
+func (s *State) offer(op *Op, r *Result) error {
+	if s.known(op, r) {
+		return nil
+	}
+	if op.MaxBacklog > 0 && s.backlog.len() >= op.MaxBacklog {
+		return &BacklogFullError{Domain: op.Domain, Offset: op.Offset, MaxBacklog: op.MaxBacklog}
+	}
+	if s.backlog == nil {
+		s.backlog = op.spares.queue()
+	}
+	s.backlog.push(op.Offset)
+	r.Acquire, r.Changed = Enqueued, true
+	return nil
+}
+
+// known answers for an offset that the domain has met: live first, because what is live stays so below the floor (L4).
+func (s *State) known(op *Op, r *Result) bool {
+	switch {
+	case s.phase == leased && s.offset == op.Offset:
+		r.Acquire = AlreadyAcquired
+		s.show(r)
+	case s.backlog.has(op.Offset):
+		r.Acquire = Enqueued
+	case op.Offset < op.Floor:
+		r.Acquire, r.BelowFloor = AlreadyProcessed, true
+	case s.phase == processed && s.offset == op.Offset:
+		r.Acquire = AlreadyProcessed
+	case s.phase == failed && s.offset == op.Offset:
+		r.Acquire = AlreadyFailed
+	case s.done == nil:
+		return false
+	case s.done.processed.has(op.Offset):
+		r.Acquire = AlreadyProcessed
+	case s.done.failed.has(op.Offset):
+		r.Acquire = AlreadyFailed
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *State) acquireNext(op *Op, r *Result) {
+	if s.phase == leased {
+		r.Acquire = Busy
+	} else if head, ok := s.backlog.first(); ok {
+		s.grant(op, head, r)
+	} else {
+		r.Acquire = NothingToDo
+	}
+}
+
+// grant starts a lease on offset, which is the backlog's head unless the backlog is empty.
+func (s *State) grant(op *Op, offset int64, r *Result) {
+	s.shelve(op)
+	if s.backlog.len() > 0 {
+		s.backlog.pop()
+	}
+	s.phase, s.offset, s.token = leased, offset, op.Fresh
+	s.acquiredAt, s.retries = op.Now, 0
+	r.Acquire, r.Changed = Acquired, true
+	s.show(r)
+}
+
+// shelve moves the offset that was completed last to the other done ones.
+func (s *State) shelve(op *Op) {
+	if s.phase == blank || s.offset < op.Floor {
+		return
+	}
+	if s.done == nil {
+		s.done = op.spares.terminals()
+	}
+	if s.phase == failed {
+		s.done.failed = s.done.failed.add(s.offset, op.Floor)
+	} else {
+		s.done.processed = s.done.processed.add(s.offset, op.Floor)
+	}
+}
+
+func (s *State) succeed(op *Op, r *Result) error {
+	if err := s.check(op); err != nil {
+		return err
+	}
+	s.show(r)
+	r.Complete, r.Changed = NoBacklog, true
+	if s.complete(op, processed, r) {
+		r.Complete = NextHint
+	}
+	return nil
+}
+
+func (s *State) fail(op *Op, r *Result) error {
+	if err := s.check(op); err != nil {
+		return err
+	}
+	r.Changed = true
+	if int(s.retries) < op.MaxRetries {
+		s.retries++
+		s.show(r)
+		r.Fail = RetryScheduled
+		return nil
+	}
+	s.show(r)
+	r.Fail = GiveUpNoBacklog
+	if s.complete(op, failed, r) {
+		r.Fail = GiveUpNextHint
+	}
+	return nil
+}
+
+// complete ends the lease and peeks at what waits; taking it is another call's business (L8).
+func (s *State) complete(op *Op, how phase, r *Result) (waits bool) {
+	s.phase, s.acquiredAt, s.retries = how, 0, 0
+	if s.backlog == nil {
+		return false
+	}
+	if r.Next, waits = s.backlog.first(); !waits {
+		op.spares.keepQueue(s.backlog)
+		s.backlog = nil
+	}
+	return waits
+}
+
+func (s *State) reclaim(op *Op, r *Result) error {
+	if err := s.check(op); err != nil {
+		return err
+	}
+	s.token = op.Fresh
+	r.Changed = true
+	s.show(r)
+	return nil
+}
+
+// check is the fence (L5): it passes the token of the lease that is held, and no other.
+func (s *State) check(op *Op) error {
+	if s.phase == leased {
+		if s.token == op.Token {
+			return nil
+		}
+		return &TokenMismatchError{Domain: op.Domain, Offset: s.offset, Got: op.Token}
+	}
+	err := &LeaseNotFoundError{Domain: op.Domain, Got: op.Token}
+	if s.phase != blank && s.token == op.Token {
+		err.Offset, err.Outcome = s.offset, OutcomeProcessed
+		if s.phase == failed {
+			err.Outcome = OutcomeFailed
+		}
+	}
+	return err
+}
+
+// compact forgets the done offsets below the floor, and with them the record of the last completion if it is one.
+func (s *State) compact(op *Op) (changed bool) {
+	if s.phase != leased && s.phase != blank && s.offset < op.Floor {
+		s.phase, s.offset, s.token = blank, 0, 0
+		changed = true
+	}
+	if s.done != nil {
+		had := s.done.len()
+		s.done.trim(op.Floor)
+		changed = changed || s.done.len() < had
+		if s.done.len() == 0 {
+			op.spares.keepTerminals(s.done)
+			s.done = nil
+		}
+	}
+	return changed
+}
+
+// show writes the lease that is held into r.
+func (s *State) show(r *Result) {
+	r.Offset, r.Token, r.AcquiredAt, r.RetryCount = s.offset, s.token, s.acquiredAt, s.retries
+}
+
+// due is a floor at which compacting pays: at or below the highest done offset, so that an engine which compacts
+// the state whenever the floor passes due misses no state that could be dropped.
+func (s *State) due() (offset int64, ok bool) {
+	if s.done != nil {
+		return s.done.middle(), true
+	}
+	return s.offset, s.phase == processed || s.phase == failed
+}
+
+// vacant: nothing is left that the floor does not know.
+func (s *State) vacant() bool { return s.phase == blank && s.backlog.len() == 0 && s.done == nil }
+
+// Leased returns the lease, if there is one.
+func (s *State) Leased(domain string) (Lease, bool) {
+	if s.phase != leased {
+		return Lease{}, false
+	}
+	var r Result
+	s.show(&r)
+	return r.Lease(domain), true
+}
+
+// Waiting returns the backlog's head if the domain is idle and has one.
+func (s *State) Waiting() (offset int64, ok bool) {
+	if s.phase == leased {
+		return 0, false
+	}
+	return s.backlog.first()
+}
+
+// View returns a copy of s as Inspect shows it. It allocates.
+func (s *State) View(domain string, floor int64) View {
+	v := View{Domain: domain, Floor: floor, Backlog: s.backlog.appendTo(nil)}
+	if s.done != nil {
+		v.Processed, v.Failed = s.done.processed.from(floor), s.done.failed.from(floor)
+	}
+	switch {
+	case s.phase == leased:
+		lease, _ := s.Leased(domain)
+		v.Lease = &lease
+	case s.phase == processed && s.offset >= floor:
+		v.Processed++
+	case s.phase == failed && s.offset >= floor:
+		v.Failed++
+	}
+	return v
+}

@@ -1,0 +1,153 @@
+package lease
+
+// This file is one stripe of a Memory ledger: the domains that hash to it, and the one lock that guards them.
+
+import (
+	"sync"
+	"time"
+)
+
+// stripe owns its domains whole: a domain never leaves its stripe and a stripe never leaves its ledger, so the lock
+// that guards a domain is the same one for ever, whether the domain has a record, has none, or has lost it (L6).
+// A record is looked up, used and dropped inside one hold of the lock; no reference to it survives the unlock.
+//
+// While mu is held nothing foreign runs: no observer, no loop body, no caller's code at all.
+type stripe struct {
+	mu sync.Mutex // guards all that follows
+
+	table
+	lists  [2][]uint32 // slots of the leased domains, and of the idle ones with a backlog
+	due    agenda      // domains with done offsets
+	spares spares
+	floor  int64
+	// last is the greatest token handed out here: the high-water mark that keeps the tokens of a domain rising
+	// when the domain itself has been forgotten (L9).
+	last Token
+
+	_ [64]byte // the next stripe's lock lies on another cache line
+}
+
+const (
+	heldList = iota
+	readyList
+	noList
+)
+
+// list tells which list of its stripe a state belongs to.
+func (s *State) list() int {
+	switch {
+	case s.phase == leased:
+		return heldList
+	case s.backlog.len() > 0:
+		return readyList
+	}
+	return noList
+}
+
+// tokenStride lies between two tokens of a stripe. Stripes start at different places below it, which makes tokens
+// unique over the ledger without a counter that every stripe would write.
+const tokenStride = stripeCount
+
+// step carries op out and writes what it came to into r. The lock is held.
+func (st *stripe) step(op *Op, hash uint32, r *Result) error {
+	var absent State
+	s := &absent
+	slot, found := st.find(hash, op.Domain)
+	if found {
+		s = &st.records[slot].state
+	}
+	before := s.list()
+	op.Floor, op.Fresh, op.spares = st.floor, st.last+tokenStride, &st.spares
+	if op.Kind.grants() && before != heldList {
+		op.Now = time.Now().UnixNano()
+	}
+	err := s.Step(op, r)
+	if !r.Changed {
+		return err
+	}
+	after := s.list()
+	if !found {
+		slot = st.insert(hash, op.Domain, absent)
+		s = &st.records[slot].state
+	}
+	if r.Token == op.Fresh {
+		st.last = op.Fresh
+	}
+	if before != after {
+		st.delist(before, slot)
+		st.enlist(after, slot)
+		if before == heldList && !st.due.has(slot) { // a completion: now there is a done offset
+			key, _ := s.due()
+			st.due.push(key, slot)
+		}
+	}
+	return nil
+}
+
+func (st *stripe) enlist(list int, slot uint32) {
+	if list == noList {
+		return
+	}
+	st.records[slot].at = uint32(len(st.lists[list]))
+	st.lists[list] = append(st.lists[list], slot)
+}
+
+func (st *stripe) delist(list int, slot uint32) {
+	if list == noList {
+		return
+	}
+	l := st.lists[list]
+	last := len(l) - 1
+	at := st.records[slot].at
+	l[at] = l[last]
+	st.records[l[at]].at = at
+	st.lists[list] = l[:last]
+}
+
+// sweep compacts up to limit of the domains for which floor makes that worth while, drops those that are left vacant, and
+// reports whether there are no more. The lock is held.
+func (st *stripe) sweep(floor int64, limit int) (done bool) {
+	st.floor = floor
+	op := Op{Kind: OpCompact, Floor: floor, spares: &st.spares}
+	for range limit {
+		slot, ok := st.due.pop(floor)
+		if !ok {
+			if st.shrink() {
+				st.relist()
+			}
+			return true
+		}
+		s := &st.records[slot].state
+		s.compact(&op)
+		if key, ok := s.due(); ok {
+			st.due.push(key, slot)
+		} else if s.vacant() {
+			st.remove(slot)
+		}
+	}
+	return false
+}
+
+// relist builds lists and due anew, after the slots have been renumbered.
+func (st *stripe) relist() {
+	st.lists, st.due, st.spares = [2][]uint32{}, agenda{}, spares{}
+	for i := range st.records {
+		s := &st.records[i].state
+		st.enlist(s.list(), uint32(i))
+		if key, ok := s.due(); ok {
+			st.due.push(key, uint32(i))
+		}
+	}
+}
+
+// stripeBits: 128 stripes keep two goroutines on different domains from meeting more than once in a hundred calls,
+// and cost an empty ledger some forty kilobytes.
+const (
+	stripeBits  = 7
+	stripeCount = 1 << stripeBits
+)
+
+// split derives from a name's hash its stripe and its hash in the stripe's table, from bits that do not overlap.
+func split(hash uint64) (stripe int, inner uint32) {
+	return int(hash >> (64 - stripeBits)), uint32(hash)
+}
