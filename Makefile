@@ -61,8 +61,8 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	  go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" || exit 1; \
 	done
 
-bench: ## ours beside its peers: ratios, targets, allocations
-	@cd internal/bench && GOWORK=off go run .
+bench: ## ours beside its peers: ratios, targets, allocations, also into docs/benchmarks.md
+	@cd internal/bench && GOWORK=off go run . -o ../../docs/benchmarks.md
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
