@@ -102,7 +102,7 @@ func TestModules(t *testing.T) {
 	}
 	report(t, checkModules(modules, used))
 
-	if work := decode[struct{ Go string }](t, mustGo(t, root(t), nil, "work", "edit", "-json"))[0]; work.Go != oldest {
+	if work := decode[struct{ Go string }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit", "-json"))[0]; work.Go != oldest {
 		t.Errorf("go.work: go %s, want %s", work.Go, oldest)
 	}
 	list := decode[dependency](t, mustGo(t, root(t), []string{inWorkspace(t)}, "list", "-m", "-json=Path,GoVersion", "all"))

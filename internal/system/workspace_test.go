@@ -81,7 +81,7 @@ func decode[T any](t *testing.T, stream string) []T {
 // workModules are the directories that go.work uses, relative to the root: "admission", "lease/leasetest".
 func workModules(t *testing.T) []string {
 	t.Helper()
-	work := decode[struct{ Use []struct{ DiskPath string } }](t, mustGo(t, root(t), nil, "work", "edit", "-json"))
+	work := decode[struct{ Use []struct{ DiskPath string } }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit", "-json"))
 	var dirs []string
 	for _, use := range work[0].Use {
 		dirs = append(dirs, filepath.ToSlash(filepath.Clean(use.DiskPath)))
