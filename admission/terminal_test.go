@@ -306,6 +306,11 @@ func TestA10_CloseAndDrainOneByOne(t *testing.T) {
 func TestA10_DrainOfAnOpenGate(t *testing.T) {
 	g := mustNew(t, Config{Limit: 3})
 	p, _ := g.TryAcquire()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := g.Drain(ended); !errors.Is(err, context.Canceled) || len(g.waiters) != 0 || g.central.Load()&draining != 0 {
+		t.Fatalf("a Drain that gave up: %v, %d waiters left", err, len(g.waiters))
+	}
 	drained := make(chan error)
 	for range 3 {
 		go func() { drained <- g.Drain(context.Background()) }()
