@@ -54,16 +54,13 @@ func New(cfg Config) (*Gate, error) {
 	return newGate(cfg, lines, perLine), nil
 }
 
-// shape decides how many credits may lie in slots: a few, and all do, in one line; more, and half of them do, in as many
-// lines as can have four each, while the other half is there for whoever finds his line empty.
+// shape decides how many credits may lie in slots. Of few, as many as one line holds. Of many, half, in as many lines as
+// can have four each or more, while the other half is there for whoever finds his line empty.
 func shape(limit int) (lines, perLine int) {
-	switch {
-	case limit == 0:
-		return 0, 0
-	case limit <= slotsPerLine:
-		return 1, limit
+	if limit < 32 {
+		return 1, min(slotsPerLine, limit)
 	}
-	for lines = 1; lines < maxLines && lines*16 <= limit; {
+	for lines = 2; lines < maxLines && lines*16 <= limit; {
 		lines *= 2
 	}
 	return lines, min(slotsPerLine, limit/2/lines)
@@ -100,9 +97,10 @@ func newGate(cfg Config, lines, perLine int) *Gate {
 func (g *Gate) TryAcquire() (Permit, error) {
 	if g.observer == nil {
 		if l, credited := g.near(); credited {
-			s := &l.slots[0]
-			if w, ok := s.take(); ok {
-				return Permit{g, s, w}, nil
+			for i := range l.slots {
+				if w, ok := l.slots[i].take(); ok {
+					return Permit{g, &l.slots[i], w}, nil
+				}
 			}
 		} else if g.full() {
 			l.saturated.Add(1)
