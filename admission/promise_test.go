@@ -111,6 +111,15 @@ func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
 
 // TestA2_PlaceIsFreeBeforeWaiters: whoever waited for the promise finds the place given back.
 func TestA2_PlaceIsFreeBeforeWaiters(t *testing.T) {
+	var early Promise[int]
+	early.OnDone(func(int, error) {
+		select {
+		case <-early.Done():
+			t.Error("waiters were told before the callbacks")
+		default:
+		}
+	})
+	early.Resolve(1)
 	g := mustNew(t, Config{Limit: 1})
 	for range 300 {
 		var p *Promise[int]
