@@ -40,13 +40,12 @@ type result struct {
 }
 
 type cell struct {
-	name        string
-	ns          float64 // median, per operation; with p goroutines, wall time divided by all their operations
-	allocs      float64 // per operation, median
-	ratio       float64 // ours / this: median of the rounds' ratios
-	low, high   float64 // its 95 % interval
-	most        float64 // target of the ratio, 0: none
-	comparisons int
+	name      string
+	ns        float64 // median, per operation; with p goroutines, wall time divided by all their operations
+	allocs    float64 // per operation, median
+	ratio     float64 // ours / this: median of the rounds' ratios
+	low, high float64 // its 95 % interval
+	most      float64 // target of the ratio, 0: none
 }
 
 // measure runs all variants of r in each round. Instances are new in every round: where an allocator puts them, and
