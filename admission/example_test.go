@@ -76,6 +76,27 @@ func ExampleSubmit() {
 	// 42 orders 0
 }
 
+// A gate can only bound what has not started yet.
+func ExampleSubmit_cold() {
+	gate, _ := admission.New(admission.Config{Name: "pages", Limit: 0}) // refuses everything
+	fetch := func() (string, error) {
+		fmt.Println("fetching")
+		return "page", nil
+	}
+
+	stage, err := admission.Submit(gate, func() admission.Stage[string] { return admission.Async(fetch) }) // cold
+	fmt.Println(stage, err)
+
+	running := admission.Async(fetch) // hot: has started already
+	stage, err = admission.Submit(gate, func() admission.Stage[string] { return running })
+	page, _ := running.Wait(context.Background())
+	fmt.Println(stage, err, "and yet there is a", page)
+	// Output:
+	// <nil> admission: gate "pages" rejected: saturated (limit 0)
+	// fetching
+	// <nil> admission: gate "pages" rejected: saturated (limit 0) and yet there is a page
+}
+
 // Canceling a promise frees its place while the work behind it may still run. To bound the work itself, cancel its
 // context and let the promise end when the work does.
 func ExampleSubmit_boundTheWork() {
