@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience ends a test that hangs; no test depends on its value.
-const patience = 20 * time.Second
+const patience = 10 * time.Second
 
 // A tally counts what a gate announces, apart from the gate's own books.
 type tally struct {
@@ -239,3 +239,45 @@ func finish(f func()) {
 }
 
 func newRequest() *http.Request { return httptest.NewRequest(http.MethodGet, "/", http.NoBody) }
+
+// startCounting is startServer for HTTP/1 with connections that count what is copied by their own methods.
+func startCounting(t *testing.T, h http.Handler) (*httptest.Server, *countingListener) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	l := &countingListener{Listener: s.Listener}
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+	return s, l
+}
+
+// countingListener counts what its connections copy: in by ReadFrom, out by WriteTo.
+type countingListener struct {
+	net.Listener
+	in, out atomic.Int64
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &countingConn{c.(*net.TCPConn), l}, nil
+}
+
+type countingConn struct {
+	*net.TCPConn
+	l *countingListener
+}
+
+func (c *countingConn) ReadFrom(r io.Reader) (int64, error) {
+	n, err := c.TCPConn.ReadFrom(r)
+	c.l.in.Add(n)
+	return n, err
+}
+
+func (c *countingConn) WriteTo(w io.Writer) (int64, error) {
+	n, err := c.TCPConn.WriteTo(w)
+	c.l.out.Add(n)
+	return n, err
+}

@@ -104,14 +104,14 @@ func TestA2_HijackThroughTwoGates(t *testing.T) {
 func TestHijackedConnectionKeepsItsAbilities(t *testing.T) {
 	g := newGate(t, "server", 1)
 	o := newTakeover()
-	s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+	s, l := startCounting(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		o.conns <- c
-	}), false)
+	}))
 	client, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +141,9 @@ func TestHijackedConnectionKeepsItsAbilities(t *testing.T) {
 	var got strings.Builder
 	if n, err := io.Copy(&got, c); got.String() != "from the client" || n != 15 || err != nil {
 		t.Errorf("the server read %q: %v", got.String(), err)
+	}
+	if in, out := l.in.Load(), l.out.Load(); in != 15 || out != 15 {
+		t.Errorf("%d and %d bytes went through the connection's own copying, want 15 each", in, out)
 	}
 	g.wantInFlight(t, "with both directions ended", 1)
 	_ = c.Close()

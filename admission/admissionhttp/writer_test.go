@@ -5,6 +5,7 @@ package admissionhttp_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -13,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,6 +78,7 @@ func TestControllerWorksThroughTheGate(t *testing.T) {
 			rc := http.NewResponseController(w)
 			if err := rc.EnableFullDuplex(); err != nil {
 				t.Errorf("EnableFullDuplex: %v", err)
+				return // without it the server would wait for the end of the request
 			}
 			for name, set := range map[string]func(time.Time) error{"SetReadDeadline": rc.SetReadDeadline, "SetWriteDeadline": rc.SetWriteDeadline} {
 				if err := set(time.Time{}); err != nil {
@@ -111,7 +112,9 @@ func TestControllerWorksThroughTheGate(t *testing.T) {
 			}
 		}))
 		upload, lines := io.Pipe()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, upload)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +157,7 @@ func TestCopyingAFileReachesTheConnection(t *testing.T) {
 	} {
 		t.Run(way, func(t *testing.T) {
 			g := newGate(t, "server", 1)
-			s := httptest.NewUnstartedServer(newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
+			s, l := startCounting(t, newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
 				f, err := os.Open(name)
 				if err != nil {
 					t.Error(err)
@@ -163,53 +166,24 @@ func TestCopyingAFileReachesTheConnection(t *testing.T) {
 				defer f.Close()
 				send(w, r, f)
 			}))
-			l := &copyListener{Listener: s.Listener}
-			s.Listener = l
-			s.Start()
-			defer s.Close()
-			resp, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := s.Client().Do(resp)
+			resp, err := s.Client().Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer got.Body.Close()
-			if body, err := io.ReadAll(got.Body); !bytes.Equal(body, content) || err != nil {
+			defer resp.Body.Close()
+			if body, err := io.ReadAll(resp.Body); !bytes.Equal(body, content) || err != nil {
 				t.Errorf("%d bytes, want %d: %v", len(body), len(content), err)
 			}
-			if n := l.copied.Load(); n < int64(len(content))/2 {
+			g.wantEmpty(t) // the handler is done, and so is its copying
+			if n := l.in.Load(); n < int64(len(content))/2 {
 				t.Errorf("%d bytes of %d went through the connection's ReadFrom", n, len(content))
 			}
-			g.wantEmpty(t)
 		})
 	}
-}
-
-// copyListener counts what its connections copy by their ReadFrom.
-type copyListener struct {
-	net.Listener
-	copied atomic.Int64
-}
-
-func (l *copyListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &copyConn{c.(*net.TCPConn), l}, nil
-}
-
-type copyConn struct {
-	*net.TCPConn
-	l *copyListener
-}
-
-func (c *copyConn) ReadFrom(r io.Reader) (int64, error) {
-	n, err := c.TCPConn.ReadFrom(r)
-	c.l.copied.Add(n)
-	return n, err
 }
 
 func TestWriteStringReachesTheOriginal(t *testing.T) {
