@@ -53,7 +53,7 @@ func TestSleepHoldsItsConnectionEvenAfterCancel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPool(t, st, 1, 20*time.Millisecond)
+	p := newPool(t, st, 1, 100*time.Millisecond)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

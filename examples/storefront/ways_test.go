@@ -13,7 +13,7 @@ import (
 func small() scenario {
 	sc := incident()
 	sc.conns = [routes]int{checkout: 4, products: 3, analytics: 2, admin: 1}
-	sc.acquire = 20 * time.Millisecond
+	sc.acquire = 100 * time.Millisecond
 	return sc
 }
 
