@@ -5,14 +5,13 @@ package lease
 
 import "slices"
 
-// agenda holds slots by floor, at most one entry for a slot. Domains complete much in the order of offsets, so most
+// agenda holds slots by floor. Domains complete much in the order of offsets, so most
 // entries arrive in rising order and stand in a queue; those that arrive late stand in a binary min-heap beside it.
 type agenda struct {
 	ring  []appointment // n of them from first on, rising
 	first int
 	n     int
 	heap  []appointment
-	in    []uint64 // bit i: slot i has an entry
 }
 
 type appointment struct {
@@ -20,17 +19,8 @@ type appointment struct {
 	slot  uint32
 }
 
-func (a *agenda) has(slot uint32) bool {
-	word := int(slot / 64)
-	return word < len(a.in) && a.in[word]&(1<<(slot%64)) != 0
-}
-
-// push adds a slot that has no entry.
+// push adds an entry.
 func (a *agenda) push(floor int64, slot uint32) {
-	for int(slot/64) >= len(a.in) {
-		a.in = append(a.in, 0)
-	}
-	a.in[slot/64] |= 1 << (slot % 64)
 	e := appointment{floor, slot}
 	if a.n == 0 || a.ring[a.wrap(a.first+a.n-1)].floor <= floor {
 		if a.n == len(a.ring) {
@@ -80,7 +70,6 @@ func (a *agenda) pop(floor int64) (slot uint32, ok bool) {
 	default:
 		return 0, false
 	}
-	a.in[slot/64] &^= 1 << (slot % 64)
 	return slot, true
 }
 

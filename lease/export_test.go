@@ -22,7 +22,7 @@ func (m *Memory) Audit() error {
 }
 
 func (st *stripe) audit() error {
-	var entries, free, named int
+	var entries, free, named, noted int
 	var lists [2]int
 	for _, entry := range st.index {
 		if entry == 0 {
@@ -46,7 +46,10 @@ func (st *stripe) audit() error {
 				return fmt.Errorf("%q is not where list %d should have it", st.name(slot), list)
 			}
 		}
-		if _, ok := r.state.due(); ok && !st.due.has(slot) {
+		if r.noted {
+			noted++
+		}
+		if _, ok := r.state.due(); ok && !r.noted {
 			return fmt.Errorf("%q has done offsets but no appointment", st.name(slot))
 		}
 	}
@@ -65,8 +68,8 @@ func (st *stripe) audit() error {
 		return fmt.Errorf("%v domains belong in lists of %d and %d", lists, len(st.lists[0]), len(st.lists[1]))
 	case named+st.wasted != len(st.names):
 		return fmt.Errorf("%d bytes named, %d wasted, %d in all", named, st.wasted, len(st.names))
-	case st.due.n+len(st.due.heap) > len(st.records):
-		return fmt.Errorf("%d appointments for %d slots", st.due.n+len(st.due.heap), len(st.records))
+	case st.due.n+len(st.due.heap) != noted:
+		return fmt.Errorf("%d appointments for %d domains", st.due.n+len(st.due.heap), noted)
 	}
 	return nil
 }
@@ -84,11 +87,18 @@ func (s *State) audit() error {
 		}
 	}
 	if s.done != nil {
-		for _, set := range []offsets{s.done.processed, s.done.failed} {
+		sets := []offsets{s.done.processed}
+		if s.done.failed != nil {
+			sets = append(sets, *s.done.failed)
+		}
+		for _, set := range sets {
 			if !slices.IsSorted(set) {
 				return fmt.Errorf("done offsets out of order: %v", set)
 			}
 			for _, offset := range set {
+				if offset > s.done.top {
+					return fmt.Errorf("%d is above the top, %d", offset, s.done.top)
+				}
 				if seen[offset] {
 					return fmt.Errorf("%d is in two places", offset)
 				}

@@ -2,6 +2,8 @@ package lease
 
 // This file keeps emptied containers of one stripe for the next domain that needs one.
 
+import "math"
+
 // spareMax bounds each kind of spare of a stripe; what is above it goes to the garbage collector.
 const spareMax = 64
 
@@ -40,7 +42,8 @@ func (p *spares) terminals() *terminals {
 
 // keepTerminals takes an emptied set, unless it was a large one.
 func (p *spares) keepTerminals(t *terminals) {
-	if p != nil && len(p.dones) < spareMax && cap(t.processed) <= scanMax && cap(t.failed) <= scanMax {
+	if p != nil && len(p.dones) < spareMax && cap(t.processed) <= scanMax {
+		t.top = math.MinInt64
 		p.dones = append(p.dones, t)
 	}
 }

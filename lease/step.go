@@ -77,13 +77,15 @@ type Result struct {
 }
 
 // Lease returns the result's lease, the zero Lease if it has none.
-func (r *Result) Lease(domain string) Lease {
-	if r.Token == 0 {
-		return Lease{}
-	}
-	return Lease{
-		Domain: domain, Offset: r.Offset, Token: r.Token,
-		AcquiredAt: time.Unix(0, r.AcquiredAt).UTC(), RetryCount: int(r.RetryCount),
+func (r *Result) Lease(domain string) (l Lease) {
+	r.lease(domain, &l)
+	return l
+}
+
+func (r *Result) lease(domain string, l *Lease) {
+	if r.Token != 0 {
+		l.Domain, l.Offset, l.Token, l.RetryCount = domain, r.Offset, r.Token, int(r.RetryCount)
+		l.AcquiredAt = time.Unix(0, r.AcquiredAt).UTC()
 	}
 }
 
@@ -181,16 +183,10 @@ func (s *State) known(op *Op, r *Result) bool {
 		r.Acquire = AlreadyProcessed
 	case s.phase == failed && s.offset == op.Offset:
 		r.Acquire = AlreadyFailed
-	case s.done == nil:
-		return false
-	case s.done.processed.has(op.Offset):
-		r.Acquire = AlreadyProcessed
-	case s.done.failed.has(op.Offset):
-		r.Acquire = AlreadyFailed
-	default:
-		return false
+	case s.done != nil:
+		r.Acquire = s.done.status(op.Offset)
 	}
-	return true
+	return r.Acquire != 0
 }
 
 func (s *State) acquireNext(op *Op, r *Result) {
@@ -223,11 +219,7 @@ func (s *State) shelve(op *Op) {
 	if s.done == nil {
 		s.done = op.spares.terminals()
 	}
-	if s.phase == failed {
-		s.done.failed = s.done.failed.add(s.offset, op.Floor)
-	} else {
-		s.done.processed = s.done.processed.add(s.offset, op.Floor)
-	}
+	s.done.add(s.offset, s.phase, op.Floor)
 }
 
 func (s *State) succeed(op *Op, r *Result) error {
@@ -359,7 +351,7 @@ func (s *State) Waiting() (offset int64, ok bool) {
 func (s *State) View(domain string, floor int64) View {
 	v := View{Domain: domain, Floor: floor, Backlog: s.backlog.appendTo(nil)}
 	if s.done != nil {
-		v.Processed, v.Failed = s.done.processed.from(floor), s.done.failed.from(floor)
+		v.Processed, v.Failed = s.done.count(floor)
 	}
 	switch {
 	case s.phase == leased:

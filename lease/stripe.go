@@ -16,13 +16,15 @@ type stripe struct {
 	mu sync.Mutex // guards all that follows
 
 	table
+	floor int64
+	// last is the greatest token handed out here: the high-water mark that keeps the tokens of a domain rising
+	// when the domain itself has been forgotten (L9). The next one is a stride, the number of stripes, further on; each
+	// stripe starts at its own place below that, which keeps tokens apart without a counter that every stripe would write.
+	last   Token
+	stride Token
 	lists  [2][]uint32 // slots of the leased domains, and of the idle ones with a backlog
 	due    agenda      // domains with done offsets
 	spares spares
-	floor  int64
-	// last is the greatest token handed out here: the high-water mark that keeps the tokens of a domain rising
-	// when the domain itself has been forgotten (L9).
-	last Token
 
 	_ [64]byte // the next stripe's lock lies on another cache line
 }
@@ -44,20 +46,18 @@ func (s *State) list() int {
 	return noList
 }
 
-// tokenStride lies between two tokens of a stripe. Stripes start at different places below it, which makes tokens
-// unique over the ledger without a counter that every stripe would write.
-const tokenStride = stripeCount
-
 // step carries op out and writes what it came to into r. The lock is held.
 func (st *stripe) step(op *Op, hash uint32, r *Result) error {
-	var absent State
-	s := &absent
+	var s *State
 	slot, found := st.find(hash, op.Domain)
 	if found {
 		s = &st.records[slot].state
+	} else {
+		var absent State // gets a record only if op leaves something in it
+		s = &absent
 	}
 	before := s.list()
-	op.Floor, op.Fresh, op.spares = st.floor, st.last+tokenStride, &st.spares
+	op.Floor, op.Fresh, op.spares = st.floor, st.last+st.stride, &st.spares
 	if op.Kind.grants() && before != heldList {
 		op.Now = time.Now().UnixNano()
 	}
@@ -67,8 +67,7 @@ func (st *stripe) step(op *Op, hash uint32, r *Result) error {
 	}
 	after := s.list()
 	if !found {
-		slot = st.insert(hash, op.Domain, absent)
-		s = &st.records[slot].state
+		slot = st.insert(hash, op.Domain, *s)
 	}
 	if r.Token == op.Fresh {
 		st.last = op.Fresh
@@ -76,12 +75,23 @@ func (st *stripe) step(op *Op, hash uint32, r *Result) error {
 	if before != after {
 		st.delist(before, slot)
 		st.enlist(after, slot)
-		if before == heldList && !st.due.has(slot) { // a completion: now there is a done offset
-			key, _ := s.due()
-			st.due.push(key, slot)
+		if before == heldList { // a completion: now there is a done offset
+			st.note(slot)
 		}
 	}
 	return nil
+}
+
+// note makes an appointment for slot if it has a done offset and no appointment.
+func (st *stripe) note(slot uint32) {
+	r := &st.records[slot]
+	if r.noted {
+		return
+	}
+	if floor, ok := r.state.due(); ok {
+		st.due.push(floor, slot)
+		r.noted = true
+	}
 }
 
 func (st *stripe) enlist(list int, slot uint32) {
@@ -117,11 +127,10 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 			}
 			return true
 		}
-		s := &st.records[slot].state
-		s.compact(&op)
-		if key, ok := s.due(); ok {
-			st.due.push(key, slot)
-		} else if s.vacant() {
+		r := &st.records[slot]
+		r.noted = false
+		r.state.compact(&op)
+		if st.note(slot); r.state.vacant() {
 			st.remove(slot)
 		}
 	}
@@ -132,22 +141,7 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 func (st *stripe) relist() {
 	st.lists, st.due, st.spares = [2][]uint32{}, agenda{}, spares{}
 	for i := range st.records {
-		s := &st.records[i].state
-		st.enlist(s.list(), uint32(i))
-		if key, ok := s.due(); ok {
-			st.due.push(key, uint32(i))
-		}
+		st.enlist(st.records[i].state.list(), uint32(i))
+		st.note(uint32(i))
 	}
-}
-
-// stripeBits: 128 stripes keep two goroutines on different domains from meeting more than once in a hundred calls,
-// and cost an empty ledger some forty kilobytes.
-const (
-	stripeBits  = 7
-	stripeCount = 1 << stripeBits
-)
-
-// split derives from a name's hash its stripe and its hash in the stripe's table, from bits that do not overlap.
-func split(hash uint64) (stripe int, inner uint32) {
-	return int(hash >> (64 - stripeBits)), uint32(hash)
 }

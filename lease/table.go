@@ -3,22 +3,26 @@ package lease
 // This file finds a domain's record by name: a slab of records, the names packed beside it, and an open-addressed
 // index over both. The stripe's lock guards all of it.
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // record is a slot of the slab, one cache line: a domain, or a free slot. The name is a copy, because the caller's may
 // be a piece of a large message that must not live on with it. A free slot keeps its bytes for the next domain.
 type record struct {
 	state   State
-	nameAt  uint32 // into table.names; maxDomain and the memory of machines keep a stripe's names below 4 GiB
-	nameLen uint32
+	nameAt  uint32 // into table.names, which stay below 4 GiB: the stripes together would hold a hundred of that
+	nameLen uint16
+	noted   bool // has an appointment in the stripe's agenda
 	hash    uint32
 	at      uint32 // the domain's place in the list that its state belongs to; of a free slot, the next one plus one
 }
 
 const (
-	slabMin   = 32      // records; a slab not worth giving back
-	packMin   = 4 << 10 // bytes of names not worth packing
-	maxDomain = 1 << 20 // bytes
+	slabMin   = 32             // records; a slab not worth giving back
+	packMin   = 4 << 10        // bytes of names not worth packing
+	maxDomain = math.MaxUint16 // bytes, what nameLen can say
 )
 
 // table maps names to slots. An index entry is the name's hash above slot+1, so that neither a probe nor a removal
@@ -27,8 +31,8 @@ type table struct {
 	index   []uint64 // its length is a power of two, at least 4/3 of the slab's capacity
 	records []record
 	names   []byte
-	wasted  int // bytes of names that no slot refers to
 	live    int
+	wasted  int // bytes of names that no slot refers to
 	// Free slots, each plus one, queue up: the next domain gets the one that is free longest. Domains come and go
 	// much in the order of offsets, so the queue runs through memory in order.
 	firstFree, lastFree uint32
@@ -39,7 +43,7 @@ func hashIn(entry uint64) uint32       { return uint32(entry >> 32) }
 func slotIn(entry uint64) uint32       { return uint32(entry) - 1 }
 func (t *table) name(slot uint32) []byte {
 	r := &t.records[slot]
-	return t.names[r.nameAt : r.nameAt+r.nameLen]
+	return t.names[r.nameAt : r.nameAt+uint32(r.nameLen)]
 }
 
 func (t *table) find(hash uint32, domain string) (slot uint32, ok bool) {
@@ -92,7 +96,7 @@ func (t *table) rename(slot uint32, domain string) {
 		t.wasted += int(r.nameLen) - len(domain)
 		copy(t.names[r.nameAt:], domain)
 	}
-	r.nameLen = uint32(len(domain))
+	r.nameLen = uint16(len(domain))
 }
 
 // pack makes room for more bytes of names. If half of the bytes are waste it is in moving the others together.

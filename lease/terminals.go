@@ -2,7 +2,10 @@ package lease
 
 // This file remembers which offsets are done: sorted and packed, eight bytes each.
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // offsets is a set, sorted upwards. Neighbours in one domain are rarely adjacent, because the offsets between them
 // belong to other domains; so runs would not pay, and a plain sorted slice is both small and searched in
@@ -10,9 +13,6 @@ import "slices"
 type offsets []int64
 
 func (o offsets) has(offset int64) bool {
-	if len(o) == 0 || offset > o[len(o)-1] {
-		return false
-	}
 	_, ok := slices.BinarySearch(o, offset)
 	return ok
 }
@@ -48,30 +48,75 @@ func (o offsets) trim(floor int64) offsets {
 	return o[:copy(o, kept)]
 }
 
-// terminals are the done offsets of a domain, other than the one that it completed last (see State).
+// terminals are the done offsets of a domain, other than the one that it completed last (see State). One cache line.
 type terminals struct {
-	processed, failed offsets
-	room              [2]int64 // first backing of processed, so that a small set is one object
+	// top is at or above every member. A new offset is mostly above it, and so known to be new without a look at the sets.
+	top       int64
+	processed offsets
+	failed    *offsets // nil until an offset is given up
+	room      [3]int64 // first backing of processed, so that a small set is one object
 }
 
 func newTerminals() *terminals {
-	t := new(terminals)
+	t := &terminals{top: math.MinInt64}
 	t.processed = t.room[:0]
 	return t
 }
 
-func (t *terminals) trim(floor int64) {
-	t.processed, t.failed = t.processed.trim(floor), t.failed.trim(floor)
+// status is AlreadyProcessed, AlreadyFailed or 0.
+func (t *terminals) status(offset int64) AcquireStatus {
+	switch {
+	case offset > t.top:
+		return 0
+	case t.processed.has(offset):
+		return AlreadyProcessed
+	case t.failed != nil && t.failed.has(offset):
+		return AlreadyFailed
+	}
+	return 0
 }
 
-func (t *terminals) len() int { return len(t.processed) + len(t.failed) }
+// add notes how an offset that is not a member ended.
+func (t *terminals) add(offset int64, how phase, floor int64) {
+	t.top = max(t.top, offset)
+	if how == processed {
+		t.processed = t.processed.add(offset, floor)
+		return
+	}
+	if t.failed == nil {
+		t.failed = new(offsets)
+	}
+	*t.failed = t.failed.add(offset, floor)
+}
+
+func (t *terminals) trim(floor int64) {
+	t.processed = t.processed.trim(floor)
+	if t.failed != nil {
+		if *t.failed = t.failed.trim(floor); len(*t.failed) == 0 {
+			t.failed = nil
+		}
+	}
+}
+
+// count counts the members at or above floor.
+func (t *terminals) count(floor int64) (processed, failed int) {
+	if t.failed != nil {
+		failed = t.failed.from(floor)
+	}
+	return t.processed.from(floor), failed
+}
+
+func (t *terminals) len() int {
+	processed, failed := t.count(math.MinInt64)
+	return processed + failed
+}
 
 // middle is a member with as many members of its set below it as above. Once the floor has passed it a trim frees at
 // least half of that set, which is what pays for the visit.
 func (t *terminals) middle() int64 {
 	o := t.processed
-	if len(t.failed) > len(o) {
-		o = t.failed
+	if t.failed != nil && len(*t.failed) > len(o) {
+		o = *t.failed
 	}
 	return o[len(o)/2]
 }
