@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/perf/benchmath"
@@ -100,26 +101,32 @@ func calibrate(loop func(int), parallel bool, slice time.Duration) int {
 }
 
 // run performs n operations, split over GOMAXPROCS goroutines if parallel, and returns nanoseconds and allocated objects
-// per operation.
+// per operation. The clock starts when all of them are running: a goroutine that still waits for its core would let the
+// others have the instance to themselves, and hide what sharing costs.
 func run(loop func(int), parallel bool, n int) (ns, objects float64) {
 	workers := 1
 	if parallel {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	each := (n + workers - 1) / workers
-	var before, after runtime.MemStats
-	var start, end sync.WaitGroup
-	start.Add(1)
-	for range workers {
-		end.Go(func() {
-			start.Wait()
+	var running atomic.Int32
+	var begin atomic.Bool
+	var others sync.WaitGroup
+	for range workers - 1 {
+		others.Go(func() {
+			for running.Add(1); !begin.Load(); {
+			}
 			loop(each)
 		})
 	}
+	for int(running.Load()) < workers-1 {
+	}
+	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	began := time.Now()
-	start.Done()
-	end.Wait()
+	begin.Store(true)
+	loop(each)
+	others.Wait()
 	took := time.Since(began)
 	runtime.ReadMemStats(&after)
 	total := float64(each * workers)
