@@ -114,6 +114,7 @@ func TestControllerWorksThroughTheGate(t *testing.T) {
 		upload, lines := io.Pipe()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
+		context.AfterFunc(ctx, func() { _ = upload.Close() }) // a transport gives up only after reading the request's body
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload)
 		if err != nil {
 			t.Fatal(err)
