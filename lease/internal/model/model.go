@@ -49,6 +49,29 @@ type Reply struct {
 	Err         error
 }
 
+// String leaves out what is zero.
+func (r Reply) String() string {
+	switch {
+	case r.Err != nil:
+		return "error: " + r.Err.Error()
+	case r.Acquisition != (lease.Acquisition{}):
+		return fmt.Sprintf("%+v", r.Acquisition)
+	case r.Completion != (lease.Completion{}):
+		return fmt.Sprintf("%+v", r.Completion)
+	case r.Failure != (lease.Failure{}):
+		return fmt.Sprintf("%+v", r.Failure)
+	case r.Status != 0:
+		return r.Status.String()
+	case r.Lease != (lease.Lease{}):
+		return fmt.Sprintf("%+v", r.Lease)
+	case r.View.Lease != nil:
+		return fmt.Sprintf("%+v, held: %+v", r.View, *r.View.Lease)
+	case r.View.Domain != "":
+		return fmt.Sprintf("%+v", r.View)
+	}
+	return "done"
+}
+
 // Do makes the call.
 func (c Call) Do(ctx context.Context, l lease.Ledger) (r Reply) {
 	switch c.Op {
@@ -154,7 +177,7 @@ func (d *Domain) Accept(cfg lease.Config, c Call, got Reply) error {
 	}
 	got.Err, want.Err = nil, nil
 	if !reflect.DeepEqual(got, want) {
-		return fmt.Errorf("%s: answer\n\t%+v, want\n\t%+v", c, got, want)
+		return fmt.Errorf("%s: answer\n\t%v, want\n\t%v", c, got, want)
 	}
 	return nil
 }

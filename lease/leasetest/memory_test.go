@@ -1,0 +1,23 @@
+package leasetest_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/leasetest"
+)
+
+func openMemory(t testing.TB, cfg lease.Config) lease.Ledger {
+	m, err := lease.NewMemory(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestMemory(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	leasetest.Run(t, openMemory)
+}

@@ -1,0 +1,368 @@
+package leasetest
+
+// This file is a ledger as plain as can be, one map under one mutex, with a switch that breaks it in a chosen way.
+
+import (
+	"context"
+	"iter"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+type plain struct {
+	cfg     lease.Config
+	fault   string
+	mu      sync.Mutex
+	domains map[string]*entry
+	floor   int64
+	last    lease.Token
+}
+
+type entry struct {
+	held    *lease.Lease
+	backlog []int64
+	done    map[int64]lease.Outcome
+	ended   lease.LeaseNotFoundError
+	last    lease.Token
+}
+
+func newPlain(cfg lease.Config, fault string) *plain {
+	return &plain{cfg: cfg, fault: fault, domains: map[string]*entry{}, floor: math.MinInt64}
+}
+
+// enter checks what every call checks, and takes the lock.
+func (p *plain) enter(ctx context.Context, domain string) (*entry, error) {
+	if err := ctx.Err(); err != nil && p.fault != "a done context is not looked at" {
+		return nil, err
+	}
+	if domain == "" {
+		return nil, &lease.InvalidError{Field: "domain", Value: "", Allowed: "not empty"}
+	}
+	p.mu.Lock()
+	r := p.domains[domain]
+	if r == nil {
+		r = &entry{done: map[int64]lease.Outcome{}}
+		p.domains[domain] = r
+	}
+	return r, nil
+}
+
+func (p *plain) token(r *entry) lease.Token {
+	p.last++
+	if p.fault == "tokens are unique in a domain only" {
+		r.last++
+		return r.last
+	}
+	return p.last
+}
+
+// terminal tells what is known of an offset that is neither leased nor waiting.
+func (p *plain) terminal(r *entry, offset int64) (status lease.AcquireStatus, below bool) {
+	live := slices.Contains(r.backlog, offset) || r.held != nil && r.held.Offset == offset
+	if live && p.fault != "the backlog holds duplicates" {
+		return 0, false
+	}
+	switch {
+	case live:
+	case offset < p.floor && p.fault != "Compact forgets what is done":
+		return lease.AlreadyProcessed, true
+	case r.done[offset] == lease.OutcomeProcessed:
+		return lease.AlreadyProcessed, false
+	case r.done[offset] == lease.OutcomeFailed && p.fault != "a given-up offset is not terminal":
+		return lease.AlreadyFailed, false
+	}
+	return 0, false
+}
+
+func (p *plain) enqueue(r *entry, domain string, offset int64) error {
+	isFull := p.cfg.MaxBacklog > 0 && len(r.backlog) >= p.cfg.MaxBacklog
+	if isFull && p.fault == "full comes before known" {
+		return &lease.BacklogFullError{Domain: domain, Offset: offset, MaxBacklog: p.cfg.MaxBacklog}
+	}
+	if slices.Contains(r.backlog, offset) && p.fault != "the backlog holds duplicates" {
+		return nil
+	}
+	if isFull {
+		if p.fault == "a full backlog drops its head" {
+			r.backlog = r.backlog[1:]
+		}
+		return &lease.BacklogFullError{Domain: domain, Offset: offset, MaxBacklog: p.cfg.MaxBacklog}
+	}
+	if p.fault == "the backlog is last in first out" {
+		r.backlog = slices.Insert(r.backlog, 0, offset)
+	} else {
+		r.backlog = append(r.backlog, offset)
+	}
+	return nil
+}
+
+func (p *plain) grant(r *entry, domain string, offset int64) lease.Acquisition {
+	if i := slices.Index(r.backlog, offset); i >= 0 {
+		r.backlog = slices.Delete(r.backlog, i, i+1)
+	}
+	r.held = &lease.Lease{Domain: domain, Offset: offset, Token: p.token(r), AcquiredAt: time.Now().UTC().Round(0)}
+	r.ended = lease.LeaseNotFoundError{}
+	return lease.Acquisition{Status: lease.Acquired, Lease: *r.held}
+}
+
+func (p *plain) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return lease.Acquisition{}, err
+	}
+	defer p.mu.Unlock()
+	if status, below := p.terminal(r, offset); status != 0 {
+		return lease.Acquisition{Status: status, BelowFloor: below}, nil
+	}
+	busy := r.held != nil
+	if p.fault == "two owners, by a race" {
+		p.mu.Unlock()
+		runtime.Gosched()
+		p.mu.Lock()
+	}
+	if busy && p.fault != "two owners" {
+		if r.held != nil && r.held.Offset == offset {
+			return lease.Acquisition{Status: lease.AlreadyAcquired, Lease: *r.held}, nil
+		}
+		if err := p.enqueue(r, domain, offset); err != nil {
+			return lease.Acquisition{}, err
+		}
+		return lease.Acquisition{Status: lease.Enqueued}, nil
+	}
+	if len(r.backlog) > 0 && r.backlog[0] != offset && p.fault != "an acquire overtakes the backlog" {
+		return lease.Acquisition{}, &lease.BacklogOrderingError{Domain: domain, Expected: r.backlog[0], Got: offset}
+	}
+	return p.grant(r, domain, offset), nil
+}
+
+func (p *plain) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return 0, err
+	}
+	defer p.mu.Unlock()
+	if status, _ := p.terminal(r, offset); status != 0 {
+		return status, nil
+	}
+	if r.held != nil && r.held.Offset == offset {
+		return lease.AlreadyAcquired, nil
+	}
+	if p.fault == "a lost update" {
+		before := slices.Clone(r.backlog)
+		p.mu.Unlock()
+		runtime.Gosched()
+		p.mu.Lock()
+		if r.held == nil || r.held.Offset != offset {
+			r.backlog = before
+		}
+	}
+	if err := p.enqueue(r, domain, offset); err != nil {
+		return 0, err
+	}
+	if p.fault == "Offer grants nothing but says it did" && r.held == nil {
+		return lease.Acquired, nil
+	}
+	return lease.Enqueued, nil
+}
+
+func (p *plain) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return lease.Acquisition{}, err
+	}
+	defer p.mu.Unlock()
+	switch {
+	case r.held != nil && p.fault == "Busy hands out the token":
+		return lease.Acquisition{Status: lease.Busy, Lease: *r.held}, nil
+	case r.held != nil:
+		return lease.Acquisition{Status: lease.Busy}, nil
+	case len(r.backlog) == 0:
+		return lease.Acquisition{Status: lease.NothingToDo}, nil
+	}
+	return p.grant(r, domain, r.backlog[0]), nil
+}
+
+func (p *plain) fence(r *entry, domain string, token lease.Token) error {
+	switch {
+	case r.held != nil && (r.held.Token == token || p.fault == "any token succeeds"):
+		return nil
+	case r.held != nil:
+		return &lease.TokenMismatchError{Domain: domain, Offset: r.held.Offset, Got: token}
+	case r.ended.Outcome != lease.OutcomeUnknown && r.ended.Got == token && p.fault != "the outcome is not recorded":
+		known := r.ended
+		return &known
+	}
+	return &lease.LeaseNotFoundError{Domain: domain, Got: token}
+}
+
+func (p *plain) end(r *entry, how lease.Outcome) (next int64, waits bool) {
+	r.done[r.held.Offset] = how
+	r.ended = lease.LeaseNotFoundError{Domain: r.held.Domain, Got: r.held.Token, Outcome: how, Offset: r.held.Offset}
+	r.held = nil
+	if len(r.backlog) == 0 {
+		return 0, false
+	}
+	return r.backlog[0], true
+}
+
+func (p *plain) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return lease.Completion{}, err
+	}
+	defer p.mu.Unlock()
+	if err := p.fence(r, domain, token); err != nil {
+		return lease.Completion{}, err
+	}
+	next, waits := p.end(r, lease.OutcomeProcessed)
+	if !waits {
+		return lease.Completion{Status: lease.NoBacklog}, nil
+	}
+	if p.fault == "Succeed hands off" {
+		p.grant(r, domain, next)
+	}
+	return lease.Completion{Status: lease.NextHint, Next: next}, nil
+}
+
+func (p *plain) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return lease.Failure{}, err
+	}
+	defer p.mu.Unlock()
+	if err := p.fence(r, domain, token); err != nil {
+		return lease.Failure{}, err
+	}
+	limit := p.cfg.MaxRetries
+	if p.fault == "one attempt too many" {
+		limit++
+	}
+	if r.held.RetryCount < limit {
+		r.held.RetryCount++
+		if p.fault == "a retry renews the lease" {
+			r.held.AcquiredAt = r.held.AcquiredAt.Add(1)
+		}
+		return lease.Failure{Status: lease.RetryScheduled, RetryCount: r.held.RetryCount}, nil
+	}
+	retries := r.held.RetryCount
+	next, waits := p.end(r, lease.OutcomeFailed)
+	if !waits {
+		return lease.Failure{Status: lease.GiveUpNoBacklog, RetryCount: retries}, nil
+	}
+	return lease.Failure{Status: lease.GiveUpNextHint, RetryCount: retries, Next: next}, nil
+}
+
+func (p *plain) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return lease.Lease{}, err
+	}
+	defer p.mu.Unlock()
+	if err := p.fence(r, domain, held); err != nil {
+		return lease.Lease{}, err
+	}
+	if p.fault != "Reclaim keeps the token" {
+		r.held.Token = p.token(r)
+	}
+	if p.fault == "Reclaim forgets the retries" {
+		r.held.RetryCount = 0
+	}
+	return *r.held, nil
+}
+
+func (p *plain) Compact(ctx context.Context, floor int64) error {
+	if _, err := p.enter(ctx, "compacted"); err != nil {
+		return err
+	}
+	defer p.mu.Unlock()
+	if floor < p.floor && p.fault != "the floor goes down" {
+		return &lease.FloorError{Floor: p.floor, Got: floor}
+	}
+	p.floor = floor
+	if p.fault == "a token comes back after Compact" {
+		p.last = 0
+	}
+	for _, r := range p.domains {
+		for offset := range r.done {
+			if offset < floor {
+				delete(r.done, offset)
+			}
+		}
+		if p.fault == "Compact drops what waits" {
+			r.backlog = slices.DeleteFunc(r.backlog, func(offset int64) bool { return offset < floor })
+		}
+	}
+	return nil
+}
+
+func (p *plain) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
+	return walk(p, ctx, func(domain string, r *entry) (lease.Head, bool) {
+		if len(r.backlog) == 0 || r.held != nil && p.fault != "Ready yields what is held" {
+			return lease.Head{}, false
+		}
+		return lease.Head{Domain: domain, Offset: r.backlog[0]}, true
+	})
+}
+
+func (p *plain) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
+	return walk(p, ctx, func(_ string, r *entry) (lease.Lease, bool) {
+		if r.held == nil || len(r.backlog) > 0 && p.fault == "Held misses leases with a backlog" {
+			return lease.Lease{}, false
+		}
+		return *r.held, true
+	})
+}
+
+func walk[T any](p *plain, ctx context.Context, show func(string, *entry) (T, bool)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		if err := ctx.Err(); err != nil {
+			var none T
+			yield(none, err)
+			return
+		}
+		var items []T
+		p.mu.Lock()
+		for domain, r := range p.domains {
+			if item, ok := show(domain, r); ok {
+				items = append(items, item)
+			}
+		}
+		p.mu.Unlock()
+		for _, item := range items {
+			if !yield(item, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (p *plain) Inspect(ctx context.Context, domain string) (lease.View, error) {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return lease.View{}, err
+	}
+	defer p.mu.Unlock()
+	v := lease.View{Domain: domain, Backlog: slices.Clone(r.backlog), Floor: p.floor}
+	if p.fault == "the view is no copy" {
+		v.Backlog = r.backlog
+	}
+	if r.held != nil {
+		held := *r.held
+		v.Lease = &held
+	}
+	for offset, how := range r.done {
+		switch {
+		case offset < p.floor:
+		case how == lease.OutcomeProcessed:
+			v.Processed++
+		default:
+			v.Failed++
+		}
+	}
+	return v, nil
+}
