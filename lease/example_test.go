@@ -1,0 +1,226 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sort"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+func ExampleNewMemory() {
+	ledger, err := lease.NewMemory(lease.Config{MaxRetries: 3, MaxBacklog: 1000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	first, _ := ledger.TryAcquire(ctx, "order-17", 1)
+	second, _ := ledger.TryAcquire(ctx, "order-17", 2)
+	fmt.Println(first.Status, second.Status)
+
+	done, _ := ledger.Succeed(ctx, "order-17", first.Lease.Token)
+	fmt.Println(done.Status, done.Next)
+
+	_, err = lease.NewMemory(lease.Config{MaxRetries: -1})
+	fmt.Println(err)
+	// Output:
+	// ACQUIRED ENQUEUED
+	// NEXT_HINT 2
+	// lease: MaxRetries is -1, allowed: 0 to 2147483647
+}
+
+func ExampleMemory_TryAcquire() {
+	ledger, _ := lease.NewMemory(lease.Config{})
+	ctx := context.Background()
+	held, _ := ledger.TryAcquire(ctx, "A", 1)
+	queued, _ := ledger.TryAcquire(ctx, "A", 2)
+	again, _ := ledger.TryAcquire(ctx, "A", 1)
+	fmt.Println(held.Status, queued.Status, again.Status, again.Lease.Token == held.Lease.Token)
+
+	_, _ = ledger.Succeed(ctx, "A", held.Lease.Token)
+	_, err := ledger.TryAcquire(ctx, "A", 3) // 2 is first
+	var ordering *lease.BacklogOrderingError
+	fmt.Println(errors.As(err, &ordering), ordering.Expected, ordering.Got)
+	// Output:
+	// ACQUIRED ENQUEUED ALREADY_ACQUIRED true
+	// true 2 3
+}
+
+// A reply may be lost. The same call again tells a lease that is done from one that was never held.
+func ExampleMemory_Succeed() {
+	ledger, _ := lease.NewMemory(lease.Config{})
+	ctx := context.Background()
+	held, _ := ledger.TryAcquire(ctx, "A", 1)
+	_, _ = ledger.Succeed(ctx, "A", held.Lease.Token) // suppose that this reply got lost
+
+	_, err := ledger.Succeed(ctx, "A", held.Lease.Token)
+	var gone *lease.LeaseNotFoundError
+	fmt.Println(errors.As(err, &gone), gone.Outcome, gone.Offset)
+	// Output: true PROCESSED 1
+}
+
+// MaxRetries+1 attempts.
+func ExampleMemory_Fail() {
+	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: 2})
+	ctx := context.Background()
+	held, _ := ledger.TryAcquire(ctx, "A", 1)
+	for range 3 {
+		f, _ := ledger.Fail(ctx, "A", held.Lease.Token)
+		fmt.Println(f.Status, f.RetryCount)
+	}
+	again, _ := ledger.TryAcquire(ctx, "A", 1)
+	fmt.Println(again.Status)
+	// Output:
+	// RETRY_SCHEDULED 1
+	// RETRY_SCHEDULED 2
+	// GIVE_UP_NO_BACKLOG 2
+	// ALREADY_FAILED
+}
+
+// The arrival race: between a completion and the hand-off a record arrives. TryAcquire would call that a bug; Offer
+// just queues it, and AcquireNext takes whatever is first.
+func ExampleMemory_Offer() {
+	ledger, _ := lease.NewMemory(lease.Config{})
+	ctx := context.Background()
+	_, _ = ledger.Offer(ctx, "A", 1)
+	_, _ = ledger.Offer(ctx, "A", 2)
+	status, err := ledger.Offer(ctx, "A", 3)
+	fmt.Println(status, err)
+
+	next, _ := ledger.AcquireNext(ctx, "A")
+	fmt.Println(next.Status, next.Lease.Offset)
+	// Output:
+	// ENQUEUED <nil>
+	// ACQUIRED 1
+}
+
+func ExampleMemory_AcquireNext() {
+	ledger, _ := lease.NewMemory(lease.Config{})
+	ctx := context.Background()
+	for offset := range int64(3) {
+		_, _ = ledger.Offer(ctx, "A", offset)
+	}
+	for {
+		next, _ := ledger.AcquireNext(ctx, "A")
+		fmt.Println(next.Status)
+		if next.Status != lease.Acquired {
+			break
+		}
+		_, _ = ledger.Succeed(ctx, "A", next.Lease.Token)
+	}
+	// Output:
+	// ACQUIRED
+	// ACQUIRED
+	// ACQUIRED
+	// NOTHING_TO_DO
+}
+
+// Whoever takes over from a dead holder rotates the token; should the dead come back, it is refused.
+func ExampleMemory_Reclaim() {
+	ledger, _ := lease.NewMemory(lease.Config{})
+	ctx := context.Background()
+	dead, _ := ledger.TryAcquire(ctx, "A", 1)
+
+	heir, _ := ledger.Reclaim(ctx, "A", dead.Lease.Token)
+	fmt.Println(heir.Offset, heir.Token > dead.Lease.Token)
+
+	_, err := ledger.Succeed(ctx, "A", dead.Lease.Token)
+	fmt.Println(errors.Is(err, lease.ErrTokenMismatch))
+	// Output:
+	// 1 true
+	// true
+}
+
+func ExampleMemory_Compact() {
+	ledger, _ := lease.NewMemory(lease.Config{})
+	ctx := context.Background()
+	held, _ := ledger.TryAcquire(ctx, "A", 1)
+	_, _ = ledger.Succeed(ctx, "A", held.Lease.Token)
+	_ = ledger.Compact(ctx, 2) // everything below 2 is done
+
+	again, _ := ledger.TryAcquire(ctx, "A", 1)
+	fmt.Println(again.Status, again.BelowFloor)
+	fmt.Println(ledger.Compact(ctx, 1))
+	// Output:
+	// ALREADY_PROCESSED true
+	// lease: floor 1 is below the ledger's floor 2
+}
+
+func ExampleMemory_Ready() {
+	ledger, _ := lease.NewMemory(lease.Config{})
+	ctx := context.Background()
+	_, _ = ledger.Offer(ctx, "A", 1)
+	_, _ = ledger.Offer(ctx, "B", 2)
+	_, _ = ledger.TryAcquire(ctx, "C", 3)
+	var lines []string
+	for head, err := range ledger.Ready(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		lines = append(lines, fmt.Sprint(head.Domain, " waits with ", head.Offset))
+	}
+	sort.Strings(lines)
+	for _, line := range lines {
+		fmt.Println(line)
+	}
+	// Output:
+	// A waits with 1
+	// B waits with 2
+}
+
+func ExampleMemory_Held() {
+	ledger, _ := lease.NewMemory(lease.Config{})
+	ctx := context.Background()
+	_, _ = ledger.TryAcquire(ctx, "A", 1)
+	for held, err := range ledger.Held(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		heir, _ := ledger.Reclaim(ctx, held.Domain, held.Token)
+		fmt.Println(held.Domain, held.Offset, heir.Token > held.Token)
+	}
+	// Output: A 1 true
+}
+
+func ExampleMemory_Inspect() {
+	ledger, _ := lease.NewMemory(lease.Config{})
+	ctx := context.Background()
+	_, _ = ledger.TryAcquire(ctx, "A", 7)
+	_, _ = ledger.TryAcquire(ctx, "A", 9)
+	_, _ = ledger.TryAcquire(ctx, "A", 8)
+	v, _ := ledger.Inspect(ctx, "A")
+	fmt.Println(v.Lease.Offset, v.Backlog, v.Processed, v.Failed)
+	// Output: 7 [9 8] 0 0
+}
+
+type printer struct{}
+
+func (printer) Observe(e lease.Event) { fmt.Println(e.Op, e.Domain, e.Offset, e.Acquire) }
+
+func ExampleObserver() {
+	ledger, _ := lease.NewMemory(lease.Config{Observer: printer{}})
+	_, _ = ledger.TryAcquire(context.Background(), "A", 1)
+	_, _ = ledger.Offer(context.Background(), "A", 2)
+	// Output:
+	// TryAcquire A 1 ACQUIRED
+	// Offer A 2 ENQUEUED
+}
+
+// An engine keeps the states wherever it likes and lets the ledger's own rules move them.
+func ExampleState_Step() {
+	var s lease.State
+	var r lease.Result
+	op := lease.Op{Kind: lease.OpTryAcquire, Domain: "A", Offset: 1, Fresh: 42, Now: 1}
+	err := s.Step(&op, &r)
+	fmt.Println(r.Acquire, r.Token, r.Changed, err)
+
+	r = lease.Result{}
+	op = lease.Op{Kind: lease.OpSucceed, Domain: "A", Token: 41}
+	err = s.Step(&op, &r)
+	fmt.Println(r.Changed, err)
+	// Output:
+	// ACQUIRED 42 true <nil>
+	// false lease: domain "A": token 41 does not hold the lease on offset 1
+}
