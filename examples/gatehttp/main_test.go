@@ -1,5 +1,7 @@
 package main
 
+// What the program prints is part of it.
+
 func Example() {
 	main()
 	// Output:

@@ -1,5 +1,7 @@
 package main
 
+// The whole demo, made small: the story holds, ends when interrupted, leaves nothing behind, and refuses bad arguments.
+
 import (
 	"bytes"
 	"context"

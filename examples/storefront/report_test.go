@@ -1,5 +1,7 @@
 package main
 
+// The printed table: its width, and no share that looks better than it is.
+
 import (
 	"bytes"
 	"strings"

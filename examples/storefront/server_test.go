@@ -1,5 +1,7 @@
 package main
 
+// The shop in HTTP: which refusal becomes which status, and that every route answers.
+
 import (
 	"context"
 	"database/sql"

@@ -1,5 +1,7 @@
 package main
 
+// The slow query is really slow: it holds its connection, and nobody but the store ends it early.
+
 import (
 	"context"
 	"database/sql"

@@ -1,5 +1,7 @@
 package main
 
+// The customers: planned by a seed, open loop, with deadlines that count from the intended start.
+
 import (
 	"context"
 	"math"

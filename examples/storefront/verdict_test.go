@@ -1,5 +1,7 @@
 package main
 
+// The verdict can fail in every way that it should.
+
 import (
 	"strings"
 	"testing"

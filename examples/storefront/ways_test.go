@@ -1,5 +1,7 @@
 package main
 
+// What one pool loses and what a gate and a pool per route keep, without HTTP and without a clock.
+
 import (
 	"database/sql"
 	"errors"
