@@ -30,8 +30,8 @@ func (st *stripe) audit() error {
 		}
 		entries++
 		slot := slotIn(entry)
-		r := &st.records[slot]
-		if found, ok := st.find(r.hash, string(st.name(slot))); !ok || found != slot || hashIn(entry) != r.hash {
+		r := st.record(slot)
+		if found, ok := st.find(hashIn(entry), string(st.name(slot))); !ok || found != slot {
 			return fmt.Errorf("slot %d is not found by its name %q", slot, st.name(slot))
 		}
 		if err := r.state.audit(); err != nil {
@@ -42,9 +42,6 @@ func (st *stripe) audit() error {
 		}
 		if list := r.state.list(); list != noList {
 			lists[list]++
-			if int(r.at) >= len(st.lists[list]) || st.lists[list][r.at] != slot {
-				return fmt.Errorf("%q is not where list %d should have it", st.name(slot), list)
-			}
 		}
 		if r.noted {
 			noted++
@@ -53,19 +50,29 @@ func (st *stripe) audit() error {
 			return fmt.Errorf("%q has done offsets but no appointment", st.name(slot))
 		}
 	}
-	for next := st.firstFree; next != 0; next = st.records[next-1].at {
-		if free++; free > len(st.records) {
+	for next := st.firstFree; next != 0; next = st.record(next - 1).next {
+		if free++; free > st.slots {
 			return fmt.Errorf("the free slots form a ring")
 		}
 	}
-	for slot := range st.records {
-		named += int(st.records[slot].nameLen)
+	for slot := range uint32(st.slots) {
+		named += int(st.record(slot).nameLen)
+	}
+	for list, head := range st.heads {
+		prev := uint32(0)
+		for next := head; next != 0; next = st.record(next - 1).next {
+			r := st.record(next - 1)
+			if lists[list]--; r.state.list() != list || r.prev != prev || lists[list] < 0 {
+				return fmt.Errorf("%q does not belong where list %d has it", st.name(next-1), list)
+			}
+			prev = next
+		}
 	}
 	switch {
-	case entries != st.live || entries+free != len(st.records):
-		return fmt.Errorf("%d entries, %d live, %d free, %d slots", entries, st.live, free, len(st.records))
-	case lists[0] != len(st.lists[0]) || lists[1] != len(st.lists[1]):
-		return fmt.Errorf("%v domains belong in lists of %d and %d", lists, len(st.lists[0]), len(st.lists[1]))
+	case entries != st.live || entries+free != st.slots:
+		return fmt.Errorf("%d entries, %d live, %d free, %d slots", entries, st.live, free, st.slots)
+	case lists != [2]int{}:
+		return fmt.Errorf("%v domains are missing in the lists", lists)
 	case named+st.wasted != len(st.names):
 		return fmt.Errorf("%d bytes named, %d wasted, %d in all", named, st.wasted, len(st.names))
 	case st.due.n+len(st.due.heap) != noted:

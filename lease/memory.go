@@ -56,7 +56,7 @@ func NewMemory(cfg Config) (*Memory, error) {
 	m := &Memory{cfg: cfg, seed: maphash.MakeSeed(), stripes: make([]stripe, stripes), floor: math.MinInt64}
 	for i := range m.stripes {
 		st := &m.stripes[i]
-		st.floor, st.last, st.stride = math.MinInt64, Token(i), Token(stripes)
+		st.seed, st.floor, st.last, st.stride = m.seed, math.MinInt64, Token(i), Token(stripes)
 	}
 	return m, nil
 }
@@ -188,7 +188,7 @@ func (m *Memory) Inspect(ctx context.Context, domain string) (View, error) {
 	defer st.mu.Unlock()
 	var s State
 	if slot, ok := st.find(hash, domain); ok {
-		s = st.records[slot].state
+		s = st.record(slot).state
 	}
 	return s.View(domain, st.floor), nil
 }
@@ -229,8 +229,8 @@ func walk[T any](ctx context.Context, m *Memory, list int, yield func(T, error) 
 		}
 		copied = copied[:0]
 		st.mu.Lock()
-		for _, slot := range st.lists[list] {
-			copied = append(copied, show(string(st.name(slot)), &st.records[slot].state))
+		for next := st.heads[list]; next != 0; next = st.record(next - 1).next {
+			copied = append(copied, show(string(st.name(next-1)), &st.record(next-1).state))
 		}
 		st.mu.Unlock()
 		for _, item := range copied {

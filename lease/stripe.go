@@ -3,6 +3,7 @@ package lease
 // This file is one stripe of a Memory ledger: the domains that hash to it, and the one lock that guards them.
 
 import (
+	"hash/maphash"
 	"sync"
 	"time"
 )
@@ -15,16 +16,21 @@ import (
 type stripe struct {
 	mu sync.Mutex // guards all that follows
 
-	table
+	// What most calls write comes first and fits the lock's cache line: between cores it travels with the lock.
+
 	floor int64
 	// last is the greatest token handed out here: the high-water mark that keeps the tokens of a domain rising
 	// when the domain itself has been forgotten (L9). The next one is a stride, the number of stripes, further on; each
 	// stripe starts at its own place below that, which keeps tokens apart without a counter that every stripe would write.
 	last   Token
 	stride Token
-	lists  [2][]uint32 // slots of the leased domains, and of the idle ones with a backlog
-	due    agenda      // domains with done offsets
+	heads  [2]uint32 // first slots, plus one, of the leased domains and of the idle ones with a backlog
+	_      [24]byte
+
+	table
+	due    agenda // domains with done offsets
 	spares spares
+	seed   maphash.Seed
 
 	_ [64]byte // the next stripe's lock lies on another cache line
 }
@@ -51,7 +57,7 @@ func (st *stripe) step(op *Op, hash uint32, r *Result) error {
 	var s *State
 	slot, found := st.find(hash, op.Domain)
 	if found {
-		s = &st.records[slot].state
+		s = &st.record(slot).state
 	} else {
 		var absent State // gets a record only if op leaves something in it
 		s = &absent
@@ -84,7 +90,7 @@ func (st *stripe) step(op *Op, hash uint32, r *Result) error {
 
 // note makes an appointment for slot if it has a done offset and no appointment.
 func (st *stripe) note(slot uint32) {
-	r := &st.records[slot]
+	r := st.record(slot)
 	if r.noted {
 		return
 	}
@@ -98,20 +104,27 @@ func (st *stripe) enlist(list int, slot uint32) {
 	if list == noList {
 		return
 	}
-	st.records[slot].at = uint32(len(st.lists[list]))
-	st.lists[list] = append(st.lists[list], slot)
+	r := st.record(slot)
+	r.prev, r.next = 0, st.heads[list]
+	if r.next != 0 {
+		st.record(r.next - 1).prev = slot + 1
+	}
+	st.heads[list] = slot + 1
 }
 
 func (st *stripe) delist(list int, slot uint32) {
 	if list == noList {
 		return
 	}
-	l := st.lists[list]
-	last := len(l) - 1
-	at := st.records[slot].at
-	l[at] = l[last]
-	st.records[l[at]].at = at
-	st.lists[list] = l[:last]
+	r := st.record(slot)
+	if r.prev == 0 {
+		st.heads[list] = r.next
+	} else {
+		st.record(r.prev - 1).next = r.next
+	}
+	if r.next != 0 {
+		st.record(r.next - 1).prev = r.prev
+	}
 }
 
 // sweep compacts up to limit of the domains for which floor makes that worth while, drops those that are left vacant, and
@@ -127,11 +140,11 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 			}
 			return true
 		}
-		r := &st.records[slot]
+		r := st.record(slot)
 		r.noted = false
 		r.state.compact(&op)
 		if st.note(slot); r.state.vacant() {
-			st.remove(slot)
+			st.remove(uint32(maphash.Bytes(st.seed, st.name(slot))), slot)
 		}
 	}
 	return false
@@ -139,9 +152,9 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 
 // relist builds lists and due anew, after the slots have been renumbered.
 func (st *stripe) relist() {
-	st.lists, st.due, st.spares = [2][]uint32{}, agenda{}, spares{}
-	for i := range st.records {
-		st.enlist(st.records[i].state.list(), uint32(i))
-		st.note(uint32(i))
+	st.heads, st.due, st.spares = [2]uint32{}, agenda{}, spares{}
+	for slot := range uint32(st.slots) {
+		st.enlist(st.record(slot).state.list(), slot)
+		st.note(slot)
 	}
 }

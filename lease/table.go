@@ -15,12 +15,16 @@ type record struct {
 	nameAt  uint32 // into table.names, which stay below 4 GiB: the stripes together would hold a hundred of that
 	nameLen uint16
 	noted   bool // has an appointment in the stripe's agenda
-	hash    uint32
-	at      uint32 // the domain's place in the list that its state belongs to; of a free slot, the next one plus one
+	// Neighbours, each plus one, in the list that the state belongs to; next also links the free slots.
+	prev, next uint32
 }
 
+// chunk is what the slab grows by. It is as large as the runtime allots without a header of its own, so that records
+// do not straddle cache lines and two cores at work on two domains do not disturb each other.
+type chunk [8]record
+
 const (
-	slabMin   = 32             // records; a slab not worth giving back
+	slabMin   = 32             // slots; a slab not worth giving back
 	packMin   = 4 << 10        // bytes of names not worth packing
 	maxDomain = math.MaxUint16 // bytes, what nameLen can say
 )
@@ -28,11 +32,12 @@ const (
 // table maps names to slots. An index entry is the name's hash above slot+1, so that neither a probe nor a removal
 // looks into the slab before the hash has matched; 0 is a free entry.
 type table struct {
-	index   []uint64 // its length is a power of two, at least 4/3 of the slab's capacity
-	records []record
-	names   []byte
-	live    int
-	wasted  int // bytes of names that no slot refers to
+	index  []uint64 // its length is a power of two, at least 4/3 of the number of slots
+	chunks []*chunk
+	names  []byte
+	slots  int // free ones included
+	live   int
+	wasted int // bytes of names that no slot refers to
 	// Free slots, each plus one, queue up: the next domain gets the one that is free longest. Domains come and go
 	// much in the order of offsets, so the queue runs through memory in order.
 	firstFree, lastFree uint32
@@ -41,8 +46,13 @@ type table struct {
 func entryOf(hash, slot uint32) uint64 { return uint64(hash)<<32 | uint64(slot+1) }
 func hashIn(entry uint64) uint32       { return uint32(entry >> 32) }
 func slotIn(entry uint64) uint32       { return uint32(entry) - 1 }
+
+func (t *table) record(slot uint32) *record {
+	return &t.chunks[slot/uint32(len(chunk{}))][slot%uint32(len(chunk{}))]
+}
+
 func (t *table) name(slot uint32) []byte {
-	r := &t.records[slot]
+	r := t.record(slot)
 	return t.names[r.nameAt : r.nameAt+uint32(r.nameLen)]
 }
 
@@ -62,20 +72,23 @@ func (t *table) find(hash uint32, domain string) (slot uint32, ok bool) {
 	}
 }
 
-// insert adds a domain that find did not find. It may move the slab.
+// insert adds a domain that find did not find.
 func (t *table) insert(hash uint32, domain string, s State) (slot uint32) {
 	if t.firstFree != 0 {
 		slot = t.firstFree - 1
-		t.firstFree = t.records[slot].at
+		t.firstFree = t.record(slot).next
 	} else {
-		if len(t.records) == cap(t.records) {
-			t.resize(len(t.records) + len(t.records)/8 + 4)
+		slot = uint32(t.slots)
+		t.slots++
+		if int(slot)/len(chunk{}) == len(t.chunks) {
+			t.chunks = append(t.chunks, new(chunk))
 		}
-		slot = uint32(len(t.records))
-		t.records = t.records[:slot+1]
+		if t.slots > len(t.index)/4*3 {
+			t.reindex(max(8, 2*len(t.index)))
+		}
 	}
 	t.rename(slot, domain)
-	t.records[slot].state, t.records[slot].hash = s, hash
+	t.record(slot).state = s
 	t.link(entryOf(hash, slot))
 	t.live++
 	return slot
@@ -83,7 +96,7 @@ func (t *table) insert(hash uint32, domain string, s State) (slot uint32) {
 
 // rename gives slot a name, in the bytes of its last one if they suffice.
 func (t *table) rename(slot uint32, domain string) {
-	r := &t.records[slot]
+	r := t.record(slot)
 	if len(domain) > int(r.nameLen) {
 		t.wasted += int(r.nameLen)
 		r.nameLen = 0
@@ -108,20 +121,19 @@ func (t *table) pack(more int) {
 	}
 	need := len(t.names) - t.wasted + more
 	packed := slices.Grow([]byte(nil), need+need/8)
-	for slot := range t.records {
-		name := t.name(uint32(slot))
-		t.records[slot].nameAt = uint32(len(packed))
+	for slot := range uint32(t.slots) {
+		name := t.name(slot)
+		t.record(slot).nameAt = uint32(len(packed))
 		packed = append(packed, name...)
 	}
 	t.names, t.wasted = packed, 0
 }
 
-// remove frees slot, whose state is vacant.
-func (t *table) remove(slot uint32) {
-	r := &t.records[slot]
+// remove frees slot, whose state is vacant and whose name hashes to hash.
+func (t *table) remove(hash, slot uint32) {
 	mask := uint32(len(t.index) - 1)
-	hole := r.hash & mask
-	for t.index[hole] != entryOf(r.hash, slot) {
+	hole := hash & mask
+	for t.index[hole] != entryOf(hash, slot) {
 		hole = (hole + 1) & mask
 	}
 	// Every later entry of the run whose probe passed through the hole moves up into it.
@@ -132,26 +144,17 @@ func (t *table) remove(slot uint32) {
 		}
 	}
 	t.index[hole] = 0
-	r.state, r.at = State{}, 0
+	t.record(slot).next = 0
 	if t.firstFree == 0 {
 		t.firstFree = slot + 1
 	} else {
-		t.records[t.lastFree-1].at = slot + 1
+		t.record(t.lastFree - 1).next = slot + 1
 	}
 	t.lastFree = slot + 1
 	t.live--
 }
 
-// resize moves the slab into room for size records, slots unchanged, and sizes the index for it.
-func (t *table) resize(size int) {
-	t.records = append(slices.Grow([]record(nil), size), t.records...)
-	places := 8
-	for places/4*3 < cap(t.records) {
-		places *= 2
-	}
-	if places == len(t.index) {
-		return
-	}
+func (t *table) reindex(places int) {
 	old := t.index
 	t.index = make([]uint64, places)
 	for _, entry := range old {
@@ -164,15 +167,14 @@ func (t *table) resize(size int) {
 // shrink moves the live records, if they fill less than a quarter of the slab, into a slab of their own, slots
 // renumbered, and reports whether it did.
 func (t *table) shrink() bool {
-	if len(t.records) <= slabMin || t.live >= len(t.records)/4 {
+	if t.slots <= slabMin || t.live >= t.slots/4 {
 		return false
 	}
 	old := *t
 	*t = table{}
-	t.resize(old.live)
 	for _, entry := range old.index {
 		if entry != 0 {
-			t.insert(hashIn(entry), string(old.name(slotIn(entry))), old.records[slotIn(entry)].state)
+			t.insert(hashIn(entry), string(old.name(slotIn(entry))), old.record(slotIn(entry)).state)
 		}
 	}
 	return true

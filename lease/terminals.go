@@ -23,11 +23,8 @@ func (o offsets) from(floor int64) int {
 	return len(o) - i
 }
 
-// add inserts an offset that is not in the set. A full set first drops what lies below floor.
-func (o offsets) add(offset, floor int64) offsets {
-	if len(o) == cap(o) {
-		o = o.trim(floor)
-	}
+// add inserts an offset that is not in the set.
+func (o offsets) add(offset int64) offsets {
 	if len(o) == 0 || offset > o[len(o)-1] {
 		return append(o, offset)
 	}
@@ -35,17 +32,21 @@ func (o offsets) add(offset, floor int64) offsets {
 	return slices.Insert(o, i, offset)
 }
 
-// trim drops the members below floor, and the room for them once three quarters stand empty.
-func (o offsets) trim(floor int64) offsets {
+// trim drops the members below floor, and most of the room for them once seven eighths stand empty: a set that
+// breathes between one floor and the next keeps its room. Few members move into small.
+func (o offsets) trim(floor int64, small offsets) offsets {
 	if len(o) == 0 || o[0] >= floor {
 		return o
 	}
 	i, _ := slices.BinarySearch(o, floor)
 	kept := o[i:]
-	if cap(o) > scanMax && len(kept) <= cap(o)/4 {
-		return slices.Clone(kept)
+	switch {
+	case cap(o) <= scanMax || len(kept) > cap(o)/8:
+		return o[:copy(o, kept)]
+	case len(kept) > cap(small):
+		return append(slices.Grow(small[:0:0], 2*len(kept)), kept...)
 	}
-	return o[:copy(o, kept)]
+	return append(small, kept...)
 }
 
 // terminals are the done offsets of a domain, other than the one that it completed last (see State). One cache line.
@@ -76,23 +77,26 @@ func (t *terminals) status(offset int64) AcquireStatus {
 	return 0
 }
 
-// add notes how an offset that is not a member ended.
+// add notes how an offset that is not a member ended. A set that is full first drops what lies below floor.
 func (t *terminals) add(offset int64, how phase, floor int64) {
 	t.top = max(t.top, offset)
+	if len(t.processed) == cap(t.processed) {
+		t.trim(floor)
+	}
 	if how == processed {
-		t.processed = t.processed.add(offset, floor)
+		t.processed = t.processed.add(offset)
 		return
 	}
 	if t.failed == nil {
 		t.failed = new(offsets)
 	}
-	*t.failed = t.failed.add(offset, floor)
+	*t.failed = t.failed.add(offset)
 }
 
 func (t *terminals) trim(floor int64) {
-	t.processed = t.processed.trim(floor)
+	t.processed = t.processed.trim(floor, t.room[:0])
 	if t.failed != nil {
-		if *t.failed = t.failed.trim(floor); len(*t.failed) == 0 {
+		if *t.failed = t.failed.trim(floor, nil); len(*t.failed) == 0 {
 			t.failed = nil
 		}
 	}
@@ -107,8 +111,10 @@ func (t *terminals) count(floor int64) (processed, failed int) {
 }
 
 func (t *terminals) len() int {
-	processed, failed := t.count(math.MinInt64)
-	return processed + failed
+	if t.failed == nil {
+		return len(t.processed)
+	}
+	return len(t.processed) + len(*t.failed)
 }
 
 // middle is a member with as many members of its set below it as above. Once the floor has passed it a trim frees at
