@@ -141,7 +141,7 @@ const offsetBlock = 1024
 func newLedgerRun(names []string, lag, workers int) *ledgerRun {
 	r := &ledgerRun{ledger: newLedger(), names: names, lag: int64(lag), workers: workers}
 	for range workers {
-		r.loop(max(3*len(names), 4*lag%(4<<20)) / workers)
+		r.loop((3*len(names) + 32<<10) / workers)
 	}
 	return r
 }
