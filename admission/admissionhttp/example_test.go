@@ -1,3 +1,5 @@
+// Both entry points at work over loopback: a server that refuses, and a client that does not send.
+
 package admissionhttp_test
 
 import (
