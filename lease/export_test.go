@@ -93,6 +93,17 @@ func (s *State) audit() error {
 			return fmt.Errorf("%d waits but is not found", offset)
 		}
 	}
+	if s.backlog != nil && s.backlog.index != nil {
+		indexed := 0
+		for _, at := range s.backlog.index {
+			if at != 0 {
+				indexed++
+			}
+		}
+		if indexed != len(backlog) {
+			return fmt.Errorf("%d wait, %d are indexed", len(backlog), indexed)
+		}
+	}
 	if s.done != nil {
 		sets := []offsets{s.done.processed}
 		if s.done.failed != nil {
@@ -146,6 +157,17 @@ func (m *Memory) Domains() int {
 	for i := range m.stripes {
 		m.stripes[i].mu.Lock()
 		n += m.stripes[i].live
+		m.stripes[i].mu.Unlock()
+	}
+	return n
+}
+
+// WastedNames counts the bytes of names that nothing refers to.
+func (m *Memory) WastedNames() int {
+	n := 0
+	for i := range m.stripes {
+		m.stripes[i].mu.Lock()
+		n += m.stripes[i].wasted
 		m.stripes[i].mu.Unlock()
 	}
 	return n

@@ -167,6 +167,45 @@ func TestPropertyL2_Disjoint(t *testing.T) {
 	})
 }
 
+// A backlog long enough to be indexed, through growth and shrinking.
+func TestPropertyL2_LongBacklog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := open(t, lease.Config{})
+		waiting := map[int64]bool{}
+		stride := rapid.SampledFrom([]int64{1, 3, 64, 1 << 40}).Draw(t, "stride")
+		for phase := range 6 {
+			for range rapid.IntRange(0, 80).Draw(t, "calls") {
+				if phase%2 == 0 {
+					offset := stride * rapid.Int64Range(-60, 60).Draw(t, "offset")
+					status, err := m.Offer(ctx, "A", offset)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if status == lease.Enqueued {
+						waiting[offset] = true
+					}
+				} else if a, err := m.AcquireNext(ctx, "A"); err != nil {
+					t.Fatal(err)
+				} else if a.Status == lease.Acquired {
+					if !waiting[a.Lease.Offset] {
+						t.Fatalf("%d came twice", a.Lease.Offset)
+					}
+					delete(waiting, a.Lease.Offset)
+					if _, err := m.Succeed(ctx, "A", a.Lease.Token); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := m.Audit(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if v := inspect(t, m, "A"); len(v.Backlog) != len(waiting) {
+			t.Fatalf("%d wait, want %d", len(v.Backlog), len(waiting))
+		}
+	})
+}
+
 func TestPropertyL3_OrderOfArrival(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := open(t, lease.Config{})
