@@ -274,6 +274,33 @@ func TestPropertyL4_TerminalStaysTerminal(t *testing.T) {
 	})
 }
 
+// The floor itself is not below the floor, whatever else goes.
+func TestL4_TheFloorItselfIsKept(t *testing.T) {
+	m := open(t, lease.Config{})
+	for offset := range int64(9) {
+		held := acquire(t, m, "A", offset)
+		if offset%2 == 0 {
+			succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
+		} else {
+			fail(t, m, held, lease.Failure{Status: lease.GiveUpNoBacklog})
+		}
+	}
+	for floor := range int64(9) {
+		if err := m.Compact(ctx, floor); err != nil {
+			t.Fatal(err)
+		}
+		for offset := range int64(9) {
+			want := lease.AlreadyProcessed
+			if offset%2 == 1 && offset >= floor {
+				want = lease.AlreadyFailed
+			}
+			if a := wantStatus(t, m, "A", offset, want); a.BelowFloor != (offset < floor) {
+				t.Fatalf("floor %d, offset %d: %+v", floor, offset, a)
+			}
+		}
+	}
+}
+
 // Also for many offsets, in any order, with the floor rising behind them.
 func TestPropertyL4_ManyOffsets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
