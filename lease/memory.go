@@ -158,7 +158,7 @@ func (m *Memory) Compact(ctx context.Context, floor int64) error {
 }
 
 // sweepBatch is how many domains Compact visits in one hold of a stripe's lock.
-const sweepBatch = 256
+const sweepBatch = 32
 
 func (m *Memory) compact(floor int64) error {
 	m.compacting.Lock()

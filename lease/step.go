@@ -8,6 +8,7 @@ import "time"
 // OpKind is a call of Ledger, as an engine and an Event name it.
 type OpKind uint8
 
+// The operations of a ledger. Zero is none.
 const (
 	OpTryAcquire OpKind = iota + 1
 	OpOffer

@@ -301,7 +301,7 @@ func (p *plain) Compact(ctx context.Context, floor int64) error {
 }
 
 func (p *plain) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
-	return walk(p, ctx, func(domain string, r *entry) (lease.Head, bool) {
+	return walk(ctx, p, func(domain string, r *entry) (lease.Head, bool) {
 		if len(r.backlog) == 0 || r.held != nil && p.fault != "Ready yields what is held" {
 			return lease.Head{}, false
 		}
@@ -310,7 +310,7 @@ func (p *plain) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
 }
 
 func (p *plain) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
-	return walk(p, ctx, func(_ string, r *entry) (lease.Lease, bool) {
+	return walk(ctx, p, func(_ string, r *entry) (lease.Lease, bool) {
 		if r.held == nil || len(r.backlog) > 0 && p.fault == "Held misses leases with a backlog" {
 			return lease.Lease{}, false
 		}
@@ -318,7 +318,7 @@ func (p *plain) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
 	})
 }
 
-func walk[T any](p *plain, ctx context.Context, show func(string, *entry) (T, bool)) iter.Seq2[T, error] {
+func walk[T any](ctx context.Context, p *plain, show func(string, *entry) (T, bool)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err := ctx.Err(); err != nil {
 			var none T
