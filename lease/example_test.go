@@ -1,5 +1,7 @@
 package lease_test
 
+// This file shows every entry point at work, and checks what it prints.
+
 import (
 	"context"
 	"errors"

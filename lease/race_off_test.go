@@ -2,4 +2,6 @@
 
 package lease_test
 
+// This file says that the race detector is off.
+
 const raceEnabled = false

@@ -1,5 +1,7 @@
 package leasetest_test
 
+// This file runs the suite on the ledger in memory.
+
 import (
 	"testing"
 
