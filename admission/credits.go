@@ -67,11 +67,11 @@ type line struct {
 	closed    word
 }
 
-// near is the line that the calling goroutine prefers, and whether credits lie there (a hint: the slots themselves know).
-func (g *Gate) near() (l *line, credited bool) {
-	lines := g.home.Load()
-	return &g.lines[here()&(lines-1)&(maxLines-1)], lines != 0
-}
+// line is one of the lines; any number names one.
+func (g *Gate) line(n uint64) *line { return &g.lines[n&(maxLines-1)] }
+
+// near is the line that the calling goroutine prefers: of those that hold credits while any does.
+func (g *Gate) near() *line { return g.line(here() & (g.home.Load() - 1)) }
 
 // take takes the slot's credit, if it has one: the word to release with, and whether.
 func (s *slot) take() (uint64, bool) {
@@ -84,7 +84,7 @@ func (s *slot) take() (uint64, bool) {
 func (g *Gate) admit() (s *slot, w uint64, refused *RejectedError) {
 	for {
 		c := g.central.Load()
-		l, _ := g.near()
+		l := g.near()
 		if c&spread != 0 {
 			for i := range l.slots {
 				if w, ok := l.slots[i].take(); ok {
@@ -118,7 +118,7 @@ func (g *Gate) full() bool { return g.central.Load()&(spread|closed|credits) == 
 
 // name finds an identity for an admission whose credit came from the central word.
 func (g *Gate) name() (*slot, uint64) {
-	l, _ := g.near()
+	l := g.near()
 	for i := range l.names {
 		s := &l.names[i]
 		if w := s.w.Load(); w&state == withdrawn && s.w.CompareAndSwap(w, w+identify) {

@@ -96,14 +96,16 @@ func newGate(cfg Config, lines, perLine int) *Gate {
 // Who calls it owns the permit and must release it, whatever happens: defer p.Release().
 func (g *Gate) TryAcquire() (Permit, error) {
 	if g.observer == nil {
-		if l, credited := g.near(); credited {
+		here := here()
+		if lines := g.home.Load(); lines != 0 {
+			l := g.line(here & (lines - 1))
 			for i := range l.slots {
 				if w, ok := l.slots[i].take(); ok {
 					return Permit{g, &l.slots[i], w}, nil
 				}
 			}
 		} else if g.full() {
-			l.saturated.Add(1)
+			g.line(here).saturated.Add(1)
 			return Permit{}, &g.refusals[Saturated]
 		}
 	}
@@ -131,14 +133,15 @@ func (g *Gate) tryAcquireSlow() (Permit, error) {
 // [*InvalidError] when fn is nil. Do never waits for capacity and allocates nothing.
 func (g *Gate) Do(fn func() error) error {
 	if g.observer == nil && fn != nil {
-		if l, credited := g.near(); credited {
-			s := &l.slots[0]
+		here := here()
+		if lines := g.home.Load(); lines != 0 {
+			s := &g.line(here & (lines - 1)).slots[0]
 			if w, ok := s.take(); ok {
 				defer g.leave(s, w)
 				return fn()
 			}
 		} else if g.full() {
-			l.saturated.Add(1)
+			g.line(here).saturated.Add(1)
 			return &g.refusals[Saturated]
 		}
 	}
