@@ -1,0 +1,77 @@
+// The decision: what the state means for a limiter, and in which words.
+
+package control
+
+import (
+	"math"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// decide puts the state into a decision. fresh is false when this sample said nothing about processors.
+func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDecision {
+	d := decision.ControlDecision{
+		Seq:               st.seq,
+		At:                at,
+		TargetConcurrency: whole(st.target, cfg),
+		ShedProbability:   st.shed,
+		Reasons:           st.reasons(fresh),
+		ValidFor:          cfg.ValidFor,
+		Expected:          st.knee.expected(),
+		Yields:            2 + int(math.Ceil(14*st.pressure)),
+	}
+	// Who is blind slows down: by one step, and no further, because silence is no evidence of more than that.
+	stale := d
+	stale.TargetConcurrency = min(d.TargetConcurrency, whole(max(tightest*st.target, min(st.target, float64(cfg.Processors))), cfg))
+	stale.Reasons = []decision.Reason{decision.NewReason("control_silent", "valid_for_seconds", cfg.ValidFor.Seconds(), decision.Tighten)}
+	stale.ValidFor = 0
+	d.Stale = &stale
+	return d
+}
+
+// whole is a target as a number of tasks.
+func whole(target float64, cfg Config) int {
+	return min(max(int(math.Round(target)), cfg.Min), cfg.Max)
+}
+
+// expected is the execution time of a task that does not wait inside: the baseline with a little more. What crowding adds
+// to it is left out. It would be gone with the crowd, and if it were expected to stay, a service that is slow for a
+// moment would be sent nothing that could show that it is fast again.
+func (k *knee) expected() time.Duration {
+	return time.Duration(min(k.p50.now, full*k.p50.base) * float64(time.Second))
+}
+
+// reasons are what dominated the processors' side, and then what the execution times say.
+func (st *state) reasons(fresh bool) []decision.Reason {
+	k := &st.knee
+	reasons := make([]decision.Reason, 0, 2)
+	switch {
+	case !fresh:
+		reasons = append(reasons, decision.NewReason("no_information", or(st.top.name, "none"), st.top.value, decision.Hold))
+	case st.pressure > shrinkAbove:
+		reasons = append(reasons, decision.NewReason("queueing", st.top.name, st.top.value, decision.Tighten))
+	case st.pressure >= growBelow:
+		reasons = append(reasons, decision.NewReason("busy", st.top.name, st.top.value, decision.Hold))
+	default:
+		reasons = append(reasons, decision.NewReason("calm", st.top.name, st.top.value, decision.Relax))
+	}
+	switch {
+	case !k.fed:
+		reasons = append(reasons, decision.NewReason("service_not_fed", "service_count", 0, decision.Hold))
+	case k.phase != watching:
+		reasons = append(reasons, decision.NewReason("service_trial", "service_inflation", k.inflation, decision.Tighten))
+	case !math.IsInf(k.limit, 1):
+		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Tighten))
+	case k.growth < 1:
+		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Hold))
+	}
+	return reasons
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

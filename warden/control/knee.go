@@ -1,0 +1,245 @@
+// The knee: whether work is slow because it waits behind its own kind (C11), found out by running less of it for a moment.
+
+package control
+
+import (
+	"math"
+
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// Inflation is execution time over its baseline, what the same work takes when it does not wait. Growth stops on the way
+// from free to full, and above suspect the target is tried.
+const (
+	free    = 1.05
+	full    = 1.2
+	suspect = 1.4
+)
+
+// A trial runs at this share of the concurrency before it. If throughput falls with it by more than half as much, on a
+// logarithmic scale, then what ran was at work and not waiting.
+const (
+	depth   = 0.7
+	deepest = 0.4 // of the concurrency, once waiting has been confirmed
+	verdict = 0.5
+)
+
+// While the target limits the work, the baseline is put to the test now and then even if nothing looks inflated: a
+// baseline that was learned in an overload is too high and would never show it. Seconds.
+const (
+	recheckSoon  = 3.0
+	recheckFirst = 10.0
+	recheckLast  = 40.0
+)
+
+type phase uint8
+
+const (
+	watching  phase = iota // nothing is being tried
+	settling               // the target was cut; what ran before is on its way out
+	measuring              // throughput at the lower concurrency is being counted
+)
+
+// window sums up consecutive samples.
+type window struct {
+	time, work, count float64 // seconds; seconds of execution; executions
+}
+
+func (w *window) add(s monitor.Service, dt float64) {
+	w.time += dt
+	w.work += finite(s.Concurrency) * dt
+	w.count += finite(s.Throughput) * dt
+}
+
+// enough says whether the window is long enough to tell a throughput from chance.
+func (w *window) enough(execution float64) bool {
+	return w.time >= max(0.3, 2*min(execution, 1)) && (w.count >= 64 || w.time >= 2 && w.count >= 16 || w.time >= 5)
+}
+
+func (w *window) concurrency() float64 { return w.work / w.time }
+func (w *window) throughput() float64  { return w.count / w.time }
+
+// quantile is the history of one percentile of execution times, in seconds.
+type quantile struct {
+	now  float64 // smoothed over some tens of executions; 0: unknown
+	base float64 // the baseline: now, when nothing waits; 0: unknown
+	sum  float64 // of readings, weighted by executions, since the baseline was last looked at
+	n    float64
+}
+
+// read takes in a reading that stands on count executions, and returns the inflation by the baseline as it was before:
+// else a longer execution time could raise a baseline just being learned and look like less (C2). The baseline follows
+// downwards only, and only long windows, because the least of many noisy readings is too small.
+func (q *quantile) read(x, count float64) (inflation float64) {
+	if q.now == 0 {
+		q.now = x
+	}
+	q.now += (x - q.now) * count / (count + 32)
+	inflation = q.inflation()
+	q.sum += x * count
+	q.n += count
+	switch mean := q.sum / q.n; {
+	case q.base == 0 && q.n >= 16:
+		q.base = mean
+	case q.n < 128:
+		return inflation
+	case mean < q.base:
+		q.base += (mean - q.base) / 2
+	}
+	q.sum, q.n = 0, 0
+	return inflation
+}
+
+func (q *quantile) inflation() float64 {
+	if q.base <= 0 {
+		return 1
+	}
+	return max(q.now/q.base, 1)
+}
+
+// knee is the part of the controller's state that judges execution times.
+type knee struct {
+	fed      bool // some sample had a Service
+	p50, p90 quantile
+	busy     float64 // smoothed utilisation before this sample
+
+	phase         phase
+	steady        window  // while watching and limited: what a trial will compare with
+	trial         window  // while measuring
+	fromN, fromX  float64 // concurrency and throughput before the cut
+	cut           float64 // the target while a trial is under way
+	before        float64 // the target before the trial
+	waited        float64 // seconds in this phase
+	confirmed     bool    // an earlier step of this trial has shown waiting
+	limited       float64 // seconds for which the target limited the work, without a trial
+	recheck       float64 // seconds of that until the baseline is tested; 0: recheckFirst
+	restore       float64 // a target to be returned to without use, because a trial took it; 0: none
+	inflation     float64 // of this sample, for the reasons
+	growth, limit float64 // what this sample allows: share of the growth, and the target to shrink towards
+}
+
+// step takes in the Service of a sample. Afterwards growth is the share of its growth that the target may have, 0..1, and
+// limit the target to shrink towards, +Inf for none.
+//
+// For C2, execution times may only ever tighten within one step: whether a trial ends, and how, depends on
+// Throughput, Concurrency and time alone. What it teaches about the baseline takes effect with the next sample.
+func (k *knee) step(s monitor.Service, dt, target float64) {
+	concurrency, count := finite(s.Concurrency), float64(s.Count)
+	k.fed = k.fed || s.Count > 0 || concurrency > 0
+	var inflation float64
+	if s.Count > 0 {
+		inflation = max(k.p50.read(seconds(s.P50), count), k.p90.read(seconds(s.P90), count))
+	} else {
+		if concurrency < 0.5 {
+			// Nothing runs: what was slow about the past says less and less.
+			k.p50.forget(dt)
+			k.p90.forget(dt)
+		}
+		inflation = max(k.p50.inflation(), k.p90.inflation())
+	}
+	// A busy processor stretches execution times too, and there the queue for processors is the better guide.
+	idle := 1 - ramp(k.busy, 0.8, 0.95)
+	k.inflation = 1 + (inflation-1)*idle
+	k.growth, k.limit = 1-ramp(k.inflation, free, full), math.Inf(1)
+
+	k.waited += dt
+	switch k.phase {
+	case watching:
+		k.watch(s, dt, target, idle)
+	case settling:
+		k.growth, k.limit = 0, k.cut
+		if k.lapsed(concurrency) {
+			k.end(recheckFirst)
+		} else if concurrency <= 1.1*k.cut && k.waited >= 1.2*min(k.p50.now, 5) {
+			k.phase, k.trial, k.waited = measuring, window{}, 0
+		}
+	case measuring:
+		k.growth, k.limit = 0, k.cut
+		k.trial.add(s, dt)
+		if k.lapsed(concurrency) {
+			k.end(recheckFirst)
+		} else if k.trial.enough(k.p50.now) {
+			k.conclude()
+		}
+	}
+}
+
+// watch looks for a reason to start a trial.
+func (k *knee) watch(s monitor.Service, dt, target, idle float64) {
+	concurrency := finite(s.Concurrency)
+	if concurrency < 0.8*target || idle < 0.5 {
+		k.steady, k.limited = window{}, 0
+		if k.inflation >= suspect {
+			// Unused room is no experiment: taking it away harms nobody, and shortens the way down if this is an overload.
+			k.limit = max(1.5*concurrency, 1)
+			k.growth = 0
+		}
+		return
+	}
+	k.limited += dt
+	k.steady.add(s, dt)
+	if k.steady.time > 2*max(0.5, min(k.p50.now, 2)) && k.steady.count > 128 {
+		k.steady.time, k.steady.work, k.steady.count = k.steady.time/2, k.steady.work/2, k.steady.count/2
+	}
+	if k.inflation >= suspect {
+		k.growth = 0
+	}
+	due := k.recheck
+	if due == 0 {
+		due = recheckFirst
+	}
+	if (k.inflation >= suspect || k.limited >= due) && k.steady.enough(k.p50.now) && target > 1 {
+		k.before, k.confirmed = target, false
+		k.begin(k.steady, depth*k.steady.concurrency())
+	}
+}
+
+func (k *knee) begin(from window, cut float64) {
+	k.fromN, k.fromX = from.concurrency(), from.throughput()
+	k.cut = max(cut, 1)
+	k.phase, k.waited, k.restore = settling, 0, 0
+}
+
+// lapsed says that a trial shows nothing: there is too little work to be limited by it, or what runs does not end.
+func (k *knee) lapsed(concurrency float64) bool {
+	return concurrency < 0.5*k.cut && k.waited > 0.3 || k.waited > 10
+}
+
+// conclude compares throughput before and after the cut.
+func (k *knee) conclude() {
+	n, x := k.trial.concurrency(), k.trial.throughput()
+	elasticity := math.Log(max(k.fromX, 1e-9)/max(x, 1e-9)) / max(math.Log(k.fromN/max(n, 1e-9)), 0.05)
+	inflated := max(k.p50.inflation(), k.p90.inflation())
+	switch {
+	case elasticity >= verdict:
+		// It was work: less ran, and less got done. So this is how long the work takes now.
+		k.p50.learn()
+		k.p90.learn()
+		k.restore = k.before
+		if k.confirmed {
+			k.restore = k.fromN
+		}
+		k.end(min(2*max(k.recheck, recheckFirst/2), recheckLast))
+	case inflated >= suspect:
+		k.confirmed = true
+		k.begin(k.trial, max(deepest*n, min(depth*n, 1.1*n/inflated)))
+	default:
+		k.end(recheckSoon)
+	}
+}
+
+// forget moves towards the baseline by dt seconds.
+func (q *quantile) forget(dt float64) {
+	q.now -= (q.now - min(q.now, q.base)) * toward(dt, 1)
+}
+
+// learn makes the present the baseline.
+func (q *quantile) learn() {
+	q.base = q.now
+	q.sum, q.n = 0, 0
+}
+
+func (k *knee) end(recheck float64) {
+	k.phase, k.waited, k.limited, k.steady = watching, 0, 0, window{}
+	k.recheck = recheck
+}
