@@ -1,0 +1,267 @@
+// A task on its way to its place: at once, through the queue, or not at all.
+
+package limiter
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+// start takes a place at once, if one is free and nobody waits. It writes to v what ruled in either case; v.r stays nil on
+// the zero Limiter.
+func (l *Limiter) start(v *verdict) bool {
+	for {
+		r := l.ruling.Load()
+		if r == nil {
+			return false
+		}
+		v.r = r
+		w, ok := l.enter(r)
+		if ok {
+			v.grant, v.cut, v.inFlight = SlotFree, lowest, int32(running(w))
+			return true
+		}
+		if w&(queued|closed) != 0 || generation(w) == r.generation {
+			return false
+		}
+		// Another ruling is being put in place: its pointer comes before the word. The lock is held until both are there.
+		l.mu.Lock()
+		l.mu.Unlock() //nolint:staticcheck // see above
+	}
+}
+
+// startAsking is start where Slots must grant as well.
+func (l *Limiter) startAsking(v *verdict) bool {
+	if !l.start(v) {
+		return false
+	}
+	if l.slots != nil && !l.take() {
+		l.exit()
+		return false
+	}
+	return true
+}
+
+// acquireSlow is Acquire when it is not so simple.
+func (l *Limiter) acquireSlow(ctx context.Context, t Task) (Permit, error) {
+	r := l.ruling.Load()
+	if r == nil {
+		return Permit{}, notMade()
+	}
+	now := l.clock()
+	if now > r.until {
+		r = l.expire()
+	}
+	due := t.due(ctx, now)
+	if reason, err := tooLate(ctx, due, now, r.expected); reason != 0 {
+		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: reason}), err)
+	}
+	var v verdict
+	if l.startAsking(&v) {
+		return l.begin(ctx, t, due, v)
+	}
+
+	w := l.waiterPool.Get().(*waiter)
+	w.task, w.due, w.since, w.spared = t, due, now, false
+	draw := l.draw()
+	l.mu.Lock()
+	v = l.join(w, draw)
+	l.mu.Unlock()
+	var cause error
+	if v.grant == 0 && v.reason == 0 {
+		v, cause = l.park(ctx, w)
+	}
+	w.task, w.outcome = Task{}, verdict{}
+	l.waiterPool.Put(w) // it is in no queue, and nothing is or will be sent to it
+	if v.reason != 0 {
+		return Permit{}, l.refuse(t, v, cause)
+	}
+	return l.begin(ctx, t, due, v)
+}
+
+// tryAcquireSlow is TryAcquire when it is not so simple.
+func (l *Limiter) tryAcquireSlow(t Task) (Permit, error) {
+	r := l.ruling.Load()
+	if r == nil {
+		return Permit{}, notMade()
+	}
+	now := l.clock()
+	if now > r.until {
+		r = l.expire()
+	}
+	if !t.Deadline.IsZero() && missed(t.due(context.Background(), now), now, r.expected) {
+		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: DeadlineExceeded}), nil)
+	}
+	var v verdict
+	if l.startAsking(&v) {
+		return l.sitObserved(t, &v), nil
+	}
+	l.mu.Lock()
+	v = l.cannotWait()
+	l.mu.Unlock()
+	return Permit{}, l.refuse(t, v, nil)
+}
+
+// tooLate is why a task must not start any more, with the context's error if that is why; else 0.
+func tooLate(ctx context.Context, due, now, expected time.Duration) (Reason, error) {
+	switch err := ctx.Err(); {
+	case err == context.DeadlineExceeded || missed(due, now, expected): //nolint:errorlint // what a context returns
+		return DeadlineExceeded, nil
+	case err != nil:
+		return Canceled, err
+	}
+	return 0, nil
+}
+
+// join decides about a task that found no place: it may find one now, be refused, or enter the queue (a verdict without a
+// grant and without a reason); a place that comes free from then on will be offered to it. The caller holds mu.
+func (l *Limiter) join(w *waiter, draw float64) verdict {
+	if (l.queue == nil || l.queue.waiting == 0) && l.slots == nil && l.takePlace() {
+		v := l.look()
+		v.grant = SlotFree
+		return v
+	}
+	if l.maxQueue == 0 || l.state.Load()&closed != 0 {
+		return l.cannotWait()
+	}
+	if l.queue == nil {
+		l.queue, l.ranks = newQueue(l.every), new(ranks)
+	}
+	reason := l.shed(w.task.Priority, w.since, draw)
+	if reason != 0 {
+		if w.spared = l.queue.mercy(l.maxQueue); w.spared {
+			reason = 0
+		}
+	}
+	if reason == 0 && l.queue.waiting >= l.maxQueue && !l.makeRoom(w) {
+		reason = QueueOverflow
+	}
+	if reason != 0 {
+		v := l.look()
+		v.reason = reason
+		return v
+	}
+	// The flag goes up before the places are counted again: whoever gave one back without seeing it did so before.
+	l.queue.push(w)
+	l.state.Or(queued)
+	l.serve()
+	return verdict{}
+}
+
+// shed is the reason for which a task of this priority, which would have to wait, is to be shed; 0: it is not.
+func (l *Limiter) shed(p Priority, now time.Duration, draw float64) Reason {
+	l.ranks.add(p, now)
+	cut, part := l.ranks.cut(l.ruling.Load().decision.ShedProbability)
+	switch {
+	case p < cut, p == cut && part >= 1:
+		return PressureHigh
+	case p == cut && draw < part:
+		return ProbabilisticShedding
+	}
+	return 0
+}
+
+// makeRoom evicts the youngest of the lowest priority from a full queue, if it is less important than w. Mercy may spare
+// it, and then the next one is looked at; or, if it is w that would be refused, spare w, and then the youngest of the
+// lowest goes whatever it is.
+func (l *Limiter) makeRoom(w *waiter) bool {
+	q := l.queue
+	victim := q.victim()
+	goes := func() bool { return victim != nil && (w.spared || victim.task.Priority < w.task.Priority) }
+	switch {
+	case w.spared:
+	case !goes():
+		w.spared = q.mercy(l.maxQueue)
+	case q.mercy(l.maxQueue):
+		q.spare(victim)
+		victim = q.victim()
+	}
+	if !goes() {
+		return false
+	}
+	l.dismiss(victim, PriorityDrop, w.since)
+	return true
+}
+
+// cannotWait is the refusal of a task that found no place and may not wait. The caller holds mu.
+func (l *Limiter) cannotWait() verdict {
+	v := l.look()
+	switch w := l.state.Load(); {
+	case w&closed != 0:
+		v.reason = Closed
+	case target(w) == 0:
+		v.reason = PressureHigh
+	default:
+		v.reason = QueueOverflow
+	}
+	return v
+}
+
+// begin is the last step before a task that holds a place starts: it lets others arrive, and looks once more at whether
+// it is too late. Then the task has its permit, or has given its place back.
+func (l *Limiter) begin(ctx context.Context, t Task, due time.Duration, v verdict) (Permit, error) {
+	for range v.r.yields {
+		came := l.came.Load()
+		runtime.Gosched()
+		if l.came.Load() == came {
+			break
+		}
+	}
+	if v.r.yields > 0 || v.grant != SlotFree {
+		var now time.Duration
+		if due != never {
+			now = l.clock()
+		}
+		if reason, err := tooLate(ctx, due, now, v.r.expected); reason != 0 {
+			l.giveBack()
+			v.grant, v.reason = 0, reason
+			return Permit{}, l.refuse(t, l.snapshot(v), err)
+		}
+	}
+	if v.grant != SlotFree {
+		e := &entry{is: l.explainStart(t, v)}
+		e.is.At = time.Now()
+		l.record(e)
+	}
+	return l.sitObserved(t, &v), nil
+}
+
+// sitObserved tells the observer, if there is one, that a task starts. If the observer ends the goroutine, nobody will own
+// the place: it is given back.
+func (l *Limiter) sitObserved(t Task, v *verdict) Permit {
+	p := l.sit(t, v)
+	if l.observer == nil {
+		return p
+	}
+	owned := false
+	defer func() {
+		if !owned {
+			p.Release()
+		}
+	}()
+	e := p.Explain()
+	e.At = time.Now()
+	l.observe(e)
+	owned = true
+	return p
+}
+
+// look is a verdict with all but the verdict: what rules and how things stand. The caller holds mu.
+func (l *Limiter) look() verdict {
+	v := verdict{r: l.ruling.Load(), inFlight: int32(running(l.state.Load())), cut: lowest}
+	if l.queue != nil {
+		v.queueLen = int32(l.queue.waiting)
+		v.cut, _ = l.ranks.cut(v.r.decision.ShedProbability)
+	}
+	return v
+}
+
+// snapshot completes a refusal that was decided without the lock.
+func (l *Limiter) snapshot(v verdict) verdict {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.look()
+	s.r, s.reason, s.waited = v.r, v.reason, v.waited
+	return s
+}
