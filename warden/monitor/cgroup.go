@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
@@ -147,17 +146,27 @@ func counter(text []byte, key string, unit time.Duration) (time.Duration, bool) 
 		line, text, _ = bytes.Cut(text, []byte("\n"))
 		if len(line) > len(key) && string(line[:len(key)]) == key {
 			n, ok := number(line[len(key):])
-			ok = ok && n <= uint64(math.MaxInt64/unit)
-			return time.Duration(n) * unit, ok
+			if !ok || n > uint64(math.MaxInt64/unit) {
+				break
+			}
+			return time.Duration(n) * unit, true
 		}
 	}
 	return 0, false
 }
 
-// number is the decimal number that is all of text but the space around it.
-func number(text []byte) (uint64, bool) {
-	n, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64)
-	return n, err == nil
+// number is the decimal number that is all of text but the space around it. That there is none is ordinary ("max", -1)
+// and must not allocate, as the error of strconv would.
+func number(text []byte) (n uint64, ok bool) {
+	text = bytes.TrimSpace(text)
+	for _, digit := range text {
+		d := uint64(digit - '0')
+		if d > 9 || n > (math.MaxUint64-d)/10 {
+			return 0, false
+		}
+		n = n*10 + d
+	}
+	return n, len(text) > 0
 }
 
 // contents is all that f holds, in buf. It is nothing if f is nil or cannot be read, or holds more.

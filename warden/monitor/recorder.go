@@ -160,10 +160,10 @@ func (r *Recorder) take(at time.Time) Service {
 		touched |= s.drain(r.total.counts)
 	}
 	// The area under the curve of concurrency, from the epoch until now: what ended ran from its start to its end, what
-	// runs has run from its start until now. The shards are not read at the same instant, and a goroutine may be
-	// interrupted between the clock and its shard. What one area has too little, the next has more; what it has too
-	// much, the next has less, but never less than nothing.
-	area += running * tick
+	// runs has run from its start until now. The shards are not read at the same instant, so that an end may be seen
+	// whose start is not (running is then -1), and a goroutine may be interrupted between the clock and its shard. What
+	// one area has too little, the next has more; what it has too much, the next has less, but never less than nothing.
+	area += uint64(int64(running<<areaBits)>>areaBits) * tick
 	gained := int64((area-r.area)<<(64-areaBits)) >> (64 - areaBits)
 	r.tick, r.area = tick, area
 
