@@ -106,10 +106,10 @@ func (l *Limiter) tryAcquireSlow(t Task) (Permit, error) {
 // tooLate is why a task must not start any more, with the context's error if that is why; else 0.
 func tooLate(ctx context.Context, due, now, expected time.Duration) (Reason, error) {
 	switch err := ctx.Err(); {
-	case err == context.DeadlineExceeded || missed(due, now, expected): //nolint:errorlint // what a context returns
-		return DeadlineExceeded, nil
-	case err != nil:
+	case err != nil && err != context.DeadlineExceeded: //nolint:errorlint // what a context returns
 		return Canceled, err
+	case err != nil || missed(due, now, expected):
+		return DeadlineExceeded, nil
 	}
 	return 0, nil
 }
@@ -119,7 +119,7 @@ func tooLate(ctx context.Context, due, now, expected time.Duration) (Reason, err
 func (l *Limiter) join(w *waiter, draw float64) verdict {
 	if (l.queue == nil || l.queue.waiting == 0) && l.slots == nil && l.takePlace() {
 		v := l.look()
-		v.grant = SlotFree
+		v.grant, v.cut = SlotFree, lowest
 		return v
 	}
 	if l.maxQueue == 0 || l.state.Load()&closed != 0 {
@@ -180,7 +180,7 @@ func (l *Limiter) makeRoom(w *waiter) bool {
 	if !goes() {
 		return false
 	}
-	l.dismiss(victim, PriorityDrop, w.since)
+	l.dismiss(victim, PriorityDrop, w.since, 0)
 	return true
 }
 

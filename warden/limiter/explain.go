@@ -28,7 +28,8 @@ type Explanation struct {
 	Standing Standing
 	// InFlight tasks held a place, this one included if it was granted one, and QueueLen others waited, at that instant.
 	InFlight, QueueLen int
-	// Cut is the priority below which every task that would have had to wait was to be shed; -128: none.
+	// Cut is the priority below which every task that would have had to wait was to be shed; -128: none, or the task did
+	// not have to.
 	Cut Priority
 }
 

@@ -38,7 +38,7 @@ func (l *Limiter) adopt(d decision.ControlDecision, standing Standing) {
 	l.seq = d.Seq
 	l.install(&d, standing)
 	switch {
-	case l.ruling.Load().until == never || l.state.Load()&closed != 0:
+	case l.ruling.Load().until == never:
 		if l.expiry != nil {
 			l.expiry.Stop()
 		}

@@ -52,7 +52,7 @@ func (l *Limiter) grantNext(now time.Duration) bool {
 	for l.queue.waiting > 0 {
 		w, how := l.queue.next(now, l.stands)
 		if missed(w.due, now, l.ruling.Load().expected) {
-			l.dismiss(w, DeadlineExceeded, now)
+			l.dismiss(w, DeadlineExceeded, now, 1)
 			continue
 		}
 		l.queue.granted(how)
@@ -65,10 +65,12 @@ func (l *Limiter) grantNext(now time.Duration) bool {
 	return false
 }
 
-// dismiss takes a waiter out of the queue and refuses it.
-func (l *Limiter) dismiss(w *waiter, why Reason, now time.Duration) {
+// dismiss takes a waiter out of the queue and refuses it. The caller holds mu, and reserved places that are nobody's yet:
+// they are not in flight.
+func (l *Limiter) dismiss(w *waiter, why Reason, now time.Duration, reserved int32) {
 	l.takeOut(w)
 	w.outcome = l.look()
+	w.outcome.inFlight -= reserved
 	w.outcome.reason, w.outcome.waited = why, now-w.since
 	w.ready <- struct{}{}
 }

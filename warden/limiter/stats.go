@@ -54,10 +54,7 @@ func (l *Limiter) Close() {
 	if l.ruling.Load() == nil || l.state.Or(closed)&closed != 0 {
 		return
 	}
-	if l.expiry != nil {
-		l.expiry.Stop()
-	}
 	for l.queue != nil && l.queue.waiting > 0 {
-		l.dismiss(l.queue.oldest(), Closed, l.clock())
+		l.dismiss(l.queue.oldest(), Closed, l.clock(), 0)
 	}
 }
