@@ -5,6 +5,7 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,10 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
+var (
+	only   = flag.String("only", "", "")
+	static = flag.Bool("static", false, "")
+)
 var dump = flag.Bool("dump", false, "print the trace")
 
 func run(t *testing.T, sc Scenario, static int) (r *Result) {
@@ -24,7 +29,7 @@ func run(t *testing.T, sc Scenario, static int) (r *Result) {
 		}
 	})
 	mean, cv := r.Target()
-	fmt.Printf("%3d cores %-28s static %3d: goodput %.3f overall %.4f critical %.4f p50 %v p99 %v urgent %v wasted %.3f target %.1f cv %.2f  (%v)\n", sc.Cores, sc.Name, static, r.Goodput(), r.Overall(), r.Success(limiter.Critical),
+	fmt.Printf("%3d cores %-46s static %3d: goodput %.3f overall %.4f critical %.4f p50 %v p99 %v urgent %v wasted %.3f target %.1f cv %.2f  (%v)\n", sc.Cores, sc.Name, static, r.Goodput(), r.Overall(), r.Success(limiter.Critical),
 		r.Latency(.5).Round(ms), r.Latency(.99).Round(ms), r.Urgent(.99).Round(ms), r.Wasted(), mean, cv, time.Since(began).Round(ms))
 	if *dump && static == 0 {
 		for _, p := range r.Trace {
@@ -34,20 +39,16 @@ func run(t *testing.T, sc Scenario, static int) (r *Result) {
 	return r
 }
 
-func TestCPU(t *testing.T) {
-	for _, cores := range []int{2, 8} {
-		for _, load := range []float64{0.7, 2, 4} {
-			sc := bound(cores, 4*ms, load)
-			run(t, sc, 0)
-			run(t, sc, 2*cores)
+func TestScenarios(t *testing.T) {
+	for _, sc := range Scenarios() {
+		if !regexp.MustCompile(*only).MatchString(fmt.Sprintf("%d cores %s", sc.Cores, sc.Name)) {
+			continue
 		}
-	}
-}
-
-func TestDep(t *testing.T) {
-	for _, load := range []float64{0.7, 2, 4} {
-		sc := downstream(2, load)
 		run(t, sc, 0)
-		run(t, sc, 11)
+		if *static {
+			for _, s := range sc.Static {
+				run(t, sc, s)
+			}
+		}
 	}
 }

@@ -85,10 +85,10 @@ func Run(sc Scenario, static int) (*Result, error) {
 		}
 		w.control = c
 		initial = c.Step(monitor.Sample{At: w.start})
-	} else if sc.Servers > 0 || sc.Steady {
-		initial.Expected = sc.expected()
+	} else if sc.Steady {
+		initial.Expected = time.Duration(full(sc) * float64(time.Second))
 	}
-	rng := rand.New(rand.NewPCG(7, uint64(static)*0))
+	rng := rand.New(rand.NewPCG(7, 11))
 	l, err := limiter.New(limiter.Config{MaxQueue: max(1024, 64*sc.Cores), Initial: initial})
 	if err != nil {
 		return nil, err
@@ -126,15 +126,10 @@ func Run(sc Scenario, static int) (*Result, error) {
 	return w.result, nil
 }
 
-// expected is the mean execution time, for the oracle.
-func (sc Scenario) expected() time.Duration {
-	rng := rand.New(rand.NewPCG(1, 1))
-	var sum time.Duration
-	for range 1000 {
-		work := sc.Work(0, rng)
-		sum += work.CPU + work.IO
-	}
-	return sum / 1000
+// full is the mean execution time in seconds, which the oracle knows.
+func full(sc Scenario) float64 {
+	work := average(sc.Work)
+	return (work.CPU + work.IO).Seconds()
 }
 
 // drive takes samples and applies decisions.

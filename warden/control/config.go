@@ -25,7 +25,7 @@ type Config struct {
 	MaxShed float64
 	// Lag and Runnable say how much waiting for a processor is too much: the 90th percentile of the delays, and the
 	// number of waiting goroutines per processor, at which the target begins to fall. Growth stops at a little less.
-	// Default 25 ms and 1.
+	// Default 20 ms and 8.
 	Lag      time.Duration
 	Runnable float64
 	// ValidFor is how long a decision rules before its Stale decision does. Default 1 s; at most 1 minute.
@@ -65,16 +65,16 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, &InvalidError{"Config.MaxShed", cfg.MaxShed, "above 0 and below 1, or 0 (0.95)"}
 	}
 	if cfg.Lag == 0 {
-		cfg.Lag = 25 * time.Millisecond
+		cfg.Lag = 20 * time.Millisecond
 	}
 	if cfg.Lag < 0 || cfg.Lag > time.Minute {
-		return cfg, &InvalidError{"Config.Lag", cfg.Lag, "above 0, at most 1m, or 0 (25ms)"}
+		return cfg, &InvalidError{"Config.Lag", cfg.Lag, "above 0, at most 1m, or 0 (20ms)"}
 	}
 	if cfg.Runnable == 0 {
-		cfg.Runnable = 1
+		cfg.Runnable = 8
 	}
 	if !(cfg.Runnable > 0) || math.IsInf(cfg.Runnable, 0) {
-		return cfg, &InvalidError{"Config.Runnable", cfg.Runnable, "above 0 and finite, or 0 (1)"}
+		return cfg, &InvalidError{"Config.Runnable", cfg.Runnable, "above 0 and finite, or 0 (8)"}
 	}
 	if cfg.ValidFor == 0 {
 		cfg.ValidFor = time.Second

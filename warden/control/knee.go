@@ -22,6 +22,7 @@ const (
 	depth   = 0.7
 	deepest = 0.4 // of the concurrency, once waiting has been confirmed
 	verdict = 0.5
+	ample   = 16 // unused room of up to this much is nothing to worry about
 )
 
 // While the target limits the work, the baseline is put to the test now and then even if nothing looks inflated: a
@@ -171,7 +172,7 @@ func (k *knee) watch(s monitor.Service, dt, target, idle float64) {
 		k.steady, k.limited = window{}, 0
 		if k.inflation >= suspect {
 			// Unused room is no experiment: taking it away harms nobody, and shortens the way down if this is an overload.
-			k.limit = max(1.5*concurrency, 1)
+			k.limit = max(1.5*concurrency, ample)
 			k.growth = 0
 		}
 		return

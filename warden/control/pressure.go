@@ -67,7 +67,7 @@ func (cfg Config) judge(s monitor.Sample) (top signal, informed bool) {
 	}
 	if ok(s.Runnable) {
 		r := finite(s.Runnable.Value)
-		consider("runnable_per_processor", r, ramp(r, 0, 2*cfg.Runnable))
+		consider("runnable_per_processor", r, 0.75*ramp(r, 0.2*cfg.Runnable, 1.6*cfg.Runnable))
 	}
 	if s.Lag.Count > 0 {
 		n := float64(s.Lag.Count)
