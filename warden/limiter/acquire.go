@@ -19,7 +19,7 @@ func (l *Limiter) start(v *verdict) bool {
 		v.r = r
 		w, ok := l.enter(r)
 		if ok {
-			v.grant, v.cut, v.inFlight = SlotFree, lowest, int32(running(w))
+			v.grant, v.cut, v.word = SlotFree, lowest, w
 			return true
 		}
 		if w&(queued|closed) != 0 || generation(w) == r.generation {
@@ -98,8 +98,14 @@ func (l *Limiter) tryAcquireSlow(t Task) (Permit, error) {
 		return l.sitObserved(t, &v), nil
 	}
 	l.mu.Lock()
-	v = l.cannotWait()
+	v = l.tryAgain()
+	if v.grant == 0 {
+		l.cannotWait(&v)
+	}
 	l.mu.Unlock()
+	if v.grant != 0 {
+		return l.sitObserved(t, &v), nil
+	}
 	return Permit{}, l.refuse(t, v, nil)
 }
 
@@ -117,13 +123,13 @@ func tooLate(ctx context.Context, due, now, expected time.Duration) (Reason, err
 // join decides about a task that found no place: it may find one now, be refused, or enter the queue (a verdict without a
 // grant and without a reason); a place that comes free from then on will be offered to it. The caller holds mu.
 func (l *Limiter) join(w *waiter, draw float64) verdict {
-	if (l.queue == nil || l.queue.waiting == 0) && l.slots == nil && l.takePlace() {
-		v := l.look()
-		v.grant, v.cut = SlotFree, lowest
+	v := l.tryAgain()
+	if v.grant != 0 {
 		return v
 	}
-	if l.maxQueue == 0 || l.state.Load()&closed != 0 {
-		return l.cannotWait()
+	if l.maxQueue == 0 || v.word&closed != 0 {
+		l.cannotWait(&v)
+		return v
 	}
 	if l.queue == nil {
 		l.queue, l.ranks = newQueue(l.every), new(ranks)
@@ -138,7 +144,7 @@ func (l *Limiter) join(w *waiter, draw float64) verdict {
 		reason = QueueOverflow
 	}
 	if reason != 0 {
-		v := l.look()
+		v = l.look(v.word)
 		v.reason = reason
 		return v
 	}
@@ -184,18 +190,30 @@ func (l *Limiter) makeRoom(w *waiter) bool {
 	return true
 }
 
-// cannotWait is the refusal of a task that found no place and may not wait. The caller holds mu.
-func (l *Limiter) cannotWait() verdict {
-	v := l.look()
-	switch w := l.state.Load(); {
-	case w&closed != 0:
+// tryAgain is start with the lock held, so that what it finds and what is decided then belong together. Slots are not
+// asked again. The caller holds mu.
+func (l *Limiter) tryAgain() verdict {
+	w, ok := l.state.Load(), false
+	if w&queued == 0 && l.slots == nil {
+		w, ok = l.takePlace()
+	}
+	v := l.look(w)
+	if ok {
+		v.grant, v.cut = SlotFree, lowest
+	}
+	return v
+}
+
+// cannotWait refuses a task that found no place and may not wait.
+func (l *Limiter) cannotWait(v *verdict) {
+	switch {
+	case v.word&closed != 0:
 		v.reason = Closed
-	case target(w) == 0:
+	case target(v.word) == 0:
 		v.reason = PressureHigh
 	default:
 		v.reason = QueueOverflow
 	}
-	return v
 }
 
 // begin is the last step before a task that holds a place starts: it lets others arrive, and looks once more at whether
@@ -247,9 +265,10 @@ func (l *Limiter) sitObserved(t Task, v *verdict) Permit {
 	return p
 }
 
-// look is a verdict with all but the verdict: what rules and how things stand. The caller holds mu.
-func (l *Limiter) look() verdict {
-	v := verdict{r: l.ruling.Load(), inFlight: int32(running(l.state.Load())), cut: lowest}
+// look is a verdict with all but the verdict: what rules and how things stand, by the state word that decided. The caller
+// holds mu.
+func (l *Limiter) look(w uint64) verdict {
+	v := verdict{r: l.ruling.Load(), word: w, cut: lowest}
 	if l.queue != nil {
 		v.queueLen = int32(l.queue.waiting)
 		v.cut, _ = l.ranks.cut(v.r.decision.ShedProbability)
@@ -261,7 +280,7 @@ func (l *Limiter) look() verdict {
 func (l *Limiter) snapshot(v verdict) verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.look()
+	s := l.look(l.state.Load())
 	s.r, s.reason, s.waited = v.r, v.reason, v.waited
 	return s
 }

@@ -105,12 +105,13 @@ func outcomeOf(r Reason) Outcome {
 
 // verdict is what was decided about a task, as it was when it was decided: a grant, or the reason of a refusal.
 type verdict struct {
-	r                  *ruling
-	waited             time.Duration
-	inFlight, queueLen int32
-	grant              Grant
-	reason             Reason
-	cut                Priority
+	r        *ruling
+	word     uint64 // the state word that decided
+	waited   time.Duration
+	queueLen int32
+	grant    Grant
+	reason   Reason
+	cut      Priority
 }
 
 // refuse makes a verdict into the error that the task gets, counts it, records it and tells it.
@@ -123,7 +124,7 @@ func (l *Limiter) refuse(t Task, v verdict, cause error) *Rejection {
 		Rejection
 		entry
 	}{Rejection: Rejection{
-		Reason: v.reason, Decision: v.r.decision, Task: t, Waited: v.waited, InFlight: int(v.inFlight), QueueLen: int(v.queueLen),
+		Reason: v.reason, Decision: v.r.decision, Task: t, Waited: v.waited, InFlight: running(v.word), QueueLen: int(v.queueLen),
 		Cut: v.cut, RetryAfter: v.retryAfter(), limiter: l.name, at: time.Now(), standing: v.r.standing, cause: cause,
 	}}
 	both.entry.is = both.Rejection.Explain()

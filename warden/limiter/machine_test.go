@@ -23,8 +23,8 @@ type setup struct {
 	maxQueue, every, places, target int
 }
 
-// A step is an operation and two numbers that say which.
-type step struct{ op, a, b int }
+// A move is an operation and two numbers that say which.
+type move struct{ op, a, b int }
 
 type machine struct {
 	fatalf func(format string, args ...any)
@@ -194,7 +194,7 @@ func (x *machine) lend(a int) {
 	}
 }
 
-func (x *machine) step(s step) {
+func (x *machine) step(s move) {
 	switch s.op % 10 {
 	case 0, 1, 2:
 		x.submit(s.a, s.b, false)
@@ -316,7 +316,7 @@ func (x *machine) stop() {
 }
 
 // drive runs a script in a bubble and returns what went wrong.
-func drive(t *testing.T, s setup, script []step, before, after func(*machine)) (failed string) {
+func drive(t *testing.T, s setup, script []move, before, after func(*machine)) (failed string) {
 	synctest.Test(t, func(*testing.T) {
 		type stop struct{}
 		x := newMachine(s, func(format string, args ...any) { panic(stop{}) })
@@ -373,8 +373,8 @@ var setups = []setup{
 func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_Machine(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := rapid.SampledFrom(setups).Draw(rt, "setup")
-		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
-			return step{rapid.IntRange(0, 9).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
+		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
+			return move{rapid.IntRange(0, 9).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
 		}), 20, 120).Draw(rt, "script")
 		if failed := drive(t, s, script, nil, nil); failed != "" {
 			rt.Fatal(failed)
@@ -389,9 +389,9 @@ func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories(t *testing.T) {
 	seen := map[any]int{}
 	for i := range histories * len(setups) {
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
-		script := make([]step, steps)
+		script := make([]move, steps)
 		for j := range script {
-			script[j] = step{rng.IntN(10), rng.IntN(32), rng.IntN(32)}
+			script[j] = move{rng.IntN(10), rng.IntN(32), rng.IntN(32)}
 		}
 		failed := drive(t, setups[i%len(setups)], script, nil, func(x *machine) {
 			for _, run := range x.tasks {
@@ -414,7 +414,7 @@ func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories(t *testing.T) {
 
 // TestMachineHasTeeth lets the machine drive a limiter that is wrong on purpose.
 func TestMachineHasTeeth(t *testing.T) {
-	script := []step{{0, 2, 0}, {0, 2, 0}, {0, 4, 0}, {0, 3, 0}, {4, 0, 0}, {4, 0, 0}, {6, 9, 0}, {5, 3, 0}}
+	script := []move{{0, 2, 0}, {0, 2, 0}, {0, 4, 0}, {0, 3, 0}, {4, 0, 0}, {4, 0, 0}, {6, 9, 0}, {5, 3, 0}}
 	if failed := drive(t, setups[1], script, nil, nil); failed != "" {
 		t.Fatal(failed)
 	}
@@ -445,10 +445,10 @@ func FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14(f *testing.F) {
 		if len(in) == 0 || len(in) > 400 {
 			return
 		}
-		var script []step
+		var script []move
 		for c := range slices.Chunk(in[1:], 3) {
 			if len(c) == 3 {
-				script = append(script, step{int(c[0]), int(c[1] % 32), int(c[2] % 32)})
+				script = append(script, move{int(c[0]), int(c[1] % 32), int(c[2] % 32)})
 			}
 		}
 		if failed := drive(t, setups[int(in[0])%len(setups)], script, nil, nil); failed != "" {

@@ -16,18 +16,15 @@ func (l *Limiter) park(ctx context.Context, w *waiter) (verdict, error) {
 		defer w.timer.Stop()
 	}
 	for {
-		select {
-		case <-w.ready:
+		if wait(w, ctx.Done(), timeout) {
 			return w.outcome, nil
-		case <-ctx.Done():
-		case <-timeout:
 		}
 		now := l.clock()
 		v, err, left := l.giveUp(ctx, w, now)
 		switch {
 		case left:
 			return v, err
-		case v.r == nil: // somebody else has taken it out, and has sent
+		case v.r == nil: // somebody else has taken it out, and has sent before it let go of the lock
 			<-w.ready
 			return w.outcome, nil
 		}
@@ -59,7 +56,7 @@ func (l *Limiter) giveUp(ctx context.Context, w *waiter, now time.Duration) (v v
 		return verdict{r: l.ruling.Load()}, nil, false
 	}
 	l.takeOut(w)
-	v = l.look()
+	v = l.look(l.state.Load())
 	v.reason, v.waited = reason, now-w.since
 	return v, err, true
 }

@@ -28,7 +28,7 @@ const seats = 4
 // sit makes the permit of a task that holds a place. Tasks in flight together begin to look at different seats.
 func (l *Limiter) sit(t Task, v *verdict) Permit {
 	for i := range uint32(seats) {
-		s := &l.seats[(uint32(v.inFlight)+i)%seats]
+		s := &l.seats[(uint32(v.word)+i)%seats]
 		if n := s.number.Load(); n%2 == 0 && s.number.CompareAndSwap(n, n+1) {
 			s.task, s.v = t, *v
 			return Permit{l, s, n + 1}
@@ -80,7 +80,7 @@ func (p Permit) Explain() Explanation {
 func (l *Limiter) explainStart(t Task, v verdict) Explanation {
 	return Explanation{
 		Limiter: l.name, Outcome: Started, Grant: v.grant, Task: t, Waited: v.waited,
-		Decision: v.r.decision, Standing: v.r.standing, InFlight: int(v.inFlight), QueueLen: int(v.queueLen), Cut: v.cut,
+		Decision: v.r.decision, Standing: v.r.standing, InFlight: running(v.word), QueueLen: int(v.queueLen), Cut: v.cut,
 	}
 }
 

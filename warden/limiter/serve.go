@@ -18,7 +18,8 @@ func (l *Limiter) serve() {
 	l.serving = true
 	for l.queue != nil && l.queue.waiting > 0 {
 		now := l.clock()
-		if l.refresh(now); !l.takePlace() {
+		l.refresh(now)
+		if _, ok := l.takePlace(); !ok {
 			break
 		}
 		l.again = false
@@ -57,7 +58,7 @@ func (l *Limiter) grantNext(now time.Duration) bool {
 		}
 		l.queue.granted(how)
 		l.takeOut(w)
-		w.outcome = l.look()
+		w.outcome = l.look(l.state.Load())
 		w.outcome.grant, w.outcome.waited = how, now-w.since
 		w.ready <- struct{}{}
 		return true
@@ -67,10 +68,10 @@ func (l *Limiter) grantNext(now time.Duration) bool {
 
 // dismiss takes a waiter out of the queue and refuses it. The caller holds mu, and reserved places that are nobody's yet:
 // they are not in flight.
-func (l *Limiter) dismiss(w *waiter, why Reason, now time.Duration, reserved int32) {
+func (l *Limiter) dismiss(w *waiter, why Reason, now time.Duration, reserved uint64) {
 	l.takeOut(w)
-	w.outcome = l.look()
-	w.outcome.inFlight -= reserved
+	w.outcome = l.look(l.state.Load())
+	w.outcome.word -= reserved
 	w.outcome.reason, w.outcome.waited = why, now-w.since
 	w.ready <- struct{}{}
 }

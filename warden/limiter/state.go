@@ -57,15 +57,16 @@ func (l *Limiter) exit() {
 	}
 }
 
-// takePlace is enter under mu, for a waiter: the flag queued does not stop it.
-func (l *Limiter) takePlace() bool {
+// takePlace is enter under mu: what rules cannot change, and the flag queued does not stop it. Without a place, the word
+// returned is the one that had none.
+func (l *Limiter) takePlace() (uint64, bool) {
 	for {
 		w := l.state.Load()
 		if w&closed != 0 || !hasRoom(w) {
-			return false
+			return w, false
 		}
 		if l.state.CompareAndSwap(w, w+1) {
-			return true
+			return w + 1, true
 		}
 	}
 }

@@ -7,6 +7,7 @@ package limiter
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 type (
@@ -16,3 +17,15 @@ type (
 
 	rulingPointer = atomic.Pointer[ruling]
 )
+
+// wait blocks until w was taken out of the queue, or something else may end its waiting. True: it was taken out, and what
+// was sent to it has been received.
+func wait(w *waiter, done <-chan struct{}, timeout <-chan time.Time) bool {
+	select {
+	case <-w.ready:
+		return true
+	case <-done:
+	case <-timeout:
+	}
+	return false
+}
