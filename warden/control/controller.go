@@ -122,7 +122,7 @@ func (st *state) move(cfg Config, s monitor.Sample, dt float64, informed bool) {
 		share := (growBelow - p) / growBelow * k.growth
 		goal := st.mark
 		if k.fed && finite(s.Service.Concurrency) >= 0.8*before {
-			goal = math.Inf(1)
+			goal = max(1.25*k.easy, before+0.2)
 		}
 		rate := growRate
 		if before < k.restore {

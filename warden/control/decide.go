@@ -35,11 +35,11 @@ func whole(target float64, cfg Config) int {
 	return min(max(int(math.Round(target)), cfg.Min), cfg.Max)
 }
 
-// expected is the execution time of a task that does not wait inside: the baseline with a little more. What crowding adds
-// to it is left out. It would be gone with the crowd, and if it were expected to stay, a service that is slow for a
-// moment would be sent nothing that could show that it is fast again.
+// expected is the execution time of a task that does not wait inside. What crowding adds is left out: it would be gone
+// with the crowd. While nothing runs it fades, because a limiter that refuses all that would take too long would
+// otherwise never see that it does no longer.
 func (k *knee) expected() time.Duration {
-	return time.Duration(min(k.p50.now, full*k.p50.base) * float64(time.Second))
+	return time.Duration(k.trust * min(k.p50.now, k.p50.base) * float64(time.Second))
 }
 
 // reasons are what dominated the processors' side, and then what the execution times say.

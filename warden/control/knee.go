@@ -12,17 +12,19 @@ import (
 // from free to full, and above suspect the target is tried.
 const (
 	free    = 1.05
-	full    = 1.2
+	full    = 1.15
 	suspect = 1.4
+	sudden  = 2.0
 )
 
 // A trial runs at this share of the concurrency before it. If throughput falls with it by more than half as much, on a
 // logarithmic scale, then what ran was at work and not waiting.
 const (
-	depth   = 0.7
-	deepest = 0.4 // of the concurrency, once waiting has been confirmed
-	verdict = 0.5
-	ample   = 16 // unused room of up to this much is nothing to worry about
+	depth    = 0.7
+	deepest  = 0.4 // of the concurrency, once waiting has been confirmed
+	verdict  = 0.5
+	easeRate = 0.6 // per second, at which a target shrinks that is only a little too high
+	ample    = 16  // unused room of up to this much is nothing to worry about
 )
 
 // While the target limits the work, the baseline is put to the test now and then even if nothing looks inflated: a
@@ -54,8 +56,18 @@ func (w *window) add(s monitor.Service, dt float64) {
 
 // enough says whether the window is long enough to tell a throughput from chance.
 func (w *window) enough(execution float64) bool {
-	return w.time >= max(0.3, 2*min(execution, 1)) && (w.count >= 64 || w.time >= 2 && w.count >= 16 || w.time >= 5)
+	return w.time >= shortest(execution) && (w.count >= 64 || w.time >= 2 && w.count >= 16 || w.time >= 5)
 }
+
+// fade halves a window that has become twice as long as necessary, so that it tells of now.
+func (w *window) fade(execution float64) {
+	if w.time > 2*shortest(execution) && w.count > 128 {
+		w.time, w.work, w.count = w.time/2, w.work/2, w.count/2
+	}
+}
+
+// shortest is the time, in seconds, in which what was started under other conditions has ended.
+func shortest(execution float64) float64 { return max(0.3, 2*min(execution, 1)) }
 
 func (w *window) concurrency() float64 { return w.work / w.time }
 func (w *window) throughput() float64  { return w.count / w.time }
@@ -111,6 +123,13 @@ type knee struct {
 	cut           float64 // the target while a trial is under way
 	before        float64 // the target before the trial
 	waited        float64 // seconds in this phase
+	was           float64 // the baseline before the trial
+	easy          float64 // a concurrency at which nothing was inflated
+	high          float64 // the highest target since the last trial, from which it may be eased down so far
+	usual         float64 // inflation, smoothed, while it is nothing special
+	following     float64 // seconds for which the baseline still follows work that has become slower
+	trust         float64 // 0..1: how much of the execution times is still to be expected
+	suspected     bool    // the trial was started because of inflation
 	confirmed     bool    // an earlier step of this trial has shown waiting
 	limited       float64 // seconds for which the target limited the work, without a trial
 	recheck       float64 // seconds of that until the baseline is tested; 0: recheckFirst
@@ -129,19 +148,45 @@ func (k *knee) step(s monitor.Service, dt, target float64) {
 	k.fed = k.fed || s.Count > 0 || concurrency > 0
 	var inflation float64
 	if s.Count > 0 {
-		inflation = max(k.p50.read(seconds(s.P50), count), k.p90.read(seconds(s.P90), count))
+		inflation = k.p50.read(seconds(s.P50), count)
+		if s.Count >= 20 { // of fewer, the 90th percentile is little more than the longest
+			inflation = max(inflation, k.p90.read(seconds(s.P90), count))
+		}
+		k.trust += (1 - k.trust) * count / (count + 4)
 	} else {
 		if concurrency < 0.5 {
 			// Nothing runs: what was slow about the past says less and less.
 			k.p50.forget(dt)
 			k.p90.forget(dt)
+			k.trust -= k.trust * toward(dt, 0.5)
 		}
-		inflation = max(k.p50.inflation(), k.p90.inflation())
+		inflation = k.p50.inflation()
 	}
 	// A busy processor stretches execution times too, and there the queue for processors is the better guide.
 	idle := 1 - ramp(k.busy, 0.8, 0.95)
 	k.inflation = 1 + (inflation-1)*idle
 	k.growth, k.limit = 1-ramp(k.inflation, free, full), math.Inf(1)
+
+	if k.inflation >= full {
+		k.easy -= k.easy * toward(dt, 30)
+	} else if concurrency > k.easy {
+		k.easy += (concurrency - k.easy) * toward(dt, k.p50.now+16/max(finite(s.Throughput), 1))
+	}
+	k.following = max(0, k.following-dt)
+	if s.Count > 0 && concurrency <= 1.1*k.easy && concurrency >= 1 &&
+		(k.p50.inflation() >= sudden || k.following > 0 && k.p50.inflation() > 1) {
+		// No more runs than when it was quick, so it is not its own crowd that it waits for: the work has become slower.
+		// Should what serves it have become fewer, the trial that is due soon will find out.
+		if k.following == 0 {
+			k.following = 1 + 3*min(k.p50.now, 3) + 64/max(finite(s.Throughput), 16)
+			k.high = 0
+		}
+		k.p50.learn(k.usual)
+		k.p90.learn(k.usual)
+		k.end(recheckSoon)
+	} else if k.inflation < suspect {
+		k.usual += (k.inflation - k.usual) * toward(dt, 2)
+	}
 
 	k.waited += dt
 	switch k.phase {
@@ -179,25 +224,27 @@ func (k *knee) watch(s monitor.Service, dt, target, idle float64) {
 	}
 	k.limited += dt
 	k.steady.add(s, dt)
-	if k.steady.time > 2*max(0.5, min(k.p50.now, 2)) && k.steady.count > 128 {
-		k.steady.time, k.steady.work, k.steady.count = k.steady.time/2, k.steady.work/2, k.steady.count/2
+	k.steady.fade(k.p50.now)
+	if k.inflation > full {
+		// A little too much: down slowly, to where it is just right.
+		k.limit = target * math.Exp(-easeRate*ramp(k.inflation, full, suspect)*dt)
 	}
-	if k.inflation >= suspect {
-		k.growth = 0
-	}
+	k.high = max(k.high, target)
+	suspicious := k.inflation >= suspect || target < depth*k.high
 	due := k.recheck
 	if due == 0 {
 		due = recheckFirst
 	}
-	if (k.inflation >= suspect || k.limited >= due) && k.steady.enough(k.p50.now) && target > 1 {
-		k.before, k.confirmed = target, false
+	if (suspicious || k.limited >= due) && k.steady.enough(k.p50.now) && target > 1 {
+		k.before, k.confirmed, k.suspected = target, false, suspicious
 		k.begin(k.steady, depth*k.steady.concurrency())
 	}
 }
 
 func (k *knee) begin(from window, cut float64) {
 	k.fromN, k.fromX = from.concurrency(), from.throughput()
-	k.cut = max(cut, 1)
+	k.cut = max(math.Floor(cut), 1)
+	k.was = k.p50.base
 	k.phase, k.waited, k.restore = settling, 0, 0
 }
 
@@ -210,12 +257,12 @@ func (k *knee) lapsed(concurrency float64) bool {
 func (k *knee) conclude() {
 	n, x := k.trial.concurrency(), k.trial.throughput()
 	elasticity := math.Log(max(k.fromX, 1e-9)/max(x, 1e-9)) / max(math.Log(k.fromN/max(n, 1e-9)), 0.05)
-	inflated := max(k.p50.inflation(), k.p90.inflation())
+	inflated := k.p50.inflation()
 	switch {
 	case elasticity >= verdict:
 		// It was work: less ran, and less got done. So this is how long the work takes now.
-		k.p50.learn()
-		k.p90.learn()
+		k.p50.learn(1)
+		k.p90.learn(1)
 		k.restore = k.before
 		if k.confirmed {
 			k.restore = k.fromN
@@ -224,8 +271,15 @@ func (k *knee) conclude() {
 	case inflated >= suspect:
 		k.confirmed = true
 		k.begin(k.trial, max(deepest*n, min(depth*n, 1.1*n/inflated)))
-	default:
+	case k.p50.base < 0.95*k.was:
+		// The trial has found a better baseline; there may be one still better.
 		k.end(recheckSoon)
+	default:
+		// It was waiting, and no more of it than is good.
+		if !k.suspected {
+			k.restore = k.before
+		}
+		k.end(min(2*max(k.recheck, recheckFirst/2), recheckLast))
 	}
 }
 
@@ -234,13 +288,13 @@ func (q *quantile) forget(dt float64) {
 	q.now -= (q.now - min(q.now, q.base)) * toward(dt, 1)
 }
 
-// learn makes the present the baseline.
-func (q *quantile) learn() {
-	q.base = q.now
+// learn makes the present, less its inflation, the baseline.
+func (q *quantile) learn(inflation float64) {
+	q.base = q.now / max(inflation, 1)
 	q.sum, q.n = 0, 0
 }
 
 func (k *knee) end(recheck float64) {
 	k.phase, k.waited, k.limited, k.steady = watching, 0, 0, window{}
-	k.recheck = recheck
+	k.recheck, k.high = recheck, 0
 }
