@@ -133,7 +133,7 @@ func TestQ5_Deadlines(t *testing.T) {
 				name string
 				left int
 			}{{"own", 4}, {"both", 3}, {"context's", 2}, {"wall clock", 1}} {
-				if q.refused[at.name] != nil {
+				if q.refusal(at.name) != nil {
 					t.Errorf("%s left before its deadline", at.name)
 				}
 				time.Sleep(30 * time.Millisecond / 3)
@@ -161,7 +161,7 @@ func TestQ5_Deadlines(t *testing.T) {
 			q.join(Task{Name: "just", Deadline: in(d.Expected + 5*time.Millisecond)})
 			q.join(Task{Name: "soon", Deadline: in(d.Expected + 10*time.Millisecond)})
 			sleep(5 * time.Millisecond) // just enough is left
-			if q.refused["just"] != nil {
+			if q.refusal("just") != nil {
 				t.Fatal("refused with what it needs")
 			}
 			p.Release()
@@ -190,7 +190,7 @@ func TestQ5_Deadlines(t *testing.T) {
 			d.Seq, d.Expected = 2, 10*time.Millisecond
 			l.Apply(d)
 			sleep(40 * time.Millisecond)
-			if q.refused["x"] != nil {
+			if q.refusal("x") != nil {
 				t.Fatal("it left although it could still finish")
 			}
 			sleep(1)

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,8 +35,7 @@ type machine struct {
 	draw   float64
 	tasks  []*taskRun
 	seq    uint64
-	// counted by the observer
-	events [Withdrawn + 1]int
+	events [Withdrawn + 1]atomic.Int64 // counted by the observer
 }
 
 // taskRun is a task at the limiter, beside the model's.
@@ -43,6 +43,7 @@ type taskRun struct {
 	is       *taskModel
 	cancel   context.CancelFunc
 	returned bool
+	settled  bool // it has ended, and was compared with the model since
 	permit   Permit
 	err      error
 }
@@ -60,7 +61,7 @@ func (p *places) TryTake() bool {
 
 func (p *places) Give() { p.free++ }
 
-func (x *machine) Observe(e Event) { x.events[e.Outcome]++ }
+func (x *machine) Observe(e Event) { x.events[e.Outcome].Add(1) }
 
 func newMachine(s setup, fatalf func(string, ...any)) *machine {
 	x := &machine{fatalf: fatalf}
@@ -225,7 +226,7 @@ func (x *machine) step(s move) {
 // check compares all that can be seen.
 func (x *machine) check() {
 	var want Stats
-	var events [Withdrawn + 1]int
+	var events [Withdrawn + 1]int64
 	for _, run := range x.tasks {
 		x.checkTask(run)
 		want.Submitted++
@@ -257,8 +258,10 @@ func (x *machine) check() {
 	if want.Running > want.Target && x.m.canStart() || want.Queued > x.m.maxQueue {
 		x.fatalf("the model broke its own rules: %+v", want)
 	}
-	if x.events != events {
-		x.fatalf("events %v, want %v", x.events, events)
+	for outcome, want := range events {
+		if got := x.events[outcome].Load(); got != want {
+			x.fatalf("%d events tell of tasks %s, want %d", got, Outcome(outcome), want)
+		}
 	}
 	if x.slots != nil && x.slots.free != x.m.places {
 		x.fatalf("%d places left, want %d", x.slots.free, x.m.places)
@@ -267,6 +270,10 @@ func (x *machine) check() {
 
 func (x *machine) checkTask(run *taskRun) {
 	t := run.is
+	if run.settled {
+		return
+	}
+	run.settled = t.state == refused
 	var e Explanation
 	var r *Rejection
 	switch {

@@ -111,10 +111,16 @@ func (q *line) wantOrder(p Permit, want ...string) {
 	}
 }
 
+func (q *line) refusal(name string) *Rejection {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refused[name]
+}
+
 // wantRefused checks why a task was refused.
 func (q *line) wantRefused(name string, why Reason) *Rejection {
 	q.t.Helper()
-	r := q.refused[name]
+	r := q.refusal(name)
 	if r == nil {
 		q.t.Fatalf("%s was not refused; want %s", name, why)
 	}
