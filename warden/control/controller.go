@@ -36,7 +36,6 @@ type Controller struct {
 type state struct {
 	seq      uint64
 	last     time.Time
-	started  bool
 	target   float64
 	mark     float64 // the target that recovery reaches without use: Initial, or what use has made of it
 	pressure float64
@@ -70,16 +69,15 @@ func (c *Controller) Step(s monitor.Sample) decision.ControlDecision {
 }
 
 // elapsed is how many seconds this sample accounts for: since the sample before, at most longest, because of what
-// happened in a long silence only the end is known.
+// happened in a long silence only the end is known. A sample from before the last one accounts for nothing, but time goes
+// on from there: else one wrong clock reading would stop control for good.
 func (st *state) elapsed(s monitor.Sample) float64 {
 	dt := s.Gap
 	if !s.At.IsZero() {
-		if st.started {
+		if !st.last.IsZero() {
 			dt = s.At.Sub(st.last)
 		}
-		if !st.started || dt > 0 {
-			st.last, st.started = s.At, true
-		}
+		st.last = s.At
 	}
 	return min(seconds(dt), longest)
 }
@@ -98,8 +96,9 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 		st.pressure += (top.level - st.pressure) * toward(dt, constant)
 		st.top = top
 	}
+	restore := st.knee.restore // what this sample teaches takes effect with the next
 	st.knee.step(s.Service, dt, st.target)
-	st.move(cfg, s, dt, informed)
+	st.move(cfg, s, dt, restore, informed)
 	if informed {
 		st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
 	}
@@ -110,7 +109,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 }
 
 // move changes the target.
-func (st *state) move(cfg Config, s monitor.Sample, dt float64, informed bool) {
+func (st *state) move(cfg Config, s monitor.Sample, dt, restore float64, informed bool) {
 	k, p, before := &st.knee, st.pressure, st.target
 	next := before
 	if p > shrinkAbove && informed {
@@ -122,12 +121,12 @@ func (st *state) move(cfg Config, s monitor.Sample, dt float64, informed bool) {
 		share := (growBelow - p) / growBelow * k.growth
 		goal := st.mark
 		if k.fed && finite(s.Service.Concurrency) >= 0.8*before {
-			goal = max(1.25*k.easy, before+0.2)
+			goal = max((1.1+0.15*k.growth)*k.easy, before+0.2)
 		}
 		rate := growRate
-		if before < k.restore {
+		if before < restore {
 			rate, share = returnRate, (growBelow-p)/growBelow
-			goal = max(goal, k.restore)
+			goal = max(goal, restore)
 		}
 		grown := max(before*math.Exp(rate*share*dt), before+10*share*dt)
 		next = max(before, min(grown, goal))
@@ -141,7 +140,7 @@ func (st *state) move(cfg Config, s monitor.Sample, dt float64, informed bool) {
 	// One step is bounded, however long the time that it stands for.
 	next = min(max(next, tightest*before), max(loosest*before, before+1))
 	st.target = min(max(next, float64(cfg.Min)), float64(cfg.Max))
-	if st.target >= k.restore || p > shrinkAbove {
+	if k.restore == restore && (st.target >= restore || p > shrinkAbove) {
 		k.restore = 0
 	}
 }

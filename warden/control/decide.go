@@ -39,7 +39,7 @@ func whole(target float64, cfg Config) int {
 // with the crowd. While nothing runs it fades, because a limiter that refuses all that would take too long would
 // otherwise never see that it does no longer.
 func (k *knee) expected() time.Duration {
-	return time.Duration(k.trust * min(k.p50.now, k.p50.base) * float64(time.Second))
+	return time.Duration(min(k.trust*min(k.p50.now, k.p50.base), 3600) * float64(time.Second))
 }
 
 // reasons are what dominated the processors' side, and then what the execution times say.

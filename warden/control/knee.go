@@ -150,7 +150,7 @@ func (k *knee) step(s monitor.Service, dt, target float64) {
 	if s.Count > 0 {
 		inflation = k.p50.read(seconds(s.P50), count)
 		if s.Count >= 20 { // of fewer, the 90th percentile is little more than the longest
-			inflation = max(inflation, k.p90.read(seconds(s.P90), count))
+			inflation = max(inflation, math.Sqrt(k.p90.read(seconds(s.P90), count))) // it is twice as noisy
 		}
 		k.trust += (1 - k.trust) * count / (count + 4)
 	} else {
@@ -168,26 +168,10 @@ func (k *knee) step(s monitor.Service, dt, target float64) {
 	k.growth, k.limit = 1-ramp(k.inflation, free, full), math.Inf(1)
 
 	if k.inflation >= full {
-		k.easy -= k.easy * toward(dt, 30)
+		k.easy -= k.easy * toward(dt, 5)
 	} else if concurrency > k.easy {
 		k.easy += (concurrency - k.easy) * toward(dt, k.p50.now+16/max(finite(s.Throughput), 1))
 	}
-	k.following = max(0, k.following-dt)
-	if s.Count > 0 && concurrency <= 1.1*k.easy && concurrency >= 1 &&
-		(k.p50.inflation() >= sudden || k.following > 0 && k.p50.inflation() > 1) {
-		// No more runs than when it was quick, so it is not its own crowd that it waits for: the work has become slower.
-		// Should what serves it have become fewer, the trial that is due soon will find out.
-		if k.following == 0 {
-			k.following = 1 + 3*min(k.p50.now, 3) + 64/max(finite(s.Throughput), 16)
-			k.high = 0
-		}
-		k.p50.learn(k.usual)
-		k.p90.learn(k.usual)
-		k.end(recheckSoon)
-	} else if k.inflation < suspect {
-		k.usual += (k.inflation - k.usual) * toward(dt, 2)
-	}
-
 	k.waited += dt
 	switch k.phase {
 	case watching:
@@ -207,6 +191,27 @@ func (k *knee) step(s monitor.Service, dt, target float64) {
 		} else if k.trial.enough(k.p50.now) {
 			k.conclude()
 		}
+	}
+	k.follow(s, dt)
+}
+
+// follow makes the baseline follow work that has become slower by itself: no more runs than when it was quick, so it is not
+// its own crowd that it waits for. Should what serves it have become fewer, the trial that is due soon will find out.
+func (k *knee) follow(s monitor.Service, dt float64) {
+	k.following = max(0, k.following-dt)
+	alone := s.Count > 0 && finite(s.Concurrency) <= 1.1*k.easy
+	switch {
+	case alone && (k.p50.inflation() >= sudden || k.following > 0 && k.p50.inflation() > k.usual):
+		if k.following == 0 {
+			k.following = 1 + 3*min(k.p50.now, 3) + 64/max(finite(s.Throughput), 16)
+		}
+		if k.phase != watching {
+			k.restore = k.before
+		}
+		k.learn(k.usual)
+		k.end(recheckSoon)
+	case k.inflation < suspect:
+		k.usual += (k.inflation - k.usual) * toward(dt, 2)
 	}
 }
 
@@ -258,11 +263,13 @@ func (k *knee) conclude() {
 	n, x := k.trial.concurrency(), k.trial.throughput()
 	elasticity := math.Log(max(k.fromX, 1e-9)/max(x, 1e-9)) / max(math.Log(k.fromN/max(n, 1e-9)), 0.05)
 	inflated := k.p50.inflation()
+	if k.p50.now < 0.9*k.p50.base {
+		k.learn(1)
+	}
 	switch {
 	case elasticity >= verdict:
 		// It was work: less ran, and less got done. So this is how long the work takes now.
-		k.p50.learn(1)
-		k.p90.learn(1)
+		k.learn(1)
 		k.restore = k.before
 		if k.confirmed {
 			k.restore = k.fromN
@@ -283,15 +290,18 @@ func (k *knee) conclude() {
 	}
 }
 
-// forget moves towards the baseline by dt seconds.
+// forget moves towards the baseline by dt seconds, from no further than ten times it, so that it takes seconds and no more.
 func (q *quantile) forget(dt float64) {
-	q.now -= (q.now - min(q.now, q.base)) * toward(dt, 1)
+	now := min(q.now, 10*q.base)
+	q.now = now - max(now-q.base, 0)*toward(dt, 1)
 }
 
-// learn makes the present, less its inflation, the baseline.
-func (q *quantile) learn(inflation float64) {
-	q.base = q.now / max(inflation, 1)
-	q.sum, q.n = 0, 0
+// learn makes the present, less its inflation, the baseline. The 90th percentile may not have been read for long, so it
+// is learned anew.
+func (k *knee) learn(inflation float64) {
+	k.p50.base = k.p50.now / max(inflation, 1)
+	k.p50.sum, k.p50.n = 0, 0
+	k.p90 = quantile{}
 }
 
 func (k *knee) end(recheck float64) {

@@ -1,0 +1,133 @@
+// C11 against a small model: servers behind the service, a queue in front of them, and users who do not stop.
+
+package control_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// model is a dependency as one number per tick: tasks that run, and their execution time, which follows with a delay of itself.
+type model struct {
+	servers float64 // 0: room for all
+	base    float64 // seconds at a server
+	demand  float64 // tasks that want to run at once, if they took base
+	now     float64 // the execution time of what ends now
+	clock
+}
+
+// sample lets a tick pass under this target.
+func (m *model) sample(target int) monitor.Sample {
+	if m.now == 0 {
+		m.now = m.base
+	}
+	arriving := m.demand / m.base // per second
+	n := min(float64(target), arriving*m.now)
+	execution := m.base
+	if m.servers > 0 {
+		n = min(n, float64(target))
+		execution = max(m.base, m.base*float64(n)/m.servers)
+		if arriving > m.servers/m.base {
+			n = float64(target) // the queue grows until the target stops it
+			execution = max(m.base, m.base*n/m.servers)
+		}
+	}
+	m.now += (execution - m.now) * min(1, tick.Seconds()/m.now)
+	throughput := n / m.now
+	d := time.Duration(m.now * float64(time.Second))
+	s := quiet()
+	s.Service = monitor.Service{P50: d, P90: d, Count: uint64(max(1, throughput*tick.Seconds())), Throughput: throughput, Concurrency: n}
+	return m.next(s)
+}
+
+// drive steps c for so many seconds and returns the targets at each second.
+func (m *model) drive(c *control.Controller, seconds int) (targets []int, last decision.ControlDecision) {
+	last = decision.ControlDecision{TargetConcurrency: 16}
+	for i := range seconds * 10 {
+		last = c.Step(m.sample(last.TargetConcurrency))
+		if i%10 == 9 {
+			targets = append(targets, last.TargetConcurrency)
+		}
+	}
+	return targets, last
+}
+
+func within(t *testing.T, what string, targets []int, low, high int) {
+	t.Helper()
+	for i, target := range targets {
+		if target < low || target > high {
+			t.Errorf("%s: target %d in second %d, want %d to %d: %v", what, target, i, low, high, targets)
+			return
+		}
+	}
+}
+
+func TestC11_Falls(t *testing.T) {
+	for _, start := range []int{16, 64, 400} {
+		c := mustNew(t, control.Config{Processors: 2, Initial: start})
+		m := &model{servers: 10, base: 0.04, demand: 5}
+		m.drive(c, 5)
+		m.demand = 40
+		targets, _ := m.drive(c, 30)
+		within(t, fmt.Sprintf("from %d", start), targets[15:], 7, 16)
+	}
+}
+
+func TestC11_NoDriftInALongOverload(t *testing.T) {
+	c := mustNew(t, control.Config{Processors: 2})
+	m := &model{servers: 10, base: 0.04, demand: 5}
+	m.drive(c, 5)
+	m.demand = 40
+	targets, _ := m.drive(c, 3600)
+	within(t, "an hour", targets[10:], 7, 16)
+}
+
+func TestC11_LearnedInAnOverload(t *testing.T) {
+	// Nothing was ever quick while anybody looked: the first baseline is three times what it should be.
+	c := mustNew(t, control.Config{Processors: 2, Initial: 32})
+	m := &model{servers: 10, base: 0.04, demand: 40, now: 0.128}
+	targets, _ := m.drive(c, 180)
+	within(t, "after two minutes", targets[120:], 7, 16)
+}
+
+func TestC11_SlowsDownAndRecovers(t *testing.T) {
+	c := mustNew(t, control.Config{Processors: 2})
+	m := &model{servers: 10, base: 0.04, demand: 40}
+	m.drive(c, 30)
+	m.base, m.demand = 0.2, 200
+	targets, _ := m.drive(c, 60)
+	within(t, "five times slower", targets[10:], 6, 16)
+	m.base, m.demand = 0.04, 40
+	targets, _ = m.drive(c, 60)
+	within(t, "quick again", targets[20:], 7, 16)
+}
+
+func TestC11_AnotherMixIsNoOverload(t *testing.T) {
+	c := mustNew(t, control.Config{Processors: 2})
+	m := &model{base: 0.04, demand: 60}
+	targets, _ := m.drive(c, 30)
+	within(t, "before", targets[15:], 60, 120)
+	m.base, m.demand = 0.2, 300 // there is room for all: what takes longer is the work
+	targets, d := m.drive(c, 60)
+	within(t, "slower work", targets[30:], 300, 600)
+	if d.Expected < 150*time.Millisecond || d.Expected > 250*time.Millisecond {
+		t.Errorf("expects %v", d.Expected)
+	}
+}
+
+func TestC11_OffWithoutService(t *testing.T) {
+	c, now := mustNew(t, control.Config{Processors: 2}), clock{}
+	d := c.Step(now.next(quiet()))
+	if said := fmt.Sprint(d.Reasons); !strings.Contains(said, "service_not_fed") || d.Expected != 0 {
+		t.Fatalf("%v, expects %v", said, d.Expected)
+	}
+	if said := fmt.Sprint(c.Step(now.next(used(1))).Reasons); strings.Contains(said, "service_not_fed") {
+		t.Fatal(said)
+	}
+}
