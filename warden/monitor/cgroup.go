@@ -43,7 +43,7 @@ type level struct {
 // open finds the cgroup in the file system at root.
 func (c *cgroup) open(root string) {
 	c.root = root
-	c.membership, _ = os.Open(filepath.Join(root, "proc/self/cgroup")) //nolint:errcheck // nil says it
+	c.membership, _ = os.Open(filepath.Join(root, "proc", "self", "cgroup"))
 }
 
 // refresh reads the cgroup again if the last time was long enough ago. Throttled time is counted by the kernel for every
@@ -82,7 +82,7 @@ func (c *cgroup) follow() {
 		c.levels[i].close()
 	}
 	c.levels = c.levels[:0]
-	mounts, err := os.ReadFile(filepath.Join(c.root, "proc/self/mountinfo"))
+	mounts, err := os.ReadFile(filepath.Join(c.root, "proc", "self", "mountinfo"))
 	if err != nil {
 		return
 	}
@@ -94,7 +94,7 @@ func (c *cgroup) follow() {
 
 func openLevel(dir string, v2 bool) level {
 	file := func(name string) *os.File {
-		f, _ := os.Open(filepath.Join(dir, name)) //nolint:errcheck // nil says it
+		f, _ := os.Open(filepath.Join(dir, name))
 		return f
 	}
 	if v2 {

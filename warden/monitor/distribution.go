@@ -4,6 +4,7 @@ package monitor
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -38,8 +39,8 @@ func (d distribution) quantile(q float64, n uint64) time.Duration {
 
 // max is the upper end of the highest range that holds a value.
 func (d distribution) max() time.Duration {
-	for i := len(d.counts) - 1; i >= 0; i-- {
-		if d.counts[i] != 0 {
+	for i, c := range slices.Backward(d.counts) {
+		if c != 0 {
 			return nanoseconds(d.bounds[i+1])
 		}
 	}

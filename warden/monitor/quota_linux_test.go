@@ -116,7 +116,7 @@ func underQuota(t *testing.T) {
 	defer stop.Store(true)
 	for range runtime.GOMAXPROCS(0) {
 		go func() {
-			for !stop.Load() { //nolint:revive // using time is all it is for
+			for !stop.Load() {
 			}
 		}()
 	}

@@ -5,8 +5,10 @@ package monitor
 import (
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +39,7 @@ func TestRanges(t *testing.T) {
 // percentiles lie in the range of the value that they stand for.
 func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		synctest.Test(t, func(*testing.T) {
+		inBubble(t, func() {
 			r := NewRecorder()
 			type running struct {
 				Span
@@ -221,9 +223,69 @@ func TestM3_NoExecutionIsLost(t *testing.T) {
 	}
 }
 
+// TestM3_DrainedWhileWritten: what is counted between any two steps of drain is found by it or by the next one.
+func TestM3_DrainedWhileWritten(t *testing.T) {
+	const rounds = 20_000
+	var s shard
+	var begun, done atomic.Int64
+	go func() {
+		for round := range int64(rounds) {
+			for begun.Load() == round {
+				runtime.Gosched()
+			}
+			for range 3 { // the first leaves a mark
+				s.observe(0)
+			}
+			done.Add(1)
+		}
+	}()
+	total := make([]uint64, ranges)
+	for round := range int64(rounds) {
+		begun.Add(1)
+		for done.Load() == round {
+			s.drain(total)
+		}
+		s.drain(total)
+		if want := 3 * uint64(round+1); total[0] != want {
+			t.Fatalf("round %d: %d of %d were found", round, total[0], want)
+		}
+	}
+}
+
+// TestM3_NoStartIsLost: the count and the area change in one step, whoever else changes them.
+func TestM3_NoStartIsLost(t *testing.T) {
+	const writers, each = 4, 500_000
+	var s shard
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for i := range time.Duration(each) {
+				s.enter(i << tickBits)
+				s.leave((i + 1) << tickBits)
+			}
+		})
+	}
+	wg.Wait()
+	if w := s.running.Load(); w != writers*each {
+		t.Errorf("%d run, area %d; want none, and %d", w>>areaBits, w&areaMask, writers*each)
+	}
+}
+
+// inBubble runs fn in a bubble and panics, if fn does, outside of it, where rapid waits for it.
+func inBubble(t *testing.T, fn func()) {
+	var failed any
+	synctest.Test(t, func(*testing.T) {
+		defer func() { failed = recover() }()
+		fn()
+	})
+	if failed != nil {
+		panic(failed)
+	}
+}
+
 // passTick returns when the next take is of some time.
 func passTick(r *Recorder) {
-	for t := ticks(time.Since(r.epoch)); ticks(time.Since(r.epoch)) == t; { //nolint:revive // it waits for microseconds
+	for t := ticks(time.Since(r.epoch)); ticks(time.Since(r.epoch)) == t; {
 	}
 }
 

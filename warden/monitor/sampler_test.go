@@ -161,7 +161,8 @@ func TestPropertyM1_NoThreshold(t *testing.T) {
 		near("max", base.Lag.Max, got.Lag.Max)
 		near("mean", base.Lag.Mean, got.Lag.Mean)
 		near("gap", base.Gap, got.Gap)
-		if base.Lag.Count*more != got.Lag.Count || base.Runnable.Value*float64(more) != got.Runnable.Value {
+		if base.Lag.Count*more != got.Lag.Count || !base.Runnable.OK || !got.Runnable.OK ||
+			base.Runnable.Value*float64(more) != got.Runnable.Value {
 			t.Fatalf("amounts times %d: %+v, %+v", more, base, got)
 		}
 		if want := float64(used) / float64(gap) / float64(procs); math.Abs(base.Utilization.Value-want) > 1e-9 ||
