@@ -85,7 +85,10 @@ func Scenarios() []Scenario {
 	for _, load := range []float64{0.7, 1, 2, 4} {
 		all = append(all, downstream(2, 10, load))
 	}
-	all = append(all, downstream(8, 10, 2), downstream(128, 10, 2), downstream(8, 100, 0.7), downstream(8, 100, 2), downstream(64, 400, 2))
+	all = append(all, downstream(8, 10, 2), downstream(128, 10, 2), downstream(8, 100, 0.7), downstream(8, 100, 2))
+	large := downstream(64, 400, 2)
+	large.Length = 15 * time.Second
+	all = append(all, large)
 
 	slow := func(load float64, deadline time.Duration) Scenario {
 		return named(fmt.Sprintf("10 servers, 5 times slower 20-40s, %g×, %v", load, deadline), downstream(2, 10, load), func(sc *Scenario) {

@@ -98,7 +98,7 @@ func Run(sc Scenario, static int) (*Result, error) {
 
 	done := make(chan struct{})
 	var background sync.WaitGroup
-	background.Go(func() { w.drive(sc, done) })
+	background.Go(func() { w.drive(sc, initial, done) })
 	for _, e := range sc.Events {
 		background.Go(func() {
 			select {
@@ -133,7 +133,7 @@ func full(sc Scenario) float64 {
 }
 
 // drive takes samples and applies decisions.
-func (w *World) drive(sc Scenario, done <-chan struct{}) {
+func (w *World) drive(sc Scenario, rules decision.ControlDecision, done <-chan struct{}) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
@@ -150,8 +150,9 @@ func (w *World) drive(sc Scenario, done <-chan struct{}) {
 		if w.control != nil {
 			d := w.control.Step(s)
 			w.limiter.Apply(d)
-			w.note(d, at)
+			rules = d
 		}
+		w.note(rules, at)
 		w.mu.Lock()
 		w.result.Trace[len(w.result.Trace)-1].sampled(at, s)
 		w.mu.Unlock()

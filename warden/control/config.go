@@ -85,5 +85,10 @@ func (cfg Config) complete() (Config, error) {
 	return cfg, nil
 }
 
+// within moves a target into its bounds.
+func (cfg Config) within(target float64) float64 {
+	return min(max(target, float64(cfg.Min)), float64(cfg.Max))
+}
+
 // most is the greatest target there is.
 const most = 1 << 24

@@ -139,7 +139,7 @@ func (st *state) move(cfg Config, s monitor.Sample, dt, restore float64, informe
 	}
 	// One step is bounded, however long the time that it stands for.
 	next = min(max(next, tightest*before), max(loosest*before, before+1))
-	st.target = min(max(next, float64(cfg.Min)), float64(cfg.Max))
+	st.target = cfg.within(next)
 	if k.restore == restore && (st.target >= restore || p > shrinkAbove) {
 		k.restore = 0
 	}

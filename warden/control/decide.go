@@ -14,7 +14,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	d := decision.ControlDecision{
 		Seq:               st.seq,
 		At:                at,
-		TargetConcurrency: whole(st.target, cfg),
+		TargetConcurrency: int(math.Round(st.target)),
 		ShedProbability:   st.shed,
 		Reasons:           st.reasons(fresh),
 		ValidFor:          cfg.ValidFor,
@@ -23,16 +23,12 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	}
 	// Who is blind slows down: by one step, and no further, because silence is no evidence of more than that.
 	stale := d
-	stale.TargetConcurrency = min(d.TargetConcurrency, whole(max(tightest*st.target, min(st.target, float64(cfg.Processors))), cfg))
+	floor := min(st.target, max(float64(cfg.Min), float64(cfg.Processors)))
+	stale.TargetConcurrency = int(math.Round(max(tightest*st.target, floor)))
 	stale.Reasons = []decision.Reason{decision.NewReason("control_silent", "valid_for_seconds", cfg.ValidFor.Seconds(), decision.Tighten)}
 	stale.ValidFor = 0
 	d.Stale = &stale
 	return d
-}
-
-// whole is a target as a number of tasks.
-func whole(target float64, cfg Config) int {
-	return min(max(int(math.Round(target)), cfg.Min), cfg.Max)
 }
 
 // expected is the execution time of a task that does not wait inside. What crowding adds is left out: it would be gone

@@ -4,6 +4,7 @@ package control_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -130,4 +131,77 @@ func TestC11_OffWithoutService(t *testing.T) {
 	if said := fmt.Sprint(c.Step(now.next(used(1))).Reasons); strings.Contains(said, "service_not_fed") {
 		t.Fatal(said)
 	}
+}
+
+func TestC11_Steady(t *testing.T) {
+	c := mustNew(t, control.Config{Processors: 2})
+	m := &model{servers: 10, base: 0.04, demand: 5}
+	m.drive(c, 5)
+	m.demand = 40
+	m.drive(c, 20)
+	var sum, squares, idle float64
+	const n = 3000
+	last := decision.ControlDecision{TargetConcurrency: 10}
+	for range n {
+		last = c.Step(m.sample(last.TargetConcurrency))
+		x := float64(last.TargetConcurrency)
+		sum, squares = sum+x, squares+x*x
+		if x < 10 {
+			idle += (10 - x) / 10 / n
+		}
+	}
+	mean := sum / n
+	variation := math.Sqrt(squares/n-mean*mean) / mean
+	t.Logf("mean %.2f, variation %.3f, servers idle %.4f", mean, variation, idle)
+	if mean < 10 || mean > 13 || variation > 0.15 || idle > 0.02 {
+		t.Fatalf("ten servers: target %.1f on average, variation %.2f, servers idle for %.3f of the time", mean, variation, idle)
+	}
+}
+
+func TestC11_QuickDown(t *testing.T) {
+	c := mustNew(t, control.Config{Processors: 2, Initial: 1024})
+	m := &model{servers: 10, base: 0.04, demand: 5}
+	m.drive(c, 5)
+	m.demand = 40
+	targets, _ := m.drive(c, 20)
+	t.Log(targets)
+	within(t, "a thousand to ten", targets[12:], 7, 16)
+}
+
+func TestC11_TrialsEnd(t *testing.T) {
+	onTrial := func(d decision.ControlDecision) bool { return strings.Contains(fmt.Sprint(d.Reasons), "service_trial") }
+	start := func() (*control.Controller, *model) {
+		c := mustNew(t, control.Config{Processors: 2})
+		m := &model{servers: 10, base: 0.04, demand: 5}
+		_, d := m.drive(c, 5)
+		m.demand = 40
+		for range 100 {
+			if d = c.Step(m.sample(d.TargetConcurrency)); onTrial(d) {
+				return c, m
+			}
+		}
+		t.Fatal("no trial")
+		return nil, nil
+	}
+	// Nothing ends any more: after ten seconds a trial teaches nothing.
+	c, m := start()
+	stuck := quiet()
+	stuck.Service.Concurrency = 100
+	trials := 0
+	for range 200 {
+		if onTrial(c.Step(m.next(stuck))) {
+			trials++
+		}
+	}
+	if trials < 50 || trials > 150 {
+		t.Errorf("%d of 200 steps on trial although nothing ends", trials)
+	}
+	// Nobody comes any more: there is nothing to try.
+	c, m = start()
+	for range 10 {
+		if d := c.Step(m.next(quiet())); !onTrial(d) {
+			return
+		}
+	}
+	t.Error("on trial a second after the last request")
 }

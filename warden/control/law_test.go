@@ -156,6 +156,29 @@ func TestPropertyC1C4C7_AnySample(t *testing.T) {
 	})
 }
 
+func TestPropertyC1_NotANumberIsNotRead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := configs(t)
+		odd, plain := mustNew(t, cfg), mustNew(t, cfg)
+		samples, _ := history(t)
+		for i, s := range samples {
+			if rapid.Bool().Draw(t, "odd") {
+				s.Service.Throughput, s.Service.Concurrency, s.Utilization = 0, 0, monitor.Reading{}
+			}
+			was := plain.Step(s)
+			if s.Service.Concurrency == 0 {
+				s.Service.Throughput, s.Service.Concurrency = math.NaN(), math.NaN()
+			}
+			if !s.Utilization.OK {
+				s.Utilization = monitor.Reading{Value: math.NaN(), OK: true}
+			}
+			if is := odd.Step(s); is.TargetConcurrency != was.TargetConcurrency || is.ShedProbability != was.ShedProbability {
+				t.Fatalf("sample %d: target %d, without NaN %d", i, is.TargetConcurrency, was.TargetConcurrency)
+			}
+		}
+	})
+}
+
 // worse returns s with every reading but those that C2 holds equal the same or higher.
 func worse(t *rapid.T, s monitor.Sample) monitor.Sample {
 	longer := func(d *time.Duration, name string) {

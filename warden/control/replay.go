@@ -97,5 +97,6 @@ func (r Recording) WhatIf(cfg Config) ([]decision.ControlDecision, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.from.target = cfg.within(r.from.target)
 	return (&Controller{cfg: cfg, state: r.from}).steps(r.Samples), nil
 }
