@@ -10,15 +10,16 @@ import (
 
 func BenchmarkSample(b *testing.B) {
 	for _, fed := range []bool{false, true} {
-		name, cfg := "alone", monitor.Config{}
+		name := "alone"
 		if fed {
-			name, cfg.Recorder = "fed", monitor.NewRecorder()
+			name = "fed"
 		}
 		b.Run(name, func(b *testing.B) {
-			s, err := monitor.New(cfg)
-			if err != nil {
-				b.Fatal(err)
+			var cfg monitor.Config
+			if fed {
+				cfg.Recorder = monitor.NewRecorder()
 			}
+			s := mustNew(b, cfg)
 			b.ReportAllocs()
 			for b.Loop() {
 				cfg.Recorder.Start().End()
