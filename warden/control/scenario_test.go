@@ -257,3 +257,15 @@ func TestConfig(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestC1C6_WhatIfKeepsItsBounds(t *testing.T) {
+	r, err := control.NewRecorder(mustNew(t, control.Config{Initial: 64}), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Step(monitor.Sample{})
+	decisions, err := r.Recording().WhatIf(control.Config{Max: 8})
+	if err != nil || len(decisions) != 1 || decisions[0].TargetConcurrency != 8 {
+		t.Fatalf("%+v, %v", decisions, err)
+	}
+}
