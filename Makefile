@@ -65,7 +65,7 @@ bench: ## ours beside its peers: ratios, targets, allocations, also into docs/be
 	@cd internal/bench && GOWORK=off go run . -o ../../docs/benchmarks.md
 
 sim: ## controller and limiter in virtual time beside the best constant target, also into docs/simulation.md
-	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs | grep -v '^[=-]'
+	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \

@@ -169,7 +169,7 @@ func Scenarios() []Scenario {
 		}),
 		named("mix: 40ms, 160ms from 15s, room for all, 100/s", downstream(2, 0, 1), func(sc *Scenario) {
 			// Nothing is overloaded here, ever: a law that takes slower work for waiting work would lose some.
-			sc.Length = 40 * time.Second
+			sc.Steady = false
 			sc.Work = func(at time.Duration, r *rand.Rand) Work {
 				if at < seconds(15) {
 					return median(200*time.Microsecond, 40*ms)(at, r)

@@ -87,7 +87,7 @@ func (q *quantile) read(x, count float64) (inflation float64) {
 	if q.now == 0 {
 		q.now = x
 	}
-	q.now += (x - q.now) * count / (count + 32)
+	q.now += (x - q.now) * count / (count + 48)
 	inflation = q.inflation()
 	q.sum += x * count
 	q.n += count
@@ -171,6 +171,10 @@ func (k *knee) step(s monitor.Service, dt, target float64) {
 		k.easy -= k.easy * toward(dt, 5)
 	} else if concurrency > k.easy {
 		k.easy += (concurrency - k.easy) * toward(dt, k.p50.now+16/max(finite(s.Throughput), 1))
+	}
+	if k.phase != watching && idle < 0.5 {
+		k.restore = k.before
+		k.end(recheckFirst)
 	}
 	k.waited += dt
 	switch k.phase {
