@@ -92,6 +92,9 @@ func (d *driver) askTask(try bool, t Task, ctx context.Context) int {
 	if d.holds++; d.holds > d.target {
 		d.over = fmt.Sprintf("%d hold a place at once", d.holds)
 	}
+	if e := p.Explain(); e.InFlight > e.Decision.TargetConcurrency {
+		d.over = fmt.Sprintf("started as number %d under a decision for %d", e.InFlight, e.Decision.TargetConcurrency)
+	}
 	d.ids++
 	c.ok, c.id = true, d.ids
 	d.permits[c.id] = p

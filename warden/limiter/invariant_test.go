@@ -215,6 +215,37 @@ func TestQ5_Deadlines(t *testing.T) {
 	})
 }
 
+// TestQ6_ManyInFlight has more tasks in flight than there are seats, and releases each of them twice, in both orders.
+func TestQ6_ManyInFlight(t *testing.T) {
+	const n = 50
+	l := mustNew(t, Config{Initial: fixed(n)})
+	for range 20 {
+		var ps []Permit
+		for i := range n {
+			p, err := l.TryAcquire(named(i, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ps = append(ps, p)
+		}
+		_, err := l.TryAcquire(Task{})
+		wantReason(t, err, QueueOverflow)
+		for i, p := range ps {
+			if e := p.Explain(); e.Task != named(i, 0) || e.InFlight != i+1 {
+				t.Fatalf("%d is explained as %v", i, e)
+			}
+		}
+		for i, p := range ps {
+			if !p.Release() || p.Release() || ps[i/2].Release() {
+				t.Fatal("each permit is released once")
+			}
+		}
+	}
+	if s := l.Stats(); s.Executed != 20*n || s.Running != 0 || s.Submitted != 20*(n+1) {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestQ8_NothingIsInterrupted runs a task through everything that could interrupt one.
 func TestQ8_NothingIsInterrupted(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -127,7 +127,11 @@ func TestQ15_YieldsWhileOthersArrive(t *testing.T) {
 			if beside(func() (Permit, error) { return l.Acquire(context.Background(), Task{}) }) == c.want {
 				right++
 			}
-			if beside(func() (Permit, error) { return l.TryAcquire(Task{}) }) == 0 {
+			task := Task{}
+			if right%2 == 0 {
+				task.Deadline = time.Now().Add(time.Hour)
+			}
+			if beside(func() (Permit, error) { return l.TryAcquire(task) }) == 0 {
 				never++
 			}
 		}
