@@ -26,7 +26,7 @@ type cpu struct {
 
 type ready struct {
 	since time.Time
-	go_   chan struct{}
+	turn  chan struct{}
 }
 
 func newCPU(cores int) *cpu { return &cpu{cores: cores, begun: map[*ready]time.Time{}} }
@@ -65,10 +65,10 @@ func (c *cpu) enter() *ready {
 		c.mu.Unlock()
 		return me
 	}
-	me.go_ = make(chan struct{})
+	me.turn = make(chan struct{})
 	c.queue = append(c.queue, me)
 	c.mu.Unlock()
-	<-me.go_
+	<-me.turn
 	return me
 }
 
@@ -90,7 +90,7 @@ func (c *cpu) dispatch() {
 		c.busy++
 		c.begun[next] = now
 		c.note(now.Sub(next.since))
-		close(next.go_)
+		close(next.turn)
 	}
 }
 

@@ -34,7 +34,7 @@ type Point struct {
 	P50, Concurrency, Throughput float64
 }
 
-func (p *Point) sampled(at time.Duration, s monitor.Sample) {
+func (p *Point) sampled(s monitor.Sample) {
 	p.Utilization, p.Runnable, p.Lag = s.Utilization.Value, s.Runnable.Value, s.Lag.P90.Seconds()
 	p.P50, p.Concurrency, p.Throughput = s.Service.P50.Seconds(), s.Service.Concurrency, s.Service.Throughput
 }

@@ -105,9 +105,8 @@ func Scenarios() []Scenario {
 			sc.Events = []Event{{seconds(20), func(w *World) { w.dep.slowBy(5) }}, {seconds(40), func(w *World) { w.dep.slowBy(1) }}}
 		})
 	}
-	all = append(all, slow(0.7, 250*ms), slow(2, 250*ms), slow(2, 500*ms))
-
 	all = append(all,
+		slow(0.7, 250*ms), slow(2, 250*ms), slow(2, 500*ms),
 		named("step 0.6× 5× 0.6×, CPU 4ms", bound(2, 4*ms, 1), func(sc *Scenario) {
 			sc.Steady, sc.Length = false, 20*time.Second
 			sc.Load = func(at time.Duration) float64 { return []float64{0.6, 5, 0.6, 0.6}[min(phase(at, seconds(7)), 3)] }

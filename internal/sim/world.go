@@ -154,7 +154,7 @@ func (w *World) drive(sc Scenario, rules decision.ControlDecision, done <-chan s
 		}
 		w.note(rules, at)
 		w.mu.Lock()
-		w.result.Trace[len(w.result.Trace)-1].sampled(at, s)
+		w.result.Trace[len(w.result.Trace)-1].sampled(s)
 		w.mu.Unlock()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -267,5 +268,35 @@ func TestC1C6_WhatIfKeepsItsBounds(t *testing.T) {
 	decisions, err := r.Recording().WhatIf(control.Config{Max: 8})
 	if err != nil || len(decisions) != 1 || decisions[0].TargetConcurrency != 8 {
 		t.Fatalf("%+v, %v", decisions, err)
+	}
+}
+
+func TestRaceC6_StepsTakeTurns(t *testing.T) {
+	r, err := control.NewRecorder(mustNew(t, control.Config{}), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	seen := map[uint64]bool{}
+	for range 8 {
+		all.Go(func() {
+			for i := range 50 {
+				s := jammed()
+				s.At = epoch.Add(time.Duration(i) * tick)
+				d := r.Step(s)
+				r.Recording()
+				mu.Lock()
+				seen[d.Seq] = true
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(seen) != 400 || len(r.Recording().Samples) != 400 {
+		t.Fatalf("%d decisions, %d samples", len(seen), len(r.Recording().Samples))
+	}
+	if replayed := r.Recording().Replay(); replayed[399].Seq != 400 {
+		t.Fatalf("replay ends with %d", replayed[399].Seq)
 	}
 }
