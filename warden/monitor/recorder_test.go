@@ -225,15 +225,17 @@ func TestM3_NoExecutionIsLost(t *testing.T) {
 
 // TestM3_DrainedWhileWritten: what is counted between any two steps of drain is found by it or by the next one.
 func TestM3_DrainedWhileWritten(t *testing.T) {
-	const rounds = 10_000
+	const rounds, each = 10_000, 20
 	var s shard
 	var begun, done atomic.Int64
 	go func() {
 		for round := range int64(rounds) {
-			for begun.Load() == round {
-				runtime.Gosched()
+			for spins := 1; begun.Load() == round; spins++ {
+				if spins%1000 == 0 {
+					runtime.Gosched()
+				}
 			}
-			for range 3 { // the first leaves a mark
+			for range each { // the first leaves a mark
 				s.observe(0)
 			}
 			done.Add(1)
@@ -242,12 +244,14 @@ func TestM3_DrainedWhileWritten(t *testing.T) {
 	total := make([]uint64, ranges)
 	for round := range int64(rounds) {
 		begun.Add(1)
-		for done.Load() == round {
+		for spins := 1; done.Load() == round; spins++ {
 			s.drain(total)
-			runtime.Gosched() // the writer may need this processor
+			if spins%1000 == 0 {
+				runtime.Gosched() // the writer may need this processor
+			}
 		}
 		s.drain(total)
-		if want := 3 * uint64(round+1); total[0] != want {
+		if want := each * uint64(round+1); total[0] != want {
 			t.Fatalf("round %d: %d of %d were found", round, total[0], want)
 		}
 	}
