@@ -110,13 +110,9 @@ func TestReasonShowsAllOfItself(t *testing.T) {
 }
 
 func ExampleNewReason() {
-	d := ControlDecision{
-		Seq:               7,
-		TargetConcurrency: 40,
-		Reasons:           []Reason{NewReason("queueing", "lag_p90_seconds", 0.012, Tighten)},
-	}
-	fmt.Println(d.Reasons[0].Code())
-	fmt.Println(d.Reasons[0])
+	r := NewReason("queueing", "lag_p90_seconds", 0.012, Tighten)
+	fmt.Println(r.Code())
+	fmt.Println(r)
 	// Output:
 	// queueing
 	// queueing: lag_p90_seconds=0.012 (tighten)

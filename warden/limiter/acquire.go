@@ -4,6 +4,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"time"
 )
@@ -27,7 +28,7 @@ func (l *Limiter) start(v *verdict) bool {
 		}
 		// Another ruling is being put in place: its pointer comes before the word. The lock is held until both are there.
 		l.mu.Lock()
-		l.mu.Unlock() //nolint:staticcheck // see above
+		l.mu.Unlock() //nolint:staticcheck,gocritic // to wait is all it is for
 	}
 }
 
@@ -54,8 +55,8 @@ func (l *Limiter) acquireSlow(ctx context.Context, t Task) (Permit, error) {
 		r = l.expire()
 	}
 	due := t.due(ctx, now)
-	if reason, err := tooLate(ctx, due, now, r.expected); reason != 0 {
-		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: reason}), err)
+	if reason, cause := tooLate(ctx, due, now, r.expected); reason != 0 {
+		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: reason, cause: cause}))
 	}
 	var v verdict
 	if l.startAsking(&v) {
@@ -68,14 +69,13 @@ func (l *Limiter) acquireSlow(ctx context.Context, t Task) (Permit, error) {
 	l.mu.Lock()
 	v = l.join(w, draw)
 	l.mu.Unlock()
-	var cause error
 	if v.grant == 0 && v.reason == 0 {
-		v, cause = l.park(ctx, w)
+		v = l.park(ctx, w)
 	}
 	w.task, w.outcome = Task{}, verdict{}
 	l.waiterPool.Put(w) // it is in no queue, and nothing is or will be sent to it
 	if v.reason != 0 {
-		return Permit{}, l.refuse(t, v, cause)
+		return Permit{}, l.refuse(t, v)
 	}
 	return l.begin(ctx, t, due, v)
 }
@@ -91,7 +91,7 @@ func (l *Limiter) tryAcquireSlow(t Task) (Permit, error) {
 		r = l.expire()
 	}
 	if !t.Deadline.IsZero() && missed(t.due(context.Background(), now), now, r.expected) {
-		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: DeadlineExceeded}), nil)
+		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: DeadlineExceeded}))
 	}
 	var v verdict
 	if l.startAsking(&v) {
@@ -106,16 +106,16 @@ func (l *Limiter) tryAcquireSlow(t Task) (Permit, error) {
 	if v.grant != 0 {
 		return l.sitObserved(t, &v), nil
 	}
-	return Permit{}, l.refuse(t, v, nil)
+	return Permit{}, l.refuse(t, v)
 }
 
-// tooLate is why a task must not start any more, with the context's error if that is why; else 0.
+// tooLate is why a task must not start any more, with the error that says so; else 0.
 func tooLate(ctx context.Context, due, now, expected time.Duration) (Reason, error) {
 	switch err := ctx.Err(); {
-	case err != nil && err != context.DeadlineExceeded: //nolint:errorlint // what a context returns
+	case err != nil && !errors.Is(err, context.DeadlineExceeded):
 		return Canceled, err
 	case err != nil || missed(due, now, expected):
-		return DeadlineExceeded, nil
+		return DeadlineExceeded, context.DeadlineExceeded
 	}
 	return 0, nil
 }
@@ -231,10 +231,10 @@ func (l *Limiter) begin(ctx context.Context, t Task, due time.Duration, v verdic
 		if due != never {
 			now = l.clock()
 		}
-		if reason, err := tooLate(ctx, due, now, v.r.expected); reason != 0 {
+		if reason, cause := tooLate(ctx, due, now, v.r.expected); reason != 0 {
 			l.giveBack()
-			v.grant, v.reason = 0, reason
-			return Permit{}, l.refuse(t, l.snapshot(v), err)
+			v.reason, v.cause = reason, cause
+			return Permit{}, l.refuse(t, l.snapshot(v))
 		}
 	}
 	if v.grant != SlotFree {
@@ -281,6 +281,6 @@ func (l *Limiter) snapshot(v verdict) verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.look(l.state.Load())
-	s.r, s.reason, s.waited = v.r, v.reason, v.waited
+	s.r, s.reason, s.cause, s.waited = v.r, v.reason, v.cause, v.waited
 	return s
 }

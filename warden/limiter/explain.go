@@ -61,7 +61,7 @@ func (e Explanation) String() string {
 }
 
 // Rejection is the error of a task that was not started. It belongs to the caller; only Decision is shared.
-type Rejection struct {
+type Rejection struct { //nolint:errname // the word of the field
 	Reason   Reason
 	Decision *decision.ControlDecision // what ruled; never nil; read it, do not write to it
 	Task     Task
@@ -109,15 +109,16 @@ type verdict struct {
 	word     uint64 // the state word that decided
 	waited   time.Duration
 	queueLen int32
+	cause    error // of a refusal: the context's error, if that is why
 	grant    Grant
 	reason   Reason
 	cut      Priority
 }
 
 // refuse makes a verdict into the error that the task gets, counts it, records it and tells it.
-func (l *Limiter) refuse(t Task, v verdict, cause error) *Rejection {
+func (l *Limiter) refuse(t Task, v verdict) *Rejection {
 	if v.reason == DeadlineExceeded {
-		cause = context.DeadlineExceeded
+		v.cause = context.DeadlineExceeded
 	}
 	// One allocation: what the caller gets, and what the recorder keeps and nobody can change.
 	both := &struct {
@@ -125,13 +126,13 @@ func (l *Limiter) refuse(t Task, v verdict, cause error) *Rejection {
 		entry
 	}{Rejection: Rejection{
 		Reason: v.reason, Decision: v.r.decision, Task: t, Waited: v.waited, InFlight: running(v.word), QueueLen: int(v.queueLen),
-		Cut: v.cut, RetryAfter: v.retryAfter(), limiter: l.name, at: time.Now(), standing: v.r.standing, cause: cause,
+		Cut: v.cut, RetryAfter: v.retryAfter(), limiter: l.name, at: time.Now(), standing: v.r.standing, cause: v.cause,
 	}}
-	both.entry.is = both.Rejection.Explain()
+	both.is = both.Explain()
 	l.refused[v.reason].Add(1)
 	l.record(&both.entry)
 	if l.observer != nil {
-		l.observe(both.entry.is)
+		l.observe(both.is)
 	}
 	return &both.Rejection
 }

@@ -66,14 +66,14 @@ func (d *driver) end(c *call) {
 	c.to, c.unfinished = d.clock, false
 }
 
-func (d *driver) acquire() int      { return d.ask(false, d.ctx) }
-func (d *driver) try() int          { return d.ask(true, d.ctx) }
+func (d *driver) acquire() int      { return d.ask(d.ctx, false) }
+func (d *driver) try() int          { return d.ask(d.ctx, true) }
 func (d *driver) cycle()            { d.release(d.acquire()) }
-func (d *driver) urgent(p Priority) { d.release(d.askTask(false, Task{Priority: p}, d.ctx)) }
+func (d *driver) urgent(p Priority) { d.release(d.askTask(d.ctx, false, Task{Priority: p})) }
 
-func (d *driver) ask(try bool, ctx context.Context) int { return d.askTask(try, Task{}, ctx) }
+func (d *driver) ask(ctx context.Context, try bool) int { return d.askTask(ctx, try, Task{}) }
 
-func (d *driver) askTask(try bool, t Task, ctx context.Context) int {
+func (d *driver) askTask(ctx context.Context, try bool, t Task) int {
 	c := d.call("acquire")
 	c.try = try
 	var p Permit
@@ -429,7 +429,7 @@ func TestExploreQ12(t *testing.T) {
 	cycle := (*driver).cycle
 	hold := func(d *driver) { d.acquire() }
 	stop := func(d *driver) { d.step(nil); d.cancel() }
-	lasting := func(d *driver) { d.release(d.ask(false, context.Background())) }
+	lasting := func(d *driver) { d.release(d.ask(context.Background(), false)) }
 	exploreAll(t, map[string]world{
 		"canceled while granted":             {target: 1, queue: 1, switches: 3, setup: hold, threads: []script{cycle, stop, func(d *driver) { d.release(1) }}},
 		"canceled, and another waits":        {target: 1, queue: 2, switches: 1, setup: hold, threads: []script{cycle, lasting, stop, func(d *driver) { d.release(1) }}},
@@ -449,7 +449,7 @@ func TestExploreQ1Q9_Slots(t *testing.T) {
 		}
 	}
 	stop := func(d *driver) { d.step(nil); d.cancel() }
-	lasting := func(d *driver) { d.release(d.ask(false, context.Background())) }
+	lasting := func(d *driver) { d.release(d.ask(context.Background(), false)) }
 	exploreAll(t, map[string]world{
 		"two, one place":                {target: 2, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, cycle}},
 		"two, one place, target 1":      {target: 1, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, cycle}},

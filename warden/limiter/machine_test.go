@@ -98,7 +98,7 @@ func (x *machine) submit(a, b int, try bool) {
 	case 1:
 		t.Deadline, due = now.Add(limit), x.m.now+limit
 	case 2:
-		ctx, cancel = context.WithDeadline(ctx, now.Add(limit)) //nolint:govet // canceled by the machine
+		ctx, cancel = context.WithDeadline(ctx, now.Add(limit))
 		due = x.m.now + limit
 		if try {
 			due = never // TryAcquire has no context

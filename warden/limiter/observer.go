@@ -24,7 +24,7 @@ func (l *Limiter) observe(e Explanation) {
 
 // contain is deferred around every call of foreign code.
 func (l *Limiter) contain() {
-	if recover() != nil {
+	if recover() != nil { //nolint:revive // it is deferred itself
 		l.panics.Add(1)
 	}
 }

@@ -94,7 +94,10 @@ func (q *line) joinCtx(ctx context.Context, task Task) {
 func (q *line) drain(p Permit) []string {
 	p.Release()
 	synctest.Wait()
-	for i := 0; i < len(q.started); i++ {
+	for i := 0; ; i++ {
+		if i == len(q.started) { // more may have started
+			break
+		}
 		q.permits[q.started[i]].Release()
 		synctest.Wait()
 	}
