@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// start takes a place at once, if one is free and nobody waits. It writes to v what ruled in either case; v.r stays nil on
-// the zero Limiter.
+// start takes a place at once, if one is free, Slots grants it and nobody waits. It writes to v what ruled in either case;
+// v.r stays nil on the zero Limiter.
 func (l *Limiter) start(v *verdict) bool {
 	for {
 		r := l.ruling.Load()
@@ -20,6 +20,10 @@ func (l *Limiter) start(v *verdict) bool {
 		v.r = r
 		w, ok := l.enter(r)
 		if ok {
+			if l.slots != nil && !l.take() {
+				l.exit()
+				return false
+			}
 			v.grant, v.cut, v.word = SlotFree, lowest, w
 			return true
 		}
@@ -32,20 +36,8 @@ func (l *Limiter) start(v *verdict) bool {
 	}
 }
 
-// startAsking is start where Slots must grant as well.
-func (l *Limiter) startAsking(v *verdict) bool {
-	if !l.start(v) {
-		return false
-	}
-	if l.slots != nil && !l.take() {
-		l.exit()
-		return false
-	}
-	return true
-}
-
-// acquireSlow is Acquire when it is not so simple.
-func (l *Limiter) acquireSlow(ctx context.Context, t Task) (Permit, error) {
+// acquireSlow is Acquire when it is not so simple. asked: start was called already, and found no place.
+func (l *Limiter) acquireSlow(ctx context.Context, t Task, asked bool) (Permit, error) {
 	r := l.ruling.Load()
 	if r == nil {
 		return Permit{}, notMade()
@@ -59,7 +51,7 @@ func (l *Limiter) acquireSlow(ctx context.Context, t Task) (Permit, error) {
 		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: reason, cause: cause}))
 	}
 	var v verdict
-	if l.startAsking(&v) {
+	if !asked && l.start(&v) {
 		return l.begin(ctx, t, due, v)
 	}
 
@@ -81,7 +73,7 @@ func (l *Limiter) acquireSlow(ctx context.Context, t Task) (Permit, error) {
 }
 
 // tryAcquireSlow is TryAcquire when it is not so simple.
-func (l *Limiter) tryAcquireSlow(t Task) (Permit, error) {
+func (l *Limiter) tryAcquireSlow(t Task, asked bool) (Permit, error) {
 	r := l.ruling.Load()
 	if r == nil {
 		return Permit{}, notMade()
@@ -94,7 +86,7 @@ func (l *Limiter) tryAcquireSlow(t Task) (Permit, error) {
 		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: DeadlineExceeded}))
 	}
 	var v verdict
-	if l.startAsking(&v) {
+	if !asked && l.start(&v) {
 		return l.sitObserved(t, &v), nil
 	}
 	l.mu.Lock()

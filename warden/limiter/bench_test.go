@@ -70,6 +70,13 @@ func BenchmarkUncontended(b *testing.B) {
 			p.Release()
 		}
 	})
+	b.Run("Acquire with Slots", func(b *testing.B) {
+		l := benchLimiter(b, Config{Slots: &places{free: 100}}, hundred)
+		for b.Loop() {
+			p, _ := l.Acquire(ctx, Task{})
+			p.Release()
+		}
+	})
 	b.Run("Do", func(b *testing.B) {
 		l := benchLimiter(b, Config{}, hundred)
 		fn := func(context.Context) (int, error) { return 1, nil }

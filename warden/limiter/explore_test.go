@@ -458,6 +458,7 @@ func TestExploreQ1Q9_Slots(t *testing.T) {
 		"two borrowers, target 2":       {target: 2, queue: 2, owned: true, free: 1, switches: 2, threads: []script{cycle, other, other}},
 		"one cancels while Slots ask":   {target: 1, queue: 2, owned: true, free: 1, switches: 2, threads: []script{cycle, stop, lasting, other}},
 		"a decision meets a borrower":   {target: 0, highest: 1, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, other, func(d *driver) { d.apply(2, 1) }}},
+		"lowered while Slots are asked": {target: 1, queue: 1, owned: true, free: 1, switches: 3, threads: []script{cycle, other, func(d *driver) { d.apply(2, 0); d.apply(3, 1) }}},
 		"closed while Slots are asked":  {target: 1, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, other, (*driver).close}},
 		"one may not wait, one borrows": {target: 1, queue: 2, owned: true, free: 1, switches: 2, threads: []script{func(d *driver) { d.release(d.try()) }, cycle, other}},
 	})

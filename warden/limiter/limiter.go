@@ -157,10 +157,11 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	if r := l.ruling.Load(); r != nil && r.yields > 0 {
 		l.came.Add(1)
 	}
-	if l.slots == nil && l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
+	asked := false
+	if l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
 		if _, bounded := ctx.Deadline(); !bounded {
 			var v verdict
-			if l.start(&v) {
+			if asked = true; l.start(&v) {
 				if v.r.yields == 0 {
 					return l.sit(t, &v), nil
 				}
@@ -168,19 +169,20 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 			}
 		}
 	}
-	return l.acquireSlow(ctx, t)
+	return l.acquireSlow(ctx, t, asked)
 }
 
 // TryAcquire is Acquire for a task that may not wait: neither in the queue nor for others that want to come first.
 // It never blocks.
 func (l *Limiter) TryAcquire(t Task) (Permit, error) {
-	if l.slots == nil && l.observer == nil && t.Deadline.IsZero() {
+	asked := false
+	if l.observer == nil && t.Deadline.IsZero() {
 		var v verdict
-		if l.start(&v) {
+		if asked = true; l.start(&v) {
 			return l.sit(t, &v), nil
 		}
 	}
-	return l.tryAcquireSlow(t)
+	return l.tryAcquireSlow(t, asked)
 }
 
 // Do runs fn(ctx) once it was granted a place, and gives the place back when fn returns, panics or calls

@@ -30,7 +30,8 @@ func (l *Limiter) serve() {
 			}
 			continue
 		}
-		if !l.grantNext(now) { // those who waited have left meanwhile, or it was too late for them
+		// While Slots were asked, the target may have been lowered, and those who waited may have left.
+		if w := l.state.Load(); running(w) > target(w) || !l.grantNext(now) {
 			l.leavePlace()
 			if l.slots != nil {
 				l.unlocked(l.give)
