@@ -16,7 +16,7 @@ MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | sed 's|/[^/]*$$||' | sort -u)
 
-.PHONY: help demo test race lint fuzz bench gowork-off fmt tidy
+.PHONY: help demo test race lint fuzz bench sim gowork-off fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,9 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/benchmarks.md
 	@cd internal/bench && GOWORK=off go run . -o ../../docs/benchmarks.md
+
+sim: ## controller and limiter in virtual time beside the best constant target, also into docs/simulation.md
+	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \

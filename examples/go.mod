@@ -15,6 +15,7 @@ require (
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/stopbank/stopbank/warden v0.0.0
 	golang.org/x/sys v0.47.0 // indirect
 	modernc.org/libc v1.75.7 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
@@ -22,3 +23,5 @@ require (
 )
 
 replace github.com/stopbank/stopbank/admission => ../admission
+
+replace github.com/stopbank/stopbank/warden => ../warden

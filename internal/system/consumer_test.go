@@ -49,6 +49,34 @@ func main() {
 		prints:   "true 0\n",
 		compiles: []string{"admission"},
 	},
+	{
+		name:    "the full warden stack",
+		modules: []string{"warden"},
+		program: `package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stopbank/stopbank/warden"
+)
+
+func main() {
+	w, err := warden.New(warden.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	v, err := warden.Do(ctx, w, warden.Task{Priority: warden.High}, func(context.Context) (int, error) { return 42, nil })
+	cancel()
+	fmt.Println(v, err, <-ended, w.Limiter().Stats().Executed)
+}
+`,
+		prints:   "42 <nil> <nil> 1\n",
+		compiles: []string{"warden", "warden/control", "warden/decision", "warden/limiter", "warden/monitor"},
+	},
 }
 
 // consumer is the path of the module that somebody else makes.

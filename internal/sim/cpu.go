@@ -1,0 +1,121 @@
+// Processors as Go's scheduler shares them: one queue, first come first served, ten milliseconds at a time.
+
+package sim
+
+import (
+	"sync"
+	"time"
+)
+
+// slice is how long a goroutine runs before it is preempted, if others wait.
+const slice = 10 * time.Millisecond
+
+// cpu is a number of processors and the goroutines that wait for one.
+type cpu struct {
+	mu     sync.Mutex // guards all below
+	cores  int
+	busy   int
+	queue  []*ready
+	frozen time.Time // until then nobody gets a processor: a pause of the garbage collector
+
+	used  time.Duration   // processor time since the last sample
+	lags  []time.Duration // one in eight of the delays since the last sample
+	seen  int
+	begun map[*ready]time.Time // who runs, since when, for used
+}
+
+type ready struct {
+	since time.Time
+	turn  chan struct{}
+}
+
+func newCPU(cores int) *cpu { return &cpu{cores: cores, begun: map[*ready]time.Time{}} }
+
+// run takes d of processor time.
+func (c *cpu) run(d time.Duration) {
+	for d > 0 {
+		me := c.enter()
+		step := min(d, slice)
+		time.Sleep(step)
+		d -= step
+		// Nobody waits: what is left is run on the same processor.
+		for d > 0 && c.alone() {
+			step = min(d, slice)
+			time.Sleep(step)
+			d -= step
+		}
+		c.leave(me)
+	}
+}
+
+func (c *cpu) alone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) == 0 && c.busy <= c.cores && !time.Now().Before(c.frozen)
+}
+
+func (c *cpu) enter() *ready {
+	now := time.Now()
+	me := &ready{since: now}
+	c.mu.Lock()
+	if c.busy < c.cores && !now.Before(c.frozen) && len(c.queue) == 0 {
+		c.busy++
+		c.begun[me] = now
+		c.note(0)
+		c.mu.Unlock()
+		return me
+	}
+	me.turn = make(chan struct{})
+	c.queue = append(c.queue, me)
+	c.mu.Unlock()
+	<-me.turn
+	return me
+}
+
+func (c *cpu) leave(me *ready) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy--
+	c.used += time.Since(c.begun[me])
+	delete(c.begun, me)
+	c.dispatch()
+}
+
+// dispatch gives free processors to those who wait. The caller holds mu.
+func (c *cpu) dispatch() {
+	now := time.Now()
+	for len(c.queue) > 0 && c.busy < c.cores && !now.Before(c.frozen) {
+		next := c.queue[0]
+		c.queue = c.queue[1:]
+		c.busy++
+		c.begun[next] = now
+		c.note(now.Sub(next.since))
+		close(next.turn)
+	}
+}
+
+// note records one in eight delays. The caller holds mu.
+func (c *cpu) note(lag time.Duration) {
+	if c.seen++; c.seen%8 == 0 {
+		c.lags = append(c.lags, lag)
+	}
+}
+
+// freeze lets nobody in for d; who runs, goes on.
+func (c *cpu) freeze(d time.Duration) {
+	c.mu.Lock()
+	c.frozen = time.Now().Add(d)
+	c.mu.Unlock()
+	time.Sleep(d)
+	c.mu.Lock()
+	c.dispatch()
+	c.mu.Unlock()
+}
+
+// resize changes the number of processors.
+func (c *cpu) resize(cores int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cores = cores
+	c.dispatch()
+}

@@ -1,0 +1,129 @@
+// What a warden is made of.
+
+package warden
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// Task, Priority and Rejection are those of package limiter, so that most programs import this package alone.
+type (
+	Task      = limiter.Task
+	Priority  = limiter.Priority
+	Rejection = limiter.Rejection
+)
+
+// The common priorities of package limiter.
+const (
+	Background = limiter.Background
+	Normal     = limiter.Normal
+	High       = limiter.High
+	Critical   = limiter.Critical
+)
+
+// ErrRejected is what every refusal is: errors.Is(err, ErrRejected).
+var ErrRejected = limiter.ErrRejected
+
+// Sampler measures; [monitor.Sampler] is one. Calls take turns.
+type Sampler interface {
+	Sample() monitor.Sample
+}
+
+// Controller judges; [control.Controller] is one. Calls take turns.
+type Controller interface {
+	Step(monitor.Sample) decision.ControlDecision
+}
+
+// Target executes decisions: a [limiter.Limiter], or anything else with an Apply. Calls take turns.
+type Target interface {
+	Apply(decision.ControlDecision)
+}
+
+// Config describes a warden. The zero value is meant for production.
+type Config struct {
+	// Limiter configures the limiter. A MaxQueue of 0 means DefaultQueue here: a warden can tell a long queue from a
+	// short one, and those who must not wait call TryAcquire.
+	Limiter limiter.Config
+	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, a second at
+	// least.
+	Control control.Config
+	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
+	Interval time.Duration
+
+	// Sampler measures instead of this module's own; nil: [monitor.New]. Execution times are then its own business.
+	Sampler Sampler
+	// Controller judges instead of this module's own; nil: [control.New]. Should it begin to count its decisions anew,
+	// the warden goes on with the numbers.
+	Controller Controller
+	// Also is told every decision after the limiter, for instance a second limiter; nil: nobody.
+	Also Target
+}
+
+// DefaultQueue is how many tasks may wait if Config does not say. It bounds memory; how long anybody waits is bounded by
+// deadlines and by shedding.
+const DefaultQueue = 1024
+
+const (
+	defaultInterval  = 100 * time.Millisecond
+	shortestInterval = 10 * time.Millisecond
+	longestInterval  = 10 * time.Second
+)
+
+// ErrInvalid is what every [*InvalidError] is.
+var ErrInvalid = errors.New("warden: invalid argument")
+
+// InvalidError says which field or argument was wrong, what it was, and what is allowed.
+type InvalidError struct {
+	Field   string
+	Value   any
+	Allowed string
+}
+
+// Error names field, value and what is allowed.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("warden: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
+}
+
+// Is reports whether target is ErrInvalid.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// New returns a warden that is ready to be used, under the initial decision; see [Warden.Run]. It starts no goroutine.
+// The error is an [*InvalidError], or that of the layer whose configuration is wrong.
+func New(cfg Config) (*Warden, error) {
+	if cfg.Interval == 0 {
+		cfg.Interval = defaultInterval
+	}
+	if cfg.Interval < shortestInterval || cfg.Interval > longestInterval {
+		return nil, &InvalidError{"Config.Interval", cfg.Interval, "10ms to 10s, or 0 (100ms)"}
+	}
+	if cfg.Control.ValidFor == 0 {
+		cfg.Control.ValidFor = max(time.Second, 4*cfg.Interval) // a decision must outlive some late samples
+	}
+	if cfg.Limiter.MaxQueue == 0 {
+		cfg.Limiter.MaxQueue = DefaultQueue
+	}
+	l, err := limiter.New(cfg.Limiter)
+	if err != nil {
+		return nil, err
+	}
+	w := &Warden{limiter: l, interval: cfg.Interval, also: cfg.Also, sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now()}
+	if w.controller == nil {
+		if w.controller, err = control.New(cfg.Control); err != nil {
+			return nil, err
+		}
+	}
+	if w.sampler == nil {
+		w.recorder = monitor.NewRecorder()
+		if w.sampler, err = monitor.New(monitor.Config{Recorder: w.recorder}); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}

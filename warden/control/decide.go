@@ -1,0 +1,73 @@
+// The decision: what the state means for a limiter, and in which words.
+
+package control
+
+import (
+	"math"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// decide puts the state into a decision. fresh is false when this sample said nothing about processors.
+func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDecision {
+	d := decision.ControlDecision{
+		Seq:               st.seq,
+		At:                at,
+		TargetConcurrency: int(math.Round(st.target)),
+		ShedProbability:   st.shed,
+		Reasons:           st.reasons(fresh),
+		ValidFor:          cfg.ValidFor,
+		Expected:          st.knee.expected(),
+		Yields:            2 + int(math.Ceil(14*st.pressure)),
+	}
+	// Who is blind slows down: by one step, and no further, because silence is no evidence of more than that.
+	stale := d
+	floor := min(st.target, max(float64(cfg.Min), float64(cfg.Processors)))
+	stale.TargetConcurrency = int(math.Round(max(tightest*st.target, floor)))
+	stale.Reasons = []decision.Reason{decision.NewReason("control_silent", "valid_for_seconds", cfg.ValidFor.Seconds(), decision.Tighten)}
+	stale.ValidFor = 0
+	d.Stale = &stale
+	return d
+}
+
+// expected is the execution time of a task that does not wait inside. What crowding adds is left out: it would be gone
+// with the crowd. While nothing runs it fades, because a limiter that refuses all that would take too long would
+// otherwise never see that it does no longer.
+func (k *knee) expected() time.Duration {
+	return time.Duration(min(k.trust*min(k.p50.now, k.p50.base), 3600) * float64(time.Second))
+}
+
+// reasons are what dominated the processors' side, and then what the execution times say.
+func (st *state) reasons(fresh bool) []decision.Reason {
+	k := &st.knee
+	reasons := make([]decision.Reason, 0, 2)
+	switch {
+	case !fresh:
+		reasons = append(reasons, decision.NewReason("no_information", or(st.top.name, "none"), st.top.value, decision.Hold))
+	case st.pressure > shrinkAbove:
+		reasons = append(reasons, decision.NewReason("queueing", st.top.name, st.top.value, decision.Tighten))
+	case st.pressure >= growBelow:
+		reasons = append(reasons, decision.NewReason("busy", st.top.name, st.top.value, decision.Hold))
+	default:
+		reasons = append(reasons, decision.NewReason("calm", st.top.name, st.top.value, decision.Relax))
+	}
+	switch {
+	case !k.fed:
+		reasons = append(reasons, decision.NewReason("service_not_fed", "service_count", 0, decision.Hold))
+	case k.phase != watching:
+		reasons = append(reasons, decision.NewReason("service_trial", "service_inflation", k.inflation, decision.Tighten))
+	case !math.IsInf(k.limit, 1):
+		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Tighten))
+	case k.growth < 1:
+		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Hold))
+	}
+	return reasons
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

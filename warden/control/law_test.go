@@ -1,0 +1,328 @@
+// The law over any sample that can be written down: properties of single steps from states that can be reached.
+
+package control_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/monitor"
+	"pgregory.net/rapid"
+)
+
+var (
+	epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+	floats = rapid.OneOf(rapid.Float64Range(0, 1), rapid.Float64Range(0, 20), rapid.Float64(),
+		rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, 1}))
+	delays = rapid.OneOf(rapid.Map(rapid.IntRange(0, 500), func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }),
+		rapid.SampledFrom([]time.Duration{-time.Second, math.MinInt64, math.MaxInt64, time.Hour, time.Microsecond}))
+	gaps = rapid.OneOf(rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 10 * time.Millisecond, time.Second, 0}),
+		rapid.SampledFrom([]time.Duration{-time.Second, time.Hour, math.MaxInt64}))
+	counts = rapid.OneOf(rapid.Uint64Range(0, 100), rapid.SampledFrom([]uint64{0, math.MaxUint64}))
+)
+
+func reading(t *rapid.T, name string) monitor.Reading {
+	return monitor.Reading{Value: floats.Draw(t, name), OK: rapid.Bool().Draw(t, name+" ok")}
+}
+
+// anySample is whatever the type can hold, mostly near what happens.
+func anySample(t *rapid.T, at time.Time) monitor.Sample {
+	switch rapid.IntRange(0, 9).Draw(t, "time") {
+	case 0:
+		at = time.Time{}
+	case 1:
+		at = at.Add(-time.Minute)
+	case 2:
+		at = at.Add(1000 * time.Hour)
+	}
+	return monitor.Sample{
+		At: at, Gap: gaps.Draw(t, "gap"),
+		Lag: monitor.Lag{
+			P50: delays.Draw(t, "p50"), P90: delays.Draw(t, "p90"), P99: delays.Draw(t, "p99"), Max: delays.Draw(t, "max"),
+			Mean: delays.Draw(t, "mean"), Count: counts.Draw(t, "lags"),
+		},
+		Utilization: reading(t, "utilization"), Runnable: reading(t, "runnable"), Throttled: reading(t, "throttled"),
+		Service: monitor.Service{
+			P50: delays.Draw(t, "service p50"), P90: delays.Draw(t, "service p90"), Count: counts.Draw(t, "executions"),
+			Throughput: floats.Draw(t, "throughput"), Concurrency: floats.Draw(t, "concurrency"),
+		},
+	}
+}
+
+func configs(t *rapid.T) control.Config {
+	cfg := control.Config{
+		Processors: rapid.SampledFrom([]int{1, 2, 8, 128}).Draw(t, "processors"),
+		Min:        rapid.IntRange(0, 20).Draw(t, "min"),
+		MaxShed:    rapid.SampledFrom([]float64{0, 0.5, 0.999}).Draw(t, "max shed"),
+	}
+	if rapid.Bool().Draw(t, "bounded") {
+		cfg.Max = cfg.Min + rapid.IntRange(1, 200).Draw(t, "max")
+	}
+	return cfg
+}
+
+func mustNew(t interface{ Fatal(...any) }, cfg control.Config) *control.Controller {
+	c, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// plausible is a sample as a service in trouble might give.
+func plausible(t *rapid.T, at time.Time) monitor.Sample {
+	ms := func(name string, most int) time.Duration {
+		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Millisecond
+	}
+	n := rapid.Float64Range(0, 40).Draw(t, "concurrency")
+	return monitor.Sample{
+		At: at, Gap: 100 * time.Millisecond,
+		Lag:         monitor.Lag{P50: ms("p50", 30), P90: ms("p90", 60), Count: rapid.Uint64Range(0, 100).Draw(t, "lags")},
+		Utilization: monitor.Reading{Value: rapid.Float64Range(0, 1).Draw(t, "utilization"), OK: true},
+		Runnable:    monitor.Reading{Value: rapid.Float64Range(0, 20).Draw(t, "runnable"), OK: true},
+		Service: monitor.Service{
+			P50: ms("service", 300), P90: ms("service p90", 500), Count: rapid.Uint64Range(0, 60).Draw(t, "executions"),
+			Throughput: rapid.Float64Range(0, 500).Draw(t, "throughput"), Concurrency: n,
+		},
+	}
+}
+
+// history draws the samples that lead to a state, each of them mostly repeated a few times, so that states with a memory
+// are reached as well, and returns the time after them.
+func history(t *rapid.T) (samples []monitor.Sample, now time.Time) {
+	now = epoch
+	for range rapid.IntRange(0, 8).Draw(t, "episodes") {
+		var s monitor.Sample
+		if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
+			s = anySample(t, now)
+		} else {
+			s = plausible(t, now)
+		}
+		for range rapid.IntRange(1, 30).Draw(t, "length") {
+			samples = append(samples, s)
+			now = now.Add(100 * time.Millisecond)
+			if !s.At.IsZero() {
+				s.At = s.At.Add(100 * time.Millisecond)
+			}
+		}
+	}
+	return samples, now
+}
+
+func TestPropertyC1C4C7_AnySample(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := configs(t)
+		c := mustNew(t, cfg)
+		lowest, highest, mostShed := max(cfg.Min, 1), 1<<24, 0.95
+		if cfg.Max > 0 {
+			highest = cfg.Max
+		}
+		if cfg.MaxShed > 0 {
+			mostShed = cfg.MaxShed
+		}
+		before := c.Step(monitor.Sample{At: epoch})
+		samples, now := history(t)
+		samples = append(samples, anySample(t, now))
+		for i, s := range samples {
+			d := c.Step(s)
+			if err := d.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			if d.TargetConcurrency < lowest || d.TargetConcurrency > highest || !(d.ShedProbability >= 0 && d.ShedProbability <= mostShed) {
+				t.Fatalf("target %d, shed %v", d.TargetConcurrency, d.ShedProbability)
+			}
+			if d.Seq != before.Seq+1 || d.ValidFor <= 0 || d.Stale == nil || len(d.Stale.Reasons) == 0 {
+				t.Fatalf("%+v", d)
+			}
+			// C7; that the reasons are the right ones is TestC7_Reasons.
+			if len(d.Reasons) == 0 || d.Reasons[0].Code() == "" {
+				t.Fatal("no reason")
+			}
+			// C4: half a task is what rounding may add to either side.
+			was, is := float64(before.TargetConcurrency), float64(d.TargetConcurrency)
+			if is < 0.7*(was-0.5)-0.5 || is > max(1.25*(was+0.5), was+1.5)+0.5 {
+				t.Fatalf("sample %d: target from %v to %v", i, was, is)
+			}
+			if step := d.ShedProbability - before.ShedProbability; math.Abs(step) > 0.5+1e-9 {
+				t.Fatalf("sample %d: shed from %v to %v", i, before.ShedProbability, d.ShedProbability)
+			}
+			before = d
+		}
+	})
+}
+
+func TestPropertyC1_NotANumberIsNotRead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := configs(t)
+		odd, plain := mustNew(t, cfg), mustNew(t, cfg)
+		samples, _ := history(t)
+		for i, s := range samples {
+			if rapid.Bool().Draw(t, "odd") {
+				s.Service.Throughput, s.Service.Concurrency, s.Utilization = 0, 0, monitor.Reading{}
+			}
+			was := plain.Step(s)
+			if s.Service.Concurrency == 0 {
+				s.Service.Throughput, s.Service.Concurrency = math.NaN(), math.NaN()
+			}
+			if !s.Utilization.OK {
+				s.Utilization = monitor.Reading{Value: math.NaN(), OK: true}
+			}
+			if is := odd.Step(s); is.TargetConcurrency != was.TargetConcurrency || is.ShedProbability != was.ShedProbability {
+				t.Fatalf("sample %d: target %d, without NaN %d", i, is.TargetConcurrency, was.TargetConcurrency)
+			}
+		}
+	})
+}
+
+// worse returns s with every reading but those that C2 holds equal the same or higher.
+func worse(t *rapid.T, s monitor.Sample) monitor.Sample {
+	longer := func(d *time.Duration, name string) {
+		if more := delays.Draw(t, "more "+name); more > *d {
+			*d = more
+		}
+	}
+	higher := func(r *monitor.Reading, name string) {
+		if more := floats.Draw(t, "more "+name); more > r.Value {
+			r.Value = more
+		}
+	}
+	for name, d := range map[string]*time.Duration{
+		"p50": &s.Lag.P50, "p90": &s.Lag.P90, "p99": &s.Lag.P99, "max": &s.Lag.Max, "mean": &s.Lag.Mean,
+		"service p50": &s.Service.P50, "service p90": &s.Service.P90,
+	} {
+		longer(d, name)
+	}
+	higher(&s.Utilization, "utilization")
+	higher(&s.Runnable, "runnable")
+	higher(&s.Throttled, "throttled")
+	return s
+}
+
+func TestPropertyC2_Monotone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := configs(t)
+		one, other := mustNew(t, cfg), mustNew(t, cfg)
+		samples, now := history(t)
+		for _, s := range samples {
+			one.Step(s)
+			other.Step(s)
+		}
+		s := plausible(t, now)
+		if rapid.Bool().Draw(t, "any") {
+			s = anySample(t, now)
+		}
+		// What is no number is neither more nor less.
+		for _, r := range []*monitor.Reading{&s.Utilization, &s.Runnable, &s.Throttled} {
+			if math.IsNaN(r.Value) {
+				r.Value = 0
+			}
+		}
+		w := worse(t, s)
+		better, bad := one.Step(s), other.Step(w)
+		if bad.TargetConcurrency > better.TargetConcurrency || bad.ShedProbability < better.ShedProbability {
+			t.Fatalf("target %d, shed %v for %+v\ntarget %d, shed %v for %+v", better.TargetConcurrency, better.ShedProbability, s,
+				bad.TargetConcurrency, bad.ShedProbability, w)
+		}
+	})
+}
+
+func TestPropertyC5_UtilizationAlone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := mustNew(t, configs(t))
+		before := c.Step(monitor.Sample{At: epoch})
+		for i := range rapid.IntRange(1, 60).Draw(t, "steps") {
+			d := c.Step(monitor.Sample{
+				At:          epoch.Add(time.Duration(i+1) * 100 * time.Millisecond),
+				Utilization: monitor.Reading{Value: floats.Draw(t, "utilization"), OK: true},
+				Runnable:    monitor.Reading{OK: true},
+			})
+			if d.TargetConcurrency < before.TargetConcurrency || d.ShedProbability > 0 {
+				t.Fatalf("target from %d to %d, shed %v", before.TargetConcurrency, d.TargetConcurrency, d.ShedProbability)
+			}
+			before = d
+		}
+	})
+}
+
+func TestPropertyC6_Replay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, err := control.NewRecorder(mustNew(t, configs(t)), rapid.IntRange(1, 50).Draw(t, "keep"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples, _ := history(t)
+		var decided []decision.ControlDecision
+		for _, s := range samples {
+			decided = append(decided, r.Step(s))
+		}
+		replayed := r.Recording().Replay()
+		if len(samples) > 0 && len(replayed) == 0 {
+			t.Fatal("nothing was recorded")
+		}
+		for i, d := range decided[len(decided)-len(replayed):] {
+			if fmt.Sprintf("%+v %+v", d, *d.Stale) != fmt.Sprintf("%+v %+v", withStale(replayed[i], d), *replayed[i].Stale) {
+				t.Fatalf("decision %d was %+v and is now %+v", i, d, replayed[i])
+			}
+		}
+	})
+}
+
+// withStale returns d with the pointer of another, so that both print alike.
+func withStale(d, other decision.ControlDecision) decision.ControlDecision {
+	d.Stale = other.Stale
+	return d
+}
+
+func TestPropertyC8_NoInformationRaisesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := mustNew(t, configs(t))
+		samples, now := history(t)
+		before := c.Step(monitor.Sample{At: epoch})
+		for _, s := range samples {
+			before = c.Step(s)
+		}
+		for range 30 {
+			now = now.Add(100 * time.Millisecond)
+			s := anySample(t, now)
+			s.Utilization.OK, s.Runnable.OK, s.Lag.Count = false, false, 0
+			d := c.Step(s)
+			if d.TargetConcurrency > before.TargetConcurrency {
+				t.Fatalf("target from %d to %d", before.TargetConcurrency, d.TargetConcurrency)
+			}
+			before = d
+		}
+	})
+}
+
+// calm is a sample of a process that does nothing.
+func calm(at time.Time) monitor.Sample {
+	return monitor.Sample{
+		At: at, Gap: 100 * time.Millisecond,
+		Utilization: monitor.Reading{Value: 0.02, OK: true}, Runnable: monitor.Reading{OK: true},
+	}
+}
+
+func TestPropertyC9C10_CalmBringsItBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := control.Config{Processors: rapid.SampledFrom([]int{2, 8, 128}).Draw(t, "processors")}
+		c := mustNew(t, cfg)
+		full := c.Step(monitor.Sample{At: epoch}).TargetConcurrency
+		samples, now := history(t)
+		for _, s := range samples {
+			c.Step(s)
+		}
+		var d decision.ControlDecision
+		for range 160 { // 16 s, of which nobody sent a request
+			now = now.Add(100 * time.Millisecond)
+			d = c.Step(calm(now))
+		}
+		if d.TargetConcurrency < full || d.ShedProbability > 0 {
+			t.Fatalf("target %d of %d, shed %v after 160 calm samples; %v", d.TargetConcurrency, full, d.ShedProbability, d.Reasons)
+		}
+	})
+}

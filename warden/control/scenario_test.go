@@ -1,0 +1,302 @@
+// The law in situations that have a name: what it does there, and in which words.
+
+package control_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+const tick = 100 * time.Millisecond
+
+// clock numbers samples.
+type clock struct{ at time.Time }
+
+func (c *clock) next(s monitor.Sample) monitor.Sample {
+	if c.at.IsZero() {
+		c.at = epoch
+	}
+	c.at = c.at.Add(tick)
+	s.At, s.Gap = c.at, tick
+	return s
+}
+
+func value(v float64) monitor.Reading { return monitor.Reading{Value: v, OK: true} }
+
+// quiet, busy and jammed are samples of processors with nothing, all and too much to do.
+func quiet() monitor.Sample { return monitor.Sample{Utilization: value(0.1), Runnable: value(0)} }
+
+func jammed() monitor.Sample {
+	return monitor.Sample{
+		Utilization: value(1), Runnable: value(30),
+		Lag: monitor.Lag{P50: 50 * time.Millisecond, P90: 100 * time.Millisecond, Count: 100},
+	}
+}
+
+func TestC3_TightensFasterThanItRelaxes(t *testing.T) {
+	c, now := mustNew(t, control.Config{Processors: 1, Initial: 64}), clock{}
+	steps := func(s func() monitor.Sample, until func(d decision.ControlDecision) bool) (n int) {
+		for !until(c.Step(now.next(s()))) {
+			if n++; n > 1000 {
+				t.Fatal("never")
+			}
+		}
+		return n
+	}
+	down := steps(jammed, func(d decision.ControlDecision) bool { return d.TargetConcurrency <= 16 })
+	steps(jammed, func(d decision.ControlDecision) bool { return d.ShedProbability >= 0.9 })
+	steps(jammed, func(d decision.ControlDecision) bool { return d.TargetConcurrency <= 4 })
+	relent := steps(quiet, func(d decision.ControlDecision) bool { return d.ShedProbability == 0 })
+	c, now = mustNew(t, control.Config{Processors: 1, Initial: 64}), clock{}
+	shed := steps(jammed, func(d decision.ControlDecision) bool { return d.ShedProbability >= 0.9 })
+	steps(quiet, func(d decision.ControlDecision) bool { return d.TargetConcurrency >= 16 })
+	up := steps(quiet, func(d decision.ControlDecision) bool { return d.TargetConcurrency >= 64 })
+	if 2*down > up || shed >= relent {
+		t.Fatalf("from 64 to 16 in %d steps, back in %d; shed to 0.9 in %d, back in %d", down, up, shed, relent)
+	}
+}
+
+func TestC7_Reasons(t *testing.T) {
+	service := func(ms, n float64) monitor.Service {
+		d := time.Duration(ms * float64(time.Millisecond))
+		return monitor.Service{P50: d, P90: d, Count: 25, Throughput: 250, Concurrency: n}
+	}
+	for name, tc := range map[string]struct {
+		before, sample monitor.Sample
+		want           []string
+	}{
+		"lag":          {quiet(), monitor.Sample{Utilization: value(1), Runnable: value(1), Lag: monitor.Lag{P90: 80 * time.Millisecond, Count: 100}}, []string{"queueing: lag_p90_seconds=0.08 (tighten)", "service_not_fed: service_count=0 (hold)"}},
+		"lag p50":      {quiet(), monitor.Sample{Utilization: value(1), Lag: monitor.Lag{P50: 40 * time.Millisecond, P90: 20 * time.Millisecond, Count: 100}}, []string{"queueing: lag_p50_seconds=0.04 (tighten)"}},
+		"runnable":     {quiet(), monitor.Sample{Utilization: value(1), Runnable: value(40)}, []string{"queueing: runnable_per_processor=40 (tighten)"}},
+		"throttled":    {quiet(), monitor.Sample{Utilization: value(1), Throttled: value(0.8)}, []string{"queueing: throttled_share=0.8 (tighten)"}},
+		"busy":         {quiet(), monitor.Sample{Utilization: value(0.99), Runnable: value(0)}, []string{"busy: utilization=0.99 (hold)"}},
+		"calm":         {quiet(), monitor.Sample{Utilization: value(0.5), Runnable: value(0)}, []string{"calm: utilization=0.5 (relax)"}},
+		"blind":        {quiet(), monitor.Sample{}, []string{"no_information: utilization=0.1 (hold)"}},
+		"not a number": {quiet(), monitor.Sample{Utilization: value(math.NaN())}, []string{"no_information: "}},
+		"slow, with room": {
+			monitor.Sample{Utilization: value(0.1), Service: service(40, 10)}, monitor.Sample{Utilization: value(0.1), Service: service(100, 25)},
+			[]string{"calm: utilization=0.1 (relax)", "service_slow: service_inflation=2."},
+		},
+		"slow, at the target": {
+			monitor.Sample{Utilization: value(0.1), Service: service(40, 10)}, monitor.Sample{Utilization: value(0.1), Service: service(100, 128)},
+			[]string{"calm: utilization=0.1 (relax)", "service_trial: service_inflation="},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, now := mustNew(t, control.Config{Processors: 16}), clock{}
+			for range 10 {
+				c.Step(now.next(tc.before))
+			}
+			var said []string
+			for range 10 {
+				said = said[:0]
+				for _, r := range c.Step(now.next(tc.sample)).Reasons {
+					said = append(said, r.String())
+				}
+			}
+			for i, want := range tc.want {
+				if i >= len(said) || !strings.HasPrefix(said[i], want) {
+					t.Fatalf("%q, want %q", said, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// used is a sample of a service that would take more if it were given more.
+func used(n int) monitor.Sample {
+	s := quiet()
+	s.Service = monitor.Service{P50: 40 * time.Millisecond, P90: 50 * time.Millisecond, Count: uint64(n * 2), Throughput: float64(n) * 25, Concurrency: float64(n)}
+	return s
+}
+
+func TestC8_GrowthNeedsUse(t *testing.T) {
+	c, now := mustNew(t, control.Config{Processors: 2}), clock{}
+	var d decision.ControlDecision
+	for range 300 {
+		d = c.Step(now.next(used(3)))
+	}
+	if d.TargetConcurrency != 16 {
+		t.Fatalf("target %d although 3 run", d.TargetConcurrency)
+	}
+	for range 40 {
+		d = c.Step(now.next(used(d.TargetConcurrency)))
+	}
+	grown := d.TargetConcurrency
+	if grown < 64 {
+		t.Fatalf("target %d after 4 s of use", grown)
+	}
+	// A jam, and back to where it was: that needs no use.
+	for range 40 {
+		d = c.Step(now.next(jammed()))
+	}
+	if d.TargetConcurrency > 8 {
+		t.Fatalf("target %d in the jam", d.TargetConcurrency)
+	}
+	for range 150 {
+		d = c.Step(now.next(quiet()))
+	}
+	if d.TargetConcurrency != grown {
+		t.Fatalf("target %d, before the jam %d", d.TargetConcurrency, grown)
+	}
+}
+
+func TestC8_FewObservations(t *testing.T) {
+	lag := func(p90 time.Duration, count uint64) int {
+		c, now := mustNew(t, control.Config{Processors: 2}), clock{}
+		var d decision.ControlDecision
+		for range 10 {
+			d = c.Step(now.next(monitor.Sample{Utilization: value(0.1), Lag: monitor.Lag{P50: p90, P90: p90, Count: count}}))
+		}
+		return d.TargetConcurrency
+	}
+	if few, many := lag(60*time.Millisecond, 1), lag(60*time.Millisecond, 100); few != 16 || many >= 16 {
+		t.Errorf("60 ms: target %d by one observation, %d by a hundred", few, many)
+	}
+	if few := lag(time.Millisecond, 1); few != 16 {
+		t.Errorf("1 ms: target %d", few)
+	}
+}
+
+func TestC8_RatesArePerSecond(t *testing.T) {
+	after := func(step time.Duration, first, then monitor.Sample) int {
+		c, at := mustNew(t, control.Config{Processors: 1, Initial: 400}), epoch
+		var d decision.ControlDecision
+		for _, s := range []monitor.Sample{first, then} {
+			for end := at.Add(1200 * time.Millisecond); at.Before(end); {
+				at = at.Add(step)
+				s.At, s.Gap = at, step
+				d = c.Step(s)
+			}
+		}
+		return d.TargetConcurrency
+	}
+	for name, then := range map[string]monitor.Sample{"down": jammed(), "up": quiet()} {
+		often, seldom := after(20*time.Millisecond, jammed(), then), after(80*time.Millisecond, jammed(), then)
+		if ratio := float64(often) / float64(seldom); ratio < 0.75 || ratio > 1.33 {
+			t.Errorf("%s: target %d with a sample every 20 ms, %d with one every 80", name, often, seldom)
+		}
+	}
+}
+
+func TestFloorOfProcessors(t *testing.T) {
+	c, now := mustNew(t, control.Config{Processors: 4}), clock{}
+	var d decision.ControlDecision
+	for range 100 {
+		d = c.Step(now.next(jammed()))
+	}
+	if d.TargetConcurrency != 4 {
+		t.Fatalf("target %d: below one task per processor, processors idle", d.TargetConcurrency)
+	}
+}
+
+func TestStaleIsOneStepDown(t *testing.T) {
+	c, now := mustNew(t, control.Config{Processors: 2, ValidFor: 3 * time.Second}), clock{}
+	d := c.Step(now.next(quiet()))
+	if d.ValidFor != 3*time.Second || d.Stale == nil || d.Stale.TargetConcurrency != 11 || d.Stale.Reasons[0].Code() != "control_silent" {
+		t.Fatalf("%+v, stale %+v", d, d.Stale)
+	}
+}
+
+func TestYieldsGrowWithPressure(t *testing.T) {
+	c, now := mustNew(t, control.Config{Processors: 2}), clock{}
+	few := c.Step(now.next(quiet())).Yields
+	var many int
+	for range 20 {
+		many = c.Step(now.next(jammed())).Yields
+	}
+	if few < 2 || many <= few || many > decision.MaxYields {
+		t.Fatalf("%d yields when calm, %d when jammed", few, many)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for want, cfg := range map[string]control.Config{
+		"Config.Min is -1":              {Min: -1},
+		"Config.Max is 3":               {Min: 4, Max: 3},
+		"Config.Max is -1":              {Max: -1},
+		"Config.Initial is 9":           {Max: 8, Initial: 9},
+		"Config.Initial is -2":          {Initial: -2},
+		"Config.Processors is -1":       {Processors: -1},
+		"Config.Processors is 16777217": {Processors: 1<<24 + 1},
+		"Config.MaxShed is NaN":         {MaxShed: math.NaN()},
+		"Config.MaxShed is 1":           {MaxShed: 1},
+		"Config.Lag is -1ns":            {Lag: -1},
+		"Config.Runnable is NaN":        {Runnable: math.NaN()},
+		"Config.Runnable is +Inf":       {Runnable: math.Inf(1)},
+		"Config.ValidFor is -1s":        {ValidFor: -time.Second},
+	} {
+		c, err := control.New(cfg)
+		var invalid *control.InvalidError
+		if c != nil || !errors.Is(err, control.ErrInvalid) || !errors.As(err, &invalid) || !strings.Contains(err.Error(), want+"; allowed: ") {
+			t.Errorf("%+v: %v, want %q", cfg, err, want)
+		}
+	}
+	for _, cfg := range []control.Config{{}, {Max: 4}, {Min: 100}, {Min: 1 << 20}, {Initial: 1 << 20}, {Processors: 1 << 24}} {
+		if _, err := control.New(cfg); err != nil {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	if _, err := control.NewRecorder(nil, 1); !errors.Is(err, control.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := control.NewRecorder(mustNew(t, control.Config{}), 0); !errors.Is(err, control.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := control.Replay(control.Config{Min: -1}, nil); !errors.Is(err, control.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := (control.Recording{}).WhatIf(control.Config{Min: -1}); !errors.Is(err, control.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+func TestC1C6_WhatIfKeepsItsBounds(t *testing.T) {
+	r, err := control.NewRecorder(mustNew(t, control.Config{Initial: 64}), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Step(monitor.Sample{})
+	decisions, err := r.Recording().WhatIf(control.Config{Max: 8})
+	if err != nil || len(decisions) != 1 || decisions[0].TargetConcurrency != 8 {
+		t.Fatalf("%+v, %v", decisions, err)
+	}
+}
+
+func TestRaceC6_StepsTakeTurns(t *testing.T) {
+	r, err := control.NewRecorder(mustNew(t, control.Config{}), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	seen := map[uint64]bool{}
+	for range 8 {
+		all.Go(func() {
+			for i := range 50 {
+				s := jammed()
+				s.At = epoch.Add(time.Duration(i) * tick)
+				d := r.Step(s)
+				r.Recording()
+				mu.Lock()
+				seen[d.Seq] = true
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(seen) != 400 || len(r.Recording().Samples) != 400 {
+		t.Fatalf("%d decisions, %d samples", len(seen), len(r.Recording().Samples))
+	}
+	if replayed := r.Recording().Replay(); replayed[399].Seq != 400 {
+		t.Fatalf("replay ends with %d", replayed[399].Seq)
+	}
+}

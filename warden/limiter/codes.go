@@ -1,0 +1,98 @@
+// The words in which a limiter says what it did with a task, and by what right.
+
+package limiter
+
+import "fmt"
+
+// Reason says why a task was refused. It prints as its code, which never changes: tools may group by it.
+type Reason uint8
+
+// The reasons. Each one really occurs; docs/limiter.md says when, and what to do then.
+const (
+	// PressureHigh: the task would have had to wait, and its whole priority lies in the share that is to be shed; or
+	// the target is 0 and the task may not wait.
+	PressureHigh Reason = iota + 1
+	// QueueOverflow: the task would have had to wait, and the queue is full of tasks that are no less important; or it
+	// may not wait: Config.MaxQueue is 0, or TryAcquire was called.
+	QueueOverflow
+	// ProbabilisticShedding: the share to be shed ends within the task's priority, and the draw fell on the task.
+	ProbabilisticShedding
+	// PriorityDrop: the task waited in a full queue and made room for one of a higher priority.
+	PriorityDrop
+	// DeadlineExceeded: the deadline, the task's or the context's, has passed, or less time is left than the task is
+	// expected to take.
+	DeadlineExceeded
+	// Canceled: the context ended before the task started.
+	Canceled
+	// Closed: the limiter was closed.
+	Closed
+	reasons
+)
+
+// String is the code: "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop",
+// "deadline_exceeded", "canceled" or "closed"; "none" for the zero Reason.
+func (r Reason) String() string {
+	return nameOf("Reason", uint8(r), "none", "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop",
+		"deadline_exceeded", "canceled", "closed")
+}
+
+// Grant says by what right a task was given its place.
+type Grant uint8
+
+// The grants.
+const (
+	// SlotFree: a place was free and nobody waited; the task did not wait.
+	SlotFree Grant = iota + 1
+	// QueueOldest: it was the oldest of the highest priority that waited.
+	QueueOldest
+	// QueueNewest: it was the newest of the highest priority that waited, in a queue that stood.
+	QueueNewest
+	// StarvationTurn: it was the oldest of all that waited; see Config.StarvationEvery.
+	StarvationTurn
+)
+
+// String is the grant's code: "slot_free", "queue_oldest", "queue_newest" or "starvation_turn"; "none" for the zero Grant.
+func (g Grant) String() string {
+	return nameOf("Grant", uint8(g), "none", "slot_free", "queue_oldest", "queue_newest", "starvation_turn")
+}
+
+// Standing says what kind of decision ruled.
+type Standing uint8
+
+// The standings of a decision.
+const (
+	// Initial: Config.Initial; nothing has been applied yet.
+	Initial Standing = iota + 1
+	// Applied: the decision was applied and is valid.
+	Applied
+	// Stale: a decision was applied longer than its ValidFor ago. This is its Stale decision, or itself if it has none.
+	Stale
+)
+
+// String is "initial", "applied" or "stale"; "none" for the zero Standing.
+func (s Standing) String() string {
+	return nameOf("Standing", uint8(s), "none", "initial", "applied", "stale")
+}
+
+// Outcome says how far a task has come.
+type Outcome uint8
+
+// The outcomes. A task that was started ends as executed; each task ends in exactly one of the last three.
+const (
+	Started Outcome = iota + 1
+	Executed
+	Rejected
+	Withdrawn // by its context: Reason Canceled
+)
+
+// String is "started", "executed", "rejected" or "canceled"; "none" for the zero Outcome.
+func (o Outcome) String() string {
+	return nameOf("Outcome", uint8(o), "none", "started", "executed", "rejected", "canceled")
+}
+
+func nameOf(kind string, v uint8, names ...string) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return fmt.Sprintf("%s(%d)", kind, v)
+}

@@ -1,0 +1,166 @@
+// One runnable example per entry point.
+
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// A limiter for the two places of a dependency: one more may wait, and the next one is told so.
+func ExampleNew() {
+	l, err := limiter.New(limiter.Config{
+		Name:     "inventory",
+		MaxQueue: 1,
+		Initial:  decision.ControlDecision{Seq: 1, TargetConcurrency: 2},
+	})
+	if err != nil {
+		panic(err)
+	}
+	for range 3 {
+		permit, err := l.TryAcquire(limiter.Task{Name: "lookup"})
+		if err != nil {
+			fmt.Println(errors.Is(err, limiter.ErrRejected))
+			continue
+		}
+		defer permit.Release()
+		fmt.Println(permit.Explain().Grant)
+	}
+	// Output:
+	// slot_free
+	// slot_free
+	// true
+}
+
+func ExampleNew_invalid() {
+	_, err := limiter.New(limiter.Config{MaxQueue: -1})
+	fmt.Println(err)
+	// Output: limiter: Config.MaxQueue is -1; allowed: 0 (nobody waits) or more
+}
+
+func ExampleDo() {
+	l, _ := limiter.New(limiter.Config{Name: "prices"})
+	price, err := limiter.Do(context.Background(), l, limiter.Task{Name: "quote", Priority: limiter.High},
+		func(context.Context) (int, error) { return 42, nil })
+	fmt.Println(price, err)
+	// Output: 42 <nil>
+}
+
+// The task waits until the place is free, its deadline comes, or the context ends.
+func ExampleLimiter_Acquire() {
+	l, _ := limiter.New(limiter.Config{Name: "reports", MaxQueue: 10, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
+	first, _ := l.Acquire(context.Background(), limiter.Task{Name: "first"})
+
+	soon := limiter.Task{Name: "second", Deadline: time.Now().Add(time.Millisecond)}
+	_, err := l.Acquire(context.Background(), soon)
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+
+	first.Release()
+	permit, err := l.Acquire(context.Background(), limiter.Task{Name: "third"})
+	fmt.Println(permit.Release(), err)
+	// Output:
+	// true
+	// true <nil>
+}
+
+func ExampleLimiter_TryAcquire() {
+	l, _ := limiter.New(limiter.Config{Name: "reports", Initial: decision.ControlDecision{Seq: 1}}) // a target of 0
+	_, err := l.TryAcquire(limiter.Task{Name: "nightly", Priority: limiter.Background})
+	var r *limiter.Rejection
+	if errors.As(err, &r) {
+		fmt.Println(r.Reason, r.Task.Priority, r.Decision.TargetConcurrency)
+	}
+	// Output: pressure_high background 0
+}
+
+// Decisions come from control, or by hand.
+func ExampleLimiter_Apply() {
+	l, _ := limiter.New(limiter.Config{Name: "api"})
+	l.Apply(decision.ControlDecision{
+		Seq:               1,
+		TargetConcurrency: 8,
+		Reasons:           []decision.Reason{decision.NewReason("maintenance", "operator", 1, decision.Tighten)},
+		ValidFor:          time.Minute,
+		Stale:             &decision.ControlDecision{TargetConcurrency: 4},
+	})
+	permit, _ := l.TryAcquire(limiter.Task{Name: "call"})
+	defer permit.Release()
+	fmt.Println(permit.Explain())
+	// Output: started (slot_free): task "call", priority normal, waited 0s; limiter "api": 1 in flight, 0 queued; decision 1 (applied): target 8, shed 0, maintenance: operator=1 (tighten)
+}
+
+// What was refused lately, and why.
+func ExampleLimiter_Recent() {
+	l, _ := limiter.New(limiter.Config{Name: "api", Initial: decision.ControlDecision{Seq: 1}})
+	for _, name := range []string{"a", "b"} {
+		_, _ = l.TryAcquire(limiter.Task{Name: name})
+	}
+	for _, e := range l.Recent() {
+		fmt.Println(e.Task.Name, e.Outcome, e.Reason)
+	}
+	// Output:
+	// a rejected pressure_high
+	// b rejected pressure_high
+}
+
+// counter counts what happens.
+type counter map[string]int
+
+func (c counter) Observe(e limiter.Event) {
+	key := e.Outcome.String()
+	if e.Outcome == limiter.Rejected {
+		key += " " + e.Reason.String()
+	}
+	c[key]++
+}
+
+func ExampleObserver() {
+	seen := counter{} // a real one would need a lock
+	l, _ := limiter.New(limiter.Config{Observer: seen, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
+	permit, _ := l.TryAcquire(limiter.Task{})
+	_, _ = l.TryAcquire(limiter.Task{})
+	permit.Release()
+	fmt.Println(seen)
+	// Output: map[executed:1 rejected queue_overflow:1 started:1]
+}
+
+// two places for all who share them.
+type two chan struct{}
+
+func (t two) TryTake() bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (t two) Give() { <-t }
+
+// Two limiters share two places: neither has a bound of its own that would matter.
+func ExampleSlots() {
+	places := make(two, 2)
+	cfg := limiter.Config{Slots: places, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 100}}
+	orders, _ := limiter.New(cfg)
+	reports, _ := limiter.New(cfg)
+
+	a, _ := orders.TryAcquire(limiter.Task{})
+	b, _ := reports.TryAcquire(limiter.Task{})
+	_, err := reports.TryAcquire(limiter.Task{})
+	fmt.Println("both in use:", err != nil)
+
+	a.Release() // an owner that had refused a limiter with waiters would call Wake on it
+	c, err := reports.TryAcquire(limiter.Task{})
+	fmt.Println("lent:", err == nil)
+	b.Release()
+	c.Release()
+	// Output:
+	// both in use: true
+	// lent: true
+}

@@ -1,0 +1,465 @@
+// A machine that drives a limiter and its model side by side in virtual time, and fails at the first difference.
+
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// setup is a shape of limiter.
+type setup struct {
+	maxQueue, every, places, target int
+}
+
+// A move is an operation and two numbers that say which.
+type move struct{ op, a, b int }
+
+type machine struct {
+	fatalf func(format string, args ...any)
+	l      *Limiter
+	m      *model
+	slots  *places
+	draw   float64
+	tasks  []*taskRun
+	seq    uint64
+	events [Withdrawn + 1]atomic.Int64 // counted by the observer
+}
+
+// taskRun is a task at the limiter, beside the model's.
+type taskRun struct {
+	is       *taskModel
+	cancel   context.CancelFunc
+	returned bool
+	settled  bool // it has ended, and was compared with the model since
+	permit   Permit
+	err      error
+}
+
+// places is a Slots with a number of places; a negative one has none and is not used.
+type places struct{ free int }
+
+func (p *places) TryTake() bool {
+	if p.free == 0 {
+		return false
+	}
+	p.free--
+	return true
+}
+
+func (p *places) Give() { p.free++ }
+
+func (x *machine) Observe(e Event) { x.events[e.Outcome].Add(1) }
+
+func newMachine(s setup, fatalf func(string, ...any)) *machine {
+	x := &machine{fatalf: fatalf}
+	first := decision.ControlDecision{Seq: 1, TargetConcurrency: s.target}
+	cfg := Config{
+		Name: "m", MaxQueue: s.maxQueue, Initial: first, StarvationEvery: s.every,
+		Rand: func() float64 { return x.draw }, Observer: x,
+	}
+	x.m = &model{
+		maxQueue: s.maxQueue, every: s.every, places: s.places, stands: 20 * time.Millisecond,
+		d: first, seq: 1, standing: Initial, staleAt: never,
+	}
+	if s.places >= 0 {
+		x.slots = &places{free: s.places}
+		cfg.Slots = x.slots
+	}
+	l, err := New(cfg)
+	if err != nil {
+		fatalf("New: %v", err)
+	}
+	x.l, x.seq = l, 1
+	return x
+}
+
+var priorities = []Priority{-128, Background, Normal, 1, High, Critical}
+
+// submit asks for a task to run. Deadlines lie between the instants at which steps are made.
+func (x *machine) submit(a, b int, try bool) {
+	t := Task{Name: fmt.Sprint("task ", len(x.tasks)), Priority: priorities[a%len(priorities)]}
+	due, now := never, time.Now()
+	ctx, cancel := context.WithCancel(context.Background())
+	limit := time.Duration(b/4%8)*8*time.Millisecond + 300*time.Microsecond
+	switch b % 4 {
+	case 1:
+		t.Deadline, due = now.Add(limit), x.m.now+limit
+	case 2:
+		ctx, cancel = context.WithDeadline(ctx, now.Add(limit))
+		due = x.m.now + limit
+		if try {
+			due = never // TryAcquire has no context
+		}
+	case 3:
+		if b%5 == 0 {
+			t.Deadline, due = now.Add(-limit), x.m.now-limit
+		}
+	}
+	run := &taskRun{is: &taskModel{id: len(x.tasks), priority: t.Priority, due: due}, cancel: cancel}
+	x.tasks = append(x.tasks, run)
+	x.draw = float64(b%10) / 10
+	go func() {
+		if try {
+			run.permit, run.err = x.l.TryAcquire(t)
+		} else {
+			run.permit, run.err = x.l.Acquire(ctx, t)
+		}
+		run.returned = true
+	}()
+	synctest.Wait()
+	x.m.submit(run.is, try, x.draw)
+}
+
+// release releases a permit in use, or, by an odd number, any that was ever given out, also for the second time.
+func (x *machine) release(a int) {
+	some := x.tasks
+	if a%2 == 0 {
+		some = slices.DeleteFunc(slices.Clone(some), func(run *taskRun) bool { return run.is.state != runs })
+	}
+	if len(some) > 0 {
+		x.releaseTask(some[a/2%len(some)])
+	}
+}
+
+func (x *machine) releaseTask(run *taskRun) {
+	if got, want := run.permit.Release(), x.m.release(run.is); got != want {
+		x.fatalf("Release of task %d = %v, want %v", run.is.id, got, want)
+	}
+}
+
+func (x *machine) cancel(a int) {
+	if len(x.tasks) == 0 {
+		return
+	}
+	run := x.tasks[a%len(x.tasks)]
+	run.cancel()
+	x.m.cancel(run.is)
+}
+
+// apply applies a decision: one in eight is older than what rules, one in eight malformed.
+func (x *machine) apply(a, b int) {
+	d := decision.ControlDecision{
+		Seq: x.seq + 1, TargetConcurrency: a % 5,
+		ShedProbability: []float64{0, 0.25, 0.5, 0.75, 1}[b%5],
+		Expected:        time.Duration(a/5%3) * 8 * time.Millisecond,
+		Yields:          b % 3,
+	}
+	if b/5%3 == 1 {
+		d.ValidFor = time.Duration(a%7)*10*time.Millisecond + 700*time.Microsecond
+		if b%2 == 0 {
+			d.Stale = &decision.ControlDecision{TargetConcurrency: a % 3, ShedProbability: 0.5, Expected: time.Duration(b%2) * 16 * time.Millisecond}
+		}
+	}
+	switch (a + b) % 8 {
+	case 0:
+		d.Seq = x.seq - 1
+	case 1:
+		bad := d
+		bad.ShedProbability, bad.TargetConcurrency, bad.Expected, bad.Yields = math.Inf(1), -3, -1, -1
+		x.l.Apply(bad)
+		d.ShedProbability, d.TargetConcurrency, d.Expected, d.Yields = 1, 0, 0, 0
+		x.seq, x.m.seq = d.Seq, d.Seq
+		x.m.apply(d)
+		return
+	}
+	x.l.Apply(d)
+	x.m.apply(d)
+	x.seq = max(x.seq, d.Seq)
+}
+
+// lend gives or takes a place that nobody has.
+func (x *machine) lend(a int) {
+	switch {
+	case x.slots == nil:
+	case a%2 == 0:
+		x.slots.free++
+		x.m.places++
+		x.l.Wake()
+		x.m.serve()
+	case x.slots.free > 0:
+		x.slots.free--
+		x.m.places--
+	}
+}
+
+func (x *machine) step(s move) {
+	switch s.op % 10 {
+	case 0, 1, 2:
+		x.submit(s.a, s.b, false)
+	case 3:
+		x.submit(s.a, s.b, true)
+	case 4:
+		x.release(s.a)
+	case 5:
+		x.cancel(s.a)
+	case 6:
+		d := time.Duration(s.a%32) * time.Millisecond
+		time.Sleep(d)
+		x.m.advance(d)
+	case 7:
+		x.apply(s.a, s.b)
+	case 8:
+		x.lend(s.a)
+	case 9:
+		if s.a == 0 && s.b%4 == 0 {
+			x.l.Close()
+			x.m.close()
+		}
+	}
+	synctest.Wait()
+	x.check()
+}
+
+// check compares all that can be seen.
+func (x *machine) check() {
+	var want Stats
+	var events [Withdrawn + 1]int64
+	for _, run := range x.tasks {
+		x.checkTask(run)
+		want.Submitted++
+		switch run.is.state {
+		case waits:
+			want.Queued++
+		case runs:
+			want.Running++
+			events[Started]++
+		case ended:
+			want.Executed++
+			events[Started]++
+			events[Executed]++
+		case refused:
+			want.byReason[run.is.reason]++
+			if run.is.reason == Canceled {
+				want.Canceled++
+				events[Withdrawn]++
+			} else {
+				want.Rejected++
+				events[Rejected]++
+			}
+		}
+	}
+	want.Target = x.m.d.TargetConcurrency
+	if got := x.l.Stats(); got != want {
+		x.fatalf("Stats = %+v, want %+v", got, want)
+	}
+	if want.Running > want.Target && x.m.canStart() || want.Queued > x.m.maxQueue {
+		x.fatalf("the model broke its own rules: %+v", want)
+	}
+	for outcome, want := range events {
+		if got := x.events[outcome].Load(); got != want {
+			x.fatalf("%d events tell of tasks %s, want %d", got, Outcome(outcome), want)
+		}
+	}
+	if x.slots != nil && x.slots.free != x.m.places {
+		x.fatalf("%d places left, want %d", x.slots.free, x.m.places)
+	}
+}
+
+func (x *machine) checkTask(run *taskRun) {
+	t := run.is
+	if run.settled {
+		return
+	}
+	run.settled = t.state == refused
+	var e Explanation
+	var r *Rejection
+	switch {
+	case !run.returned:
+		if t.state != waits {
+			x.fatalf("task %d waits; want %+v", t.id, *t)
+		}
+		return
+	case run.err == nil:
+		if t.state == ended {
+			if (run.permit.Explain() != Explanation{}) {
+				x.fatalf("task %d: a released permit explains %v", t.id, run.permit.Explain())
+			}
+			return
+		}
+		e = run.permit.Explain()
+	case !errors.As(run.err, &r) || !errors.Is(run.err, ErrRejected):
+		x.fatalf("task %d: %v", t.id, run.err)
+	default:
+		e = r.Explain()
+		if errors.Is(r, context.Canceled) != (r.Reason == Canceled) || errors.Is(r, context.DeadlineExceeded) != (r.Reason == DeadlineExceeded) {
+			x.fatalf("task %d: %v wraps %v", t.id, r, r.Unwrap())
+		}
+	}
+	state := map[Outcome]taskState{Started: runs, Rejected: refused, Withdrawn: refused}[e.Outcome]
+	if t.reason == DeadlineExceeded {
+		e.QueueLen = t.queueLen // several may leave at one instant, in any order
+	}
+	if state != t.state || e.Grant != t.grant || e.Reason != t.reason || e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) ||
+		e.Waited != t.waited || e.Standing != t.standing || e.InFlight != t.inFlight || e.QueueLen != t.queueLen || e.Cut != t.cut ||
+		!sameDecision(*e.Decision, t.decision) {
+		x.fatalf("task %d: %v\nwant %+v", t.id, e, *t)
+	}
+}
+
+func sameDecision(a, b decision.ControlDecision) bool {
+	return a.Seq == b.Seq && a.TargetConcurrency == b.TargetConcurrency && a.ShedProbability == b.ShedProbability && a.Expected == b.Expected
+}
+
+// stop lets every goroutine of the machine end.
+func (x *machine) stop() {
+	x.l.Close()
+	for _, run := range x.tasks {
+		run.cancel()
+	}
+	synctest.Wait()
+}
+
+// drive runs a script in a bubble and returns what went wrong.
+func drive(t *testing.T, s setup, script []move, before, after func(*machine)) (failed string) {
+	synctest.Test(t, func(*testing.T) {
+		type stop struct{}
+		x := newMachine(s, func(format string, args ...any) { panic(stop{}) })
+		x.fatalf = func(format string, args ...any) {
+			failed = fmt.Sprintf(format, args...)
+			panic(stop{})
+		}
+		defer x.stop()
+		defer func() {
+			if v := recover(); v != nil && v != (stop{}) {
+				panic(v)
+			}
+		}()
+		if after != nil {
+			defer after(x)
+		}
+		if before != nil {
+			before(x)
+		}
+		for _, s := range script {
+			x.step(s)
+		}
+		x.finish()
+	})
+	return failed
+}
+
+// finish ends all that runs, until nobody runs and, if the target allows, nobody waits.
+func (x *machine) finish() {
+	for again := true; again; {
+		again = false
+		for _, run := range x.tasks {
+			if run.is.state == runs {
+				x.releaseTask(run)
+				synctest.Wait()
+				x.check()
+				again = true
+			}
+		}
+	}
+}
+
+var setups = []setup{
+	{maxQueue: 4, places: -1, target: 2},
+	{maxQueue: 3, places: -1, target: 1},
+	{maxQueue: 0, places: -1, target: 2},
+	{maxQueue: 8, places: -1, target: 1, every: 2},
+	{maxQueue: 3, places: -1, target: 1, every: 3},
+	{maxQueue: 6, places: -1, target: 0},
+	{maxQueue: 4, places: 1, target: 3},
+	{maxQueue: 5, places: 0, target: 2, every: 4},
+}
+
+func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_Machine(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := rapid.SampledFrom(setups).Draw(rt, "setup")
+		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
+			return move{rapid.IntRange(0, 9).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
+		}), 20, 120).Draw(rt, "script")
+		if failed := drive(t, s, script, nil, nil); failed != "" {
+			rt.Fatal(failed)
+		}
+	})
+}
+
+// TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories runs the machine for longer than rapid does, and makes sure that it
+// gets everywhere.
+func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories(t *testing.T) {
+	const histories, steps = 20, 300
+	seen := map[any]int{}
+	for i := range histories * len(setups) {
+		rng := rand.New(rand.NewPCG(3, uint64(i)))
+		script := make([]move, steps)
+		for j := range script {
+			script[j] = move{rng.IntN(10), rng.IntN(32), rng.IntN(32)}
+		}
+		failed := drive(t, setups[i%len(setups)], script, nil, func(x *machine) {
+			for _, run := range x.tasks {
+				seen[run.is.grant]++
+				seen[run.is.reason]++
+				seen[run.is.standing]++
+			}
+		})
+		if failed != "" {
+			t.Fatalf("history %d: %s", i, failed)
+		}
+	}
+	for _, want := range []any{SlotFree, QueueOldest, QueueNewest, StarvationTurn, PressureHigh, QueueOverflow, ProbabilisticShedding,
+		PriorityDrop, DeadlineExceeded, Canceled, Closed, Initial, Applied, Stale} {
+		if t.Logf("%s: %d", want, seen[want]); seen[want] < 10 {
+			t.Errorf("%s occurred %d times", want, seen[want])
+		}
+	}
+}
+
+// TestMachineHasTeeth lets the machine drive a limiter that is wrong on purpose.
+func TestMachineHasTeeth(t *testing.T) {
+	script := []move{{0, 2, 0}, {0, 2, 0}, {0, 4, 0}, {0, 3, 0}, {4, 0, 0}, {4, 0, 0}, {6, 9, 0}, {5, 3, 0}}
+	if failed := drive(t, setups[1], script, nil, nil); failed != "" {
+		t.Fatal(failed)
+	}
+	for name, spoil := range map[string]func(*Limiter){
+		"a place too many":      func(l *Limiter) { l.state.Add(1 << targetShift) },
+		"a place that is lost":  func(l *Limiter) { l.state.Add(1) },
+		"always newest first":   func(l *Limiter) { l.stands = -1 },
+		"a shorter queue":       func(l *Limiter) { l.maxQueue-- },
+		"a refusal that is not": func(l *Limiter) { l.refused[Closed].Add(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			failed := drive(t, setups[1], script, func(x *machine) { spoil(x.l) }, nil)
+			if failed == "" {
+				t.Fatal("the machine noticed nothing")
+			}
+			t.Log(failed)
+		})
+	}
+}
+
+// FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14 is the same machine, driven by coverage: the first byte is the setup, then three
+// a step.
+func FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14(f *testing.F) {
+	f.Add([]byte{0, 0, 2, 0, 0, 2, 0, 0, 5, 0, 4, 0, 0})
+	f.Add([]byte{3, 0, 2, 0, 0, 2, 0, 0, 0, 0, 0, 5, 0, 6, 30, 0, 4, 0, 0, 4, 1, 0})
+	f.Add([]byte{6, 0, 2, 0, 0, 2, 0, 8, 0, 0, 7, 2, 6, 6, 31, 0, 9, 0, 0})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) == 0 || len(in) > 400 {
+			return
+		}
+		var script []move
+		for c := range slices.Chunk(in[1:], 3) {
+			if len(c) == 3 {
+				script = append(script, move{int(c[0]), int(c[1] % 32), int(c[2] % 32)})
+			}
+		}
+		if failed := drive(t, setups[int(in[0])%len(setups)], script, nil, nil); failed != "" {
+			t.Fatal(failed)
+		}
+	})
+}

@@ -1,0 +1,325 @@
+// The naive model of a limiter, written from the contract alone: a list of those who wait, a list of those who came, and
+// loops over them.
+
+package limiter
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// A taskModel is one task and how far it has come.
+type taskModel struct {
+	id       int
+	priority Priority
+	due      time.Duration // never: none
+	since    time.Duration
+	leaveAt  time.Duration // when it is looked at again whether it can still make its deadline
+	spared   bool
+
+	state    taskState
+	grant    Grant
+	reason   Reason
+	waited   time.Duration
+	decision decision.ControlDecision
+	standing Standing
+	inFlight int
+	queueLen int
+	cut      Priority
+}
+
+type taskState int
+
+const (
+	waits taskState = iota
+	runs
+	ended // it ran, and was released
+	refused
+)
+
+type model struct {
+	maxQueue, every int
+	stands          time.Duration
+
+	now      time.Duration
+	seq      uint64
+	d        decision.ControlDecision
+	standing Standing
+	staleAt  time.Duration // never: it holds
+	closed   bool
+	places   int // that Slots would grant; -1: there is no Slots
+	running  int
+	waiting  []*taskModel // in order of arrival
+	mix      []Priority   // of all that had to wait
+	turns    int
+	denied   int
+	all      []*taskModel
+}
+
+func (m *model) canStart() bool {
+	return !m.closed && m.running < m.d.TargetConcurrency && m.places != 0
+}
+
+// stamp notes how things stand.
+func (m *model) stamp(t *taskModel) {
+	t.decision, t.standing = m.d, m.standing
+	t.inFlight, t.queueLen = m.running, len(m.waiting)
+	t.cut = m.cut()
+}
+
+func (m *model) start(t *taskModel, how Grant) {
+	m.running++
+	if m.places > 0 {
+		m.places--
+	}
+	t.state, t.grant, t.waited = runs, how, m.now-t.since
+	m.stamp(t)
+	if how == SlotFree {
+		t.cut = -128
+	}
+}
+
+func (m *model) refuse(t *taskModel, why Reason) {
+	t.state, t.reason, t.waited = refused, why, m.now-t.since
+	m.stamp(t)
+}
+
+// cut is the lowest priority that is not wholly in the share to be shed.
+func (m *model) cut() Priority {
+	share := m.d.ShedProbability * float64(len(m.mix))
+	if share == 0 {
+		return -128
+	}
+	mix := slices.Sorted(slices.Values(m.mix))
+	if int(share) == len(mix) {
+		return Critical
+	}
+	return mix[int(share)]
+}
+
+func (m *model) shed(p Priority, draw float64) Reason {
+	m.mix = append(m.mix, p)
+	below, same := 0, 0
+	for _, q := range m.mix {
+		if q < p {
+			below++
+		} else if q == p {
+			same++
+		}
+	}
+	share := m.d.ShedProbability * float64(len(m.mix))
+	switch {
+	case float64(below+same) <= share:
+		return PressureHigh
+	case float64(below) < share && draw < (share-float64(below))/float64(same):
+		return ProbabilisticShedding
+	}
+	return 0
+}
+
+func (m *model) mercy() bool {
+	if m.every == 0 {
+		return false
+	}
+	spared := 0
+	for _, w := range m.waiting {
+		if w.spared {
+			spared++
+		}
+	}
+	m.denied++
+	if m.denied < m.every || spared > 0 && spared >= m.maxQueue/m.every {
+		return false
+	}
+	m.denied = 0
+	return true
+}
+
+// victim is the youngest of the lowest priority that may be evicted.
+func (m *model) victim() (v *taskModel) {
+	for _, w := range m.waiting {
+		if !w.spared && (v == nil || w.priority <= v.priority) {
+			v = w
+		}
+	}
+	return v
+}
+
+func (m *model) submit(t *taskModel, try bool, draw float64) {
+	t.since, t.state = m.now, waits
+	m.all = append(m.all, t)
+	switch {
+	case t.due <= m.now || t.due != never && t.due-m.now < m.d.Expected:
+		m.refuse(t, DeadlineExceeded)
+		return
+	case len(m.waiting) == 0 && m.canStart():
+		m.start(t, SlotFree)
+		return
+	case m.closed:
+		m.refuse(t, Closed)
+		return
+	case (try || m.maxQueue == 0) && m.d.TargetConcurrency == 0:
+		m.refuse(t, PressureHigh)
+		return
+	case try || m.maxQueue == 0:
+		m.refuse(t, QueueOverflow)
+		return
+	}
+	if why := m.shed(t.priority, draw); why != 0 {
+		if t.spared = m.mercy(); !t.spared {
+			m.refuse(t, why)
+			return
+		}
+	}
+	if len(m.waiting) == m.maxQueue && !m.makeRoom(t) {
+		m.refuse(t, QueueOverflow)
+		return
+	}
+	t.leaveAt = m.leaveAt(t)
+	m.waiting = append(m.waiting, t)
+}
+
+func (m *model) makeRoom(t *taskModel) bool {
+	v := m.victim()
+	less := v != nil && v.priority < t.priority
+	if !t.spared && m.every > 0 && m.mercy() {
+		if less {
+			v.spared = true
+			v = m.victim()
+			less = v != nil && v.priority < t.priority
+		} else {
+			t.spared = true
+		}
+	}
+	if v == nil || !less && !t.spared {
+		return false
+	}
+	m.leave(v)
+	m.refuse(v, PriorityDrop)
+	return true
+}
+
+func (m *model) leave(t *taskModel) {
+	m.waiting = slices.DeleteFunc(m.waiting, func(w *taskModel) bool { return w == t })
+}
+
+func (m *model) leaveAt(t *taskModel) time.Duration {
+	if t.due == never {
+		return never
+	}
+	if m.d.Expected == 0 {
+		return t.due
+	}
+	return t.due - m.d.Expected + 1
+}
+
+// serve starts those who can.
+func (m *model) serve() {
+	for len(m.waiting) > 0 && m.canStart() {
+		t, how := m.next()
+		m.leave(t)
+		if t.due != never && (t.due <= m.now || t.due-m.now < m.d.Expected) {
+			m.refuse(t, DeadlineExceeded)
+			continue
+		}
+		m.turns++
+		if how == StarvationTurn {
+			m.turns = 0
+		}
+		m.start(t, how)
+	}
+}
+
+func (m *model) next() (*taskModel, Grant) {
+	if m.every > 0 && m.turns+1 == m.every {
+		return m.waiting[0], StarvationTurn
+	}
+	var first, last *taskModel
+	for _, w := range m.waiting {
+		if first == nil || w.priority > first.priority {
+			first = w
+		}
+		if last == nil || w.priority >= last.priority {
+			last = w
+		}
+	}
+	if m.now-first.since > m.stands {
+		return last, QueueNewest
+	}
+	return first, QueueOldest
+}
+
+func (m *model) release(t *taskModel) bool {
+	if t.state != runs {
+		return false
+	}
+	t.state = ended
+	m.running--
+	if m.places >= 0 {
+		m.places++
+	}
+	m.serve()
+	return true
+}
+
+func (m *model) cancel(t *taskModel) {
+	if t.state != waits {
+		return
+	}
+	m.leave(t)
+	m.refuse(t, Canceled)
+}
+
+func (m *model) apply(d decision.ControlDecision) {
+	if d.Seq < m.seq {
+		return
+	}
+	m.seq, m.d, m.standing, m.staleAt = d.Seq, d, Applied, never
+	if d.ValidFor > 0 {
+		m.staleAt = m.now + d.ValidFor + 1
+	}
+	m.serve()
+}
+
+func (m *model) close() {
+	m.closed = true
+	for len(m.waiting) > 0 {
+		t := m.waiting[0]
+		m.leave(t)
+		m.refuse(t, Closed)
+	}
+}
+
+// advance lets time pass: what happens by itself happens in order of time.
+func (m *model) advance(d time.Duration) {
+	end := m.now + d
+	for {
+		at, who := m.staleAt, (*taskModel)(nil)
+		for _, w := range m.waiting {
+			if w.leaveAt < at {
+				at, who = w.leaveAt, w
+			}
+		}
+		if at > end {
+			m.now = end
+			return
+		}
+		m.now = at
+		switch {
+		case who == nil:
+			m.staleAt, m.standing = never, Stale
+			if s := m.d.Stale; s != nil {
+				s := *s
+				s.TargetConcurrency = min(s.TargetConcurrency, m.d.TargetConcurrency)
+				m.d = s
+			}
+		case who.due <= m.now || who.due-m.now < m.d.Expected:
+			m.leave(who)
+			m.refuse(who, DeadlineExceeded)
+		default:
+			who.leaveAt = m.leaveAt(who)
+		}
+	}
+}

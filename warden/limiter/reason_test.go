@@ -1,0 +1,251 @@
+// Each reason, provoked in a running limiter and then explained, by everything that explains.
+
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// TestQ7_EveryReason makes each reason occur, and looks for it in the error, the explanation, the recorder, the observer
+// and the counters.
+func TestQ7_EveryReason(t *testing.T) {
+	grounds := decision.NewReason("queueing", "lag_p90_seconds", 0.012, decision.Tighten)
+	half := decision.ControlDecision{Seq: 5, TargetConcurrency: 1, ShedProbability: 0.5, Expected: 10 * time.Millisecond, Reasons: []decision.Reason{grounds}}
+	for _, c := range []struct {
+		want    Reason
+		why     string // what the text must say beside the code
+		provoke func(t *testing.T, l *Limiter, q *line)
+	}{
+		{PressureHigh, "priority background", func(t *testing.T, l *Limiter, q *line) {
+			q.join(Task{Name: "other", Priority: High})
+			q.join(Task{Name: "other", Priority: High})
+			q.join(Task{Name: "x", Priority: Background})
+		}},
+		{PressureHigh, "target 0", func(t *testing.T, l *Limiter, q *line) {
+			d := half
+			d.Seq, d.TargetConcurrency = 6, 0
+			l.Apply(d)
+			_, err := l.TryAcquire(Task{Name: "x"})
+			q.refused["x"] = wantReason(t, err, PressureHigh)
+		}},
+		{ProbabilisticShedding, "cut at normal", func(t *testing.T, l *Limiter, q *line) { q.join(Task{Name: "x"}) }},
+		{QueueOverflow, "2 queued", func(t *testing.T, l *Limiter, q *line) {
+			q.join(Task{Name: "a", Priority: High})
+			q.join(Task{Name: "b", Priority: Critical})
+			q.join(Task{Name: "x", Priority: High})
+		}},
+		{QueueOverflow, "0 queued", func(t *testing.T, l *Limiter, q *line) {
+			_, err := l.TryAcquire(Task{Name: "x"})
+			q.refused["x"] = wantReason(t, err, QueueOverflow)
+		}},
+		{PriorityDrop, "waited 5ms", func(t *testing.T, l *Limiter, q *line) {
+			q.join(Task{Name: "x", Priority: 3})
+			q.join(Task{Name: "a", Priority: 4})
+			sleep(5 * time.Millisecond)
+			q.join(Task{Name: "b", Priority: 5})
+		}},
+		{DeadlineExceeded, "waited 20.000001ms", func(t *testing.T, l *Limiter, q *line) {
+			q.join(Task{Name: "x", Priority: Critical, Deadline: time.Now().Add(30 * time.Millisecond)})
+			sleep(time.Second)
+		}},
+		{Canceled, "waited 3ms", func(t *testing.T, l *Limiter, q *line) {
+			ctx, cancel := context.WithCancel(t.Context())
+			q.joinCtx(ctx, Task{Name: "x", Priority: Critical})
+			sleep(3 * time.Millisecond)
+			cancel()
+			synctest.Wait()
+		}},
+		{Closed, "waited 4ms", func(t *testing.T, l *Limiter, q *line) {
+			q.join(Task{Name: "x", Priority: Critical})
+			sleep(4 * time.Millisecond)
+			l.Close()
+			synctest.Wait()
+		}},
+		{Closed, "waited 0s", func(t *testing.T, l *Limiter, q *line) {
+			l.Close()
+			q.join(Task{Name: "x"})
+		}},
+	} {
+		t.Run(fmt.Sprint(c.want, ", ", c.why), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				seen := &recording{}
+				draws := 0.99 // nobody of the boundary is shed
+				if c.want == ProbabilisticShedding {
+					draws = 0.1
+				}
+				l, p := occupied(t, Config{Name: "api", MaxQueue: 2, Initial: half, Observer: seen, Rand: func() float64 { return draws }})
+				// A mix in which the cut falls on the normal priority.
+				l.queue, l.ranks = newQueue(0), new(ranks)
+				l.ranks.add(Normal, 0)
+				q := newLine(t, l)
+				c.provoke(t, l, q)
+				r := q.wantRefused("x", c.want)
+
+				if errors.Is(r, context.DeadlineExceeded) != (c.want == DeadlineExceeded) || errors.Is(r, context.Canceled) != (c.want == Canceled) {
+					t.Errorf("it wraps %v", r.Unwrap())
+				}
+				if r.Decision.Seq < 5 || len(r.Decision.Reasons) != 1 || r.InFlight != 1 {
+					t.Errorf("%+v under %+v", r, r.Decision)
+				}
+				for _, part := range []string{c.want.String(), c.why, `"x"`, `"api"`, "queueing: lag_p90_seconds=0.012 (tighten)"} {
+					if !strings.Contains(r.Error(), part) {
+						t.Errorf("%q does not say %q", r.Error(), part)
+					}
+				}
+				recent := l.Recent()
+				if n := len(recent); n == 0 || recent[n-1] != r.Explain() && recent[0] != r.Explain() {
+					t.Errorf("recorded %v, want %v", recent, r.Explain())
+				}
+				found := false
+				for _, e := range seen.events {
+					found = found || e.Explanation == r.Explain()
+				}
+				if !found {
+					t.Errorf("observed %v, want %v", seen.events, r.Explain())
+				}
+				if s := l.Stats(); s.RejectedFor(c.want) == 0 || s.RejectedFor(reasons) != 0 {
+					t.Errorf("%+v", s)
+				}
+				q.drain(p)
+			})
+		})
+	}
+}
+
+// TestQ7_Executions explains what ran: at once, or after waiting, which the recorder keeps.
+func TestQ7_Executions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		seen := &recording{}
+		l, p := occupied(t, Config{Name: "api", Observer: seen})
+		q := newLine(t, l)
+		q.join(Task{Name: "a"})
+		q.join(Task{Name: "b"})
+		sleep(7 * time.Millisecond)
+		if e := p.Explain(); e.Grant != SlotFree || e.Waited != 0 || e.Standing != Initial || e.Decision.Seq != 1 || e.Task.Name != "first" || e.InFlight != 1 {
+			t.Errorf("%+v", e)
+		}
+		p.Release()
+		synctest.Wait()
+		e := q.permits["a"].Explain()
+		if e.Grant != QueueOldest || e.Waited != 7*time.Millisecond || e.QueueLen != 1 || e.InFlight != 1 || e.Outcome != Started {
+			t.Errorf("%+v", e)
+		}
+		if !strings.HasPrefix(e.String(), `started (queue_oldest): task "a", priority normal, waited 7ms; limiter "api": 1 in flight, 1 queued; decision 1 (initial): target 1, shed 0`) {
+			t.Error(e)
+		}
+		recent := l.Recent()
+		if len(recent) != 1 || recent[0].At.IsZero() {
+			t.Fatalf("recorded %v", recent)
+		}
+		if recent[0].At = e.At; recent[0] != e {
+			t.Fatalf("recorded %v, want %v", recent, e)
+		}
+		l.Apply(decision.ControlDecision{Seq: 2, TargetConcurrency: 1})
+		sleep(20 * time.Millisecond)
+		q.permits["a"].Release()
+		synctest.Wait()
+		if e := q.permits["b"].Explain(); e.Grant != QueueNewest || e.Waited != 27*time.Millisecond || e.Standing != Applied {
+			t.Errorf("%+v", e)
+		}
+		if (q.permits["a"].Explain() != Explanation{}) || (Permit{}).Explain() != (Explanation{}) {
+			t.Error("a permit that is no more explains something")
+		}
+		q.permits["b"].Release()
+		var kinds []string
+		for _, e := range seen.events {
+			kinds = append(kinds, e.Task.Name+" "+e.Outcome.String())
+		}
+		if got := fmt.Sprint(kinds); got != "[first started first executed a started a executed b started b executed]" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestQ7_TheRecorderIsBounded records more than it keeps, from many goroutines, and reads meanwhile.
+func TestQ7_TheRecorderIsBounded(t *testing.T) {
+	const keep, writers, each = 16, 4, 2000
+	l := mustNew(t, Config{Recent: keep, Initial: fixed(0)})
+	if l.Recent() != nil {
+		t.Error("something is recorded")
+	}
+	done := make(chan struct{})
+	for range writers {
+		go func() {
+			for range each {
+				_, _ = l.TryAcquire(Task{Name: "x"})
+			}
+			done <- struct{}{}
+		}()
+	}
+	for range 200 {
+		for _, e := range l.Recent() {
+			if e.Task.Name != "x" || e.Decision == nil {
+				t.Errorf("torn: %+v", e)
+			}
+		}
+	}
+	for range writers {
+		<-done
+	}
+	if n := len(l.Recent()); n != keep {
+		t.Errorf("%d are kept", n)
+	}
+	r := l.recorder.Load()
+	for i := range r.ring {
+		if n := r.ring[i].Load().number; n <= writers*each-keep {
+			t.Errorf("number %d is kept, of %d", n, writers*each)
+		}
+	}
+	// The caller owns the rejection: what it does to it changes nothing that is kept.
+	_, err := l.TryAcquire(Task{Name: "mine"})
+	wantReason(t, err, PressureHigh).Task.Name = "other"
+	if recent := l.Recent(); recent[keep-1].Task.Name != "mine" {
+		t.Errorf("kept as %v", recent[keep-1])
+	}
+}
+
+// TestQ7_Codes holds the words that tools group by.
+func TestQ7_Codes(t *testing.T) {
+	got := fmt.Sprint(Reason(0), PressureHigh, QueueOverflow, ProbabilisticShedding, PriorityDrop, DeadlineExceeded, Canceled, Closed, Reason(99),
+		SlotFree, QueueOldest, QueueNewest, StarvationTurn, Initial, Applied, Stale, Started, Executed, Rejected, Withdrawn,
+		Background, Normal, High, Critical, Priority(5))
+	want := "none pressure_high queue_overflow probabilistic_shedding priority_drop deadline_exceeded canceled closed Reason(99) " +
+		"slot_free queue_oldest queue_newest starvation_turn initial applied stale started executed rejected canceled background normal high critical 5"
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestQ7_RetryAfter is how long the queue takes, as far as is known.
+func TestQ7_RetryAfter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := decision.ControlDecision{Seq: 1, TargetConcurrency: 2, Expected: 10 * time.Millisecond}
+		l := mustNew(t, Config{MaxQueue: 5, Initial: d})
+		q := newLine(t, l)
+		for i := range 7 {
+			q.join(named(i, 0))
+		}
+		q.join(Task{Name: "x"})
+		if r := q.wantRefused("x", QueueOverflow); r.RetryAfter != 30*time.Millisecond || r.QueueLen != 5 || r.InFlight != 2 {
+			t.Errorf("%+v", r)
+		}
+		d.Seq, d.Expected = 2, 0
+		l.Apply(d)
+		q.join(Task{Name: "y"})
+		if r := q.wantRefused("y", QueueOverflow); r.RetryAfter != 0 {
+			t.Errorf("%+v", r)
+		}
+		l.Close()
+		for name := range q.permits {
+			q.permits[name].Release()
+		}
+	})
+}

@@ -1,0 +1,169 @@
+// What the tests share.
+
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bubble runs f in virtual time.
+func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
+
+func mustNew(t testing.TB, cfg Config) *Limiter {
+	t.Helper()
+	l, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close) // a test that fails leaves nobody waiting
+	return l
+}
+
+// fixed is a decision with a target and nothing else.
+func fixed(n int) decision.ControlDecision {
+	return decision.ControlDecision{Seq: 1, TargetConcurrency: n}
+}
+
+// occupied is a limiter, with a queue of 10 and a target of 1 unless cfg says otherwise, and a permit of it.
+func occupied(t testing.TB, cfg Config) (*Limiter, Permit) {
+	t.Helper()
+	if cfg.MaxQueue == 0 {
+		cfg.MaxQueue = 10
+	}
+	if cfg.Initial.Seq == 0 {
+		cfg.Initial = fixed(1)
+	}
+	l := mustNew(t, cfg)
+	p, err := l.TryAcquire(Task{Name: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, p
+}
+
+// A line is a number of tasks that wait at a limiter in a bubble. Those that start hold their place until freed.
+type line struct {
+	t       *testing.T
+	l       *Limiter
+	mu      sync.Mutex
+	started []string
+	permits map[string]Permit
+	refused map[string]*Rejection
+}
+
+func newLine(t *testing.T, l *Limiter) *line {
+	return &line{t: t, l: l, permits: map[string]Permit{}, refused: map[string]*Rejection{}}
+}
+
+// join submits a task and lets it come to rest.
+func (q *line) join(task Task) { q.joinCtx(context.Background(), task) }
+
+func (q *line) joinCtx(ctx context.Context, task Task) {
+	go func() {
+		p, err := q.l.Acquire(ctx, task)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		var r *Rejection
+		switch {
+		case err == nil:
+			q.started = append(q.started, task.Name)
+			q.permits[task.Name] = p
+		case errors.As(err, &r):
+			q.refused[task.Name] = r
+		default:
+			q.t.Error(err)
+		}
+	}()
+	synctest.Wait()
+}
+
+// drain releases p, and then each task in the order in which they start, and returns their names.
+func (q *line) drain(p Permit) []string {
+	p.Release()
+	synctest.Wait()
+	for i := 0; ; i++ {
+		if i == len(q.started) { // more may have started
+			break
+		}
+		q.permits[q.started[i]].Release()
+		synctest.Wait()
+	}
+	return q.started
+}
+
+func (q *line) wantOrder(p Permit, want ...string) {
+	q.t.Helper()
+	if got := q.drain(p); !slices.Equal(got, want) {
+		q.t.Errorf("started in order %v, want %v", got, want)
+	}
+	if s := q.l.Stats(); s.Queued != 0 || s.Running != 0 {
+		q.t.Errorf("at rest: %+v", s)
+	}
+}
+
+func (q *line) refusal(name string) *Rejection {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.refused[name]
+}
+
+// wantRefused checks why a task was refused.
+func (q *line) wantRefused(name string, why Reason) *Rejection {
+	q.t.Helper()
+	r := q.refusal(name)
+	if r == nil {
+		q.t.Fatalf("%s was not refused; want %s", name, why)
+	}
+	wantReason(q.t, r, why)
+	return r
+}
+
+// wantReason checks that a refusal says why, and that all ways of explaining it agree.
+func wantReason(t testing.TB, err error, why Reason) *Rejection {
+	t.Helper()
+	var r *Rejection
+	if !errors.Is(err, ErrRejected) || !errors.As(err, &r) {
+		t.Fatalf("%v, want a rejection as %s", err, why)
+	}
+	if r.Reason != why || r.Decision == nil {
+		t.Fatalf("%+v, want %s", r, why)
+	}
+	e := r.Explain()
+	if e.Reason != why || e.Decision != r.Decision || e.Task != r.Task || e.Standing == 0 || e.At.IsZero() {
+		t.Errorf("explanation %+v of %+v", e, r)
+	}
+	return r
+}
+
+// sleep lets virtual time pass, and whatever it brings come to rest.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func named(n int, p Priority) Task { return Task{Name: fmt.Sprint(n), Priority: p} }
+
+// recording is an Observer that keeps everything.
+type recording struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+func (r *recording) Observe(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}

@@ -1,0 +1,179 @@
+// The cgroup that the process runs in: its processor quota and for how long it was throttled, read once a second.
+
+package monitor
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// cgroupEvery is how long what was read from the cgroup is repeated. Reading it costs more than all else in a sample.
+const cgroupEvery = time.Second
+
+// A cgroup is the process's, with all levels above it that can be seen: a quota at any of them holds for it. The zero
+// cgroup has no quota, and does not know whether it was throttled.
+type cgroup struct {
+	quota     float64 // processors, of the tightest quota; +Inf for none
+	throttled Reading
+
+	root       string   // "/", but in tests
+	membership *os.File // /proc/self/cgroup: which cgroup that is; nil: nothing of this exists here
+	member     string   // what it held when levels were opened
+	levels     []level
+	at         time.Time // of the last refresh
+	procs      int       // as of then
+	buf        [8 << 10]byte
+}
+
+// A level's files stay open: a process that has run out of descriptors is one that wants to be measured. A nil file
+// does not exist here.
+type level struct {
+	v2            bool
+	quota, period *os.File      // cpu.max (v2), cpu.cfs_quota_us and cpu.cfs_period_us (v1)
+	stat          *os.File      // cpu.stat
+	throttled     time.Duration // as of the last refresh
+	known         bool          // whether it was known then
+}
+
+// open finds the cgroup in the file system at root.
+func (c *cgroup) open(root string) {
+	c.root = root
+	c.membership, _ = os.Open(filepath.Join(root, "proc", "self", "cgroup"))
+}
+
+// refresh reads the cgroup again if the last time was long enough ago. Throttled time is counted by the kernel for every
+// processor that has something of the group to run, of which there are as many as GOMAXPROCS, procs.
+func (c *cgroup) refresh(at time.Time, procs int) {
+	elapsed := at.Sub(c.at)
+	if !c.at.IsZero() && elapsed >= 0 && elapsed < cgroupEvery {
+		return
+	}
+	c.quota, c.throttled = math.Inf(1), Reading{}
+	// All time there was on the processors; the change of procs is taken to have come half way.
+	capacity := float64(elapsed) * float64(procs+c.procs) / 2
+	c.follow()
+	for i := range c.levels {
+		l := &c.levels[i]
+		c.quota = min(c.quota, l.readQuota(c.buf[:]))
+		now, known := l.readThrottled(c.buf[:])
+		// Time that fell began anew. Levels are throttled at the same time, so that the longest counts, not the sum.
+		if spent := now - l.throttled; known && l.known && spent >= 0 && elapsed > 0 {
+			c.throttled.OK = true
+			c.throttled.Value = max(c.throttled.Value, min(1, float64(spent)/capacity))
+		}
+		l.throttled, l.known = now, known
+	}
+	c.at, c.procs = at, procs
+}
+
+// follow opens the levels of the cgroup that the process is in now, if it is not the one it was in.
+func (c *cgroup) follow() {
+	member := contents(c.membership, c.buf[:])
+	if string(member) == c.member {
+		return
+	}
+	c.member = string(member)
+	for i := range c.levels {
+		c.levels[i].close()
+	}
+	c.levels = c.levels[:0]
+	mounts, err := os.ReadFile(filepath.Join(c.root, "proc", "self", "mountinfo"))
+	if err != nil {
+		return
+	}
+	dirs, v2 := locate(c.member, string(mounts))
+	for _, dir := range dirs {
+		c.levels = append(c.levels, openLevel(filepath.Join(c.root, dir), v2))
+	}
+}
+
+func openLevel(dir string, v2 bool) level {
+	file := func(name string) *os.File {
+		f, _ := os.Open(filepath.Join(dir, name))
+		return f
+	}
+	if v2 {
+		return level{v2: true, quota: file("cpu.max"), stat: file("cpu.stat")}
+	}
+	return level{quota: file("cpu.cfs_quota_us"), period: file("cpu.cfs_period_us"), stat: file("cpu.stat")}
+}
+
+func (l *level) close() {
+	for _, f := range []*os.File{l.quota, l.period, l.stat} {
+		_ = f.Close() // of nil too; there is nothing to do about an error, and nothing was written
+	}
+}
+
+// readQuota is the level's own quota in processors, +Inf if it has none, or none that can be read.
+func (l *level) readQuota(buf []byte) float64 {
+	text := contents(l.quota, buf)
+	if l.v2 {
+		quota, period, _ := bytes.Cut(text, []byte(" "))
+		return share(quota, period)
+	}
+	n := len(text)
+	return share(text, contents(l.period, buf[n:]))
+}
+
+// share is quota / period, both positive numbers of microseconds, and +Inf of anything else: "max" and -1 mean no quota.
+func share(quota, period []byte) float64 {
+	q, ok := number(quota)
+	p, known := number(period)
+	if !ok || !known || q == 0 || p == 0 {
+		return math.Inf(1)
+	}
+	return float64(q) / float64(p)
+}
+
+// readThrottled is for how long the level's quota has kept processors from running.
+func (l *level) readThrottled(buf []byte) (time.Duration, bool) {
+	text := contents(l.stat, buf)
+	if l.v2 {
+		return counter(text, "throttled_usec ", time.Microsecond)
+	}
+	return counter(text, "throttled_time ", time.Nanosecond)
+}
+
+// counter is the number of units behind key at the beginning of a line.
+func counter(text []byte, key string, unit time.Duration) (time.Duration, bool) {
+	for len(text) > 0 {
+		var line []byte
+		line, text, _ = bytes.Cut(text, []byte("\n"))
+		if len(line) > len(key) && string(line[:len(key)]) == key {
+			n, ok := number(line[len(key):])
+			if !ok || n > uint64(math.MaxInt64/unit) {
+				break
+			}
+			return time.Duration(n) * unit, true
+		}
+	}
+	return 0, false
+}
+
+// number is the decimal number that is all of text but the space around it. That there is none is ordinary ("max", -1)
+// and must not allocate, as the error of strconv would.
+func number(text []byte) (n uint64, ok bool) {
+	text = bytes.TrimSpace(text)
+	for _, digit := range text {
+		d := uint64(digit - '0')
+		if d > 9 || n > (math.MaxUint64-d)/10 {
+			return 0, false
+		}
+		n = n*10 + d
+	}
+	return n, len(text) > 0
+}
+
+// contents is all that f holds, in buf. It is nothing if f is nil or cannot be read, or holds more.
+func contents(f *os.File, buf []byte) []byte {
+	n, err := f.ReadAt(buf, 0) // of nil too
+	if !errors.Is(err, io.EOF) {
+		return nil
+	}
+	return buf[:n]
+}

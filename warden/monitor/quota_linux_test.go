@@ -1,0 +1,127 @@
+// A child process under a real processor quota. It needs the right to make a cgroup; where that is missing, the fixture
+// trees of cgroup_test.go are all there is.
+
+package monitor
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const quotaChild = "STOPBANK_QUOTA_CHILD"
+
+// TestM2_RealQuota: a process that uses all of a fifth of a processor is fully utilized, and throttled.
+func TestM2_RealQuota(t *testing.T) {
+	if os.Getenv(quotaChild) != "" {
+		underQuota(t)
+		return
+	}
+	group := quotaGroup(t)
+	child := exec.Command(os.Args[0], "-test.run=^TestM2_RealQuota$")
+	child.Env = append(os.Environ(), quotaChild+"=1")
+	child.Stderr = os.Stderr
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waited := false
+	t.Cleanup(func() {
+		if !waited {
+			_ = child.Process.Kill()
+			_ = child.Wait()
+		}
+	})
+	var free, bound Sample
+	lines := json.NewDecoder(stdout)
+	if err := lines.Decode(&free); err != nil {
+		t.Fatal(err)
+	}
+	// Its sampler exists and has seen the cgroup it came from: it has to notice.
+	if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), fmt.Append(nil, child.Process.Pid), 0o600); err != nil {
+		t.Skip("cannot move a process:", err)
+	}
+	if _, err := io.WriteString(stdin, "moved\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := lines.Decode(&bound); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, stdout)
+	waited = true
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	// With GOMAXPROCS, at least 2, for what is allowed, a fifth of a processor would read as a tenth at most.
+	if !bound.Utilization.OK || bound.Utilization.Value < 0.3 || free.Throttled.Value != 0 || !bound.Throttled.OK || bound.Throttled.Value <= 0 {
+		t.Errorf("free:  %+v\nbound: %+v", free, bound)
+	}
+	t.Logf("under a quota of 0.2: utilization %v, throttled %v", bound.Utilization.Value, bound.Throttled.Value)
+}
+
+// quotaGroup makes a cgroup with a quota of a fifth of a processor beside or below that of this process.
+func quotaGroup(t *testing.T) string {
+	member, _ := os.ReadFile("/proc/self/cgroup")
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	dirs, v2 := locate(string(member), string(mounts))
+	if len(dirs) == 0 {
+		t.Skip("no cgroup governs the processor here")
+	}
+	group := filepath.Join(dirs[0], fmt.Sprintf("stopbank-test-%d", os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Skip("cannot make a cgroup:", err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(group); err != nil {
+			t.Error(err)
+		}
+	})
+	files := map[string]string{"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "10000"}
+	if v2 {
+		files = map[string]string{"cpu.max": "10000 50000"}
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(group, name), []byte(text), 0o600); err != nil {
+			t.Skip("cannot set a quota:", err)
+		}
+	}
+	return group
+}
+
+// underQuota is the child: it tells one sample, is moved, uses all the processor time it gets, and tells another.
+func underQuota(t *testing.T) {
+	out := json.NewEncoder(os.Stdout)
+	s, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = out.Encode(s.Sample())
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	var stop atomic.Bool
+	defer stop.Store(true)
+	for range runtime.GOMAXPROCS(0) {
+		go func() {
+			for !stop.Load() {
+			}
+		}()
+	}
+	<-time.After(cgroupEvery + 50*time.Millisecond)
+	s.Sample() // sees the new cgroup
+	<-time.After(cgroupEvery + 50*time.Millisecond)
+	_ = out.Encode(s.Sample())
+}

@@ -1,0 +1,326 @@
+// The recorder against one that keeps every execution, and under real contention.
+
+package monitor
+
+import (
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestRanges: every duration lies in the range that it is counted in, and ranges are no wider than promised.
+func TestRanges(t *testing.T) {
+	for i := range ranges {
+		low, high := begin(i), begin(i+1)
+		if rangeOf(low) != i || rangeOf(high-1) != i {
+			t.Fatalf("range %d is %v to %v, and they are counted in %d and %d", i, low, high, rangeOf(low), rangeOf(high-1))
+		}
+		if width := high - low; width > 1<<fineBits && width > low/perGroup {
+			t.Fatalf("range %d, from %v, is %v wide", i, low, width)
+		}
+	}
+	if rangeOf(math.MaxInt64) != ranges-1 {
+		t.Error("the longest is not in the last range")
+	}
+	if end := begin(ranges); end < 36*time.Minute || end > 37*time.Minute {
+		t.Errorf("ranges end at %v", end)
+	}
+}
+
+// TestPropertyM3_ServiceAgainstEveryExecution: count and throughput are exact, concurrency is the area under the curve,
+// percentiles lie in the range of the value that they stand for.
+func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		inBubble(t, func() {
+			r := NewRecorder()
+			type running struct {
+				Span
+				began time.Time
+			}
+			var spans []running
+			var took []time.Duration
+			var area float64 // nanoseconds of execution since last
+			last := time.Now()
+			end := func() (running, bool) {
+				if len(spans) == 0 {
+					return running{}, false
+				}
+				i := rapid.IntRange(0, len(spans)-1).Draw(rt, "which")
+				s := spans[i]
+				spans = slices.Delete(spans, i, i+1)
+				return s, true
+			}
+			pass := func(d time.Duration) {
+				area += float64(len(spans)) * float64(d)
+				time.Sleep(d)
+			}
+			rt.Repeat(map[string]func(*rapid.T){
+				"start":   func(*rapid.T) { spans = append(spans, running{r.Start(), time.Now()}) },
+				"moment":  func(t *rapid.T) { pass(time.Duration(rapid.Int64Range(1, 1e5).Draw(t, "ns"))) },
+				"while":   func(t *rapid.T) { pass(time.Duration(rapid.Int64Range(1e5, 1e10).Draw(t, "ns"))) },
+				"an hour": func(*rapid.T) { pass(time.Hour) },
+				"end": func(t *rapid.T) {
+					if s, ok := end(); ok {
+						d := s.End()
+						if d != time.Since(s.began) {
+							t.Fatalf("took %v, not %v", d, time.Since(s.began))
+						}
+						took = append(took, d)
+					}
+				},
+				"discard": func(*rapid.T) {
+					if s, ok := end(); ok {
+						s.Discard()
+					}
+				},
+				"take": func(t *rapid.T) {
+					now := time.Now()
+					whole := int64(now.Sub(r.epoch)>>tickBits) - int64(last.Sub(r.epoch)>>tickBits)
+					got := r.take(now)
+					if whole == 0 { // nothing is taken, nothing is lost
+						if got != (Service{}) {
+							t.Fatalf("took %+v without time", got)
+						}
+						return
+					}
+					mustBeSound(t, Sample{Service: got})
+					elapsed := float64(now.Sub(last))
+					const tick = 1 << tickBits
+					slack := float64(1+len(spans)+len(took)) * 4 * tick / (float64(whole) * tick)
+					mean := area / elapsed
+					if math.Abs(got.Concurrency-mean) > slack*(1+mean) {
+						t.Fatalf("concurrency %v, want %v +- %v", got.Concurrency, mean, slack*(1+mean))
+					}
+					if got.Count != uint64(len(took)) || math.Abs(got.Throughput-float64(len(took))/(float64(whole)*tick/1e9)) > 1e-6*got.Throughput {
+						t.Fatalf("%+v of %d executions in %v", got, len(took), now.Sub(last))
+					}
+					if slices.Sort(took); len(took) > 0 {
+						for q, p := range map[float64]time.Duration{0.5: got.P50, 0.9: got.P90} {
+							i := rangeOf(took[int(math.Ceil(q*float64(len(took))-1e-9))-1])
+							if p < begin(i) || p > begin(i+1) {
+								t.Fatalf("p%v is %v, want %v to %v", 100*q, p, begin(i), begin(i+1))
+							}
+						}
+					}
+					took, area, last = nil, 0, now
+				},
+			})
+		})
+	})
+}
+
+// TestM3_EndedInAnotherShard: what counts is the sum of the shards, also while that is less than nothing.
+func TestM3_EndedInAnotherShard(t *testing.T) {
+	r := NewRecorder()
+	a, b := &r.shards[0], &r.shards[len(r.shards)-1]
+	at := func(tick int) time.Duration { return time.Duration(tick) << tickBits }
+	take := func(tick int) float64 { return r.take(r.epoch.Add(at(tick))).Concurrency }
+	a.enter(at(100))
+	a.enter(at(100))
+	if got := take(200); got != 1 { // two, half of the time
+		t.Errorf("running here: %v", got)
+	}
+	b.leave(at(250))
+	b.leave(at(300))
+	if got := take(300); got != 1.5 {
+		t.Errorf("ended there: %v", got)
+	}
+	b.leave(at(340)) // the shard of its start has been read before it started there
+	if got := take(350); got != 0 {
+		t.Errorf("only the end is seen: %v", got)
+	}
+	a.enter(at(310))
+	if got := take(360); got != 4 { // 30 ticks of execution, and the 10 by which the area before was below nothing
+		t.Errorf("the start is seen as well: %v", got)
+	}
+}
+
+// TestM1_ServiceHasNoThreshold: slower by a power of two is slower by that at every scale.
+func TestM1_ServiceHasNoThreshold(t *testing.T) {
+	run := func(took time.Duration) (out Service) {
+		synctest.Test(t, func(*testing.T) {
+			r := NewRecorder()
+			for range 10 {
+				s := r.Start()
+				time.Sleep(took)
+				s.End()
+			}
+			out = r.take(time.Now())
+		})
+		return out
+	}
+	base := run(1 << 14)
+	for k := 1; k < 1<<20; k *= 16 {
+		got := run(time.Duration(k) << 14)
+		near := func(a, b time.Duration) bool { return (a*time.Duration(k) - b).Abs() <= time.Duration(2*k) } // a was rounded
+		if !near(base.P50, got.P50) || !near(base.P90, got.P90) || got.Count != 10 ||
+			got.Concurrency != 1 || math.Abs(got.Throughput*float64(k)-base.Throughput) > 1e-6*base.Throughput {
+			t.Errorf("%d times slower: %+v, from %+v", k, got, base)
+		}
+	}
+}
+
+// TestM3_NoExecutionIsLost: many goroutines record while another takes.
+func TestM3_NoExecutionIsLost(t *testing.T) {
+	const writers, each = 8, 5000
+	r := NewRecorder()
+	s, err := New(Config{Recorder: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				switch sp := r.Start(); {
+				case i%10 == 9:
+					sp.Discard()
+				case w%2 == 0: // ended by another goroutine
+					done := make(chan struct{})
+					go func() { defer close(done); sp.End() }()
+					<-done
+				default:
+					sp.End()
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); wg.Wait() }()
+	var count uint64
+	take := func() Service {
+		out := s.Sample()
+		mustBeSound(t, out)
+		count += out.Service.Count
+		return out.Service
+	}
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		default:
+			take()
+		}
+	}
+	for range 3 {
+		passTick(r)
+		take()
+	}
+	if want := uint64(writers * each * 9 / 10); count != want {
+		t.Errorf("%d of %d executions were counted", count, want)
+	}
+	passTick(r)
+	if out := take(); out.Concurrency != 0 {
+		t.Errorf("nothing runs: %+v", out)
+	}
+}
+
+// TestM3_DrainedWhileWritten: what is counted between any two steps of drain is found by it or by the next one.
+func TestM3_DrainedWhileWritten(t *testing.T) {
+	const rounds, each = 10_000, 20
+	var s shard
+	var begun, done atomic.Int64
+	go func() {
+		for round := range int64(rounds) {
+			for spins := 1; begun.Load() == round; spins++ {
+				if spins%1000 == 0 {
+					runtime.Gosched()
+				}
+			}
+			for range each { // the first leaves a mark
+				s.observe(0)
+			}
+			done.Add(1)
+		}
+	}()
+	total := make([]uint64, ranges)
+	for round := range int64(rounds) {
+		begun.Add(1)
+		for spins := 1; done.Load() == round; spins++ {
+			s.drain(total)
+			if spins%1000 == 0 {
+				runtime.Gosched() // the writer may need this processor
+			}
+		}
+		s.drain(total)
+		if want := each * uint64(round+1); total[0] != want {
+			t.Fatalf("round %d: %d of %d were found", round, total[0], want)
+		}
+	}
+}
+
+// TestM3_NoStartIsLost: the count and the area change in one step, whoever else changes them.
+func TestM3_NoStartIsLost(t *testing.T) {
+	const writers, each = 4, 500_000
+	var s shard
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for i := range time.Duration(each) {
+				s.enter(i << tickBits)
+				s.leave((i + 1) << tickBits)
+			}
+		})
+	}
+	wg.Wait()
+	if w := s.running.Load(); w != writers*each {
+		t.Errorf("%d run, area %d; want none, and %d", w>>areaBits, w&areaMask, writers*each)
+	}
+}
+
+// inBubble runs fn in a bubble and panics, if fn does, outside of it, where rapid waits for it.
+func inBubble(t *testing.T, fn func()) {
+	var failed any
+	synctest.Test(t, func(*testing.T) {
+		defer func() { failed = recover() }()
+		fn()
+	})
+	if failed != nil {
+		panic(failed)
+	}
+}
+
+// passTick returns when the next take is of some time.
+func passTick(r *Recorder) {
+	for t := ticks(time.Since(r.epoch)); ticks(time.Since(r.epoch)) == t; {
+	}
+}
+
+func TestM2_NotFed(t *testing.T) {
+	s, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Sample().Service; got != (Service{}) {
+		t.Errorf("service %+v without a recorder", got)
+	}
+	for _, r := range []*Recorder{nil, {}} {
+		sp := r.Start()
+		sp.Discard()
+		if took := sp.End(); took != 0 {
+			t.Errorf("a recorder that is none measured %v", took)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	used := NewRecorder()
+	if _, err := New(Config{Recorder: used}); err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]*Recorder{"zero": {}, "used": used} {
+		s, err := New(Config{Recorder: r})
+		var invalid *InvalidError
+		if s != nil || !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "Config.Recorder" {
+			t.Errorf("%s: %v, %v", name, s, err)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+// Samples of this very process: idle, saturated, from many goroutines.
+
+package monitor_test
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+func mustNew(t testing.TB, cfg monitor.Config) *monitor.Sampler {
+	t.Helper()
+	s, err := monitor.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// saturate keeps more goroutines busy than there are processors until the test ends. They have scheduling points, so that
+// others get their turn soon.
+func saturate(t testing.TB) {
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 * runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for !stop.Load() {
+				for i := range 10_000 {
+					runtime.KeepAlive(i)
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop.Store(true)
+		wg.Wait()
+	})
+}
+
+// TestM2_RealReadings: a busy process reads busier than the same process idle, in everything that exists here.
+func TestM2_RealReadings(t *testing.T) {
+	r := monitor.NewRecorder()
+	s := mustNew(t, monitor.Config{Recorder: r})
+	if first := s.Sample(); first.Gap != 0 {
+		t.Errorf("the gap before the first sample is %v", first.Gap)
+	}
+	<-time.After(50 * time.Millisecond)
+	idle := s.Sample()
+	if idle.Gap < 50*time.Millisecond {
+		t.Errorf("gap %v after 50 ms", idle.Gap)
+	}
+
+	saturate(t)
+	span := r.Start()
+	s.Sample()
+	var queued float64
+	side := mustNew(t, monitor.Config{})
+	for began := time.Now(); time.Since(began) < 200*time.Millisecond; runtime.Gosched() {
+		queued = max(queued, side.Sample().Runnable.Value)
+	}
+	took := span.End()
+	busy := s.Sample()
+
+	if idle.Utilization.OK != unix || busy.Utilization.OK != unix {
+		t.Errorf("utilization exists: %v, %v; here it should: %v", idle.Utilization.OK, busy.Utilization.OK, unix)
+	}
+	if unix && busy.Utilization.Value <= idle.Utilization.Value {
+		t.Errorf("utilization %v busy, %v idle", busy.Utilization.Value, idle.Utilization.Value)
+	}
+	if busy.Lag.Count == 0 || busy.Lag.P99 <= idle.Lag.P50 {
+		t.Errorf("lag %+v busy, %+v idle", busy.Lag, idle.Lag)
+	}
+	known := slices.ContainsFunc(metrics.All(), func(d metrics.Description) bool { return d.Name == "/sched/goroutines/runnable:goroutines" })
+	if busy.Runnable.OK != known || known && queued == 0 {
+		t.Errorf("runnable %+v, at most %v; this Go knows it: %v", busy.Runnable, queued, known)
+	}
+	if v := busy.Service; v.Count != 1 || v.Concurrency < 0.5 || v.Concurrency > 1.5 || v.P50 < took*15/16 || v.P50 > took*17/16 {
+		t.Errorf("service %+v, of one execution that took %v of %v", v, took, busy.Gap)
+	}
+}
+
+// unix is whether this system accounts for processor time in a way that is read here.
+var unix = !slices.Contains([]string{"windows", "plan9", "js", "wasip1"}, runtime.GOOS)
+
+// TestM4_SampleAllocatesNothing, not while it is fed and not under load; and neither does the recorder.
+func TestM4_SampleAllocatesNothing(t *testing.T) {
+	r := monitor.NewRecorder()
+	s := mustNew(t, monitor.Config{Recorder: r})
+	s.Sample()
+	if n := testing.AllocsPerRun(1000, func() { s.Sample() }); n != 0 {
+		t.Errorf("a sample allocates %v times", n)
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		r.Start().End()
+		r.Start().Discard()
+	}); n != 0 {
+		t.Errorf("recording allocates %v times", n)
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		r.Start().End()
+		s.Sample()
+	}); n != 0 {
+		t.Errorf("a fed sample allocates %v times", n)
+	}
+}
+
+// TestM5_NoGoroutine: neither to sample nor to record.
+func TestM5_NoGoroutine(t *testing.T) {
+	ignore := goleak.IgnoreCurrent()
+	before := runtime.NumGoroutine()
+	r := monitor.NewRecorder()
+	s := mustNew(t, monitor.Config{Recorder: r})
+	for range 100 {
+		r.Start().End()
+		s.Sample()
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines, %d before", after, before)
+	}
+	goleak.VerifyNone(t, ignore)
+}
+
+// TestM3_OneIntervalOneCaller: of callers at the same time, each gets a time of its own.
+func TestM3_OneIntervalOneCaller(t *testing.T) {
+	const callers, each = 8, 50
+	s := mustNew(t, monitor.Config{})
+	first := s.Sample()
+	samples := make(chan monitor.Sample, callers*each)
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range each {
+				samples <- s.Sample()
+			}
+		})
+	}
+	wg.Wait()
+	close(samples)
+	var last time.Time
+	var sum time.Duration
+	for sample := range samples {
+		sum += sample.Gap
+		if sample.At.After(last) {
+			last = sample.At
+		}
+	}
+	if all := last.Sub(first.At); sum != all {
+		t.Errorf("the gaps add up to %v, in %v", sum, all)
+	}
+}

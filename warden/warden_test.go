@@ -1,0 +1,325 @@
+// The pipeline as a whole: who ticks and when, what is passed on, what a broken part may do, and what nonsense gets.
+
+package warden
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func mustNew(t testing.TB, cfg Config) *Warden {
+	t.Helper()
+	w, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// parts are a sampler, a controller and a target in one, that do what they are told.
+type parts struct {
+	mu      sync.Mutex
+	times   []time.Time // when a sample was taken
+	applied []decision.ControlDecision
+	decide  func(n int) decision.ControlDecision
+	broken  string // which part panics
+}
+
+func (p *parts) Sample() monitor.Sample {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.times = append(p.times, time.Now())
+	if p.broken == "sampler" {
+		panic("sampler")
+	}
+	return monitor.Sample{At: time.Now()}
+}
+
+func (p *parts) Step(s monitor.Sample) decision.ControlDecision {
+	if p.broken == "controller" {
+		panic("controller")
+	}
+	if p.decide != nil {
+		return p.decide(len(p.times))
+	}
+	return decision.ControlDecision{Seq: uint64(len(p.times)), At: s.At, TargetConcurrency: 10}
+}
+
+func (p *parts) Apply(d decision.ControlDecision) {
+	p.applied = append(p.applied, d)
+	if p.broken == "target" {
+		panic("target")
+	}
+}
+
+func (p *parts) config() Config { return Config{Sampler: p, Controller: p, Also: p} }
+
+func use(t *testing.T, w *Warden) {
+	t.Helper()
+	if _, err := Do(t.Context(), w, Task{}, func(context.Context) (int, error) { return 1, nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRunTicks: once in an interval while it runs, by itself; nothing before and nothing after; one at a time.
+func TestRunTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(parts)
+		w := mustNew(t, p.config())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		time.Sleep(time.Second + time.Millisecond)
+		if s := w.Stats(); s.Samples != 10 || s.ByRequests != 0 || s.LargestGap != 100*time.Millisecond {
+			t.Fatalf("after a second: %+v", s)
+		}
+		if err := w.Run(ctx); !errors.Is(err, ErrRunning) {
+			t.Fatalf("a second Run: %v", err)
+		}
+		for range 50 { // requests in time do not tick
+			use(t, w)
+			time.Sleep(10 * time.Millisecond)
+		}
+		if s := w.Stats(); s.ByRequests != 0 || s.Samples != 15 {
+			t.Fatalf("the ticker was in time, and yet: %+v", s)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatalf("Run = %v", err)
+		}
+		time.Sleep(time.Minute)
+		if s := w.Stats(); s.Samples != 15 {
+			t.Fatalf("after its end: %+v", s)
+		}
+		go func() { ended <- w.Run(t.Context()) }()
+		synctest.Wait()
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if s := w.Stats(); s.Samples != 16 {
+			t.Fatalf("Run again: %+v", s)
+		}
+		if n := len(p.applied); n != 16 || p.applied[n-1].Seq != 16 {
+			t.Fatalf("%d decisions applied, the last %+v", n, p.applied[n-1])
+		}
+	})
+}
+
+// TestRequestsDrive: without Run, each request that comes an interval after the last sample takes one, and no other does.
+func TestRequestsDrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(parts)
+		w := mustNew(t, p.config())
+		use(t, w)
+		if s := w.Stats(); s.Samples != 0 {
+			t.Fatalf("the initial decision rules first: %+v", s)
+		}
+		for range 20 {
+			time.Sleep(50 * time.Millisecond)
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() { use(t, w) })
+			}
+			all.Wait()
+		}
+		if s := w.Stats(); s.Samples != 10 || s.ByRequests != 10 || s.LargestGap != 100*time.Millisecond {
+			t.Fatalf("%+v", s)
+		}
+		if got := w.Latest(); got.Decision.Seq != 10 || w.Limiter().Stats().Target != 10 {
+			t.Fatalf("%+v, target %d", got, w.Limiter().Stats().Target)
+		}
+	})
+}
+
+// TestNumbersGoOn: a controller that begins to count anew is obeyed all the same.
+func TestNumbersGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &parts{decide: func(n int) decision.ControlDecision {
+			return decision.ControlDecision{Seq: uint64(n%3 + 1), TargetConcurrency: n}
+		}}
+		w := mustNew(t, p.config())
+		for n := 1; n <= 10; n++ {
+			time.Sleep(100 * time.Millisecond)
+			use(t, w)
+			if s := w.Limiter().Stats(); s.Target != n {
+				t.Fatalf("decision %d was not applied: target %d", n, s.Target)
+			}
+		}
+	})
+}
+
+// TestBrokenParts: a panic in any part is contained and counted, is not repeated by every request, and the others go on.
+func TestBrokenParts(t *testing.T) {
+	for _, broken := range []string{"sampler", "controller", "target"} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &parts{broken: broken}
+			w := mustNew(t, p.config())
+			for range 5 {
+				time.Sleep(100 * time.Millisecond)
+				for range 3 {
+					use(t, w)
+				}
+			}
+			if s := w.Stats(); s.Panics != 5 || s.Samples != 5 {
+				t.Fatalf("%s: %+v", broken, s)
+			}
+		})
+	}
+}
+
+// TestServiceIsFed: what ran, and what was discarded, reaches the next sample; once, however often it is released.
+func TestServiceIsFed(t *testing.T) {
+	w := mustNew(t, Config{})
+	for i := range 5 {
+		p, err := w.Acquire(t.Context(), Task{Name: "work"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Explain().Task.Name; got != "work" {
+			t.Fatalf("Explain says %q", got)
+		}
+		if i == 0 {
+			p.Discard()
+		}
+		if p.Release() != (i > 0) || p.Release() || p.Discard() {
+			t.Fatal("more than one release")
+		}
+	}
+	if _, thrown := catch(func() {
+		_, _ = Do(t.Context(), w, Task{}, func(context.Context) (int, error) { panic("mine") })
+	}); thrown != "mine" {
+		t.Fatalf("fn's panic became %v", thrown)
+	}
+	w.mu.Lock()
+	w.turn(false)
+	w.mu.Unlock()
+	if s := w.Latest().Sample.Service; s.Count != 5 {
+		t.Fatalf("%+v; want the 4 released and the one that panicked", s)
+	}
+	if s := w.Limiter().Stats(); s.Running != 0 || s.Executed != 6 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func catch(f func()) (returned bool, thrown any) {
+	defer func() { thrown = recover() }()
+	f()
+	return true, nil
+}
+
+// steady decides the same for ever, and lets no task yield: so the ticker gets no turn out of politeness.
+type steady struct{}
+
+func (steady) Step(s monitor.Sample) decision.ControlDecision {
+	return decision.ControlDecision{Seq: 1, At: s.At, TargetConcurrency: 100}
+}
+
+// TestKeepsSampling saturates one processor with work that does not pause. The ticker starves there, as the first half
+// shows, in which the requests are not the warden's; in the second they are, and see to it that samples are taken in time.
+func TestKeepsSampling(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	saturate := func(run func(work func(context.Context) (int, error))) Stats {
+		w := mustNew(t, Config{Interval: 10 * time.Millisecond, Controller: steady{}, Limiter: limiter.Config{Initial: steady{}.Step(monitor.Sample{})}})
+		if run == nil {
+			run = func(work func(context.Context) (int, error)) {
+				if _, err := Do(t.Context(), w, Task{}, work); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- w.Run(ctx) }()
+		var clients sync.WaitGroup
+		began := time.Now()
+		for range 30 {
+			clients.Go(func() {
+				for time.Since(began) < 600*time.Millisecond {
+					run(func(context.Context) (n int, _ error) {
+						for start := time.Now(); time.Since(start) < 3*time.Millisecond; n++ {
+						}
+						return n, nil
+					})
+				}
+			})
+		}
+		clients.Wait()
+		cancel()
+		if err := <-ran; err != nil {
+			t.Fatal(err)
+		}
+		return w.Stats()
+	}
+	alone := saturate(func(work func(context.Context) (int, error)) { _, _ = work(t.Context()) })
+	helped := saturate(nil)
+	t.Logf("ticker alone: %d samples, largest gap %v", alone.Samples, alone.LargestGap)
+	t.Logf("with requests: %d samples, %d of them by requests, largest gap %v", helped.Samples, helped.ByRequests, helped.LargestGap)
+	if alone.ByRequests != 0 || helped.ByRequests == 0 || helped.Samples <= alone.Samples {
+		t.Fatalf("requests did not help: alone %+v, helped %+v", alone, helped)
+	}
+}
+
+// TestNothingAllocates: where no sample is due, a task that may run at once costs no memory.
+func TestNothingAllocates(t *testing.T) {
+	w := mustNew(t, Config{Interval: 10 * time.Second})
+	fn := func(context.Context) (int, error) { return 1, nil }
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(200, func() { _, _ = Do(ctx, w, Task{}, fn) }); n != 0 {
+		t.Errorf("Do: %v allocations", n)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	var invalid *InvalidError
+	for _, interval := range []time.Duration{-1, time.Millisecond, time.Minute} {
+		if w, err := New(Config{Interval: interval}); w != nil || !errors.As(err, &invalid) || !errors.Is(err, ErrInvalid) || invalid.Field != "Config.Interval" {
+			t.Errorf("Interval %v: %v", interval, err)
+		}
+	}
+	if _, err := New(Config{Limiter: limiter.Config{MaxQueue: -1}}); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("MaxQueue -1: %v", err)
+	}
+	if _, err := New(Config{Control: control.Config{Min: -1}}); !errors.Is(err, control.ErrInvalid) {
+		t.Errorf("Min -1: %v", err)
+	}
+	w, fn := mustNew(t, Config{}), func(context.Context) (int, error) { return 1, nil }
+	var zero Warden
+	call := func(_ int, err error) error { return err }
+	_, zeroAcquire := zero.Acquire(t.Context(), Task{})
+	_, zeroTry := zero.TryAcquire(Task{})
+	for i, err := range []error{
+		call(Do[int](t.Context(), nil, Task{}, fn)),
+		call(Do[int](t.Context(), w, Task{}, nil)),
+		call(Do(t.Context(), &zero, Task{}, fn)),
+		zeroAcquire, zeroTry, zero.Run(t.Context()),
+		w.Run(nil), //nolint:staticcheck // that is the point
+	} {
+		if !errors.As(err, &invalid) || invalid.Allowed == "" {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if _, err := w.Acquire(nil, Task{}); !errors.Is(err, limiter.ErrInvalid) { //nolint:staticcheck // that is the point
+		t.Errorf("nil ctx: %v", err)
+	}
+	if (Permit{}).Release() || (Permit{}).Discard() {
+		t.Error("the zero Permit released something")
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Run(done); err != nil {
+		t.Errorf("Run with an ended ctx: %v", err)
+	}
+}
