@@ -14,7 +14,12 @@ require (
 	golang.org/x/sync v0.22.0
 )
 
+require github.com/influxdata/tdigest v0.0.1 // indirect
+
 require (
 	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794 // indirect
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
+	github.com/stopbank/stopbank/warden v0.0.0
 )
+
+replace github.com/stopbank/stopbank/warden => ../../warden

@@ -56,7 +56,7 @@ func main() {
 
 // allRows are the rows of every layer, in the order of the report.
 func allRows() []row {
-	return slices.Concat(admissionRows(), leaseRows())
+	return slices.Concat(admissionRows(), leaseRows(), wardenRows())
 }
 
 func exit(format string, args ...any) {
