@@ -13,11 +13,14 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Task, Priority and Rejection are those of package limiter, so that most programs import this package alone.
+// Most programs import this package alone.
 type (
-	Task      = limiter.Task
-	Priority  = limiter.Priority
-	Rejection = limiter.Rejection
+	// Task is what asks to run: limiter.Task.
+	Task = limiter.Task
+	// Priority orders tasks, higher first: limiter.Priority.
+	Priority = limiter.Priority
+	// Rejection is why a task was not started: limiter.Rejection.
+	Rejection = limiter.Rejection //nolint:errname // the name that the limiter gives it
 )
 
 // The common priorities of package limiter.

@@ -23,7 +23,7 @@ func ExampleDo() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go w.Run(ctx) //nolint:errcheck // it ends with ctx, and then returns nil
+	go w.Run(ctx)
 
 	v, err := warden.Do(ctx, w, warden.Task{Name: "greet", Priority: warden.High}, func(context.Context) (string, error) {
 		return "hello", nil
