@@ -114,13 +114,12 @@ func run(loop func(int), parallel bool, n int) (ns, objects float64) {
 	var others sync.WaitGroup
 	for range workers - 1 {
 		others.Go(func() {
-			for running.Add(1); !begin.Load(); {
-			}
+			running.Add(1)
+			spin(begin.Load)
 			loop(each)
 		})
 	}
-	for int(running.Load()) < workers-1 {
-	}
+	spin(func() bool { return int(running.Load()) == workers-1 })
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	began := time.Now()
@@ -131,4 +130,13 @@ func run(loop func(int), parallel bool, n int) (ns, objects float64) {
 	runtime.ReadMemStats(&after)
 	total := float64(each * workers)
 	return float64(took.Nanoseconds()) / total, float64(after.Mallocs-before.Mallocs) / total
+}
+
+// spin keeps its core until done.
+func spin(done func() bool) {
+	for {
+		if done() {
+			return
+		}
+	}
 }
