@@ -200,6 +200,28 @@ func TestBacklogProbesAreShort(t *testing.T) {
 	}
 }
 
+// Nor does it matter which multiples the offsets are: of small strides, of those near a power of two over the golden
+// ratio (102334155 is a Fibonacci number, and a multiplicative hash lays its multiples side by side), of powers of two.
+func TestBacklogProbesAreShortForEveryStride(t *testing.T) {
+	strides := []int64{102334155, 433494437, 0x9E3779B9, 0x61C8864680B583EB, 0x9E3779B97F4A7C15 >> 1, 1<<40 + 1}
+	for stride := int64(1); stride <= 20_000; stride += 1 + stride/16 {
+		strides = append(strides, stride)
+	}
+	for shift := range 50 {
+		strides = append(strides, 1<<shift)
+	}
+	const n = 16_000 // of 16,384 slots: the index is as full as it gets
+	for _, stride := range strides {
+		offsets := make([]int64, n)
+		for i := range offsets {
+			offsets[i] = int64(i) * stride
+		}
+		if probe := lease.BacklogProbe(offsets); probe > 3 {
+			t.Errorf("stride %d: %.1f steps", stride, probe)
+		}
+	}
+}
+
 func TestL10_TimePassesAndNothingHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := open(t, lease.Config{MaxRetries: 1})

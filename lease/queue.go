@@ -2,7 +2,7 @@ package lease
 
 // This file is the backlog: a ring in order of arrival that finds duplicates in constant expected time.
 
-import "math/bits"
+import "math/rand/v2"
 
 // scanMax is the ring size up to which a scan finds a duplicate sooner than an index would. Also the least size to index.
 const scanMax = 16
@@ -13,6 +13,7 @@ const scanMax = 16
 type queue struct {
 	buf   []int64
 	index []uint32 // slot+1 of the offset that hashes here, 0: free; nil while the ring is small
+	seed  uint64   // of the hash, drawn anew for each index
 	head  int
 	n     int
 }
@@ -86,16 +87,20 @@ func (q *queue) resize(size int) {
 	if size <= scanMax {
 		return
 	}
-	q.index = make([]uint32, 2*size)
+	q.index, q.seed = make([]uint32, 2*size), rand.Uint64()
 	for slot, offset := range q.buf[:q.n] {
 		q.index[q.place(offset)] = uint32(slot) + 1
 	}
 }
 
-// home is where the probe for offset starts: the top bits of a multiplication by 2^64 over the golden ratio (Knuth,
-// TAOCP 3, 6.4), which keeps runs of neighbouring offsets, the usual backlog, apart.
+// home is where the probe for offset starts. A multiplication alone would map the multiples of an unlucky stride to
+// one run of places; the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+// 2014) lets every bit of the offset change every bit of the place, and the seed leaves nobody a stride to choose.
 func (q *queue) home(offset int64) int {
-	return int(uint64(offset) * 0x9E3779B97F4A7C15 >> (64 - bits.TrailingZeros(uint(len(q.index)))))
+	x := uint64(offset) ^ q.seed
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return int((x ^ x>>31) & uint64(len(q.index)-1))
 }
 
 // place is where offset is indexed, or else the free place where it would be.
