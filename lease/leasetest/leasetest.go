@@ -11,17 +11,24 @@
 // that respects which call ended before which began, explains every answer; domain by domain, because that is how far the
 // contract's promise of atomicity goes.
 //
-// It is a module of its own so that what it is built on stays out of the modules of those who use lease.
+// It is a module of its own so that what it is built on stays out of the modules of those who use lease. The two are released
+// together and used at the same version: the suite judges by a model that lives in lease/internal/model.
 package leasetest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stopbank/stopbank/lease"
 )
 
-// Open returns a new empty ledger for cfg, apart from every other that it returned, or ends the test. What has to be closed it
-// closes with t.Cleanup. A cfg that lease.NewMemory would refuse is not passed.
+// Open returns a new empty ledger for cfg, apart from every other that it returned, or ends the test. A cfg that
+// lease.NewMemory would refuse is not passed.
+//
+// It is called by every scenario, some of which need several ledgers, by Machine for each case that rapid makes (a hundred,
+// or what -rapid.checks says, and more while it shrinks a failure) and by Histories for each round. What has to be closed it
+// closes with t.Cleanup; t is the test of the part, not of the case, so nothing is closed before the part is over. An engine
+// with connections had better share them among its ledgers and tell these apart by a name or a prefix.
 type Open func(t testing.TB, cfg lease.Config) lease.Ledger
 
 // check is one test of the suite: it needs no more than a testing.TB, so that a test of the suite can watch it fail.
@@ -40,5 +47,5 @@ func Run(t *testing.T, open Open) {
 }
 
 func checks() []check {
-	return append(scenarios(), check{"Machine", machine}, check{"Histories", histories})
+	return slices.Concat(scenarios(), walkScenarios(), valueScenarios(), []check{{"Machine", machine}, {"Histories", histories}})
 }

@@ -4,12 +4,10 @@ package leasetest
 
 import (
 	"context"
-	"iter"
 	"math"
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -29,6 +27,7 @@ type entry struct {
 	done    map[int64]lease.Outcome
 	ended   lease.LeaseNotFoundError
 	last    lease.Token
+	missed  bool // by a Compact that does not reach far
 }
 
 func newPlain(cfg lease.Config, fault string) *plain {
@@ -43,11 +42,12 @@ func (p *plain) enter(ctx context.Context, domain string) (*entry, error) {
 	if domain == "" {
 		return nil, &lease.InvalidError{Field: "domain", Value: "", Allowed: "not empty"}
 	}
+	key := p.key(domain)
 	p.mu.Lock()
-	r := p.domains[domain]
+	r := p.domains[key]
 	if r == nil {
 		r = &entry{done: map[int64]lease.Outcome{}}
-		p.domains[domain] = r
+		p.domains[key] = r
 	}
 	return r, nil
 }
@@ -69,7 +69,7 @@ func (p *plain) terminal(r *entry, offset int64) (status lease.AcquireStatus, be
 	}
 	switch {
 	case live:
-	case offset < p.floor && p.fault != "Compact forgets what is done":
+	case offset < p.floorOf(r) && p.fault != "Compact forgets what is done":
 		return lease.AlreadyProcessed, true
 	case r.done[offset] == lease.OutcomeProcessed:
 		return lease.AlreadyProcessed, false
@@ -93,9 +93,11 @@ func (p *plain) enqueue(r *entry, domain string, offset int64) error {
 		}
 		return &lease.BacklogFullError{Domain: domain, Offset: offset, MaxBacklog: p.cfg.MaxBacklog}
 	}
-	if p.fault == "the backlog is last in first out" {
+	switch {
+	case p.fault == "the backlog is last in first out":
 		r.backlog = slices.Insert(r.backlog, 0, offset)
-	} else {
+	case p.fault == "the backlog drops what comes after 256" && len(r.backlog) == 256:
+	default:
 		r.backlog = append(r.backlog, offset)
 	}
 	return nil
@@ -105,7 +107,7 @@ func (p *plain) grant(r *entry, domain string, offset int64) lease.Acquisition {
 	if i := slices.Index(r.backlog, offset); i >= 0 {
 		r.backlog = slices.Delete(r.backlog, i, i+1)
 	}
-	r.held = &lease.Lease{Domain: domain, Offset: offset, Token: p.token(r), AcquiredAt: time.Now().UTC().Round(0)}
+	r.held = &lease.Lease{Domain: domain, Offset: offset, Token: p.token(r), AcquiredAt: p.now()}
 	r.ended = lease.LeaseNotFoundError{}
 	return lease.Acquisition{Status: lease.Acquired, Lease: *r.held}
 }
@@ -116,6 +118,7 @@ func (p *plain) TryAcquire(ctx context.Context, domain string, offset int64) (le
 		return lease.Acquisition{}, err
 	}
 	defer p.mu.Unlock()
+	offset = p.offset(offset)
 	if status, below := p.terminal(r, offset); status != 0 {
 		return lease.Acquisition{Status: status, BelowFloor: below}, nil
 	}
@@ -146,6 +149,7 @@ func (p *plain) Offer(ctx context.Context, domain string, offset int64) (lease.A
 		return 0, err
 	}
 	defer p.mu.Unlock()
+	offset = p.offset(offset)
 	if status, _ := p.terminal(r, offset); status != 0 {
 		return status, nil
 	}
@@ -239,8 +243,11 @@ func (p *plain) Fail(ctx context.Context, domain string, token lease.Token) (lea
 		return lease.Failure{}, err
 	}
 	limit := p.cfg.MaxRetries
-	if p.fault == "one attempt too many" {
+	switch p.fault {
+	case "one attempt too many":
 		limit++
+	case "no more than five retries":
+		limit = min(limit, 5)
 	}
 	if r.held.RetryCount < limit {
 		r.held.RetryCount++
@@ -269,8 +276,11 @@ func (p *plain) Reclaim(ctx context.Context, domain string, held lease.Token) (l
 	if p.fault != "Reclaim keeps the token" {
 		r.held.Token = p.token(r)
 	}
-	if p.fault == "Reclaim forgets the retries" {
+	switch p.fault {
+	case "Reclaim forgets the retries":
 		r.held.RetryCount = 0
+	case "Reclaim renews the lease":
+		r.held.AcquiredAt = r.held.AcquiredAt.Add(1)
 	}
 	return *r.held, nil
 }
@@ -280,6 +290,9 @@ func (p *plain) Compact(ctx context.Context, floor int64) error {
 		return err
 	}
 	defer p.mu.Unlock()
+	if p.fault == "a floor is cut to 32 bits" && floor != math.MinInt64 {
+		floor = int64(int32(floor))
+	}
 	if floor < p.floor && p.fault != "the floor goes down" {
 		return &lease.FloorError{Floor: p.floor, Got: floor}
 	}
@@ -287,7 +300,12 @@ func (p *plain) Compact(ctx context.Context, floor int64) error {
 	if p.fault == "a token comes back after Compact" {
 		p.last = 0
 	}
+	reached := 0
 	for _, r := range p.domains {
+		if reached++; p.fault == "Compact reaches 100 domains" && reached > 100 {
+			r.missed = true
+			continue
+		}
 		for offset := range r.done {
 			if offset < floor {
 				delete(r.done, offset)
@@ -298,71 +316,4 @@ func (p *plain) Compact(ctx context.Context, floor int64) error {
 		}
 	}
 	return nil
-}
-
-func (p *plain) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
-	return walk(ctx, p, func(domain string, r *entry) (lease.Head, bool) {
-		if len(r.backlog) == 0 || r.held != nil && p.fault != "Ready yields what is held" {
-			return lease.Head{}, false
-		}
-		return lease.Head{Domain: domain, Offset: r.backlog[0]}, true
-	})
-}
-
-func (p *plain) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
-	return walk(ctx, p, func(_ string, r *entry) (lease.Lease, bool) {
-		if r.held == nil || len(r.backlog) > 0 && p.fault == "Held misses leases with a backlog" {
-			return lease.Lease{}, false
-		}
-		return *r.held, true
-	})
-}
-
-func walk[T any](ctx context.Context, p *plain, show func(string, *entry) (T, bool)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		if err := ctx.Err(); err != nil {
-			var none T
-			yield(none, err)
-			return
-		}
-		var items []T
-		p.mu.Lock()
-		for domain, r := range p.domains {
-			if item, ok := show(domain, r); ok {
-				items = append(items, item)
-			}
-		}
-		p.mu.Unlock()
-		for _, item := range items {
-			if !yield(item, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (p *plain) Inspect(ctx context.Context, domain string) (lease.View, error) {
-	r, err := p.enter(ctx, domain)
-	if err != nil {
-		return lease.View{}, err
-	}
-	defer p.mu.Unlock()
-	v := lease.View{Domain: domain, Backlog: slices.Clone(r.backlog), Floor: p.floor}
-	if p.fault == "the view is no copy" {
-		v.Backlog = r.backlog
-	}
-	if r.held != nil {
-		held := *r.held
-		v.Lease = &held
-	}
-	for offset, how := range r.done {
-		switch {
-		case offset < p.floor:
-		case how == lease.OutcomeProcessed:
-			v.Processed++
-		default:
-			v.Failed++
-		}
-	}
-	return v, nil
 }
