@@ -14,6 +14,7 @@ func (w *witness) walkLimit() time.Duration { return time.Second }
 
 func TestEachFaultMeetsItsScenario(t *testing.T) {
 	for name, faults := range map[string][]string{
+		"ReadyAndHeld":             {"Ready yields under its lock", "Ready yields what is held", "Held misses leases with a backlog"},
 		"HeldBodyReclaimsAndFails": {"Held yields under its lock"},
 		"WalksReachEveryDomainOnce": {
 			"Held yields a page only", "Ready yields a page only", "Held yields the end of a page again", "Ready yields the end of a page again",

@@ -15,6 +15,7 @@ import (
 
 func walkScenarios() []check {
 	return []check{
+		{"ReadyAndHeld", walks},
 		{"HeldBodyReclaimsAndFails", heldBody},
 		{"WalksReachEveryDomainOnce", wholeWalks},
 		{"CompactReachesEveryDomain", wideCompact},
@@ -88,6 +89,27 @@ func sameWalk[T comparable](walk iter.Seq2[T, error], want map[string]T, domain 
 
 func holder(l lease.Lease) string { return l.Domain }
 func waiter(h lease.Head) string  { return h.Domain }
+
+func walks(t testing.TB, open Open) {
+	s := start(t, open, lease.Config{})
+	s.succeed(s.try("done", 1, lease.Acquired), noBacklog)
+	held := map[string]lease.Lease{"busy": s.try("busy", 1, lease.Acquired), "held": s.try("held", 2, lease.Acquired)}
+	s.try("held", 3, lease.Enqueued)
+	s.offers("ready", 7, lease.Enqueued)
+	s.offers("ready", 5, lease.Enqueued)
+	s.offers("also ready", 1, lease.Enqueued)
+	ready := map[string]lease.Head{"ready": {Domain: "ready", Offset: 7}, "also ready": {Domain: "also ready", Offset: 1}}
+	s.within("Held", func() error { return sameWalk(s.Held(ctx), held, holder) })
+	s.within("Ready", func() error { return sameWalk(s.Ready(ctx), ready, waiter) })
+	s.within("a Ready body that calls AcquireNext", func() error {
+		for head := range s.Ready(ctx) {
+			if a, err := s.AcquireNext(ctx, head.Domain); err != nil || a.Status != lease.Acquired || a.Lease.Offset != head.Offset {
+				return fmt.Errorf("AcquireNext(%s) = %+v, %v", head.Domain, a, err)
+			}
+		}
+		return sameWalk(s.Ready(ctx), nil, waiter)
+	})
+}
 
 func heldBody(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{MaxRetries: 1})
