@@ -12,17 +12,29 @@ type agenda struct {
 	first int
 	n     int
 	heap  []appointment
+	stamp uint16 // of the entry pushed last
 }
 
+// appointment is valid while its slot bears its stamp. One that was replaced stays in the agenda until its floor has
+// passed. Should it find its own stamp there again, because stamps recur, the slot is visited too early and gets a new
+// appointment, which does no harm.
 type appointment struct {
 	floor int64
 	slot  uint32
+	stamp uint16
 }
 
-// push adds an entry.
-func (a *agenda) push(floor int64, slot uint32) {
-	e := appointment{floor, slot}
-	if a.n == 0 || a.ring[a.wrap(a.first+a.n-1)].floor <= floor {
+// push adds an entry and returns its stamp, which is not 0.
+func (a *agenda) push(floor int64, slot uint32) (stamp uint16) {
+	if a.stamp++; a.stamp == 0 {
+		a.stamp++
+	}
+	a.add(appointment{floor, slot, a.stamp})
+	return a.stamp
+}
+
+func (a *agenda) add(e appointment) {
+	if a.n == 0 || a.ring[a.wrap(a.first+a.n-1)].floor <= e.floor {
 		if a.n == len(a.ring) {
 			a.grow()
 		}
@@ -32,7 +44,7 @@ func (a *agenda) push(floor int64, slot uint32) {
 	}
 	a.heap = append(a.heap, e)
 	i := len(a.heap) - 1
-	for up := (i - 1) / 2; i > 0 && a.heap[up].floor > floor; up = (i - 1) / 2 {
+	for up := (i - 1) / 2; i > 0 && a.heap[up].floor > e.floor; up = (i - 1) / 2 {
 		a.heap[i] = a.heap[up]
 		i = up
 	}
@@ -54,23 +66,23 @@ func (a *agenda) grow() {
 	a.ring, a.first = ring[:cap(ring)], 0
 }
 
-// pop removes and returns the slot with the least floor, if that lies below floor.
-func (a *agenda) pop(floor int64) (slot uint32, ok bool) {
+// pop removes and returns the entry with the least floor, if that lies below floor.
+func (a *agenda) pop(floor int64) (e appointment, ok bool) {
 	switch {
 	case len(a.heap) > 0 && (a.n == 0 || a.heap[0].floor < a.ring[a.first].floor):
 		if a.heap[0].floor >= floor {
-			return 0, false
+			return e, false
 		}
-		slot = a.heap[0].slot
+		e = a.heap[0]
 		a.popHeap()
 	case a.n > 0 && a.ring[a.first].floor < floor:
-		slot = a.ring[a.first].slot
+		e = a.ring[a.first]
 		a.first = a.wrap(a.first + 1)
 		a.n--
 	default:
-		return 0, false
+		return e, false
 	}
-	return slot, true
+	return e, true
 }
 
 func (a *agenda) popHeap() {

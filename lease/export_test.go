@@ -4,6 +4,7 @@ package lease
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -23,6 +24,19 @@ func (m *Memory) Audit() error {
 
 func (st *stripe) audit() error {
 	var entries, free, named, noted int
+	stamps := map[uint32]uint16{}
+	floors := map[uint32]int64{}
+	for i := range st.due.n {
+		e := st.due.ring[st.due.wrap(st.due.first+i)]
+		if st.record(e.slot).noted == e.stamp {
+			stamps[e.slot], floors[e.slot] = e.stamp, e.floor
+		}
+	}
+	for _, e := range st.due.heap {
+		if st.record(e.slot).noted == e.stamp {
+			stamps[e.slot], floors[e.slot] = e.stamp, e.floor
+		}
+	}
 	var lists [2]int
 	for _, entry := range st.index {
 		if entry == 0 {
@@ -43,11 +57,14 @@ func (st *stripe) audit() error {
 		if list := r.state.list(); list != noList {
 			lists[list]++
 		}
-		if r.noted {
+		if r.noted != 0 {
 			noted++
 		}
-		if _, ok := r.state.due(); ok && !r.noted {
+		if _, ok := r.state.due(); ok && r.noted == 0 {
 			return fmt.Errorf("%q has done offsets but no appointment", st.name(slot))
+		}
+		if top, ok := r.state.highest(); ok && r.state.phase != leased && floors[slot] > max(top, st.floor-1) {
+			return fmt.Errorf("%q has an appointment at %d, above all that it has done", st.name(slot), floors[slot])
 		}
 	}
 	for next := st.firstFree; next != 0; next = st.record(next - 1).next {
@@ -75,10 +92,28 @@ func (st *stripe) audit() error {
 		return fmt.Errorf("%v domains are missing in the lists", lists)
 	case named+st.wasted != len(st.names):
 		return fmt.Errorf("%d bytes named, %d wasted, %d in all", named, st.wasted, len(st.names))
-	case st.due.n+len(st.due.heap) != noted:
-		return fmt.Errorf("%d appointments for %d domains", st.due.n+len(st.due.heap), noted)
+	case len(stamps) != noted:
+		return fmt.Errorf("%d appointments for %d domains", len(stamps), noted)
 	}
 	return nil
+}
+
+// highest is the highest done offset.
+func (s *State) highest() (top int64, ok bool) {
+	top = math.MinInt64
+	if s.phase == processed || s.phase == failed {
+		top, ok = s.offset, true
+	}
+	if s.done != nil {
+		ok = true
+		if n := len(s.done.processed); n > 0 {
+			top = max(top, s.done.processed[n-1])
+		}
+		if s.done.failed != nil {
+			top = max(top, slices.Max(*s.done.failed))
+		}
+	}
+	return top, ok
 }
 
 func (s *State) audit() error {
@@ -149,6 +184,29 @@ func BacklogProbe(offsets []int64) float64 {
 		}
 	}
 	return float64(visited) / float64(len(q.index))
+}
+
+// TerminalMoves returns how many members a set moves to take n rising offsets when the floor follows at a distance of lag.
+func TerminalMoves(lag, n int64, failures bool) (moved int) {
+	t, how := newTerminals(), processed
+	set := func() offsets { return t.processed }
+	if failures {
+		how = failed
+		set = func() offsets {
+			if t.failed == nil {
+				return nil
+			}
+			return *t.failed
+		}
+	}
+	for offset := range n {
+		before := set()
+		t.add(offset, how, offset-lag)
+		if after := set(); len(before) > 0 && (len(after) != len(before)+1 || &after[0] != &before[0]) {
+			moved += len(after)
+		}
+	}
+	return moved
 }
 
 // Domains counts the records.

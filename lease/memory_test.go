@@ -110,6 +110,67 @@ func TestL11_BytesPerDoneOffset(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
+// A first offset far above the later ones keeps nothing alive once the floor has passed those, failed or processed.
+func TestL11_AHighFirstOffsetPinsNothing(t *testing.T) {
+	const n = 200_000
+	m := open(t, lease.Config{})
+	left := weigh(n, func() {
+		succeed(t, m, acquire(t, m, "A", 1<<40), lease.Completion{Status: lease.NoBacklog})
+		for offset := range int64(n) {
+			fail(t, m, acquire(t, m, "A", offset), lease.Failure{Status: lease.GiveUpNoBacklog})
+		}
+		if err := m.Compact(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if v := inspect(t, m, "A"); v.Processed != 1 || v.Failed != 0 {
+		t.Errorf("%+v", v)
+	}
+	if left > 0.1 {
+		t.Errorf("%.2f bytes are left for each offset below the floor", left)
+	}
+	if err := m.Audit(); err != nil {
+		t.Error(err)
+	}
+	runtime.KeepAlive(m)
+}
+
+func TestL11_AHighFirstOffsetPinsNothingInManyDomains(t *testing.T) {
+	const domains = 500
+	m := open(t, lease.Config{})
+	left := weigh(domains, func() {
+		for i := range domains {
+			domain := fmt.Sprint("domain ", i)
+			succeed(t, m, acquire(t, m, domain, 1_000_000), lease.Completion{Status: lease.NoBacklog})
+			for offset := range int64(500) {
+				succeed(t, m, acquire(t, m, domain, offset), lease.Completion{Status: lease.NoBacklog})
+			}
+		}
+		if err := m.Audit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Compact(ctx, 999_999); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if t.Logf("%.0f bytes for a domain with one done offset left", left); left > 400 {
+		t.Errorf("%.0f bytes for a domain with one done offset left", left)
+	}
+	runtime.KeepAlive(m)
+}
+
+// A set that is full of live members grows; it does not move all of them for the room of one.
+func TestL11_AFullSetDoesNotMoveForOne(t *testing.T) {
+	const n = 20_000
+	for _, failures := range []bool{false, true} {
+		for _, lag := range []int64{1, 3, 7, 100, 511, 847, 1023, 1279, 2047} {
+			if moved := lease.TerminalMoves(lag, n, failures); moved > 9*n {
+				t.Errorf("lag %d, failures %t: %d members moved for %d new ones", lag, failures, moved, n)
+			}
+		}
+	}
+}
+
 func TestL11_BacklogIsGivenBack(t *testing.T) {
 	const n = 200_000
 	m := open(t, lease.Config{})

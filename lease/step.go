@@ -219,6 +219,7 @@ func (s *State) shelve(op *Op) {
 	}
 	if s.done == nil {
 		s.done = op.spares.terminals()
+		s.done.noted = s.offset // as due said until now
 	}
 	s.done.add(s.offset, s.phase, op.Floor)
 }
@@ -322,7 +323,7 @@ func (s *State) show(r *Result) {
 // the state whenever the floor passes due misses no state that could be dropped.
 func (s *State) due() (offset int64, ok bool) {
 	if s.done != nil {
-		return s.done.middle(), true
+		return s.done.part(4), true
 	}
 	return s.offset, s.phase == processed || s.phase == failed
 }

@@ -88,15 +88,18 @@ func (st *stripe) step(op *Op, hash uint32, r *Result) error {
 	return nil
 }
 
-// note makes an appointment for slot if it has a done offset and no appointment.
+// note makes an appointment for slot if it has a done offset and no appointment, or one that has become too late.
 func (st *stripe) note(slot uint32) {
 	r := st.record(slot)
-	if r.noted {
+	done := r.state.done
+	if r.noted != 0 && (done == nil || !done.sunk()) {
 		return
 	}
 	if floor, ok := r.state.due(); ok {
-		st.due.push(floor, slot)
-		r.noted = true
+		r.noted = st.due.push(floor, slot)
+		if done != nil {
+			done.noted = floor
+		}
 	}
 }
 
@@ -133,18 +136,21 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 	st.floor = floor
 	op := Op{Kind: OpCompact, Floor: floor, spares: &st.spares}
 	for range limit {
-		slot, ok := st.due.pop(floor)
+		e, ok := st.due.pop(floor)
 		if !ok {
 			if st.shrink() {
 				st.relist()
 			}
 			return true
 		}
-		r := st.record(slot)
-		r.noted = false
+		r := st.record(e.slot)
+		if r.noted != e.stamp {
+			continue // another has taken its place
+		}
+		r.noted = 0
 		r.state.compact(&op)
-		if st.note(slot); r.state.vacant() {
-			st.remove(uint32(maphash.Bytes(st.seed, st.name(slot))), slot)
+		if st.note(e.slot); r.state.vacant() {
+			st.remove(uint32(maphash.Bytes(st.seed, st.name(e.slot))), e.slot)
 		}
 	}
 	return false

@@ -32,13 +32,14 @@ func (o offsets) add(offset int64) offsets {
 	return slices.Insert(o, i, offset)
 }
 
-// trim drops the members below floor, and most of the room for them once seven eighths stand empty: a set that
+// trim drops the members below floor if they are an eighth or more: the others may have to move, and each one dropped
+// pays for the move of seven at most. Most of the room goes too once seven eighths stand empty; a set that
 // breathes between one floor and the next keeps its room. Few members move into small.
 func (o offsets) trim(floor int64, small offsets) offsets {
-	if len(o) == 0 || o[0] >= floor {
+	i, _ := slices.BinarySearch(o, floor)
+	if i == 0 || i < len(o)/8 {
 		return o
 	}
-	i, _ := slices.BinarySearch(o, floor)
 	kept := o[i:]
 	switch {
 	case cap(o) <= scanMax || len(kept) > cap(o)/8:
@@ -52,10 +53,12 @@ func (o offsets) trim(floor int64, small offsets) offsets {
 // terminals are the done offsets of a domain, other than the one that it completed last (see State). One cache line.
 type terminals struct {
 	// top is at or above every member. A new offset is mostly above it, and so known to be new without a look at the sets.
-	top       int64
+	top int64
+	// noted is at or above the floor of the domain's appointment (see stripe), if it has one.
+	noted     int64
 	processed offsets
 	failed    *offsets // nil until an offset is given up
-	room      [3]int64 // first backing of processed, so that a small set is one object
+	room      [2]int64 // first backing of processed, so that a small set is one object
 }
 
 func newTerminals() *terminals {
@@ -77,18 +80,22 @@ func (t *terminals) status(offset int64) AcquireStatus {
 	return 0
 }
 
-// add notes how an offset that is not a member ended. A set that is full first drops what lies below floor.
+// add notes how an offset that is not a member ended. A set that is full first drops what lies below floor, and
+// grows if that is too little.
 func (t *terminals) add(offset int64, how phase, floor int64) {
 	t.top = max(t.top, offset)
-	if len(t.processed) == cap(t.processed) {
-		t.trim(floor)
-	}
 	if how == processed {
+		if len(t.processed) == cap(t.processed) {
+			t.processed = t.processed.trim(floor, t.room[:0])
+		}
 		t.processed = t.processed.add(offset)
 		return
 	}
 	if t.failed == nil {
 		t.failed = new(offsets)
+	}
+	if len(*t.failed) == cap(*t.failed) {
+		*t.failed = t.failed.trim(floor, nil)
 	}
 	*t.failed = t.failed.add(offset)
 }
@@ -117,12 +124,20 @@ func (t *terminals) len() int {
 	return len(t.processed) + len(*t.failed)
 }
 
-// middle is a member with as many members of its set below it as above. Once the floor has passed it a trim frees at
-// least half of that set, which is what pays for the visit.
-func (t *terminals) middle() int64 {
-	o := t.processed
-	if t.failed != nil && len(*t.failed) > len(o) {
-		o = *t.failed
+// part is the lesser of the members that stand n eighths of the way up in their sets; n is below 8. Once the floor
+// has passed part(4) a trim frees at least half of one set, which is what pays for a visit.
+func (t *terminals) part(n int) int64 {
+	least := int64(math.MaxInt64)
+	if len(t.processed) > 0 {
+		least = t.processed[len(t.processed)*n/8]
 	}
-	return o[len(o)/2]
+	if t.failed != nil {
+		least = min(least, (*t.failed)[len(*t.failed)*n/8])
+	}
+	return least
 }
+
+// sunk reports whether more than three quarters of a set lie below the appointment, which came from a time when the
+// set was mostly higher. The appointment that then takes its place is at the middle, so the set has to double before
+// there is another one.
+func (t *terminals) sunk() bool { return t.part(6) < t.noted }
