@@ -171,6 +171,78 @@ func TestL11_AFullSetDoesNotMoveForOne(t *testing.T) {
 	}
 }
 
+// Long names that are gone leave no room behind them, though the short ones that took their slots never ask for more.
+func TestL11_LongNamesAreGivenBack(t *testing.T) {
+	const domains, long = 2000, 10_000
+	m := open(t, lease.Config{})
+	once := func(domain string, offset int64) {
+		succeed(t, m, acquire(t, m, domain, offset), lease.Completion{Status: lease.NoBacklog})
+	}
+	left := weigh(domains, func() {
+		buf := make([]byte, long)
+		for i := range domains {
+			once(key(buf, i), 1)
+		}
+		for i := range domains / 2 { // these keep the slab from being given back as a whole
+			once(fmt.Sprint("stays ", i), 1000)
+		}
+		if err := m.Compact(ctx, 100); err != nil {
+			t.Fatal(err)
+		}
+		for i := range domains {
+			once(fmt.Sprint("short ", i), 1000)
+		}
+		if err := m.Compact(ctx, 101); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if t.Logf("%.0f bytes for each long name that came and went", left); left > 2000 {
+		t.Errorf("%.0f bytes for each long name of %d bytes that came and went", left, long)
+	}
+	if err := m.Audit(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range domains {
+		wantStatus(t, m, fmt.Sprint("short ", i), 1000, lease.AlreadyProcessed)
+	}
+	runtime.KeepAlive(m)
+}
+
+// Names of all lengths come and go while a floor follows. They are packed on the way, and every domain is still found by its own.
+func TestL11_NamesOfAllLengthsRoll(t *testing.T) {
+	const live = 4000
+	m := open(t, lease.Config{})
+	rnd := rand.New(rand.NewPCG(5, 6))
+	var names []string
+	packed := 0
+	for offset := range int64(40_000) {
+		name := fmt.Sprintf("%d %s", offset, strings.Repeat("x", rnd.IntN(1+rnd.IntN(2000))))
+		names = append(names, name)
+		wasted := m.WastedNames()
+		succeed(t, m, acquire(t, m, name, offset), lease.Completion{Status: lease.NoBacklog})
+		if m.WastedNames() < wasted {
+			packed++
+		}
+		if offset%1000 != 999 {
+			continue
+		}
+		if err := m.Compact(ctx, offset-live); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Audit(); err != nil {
+			t.Fatal(err)
+		}
+		for at := max(0, offset-live); at <= offset; at++ {
+			if a := wantStatus(t, m, names[at], at, lease.AlreadyProcessed); a.BelowFloor {
+				t.Fatalf("%d is below the floor", at)
+			}
+		}
+	}
+	if t.Logf("packed %d times on insertion", packed); packed == 0 {
+		t.Error("nothing was packed: this run shows nothing")
+	}
+}
+
 func TestL11_BacklogIsGivenBack(t *testing.T) {
 	const n = 200_000
 	m := open(t, lease.Config{})

@@ -140,6 +140,8 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 		if !ok {
 			if st.shrink() {
 				st.relist()
+			} else if st.loose() {
+				st.pack(0)
 			}
 			return true
 		}
