@@ -116,6 +116,9 @@ func (s *State) highest() (top int64, ok bool) {
 	return top, ok
 }
 
+// Audit checks s against L2.
+func (s *State) Audit() error { return s.audit() }
+
 func (s *State) audit() error {
 	backlog := s.backlog.appendTo(nil)
 	seen := map[int64]bool{}

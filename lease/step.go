@@ -50,7 +50,7 @@ type Op struct {
 	Offset int64 // TryAcquire, Offer
 	Token  Token // Succeed, Fail, Reclaim: the token shown
 
-	Fresh      Token // a token greater than all that this domain had; TryAcquire, AcquireNext, Reclaim
+	Fresh      Token // a token greater than all that this domain had, so never 0; TryAcquire, AcquireNext, Reclaim
 	Now        int64 // Unix nanoseconds; TryAcquire, AcquireNext
 	Floor      int64 // the ledger's floor
 	MaxRetries int
@@ -90,7 +90,9 @@ func (r *Result) lease(domain string, l *Lease) {
 	}
 }
 
-// State is what a ledger holds on one domain. The zero State is a domain never seen.
+// State is what a ledger holds on one domain. The zero State is a domain never seen. An assignment copies a State only
+// in part: original and copy share what waits and what is done, and once one of the two has been stepped the other must
+// not be used any more. Clone copies all.
 type State struct {
 	// While phase is leased, offset and token are the lease's. After a completion they stay, as the record of it
 	// that L5 asks for and as the first terminal offset of the domain, until the next lease needs the room.
@@ -112,9 +114,21 @@ const (
 	failed                 // idle; offset was completed last, by giving up
 )
 
-// Step carries op out on s and writes what it came to into r, which must be zero. It is a function of s and op alone. With
-// an error s and r are unchanged.
+// Clone returns a copy that shares nothing with s. It is what an engine keeps that may have to step a state a second
+// time, because its store refused the first outcome. It allocates in proportion to what waits and what is done.
+func (s *State) Clone() State {
+	c := *s
+	c.backlog, c.done = s.backlog.clone(), s.done.clone()
+	return c
+}
+
+// Step carries op out on s, in place, and writes what it came to into r, which must be zero. The outcome depends on what s
+// holds and on op, on nothing else. With an error s and r are unchanged. Besides the errors of Ledger: *InvalidError for an undefined
+// Kind, and for a Kind that needs a Fresh token and has 0, which is no token (L9), whether or not a lease comes of it.
 func (s *State) Step(op *Op, r *Result) error {
+	if op.Fresh == 0 && (op.Kind.grants() || op.Kind == OpReclaim) {
+		return &InvalidError{Field: "Op.Fresh", Value: op.Fresh, Allowed: "1 or more"}
+	}
 	switch op.Kind {
 	case OpTryAcquire:
 		return s.tryAcquire(op, r)

@@ -124,6 +124,20 @@ func (t *terminals) len() int {
 	return len(t.processed) + len(*t.failed)
 }
 
+// clone returns a copy that shares nothing with t.
+func (t *terminals) clone() *terminals {
+	if t == nil {
+		return nil
+	}
+	c := &terminals{top: t.top, noted: t.noted}
+	c.processed = append(c.room[:0], t.processed...)
+	if t.failed != nil {
+		failed := slices.Clone(*t.failed)
+		c.failed = &failed
+	}
+	return c
+}
+
 // part is the lesser of the members that stand n eighths of the way up in their sets; n is below 8. Once the floor
 // has passed part(4) a trim frees at least half of one set, which is what pays for a visit.
 func (t *terminals) part(n int) int64 {

@@ -1,0 +1,98 @@
+package lease_test
+
+// This file holds what an engine of its own may expect of State.
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// A clone that lives on leaves the original as it was, and both answer the same calls in the same way.
+func TestPropertyStateCloneSharesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s lease.State
+		token := lease.Token(0)
+		step := func(s *lease.State, op lease.Op) string {
+			var r lease.Result
+			err := s.Step(&op, &r)
+			return fmt.Sprintf("%+v %v", r, err)
+		}
+		draw := func() lease.Op {
+			op := lease.Op{
+				Kind:   lease.OpKind(rapid.IntRange(int(lease.OpTryAcquire), int(lease.OpCompact)).Draw(t, "kind")),
+				Domain: "A", Offset: rapid.Int64Range(0, 60).Draw(t, "offset"), Fresh: token + 1, Token: token,
+			}
+			if op.Kind == lease.OpReclaim {
+				op.Token = token + 1 // most leases are to end
+			}
+			if op.Kind == lease.OpCompact {
+				op.Floor = rapid.Int64Range(0, 10).Draw(t, "floor")
+			}
+			return op
+		}
+		live := func(s *lease.State, n int) (ops []lease.Op, answers []string) {
+			for range n {
+				op := draw()
+				ops, answers = append(ops, op), append(answers, step(s, op))
+				if held, ok := s.Leased("A"); ok {
+					token = held.Token
+				}
+			}
+			return ops, answers
+		}
+		live(&s, rapid.IntRange(0, 120).Draw(t, "before"))
+		view := s.View("A", 0)
+		c := s.Clone()
+		if got := c.View("A", 0); !reflect.DeepEqual(got, view) {
+			t.Fatalf("the clone is %+v, the original %+v", got, view)
+		}
+		ops, answers := live(&c, rapid.IntRange(1, 60).Draw(t, "after"))
+		if got := s.View("A", 0); !reflect.DeepEqual(got, view) {
+			t.Fatalf("the original became %+v, was %+v", got, view)
+		}
+		if err := s.Audit(); err != nil {
+			t.Fatal(err)
+		}
+		for i, op := range ops { // the replay
+			if got := step(&s, op); got != answers[i] {
+				t.Fatalf("%+v: the replay says %s, the first run said %s", op, got, answers[i])
+			}
+		}
+		if got, want := s.View("A", 0), c.View("A", 0); !reflect.DeepEqual(got, want) {
+			t.Fatalf("the replay ends in %+v, the first run in %+v", got, want)
+		}
+	})
+}
+
+// 0 is no token, so nothing that might hand it out is carried out.
+func TestL9_ZeroIsNeverGranted(t *testing.T) {
+	for _, kind := range []lease.OpKind{lease.OpTryAcquire, lease.OpAcquireNext, lease.OpReclaim} {
+		var s lease.State
+		if kind != lease.OpTryAcquire {
+			if err := s.Step(&lease.Op{Kind: lease.OpOffer, Domain: "A", Offset: 1}, new(lease.Result)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kind == lease.OpReclaim {
+			if err := s.Step(&lease.Op{Kind: lease.OpAcquireNext, Domain: "A", Fresh: 3}, new(lease.Result)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := s.View("A", 0)
+		var r lease.Result
+		err := s.Step(&lease.Op{Kind: kind, Domain: "A", Offset: 1, Token: 3}, &r)
+		var invalid *lease.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "Op.Fresh" {
+			t.Errorf("%v without a fresh token: %v", kind, err)
+		}
+		if r != (lease.Result{}) || !reflect.DeepEqual(s.View("A", 0), before) {
+			t.Errorf("%v without a fresh token: %+v, and the state is %+v", kind, r, s.View("A", 0))
+		}
+	}
+}
