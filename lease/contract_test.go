@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,12 +174,15 @@ func TestStatusesPrintAsInTheContract(t *testing.T) {
 }
 
 func TestConfigIsValidated(t *testing.T) {
+	tooMany := math.MaxInt32
+	tooMany++ // where an int has 32 bits this is negative, and refused as well
 	for _, c := range []struct {
 		cfg   lease.Config
 		field string
 	}{
 		{lease.Config{MaxRetries: -1}, "MaxRetries"},
-		{lease.Config{MaxRetries: math.MaxInt32 + 1}, "MaxRetries"},
+		{lease.Config{MaxRetries: math.MinInt}, "MaxRetries"},
+		{lease.Config{MaxRetries: tooMany}, "MaxRetries"},
 		{lease.Config{MaxBacklog: -1}, "MaxBacklog"},
 	} {
 		m, err := lease.NewMemory(c.cfg)
@@ -216,7 +220,7 @@ func TestBadInput(t *testing.T) {
 		if err := call(ctx, ""); !errors.As(err, &invalid) || invalid.Field != "domain" {
 			t.Errorf("%s of no domain: %v", name, err)
 		}
-		if err := call(ctx, string(make([]byte, 1<<16))); !errors.As(err, &invalid) {
+		if err := call(ctx, string(make([]byte, 1<<16))); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "65536") {
 			t.Errorf("%s of a huge domain: %v", name, err)
 		}
 		if err := call(dead, "A"); !errors.Is(err, context.Canceled) {
@@ -226,15 +230,19 @@ func TestBadInput(t *testing.T) {
 	if err := m.Compact(dead, 6); !errors.Is(err, context.Canceled) {
 		t.Errorf("Compact with a done context: %v", err)
 	}
-	for _, err := range m.Ready(dead) {
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("Ready with a done context: %v", err)
+	turns := 0
+	for head, err := range m.Ready(dead) {
+		if turns++; head != (lease.Head{}) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Ready with a done context: %+v, %v", head, err)
 		}
 	}
-	for _, err := range m.Held(dead) {
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("Held with a done context: %v", err)
+	for held, err := range m.Held(dead) {
+		if turns++; held != (lease.Lease{}) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Held with a done context: %+v, %v", held, err)
 		}
+	}
+	if turns != 2 {
+		t.Errorf("Ready and Held with a done context: %d turns, want one each", turns)
 	}
 	check := func(what string, err, sentinel, want error) {
 		t.Helper()

@@ -133,7 +133,7 @@ func admit(ctx context.Context, domain string) error {
 		return err
 	}
 	if domain == "" || len(domain) > maxDomain {
-		return &InvalidError{Field: "domain", Value: fmt.Sprintf("%.64s", domain), Allowed: "1 to 65535 bytes"}
+		return &InvalidError{Field: "domain", Value: fmt.Sprintf("%d bytes", len(domain)), Allowed: "1 to 65535 bytes"}
 	}
 	return nil
 }

@@ -357,6 +357,58 @@ func TestPropertyL4_ManyOffsets(t *testing.T) {
 	})
 }
 
+// Whatever the order in which domains complete, Compact drops every one that has nothing at or above the floor.
+func TestPropertyL11_EveryDroppableDomainIsDropped(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := open(t, lease.Config{})
+		domains := rapid.SampledFrom([]int{10, 100, 1500}).Draw(t, "domains")
+		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		highest := map[int]int64{}
+		floor := int64(0)
+		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+			for range domains * 2 {
+				i := rnd.IntN(domains)
+				offset := floor + rnd.Int64N(1000)
+				a, err := m.TryAcquire(ctx, fmt.Sprint("d", i), offset)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a.Status != lease.Acquired {
+					continue
+				}
+				if rnd.IntN(2) == 0 {
+					_, err = m.Succeed(ctx, a.Lease.Domain, a.Lease.Token)
+				} else {
+					_, err = m.Fail(ctx, a.Lease.Domain, a.Lease.Token)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if top, ok := highest[i]; !ok || offset > top {
+					highest[i] = offset
+				}
+			}
+			for range 4 {
+				floor += rnd.Int64N(400)
+				if err := m.Compact(ctx, floor); err != nil {
+					t.Fatal(err)
+				}
+				for i, top := range highest {
+					if top < floor {
+						delete(highest, i)
+					}
+				}
+				if n := m.Domains(); n != len(highest) {
+					t.Fatalf("floor %d: %d domains, of which %d have something at or above it", floor, n, len(highest))
+				}
+			}
+			if err := m.Audit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // Over thousands of domains: a Compact that drops most of them, and so moves the others to new places, keeps every
 // lease, every backlog and every offset above the floor.
 func TestPropertyL4_ManyDomains(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -380,6 +381,32 @@ func TestObserverIsContained(t *testing.T) {
 		if events[i] != want[i] {
 			t.Errorf("event %d:\n\t%+v, want\n\t%+v", i, events[i], want[i])
 		}
+	}
+}
+
+// Compact tells its observer under no lock either, not even its own.
+func TestObserverOfCompactMayCompact(t *testing.T) {
+	var m *lease.Memory
+	var floors []int64
+	m = open(t, lease.Config{Observer: observer(func(e lease.Event) {
+		if e.Op != lease.OpCompact {
+			return
+		}
+		floors = append(floors, e.Offset)
+		if v := inspect(t, m, "A"); v.Floor != e.Offset {
+			t.Errorf("told of floor %d while it is %d", e.Offset, v.Floor)
+		}
+		if e.Offset < 3 {
+			if err := m.Compact(ctx, e.Offset+1); err != nil { // would not return under the lock
+				t.Error(err)
+			}
+		}
+	})})
+	if err := m.Compact(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(floors, []int64{1, 2, 3}) {
+		t.Fatalf("told of the floors %v", floors)
 	}
 }
 
