@@ -283,3 +283,66 @@ func TestMalformedDecisions(t *testing.T) {
 		q.wantRefused("y", DeadlineExceeded) // nothing takes 292 years and is done in an hour
 	})
 }
+
+// curious is a Slots that uses the limiter from within.
+type curious struct {
+	t     *testing.T
+	l     *Limiter
+	free  int
+	asked chan struct{}
+}
+
+func (c *curious) look(use func()) {
+	done := make(chan struct{})
+	go func() {
+		use()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		c.t.Error("Slots are asked while a lock is held")
+	}
+}
+
+func (c *curious) TryTake() bool {
+	c.look(func() { c.l.Stats() })
+	select {
+	case c.asked <- struct{}{}:
+	default:
+	}
+	if c.free == 0 {
+		return false
+	}
+	c.free--
+	return true
+}
+
+func (c *curious) Give() {
+	c.free++
+	c.look(c.l.Wake)
+}
+
+// TestQ9_SlotsMayUseTheLimiter asks for a place while nobody waits, and while somebody does.
+func TestQ9_SlotsMayUseTheLimiter(t *testing.T) {
+	c := &curious{t: t, asked: make(chan struct{}, 1)}
+	l := mustNew(t, Config{MaxQueue: 1, Slots: c, Initial: fixed(1)})
+	c.l = l
+	ctx, cancel := context.WithCancel(t.Context())
+	refused := make(chan error)
+	go func() {
+		_, err := l.Acquire(ctx, Task{})
+		refused <- err
+	}()
+	<-c.asked
+	for l.Stats().Queued == 0 {
+		runtime.Gosched()
+	}
+	cancel()
+	wantReason(t, <-refused, Canceled)
+	c.free = 1
+	p, err := l.Acquire(t.Context(), Task{})
+	if err != nil || !p.Release() || c.free != 1 {
+		t.Fatal(err)
+	}
+}

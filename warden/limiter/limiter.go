@@ -44,7 +44,7 @@ type Config struct {
 //
 // Both methods are called by many goroutines at once, holding no lock of the limiter, and must not block; a panic in
 // TryTake counts as a refusal. When TryTake has answered false, and later there is a place again, its owner calls
-// [Limiter.Wake].
+// [Limiter.Wake], from within Give or from anywhere but TryTake.
 type Slots interface {
 	// TryTake takes a place if there is one for this limiter.
 	TryTake() bool

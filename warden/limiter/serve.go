@@ -107,8 +107,8 @@ func (l *Limiter) giveBack() {
 }
 
 // Wake makes the limiter ask Slots again, if anybody waits. The owner of the capacity calls it when there is a place for
-// this limiter that it was refused before; calling it without need does no harm. It may be called from within TryTake
-// and Give, and does not block.
+// this limiter that it was refused before; calling it without need does no harm. It may be called from within Give, but not
+// from within TryTake: a limiter that is woken while it asks will ask again. It does not block.
 func (l *Limiter) Wake() {
 	if l.state.Load()&queued == 0 {
 		return
