@@ -3,6 +3,9 @@
 
 FUZZTIME = 10s
 
+# The linter keeps absolute paths in its cache: each clone has its own.
+export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
+
 # The two modules outside go.work (their dependencies must raise nobody's versions); internal/system checks that
 # there are no others.
 OUTSIDE = internal/bench internal/tools

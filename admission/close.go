@@ -5,7 +5,7 @@ package admission
 import "context"
 
 // Close refuses all later admissions with [Closed], for ever. What is in flight is not touched. Closing twice is the same
-// as closing once. Close does not block; wait with [Gate.Drain].
+// as closing once. Close does not wait for what is in flight; [Gate.Drain] does.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,7 +77,7 @@ func (g *Gate) stopDraining() {
 	}
 }
 
-// putDraining is putCentral while somebody waits for the gate to be empty.
+// putDraining is putCentral while somebody waits for the gate to be empty (A10).
 func (g *Gate) putDraining() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

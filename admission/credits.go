@@ -113,12 +113,12 @@ func (g *Gate) admit() (s *slot, w uint64, refused *RejectedError) {
 	}
 }
 
-// full is whether the limit is reached and the gate open: all credits are central, and none is there.
+// full is whether the limit is reached and the gate open: all credits are central, and none is there (A5).
 func (g *Gate) full() bool { return g.central.Load()&(spread|closed|credits) == 0 }
 
 // name finds an identity for an admission whose credit came from the central word.
 func (g *Gate) name() (*slot, uint64) {
-	l := g.near()
+	l := g.line(here())
 	for i := range l.names {
 		s := &l.names[i]
 		if w := s.w.Load(); w&state == withdrawn && s.w.CompareAndSwap(w, w+identify) {
@@ -131,7 +131,7 @@ func (g *Gate) name() (*slot, uint64) {
 	return s, w
 }
 
-// giveBack ends the admission that (s, w) names and reports whether it was this call that did. Without a slot there is
+// giveBack ends the admission that (s, w) names and reports whether it was this call that did (A2, A3). Without a slot there is
 // nothing that could have ended it before.
 func (g *Gate) giveBack(s *slot, w uint64) bool {
 	if s == nil {
@@ -226,7 +226,7 @@ func (g *Gate) endow(s *slot) bool {
 }
 
 // gather brings every credit that lies in a slot into the central word and recalls those that are out. The caller holds
-// g.mu. No slot becomes available once it was visited, and the flag falls in the same step that adds the credits: whoever
+// g.mu (A5, A1). No slot becomes available once it was visited, and the flag falls in the same step that adds the credits: whoever
 // reads the central word without the flag sees all of them.
 func (g *Gate) gather() {
 	g.calmed = 0

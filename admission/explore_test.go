@@ -354,16 +354,29 @@ func TestExploreA1A3A5(t *testing.T) {
 			func(d *driver) { d.release(1) }, func(d *driver) { d.release(1); d.acquire() }, one}},
 		"two copies of one permit, central": {limit: 1, lines: 1, perLine: 1, gathered: true, switches: 3, setup: one, threads: []script{
 			func(d *driver) { d.release(1) }, func(d *driver) { d.release(1); d.acquire() }, one}},
+		"no names left": {limit: 1, lines: 1, perLine: 1, gathered: true, switches: 3, setup: nameless, threads: []script{cycle, cycle}},
+		"two copies, no names left": {limit: 1, lines: 1, perLine: 1, gathered: true, switches: 3, setup: func(d *driver) { nameless(d); d.acquire() }, threads: []script{
+			func(d *driver) { d.release(1); d.acquire() }, func(d *driver) { d.release(1) }}},
 		"a stale copy after reuse": {limit: 1, lines: 1, perLine: 1, gathered: true, calm: 1, switches: 3, setup: one, threads: []script{
 			func(d *driver) { d.release(1); d.release(d.acquire()) }, func(d *driver) { d.release(1) }}},
 	}
 	exploreAll(t, worlds)
 }
 
+// nameless leaves central admissions no identity but those of the pool.
+func nameless(d *driver) {
+	for i := range d.gate.lines {
+		for j := range d.gate.lines[i].names {
+			d.gate.lines[i].names[j].w.Add(identify)
+		}
+	}
+}
+
 // TestExploreA8 covers counting: InFlight is what it was at one instant of the call.
 func TestExploreA8(t *testing.T) {
 	cycle := func(d *driver) { d.release(d.acquire()) }
 	exploreAll(t, map[string]world{
+		"count while two cycle":  {limit: 2, lines: 2, perLine: 1, switches: 3, threads: []script{cycle, cycle, (*driver).inFlight}},
 		"count while one cycles": {limit: 2, lines: 2, perLine: 1, switches: 3, threads: []script{cycle, (*driver).inFlight}},
 		"count while a credit moves": {limit: 3, lines: 2, perLine: 1, switches: 3, setup: func(d *driver) { d.acquire() }, threads: []script{
 			func(d *driver) { d.release(1) }, func(d *driver) { d.acquire(); d.acquire() }, (*driver).inFlight}},

@@ -54,8 +54,8 @@ func New(cfg Config) (*Gate, error) {
 	return newGate(cfg, lines, perLine), nil
 }
 
-// shape decides how many credits may lie in slots. Of few, as many as one line holds. Of many, half, in as many lines as
-// can have four each or more, while the other half is there for whoever finds his line empty.
+// shape decides how many credits may lie in slots. Of few, as many as one line holds. Of many, up to half, in as many
+// lines as can have four each or more, while the rest is there for whoever finds his line empty.
 func shape(limit int) (lines, perLine int) {
 	if limit < 32 {
 		return 1, min(slotsPerLine, limit)

@@ -49,7 +49,7 @@ const (
 	Succeeded                // no error
 	Failed                   // an error, a stage that could not be observed included
 	Canceled                 // an error that is context.Canceled
-	Aborted                  // a panic or runtime.Goexit, on the goroutine of Do or of Submit's start
+	Aborted                  // a panic or runtime.Goexit in Do's function or Submit's start, or Goexit in OnDone
 
 	byError Outcome = 255 // to be told from Event.Err; no observer sees it
 )

@@ -43,6 +43,13 @@ func TestA6_NothingAllocates(t *testing.T) {
 			_, _ = full.TryAcquire()
 		}
 		shut.Close()
+		nameless := mustNew(t, Config{Limit: limit})
+		nameless.gather()
+		for i := range nameless.lines {
+			for j := range nameless.lines[i].names {
+				nameless.lines[i].names[j].w.Add(identify)
+			}
+		}
 		fn := func() error { return nil }
 		for name, f := range map[string]func(){
 			"Do":                    func() { _ = open.Do(fn) },
@@ -50,6 +57,7 @@ func TestA6_NothingAllocates(t *testing.T) {
 			"TryAcquire":            func() { p, _ := open.TryAcquire(); p.Release() },
 			"TryAcquire, central":   func() { p, _ := gathered.TryAcquire(); p.Release(); gathered.calmed = 0 },
 			"Do, central":           func() { _ = gathered.Do(fn); gathered.calmed = 0 },
+			"TryAcquire, no names":  func() { p, _ := nameless.TryAcquire(); p.Release(); nameless.calmed = 0 },
 			"refusal":               func() { _, _ = full.TryAcquire() },
 			"refusal by Do":         func() { _ = full.Do(fn) },
 			"refusal, closed":       func() { _, _ = shut.TryAcquire() },
@@ -240,7 +248,7 @@ func TestBadInput(t *testing.T) {
 
 // TestHugeLimits: any limit above 2^32-1 works like that many.
 func TestHugeLimits(t *testing.T) {
-	for _, limit := range []int{math.MaxInt32, math.MaxInt32 + 1, math.MaxInt} {
+	for _, limit := range []int{math.MaxInt32, int(min(uint64(math.MaxInt), 1<<32)), math.MaxInt} {
 		g := mustNew(t, Config{Limit: limit})
 		var ps []Permit
 		for range 1000 {

@@ -24,10 +24,6 @@ func (g *Gate) InFlight() int {
 	return g.Stats().InFlight
 }
 
-// countTries is how often Stats looks for an instant at which nothing moved before it makes all cores share one counter
-// for a while, which costs a busy gate some of its speed but gives an exact answer at once.
-const countTries = 4
-
 // Stats counts admissions, releases and what is in flight as of one instant during the call; refusals, which change no
 // capacity, as it goes. It allocates nothing and may wait for a mutex that is held for microseconds. Called once a second
 // it costs nothing to speak of; called for every operation it makes the gate slower.
@@ -41,19 +37,21 @@ func (g *Gate) Stats() Stats {
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	// A8. Admissions only grow, in each word alone: two equal sums mean that no word granted any in between. Then free
+	// credits only grew, one by one, so whatever sum of them was read, it was the right one at some instant. On a gate too
+	// busy for that, all credits are gathered for a moment: the slots grant nothing then, and the central word is read
+	// in one piece.
+	_, before := g.count()
 	free, admitted := g.count()
-	for try := 1; ; try++ {
-		// Admissions only grow, in each word alone. Two equal sums mean that no word granted any in between; then its
-		// free credits only grew as well, and two equal sums mean that they did not: nothing moved.
-		f, a := g.count()
-		still := f == free && a == admitted
-		free, admitted = f, a
-		if still || g.central.Load()&spread == 0 {
-			break // with all credits gathered, the slots grant nothing and the central word is read in one piece
-		}
+	for try := 1; admitted != before; try++ {
 		if try == countTries {
 			g.gather()
+			free, admitted = g.count()
+			g.spreadOut()
+			break
 		}
+		before = admitted
+		free, admitted = g.count()
 	}
 	s.InFlight = int(g.total - free)
 	s.Admitted = admitted

@@ -66,9 +66,13 @@ func watch[T any](p Permit, s Stage[T]) (err error) {
 		if registered {
 			return
 		}
-		v := recover() // nil: runtime.Goexit, which goes on
+		v := recover()
+		if v == nil { // runtime.Goexit, which goes on
+			p.end(Aborted, ErrGoexit)
+			return
+		}
 		observe := &ObserveError{Value: v}
-		if p.end(Failed, observe) && v != nil {
+		if p.end(Failed, observe) {
 			err = observe
 		}
 	}()

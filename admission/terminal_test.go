@@ -202,7 +202,10 @@ func TestA2_HostileStages(t *testing.T) {
 			}
 			atRest(t, g, 1)
 			if log != nil {
-				log.ended(t)
+				want := map[int]Outcome{0: Failed, 4: Failed, 5: Failed, 7: Aborted}[kind] // the others end in one of three ways
+				if e := log.ended(t); want != 0 && (e.Outcome != want || e.Err == nil) {
+					t.Fatalf("kind %d: observed %+v, want %v and why", kind, e, want)
+				}
 			}
 			next, err := g.TryAcquire()
 			if err != nil {

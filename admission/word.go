@@ -16,6 +16,9 @@ type (
 	pool  = sync.Pool
 )
 
+// countTries is how often Stats looks for two counts between which nothing was admitted, before it gathers all credits.
+const countTries = 4
+
 // here is a number that goroutines running at the same time seldom share and that one goroutine keeps for long: a hash
 // of the page that its stack lies on. The address is only hashed, never followed; any number would be correct.
 func here() uint64 {
