@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/bulkhead"
@@ -42,7 +43,7 @@ func admissionRows() []row {
 	for _, parallel := range []bool{false, true} {
 		rows = append(rows, doRow(parallel), acquireRow(parallel), rejectRow(parallel))
 	}
-	return append(rows, busyRow(false), busyRow(true), singleRow(false), singleRow(true))
+	return append(rows, busyRow(false, 10, 6), busyRow(true, 10, 6), busyRow(false, 31, 20), busyRow(false, 100, 70), singleRow(false), singleRow(true))
 }
 
 // doRow: a function that does nothing, admitted.
@@ -94,12 +95,12 @@ func acquireRow(parallel bool) row {
 	}}
 }
 
-// busyRow: six of ten places held, so that the gate keeps its credits in one word. It has no target of its own: here a
-// permit that cannot be released twice costs what it costs.
-func busyRow(parallel bool) row {
-	return row{"admission", "TryAcquire + Release, 6 of 10 places held", parallel, gateLoop(10, 6), []peer{
-		{semaphoreLoop(10, 6), 0},
-		{casLoop(10), 0},
+// busyRow: many places held, so that the slots near the caller have no credit left, or few. It has no target of its own:
+// here a permit that cannot be released twice costs what it costs.
+func busyRow(parallel bool, limit, held int) row {
+	return row{"admission", fmt.Sprintf("TryAcquire + Release, %d of %d places held", held, limit), parallel, gateLoop(limit, held), []peer{
+		{semaphoreLoop(int64(limit), int64(held)), 0},
+		{casLoop(int64(limit)), 0},
 	}}
 }
 
