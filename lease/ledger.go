@@ -59,7 +59,8 @@ type View struct {
 }
 
 // Ledger grants at most one lease per domain, first come first served, and remembers what is done. A ledger is one
-// offset space: a partition, an outbox table. Offsets may be any int64; a domain is any string but "".
+// offset space: a partition, an outbox table. Offsets may be any int64; a domain is any string but "", of at
+// most 65,535 bytes in a Memory.
 //
 // Every method is safe for concurrent use, checks ctx on entry and then carries the call out whole: it returns ctx's
 // error only with the ledger unchanged. Whatever the error, the ledger is unchanged. Nothing here owns time: no

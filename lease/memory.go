@@ -23,9 +23,10 @@ type Config struct {
 	Observer Observer
 }
 
-// Memory is a Ledger in this process's memory, gone with it. Its methods allocate only when memory has to grow, for an
+// Memory is a Ledger in this process's memory, gone with it. It must come from NewMemory; the zero Memory is of no use. Its methods allocate only when memory has to grow, for an
 // error, and for what Ready, Held and Inspect copy out. They block for no longer than another call on the same stripe of the
-// domains takes: some hundred nanoseconds, more where Inspect copies a long backlog or Compact gives a large stripe back.
+// domains takes: some hundred nanoseconds, more where Inspect copies a long backlog, Compact gives a large stripe back,
+// or a backlog outgrows its room: building that of a million offsets anew takes a few tenths of a second.
 type Memory struct {
 	cfg  Config
 	seed maphash.Seed

@@ -96,3 +96,29 @@ func TestL9_ZeroIsNeverGranted(t *testing.T) {
 		}
 	}
 }
+
+// A failed offset that the clone puts between others moves none of the original's.
+func TestStateCloneSharesNoFailedOffset(t *testing.T) {
+	var s lease.State
+	token := lease.Token(0)
+	giveUp := func(s *lease.State, offset int64) {
+		token++
+		for _, op := range []lease.Op{{Kind: lease.OpTryAcquire, Offset: offset, Fresh: token}, {Kind: lease.OpFail, Token: token}} {
+			if err := s.Step(&op, new(lease.Result)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for offset := int64(10); offset <= 60; offset += 10 {
+		giveUp(&s, offset)
+	}
+	c := s.Clone()
+	giveUp(&c, 5)
+	giveUp(&c, 70)
+	for offset := int64(10); offset <= 60; offset += 10 {
+		var r lease.Result
+		if err := s.Step(&lease.Op{Kind: lease.OpOffer, Offset: offset}, &r); err != nil || r.Acquire != lease.AlreadyFailed {
+			t.Errorf("%d of the original: %v, %v", offset, r.Acquire, err)
+		}
+	}
+}
