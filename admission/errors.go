@@ -17,7 +17,8 @@ var (
 	ErrNilStage = errors.New("admission: start returned a nil stage")
 	// ErrCanceled is the error of a canceled [Promise]; errors.Is(err, context.Canceled) holds.
 	ErrCanceled = fmt.Errorf("admission: %w", context.Canceled)
-	// ErrGoexit is the error of an [Async] function that ended its goroutine with runtime.Goexit.
+	// ErrGoexit is the error of an [Async] function that ended its goroutine with runtime.Goexit, and what an observer is
+	// told of a stage whose OnDone did.
 	ErrGoexit = errors.New("admission: function called runtime.Goexit")
 )
 

@@ -213,22 +213,17 @@ func TerminalMoves(lag, n int64, failures bool) (moved int) {
 }
 
 // Domains counts the records.
-func (m *Memory) Domains() int {
-	n := 0
-	for i := range m.stripes {
-		m.stripes[i].mu.Lock()
-		n += m.stripes[i].live
-		m.stripes[i].mu.Unlock()
-	}
-	return n
-}
+func (m *Memory) Domains() int { return m.sum(func(st *stripe) int { return st.live }) }
 
 // WastedNames counts the bytes of names that nothing refers to.
-func (m *Memory) WastedNames() int {
+func (m *Memory) WastedNames() int { return m.sum(func(st *stripe) int { return st.wasted }) }
+
+// sum adds up what part says of each stripe, under its lock.
+func (m *Memory) sum(part func(*stripe) int) int {
 	n := 0
 	for i := range m.stripes {
 		m.stripes[i].mu.Lock()
-		n += m.stripes[i].wasted
+		n += part(&m.stripes[i])
 		m.stripes[i].mu.Unlock()
 	}
 	return n
