@@ -59,6 +59,9 @@ type Config struct {
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
+	// History is how many readings [Warden.History] keeps, 1 to 100,000, of some 800 bytes each; 0: 600, which is a minute
+	// with the default interval.
+	History int
 
 	// Sampler measures instead of this module's own; nil: [monitor.New]. Execution times are then its own business.
 	Sampler Sampler
@@ -77,6 +80,8 @@ const (
 	defaultInterval  = 100 * time.Millisecond
 	shortestInterval = 10 * time.Millisecond
 	longestInterval  = 10 * time.Second
+	defaultHistory   = 600
+	longestHistory   = 100_000
 )
 
 // ErrInvalid is what every [*InvalidError] is.
@@ -106,6 +111,12 @@ func New(cfg Config) (*Warden, error) {
 	if cfg.Interval < shortestInterval || cfg.Interval > longestInterval {
 		return nil, &InvalidError{"Config.Interval", cfg.Interval, "10ms to 10s, or 0 (100ms)"}
 	}
+	if cfg.History == 0 {
+		cfg.History = defaultHistory
+	}
+	if cfg.History < 0 || cfg.History > longestHistory {
+		return nil, &InvalidError{"Config.History", cfg.History, "1 to 100000, or 0 (600)"}
+	}
 	if cfg.Control.ValidFor == 0 {
 		cfg.Control.ValidFor = max(time.Second, 4*cfg.Interval) // a decision must outlive some late samples
 	}
@@ -116,7 +127,7 @@ func New(cfg Config) (*Warden, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Warden{limiter: l, interval: cfg.Interval, also: cfg.Also, sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now()}
+	w := &Warden{limiter: l, interval: cfg.Interval, also: cfg.Also, sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History}}
 	if w.controller == nil {
 		if w.controller, err = control.New(cfg.Control); err != nil {
 			return nil, err

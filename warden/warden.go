@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -31,15 +30,10 @@ type Warden struct {
 	running atomic.Bool
 	sampled atomic.Int64 // nanoseconds from epoch to the last sample; what requests look at
 
-	mu    sync.Mutex // guards all below; held while a sample is taken, judged and applied, so foreign code must not call back
-	stats Stats
-	last  Reading
-}
-
-// Reading is one turn of the pipeline: what was measured and what was decided.
-type Reading struct {
-	Sample   monitor.Sample
-	Decision decision.ControlDecision
+	mu      sync.Mutex // guards all below; held while a sample is taken, judged and applied, so foreign code must not call back
+	stats   Stats
+	last    Reading
+	history ring
 }
 
 // Stats tell how well a warden was able to keep watch.
@@ -125,8 +119,9 @@ func (w *Warden) turn(byRequest bool) {
 	s := w.sampler.Sample()
 	d := w.controller.Step(s)
 	d.Seq = max(d.Seq, w.last.Decision.Seq+1)
-	w.last = Reading{s, d}
+	w.last = Reading{Sample: s, Decision: d}
 	w.limiter.Apply(d)
+	w.remember()
 	if w.also != nil {
 		w.also.Apply(d)
 	}
@@ -137,14 +132,6 @@ func (w *Warden) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stats
-}
-
-// Latest is the last sample and what was decided on it; the zero Reading before the first. It may wait for a sample that
-// is being taken. Reasons and Stale are shared: read them, do not write to them.
-func (w *Warden) Latest() Reading {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.last
 }
 
 // Limiter is the limiter that runs the tasks, for its statistics and explanations. What it runs without [Warden.Acquire] or [Do]

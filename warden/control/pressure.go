@@ -50,17 +50,22 @@ func seconds(d time.Duration) float64 { return max(d.Seconds(), 0) }
 // ok says whether a reading says anything.
 func ok(r monitor.Reading) bool { return r.OK && !math.IsNaN(r.Value) }
 
-// judge returns the signal with the highest level, utilisation held below shrinkAbove: a busy processor without a queue
-// is health (C5). informed is false when the sample knows nothing about processors.
-//
-// A delay counts by how many observations it stands on: one long one among three is no evidence. Few observations of short
-// delays need no such doubt, because the level of a short delay is 0 anyway (C8).
+// judge returns the signal with the highest level; informed is false when the sample knows nothing about processors.
 func (cfg Config) judge(s monitor.Sample) (top signal, informed bool) {
-	consider := func(name string, value, level float64) {
+	cfg.each(s, func(name string, value, level float64) {
 		if !informed || level > top.level {
 			top, informed = signal{name, value, level}, true
 		}
-	}
+	})
+	return top, informed
+}
+
+// each gives every signal that the sample has to consider, utilisation held below shrinkAbove: a busy processor without a
+// queue is health (C5).
+//
+// A delay counts by how many observations it stands on: one long one among three is no evidence. Few observations of short
+// delays need no such doubt, because the level of a short delay is 0 anyway (C8).
+func (cfg Config) each(s monitor.Sample, consider func(name string, value, level float64)) {
 	if ok(s.Utilization) {
 		u := finite(s.Utilization.Value)
 		consider("utilization", u, 0.45*ramp(u, 0.9, 1))
@@ -77,11 +82,10 @@ func (cfg Config) judge(s monitor.Sample) (top signal, informed bool) {
 		consider("lag_p90_seconds", p90, sure*ramp(p90, 0.4*lag, 1.6*lag))
 		consider("lag_p50_seconds", p50, sure*ramp(p50, 0.2*lag, 0.8*lag))
 	}
-	if informed && ok(s.Throttled) {
+	if ok(s.Throttled) && (ok(s.Utilization) || ok(s.Runnable) || s.Lag.Count > 0) { // by itself it says nothing of now
 		share := finite(s.Throttled.Value)
 		consider("throttled_share", share, ramp(share, 0.1, 0.7))
 	}
-	return top, informed
 }
 
 // toward is the share of the way that a first-order filter with this time constant goes in dt; all in seconds.

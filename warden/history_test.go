@@ -1,0 +1,126 @@
+// What a warden remembers of itself: how much, in which order, and what is in it.
+
+package warden
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// samples are given out one after the other; the last one again and again, later each time.
+type samples []monitor.Sample
+
+func (s *samples) Sample() monitor.Sample {
+	next := (*s)[0]
+	if len(*s) > 1 {
+		*s = (*s)[1:]
+	}
+	next.At = time.Now()
+	return next
+}
+
+func TestHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(parts)
+		cfg := p.config()
+		cfg.History = 5
+		w := mustNew(t, cfg)
+		if got := w.History(nil, 0); len(got) != 0 {
+			t.Fatalf("before the first turn: %v", got)
+		}
+		seqs := func(since uint64) (out []uint64) {
+			for _, r := range w.History(nil, since) {
+				out = append(out, r.Decision.Seq)
+			}
+			return out
+		}
+		for turn := range 12 {
+			time.Sleep(100 * time.Millisecond)
+			use(t, w)
+			var want []uint64
+			for n := max(1, turn-3); n <= turn+1; n++ {
+				want = append(want, uint64(n))
+			}
+			if got := seqs(0); !slices.Equal(got, want) {
+				t.Fatalf("after %d turns: %v, want %v", turn+1, got, want)
+			}
+		}
+		if got := seqs(10); !slices.Equal(got, []uint64{11, 12}) {
+			t.Fatalf("since 10: %v", got)
+		}
+		if got := seqs(12); got != nil {
+			t.Fatalf("since the last: %v", got)
+		}
+		all := w.History(make([]Reading, 1, 2), 0)
+		if len(all) != 6 || all[0].Decision.Seq != 0 {
+			t.Fatalf("appended to one: %d readings", len(all))
+		}
+		// The turn comes before the task that drives it, so the last reading does not know that one yet.
+		last := all[5]
+		if last.Limiter.Executed != 11 || last.Limiter.Target != 10 || last.Pressure.OK || w.Levels(last.Sample) != nil {
+			t.Fatalf("the last reading is %+v", last)
+		}
+		if l := w.Latest(); l.Decision.Seq != 12 || l.Limiter != last.Limiter {
+			t.Fatalf("Latest is %+v", l)
+		}
+	})
+}
+
+// TestHistoryPressure: our own controller says how it judges, and a recorder around it does too.
+func TestHistoryPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := control.New(control.Config{Processors: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorder, err := control.NewRecorder(c, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		jam := monitor.Sample{
+			Utilization: monitor.Reading{Value: 1, OK: true},
+			Lag:         monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6},
+		}
+		for _, w := range []*Warden{
+			mustNew(t, Config{Sampler: &samples{jam}}),
+			mustNew(t, Config{Sampler: &samples{jam}, Controller: recorder}),
+		} {
+			for range 20 {
+				time.Sleep(100 * time.Millisecond)
+				use(t, w)
+			}
+			last := w.Latest()
+			if !last.Pressure.OK || last.Pressure.Value < 0.99 || last.Pressure.Value > 1 {
+				t.Fatalf("pressure %+v", last.Pressure)
+			}
+			levels := w.Levels(last.Sample)
+			want := map[string]control.Level{
+				"utilization":     {Signal: "utilization", Value: 1, Level: 0.45},
+				"lag_p90_seconds": {Signal: "lag_p90_seconds", Value: 1, Level: 1},
+				"lag_p50_seconds": {Signal: "lag_p50_seconds", Value: 1, Level: 1},
+			}
+			if len(levels) != len(want) {
+				t.Fatalf("levels %+v", levels)
+			}
+			for _, l := range levels {
+				w := want[l.Signal]
+				if l.Signal != w.Signal || l.Value != w.Value || l.Level < w.Level-0.01 || l.Level > w.Level {
+					t.Errorf("level %+v, want %+v", l, w)
+				}
+			}
+		}
+	})
+}
+
+func TestHistoryBadInput(t *testing.T) {
+	for _, n := range []int{-1, longestHistory + 1} {
+		if w, err := New(Config{History: n}); w != nil || err == nil || err.(*InvalidError).Field != "Config.History" {
+			t.Errorf("History %d: %v", n, err)
+		}
+	}
+}
