@@ -1,0 +1,36 @@
+// How a decision looks in a structured log.
+
+package decision
+
+import "log/slog"
+
+// LogValue has the decision as a group: seq, target, shed, reasons as strings, and what else is set of at, valid_for, expected,
+// yields, and stale, the decision that rules when this one has expired. It allocates.
+func (d ControlDecision) LogValue() slog.Value {
+	attrs := make([]slog.Attr, 0, 9)
+	attrs = append(attrs, slog.Uint64("seq", d.Seq))
+	if !d.At.IsZero() {
+		attrs = append(attrs, slog.Time("at", d.At))
+	}
+	attrs = append(attrs, slog.Int("target", d.TargetConcurrency), slog.Float64("shed", d.ShedProbability))
+	if len(d.Reasons) > 0 {
+		reasons := make([]string, len(d.Reasons)) // a slice of values that log themselves would lose its parts in JSON
+		for i, r := range d.Reasons {
+			reasons[i] = r.String()
+		}
+		attrs = append(attrs, slog.Any("reasons", reasons))
+	}
+	if d.ValidFor > 0 {
+		attrs = append(attrs, slog.Duration("valid_for", d.ValidFor))
+	}
+	if d.Expected > 0 {
+		attrs = append(attrs, slog.Duration("expected", d.Expected))
+	}
+	if d.Yields > 0 {
+		attrs = append(attrs, slog.Int("yields", d.Yields))
+	}
+	if d.Stale != nil { // its own Stale means nothing, so this ends
+		attrs = append(attrs, slog.Group("stale", slog.Int("target", d.Stale.TargetConcurrency), slog.Float64("shed", d.Stale.ShedProbability)))
+	}
+	return slog.GroupValue(attrs...)
+}
