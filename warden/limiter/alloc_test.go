@@ -19,6 +19,7 @@ func TestAllocations(t *testing.T) {
 	open := mustNew(t, Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2, Yields: 2}})
 	full := mustNew(t, Config{Initial: fixed(0)})
 	shed := mustNew(t, Config{MaxQueue: 1, Initial: decision.ControlDecision{Seq: 1, ShedProbability: 1}})
+	watched := mustNew(t, Config{Observer: Observers{silent{}, silent{}}})
 	fn := func(context.Context) (int, error) { return 1, nil }
 	use := func(p Permit, err error) {
 		if p.Release() != (err == nil) {
@@ -38,6 +39,7 @@ func TestAllocations(t *testing.T) {
 		{"TryAcquire refused", 1, func() { use(full.TryAcquire(Task{})) }},
 		{"Acquire refused", 1, func() { use(full.Acquire(ctx, Task{})) }},
 		{"Acquire shed", 1, func() { use(shed.Acquire(ctx, Task{})) }},
+		{"TryAcquire observed by two", 0, func() { use(watched.TryAcquire(Task{})) }},
 		{"Stats", 0, func() { _ = open.Stats() }},
 	} {
 		c.run()
@@ -46,3 +48,7 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+type silent struct{}
+
+func (silent) Observe(Event) {}

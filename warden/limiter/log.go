@@ -1,0 +1,42 @@
+// How explanations and refusals look in a structured log.
+
+package limiter
+
+import "log/slog"
+
+// LogValue has the explanation as a group: limiter, outcome, reason or grant, task, waited, in_flight, queued, cut if there
+// was one, standing and decision. It allocates.
+func (e Explanation) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
+
+// LogValue is that of Explain, with retry_after if it is known. It allocates.
+func (r *Rejection) LogValue() slog.Value {
+	attrs := r.Explain().attrs()
+	if r.RetryAfter > 0 {
+		attrs = append(attrs, slog.Duration("retry_after", r.RetryAfter))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+func (e Explanation) attrs() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 11) // and one for retry_after
+	attrs = append(attrs, slog.String("limiter", e.Limiter), slog.String("outcome", e.Outcome.String()))
+	if e.Reason != 0 {
+		attrs = append(attrs, slog.String("reason", e.Reason.String()))
+	}
+	if e.Grant != 0 {
+		attrs = append(attrs, slog.String("grant", e.Grant.String()))
+	}
+	task := []any{slog.String("name", e.Task.Name), slog.String("priority", e.Task.Priority.String())}
+	if !e.Task.Deadline.IsZero() {
+		task = append(task, slog.Time("deadline", e.Task.Deadline))
+	}
+	attrs = append(attrs, slog.Group("task", task...),
+		slog.Duration("waited", e.Waited), slog.Int("in_flight", e.InFlight), slog.Int("queued", e.QueueLen))
+	if e.Reason != 0 && e.Cut != lowest {
+		attrs = append(attrs, slog.String("cut", e.Cut.String()))
+	}
+	if e.Decision != nil {
+		attrs = append(attrs, slog.String("standing", e.Standing.String()), slog.Any("decision", e.Decision))
+	}
+	return attrs
+}

@@ -1,0 +1,78 @@
+// Explanations and refusals in a log have all their parts; several observers are told alike.
+
+package limiter
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+func logged(key string, v any) string {
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, nil)).Info("m", key, v)
+	return strings.TrimSpace(b.String())
+}
+
+func wantParts(t *testing.T, line string, parts ...string) {
+	t.Helper()
+	for _, want := range parts {
+		if !strings.Contains(line+" ", want+" ") {
+			t.Errorf("%q lacks %q", line, want)
+		}
+	}
+}
+
+func TestLogValues(t *testing.T) {
+	l := mustNew(t, Config{Name: "prices", Initial: decision.ControlDecision{Seq: 3, TargetConcurrency: 1, Expected: time.Second}})
+	p, _ := l.TryAcquire(Task{Name: "a", Priority: High})
+	started := logged("e", p.Explain())
+	wantParts(t, started, "e.limiter=prices", "e.outcome=started", "e.grant=slot_free", "e.task.name=a", "e.task.priority=high",
+		"e.waited=0s", "e.in_flight=1", "e.queued=0", "e.standing=initial", "e.decision.seq=3", "e.decision.target=1")
+	for _, absent := range []string{"reason", "deadline", "cut", "retry_after"} {
+		if strings.Contains(started, absent) {
+			t.Errorf("a start without %s: %s", absent, started)
+		}
+	}
+
+	_, err := l.TryAcquire(Task{Name: "b", Deadline: time.Now().Add(time.Hour)})
+	why := wantReason(t, err, QueueOverflow)
+	wantParts(t, logged("err", err), "err.outcome=rejected", "err.reason=queue_overflow", "err.task.name=b", "err.in_flight=1",
+		"err.decision.seq=3", "err.retry_after=1s")
+	if !strings.Contains(logged("err", err), "err.task.deadline=") {
+		t.Error("the deadline is not logged")
+	}
+	shed := why.Explain()
+	shed.Cut, shed.Decision = High, nil
+	if line := logged("e", Event{shed}); !strings.Contains(line, "e.cut=high") || strings.Contains(line, "decision") {
+		t.Errorf("an event: %s", line)
+	}
+	if line := logged("e", Explanation{}); !strings.Contains(line, "e.outcome=none e.task") {
+		t.Errorf("the zero explanation: %s", line)
+	}
+}
+
+type panicking struct{}
+
+func (panicking) Observe(Event) { panic("observer") }
+
+// TestObserversAreAllTold: one that panics keeps nothing from the others, and its panic is counted.
+func TestObserversAreAllTold(t *testing.T) {
+	var first, last recording
+	l := mustNew(t, Config{Observer: Observers{&first, panicking{}, &last}})
+	p, err := l.TryAcquire(Task{})
+	if err != nil || !p.Release() {
+		t.Fatal(err)
+	}
+	if len(first.events) != 2 || len(last.events) != 2 || first.events[1] != last.events[1] {
+		t.Errorf("told %v and %v", first.events, last.events)
+	}
+	if n := l.Stats().ForeignPanics; n != 2 {
+		t.Errorf("%d panics counted, want 2", n)
+	}
+	Observers(nil).Observe(Event{})
+}
