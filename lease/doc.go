@@ -20,8 +20,8 @@
 // [Ledger.Fail] end a lease. They hand nothing to anybody: they hint at what waits, and whoever takes the hint calls again. So the
 // ledger never decides when something runs, needs no timer and no goroutine, and its whole behaviour is a function from one domain's
 // state and one call to the next state and an answer: [State.Step]. [Memory] runs that function under striped
-// locks; an engine with a store runs the same function over what it loads and swaps. How a [State] is written down is not
-// part of this package: the encoding comes with lease/durable.
+// locks; an engine with a store runs the same function over what it loads and swaps (lease/durable does, with the encoding of
+// [State.AppendBinary]).
 //
 // # Order
 //

@@ -123,7 +123,7 @@ func (m *Memory) do(ctx context.Context, op *Op, r *Result) error {
 	err := st.step(op, hash, r)
 	st.mu.Unlock()
 	if m.cfg.Observer != nil {
-		notify(m.cfg.Observer, decision(op, r, err))
+		Report(m.cfg.Observer, op, r, err)
 	}
 	return err
 }
@@ -244,19 +244,4 @@ func walk[T any](ctx context.Context, m *Memory, list int, yield func(T, error) 
 			}
 		}
 	}
-}
-
-// decision is what the observer hears of a call.
-func decision(op *Op, r *Result, err error) Event {
-	e := Event{
-		Op: op.Kind, Domain: op.Domain, Offset: op.Offset, Token: r.Token, RetryCount: int(r.RetryCount),
-		Acquire: r.Acquire, Complete: r.Complete, Fail: r.Fail, BelowFloor: r.BelowFloor, Next: r.Next, Err: err,
-	}
-	switch {
-	case err != nil:
-		e.Token = op.Token
-	case op.Kind != OpTryAcquire && op.Kind != OpOffer:
-		e.Offset = r.Offset
-	}
-	return e
 }

@@ -25,6 +25,22 @@ type Event struct {
 // A panic in it is swallowed and changes nothing. It must be safe for concurrent use.
 type Observer interface{ Observe(Event) }
 
+// Report tells o what came of op: what an engine with an Observer calls after each decision, holding no lock. A panic of o is
+// swallowed. o must not be nil.
+func Report(o Observer, op *Op, r *Result, err error) {
+	e := Event{
+		Op: op.Kind, Domain: op.Domain, Offset: op.Offset, Token: r.Token, RetryCount: int(r.RetryCount),
+		Acquire: r.Acquire, Complete: r.Complete, Fail: r.Fail, BelowFloor: r.BelowFloor, Next: r.Next, Err: err,
+	}
+	switch {
+	case err != nil:
+		e.Token = op.Token
+	case op.Kind != OpTryAcquire && op.Kind != OpOffer:
+		e.Offset = r.Offset
+	}
+	notify(o, e)
+}
+
 func notify(o Observer, e Event) {
 	defer func() { _ = recover() }() // the decision stands, whatever its observer does
 	o.Observe(e)

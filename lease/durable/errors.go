@@ -99,7 +99,9 @@ func (e *NewerError) Unwrap() error { return ErrNewer }
 // "tokens" (2,199,023,255,551 in a row). The ledger is unchanged.
 type ExhaustedError struct{ Kind string }
 
-func (e *ExhaustedError) Error() string { return fmt.Sprintf("durable: the ledger has used up its %s", e.Kind) }
+func (e *ExhaustedError) Error() string {
+	return fmt.Sprintf("durable: the ledger has used up its %s", e.Kind)
+}
 
 // Unwrap returns ErrExhausted.
 func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
