@@ -51,6 +51,7 @@ var rules = []rule{
 	{layer: "warden", arrows: flow[1:]},
 	{layer: "warden/wardenhttp", arrows: flow},
 	{layer: "warden/console", arrows: flow},
+	{layer: "warden/wardenslog", arrows: flow},
 	{layer: "warden/wardenprom", arrows: flow, others: anything},
 	{layer: "warden/wardenotel", arrows: flow, others: anything},
 	{layer: "warden/wardengrpc", arrows: flow, others: anything},
