@@ -1,0 +1,52 @@
+//go:build !race
+
+// What logging costs a request: nothing without it, and nothing for what is not logged.
+
+package wardenslog_test
+
+import (
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenslog"
+)
+
+func TestAllocations(t *testing.T) {
+	log := mustNew(t, wardenslog.Config{PerSecond: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	full := decision.ControlDecision{Seq: 1}
+	limited := func(initial decision.ControlDecision, o limiter.Observer) *limiter.Limiter {
+		l, err := limiter.New(limiter.Config{Initial: initial, Observer: o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	for _, c := range []struct {
+		name string
+		most float64
+		l    *limiter.Limiter
+	}{
+		{"run without a logger", 0, limited(decision.ControlDecision{}, nil)},
+		{"refused without a logger", 1, limited(full, nil)},
+		{"run with one", 0, limited(decision.ControlDecision{}, log.Limiter())},
+		{"refused with one, beyond the second's lines", 1, limited(full, log.Limiter())},
+	} {
+		run := func() {
+			if p, err := c.l.TryAcquire(limiter.Task{}); err == nil {
+				p.Release()
+			}
+		}
+		for range 100 {
+			run()
+		}
+		if err := log.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := testing.AllocsPerRun(2000, run); got > c.most { // a line a second is less than one in 2000
+			t.Errorf("%s: %g allocations, want %g at most", c.name, got, c.most)
+		}
+	}
+}

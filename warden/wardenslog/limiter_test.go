@@ -1,0 +1,389 @@
+// What is logged of a limiter, and how little.
+
+package wardenslog_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenslog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// entry is a line as a reader of JSON finds it.
+type entry struct {
+	Msg, Level string
+	Limiter    string
+	Why        struct {
+		Limiter, Outcome, Reason string
+		Task                     struct{ Name string }
+		Decision                 struct{ Seq uint64 }
+	}
+	LeftOut  uint64 `json:"left_out"`
+	Lasted   time.Duration
+	Refused  map[string]uint64
+	Decision struct{ Seq uint64 }
+}
+
+// book keeps the lines that are written into it.
+type book struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *book) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *book) lines(t *testing.T) []entry {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []entry
+	for d := json.NewDecoder(strings.NewReader(b.text.String())); ; {
+		var e entry
+		switch err := d.Decode(&e); {
+		case errors.Is(err, io.EOF):
+			return out
+		case err != nil:
+			t.Fatalf("%v in %s", err, b.text.String())
+		}
+		out = append(out, e)
+	}
+}
+
+func messages(lines []entry) []string {
+	var out []string
+	for _, e := range lines {
+		out = append(out, strings.TrimPrefix(e.Msg, "warden: "))
+	}
+	return out
+}
+
+func mustNew(t testing.TB, cfg wardenslog.Config) *wardenslog.Logger {
+	t.Helper()
+	l, err := wardenslog.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// open is a logger that writes into the book.
+func open(t testing.TB, cfg wardenslog.Config) (*wardenslog.Logger, *book) {
+	b := new(book)
+	cfg.Logger = slog.New(slog.NewJSONHandler(b, nil))
+	return mustNew(t, cfg), b
+}
+
+func event(o limiter.Outcome, r limiter.Reason) limiter.Event {
+	return limiter.Event{Explanation: limiter.Explanation{
+		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), Standing: limiter.Applied, Decision: &decision.ControlDecision{Seq: 4},
+	}}
+}
+
+// TestAStormIsAFewLines: a hundred thousand refusals are one change, a bounded number of samples, and none of them is
+// unaccounted for.
+func TestAStormIsAFewLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{PerSecond: 5})
+		o := log.Limiter()
+		const storm = 100_000
+		for range 4 { // 4 seconds of it
+			for range storm / 4 {
+				o.Observe(event(limiter.Rejected, limiter.PressureHigh))
+			}
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(10 * time.Second)
+		o.Observe(event(limiter.Executed, 0))
+		synctest.Wait()
+
+		lines := b.lines(t)
+		if n := len(lines); n < 1+4+1 || n > 1+4*5+5+1 {
+			t.Fatalf("%d lines", n)
+		}
+		told := uint64(0)
+		for i, e := range lines[1 : len(lines)-1] {
+			if e.Msg != "warden: refused" || e.Level != "INFO" || e.Why.Reason != "pressure_high" || e.Why.Outcome != "rejected" || e.Why.Decision.Seq != 4 {
+				t.Fatalf("line %d: %+v", i+1, e)
+			}
+			told += 1 + e.LeftOut
+		}
+		first, last := lines[0], lines[len(lines)-1]
+		if first.Msg != "warden: refusing" || first.Level != "WARN" || first.Why.Limiter != "prices" {
+			t.Errorf("first %+v", first)
+		}
+		if last.Msg != "warden: calm" || last.Limiter != "prices" || last.Lasted != 3*time.Second || last.Refused["pressure_high"] != storm || len(last.Refused) != 1 {
+			t.Errorf("last %+v", last)
+		}
+		if told+last.LeftOut != storm-1 {
+			t.Errorf("%d refusals told of and %d left out at the end, want %d", told, last.LeftOut, storm-1)
+		}
+		if s := log.Stats(); s.Written != uint64(len(lines)) || s.Dropped+s.Failed != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestEvery: of the refusals after the first, each third is a candidate.
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{Every: 3, PerSecond: 1000})
+		o := log.Limiter()
+		for range 1 + 7 {
+			o.Observe(event(limiter.Rejected, limiter.QueueOverflow))
+			synctest.Wait()
+		}
+		var left []uint64
+		for _, e := range b.lines(t)[1:] {
+			left = append(left, e.LeftOut)
+		}
+		if !slices.Equal(left, []uint64{2, 2}) {
+			t.Errorf("left out %v, want 2 and 2", left)
+		}
+	})
+}
+
+// TestChanges: what becomes a change, and what does not.
+func TestChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{Calm: 2 * time.Second})
+		one, other := log.Limiter(), log.Limiter()
+		step := func(o limiter.Observer, e limiter.Event, want ...string) {
+			t.Helper()
+			before := len(b.lines(t))
+			o.Observe(e)
+			synctest.Wait()
+			if got := messages(b.lines(t)[before:]); !slices.Equal(got, want) {
+				t.Errorf("logged %q, want %q", got, want)
+			}
+		}
+		standing := func(o limiter.Outcome, s limiter.Standing) limiter.Event {
+			e := event(o, 0)
+			e.Standing = s
+			return e
+		}
+		step(one, standing(limiter.Started, limiter.Initial))
+		step(one, standing(limiter.Started, limiter.Applied))
+		step(one, standing(limiter.Started, limiter.Stale), "decisions are stale")
+		step(one, standing(limiter.Executed, limiter.Applied)) // it started before
+		step(one, standing(limiter.Started, limiter.Stale))
+		step(one, standing(limiter.Started, limiter.Applied), "decisions are fresh")
+		step(one, event(limiter.Withdrawn, limiter.Canceled))
+
+		step(one, event(limiter.Rejected, limiter.PriorityDrop), "refusing")
+		step(other, event(limiter.Rejected, limiter.PriorityDrop), "refusing")
+		step(one, event(limiter.Rejected, limiter.DeadlineExceeded), "refused")
+		time.Sleep(1999 * time.Millisecond)
+		step(one, event(limiter.Executed, 0))
+		time.Sleep(time.Millisecond)
+		step(one, event(limiter.Started, 0), "calm")
+		step(one, event(limiter.Executed, 0))
+		step(one, event(limiter.Rejected, limiter.Closed), "refusing")
+		if got := b.lines(t)[5].Refused; len(got) != 2 || got["priority_drop"] != 1 || got["deadline_exceeded"] != 1 {
+			t.Errorf("refused %v", got)
+		}
+		if e := b.lines(t)[0]; e.Limiter != "prices" || e.Decision.Seq != 4 {
+			t.Errorf("stale: %+v", e)
+		}
+	})
+}
+
+// TestFlappingIsBounded: a limiter that changes with every event is no way around the bound.
+func TestFlappingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{PerSecond: 3})
+		o := log.Limiter()
+		for i := range 1000 {
+			e := event(limiter.Started, 0)
+			e.Standing = limiter.Applied + limiter.Standing(i%2)
+			o.Observe(e)
+			synctest.Wait()
+		}
+		if n, s := len(b.lines(t)), log.Stats(); n != 3 || s.Dropped != 999-3 {
+			t.Errorf("%d lines, %+v", n, s)
+		}
+	})
+}
+
+// TestLevels: a level is asked for when the line is written; what lies below the handler's is not made.
+func TestLevels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var level slog.LevelVar
+		level.Set(slog.LevelError)
+		log, b := open(t, wardenslog.Config{Changes: slog.LevelDebug, Refusals: &level})
+		o := log.Limiter()
+		for range 2 {
+			o.Observe(event(limiter.Rejected, limiter.Closed))
+		}
+		synctest.Wait()
+		if lines := b.lines(t); len(lines) != 1 || lines[0].Level != "ERROR" || log.Stats().Written != 2 {
+			t.Errorf("%+v", lines)
+		}
+	})
+}
+
+// handler is a slog.Handler that does as it is told.
+type handler struct{ handle func(slog.Record) error }
+
+func (h handler) Enabled(context.Context, slog.Level) bool      { return true }
+func (h handler) Handle(_ context.Context, r slog.Record) error { return h.handle(r) }
+func (h handler) WithAttrs([]slog.Attr) slog.Handler            { return h }
+func (h handler) WithGroup(string) slog.Handler                 { return h }
+func withHandler(handle func(slog.Record) error) wardenslog.Config {
+	return wardenslog.Config{PerSecond: 1000, Logger: slog.New(handler{handle})}
+}
+
+// TestABrokenHandlerCostsItsLine: the request path does not notice, and the lines after it are written.
+func TestABrokenHandlerCostsItsLine(t *testing.T) {
+	for name, broken := range map[string]func() error{
+		"panics":             func() error { panic("handler") },
+		"ends the goroutine": func() error { runtime.Goexit(); return nil },
+		"fails":              func() error { return io.ErrShortWrite },
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			log := mustNew(t, withHandler(func(slog.Record) error {
+				if calls++; calls%2 == 1 {
+					return broken()
+				}
+				return nil
+			}))
+			o := log.Limiter()
+			for range 10 {
+				o.Observe(event(limiter.Rejected, limiter.Closed))
+			}
+			if err := log.Flush(t.Context()); err != nil || calls != 10 || log.Stats() != (wardenslog.Stats{Written: 5, Failed: 5}) {
+				t.Errorf("%v after %d calls: %+v", err, calls, log.Stats())
+			}
+		})
+	}
+}
+
+// TestABlockedHandlerHoldsNobodyUp: the observer returns at once, puts aside no more than it has room for, and goes on
+// when the handler does.
+func TestABlockedHandlerHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		log := mustNew(t, withHandler(func(slog.Record) error { <-gate; return nil }))
+		l, err := limiter.New(limiter.Config{Observer: log.Limiter()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		began := time.Now()
+		for range 900 {
+			l.TryAcquire(limiter.Task{})
+		}
+		synctest.Wait()
+		if time.Since(began) != 0 || l.Stats().Rejected != 900 {
+			t.Error("requests waited for a log")
+		}
+		if s := log.Stats(); s.Written != 0 || s.Dropped != 900-64 && s.Dropped != 900-65 {
+			t.Errorf("%+v, with room for 64 lines and perhaps one being written", s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := log.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush: %v", err)
+		}
+		close(gate)
+		if err := log.Flush(t.Context()); err != nil || log.Stats().Written+log.Stats().Dropped != 900 {
+			t.Errorf("%v, %+v", err, log.Stats())
+		}
+		if err := log.Flush(t.Context()); err != nil {
+			t.Errorf("Flush of nothing: %v", err)
+		}
+	})
+}
+
+// TestHostileNames: a task's name may be what a client sent; it makes neither a second line nor a long one.
+func TestHostileNames(t *testing.T) {
+	log, b := open(t, wardenslog.Config{})
+	o := log.Limiter()
+	for _, name := range []string{"a\n{\"msg\":\"forged\"}", "\xff\xfe", strings.Repeat("ü", 1<<20)} {
+		e := event(limiter.Rejected, limiter.Closed)
+		e.Task.Name = name
+		o.Observe(e)
+	}
+	if err := log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if lines := b.lines(t); len(lines) != 3 || lines[0].Why.Task.Name != "a\n{\"msg\":\"forged\"}" || len(lines[2].Why.Task.Name) > 300 {
+		t.Errorf("%d lines", len(lines))
+	}
+	if n := strings.Count(b.text.String(), "\n"); n != 3 {
+		t.Errorf("%d lines of text", n)
+	}
+}
+
+func TestNewSaysWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		field string
+		cfg   wardenslog.Config
+	}{
+		{"Config.Every", wardenslog.Config{Every: -1}},
+		{"Config.PerSecond", wardenslog.Config{PerSecond: -1}},
+		{"Config.PerSecond", wardenslog.Config{PerSecond: 1001}},
+		{"Config.Calm", wardenslog.Config{Calm: -1}},
+	} {
+		_, err := wardenslog.New(c.cfg)
+		var invalid *wardenslog.InvalidError
+		if !errors.Is(err, wardenslog.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != c.field || !strings.Contains(err.Error(), c.field) {
+			t.Errorf("%+v: %v", c.cfg, err)
+		}
+	}
+	if _, err := wardenslog.New(wardenslog.Config{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFromManyGoroutines: for the race detector, and for the sum.
+func TestFromManyGoroutines(t *testing.T) {
+	log, b := open(t, wardenslog.Config{PerSecond: 20})
+	l, err := limiter.New(limiter.Config{Observer: log.Limiter(), MaxQueue: 2, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 500 {
+				if p, err := l.Acquire(context.Background(), limiter.Task{}); err == nil {
+					runtime.Gosched()
+					p.Release()
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	told := uint64(0)
+	for _, e := range b.lines(t) {
+		told += 1 + e.LeftOut
+	}
+	if refused := l.Stats().Rejected; told > refused || refused > 0 && told == 0 {
+		t.Errorf("%d refusals told of, %d happened", told, refused)
+	}
+}

@@ -1,0 +1,262 @@
+// The logger: which lines are written, and by whom, so that no request waits for a log.
+
+package wardenslog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config describes a [Logger]. The zero value writes to slog.Default.
+type Config struct {
+	// Logger is written to; nil: slog.Default() as it is when New is called.
+	Logger *slog.Logger
+	// Every N: one in N refusals is a candidate for a line, 1 or more; 0: 1, each of them.
+	Every int
+	// PerSecond is how many refusals at most become lines in a second, and how many changes, 1 to 1000; 0: 10.
+	PerSecond int
+	// Calm is how long nothing must have been refused for it to be over, more than 0; 0: 10 s.
+	Calm time.Duration
+	// Changes is the level of changes; nil: slog.LevelWarn.
+	Changes slog.Leveler
+	// Refusals is the level of single refusals; nil: slog.LevelInfo.
+	Refusals slog.Leveler
+}
+
+// ErrInvalid is what every [*InvalidError] is.
+var ErrInvalid = errors.New("wardenslog: invalid argument")
+
+// InvalidError says which field was wrong, what it was, and what is allowed.
+type InvalidError struct {
+	Field   string
+	Value   any
+	Allowed string
+}
+
+// Error names field, value and what is allowed.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("wardenslog: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
+}
+
+// Is reports whether target is ErrInvalid.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// Logger makes observers and writes their lines. All its methods may be called by any number of goroutines. It must come
+// from [New].
+type Logger struct {
+	handler           slog.Handler
+	changes, refusals slog.Leveler
+	every             uint64
+	calm              time.Duration
+	epoch             time.Time // a second before New
+
+	spent   [kinds]budget
+	leftOut atomic.Uint64 // refusals without a line since the last line of one
+	failed  atomic.Uint64
+	written atomic.Uint64
+	dropped atomic.Uint64
+
+	mu      sync.Mutex // guards all below; never held while the handler is called
+	waiting []line
+	writing bool          // a goroutine is in write
+	idle    chan struct{} // closed when writing ends; nil if nobody waits for that
+}
+
+// kind says which budget a line is paid from.
+type kind uint8
+
+const (
+	change kind = iota
+	refusal
+	kinds
+)
+
+// line is a record that has yet to be made: what is slow about it is left to whoever writes it.
+type line struct {
+	at    time.Time
+	level slog.Leveler
+	text  string
+	attrs func() []slog.Attr
+}
+
+// room is how many lines may wait for the handler.
+const room = 64
+
+// New returns a logger. It starts no goroutine. The error is an [*InvalidError].
+func New(cfg Config) (*Logger, error) {
+	switch {
+	case cfg.Every < 0:
+		return nil, &InvalidError{"Config.Every", cfg.Every, "1 or more, or 0 (1)"}
+	case cfg.PerSecond < 0 || cfg.PerSecond > 1000:
+		return nil, &InvalidError{"Config.PerSecond", cfg.PerSecond, "1 to 1000, or 0 (10)"}
+	case cfg.Calm < 0:
+		return nil, &InvalidError{"Config.Calm", cfg.Calm, "more than 0, or 0 (10s)"}
+	}
+	l := &Logger{
+		changes: cfg.Changes, refusals: cfg.Refusals, every: uint64(max(1, cfg.Every)), calm: cfg.Calm, epoch: time.Now().Add(-time.Second), // no event is at 0
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	l.handler = cfg.Logger.Handler()
+	if l.changes == nil {
+		l.changes = slog.LevelWarn
+	}
+	if l.refusals == nil {
+		l.refusals = slog.LevelInfo
+	}
+	if l.calm == 0 {
+		l.calm = 10 * time.Second
+	}
+	if cfg.PerSecond == 0 {
+		cfg.PerSecond = 10
+	}
+	for i := range l.spent {
+		l.spent[i].most = uint64(cfg.PerSecond)
+	}
+	return l, nil
+}
+
+// Stats count what became of lines.
+type Stats struct {
+	// Written lines were taken by the handler, or are below its level.
+	Written uint64
+	// Dropped lines told of a change too many in its second, or found the handler too far behind.
+	Dropped uint64
+	// Failed lines were lost in the handler: it returned an error, panicked, or ended its goroutine.
+	Failed uint64
+}
+
+// Stats is a copy of the counters. It does not block.
+func (l *Logger) Stats() Stats {
+	return Stats{Written: l.written.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load()}
+}
+
+// Flush waits until every line that was put aside before is written, or ctx ends, whose error it returns then. A program calls
+// it before it ends.
+func (l *Logger) Flush(ctx context.Context) error {
+	l.mu.Lock()
+	if !l.writing {
+		l.mu.Unlock()
+		return nil
+	}
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+	}
+	idle := l.idle
+	l.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// change has a change written, if the second's number is not used up.
+func (l *Logger) change(now time.Duration, n line) {
+	if !l.spent[change].spend(now) {
+		l.dropped.Add(1)
+		return
+	}
+	n.level = l.changes
+	l.put(n)
+}
+
+// put has a line written, if the handler is not too far behind.
+func (l *Logger) put(n line) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) >= room {
+		l.dropped.Add(1)
+		return false
+	}
+	l.waiting = append(l.waiting, n)
+	if !l.writing {
+		l.writing = true
+		go l.write()
+	}
+	return true
+}
+
+// write calls the handler until no line waits. A line in which the handler panics or ends the goroutine is lost; another
+// goroutine goes on behind it.
+func (l *Logger) write() {
+	done := false
+	defer func() {
+		if !done {
+			_ = recover()
+			l.failed.Add(1)
+			go l.write()
+		}
+	}()
+	for {
+		n, ok := l.next()
+		if !ok {
+			done = true
+			return
+		}
+		if err := l.handle(n); err != nil {
+			l.failed.Add(1)
+			continue
+		}
+		l.written.Add(1)
+	}
+}
+
+// next takes the oldest line that waits; without one, writing has ended.
+func (l *Logger) next() (line, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		l.writing, l.waiting = false, nil
+		if l.idle != nil {
+			close(l.idle)
+			l.idle = nil
+		}
+		return line{}, false
+	}
+	n := l.waiting[0]
+	l.waiting = l.waiting[1:]
+	return n, true
+}
+
+func (l *Logger) handle(n line) error {
+	ctx, level := context.Background(), n.level.Level()
+	if !l.handler.Enabled(ctx, level) {
+		return nil
+	}
+	r := slog.NewRecord(n.at, level, n.text, 0)
+	r.AddAttrs(n.attrs()...)
+	return l.handler.Handle(ctx, r)
+}
+
+// budget is a number of lines for each second: the second in the upper bits, how many were spent in it in the lower.
+type budget struct {
+	most uint64
+	word atomic.Uint64
+}
+
+const countBits = 16
+
+// spend takes one line of this second's, if there is one left.
+func (b *budget) spend(now time.Duration) bool {
+	second := uint64(now / time.Second)
+	for {
+		w := b.word.Load()
+		next := w + 1
+		if w>>countBits < second {
+			next = second<<countBits | 1
+		} else if w&(1<<countBits-1) >= b.most {
+			return false
+		}
+		if b.word.CompareAndSwap(w, next) {
+			return true
+		}
+	}
+}
