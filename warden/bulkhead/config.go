@@ -1,0 +1,64 @@
+// What a set is made of.
+
+package bulkhead
+
+import (
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// Config describes a Set.
+type Config struct {
+	// Total is how many functions may run at once over all compartments, 1 to 1,000,000.
+	Total int
+	// Compartments, at least one; their Guaranteed add up to Total at most.
+	Compartments []CompartmentConfig
+	// Observer, if not nil, is told what happens.
+	Observer Observer
+}
+
+// CompartmentConfig describes one compartment. Each field but Name may be zero.
+type CompartmentConfig struct {
+	// Name is unique in the set and not empty.
+	Name string
+	// Guaranteed is how many places are this compartment's own, 0 or more.
+	Guaranteed int
+	// Lendable is how many of them others may use while they are idle, 0 to Guaranteed. The others, Guaranteed - Lendable,
+	// are kept free at all times. More than 0 needs a MaxQueue: an owner whose place is lent has to wait for it.
+	Lendable int
+	// Max is how many places it may have, borrowed ones included, Guaranteed to Total; 0: Guaranteed.
+	Max int
+	// MaxQueue is how many calls may wait, 0 or more; with tenants, of each tenant. 0: nobody waits.
+	MaxQueue int
+	// MaxWait is how long a call may wait, 0 or more; 0: as Timeout; if both are 0, its context alone bounds the wait.
+	MaxWait time.Duration
+	// Timeout is how long a function may run until its caller is told a [*TimeoutError], 0 or more, counted from its
+	// start. The function's context ends then; its place is given back when it returns. 0: none.
+	Timeout time.Duration
+	// Criticality decides who gets a place first among those that are below their guarantee, and whose guarantee shrinks
+	// last. Every value is one. At limiter.Critical, refusing more than 5 % is a state of ill health.
+	Criticality limiter.Priority
+	// MaxFallback is how many fallbacks may run at once, 0 or more; 0: as many as Max.
+	MaxFallback int
+	// Breaker, if not nil, is asked before each function is called; several compartments may share one.
+	Breaker Breaker
+	// Tenants, if not zero, divides the compartment among tenants: see [Compartment.Tenant].
+	Tenants TenantsConfig
+}
+
+// TenantsConfig describes the tenants of a compartment.
+type TenantsConfig struct {
+	// Max is how many places one tenant may have, 1 or more; 0: the compartment has no tenants.
+	Max int
+	// Keys is how many tenants are told apart at one time, 1 to 1,000,000; 0: 10,000. Those beyond share the compartment
+	// itself, as if they were one tenant.
+	Keys int
+}
+
+// Breaker is a circuit breaker. Allow answers an error while it is open; else the function it returns is called exactly
+// once, with the error of what was then done. TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 is one as it is, with
+// [NoVerdict] for its Settings.IsExcluded.
+type Breaker interface {
+	Allow() (done func(error), err error)
+}

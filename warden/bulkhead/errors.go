@@ -1,0 +1,135 @@
+// What a caller may be told instead of an answer.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+var (
+	// ErrUnknownCompartment is what Do answers for a nil compartment: the set has none of that name.
+	ErrUnknownCompartment = errors.New("bulkhead: unknown compartment")
+	// ErrTimeout is what every *TimeoutError is.
+	ErrTimeout = errors.New("bulkhead: timeout")
+	// ErrReentry is what every *ReentryError is.
+	ErrReentry = errors.New("bulkhead: reentry")
+	// ErrBreakerOpen is what every *BreakerOpenError is.
+	ErrBreakerOpen = errors.New("bulkhead: circuit breaker open")
+	// ErrStale is what every *StaleError is.
+	ErrStale = errors.New("bulkhead: stale revision")
+	// ErrInvalid is what every *InvalidError is.
+	ErrInvalid = errors.New("bulkhead: invalid argument")
+)
+
+// Phase says where a call was when its time was up.
+type Phase uint8
+
+// The phases.
+const (
+	Queued  Phase = iota + 1 // it waited for a place; the function was not called
+	Running                  // the function runs, or has returned too late
+)
+
+// String is "queued" or "running".
+func (p Phase) String() string {
+	switch p {
+	case Queued:
+		return "queued"
+	case Running:
+		return "running"
+	}
+	return fmt.Sprintf("Phase(%d)", uint8(p))
+}
+
+// TimeoutError says that MaxWait or Timeout has passed. errors.Is(err, context.DeadlineExceeded) holds as well.
+type TimeoutError struct {
+	Compartment string
+	Phase       Phase
+	// After is the bound that was passed: MaxWait or Timeout.
+	After time.Duration
+	// Rejection explains the wait, in phase Queued; else nil.
+	Rejection *limiter.Rejection
+}
+
+// Error names compartment, phase and bound.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("bulkhead: %q: timeout after %s (%s)", e.Compartment, e.After, e.Phase)
+}
+
+// Is reports whether target is ErrTimeout.
+func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
+
+// Unwrap is context.DeadlineExceeded.
+func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
+
+// ReentryError says that a compartment was entered by what it runs itself, which could wait for its own place for ever.
+type ReentryError struct{ Compartment string }
+
+// Error names the compartment.
+func (e *ReentryError) Error() string {
+	return fmt.Sprintf("bulkhead: %q is entered from inside itself", e.Compartment)
+}
+
+// Is reports whether target is ErrReentry.
+func (e *ReentryError) Is(target error) bool { return target == ErrReentry }
+
+// BreakerOpenError says that the circuit breaker let nothing pass. The function was not called.
+type BreakerOpenError struct {
+	Compartment string
+	// Err is what the breaker said.
+	Err error
+}
+
+// Error names the compartment and what the breaker said.
+func (e *BreakerOpenError) Error() string {
+	return fmt.Sprintf("bulkhead: %q: circuit breaker: %v", e.Compartment, e.Err)
+}
+
+// Is reports whether target is ErrBreakerOpen.
+func (e *BreakerOpenError) Is(target error) bool { return target == ErrBreakerOpen }
+
+// Unwrap is what the breaker said.
+func (e *BreakerOpenError) Unwrap() error { return e.Err }
+
+// StaleError says that a plan was made from a revision that is not the present one.
+type StaleError struct{ Given, Current uint64 }
+
+// Error names both revisions.
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("bulkhead: the plan is of revision %d, the present one is %d", e.Given, e.Current)
+}
+
+// Is reports whether target is ErrStale.
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+// InvalidError says which field or argument was wrong, what it was, and what is allowed. Nothing has changed.
+type InvalidError struct {
+	Field   string // such as "Config.Compartments[1].Max"
+	Value   any
+	Allowed string
+}
+
+// Error names field, value and what is allowed.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("bulkhead: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
+}
+
+// Is reports whether target is ErrInvalid.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// NoVerdict is whether err says nothing about the dependency that a function uses: it was refused or timed out before it
+// started, by this or by an inner compartment, or its caller went away. It is meant for Settings.IsExcluded of gobreaker,
+// so that a half-open probe that was not used does not count. nil is a verdict.
+func NoVerdict(err error) bool {
+	var timeout *TimeoutError
+	if errors.As(err, &timeout) {
+		return timeout.Phase == Queued
+	}
+	return errors.Is(err, limiter.ErrRejected) || errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrReentry) ||
+		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled)
+}

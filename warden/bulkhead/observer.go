@@ -1,0 +1,77 @@
+// Telling an observer what happened, without letting it change anything.
+
+package bulkhead
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// Observer is told what happens. Observe is called synchronously, after the fact, holding no lock; it may use the set. It
+// is called by many goroutines at once. A panic in it is contained and counted in [Snapshot].ObserverPanics. Events are
+// for observation only: nothing of them may find its way back to control.
+type Observer interface {
+	Observe(Event)
+}
+
+// Kind says what an [Event] tells.
+type Kind uint8
+
+// The kinds. Each call of Do, and each permit, gives exactly one Answered; a fallback adds one Degraded or FallbackFailed.
+const (
+	Answered       Kind = iota + 1 // a caller got its answer: Outcome, Err, Reason
+	Abandoned                      // a caller got its answer while its function still runs and holds its place
+	Returned                       // an abandoned function has returned: Err, Took; Stack if it panicked
+	Degraded                       // a fallback has answered instead
+	FallbackFailed                 // a fallback has failed, or too many ran
+	Resized                        // Resize has put Revision in force
+	Applied                        // Apply has put Decision in force, or it went stale
+)
+
+// String is the kind's code, such as "answered".
+func (k Kind) String() string {
+	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied")
+}
+
+// Outcome says what a caller was answered, before any fallback.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Succeeded Outcome = iota + 1
+	Failed            // the function returned an error
+	TimedOut          // the function ran longer than Timeout
+	Canceled          // the caller went away while the function ran
+	Panicked          // the function panicked or called runtime.Goexit
+	Refused           // the function was not called: Reason says why
+)
+
+// String is the outcome's code: "succeeded", "failed", "timed_out", "canceled", "panicked" or "refused".
+func (o Outcome) String() string {
+	return nameOf("Outcome", uint8(o), "none", "succeeded", "failed", "timed_out", "canceled", "panicked", "refused")
+}
+
+// Event is one thing that happened. Fields that its Kind does not mention are zero.
+type Event struct {
+	Kind        Kind
+	At          time.Time
+	Compartment string
+	Tenant      string // of a tenant: its key, which may be anything; do not make it a label
+	Outcome     Outcome
+	Reason      string        // of a refusal: as in CompartmentSnapshot.Rejected and Left
+	Err         error         // what the caller, or the function, returned
+	Waited      time.Duration // in the queue
+	Took        time.Duration // from the start of the function until now
+	Stack       []byte        // of a panic that no caller could be told
+	Revision    uint64
+	Decision    *decision.ControlDecision // shared: read it, do not write to it
+}
+
+func nameOf(kind string, v uint8, names ...string) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return fmt.Sprintf("%s(%d)", kind, v)
+}

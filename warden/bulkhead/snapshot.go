@@ -1,0 +1,101 @@
+// What a set knows about itself.
+
+package bulkhead
+
+import (
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// Snapshot is the state of a set. Each compartment's numbers agree with each other as soon as none of its calls is under
+// way; durations are in nanoseconds in JSON.
+type Snapshot struct {
+	At       time.Time `json:"at"`
+	Revision uint64    `json:"revision"` // of the plan, from 1
+	Total    int       `json:"total"`    // of the plan
+	// EffectiveTotal is what the applied decision leaves of it.
+	EffectiveTotal int `json:"effective_total"`
+	InFlight       int `json:"in_flight"`
+	// Decision is what was applied last; nil: nothing. It is shared: read it, do not write to it.
+	Decision *decision.ControlDecision `json:"decision,omitempty"`
+	// Stale is whether Decision has outlived its ValidFor, so that its Stale decision rules.
+	Stale          bool                  `json:"stale,omitempty"`
+	ObserverPanics uint64                `json:"observer_panics"`
+	Compartments   []CompartmentSnapshot `json:"compartments"` // in the order of Config
+}
+
+// CompartmentSnapshot is the state of one compartment, its tenants included.
+//
+// At rest, Submitted is Admitted and all of Rejected and Left and Queued together; Admitted is Finished and InFlight; and
+// the outcomes of Outcomes add up to Finished + Abandoned.
+type CompartmentSnapshot struct {
+	Name        string           `json:"name"`
+	Criticality limiter.Priority `json:"criticality"`
+	InFlight    int              `json:"in_flight"`
+	Queued      int              `json:"queued"`
+	MaxQueue    int              `json:"max_queue"`
+
+	// As the plan says.
+	Guaranteed int `json:"guaranteed"`
+	Lendable   int `json:"lendable"`
+	Max        int `json:"max"`
+	// As the applied decision leaves it.
+	EffectiveGuaranteed int `json:"effective_guaranteed"`
+	EffectiveLendable   int `json:"effective_lendable"`
+	EffectiveMax        int `json:"effective_max"`
+	// Lent is how many of its guaranteed places others use, Borrowed how many it uses beyond its guarantee.
+	Lent     int `json:"lent"`
+	Borrowed int `json:"borrowed"`
+
+	Submitted uint64            `json:"submitted"` // calls
+	Admitted  uint64            `json:"admitted"`  // functions called
+	Finished  uint64            `json:"finished"`  // functions returned
+	Outcomes  map[string]uint64 `json:"outcomes"`  // callers answered, by Outcome
+	Rejected  map[string]uint64 `json:"rejected"`  // on arrival, by reason
+	Left      map[string]uint64 `json:"left"`      // before they were given a place, by reason
+
+	// RejectionRate is the share of the last minute's calls that were refused, for any reason but their caller's cancel;
+	// 0..1.
+	RejectionRate float64 `json:"rejection_rate"`
+	// Execution describes how long functions ran that returned in the last minute.
+	Execution Execution `json:"execution"`
+
+	Abandoned      int    `json:"abandoned"`       // functions that run now and whose caller is gone
+	AbandonedTotal uint64 `json:"abandoned_total"` // callers gone before their function returned
+	LatePanics     uint64 `json:"late_panics"`     // of abandoned functions, contained
+
+	Degraded          uint64 `json:"degraded"`         // answered by a fallback
+	FallbacksFailed   uint64 `json:"fallbacks_failed"` // with an error or a panic
+	FallbacksRefused  uint64 `json:"fallbacks_refused"`
+	FallbacksInFlight int    `json:"fallbacks_in_flight"`
+
+	Tenants *TenantsSnapshot `json:"tenants,omitempty"` // nil: it has none
+	Health  Health           `json:"health"`
+}
+
+// Execution describes execution times. All are 0 while Count is.
+type Execution struct {
+	Count uint64        `json:"count"`
+	Mean  time.Duration `json:"mean"`
+	P50   time.Duration `json:"p50"`
+	P90   time.Duration `json:"p90"`
+	P99   time.Duration `json:"p99"`
+}
+
+// TenantsSnapshot sums up the tenants of a compartment.
+type TenantsSnapshot struct {
+	Keys     int    `json:"keys"`       // told apart now
+	MaxKeys  int    `json:"max_keys"`   // at most
+	Active   int    `json:"active"`     // of them, with calls under way
+	Max      int    `json:"max"`        // places of one tenant
+	Evicted  uint64 `json:"evicted"`    // idle ones that were forgotten
+	Overflow uint64 `json:"overflowed"` // lookups that got the shared compartment
+}
+
+// Health is a verdict and its reason.
+type Health struct {
+	OK     bool   `json:"ok"`
+	Reason string `json:"reason,omitempty"` // why not
+}
