@@ -1,0 +1,392 @@
+// The page: keeps the past that the stream sends piece by piece, and shows it. Whatever a name holds stays text.
+
+import { Bar, Chart, clock, el, millis, number, percent, text } from "./draw.js";
+
+const $ = (id) => document.getElementById(id);
+
+// What each reason of a refusal means, for somebody who has just been woken.
+const meanings = {
+  pressure_high: "It would have had to wait, and its whole priority lies in the share that is shed now; or the target is 0 and it may not wait. More important work comes first.",
+  probabilistic_shedding: "It would have had to wait, a share of its priority is shed now, and the draw fell on it. The share follows the shed probability.",
+  queue_overflow: "It would have had to wait, and the queue is full of tasks no less important; or it was not allowed to wait.",
+  priority_drop: "It waited in a full queue and made room for a task of a higher priority.",
+  deadline_exceeded: "Its deadline has passed, or less time was left than a task takes: it could not have been in time.",
+  canceled: "Its caller gave up before it started. Nobody refused it.",
+  closed: "The limiter was closed: the service is shutting down.",
+};
+
+let state = null;     // the last one
+let points = [];      // of the warden
+let looks = [];       // of limiters and compartments
+let keep = 600;       // how many points
+let paused = false;
+let heard = 0;        // when the last state came, by performance.now
+let trouble = "";     // why there is no stream
+
+// ---- What came
+
+function take(s, whole) {
+  const known = whole ? 0 : points.at(-1)?.seq ?? 0;
+  const fresh = s.history.filter((p) => p.seq > known);
+  if (whole) {
+    points = [];
+    looks = [];
+    keep = Math.max(600, fresh.length);
+  }
+  for (const p of fresh) points.push({ ...p, t: Date.parse(p.at) });
+  points.splice(0, points.length - keep);
+  rate(points, fresh.length);
+  for (const p of s.pools) looks.push({ ...p, t: Date.parse(p.at) });
+  looks.splice(0, looks.length - 300);
+  state = s;
+  heard = performance.now();
+  if (!paused) show();
+}
+
+/** rate gives the last fresh points how much was done and refused per second, over about a second. */
+function rate(list, fresh) {
+  for (let i = Math.max(0, list.length - fresh); i < list.length; i++) {
+    const p = list[i];
+    let j = i;
+    while (j > 0 && p.t - list[j].t < 950) j--;
+    const dt = (p.t - list[j].t) / 1000;
+    p.done = dt > 0 ? (p.executed - list[j].executed) / dt : null;
+    p.refused = dt > 0 ? (p.rejected - list[j].rejected) / dt : null;
+  }
+}
+
+/** usual is the usual time between points, in milliseconds. */
+function usual(list, otherwise) {
+  const gaps = list.slice(1).map((p, i) => p.t - list[i].t).sort((a, b) => a - b);
+  return gaps.length > 2 ? Math.max(1, gaps[gaps.length >> 1]) : otherwise;
+}
+
+// ---- Lists that keep their elements, so that what is open stays open and what is selected stays selected
+
+/** keyed makes the children of list those of items, in order. make builds one, update changes it. */
+function keyed(list, items, key, make, update, stays = () => false) {
+  const old = new Map([...list.children].map((e) => [e.dataset.key, e]));
+  const wanted = items.map((item) => {
+    const k = key(item);
+    let e = old.get(k);
+    old.delete(k);
+    if (!e) {
+      e = make(item);
+      e.dataset.key = k;
+    }
+    update?.(e, item);
+    return e;
+  });
+  for (const e of old.values()) if (!stays(e)) e.remove();
+  let before = null; // from the end, so that those that stay do not move
+  for (const e of wanted.toReversed()) {
+    if (e.nextElementSibling !== before || e.parentNode !== list) list.insertBefore(e, before);
+    before = e;
+  }
+}
+
+// ---- Showing
+
+function show() {
+  const s = state;
+  text($("title"), s.title);
+  const worst = s.verdicts[0]?.level ?? "ok";
+  document.title = `${{ ok: "ok", watch: "watch", act: "act" }[worst] ?? worst} · ${s.title}`;
+  text($("about"), `Version ${s.version} of its fields.`);
+  verdicts(s.verdicts);
+  warden(s);
+  compartments(s);
+  limiters(s);
+  rejections(s.rejections);
+  decisions(s);
+  status();
+}
+
+function verdicts(list) {
+  keyed($("verdicts"), list, (v) => v.subject, () => el("li", {}, el("b", { class: "level" }), el("span", { class: "subject" }), el("span", { class: "say" })),
+    (e, v) => {
+      e.dataset.level = v.level;
+      text(e.children[0], v.level);
+      text(e.children[1], v.subject);
+      text(e.children[2], v.text);
+    });
+}
+
+const charts = {
+  tasks: new Chart({ title: "Tasks", series: [
+    { label: "in flight", line: "s-blue", area: true, of: (p) => p.in_flight },
+    { label: "queued", line: "s-orange", of: (p) => p.queued },
+    { label: "target", line: "s-ink dashed", step: true, of: (p) => p.target }] }),
+  outcome: new Chart({ title: "Outcome per second", series: [
+    { label: "done", line: "s-green", area: true, of: (p) => p.done },
+    { label: "refused", line: "s-red", area: true, of: (p) => p.refused }] }),
+  pressure: new Chart({ title: "Pressure", top: 1, write: (x) => (x === null ? "–" : x.toFixed(2)), marks: [0.35, 0.5, 0.8], series: [
+    { label: "pressure", line: "s-violet", area: true, of: (p) => p.pressure },
+    { label: "shed", line: "s-red", of: (p) => p.shed }] }),
+  levels: new Chart({ title: "What pressure follows", top: 1, write: (x) => (x === undefined || x === null ? "–" : x.toFixed(2)), marks: [0.5], series: [
+    { label: "lag p90", line: "s-violet", of: (p) => p.levels.lag_p90_seconds ?? null },
+    { label: "lag p50", line: "s-blue dashed", of: (p) => p.levels.lag_p50_seconds ?? null },
+    { label: "runnable", line: "s-green", of: (p) => p.levels.runnable_per_processor ?? null },
+    { label: "throttled", line: "s-red", of: (p) => p.levels.throttled_share ?? null },
+    { label: "utilization", line: "s-orange", of: (p) => p.levels.utilization ?? null }] }),
+  lag: new Chart({ title: "Wait for a processor", write: millis, series: [
+    { label: "p50", line: "s-blue", area: true, of: (p) => p.lag_p50_ms },
+    { label: "p90", line: "s-violet", of: (p) => p.lag_p90_ms },
+    { label: "p99", line: "s-ink dashed", of: (p) => p.lag_p99_ms }] }),
+  service: new Chart({ title: "Execution time", write: millis, series: [
+    { label: "p50", line: "s-blue", area: true, of: (p) => p.service_p50_ms },
+    { label: "p90", line: "s-violet", of: (p) => p.service_p90_ms }] }),
+};
+for (const c of Object.values(charts)) {
+  $("charts").append(c.figure);
+  c.plot.addEventListener("pointermove", (event) => pointAll(c.timeAt(event)));
+  c.plot.addEventListener("pointerleave", () => pointAll(null));
+}
+let pointed = null;
+function pointAll(t) {
+  pointed = t;
+  for (const c of Object.values(charts)) c.point(t);
+}
+
+function warden(s) {
+  $("warden").hidden = $("decided").hidden = !s.warden;
+  if (!s.warden) return;
+  const w = s.warden, last = points.at(-1) ?? {};
+  const tiles = [
+    ["In flight", number(w.in_flight), `of ${number(w.target)} that may run`],
+    ["Queued", number(w.queued), "waiting for a place"],
+    ["Shed", percent(w.decision?.shed ?? 0), "of those that would wait"],
+    ["Pressure", last.pressure === undefined || last.pressure === null ? "–" : last.pressure.toFixed(2), "shrinks above 0.50"],
+    ["Refused", `${number(last.refused ?? 0)}/s`, `${number(w.rejected)} since the start`],
+    ["Done", `${number(last.done ?? 0)}/s`, `${number(w.executed)} since the start`],
+    ["Execution", millis(last.service_p50_ms), `half are faster; 90 %: ${millis(last.service_p90_ms)}`],
+    ["Utilization", percent(last.utilization), "of the processors allowed"],
+  ];
+  keyed($("tiles"), tiles, (t) => t[0], (t) => el("div", {}, el("dt", {}, t[0]), el("dd", { class: "value" }), el("dd", { class: "hint" })),
+    (e, t) => {
+      text(e.children[1], t[1]);
+      text(e.children[2], t[2]);
+    });
+  const gap = usual(points, 100), t1 = Date.parse(s.at), t0 = t1 - gap * keep;
+  const shown = points.filter((p) => p.t >= t0);
+  for (const c of Object.values(charts)) c.draw(shown, t0, t1, Math.max(2000, 10 * gap));
+  if (pointed !== null) pointAll(pointed);
+}
+
+// ---- Limiters and compartments
+
+const past = new WeakMap(); // card -> its chart and bar
+
+function card() {
+  const bar = new Bar();
+  const chart = new Chart({ title: "Lately", series: [
+    { label: "in flight", line: "s-blue", area: true, of: (p) => p.in_flight },
+    { label: "queued", line: "s-orange", of: (p) => p.queued },
+    { label: "refused/s", line: "s-red", of: (p) => p.refused }] });
+  const e = el("article", { class: "card" },
+    el("h3", {}, el("span", { class: "name" }), el("b", { class: "level" })),
+    bar.svg, el("p", { class: "caption" }), el("dl", { class: "facts" }), chart.figure,
+    el("details", {}, el("summary", {}, "Since the start"), el("dl", { class: "facts" })));
+  past.set(e, { bar, chart });
+  return e;
+}
+
+function facts(dl, pairs) {
+  keyed(dl, pairs, (p) => p[0], (p) => el("div", {}, el("dt", {}, p[0]), el("dd")), (e, p) => text(e.children[1], p[1]));
+}
+
+function fill(e, { key, name, level, bar, caption, now, since }) {
+  const { bar: b, chart } = past.get(e);
+  const [head, , note, dl, , details] = e.children;
+  text(head.children[0], name);
+  text(head.children[1], level ?? "");
+  head.children[1].hidden = !level;
+  e.dataset.level = level ?? "";
+  b.draw(bar);
+  text(note, caption);
+  facts(dl, now);
+  facts(details.children[1], since);
+  const list = looks.filter((l) => l.pools[key]).map((l) => ({ t: l.t, ...l.pools[key] }));
+  rate(list, list.length);
+  const gap = usual(looks, state.interval_ms), t1 = Date.parse(state.at);
+  chart.draw(list, t1 - 120 * gap, t1, 5 * gap);
+}
+
+function compartments(s) {
+  $("set").hidden = !s.set;
+  if (!s.set) return;
+  const { total, effective_total: left, in_flight: running, revision, stale } = s.set;
+  text($("set-sum"), `${number(running)} of ${number(left)} places in flight` +
+    (left < total ? `; control leaves ${number(left)} of ${number(total)}` : "") + (stale ? " (its decision is stale)" : "") + `. Plan ${revision}.`);
+  keyed($("compartments"), s.set.compartments, (c) => c.name, card, (e, c) => {
+    const own = Math.min(c.in_flight, c.effective_guaranteed), over = c.in_flight - own;
+    fill(e, {
+      key: `compartment:${c.name}`, name: c.name,
+      level: c.healthy ? (c.rejection_rate > 0 || c.queued > 0 || c.abandoned > 0 ? "watch" : "ok") : "act",
+      bar: { own, over, whole: Math.max(c.effective_max, c.in_flight), mark: c.effective_guaranteed < c.effective_max ? c.effective_guaranteed : null,
+        label: `${c.in_flight} in flight, ${c.effective_guaranteed} guaranteed, ${c.effective_max} at most` },
+      caption: `${number(c.in_flight)} in flight, ${number(c.effective_guaranteed)} guaranteed` +
+        (c.effective_guaranteed < c.guaranteed ? ` (planned ${number(c.guaranteed)})` : "") + `, ${number(c.effective_max)} at most` +
+        (c.healthy ? "" : `. ${c.unhealthy}`),
+      now: [
+        ["lent", number(c.lent)], ["borrowed", number(c.borrowed)],
+        ["queued", `${number(c.queued)} of ${number(c.max_queue)}`], ["refused, 1 min", percent(c.rejection_rate)],
+        ["half within", millis(c.execution_p50_ms)], ["99 % within", millis(c.execution_p99_ms)],
+        ...(c.abandoned ? [["abandoned", number(c.abandoned)]] : []), ...(c.tenants ? [["tenants", number(c.tenants.keys)]] : []),
+      ],
+      since: [
+        ["criticality", c.criticality_name], ["calls", number(c.submitted)], ["refused", number(c.refused)], ...reasons(c.rejected, "refused: "),
+        ...reasons(c.left, "left: "), ...reasons(c.outcomes, "answered: "), ["by fallback", number(c.degraded)], ["fallbacks failed", number(c.fallbacks_failed)],
+        ["fallbacks refused", number(c.fallbacks_refused)], ["abandoned", number(c.abandoned_total)], ["late panics", number(c.late_panics)],
+        ...(c.tenants ? [["tenants active", number(c.tenants.active)], ["evicted", number(c.tenants.evicted)], ["overflowed", number(c.tenants.overflowed)]] : []),
+      ],
+    });
+  });
+}
+
+function limiters(s) {
+  $("limiters").hidden = s.limiters.length === 0;
+  keyed($("limiter-cards"), s.limiters, (l) => l.name, card, (e, l) => {
+    const verdict = s.verdicts.find((v) => v.subject === l.name);
+    fill(e, {
+      key: `limiter:${l.name}`, name: l.name, level: verdict?.level,
+      bar: { own: l.in_flight, whole: Math.max(l.target, l.in_flight), label: `${l.in_flight} of ${l.target} in flight` },
+      caption: `${number(l.in_flight)} of ${number(l.target)} in flight`,
+      now: [["queued", number(l.queued)], ["refused lately", l.recent ? number(l.recent.rejected) : "–"]],
+      since: [["done", number(l.executed)], ["refused", number(l.rejected)], ...reasons(l.by_reason, "as ")],
+    });
+  });
+}
+
+const reasons = (counts, before) => Object.entries(counts).sort((a, b) => b[1] - a[1]).map(([reason, n]) => [before + reason, number(n)]);
+
+// ---- Refusals and decisions
+
+function rejections(list) {
+  $("no-rejections").hidden = list.length > 0 || $("rejections").childElementCount > 0;
+  keyed($("rejections"), list, (r) => r.id, rejection, null, (e) => e.open);
+}
+
+function rejection(r) {
+  const d = r.decision;
+  return el("details", { class: "rejection" },
+    el("summary", {},
+      el("time", { datetime: r.at }, clock(r.at, 3)), " ",
+      el("b", { class: `reason ${r.outcome === "canceled" ? "left" : ""}` }, r.reason), " ",
+      el("bdi", { class: "task" }, r.task || "(no name)"), " ",
+      el("span", { class: "aside" }, `${r.priority_name}, waited ${millis(r.waited_ms)}`)),
+    el("p", { class: "meaning" }, meanings[r.reason] ?? ""),
+    list([
+      ["Task", r.task || "(no name)"],
+      ["Priority", r.priority_name === String(r.priority) ? r.priority_name : `${r.priority_name} (${r.priority})`],
+      ["Deadline", r.deadline ? `${clock(r.deadline, 3)} (${away(r.deadline, r.at)})` : "none"],
+      ["Waited", millis(r.waited_ms)],
+      ["Limiter", `${r.limiter}: ${number(r.in_flight)} in flight, ${number(r.queued)} queued then`],
+      ["Cut", r.cut === null ? "none" : `all below priority ${r.cut} were shed`],
+      ["Decision", d ? `number ${d.seq}, ${r.standing}${d.at ? `, of ${clock(d.at, 3)}` : ""}` : "none"],
+      ...(d ? [
+        ["Target", number(d.target)],
+        ["Shed", percent(d.shed)],
+        ["Expected", d.expected_ms === null ? "unknown" : `a task takes ${millis(d.expected_ms)}`],
+        ["Because", d.reasons.map(because).join("; ") || "no reason given"],
+      ] : []),
+    ]),
+    el("p", { class: "whole" }, r.text));
+}
+
+const list = (pairs) => el("dl", { class: "all" }, ...pairs.map(([k, v]) => el("div", {}, el("dt", {}, k), el("dd", {}, v))));
+
+const because = (r) => `${r.code}: ${r.signal} ${reading(r)} (${r.direction})`;
+
+/** reading writes a reason's value in the unit that its signal's name ends in. */
+function reading(r) {
+  if (r.value !== null && r.signal.endsWith("_seconds")) return millis(1000 * r.value);
+  return number(r.value);
+}
+
+function away(t, from) {
+  const d = Date.parse(t) - Date.parse(from);
+  return d < 0 ? `${millis(-d)} before` : `${millis(d)} later`;
+}
+
+function decisions(s) {
+  $("no-decisions").hidden = s.decisions.length > 0;
+  const change = (from, to, write) => (from === to || write(from) === write(to) ? write(to) : `${write(from)} → ${write(to)}`);
+  keyed($("decisions"), s.decisions, (p) => String(p.first_seq),
+    () => el("li", {}, el("time"), el("span", { class: "change" }), el("ul", { class: "because" })),
+    (e, p) => {
+      e.dataset.direction = p.reasons.some((r) => r.direction === "tighten") ? "tighten" : p.reasons[0]?.direction ?? "hold";
+      e.children[0].setAttribute("datetime", p.from);
+      text(e.children[0], clock(p.from) === clock(p.to) ? clock(p.from) : `${clock(p.from)} – ${clock(p.to)}`);
+      text(e.children[1], `target ${change(p.target_from, p.target_to, number)}, shed ${change(p.shed_from, p.shed_to, percent)}`);
+      keyed(e.children[2], p.reasons.map((r, i) => ({ r, i })), (x) => String(x.i), () => el("li"), (li, x) => text(li, because(x.r)));
+    });
+}
+
+// ---- The stream, and what to do without one
+
+function status() {
+  const e = $("status"), silent = performance.now() - heard;
+  const late = state && silent > 3 * state.interval_ms + 4000;
+  document.body.classList.toggle("stale", Boolean(late) && !paused);
+  if (paused) {
+    e.dataset.state = "paused";
+    text(e, `paused, as of ${clock(state.at)}`);
+  } else if (!state) {
+    e.dataset.state = "connecting";
+    text(e, trouble || "connecting");
+  } else if (late) {
+    e.dataset.state = "stale";
+    text(e, `nothing heard for ${millis(1000 * Math.round(silent / 1000))}: this is as of ${clock(state.at)}`);
+  } else {
+    e.dataset.state = trouble ? "polling" : "live";
+    text(e, trouble ? `${clock(state.at)} · ${trouble}` : `live · ${clock(state.at)}`);
+  }
+}
+
+let stream = null;
+
+function open() {
+  let whole = true;
+  stream?.close();
+  const mine = (stream = new EventSource("events"));
+  mine.addEventListener("open", () => { whole = true; });
+  mine.addEventListener("state", (event) => {
+    trouble = "";
+    take(JSON.parse(event.data), whole);
+    whole = false;
+  });
+  mine.addEventListener("error", () => {
+    if (mine.readyState !== EventSource.CLOSED || mine !== stream) return; // it tries again by itself
+    trouble = "no stream, asking every 5 s";
+    ask();
+    setTimeout(() => { if (mine === stream) open(); }, 5000);
+  });
+}
+
+/** ask gets the state once, where there is no stream. */
+async function ask() {
+  try {
+    const answer = await fetch("state.json");
+    if (answer.ok && trouble) take(await answer.json(), true);
+  } catch { /* the status says that nothing is heard */ }
+}
+
+// A connection can be dead without anybody noticing.
+setInterval(() => {
+  status();
+  if (state && !trouble && performance.now() - heard > 5 * state.interval_ms + 10000) {
+    heard = performance.now() - (3 * state.interval_ms + 4001); // still stale, and one more while to wait
+    open();
+  }
+}, 1000);
+
+$("pause").addEventListener("click", () => {
+  if (!state) return;
+  paused = !paused;
+  $("pause").setAttribute("aria-pressed", String(paused));
+  text($("pause"), paused ? "Resume" : "Pause");
+  if (paused) status(); else show();
+});
+
+open();

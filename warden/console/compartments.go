@@ -1,0 +1,151 @@
+// Compartments: what a set says of itself, in the fields and the sentences of the page.
+
+package console
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// setNow is a set of compartments at this moment.
+type setNow struct {
+	Revision       uint64        `json:"revision"`
+	Total          int           `json:"total"`
+	EffectiveTotal int           `json:"effective_total"` // what the decision leaves of it
+	InFlight       int           `json:"in_flight"`
+	Decision       *decisionOf   `json:"decision"`
+	Stale          bool          `json:"stale"` // the decision has outlived itself
+	ObserverPanics uint64        `json:"observer_panics"`
+	Compartments   []compartment `json:"compartments"`
+}
+
+// compartment is one of them; the fields are those of bulkhead.CompartmentSnapshot.
+type compartment struct {
+	Name                string                    `json:"name"`
+	Criticality         int                       `json:"criticality"`
+	CriticalityName     string                    `json:"criticality_name"`
+	InFlight            int                       `json:"in_flight"`
+	Queued              int                       `json:"queued"`
+	MaxQueue            int                       `json:"max_queue"`
+	Guaranteed          int                       `json:"guaranteed"`
+	Lendable            int                       `json:"lendable"`
+	Max                 int                       `json:"max"`
+	EffectiveGuaranteed int                       `json:"effective_guaranteed"`
+	EffectiveLendable   int                       `json:"effective_lendable"`
+	EffectiveMax        int                       `json:"effective_max"`
+	Lent                int                       `json:"lent"`
+	Borrowed            int                       `json:"borrowed"`
+	Submitted           uint64                    `json:"submitted"`
+	Admitted            uint64                    `json:"admitted"`
+	Finished            uint64                    `json:"finished"`
+	Refused             uint64                    `json:"refused"` // rejected and left, but for those whose caller canceled
+	Outcomes            map[string]uint64         `json:"outcomes"`
+	Rejected            map[string]uint64         `json:"rejected"`
+	Left                map[string]uint64         `json:"left"`
+	RejectionRate       num                       `json:"rejection_rate"`
+	Executions          uint64                    `json:"executions"` // of the last minute, as the times
+	ExecutionMeanMS     num                       `json:"execution_mean_ms"`
+	ExecutionP50MS      num                       `json:"execution_p50_ms"`
+	ExecutionP90MS      num                       `json:"execution_p90_ms"`
+	ExecutionP99MS      num                       `json:"execution_p99_ms"`
+	Abandoned           int                       `json:"abandoned"`
+	AbandonedTotal      uint64                    `json:"abandoned_total"`
+	LatePanics          uint64                    `json:"late_panics"`
+	Degraded            uint64                    `json:"degraded"`
+	FallbacksFailed     uint64                    `json:"fallbacks_failed"`
+	FallbacksRefused    uint64                    `json:"fallbacks_refused"`
+	FallbacksInFlight   int                       `json:"fallbacks_in_flight"`
+	Tenants             *bulkhead.TenantsSnapshot `json:"tenants"`
+	Healthy             bool                      `json:"healthy"`
+	Unhealthy           string                    `json:"unhealthy"` // why not
+}
+
+func setJSON(s bulkhead.Snapshot) *setNow {
+	out := &setNow{
+		Revision: s.Revision, Total: s.Total, EffectiveTotal: s.EffectiveTotal, InFlight: s.InFlight, Decision: decisionJSON(s.Decision),
+		Stale: s.Stale, ObserverPanics: s.ObserverPanics, Compartments: make([]compartment, 0, len(s.Compartments)),
+	}
+	for _, c := range s.Compartments {
+		x, ran := c.Execution, c.Execution.Count > 0
+		out.Compartments = append(out.Compartments, compartment{
+			Name: clip(c.Name, longestName), Criticality: int(c.Criticality), CriticalityName: c.Criticality.String(),
+			InFlight: c.InFlight, Queued: c.Queued, MaxQueue: c.MaxQueue, Guaranteed: c.Guaranteed, Lendable: c.Lendable, Max: c.Max,
+			EffectiveGuaranteed: c.EffectiveGuaranteed, EffectiveLendable: c.EffectiveLendable, EffectiveMax: c.EffectiveMax,
+			Lent: c.Lent, Borrowed: c.Borrowed, Submitted: c.Submitted, Admitted: c.Admitted, Finished: c.Finished,
+			Refused: refusedOf(c), Outcomes: orEmpty(c.Outcomes), Rejected: orEmpty(c.Rejected), Left: orEmpty(c.Left),
+			RejectionRate: num(c.RejectionRate), Executions: x.Count, ExecutionMeanMS: msIf(ran, x.Mean), ExecutionP50MS: msIf(ran, x.P50),
+			ExecutionP90MS: msIf(ran, x.P90), ExecutionP99MS: msIf(ran, x.P99), Abandoned: c.Abandoned, AbandonedTotal: c.AbandonedTotal,
+			LatePanics: c.LatePanics, Degraded: c.Degraded, FallbacksFailed: c.FallbacksFailed, FallbacksRefused: c.FallbacksRefused,
+			FallbacksInFlight: c.FallbacksInFlight, Tenants: c.Tenants, Healthy: c.Health.OK, Unhealthy: clip(c.Health.Reason, longestName),
+		})
+	}
+	return out
+}
+
+// refusedOf is how many calls were not let run for another reason than their caller's.
+func refusedOf(c bulkhead.CompartmentSnapshot) (n uint64) {
+	for _, counts := range []map[string]uint64{c.Rejected, c.Left} {
+		for reason, count := range counts {
+			if reason != limiter.Canceled.String() {
+				n += count
+			}
+		}
+	}
+	return n
+}
+
+func orEmpty(m map[string]uint64) map[string]uint64 {
+	if m == nil {
+		return map[string]uint64{}
+	}
+	return m
+}
+
+// verdicts are one for each compartment that something is the matter with, and one for all others.
+func (s *setNow) verdicts() []verdict {
+	var out []verdict
+	var fine []string
+	for _, c := range s.Compartments {
+		if v := c.verdict(); v.Level != levelOK {
+			out = append(out, v)
+		} else {
+			fine = append(fine, c.Name)
+		}
+	}
+	switch {
+	case len(fine) > 8:
+		out = append(out, verdict{levelOK, "Compartments", fmt.Sprintf("%d are healthy and refuse nothing.", len(fine))})
+	case len(fine) > 0:
+		out = append(out, verdict{levelOK, "Compartments", "Healthy, and refuse nothing: " + strings.Join(fine, ", ") + "."})
+	}
+	return out
+}
+
+func (c compartment) verdict() verdict {
+	v := verdict{Level: levelOK, Subject: c.Name}
+	var said []string
+	watch := func(format string, args ...any) {
+		v.Level = levelWatch
+		said = append(said, fmt.Sprintf(format, args...))
+	}
+	if c.RejectionRate > 0 {
+		watch("refused %.3g %% of the last minute's calls", 100*float64(c.RejectionRate))
+	}
+	if c.Queued > 0 {
+		watch("%d wait", c.Queued)
+	}
+	if c.Abandoned > 0 {
+		watch("%d functions outlived their timeout and still hold a place", c.Abandoned)
+	}
+	if !c.Healthy {
+		v.Level = levelAct
+		said = append([]string{c.Unhealthy}, said...)
+	}
+	if text := strings.Join(said, "; "); text != "" {
+		v.Text = strings.ToUpper(text[:1]) + text[1:] + "."
+	}
+	return v
+}

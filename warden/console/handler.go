@@ -1,0 +1,96 @@
+// Serving: a few fixed paths, read only, under a policy that lets a page load nothing from anywhere else.
+
+package console
+
+import (
+	"embed"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// policy lets the page load its own script and style and ask this server, and nothing else. Trusted Types make it an error
+// to turn text into markup, in browsers that know them.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// ServeHTTP answers GET and HEAD for the page, its files, state.json and events; everything else is refused, as
+// application/problem+json with a code.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "read_only", "The console is read-only: GET and HEAD.")
+		return
+	}
+	switch name := strings.TrimPrefix(r.URL.Path, "/"); name {
+	case "":
+		if r.URL.Path == "" { // mounted without a slash at the end: relative links would miss
+			toDirectory(w, r)
+			return
+		}
+		serve(w, "text/html; charset=utf-8", asset("page.html"))
+	case "page.js", "draw.js":
+		serve(w, "text/javascript; charset=utf-8", asset(name))
+	case "style.css":
+		serve(w, "text/css; charset=utf-8", asset(name))
+	case "icon.svg":
+		serve(w, "image/svg+xml", asset(name))
+	case "state.json":
+		body, err := json.Marshal(c.state(new(cursor)))
+		if err != nil {
+			refuse(w, http.StatusInternalServerError, "not_encodable", err.Error())
+			return
+		}
+		serve(w, "application/json", append(body, '\n'))
+	case "events":
+		c.stream(w, r)
+	default:
+		refuse(w, http.StatusNotFound, "not_found", "The console has no such page.")
+	}
+}
+
+// asset is an embedded file; a name that is not there is empty, which the tests would see.
+func asset(name string) []byte {
+	b, _ := assets.ReadFile("assets/" + name)
+	return b
+}
+
+func serve(w http.ResponseWriter, contentType string, body []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // who went away is not told
+}
+
+// toDirectory sends the client to the same path with a slash. The target is relative and its only element escaped, so that it
+// leads nowhere else.
+func toDirectory(w http.ResponseWriter, r *http.Request) {
+	asked, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil {
+		asked = r.URL
+	}
+	w.Header().Set("Location", "./"+url.PathEscape(path.Base("/"+asked.Path))+"/")
+	w.WriteHeader(http.StatusMovedPermanently)
+}
+
+// refuse answers with a problem (RFC 9457) whose code tools may group by.
+func refuse(w http.ResponseWriter, status int, code, detail string) {
+	body, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": detail}) // strings and a number
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,228 @@
+// Looking: the state, put together from what the layers say when somebody asks.
+
+package console
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// cursor is how much of the past one reader has. Its zero value has nothing yet.
+type cursor struct {
+	seq  uint64    // of the last decision
+	pool time.Time // of the last poolPoint
+}
+
+// past is what the console remembers, fed whenever somebody looks.
+type past struct {
+	seen   uint64 // the last decision that phases know
+	phases []phase
+	pools  []poolPoint
+	warden tallies
+	limits []tallies // of Config.Limiters
+}
+
+const (
+	mostPhases     = 40
+	mostPoolPoints = 300
+)
+
+// refusal is an explanation and the name that its limiter is shown by, "" for its own.
+type refusal struct {
+	name string
+	limiter.Explanation
+}
+
+// state is the state now; of the past it has what the cursor lacks, and moves that on.
+func (c *Console) state(at *cursor) *state {
+	now := time.Now()
+	s := &state{
+		Version: version, Title: clip(c.cfg.Title, longestName), At: now, IntervalMS: ms(c.cfg.Interval),
+		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{}, Rejections: []rejection{},
+	}
+	var refused []refusal
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.cfg.Warden; w != nil {
+		c.watchWarden(s, w, at)
+		refused = appendRefused(refused, "warden", w.Limiter().Recent())
+	}
+	keep := c.past.due(now, c.cfg.Interval)
+	for i, l := range c.cfg.Limiters {
+		stats := l.Limiter.Stats()
+		s.Limiters = append(s.Limiters, poolOf(l.Name, stats, c.past.limits[i].since(now, stats)))
+		refused = appendRefused(refused, l.Name, l.Limiter.Recent())
+		if keep {
+			c.past.limits[i].add(tally{now, stats})
+		}
+	}
+	if c.cfg.Set != nil {
+		s.Set = setJSON(c.cfg.Set.Snapshot())
+		refused = appendRefused(refused, "", c.cfg.Set.Recent())
+	}
+	if keep {
+		c.past.keep(s)
+	}
+	for _, p := range c.past.pools {
+		if p.At.After(at.pool) {
+			s.Pools = append(s.Pools, p)
+			at.pool = p.At
+		}
+	}
+	s.Rejections = append(s.Rejections, c.lastOf(refused)...)
+	s.judge()
+	return s
+}
+
+// watchWarden puts the warden into s. The caller holds mu.
+func (c *Console) watchWarden(s *state, w *warden.Warden, at *cursor) {
+	for _, r := range w.History(nil, min(c.past.seen, at.seq)) { // for the phases and for the reader
+		if r.Decision.Seq > c.past.seen {
+			c.past.add(r)
+		}
+		if r.Decision.Seq > at.seq {
+			s.History = append(s.History, pointOf(w, r))
+			at.seq = r.Decision.Seq
+		}
+	}
+	s.Decisions = append(s.Decisions, c.past.phases...)
+	slices.Reverse(s.Decisions)
+
+	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
+	now := &wardenNow{
+		pool: poolOf("warden", counted, c.past.warden.since(s.At, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
+		Panics: stats.Panics, SilentForMS: missing(), Standing: limiter.Initial.String(),
+	}
+	if d := latest.Decision; d.Seq > 0 {
+		silent := s.At.Sub(latest.Sample.At)
+		now.Decision, now.SilentForMS, now.Standing = decisionJSON(&d), ms(silent), limiter.Applied.String()
+		if d.ValidFor > 0 && silent > d.ValidFor {
+			now.Standing = limiter.Stale.String()
+		}
+	}
+	s.Warden = now
+}
+
+// add puts a reading into the phases: into the last one, or, if control had other reasons, into a new one.
+func (p *past) add(r warden.Reading) {
+	d := r.Decision
+	p.seen = d.Seq
+	p.warden.add(tally{r.Sample.At, r.Limiter})
+	reasons := reasonsJSON(d.Reasons)
+	next := phase{FirstSeq: d.Seq, From: r.Sample.At, TargetFrom: d.TargetConcurrency, ShedFrom: num(d.ShedProbability)}
+	if n := len(p.phases); n > 0 {
+		last := &p.phases[n-1]
+		next.TargetFrom, next.ShedFrom = last.TargetTo, last.ShedTo
+		if slices.EqualFunc(last.Reasons, reasons, func(a, b reason) bool {
+			return a.Code == b.Code && a.Signal == b.Signal && a.Direction == b.Direction
+		}) {
+			next = *last
+			p.phases = p.phases[:n-1]
+		}
+	}
+	next.LastSeq, next.To, next.TargetTo, next.ShedTo, next.Reasons = d.Seq, r.Sample.At, d.TargetConcurrency, num(d.ShedProbability), reasons
+	if len(p.phases) == mostPhases {
+		p.phases = slices.Delete(p.phases, 0, 1)
+	}
+	p.phases = append(p.phases, next)
+}
+
+// due says whether it is time for a poolPoint: one in an interval, whoever looks. Readers look at instants of their own, and
+// none of them on the dot.
+func (p *past) due(now time.Time, interval time.Duration) bool {
+	n := len(p.pools)
+	return n == 0 || now.Sub(p.pools[n-1].At) >= interval*3/4
+}
+
+// keep remembers the limiters and compartments of s as they are.
+func (p *past) keep(s *state) {
+	if len(s.Limiters) == 0 && s.Set == nil {
+		return
+	}
+	next := poolPoint{At: s.At, Pools: map[string]poolLoad{}}
+	for _, l := range s.Limiters {
+		next.Pools["limiter:"+l.Name] = poolLoad{l.InFlight, l.Queued, l.Executed, l.Rejected}
+	}
+	if s.Set != nil {
+		for _, x := range s.Set.Compartments {
+			next.Pools["compartment:"+x.Name] = poolLoad{x.InFlight, x.Queued, x.Finished, x.Refused}
+		}
+	}
+	if len(p.pools) == mostPoolPoints {
+		p.pools = slices.Delete(p.pools, 0, 1)
+	}
+	p.pools = append(p.pools, next)
+}
+
+func poolOf(name string, s limiter.Stats, lately *recent) pool {
+	p := pool{
+		Name: clip(name, longestName), Target: s.Target, InFlight: s.Running, Queued: s.Queued, Executed: s.Executed,
+		Rejected: s.Rejected, Canceled: s.Canceled, ByReason: map[string]uint64{}, Recent: lately,
+	}
+	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
+		if n := s.RejectedFor(r); n > 0 {
+			p.ByReason[r.String()] = n
+		}
+	}
+	return p
+}
+
+func pointOf(w *warden.Warden, r warden.Reading) point {
+	s, l := r.Sample, r.Limiter
+	lag, served := s.Lag.Count > 0, s.Service.Count > 0
+	p := point{
+		Seq: r.Decision.Seq, At: s.At, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency, Shed: num(r.Decision.ShedProbability),
+		InFlight: l.Running, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected, Canceled: l.Canceled,
+		Pressure: reading(r.Pressure.OK, r.Pressure.Value), Levels: map[string]num{},
+		Utilization: reading(s.Utilization.OK, s.Utilization.Value), Runnable: reading(s.Runnable.OK, s.Runnable.Value),
+		Throttled: reading(s.Throttled.OK, s.Throttled.Value),
+		LagP50MS:  msIf(lag, s.Lag.P50), LagP90MS: msIf(lag, s.Lag.P90), LagP99MS: msIf(lag, s.Lag.P99), LagCount: s.Lag.Count,
+		ServiceP50MS: msIf(served, s.Service.P50), ServiceP90MS: msIf(served, s.Service.P90),
+		Throughput: num(s.Service.Throughput), Concurrency: num(s.Service.Concurrency),
+	}
+	for _, level := range w.Levels(s) {
+		p.Levels[level.Signal] = num(level.Level)
+	}
+	return p
+}
+
+func reading(ok bool, v float64) num {
+	if !ok {
+		return missing()
+	}
+	return num(v)
+}
+
+// appendRefused appends those of the explanations that are of tasks that were not started.
+func appendRefused(out []refusal, name string, recent []limiter.Explanation) []refusal {
+	for _, e := range recent {
+		if e.Outcome == limiter.Rejected || e.Outcome == limiter.Withdrawn {
+			out = append(out, refusal{name, e})
+		}
+	}
+	return out
+}
+
+// lastOf are the last of the refusals, the newest first. Those of the same nanosecond get different IDs, counted from the
+// oldest, because that is the one that goes.
+func (c *Console) lastOf(refused []refusal) []rejection {
+	slices.SortStableFunc(refused, func(a, b refusal) int { return a.At.Compare(b.At) })
+	refused = refused[max(0, len(refused)-c.cfg.MaxRejections):]
+	out := make([]rejection, len(refused))
+	same := map[string]int{}
+	for i, r := range refused {
+		if r.name != "" {
+			r.Limiter = r.name
+		}
+		j := rejectionJSON(r.Explanation)
+		if same[j.ID]++; same[j.ID] > 1 {
+			j.ID += "+" + strconv.Itoa(same[j.ID])
+		}
+		out[len(out)-1-i] = j
+	}
+	return out
+}

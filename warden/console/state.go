@@ -1,0 +1,270 @@
+// The state as JSON: what its fields are called and which unit they have. docs/console.md documents each of them.
+
+package console
+
+import (
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// version is that of the fields. A field that is added leaves it; one that goes, or changes its meaning, raises it.
+const version = 1
+
+// state is everything on the page. Times are RFC 3339, durations are in milliseconds with _ms in their name, shares are
+// 0 to 1, and what is not known is null.
+type state struct {
+	Version    int         `json:"version"`
+	Title      string      `json:"title"`
+	At         time.Time   `json:"at"`
+	IntervalMS num         `json:"interval_ms"`
+	Verdicts   []verdict   `json:"verdicts"` // the worst first
+	Warden     *wardenNow  `json:"warden"`
+	Set        *setNow     `json:"set"`
+	Limiters   []pool      `json:"limiters"`
+	History    []point     `json:"history"`    // of the warden, the oldest first
+	Pools      []poolPoint `json:"pools"`      // of limiters and compartments, the oldest first
+	Decisions  []phase     `json:"decisions"`  // the newest first
+	Rejections []rejection `json:"rejections"` // the newest first
+}
+
+// verdict is one sentence for whoever has just been woken.
+type verdict struct {
+	Level   string `json:"level"` // "ok", "watch" or "act"
+	Subject string `json:"subject"`
+	Text    string `json:"text"`
+}
+
+// wardenNow is the warden at this moment.
+type wardenNow struct {
+	pool
+	Standing    string      `json:"standing"`
+	Decision    *decisionOf `json:"decision"`
+	Samples     uint64      `json:"samples"`
+	ByRequests  uint64      `json:"samples_by_requests"`
+	LargestGap  num         `json:"largest_gap_ms"`
+	Panics      uint64      `json:"panics"`
+	SilentForMS num         `json:"silent_for_ms"` // since the last sample; null before the first
+}
+
+// pool is a limiter at this moment. The counters are since the start.
+type pool struct {
+	Name     string            `json:"name"`
+	Target   int               `json:"target"`
+	InFlight int               `json:"in_flight"`
+	Queued   int               `json:"queued"`
+	Executed uint64            `json:"executed"`
+	Rejected uint64            `json:"rejected"`
+	Canceled uint64            `json:"canceled"`
+	ByReason map[string]uint64 `json:"by_reason"` // rejected and canceled; reasons that occurred
+	Recent   *recent           `json:"recent"`    // null: nobody looked before
+}
+
+// recent is what a limiter did lately.
+type recent struct {
+	Seconds  num               `json:"seconds"` // how long that is
+	Executed uint64            `json:"executed"`
+	Rejected uint64            `json:"rejected"`
+	Canceled uint64            `json:"canceled"`
+	ByReason map[string]uint64 `json:"by_reason"`
+}
+
+// point is one turn of the warden's pipeline. The counters are since the start.
+type point struct {
+	Seq          uint64         `json:"seq"`
+	At           time.Time      `json:"at"`
+	GapMS        num            `json:"gap_ms"`
+	Target       int            `json:"target"`
+	Shed         num            `json:"shed"`
+	InFlight     int            `json:"in_flight"`
+	Queued       int            `json:"queued"`
+	Executed     uint64         `json:"executed"`
+	Rejected     uint64         `json:"rejected"`
+	Canceled     uint64         `json:"canceled"`
+	Pressure     num            `json:"pressure"`
+	Levels       map[string]num `json:"levels"` // by signal
+	Utilization  num            `json:"utilization"`
+	Runnable     num            `json:"runnable"`
+	Throttled    num            `json:"throttled"`
+	LagP50MS     num            `json:"lag_p50_ms"`
+	LagP90MS     num            `json:"lag_p90_ms"`
+	LagP99MS     num            `json:"lag_p99_ms"`
+	LagCount     uint64         `json:"lag_count"`
+	ServiceP50MS num            `json:"service_p50_ms"`
+	ServiceP90MS num            `json:"service_p90_ms"`
+	Throughput   num            `json:"throughput"`
+	Concurrency  num            `json:"concurrency"`
+}
+
+// poolPoint is what limiters and compartments did at one moment at which somebody looked.
+type poolPoint struct {
+	At    time.Time           `json:"at"`
+	Pools map[string]poolLoad `json:"pools"` // by kind and name: "limiter:reports"
+}
+
+type poolLoad struct {
+	InFlight int    `json:"in_flight"`
+	Queued   int    `json:"queued"`
+	Executed uint64 `json:"executed"`
+	Rejected uint64 `json:"rejected"`
+}
+
+// phase is a run of consecutive decisions for the same reasons.
+type phase struct {
+	FirstSeq   uint64    `json:"first_seq"`
+	LastSeq    uint64    `json:"last_seq"`
+	From       time.Time `json:"from"`
+	To         time.Time `json:"to"`
+	TargetFrom int       `json:"target_from"` // of the first, as it ruled before it
+	TargetTo   int       `json:"target_to"`
+	ShedFrom   num       `json:"shed_from"`
+	ShedTo     num       `json:"shed_to"`
+	Reasons    []reason  `json:"reasons"` // of the last
+}
+
+// decisionOf is a control decision.
+type decisionOf struct {
+	Seq         uint64     `json:"seq"`
+	At          *time.Time `json:"at"`
+	Target      int        `json:"target"`
+	Shed        num        `json:"shed"`
+	ExpectedMS  num        `json:"expected_ms"` // null: unknown
+	Yields      int        `json:"yields"`
+	ValidForMS  num        `json:"valid_for_ms"` // null: until the next
+	StaleTarget *int       `json:"stale_target"` // what rules after that; null: this decision
+	Reasons     []reason   `json:"reasons"`
+}
+
+type reason struct {
+	Code      string `json:"code"`
+	Signal    string `json:"signal"`
+	Value     num    `json:"value"`
+	Direction string `json:"direction"`
+}
+
+// rejection is the whole explanation of one task that was not started.
+type rejection struct {
+	ID           string      `json:"id"`
+	At           time.Time   `json:"at"`
+	Limiter      string      `json:"limiter"`
+	Outcome      string      `json:"outcome"`
+	Reason       string      `json:"reason"`
+	Task         string      `json:"task"`
+	Priority     int         `json:"priority"`
+	PriorityName string      `json:"priority_name"`
+	Deadline     *time.Time  `json:"deadline"`
+	WaitedMS     num         `json:"waited_ms"`
+	InFlight     int         `json:"in_flight"`
+	Queued       int         `json:"queued"`
+	Cut          *int        `json:"cut"` // the priority below which all were shed; null: none
+	Standing     string      `json:"standing"`
+	Decision     *decisionOf `json:"decision"`
+	Text         string      `json:"text"` // all of it on one line
+}
+
+// num is a number with at most five digits that count, or null where it is none: JSON has no NaN.
+type num float64
+
+// MarshalJSON writes it.
+func (n num) MarshalJSON() ([]byte, error) {
+	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
+		return []byte("null"), nil
+	}
+	text := strconv.AppendFloat(make([]byte, 0, 16), float64(n), 'g', 5, 64)
+	return text, nil
+}
+
+func missing() num { return num(math.NaN()) }
+
+func ms(d time.Duration) num { return num(float64(d) / float64(time.Millisecond)) }
+
+// msIf is d where it says something.
+func msIf(known bool, d time.Duration) num {
+	if !known {
+		return missing()
+	}
+	return ms(d)
+}
+
+// longestName bounds names of tasks and of limiters on the page: they come from outside, perhaps from a request.
+const longestName = 200
+
+// clip cuts a text to n bytes at most, between characters, and says that it did.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func decisionJSON(d *decision.ControlDecision) *decisionOf {
+	if d == nil {
+		return nil
+	}
+	out := &decisionOf{
+		Seq: d.Seq, At: timeOf(d.At), Target: d.TargetConcurrency, Shed: num(d.ShedProbability), Yields: d.Yields,
+		ExpectedMS: msIf(d.Expected > 0, d.Expected), ValidForMS: msIf(d.ValidFor > 0, d.ValidFor), Reasons: reasonsJSON(d.Reasons),
+	}
+	if d.Stale != nil {
+		out.StaleTarget = &d.Stale.TargetConcurrency
+	}
+	return out
+}
+
+// reasonsJSON takes reasons apart as a log would.
+func reasonsJSON(reasons []decision.Reason) []reason {
+	out := make([]reason, 0, len(reasons))
+	for _, r := range reasons {
+		j := reason{Value: missing()}
+		for _, a := range r.LogValue().Group() {
+			switch a.Key {
+			case "code":
+				j.Code = clip(a.Value.String(), longestName)
+			case "signal":
+				j.Signal = clip(a.Value.String(), longestName)
+			case "direction":
+				j.Direction = a.Value.String()
+			case "value":
+				if a.Value.Kind() == slog.KindFloat64 {
+					j.Value = num(a.Value.Float64())
+				}
+			}
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+func rejectionJSON(e limiter.Explanation) rejection {
+	e.Limiter, e.Task.Name = clip(e.Limiter, longestName), clip(e.Task.Name, longestName)
+	out := rejection{
+		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: e.At, Limiter: e.Limiter,
+		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Task: e.Task.Name, Priority: int(e.Task.Priority),
+		PriorityName: e.Task.Priority.String(), Deadline: timeOf(e.Task.Deadline), WaitedMS: ms(e.Waited), InFlight: e.InFlight,
+		Queued: e.QueueLen, Standing: e.Standing.String(), Decision: decisionJSON(e.Decision), Text: clip(e.String(), 10*longestName),
+	}
+	if e.Cut > lowest {
+		cut := int(e.Cut)
+		out.Cut = &cut
+	}
+	return out
+}
+
+// lowest is the priority that no cut lies at.
+const lowest limiter.Priority = -128

@@ -1,0 +1,93 @@
+// The stream: server-sent events, each written by the goroutine of its own request.
+//
+// Nobody fans out: a stream looks for itself when its interval has passed and its last event is written. So there is
+// no queue that a slow reader could fill, and nothing runs for a reader that is gone.
+
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// enter takes one of the places for streams; code says why there is none.
+func (c *Console) enter() (code, detail string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return "closed", "The console was closed: the server is shutting down."
+	case c.streams == c.cfg.MaxStreams:
+		return "too_many_streams", "All " + strconv.Itoa(c.cfg.MaxStreams) + " streams are taken; state.json has the same."
+	}
+	c.streams++
+	return "", ""
+}
+
+func (c *Console) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams--
+}
+
+// Close ends all streams and refuses new ones; the page and state.json are still served. It does not wait for them. A server
+// that shuts down waits for its streams, which would never end by themselves: tell it to close them, with
+// server.RegisterOnShutdown(console.Close). Closing again changes nothing.
+func (c *Console) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.closed = true
+		close(c.done)
+	}
+}
+
+// stream writes the state now and in every interval from then on, until the reader goes, is too slow, or Close.
+func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", "text/event-stream")
+		return
+	}
+	if code, detail := c.enter(); code != "" {
+		w.Header().Set("Retry-After", "5")
+		refuse(w, http.StatusServiceUnavailable, code, detail)
+		return
+	}
+	defer c.leave()
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // nginx would collect events
+	if r.ProtoMajor == 1 {
+		h.Set("Connection", "close") // the write deadline stays on the connection: no other request may inherit it
+	}
+	rc := http.NewResponseController(w)
+	ticker := time.NewTicker(c.cfg.Interval)
+	defer ticker.Stop()
+	event := []byte("retry: 2000\n\n")
+	for at := new(cursor); ; {
+		state, err := json.Marshal(c.state(at))
+		if err != nil {
+			return
+		}
+		// JSON has no line breaks of its own, so one line of data holds it.
+		event = append(append(append(event, "event: state\ndata: "...), state...), "\n\n"...)
+		// Where deadlines are not supported, a reader that does not read holds this goroutine and its place until it goes.
+		_ = rc.SetWriteDeadline(time.Now().Add(c.cfg.WriteTimeout))
+		if _, err := w.Write(event); err != nil {
+			return
+		}
+		if err := rc.Flush(); err != nil {
+			return
+		}
+		event = event[:0]
+		select {
+		case <-r.Context().Done():
+			return
+		case <-c.done:
+			return
+		case <-ticker.C:
+		}
+	}
+}
