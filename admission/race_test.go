@@ -138,6 +138,21 @@ func TestA3_ManyCopiesOneRelease(t *testing.T) {
 	})
 }
 
+// TestA5_EveryPlaceCanBeTaken: one caller alone finds every place, wherever the credits lie.
+func TestA5_EveryPlaceCanBeTaken(t *testing.T) {
+	for limit := 1; limit <= 300; limit++ {
+		g := mustNew(t, Config{Limit: limit})
+		for held := range limit {
+			if _, err := g.TryAcquire(); err != nil {
+				t.Fatalf("limit %d: refused with %d in flight", limit, held)
+			}
+		}
+		if _, err := g.TryAcquire(); err == nil {
+			t.Fatalf("limit %d: one too many", limit)
+		}
+	}
+}
+
 // TestA5_NoRefusalBelowTheLimit has as many goroutines as places, each in flight at most once: none may ever be refused,
 // although the credits move between lines and the gate changes modes all the time.
 func TestA5_NoRefusalBelowTheLimit(t *testing.T) {
