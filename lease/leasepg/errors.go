@@ -1,0 +1,76 @@
+package leasepg
+
+// This file holds the errors: what New and Migrate refuse, and what a failed swap leaves open.
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+var (
+	// ErrSchema marks a *SchemaError.
+	ErrSchema = errors.New("leasepg: wrong schema version")
+	// ErrSetting marks a *SettingError.
+	ErrSetting = errors.New("leasepg: unsafe setting")
+)
+
+// SchemaError refuses a database whose schema is of another version. If it is older, Migrate helps; if it is newer, a newer program
+// owns the database.
+type SchemaError struct {
+	Found int // 0: no schema
+	Want  int
+}
+
+func (e *SchemaError) Error() string {
+	switch {
+	case e.Found == 0:
+		return fmt.Sprintf("leasepg: the database has no schema `stopbank`, want version %d: run Migrate", e.Want)
+	case e.Found < e.Want:
+		return fmt.Sprintf("leasepg: the schema has version %d, want %d: run Migrate", e.Found, e.Want)
+	}
+	return fmt.Sprintf("leasepg: the schema has version %d, this program knows %d: it is too old", e.Found, e.Want)
+}
+
+// Unwrap returns ErrSchema.
+func (e *SchemaError) Unwrap() error { return ErrSchema }
+
+// SettingError refuses a connection whose settings break what a ledger promises.
+type SettingError struct {
+	Name, Value string
+	Allowed     string
+}
+
+func (e *SettingError) Error() string {
+	return fmt.Sprintf("leasepg: %s is %s, allowed: %s", e.Name, e.Value, e.Allowed)
+}
+
+// Unwrap returns ErrSetting.
+func (e *SettingError) Unwrap() error { return ErrSetting }
+
+// failed sorts the errors of a statement that has one row to change. Not applied is only said where the server says so, and not with its last
+// breath, or where nothing was sent; everything else is unknown.
+func failed(err error) error {
+	var server *pgconn.PgError
+	switch {
+	case pgconn.SafeToRetry(err):
+		return fmt.Errorf("leasepg: %w: not sent: %w", durable.ErrNotApplied, err)
+	case !errors.As(err, &server) || server.SeverityUnlocalized != "ERROR" || unknown(server.Code):
+		return fmt.Errorf("leasepg: swap: %w", err)
+	case server.Code == serialization || server.Code == deadlock:
+		return fmt.Errorf("leasepg: %w: %w", durable.ErrConflict, err)
+	}
+	return fmt.Errorf("leasepg: %w: refused: %w", durable.ErrNotApplied, err)
+}
+
+const (
+	serialization = "40001"
+	deadlock      = "40P01"
+)
+
+// unknown are the codes of errors that do not say what became of the statement: those of a connection, and completion unknown.
+func unknown(code string) bool { return strings.HasPrefix(code, "08") || code == "40003" }

@@ -1,0 +1,97 @@
+package leasepg_test
+
+// This file is what the tests share: one server for all of them, and a ledger of its own for each.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stopbank/stopbank/lease/leasepg"
+	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
+)
+
+// server is nil where there is no PostgreSQL; TestMain sets it before any test runs.
+var server *pgtest.Server
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	var err error
+	server, err = pgtest.Open(context.Background(), false)
+	switch {
+	case errors.Is(err, pgtest.ErrNone) && !pgtest.Required():
+		fmt.Fprintf(os.Stderr, "leasepg: every test of a database is skipped: %v\n", err)
+		return m.Run()
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Fprintf(os.Stderr, "leasepg: %s\n", server.About())
+	code := m.Run()
+	if err := server.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// need skips a test where there is no PostgreSQL.
+func need(t testing.TB) *pgtest.Server {
+	t.Helper()
+	if server == nil {
+		t.Skip(pgtest.ErrNone)
+	}
+	return server
+}
+
+// connect returns a pool of n connections to url, with settings of its own, each "name=value" of a URL's query.
+func connect(t testing.TB, url string, n int32, settings ...string) *pgxpool.Pool {
+	t.Helper()
+	for _, s := range settings {
+		url += "&" + s
+	}
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = n
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// migrated returns a pool to the tests' own database, with its schema.
+func migrated(t testing.TB, n int32, settings ...string) *pgxpool.Pool {
+	t.Helper()
+	pool := connect(t, need(t).URL(), n, settings...)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+var ledgers atomic.Int64
+
+// open returns the store of a new ledger.
+func open(t testing.TB, pool *pgxpool.Pool) *leasepg.Store {
+	t.Helper()
+	return named(t, pool, fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1)))
+}
+
+func named(t testing.TB, pool *pgxpool.Pool, ledger string) *leasepg.Store {
+	t.Helper()
+	s, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: ledger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

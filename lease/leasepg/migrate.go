@@ -1,0 +1,107 @@
+package leasepg
+
+// This file is the schema: its versions, how a database gets to the newest, and how New finds out.
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// migrations are carried out in the order of their names. Those that were ever released are never edited.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migrating is the advisory lock under which the schema changes: the first eight bytes of "stopbank".
+const migrating = 0x73746f7062616e6b
+
+// Migrate brings the schema `stopbank` to the version that this package works with, in one transaction: all of it happens or
+// nothing. A database that is there already is left as it is, and of several callers at once one does the work. It needs the
+// right to create a schema, which the role that runs the ledger does not: that one needs USAGE on the schema, SELECT on its
+// tables, and INSERT and UPDATE on lease_domains. It blocks until the database has answered. Error: *SchemaError for a
+// schema newer than this package, or what the database says.
+func Migrate(ctx context.Context, pool *pgxpool.Pool) error { return migrate(ctx, pool, migrations) }
+
+func migrate(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
+	names, err := fs.Glob(files, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrating)); err != nil {
+			return fmt.Errorf("leasepg: migrate: %w", err)
+		}
+		var there bool
+		if err := tx.QueryRow(ctx, "SELECT to_regclass('stopbank.lease_schema') IS NOT NULL").Scan(&there); err != nil {
+			return fmt.Errorf("leasepg: migrate: %w", err)
+		}
+		var found int
+		if there {
+			if err := tx.QueryRow(ctx, "SELECT version FROM stopbank.lease_schema").Scan(&found); err != nil {
+				return fmt.Errorf("leasepg: migrate: %w", err)
+			}
+		}
+		if found > len(names) {
+			return &SchemaError{Found: found, Want: len(names)}
+		}
+		if found == len(names) {
+			return nil
+		}
+		for _, name := range names[found:] {
+			sql, err := fs.ReadFile(files, name)
+			if err != nil {
+				return err
+			}
+			// A file holds several statements, which only the simple protocol takes at once.
+			if err := tx.Conn().PgConn().Exec(ctx, string(sql)).Close(); err != nil {
+				return fmt.Errorf("leasepg: %s: %w", name, err)
+			}
+		}
+		if _, err := tx.Exec(ctx, "UPDATE stopbank.lease_schema SET version = $1", len(names)); err != nil {
+			return fmt.Errorf("leasepg: migrate: %w", err)
+		}
+		return nil
+	})
+}
+
+// check asks for the schema's version, and for a setting without which a fence does not hold: with synchronous_commit off,
+// PostgreSQL acknowledges a token that a crash makes it forget.
+func check(ctx context.Context, pool *pgxpool.Pool) error {
+	want, err := newest()
+	if err != nil {
+		return err
+	}
+	var found int
+	var commit string
+	err = pool.QueryRow(ctx, "SELECT version, current_setting('synchronous_commit') FROM stopbank.lease_schema").Scan(&found, &commit)
+	var refused *pgconn.PgError
+	switch {
+	case errors.As(err, &refused) && (refused.Code == undefinedTable || refused.Code == undefinedSchema):
+		return &SchemaError{Want: want}
+	case err != nil:
+		return fmt.Errorf("leasepg: the schema's version: %w", err)
+	case found != want:
+		return &SchemaError{Found: found, Want: want}
+	case commit == "off":
+		return &SettingError{Name: "synchronous_commit", Value: commit, Allowed: "anything else: off loses tokens that were granted"}
+	}
+	return nil
+}
+
+// newest is the version that this package works with.
+func newest() (int, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	return len(names), err
+}
+
+const (
+	undefinedTable  = "42P01"
+	undefinedSchema = "3F000"
+)

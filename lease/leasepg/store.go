@@ -1,0 +1,196 @@
+package leasepg
+
+// This file is the store: three calls, each a statement.
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// Config says where a ledger is kept.
+type Config struct {
+	// Pool is a pool of connections to a database that Migrate has seen. Required. It remains the caller's, who may use it
+	// for anything else and closes it after the last call.
+	Pool *pgxpool.Pool
+	// Ledger is the ledger's name, which tells it from others in the database: 0 to 255 bytes of UTF-8 without a zero byte.
+	Ledger string
+}
+
+// Store is a durable.Store in PostgreSQL. It must come from New. It holds no state but its Config, so several of one
+// ledger, in one process or in many, are as good as one.
+type Store struct {
+	pool   *pgxpool.Pool
+	ledger string
+}
+
+var _ durable.Store = (*Store)(nil)
+
+// New returns the store of a ledger, after one query that finds out whether the database can keep it. It starts no
+// goroutine, and there is nothing to close. Errors: *lease.InvalidError naming the field, *SchemaError, *SettingError, or what the pool says.
+func New(ctx context.Context, cfg Config) (*Store, error) {
+	if cfg.Pool == nil {
+		return nil, &lease.InvalidError{Field: "Pool", Value: cfg.Pool, Allowed: "a pool"}
+	}
+	if len(cfg.Ledger) > maxLedger || !utf8.ValidString(cfg.Ledger) || strings.ContainsRune(cfg.Ledger, 0) {
+		return nil, &lease.InvalidError{Field: "Ledger", Value: cfg.Ledger, Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
+	}
+	if err := check(ctx, cfg.Pool); err != nil {
+		return nil, err
+	}
+	return &Store{pool: cfg.Pool, ledger: cfg.Ledger}, nil
+}
+
+const (
+	// An entry of an index may take 2,700 bytes: the ledger's name and a key have to fit in.
+	maxLedger = 255
+	maxKey    = 1024
+	maxName   = math.MaxUint16
+
+	// maxStep is how far a version may move at once. Half of it on average, a row lasts for 2⁴⁰ swaps.
+	maxStep = 1 << 24
+
+	// page is how many names List asks for at once.
+	page = 256
+)
+
+// key is what a name is filed under: the name, or if that is too long for an index what begins like it and ends in its hash, which is longer than
+// any name filed under itself. A long name is kept whole beside its key.
+func key(name string) (key, long []byte) {
+	if len(name) <= maxKey {
+		return []byte(name), nil
+	}
+	hash := sha256.Sum256([]byte(name))
+	return append([]byte(name[:maxKey]), hash[:]...), []byte(name)
+}
+
+const (
+	load   = `SELECT version, state FROM stopbank.lease_domains WHERE ledger = $1 AND domain = $2`
+	create = `INSERT INTO stopbank.lease_domains (ledger, domain, long_domain, version, held, ready, state)
+		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
+	replace = `UPDATE stopbank.lease_domains SET version = $4, held = $5, ready = $6, state = $7
+		WHERE ledger = $1 AND domain = $2 AND version = $3`
+	listHeld = `SELECT domain, long_domain FROM stopbank.lease_domains
+		WHERE ledger = $1 AND held AND domain >= $2 ORDER BY domain LIMIT $3`
+	listReady = `SELECT domain, long_domain FROM stopbank.lease_domains
+		WHERE ledger = $1 AND ready AND domain >= $2 ORDER BY domain LIMIT $3`
+)
+
+// Load implements durable.Store. It blocks for one round trip.
+func (s *Store) Load(ctx context.Context, name string) (state []byte, version uint64, err error) {
+	if len(name) > maxName {
+		return nil, 0, &lease.InvalidError{Field: "name", Value: fmt.Sprintf("%d bytes", len(name)), Allowed: "0 to 65535 bytes"}
+	}
+	domain, _ := key(name)
+	var found int64
+	err = s.pool.QueryRow(ctx, load, s.ledger, domain).Scan(&found, &state)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, fmt.Errorf("leasepg: load: %w", err)
+	}
+	return state, uint64(found), nil
+}
+
+// Swap implements durable.Store. It blocks for one round trip, and for a writer of the same record that is before it.
+func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	if len(name) > maxName {
+		return 0, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
+	}
+	if old > math.MaxInt64-maxStep {
+		return 0, fmt.Errorf("leasepg: %w: no record has version %d", durable.ErrConflict, old)
+	}
+	if state == nil {
+		state = []byte{} // nil would be NULL
+	}
+	domain, long := key(name)
+	version := old + 1 + rand.Uint64N(maxStep)
+	held, ready := index == durable.Held, index == durable.Ready
+	query, args := replace, []any{s.ledger, domain, int64(old), int64(version), held, ready, state}
+	if old == 0 {
+		query, args = create, []any{s.ledger, domain, long, int64(version), held, ready, state}
+	}
+
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("leasepg: %w: no connection: %w", durable.ErrNotApplied, err)
+	}
+	done, err := conn.Exec(ctx, query, args...)
+	conn.Release()
+	if err != nil {
+		return 0, failed(err)
+	}
+	if done.RowsAffected() == 0 {
+		return 0, fmt.Errorf("leasepg: %w: not at version %d", durable.ErrConflict, old)
+	}
+	return version, nil
+}
+
+// List implements durable.Store. It asks for a page of names at a time, in the order of their keys, and holds no connection while the body
+// runs. It blocks for one round trip a page.
+func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		query := ""
+		switch index {
+		case durable.Held:
+			query = listHeld
+		case durable.Ready:
+			query = listReady
+		default:
+			yield("", &lease.InvalidError{Field: "index", Value: index, Allowed: "Held, Ready"})
+			return
+		}
+		from := []byte{}
+		for {
+			names, last, err := s.names(ctx, query, from)
+			if err != nil {
+				yield("", fmt.Errorf("leasepg: list: %w", err))
+				return
+			}
+			for _, name := range names {
+				if err := ctx.Err(); err != nil {
+					yield("", err)
+					return
+				}
+				if !yield(name, nil) {
+					return
+				}
+			}
+			if len(names) < page {
+				return
+			}
+			from = append(last, 0) // the least key after last
+		}
+	}
+}
+
+// names returns a page of names, and the key of the last of them.
+func (s *Store) names(ctx context.Context, query string, from []byte) (names []string, last []byte, err error) {
+	rows, err := s.pool.Query(ctx, query, s.ledger, from, page)
+	if err != nil {
+		return nil, nil, err
+	}
+	var domain, long []byte
+	_, err = pgx.ForEachRow(rows, []any{&domain, &long}, func() error {
+		name := domain
+		if long != nil {
+			name = long
+		}
+		names, last = append(names, string(name)), domain
+		return nil
+	})
+	return names, last, err
+}
