@@ -1,9 +1,14 @@
-// Package durable is the ledger of package lease over any store that can swap a record whose version is known.
 package durable
 
-// This file is the ledger: Config and New.
+// This file is the ledger: its configuration and the public calls.
 
 import (
+	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
 	"github.com/stopbank/stopbank/lease"
 )
 
@@ -11,12 +16,160 @@ import (
 type Config struct {
 	// Store keeps the ledger. Required. Several Ledgers, in one process or in many, may share one ledger in one store.
 	Store Store
-	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up. 0 to 2147483647.
+	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up. 0 to 2147483647. It is not
+	// kept in the store: each Ledger goes by its own.
 	MaxRetries int
-	// MaxBacklog bounds the offsets that wait in one domain. 0: unbounded. Not negative.
+	// MaxBacklog bounds the offsets that wait in one domain. 0: unbounded. Not negative. Not kept in the store either.
 	MaxBacklog int
-	// Observer, when not nil, is told every decision.
+	// Observer, when not nil, is told every decision, and every call that ended in a Store's error.
 	Observer lease.Observer
-	// MaxCached bounds the idle domains whose latest state is kept in memory. 0: 10,000. Not negative.
+	// MaxCached bounds the domains whose latest state is kept in memory while no call works on them. 0: 10,000. Not negative. What is not kept is
+	// read again when it is used.
 	MaxCached int
+}
+
+const (
+	defaultCached = 10_000
+	maxDomain     = 1<<16 - 1
+)
+
+// Ledger is a lease.Ledger in a Store. It must come from New. A call that changes something in a domain that this Ledger used
+// last costs one Swap; a first use costs a Load more, and one of the ledger's own record if the domain is new. Calls of
+// one Ledger on one domain take turns; other Ledgers are met by conflict and replay. It has no goroutine and nothing to close.
+//
+// Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (alone among all errors it leaves open whether the
+// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError.
+type Ledger struct {
+	cfg   Config
+	cache cache
+
+	writer atomic.Uint64 // this Ledger's number among all that ever wrote to the ledger; 0: none drawn yet
+	clock  atomic.Uint64 // of tokens: at least that of any token that this Ledger made
+	writes atomic.Uint64 // writes tried, for their marks
+	floor  atomic.Int64  // the greatest floor that this Ledger knows to be in the root
+	seen   atomic.Uint64 // the greatest version of the root that was answered
+}
+
+var _ lease.Ledger = (*Ledger)(nil)
+
+// New returns a ledger over cfg.Store. It does not call the Store. Error: *lease.InvalidError naming the field.
+func New(cfg Config) (*Ledger, error) {
+	switch {
+	case cfg.Store == nil:
+		return nil, &lease.InvalidError{Field: "Store", Value: nil, Allowed: "a Store"}
+	case cfg.MaxRetries < 0 || cfg.MaxRetries > math.MaxInt32:
+		return nil, &lease.InvalidError{Field: "MaxRetries", Value: cfg.MaxRetries, Allowed: "0 to 2147483647"}
+	case cfg.MaxBacklog < 0:
+		return nil, &lease.InvalidError{Field: "MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
+	case cfg.MaxCached < 0:
+		return nil, &lease.InvalidError{Field: "MaxCached", Value: cfg.MaxCached, Allowed: "0 (10,000) or more"}
+	}
+	l := &Ledger{cfg: cfg, cache: cache{entries: map[string]*entry{}, max: cfg.MaxCached}}
+	if l.cache.max == 0 {
+		l.cache.max = defaultCached
+	}
+	l.floor.Store(noFloor)
+	return l, nil
+}
+
+// TryAcquire implements lease.Ledger.
+func (l *Ledger) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
+	r, err := l.do(ctx, lease.Op{Kind: lease.OpTryAcquire, Domain: domain, Offset: offset})
+	return lease.Acquisition{Status: r.Acquire, BelowFloor: r.BelowFloor, Lease: r.Lease(domain)}, err
+}
+
+// Succeed implements lease.Ledger.
+func (l *Ledger) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
+	r, err := l.do(ctx, lease.Op{Kind: lease.OpSucceed, Domain: domain, Token: token})
+	return lease.Completion{Status: r.Complete, Next: r.Next}, err
+}
+
+// Fail implements lease.Ledger.
+func (l *Ledger) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	r, err := l.do(ctx, lease.Op{Kind: lease.OpFail, Domain: domain, Token: token})
+	return lease.Failure{Status: r.Fail, RetryCount: int(r.RetryCount), Next: r.Next}, err
+}
+
+// Offer implements lease.Ledger.
+func (l *Ledger) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
+	r, err := l.do(ctx, lease.Op{Kind: lease.OpOffer, Domain: domain, Offset: offset})
+	return r.Acquire, err
+}
+
+// AcquireNext implements lease.Ledger.
+func (l *Ledger) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
+	r, err := l.do(ctx, lease.Op{Kind: lease.OpAcquireNext, Domain: domain})
+	return lease.Acquisition{Status: r.Acquire, Lease: r.Lease(domain)}, err
+}
+
+// Reclaim implements lease.Ledger.
+func (l *Ledger) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
+	r, err := l.do(ctx, lease.Op{Kind: lease.OpReclaim, Domain: domain, Token: held})
+	return r.Lease(domain), err
+}
+
+// do carries op out on its domain and tells the observer, who may call the ledger: the turn is over by then.
+func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error) {
+	if err := admit(ctx, op.Domain); err != nil {
+		return r, err
+	}
+	op.MaxRetries, op.MaxBacklog = l.cfg.MaxRetries, l.cfg.MaxBacklog
+	if op.Kind == lease.OpTryAcquire || op.Kind == lease.OpAcquireNext {
+		op.Now = time.Now().UnixNano()
+	}
+	if err := l.inTurn(ctx, op.Domain, func(e *entry) error { return l.run(ctx, e, &op, &r) }); err != nil {
+		r = lease.Result{}
+		if l.cfg.Observer != nil {
+			lease.Report(l.cfg.Observer, &op, &r, err)
+		}
+		return r, err
+	}
+	if l.cfg.Observer != nil {
+		lease.Report(l.cfg.Observer, &op, &r, nil)
+	}
+	return r, nil
+}
+
+// inTurn awaits the turn in a domain and passes it on when work is done, however that ends.
+func (l *Ledger) inTurn(ctx context.Context, name string, work func(*entry) error) error {
+	e, err := l.cache.enter(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer l.cache.leave(e)
+	return work(e)
+}
+
+// admit turns away what no record has to be read for.
+func admit(ctx context.Context, domain string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if domain == "" || len(domain) > maxDomain {
+		return &lease.InvalidError{Field: "domain", Value: fmt.Sprintf("%d bytes", len(domain)), Allowed: "1 to 65535 bytes"}
+	}
+	return nil
+}
+
+// Inspect implements lease.Ledger. It costs two Loads.
+func (l *Ledger) Inspect(ctx context.Context, domain string) (v lease.View, err error) {
+	if err := admit(ctx, domain); err != nil {
+		return v, err
+	}
+	// In turn, so that no call of this Ledger that is judged by an earlier floor can land behind what is seen here.
+	err = l.inTurn(ctx, domain, func(e *entry) error {
+		rec, version, err := l.load(ctx, e)
+		if err != nil {
+			return err
+		}
+		if version != 0 { // otherwise load has read the root
+			if _, _, err := l.loadRoot(ctx); err != nil {
+				return err
+			}
+		}
+		e.keep(rec, version)
+		v = rec.state.View(domain, l.raise(rec.floor))
+		return nil
+	})
+	return v, err
 }

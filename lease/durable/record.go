@@ -1,0 +1,185 @@
+package durable
+
+// This file is what lies in the store: the record of a domain and the ledger's own, as bytes.
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+const (
+	// format is the newest format of a record that this package reads, and the one that it writes.
+	format = 1
+	// maxMarks is how many writers' marks a record keeps. A lost reply is explained if fewer other writers than this came in between.
+	maxMarks = 16
+	// writerBits of a token are the writer's number, the rest its clock. 22 and 41 leave the top bit free, so that a token fits a signed column.
+	writerBits = 22
+	maxWriter  = 1<<writerBits - 1
+	maxClock   = 1<<(63-writerBits) - 1
+)
+
+// mark names one write: the n-th of a writer. It is what a lost reply is found by.
+type mark struct{ writer, n uint64 }
+
+// record is what is kept of a domain.
+type record struct {
+	state lease.State
+	swaps uint64      // Swaps that made the record what it is
+	last  lease.Token // the greatest token that the domain ever had (L9)
+	floor int64       // the state has been trimmed at it; never above the ledger's
+	marks []mark      // the last write of each of the writers that wrote last, oldest first
+}
+
+// sign notes that m is the write that makes the record what it is.
+func (r *record) sign(m mark) {
+	r.swaps++
+	r.marks = slices.DeleteFunc(r.marks, func(old mark) bool { return old.writer == m.writer })
+	if len(r.marks) == maxMarks {
+		r.marks = slices.Delete(r.marks, 0, 1)
+	}
+	r.marks = append(r.marks, m)
+}
+
+// remembers reports whether r would still show any write made after the one that was its swaps-th: either no mark was ever
+// dropped, or too few writes came since to drop that one's.
+func (r *record) remembers(swaps uint64) bool {
+	return len(r.marks) < maxMarks || r.swaps-swaps <= maxMarks
+}
+
+// index is the shelf for the record.
+func (r *record) index() Index {
+	if _, held := r.state.Leased(""); held {
+		return Held
+	}
+	if _, ready := r.state.Waiting(); ready {
+		return Ready
+	}
+	return Neither
+}
+
+// encode writes r down under name. docs/lease-engines.md has the table.
+func (r *record) encode(name string) ([]byte, error) {
+	b := append(make([]byte, 0, 128), format)
+	b = binary.AppendUvarint(b, r.swaps)
+	b = binary.AppendUvarint(b, uint64(r.last))
+	b = binary.AppendVarint(b, r.floor)
+	b = append(b, byte(len(r.marks)))
+	for _, m := range r.marks {
+		b = binary.AppendUvarint(b, m.writer)
+		b = binary.AppendUvarint(b, m.n)
+	}
+	b, err := r.state.AppendBinary(b)
+	return seal(b, name), err
+}
+
+// root is the ledger's own record, under the name "".
+type root struct {
+	writers uint64 // numbers given to writers so far
+	floor   int64
+}
+
+func (r *root) encode() []byte {
+	b := binary.AppendUvarint([]byte{format}, r.writers)
+	return seal(binary.AppendVarint(b, r.floor), "")
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sum covers the name too, so that a record that came to lie under another name is noticed.
+func sum(b []byte, name string) uint32 {
+	return crc32.Update(crc32.Checksum([]byte(name), castagnoli), castagnoli, b)
+}
+
+func seal(b []byte, name string) []byte { return binary.LittleEndian.AppendUint32(b, sum(b, name)) }
+
+// open checks b's format and sum and returns what is between.
+func open(b []byte, name string, version uint64) (*reader, error) {
+	const least = 1 + crc32.Size
+	switch {
+	case len(b) > 0 && b[0] > format:
+		return nil, &NewerError{Domain: name, Format: int(b[0]), Known: format}
+	case len(b) < least || b[0] != format:
+		return nil, corrupt(name, version, errors.New("no record"))
+	}
+	body := b[:len(b)-crc32.Size]
+	if got, want := binary.LittleEndian.Uint32(b[len(body):]), sum(body, name); got != want {
+		return nil, corrupt(name, version, fmt.Errorf("checksum %08x, want %08x", got, want))
+	}
+	return &reader{rest: body[1:]}, nil
+}
+
+func corrupt(name string, version uint64, err error) error {
+	return &CorruptError{Domain: name, Version: version, Err: err}
+}
+
+// decode reads the record of name.
+func decode(b []byte, name string, version uint64) (*record, error) {
+	d, err := open(b, name, version)
+	if err != nil {
+		return nil, err
+	}
+	r := &record{swaps: d.unsigned(), last: lease.Token(d.unsigned()), floor: d.signed()}
+	n := d.unsigned()
+	if n > maxMarks {
+		d.bad = true
+	}
+	for range min(n, maxMarks) {
+		r.marks = append(r.marks, mark{d.unsigned(), d.unsigned()})
+	}
+	if d.bad {
+		return nil, corrupt(name, version, errors.New("a number is not one"))
+	}
+	if err := r.state.UnmarshalBinary(d.rest); err != nil {
+		var refused *lease.DecodeError
+		if errors.As(err, &refused) && refused.Format > lease.StateFormat {
+			return nil, &NewerError{Domain: name, Format: refused.Format, Known: lease.StateFormat}
+		}
+		return nil, corrupt(name, version, err)
+	}
+	if held, ok := r.state.Leased(name); ok && held.Token > r.last {
+		return nil, corrupt(name, version, errors.New("a lease with a token above the greatest"))
+	}
+	return r, nil
+}
+
+func decodeRoot(b []byte, version uint64) (root, error) {
+	d, err := open(b, "", version)
+	if err != nil {
+		return root{}, err
+	}
+	r := root{writers: d.unsigned(), floor: d.signed()}
+	if d.bad || len(d.rest) > 0 || r.writers > maxWriter {
+		return root{}, corrupt("", version, errors.New("a number is not one"))
+	}
+	return r, nil
+}
+
+// reader takes numbers off rest; bad once one was none.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *reader) unsigned() uint64 {
+	x, n := binary.Uvarint(d.rest)
+	if n <= 0 {
+		d.bad, d.rest = true, nil
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return x
+}
+
+func (d *reader) signed() int64 {
+	x := d.unsigned()
+	return int64(x>>1) ^ -int64(x&1)
+}
+
+// noFloor is the floor of a ledger before its first Compact.
+const noFloor = math.MinInt64

@@ -1,0 +1,139 @@
+package durable
+
+// This file is the ledger's own record: the floor, and the numbers of those who write.
+
+import (
+	"context"
+	"errors"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// raise makes floor known, if it is above what is known, and returns what is known.
+func (l *Ledger) raise(floor int64) int64 {
+	for {
+		known := l.floor.Load()
+		if floor <= known {
+			return known
+		}
+		if l.floor.CompareAndSwap(known, floor) {
+			return floor
+		}
+	}
+}
+
+// loadRoot reads the ledger's own record and learns its floor.
+func (l *Ledger) loadRoot(ctx context.Context) (root, uint64, error) {
+	data, version, err := l.read(ctx, "", l.seen.Load())
+	if err != nil {
+		return root{}, 0, err
+	}
+	if version == 0 {
+		return root{floor: noFloor}, 0, nil
+	}
+	r, err := decodeRoot(data, version)
+	if err != nil {
+		return root{}, 0, err
+	}
+	l.sawRoot(version)
+	l.raise(r.floor)
+	return r, version, nil
+}
+
+func (l *Ledger) sawRoot(version uint64) {
+	for {
+		seen := l.seen.Load()
+		if version <= seen || l.seen.CompareAndSwap(seen, version) {
+			return
+		}
+	}
+}
+
+// amend changes the ledger's own record; change says whether there is anything to write. lost is the error of the last write whose reply was lost: change
+// looks at the record again after it, so what it asks for must be harmless to have twice.
+func (l *Ledger) amend(ctx context.Context, change func(r *root) (bool, error)) (lost, err error) {
+	losses := 0
+	for range maxTries {
+		r, version, err := l.loadRoot(ctx)
+		if err != nil {
+			return lost, err
+		}
+		write, err := change(&r)
+		if err != nil || !write {
+			return nil, err
+		}
+		version, err = l.cfg.Store.Swap(ctx, "", version, r.encode(), Neither)
+		switch {
+		case err == nil:
+			l.sawRoot(version)
+			l.raise(r.floor)
+			return nil, nil
+		case errors.Is(err, ErrConflict):
+			continue
+		case !errors.Is(err, ErrNotApplied):
+			if lost, losses = err, losses+1; losses < maxSends && ctx.Err() == nil {
+				continue
+			}
+		}
+		return lost, &StoreError{Call: "Swap", Name: "", Err: err}
+	}
+	return lost, &ContentionError{Tries: maxTries}
+}
+
+// number returns this Ledger's number, and draws it when there is none yet. A number drawn in a write whose reply was lost is not
+// used: only an answered write says that it is nobody else's.
+func (l *Ledger) number(ctx context.Context) (uint64, error) {
+	if writer := l.writer.Load(); writer != 0 {
+		return writer, nil
+	}
+	var writer uint64
+	err := l.inTurn(ctx, "", func(*entry) error {
+		if writer = l.writer.Load(); writer != 0 {
+			return nil
+		}
+		_, err := l.amend(ctx, func(r *root) (bool, error) {
+			if r.writers == maxWriter {
+				return false, &ExhaustedError{Kind: "writers"}
+			}
+			r.writers++
+			writer = r.writers
+			return true, nil
+		})
+		if err == nil {
+			l.writer.Store(writer)
+		}
+		return err
+	})
+	return writer, err
+}
+
+// Compact implements lease.Ledger. It costs a Load and a Swap, whatever the number of domains: each is trimmed when it is
+// written next. Other Ledgers learn of the floor when they open, meet a domain that is new to the store, meet a state trimmed at it, or call Inspect
+// or Compact; until then they answer by the floor that they know, and never against what is done.
+func (l *Ledger) Compact(ctx context.Context, floor int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	sent := false
+	var lost error
+	err := l.inTurn(ctx, "", func(*entry) (err error) {
+		lost, err = l.amend(ctx, func(r *root) (bool, error) {
+			if floor < r.floor && !sent { // beside a write of this call another one may have gone further
+				return false, &lease.FloorError{Floor: r.floor, Got: floor}
+			}
+			sent = floor > r.floor
+			r.floor = max(r.floor, floor)
+			return sent, nil
+		})
+		return err
+	})
+	if err != nil && lost != nil {
+		err = &AmbiguousError{Cause: lost}
+	}
+	if l.cfg.Observer != nil {
+		op := lease.Op{Kind: lease.OpCompact, Offset: floor}
+		r := lease.Result{Offset: floor}
+		lease.Report(l.cfg.Observer, &op, &r, err)
+	}
+	return err
+}

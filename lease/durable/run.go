@@ -1,0 +1,199 @@
+package durable
+
+// This file carries one operation out: step, swap, and what to do when the swap is refused or nobody knows.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+const (
+	// maxTries bounds the replays of one call after conflicts. Each conflict is another writer's success, so that the
+	// writers of a domain together never stand still.
+	maxTries = 128
+	// maxSends bounds how often one swap is sent, and how often its outcome is asked for. It is the caller's ctx that bounds the time.
+	maxSends = 8
+)
+
+// errStale is a Load that knows less than was known before.
+var errStale = errors.New("an older version than one that was there before: a lagging read, or a record deleted by hand")
+
+// run carries op out with the turn of its domain and leaves what came of it in r.
+func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Result) error {
+	writer, err := l.number(ctx)
+	if err != nil {
+		return err
+	}
+	rec, version := e.take()
+	current := false // rec was read, or confirmed, during this call
+	for range maxTries {
+		if rec == nil {
+			if rec, version, err = l.load(ctx, e); err != nil {
+				return err
+			}
+			current = true
+		}
+		before := rec.swaps
+		*r = lease.Result{}
+		refusal := l.step(rec, writer, op, r)
+		if errors.Is(refusal, ErrExhausted) {
+			return refusal
+		}
+		if !r.Changed {
+			// By the state in memory nothing changes. Another writer may have moved on since, so the store has the word.
+			if !current {
+				latest, at, err := l.load(ctx, e)
+				if err != nil {
+					return err
+				}
+				current = true
+				if at != version {
+					rec, version = latest, at
+					continue
+				}
+			}
+			e.keep(rec, version)
+			return refusal
+		}
+		m := mark{writer, l.writes.Add(1)}
+		rec.sign(m)
+		latest, at, applied, err := l.swap(ctx, e, version, rec, m, before)
+		if err != nil {
+			return err
+		}
+		if applied {
+			e.keep(latest, at)
+			return nil
+		}
+		rec, version = latest, at
+		current = rec != nil
+	}
+	return &ContentionError{Domain: op.Domain, Tries: maxTries}
+}
+
+// step trims rec to the floor and then carries op out on it. What is trimmed goes into the store with the next change.
+func (l *Ledger) step(rec *record, writer uint64, op *lease.Op, r *lease.Result) (err error) {
+	op.Floor = l.raise(rec.floor)
+	if op.Floor > rec.floor {
+		if err := rec.state.Step(&lease.Op{Kind: lease.OpCompact, Floor: op.Floor}, new(lease.Result)); err != nil {
+			return err
+		}
+		rec.floor = op.Floor
+	}
+	switch op.Kind {
+	case lease.OpTryAcquire, lease.OpAcquireNext, lease.OpReclaim:
+		if op.Fresh, err = l.token(writer, rec.last); err != nil {
+			return err
+		}
+	}
+	err = rec.state.Step(op, r)
+	if r.Changed && r.Token == op.Fresh && op.Fresh != 0 {
+		rec.last = op.Fresh
+	}
+	return err
+}
+
+// token makes a token: a Lamport clock (Lamport, "Time, clocks, and the ordering of events in a distributed system", 1978) above, the
+// writer's number below. No two writers share a number and no writer uses a reading twice, so tokens are unique in the ledger; the clock passes
+// the domain's last token, whoever made that, so they rise in the domain. It costs no round trip.
+func (l *Ledger) token(writer uint64, last lease.Token) (lease.Token, error) {
+	for {
+		now := l.clock.Load()
+		next := max(now, uint64(last)>>writerBits) + 1
+		if next > maxClock {
+			return 0, &ExhaustedError{Kind: "tokens"}
+		}
+		if l.clock.CompareAndSwap(now, next) {
+			return lease.Token(next<<writerBits | writer), nil
+		}
+	}
+}
+
+// swap sends rec, signed by m, in place of the version old, whose record counted before swaps. It reports what the store holds now
+// and whether m was applied. If not, by a conflict, that is nil when it has to be read again.
+func (l *Ledger) swap(ctx context.Context, e *entry, old uint64, rec *record, m mark, before uint64) (*record, uint64, bool, error) {
+	data, err := rec.encode(e.name)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	var lost error // the first send whose fate is unknown makes all that follows a search for it
+	for range maxSends {
+		version, err := l.cfg.Store.Swap(ctx, e.name, old, data, rec.index())
+		switch {
+		case err == nil:
+			return rec, version, true, nil
+		case errors.Is(err, ErrConflict):
+			if lost == nil {
+				return nil, 0, false, nil
+			}
+			return l.search(ctx, e, old, m, before, lost)
+		case errors.Is(err, ErrNotApplied):
+			if lost == nil {
+				return nil, 0, false, &StoreError{Call: "Swap", Name: e.name, Err: err}
+			}
+		default:
+			lost = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, 0, false, &AmbiguousError{Domain: e.name, Cause: lost}
+}
+
+// search looks for m in what the store holds, after a lost reply and a conflict: m itself or another write is in the way. A Load that
+// still shows old is not believed: what is in the way has not come into sight yet, and it may be m.
+func (l *Ledger) search(ctx context.Context, e *entry, old uint64, m mark, before uint64, lost error) (*record, uint64, bool, error) {
+	e.seen = max(e.seen, old+1)
+	rec, version, err := l.load(ctx, e)
+	for tries := 1; err != nil && tries < maxSends && ctx.Err() == nil; tries++ {
+		rec, version, err = l.load(ctx, e)
+	}
+	if err != nil {
+		return nil, 0, false, &AmbiguousError{Domain: e.name, Cause: err}
+	}
+	for _, known := range rec.marks {
+		if known == m {
+			return rec, version, true, nil
+		}
+	}
+	if rec.remembers(before) {
+		return rec, version, false, nil
+	}
+	return nil, 0, false, &AmbiguousError{Domain: e.name, Cause: fmt.Errorf("%d writes came after it: %w", rec.swaps-before, lost)}
+}
+
+// load reads a domain. Of one that is not there it makes an empty record, after it has read the ledger's floor: that the domain is not there
+// says nothing about the offsets below.
+func (l *Ledger) load(ctx context.Context, e *entry) (*record, uint64, error) {
+	data, version, err := l.read(ctx, e.name, e.seen)
+	if err != nil {
+		return nil, 0, err
+	}
+	e.seen = version
+	if version == 0 {
+		if _, _, err := l.loadRoot(ctx); err != nil {
+			return nil, 0, err
+		}
+		return &record{floor: noFloor}, 0, nil
+	}
+	rec, err := decode(data, e.name, version)
+	return rec, version, err
+}
+
+// read loads the bytes under a name, and again while they are older than seen.
+func (l *Ledger) read(ctx context.Context, name string, seen uint64) ([]byte, uint64, error) {
+	for range maxSends {
+		data, version, err := l.cfg.Store.Load(ctx, name)
+		if err != nil {
+			return nil, 0, &StoreError{Call: "Load", Name: name, Err: err}
+		}
+		if version >= seen {
+			return data, version, nil
+		}
+	}
+	return nil, 0, &StoreError{Call: "Load", Name: name, Err: errStale}
+}
