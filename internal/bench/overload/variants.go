@@ -1,0 +1,181 @@
+//go:build linux
+
+// The variants: ours and each peer, set up as its own documentation recommends.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
+	"github.com/failsafe-go/failsafe-go/priority"
+	"github.com/go-kratos/aegis/ratelimit"
+	"github.com/go-kratos/aegis/ratelimit/bbr"
+	"github.com/zeromicro/go-zero/core/load"
+	"github.com/zeromicro/go-zero/core/logx"
+	"github.com/zeromicro/go-zero/core/stat"
+	"golang.org/x/sync/semaphore"
+)
+
+// A variant is one way to protect a server.
+type variant struct {
+	name, about string
+	mount       func(work http.Handler, w workload, trace bool) (http.Handler, error)
+	slow        bool // engages only after many seconds; gets a long warm-up
+}
+
+// variants are all of them, in the order of the report; ours first.
+func variants() []variant {
+	return []variant{
+		{name: "warden", about: "`warden.New(warden.Config{})`: defaults, no knowledge of the capacity", mount: ours},
+		{name: "none", about: "no limiter", mount: none},
+		{name: "static", about: "a bound that is told the right number, and refuses beyond it", mount: static},
+		{name: "semaphore", about: "golang.org/x/sync/semaphore with the right number; waits in order until the deadline", mount: queued},
+		{name: "failsafe", about: "failsafe-go adaptivelimiter, defaults", mount: failsafeAdaptive},
+		{name: "failsafe-queue", about: "failsafe-go adaptivelimiter as in its page's first example: limits 1, 100, 20, queueing 2, 3", mount: failsafeQueue},
+		{name: "failsafe-prio", about: "failsafe-go prioritized adaptivelimiter, calibrated every second as its page shows", mount: failsafePriority},
+		{name: "go-zero", about: "go-zero core/load adaptive shedder, CpuThreshold 900 as in rest.RestConf", mount: goZero, slow: true},
+		{name: "aegis", about: "go-kratos/aegis bbr, defaults as in kratos' ratelimit middleware", mount: aegis, slow: true},
+	}
+}
+
+func variantNamed(name string) (variant, error) {
+	all := variants()
+	if i := slices.IndexFunc(all, func(v variant) bool { return v.name == name }); i >= 0 {
+		return all[i], nil
+	}
+	return variant{}, fmt.Errorf("there is no variant %q", name)
+}
+
+func workloadNamed(name string) (workload, error) {
+	all := workloads()
+	if i := slices.IndexFunc(all, func(w workload) bool { return w.name == name }); i >= 0 {
+		return all[i], nil
+	}
+	return workload{}, fmt.Errorf("there is no workload %q", name)
+}
+
+func isCritical(r *http.Request) bool { return r.URL.Path == "/critical" }
+
+func refuse(w http.ResponseWriter) {
+	http.Error(w, "overloaded", http.StatusServiceUnavailable)
+}
+
+func none(work http.Handler, _ workload, _ bool) (http.Handler, error) { return work, nil }
+
+// static is the simplest that can work: a number, and 503 beyond it.
+func static(work http.Handler, w workload, _ bool) (http.Handler, error) {
+	places := make(chan struct{}, w.right)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			work.ServeHTTP(rw, r)
+		default:
+			refuse(rw)
+		}
+	}), nil
+}
+
+func queued(work http.Handler, w workload, _ bool) (http.Handler, error) {
+	places := semaphore.NewWeighted(int64(w.right))
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if places.Acquire(r.Context(), 1) != nil {
+			refuse(rw)
+			return
+		}
+		defer places.Release(1)
+		work.ServeHTTP(rw, r)
+	}), nil
+}
+
+// failsafeAdaptive: https://failsafe-go.dev/adaptive-limiter; without queueing its executors refuse what is beyond the
+// limit at once, which outside of an executor is TryAcquirePermit.
+func failsafeAdaptive(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+	l := adaptivelimiter.NewWithDefaults[any]()
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		p, ok := l.TryAcquirePermit()
+		if !ok {
+			refuse(rw)
+			return
+		}
+		defer p.Record()
+		work.ServeHTTP(rw, r)
+	}), nil
+}
+
+// failsafeQueue is the example under "Basic Usage" of that page.
+func failsafeQueue(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+	l := adaptivelimiter.NewBuilder[any]().
+		WithLimits(1, 100, 20).
+		WithRecentWindow(time.Second, 30*time.Second, 50).
+		WithBaselineWindow(10).
+		WithQueueing(2, 3).
+		Build()
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		p, err := l.AcquirePermit(r.Context())
+		if err != nil {
+			refuse(rw)
+			return
+		}
+		defer p.Record()
+		work.ServeHTTP(rw, r)
+	}), nil
+}
+
+// failsafePriority is the example under "Prioritizers" of https://failsafe-go.dev/execution-prioritization.
+func failsafePriority(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+	prioritizer := adaptivelimiter.NewPrioritizer()
+	prioritizer.ScheduleCalibrations(context.Background(), time.Second)
+	l := adaptivelimiter.NewBuilder[any]().BuildPrioritized(prioritizer)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		p := priority.Medium
+		if isCritical(r) {
+			p = priority.VeryHigh
+		}
+		permit, err := l.AcquirePermitWithPriority(r.Context(), p)
+		if err != nil {
+			refuse(rw)
+			return
+		}
+		defer permit.Record()
+		work.ServeHTTP(rw, r)
+	}), nil
+}
+
+// goZero is what go-zero's rest server does with its default CpuThreshold, less its log line for each refusal. It takes the
+// processors of the whole machine for its own; the generator, which spins, keeps the other core as busy as it can be, so
+// that what it reads is right when the server's core is full.
+func goZero(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+	logx.Disable()
+	load.DisableLog()
+	stat.DisableLog()
+	shedder := load.NewAdaptiveShedder(load.WithCpuThreshold(900))
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		promise, err := shedder.Allow()
+		if err != nil {
+			refuse(rw)
+			return
+		}
+		defer promise.Pass()
+		work.ServeHTTP(rw, r)
+	}), nil
+}
+
+// aegis is kratos' ratelimit middleware. What was said about go-zero's view of the processors is true of it as well.
+func aegis(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+	l := bbr.NewLimiter()
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		done, err := l.Allow()
+		if err != nil {
+			refuse(rw)
+			return
+		}
+		defer done(ratelimit.DoneInfo{})
+		work.ServeHTTP(rw, r)
+	}), nil
+}
