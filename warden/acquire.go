@@ -84,3 +84,7 @@ func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) 
 	defer p.Release()
 	return fn(ctx)
 }
+
+// Watch takes a sample if one is overdue, as Acquire does first of all. It is for requests that this warden rules without giving
+// them places: those in the compartments that its decisions go to (Config.Also).
+func (w *Warden) Watch() { _ = w.watch() }

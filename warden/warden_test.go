@@ -138,7 +138,13 @@ func TestRequestsDrive(t *testing.T) {
 		if s := w.Stats(); s.Samples != 10 || s.ByRequests != 10 || s.LargestGap != 100*time.Millisecond {
 			t.Fatalf("%+v", s)
 		}
-		if got := w.Latest(); got.Decision.Seq != 10 || w.Limiter().Stats().Target != 10 {
+		time.Sleep(100 * time.Millisecond)
+		w.Watch() // without asking for a place
+		w.Watch()
+		if s := w.Stats(); s.Samples != 11 || s.ByRequests != 11 {
+			t.Fatalf("Watch: %+v", s)
+		}
+		if got := w.Latest(); got.Decision.Seq != 11 || w.Limiter().Stats().Target != 10 {
 			t.Fatalf("%+v, target %d", got, w.Limiter().Stats().Target)
 		}
 	})
