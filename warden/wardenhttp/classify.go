@@ -1,0 +1,99 @@
+// What a request is to the warden, and what of it is the client's word.
+
+package wardenhttp
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+)
+
+// classify is the task of a request.
+func (c *Config) classify(r *http.Request) warden.Task {
+	t := c.Task(r)
+	t.Name = shortened(t.Name, r.RequestURI)
+	p, ranked := priority(only(r.Header, c.PriorityHeader))
+	left, limited := timeout(only(r.Header, c.TimeoutHeader))
+	trusted := (ranked || limited) && c.Trusted != nil && c.Trusted(r)
+	if ranked && (trusted || p < t.Priority) {
+		t.Priority = p
+	}
+	if !limited || !trusted {
+		left = 0
+	}
+	if c.Timeout > 0 && (left == 0 || c.Timeout < left) {
+		left = c.Timeout
+	}
+	if left > 0 {
+		if due := time.Now().Add(left); t.Deadline.IsZero() || due.Before(t.Deadline) {
+			t.Deadline = due
+		}
+	}
+	return t
+}
+
+// only is the value of a header that is there once; else "", which means nothing in any of them. Two values may be two
+// people's, and there is no telling which is whose.
+func only(h http.Header, name string) string {
+	if v := h[name]; len(v) == 1 {
+		return v[0]
+	}
+	return ""
+}
+
+// priority reads a priority. Its longest form is "background".
+func priority(s string) (warden.Priority, bool) {
+	switch s {
+	case "background":
+		return warden.Background, true
+	case "normal":
+		return warden.Normal, true
+	case "high":
+		return warden.High, true
+	case "critical":
+		return warden.Critical, true
+	}
+	if len(s) == 0 || len(s) > len("-128") || s[0] == '+' {
+		return 0, false // not to be parsed: the error would copy it
+	}
+	n, err := strconv.ParseInt(s, 10, 8)
+	return warden.Priority(n), err == nil
+}
+
+// timeout reads a number of milliseconds.
+func timeout(s string) (time.Duration, bool) {
+	const longest = 24 * time.Hour
+	if len(s) == 0 || len(s) > len("86400000") {
+		return 0, false
+	}
+	var n int64
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	d := time.Duration(n) * time.Millisecond
+	return d, 0 < d && d <= longest
+}
+
+// plainTask is Config.Task's default.
+func plainTask(r *http.Request) warden.Task {
+	if r.Pattern != "" {
+		return warden.Task{Name: r.Pattern}
+	}
+	return warden.Task{Name: r.URL.Path}
+}
+
+// shortened is a name that keeps little memory alive: it may well be a part of the request's first line, and a client can
+// make that as long as the server reads headers.
+func shortened(name, line string) string {
+	const longest = 256
+	if max(len(name), len(line)) <= longest {
+		return name
+	}
+	return strings.Clone(name[:min(len(name), longest)])
+}

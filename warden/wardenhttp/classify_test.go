@@ -1,0 +1,265 @@
+// What a request is to the warden, and what a client's headers can do about it.
+
+package wardenhttp_test
+
+import (
+	"context"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// taskOf is what the limiter is asked for r.
+func taskOf(t testing.TB, cfg wardenhttp.Config, r *http.Request) warden.Task {
+	t.Helper()
+	g := newGuard(t, 1, 0)
+	newMiddleware(t, g, cfg).Handler(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+	if len(g.tasks) != 1 {
+		t.Fatalf("%d tasks", len(g.tasks))
+	}
+	return g.tasks[0]
+}
+
+func everybody(*http.Request) bool { return true }
+
+func TestH4_PriorityHeader(t *testing.T) {
+	const ours = 10
+	for _, c := range []struct {
+		values           []string
+		stranger, friend warden.Priority
+	}{
+		{nil, ours, ours},
+		{[]string{"background"}, warden.Background, warden.Background},
+		{[]string{"normal"}, 0, 0},
+		{[]string{"high"}, ours, warden.High},
+		{[]string{"critical"}, ours, warden.Critical},
+		{[]string{"9"}, 9, 9},
+		{[]string{"10"}, ours, ours},
+		{[]string{"11"}, ours, 11},
+		{[]string{"127"}, ours, 127},
+		{[]string{"-128"}, -128, -128},
+		{[]string{"128"}, ours, ours},
+		{[]string{"-129"}, ours, ours},
+		{[]string{"999999999999999999999"}, ours, ours},
+		{[]string{"-99999999999999999999"}, ours, ours},
+		{[]string{"+5"}, ours, ours},
+		{[]string{"5.0"}, ours, ours},
+		{[]string{"0x5"}, ours, ours},
+		{[]string{"1_0"}, ours, ours},
+		{[]string{" 5"}, ours, ours},
+		{[]string{"5, 6"}, ours, ours},
+		{[]string{"Critical"}, ours, ours},
+		{[]string{"lowest"}, ours, ours},
+		{[]string{""}, ours, ours},
+		{[]string{"٣"}, ours, ours},
+		{[]string{"5", "5"}, ours, ours},
+		{[]string{"-128", "127"}, ours, ours},
+	} {
+		r := newRequest()
+		r.Header["Warden-Priority"] = c.values
+		cfg := wardenhttp.Config{Task: func(*http.Request) warden.Task { return warden.Task{Priority: ours} }}
+		if got := taskOf(t, cfg, r).Priority; got != c.stranger {
+			t.Errorf("%q of a stranger: %d, want %d", c.values, got, c.stranger)
+		}
+		cfg.Trusted = everybody
+		if got := taskOf(t, cfg, r).Priority; got != c.friend {
+			t.Errorf("%q of a friend: %d, want %d", c.values, got, c.friend)
+		}
+	}
+}
+
+func TestH4_TimeoutHeader(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"1000": time.Second, "1": time.Millisecond, "86400000": 24 * time.Hour, "00000500": 500 * time.Millisecond,
+		"": 0, "0": 0, "-1": 0, "+1": 0, "86400001": 0, "99999999": 0, "999999999999999999999999": 0, "1.5": 0, "1e3": 0,
+		"1s": 0, " 1": 0, "1 ": 0, "abc": 0, "٣": 0,
+	} {
+		for _, trusted := range []func(*http.Request) bool{nil, everybody} {
+			r := newRequest()
+			r.Header.Set("Warden-Timeout", value)
+			before := time.Now()
+			got := taskOf(t, wardenhttp.Config{Trusted: trusted}, r).Deadline
+			switch {
+			case trusted == nil || want == 0:
+				if !got.IsZero() {
+					t.Errorf("%q, trusted %v: a deadline, %v", value, trusted != nil, got.Sub(before))
+				}
+			case got.Before(before.Add(want)) || got.After(time.Now().Add(want)):
+				t.Errorf("%q: %v, want %v", value, got.Sub(before), want)
+			}
+		}
+	}
+	twice := newRequest()
+	twice.Header["Warden-Timeout"] = []string{"5", "5"}
+	if got := taskOf(t, wardenhttp.Config{Trusted: everybody}, twice).Deadline; !got.IsZero() {
+		t.Errorf("two headers: %v", got)
+	}
+}
+
+// The earliest deadline counts, whoever sets it.
+func TestH4_NobodyExtendsADeadline(t *testing.T) {
+	const soon, later = time.Hour, 2 * time.Hour
+	for _, c := range []struct {
+		name                  string
+		task, timeout, header time.Duration
+		want                  time.Duration
+	}{
+		{"task", soon, 0, 0, soon}, {"timeout", 0, soon, 0, soon}, {"header", 0, 0, soon, soon},
+		{"task before the others", soon, later, later, soon},
+		{"timeout before the others", later, soon, later, soon},
+		{"header before the others", later, later, soon, soon},
+	} {
+		before := time.Now()
+		cfg := wardenhttp.Config{Timeout: c.timeout, Trusted: everybody, Task: func(*http.Request) (task warden.Task) {
+			if c.task > 0 {
+				task.Deadline = before.Add(c.task)
+			}
+			return task
+		}}
+		r := newRequest()
+		if c.header > 0 {
+			r.Header.Set("Warden-Timeout", big.NewInt(c.header.Milliseconds()).String())
+		}
+		got := taskOf(t, cfg, r).Deadline
+		if got.Before(before.Add(c.want)) || got.After(time.Now().Add(c.want)) {
+			t.Errorf("%s: %v, want %v", c.name, got.Sub(before), c.want)
+		}
+	}
+}
+
+func TestH4_TrustIsAskedForThisRequest(t *testing.T) {
+	asked := 0
+	cfg := wardenhttp.Config{
+		PriorityHeader: "x-class", TimeoutHeader: "x-envoy-expected-rq-timeout-ms",
+		Trusted: func(r *http.Request) bool { asked++; return r.Host == "inside" },
+	}
+	for host, want := range map[string]warden.Priority{"inside": 100, "outside": 0} {
+		r := newRequest()
+		r.Host = host
+		r.Header.Set("X-Class", "100")
+		r.Header.Set("Warden-Priority", "101") // has another name now
+		r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "60000")
+		got := taskOf(t, cfg, r)
+		if got.Priority != want || got.Deadline.IsZero() == (host == "inside") {
+			t.Errorf("%s: %+v", host, got)
+		}
+	}
+	if taskOf(t, cfg, newRequest()); asked != 2 {
+		t.Errorf("asked %d times, want 2: not for a request that says nothing", asked)
+	}
+}
+
+// FuzzH4_Headers holds the reading of headers against a slow and plain one, and against the promise itself.
+func FuzzH4_Headers(f *testing.F) {
+	f.Add("critical", "1000", int8(0), false, false)
+	f.Add("-128", "0", int8(5), true, false)
+	f.Add("127", "86400001", int8(-5), true, true)
+	f.Add("+1", "-1", int8(127), true, false)
+	f.Add("99999999999999999999", "99999999999999999999", int8(-128), false, true)
+	names := map[string]int64{"background": -64, "normal": 0, "high": 64, "critical": 127}
+	number := func(s, form string, low, high int64) (int64, bool) {
+		n, ok := new(big.Int).SetString(s, 10)
+		if !ok || !regexp.MustCompile(form).MatchString(s) || n.Cmp(big.NewInt(low)) < 0 || n.Cmp(big.NewInt(high)) > 0 {
+			return 0, false
+		}
+		return n.Int64(), true
+	}
+	f.Fuzz(func(t *testing.T, rank, left string, ours int8, trusted, twice bool) {
+		r := newRequest()
+		r.Header["Warden-Priority"], r.Header["Warden-Timeout"] = []string{rank}, []string{left}
+		if twice {
+			r.Header["Warden-Priority"], r.Header["Warden-Timeout"] = []string{rank, rank}, []string{left, "1"}
+		}
+		due := time.Now().Add(48 * time.Hour)
+		before := time.Now()
+		got := taskOf(t, wardenhttp.Config{
+			Task:    func(*http.Request) warden.Task { return warden.Task{Priority: warden.Priority(ours), Deadline: due} },
+			Trusted: func(*http.Request) bool { return trusted },
+		}, r)
+
+		if !trusted && (got.Priority > warden.Priority(ours) || !got.Deadline.Equal(due)) || got.Deadline.After(due) {
+			t.Fatalf("%q, %q made %+v of priority %d", rank, left, got, ours)
+		}
+		p, ok := names[rank]
+		if !ok {
+			p, ok = number(rank, `^(-?[0-9]{1,3}|[0-9]{4})$`, -128, 127)
+		}
+		if want := int64(ours); ok && !twice && (trusted || p < want) {
+			if int64(got.Priority) != p {
+				t.Fatalf("%q: %d, want %d", rank, got.Priority, p)
+			}
+		} else if int64(got.Priority) != want {
+			t.Fatalf("%q: %d, want %d", rank, got.Priority, want)
+		}
+		ms, ok := number(left, `^[0-9]{1,8}$`, 1, 86400000)
+		if ok && trusted && !twice {
+			d := time.Duration(ms) * time.Millisecond
+			if got.Deadline.Before(before.Add(d)) || got.Deadline.After(time.Now().Add(d)) {
+				t.Fatalf("%q: %v, want %v", left, got.Deadline.Sub(before), d)
+			}
+		} else if !got.Deadline.Equal(due) {
+			t.Fatalf("%q: the deadline moved by %v", left, got.Deadline.Sub(due))
+		}
+	})
+}
+
+func TestTaskName(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/orders/7?x=y", http.NoBody)
+	if got := taskOf(t, wardenhttp.Config{}, r).Name; got != "/orders/7" {
+		t.Errorf("by path: %q", got)
+	}
+	g := newGuard(t, 1, 0)
+	mux := http.NewServeMux()
+	mux.Handle("GET /orders/{id}", newHandler(t, g, func(http.ResponseWriter, *http.Request) {}))
+	mux.ServeHTTP(httptest.NewRecorder(), r)
+	if got := g.tasks[0].Name; got != "GET /orders/{id}" {
+		t.Errorf("by pattern: %q", got)
+	}
+}
+
+// What was refused is remembered, so a name must not keep what a client can make long.
+func TestTaskNameKeepsLittleMemory(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	for _, c := range []struct {
+		path, query string
+		length      int
+		copied      bool
+	}{
+		{"/short", "", 6, false}, {"/short", long, 6, true}, {"/" + long, "", 256, true},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.RequestURI = c.path + "?" + c.query
+		r.URL.Path = r.RequestURI[:len(c.path)]
+		name := taskOf(t, wardenhttp.Config{}, r).Name
+		if len(name) != c.length || !strings.HasPrefix(c.path, name) {
+			t.Errorf("a name of %d bytes, want %d", len(name), c.length)
+		}
+		if copied := unsafe.StringData(name) != unsafe.StringData(r.RequestURI); copied != c.copied {
+			t.Errorf("%d bytes of %d: copied %v", len(name), len(r.RequestURI), copied)
+		}
+	}
+	own := strings.Repeat("y", 1000)
+	if got := taskOf(t, wardenhttp.Config{Task: func(*http.Request) warden.Task { return warden.Task{Name: own} }}, newRequest()).Name; got != own[:256] {
+		t.Errorf("a name of %d bytes", len(got))
+	}
+}
+
+// A deadline of the context counts without anything said.
+func TestDeadlineOfTheContextCounts(t *testing.T) {
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	g := newGuard(t, 1, 0)
+	rec := httptest.NewRecorder()
+	newHandler(t, g, func(http.ResponseWriter, *http.Request) { t.Error("called") }).ServeHTTP(rec, newRequest().WithContext(ctx))
+	if rec.Code != http.StatusGatewayTimeout {
+		t.Errorf("status %d", rec.Code)
+	}
+}

@@ -1,0 +1,107 @@
+// The server's side: a request is given its place or an answer that says why not, and holds the place until all of it
+// has ended.
+
+package wardenhttp
+
+import (
+	"net/http"
+	"sync/atomic"
+)
+
+// Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
+// [WriteError] does. A nil next is [http.DefaultServeMux], as it is to [http.ListenAndServe].
+//
+// A request waits for its place as [warden.Warden.Acquire] says; its body has not been read by then. It holds the place
+// until next is done, whichever way: a panic or runtime.Goexit passes through with its stack whole. If next hijacks the
+// connection, the request holds its place until next is done and the connection that Hijack returned has been closed;
+// see [http.Hijacker]. How long it took is not counted as the service's time if the connection was hijacked, or if the
+// request's context was canceled, which is what net/http does when the client goes away.
+//
+// The ResponseWriter that next gets is the original where there is nothing to hijack, as in HTTP/2. Where there is, it works
+// with [http.ResponseController], and is an http.Hijacker, io.ReaderFrom (sendfile) and io.StringWriter, and an
+// http.Flusher if the original is; the deprecated http.CloseNotifier is not passed on. A hijacked connection is a net.Conn
+// with CloseWrite, and not a *net.TCPConn or *tls.Conn.
+//
+// A request that is given its place at once costs one small allocation, two where there is something to hijack, besides
+// those of Config's functions.
+func (m *Middleware) Handler(next http.Handler) http.Handler {
+	if next == nil {
+		next = http.DefaultServeMux
+	}
+	return &handler{m, next}
+}
+
+type handler struct {
+	*Middleware
+	next http.Handler
+}
+
+// ServeHTTP calls the next handler or answers.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.cfg.Exempt != nil && h.cfg.Exempt(r) {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	place, err := h.acquire(r)
+	if err != nil {
+		if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > mostUnread) {
+			w.Header().Set("Connection", "close")
+		}
+		if !h.WriteError(w, place.asked, err) {
+			h.answers.write(w, internalError(), err)
+		}
+		return
+	}
+	f := &flight{place: place}
+	f.join()
+	defer f.end()
+	if in := place.ctx; in != r.Context() {
+		outer := r
+		r = r.WithContext(in)
+		defer func() { outer.MultipartForm = r.MultipartForm }() // the server removes its files, but knows only the outer request
+	}
+	h.next.ServeHTTP(watch(w, f), r)
+	f.returned = true
+}
+
+// mostUnread is the longest body for which a refused request's connection is kept. Before net/http's server answers a
+// request with an unread body over HTTP/1, it reads the rest, up to 256 KiB, unless the connection will be closed: a
+// refusal would come only after an upload. (Over HTTP/2 it does not, and to ask for the end of the connection would end
+// it for all requests in it.)
+const mostUnread = 64 << 10
+
+// acquire classifies the request and asks for its place.
+func (m *Middleware) acquire(r *http.Request) (place, error) {
+	if m.cfg.Task == nil {
+		return place{}, notMade("Middleware", "wardenhttp.New")
+	}
+	return m.capacity.acquire(r, m.cfg.classify(r))
+}
+
+// A flight is one request in its place: the handler is part of it, and so is each connection that it hijacked. The last to
+// leave gives the place back, and a part leaves once.
+type flight struct {
+	place    place
+	returned bool         // the handler did; its own
+	err      error        // what came of it; written by the handler before it leaves
+	mute     atomic.Bool  // its time says nothing about the service
+	parts    atomic.Int32 // orders all of this before the end
+}
+
+func (f *flight) join() { f.parts.Add(1) }
+
+func (f *flight) leave() {
+	if f.parts.Add(-1) == 0 {
+		f.place.end(f.err, f.mute.Load())
+	}
+}
+
+// end is leave for the handler. net/http cancels the context only afterwards: if it has ended already, then because the
+// client went away, or time was up.
+func (f *flight) end() {
+	f.err = f.place.ctx.Err()
+	if f.err == nil && !f.returned {
+		f.err = errAborted
+	}
+	f.leave()
+}

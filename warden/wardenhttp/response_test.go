@@ -1,0 +1,212 @@
+// Responses without a body, bodies, and base transports that misbehave: when they end.
+
+package wardenhttp_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// A response that cannot have a body has ended when it is there, over both protocols, and closing it changes nothing.
+func TestH8_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/204":
+				w.WriteHeader(http.StatusNoContent)
+			case "/304":
+				w.WriteHeader(http.StatusNotModified)
+			default:
+				_, _ = io.WriteString(w, "hello")
+			}
+		}))
+		for _, c := range []struct{ method, path string }{
+			{http.MethodHead, "/"}, {http.MethodGet, "/204"}, {http.MethodGet, "/304"},
+		} {
+			g := newGuard(t, 1, 0)
+			client := through(t, g, s)
+			resp := send(t, client, c.method, s.URL+c.path)
+			g.wantInFlight(t, c.method+" "+c.path, 0)
+			other := send(t, client, http.MethodGet, s.URL+"/") // has the place now
+			resp.Body.Close()
+			g.wantInFlight(t, "after closing the response without a body", 1)
+			other.Body.Close()
+			g.wantEmpty(t)
+		}
+	})
+}
+
+func TestH8_HostileBaseReleases(t *testing.T) {
+	failed := errors.New("on purpose")
+	for name, c := range map[string]struct {
+		base     roundTrip
+		inFlight int // afterwards
+	}{
+		"error":              {func(*http.Request) (*http.Response, error) { return nil, failed }, 0},
+		"panic":              {func(*http.Request) (*http.Response, error) { panic(failed) }, 0},
+		"Goexit":             {func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, 0},
+		"nil and nil":        {func(*http.Request) (*http.Response, error) { return nil, nil }, 0},
+		"response and error": {func(*http.Request) (*http.Response, error) { return respond(200, newPayload("")), failed }, 0},
+		"nil body":           {func(*http.Request) (*http.Response, error) { return respond(200, nil), nil }, 0},
+		"NoBody":             {func(*http.Request) (*http.Response, error) { return respond(200, http.NoBody), nil }, 0},
+		"101 and NoBody":     {func(*http.Request) (*http.Response, error) { return respond(101, http.NoBody), nil }, 0},
+		"an empty body":      {func(*http.Request) (*http.Response, error) { return respond(200, newPayload("")), nil }, 1},
+		"an upgrade to read": {func(*http.Request) (*http.Response, error) { return respond(101, newPayload("")), nil }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuard(t, 1, 0)
+			var want, got *http.Response
+			var wantErr, err error
+			rt := newTransport(t, g, roundTrip(func(r *http.Request) (*http.Response, error) {
+				g.wantInFlight(t, "in the base", 1)
+				want, wantErr = c.base(r)
+				return want, wantErr
+			}))
+			finish(func() { got, err = rt.RoundTrip(newRequest()) })
+			if got != want || !errors.Is(err, wantErr) {
+				t.Errorf("%v, %v; the base returned %v, %v", got, err, want, wantErr)
+			}
+			g.wantInFlight(t, "afterwards", c.inFlight)
+			if c.inFlight > 0 {
+				got.Body.Close()
+			}
+			g.wantEmpty(t)
+		})
+	}
+}
+
+func respond(status int, body io.ReadCloser) *http.Response {
+	return &http.Response{StatusCode: status, Body: body}
+}
+
+func TestH8_HostileBodyReleases(t *testing.T) {
+	failed := errors.New("on purpose")
+	for name, c := range map[string]struct {
+		body hostileBody
+		end  func(io.ReadCloser)
+	}{
+		"Read fails":                  {hostileBody{Reader: iotest.ErrReader(failed)}, func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 1)) }},
+		"Read returns data and error": {hostileBody{Reader: iotest.DataErrReader(strings.NewReader("x"))}, func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 1)) }},
+		"Close fails":                 {hostileBody{close: func() error { return failed }}, func(b io.ReadCloser) { b.Close() }},
+		"Close panics":                {hostileBody{close: func() error { panic(failed) }}, func(b io.ReadCloser) { b.Close() }},
+		"Close exits":                 {hostileBody{close: func() error { runtime.Goexit(); return nil }}, func(b io.ReadCloser) { b.Close() }},
+	} {
+		for _, status := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
+			t.Run(name, func(t *testing.T) {
+				g := newGuard(t, 1, 0)
+				resp, err := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+					if status == http.StatusSwitchingProtocols && c.body.close != nil {
+						return respond(status, twoWay{c.body, io.Discard}), nil
+					}
+					return respond(status, c.body), nil
+				})).RoundTrip(newRequest())
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.wantInFlight(t, "with the headers", 1)
+				finish(func() { c.end(resp.Body) })
+				g.wantInFlight(t, "after the end", 0)
+				g.wantEmpty(t)
+			})
+		}
+	}
+}
+
+type hostileBody struct {
+	io.Reader
+	close func() error
+}
+
+func (b hostileBody) Close() error { return b.close() }
+
+type twoWay struct {
+	hostileBody
+	io.Writer
+}
+
+// Until Close has returned, the connection may still be taken.
+func TestH8_BodyHoldsWhileCloseIsBusy(t *testing.T) {
+	for _, status := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
+		g := newGuard(t, 1, 0)
+		resp, err := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+			return respond(status, twoWay{hostileBody{close: func() error {
+				g.wantInFlight(t, "in Close", 1)
+				return nil
+			}}, io.Discard}), nil
+		})).RoundTrip(newRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		g.wantInFlight(t, "after Close", 0)
+		g.wantEmpty(t)
+	}
+}
+
+// A body that can be written is a two-way stream after 101 only; otherwise it is a file, say, and read to its end.
+func TestH8_OnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
+	for status, want := range map[int]int{http.StatusOK: 0, http.StatusSwitchingProtocols: 1} {
+		g := newGuard(t, 1, 0)
+		resp, err := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+			return respond(status, twoWay{hostileBody{strings.NewReader("x"), func() error { return nil }}, io.Discard}), nil
+		})).RoundTrip(newRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(resp.Body); string(got) != "x" || err != nil {
+			t.Errorf("%d: read %q: %v", status, got, err)
+		}
+		g.wantInFlight(t, http.StatusText(status)+", at the end", want)
+		resp.Body.Close()
+		g.wantEmpty(t)
+	}
+}
+
+// A Read that has data and no end yet, or none of either, ends nothing.
+func TestH8_ReadingOnHolds(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	resp, err := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+		return respond(http.StatusOK, newPayload("12")), nil
+	})).RoundTrip(newRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 1, 1} {
+		if n, err := resp.Body.Read(make([]byte, size)); n != size || err != nil {
+			t.Errorf("read %d of %d: %v", n, size, err)
+		}
+		g.wantInFlight(t, "with no end seen", 1)
+	}
+	if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("read %d: %v", n, err)
+	}
+	g.wantEmpty(t)
+}
+
+// A stale Close of one response cannot release the place that another has by now.
+func TestH8_LateCloseReleasesNobodyElse(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	rt := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+		return respond(http.StatusOK, newPayload("x")), nil
+	}))
+	first, err := rt.RoundTrip(newRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadAll(first.Body)
+	second, err := rt.RoundTrip(newRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Body.Close()
+	_, _ = first.Body.Read(make([]byte, 1))
+	g.wantInFlight(t, "after closing the first again", 1)
+	second.Body.Close()
+	g.wantEmpty(t)
+}

@@ -1,0 +1,320 @@
+// What the tests share: wardens that count what they announce, and servers and clients over loopback.
+
+package wardenhttp_test
+
+import (
+	"bufio"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience ends a test that hangs; no test depends on its value.
+const patience = 10 * time.Second
+
+// A tally counts what a limiter announces, apart from the limiter's own books.
+type tally struct {
+	mu                         sync.Mutex // guards all below
+	started, refused, executed int
+	tasks                      []warden.Task // that were started or refused
+	changed                    chan struct{} // closed by the next event
+}
+
+func (c *tally) Observe(e limiter.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch e.Outcome {
+	case limiter.Started:
+		c.started++
+	case limiter.Executed:
+		c.executed++
+	default:
+		c.refused++
+	}
+	if e.Outcome != limiter.Executed {
+		c.tasks = append(c.tasks, e.Task)
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (c *tally) counts() (started, refused, executed int, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.started, c.refused, c.executed, c.changed
+}
+
+// A guard is a warden whose target does not move.
+type guard struct {
+	*warden.Warden
+	tally
+}
+
+// fataler is a *testing.T or a *rapid.T.
+type fataler interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// newGuard has this many places; so many may wait, and none if that is 0.
+func newGuard(t fataler, places, queue int) *guard {
+	t.Helper()
+	d := decision.ControlDecision{Seq: 7, TargetConcurrency: places}
+	if queue == 0 {
+		d.ShedProbability = 1 // a warden always has a queue: what would wait is shed
+	}
+	g := new(guard)
+	g.changed = make(chan struct{})
+	var err error
+	g.Warden, err = warden.New(warden.Config{
+		Controller: constant{d}, Interval: 10 * time.Second,
+		Limiter: limiter.Config{Name: "secret", Initial: d, MaxQueue: max(queue, 1), Observer: &g.tally},
+	})
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	return g
+}
+
+type constant struct{ is decision.ControlDecision }
+
+func (c constant) Step(monitor.Sample) decision.ControlDecision { return c.is }
+
+func (g *guard) wantInFlight(t fataler, when string, want int) {
+	t.Helper()
+	if got := g.Limiter().Stats().Running; got != want {
+		t.Errorf("%s: %d in flight, want %d", when, got, want)
+	}
+}
+
+// wantEmpty waits until everything that was started has ended, and checks that nothing ended twice and nothing is in flight.
+func (g *guard) wantEmpty(t fataler) {
+	t.Helper()
+	hangs := time.After(patience)
+	for {
+		started, _, executed, changed := g.counts()
+		if executed == started {
+			g.wantInFlight(t, "in the end", 0)
+			return
+		}
+		if executed > started {
+			t.Fatalf("%d started, %d executed", started, executed)
+		}
+		select {
+		case <-changed:
+		case <-hangs:
+			t.Fatalf("%d started, %d executed, %+v", started, executed, g.Limiter().Stats())
+		}
+	}
+}
+
+// wantQueued waits until this many wait.
+func (g *guard) wantQueued(t *testing.T, want int) {
+	t.Helper()
+	for hangs := time.Now().Add(patience); g.Limiter().Stats().Queued != want; {
+		if time.Now().After(hangs) {
+			t.Fatalf("%+v, want %d queued", g.Limiter().Stats(), want)
+		}
+		time.Sleep(time.Millisecond) // a queue says nothing when it grows
+	}
+}
+
+func newMiddleware(t fataler, g *guard, cfg wardenhttp.Config) *wardenhttp.Middleware {
+	t.Helper()
+	m, err := wardenhttp.New(g.Warden, cfg)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	return m
+}
+
+func newHandler(t fataler, g *guard, next http.HandlerFunc) http.Handler {
+	t.Helper()
+	return newMiddleware(t, g, wardenhttp.Config{}).Handler(next)
+}
+
+func newTransport(t fataler, g *guard, base http.RoundTripper) *wardenhttp.Transport {
+	t.Helper()
+	rt, err := wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Base: base})
+	if err != nil {
+		t.Fatalf("NewTransport: %v", err)
+	}
+	return rt
+}
+
+// protocols runs a test over both protocols, each on a real server.
+func protocols(t *testing.T, test func(t *testing.T, serve func(http.Handler) *httptest.Server)) {
+	for _, http2 := range []bool{false, true} {
+		name := "HTTP/1.1"
+		if http2 {
+			name = "HTTP/2"
+		}
+		t.Run(name, func(t *testing.T) {
+			test(t, func(h http.Handler) *httptest.Server { return startServer(t, h, http2) })
+		})
+	}
+}
+
+// startServer serves until the test ends. Panics of handlers are meant here, and not logged.
+func startServer(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if http2 {
+		s.EnableHTTP2 = true
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// post sends a request that no transport sends twice.
+func post(t *testing.T, s *httptest.Server) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Client().Do(req)
+}
+
+// wantStatus sends a request and reads all of the response.
+func wantStatus(t *testing.T, s *httptest.Server, want int) *http.Response {
+	t.Helper()
+	resp, err := post(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != want {
+		t.Fatalf("status %d, want %d", resp.StatusCode, want)
+	}
+	return resp
+}
+
+// await waits for an event.
+func await(t *testing.T, what string, event <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-event:
+	case <-time.After(patience):
+		t.Fatalf("%s: did not happen", what)
+	}
+}
+
+// A fakeWriter is a ResponseWriter that can be hijacked and nothing else, in the way that the test says.
+type fakeWriter struct {
+	http.ResponseWriter
+	hijack func() (net.Conn, *bufio.ReadWriter, error)
+}
+
+func (w *fakeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+
+// A fakeConn is a connection that can only be closed.
+type fakeConn struct {
+	net.Conn
+	close func() error
+}
+
+func (c *fakeConn) Close() error { return c.close() }
+
+// wrapped has only Unwrap, as the writers of many logging middlewares.
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// roundTrip is a base transport.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A payload is a body that tells whether it was closed.
+type payload struct {
+	io.Reader
+	closes atomic.Int32
+}
+
+func newPayload(s string) *payload { return &payload{Reader: strings.NewReader(s)} }
+
+func (b *payload) Close() error {
+	b.closes.Add(1)
+	return nil
+}
+
+// finish runs f to its end, which may be a panic or runtime.Goexit.
+func finish(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = recover() }()
+		f()
+	}()
+	<-done
+}
+
+func newRequest() *http.Request { return httptest.NewRequest(http.MethodGet, "/", http.NoBody) }
+
+// startCounting is startServer for HTTP/1 with connections that count what is copied by their own methods.
+func startCounting(t *testing.T, h http.Handler) (*httptest.Server, *countingListener) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	l := &countingListener{Listener: s.Listener}
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+	return s, l
+}
+
+// countingListener counts what its connections copy: in by ReadFrom, out by WriteTo.
+type countingListener struct {
+	net.Listener
+	in, out atomic.Int64
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &countingConn{c.(*net.TCPConn), l}, nil
+}
+
+type countingConn struct {
+	*net.TCPConn
+	l *countingListener
+}
+
+func (c *countingConn) ReadFrom(r io.Reader) (int64, error) {
+	n, err := c.TCPConn.ReadFrom(r)
+	c.l.in.Add(n)
+	return n, err
+}
+
+func (c *countingConn) WriteTo(w io.Writer) (int64, error) {
+	n, err := c.TCPConn.WriteTo(w)
+	c.l.out.Add(n)
+	return n, err
+}
