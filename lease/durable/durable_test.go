@@ -1,0 +1,361 @@
+package durable_test
+
+// This file holds what a call costs, what is confirmed, and what of other Ledgers on the same store is seen.
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+func TestConfig(t *testing.T) {
+	store := &durable.MemStore{}
+	for field, cfg := range map[string]durable.Config{
+		"Store":      {},
+		"MaxRetries": {Store: store, MaxRetries: 1 << 31},
+		"MaxBacklog": {Store: store, MaxBacklog: -1},
+		"MaxCached":  {Store: store, MaxCached: -1},
+	} {
+		l, err := durable.New(cfg)
+		var invalid *lease.InvalidError
+		if l != nil || !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v, %v", field, l, err)
+		}
+	}
+	if _, err := durable.New(durable.Config{Store: store, MaxRetries: -1}); !errors.Is(err, lease.ErrInvalid) {
+		t.Errorf("MaxRetries -1: %v", err)
+	}
+	l := open(t, durable.Config{Store: store})
+	for _, domain := range []string{"", strings.Repeat("x", 1<<16)} {
+		if _, err := l.Offer(ctx, domain, 1); !errors.Is(err, lease.ErrInvalid) {
+			t.Errorf("a domain of %d bytes: %v", len(domain), err)
+		}
+		if _, err := l.Inspect(ctx, domain); !errors.Is(err, lease.ErrInvalid) {
+			t.Errorf("Inspect of %d bytes: %v", len(domain), err)
+		}
+	}
+	if _, err := l.Offer(ctx, strings.Repeat("x", 1<<16-1), 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// A change in a domain that was used last is one swap and no load; what changes nothing is one load and no swap.
+func TestCost(t *testing.T) {
+	store := &faulty{}
+	l := open(t, durable.Config{Store: store, MaxRetries: 1})
+	var held lease.Lease
+	costs := func(what string, loads, swaps int, call func() error) {
+		t.Helper()
+		var err error
+		if gotLoads, gotSwaps := store.cost(func() { err = call() }); err != nil || gotLoads != loads || gotSwaps != swaps {
+			t.Errorf("%s: %d loads, %d swaps, %v; want %d, %d", what, gotLoads, gotSwaps, err, loads, swaps)
+		}
+	}
+	try := func(domain string, offset int64) func() error {
+		return func() error {
+			a, err := l.TryAcquire(ctx, domain, offset)
+			if a.Status == lease.Acquired {
+				held = a.Lease
+			}
+			return err
+		}
+	}
+	// The root for a number, the domain, the root for the floor.
+	costs("the first call", 3, 2, try("A", 1))
+	costs("Fail", 0, 1, func() error { _, err := l.Fail(ctx, "A", held.Token); return err })
+	costs("Reclaim", 0, 1, func() (err error) { held, err = l.Reclaim(ctx, "A", held.Token); return err })
+	costs("Offer", 0, 1, func() error { _, err := l.Offer(ctx, "A", 2); return err })
+	costs("TryAcquire, busy", 0, 1, try("A", 3))
+	costs("Succeed", 0, 1, func() error { _, err := l.Succeed(ctx, "A", held.Token); return err })
+	costs("AcquireNext", 0, 1, func() error { _, err := l.AcquireNext(ctx, "A"); return err })
+	costs("AcquireNext, busy", 1, 0, func() error { _, err := l.AcquireNext(ctx, "A"); return err })
+	costs("Offer again", 1, 0, func() error { _, err := l.Offer(ctx, "A", 3); return err })
+	costs("TryAcquire of what is done", 1, 0, try("A", 1))
+	costs("a domain that is new", 2, 1, try("B", 1))
+	costs("Inspect", 2, 0, func() error { _, err := l.Inspect(ctx, "A"); return err })
+	costs("Compact", 1, 1, func() error { return l.Compact(ctx, 1) })
+	costs("Compact again", 1, 0, func() error { return l.Compact(ctx, 1) })
+	costs("a refusal", 1, 0, func() error {
+		if _, err := l.Succeed(ctx, "A", 1); !errors.Is(err, lease.ErrTokenMismatch) {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		return nil
+	})
+	// Another Ledger on the same store: its number costs a Load and a Swap once.
+	l = open(t, durable.Config{Store: store})
+	costs("the first call of another", 2, 2, func() error { _, err := l.Offer(ctx, "A", 9); return err })
+	costs("its second", 0, 1, func() error { _, err := l.Offer(ctx, "A", 10); return err })
+}
+
+// What changes nothing by the state in memory may be long out of date.
+func TestAnswersThatChangeNothingAreConfirmed(t *testing.T) {
+	store := &durable.MemStore{}
+	mine, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
+	held := acquire(t, mine, "A", 1)
+	succeed(t, other, held)
+	if a, err := mine.TryAcquire(ctx, "A", 1); err != nil || a.Status != lease.AlreadyProcessed {
+		t.Errorf("TryAcquire = %+v, %v", a, err)
+	}
+	acquire(t, other, "A", 2)
+	if a, err := mine.AcquireNext(ctx, "A"); err != nil || a.Status != lease.Busy {
+		t.Errorf("AcquireNext = %+v, %v", a, err)
+	}
+	var mismatch *lease.TokenMismatchError
+	if _, err := mine.Succeed(ctx, "A", held.Token); !errors.As(err, &mismatch) || mismatch.Offset != 2 {
+		t.Errorf("Succeed = %v", err)
+	}
+	// By memory: no lease. By the store: leased.
+	if v := inspect(t, other, "A"); v.Lease == nil {
+		t.Fatal(v)
+	}
+	succeed(t, other, *inspect(t, other, "A").Lease)
+	inspect(t, mine, "A")
+	heir := acquire(t, other, "A", 3)
+	if _, err := mine.Succeed(ctx, "A", heir.Token); err != nil {
+		t.Errorf("Succeed of a lease that is new to this Ledger: %v", err)
+	}
+}
+
+// A conflict is replayed on what the other writer left.
+func TestConflictReplays(t *testing.T) {
+	store := &durable.MemStore{}
+	mine, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
+	held := acquire(t, mine, "A", 1)
+	for offset := int64(2); offset < 40; offset += 2 {
+		for i, l := range []*durable.Ledger{mine, other} {
+			if s, err := l.Offer(ctx, "A", offset+int64(i)); err != nil || s != lease.Enqueued {
+				t.Fatal(s, err)
+			}
+		}
+	}
+	v := inspect(t, mine, "A")
+	if len(v.Backlog) != 38 || v.Lease == nil || *v.Lease != held {
+		t.Fatalf("%+v", v)
+	}
+	for i, offset := range v.Backlog {
+		if offset != int64(i)+2 {
+			t.Fatalf("%v", v.Backlog)
+		}
+	}
+}
+
+// Tokens rise in a domain and are unique in the ledger, whoever makes them and however often everybody is restarted; and they fit a
+// signed column.
+func TestL9_TokensOverRestartsAndWriters(t *testing.T) {
+	store := &durable.MemStore{}
+	seen, last := map[lease.Token]bool{}, map[string]lease.Token{}
+	note := func(l lease.Lease) {
+		t.Helper()
+		if l.Token == 0 || seen[l.Token] || l.Token <= last[l.Domain] || int64(l.Token) < 0 {
+			t.Fatalf("%+v after %d", l, last[l.Domain])
+		}
+		seen[l.Token], last[l.Domain] = true, l.Token
+	}
+	offset := int64(0)
+	for round := range 20 {
+		ledgers := []*durable.Ledger{open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})}
+		for i := range 60 {
+			l, domain := ledgers[i*i%3], string(rune('A'+i%4))
+			offset++
+			held := acquire(t, l, domain, offset)
+			note(held)
+			heir, err := ledgers[(i+1)%3].Reclaim(ctx, domain, held.Token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			note(heir)
+			succeed(t, ledgers[(i+2)%3], heir)
+		}
+		if round%5 == 4 { // a domain forgotten but for its greatest token
+			if err := ledgers[0].Compact(ctx, offset+1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// What is done stays done when another Ledger raises the floor and trims: whoever reads what was trimmed knows the floor.
+func TestL4_FloorOfAnother(t *testing.T) {
+	store := &durable.MemStore{}
+	mine, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
+	succeed(t, mine, acquire(t, mine, "A", 1))
+	succeed(t, mine, acquire(t, mine, "A", 2))
+	if err := other.Compact(ctx, 10); err != nil {
+		t.Fatal(err)
+	}
+	below := func(domain string, offset int64) {
+		t.Helper()
+		if a, err := mine.TryAcquire(ctx, domain, offset); err != nil || a.Status != lease.AlreadyProcessed || !a.BelowFloor {
+			t.Errorf("TryAcquire(%s, %d) = %+v, %v", domain, offset, a, err)
+		}
+	}
+	if a, err := mine.TryAcquire(ctx, "A", 1); err != nil || a.Status != lease.AlreadyProcessed {
+		t.Errorf("%+v, %v", a, err)
+	}
+	acquire(t, other, "A", 11) // trims
+	below("A", 1)
+	below("never seen", 9)
+	// A third, which has only the cached state of A, learns from the state.
+	if v := inspect(t, open(t, durable.Config{Store: store}), "A"); v.Floor != 10 || v.Processed != 0 {
+		t.Errorf("%+v", v)
+	}
+	var floor *lease.FloorError
+	if err := mine.Compact(ctx, 9); !errors.As(err, &floor) || *floor != (lease.FloorError{Floor: 10, Got: 9}) {
+		t.Errorf("Compact = %v", err)
+	}
+}
+
+// A floor that could not be written trims nothing.
+func TestL4_FloorIsWrittenFirst(t *testing.T) {
+	store := &faulty{}
+	l := open(t, durable.Config{Store: store})
+	succeed(t, l, acquire(t, l, "A", 1))
+	store.swap = once("", refused)
+	if err := l.Compact(ctx, 10); !errors.Is(err, durable.ErrStore) || !errors.Is(err, errInjected) {
+		t.Fatal(err)
+	}
+	acquire(t, l, "A", 5)
+	if v := inspect(t, l, "A"); v.Processed != 1 || v.Floor == 10 {
+		t.Errorf("%+v", v)
+	}
+	// Written, and the reply lost: it counts, once.
+	store.swap = once("", lostAfter)
+	if err := l.Compact(ctx, 10); err != nil {
+		t.Fatal(err)
+	}
+	if v := inspect(t, l, "A"); v.Processed != 0 || v.Floor != 10 || v.Lease == nil {
+		t.Errorf("%+v", v)
+	}
+	// Written by a call whose reply is lost, and raised further by another before it looks again.
+	other := open(t, durable.Config{Store: store})
+	store.swap = func(name string) fault {
+		store.swap = nil
+		store.mu.Unlock()
+		defer store.mu.Lock()
+		if err := other.Compact(ctx, 30); err != nil {
+			t.Error(err)
+		}
+		return lostBefore
+	}
+	if err := l.Compact(ctx, 20); err != nil {
+		t.Fatal(err)
+	}
+	if v := inspect(t, l, "A"); v.Floor != 30 {
+		t.Errorf("%+v", v)
+	}
+	for _, hits := range []fault{lostBefore, lostAfter} {
+		store.swap = func(string) fault { return hits }
+		err := l.Compact(ctx, 40)
+		if hits == lostBefore && (!errors.Is(err, durable.ErrAmbiguous) || errors.Is(err, errInjected)) || hits == lostAfter && err != nil {
+			t.Errorf("%d: Compact = %v", hits, err)
+		}
+	}
+}
+
+func TestRestart(t *testing.T) {
+	store := &durable.MemStore{}
+	before := open(t, durable.Config{Store: store, MaxRetries: 3})
+	held := acquire(t, before, "held", 1)
+	if _, err := before.Fail(ctx, "held", held.Token); err != nil {
+		t.Fatal(err)
+	}
+	held.RetryCount = 1
+	for _, offset := range []int64{7, 5} {
+		if _, err := before.Offer(ctx, "ready", offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	succeed(t, before, acquire(t, before, "done", 4))
+	l := open(t, durable.Config{Store: store, MaxRetries: 3})
+	var heads []lease.Head
+	for h, err := range l.Ready(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		heads = append(heads, h)
+		if a, err := l.AcquireNext(ctx, h.Domain); err != nil || a.Status != lease.Acquired || a.Lease.Offset != 7 {
+			t.Errorf("%+v, %v", a, err)
+		}
+	}
+	if !reflect.DeepEqual(heads, []lease.Head{{Domain: "ready", Offset: 7}}) {
+		t.Errorf("ready: %+v", heads)
+	}
+	found := map[string]lease.Lease{}
+	for h, err := range l.Held(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[h.Domain] = h
+	}
+	if len(found) != 2 || found["held"] != held {
+		t.Errorf("held: %+v, want %+v", found, held)
+	}
+	if a, err := l.TryAcquire(ctx, "done", 4); err != nil || a.Status != lease.AlreadyProcessed {
+		t.Errorf("%+v, %v", a, err)
+	}
+	var none *lease.LeaseNotFoundError
+	succeed(t, l, held)
+	if _, err := before.Succeed(ctx, "held", held.Token); !errors.As(err, &none) || none.Outcome != lease.OutcomeProcessed {
+		t.Errorf("the old process: %v", err)
+	}
+}
+
+// observed collects events and calls the ledger, which must not be held then.
+type observed struct {
+	l      *durable.Ledger
+	t      *testing.T
+	events []lease.Event
+}
+
+func (o *observed) Observe(e lease.Event) {
+	o.events = append(o.events, e)
+	if e.Domain != "" {
+		if _, err := o.l.Inspect(ctx, e.Domain); err != nil {
+			o.t.Error(err)
+		}
+	}
+	panic("an observer's own affair")
+}
+
+func TestObserver(t *testing.T) {
+	o := &observed{t: t}
+	store := &faulty{}
+	o.l = open(t, durable.Config{Store: store, Observer: o})
+	held := acquire(t, o.l, "A", 3)
+	if _, err := o.l.Offer(ctx, "A", 4); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, o.l, held)
+	if _, err := o.l.Succeed(ctx, "A", 5); !errors.Is(err, lease.ErrLeaseNotFound) {
+		t.Fatal(err)
+	}
+	store.swap = once("A", refused)
+	if _, err := o.l.Offer(ctx, "A", 6); !errors.Is(err, durable.ErrStore) {
+		t.Fatal(err)
+	}
+	if err := o.l.Compact(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	want := []lease.Event{
+		{Op: lease.OpTryAcquire, Domain: "A", Offset: 3, Token: held.Token, Acquire: lease.Acquired},
+		{Op: lease.OpOffer, Domain: "A", Offset: 4, Acquire: lease.Enqueued},
+		{Op: lease.OpSucceed, Domain: "A", Offset: 3, Token: held.Token, Complete: lease.NextHint, Next: 4},
+		{Op: lease.OpSucceed, Domain: "A", Token: 5, Err: &lease.LeaseNotFoundError{Domain: "A", Got: 5}},
+		{Op: lease.OpOffer, Domain: "A", Offset: 6},
+		{Op: lease.OpCompact, Offset: 2},
+	}
+	if len(o.events) == len(want) {
+		if o.events[4].Err == nil {
+			t.Error("no error of the store")
+		}
+		o.events[4].Err = nil
+	}
+	if !reflect.DeepEqual(o.events, want) {
+		t.Errorf("%+v\nwant\n%+v", o.events, want)
+	}
+}

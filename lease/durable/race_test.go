@@ -1,0 +1,265 @@
+package durable_test
+
+// This file is about many at once: turns, blocked stores, several Ledgers on one domain, all of it with faults.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// crowded reports calls of one Ledger that are in the store at once with the same name.
+type crowded struct {
+	durable.MemStore
+	mu     sync.Mutex
+	inside map[string]bool
+	met    int
+}
+
+func (s *crowded) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	s.mu.Lock()
+	if s.inside[name] {
+		s.met++
+	}
+	s.inside[name] = true
+	s.mu.Unlock()
+	version, err := s.MemStore.Swap(ctx, name, old, state, index)
+	s.mu.Lock()
+	s.inside[name] = false
+	s.mu.Unlock()
+	return version, err
+}
+
+// Calls of one Ledger on one domain take turns, however small the cache: nobody waits for a turn that others no longer know.
+func TestL6_TurnsOutliveEviction(t *testing.T) {
+	store := &crowded{inside: map[string]bool{}}
+	l := open(t, durable.Config{Store: store, MaxCached: 1})
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			for i := range 300 {
+				if _, err := l.Offer(ctx, string(rune('A'+(i+g)%3)), int64(g*1000+i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if store.met != 0 {
+		t.Errorf("%d swaps met another of the same domain", store.met)
+	}
+	if all, idle := l.Cached(); all != 1 || idle != 1 {
+		t.Errorf("%d domains in memory, %d idle", all, idle)
+	}
+	total := 0
+	for _, domain := range []string{"A", "B", "C"} {
+		total += len(inspect(t, l, domain).Backlog)
+	}
+	if total != 8*300 {
+		t.Errorf("%d wait", total)
+	}
+}
+
+// A store that does not answer about one domain holds up nobody else, and nobody for longer than his ctx.
+func TestBlockedStore(t *testing.T) {
+	store := &faulty{}
+	l := open(t, durable.Config{Store: store})
+	held := acquire(t, l, "A", 1)
+	if _, err := l.Offer(ctx, "ready", 1); err != nil {
+		t.Fatal(err)
+	}
+	stuck, free := context.WithCancel(ctx)
+	inside := make(chan bool)
+	store.mu.Lock()
+	store.swap = func(name string) fault {
+		if name != "A" {
+			return none
+		}
+		inside <- true
+		return blocked
+	}
+	store.mu.Unlock()
+	done := make(chan error)
+	go func() { _, err := l.Succeed(stuck, "A", held.Token); done <- err }()
+	<-inside
+	succeed(t, l, acquire(t, l, "B", 1))
+	if err := l.Compact(ctx, 1); err != nil {
+		t.Error(err)
+	}
+	for h, err := range l.Held(ctx) {
+		if err != nil || h != held {
+			t.Errorf("%+v, %v", h, err)
+		}
+	}
+	for h, err := range l.Ready(ctx) {
+		a, err2 := l.AcquireNext(ctx, h.Domain)
+		if err != nil || err2 != nil || a.Status != lease.Acquired {
+			t.Errorf("%+v, %v, %+v, %v", h, err, a, err2)
+		}
+	}
+	waiting, leave := context.WithCancel(ctx)
+	gone := make(chan error)
+	go func() { _, err := l.Offer(waiting, "A", 5); gone <- err }()
+	leave()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("whoever left: %v", err)
+	}
+	free()
+	if err := <-done; !errors.Is(err, durable.ErrAmbiguous) {
+		t.Errorf("whoever was blocked: %v", err)
+	}
+	store.mu.Lock()
+	store.swap = nil
+	store.mu.Unlock()
+	succeed(t, l, held)
+}
+
+// A body of List that calls the ledger, while the store is blocked in nothing: see TestBlockedStore; and a Store that panics lets the
+// next caller in.
+func TestPanicPassesTheTurn(t *testing.T) {
+	store := &faulty{}
+	l := open(t, durable.Config{Store: store})
+	held := acquire(t, l, "A", 1)
+	store.swap = func(string) fault { panic("store") }
+	func() {
+		defer func() {
+			store.mu = sync.Mutex{} // draw did not get to unlock it
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _ = l.Succeed(ctx, "A", held.Token)
+	}()
+	store.swap = nil
+	if a, err := l.TryAcquire(ctx, "A", 1); err != nil || a.Status != lease.AlreadyAcquired {
+		t.Errorf("%+v, %v", a, err)
+	}
+	succeed(t, l, held)
+}
+
+// Another writer is faster every time.
+func TestContention(t *testing.T) {
+	store := &faulty{}
+	l, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
+	if _, err := other.Offer(ctx, "A", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Offer(ctx, "B", 0); err != nil {
+		t.Fatal(err)
+	}
+	meddled, busy := int64(0), false
+	store.swap = func(string) fault {
+		if busy {
+			return none
+		}
+		busy = true
+		meddled++
+		store.mu.Unlock()
+		defer store.mu.Lock()
+		if _, err := other.Offer(ctx, "A", meddled); err != nil {
+			t.Error(err)
+		}
+		busy = false
+		return none
+	}
+	var contention *durable.ContentionError
+	if _, err := l.Offer(ctx, "A", -1); !errors.As(err, &contention) || !errors.Is(err, durable.ErrContention) || contention.Tries != 128 || contention.Domain != "A" {
+		t.Error(err)
+	}
+	store.swap = nil
+	if v := inspect(t, l, "A"); slices.Contains(v.Backlog, -1) || int64(len(v.Backlog)) != meddled+1 {
+		t.Errorf("%d wait", len(v.Backlog))
+	}
+}
+
+// Processes that race for a few domains, come and go, and lose their replies: every offset is carried out once, one at a time and in order of
+// arrival, and tokens rise.
+func TestPropertyL1_L3_L5_RacingProcesses(t *testing.T) {
+	const writers, offsets = 6, 60
+	domains := []string{"A", "B"}
+	store := &faulty{}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	store.swap = often(rnd, 0.2, refused, lostBefore, lostAfter, lostAfter, delayed)
+	store.load = often(rnd, 0.02, lostBefore)
+	feeder := open(t, durable.Config{Store: store})
+	for _, domain := range domains {
+		for offset := range int64(offsets) {
+			again(t, func() error { _, err := feeder.Offer(ctx, domain, offset); return err })
+		}
+	}
+	var (
+		mu     sync.Mutex
+		done   = map[string][]int64{}
+		tokens = map[lease.Token]bool{}
+		last   = map[string]lease.Token{}
+		inside [2]atomic.Int32
+		group  sync.WaitGroup
+	)
+	for range writers {
+		group.Go(func() {
+			l := open(t, durable.Config{Store: store})
+			for n := 0; ; n++ {
+				if n%20 == 19 {
+					l = open(t, durable.Config{Store: store}) // a restart
+					store.arrive()
+				}
+				i := n % 2
+				var a lease.Acquisition
+				again(t, func() (err error) { a, err = l.AcquireNext(ctx, domains[i]); return err })
+				mu.Lock()
+				finished := len(done["A"]) == offsets && len(done["B"]) == offsets
+				mu.Unlock()
+				if finished {
+					return
+				}
+				if a.Status != lease.Acquired {
+					continue
+				}
+				if inside[i].Add(1) != 1 {
+					t.Error("two owners")
+				}
+				mu.Lock()
+				if tokens[a.Lease.Token] || a.Lease.Token <= last[domains[i]] {
+					t.Errorf("token %d after %d", a.Lease.Token, last[domains[i]])
+				}
+				tokens[a.Lease.Token], last[domains[i]] = true, a.Lease.Token
+				done[domains[i]] = append(done[domains[i]], a.Lease.Offset)
+				mu.Unlock()
+				inside[i].Add(-1)
+				again(t, func() error { _, err := l.Succeed(ctx, domains[i], a.Lease.Token); return err })
+			}
+		})
+	}
+	group.Wait()
+	for _, domain := range domains {
+		for i, offset := range done[domain] {
+			if offset != int64(i) {
+				t.Fatalf("%s: %v", domain, done[domain])
+			}
+		}
+	}
+	t.Logf("faults: %v", store.hits)
+}
+
+// again repeats a call that was certainly not carried out.
+func again(t *testing.T, call func() error) {
+	for range 1000 {
+		err := call()
+		switch {
+		case err == nil:
+			return
+		case !errors.Is(err, durable.ErrStore) && !errors.Is(err, durable.ErrContention):
+			t.Error(fmt.Errorf("not to be repeated: %w", err))
+			return
+		}
+	}
+	t.Error("no end of errors")
+}

@@ -1,0 +1,213 @@
+package durable_test
+
+// This file holds the records: every damage is an error, nothing is overwritten, and a newer format is left alone.
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// put overwrites a record behind the ledger's back.
+func put(t *testing.T, store *durable.MemStore, name string, b []byte) {
+	t.Helper()
+	_, version, err := store.Load(ctx, name)
+	if err == nil {
+		_, err = store.Swap(ctx, name, version, b, durable.Neither)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get(t *testing.T, store *durable.MemStore, name string) ([]byte, uint64) {
+	t.Helper()
+	b, version, err := store.Load(ctx, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, version
+}
+
+// fill makes a ledger with a busy domain A, which has done something of everything, and a floor.
+func fill(t *testing.T, store durable.Store) {
+	t.Helper()
+	l := open(t, durable.Config{Store: store})
+	if err := l.Compact(ctx, -5); err != nil {
+		t.Fatal(err)
+	}
+	for offset := int64(1); offset < 5; offset++ {
+		held := acquire(t, l, "A", offset)
+		if offset%2 == 0 {
+			succeed(t, l, held)
+		} else if _, err := l.Fail(ctx, "A", held.Token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acquire(t, l, "A", 9)
+	for _, offset := range []int64{8, 7} {
+		if _, err := l.Offer(ctx, "A", offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDamageIsNoticed(t *testing.T) {
+	for _, name := range []string{"A", ""} {
+		store := &durable.MemStore{}
+		fill(t, store)
+		whole, _ := get(t, store, name)
+		damaged := func(what string, b []byte, want error) {
+			t.Helper()
+			put(t, store, name, b)
+			_, version := get(t, store, name)
+			l := open(t, durable.Config{Store: store})
+			_, err := l.TryAcquire(ctx, "A", 77)
+			if want == nil && (errors.Is(err, durable.ErrCorrupt) || errors.Is(err, durable.ErrNewer)) {
+				err, want = nil, nil
+			} else if !errors.Is(err, want) || want == nil {
+				t.Fatalf("%q, %s: %v, want %v", name, what, err, want)
+			}
+			for what, err := range map[string]error{
+				"Inspect": func() error { _, err := l.Inspect(ctx, "A"); return err }(),
+				"Fail":    func() error { _, err := l.Fail(ctx, "A", 3); return err }(),
+			} {
+				if err == nil || errors.Is(err, lease.ErrTokenMismatch) {
+					t.Fatalf("%s of what is damaged: %v", what, err)
+				}
+			}
+			if after, at := get(t, store, name); at != version || !bytes.Equal(after, b) {
+				t.Fatalf("%q, %s: overwritten", name, what)
+			}
+		}
+		for bit := range len(whole) * 8 {
+			b := bytes.Clone(whole)
+			b[bit/8] ^= 1 << (bit % 8)
+			damaged(fmt.Sprint("bit ", bit), b, nil)
+		}
+		for n := range whole {
+			damaged(fmt.Sprint("cut to ", n), whole[:n], durable.ErrCorrupt)
+		}
+		damaged("longer", append(bytes.Clone(whole), 0), durable.ErrCorrupt)
+		damaged("newer", append([]byte{2}, whole[1:]...), durable.ErrNewer)
+		other, _ := get(t, store, map[string]string{"A": "", "": "A"}[name])
+		damaged("another's", other, durable.ErrCorrupt)
+		put(t, store, name, whole)
+		l := open(t, durable.Config{Store: store})
+		if v := inspect(t, l, "A"); v.Lease == nil || v.Lease.Offset != 9 || v.Floor != -5 {
+			t.Fatalf("repaired: %+v", v)
+		}
+	}
+}
+
+// Sums that are right do not make a record right.
+func TestSealedNonsense(t *testing.T) {
+	marks := "01" + "0101" // one mark
+	for what, c := range map[string]struct {
+		name, hex string
+		want      error
+	}{
+		"an empty record":              {"A", "01", durable.ErrCorrupt},
+		"no state":                     {"A", "01" + "01" + "02" + "00" + marks, durable.ErrCorrupt},
+		"seventeen marks":              {"A", "01" + "01" + "02" + "00" + "11" + "0101010101010101010101010101010101010101010101010101010101010101" + "0101" + "0100", durable.ErrCorrupt},
+		"a broken state":               {"A", "01" + "01" + "02" + "00" + marks + "0120", durable.ErrCorrupt},
+		"a newer state":                {"A", "01" + "01" + "02" + "00" + marks + "0200", durable.ErrNewer},
+		"a token above the greatest":   {"A", "01" + "01" + "02" + "00" + marks + "0101" + "0e" + "03" + "00" + "00", durable.ErrCorrupt},
+		"a number cut off":             {"A", "01" + "80", durable.ErrCorrupt},
+		"a root with something behind": {"", "01" + "01" + "00" + "00", durable.ErrCorrupt},
+		"a root with too many writers": {"", "01" + "ffffffff7f" + "00", durable.ErrCorrupt},
+		"a root cut off":               {"", "01" + "01", durable.ErrCorrupt},
+	} {
+		b, err := hex.DecodeString(c.hex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := durable.Redo(durable.Seal(b, c.name), c.name); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	good, _ := hex.DecodeString("01" + "01" + "03" + "00" + marks + "0101" + "0e" + "03" + "00" + "00")
+	if b, err := durable.Redo(durable.Seal(good, "A"), "A"); err != nil || !bytes.Equal(b, durable.Seal(good, "A")) {
+		t.Errorf("%x, %v", b, err)
+	}
+}
+
+// The bytes of format 1, so that no later change of the code changes what lies in somebody's store.
+func TestRecordsAreWrittenInStone(t *testing.T) {
+	store := &durable.MemStore{}
+	l := open(t, durable.Config{Store: store})
+	if err := l.Compact(ctx, -5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Offer(ctx, "A", 8); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"":  "01" + "01" + "09",
+		"A": "01" + "01" + "00" + "09" + "01" + "0101" + "0104" + "01" + "10",
+	} {
+		b, _ := get(t, store, name)
+		if got := hex.EncodeToString(b[:len(b)-4]); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestExhausted(t *testing.T) {
+	store := &durable.MemStore{}
+	put(t, store, "", durable.RootOf(durable.MaxWriter-1, 0))
+	l := open(t, durable.Config{Store: store})
+	l.SetClock(durable.MaxClock - 1)
+	held := acquire(t, l, "A", 1)
+	if held.Token != 1<<63-1 {
+		t.Errorf("token %x", held.Token)
+	}
+	var used *durable.ExhaustedError
+	if _, err := l.Reclaim(ctx, "A", held.Token); !errors.As(err, &used) || used.Kind != "tokens" {
+		t.Error(err)
+	}
+	succeed(t, l, held) // needs no token
+	if _, err := open(t, durable.Config{Store: store}).Offer(ctx, "A", 2); !errors.As(err, &used) || used.Kind != "writers" {
+		t.Error(err)
+	}
+}
+
+func FuzzRecordDecode(f *testing.F) {
+	store := &durable.MemStore{}
+	l, err := durable.New(durable.Config{Store: store})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for offset := range int64(4) {
+		if _, err := l.TryAcquire(ctx, "A", offset); err != nil {
+			f.Fatal(err)
+		}
+		b, _, _ := store.Load(ctx, "A")
+		f.Add(b[:len(b)-4], true)
+	}
+	b, _, _ := store.Load(ctx, "")
+	f.Add(b[:len(b)-4], false)
+	f.Fuzz(func(t *testing.T, body []byte, domain bool) {
+		name := ""
+		if domain {
+			name = "A"
+		}
+		for _, b := range [][]byte{body, durable.Seal(bytes.Clone(body), name)} {
+			again, err := durable.Redo(b, name)
+			if err != nil {
+				if !errors.Is(err, durable.ErrCorrupt) && !errors.Is(err, durable.ErrNewer) {
+					t.Fatalf("%x: %v", b, err)
+				}
+				continue
+			}
+			if twice, err := durable.Redo(again, name); err != nil || !bytes.Equal(twice, again) {
+				t.Fatalf("%x became %x became %x, %v", b, again, twice, err)
+			}
+		}
+	})
+}
