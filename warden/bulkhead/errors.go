@@ -133,3 +133,5 @@ func NoVerdict(err error) bool {
 	return errors.Is(err, limiter.ErrRejected) || errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrReentry) ||
 		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled)
 }
+
+func notMade() error { return &InvalidError{"Compartment", "zero", "one of a Set"} }

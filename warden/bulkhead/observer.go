@@ -3,10 +3,12 @@
 package bulkhead
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Observer is told what happens. Observe is called synchronously, after the fact, holding no lock; it may use the set. It
@@ -46,6 +48,7 @@ const (
 	Canceled          // the caller went away while the function ran
 	Panicked          // the function panicked or called runtime.Goexit
 	Refused           // the function was not called: Reason says why
+	outcomes
 )
 
 // String is the outcome's code: "succeeded", "failed", "timed_out", "canceled", "panicked" or "refused".
@@ -74,4 +77,35 @@ func nameOf(kind string, v uint8, names ...string) string {
 		return names[v]
 	}
 	return fmt.Sprintf("%s(%d)", kind, v)
+}
+
+// observe calls the observer, if there is one, and contains its panic.
+func (s *Set) observe(e Event) {
+	if s.observer == nil {
+		return
+	}
+	defer func() {
+		if recover() != nil {
+			s.panics.Add(1)
+		}
+	}()
+	e.At = time.Now()
+	s.observer.Observe(e)
+}
+
+// observeRefusal tells the observer that a call was refused.
+func (c *Compartment) observeRefusal(err error) {
+	if c.part.set.observer == nil {
+		return
+	}
+	e := Event{Kind: Answered, Compartment: c.part.config.Name, Tenant: c.key, Outcome: Refused, Reason: reasonOf(err), Err: err}
+	var r *limiter.Rejection
+	var timeout *TimeoutError
+	if errors.As(err, &timeout) {
+		r = timeout.Rejection
+	}
+	if r != nil || errors.As(err, &r) {
+		e.Waited = r.Waited
+	}
+	c.part.set.observe(e)
 }

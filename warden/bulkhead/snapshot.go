@@ -3,6 +3,7 @@
 package bulkhead
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -98,4 +99,147 @@ type TenantsSnapshot struct {
 type Health struct {
 	OK     bool   `json:"ok"`
 	Reason string `json:"reason,omitempty"` // why not
+}
+
+// Snapshot is the state of the set. It may wait for mutexes that are held for microseconds; with tenants, it asks the
+// limiter of each. It allocates.
+func (s *Set) Snapshot() Snapshot {
+	s.mu.Lock()
+	out := Snapshot{
+		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total,
+		Decision: s.decided, Stale: s.stale, ObserverPanics: s.panics.Load(),
+	}
+	plan := s.plan.Compartments
+	s.mu.Unlock()
+	lent := s.ledger.lent()
+	out.EffectiveTotal = lent.total
+	for i, p := range s.parts {
+		c := p.snapshot()
+		c.Guaranteed, c.Lendable, c.Max = plan[i].Guaranteed, plan[i].Lendable, plan[i].Max
+		e := lent.of[&p.account]
+		c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax = e.guaranteed, e.lendable, e.max
+		c.InFlight, c.Lent, c.Borrowed = e.held, e.lent, e.borrowed
+		out.InFlight += e.held
+		out.Compartments = append(out.Compartments, c)
+	}
+	return out
+}
+
+// Snapshot is the state of the compartment, or of the one that the tenant is of; zero of nil.
+func (c *Compartment) Snapshot() CompartmentSnapshot {
+	if c == nil {
+		return CompartmentSnapshot{}
+	}
+	for i, p := range c.part.set.parts {
+		if p == c.part {
+			return c.part.set.Snapshot().Compartments[i]
+		}
+	}
+	return CompartmentSnapshot{}
+}
+
+// snapshot is all but what the plan and the ledger know. What is derived is never below 0, also while calls are under way
+// and the numbers are of different instants.
+func (p *part) snapshot() CompartmentSnapshot {
+	t := &p.tally
+	abandoned := max(0, t.abandonedNow.Load())
+	fallbacks := t.fallbacks.Load()
+	n := p.counts()
+	open, timeouts, reentries := t.breakerOpen.Load(), t.queueTimeouts.Load(), t.reentries.Load()
+	c := CompartmentSnapshot{
+		Name: p.config.Name, Criticality: p.config.Criticality, Queued: n.queued, MaxQueue: p.config.MaxQueue,
+		Submitted: n.submitted + reentries,
+		Finished:  less(n.executed, open),
+		Outcomes:  map[string]uint64{}, Rejected: map[string]uint64{}, Left: map[string]uint64{},
+		Abandoned: int(abandoned), AbandonedTotal: t.abandoned.Load(), LatePanics: t.latePanics.Load(),
+		Degraded: t.degraded.Load(), FallbacksFailed: t.fallbacksFailed.Load(), FallbacksRefused: t.fallbacksRefused.Load(),
+		FallbacksInFlight: int(fallbacks),
+	}
+	c.Admitted = c.Finished + uint64(n.running)
+	count := func(m map[string]uint64, name string, n uint64) {
+		if n > 0 {
+			m[name] = n
+		}
+	}
+	answered := c.Finished + uint64(abandoned)
+	for out := Failed; out < Refused; out++ {
+		n := t.outcomes[out].Load()
+		count(c.Outcomes, out.String(), n)
+		answered = less(answered, n)
+	}
+	count(c.Outcomes, Succeeded.String(), answered)
+	count(c.Rejected, reasonBreakerOpen, open)
+	count(c.Rejected, reasonReentry, reentries)
+	count(c.Left, reasonQueueTimeout, timeouts)
+	for i, n := range n.refusedFor {
+		switch r := limiter.Reason(i); r {
+		case limiter.DeadlineExceeded:
+			count(c.Left, r.String(), less(n, timeouts))
+		case limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
+			count(c.Left, r.String(), n)
+		default:
+			count(c.Rejected, r.String(), n)
+		}
+	}
+	c.RejectionRate, c.Execution = p.window.read(p)
+	c.Health = c.health()
+	if ts := p.tenants; ts != nil {
+		c.Tenants = ts.snapshot(p.config.Tenants)
+	}
+	return c
+}
+
+func less(a, b uint64) uint64 { return a - min(a, b) }
+
+// tooMany is the share of refused calls that a critical compartment must not exceed.
+const tooMany = 0.05
+
+func (c *CompartmentSnapshot) health() Health {
+	if c.Criticality == limiter.Critical && c.RejectionRate > tooMany {
+		return Health{Reason: fmt.Sprintf("critical, and %.1f %% of the last minute's calls were refused; allowed: 5 %%", 100*c.RejectionRate)}
+	}
+	return Health{OK: true}
+}
+
+func (ts *tenants) snapshot(cfg TenantsConfig) *TenantsSnapshot {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	out := &TenantsSnapshot{Keys: len(ts.byKey), MaxKeys: cfg.Keys, Max: cfg.Max, Evicted: ts.evicted, Overflow: ts.overflow}
+	for _, c := range ts.byKey {
+		if c.active > 0 {
+			out.Active++
+		}
+	}
+	return out
+}
+
+// loans is how the places are used.
+type loans struct {
+	total int
+	of    map[*account]loan
+}
+
+type loan struct{ held, guaranteed, lendable, max, lent, borrowed int }
+
+// lent is who has lent and borrowed how much. A borrower uses first what nobody is guaranteed; what is beyond that, the
+// least critical of those who have it have lent.
+func (l *ledger) lent() loans {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := loans{l.total, map[*account]loan{}}
+	lent := -l.total
+	for _, a := range l.accounts {
+		e := loan{held: held(a.word.Load()), guaranteed: a.guaranteed, lendable: a.lendable, max: a.max}
+		e.borrowed = max(0, e.held-e.guaranteed)
+		lent += e.guaranteed + e.borrowed
+		out.of[a] = e
+	}
+	for i := len(l.accounts) - 1; i >= 0 && lent > 0; i-- {
+		a := l.accounts[i]
+		e := out.of[a]
+		e.lent = min(lent, max(0, e.guaranteed-e.held))
+		lent -= e.lent
+		out.of[a] = e
+	}
+	return out
 }

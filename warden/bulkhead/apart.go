@@ -1,0 +1,126 @@
+// Running a function on a goroutine of its own, so that its caller need not wait for it longer than Timeout.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"runtime/debug"
+)
+
+// A report is how a function ended.
+type report[T any] struct {
+	v        T
+	err      error
+	out      Outcome
+	panicked any // with out Panicked; nil: runtime.Goexit
+}
+
+// apart runs fn and waits until it has returned or ctx has ended, whichever comes first. Which of the two it was, is
+// decided once, by the state of the call: so there is one answer, and one verdict for the breaker.
+func apart[T any](k *call, fn func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(k, k.c.part.config.Timeout)
+	reports := make(chan report[T], 1)
+	go func() {
+		defer cancel()
+		run(ctx, k, fn, reports)
+	}()
+	select {
+	case r := <-reports:
+		return r.pass(k)
+	case <-ctx.Done():
+	}
+	if !k.state.CompareAndSwap(runs, abandoned) {
+		r := <-reports
+		return r.pass(k)
+	}
+	var zero T
+	err := k.late(ctx, ctx.Err())
+	k.abandon(err)
+	return zero, err
+}
+
+// run calls fn, and reports how it ended when the place has been given back, if the caller still waits.
+func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error), reports chan<- report[T]) {
+	r := report[T]{out: Panicked, err: errGoexit}
+	defer func() {
+		var stack []byte
+		if r.out == Panicked {
+			if r.panicked = recover(); r.panicked != nil {
+				r.err, stack = errPanicked, debug.Stack()
+			}
+		}
+		if !k.state.CompareAndSwap(runs, ended) {
+			k.comeBack(r.err, stack)
+			return
+		}
+		defer func() {
+			if broken := recover(); broken != nil { // the breaker has panicked
+				r.out, r.panicked = Panicked, broken
+			}
+			reports <- r
+		}()
+		if r.out != Panicked {
+			r.err = k.late(ctx, r.err)
+			r.out = k.judge(r.err)
+		}
+		k.finish(r.err)
+	}()
+	v, err := fn(ctx)
+	r.v, r.err, r.out = v, err, Failed // or whatever it is judged to be
+}
+
+// pass tells the caller how the function ended, as if it had been called here.
+func (r *report[T]) pass(k *call) (T, error) {
+	if r.out != Panicked {
+		k.answer(r.out, r.err)
+		return r.v, r.err
+	}
+	k.answer(Panicked, nil)
+	if r.panicked == nil {
+		runtime.Goexit()
+	}
+	panic(r.panicked)
+}
+
+// late is what a caller is told for err, which is a function's or that of waiting for it: a timeout, if err is of Timeout
+// having passed. It is not if the caller's own context has ended.
+func (k *call) late(ctx context.Context, err error) error {
+	if k.Context.Err() == nil && ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
+		p := k.c.part
+		return &TimeoutError{Compartment: p.config.Name, Phase: Running, After: p.config.Timeout}
+	}
+	return err
+}
+
+// abandon ends the wait of a caller, who is told err, for a function that still runs.
+func (k *call) abandon(err error) {
+	p := k.c.part
+	p.tally.abandoned.Add(1)
+	p.tally.abandonedNow.Add(1)
+	defer func() {
+		k.answer(k.judge(err), err)
+		k.observe(Event{Kind: Abandoned, Err: err})
+	}()
+	k.tell(err)
+}
+
+// comeBack ends a call that was abandoned, of a function that has returned or panicked after all. Nobody waits for that.
+func (k *call) comeBack(err error, stack []byte) {
+	p := k.c.part
+	took := k.began.soFar(&p.window)
+	k.record()
+	if stack != nil {
+		p.tally.latePanics.Add(1)
+	}
+	p.tally.abandonedNow.Add(-1)
+	k.release()
+	k.observe(Event{Kind: Returned, Err: err, Took: took, Stack: stack})
+}
+
+// observe tells the observer an event of this call.
+func (k *call) observe(e Event) {
+	e.Compartment, e.Tenant = k.c.part.config.Name, k.c.key
+	k.c.part.set.observe(e)
+}

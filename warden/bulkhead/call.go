@@ -1,0 +1,182 @@
+// A call on its way into a compartment and out of it.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// call is one function that was admitted, and the context that it runs with.
+type call struct {
+	context.Context // the caller's
+	c               *Compartment
+	outer           *call // that this one was made from
+	permit          limiter.Permit
+	done            func(error) // tells the breaker; nil: there is none
+	began           stopwatch
+	waited          time.Duration      // for the observer
+	cancel          context.CancelFunc // of a permit with a Timeout
+	timeout         context.Context    // the same
+	state           atomic.Uint32
+}
+
+// The states of a call.
+const (
+	runs      = iota
+	abandoned // and still runs
+	ended     // the place is given back
+)
+
+type callKey struct{}
+
+// Value finds the call itself.
+func (k *call) Value(key any) any {
+	if _, ok := key.(callKey); ok {
+		return k
+	}
+	return k.Context.Value(key)
+}
+
+// begin waits for a place and asks the breaker.
+func (c *Compartment) begin(ctx context.Context) (*call, error) {
+	p := c.part
+	outer, _ := ctx.Value(callKey{}).(*call)
+	for o := outer; o != nil; o = o.outer {
+		if o.c.part == p && o.state.Load() != ended {
+			p.tally.reentries.Add(1)
+			return nil, &ReentryError{p.config.Name}
+		}
+	}
+	c = c.enter()
+	t := limiter.Task{Name: c.key, Priority: p.config.Criticality}
+	if p.config.MaxWait > 0 {
+		t.Deadline = time.Now().Add(p.config.MaxWait)
+	}
+	permit, err := c.limiter.Acquire(ctx, t)
+	if err != nil {
+		c.exit()
+		return nil, p.refusal(ctx, t, err)
+	}
+	k := &call{Context: ctx, c: c, outer: outer, permit: permit}
+	if p.set.observer != nil {
+		k.waited = permit.Explain().Waited
+	}
+	if p.config.Breaker != nil {
+		if err := k.ask(); err != nil {
+			return nil, err
+		}
+	}
+	k.began = p.window.begin(p.set.observer != nil)
+	return k, nil
+}
+
+// refusal is what the caller is told when the limiter refused: the wait's bound is this package's own, so that it is a
+// timeout, unless the caller's deadline was earlier.
+func (p *part) refusal(ctx context.Context, t limiter.Task, err error) error {
+	var r *limiter.Rejection
+	if !errors.As(err, &r) {
+		return err
+	}
+	if p.tenants != nil {
+		p.tenants.recent.add(r.Explain())
+	}
+	if r.Reason == limiter.Canceled {
+		return err
+	}
+	p.refused()
+	if r.Reason != limiter.DeadlineExceeded || t.Deadline.IsZero() {
+		return err
+	}
+	if d, ok := ctx.Deadline(); ok && !t.Deadline.Before(d) {
+		return err
+	}
+	p.tally.queueTimeouts.Add(1)
+	return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r}
+}
+
+// refused counts a refusal that is to be seen in RejectionRate.
+func (p *part) refused() {
+	p.window.at(p.window.now(), p)
+	p.tally.refused.Add(1)
+}
+
+// ask asks the breaker. A call that it lets nothing of, or whose breaker panics, gives its place back.
+func (k *call) ask() error {
+	p := k.c.part
+	allowed := false
+	defer func() {
+		if !allowed {
+			p.tally.breakerOpen.Add(1)
+			p.refused()
+			k.release()
+		}
+	}()
+	done, err := p.config.Breaker.Allow()
+	if err != nil {
+		return &BreakerOpenError{p.config.Name, err}
+	}
+	k.done, allowed = done, true
+	return nil
+}
+
+// finish ends a call whose function has returned: the breaker is told the verdict, and the place is given back, whatever
+// the breaker does.
+func (k *call) finish(verdict error) {
+	defer k.release()
+	k.record()
+	k.tell(verdict)
+}
+
+// record notes how long the function ran.
+func (k *call) record() {
+	p := k.c.part
+	p.window.record(k.began, p)
+	if p.tenants != nil {
+		p.tally.finished.Add(1)
+	}
+}
+
+// tell tells the breaker. Only who has ended or abandoned the call does so.
+func (k *call) tell(verdict error) {
+	if k.done != nil {
+		k.done(verdict)
+	}
+}
+
+// release gives the place back.
+func (k *call) release() {
+	k.state.Store(ended)
+	k.permit.Release()
+	k.c.exit()
+}
+
+// judge is the outcome for a caller whose function returned err.
+func (k *call) judge(err error) Outcome {
+	switch {
+	case err == nil:
+		return Succeeded
+	case k.Context.Err() != nil:
+		return Canceled
+	}
+	if t, ok := err.(*TimeoutError); ok && t.Phase == Running && t.Compartment == k.c.part.config.Name { //nolint:errorlint // an inner one is a failure
+		return TimedOut
+	}
+	return Failed
+}
+
+// answer counts what the caller is told, and tells the observer.
+func (k *call) answer(out Outcome, err error) {
+	p := k.c.part
+	p.tally.answered(out)
+	if p.set.observer != nil {
+		p.set.observe(Event{
+			Kind: Answered, Compartment: p.config.Name, Tenant: k.c.key, Outcome: out, Err: err,
+			Waited: k.waited, Took: k.began.soFar(&p.window),
+		})
+	}
+}

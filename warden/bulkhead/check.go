@@ -1,0 +1,113 @@
+// What a configuration and a plan may say.
+
+package bulkhead
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	maxPlaces   = 1_000_000
+	maxKeys     = 1_000_000
+	defaultKeys = 10_000
+)
+
+// check returns the first plan, or what is wrong.
+func (cfg *Config) check() (Plan, error) {
+	plan := Plan{Revision: 1, Total: cfg.Total}
+	if len(cfg.Compartments) == 0 {
+		return plan, &InvalidError{"Config.Compartments", "empty", "one or more"}
+	}
+	for i, c := range cfg.Compartments {
+		if err := c.check(fmt.Sprintf("Config.Compartments[%d].", i)); err != nil {
+			return plan, err
+		}
+		plan.Compartments = append(plan.Compartments, Share{c.Name, c.Guaranteed, c.Lendable, c.Max})
+	}
+	return plan, plan.check("Config", func(i int) int { return cfg.Compartments[i].MaxQueue })
+}
+
+// check looks at what is not part of a plan.
+func (c *CompartmentConfig) check(field string) error {
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{{"MaxWait", c.MaxWait}, {"Timeout", c.Timeout}} {
+		if f.value < 0 {
+			return &InvalidError{field + f.name, f.value, "0 or more"}
+		}
+	}
+	t := c.Tenants
+	switch {
+	case c.Name == "":
+		return &InvalidError{field + "Name", `""`, "a name"}
+	case c.MaxQueue < 0:
+		return &InvalidError{field + "MaxQueue", c.MaxQueue, "0 (nobody waits) or more"}
+	case c.MaxFallback < 0:
+		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (as Max) or more"}
+	case t.Max < 0 || t.Max > maxPlaces:
+		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
+	case t.Keys < 0 || t.Keys > maxKeys:
+		return &InvalidError{field + "Tenants.Keys", t.Keys, "0 (10000) to 1000000"}
+	case t.Keys > 0 && t.Max == 0:
+		return &InvalidError{field + "Tenants.Max", 0, "1 or more with Tenants.Keys"}
+	case t.Max > 0 && c.MaxQueue == 0:
+		return &InvalidError{field + "MaxQueue", 0, "1 or more with tenants: who is below its fair share must be able to wait for it"}
+	}
+	return nil
+}
+
+// defaults is c with its zero values replaced by what they mean.
+func (c CompartmentConfig) defaults() CompartmentConfig {
+	if c.MaxWait == 0 {
+		c.MaxWait = c.Timeout
+	}
+	if c.MaxFallback == 0 {
+		c.MaxFallback = max(c.Max, c.Guaranteed)
+	}
+	if c.Tenants.Max > 0 && c.Tenants.Keys == 0 {
+		c.Tenants.Keys = defaultKeys
+	}
+	return c
+}
+
+// check finds what is wrong with the plan, and fills in each Max that is 0. maxQueue is that of the compartment.
+func (p *Plan) check(field string, maxQueue func(int) int) error {
+	if p.Total < 1 || p.Total > maxPlaces {
+		return &InvalidError{field + ".Total", p.Total, "1 to 1000000"}
+	}
+	sum := 0
+	for i := range p.Compartments {
+		sh := &p.Compartments[i]
+		if slices.ContainsFunc(p.Compartments[:i], func(s Share) bool { return s.Name == sh.Name }) {
+			return &InvalidError{fmt.Sprintf("%s.Compartments[%d].Name", field, i), sh.Name, "a name that no other has"}
+		}
+		if err := sh.check(fmt.Sprintf("%s.Compartments[%d].", field, i), p.Total, maxQueue(i)); err != nil {
+			return err
+		}
+		sum += sh.Guaranteed
+	}
+	if sum > p.Total {
+		return &InvalidError{field + ".Compartments", fmt.Sprintf("guaranteed %d places", sum), fmt.Sprintf("Total, %d, at most", p.Total)}
+	}
+	return nil
+}
+
+func (sh *Share) check(field string, total, maxQueue int) error {
+	switch {
+	case sh.Guaranteed < 0 || sh.Guaranteed > total:
+		return &InvalidError{field + "Guaranteed", sh.Guaranteed, "0 to Total"}
+	case sh.Lendable < 0 || sh.Lendable > sh.Guaranteed:
+		return &InvalidError{field + "Lendable", sh.Lendable, "0 to Guaranteed"}
+	case sh.Lendable > 0 && maxQueue == 0:
+		return &InvalidError{field + "Lendable", sh.Lendable, "0 without a queue: an owner whose place is lent has to wait for it"}
+	case sh.Max == 0:
+		sh.Max = sh.Guaranteed
+	}
+	if sh.Max < max(1, sh.Guaranteed) || sh.Max > total {
+		return &InvalidError{field + "Max", sh.Max, "Guaranteed to Total, 1 at least"}
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+// Running a function in a compartment.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+)
+
+// What the breaker is told of a function that did not return.
+var (
+	errPanicked = errors.New("bulkhead: the function panicked")
+	errGoexit   = errors.New("bulkhead: the function ended its goroutine")
+)
+
+// Do runs fn in c. It waits for a place, asks the breaker, and calls fn with a context that knows the compartment; without
+// a Timeout on the caller's goroutine, with one on a goroutine of its own, where a panic or runtime.Goexit of fn reaches
+// the caller as long as it waits.
+//
+// The error is fn's own; or a [*limiter.Rejection], a [*TimeoutError], a [*BreakerOpenError], a [*ReentryError],
+// [ErrUnknownCompartment] if c is nil, the context's error if it ended while fn ran with a Timeout, or an [*InvalidError]
+// if ctx or fn is nil. Without breaker and timeouts, one allocation if nobody waits.
+func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (T, error) {
+	var zero T
+	switch {
+	case c == nil:
+		return zero, ErrUnknownCompartment
+	case c.part == nil:
+		return zero, notMade()
+	case ctx == nil:
+		return zero, &InvalidError{"ctx", "nil", "a context"}
+	case fn == nil:
+		return zero, &InvalidError{"fn", "nil", "a function"}
+	}
+	k, err := c.begin(ctx)
+	if err != nil {
+		c.observeRefusal(err)
+		return zero, err
+	}
+	if c.part.config.Timeout > 0 {
+		return apart(k, fn)
+	}
+	return here(k, fn)
+}
+
+// here runs fn on the caller's goroutine.
+func here[T any](k *call, fn func(context.Context) (T, error)) (v T, err error) {
+	out, verdict := Panicked, errPanicked
+	defer func() {
+		defer func() { k.answer(out, err) }()
+		k.finish(verdict)
+	}()
+	v, err = fn(k)
+	out, verdict = k.judge(err), err
+	return v, err
+}

@@ -1,0 +1,70 @@
+// The answer instead of the answer.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// DoOr is Do with a fallback, which is called on the caller's goroutine, outside the compartment, when the call was
+// refused, timed out, found the breaker open, or fn returned an error. It is not called when the caller's context has ended,
+// fn panicked, the compartment is unknown, is re-entered, or MaxFallback fallbacks run already: then the cause is
+// returned. cause is the error that Do would have returned; what fallback returns is the answer. A panic of fallback reaches
+// the caller.
+func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error),
+	fallback func(ctx context.Context, cause error) (T, error),
+) (T, error) {
+	if fallback == nil {
+		var zero T
+		return zero, &InvalidError{"fallback", "nil", "a function"}
+	}
+	v, err := Do(ctx, c, fn)
+	if err == nil || c == nil || !c.fallsBack(ctx, err) {
+		return v, err
+	}
+	answered := false
+	defer func() { c.fellBack(answered, err) }()
+	v, err = fallback(ctx, err)
+	answered = err == nil
+	return v, err
+}
+
+// fallsBack decides whether a fallback may run, and counts it.
+func (c *Compartment) fallsBack(ctx context.Context, cause error) bool {
+	switch e := cause.(type) { //nolint:errorlint // what Do itself has answered; what fn wraps is an error of fn
+	case *InvalidError, *ReentryError:
+		return false
+	case *limiter.Rejection:
+		if errors.Is(e, context.Canceled) || e.Reason == limiter.DeadlineExceeded { // of the context, that is: see refusal
+			return false
+		}
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	t := &c.part.tally
+	for n := t.fallbacks.Load(); n < int64(c.part.config.MaxFallback); n = t.fallbacks.Load() {
+		if t.fallbacks.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	t.fallbacksRefused.Add(1)
+	c.part.set.observe(Event{Kind: FallbackFailed, Compartment: c.part.config.Name, Tenant: c.key, Err: cause})
+	return false
+}
+
+// fellBack counts how a fallback has ended: err is its error.
+func (c *Compartment) fellBack(answered bool, err error) {
+	t, e := &c.part.tally, Event{Kind: Degraded, Compartment: c.part.config.Name, Tenant: c.key, Err: err}
+	t.fallbacks.Add(-1)
+	if answered {
+		t.degraded.Add(1)
+	} else {
+		e.Kind = FallbackFailed
+		t.fallbacksFailed.Add(1)
+	}
+	c.part.set.observe(e)
+}

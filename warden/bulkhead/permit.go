@@ -1,0 +1,50 @@
+// Holding a place without a function that returns.
+
+package bulkhead
+
+import "context"
+
+// Permit is one place held by an adapter, such as one for an HTTP response whose body is still being read. It is free to
+// copy and to release from any goroutine: all copies together release once. The zero Permit releases nothing.
+type Permit struct{ k *call }
+
+// Acquire waits for a place as [Do] does, and returns a permit and the context to go on with: it knows that the
+// compartment has been entered, and ends when Timeout has passed or the permit is released. Who gets a permit must
+// release it. The errors are those of Do that mean that fn was not called. There is no fallback, and nobody is told a
+// *TimeoutError in phase Running: who holds the place is to watch the context.
+func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, error) {
+	switch {
+	case c == nil:
+		return ctx, Permit{}, ErrUnknownCompartment
+	case c.part == nil:
+		return ctx, Permit{}, notMade()
+	case ctx == nil:
+		return ctx, Permit{}, &InvalidError{"ctx", "nil", "a context"}
+	}
+	k, err := c.begin(ctx)
+	if err != nil {
+		c.observeRefusal(err)
+		return ctx, Permit{}, err
+	}
+	if c.part.config.Timeout == 0 {
+		return k, Permit{k}, nil
+	}
+	k.timeout, k.cancel = context.WithTimeout(k, c.part.config.Timeout)
+	return k.timeout, Permit{k}, nil
+}
+
+// Release gives the place back and reports true to exactly one caller: the first. err is what came of the work, for the
+// breaker and the statistics; nil: it succeeded. If Timeout has passed and err says so, both see a [*TimeoutError].
+func (p Permit) Release(err error) bool {
+	k := p.k
+	if k == nil || !k.state.CompareAndSwap(runs, ended) {
+		return false
+	}
+	if k.cancel != nil {
+		err = k.late(k.timeout, err)
+		k.cancel()
+	}
+	defer func() { k.answer(k.judge(err), err) }()
+	k.finish(err)
+	return true
+}
