@@ -14,12 +14,16 @@ import (
 
 	"github.com/stopbank/stopbank/lease/leasepg"
 	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
+	"github.com/stopbank/stopbank/lease/leasetest/faults"
 )
 
 // server is nil where there is no PostgreSQL; TestMain sets it before any test runs.
 var server *pgtest.Server
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	faults.Child(openSide)
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	var err error

@@ -1,0 +1,22 @@
+package leasepg_test
+
+// This file runs the contract's own suite on PostgreSQL.
+
+import (
+	"testing"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasetest"
+)
+
+func TestConformance(t *testing.T) {
+	pool := migrated(t, 8)
+	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
+		l, err := durable.New(durable.Config{Store: open(t, pool), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	})
+}

@@ -1,0 +1,121 @@
+package faults
+
+// This file is the network: a proxy that swallows a reply.
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// proxy carries bytes between clients and a server until it is told to lose some.
+type proxy struct {
+	to       string
+	listener net.Listener
+	armed    atomic.Bool
+	dropped  atomic.Int64
+	group    sync.WaitGroup
+	mu       sync.Mutex // guards open
+	open     map[net.Conn]bool
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{to: to, listener: l, open: map[net.Conn]bool{}}
+	p.group.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.group.Go(func() { p.serve(client) })
+		}
+	})
+	return p
+}
+
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	for conn := range p.open {
+		_ = conn.Close()
+	}
+	p.mu.Unlock()
+	p.group.Wait()
+}
+
+func (p *proxy) serve(client net.Conn) {
+	server, err := net.Dial("tcp", p.to)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	p.mu.Lock()
+	p.open[client], p.open[server] = true, true
+	p.mu.Unlock()
+	end := func() {
+		_, _ = client.Close(), server.Close()
+		p.mu.Lock()
+		delete(p.open, client)
+		delete(p.open, server)
+		p.mu.Unlock()
+	}
+	p.group.Go(func() {
+		defer end()
+		carry(server, client, func() bool { return false })
+	})
+	defer end()
+	carry(client, server, func() bool {
+		lose := p.armed.CompareAndSwap(true, false)
+		if lose {
+			p.dropped.Add(1)
+		}
+		return lose
+	})
+}
+
+// carry copies until an end closes or lose says that what has just been read is to be lost, with the connection.
+func carry(to, from net.Conn, lose func() bool) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil || lose() {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// losing is a store whose replies the proxy loses now and then, each once the server has sent it, and that counts how many of those
+// swaps the server had carried out, by a look past the proxy.
+type losing struct {
+	durable.Store
+	past    durable.Store // the same store, not through the proxy
+	proxy   *proxy
+	lose    func() bool
+	applied int
+}
+
+func (l *losing) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	if name == "" || !l.lose() {
+		return l.Store.Swap(ctx, name, old, state, index)
+	}
+	l.proxy.armed.Store(true)
+	version, err := l.Store.Swap(ctx, name, old, state, index)
+	l.proxy.armed.Store(false)
+	if err != nil {
+		if _, now, loadErr := l.past.Load(ctx, name); loadErr == nil && now != old {
+			l.applied++
+		}
+	}
+	return version, err
+}

@@ -1,0 +1,189 @@
+package faults
+
+// This file is what happens to a ledger: one function for each kind of fault.
+
+import (
+	"context"
+	"sync"
+)
+
+type scenario struct {
+	name  string
+	play  func(*round)
+	needs func(Server) bool // nil: any server
+}
+
+//nolint:gochecknoglobals // a table
+var scenarios = []scenario{
+	{name: "killed between swap and reply", play: killed},
+	{name: "a record that kills its process", play: poisoned},
+	{name: "holder stopped, reclaimed, resumed", play: stopped},
+	{name: "many processes race for one domain", play: raced},
+	{name: "reply dropped by the network", play: dropped, needs: func(s Server) bool { return s.Via != nil }},
+	{name: "server restarted under load", play: restarted, needs: func(s Server) bool { return s.Restart != nil }},
+	{name: "all at once", play: storm},
+}
+
+var abc = []string{"A", "B", "C"}
+
+// killed: a worker swaps and never hears of it. The next one finds its leases.
+func killed(r *round) {
+	r.offer(4, abc...)
+	for {
+		p := r.start(order{TakeOver: true, Alone: true, HangAfter: 1 + r.rnd.IntN(12)})
+		if _, hung := p.until("swapped"); !hung {
+			r.ends(p)
+			return
+		}
+		p.kill()
+		r.faults++
+	}
+}
+
+// poisoned: who handles one of the records dies, always. Takeover by takeover its retries are used up.
+func poisoned(r *round) {
+	r.offer(3, abc...)
+	r.maxRetries = 1 + r.rnd.IntN(3)
+	r.poison = &Entry{Domain: "B", Offset: r.arrived["B"][r.rnd.IntN(3)]}
+	for {
+		p := r.start(order{TakeOver: true, Alone: true, Poison: r.poison})
+		if _, ok := p.until("finished"); ok {
+			r.ends(p)
+			break
+		}
+		p.drain()
+		if r.faults++; r.faults > r.maxRetries+1 {
+			r.Fatalf("%d processes have died of one record, which has %d attempts", r.faults, r.maxRetries+1)
+		}
+	}
+	if r.faults != r.maxRetries+1 || r.heard("gave up") != 1 {
+		r.Errorf("%d attempts, given up %d times, want %d and 1", r.faults, r.heard("gave up"), r.maxRetries+1)
+	}
+}
+
+// stopped: a holder stands still in the middle of its work, another one takes over and gets all of it done, then the first goes on.
+func stopped(r *round) {
+	r.offer(3, abc...)
+	at := &Entry{Domain: "B", Offset: r.arrived["B"][r.rnd.IntN(3)]}
+	sleeper := r.start(order{TakeOver: true, PauseAt: at})
+	for {
+		n, ok := sleeper.until("holding")
+		if !ok {
+			r.Fatal("a worker ended without a lease on what it was to stop at")
+		}
+		if n.Domain == at.Domain && n.Offset == at.Offset {
+			break
+		}
+	}
+	sleeper.stop()
+	r.faults++
+	r.ends(r.start(order{TakeOver: true, Alone: true}))
+	sleeper.wake()
+	sleeper.tell()
+	r.ends(sleeper)
+	if r.heard("refused") != 1 || r.heard("fenced") != 1 {
+		r.Errorf("who was taken for dead was refused downstream %d times and by the ledger %d times, want once each", r.heard("refused"), r.heard("fenced"))
+	}
+}
+
+// raced: processes that all want the one domain. Nobody dies, so everything happens once.
+func raced(r *round) {
+	r.strict = true
+	r.offer(6, "A")
+	workers := make([]*process, 2+r.rnd.IntN(3))
+	for i := range workers {
+		workers[i] = r.start(order{})
+	}
+	r.offer(6, "A") // more arrives meanwhile
+	for _, p := range workers {
+		r.ends(p)
+	}
+	r.ends(r.start(order{Alone: true})) // what arrived after the others had gone
+	r.faults = len(workers)
+}
+
+// dropped: the server has carried a swap out and the reply is lost on its way.
+func dropped(r *round) {
+	r.strict = true
+	r.offer(4, abc...)
+	network := newProxy(r.T, r.server.TCP)
+	defer network.close()
+	ctx := context.Background()
+	side, err := r.server.Open(ctx, r.server.Via(network.listener.Addr().String()), r.ledger)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer side.Close()
+	store := &losing{Store: side.Store, past: r.control.Store, proxy: network, lose: func() bool { return r.rnd.IntN(3) == 0 }}
+	side.Store = store
+	w := worker{order: order{MaxRetries: r.maxRetries, Alone: true}, side: side, say: r.hear}
+	if err := w.run(ctx); err != nil {
+		r.Error(err)
+	}
+	if store.applied == 0 {
+		r.Errorf("%d replies were dropped, none of a swap that had been carried out", network.dropped.Load())
+	}
+	r.faults += store.applied
+}
+
+// restarted: the server falls over while several workers use it.
+func restarted(r *round) {
+	domains := append([]string{"D", "E"}, abc...)
+	r.offer(12, domains...)
+	workers := []*process{r.start(order{}), r.start(order{}), r.start(order{})}
+	for range 2 {
+		for range 1 + r.rnd.IntN(6) {
+			workers[0].until("done")
+		}
+		if r.heard("done") < len(domains)*12 { // otherwise it comes too late to be a fault
+			r.faults++
+		}
+		if err := r.server.Restart(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+	}
+	for _, p := range workers {
+		r.ends(p)
+	}
+}
+
+// storm: workers are killed and stopped at any moment, new ones take over from the dead and the living, until all is done.
+func storm(r *round) {
+	r.offer(10, abc...)
+	living := []*process{r.start(order{}), r.start(order{})}
+	for range 6 {
+		i := r.rnd.IntN(len(living))
+		p := living[i]
+		for range r.rnd.IntN(4) {
+			if _, ok := p.until("holding"); !ok {
+				break
+			}
+		}
+		r.faults++
+		if r.rnd.IntN(2) == 0 {
+			p.kill()
+			living[i] = r.start(order{TakeOver: true})
+			continue
+		}
+		p.stop()
+		living = append(living, r.start(order{TakeOver: true}))
+		living[len(living)-1].until("holding")
+		p.wake()
+	}
+	// Who is killed may have held a lease that nobody looks for any more.
+	living = append(living, r.start(order{TakeOver: true}))
+	var group sync.WaitGroup
+	for _, p := range living {
+		group.Go(func() { r.ends(p) })
+	}
+	group.Wait()
+}
+
+// ends waits for a worker that is to end by itself, in peace.
+func (r *round) ends(p *process) {
+	r.Helper()
+	p.drain()
+	if p.ended != nil {
+		r.Errorf("a worker: %v", p.ended)
+	}
+}

@@ -1,0 +1,238 @@
+package faults
+
+// This file is what a worker does: the smallest orchestrator that loses nothing.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// worker takes what waits, carries it out in the register and says so to the ledger.
+type worker struct {
+	order
+	side   Side
+	say    func(note)
+	resume <-chan struct{}
+	ledger *durable.Ledger
+}
+
+// patience bounds how long a worker tries what an engine refuses.
+const patience = time.Minute
+
+// again makes a call until it succeeds.
+func again(ctx context.Context, call func() error) error {
+	return persist(ctx, call, func(err error) bool { return err != nil })
+}
+
+// insist makes a call on a ledger until the engine answers.
+func insist(ctx context.Context, call func() error) error {
+	return persist(ctx, call, func(err error) bool { return errors.Is(err, durable.ErrStore) || errors.Is(err, durable.ErrContention) })
+}
+
+func persist(ctx context.Context, call func() error, down func(error) bool) error {
+	until := time.Now().Add(patience)
+	for {
+		err := call()
+		if !down(err) || time.Now().After(until) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond) // the engine is down, and nothing tells when it is up
+	}
+}
+
+func (w *worker) run(ctx context.Context) (err error) {
+	if w.ledger, err = durable.New(durable.Config{Store: w.side.Store, MaxRetries: w.MaxRetries}); err != nil {
+		return err
+	}
+	if w.TakeOver {
+		if err := w.takeOver(ctx); err != nil {
+			return err
+		}
+	}
+	until := time.Now().Add(patience)
+	for time.Now().Before(until) {
+		heads, err := collect(ctx, w.ledger.Ready)
+		if err != nil {
+			return err
+		}
+		for _, head := range heads {
+			if err := w.drain(ctx, head.Domain); err != nil {
+				return err
+			}
+		}
+		if len(heads) > 0 {
+			continue
+		}
+		held, err := collect(ctx, w.ledger.Held)
+		if err != nil {
+			return err
+		}
+		if len(held) == 0 {
+			// A lease that ended between the two looks may have left work waiting.
+			if heads, err = collect(ctx, w.ledger.Ready); err != nil {
+				return err
+			} else if len(heads) == 0 {
+				return nil
+			}
+			continue
+		}
+		if w.Alone {
+			return fmt.Errorf("%d leases are held, and nobody is there to hold them: %+v", len(held), held[0])
+		}
+		time.Sleep(2 * time.Millisecond) // others are at work, and the ledger calls nobody
+	}
+	return errors.New("no end: work is waiting or held, and nobody gets it done")
+}
+
+// collect walks to the end, before the body of a loop changes what is walked over.
+func collect[T any](ctx context.Context, walk func(context.Context) iter.Seq2[T, error]) (all []T, err error) {
+	err = insist(ctx, func() error {
+		all = nil
+		for item, err := range walk(ctx) {
+			if err != nil {
+				return err
+			}
+			all = append(all, item)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// takeOver takes every lease from its holder, who is thought dead, and counts that as a failure of the record.
+func (w *worker) takeOver(ctx context.Context) error {
+	held, err := collect(ctx, w.ledger.Held)
+	if err != nil {
+		return err
+	}
+	for _, l := range held {
+		heir, ok, err := w.reclaim(ctx, l)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		var f lease.Failure
+		err = insist(ctx, func() (err error) { f, err = w.ledger.Fail(ctx, heir.Domain, heir.Token); return err })
+		switch {
+		case errors.Is(err, durable.ErrAmbiguous): // counted or not, the lease is ours unless it was the last time
+		case lost(err):
+			continue
+		case err != nil:
+			return err
+		case f.Status != lease.RetryScheduled:
+			w.say(note{What: "gave up", Domain: heir.Domain, Offset: heir.Offset, Token: heir.Token})
+			continue
+		}
+		if err := w.handle(ctx, heir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lost: another one holds the lease now, or it has ended.
+func lost(err error) bool {
+	return errors.Is(err, lease.ErrTokenMismatch) || errors.Is(err, lease.ErrLeaseNotFound)
+}
+
+// reclaim takes l from its holder; not ok: another one was faster.
+func (w *worker) reclaim(ctx context.Context, l lease.Lease) (heir lease.Lease, ok bool, err error) {
+	err = insist(ctx, func() (err error) { heir, err = w.ledger.Reclaim(ctx, l.Domain, l.Token); return err })
+	switch {
+	case errors.Is(err, durable.ErrAmbiguous):
+		return w.rescue(ctx, l.Domain)
+	case lost(err):
+		return heir, false, nil
+	case err == nil:
+		w.say(note{What: "reclaimed", Domain: heir.Domain, Offset: heir.Offset, Token: heir.Token})
+	}
+	return heir, err == nil, err
+}
+
+// rescue finds a lease that may be ours without our knowing its token, and takes it for certain.
+func (w *worker) rescue(ctx context.Context, domain string) (lease.Lease, bool, error) {
+	var v lease.View
+	if err := insist(ctx, func() (err error) { v, err = w.ledger.Inspect(ctx, domain); return err }); err != nil || v.Lease == nil {
+		return lease.Lease{}, false, err
+	}
+	return w.reclaim(ctx, *v.Lease)
+}
+
+// drain works on a domain until nothing waits there or another one does.
+func (w *worker) drain(ctx context.Context, domain string) error {
+	for {
+		var a lease.Acquisition
+		err := insist(ctx, func() (err error) { a, err = w.ledger.AcquireNext(ctx, domain); return err })
+		switch {
+		case errors.Is(err, durable.ErrAmbiguous):
+			heir, ok, err := w.rescue(ctx, domain)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			a.Lease = heir
+		case err != nil:
+			return err
+		case a.Status != lease.Acquired:
+			return nil
+		}
+		if err := w.handle(ctx, a.Lease); err != nil {
+			return err
+		}
+	}
+}
+
+// handle carries a lease out: first downstream, then in the ledger.
+func (w *worker) handle(ctx context.Context, l lease.Lease) error {
+	says := note{Domain: l.Domain, Offset: l.Offset, Token: l.Token}
+	say := func(what string) {
+		says.What = what
+		w.say(says)
+	}
+	say("holding")
+	if at := w.PauseAt; at != nil && at.Domain == l.Domain && at.Offset == l.Offset {
+		<-w.resume
+	}
+	if at := w.Poison; at != nil && at.Domain == l.Domain && at.Offset == l.Offset {
+		die()
+	}
+	var applied bool
+	err := again(ctx, func() (err error) {
+		applied, err = w.side.Register.Apply(ctx, l.Domain, l.Offset, l.Token)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	if !applied {
+		say("refused")
+	}
+	for {
+		err := insist(ctx, func() error { _, err := w.ledger.Succeed(ctx, l.Domain, l.Token); return err })
+		var ended *lease.LeaseNotFoundError
+		switch {
+		case errors.Is(err, durable.ErrAmbiguous):
+			continue
+		case err == nil, errors.As(err, &ended) && ended.Outcome == lease.OutcomeProcessed:
+			if !applied {
+				return fmt.Errorf("the register saw a greater token than %d, and the ledger takes it all the same: %+v", l.Token, l)
+			}
+			say("done")
+		case lost(err):
+			say("fenced")
+		default:
+			return err
+		}
+		return nil
+	}
+}
