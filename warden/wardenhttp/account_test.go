@@ -1,0 +1,199 @@
+// Whose time counts as the service's, and who allocates: handlers and base transports without a network.
+
+package wardenhttp_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// An auditor sees what a warden measures.
+type auditor struct{ counted uint64 }
+
+func (a *auditor) Step(s monitor.Sample) decision.ControlDecision {
+	a.counted += s.Service.Count
+	return decision.ControlDecision{Seq: 1, TargetConcurrency: 1}
+}
+
+// counted is how many executions the warden was told of by use, which is to leave nothing in flight.
+func counted(t *testing.T, use func(w *warden.Warden)) uint64 {
+	t.Helper()
+	a := new(auditor)
+	synctest.Test(t, func(t *testing.T) {
+		w, err := warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		use(w)
+		if s := w.Limiter().Stats(); s.Running != 0 || s.Executed != 1 {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(time.Second)
+		w.Watch()
+	})
+	return a.counted
+}
+
+func TestH9_ServersTime(t *testing.T) {
+	conn := &fakeConn{close: func() error { return nil }}
+	for name, c := range map[string]struct {
+		next func(cancel func(), w http.ResponseWriter, r *http.Request)
+		want uint64
+	}{
+		"returns":  {func(func(), http.ResponseWriter, *http.Request) {}, 1},
+		"panics":   {func(func(), http.ResponseWriter, *http.Request) { panic("on purpose") }, 1},
+		"canceled": {func(cancel func(), _ http.ResponseWriter, _ *http.Request) { cancel() }, 0},
+		"canceled and panics": {func(cancel func(), _ http.ResponseWriter, _ *http.Request) {
+			cancel()
+			panic(http.ErrAbortHandler)
+		}, 0},
+		"too late": {func(_ func(), _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 1},
+		"hijacked": {func(_ func(), w http.ResponseWriter, _ *http.Request) {
+			if c, _, err := http.NewResponseController(w).Hijack(); err != nil || c.Close() != nil {
+				panic(err)
+			}
+		}, 0},
+		"hijack failed": {func(_ func(), w http.ResponseWriter, _ *http.Request) {
+			_, _, _ = http.NewResponseController(wrapped{httptest.NewRecorder()}).Hijack()
+		}, 1},
+	} {
+		got := counted(t, func(w *warden.Warden) {
+			m, err := wardenhttp.New(w, wardenhttp.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.next(cancel, w, r) }))
+			finish(func() {
+				h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), func() (net.Conn, *bufio.ReadWriter, error) { return conn, nil, nil }}, newRequest().WithContext(ctx))
+			})
+		})
+		if got != c.want {
+			t.Errorf("%s: %d counted, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestH9_DependencysTime(t *testing.T) {
+	failed := errors.New("on purpose")
+	read := func(resp *http.Response) { _, _ = io.ReadAll(resp.Body) }
+	for name, c := range map[string]struct {
+		base func(cancel func()) (*http.Response, error)
+		end  func(*http.Response)
+		want uint64
+	}{
+		"read":               {func(func()) (*http.Response, error) { return respond(200, newPayload("x")), nil }, read, 1},
+		"closed":             {func(func()) (*http.Response, error) { return respond(200, newPayload("x")), nil }, func(r *http.Response) { r.Body.Close() }, 1},
+		"error":              {func(func()) (*http.Response, error) { return nil, failed }, nil, 1},
+		"canceled":           {func(cancel func()) (*http.Response, error) { cancel(); return nil, context.Canceled }, nil, 0},
+		"canceled, a body":   {func(cancel func()) (*http.Response, error) { cancel(); return respond(200, newPayload("x")), nil }, func(r *http.Response) { r.Body.Close() }, 0},
+		"canceled, read":     {func(cancel func()) (*http.Response, error) { cancel(); return respond(200, newPayload("x")), nil }, read, 0},
+		"upgraded":           {func(func()) (*http.Response, error) { return respond(101, upgradedBody()), nil }, func(r *http.Response) { r.Body.Close() }, 0},
+		"no upgrade":         {func(func()) (*http.Response, error) { return respond(200, upgradedBody()), nil }, func(r *http.Response) { r.Body.Close() }, 1},
+		"without a body":     {func(func()) (*http.Response, error) { return respond(204, http.NoBody), nil }, nil, 1},
+		"canceled, bodiless": {func(cancel func()) (*http.Response, error) { cancel(); return respond(204, http.NoBody), nil }, nil, 0},
+	} {
+		got := counted(t, func(w *warden.Warden) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			rt, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{
+				Base: roundTrip(func(*http.Request) (*http.Response, error) { return c.base(cancel) }),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, _ := rt.RoundTrip(newRequest().WithContext(ctx))
+			if c.end != nil {
+				c.end(resp)
+			}
+		})
+		if got != c.want {
+			t.Errorf("%s: %d counted, want %d", name, got, c.want)
+		}
+	}
+}
+
+func upgradedBody() io.ReadCloser {
+	return twoWay{hostileBody{strings.NewReader(""), func() error { return nil }}, io.Discard}
+}
+
+// A panic in what the config brings is the request's own, and holds nothing.
+func TestH1_PanicsOfTheConfigHoldNothing(t *testing.T) {
+	for name, cfg := range map[string]wardenhttp.Config{
+		"Task":    {Task: func(*http.Request) warden.Task { panic("on purpose") }},
+		"Exempt":  {Exempt: func(*http.Request) bool { panic("on purpose") }},
+		"Trusted": {Trusted: func(*http.Request) bool { panic("on purpose") }},
+	} {
+		g := newGuard(t, 1, 0)
+		h := newMiddleware(t, g, cfg).Handler(nil)
+		r := newRequest()
+		r.Header.Set("Warden-Priority", "1")
+		func() {
+			defer func() {
+				if recover() != "on purpose" {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		g.wantInFlight(t, name, 0)
+	}
+	g := newGuard(t, 1, 0)
+	rt, err := wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Task: func(*http.Request) warden.Task { panic("on purpose") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := newPayload("x")
+	finish(func() { _, _ = rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent)) })
+	if g.wantInFlight(t, "Transport", 0); sent.closes.Load() != 1 {
+		t.Errorf("the request's body was closed %d times", sent.closes.Load())
+	}
+}
+
+func TestNilNextIsTheDefaultServeMux(t *testing.T) {
+	rec := httptest.NewRecorder()
+	newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{}).Handler(nil).ServeHTTP(rec, newRequest())
+	if rec.Code != http.StatusNotFound {
+		t.Errorf("status %d", rec.Code)
+	}
+}
+
+func TestInvalidConfig(t *testing.T) {
+	w := newGuard(t, 1, 0).Warden
+	for _, c := range []struct {
+		field string
+		w     *warden.Warden
+		cfg   wardenhttp.Config
+	}{
+		{"w", nil, wardenhttp.Config{}},
+		{"wardenhttp.Config.Timeout", w, wardenhttp.Config{Timeout: -1}},
+		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: -1}},
+		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: time.Hour + 1}},
+		{"wardenhttp.Config.PriorityHeader", w, wardenhttp.Config{PriorityHeader: "a b"}},
+		{"wardenhttp.Config.PriorityHeader", w, wardenhttp.Config{PriorityHeader: "a:"}},
+		{"wardenhttp.Config.TimeoutHeader", w, wardenhttp.Config{TimeoutHeader: "\x7f"}},
+		{"wardenhttp.Config.TimeoutHeader", w, wardenhttp.Config{TimeoutHeader: "é"}},
+	} {
+		m, err := wardenhttp.New(c.w, c.cfg)
+		var invalid *warden.InvalidError
+		if m != nil || !errors.As(err, &invalid) || !errors.Is(err, warden.ErrInvalid) || invalid.Field != c.field || invalid.Allowed == "" {
+			t.Errorf("%s: %v", c.field, err)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+// What a client is told: cause, status, headers, body, and nothing besides.
+
+package wardenhttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// tenant is the compartment of a tenant.
+func tenant(t testing.TB) *bulkhead.Compartment {
+	t.Helper()
+	set, err := bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "shared", Guaranteed: 10, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := set.Compartment("shared").Tenant("acme")
+	if _, ok := c.TenantKey(); !ok {
+		t.Fatal("no tenant")
+	}
+	return c
+}
+
+func rejected(r limiter.Reason) error {
+	return &warden.Rejection{
+		Reason: r, Decision: &decision.ControlDecision{Seq: 42, TargetConcurrency: 1717}, InFlight: 1818, QueueLen: 1919,
+		Task: warden.Task{Name: "secret"},
+	}
+}
+
+func TestH5_CauseStatusHeadersBody(t *testing.T) {
+	const full = "Service Unavailable"
+	acme := tenant(t)
+	for _, c := range []struct {
+		err        error
+		of         *bulkhead.Compartment
+		status     int
+		title      string
+		reason     string
+		retryAfter string
+		decision   bool
+	}{
+		{rejected(limiter.PressureHigh), nil, 503, full, "pressure_high", "1", true},
+		{rejected(limiter.QueueOverflow), nil, 503, full, "queue_overflow", "1", true},
+		{rejected(limiter.ProbabilisticShedding), nil, 503, full, "probabilistic_shedding", "1", true},
+		{rejected(limiter.PriorityDrop), nil, 503, full, "priority_drop", "1", true},
+		{rejected(limiter.DeadlineExceeded), nil, 504, "Gateway Timeout", "deadline_exceeded", "", true},
+		{rejected(limiter.Canceled), nil, 499, "Client Closed Request", "canceled", "", true},
+		{rejected(limiter.Closed), nil, 503, full, "closed", "1", true},
+		{rejected(limiter.QueueOverflow), acme, 429, "Too Many Requests", "queue_overflow", "1", true},
+		{rejected(limiter.PressureHigh), acme, 429, "Too Many Requests", "pressure_high", "1", true},
+		{rejected(limiter.ProbabilisticShedding), acme, 429, "Too Many Requests", "probabilistic_shedding", "1", true},
+		{rejected(limiter.PriorityDrop), acme, 429, "Too Many Requests", "priority_drop", "1", true},
+		{rejected(limiter.DeadlineExceeded), acme, 504, "Gateway Timeout", "deadline_exceeded", "", true},
+		{rejected(limiter.Canceled), acme, 499, "Client Closed Request", "canceled", "", true},
+		{rejected(limiter.Closed), acme, 503, full, "closed", "1", true},
+		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: rejected(limiter.DeadlineExceeded).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
+		{&bulkhead.TimeoutError{Compartment: "secret", Phase: bulkhead.Running, After: time.Second}, nil, 504, "Gateway Timeout", "timeout_running", "", false},
+		{&bulkhead.BreakerOpenError{Compartment: "secret", Err: errors.New("secret")}, nil, 503, full, "breaker_open", "1", false},
+		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "internal", "", false},
+		{&bulkhead.ReentryError{Compartment: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
+		{&bulkhead.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
+		{&limiter.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
+		{&warden.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
+	} {
+		t.Run(fmt.Sprintf("%T %s %d", c.err, c.reason, c.status), func(t *testing.T) {
+			m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Rand: func() float64 { return 0 }})
+			for _, err := range []error{c.err, fmt.Errorf("around it: %w", c.err)} {
+				rec := httptest.NewRecorder()
+				if !m.WriteError(rec, c.of, err) {
+					t.Fatal("not ours")
+				}
+				want := fmt.Sprintf(`{"title":%q,"status":%d,"reason":%q`, c.title, c.status, c.reason)
+				if c.decision {
+					want += `,"decision":42`
+				}
+				if want += "}\n"; rec.Code != c.status || rec.Body.String() != want {
+					t.Errorf("%d %s want %d %s", rec.Code, rec.Body, c.status, want)
+				}
+				if h := rec.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("Retry-After") != c.retryAfter ||
+					h.Get("X-Content-Type-Options") != "nosniff" || len(h) != 2+len(c.retryAfter) {
+					t.Errorf("%v", h)
+				}
+			}
+		})
+	}
+}
+
+func TestH5_WhatIsNotOursIsLeftAlone(t *testing.T) {
+	for _, err := range []error{nil, io.EOF, context.Canceled, context.DeadlineExceeded, errors.New("mine")} {
+		rec := httptest.NewRecorder()
+		if wardenhttp.WriteError(rec, nil, err) || rec.Body.Len() > 0 || len(rec.Header()) > 0 {
+			t.Errorf("%v: answered %d", err, rec.Code)
+		}
+	}
+}
+
+// A handler that had begun to describe its content when it was refused.
+func TestH5_HeadersOfOtherContentGo(t *testing.T) {
+	rec := httptest.NewRecorder()
+	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control", "Content-Type", "X-Trace"} {
+		rec.Header().Set(name, "7")
+	}
+	if !wardenhttp.WriteError(rec, nil, rejected(limiter.PressureHigh)) {
+		t.Fatal("not ours")
+	}
+	if h := rec.Header(); len(h) != 4 || h.Get("X-Trace") != "7" || h.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%v", h)
+	}
+}
+
+func TestH5_RetryAfterIsWholeSecondsAndSpread(t *testing.T) {
+	for _, c := range []struct {
+		known, configured time.Duration
+		draw              float64
+		want              string
+	}{
+		{0, 0, 0, "1"}, {0, 0, 0.49, "1"}, {0, 0, 0.5, "2"}, {0, 0, 0.999, "2"},
+		{1, 0, 0, "1"}, {time.Second, 0, 0, "1"}, {time.Second + 1, 0, 0, "2"}, {1500 * time.Millisecond, 0, 0.999, "4"},
+		{0, 1, 0, "1"}, {0, 1500 * time.Millisecond, 0, "2"}, {0, time.Hour, 0, "3600"}, {0, time.Hour, 0.999999, "7200"},
+		{3 * time.Second, time.Hour, 0, "3"}, {time.Minute, 0, 0.999, "120"}, {-time.Second, 0, 0, "1"},
+	} {
+		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{RetryAfter: c.configured, Rand: func() float64 { return c.draw }})
+		rec := httptest.NewRecorder()
+		m.WriteError(rec, nil, &warden.Rejection{Reason: limiter.PressureHigh, RetryAfter: c.known})
+		if got := rec.Header().Get("Retry-After"); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	seen := map[string]bool{}
+	for range 200 {
+		rec := httptest.NewRecorder()
+		wardenhttp.WriteError(rec, nil, &warden.Rejection{Reason: limiter.PressureHigh})
+		seen[rec.Header().Get("Retry-After")] = true
+	}
+	if len(seen) != 2 || !seen["1"] || !seen["2"] {
+		t.Errorf("by default: %v", seen)
+	}
+}
+
+// The inside is known to those alone who are allowed to.
+func TestH6_NothingInternalUnlessVerbose(t *testing.T) {
+	for _, verbose := range []bool{false, true} {
+		g := newGuard(t, 1, 0)
+		busy, err := g.TryAcquire(warden.Task{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Verbose: verbose}).Handler(nil), false)
+		resp, err := http.Get(s.URL + "/inner/name")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var members map[string]any
+		if err := json.Unmarshal(body, &members); err != nil {
+			t.Fatal(err)
+		}
+		all := fmt.Sprint(resp.Header, string(body))
+		for _, secret := range []string{"secret", "/inner/name", "in flight", "target"} {
+			if strings.Contains(all, secret) != verbose {
+				t.Errorf("verbose %v: %q in %s", verbose, secret, all)
+			}
+		}
+		detail, _ := members["detail"].(string)
+		if members["reason"] != "pressure_high" || members["decision"] != 7.0 || (detail != "") != verbose || len(members) != map[bool]int{false: 4, true: 5}[verbose] {
+			t.Errorf("verbose %v: %s", verbose, body)
+		}
+		busy.Release()
+	}
+}
+
+func TestH5_HeadHasNoBody(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		s := serve(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) {}))
+		resp := send(t, s.Client(), http.MethodHead, s.URL)
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); len(body) > 0 || err != nil || resp.StatusCode != 503 {
+			t.Errorf("%s %q %v", resp.Status, body, err)
+		}
+	})
+}
+
+func TestZeroMiddlewareAnswers500(t *testing.T) {
+	rec := httptest.NewRecorder()
+	new(wardenhttp.Middleware).Handler(nil).ServeHTTP(rec, newRequest())
+	if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"internal"`) {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+	if rec = httptest.NewRecorder(); !new(wardenhttp.Middleware).WriteError(rec, nil, rejected(limiter.PressureHigh)) || rec.Code != 503 {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}

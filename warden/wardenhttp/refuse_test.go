@@ -1,0 +1,277 @@
+// Requests that wait, are refused, go away or are exempt, on real connections.
+
+package wardenhttp_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// statuses tells the status that each request was answered with, as an access log sees it.
+func statuses(h http.Handler) (http.Handler, <-chan int) {
+	seen := make(chan int, 100)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l := &logged{ResponseWriter: w, status: http.StatusOK}
+		defer func() { seen <- l.status }()
+		h.ServeHTTP(l, r)
+	}), seen
+}
+
+type logged struct {
+	http.ResponseWriter
+	status int
+}
+
+func (l *logged) WriteHeader(status int) { l.status = status; l.ResponseWriter.WriteHeader(status) }
+
+func (l *logged) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// occupied is a guard with one place, which is taken.
+func occupied(t *testing.T, queue int) (*guard, warden.Permit) {
+	t.Helper()
+	g := newGuard(t, 1, queue)
+	busy, err := g.TryAcquire(warden.Task{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { busy.Release() })
+	return g, busy
+}
+
+func TestH1_WaitsForItsPlace(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		g, busy := occupied(t, 1)
+		s := serve(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
+		answered := make(chan int, 1)
+		go func() {
+			resp, err := post(t, s)
+			if err != nil {
+				t.Error(err)
+				answered <- 0
+				return
+			}
+			resp.Body.Close()
+			answered <- resp.StatusCode
+		}()
+		g.wantQueued(t, 1)
+		busy.Release()
+		if got := <-answered; got != http.StatusAccepted {
+			t.Errorf("status %d", got)
+		}
+		g.wantEmpty(t)
+	})
+}
+
+// Who goes away while waiting leaves the queue, is never served, and is 499 to a log.
+func TestH5_ClientThatGoesAwayIsCanceled(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		g, _ := occupied(t, 1)
+		h, seen := statuses(newHandler(t, g, func(http.ResponseWriter, *http.Request) { t.Error("called") }))
+		s := serve(h)
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := make(chan error, 1)
+		go func() {
+			resp, err := s.Client().Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			gone <- err
+		}()
+		g.wantQueued(t, 1)
+		cancel()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if got := <-seen; got != 499 {
+			t.Errorf("status %d", got)
+		}
+		if s := g.Limiter().Stats(); s.Canceled != 1 || s.Queued != 0 || s.Running != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestH5_DeadlineThatPassesInTheQueueIs504(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		g, _ := occupied(t, 1)
+		s := serve(newMiddleware(t, g, wardenhttp.Config{Timeout: time.Millisecond}).Handler(nil))
+		wantStatus(t, s, http.StatusGatewayTimeout)
+		if got := g.Limiter().Stats().RejectedFor(limiter.DeadlineExceeded); got != 1 {
+			t.Errorf("%d for their deadline", got)
+		}
+	})
+}
+
+func TestH11_ExemptNeverWaits(t *testing.T) {
+	g, _ := occupied(t, 1)
+	m := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" }})
+	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	g.Limiter().Close()
+	for path, want := range map[string]int{"/healthz": http.StatusNoContent, "/other": http.StatusServiceUnavailable} {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		if rec.Code != want {
+			t.Errorf("%s: %d, want %d", path, rec.Code, want)
+		}
+	}
+	if started, refused, _, _ := g.counts(); started != 1 || refused != 1 {
+		t.Errorf("%d started, %d refused, want the one that is busy and the one that is not exempt", started, refused)
+	}
+}
+
+// raw sends head over a connection of its own and returns it, with what can be read from it.
+func raw(t *testing.T, s *httptest.Server, head string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c, head); err != nil {
+		t.Fatal(err)
+	}
+	return c, bufio.NewReader(c)
+}
+
+// A refusal does not wait for an upload: the answer is there before a byte of the body is.
+func TestH10_RefusalComesBeforeALongBody(t *testing.T) {
+	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), false)
+	for _, body := range []string{"Content-Length: 65537", "Content-Length: 200000", "Transfer-Encoding: chunked", "Content-Length: 7\r\nExpect: 100-continue"} {
+		_, in := raw(t, s, "POST / HTTP/1.1\r\nHost: x\r\n"+body+"\r\n\r\n")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Errorf("%s: %v", body, err)
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
+			t.Errorf("%s: %s, close %v", body, resp.Status, resp.Close)
+		}
+	}
+}
+
+// Where the rest of the request is short, the connection is worth more.
+func TestH10_RefusalKeepsTheConnection(t *testing.T) {
+	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), false)
+	c, in := raw(t, s, "")
+	for _, body := range []string{"", "short", strings.Repeat("x", 64<<10)} {
+		if _, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Close {
+			t.Errorf("%d bytes: %s, close %v", len(body), resp.Status, resp.Close)
+		}
+	}
+}
+
+// Over HTTP/2 to ask for the connection's end would be to end it for all.
+func TestH10_RefusalKeepsTheHTTP2Connection(t *testing.T) {
+	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), true)
+	for i := range 3 {
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+			if c.Reused != (i > 0) {
+				t.Errorf("request %d: reused %v", i, c.Reused)
+			}
+		}})
+		upload, rest := io.Pipe() // whose end never comes
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		_ = rest.Close()
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.ProtoMajor != 2 {
+			t.Errorf("%s %s", resp.Proto, resp.Status)
+		}
+	}
+}
+
+// Whatever else goes wrong, the handlers at work are never more than the target: clients wait, run into their deadline, go
+// away, are refused for want of queue, and the target itself is small.
+func TestH3_OverloadNeverExceedsTheTarget(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		const places, clients, requests = 3, 16, 15
+		g := newGuard(t, places, 4)
+		var now, most atomic.Int64
+		m := newMiddleware(t, g, wardenhttp.Config{Timeout: 20 * time.Millisecond, Trusted: everybody})
+		s := serve(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n := now.Add(1)
+			defer now.Add(-1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			switch r.URL.Path {
+			case "/slow":
+				<-time.After(2 * time.Millisecond)
+			case "/panic":
+				panic(http.ErrAbortHandler)
+			case "/gone":
+				<-r.Context().Done()
+			}
+		})))
+		paths := []string{"/", "/slow", "/panic", "/gone", "/slow"}
+		done := make(chan struct{}, clients)
+		for i := range clients {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				for k := range requests {
+					ctx, cancel := context.WithCancel(t.Context())
+					if path := paths[(i+k)%len(paths)]; path == "/gone" {
+						time.AfterFunc(5*time.Millisecond, cancel)
+					}
+					req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+paths[(i+k)%len(paths)], http.NoBody)
+					if err != nil {
+						t.Error(err)
+					}
+					req.Header.Set("Warden-Priority", fmt.Sprint(k%3*50))
+					if resp, err := s.Client().Do(req); err == nil {
+						_, _ = io.Copy(io.Discard, resp.Body)
+						resp.Body.Close()
+					}
+					cancel()
+				}
+			}()
+		}
+		for range clients {
+			<-done
+		}
+		g.wantEmpty(t)
+		if got := most.Load(); got > places || got == 0 {
+			t.Errorf("%d handlers at once, of %d", got, places)
+		}
+		stats := g.Limiter().Stats()
+		if t.Logf("%+v", stats); stats.Executed == 0 || stats.Rejected+stats.Canceled == 0 {
+			t.Error("that was no overload")
+		}
+	})
+}
