@@ -1,0 +1,161 @@
+package dispatch
+
+// This file is what a dispatcher is made of: its parts, its bounds, and the functions that it calls.
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// Job is one attempt at a record.
+type Job struct {
+	Record Record
+	// Lease is the right to it. Its Token is the fence: a store that keeps the greatest token it has seen for the domain and
+	// refuses a smaller one cannot be written to by whoever lost the lease. RetryCount is 0 at the first attempt.
+	Lease lease.Lease
+}
+
+// Handler does the work of one record; nil is success. An error, a panic and runtime.Goexit are failures, and the record is tried
+// again until the ledger gives it up. Its context ends when a drain runs out of time, not when Run's does. It must be safe
+// for concurrent use; of one domain it runs once at a time.
+type Handler func(ctx context.Context, job Job) error
+
+// DeadLetter is a record that was given up.
+type DeadLetter struct {
+	Record Record // without a Payload if the Source has lost the record
+	// Lease is that of the last attempt. It is zero where that was made in an earlier life.
+	Lease lease.Lease
+	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrRecordGone, or the ledger's *lease.InvalidError
+	// for a record that it cannot hold. Nil where that was in an earlier life.
+	Err error
+}
+
+// Concurrency says who may start. An admission gate or a limiter becomes one by an adapter of one line.
+type Concurrency interface {
+	// Do calls run once, in this goroutine, and returns what it likes; or it returns without having called it, at once or after
+	// having waited, which is a refusal: the dispatcher comes again after 1 ms to 50 ms. It should give up when ctx is done.
+	// Run's error is the handler's.
+	Do(ctx context.Context, run func() error) error
+}
+
+// Config describes a Dispatcher. Ledger, Source and Handler are needed, every other zero value means what the field says.
+type Config struct {
+	// Name appears in events, stats and errors; a partition's name, say.
+	Name    string
+	Ledger  lease.Ledger
+	Source  Source
+	Handler Handler
+
+	// MaxInFlight bounds how many records are worked on at once. 0: 16.
+	MaxInFlight int
+	// Concurrency, when not nil, is asked before every attempt, on top of MaxInFlight.
+	Concurrency Concurrency
+	// MaxBuffered bounds the records that are fetched and not done, those in work included. 0: 1024, or MaxInFlight if that is
+	// more. At least 1.
+	MaxBuffered int
+	// MaxPerDomain bounds those of one domain; what exceeds it is read again later. 0: a 32nd of MaxBuffered, at least 1. At
+	// most MaxBuffered.
+	MaxPerDomain int
+
+	// Backoff is the pause before the first retry; it doubles with every retry. 0: 100 ms.
+	Backoff time.Duration
+	// MaxBackoff bounds it. 0: 30 s, or Backoff if that is more. At least Backoff.
+	MaxBackoff time.Duration
+	// Jitter is the share of a pause that chance may take away, above 0 to 1. 0: a half.
+	Jitter float64
+	// Rand returns numbers in [0, 1) and is safe for concurrent use. Nil: math/rand/v2. One that always returns 0
+	// means no jitter.
+	Rand func() float64
+
+	// Grace is how long the lease of somebody else that turns up while the partition is ours is left alone before it is
+	// reclaimed and failed. 0: a minute.
+	Grace time.Duration
+	// DrainTimeout is how long handlers may go on when Run's context is done. Then their context ends, and they get a
+	// tenth of this time to notice. 0: 10 s.
+	DrainTimeout time.Duration
+	// CommitEvery is how often the floor is committed. 0: 500 ms.
+	CommitEvery time.Duration
+
+	// DeadLetter, when not nil, is called for every record that was given up, at least once, by one of the MaxInFlight. Until
+	// it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again with the
+	// pauses of a retry. A restart may call it again for the same record. It must be safe for concurrent use.
+	DeadLetter func(ctx context.Context, letter DeadLetter) error
+	// Observer, when not nil, is told what happens.
+	Observer Observer
+}
+
+// complete checks cfg and fills in what is left to it.
+func (cfg Config) complete() (Config, error) {
+	for _, part := range []struct {
+		field string
+		nil   bool
+	}{{"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}, {"Handler", cfg.Handler == nil}} {
+		if part.nil {
+			return cfg, &InvalidError{Field: "Config." + part.field, Value: nil, Allowed: "not nil"}
+		}
+	}
+
+	if err := orDefault("MaxInFlight", &cfg.MaxInFlight, 16, math.MaxInt32); err != nil {
+		return cfg, err
+	}
+	if err := orDefault("MaxBuffered", &cfg.MaxBuffered, max(1024, cfg.MaxInFlight), math.MaxInt32); err != nil {
+		return cfg, err
+	}
+	if err := orDefault("MaxPerDomain", &cfg.MaxPerDomain, max(1, cfg.MaxBuffered/32), cfg.MaxBuffered); err != nil {
+		return cfg, err
+	}
+	if err := orDefault("Backoff", &cfg.Backoff, 100*time.Millisecond, maxPause); err != nil {
+		return cfg, err
+	}
+	if err := orDefault("MaxBackoff", &cfg.MaxBackoff, max(30*time.Second, cfg.Backoff), maxPause); err != nil {
+		return cfg, err
+	}
+	if cfg.MaxBackoff < cfg.Backoff {
+		return cfg, &InvalidError{Field: "Config.MaxBackoff", Value: cfg.MaxBackoff, Allowed: "Backoff (" + cfg.Backoff.String() + ") or more"}
+	}
+	if err := orDefault("Grace", &cfg.Grace, time.Minute, maxPause); err != nil {
+		return cfg, err
+	}
+	if err := orDefault("DrainTimeout", &cfg.DrainTimeout, 10*time.Second, maxPause); err != nil {
+		return cfg, err
+	}
+	if err := orDefault("CommitEvery", &cfg.CommitEvery, 500*time.Millisecond, maxPause); err != nil {
+		return cfg, err
+	}
+	if !(cfg.Jitter >= 0 && cfg.Jitter <= 1) { // NaN is none of both
+		return cfg, &InvalidError{Field: "Config.Jitter", Value: cfg.Jitter, Allowed: "0 (a half) to 1"}
+	}
+	if cfg.Jitter == 0 {
+		cfg.Jitter = 0.5
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Float64
+	}
+	if cfg.Concurrency == nil {
+		cfg.Concurrency = unbounded{}
+	}
+	return cfg, nil
+}
+
+// maxPause bounds every duration of a Config: a year.
+const maxPause = 365 * 24 * time.Hour
+
+// orDefault puts what 0 means in its place, and refuses what is out of range.
+func orDefault[T int | time.Duration](field string, value *T, zero, most T) error {
+	if *value == 0 {
+		*value = zero
+	}
+	if *value < 0 || *value > most {
+		return &InvalidError{Field: "Config." + field, Value: *value, Allowed: allowed(zero, most)}
+	}
+	return nil
+}
+
+// unbounded is the Concurrency of those who bring none: MaxInFlight is the only bound.
+type unbounded struct{}
+
+func (unbounded) Do(_ context.Context, run func() error) error { return run() }

@@ -1,0 +1,246 @@
+package dispatch
+
+// This file is a dispatcher's life: taking a partition, working it off, and the drain.
+
+import (
+	"container/heap"
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Dispatcher works one partition off. It must come from New and must not be copied.
+type Dispatcher struct {
+	cfg  Config
+	used atomic.Bool // Run was called
+
+	// Contexts of one Run, set before its first goroutine starts. soft ends when the drain begins; handling when handlers have had
+	// their time; hard, which is the ledger's, when Run returns.
+	soft, handling, hard context.Context
+
+	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
+	domains  map[string]*domain
+	ready    byAge
+	active   int   // goroutines that work on a domain
+	buffered int   // records in the queues
+	behind   int   // domains that are behind
+	high     int64 // every record below is in a queue, done, or of a domain that is behind it
+	begun    bool  // high means something
+	draining bool
+	closed   bool               // Run has returned, or is about to: nothing is written any more
+	paused   bool               // fetching waits for room
+	stop     context.CancelFunc // of the Fetch that waits at high; nil while none does
+	count    counters
+	where    floors
+
+	wake  chan struct{} // to the fetch loop: room, or a domain that wants to be read again; room for one
+	quiet chan struct{} // closed when a drain has nothing left to wait for
+}
+
+// New returns a Dispatcher. It starts no goroutine and calls none of its parts. Error: *InvalidError naming the field.
+func New(cfg Config) (*Dispatcher, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	return &Dispatcher{
+		cfg: cfg, domains: map[string]*domain{},
+		high: math.MaxInt64, wake: make(chan struct{}, 1), quiet: make(chan struct{}),
+	}, nil
+}
+
+// Run takes the partition and works it off until ctx is done. Then it drains: nothing new starts, running handlers may end
+// within DrainTimeout, the floor is committed, and what is still unfinished is left to whoever takes the partition next. It
+// returns nil after a drain that left nothing running, *DrainError after any other, and ErrUsed when Run was called before: a
+// partition that comes back is a new Dispatcher's. Whatever fails in between is tried again and told to the Observer.
+//
+// Run blocks. A handler that ignores its context may outlive it; its outcome is then ignored.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	if d.used.Swap(true) {
+		return ErrUsed
+	}
+	lasting := context.WithoutCancel(ctx)
+	hard, release := context.WithCancel(lasting)
+	defer release()
+	handling, interrupt := context.WithCancel(lasting)
+	defer interrupt()
+	d.soft, d.handling, d.hard = ctx, handling, hard
+
+	if !d.take() {
+		return nil
+	}
+	var loops sync.WaitGroup
+	loops.Go(d.fetch)
+	loops.Go(d.commits)
+	<-ctx.Done()
+	d.halt()
+	loops.Wait()
+	return d.drain(interrupt)
+}
+
+// halt begins the drain: what waits will not start. An outcome that is not written down yet is not new work.
+func (d *Dispatcher) halt() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.draining = true
+	d.ready = nil
+	for _, dom := range d.domains {
+		if dom.place == ready || dom.place == pausing {
+			if dom.timer != nil {
+				dom.timer.Stop()
+			}
+			dom.place = idle
+			d.rise(dom)
+		}
+	}
+	d.settleDown()
+}
+
+// drain waits for what runs, commits, and closes the books.
+func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
+	patience := time.NewTimer(d.cfg.DrainTimeout)
+	defer patience.Stop()
+	select {
+	case <-d.quiet:
+	case <-patience.C:
+		interrupt()
+		patience.Reset(d.cfg.DrainTimeout / 10)
+		select {
+		case <-d.quiet:
+		case <-patience.C:
+		}
+	}
+
+	d.mu.Lock()
+	d.closed = true
+	failed := DrainError{Name: d.cfg.Name}
+	for _, dom := range d.domains {
+		if dom.timer != nil {
+			dom.timer.Stop()
+		}
+		if dom.place == working || dom.stage == ended {
+			failed.Abandoned++
+		}
+	}
+	d.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
+	defer cancel()
+	failed.Commit = d.commit(ctx)
+	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
+	if failed.Abandoned == 0 && failed.Commit == nil {
+		return nil
+	}
+	return &failed
+}
+
+// settleDown closes quiet when a drain has nothing left to wait for. The lock is held.
+func (d *Dispatcher) settleDown() {
+	if !d.draining || d.active > 0 {
+		return
+	}
+	for _, dom := range d.domains {
+		if dom.stage == ended {
+			return
+		}
+	}
+	select {
+	case <-d.quiet:
+	default:
+		close(d.quiet)
+	}
+}
+
+// rise makes an idle domain ready if it can go on, and forgets it if there is nothing to remember. The lock is held.
+func (d *Dispatcher) rise(dom *domain) {
+	if dom.place != idle {
+		return
+	}
+	if d.draining && dom.stage != ended {
+		return
+	}
+	switch dom.stage {
+	case fresh:
+		if len(dom.queue) == 0 && !(dom.open && d.lost(dom, dom.at)) {
+			if dom.empty() {
+				delete(d.domains, dom.name)
+			}
+			return
+		}
+	case missing:
+		if dom.find(dom.at) < 0 && !d.lost(dom, dom.at) {
+			return
+		}
+		dom.stage = leased
+		if d.pause(dom, time.Until(dom.due)) {
+			return
+		}
+	case leased, ended, buried, fenced:
+	}
+	dom.place = ready
+	dom.key, _ = dom.low()
+	heap.Push(&d.ready, dom)
+	d.launch()
+}
+
+// lost: the record was not there when its place was read, and will not come. The lock is held.
+func (d *Dispatcher) lost(dom *domain, offset int64) bool {
+	return offset < d.high && !(dom.behind && offset >= dom.mark)
+}
+
+// pause makes an idle domain ready after wait, if that is in the future. The lock is held.
+func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
+	if wait <= 0 || d.draining && dom.stage != ended {
+		return false
+	}
+	dom.place = pausing
+	dom.timer = time.AfterFunc(wait, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if dom.place == pausing && !d.closed {
+			dom.place = idle
+			d.rise(dom)
+		}
+	})
+	return true
+}
+
+// launch starts goroutines for domains that are ready. The lock is held.
+func (d *Dispatcher) launch() {
+	for len(d.ready) > 0 && d.active < d.cfg.MaxInFlight {
+		d.active++
+		go d.work(d.next())
+	}
+}
+
+func (d *Dispatcher) next() *domain {
+	dom := heap.Pop(&d.ready).(*domain)
+	dom.place = working
+	return dom
+}
+
+// work advances one domain after the other until none is ready.
+func (d *Dispatcher) work(dom *domain) {
+	for dom != nil {
+		wait := d.advance(dom)
+		d.mu.Lock()
+		dom.place = idle
+		switch {
+		case d.closed:
+			d.ready = nil
+		case dom.stage == fenced:
+			dom.place = away
+		case !d.pause(dom, wait):
+			d.rise(dom)
+		}
+		if dom = nil; len(d.ready) > 0 {
+			dom = d.next()
+		} else {
+			d.active--
+			d.settleDown()
+		}
+		d.mu.Unlock()
+	}
+}

@@ -1,0 +1,143 @@
+package dispatch
+
+// This file is one domain with work: what the dispatcher knows of it, where it waits, and who goes first.
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// item is a record that was fetched and is not done.
+type item struct {
+	Record
+	since time.Time // when it was fetched
+	dead  bool      // the ledger gave it up in an earlier life: only its dead letter is left to do
+	cause error     // why a dead item never reached the ledger; nil otherwise
+}
+
+// place is where a domain is. Only a domain that works is touched without the lock, by the one goroutine that works on it.
+type place uint8
+
+const (
+	idle    place = iota // waits for a record, or has none
+	ready                // in the heap
+	working              // a goroutine has it
+	pausing              // its timer will make it ready
+	away                 // fenced: somebody else has its lease
+)
+
+// stage is what comes next in a domain.
+type stage uint8
+
+const (
+	fresh   stage = iota // no lease: take the next record
+	missing              // a lease, but its record is not here (yet)
+	leased               // a lease and its record: run the handler
+	ended                // the handler has ended: tell the ledger
+	buried               // given up: tell of the dead letter
+	fenced               // somebody else has the lease: stay away
+)
+
+// domain is a domain with work in it. Guarded by Dispatcher.mu; while it works, tenure belongs to the goroutine that works on it.
+type domain struct {
+	name  string
+	queue []item // fetched and not done, offsets rising
+	// open: the ledger has work of this domain at the offset at, in the queue or not: a lease, the head of its backlog, or what was
+	// just given up. The floor must not pass it.
+	open bool
+	at   int64
+
+	// behind: records from mark on were put off. Those of the queue are below it.
+	behind  bool
+	mark    int64
+	refused int       // Offers that the ledger refused in a row
+	again   time.Time // not to be read again before; zero: at once
+
+	place place
+	key   int64 // lowest offset when it went into the heap
+	timer *time.Timer
+
+	tenure
+}
+
+// tenure is the state of the record that is being worked on.
+type tenure struct {
+	stage   stage
+	lease   lease.Lease
+	work    item
+	gone    bool // work has no record: the Source lost it
+	err     error
+	more    bool // after a give-up: the ledger has more, at after
+	after   int64
+	due     time.Time // of the next attempt
+	began   time.Time
+	trouble int  // refusals of the ledger or of the dead letter's receiver in a row
+	unsure  bool // the last call may have been carried out though it failed
+
+	foreign      lease.Token // the lease of somebody else that is in the way, 0: none
+	foreignSince time.Time
+}
+
+// low is the lowest offset of the domain that may not be done.
+func (dom *domain) low() (offset int64, ok bool) {
+	if len(dom.queue) > 0 {
+		offset, ok = dom.queue[0].Offset, true
+	}
+	if dom.open && (!ok || dom.at < offset) {
+		offset, ok = dom.at, true
+	}
+	if dom.behind && (!ok || dom.mark < offset) {
+		offset, ok = dom.mark, true
+	}
+	return offset, ok
+}
+
+// find returns the place of offset in the queue, or -1.
+func (dom *domain) find(offset int64) int {
+	for i := range dom.queue {
+		if dom.queue[i].Offset == offset {
+			return i
+		}
+	}
+	return -1
+}
+
+// drop takes offset out of the queue, if it is there.
+func (dom *domain) drop(offset int64) (dropped bool) {
+	i := dom.find(offset)
+	switch {
+	case i < 0:
+		return false
+	case i == 0:
+		dom.queue[0] = item{}
+		dom.queue = dom.queue[1:]
+	default:
+		dom.queue = append(dom.queue[:i], dom.queue[i+1:]...)
+	}
+	return true
+}
+
+// empty: nothing is left to remember.
+func (dom *domain) empty() bool {
+	return dom.place == idle && len(dom.queue) == 0 && !dom.open && !dom.behind && dom.stage == fresh
+}
+
+// byAge is a heap of the domains that can go on, the lowest offset first.
+type byAge []*domain
+
+var _ heap.Interface = (*byAge)(nil)
+
+func (h *byAge) Len() int           { return len(*h) }
+func (h *byAge) Less(i, j int) bool { return (*h)[i].key < (*h)[j].key }
+func (h *byAge) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
+func (h *byAge) Push(x any)         { *h = append(*h, x.(*domain)) }
+
+func (h *byAge) Pop() any {
+	last := len(*h) - 1
+	dom := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return dom
+}

@@ -1,0 +1,78 @@
+package dispatch
+
+// This file holds the errors: what New refuses, how Run ends, and what a handler can fail with besides its own.
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrInvalid marks an *InvalidError.
+	ErrInvalid = errors.New("dispatch: invalid value")
+	// ErrDrain marks a *DrainError.
+	ErrDrain = errors.New("dispatch: drain incomplete")
+	// ErrUsed is what a second Run of one Dispatcher returns.
+	ErrUsed = errors.New("dispatch: Run was called before")
+	// ErrPanic marks a *PanicError.
+	ErrPanic = errors.New("dispatch: panic")
+	// ErrGoexit is the failure of a handler that called runtime.Goexit.
+	ErrGoexit = errors.New("dispatch: handler called runtime.Goexit")
+	// ErrRecordGone is the failure of a record that the ledger has and the Source has lost. It is tried and given up like
+	// any other.
+	ErrRecordGone = errors.New("dispatch: the source has lost the record")
+)
+
+// InvalidError refuses a Config field.
+type InvalidError struct {
+	Field   string
+	Value   any
+	Allowed string
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("dispatch: %s is %v, allowed: %s", e.Field, e.Value, e.Allowed)
+}
+
+// Unwrap returns ErrInvalid.
+func (e *InvalidError) Unwrap() error { return ErrInvalid }
+
+func allowed[T any](zero, most T) string { return fmt.Sprintf("0 (%v) or 1 to %v", zero, most) }
+
+// PanicError is the failure of a handler that panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("dispatch: panic: %v", e.Value) }
+
+// Unwrap returns ErrPanic, and the value of the panic if that is an error.
+func (e *PanicError) Unwrap() []error {
+	if err, ok := e.Value.(error); ok {
+		return []error{ErrPanic, err}
+	}
+	return []error{ErrPanic}
+}
+
+// DrainError says what a drain left undone. Nothing is lost: who takes the partition next does it.
+type DrainError struct {
+	Name string
+	// Abandoned counts the records whose handler was still running, or whose outcome could not be written down. Their leases
+	// are left to be reclaimed.
+	Abandoned int
+	// Commit is why the floor was not committed, nil if it was.
+	Commit error
+}
+
+func (e *DrainError) Error() string {
+	return fmt.Sprintf("dispatch: %s drained with %d abandoned, commit: %v", e.Name, e.Abandoned, e.Commit)
+}
+
+// Unwrap returns ErrDrain and Commit.
+func (e *DrainError) Unwrap() []error {
+	if e.Commit == nil {
+		return []error{ErrDrain}
+	}
+	return []error{ErrDrain, e.Commit}
+}

@@ -1,0 +1,87 @@
+package dispatch
+
+// This file is the commit floor: what is done, as one number, first told to the source and then to the ledger.
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// floors are what was said of the floor. Guarded by Dispatcher.mu; written by the commit loop and, after it, by the drain.
+type floors struct {
+	committed int64 // what the source knows
+	compacted int64 // what the ledger knows
+	end       int64 // of the source
+	endKnown  bool
+}
+
+// floor is the lowest offset that may not be done. The lock is held.
+func (d *Dispatcher) floor() int64 {
+	floor := d.high
+	for _, dom := range d.domains {
+		if low, ok := dom.low(); ok {
+			floor = min(floor, low)
+		}
+	}
+	return floor
+}
+
+// commits has the floor committed from time to time, until the drain begins.
+func (d *Dispatcher) commits() {
+	tick := time.NewTicker(d.cfg.CommitEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.soft.Done():
+			return
+		case <-tick.C:
+		}
+		_ = d.commit(d.soft) // told to the observer; the next tick tries again
+		if source, ok := d.cfg.Source.(Ended); ok {
+			if end, err := source.End(d.soft); err == nil {
+				d.mu.Lock()
+				d.where.end, d.where.endKnown = end, true
+				d.mu.Unlock()
+			}
+		}
+	}
+}
+
+// commit tells the floor to the source, and what the source accepted to the ledger.
+func (d *Dispatcher) commit(ctx context.Context) error {
+	d.mu.Lock()
+	floor, said := d.floor(), d.where
+	d.mu.Unlock()
+	if floor > said.committed {
+		if err := d.cfg.Source.Commit(ctx, floor); err != nil {
+			d.unless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
+			return err
+		}
+		said.committed = floor
+		d.mu.Lock()
+		d.where.committed = floor
+		d.mu.Unlock()
+		d.observe(Event{Kind: Committed, Offset: floor})
+	}
+	if said.committed > said.compacted {
+		// A ledger that is further already has been told by somebody who knew.
+		if err := d.cfg.Ledger.Compact(ctx, said.committed); err != nil && !errors.Is(err, lease.ErrFloor) {
+			d.unless(ctx, Event{Kind: LedgerError, Offset: said.committed, Err: err})
+			return err
+		}
+		d.mu.Lock()
+		d.where.compacted = said.committed
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+// unless observes e if ctx is not the reason for it.
+func (d *Dispatcher) unless(ctx context.Context, e Event) {
+	if ctx.Err() == nil {
+		d.observe(e)
+	}
+}

@@ -1,0 +1,85 @@
+package dispatch
+
+// This file is a Source in memory, for tests and for work that need not outlive its process.
+
+import (
+	"context"
+	"sync"
+)
+
+// Log is a Source in memory. The zero Log is empty and ready. Its methods may be called by any number of goroutines. It keeps
+// every record for ever.
+type Log struct {
+	mu        sync.Mutex // guards all below; nothing foreign runs under it
+	records   []Record
+	committed int64
+	grown     chan struct{} // closed by the next Append; nil while nobody waits
+}
+
+var (
+	_ Source = (*Log)(nil)
+	_ Ended  = (*Log)(nil)
+)
+
+// Append adds a record and returns its offset, counted from 0.
+func (l *Log) Append(domain string, payload []byte) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	offset := int64(len(l.records))
+	l.records = append(l.records, Record{Domain: domain, Offset: offset, Payload: payload})
+	if l.grown != nil {
+		close(l.grown)
+		l.grown = nil
+	}
+	return offset
+}
+
+// Committed implements Source.
+func (l *Log) Committed(ctx context.Context) (int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.committed, ctx.Err()
+}
+
+// Fetch implements Source. It waits for an Append when from is the end.
+func (l *Log) Fetch(ctx context.Context, from int64, limit int) ([]Record, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		l.mu.Lock()
+		if first := max(from, 0); first < int64(len(l.records)) {
+			rest := l.records[first:]
+			records := append([]Record(nil), rest[:min(limit, len(rest))]...)
+			l.mu.Unlock()
+			return records, nil
+		}
+		if l.grown == nil {
+			l.grown = make(chan struct{})
+		}
+		grown := l.grown
+		l.mu.Unlock()
+		select {
+		case <-grown:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Commit implements Source. A floor that goes down is ignored.
+func (l *Log) Commit(ctx context.Context, floor int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.committed = max(l.committed, floor)
+	return nil
+}
+
+// End implements Ended.
+func (l *Log) End(ctx context.Context) (int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(len(l.records)), ctx.Err()
+}

@@ -1,0 +1,86 @@
+package dispatch
+
+// This file takes a partition over: where to begin, the leases of the dead (D6), and what waits in the ledger.
+
+import (
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// take goes on until it has worked, or the drain begins.
+func (d *Dispatcher) take() bool {
+	for n := 1; ; n++ {
+		err := d.takeOnce()
+		if err == nil || d.soft.Err() != nil {
+			return err == nil
+		}
+		wait := d.cfg.trouble(n)
+		d.observe(Event{Kind: TakeFailed, Err: err, Wait: wait})
+		sleep(d.soft, wait)
+	}
+}
+
+// takeOnce may be called again after an error: a lease that it has dealt with is in domains by then.
+func (d *Dispatcher) takeOnce() error {
+	from, err := d.cfg.Source.Committed(d.soft)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.high = min(d.high, from)
+	d.mu.Unlock()
+	// Every lease that is held now belongs to somebody who is gone.
+	var held []lease.Lease
+	for l, err := range d.cfg.Ledger.Held(d.soft) {
+		if err != nil {
+			return err
+		}
+		held = append(held, l)
+	}
+	for _, l := range held {
+		if dom := d.domains[l.Domain]; dom != nil && dom.stage == missing && dom.lease.Token == l.Token {
+			continue // dealt with before the error
+		}
+		mine, f, err := d.inherit(d.soft, l)
+		if isFence(err) {
+			continue // it was completed, or taken by somebody else, in between: busy will see
+		}
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		d.high = min(d.high, l.Offset) // also if it was given up: its dead letter needs the record
+		if f.Status == lease.RetryScheduled {
+			dom := d.domain(l.Domain)
+			dom.lease, dom.stage, dom.open, dom.at = mine, missing, true, mine.Offset
+			dom.due = d.cfg.due(mine.AcquiredAt, time.Now(), mine.RetryCount, d.cfg.Rand())
+		}
+		d.mu.Unlock()
+	}
+	// What was given up above may have left work behind, so this comes second.
+	for head, err := range d.cfg.Ledger.Ready(d.soft) {
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		dom := d.domain(head.Domain)
+		dom.open, dom.at = true, head.Offset
+		d.high = min(d.high, head.Offset)
+		d.mu.Unlock()
+	}
+	d.mu.Lock()
+	d.begun, d.where.committed, d.where.compacted = true, from, from
+	d.mu.Unlock()
+	return nil
+}
+
+// domain returns the domain of that name, new if need be. The lock is held.
+func (d *Dispatcher) domain(name string) *domain {
+	dom := d.domains[name]
+	if dom == nil {
+		dom = &domain{name: name}
+		d.domains[name] = dom
+	}
+	return dom
+}
