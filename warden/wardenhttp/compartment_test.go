@@ -1,0 +1,441 @@
+// Requests in compartments: who is asked, what is known inside, and what a breaker is told.
+
+package wardenhttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// compartment is the one of a set that cfg describes; it has one place unless cfg says otherwise.
+func compartment(t testing.TB, cfg bulkhead.CompartmentConfig) *bulkhead.Compartment {
+	t.Helper()
+	cfg.Name = "shop"
+	cfg.Guaranteed = max(1, cfg.Guaranteed)
+	set, err := bulkhead.New(bulkhead.Config{Total: cfg.Guaranteed, Compartments: []bulkhead.CompartmentConfig{cfg}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Compartment("shop")
+}
+
+func in(c *bulkhead.Compartment) func(*http.Request) *bulkhead.Compartment {
+	return func(*http.Request) *bulkhead.Compartment { return c }
+}
+
+func inCompartment(t testing.TB, cfg wardenhttp.Config, next http.HandlerFunc) http.Handler {
+	t.Helper()
+	m, err := wardenhttp.New(nil, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Handler(next)
+}
+
+func TestH1_CompartmentIsAskedInstead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}})
+		cfg := wardenhttp.Config{
+			Timeout: time.Millisecond, // who has to wait, does not wait long
+			Compartment: func(r *http.Request) *bulkhead.Compartment {
+				if r.URL.Path == "/unknown" {
+					return nil
+				}
+				return c.Tenant(r.Header.Get("Tenant"))
+			},
+		}
+		var inner http.Handler
+		ask := func(path, tenant string) *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+			r.Header.Set("Tenant", tenant)
+			rec := httptest.NewRecorder()
+			inner.ServeHTTP(rec, r)
+			return rec
+		}
+		inner = inCompartment(t, cfg, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/outer" { // here the tenant a has its one place
+				if c.Snapshot().InFlight != 1 {
+					t.Errorf("%+v", c.Snapshot())
+				}
+				if _, err := bulkhead.Do(r.Context(), c.Tenant("a"), func(context.Context) (int, error) { return 0, nil }); !wardenhttp.WriteError(w, c, err) {
+					t.Errorf("from inside: %v", err)
+				}
+				if rec := ask("/", "a"); rec.Code != http.StatusGatewayTimeout || !strings.Contains(rec.Body.String(), `"reason":"deadline_exceeded"`) {
+					t.Errorf("the same tenant: %d %s", rec.Code, rec.Body)
+				}
+				if rec := ask("/", "b"); rec.Code != http.StatusOK {
+					t.Errorf("another tenant: %d %s", rec.Code, rec.Body)
+				}
+			}
+		})
+		if rec := ask("/unknown", "a"); rec.Code != http.StatusInternalServerError {
+			t.Errorf("unknown compartment: %d %s", rec.Code, rec.Body)
+		}
+		if rec := ask("/outer", "a"); rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"internal"`) {
+			t.Errorf("re-entry: %d %s", rec.Code, rec.Body)
+		}
+		if s := c.Snapshot(); s.InFlight != 0 || s.Queued != 0 || s.Finished != 2 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A full compartment is 503, a tenant that has used up its share 429.
+func TestH5_TenantIsTold429(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		cfg := bulkhead.CompartmentConfig{Guaranteed: 2}
+		if shared {
+			cfg.MaxQueue, cfg.Tenants.Max = 1, 1
+		}
+		c := compartment(t, cfg).Tenant("a")
+		running, free := make(chan struct{}, 3), make(chan struct{})
+		s := startServer(t, inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(http.ResponseWriter, *http.Request) {
+			running <- struct{}{}
+			<-free
+		}), false)
+		var busy sync.WaitGroup
+		occupy := func() {
+			busy.Go(func() {
+				if resp, err := post(t, s); err == nil {
+					resp.Body.Close()
+				}
+			})
+		}
+		want := http.StatusServiceUnavailable
+		if occupy(); shared { // its place, and its queue
+			want = http.StatusTooManyRequests
+		}
+		<-running
+		occupy()
+		if shared {
+			for c.Stats().Queued == 0 {
+				runtime.Gosched()
+			}
+		} else {
+			<-running
+		}
+		if resp := wantStatus(t, s, want); resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%v", resp.Header)
+		}
+		close(free)
+		busy.Wait()
+	}
+}
+
+// A fuse is a breaker that notes what it is told.
+type fuse struct {
+	mu   sync.Mutex
+	open error
+	told []error
+}
+
+func (f *fuse) Allow() (func(error), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open != nil {
+		return nil, f.open
+	}
+	return func(err error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.told = append(f.told, err)
+	}, nil
+}
+
+func TestBreakerIsToldOfTheHandler(t *testing.T) {
+	late := errors.New("late") // stands for a *bulkhead.TimeoutError
+	for name, c := range map[string]struct {
+		next func(cancel func(), r *http.Request)
+		want error // errors.Is; errAny: any
+	}{
+		"returns":  {func(func(), *http.Request) {}, nil},
+		"panics":   {func(func(), *http.Request) { panic("on purpose") }, errAny},
+		"exits":    {func(func(), *http.Request) { runtime.Goexit() }, errAny},
+		"canceled": {func(cancel func(), _ *http.Request) { cancel() }, context.Canceled},
+		"too late": {func(_ func(), r *http.Request) { <-r.Context().Done() }, late},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := new(fuse)
+			c2 := compartment(t, bulkhead.CompartmentConfig{Breaker: f, Timeout: time.Minute})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			h := inCompartment(t, wardenhttp.Config{Compartment: in(c2)}, func(_ http.ResponseWriter, r *http.Request) { c.next(cancel, r) })
+			finish(func() { h.ServeHTTP(httptest.NewRecorder(), newRequest().WithContext(ctx)) })
+			f.check(t, name, c.want, late)
+			if s := c2.Stats(); s.Running != 0 {
+				t.Errorf("%s: %+v", name, s)
+			}
+		})
+	}
+}
+
+var errAny = errors.New("any")
+
+// check looks at the one thing that the breaker was told.
+func (f *fuse) check(t *testing.T, name string, want, late error) {
+	t.Helper()
+	if len(f.told) != 1 {
+		t.Errorf("%s: told %d times", name, len(f.told))
+		return
+	}
+	switch got := f.told[0]; {
+	case want == errAny && got != nil && !bulkhead.NoVerdict(got):
+	case want == late && errors.Is(got, bulkhead.ErrTimeout):
+	case errors.Is(got, want):
+	default:
+		t.Errorf("%s: told %v", name, got)
+	}
+}
+
+func TestBreakerIsToldOfTheDependency(t *testing.T) {
+	failed := errors.New("on purpose")
+	read := func(resp *http.Response) { _, _ = io.ReadAll(resp.Body) }
+	shut := func(resp *http.Response) { resp.Body.Close() }
+	for name, c := range map[string]struct {
+		base roundTrip
+		end  func(*http.Response)
+		want error
+	}{
+		"read":              {func(*http.Request) (*http.Response, error) { return respond(200, newPayload("x")), nil }, read, nil},
+		"closed":            {func(*http.Request) (*http.Response, error) { return respond(200, newPayload("x")), nil }, shut, nil},
+		"404":               {func(*http.Request) (*http.Response, error) { return respond(404, newPayload("x")), nil }, read, nil},
+		"500, read":         {func(*http.Request) (*http.Response, error) { return respond(500, newPayload("x")), nil }, read, errAny},
+		"503, closed":       {func(*http.Request) (*http.Response, error) { return respond(503, newPayload("x")), nil }, shut, errAny},
+		"500, without body": {func(*http.Request) (*http.Response, error) { return respond(500, http.NoBody), nil }, nil, errAny},
+		"error":             {func(*http.Request) (*http.Response, error) { return nil, failed }, nil, failed},
+		"panic":             {func(*http.Request) (*http.Response, error) { panic(failed) }, nil, errAny},
+		"upgraded":          {func(*http.Request) (*http.Response, error) { return respond(101, upgradedBody()), nil }, shut, nil},
+		"body fails": {func(*http.Request) (*http.Response, error) {
+			return respond(200, hostileBody{Reader: iotest.ErrReader(failed)}), nil
+		}, read, failed},
+		"too late": {func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }, nil, bulkhead.ErrTimeout},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := new(fuse)
+			c2 := compartment(t, bulkhead.CompartmentConfig{Breaker: f, Timeout: time.Minute})
+			rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Base: c.base, Compartment: in(c2)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var resp *http.Response
+			finish(func() { resp, _ = rt.RoundTrip(newRequest()) })
+			if c.end != nil {
+				if s := c2.Stats(); s.Running != 1 {
+					t.Errorf("%s: %+v with the headers", name, s)
+				}
+				c.end(resp)
+			}
+			f.check(t, name, c.want, nil)
+			if s := c2.Stats(); s.Running != 0 {
+				t.Errorf("%s: %+v", name, s)
+			}
+		})
+	}
+}
+
+func TestH5_OpenBreakerIs503(t *testing.T) {
+	c := compartment(t, bulkhead.CompartmentConfig{Breaker: &fuse{open: errors.New("open")}})
+	rec := httptest.NewRecorder()
+	inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(http.ResponseWriter, *http.Request) { t.Error("called") }).ServeHTTP(rec, newRequest())
+	if rec.Code != http.StatusServiceUnavailable || !strings.Contains(rec.Body.String(), `"reason":"breaker_open"`) {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+	rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rt.RoundTrip(newRequest()); !errors.Is(err, bulkhead.ErrBreakerOpen) {
+		t.Error(err)
+	}
+}
+
+func TestH5_QueueTimeoutIs504(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := compartment(t, bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Second})
+		_, permit, err := c.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer permit.Release(nil)
+		rec := httptest.NewRecorder()
+		inCompartment(t, wardenhttp.Config{Compartment: in(c)}, nil).ServeHTTP(rec, newRequest())
+		if rec.Code != http.StatusGatewayTimeout || !strings.Contains(rec.Body.String(), `"reason":"timeout_queued","decision":`) {
+			t.Errorf("%d %s", rec.Code, rec.Body)
+		}
+	})
+}
+
+// A parent is a context that knows how many are derived from it.
+type parent struct {
+	context.Context
+	derived atomic.Int32
+}
+
+func (p *parent) AfterFunc(func()) func() bool {
+	p.derived.Add(1)
+	return func() bool { p.derived.Add(-1); return true }
+}
+
+// What was made of the context for a deadline is given up with the place, or without one.
+func TestDeadlineInACompartmentLeavesNothing(t *testing.T) {
+	done, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ctx := &parent{Context: done}
+	c := compartment(t, bulkhead.CompartmentConfig{})
+	var inside context.Context
+	var h http.Handler
+	h = inCompartment(t, wardenhttp.Config{Timeout: time.Hour, Compartment: in(c)}, func(_ http.ResponseWriter, r *http.Request) {
+		inside = r.Context()
+		if due, ok := inside.Deadline(); !ok || time.Until(due) > time.Hour {
+			t.Errorf("%v %v", due, ok)
+		}
+		before := ctx.derived.Load()
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, newRequest().WithContext(ctx))
+		if got := ctx.derived.Load(); rec.Code != http.StatusServiceUnavailable || got != before {
+			t.Errorf("refused with %d: %d contexts, %d before", rec.Code, got, before)
+		}
+	})
+	h.ServeHTTP(httptest.NewRecorder(), newRequest().WithContext(ctx))
+	if got := ctx.derived.Load(); got != 0 || !errors.Is(inside.Err(), context.Canceled) {
+		t.Errorf("%d contexts left, the handler's: %v", got, inside.Err())
+	}
+}
+
+// net/http removes the files of the request that it knows.
+func TestUploadedFilesAreRemoved(t *testing.T) {
+	c := compartment(t, bulkhead.CompartmentConfig{})
+	name := make(chan string, 1)
+	s := startServer(t, inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(_ http.ResponseWriter, r *http.Request) {
+		if err := r.ParseMultipartForm(1); err != nil {
+			t.Error(err)
+			name <- ""
+			return
+		}
+		f, err := r.MultipartForm.File["file"][0].Open()
+		if err != nil {
+			t.Error(err)
+			name <- ""
+			return
+		}
+		defer f.Close()
+		name <- f.(*os.File).Name()
+	}), false)
+	var form bytes.Buffer
+	upload := multipart.NewWriter(&form)
+	part, err := upload.CreateFormFile("file", "big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = part.Write(make([]byte, 64<<10))
+	_ = upload.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, &form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", upload.FormDataContentType())
+	resp, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	file := <-name
+	s.Close() // the server has finished with the request
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: %v", file, err)
+	}
+}
+
+// Requests in compartments take the samples of the warden whose decisions rule them.
+func TestCompartmentsUnderAWarden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, err := bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{{Name: "shop", Guaranteed: 10}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := warden.New(warden.Config{Also: set, Controller: constant{decision.ControlDecision{Seq: 1, TargetConcurrency: 0}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := wardenhttp.New(w, wardenhttp.Config{Compartment: in(set.Compartment("shop"))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		for i, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, newRequest())
+			if rec.Code != want || w.Stats().ByRequests != uint64(i) {
+				t.Errorf("request %d: %d, %+v", i, rec.Code, w.Stats())
+			}
+			time.Sleep(time.Second)
+		}
+		if s := w.Limiter().Stats(); s.Submitted != 0 {
+			t.Errorf("the warden itself was asked: %+v", s)
+		}
+	})
+}
+
+func TestH10_CompartmentAllocatesLittle(t *testing.T) {
+	c := compartment(t, bulkhead.CompartmentConfig{})
+	h := inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(http.ResponseWriter, *http.Request) {})
+	rec, req := httptest.NewRecorder(), newRequest()
+	for name, c := range map[string]struct {
+		w    http.ResponseWriter
+		most float64
+	}{
+		"nothing to hijack": {rec, 3},
+		"a Hijacker":        {hijackFlusher{&fakeWriter{ResponseWriter: rec}, rec}, 4},
+	} {
+		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, req) }); got > c.most {
+			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)
+		}
+	}
+}
+
+// In a compartment the request that is sent knows it, and is another one: the caller's is not changed.
+func TestH8_SentInACompartment(t *testing.T) {
+	c := compartment(t, bulkhead.CompartmentConfig{})
+	req := newRequest()
+	rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if _, _, err := c.Acquire(r.Context()); r == req || !errors.Is(err, bulkhead.ErrReentry) {
+			t.Errorf("the same request %v, from inside: %v", r == req, err)
+		}
+		return respond(http.StatusOK, newPayload("x")), nil
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rejection *warden.Rejection
+	if _, err := rt.RoundTrip(newRequest()); !errors.As(err, &rejection) || rejection.Reason != limiter.QueueOverflow {
+		t.Errorf("while the body is unread: %v", err)
+	}
+	resp.Body.Close()
+	if resp.Body.Close(); c.Stats().Running != 0 || c.Stats().Executed != 1 {
+		t.Errorf("%+v", c.Stats())
+	}
+}
