@@ -536,16 +536,19 @@ func TestD6_KillerReachesGiveUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const retries = 2
 		ledger, log := memory(t, retries), fill("k", "k", "other")
+		var mu sync.Mutex
 		var letters []dispatch.DeadLetter
 		done := map[int64]int{}
 		killed := 0
 		for life := 1; life <= 6; life++ {
 			p := &process{Ledger: ledger, Source: log}
-			var mu sync.Mutex
 			dead := false
 			r := run(t, dispatch.Config{
 				Ledger: p, Source: p, DrainTimeout: time.Millisecond, Backoff: time.Second,
 				Handler: func(_ context.Context, job dispatch.Job) error {
+					if job.Record.Offset == 0 {
+						time.Sleep(time.Millisecond) // the innocent is done by then
+					}
 					mu.Lock()
 					defer mu.Unlock()
 					if dead {
@@ -561,6 +564,8 @@ func TestD6_KillerReachesGiveUp(t *testing.T) {
 					return nil
 				},
 				DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+					mu.Lock()
+					defer mu.Unlock()
 					letters = append(letters, letter)
 					return nil
 				},
