@@ -143,7 +143,7 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 // runs. It blocks for one round trip a page.
 func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		query := ""
+		var query string
 		switch index {
 		case durable.Held:
 			query = listHeld
@@ -153,9 +153,9 @@ func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string,
 			yield("", &lease.InvalidError{Field: "index", Value: index, Allowed: "Held, Ready"})
 			return
 		}
-		from := []byte{}
+		next := []byte{}
 		for {
-			names, last, err := s.names(ctx, query, from)
+			names, err := s.names(ctx, query, &next)
 			if err != nil {
 				yield("", fmt.Errorf("leasepg: list: %w", err))
 				return
@@ -172,25 +172,26 @@ func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string,
 			if len(names) < page {
 				return
 			}
-			from = append(last, 0) // the least key after last
 		}
 	}
 }
 
-// names returns a page of names, and the key of the last of them.
-func (s *Store) names(ctx context.Context, query string, from []byte) (names []string, last []byte, err error) {
-	rows, err := s.pool.Query(ctx, query, s.ledger, from, page)
+// names returns the page of names from the key next on, and leaves in next the least key after the page.
+func (s *Store) names(ctx context.Context, query string, next *[]byte) (names []string, err error) {
+	rows, err := s.pool.Query(ctx, query, s.ledger, *next, page)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var domain, long []byte
 	_, err = pgx.ForEachRow(rows, []any{&domain, &long}, func() error {
-		name := domain
 		if long != nil {
-			name = long
+			names = append(names, string(long))
+		} else {
+			names = append(names, string(domain))
 		}
-		names, last = append(names, string(name)), domain
 		return nil
 	})
-	return names, last, err
+	domain = append(domain, 0)
+	*next = domain
+	return names, err
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -47,13 +48,11 @@ func ask(t *testing.T, at, sql string) (answer string, err error) {
 func private(t *testing.T) (dir string) {
 	t.Helper()
 	t.Setenv(pgtest.URLVariable, "")
-	dir, err := os.MkdirTemp("", "pgtest-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
+	dir = t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Setenv("TMPDIR", dir)
 	return dir

@@ -113,7 +113,7 @@ func (h *hanging) Swap(ctx context.Context, name string, old uint64, state []byt
 
 // process is a worker seen from outside.
 type process struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	leash io.WriteCloser
 	notes chan note // closed at its end
@@ -141,7 +141,7 @@ func (r *round) start(o order) *process {
 	if err := cmd.Start(); err != nil {
 		r.Fatal(err)
 	}
-	p := &process{t: r.T, cmd: cmd, leash: leash, notes: make(chan note, 1<<14)}
+	p := &process{t: r.TB, cmd: cmd, leash: leash, notes: make(chan note, 1<<14)}
 	go func() {
 		defer close(p.notes)
 		lines := bufio.NewScanner(out)

@@ -100,14 +100,14 @@ func (c *counts) add(d counts) {
 	c.otherViolation += d.otherViolation
 }
 
-func (c counts) String() string {
+func (c *counts) String() string {
 	return fmt.Sprintf("%5d rounds %6d faults %7d offsets %6d redone %5d refused downstream %5d fenced | lost %d, doubled %d, other violations %d",
 		c.rounds, c.faults, c.offsets, c.redone, c.refused, c.fenced, c.lost, c.doubled, c.otherViolation)
 }
 
 // Run injects faults for -torture.time, at least one round of each kind, and prints the counts. A violation fails the test with the
 // seed that repeats the round's choices.
-func Run(t *testing.T, s Server) {
+func Run(t testing.TB, s Server) {
 	t.Helper()
 	if !signals {
 		t.Skip("faults: processes can be stopped and killed on Unix only")
@@ -117,20 +117,27 @@ func Run(t *testing.T, s Server) {
 		seed = rand.Uint64()
 	}
 	t.Logf("seed %d (-torture.seed)", seed)
+	for _, line := range run(t, s, seed, scenarios) {
+		t.Log(line)
+	}
+}
+
+// run plays rounds and returns what is to be printed.
+func run(t testing.TB, s Server, seed uint64, scenarios []scenario) (lines []string) {
 	var total counts
 	sums := make([]counts, len(scenarios))
 	began := time.Now()
-	run := fmt.Sprintf("faults-%x", rand.Uint64())
+	name := fmt.Sprintf("faults-%x", rand.Uint64()) // no two runs on one server share a ledger
 	for number := 0; number < len(scenarios) || time.Since(began) < *tortureTime; number++ {
 		kind := number % len(scenarios)
 		what := scenarios[kind]
 		if what.needs != nil && !what.needs(s) {
 			if number == kind {
-				t.Logf("%-36s left out: the server cannot", what.name)
+				lines = append(lines, fmt.Sprintf("%-36s left out: not with this server", what.name))
 			}
 			continue
 		}
-		r := &round{T: t, server: s, ledger: fmt.Sprintf("%s-%d", run, number), rnd: rand.New(rand.NewPCG(seed, uint64(number)))}
+		r := &round{TB: t, server: s, ledger: fmt.Sprintf("%s-%d", name, number), rnd: rand.New(rand.NewPCG(seed, uint64(number)))}
 		c := r.play(what)
 		sums[kind].add(c)
 		total.add(c)
@@ -139,10 +146,10 @@ func Run(t *testing.T, s Server) {
 			break
 		}
 	}
-	for kind, c := range sums {
-		if c.rounds > 0 {
-			t.Logf("%-36s %v", scenarios[kind].name, c)
+	for kind := range sums {
+		if c := &sums[kind]; c.rounds > 0 {
+			lines = append(lines, fmt.Sprintf("%-36s %v", scenarios[kind].name, c))
 		}
 	}
-	t.Logf("%-36s %v", "all", total)
+	return append(lines, fmt.Sprintf("%-36s %v", "all", &total))
 }

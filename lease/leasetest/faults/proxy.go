@@ -23,7 +23,7 @@ type proxy struct {
 	open     map[net.Conn]bool
 }
 
-func newProxy(t *testing.T, to string) *proxy {
+func newProxy(t testing.TB, to string) *proxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 )
 
 type round struct {
-	*testing.T
+	testing.TB
 	server     Server
 	ledger     string
 	rnd        *rand.Rand

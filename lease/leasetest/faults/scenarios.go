@@ -13,7 +13,6 @@ type scenario struct {
 	needs func(Server) bool // nil: any server
 }
 
-//nolint:gochecknoglobals // a table
 var scenarios = []scenario{
 	{name: "killed between swap and reply", play: killed},
 	{name: "a record that kills its process", play: poisoned},
@@ -106,7 +105,7 @@ func raced(r *round) {
 func dropped(r *round) {
 	r.strict = true
 	r.offer(4, abc...)
-	network := newProxy(r.T, r.server.TCP)
+	network := newProxy(r.TB, r.server.TCP)
 	defer network.close()
 	ctx := context.Background()
 	side, err := r.server.Open(ctx, r.server.Via(network.listener.Addr().String()), r.ledger)
