@@ -1,0 +1,115 @@
+package leasenats
+
+// This file finds the bucket or makes it, and refuses one that would lose records or make them old.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Open returns a Store in cfg.Bucket, which it makes if it is not there; ctx bounds that. Errors: *InvalidError, *BucketError,
+// *UnreachableError.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if cfg.Ledger == "" {
+		cfg.Ledger = "ledger"
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 5 * time.Second
+	}
+	if err := validate(cfg); err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(cfg.Conn)
+	if err != nil {
+		return nil, &InvalidError{Field: "Conn", Value: err.Error(), Allowed: "a connection"}
+	}
+	s := &Store{conn: cfg.Conn, js: js, bucket: cfg.Bucket, prefix: "$KV." + cfg.Bucket + "." + cfg.Ledger + ".", timeout: cfg.Timeout}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	want := wanted(cfg)
+	s.stream, err = js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s.stream, err = js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // by another process, just now
+			s.stream, err = js.Stream(ctx, want.Name)
+		}
+	}
+	if err != nil {
+		return nil, s.unreachable(err)
+	}
+	if err := fit(cfg, want, s.stream.CachedInfo().Config); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func validate(cfg Config) error {
+	token := func(s string) bool {
+		return s != "" && len(s) <= 64 && !slices.ContainsFunc([]byte(s), func(c byte) bool { return !safe(c) || c == '/' })
+	}
+	const tokens = "1 to 64 letters, digits, - and _"
+	switch {
+	case cfg.Conn == nil:
+		return &InvalidError{Field: "Conn", Value: nil, Allowed: "a connection"}
+	case !token(cfg.Bucket):
+		return &InvalidError{Field: "Bucket", Value: cfg.Bucket, Allowed: tokens}
+	case !token(cfg.Ledger):
+		return &InvalidError{Field: "Ledger", Value: cfg.Ledger, Allowed: tokens}
+	case cfg.Replicas < 0 || cfg.Replicas > 5:
+		return &InvalidError{Field: "Replicas", Value: cfg.Replicas, Allowed: "0 to 5"}
+	case cfg.Storage != jetstream.FileStorage && cfg.Storage != jetstream.MemoryStorage:
+		return &InvalidError{Field: "Storage", Value: int(cfg.Storage), Allowed: "FileStorage or MemoryStorage"}
+	case cfg.Timeout < 0:
+		return &InvalidError{Field: "Timeout", Value: cfg.Timeout, Allowed: "0 (5 s) or more"}
+	}
+	return nil
+}
+
+// wanted is the bucket as Open makes it: what a key-value client makes, but for reads from followers.
+func wanted(cfg Config) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              "KV_" + cfg.Bucket,
+		Description:       "work leases (stopbank)",
+		Subjects:          []string{"$KV." + cfg.Bucket + ".>"},
+		Storage:           cfg.Storage,
+		Replicas:          max(1, cfg.Replicas),
+		MaxMsgsPerSubject: 1,
+		MaxMsgs:           -1, MaxBytes: -1, MaxMsgSize: -1, MaxConsumers: -1,
+		Discard:     jetstream.DiscardNew,
+		AllowRollup: true,
+		DenyDelete:  true,
+	}
+}
+
+// fit refuses a bucket that would drop records (an age, a limit that makes room), keep them in the wrong place or fill up with old ones.
+func fit(cfg Config, want, got jetstream.StreamConfig) error {
+	for _, c := range []struct {
+		ok      bool
+		field   string
+		value   any
+		allowed string
+	}{
+		{slices.Equal(got.Subjects, want.Subjects), "Subjects", got.Subjects, fmt.Sprint(want.Subjects)},
+		{got.MaxMsgsPerSubject == 1, "MaxMsgsPerSubject", got.MaxMsgsPerSubject, "1: a history is never read"},
+		{got.MaxAge == 0, "MaxAge", got.MaxAge, "0: a record that expires would be taken for a domain never seen"},
+		{!got.AllowMsgTTL, "AllowMsgTTL", got.AllowMsgTTL, "false: a record must not expire"},
+		{got.Retention == jetstream.LimitsPolicy, "Retention", got.Retention, "limits"},
+		{got.Discard == jetstream.DiscardNew, "Discard", got.Discard, "new: a full bucket must refuse, not drop"},
+		{got.Mirror == nil && len(got.Sources) == 0, "Mirror, Sources", "set", "none: the bucket must have one writer, its leader"},
+		{got.SubjectTransform == nil, "SubjectTransform", got.SubjectTransform, "none"},
+		{!got.Sealed, "Sealed", got.Sealed, "false"},
+		{!got.NoAck, "NoAck", got.NoAck, "false"},
+		{got.Storage == cfg.Storage, "Storage", got.Storage, cfg.Storage.String()},
+		{got.Replicas >= cfg.Replicas, "Replicas", got.Replicas, fmt.Sprintf("%d or more", cfg.Replicas)},
+	} {
+		if !c.ok {
+			return &BucketError{Bucket: cfg.Bucket, Field: c.field, Value: c.value, Allowed: c.allowed}
+		}
+	}
+	return nil
+}

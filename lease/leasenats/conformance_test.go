@@ -1,0 +1,43 @@
+package leasenats_test
+
+// This file runs the contract's suite on a server of its own.
+
+import (
+	"flag"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/leasenats"
+	"github.com/stopbank/stopbank/lease/leasetest"
+)
+
+// Many ledgers share one bucket, each under a name of its own. The random runs are fewer than the suite's hundred unless
+// STOPBANK_THOROUGH is set.
+func TestConformance(t *testing.T) {
+	if !thorough() {
+		set(t, "rapid.checks", "40")
+	}
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	var ledgers atomic.Int64
+	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
+		store := openStore(t, leasenats.Config{Conn: nc, Bucket: "suite", Ledger: fmt.Sprintf("n%d", ledgers.Add(1))})
+		return open(t, store, cfg)
+	})
+}
+
+// set gives a flag another value for the length of a test, unless the command line gave it one.
+func set(t *testing.T, name, value string) {
+	t.Helper()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	if given {
+		return
+	}
+	before := flag.Lookup(name).Value.String()
+	if err := flag.Set(name, value); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = flag.Set(name, before) })
+}

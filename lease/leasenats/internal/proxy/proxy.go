@@ -1,0 +1,130 @@
+// Package proxy is a TCP proxy for tests that can lose what the server says.
+package proxy
+
+import (
+	"net"
+	"sync"
+)
+
+// Proxy passes connections on to a server. It must be closed.
+type Proxy struct {
+	listener net.Listener
+	target   string
+	group    sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	muted   bool
+	refuses bool
+	open    map[net.Conn]bool
+	closed  bool
+}
+
+// New listens on a port of the loopback interface for connections to target.
+func New(target string) (*Proxy, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{listener: listener, target: target, open: map[net.Conn]bool{}}
+	p.group.Go(p.accept)
+	return p, nil
+}
+
+// Addr is host and port to connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Mute throws away what the server says from now on; what clients say still reaches it.
+func (p *Proxy) Mute() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.muted = true
+}
+
+// Refuse cuts all connections, and takes no new ones until Resume.
+func (p *Proxy) Refuse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuses = true
+	p.cut()
+}
+
+// Resume passes everything on again. Connections that are open are cut: parts of what they carried are missing.
+func (p *Proxy) Resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.muted, p.refuses = false, false
+	p.cut()
+}
+
+func (p *Proxy) cut() {
+	for c := range p.open {
+		_ = c.Close()
+	}
+}
+
+// Close ends everything and waits for it.
+func (p *Proxy) Close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	p.cut()
+	p.mu.Unlock()
+	p.group.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil || !p.keep(client, server) {
+			_ = client.Close()
+			if err == nil {
+				_ = server.Close()
+			}
+			continue
+		}
+		p.group.Go(func() { p.pipe(server, client, false) })
+		p.group.Go(func() { p.pipe(client, server, true) })
+	}
+}
+
+func (p *Proxy) keep(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.refuses {
+		return false
+	}
+	for _, c := range conns {
+		p.open[c] = true
+	}
+	return true
+}
+
+// pipe copies until one side ends, and then ends both.
+func (p *Proxy) pipe(to, from net.Conn, mutable bool) {
+	defer func() {
+		_, _ = to.Close(), from.Close()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, to)
+		delete(p.open, from)
+	}()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		p.mu.Lock()
+		lose := mutable && p.muted
+		p.mu.Unlock()
+		if n > 0 && !lose {
+			if _, werr := to.Write(buffer[:n]); werr != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

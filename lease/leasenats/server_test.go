@@ -1,0 +1,146 @@
+package leasenats_test
+
+// This file starts servers inside the test process: one with files, or three of them.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasenats"
+)
+
+var ctx = context.Background()
+
+// single starts a server that keeps its files in dir. port 0: any.
+func single(t testing.TB, dir string, port int) *server.Server {
+	t.Helper()
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return start(t, &server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir})
+}
+
+func start(t testing.TB, o *server.Options) *server.Server {
+	t.Helper()
+	o.NoLog, o.NoSigs = true, true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	t.Cleanup(func() { stop(s) })
+	return s
+}
+
+func stop(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// cluster starts three servers and waits until they have a leader.
+func cluster(t testing.TB) []*server.Server {
+	t.Helper()
+	ports := freePorts(t, 3)
+	var routes []*url.URL
+	for _, port := range ports {
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+	}
+	var servers []*server.Server
+	for i, port := range ports {
+		o := &server.Options{
+			Host: "127.0.0.1", Port: server.RANDOM_PORT, ServerName: fmt.Sprintf("s%d", i), JetStream: true, StoreDir: t.TempDir(),
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}, Routes: routes, NoLog: true, NoSigs: true,
+		}
+		s, err := server.NewServer(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		t.Cleanup(func() { stop(s) })
+		servers = append(servers, s)
+	}
+	eventually(t, "a leader of the cluster", func() bool {
+		for _, s := range servers {
+			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(servers) {
+				return true
+			}
+		}
+		return false
+	})
+	return servers
+}
+
+// eventually polls: the servers tell nobody when they are done.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within a minute", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func connect(t testing.TB, urls string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func openStore(t testing.TB, cfg leasenats.Config) *leasenats.Store {
+	t.Helper()
+	var s *leasenats.Store
+	for try := 0; ; try++ {
+		var err error
+		if s, err = leasenats.Open(ctx, cfg); err == nil {
+			return s
+		}
+		if try > 5 || !errors.Is(err, leasenats.ErrUnreachable) { // a cluster that has just begun
+			t.Fatal(err)
+		}
+	}
+}
+
+func open(t testing.TB, store durable.Store, cfg lease.Config) *durable.Ledger {
+	t.Helper()
+	l, err := durable.New(durable.Config{Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// thorough is set for the long runs.
+func thorough() bool { return os.Getenv("STOPBANK_THOROUGH") != "" }
+
+func freePorts(t testing.TB, n int) (ports []int) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}

@@ -1,0 +1,225 @@
+package leasenats
+
+// This file is the Store: configuration, Load and Swap.
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// Config configures a Store.
+type Config struct {
+	// Conn is the connection to use. Required. It stays the caller's, who closes it.
+	Conn *nats.Conn
+	// Bucket is the key-value bucket: letters, digits, - and _. Required. Open makes it when it is not there.
+	Bucket string
+	// Ledger names the ledger among those that share the bucket: letters, digits, - and _. "": "ledger". Keys of the bucket that do not
+	// begin with it and a point are never looked at.
+	Ledger string
+	// Replicas is how many servers keep the bucket: 0 (1) to 5. A bucket that is there must have that many or more.
+	Replicas int
+	// Storage is where servers keep it. A bucket that is there must have the same.
+	Storage jetstream.StorageType
+	// Timeout bounds each request, in addition to the caller's ctx. 0: 5 seconds. Not negative.
+	Timeout time.Duration
+}
+
+// Store is a durable.Store in a key-value bucket. It must come from Open. It has no goroutine of its own and nothing to close.
+type Store struct {
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	stream  jetstream.Stream
+	bucket  string
+	prefix  string // of the ledger's subjects
+	timeout time.Duration
+}
+
+var _ durable.Store = (*Store)(nil)
+
+const (
+	// indexHeader of a message is the shelf of its record, so that List reads headers alone. It marks a message as a ledger's.
+	indexHeader = "Stopbank-Index"
+	// nameHeader is the name, base64, where the key holds only its hash.
+	nameHeader = "Stopbank-Name"
+
+	// retryWait is between two publishes that no server took, as while a stream elects its leader.
+	retryWait = 50 * time.Millisecond
+
+	codeConflict         = 10071 // wrong last sequence: {seq}
+	codeConflictInFlight = 10164 // wrong last sequence: another write of the key is under way
+	codeTooLarge         = 10054 // message size exceeds maximum allowed
+	codeNoResources      = 10023 // insufficient resources
+	codeNoStorage        = 10047 // insufficient storage resources available
+	codeNotStored        = 10077 // with the reason in words
+	codeNotFound         = 10037 // no message found
+)
+
+// Load implements durable.Store. It asks the stream's leader. While the leader is being deposed, cut off from the others, it may still answer
+// from what it had.
+func (s *Store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
+	key, long := keyOf(name)
+	m, err := s.last(ctx, key)
+	if err != nil || m == nil {
+		return nil, 0, err
+	}
+	if _, err := s.indexOf(key, m.header); err != nil {
+		return nil, 0, err
+	}
+	if long && m.header.Get(nameHeader) != base64.StdEncoding.EncodeToString([]byte(name)) {
+		return nil, 0, &KeyError{Bucket: s.bucket, Key: key, Reason: "the name of another domain"}
+	}
+	return m.data, m.sequence, nil
+}
+
+// indexOf is the shelf of the record in a message with that header.
+func (s *Store) indexOf(key string, header nats.Header) (durable.Index, error) {
+	for _, index := range []durable.Index{durable.Neither, durable.Ready, durable.Held} {
+		if header.Get(indexHeader) == index.String() {
+			return index, nil
+		}
+	}
+	reason := "not a record of a ledger"
+	if op := header.Get("KV-Operation"); op != "" {
+		reason = "deleted (" + op + ")"
+	}
+	return 0, &KeyError{Bucket: s.bucket, Key: key, Reason: reason}
+}
+
+type message struct {
+	data     []byte
+	header   nats.Header
+	sequence uint64
+}
+
+// last is the last message under a key of the ledger, nil if there is none. The request is the one that only a leader answers: what
+// jetstream sends for a bucket is served by followers too, who may be behind.
+func (s *Store) last(ctx context.Context, key string) (*message, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	request, err := json.Marshal(map[string]string{"last_by_subj": s.prefix + key})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.connected(ctx); err != nil {
+		return nil, err
+	}
+	reply, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+s.bucket, request)
+	for err != nil && errors.Is(err, nats.ErrNoResponders) && pause(ctx) {
+		reply, err = s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+s.bucket, request)
+	}
+	if err != nil {
+		return nil, s.unreachable(err)
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Sequence uint64 `json:"seq"`
+			Header   []byte `json:"hdrs"`
+			Data     []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return nil, s.unreachable(err)
+	}
+	switch {
+	case answer.Error != nil && answer.Error.ErrorCode == codeNotFound:
+		return nil, nil
+	case answer.Error != nil:
+		return nil, s.unreachable(answer.Error)
+	case answer.Message == nil || answer.Message.Sequence == 0:
+		return nil, s.unreachable(fmt.Errorf("an answer without a message: %.100q", reply.Data))
+	}
+	m := &message{data: answer.Message.Data, sequence: answer.Message.Sequence}
+	if len(answer.Message.Header) > 0 {
+		if m.header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
+			return nil, &KeyError{Bucket: s.bucket, Key: key, Reason: err.Error()}
+		}
+	}
+	return m, nil
+}
+
+// connected waits until there is a connection: what is published without one lies in the client's buffer until there is, and nobody
+// would know.
+func (s *Store) connected(ctx context.Context) error {
+	for !s.conn.IsConnected() {
+		if s.conn.IsClosed() {
+			return s.unreachable(nats.ErrConnectionClosed)
+		}
+		if !pause(ctx) {
+			return s.unreachable(fmt.Errorf("not connected: %w", ctx.Err()))
+		}
+	}
+	return nil
+}
+
+// pause waits a little and reports whether there is time left.
+func pause(ctx context.Context) bool {
+	timer := time.NewTimer(retryWait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *Store) unreachable(err error) error { return &UnreachableError{Bucket: s.bucket, Err: err} }
+
+// Swap implements durable.Store. While no server takes the request, as during an election, it is sent again until ctx or Timeout ends it.
+func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	key, long := keyOf(name)
+	m := nats.NewMsg(s.prefix + key)
+	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(old, 10)}
+	m.Header[indexHeader] = []string{index.String()}
+	if long {
+		m.Header[nameHeader] = []string{base64.StdEncoding.EncodeToString([]byte(name))}
+	}
+	m.Data = state
+	if err := s.connected(ctx); err != nil {
+		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
+	}
+	ack, err := s.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	for errors.Is(err, jetstream.ErrNoStreamResponse) && pause(ctx) {
+		ack, err = s.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	}
+	if err == nil {
+		return ack.Sequence, nil
+	}
+	var refused *jetstream.APIError
+	switch {
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, s.unreachable(err)) // no server took it, each time that it was sent
+	case errors.Is(err, nats.ErrMaxPayload):
+		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
+	case !errors.As(err, &refused):
+		return 0, s.unreachable(err)
+	}
+	switch refused.ErrorCode {
+	case codeConflict, codeConflictInFlight:
+		return 0, fmt.Errorf("%w: %w", durable.ErrConflict, err)
+	case codeTooLarge, codeNoResources, codeNoStorage:
+		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
+	case codeNotStored:
+		if strings.Contains(refused.Description, "maximum") { // bytes or messages: the limits of the bucket
+			return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
+		}
+	}
+	return 0, err
+}
