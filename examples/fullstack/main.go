@@ -1,46 +1,68 @@
-// Fullstack is the whole of warden around net/http: measure, judge, limit, and say why. It serves itself a few requests
-// and prints what came back.
+// Fullstack is the whole of warden around net/http: measure, judge, limit, and say why. With -addr it serves there; without,
+// it serves itself a few requests and prints what a client sees.
 package main
 
 import (
 	"context"
-	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"time"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
 func main() {
-	if err := run(os.Stdout); err != nil {
+	addr := flag.String("addr", "", "serve at this address until interrupted")
+	flag.Parse()
+	err := error(nil)
+	if *addr != "" {
+		err = serve(context.Background(), *addr, shop())
+	} else {
+		err = show(os.Stdout)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// protect is the ten lines: every request asks the warden, refunds matter most, and a refusal says why.
-func protect(w *warden.Warden, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		task := warden.Task{Name: r.URL.Path}
-		if r.URL.Path == "/refund" {
-			task.Priority = warden.Critical
-		}
-		permit, err := w.Acquire(r.Context(), task)
-		if why := (*warden.Rejection)(nil); errors.As(err, &why) {
-			http.Error(rw, why.Reason.String(), http.StatusServiceUnavailable)
-			return
-		}
-		defer permit.Release()
-		next.ServeHTTP(rw, r)
-	})
+func shop() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served ", r.URL.Path) })
+	return mux
 }
 
-func run(out io.Writer) error {
+// serve is the ten lines.
+func serve(ctx context.Context, addr string, mux http.Handler) error {
 	w, err := warden.New(warden.Config{})
+	if err != nil {
+		return err
+	}
+	go w.Run(ctx)
+	mw, err := wardenhttp.New(w, wardenhttp.Config{})
+	if err != nil {
+		return err
+	}
+	return http.ListenAndServe(addr, mw.Handler(mux))
+}
+
+// what says what a request is: refunds matter most.
+func what(r *http.Request) warden.Task {
+	task := warden.Task{Name: r.URL.Path}
+	if r.URL.Path == "/refund" {
+		task.Priority = warden.Critical
+	}
+	return task
+}
+
+func show(out io.Writer) error {
+	w, err := warden.New(warden.Config{Interval: 10 * time.Second}) // seldom, so that the same decision rules all the time
 	if err != nil {
 		return err
 	}
@@ -49,16 +71,19 @@ func run(out io.Writer) error {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 
-	shop := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, "served ", r.URL.Path) })
-	server := httptest.NewServer(protect(w, shop))
+	mw, err := wardenhttp.New(w, wardenhttp.Config{Task: what, Rand: func() float64 { return 0 }})
+	if err != nil {
+		return err
+	}
+	server := httptest.NewServer(mw.Handler(shop()))
 	defer server.Close()
 	for _, path := range []string{"/products", "/refund"} {
-		if err := show(out, server.URL+path); err != nil {
+		if err := get(out, server.URL+path); err != nil {
 			return err
 		}
 	}
 	w.Limiter().Close() // as if the service were shutting down: what comes is refused, and told why
-	if err := show(out, server.URL+"/products"); err != nil {
+	if err := get(out, server.URL+"/products"); err != nil {
 		return err
 	}
 	for _, e := range w.Limiter().Recent() {
@@ -70,7 +95,7 @@ func run(out io.Writer) error {
 	return <-ended
 }
 
-func show(out io.Writer, url string) error {
+func get(out io.Writer, url string) error {
 	resp, err := http.Get(url)
 	if err != nil {
 		return err
@@ -80,6 +105,6 @@ func show(out io.Writer, url string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d %q\n", resp.StatusCode, body)
+	fmt.Fprintf(out, "%d %s\n", resp.StatusCode, body)
 	return nil
 }

@@ -5,12 +5,13 @@ package main
 import "os"
 
 func Example() {
-	if err := run(os.Stdout); err != nil {
+	if err := show(os.Stdout); err != nil {
 		panic(err)
 	}
 	// Output:
-	// 200 "served /products"
-	// 200 "served /refund"
-	// 503 "closed\n"
+	// 200 served /products
+	// 200 served /refund
+	// 503 {"title":"Service Unavailable","status":503,"reason":"closed","decision":0}
+	//
 	// recorded: /products closed
 }

@@ -57,25 +57,47 @@ func main() {
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
 func main() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "served") })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	client := func() {
+		resp, err := http.Get("http://" + l.Addr().String())
+		if err != nil {
+			panic(err)
+		}
+		defer resp.Body.Close()
+		fmt.Println(resp.StatusCode, resp.Header.Get("Content-Type"))
+	}
+
 	w, err := warden.New(warden.Config{})
 	if err != nil {
 		panic(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- w.Run(ctx) }()
-	v, err := warden.Do(ctx, w, warden.Task{Priority: warden.High}, func(context.Context) (int, error) { return 42, nil })
-	cancel()
-	fmt.Println(v, err, <-ended, w.Limiter().Stats().Executed)
+	go w.Run(context.Background())
+	mw, err := wardenhttp.New(w, wardenhttp.Config{})
+	if err != nil {
+		panic(err)
+	}
+	go http.Serve(l, mw.Handler(mux))
+
+	client()
+	w.Limiter().Close()
+	client()
 }
 `,
-		prints:   "42 <nil> <nil> 1\n",
-		compiles: []string{"warden", "warden/control", "warden/decision", "warden/limiter", "warden/monitor"},
+		prints:   "200 text/plain; charset=utf-8\n503 application/problem+json\n",
+		compiles: []string{"warden", "warden/bulkhead", "warden/control", "warden/decision", "warden/limiter", "warden/monitor", "warden/wardenhttp"},
 	},
 }
 

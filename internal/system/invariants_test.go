@@ -23,12 +23,12 @@ import (
 // layers are the letters and the directory whose promises each of them numbers.
 var layers = map[byte]string{
 	'A': "admission", 'L': "lease", 'M': "warden/monitor", 'C': "warden/control", 'Q': "warden/limiter",
-	'B': "warden/bulkhead", 'D': "lease/dispatch",
+	'B': "warden/bulkhead", 'D': "lease/dispatch", 'H': "warden/wardenhttp",
 }
 
 var (
 	definition = regexp.MustCompile(`(?m)^- \*\*([A-Z]\d+)\*\*`)
-	testName   = regexp.MustCompile(`(?m)^func (?:Test|Fuzz|Explore)(?:Property|Explore|Fuzz|Race|Stress)?((?:[ALMCQBD]\d+_?)+)(?:_\w*)?\(`)
+	testName   = regexp.MustCompile(`(?m)^func (?:Test|Fuzz|Explore)(?:Property|Explore|Fuzz|Race|Stress)?((?:[ALMCQBDH]\d+_?)+)(?:_\w*)?\(`)
 	number     = regexp.MustCompile(`[A-Z]\d+`)
 )
 

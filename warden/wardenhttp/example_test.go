@@ -1,0 +1,113 @@
+// One runnable example per entry point.
+
+package wardenhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// fetch prints what a client sees.
+func fetch(h http.Handler, r *http.Request) {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	fmt.Println(strings.TrimSpace(fmt.Sprint(rec.Code, " ", rec.Header().Get("Retry-After"), " ", rec.Body)))
+}
+
+// Refunds matter most, the health check needs no place, and whoever is refused is told why.
+func ExampleNew() {
+	w, err := warden.New(warden.Config{Interval: 10 * time.Second}) // seldom, so that the first decision rules all the time
+	if err != nil {
+		panic(err)
+	}
+	mw, err := wardenhttp.New(w, wardenhttp.Config{
+		Task: func(r *http.Request) warden.Task {
+			if r.URL.Path == "/refund" {
+				return warden.Task{Name: "refund", Priority: warden.Critical}
+			}
+			return warden.Task{Name: "other"}
+		},
+		Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+		Rand:   func() float64 { return 0 },
+	})
+	if err != nil {
+		panic(err)
+	}
+	h := mw.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }))
+
+	fetch(h, httptest.NewRequest(http.MethodGet, "/refund", http.NoBody))
+	w.Limiter().Close()
+	fetch(h, httptest.NewRequest(http.MethodGet, "/refund", http.NoBody))
+	fetch(h, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
+	// Output:
+	// 200  served
+	// 503 1 {"title":"Service Unavailable","status":503,"reason":"closed","decision":0}
+	// 200  served
+}
+
+// A client of a payment service: while all its places are taken, nothing is sent.
+func ExampleNewTransport() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))
+	defer server.Close()
+	w, err := warden.New(warden.Config{Interval: 10 * time.Second, Limiter: limiter.Config{ // one place, and whoever would have to wait is refused
+		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1},
+	}})
+	if err != nil {
+		panic(err)
+	}
+	payments, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{})
+	if err != nil {
+		panic(err)
+	}
+	client := &http.Client{Transport: payments}
+	defer client.CloseIdleConnections()
+
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		panic(err)
+	}
+	_, err = client.Get(server.URL)
+	fmt.Println("while the first answer is unread:", errors.Is(err, warden.ErrRejected))
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	fmt.Println(string(body), err, w.Limiter().Stats().Running)
+	// Output:
+	// while the first answer is unread: true
+	// paid <nil> 0
+}
+
+// A handler that asks for a compartment itself, around the part of it that needs one.
+func ExampleWriteError() {
+	set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{{Name: "search", Guaranteed: 2}}})
+	if err != nil {
+		panic(err)
+	}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := set.Compartment(r.URL.Query().Get("in"))
+		found, err := bulkhead.Do(r.Context(), c, func(context.Context) (string, error) { return "found", nil })
+		switch {
+		case wardenhttp.WriteError(w, c, err):
+		case err != nil:
+			http.Error(w, "search failed", http.StatusInternalServerError)
+		default:
+			fmt.Fprint(w, found)
+		}
+	})
+	fetch(h, httptest.NewRequest(http.MethodGet, "/?in=search", http.NoBody))
+	fetch(h, httptest.NewRequest(http.MethodGet, "/?in=nowhere", http.NoBody))
+	// Output:
+	// 200  found
+	// 500  {"title":"Internal Server Error","status":500,"reason":"internal"}
+}
