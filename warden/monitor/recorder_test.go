@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRanges: every duration lies in the range that it is counted in, and ranges are no wider than promised.
-func TestRanges(t *testing.T) {
+// TestM1_Ranges: every duration lies in the range that it is counted in, and ranges are no wider than promised.
+func TestM1_Ranges(t *testing.T) {
 	for i := range ranges {
 		low, high := begin(i), begin(i+1)
 		if rangeOf(low) != i || rangeOf(high-1) != i {

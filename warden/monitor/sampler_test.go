@@ -116,13 +116,25 @@ func TestM2_MissingIsNotZero(t *testing.T) {
 	}
 }
 
+// TestM2_MetricsThatThisGoDoesNotHave: what the runtime does not know is missing.
+func TestM2_MetricsThatThisGoDoesNotHave(t *testing.T) {
+	s, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.metrics[latencies].Name, s.metrics[runnable].Name = "/no/such:seconds", "/no/such:goroutines"
+	if got := s.Sample(); got.Lag != (Lag{}) || got.Runnable != (Reading{}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestPropertyM1_NoThreshold: a service that is k times slower reads k times slower, one that is busier reads busier in
 // proportion, at every scale. Where a number were compared with a constant, this would bend.
 func TestPropertyM1_NoThreshold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := []float64{0, 0x1p-20, 0x1p-10, 0x1p-9, 1, 0x1p10}
 		n := len(bounds) - 1
-		counts := rapid.SliceOfN(rapid.Uint64Range(0, 1000), n, n).Draw(t, "counts")
+		counts := rapid.SliceOfN(rapid.SampledFrom([]uint64{0, 0, 0, 1, 7, 1000}), n, n).Draw(t, "counts")
 		gap := time.Duration(rapid.Int64Range(1, 1e9).Draw(t, "gap"))
 		used := time.Duration(rapid.Int64Range(0, int64(gap)).Draw(t, "used"))
 		runnable := rapid.Uint64Range(0, 1000).Draw(t, "runnable")
