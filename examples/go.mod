@@ -4,10 +4,14 @@ go 1.25.0
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
 	github.com/stopbank/stopbank/admission v0.0.0
 	go.uber.org/goleak v1.3.0
 	modernc.org/sqlite v1.59.0
 )
+
+require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 
 require (
 	github.com/dustin/go-humanize v1.0.1 // indirect

@@ -107,7 +107,7 @@ func (c *Console) watchWarden(s *state, w *warden.Warden, at *cursor) {
 	s.Warden = now
 }
 
-// add puts a reading into the phases: into the last one, or, if control had other reasons, into a new one.
+// add puts a reading into the phases: into the last one, or, if the codes of control's reasons are others, into a new one.
 func (p *past) add(r warden.Reading) {
 	d := r.Decision
 	p.seen = d.Seq
@@ -117,9 +117,7 @@ func (p *past) add(r warden.Reading) {
 	if n := len(p.phases); n > 0 {
 		last := &p.phases[n-1]
 		next.TargetFrom, next.ShedFrom = last.TargetTo, last.ShedTo
-		if slices.EqualFunc(last.Reasons, reasons, func(a, b reason) bool {
-			return a.Code == b.Code && a.Signal == b.Signal && a.Direction == b.Direction
-		}) {
+		if slices.EqualFunc(last.Reasons, reasons, func(a, b reason) bool { return a.Code == b.Code }) {
 			next = *last
 			p.phases = p.phases[:n-1]
 		}

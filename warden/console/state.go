@@ -115,7 +115,7 @@ type poolLoad struct {
 	Rejected uint64 `json:"rejected"`
 }
 
-// phase is a run of consecutive decisions for the same reasons.
+// phase is a run of consecutive decisions whose reasons have the same codes.
 type phase struct {
 	FirstSeq   uint64    `json:"first_seq"`
 	LastSeq    uint64    `json:"last_seq"`

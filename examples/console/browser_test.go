@@ -1,0 +1,422 @@
+// The page in a real browser: what it shows, what it asks for, and what hostile names can do to it, which is nothing.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/console"
+)
+
+// browser starts Chromium and closes it when the test ends. Without one the test is skipped, unless STOPBANK_BROWSER is
+// "required".
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if p, err := exec.LookPath(name); err == nil {
+			path = p
+			break
+		}
+	}
+	if path == "" {
+		if os.Getenv("STOPBANK_BROWSER") == "required" {
+			t.Fatal("there is no Chromium, and STOPBANK_BROWSER=required")
+		}
+		t.Skip("there is no Chromium: the page was not tested in a browser")
+	}
+	profile := t.TempDir()
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(),
+		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.Flag("headless", true), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.NoFirstRun, chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.WSURLReadTimeout(time.Minute))
+	t.Cleanup(cancel)
+	ctx, _ := chromedp.NewContext(allocator)
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx) })
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// tab is a page that is watched: what it says on its console, and what it asks for.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	faults   []string
+	requests []string
+}
+
+func open(t *testing.T, browser context.Context, url string, width, height int64, scheme string, mobile bool) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(browser)
+	p := &tab{t: t, ctx: ctx}
+	t.Cleanup(cancel)
+	p.must(chromedp.Listen(ctx, p.heard))
+	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	p.must(err)
+	p.look(width, height, scheme, mobile)
+	p.must(chromedp.Do(ctx, chromedp.Navigate(url)))
+	p.until(`document.getElementById("status").dataset.state === "live"`)
+	return p
+}
+
+// look makes the window another one.
+func (p *tab) look(width, height int64, scheme string, mobile bool) {
+	p.t.Helper()
+	_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+	p.must(err)
+	options := []chromedp.EmulateViewportOption{chromedp.EmulateScale(1)}
+	if mobile {
+		options = []chromedp.EmulateViewportOption{chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch, chromedp.EmulatePortrait}
+	}
+	p.must(chromedp.Do(p.ctx, chromedp.EmulateViewport(width, height, options...)))
+}
+
+func (p *tab) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *tab) heard(event any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		p.faults = append(p.faults, e.ExceptionDetails.Text+" "+fmt.Sprint(e.ExceptionDetails.Exception))
+	case *runtime.EventConsoleAPICalled:
+		p.faults = append(p.faults, "console."+fmt.Sprint(e.Type))
+	case *cdplog.EventEntryAdded:
+		p.faults = append(p.faults, e.Entry.Text+" "+e.Entry.URL)
+	case *network.EventRequestWillBeSent:
+		p.requests = append(p.requests, e.Request.URL)
+	}
+}
+
+// clean fails if anything was written on the console, or asked for elsewhere than at the console.
+func (p *tab) clean(base string) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fault := range p.faults {
+		p.t.Errorf("on the browser's console: %s", fault)
+	}
+	if len(p.requests) < 5 {
+		p.t.Errorf("%d requests were seen: %v", len(p.requests), p.requests)
+	}
+	for _, url := range p.requests {
+		if !strings.HasPrefix(url, base) {
+			p.t.Errorf("a request to %s", url)
+		}
+	}
+}
+
+// eval is the value of a JavaScript expression.
+func eval[T any](p *tab, expression string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// until waits for a JavaScript expression to be true.
+func (p *tab) until(expression string) {
+	p.t.Helper()
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(30*time.Second))); err != nil {
+		p.t.Fatalf("waiting for %s: %v; the page says:\n%s", expression, err, eval[string](p, `document.body.innerText`))
+	}
+}
+
+// sideways is what would make the page scroll to the side.
+const sideways = `document.documentElement.scrollWidth - document.documentElement.clientWidth`
+
+func serve(t *testing.T, s *service) string {
+	t.Helper()
+	server := httptest.NewServer(s.private())
+	t.Cleanup(func() { s.console.Close(); server.Close() })
+	return server.URL + "/console/"
+}
+
+func mustNew(t *testing.T, cfg console.Config, names ...string) *service {
+	t.Helper()
+	s, err := newService(cfg, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// crowd takes places of the warden until it is refused one, and lets one more task wait. release ends all that.
+func (s *service) crowd(t *testing.T, name string) (release func()) {
+	t.Helper()
+	var held []warden.Permit
+	for {
+		permit, err := s.warden.TryAcquire(warden.Task{Name: name, Priority: warden.High})
+		if errors.Is(err, warden.ErrRejected) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, permit)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_, _ = warden.Do(ctx, s.warden, warden.Task{Name: "waits"}, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, nil })
+	})
+	return func() {
+		cancel()
+		waiting.Wait()
+		for _, permit := range held {
+			permit.Release()
+		}
+	}
+}
+
+func TestBrowser(t *testing.T) {
+	chromium := browser(t)
+
+	t.Run("live", func(t *testing.T) {
+		s := mustNew(t, console.Config{Title: "the title", Interval: 100 * time.Millisecond})
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		t.Cleanup(func() { cancel(); all.Wait() })
+		all.Go(func() { _ = s.warden.Run(ctx) })
+		base := serve(t, s)
+		p := open(t, chromium, base, 1280, 900, "light", false)
+		value := func(name string) string {
+			return `[...document.querySelectorAll("#tiles div")].find(d => d.firstChild.textContent === "` + name + `").children[1].textContent`
+		}
+		if title := eval[string](p, `document.title`); !strings.HasSuffix(title, "the title") {
+			t.Errorf("the title is %q", title)
+		}
+		p.until(value("In flight") + ` === "0"`)
+		if n := eval[int](p, `document.querySelectorAll("#rejections details").length`); n != 0 || eval[bool](p, `document.getElementById("no-rejections").hidden`) {
+			t.Errorf("%d refusals before anybody asked", n)
+		}
+
+		release := s.crowd(t, "the crowd")
+		p.until(value("In flight") + ` !== "0"`)
+		p.until(`document.querySelector("#verdicts li").dataset.level === "act"`)
+		p.until(`document.title.startsWith("act")`)
+		p.until(`document.querySelectorAll("#charts path.line")[0].getAttribute("d").length > 100`)
+
+		// A refusal opens, by the keyboard, to all that is known about it, and stays open while others come.
+		p.until(`document.querySelectorAll("#rejections details").length > 0`)
+		eval[bool](p, `document.querySelector("#rejections summary").focus() ?? true`)
+		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
+		p.until(`document.querySelector("#rejections details").open`)
+		text := eval[string](p, `document.querySelector("#rejections details").innerText`)
+		for _, want := range []string{"queue_overflow", "the crowd", "high (64)", "in flight", "Decision", "Because", "it was not allowed to wait", "rejected: queue_overflow: task"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the explanation lacks %q:\n%s", want, text)
+			}
+		}
+		for range 100 {
+			_, _ = s.warden.TryAcquire(warden.Task{Name: "another"})
+		}
+		p.until(`document.querySelectorAll("#rejections details").length > 50`) // the open one is one more than are shown
+		if n := eval[int](p, `document.querySelectorAll("#rejections details[open]").length`); n != 1 {
+			t.Errorf("%d refusals are open, want the one that was opened", n)
+		}
+		p.until(`document.querySelectorAll("#decisions li").length > 0`)
+
+		// Paused, it stands; resumed, it goes on.
+		p.must(chromedp.Do(p.ctx, chromedp.Click("#pause")))
+		p.until(`document.getElementById("status").dataset.state === "paused"`)
+		before := eval[string](p, value("In flight"))
+		release()
+		p.must(chromedp.Do(p.ctx, chromedp.Sleep(500*time.Millisecond)))
+		if now := eval[string](p, value("In flight")); now != before || before == "0" {
+			t.Errorf("paused, In flight went from %s to %s", before, now)
+		}
+		p.must(chromedp.Do(p.ctx, chromedp.Click("#pause")))
+		p.until(value("In flight") + ` === "0"`)
+		p.clean(base)
+	})
+
+	t.Run("compartments", func(t *testing.T) {
+		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
+		base := serve(t, s)
+		p := open(t, chromium, base, 1280, 900, "light", false)
+		if names := eval[string](p, `[...document.querySelectorAll("#compartments .name")].map(e => e.textContent).join()`); names != "checkout,products,analytics" {
+			t.Errorf("the compartments are %s", names)
+		}
+		_, permit, err := s.database.Compartment("products").Acquire(t.Context())
+		p.must(err)
+		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("1 in flight, 4 guaranteed, 8 at most")`)
+		permit.Release(nil)
+		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("0 in flight")`)
+		p.clean(base)
+	})
+
+	// Names that would be markup, script or another direction of text if anything but text were made of them.
+	t.Run("hostile", func(t *testing.T) {
+		const attack = `<script>window.hit=1</script><img src=x onerror="window.hit=2"><svg onload=window.hit=3>"'` + "`" + `</script>` + "\u202e\x00\xff\r\ndata: {}\n\n"
+		s := mustNew(t, console.Config{Title: attack, Interval: 100 * time.Millisecond}, attack)
+		release := s.crowd(t, attack+strings.Repeat("W", 10_000))
+		defer release()
+		base := serve(t, s)
+		p := open(t, chromium, base, 390, 844, "light", true)
+		p.until(`document.querySelectorAll("#rejections details").length > 0`)
+		eval[bool](p, `document.querySelectorAll("details").forEach(d => d.open = true) ?? true`)
+		p.until(`document.querySelectorAll("#compartments .name").length === 4`)
+		if hit := eval[bool](p, `"hit" in window`); hit {
+			t.Error("a name was run")
+		}
+		if n := eval[int](p, `document.querySelectorAll("body script, img, svg[onload]").length`); n != 0 {
+			t.Errorf("%d elements came from names", n)
+		}
+		for _, where := range []string{`document.querySelector("#rejections .task")`, `document.querySelectorAll("#compartments .name")[3]`, `document.getElementById("title")`} {
+			if text := eval[string](p, where+`.textContent`); !strings.HasPrefix(text, `<script>window.hit=1</script><img`) {
+				t.Errorf("%s reads %q", where, text)
+			}
+		}
+		if n := eval[int](p, sideways); n > 0 {
+			t.Errorf("%d pixels too wide", n)
+		}
+		p.clean(base)
+	})
+
+	t.Run("looks", func(t *testing.T) {
+		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
+		release := s.crowd(t, "GET /a/rather/long/path/of/a/request/that/somebody/has/made?with=parameters&and=more")
+		defer release()
+		base := serve(t, s)
+		p := open(t, chromium, base, 1280, 844, "light", false)
+		p.until(`document.querySelectorAll("#rejections details").length > 0`)
+		eval[bool](p, `document.querySelectorAll("details").forEach(d => d.open = true) ?? true`)
+		grounds := map[string]string{}
+		for _, scheme := range []string{"light", "dark"} {
+			for _, width := range []int64{320, 390, 600, 768, 1280} {
+				p.look(width, 844, scheme, width < 700)
+				if n := eval[int](p, sideways); n > 0 {
+					t.Errorf("%s, %d wide: %d pixels too wide", scheme, width, n)
+				}
+				columns := eval[int](p, `new Set([...document.querySelectorAll("#charts figure")].map(f => f.getBoundingClientRect().left)).size`)
+				if want := width > 600; (columns > 1) != want {
+					t.Errorf("%d wide: %d columns of charts", width, columns)
+				}
+				grounds[scheme] = eval[string](p, `getComputedStyle(document.body).backgroundColor`)
+				if low := eval[string](p, contrast); low != "" {
+					t.Errorf("%s, %d wide: too little contrast: %s", scheme, width, low)
+				}
+			}
+		}
+		p.clean(base)
+		if grounds["light"] == grounds["dark"] {
+			t.Errorf("light and dark are both %s", grounds["light"])
+		}
+	})
+
+	// Where the streams are taken the page asks from time to time, and says so; where the server is gone it says that too.
+	t.Run("no stream", func(t *testing.T) {
+		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond, MaxStreams: 1})
+		base := serve(t, s)
+		first := open(t, chromium, base, 800, 600, "light", false)
+		ctx, cancel := chromedp.NewContext(chromium)
+		defer cancel()
+		p := &tab{t: t, ctx: ctx}
+		p.must(chromedp.Do(ctx, chromedp.Navigate(base)))
+		p.until(`document.getElementById("status").dataset.state === "polling"`)
+		p.until(`document.querySelectorAll("#compartments .name").length === 3`)
+		s.console.Close()
+		first.until(`document.getElementById("status").dataset.state === "polling"`)
+	})
+
+	t.Run("stale", func(t *testing.T) {
+		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
+		server := httptest.NewServer(s.private())
+		p := open(t, chromium, server.URL+"/console/", 800, 600, "light", false)
+		s.console.Close()
+		server.Close()
+		p.until(`document.body.classList.contains("stale")`)
+		if text := eval[string](p, `document.getElementById("status").textContent`); !strings.Contains(text, "nothing heard for") {
+			t.Errorf("the status is %q", text)
+		}
+	})
+}
+
+// contrast names the texts whose contrast with what is behind them is below 4.5 (WCAG 2.2, AA).
+const contrast = `(() => {
+	const parse = (c) => c.match(/[\d.]+/g).map(Number);
+	const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+		.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const behind = (e) => {
+		for (; e; e = e.parentElement) {
+			const c = parse(getComputedStyle(e).backgroundColor);
+			if (c.length === 3 || c[3] > 0) return c;
+		}
+		return [255, 255, 255];
+	};
+	const low = new Set();
+	for (const e of document.querySelectorAll("body *")) {
+		if (!e.checkVisibility() || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
+		const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+		const ratio = (a + 0.05) / (b + 0.05);
+		if (ratio < 4.5) low.add(e.tagName + "." + e.className + " " + ratio.toFixed(2));
+	}
+	return [...low].join(", ");
+})()`
+
+// TestScreenshots makes the pictures of the docs, if STOPBANK_SCREENSHOTS names the directory to put them in. It takes half
+// a minute of traffic.
+func TestScreenshots(t *testing.T) {
+	dir := os.Getenv("STOPBANK_SCREENSHOTS")
+	if dir == "" {
+		t.Skip("STOPBANK_SCREENSHOTS names no directory")
+	}
+	chromium := browser(t)
+	s := mustNew(t, console.Config{Title: "storefront eu-1/7"})
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() { cancel(); all.Wait() })
+	all.Go(func() { _ = s.warden.Run(ctx) })
+	all.Go(func() { s.traffic(ctx) })
+	base := serve(t, s)
+	var pages []*tab
+	for _, look := range []struct {
+		width  int64
+		scheme string
+	}{{1280, "light"}, {1280, "dark"}, {390, "light"}} {
+		pages = append(pages, open(t, chromium, base, look.width, 900, look.scheme, look.width < 600))
+	}
+	p := pages[0]
+	p.must(chromedp.Do(p.ctx, chromedp.Sleep(5*turn/2)))
+	for i, file := range []string{"console-light.png", "console-dark.png", "console-phone.png"} {
+		p := pages[i]
+		p.until(`document.querySelectorAll("#rejections details").length > 0`)
+		eval[bool](p, `(document.querySelector("#rejections details:nth-of-type(2)").open = true)`)
+		// The lists are long: the first few show what they are.
+		eval[bool](p, `document.querySelectorAll("#rejections details:nth-of-type(n+9), #decisions li:nth-of-type(n+9)").forEach(e => e.remove()) ?? true`)
+		picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
+		p.must(err)
+		p.must(os.WriteFile(filepath.Join(dir, file), picture, 0o644))
+	}
+}
