@@ -48,8 +48,17 @@ func list(t testing.TB, s *leasepg.Store, index durable.Index) []string {
 	return names
 }
 
-func TestSwapAndLoad(t *testing.T) {
-	s := open(t, migrated(t, 2))
+// inEveryMode runs a test in each of the ways in which pgx sends a statement: what stands between may ask for any. The pool has one
+// connection, so that a call which kept it while it wanted another would wait for ever.
+func inEveryMode(t *testing.T, test func(t *testing.T, s *leasepg.Store)) {
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) { test(t, open(t, migrated(t, 1, "default_query_exec_mode="+mode))) })
+	}
+}
+
+func TestSwapAndLoad(t *testing.T) { inEveryMode(t, swapAndLoad) }
+
+func swapAndLoad(t *testing.T, s *leasepg.Store) {
 	if state, version := load(t, s, "A"); state != nil || version != 0 {
 		t.Fatalf("%q, %d of a name never seen", state, version)
 	}
@@ -94,8 +103,9 @@ func TestLedgersAreApart(t *testing.T) {
 }
 
 // Names are bytes; the long ones, which no index takes, as well.
-func TestNamesAreBytes(t *testing.T) {
-	s := open(t, migrated(t, 2))
+func TestNamesAreBytes(t *testing.T) { inEveryMode(t, namesAreBytes) }
+
+func namesAreBytes(t *testing.T, s *leasepg.Store) {
 	long := strings.Repeat("n", 1024)
 	hashed := string([]byte(long)) + strings.Repeat("\x00", 32)
 	names := []string{
@@ -175,8 +185,9 @@ func TestOneOfManyWins(t *testing.T) {
 	}
 }
 
-func TestListPages(t *testing.T) {
-	s := open(t, migrated(t, 1)) // one connection: a walk that kept it would wait for ever
+func TestListPages(t *testing.T) { inEveryMode(t, listPages) }
+
+func listPages(t *testing.T, s *leasepg.Store) {
 	const many = 600
 	versions := make([]uint64, many)
 	var held, ready []string

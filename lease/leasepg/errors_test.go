@@ -1,0 +1,272 @@
+package leasepg_test
+
+// This file is about what goes wrong: each error says whether the swap may have been applied.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasepg"
+)
+
+// kind names the three kinds of errors that a Swap may return.
+func kind(err error) string {
+	conflict, not := errors.Is(err, durable.ErrConflict), errors.Is(err, durable.ErrNotApplied)
+	switch {
+	case err == nil:
+		return "applied"
+	case conflict && not:
+		return "both"
+	case conflict:
+		return "conflict"
+	case not:
+		return "not applied"
+	}
+	return "unknown"
+}
+
+func TestConfig(t *testing.T) {
+	if _, err := leasepg.New(t.Context(), leasepg.Config{}); !refusesField(err, "Pool") {
+		t.Errorf("no pool: %v", err)
+	}
+	pool := migrated(t, 1)
+	for _, ledger := range []string{strings.Repeat("x", 256), "a\x00b", "\xff"} {
+		if _, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: ledger}); !refusesField(err, "Ledger") {
+			t.Errorf("ledger %.10q…: %v", ledger, err)
+		}
+	}
+	for _, ledger := range []string{"", strings.Repeat("x", 255), "orders/3", "Straße '\"\\"} {
+		s := named(t, pool, ledger)
+		swap(t, s, "A", 0, ledger, durable.Held)
+		if state, _ := load(t, s, "A"); string(state) != ledger {
+			t.Errorf("%q has the state %q", ledger, state)
+		}
+	}
+}
+
+func refusesField(err error, field string) bool {
+	var invalid *lease.InvalidError
+	return errors.As(err, &invalid) && invalid.Field == field && errors.Is(err, lease.ErrInvalid)
+}
+
+// A server that forgets what it acknowledged is refused.
+func TestNewRefusesLazyCommits(t *testing.T) {
+	migrated(t, 1)
+	for _, setting := range []string{"off", "local", "on"} {
+		_, err := leasepg.New(t.Context(), leasepg.Config{Pool: connect(t, server.URL(), 1, "synchronous_commit="+setting)})
+		var refused *leasepg.SettingError
+		if got := errors.As(err, &refused) && errors.Is(err, leasepg.ErrSetting); got != (setting == "off") || !got && err != nil {
+			t.Errorf("synchronous_commit %s: %v", setting, err)
+		}
+	}
+}
+
+// The sorting of errors, on such as pgx makes them.
+func TestKindsOfErrors(t *testing.T) {
+	said := func(severity, code string) error {
+		return &pgconn.PgError{Severity: "anything", SeverityUnlocalized: severity, Code: code}
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{said("ERROR", "57014"), "not applied"}, // statement_timeout
+		{said("ERROR", "25006"), "not applied"}, // read-only
+		{said("ERROR", "53100"), "not applied"}, // disk full
+		{said("ERROR", "42501"), "not applied"}, // no rights
+		{said("ERROR", "40001"), "conflict"},
+		{said("ERROR", "40P01"), "conflict"},
+		{said("ERROR", "40003"), "unknown"},
+		{said("ERROR", "08006"), "unknown"},
+		{said("FATAL", "57P01"), "unknown"},
+		{said("PANIC", "XX000"), "unknown"},
+		{said("", "42501"), "unknown"}, // not a server that we know
+		{io.ErrUnexpectedEOF, "unknown"},
+		{context.Canceled, "unknown"},
+		{fmt.Errorf("write: %w", unsent{}), "not applied"},
+	} {
+		got := leasepg.Failed(c.err)
+		if kind(got) != c.want || !errors.Is(got, c.err) && !errors.As(got, new(unsent)) {
+			t.Errorf("%v: %s (%v), want %s", c.err, kind(got), got, c.want)
+		}
+	}
+}
+
+// unsent is an error of a statement that was never sent.
+type unsent struct{}
+
+func (unsent) Error() string     { return "unsent" }
+func (unsent) SafeToRetry() bool { return true }
+
+func TestServerRefuses(t *testing.T) {
+	for setting, want := range map[string]string{
+		"default_transaction_read_only=on": "not applied", "statement_timeout=100": "not applied", "lock_timeout=100": "not applied",
+	} {
+		t.Run(setting, func(t *testing.T) {
+			blocker, name := migrated(t, 1), t.Name()
+			v := swap(t, named(t, blocker, name), "A", 0, "x", durable.Neither)
+			tx := locks(t, blocker, name)
+			defer tx.Rollback(context.Background())
+			_, err := named(t, connect(t, server.URL(), 1, setting), name).Swap(t.Context(), "A", v, nil, durable.Held)
+			if kind(err) != want {
+				t.Errorf("%s (%v), want %s", kind(err), err, want)
+			}
+		})
+	}
+}
+
+// locks takes the row lock of A.
+func locks(t *testing.T, pool *pgxpool.Pool, ledger string) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT 1 FROM stopbank.lease_domains WHERE ledger = $1 AND domain = 'A' FOR UPDATE", ledger); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// waiting returns when a backend waits for a lock on the table, and its pid.
+func waiting(t *testing.T, pool *pgxpool.Pool) (pid int32) {
+	t.Helper()
+	for {
+		err := pool.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'UPDATE stopbank.lease_domains%'`).Scan(&pid)
+		if err == nil {
+			return pid
+		} else if !errors.Is(err, pgx.ErrNoRows) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A swap that is cut off in the middle returns at once and does not say that it was not applied; the ledger's call says that nobody knows, and
+// made again it is carried out once.
+func TestCutOffInTheMiddle(t *testing.T) {
+	for _, how := range []string{"the context ends", "the server ends the connection"} {
+		t.Run(how, func(t *testing.T) {
+			watch, locker := migrated(t, 1), migrated(t, 1)
+			ledger, err := durable.New(durable.Config{Store: named(t, migrated(t, 2), t.Name())})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ledger.Offer(t.Context(), "A", 1); err != nil {
+				t.Fatal(err)
+			}
+			tx := locks(t, locker, t.Name())
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			cut := make(chan error, 1)
+			go func() {
+				a, err := ledger.AcquireNext(ctx, "A")
+				if err == nil && a.Status != lease.Acquired {
+					err = fmt.Errorf("%+v", a)
+				}
+				cut <- err
+			}()
+			pid := waiting(t, watch)
+			if how == "the context ends" {
+				cancel()
+				err := <-cut
+				var unknown *durable.AmbiguousError
+				if !errors.As(err, &unknown) || !errors.Is(err, durable.ErrAmbiguous) {
+					t.Fatalf("%v, want an AmbiguousError", err)
+				}
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				exec(t, watch, "SELECT pg_terminate_backend($1)", pid)
+				waiting(t, watch) // it is sent again, on another connection
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-cut; err != nil {
+					t.Fatalf("%v, want the lease", err)
+				}
+			}
+			// Either way there is one lease at most, and it can be had.
+			a, err := ledger.TryAcquire(t.Context(), "A", 1)
+			if err != nil || a.Status != lease.Acquired && a.Status != lease.AlreadyAcquired {
+				t.Fatalf("%+v, %v", a, err)
+			}
+			if c, err := ledger.Succeed(t.Context(), "A", a.Lease.Token); err != nil || c.Status != lease.NoBacklog {
+				t.Fatalf("%+v, %v", c, err)
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	pool := migrated(t, 1)
+	s := open(t, pool)
+	swap(t, s, "A", 0, "x", durable.Held)
+
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Swap(done, "A", 1, nil, durable.Held); kind(err) != "not applied" || !errors.Is(err, context.Canceled) {
+		t.Errorf("with a done context: %s: %v", kind(err), err)
+	}
+	if _, _, err := s.Load(done, "A"); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a done context: %v", err)
+	}
+	for _, err := range s.List(done, durable.Held) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("with a done context: %v", err)
+		}
+	}
+
+	// A pool without a free connection has sent nothing.
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 1)
+	defer cancel()
+	if _, err := s.Swap(short, "A", 1, nil, durable.Held); kind(err) != "not applied" {
+		t.Errorf("without a connection: %s: %v", kind(err), err)
+	}
+	conn.Release()
+
+	nobody := connect(t, "postgres://x@127.0.0.1:1/x?sslmode=disable", 1)
+	if _, err := leasepg.New(t.Context(), leasepg.Config{Pool: nobody}); err == nil || errors.Is(err, leasepg.ErrSchema) {
+		t.Errorf("New without a server: %v", err)
+	}
+	if err := leasepg.Migrate(t.Context(), nobody); err == nil {
+		t.Error("Migrate without a server")
+	}
+	pool.Close()
+	if _, err := s.Swap(t.Context(), "A", 1, nil, durable.Held); kind(err) != "not applied" {
+		t.Errorf("with a closed pool: %s: %v", kind(err), err)
+	}
+	if _, _, err := s.Load(t.Context(), "A"); err == nil {
+		t.Error("Load with a closed pool")
+	}
+}
+
+// A row that no ledger wrote is an error of its own, and stays as it is.
+func TestForeignRow(t *testing.T) {
+	s := open(t, migrated(t, 2))
+	ledger, err := durable.New(durable.Config{Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	swap(t, s, "A", 0, "not a state", durable.Held)
+	if _, err := ledger.TryAcquire(t.Context(), "A", 1); !errors.Is(err, durable.ErrCorrupt) && !errors.Is(err, durable.ErrNewer) {
+		t.Errorf("TryAcquire: %v", err)
+	}
+	if state, _ := load(t, s, "A"); string(state) != "not a state" {
+		t.Errorf("state %q", state)
+	}
+}

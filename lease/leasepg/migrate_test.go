@@ -1,0 +1,170 @@
+package leasepg_test
+
+// This file is about the schema: made once, never half, and refused when it is not the one that is known.
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasepg"
+)
+
+// fresh returns a pool to a database of its own, without a schema.
+func fresh(t *testing.T, n int32) *pgxpool.Pool {
+	t.Helper()
+	at, err := need(t).Database(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return connect(t, at, n)
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func ask(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (answer string) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&answer); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return answer
+}
+
+func refusesSchema(t *testing.T, err error, want leasepg.SchemaError) {
+	t.Helper()
+	var got *leasepg.SchemaError
+	if !errors.As(err, &got) || *got != want || !errors.Is(err, leasepg.ErrSchema) {
+		t.Errorf("%v, want %+v", err, want)
+	}
+}
+
+func TestSchemaVersions(t *testing.T) {
+	pool := fresh(t, 4)
+	open := func() error {
+		_, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool})
+		return err
+	}
+	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: 1})
+	var group sync.WaitGroup
+	for range 4 { // programs that start together
+		group.Go(func() {
+			if err := leasepg.Migrate(t.Context(), pool); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if err := open(); err != nil {
+		t.Fatal(err)
+	}
+	s := named(t, pool, "")
+	swap(t, s, "A", 0, "kept", durable.Held)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	if state, _ := load(t, s, "A"); string(state) != "kept" {
+		t.Errorf("state %q after another Migrate", state)
+	}
+
+	exec(t, pool, "UPDATE stopbank.lease_schema SET version = 2")
+	refusesSchema(t, open(), leasepg.SchemaError{Found: 2, Want: 1})
+	refusesSchema(t, leasepg.Migrate(t.Context(), pool), leasepg.SchemaError{Found: 2, Want: 1})
+	exec(t, pool, "UPDATE stopbank.lease_schema SET version = 0")
+	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: 1})
+	exec(t, pool, "DELETE FROM stopbank.lease_schema")
+	if err := open(); err == nil {
+		t.Error("opened, with no version at all")
+	}
+}
+
+// A later version is made out of an earlier one, whole or not at all.
+func TestMigrateInSteps(t *testing.T) {
+	pool := fresh(t, 2)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	first, err := fs.ReadFile(leasepg.Migrations(), "migrations/0001_domains.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := fstest.MapFS{
+		"migrations/0001_domains.sql": {Data: first}, // would fail if it were carried out again
+		"migrations/0002_more.sql":    {Data: []byte("CREATE TABLE stopbank.two (x int); INSERT INTO stopbank.two VALUES (2);")},
+		"migrations/0003_wrong.sql":   {Data: []byte("CREATE TABLE stopbank.three (x int); SELECT 1/0;")},
+	}
+	if err := leasepg.MigrateFrom(t.Context(), pool, files); err == nil || !strings.Contains(err.Error(), "0003_wrong.sql") {
+		t.Fatalf("%v, want the file that fails", err)
+	}
+	const tables = "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'stopbank'"
+	if got := ask(t, pool, tables); got != "lease_domains lease_schema" {
+		t.Errorf("half a migration left %s", got)
+	}
+	files["migrations/0003_wrong.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE stopbank.three (x int)")}
+	if err := leasepg.MigrateFrom(t.Context(), pool, files); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, pool, tables); got != "lease_domains lease_schema three two" {
+		t.Errorf("the migrations left %s", got)
+	}
+	_, err = leasepg.New(t.Context(), leasepg.Config{Pool: pool})
+	refusesSchema(t, err, leasepg.SchemaError{Found: 3, Want: 1})
+}
+
+// The role that runs a ledger has no more rights than Migrate's docstring asks for.
+func TestLeastRights(t *testing.T) {
+	if !need(t).Private() {
+		t.Skip("roles belong to the whole server, which is not ours")
+	}
+	owner := migrated(t, 1)
+	for _, sql := range []string{
+		"CREATE ROLE stopbank_app", "GRANT USAGE ON SCHEMA stopbank TO stopbank_app",
+		"GRANT SELECT ON ALL TABLES IN SCHEMA stopbank TO stopbank_app", "GRANT INSERT, UPDATE ON stopbank.lease_domains TO stopbank_app",
+	} {
+		exec(t, owner, sql)
+	}
+	pool := migrated(t, 1, "role=stopbank_app") // Migrate finds nothing to do
+	if got := ask(t, pool, "SELECT current_user"); got != "stopbank_app" {
+		t.Fatal(got)
+	}
+	s := open(t, pool)
+	v := swap(t, s, "A", 0, "one", durable.Held)
+	swap(t, s, "A", v, "two", durable.Ready)
+	load(t, s, "A")
+	list(t, s, durable.Ready)
+	if _, err := pool.Exec(t.Context(), "DELETE FROM stopbank.lease_domains"); err == nil {
+		t.Error("the role may delete")
+	}
+}
+
+// What a new owner looks for is found through the small indexes, in their order.
+func TestListUsesItsIndex(t *testing.T) {
+	pool := migrated(t, 1, "enable_seqscan=off", "enable_bitmapscan=off")
+	for query, index := range map[string]string{leasepg.ListHeld: "lease_domains_held", leasepg.ListReady: "lease_domains_ready"} {
+		rows, err := pool.Query(t.Context(), "EXPLAIN "+query, "x", []byte("a"), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plan strings.Builder
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			plan.WriteString(line + "\n")
+		}
+		if rows.Err() != nil || !strings.Contains(plan.String(), index) || strings.Contains(plan.String(), "Sort") {
+			t.Errorf("%v: %s", rows.Err(), &plan)
+		}
+	}
+}
