@@ -13,16 +13,17 @@ import (
 
 // advance does what comes next in dom, and says how long to wait before the step after that.
 func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
-	if dom.stage == fresh {
-		d.mu.Lock()
-		if len(dom.queue) > 0 && dom.queue[0].dead {
-			dom.work, dom.err, dom.lease, dom.stage = dom.queue[0], dom.queue[0].cause, lease.Lease{}, buried
-			dom.more, dom.after = dom.open, dom.at
+	switch dom.stage {
+	case fresh, missing:
+		if wait, dead := d.exhume(dom); dead {
+			return wait
 		}
-		d.mu.Unlock()
-	}
-	if dom.stage == fresh || dom.stage == leased {
+		if dom.stage == fresh {
+			wait = d.attempt(dom)
+		}
+	case leased:
 		wait = d.attempt(dom)
+	case ended, buried, fenced:
 	}
 	switch dom.stage {
 	case ended:
@@ -47,7 +48,7 @@ func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 			if dom.stage == fresh {
 				wait = d.acquire(dom)
 			}
-			if dom.stage != leased {
+			if dom.stage != leased || wait > 0 { // its record is not here, or its retry is not due
 				return nil
 			}
 			dom.err = d.handle(dom)
@@ -218,21 +219,50 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 	return d.bury(dom)
 }
 
-// bury tells of a record that was given up. Until that has worked it is not done.
+// bury tells of the record that was given up. Until that has worked it is not done.
 func (d *Dispatcher) bury(dom *domain) (wait time.Duration) {
-	if d.cfg.DeadLetter != nil {
-		letter := DeadLetter{Record: dom.work.Record, Lease: dom.lease, Err: dom.err}
-		err := contained(func() error { return d.cfg.DeadLetter(d.handling, letter) })
-		if err != nil {
-			dom.trouble++
-			wait = d.cfg.trouble(dom.trouble)
-			d.observe(Event{Kind: DeadLetterFailed, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: err, Wait: wait})
-			return wait
-		}
-		d.observe(Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err})
+	if wait = d.write(dom, DeadLetter{Record: dom.work.Record, Lease: dom.lease, Err: dom.err}); wait == 0 {
+		d.finish(dom, dom.work.Offset, dom.more, dom.after, &d.count.buried)
 	}
-	d.finish(dom, dom.work.Offset, dom.more, dom.after, &d.count.buried)
-	return 0
+	return wait
+}
+
+// exhume tells of the queue's first record if that was given up in an earlier life. It comes before everything behind it, also before a
+// lease that was inherited.
+func (d *Dispatcher) exhume(dom *domain) (wait time.Duration, dead bool) {
+	d.mu.Lock()
+	var first item
+	if dead = dom.dead(); dead {
+		first = dom.queue[0]
+	}
+	d.mu.Unlock()
+	if !dead {
+		return 0, false
+	}
+	if wait = d.write(dom, DeadLetter{Record: first.Record, Err: first.cause}); wait == 0 {
+		d.mu.Lock()
+		d.count.buried++
+		d.leave(dom, first.Offset)
+		d.mu.Unlock()
+		dom.trouble = 0
+	}
+	return wait, true
+}
+
+// write writes a dead letter. A wait of 0 says that it was accepted.
+func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) {
+	if d.cfg.DeadLetter == nil {
+		return 0
+	}
+	err := contained(func() error { return d.cfg.DeadLetter(d.handling, letter) })
+	e := Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err}
+	if err != nil {
+		dom.trouble++
+		wait = max(d.cfg.trouble(dom.trouble), 1)
+		e.Kind, e.Err, e.Wait = DeadLetterFailed, err, wait
+	}
+	d.observe(e)
+	return wait
 }
 
 // finish forgets a record that is done, and counts it. If the ledger has more of the domain, next is its offset.
@@ -240,14 +270,17 @@ func (d *Dispatcher) finish(dom *domain, offset int64, more bool, next int64, co
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	*counter++
+	dom.open, dom.at = more, next
+	dom.tenure = tenure{}
+	d.leave(dom, offset)
+}
+
+// leave takes a record that is done out of the queue. The lock is held.
+func (d *Dispatcher) leave(dom *domain, offset int64) {
 	if dom.drop(offset) {
 		d.buffered--
 	}
-	dom.open, dom.at = more, next
-	dom.tenure = tenure{}
-	if dom.behind {
-		dom.again = time.Time{} // there may be room now
-	}
+	dom.again = time.Time{} // the ledger may have room now
 	d.nudge(dom)
 }
 

@@ -170,6 +170,9 @@ func (d *Dispatcher) rise(dom *domain) {
 			return
 		}
 	case missing:
+		if dom.dead() {
+			break
+		}
 		if dom.find(dom.at) < 0 && !d.lost(dom, dom.at) {
 			return
 		}

@@ -104,6 +104,9 @@ func (dom *domain) find(offset int64) int {
 	return -1
 }
 
+// dead: the queue's first record was given up in an earlier life.
+func (dom *domain) dead() bool { return len(dom.queue) > 0 && dom.queue[0].dead }
+
 // drop takes offset out of the queue, if it is there.
 func (dom *domain) drop(offset int64) (dropped bool) {
 	i := dom.find(offset)
