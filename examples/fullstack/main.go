@@ -20,13 +20,11 @@ import (
 func main() {
 	addr := flag.String("addr", "", "serve at this address until interrupted")
 	flag.Parse()
-	err := error(nil)
+	run := func() error { return show(os.Stdout) }
 	if *addr != "" {
-		err = serve(context.Background(), *addr, shop())
-	} else {
-		err = show(os.Stdout)
+		run = func() error { return serve(context.Background(), *addr, shop()) }
 	}
-	if err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -44,7 +42,7 @@ func serve(ctx context.Context, addr string, mux http.Handler) error {
 	if err != nil {
 		return err
 	}
-	go w.Run(ctx)
+	go func() { _ = w.Run(ctx) }() // it ends with ctx, and says nothing else
 	mw, err := wardenhttp.New(w, wardenhttp.Config{})
 	if err != nil {
 		return err
