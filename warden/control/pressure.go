@@ -64,19 +64,20 @@ func (cfg Config) judge(s monitor.Sample) (top signal, informed bool) {
 // queue is health (C5).
 //
 // A delay counts by how many observations it stands on: one long one among three is no evidence. Few observations of short
-// delays need no such doubt, because the level of a short delay is 0 anyway (C8).
+// delays need no such doubt, because the level of a short delay is 0 anyway (C8). How many goroutines are runnable at one
+// instant, arrivals among them, tells less than how long they had to wait: it counts by what the delays leave in doubt.
 func (cfg Config) each(s monitor.Sample, consider func(name string, value, level float64)) {
 	if ok(s.Utilization) {
 		u := finite(s.Utilization.Value)
 		consider("utilization", u, 0.45*ramp(u, 0.9, 1))
 	}
+	n := float64(s.Lag.Count)
+	sure := n / (n + 8)
 	if ok(s.Runnable) {
 		r := finite(s.Runnable.Value)
-		consider("runnable_per_processor", r, 0.75*ramp(r, 0.2*cfg.Runnable, 1.6*cfg.Runnable))
+		consider("runnable_per_processor", r, (1-sure)*0.75*ramp(r, 0.2*cfg.Runnable, 1.6*cfg.Runnable))
 	}
 	if s.Lag.Count > 0 {
-		n := float64(s.Lag.Count)
-		sure := n / (n + 8)
 		lag := cfg.Lag.Seconds()
 		p90, p50 := seconds(s.Lag.P90), seconds(s.Lag.P50)
 		consider("lag_p90_seconds", p90, sure*ramp(p90, 0.4*lag, 1.6*lag))
