@@ -124,9 +124,12 @@ func (l *Limiter) join(w *waiter, draw float64) verdict {
 		return v
 	}
 	if l.queue == nil {
-		l.queue, l.ranks = newQueue(l.every), new(ranks)
+		l.queue, l.ranks = newQueue(l.every, l.patience), new(ranks)
 	}
 	reason := l.shed(w.task.Priority, w.since, draw)
+	if reason == 0 && l.turnAway(laneOf(w.task.Priority), w.since) {
+		reason = QueueOverflow
+	}
 	if reason != 0 {
 		if w.spared = l.queue.mercy(l.maxQueue); w.spared {
 			reason = 0
@@ -158,6 +161,29 @@ func (l *Limiter) shed(p Priority, now time.Duration, draw float64) Reason {
 		return ProbabilisticShedding
 	}
 	return 0
+}
+
+// turnAway is whether a task of a priority that is behind, lane i, is refused because enough wait already: more would not
+// be granted places while they are fresh. Those who are not any more make room.
+func (l *Limiter) turnAway(i int, now time.Duration) bool {
+	q := l.queue
+	if !q.isBehind(i, now) {
+		return false
+	}
+	lane := &q.all.lane[i]
+	for w := lane.oldest; w != nil && !w.spared && now-w.since > fresh; w = lane.oldest {
+		if q.mercy(l.maxQueue) {
+			q.spare(w)
+			break
+		}
+		q.behind[i] = now + stillBehind
+		l.dismiss(w, QueueOverflow, now, 0)
+	}
+	if lane.waiting == 0 || time.Duration(q.all.from(i)+1)*q.gap <= fresh {
+		return false
+	}
+	q.behind[i] = now + stillBehind
+	return true
 }
 
 // makeRoom evicts the youngest of the lowest priority from a full queue, if it is less important than w. Mercy may spare

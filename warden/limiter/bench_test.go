@@ -131,7 +131,7 @@ func BenchmarkRejection(b *testing.B) {
 func BenchmarkQueue(b *testing.B) {
 	for _, n := range []int{0, 100, 100_000} {
 		b.Run(fmt.Sprint(n, " waiting"), func(b *testing.B) {
-			q := newQueue(0)
+			q := newQueue(0, 0)
 			for range n {
 				q.push(new(waiter))
 			}
@@ -139,7 +139,7 @@ func BenchmarkQueue(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				q.push(w)
-				v, _ := q.next(0, time.Hour)
+				v, _ := q.next(0)
 				q.remove(v)
 				w = v
 			}

@@ -45,7 +45,7 @@ const (
 	SlotFree Grant = iota + 1
 	// QueueOldest: it was the oldest of the highest priority that waited.
 	QueueOldest
-	// QueueNewest: it was the newest of the highest priority that waited, in a queue that stood.
+	// QueueNewest: it was the newest of the highest priority that waited, which was behind.
 	QueueNewest
 	// StarvationTurn: it was the oldest of all that waited; see Config.StarvationEvery.
 	StarvationTurn

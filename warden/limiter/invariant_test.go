@@ -94,7 +94,7 @@ func TestQ4_PriorityThenAge(t *testing.T) {
 	})
 	t.Run("stands", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			l, p := occupied(t, Config{MaxQueue: 20})
+			l, p := occupied(t, Config{MaxQueue: 20, StandAfter: 20 * time.Millisecond})
 			q := newLine(t, l)
 			q.join(Task{Name: "b0", Priority: Background})
 			sleep(time.Millisecond)
@@ -112,6 +112,72 @@ func TestQ4_PriorityThenAge(t *testing.T) {
 			q.join(named(2, 0))
 			q.wantOrder(p, "1", "2")
 		})
+	})
+}
+
+// TestQ4_Behind keeps order until the oldest has waited half of its time, and turns it from then on.
+func TestQ4_Behind(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		wait time.Duration
+		want []string
+	}{{"half of its time", 100 * time.Millisecond, []string{"1", "2"}}, {"more", 101 * time.Millisecond, []string{"2", "1"}}} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				l, p := occupied(t, Config{})
+				q := newLine(t, l)
+				q.join(Task{Name: "1", Deadline: time.Now().Add(200 * time.Millisecond)})
+				q.join(Task{Name: "2", Deadline: time.Now().Add(time.Second)})
+				sleep(c.wait)
+				q.wantOrder(p, c.want...)
+			})
+		})
+	}
+}
+
+// TestQ11_Behind has a priority that is behind keep only those who will get places soon, whatever room there is; another one
+// loses nobody.
+func TestQ11_Behind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, p := occupied(t, Config{})
+		q := newLine(t, l)
+		soon := func(name string, p Priority) Task {
+			return Task{Name: name, Priority: p, Deadline: time.Now().Add(200 * time.Millisecond)}
+		}
+		for _, name := range []string{"1", "2", "3"} {
+			q.join(soon(name, Normal))
+		}
+		sleep(101 * time.Millisecond)
+		q.join(soon("first after", Normal))
+		for _, name := range []string{"1", "2", "3"} {
+			q.wantRefused(name, QueueOverflow)
+		}
+		// Grants every 8 ms: two get places within 20 ms, a third does not.
+		release := p
+		for range 40 {
+			q.join(soon("c", Critical))
+			sleep(8 * time.Millisecond)
+			release.Release()
+			synctest.Wait()
+			release = q.permits["c"]
+		}
+		q.join(soon("second", Normal)) // takes the place of one that died meanwhile
+		q.join(soon("third", Normal))
+		q.join(soon("fourth", Normal))
+		if q.refusal("second") != nil || q.refusal("third") != nil {
+			t.Error("one of those who could be served soon was refused")
+		}
+		if r := q.wantRefused("fourth", QueueOverflow); r != nil && r.Waited != 0 {
+			t.Errorf("refused after %v", r.Waited)
+		}
+		q.join(soon("other", High))
+		q.join(soon("another", High))
+		q.join(soon("yet another", High))
+		for _, name := range []string{"other", "another", "yet another"} {
+			if q.refusal(name) != nil {
+				t.Errorf("%s was refused, whose priority is not behind", name)
+			}
+		}
 	})
 }
 

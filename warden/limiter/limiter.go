@@ -25,8 +25,8 @@ type Config struct {
 	// StarvationEvery N: one in N grants from the queue goes to the task that has waited longest, whatever its priority,
 	// and one in N of those that would be refused for want of importance is let into the queue and stays there. 0: none.
 	StarvationEvery int
-	// StandAfter is how long the oldest of a priority waits until the newest of that priority goes first, 0 or more;
-	// 0: 20 ms.
+	// StandAfter is how long the oldest of a priority may wait before that priority counts as one that cannot be served
+	// in full, 0 or more; 0: half of the time that it had to its deadline, at most a second. What follows from it is Q4.
 	StandAfter time.Duration
 	// Recent is how many explanations the flight recorder keeps, 0 or more; 0: 128.
 	Recent int
@@ -70,7 +70,7 @@ type Limiter struct {
 	draw     func() float64
 	maxQueue int
 	every    int
-	stands   time.Duration
+	patience time.Duration
 	recent   int
 
 	seatPool   pool // of *seat
@@ -98,13 +98,10 @@ func New(cfg Config) (*Limiter, error) {
 	l := &Limiter{
 		epoch: time.Now(),
 		slots: cfg.Slots, observer: cfg.Observer, name: cfg.Name, draw: cfg.Rand,
-		maxQueue: cfg.MaxQueue, every: cfg.StarvationEvery, stands: cfg.StandAfter, recent: cfg.Recent,
+		maxQueue: cfg.MaxQueue, every: cfg.StarvationEvery, patience: cfg.StandAfter, recent: cfg.Recent,
 	}
 	if l.draw == nil {
 		l.draw = rand.Float64
-	}
-	if l.stands == 0 {
-		l.stands = 20 * time.Millisecond
 	}
 	if l.recent == 0 {
 		l.recent = 128

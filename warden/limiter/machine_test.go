@@ -71,8 +71,9 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 		Rand: func() float64 { return x.draw }, Observer: x,
 	}
 	x.m = &model{
-		maxQueue: s.maxQueue, every: s.every, places: s.places, stands: 20 * time.Millisecond,
-		d: first, seq: 1, standing: Initial, staleAt: never,
+		maxQueue: s.maxQueue, every: s.every, places: s.places,
+		behind: map[Priority]time.Duration{},
+		d:      first, seq: 1, standing: Initial, staleAt: never,
 	}
 	if s.places >= 0 {
 		x.slots = &places{free: s.places}
@@ -421,14 +422,14 @@ func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories(t *testing.T) {
 
 // TestMachineHasTeeth lets the machine drive a limiter that is wrong on purpose.
 func TestMachineHasTeeth(t *testing.T) {
-	script := []move{{0, 2, 0}, {0, 2, 0}, {0, 4, 0}, {0, 3, 0}, {4, 0, 0}, {4, 0, 0}, {6, 9, 0}, {5, 3, 0}}
+	script := []move{{0, 2, 0}, {0, 2, 0}, {0, 4, 0}, {0, 3, 0}, {6, 25, 0}, {4, 0, 0}, {4, 0, 0}, {6, 9, 0}, {5, 3, 0}}
 	if failed := drive(t, setups[1], script, nil, nil); failed != "" {
 		t.Fatal(failed)
 	}
 	for name, spoil := range map[string]func(*Limiter){
 		"a place too many":      func(l *Limiter) { l.state.Add(1 << targetShift) },
 		"a place that is lost":  func(l *Limiter) { l.state.Add(1) },
-		"always newest first":   func(l *Limiter) { l.stands = -1 },
+		"always newest first":   func(l *Limiter) { l.patience = 1 },
 		"a shorter queue":       func(l *Limiter) { l.maxQueue-- },
 		"a refusal that is not": func(l *Limiter) { l.refused[Closed].Add(1) },
 	} {

@@ -41,7 +41,9 @@ const (
 
 type model struct {
 	maxQueue, every int
-	stands          time.Duration
+
+	behind    map[Priority]time.Duration // until when
+	last, gap time.Duration              // when a place was granted from the queue, and how long is between two grants
 
 	now      time.Duration
 	seq      uint64
@@ -167,7 +169,11 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 		m.refuse(t, QueueOverflow)
 		return
 	}
-	if why := m.shed(t.priority, draw); why != 0 {
+	why := m.shed(t.priority, draw)
+	if why == 0 && m.turnAway(t.priority) {
+		why = QueueOverflow
+	}
+	if why != 0 {
 		if t.spared = m.mercy(); !t.spared {
 			m.refuse(t, why)
 			return
@@ -224,6 +230,8 @@ func (m *model) serve() {
 			m.refuse(t, DeadlineExceeded)
 			continue
 		}
+		m.gap += (min(m.now-m.last, 20*time.Millisecond) - m.gap) / 8
+		m.last = m.now
 		m.turns++
 		if how == StarvationTurn {
 			m.turns = 0
@@ -245,10 +253,56 @@ func (m *model) next() (*taskModel, Grant) {
 			last = w
 		}
 	}
-	if m.now-first.since > m.stands {
+	if m.now-first.since > 20*time.Millisecond && m.isBehind(first.priority) {
 		return last, QueueNewest
 	}
 	return first, QueueOldest
+}
+
+// of lists those who wait with a priority, oldest first.
+func (m *model) of(p Priority) (all []*taskModel) {
+	for _, w := range m.waiting {
+		if w.priority == p {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+func (m *model) isBehind(p Priority) bool {
+	if all := m.of(p); len(all) > 0 && m.now-all[0].since > min((all[0].due-all[0].since)/2, time.Second) {
+		m.behind[p] = m.now + 500*time.Millisecond
+	}
+	return m.now < m.behind[p]
+}
+
+func (m *model) turnAway(p Priority) bool {
+	if !m.isBehind(p) {
+		return false
+	}
+	for _, w := range m.of(p) {
+		if w.spared || m.now-w.since <= 20*time.Millisecond {
+			break
+		}
+		if m.mercy() {
+			w.spared = true
+			break
+		}
+		m.leave(w)
+		m.refuse(w, QueueOverflow)
+		m.behind[p] = m.now + 500*time.Millisecond
+	}
+	first := 1
+	for _, w := range m.waiting {
+		if w.priority >= p {
+			first++
+		}
+	}
+	if len(m.of(p)) == 0 || time.Duration(first)*m.gap <= 20*time.Millisecond {
+		return false
+	}
+	m.behind[p] = m.now + 500*time.Millisecond
+	return true
 }
 
 func (m *model) release(t *taskModel) bool {

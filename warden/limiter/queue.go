@@ -30,8 +30,11 @@ type link struct{ older, newer *waiter }
 
 // lanes are 256 lists, oldest to newest, that a waiter enters, leaves and is found in at a cost that depends on nothing.
 type lanes struct {
-	which   int // of waiter.links
-	lane    [256]struct{ oldest, newest *waiter }
+	which int // of waiter.links
+	lane  [256]struct {
+		oldest, newest *waiter
+		waiting        int
+	}
 	present [4]uint64 // a bit for each lane that is not empty
 }
 
@@ -40,6 +43,7 @@ func laneOf(p Priority) int { return int(p) + 128 }
 func (s *lanes) push(w *waiter) {
 	i := laneOf(w.task.Priority)
 	l := &s.lane[i]
+	l.waiting++
 	w.links[s.which] = link{older: l.newest}
 	if l.newest == nil {
 		l.oldest = w
@@ -53,6 +57,7 @@ func (s *lanes) push(w *waiter) {
 func (s *lanes) remove(w *waiter) {
 	i := laneOf(w.task.Priority)
 	l, at := &s.lane[i], w.links[s.which]
+	l.waiting--
 	if at.older == nil {
 		l.oldest = at.newer
 	} else {
@@ -89,6 +94,20 @@ func (s *lanes) last() int {
 	return -1
 }
 
+// from is how many wait in lane i and above. It looks at 256 lanes at most, however many wait.
+func (s *lanes) from(i int) (waiting int) {
+	for k := i / 64; k < len(s.present); k++ {
+		b := s.present[k]
+		if k == i/64 {
+			b &= ^uint64(0) << (i % 64)
+		}
+		for ; b != 0; b &= b - 1 {
+			waiting += s.lane[k*64+bits.TrailingZeros64(b)].waiting
+		}
+	}
+	return waiting
+}
+
 // queue holds the waiters. All of it is guarded by Limiter.mu.
 type queue struct {
 	all     lanes
@@ -97,13 +116,18 @@ type queue struct {
 	spared  int // waiters that may not be evicted
 	numbers uint64
 
+	patience time.Duration      // Config.StandAfter
+	behind   [256]time.Duration // until when the priority of a lane counts as behind
+	last     time.Duration      // when a place was granted last
+	gap      time.Duration      // between two grants, smoothed, at most fresh
+
 	every  int // Config.StarvationEvery
 	turns  int // grants since the last one that went to the oldest waiter
 	denied int // refusals since the last one that was spared
 }
 
-func newQueue(every int) *queue {
-	q := &queue{every: every}
+func newQueue(every int, patience time.Duration) *queue {
+	q := &queue{every: every, patience: patience}
 	if every > 0 {
 		q.mortal = &lanes{which: 1}
 	}
@@ -135,21 +159,47 @@ func (q *queue) remove(w *waiter) {
 	}
 }
 
-// next is whose turn it is, in a queue that is not empty: the highest priority; in it the oldest, or the newest if the
-// oldest has waited longer than stands. At most one grant in q.every goes to the oldest of all instead.
-func (q *queue) next(now, stands time.Duration) (*waiter, Grant) {
+// A priority is behind once its oldest has waited for so long that, served in order, all would be answered late: half of
+// the time that it had, and at most longestPatience. It stays so until stillBehind after the last one that was refused for
+// it. Meanwhile whoever has waited no longer than fresh counts as just come.
+const (
+	longestPatience = time.Second
+	fresh           = 20 * time.Millisecond
+	stillBehind     = 500 * time.Millisecond
+)
+
+// isBehind is whether the priority of lane i cannot be served in full.
+func (q *queue) isBehind(i int, now time.Duration) bool {
+	if w := q.all.lane[i].oldest; w != nil {
+		patience := q.patience
+		if patience == 0 {
+			patience = min((w.due-w.since)/2, longestPatience)
+		}
+		if now-w.since > patience {
+			q.behind[i] = now + stillBehind
+		}
+	}
+	return now < q.behind[i]
+}
+
+// next is whose turn it is, in a queue that is not empty: the highest priority; in it the oldest, or the newest if it is
+// behind and the oldest not fresh. At most one grant in q.every goes to the oldest of all instead.
+func (q *queue) next(now time.Duration) (*waiter, Grant) {
 	if q.every > 0 && q.turns+1 >= q.every {
 		return q.oldest(), StarvationTurn
 	}
-	l := &q.all.lane[q.all.first()]
-	if now-l.oldest.since > stands {
+	i := q.all.first()
+	l := &q.all.lane[i]
+	if now-l.oldest.since > fresh && q.isBehind(i, now) {
 		return l.newest, QueueNewest
 	}
 	return l.oldest, QueueOldest
 }
 
-// granted counts a grant for next.
-func (q *queue) granted(how Grant) {
+// granted counts a grant of next.
+func (q *queue) granted(how Grant, now time.Duration) {
+	q.gap += (min(now-q.last, fresh) - q.gap) / 8
+	q.last = now
 	q.turns++
 	if how == StarvationTurn {
 		q.turns = 0

@@ -83,7 +83,7 @@ func TestQ7_EveryReason(t *testing.T) {
 				}
 				l, p := occupied(t, Config{Name: "api", MaxQueue: 2, Initial: half, Observer: seen, Rand: func() float64 { return draws }})
 				// A mix in which the cut falls on the normal priority.
-				l.queue, l.ranks = newQueue(0), new(ranks)
+				l.queue, l.ranks = newQueue(0, 0), new(ranks)
 				l.ranks.add(Normal, 0)
 				q := newLine(t, l)
 				c.provoke(t, l, q)
@@ -124,7 +124,7 @@ func TestQ7_EveryReason(t *testing.T) {
 func TestQ7_Executions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		seen := &recording{}
-		l, p := occupied(t, Config{Name: "api", Observer: seen})
+		l, p := occupied(t, Config{Name: "api", Observer: seen, StandAfter: 20 * time.Millisecond})
 		q := newLine(t, l)
 		q.join(Task{Name: "a"})
 		q.join(Task{Name: "b"})

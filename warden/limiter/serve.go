@@ -52,12 +52,12 @@ func (l *Limiter) unlocked(f func() bool) bool {
 // longer make their deadline. False: nobody was left.
 func (l *Limiter) grantNext(now time.Duration) bool {
 	for l.queue.waiting > 0 {
-		w, how := l.queue.next(now, l.stands)
+		w, how := l.queue.next(now)
 		if missed(w.due, now, l.ruling.Load().expected) {
 			l.dismiss(w, DeadlineExceeded, now, 1)
 			continue
 		}
-		l.queue.granted(how)
+		l.queue.granted(how, now)
 		l.takeOut(w)
 		w.outcome = l.look(l.state.Load())
 		w.outcome.grant, w.outcome.waited = how, now-w.since
