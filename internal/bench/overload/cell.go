@@ -78,15 +78,15 @@ func (l *lab) capacity(w workload) (float64, error) {
 		return 0, err
 	}
 	defer g.close()
-	var before coreTime
+	var before lost
 	perSecond, err := g.closed(w.right, 300*time.Millisecond, l.probe, func() (err error) {
-		before, err = coreTimeOf(l.serverCore, c.cmd.Process.Pid)
+		before, err = lostOf(l.serverCore, c.cmd.Process.Pid)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	after, err := coreTimeOf(l.serverCore, c.cmd.Process.Pid)
+	after, err := lostOf(l.serverCore, c.cmd.Process.Pid)
 	if w.cpu > 0 {
 		perSecond /= 1 - after.stolen(before)
 	}
@@ -130,12 +130,12 @@ func (l *lab) run(v variant, w workload, load, capacity float64) (Cell, error) {
 	}
 	defer g.close()
 	var before snapshot
-	var core, after coreTime
+	var core, after lost
 	warming := true
 	if err := g.open(all, func(now time.Duration) {
 		if warming && now >= warm {
 			warming, before = false, c.count.snapshot()
-			core, err = coreTimeOf(l.serverCore, c.cmd.Process.Pid)
+			core, err = lostOf(l.serverCore, c.cmd.Process.Pid)
 		}
 	}); err != nil {
 		return cell, err
@@ -143,7 +143,7 @@ func (l *lab) run(v variant, w workload, load, capacity float64) (Cell, error) {
 	if err != nil {
 		return cell, err
 	}
-	if after, err = coreTimeOf(l.serverCore, c.cmd.Process.Pid); err != nil {
+	if after, err = lostOf(l.serverCore, c.cmd.Process.Pid); err != nil {
 		return cell, err
 	}
 	cell.Stolen = after.stolen(core)

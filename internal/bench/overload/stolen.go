@@ -7,54 +7,51 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// coreTime is how long a core has worked so far, for whom.
-type coreTime struct {
-	at    time.Time
-	busy  float64 // seconds in which the core ran anything, or was withheld by the host
-	child float64 // of them, for the server
+// lost is for how long, so far, a server could have computed and had to wait.
+type lost struct {
+	at       time.Time
+	waited   time.Duration // of its threads, for the core
+	withheld time.Duration // of the core, by the host; in steps of 10 ms
 }
 
-// coreTimeOf reads the kernel's accounts, which have a resolution of 10 ms.
-func coreTimeOf(core, pid int) (t coreTime, err error) {
-	const tick = 0.01
-	t.at = time.Now()
+// lostOf reads the kernel's accounts. A thread that has ended is forgotten; servers keep theirs.
+func lostOf(core, pid int) (lost, error) {
+	l := lost{at: time.Now()}
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return t, err
+		return l, err
 	}
 	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) < 9 || f[0] != fmt.Sprintf("cpu%d", core) {
+		if f := strings.Fields(line); len(f) > 8 && f[0] == fmt.Sprintf("cpu%d", core) {
+			ticks, _ := strconv.Atoi(f[8])
+			l.withheld = time.Duration(ticks) * 10 * time.Millisecond
+		}
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(threads) == 0 {
+		return l, fmt.Errorf("the kernel does not say how long process %d waits for its core: %w", pid, err)
+	}
+	for _, path := range threads {
+		b, err := os.ReadFile(path)
+		if err != nil {
 			continue
 		}
-		for i, text := range f[1:9] { // user nice system idle iowait irq softirq steal
-			n, _ := strconv.ParseFloat(text, 64)
-			if i != 3 && i != 4 {
-				t.busy += n * tick
-			}
+		if f := strings.Fields(string(b)); len(f) > 1 { // running, waiting, times
+			ns, _ := strconv.ParseInt(f[1], 10, 64)
+			l.waited += time.Duration(ns)
 		}
 	}
-	b, err = os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return t, err
-	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	if f := strings.Fields(rest); len(f) > 12 {
-		for _, text := range f[11:13] { // utime stime
-			n, _ := strconv.ParseFloat(text, 64)
-			t.child += n * tick
-		}
-	}
-	return t, nil
+	return l, nil
 }
 
-// stolen is the share of the time since before in which the core worked, but not for the server.
-func (t coreTime) stolen(before coreTime) float64 {
-	others := t.busy - before.busy - (t.child - before.child)
-	return max(0, others/t.at.Sub(before.at).Seconds())
+// stolen is the share of the time since before in which the server could have computed and had to wait.
+func (l lost) stolen(before lost) float64 {
+	time := l.at.Sub(before.at)
+	return min(max(0, float64(l.waited-before.waited+l.withheld-before.withheld)/float64(time)), 1)
 }
