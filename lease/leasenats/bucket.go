@@ -28,7 +28,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, &InvalidError{Field: "Conn", Value: err.Error(), Allowed: "a connection"}
 	}
-	s := &Store{conn: cfg.Conn, js: js, bucket: cfg.Bucket, prefix: "$KV." + cfg.Bucket + "." + cfg.Ledger + ".", timeout: cfg.Timeout}
+	s := &Store{
+		conn: cfg.Conn, js: js, bucket: cfg.Bucket, ledger: cfg.Ledger + ".",
+		prefix: "$KV." + cfg.Bucket + "." + cfg.Ledger + ".", timeout: cfg.Timeout,
+	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	want := wanted(cfg)

@@ -7,6 +7,7 @@ require (
 	github.com/nats-io/nats.go v1.53.1
 	github.com/stopbank/stopbank/lease v0.0.0
 	github.com/stopbank/stopbank/lease/leasetest v0.0.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (
@@ -21,7 +22,6 @@ require (
 	golang.org/x/crypto v0.55.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
 )
 
 replace (

@@ -4,6 +4,7 @@ package leasenats
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"strings"
 )
@@ -65,4 +66,12 @@ func unescape(key string) (name string, ok bool) {
 		i += 2
 	}
 	return b.String(), b.Len() > 0 && escape(b.String()) == key
+}
+
+// encodeName and decodeName are for the header that tells a long name.
+func encodeName(name string) string { return base64.StdEncoding.EncodeToString([]byte(name)) }
+
+func decodeName(header string) (string, error) {
+	b, err := base64.StdEncoding.DecodeString(header)
+	return string(b), err
 }

@@ -4,7 +4,6 @@ package leasenats
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"iter"
 	"strings"
@@ -126,13 +125,13 @@ func (s *Store) header(key string, header nats.Header) (name string, index durab
 	if rest, is := strings.CutPrefix(key, plain); is {
 		name, ok = unescape(rest)
 	} else if strings.HasPrefix(key, hashed) {
-		b, err := base64.StdEncoding.DecodeString(header.Get(nameHeader))
-		name = string(b)
+		var err error
+		name, err = decodeName(header.Get(nameHeader))
 		again, long := keyOf(name)
 		ok = err == nil && long && again == key
 	}
 	if !ok {
-		return "", 0, &KeyError{Bucket: s.bucket, Key: key, Reason: "not a key of a ledger"}
+		return "", 0, s.foreign(key, "not a key of a ledger")
 	}
 	return name, index, nil
 }

@@ -51,37 +51,49 @@ func stop(s *server.Server) {
 	s.WaitForShutdown()
 }
 
+// nodes are the servers of a cluster, each with what it was started with.
+type nodes struct {
+	servers []*server.Server
+	options []server.Options
+}
+
 // cluster starts three servers and waits until they have a leader.
-func cluster(t testing.TB) []*server.Server {
+func cluster(t testing.TB) *nodes {
 	t.Helper()
-	ports := freePorts(t, 3)
+	ports := freePorts(t, 6)
 	var routes []*url.URL
-	for _, port := range ports {
+	for _, port := range ports[:3] {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 	}
-	var servers []*server.Server
-	for i, port := range ports {
-		o := &server.Options{
-			Host: "127.0.0.1", Port: server.RANDOM_PORT, ServerName: fmt.Sprintf("s%d", i), JetStream: true, StoreDir: t.TempDir(),
-			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}, Routes: routes, NoLog: true, NoSigs: true,
-		}
-		s, err := server.NewServer(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Start()
-		t.Cleanup(func() { stop(s) })
-		servers = append(servers, s)
+	n := &nodes{servers: make([]*server.Server, 3)}
+	for i := range n.servers {
+		n.options = append(n.options, server.Options{
+			Host: "127.0.0.1", Port: ports[3+i], ServerName: fmt.Sprintf("s%d", i), JetStream: true, StoreDir: t.TempDir(),
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}, Routes: routes, NoLog: true, NoSigs: true,
+		})
+		n.start(t, i)
 	}
 	eventually(t, "a leader of the cluster", func() bool {
-		for _, s := range servers {
-			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(servers) {
+		for _, s := range n.servers {
+			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(n.servers) {
 				return true
 			}
 		}
 		return false
 	})
-	return servers
+	return n
+}
+
+func (n *nodes) start(t testing.TB, i int) {
+	t.Helper()
+	o := n.options[i]
+	s, err := server.NewServer(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { stop(s) })
+	n.servers[i] = s
 }
 
 // eventually polls: the servers tell nobody when they are done.
@@ -98,7 +110,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 func connect(t testing.TB, urls string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true))
+	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,4 +156,13 @@ func freePorts(t testing.TB, n int) (ports []int) {
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports
+}
+
+func port(t testing.TB, s *server.Server) int {
+	t.Helper()
+	addr, ok := s.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatal(s.Addr())
+	}
+	return addr.Port
 }

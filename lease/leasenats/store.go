@@ -4,7 +4,6 @@ package leasenats
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +40,7 @@ type Store struct {
 	js      jetstream.JetStream
 	stream  jetstream.Stream
 	bucket  string
+	ledger  string // the beginning of its keys
 	prefix  string // of the ledger's subjects
 	timeout time.Duration
 }
@@ -76,8 +76,8 @@ func (s *Store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
 	if _, err := s.indexOf(key, m.header); err != nil {
 		return nil, 0, err
 	}
-	if long && m.header.Get(nameHeader) != base64.StdEncoding.EncodeToString([]byte(name)) {
-		return nil, 0, &KeyError{Bucket: s.bucket, Key: key, Reason: "the name of another domain"}
+	if long && m.header.Get(nameHeader) != encodeName(name) {
+		return nil, 0, s.foreign(key, "the name of another domain")
 	}
 	return m.data, m.sequence, nil
 }
@@ -93,7 +93,7 @@ func (s *Store) indexOf(key string, header nats.Header) (durable.Index, error) {
 	if op := header.Get("KV-Operation"); op != "" {
 		reason = "deleted (" + op + ")"
 	}
-	return 0, &KeyError{Bucket: s.bucket, Key: key, Reason: reason}
+	return 0, s.foreign(key, reason)
 }
 
 type message struct {
@@ -143,7 +143,7 @@ func (s *Store) last(ctx context.Context, key string) (*message, error) {
 	m := &message{data: answer.Message.Data, sequence: answer.Message.Sequence}
 	if len(answer.Message.Header) > 0 {
 		if m.header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
-			return nil, &KeyError{Bucket: s.bucket, Key: key, Reason: err.Error()}
+			return nil, s.foreign(key, err.Error())
 		}
 	}
 	return m, nil
@@ -175,6 +175,10 @@ func pause(ctx context.Context) bool {
 	}
 }
 
+func (s *Store) foreign(key, reason string) error {
+	return &KeyError{Bucket: s.bucket, Key: s.ledger + key, Reason: reason}
+}
+
 func (s *Store) unreachable(err error) error { return &UnreachableError{Bucket: s.bucket, Err: err} }
 
 // Swap implements durable.Store. While no server takes the request, as during an election, it is sent again until ctx or Timeout ends it.
@@ -189,7 +193,7 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(old, 10)}
 	m.Header[indexHeader] = []string{index.String()}
 	if long {
-		m.Header[nameHeader] = []string{base64.StdEncoding.EncodeToString([]byte(name))}
+		m.Header[nameHeader] = []string{encodeName(name)}
 	}
 	m.Data = state
 	if err := s.connected(ctx); err != nil {

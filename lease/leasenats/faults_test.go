@@ -1,0 +1,290 @@
+package leasenats_test
+
+// This file is about faults under load: replies that are lost, a server that is restarted, a leader that goes. Nothing is lost, nothing is
+// done twice.
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasenats"
+	"github.com/stopbank/stopbank/lease/leasenats/internal/proxy"
+)
+
+// work has each of its domains carried out by one goroutine, which goes to any of the ledgers for each call, as a partition's owner does that
+// moves between processes. The goroutine notes what it was given, so that what is lost, doubled or out of order shows.
+type work struct {
+	t         *testing.T
+	ledgers   []*durable.Ledger
+	offsets   int
+	finished  atomic.Int64 // offsets
+	failed    atomic.Int64 // calls that ended in a store's error and were made again
+	ambiguous atomic.Int64
+}
+
+func (w *work) domain(name string, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	ledger := func() *durable.Ledger { return w.ledgers[rnd.IntN(len(w.ledgers))] }
+	// call repeats until it was carried out, or may have been.
+	call := func(do func(*durable.Ledger) error) (unknown bool) {
+		for deadline := time.Now().Add(2 * time.Minute); ; {
+			err := do(ledger())
+			switch {
+			case err == nil:
+				return false
+			case errors.Is(err, durable.ErrAmbiguous):
+				w.ambiguous.Add(1)
+				return true
+			case !errors.Is(err, durable.ErrStore) && !errors.Is(err, durable.ErrContention):
+				w.t.Errorf("%s: %v", name, err)
+				return false
+			case time.Now().After(deadline):
+				w.t.Errorf("%s: no end of errors: %v", name, err)
+				return false
+			}
+			w.failed.Add(1)
+		}
+	}
+	for offset := range int64(w.offsets) {
+		for call(func(l *durable.Ledger) error { _, err := l.Offer(ctx, name, offset); return err }) {
+		}
+	}
+	var last lease.Token
+	for want := int64(0); want < int64(w.offsets) && !w.t.Failed(); want++ {
+		var held lease.Lease
+		if call(func(l *durable.Ledger) error {
+			a, err := l.AcquireNext(ctx, name)
+			held = a.Lease
+			if err == nil && a.Status != lease.Acquired {
+				err = fmt.Errorf("AcquireNext: %v", a.Status)
+			}
+			return err
+		}) {
+			// It may have been carried out. Nobody else takes this domain, so a lease is this one's.
+			for held.Token == 0 && !w.t.Failed() {
+				call(func(l *durable.Ledger) error {
+					a, err := l.AcquireNext(ctx, name)
+					if a.Status == lease.Busy {
+						var v lease.View
+						if v, err = l.Inspect(ctx, name); err == nil && v.Lease != nil {
+							held = *v.Lease
+						}
+						return err
+					}
+					held = a.Lease
+					return err
+				})
+			}
+		}
+		if held.Offset != want || held.Token <= last {
+			w.t.Errorf("%s: %+v, want offset %d and a token above %d", name, held, want, last)
+			return
+		}
+		last = held.Token
+		// After an outcome unknown Succeed says by itself that it was carried out.
+		unknown := false
+		for done := false; !done && !w.t.Failed(); {
+			again := call(func(l *durable.Ledger) error {
+				_, err := l.Succeed(ctx, name, held.Token)
+				var none *lease.LeaseNotFoundError
+				if unknown && errors.As(err, &none) && none.Outcome == lease.OutcomeProcessed {
+					return nil
+				}
+				return err
+			})
+			unknown = unknown || again
+			done = !again
+		}
+		w.finished.Add(1)
+	}
+}
+
+// run carries all out, and disturbs once a part is done, until the end.
+func (w *work) run(domains int, disturb func(progress func(part float64))) {
+	w.t.Helper()
+	var group sync.WaitGroup
+	for i := range domains {
+		group.Go(func() { w.domain(fmt.Sprintf("domain %d", i), uint64(i)) })
+	}
+	total := int64(domains * w.offsets)
+	disturb(func(part float64) {
+		eventually(w.t, "progress", func() bool { return float64(w.finished.Load()) >= part*float64(total) || w.t.Failed() })
+	})
+	group.Wait()
+	if got := w.finished.Load(); got != total {
+		w.t.Fatalf("%d of %d", got, total)
+	}
+	for i := range domains {
+		name := fmt.Sprintf("domain %d", i)
+		v, err := w.ledgers[0].Inspect(ctx, name)
+		if err != nil || v.Processed != w.offsets || v.Lease != nil || len(v.Backlog) != 0 {
+			w.t.Errorf("%s: %+v, %v", name, v, err)
+		}
+	}
+	w.t.Logf("%d offsets, each once and in order; %d calls refused, %d ambiguous", total, w.failed.Load(), w.ambiguous.Load())
+}
+
+// A server that is stopped and started again on its files knows all that it answered.
+func TestServerRestart(t *testing.T) {
+	dir := t.TempDir()
+	s := single(t, dir, 0)
+	at, url := port(t, s), s.ClientURL()
+	w := &work{t: t, offsets: 40}
+	for range 3 {
+		store := openStore(t, leasenats.Config{Conn: connect(t, url), Bucket: "b", Timeout: 500 * time.Millisecond})
+		w.ledgers = append(w.ledgers, open(t, store, lease.Config{}))
+	}
+	w.run(8, func(progress func(float64)) {
+		for _, part := range []float64{0.2, 0.5, 0.8} {
+			progress(part)
+			stop(s)
+			s = single(t, dir, at)
+		}
+	})
+}
+
+// Three servers, of which the stream's leader goes, twice, and comes back.
+func TestLeaderLoss(t *testing.T) {
+	n := cluster(t)
+	var urls []string
+	for _, s := range n.servers {
+		urls = append(urls, s.ClientURL())
+	}
+	w := &work{t: t, offsets: 40}
+	if thorough() {
+		w.offsets = 400
+	}
+	var js jetstream.JetStream
+	for range 3 {
+		nc := connect(t, strings.Join(urls, ","))
+		store := openStore(t, leasenats.Config{Conn: nc, Bucket: "b", Replicas: 3, Timeout: time.Second})
+		w.ledgers = append(w.ledgers, open(t, store, lease.Config{}))
+		var err error
+		if js, err = jetstream.New(nc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.run(6, func(progress func(float64)) {
+		for _, part := range []float64{0.2, 0.6} {
+			progress(part)
+			leader := ""
+			eventually(t, "a leader of the stream", func() bool {
+				stream, err := js.Stream(ctx, "KV_b")
+				if err != nil || stream.CachedInfo().Cluster == nil {
+					return false
+				}
+				leader = stream.CachedInfo().Cluster.Leader
+				return leader != ""
+			})
+			i := slices.IndexFunc(n.servers, func(s *server.Server) bool { return s.Name() == leader })
+			if i < 0 {
+				t.Fatalf("no server is called %q", leader)
+			}
+			stop(n.servers[i])
+			progress(part + 0.1) // without it
+			n.start(t, i)
+			eventually(t, "three replicas again", func() bool {
+				stream, err := js.Stream(ctx, "KV_b")
+				if err != nil || stream.CachedInfo().Cluster == nil || len(stream.CachedInfo().Cluster.Replicas) != 2 {
+					return false
+				}
+				for _, r := range stream.CachedInfo().Cluster.Replicas {
+					if !r.Current {
+						return false
+					}
+				}
+				return true
+			})
+		}
+	})
+}
+
+// The reply to each kind of call is lost on the way, after the server carried it out: the call finds that out, and is carried out once.
+func TestLostReply(t *testing.T) {
+	s := single(t, t.TempDir(), 0)
+	p, err := proxy.New(s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	direct := openStore(t, leasenats.Config{Conn: connect(t, s.ClientURL()), Bucket: "b"})
+	store := openStore(t, leasenats.Config{Conn: connect(t, "nats://"+p.Addr()), Bucket: "b", Timeout: time.Second})
+	l := open(t, store, lease.Config{MaxRetries: 1})
+	a, err := l.TryAcquire(ctx, "A", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := a.Lease.Token
+	for i, call := range []struct {
+		name string
+		do   func() error
+	}{
+		{"Offer", func() error {
+			status, err := l.Offer(ctx, "A", 2)
+			if status != lease.Enqueued && err == nil {
+				err = fmt.Errorf("%v", status)
+			}
+			return err
+		}},
+		{"Fail", func() error {
+			f, err := l.Fail(ctx, "A", token)
+			if f != (lease.Failure{Status: lease.RetryScheduled, RetryCount: 1}) && err == nil {
+				err = fmt.Errorf("%+v", f)
+			}
+			return err
+		}},
+		{"Reclaim", func() error {
+			heir, err := l.Reclaim(ctx, "A", token)
+			if heir.Token <= token && err == nil {
+				err = fmt.Errorf("%+v", heir)
+			}
+			token = heir.Token
+			return err
+		}},
+		{"Succeed", func() error {
+			c, err := l.Succeed(ctx, "A", token)
+			if c != (lease.Completion{Status: lease.NextHint, Next: 2}) && err == nil {
+				err = fmt.Errorf("%+v", c)
+			}
+			return err
+		}},
+		{"AcquireNext", func() error {
+			a, err := l.AcquireNext(ctx, "A")
+			if (a.Status != lease.Acquired || a.Lease.Offset != 2 || a.Lease.Token <= token) && err == nil {
+				err = fmt.Errorf("%+v", a)
+			}
+			return err
+		}},
+	} {
+		_, before, err := direct.Load(ctx, "A")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Mute()
+		done := make(chan error, 1)
+		go func() { done <- call.do() }()
+		eventually(t, call.name+" reaches the server", func() bool {
+			_, version, err := direct.Load(ctx, "A")
+			return err == nil && version > before
+		})
+		p.Resume()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", call.name, err)
+		}
+		if _, version, err := direct.Load(ctx, "A"); err != nil || version != before+1 {
+			t.Errorf("%d %s: version %d after %d: carried out more than once? %v", i, call.name, version, before, err)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package leasenats
+
+// This file is a partition of a stream as a dispatch.Source: what it is made from, and how it is read.
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// SourceConfig configures a Source.
+type SourceConfig struct {
+	// Conn is the connection to use. Required. It stays the caller's, who closes it after the Source.
+	Conn *nats.Conn
+	// Stream is the stream to read. Required; it must be there.
+	Stream string
+	// Subjects are the subjects of the stream that make the partition. Empty: all. Offsets are the stream's sequences, so what belongs to other
+	// partitions leaves gaps.
+	Subjects []string
+	// Bucket is the key-value bucket for the position: letters, digits, - and _. Required. OpenSource makes it when it is not there. It may be the
+	// ledger's.
+	Bucket string
+	// Partition names the position among those in the bucket: letters, digits, - and _. Required. The key is source-, the stream's
+	// name, a point and this.
+	Partition string
+	// Domain says which domain a message is of. Nil: its subject.
+	Domain func(jetstream.Msg) string
+	// Replicas and Storage are of the bucket, if it is made.
+	Replicas int
+	Storage  jetstream.StorageType
+	// Timeout bounds each request, in addition to the caller's ctx; not the wait of Fetch for a message. 0: 5 seconds. Not negative.
+	Timeout time.Duration
+}
+
+// Source is a partition of a JetStream stream. Offsets are stream sequences. It reads through ordered consumers, which
+// begin wherever they are told, need no acknowledgement and leave no state on the server; what is done is one number in a
+// key-value bucket. A durable consumer is not used on purpose: its acknowledgements are a second ledger beside the ledger, with time-outs
+// of its own, and its floor cannot be fenced. A key can: see Committed.
+//
+// It must come from OpenSource, and be closed after the Dispatcher's Run has returned.
+type Source struct {
+	cfg SourceConfig
+	js  jetstream.JetStream
+	kv  jetstream.KeyValue
+	key string
+
+	position position
+	readers  []*reader // the one used last comes last; only Fetch and Close touch them
+}
+
+var (
+	_ dispatch.Source = (*Source)(nil)
+	_ dispatch.Ended  = (*Source)(nil)
+)
+
+// reader is one place in the stream from which messages come.
+type reader struct {
+	next     int64 // the next message has this sequence or a greater one
+	messages jetstream.MessagesContext
+}
+
+const (
+	// mostReaders: one at the end of the stream, and one for what has to be read again.
+	mostReaders = 2
+	// lull is how long Fetch waits for one more message when it has some.
+	lull = time.Millisecond
+)
+
+// OpenSource returns a Source, having made its bucket if need be; ctx bounds that. It claims nothing: Committed does.
+// Errors: *InvalidError, *SourceError.
+func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 5 * time.Second
+	}
+	if cfg.Domain == nil {
+		cfg.Domain = jetstream.Msg.Subject
+	}
+	if cfg.Stream == "" {
+		return nil, &InvalidError{Field: "Stream", Value: cfg.Stream, Allowed: "the name of a stream"}
+	}
+	if err := validate(Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: "source", Replicas: cfg.Replicas, Storage: cfg.Storage, Timeout: cfg.Timeout}); err != nil {
+		return nil, err
+	}
+	if validate(Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: cfg.Partition}) != nil {
+		return nil, &InvalidError{Field: "Partition", Value: cfg.Partition, Allowed: "1 to 64 letters, digits, - and _"}
+	}
+	js, err := jetstream.New(cfg.Conn)
+	if err != nil {
+		return nil, &InvalidError{Field: "Conn", Value: err.Error(), Allowed: "a connection"}
+	}
+	s := &Source{cfg: cfg, js: js, key: "source-" + cfg.Stream + "." + cfg.Partition, position: position{owner: rand.Text()}}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	if _, err := js.Stream(ctx, cfg.Stream); err != nil {
+		return nil, s.failed(err)
+	}
+	s.kv, err = js.KeyValue(ctx, cfg.Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		s.kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: cfg.Bucket, Description: "positions (stopbank)", Replicas: max(1, cfg.Replicas), Storage: cfg.Storage,
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) { // made by another process, just now
+			s.kv, err = js.KeyValue(ctx, cfg.Bucket)
+		}
+	}
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	return s, nil
+}
+
+// Fetch implements dispatch.Source.
+func (s *Source) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
+	r, err := s.reader(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	var records []dispatch.Record
+	for wait := jetstream.NextContext(ctx); len(records) < limit; wait = jetstream.NextMaxWait(lull) {
+		m, err := r.messages.Next(wait)
+		if err == nil {
+			var sequence int64
+			if sequence, err = sequenceOf(m); err == nil {
+				if sequence < r.next { // sent twice, when the consumer was made anew
+					continue
+				}
+				r.next = sequence + 1
+				records = append(records, dispatch.Record{Domain: s.cfg.Domain(m), Offset: sequence, Payload: m.Data()})
+				continue
+			}
+		}
+		switch {
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), ctx.Err() != nil:
+		default:
+			s.drop(r) // the next Fetch begins anew where this one ended
+		}
+		if len(records) > 0 {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, s.failed(err)
+	}
+	return records, nil
+}
+
+func sequenceOf(m jetstream.Msg) (int64, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return 0, err
+	}
+	return int64(meta.Sequence.Stream), nil
+}
+
+// reader returns one that reads from from on.
+func (s *Source) reader(ctx context.Context, from int64) (*reader, error) {
+	for i, r := range s.readers {
+		if r.next == from {
+			s.readers = append(append(s.readers[:i:i], s.readers[i+1:]...), r)
+			return r, nil
+		}
+	}
+	if len(s.readers) == mostReaders {
+		s.drop(s.readers[0])
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	consumer, err := s.js.OrderedConsumer(ctx, s.cfg.Stream, jetstream.OrderedConsumerConfig{
+		FilterSubjects: s.cfg.Subjects, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(1, from)),
+	})
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	r := &reader{next: from, messages: messages}
+	s.readers = append(s.readers, r)
+	return r, nil
+}
+
+func (s *Source) drop(r *reader) {
+	r.messages.Stop()
+	for i := range s.readers {
+		if s.readers[i] == r {
+			s.readers = append(s.readers[:i:i], s.readers[i+1:]...)
+			return
+		}
+	}
+}
+
+// End implements dispatch.Ended: the sequence after the stream's last message, of whatever subject.
+func (s *Source) End(ctx context.Context) (int64, error) {
+	state, err := s.state(ctx)
+	return int64(state.LastSeq) + 1, err
+}
+
+func (s *Source) state(ctx context.Context) (jetstream.StreamState, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	if err != nil {
+		return jetstream.StreamState{}, s.failed(err)
+	}
+	return stream.CachedInfo().State, nil
+}
+
+// Close stops reading. The position stays.
+func (s *Source) Close() {
+	for len(s.readers) > 0 {
+		s.drop(s.readers[0])
+	}
+}
+
+func (s *Source) failed(err error) error {
+	return &SourceError{Stream: s.cfg.Stream, Partition: s.cfg.Partition, Err: err}
+}
+
+var (
+	// ErrSource marks a *SourceError.
+	ErrSource = errors.New("leasenats: stream not read")
+	// ErrLost marks a *LostError.
+	ErrLost = errors.New("leasenats: partition lost")
+)
+
+// SourceError says that the stream, or the bucket with the position, could not be read or written. The call may be made again.
+type SourceError struct {
+	Stream    string
+	Partition string
+	Err       error
+}
+
+func (e *SourceError) Error() string {
+	return fmt.Sprintf("leasenats: stream %s, partition %s: %v", e.Stream, e.Partition, e.Err)
+}
+
+// Unwrap returns ErrSource and what the client said.
+func (e *SourceError) Unwrap() []error { return []error{ErrSource, e.Err} }
+
+// LostError refuses a commit: another Source has claimed the partition since this one did.
+type LostError struct {
+	Stream    string
+	Partition string
+	Floor     int64 // that was not committed
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("leasenats: stream %s, partition %s: floor %d not committed, another owner has claimed the partition", e.Stream, e.Partition, e.Floor)
+}
+
+// Unwrap returns ErrLost.
+func (e *LostError) Unwrap() error { return ErrLost }

@@ -1,0 +1,110 @@
+package leasenats
+
+// This file is the position of a Source: one key, written by compare-and-swap, so that of two owners only the later one commits.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// position is what the Source last knew of its key.
+type position struct {
+	owner string // drawn at random by each Source: tells its writes from another's
+
+	mu       sync.Mutex // guards all below; held while the key is written, because each write names the revision of the one before
+	revision uint64     // 0: not claimed
+	floor    int64
+}
+
+// Committed implements dispatch.Source: the floor that was committed last, or the stream's first sequence. It claims the partition by
+// writing the key anew: whoever claimed it before gets *LostError from its next Commit. Which of two owners is right is for the
+// one who called later to know.
+func (s *Source) Committed(ctx context.Context) (int64, error) {
+	p := &s.position
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	for {
+		floor, revision, _, err := s.read(ctx)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			state, err := s.state(ctx)
+			if err != nil {
+				return 0, err
+			}
+			floor, revision = int64(max(1, state.FirstSeq)), 0
+		} else if err != nil {
+			return 0, err
+		}
+		err = s.write(ctx, floor, revision)
+		if err == nil {
+			return floor, nil
+		}
+		if !conflict(err) {
+			return 0, s.failed(err)
+		}
+	}
+}
+
+// Commit implements dispatch.Source. A floor that goes down is ignored. Errors: *LostError, *SourceError.
+func (s *Source) Commit(ctx context.Context, floor int64) error {
+	p := &s.position
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.revision == 0 {
+		return s.failed(errors.New("not claimed: Committed comes first"))
+	}
+	if floor <= p.floor {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	for {
+		err := s.write(ctx, floor, p.revision)
+		if err == nil {
+			return nil
+		}
+		if !conflict(err) {
+			return s.failed(err)
+		}
+		// Either the partition was claimed, or a write of ours was carried out though its reply was lost.
+		_, revision, owner, err := s.read(ctx)
+		if err != nil {
+			return err
+		}
+		if owner != p.owner {
+			return &LostError{Stream: s.cfg.Stream, Partition: s.cfg.Partition, Floor: floor}
+		}
+		p.revision = revision
+	}
+}
+
+func (s *Source) read(ctx context.Context) (floor int64, revision uint64, owner string, err error) {
+	entry, err := s.kv.Get(ctx, s.key)
+	if err != nil {
+		return 0, 0, "", s.failed(err)
+	}
+	if _, err := fmt.Sscanf(string(entry.Value()), "%d %s", &floor, &owner); err != nil {
+		return 0, 0, "", s.failed(fmt.Errorf("key %s of bucket %s is no position: %q", s.key, s.cfg.Bucket, entry.Value()))
+	}
+	return floor, entry.Revision(), owner, nil
+}
+
+// write puts floor in the place of what revision names. The lock is held.
+func (s *Source) write(ctx context.Context, floor int64, revision uint64) error {
+	revision, err := s.kv.Update(ctx, s.key, fmt.Appendf(nil, "%d %s", floor, s.position.owner), revision)
+	if err == nil {
+		s.position.revision, s.position.floor = revision, floor
+	}
+	return err
+}
+
+// conflict: the key has another revision.
+func conflict(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == codeConflict || api.ErrorCode == codeConflictInFlight)
+}

@@ -1,0 +1,278 @@
+package leasenats_test
+
+// This file holds the bucket: what is refused, what is left alone, and what the caller is told.
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasenats"
+)
+
+func TestConfig(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	for field, cfg := range map[string]leasenats.Config{
+		"Conn":     {Bucket: "b"},
+		"Bucket":   {Conn: nc, Bucket: "a.b"},
+		"Ledger":   {Conn: nc, Bucket: "b", Ledger: "a/b"},
+		"Replicas": {Conn: nc, Bucket: "b", Replicas: 6},
+		"Storage":  {Conn: nc, Bucket: "b", Storage: 7},
+		"Timeout":  {Conn: nc, Bucket: "b", Timeout: -1},
+	} {
+		s, err := leasenats.Open(ctx, cfg)
+		var invalid *leasenats.InvalidError
+		if s != nil || !errors.As(err, &invalid) || !errors.Is(err, leasenats.ErrInvalid) || invalid.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// A bucket that would drop, age or hide records is refused, by the name of what is wrong with it.
+func TestBucketsThatAreRefused(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv := func(cfg jetstream.KeyValueConfig) error { _, err := js.CreateKeyValue(ctx, cfg); return err }
+	stream := func(change func(*jetstream.StreamConfig)) error {
+		cfg := jetstream.StreamConfig{Name: "KV_b", Subjects: []string{"$KV.b.>"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew}
+		change(&cfg)
+		_, err := js.CreateStream(ctx, cfg)
+		return err
+	}
+	for field, make := range map[string]func() error{
+		"":                  func() error { return kv(jetstream.KeyValueConfig{Bucket: "b"}) },
+		"MaxMsgsPerSubject": func() error { return kv(jetstream.KeyValueConfig{Bucket: "b", History: 5}) },
+		"MaxAge":            func() error { return kv(jetstream.KeyValueConfig{Bucket: "b", TTL: time.Hour}) },
+		"AllowMsgTTL":       func() error { return kv(jetstream.KeyValueConfig{Bucket: "b", LimitMarkerTTL: time.Hour}) },
+		"Storage":           func() error { return kv(jetstream.KeyValueConfig{Bucket: "b", Storage: jetstream.MemoryStorage}) },
+		"Discard":           func() error { return stream(func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }) },
+		"Subjects":          func() error { return stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{"$KV.b.x"} }) },
+		"Retention": func() error {
+			return stream(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy })
+		},
+		"NoAck": func() error { return stream(func(c *jetstream.StreamConfig) { c.NoAck = true }) },
+		"SubjectTransform": func() error {
+			return stream(func(c *jetstream.StreamConfig) {
+				c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "$KV.b.>", Destination: "$KV.c.>"}
+			})
+		},
+		"Mirror, Sources": func() error {
+			return stream(func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "KV_other"}} })
+		},
+	} {
+		if err := make(); err != nil {
+			t.Fatalf("%s: %v", field, err)
+		}
+		_, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "b"})
+		var refused *leasenats.BucketError
+		if field == "" {
+			if err != nil {
+				t.Errorf("a bucket of any key-value client: %v", err)
+			}
+		} else if !errors.As(err, &refused) || !errors.Is(err, leasenats.ErrBucket) || refused.Field != field || refused.Bucket != "b" {
+			t.Errorf("%s: %v", field, err)
+		}
+		if err := js.DeleteStream(ctx, "KV_b"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	openStore(t, leasenats.Config{Conn: nc, Bucket: "b"})
+	openStore(t, leasenats.Config{Conn: nc, Bucket: "b"}) // its own
+}
+
+// A key-value client sees the records; keys of others are not looked at; what it writes or deletes among the ledger's is not taken for
+// a record, nor for none.
+func TestForeignKeys(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	store := openStore(t, leasenats.Config{Conn: nc, Bucket: "b"})
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(ctx, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"other", "ledgers.d.A", "other.d.A"} {
+		if _, err := kv.Put(ctx, key, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := open(t, store, lease.Config{})
+	long := strings.Repeat("x", 500)
+	for _, domain := range []string{"order/17", "a.b c", long} {
+		if a, err := l.TryAcquire(ctx, domain, 1); err != nil || a.Status != lease.Acquired {
+			t.Fatal(a, err)
+		}
+	}
+	keys, err := kv.Keys(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(keys)
+	if want := []string{"ledger.d.a=2Eb=20c", "ledger.d.order/17"}; len(keys) != 7 || !slices.Equal(keys[:2], want) {
+		t.Errorf("%q", keys)
+	}
+	held := 0
+	for _, err := range l.Held(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		held++
+	}
+	if held != 3 {
+		t.Errorf("%d leases", held)
+	}
+	refuses := func(what, key string, list bool) {
+		t.Helper()
+		l := open(t, store, lease.Config{})
+		var foreign *leasenats.KeyError
+		if a, err := l.TryAcquire(ctx, "order/17", 1); !errors.As(err, &foreign) || !errors.Is(err, durable.ErrStore) || foreign.Key != key {
+			t.Errorf("%s: TryAcquire = %+v, %v", what, a, err)
+		}
+		for item, err := range l.Held(ctx) {
+			if item == (lease.Lease{}) != (err != nil) || err != nil && !errors.Is(err, leasenats.ErrKey) {
+				t.Errorf("%s: Held yields %+v, %v", what, item, err)
+			}
+			list = list && err == nil
+		}
+		if list {
+			t.Errorf("%s: not listed", what)
+		}
+	}
+	if _, err := kv.PutString(ctx, "ledger.d.order/17", "mine"); err != nil {
+		t.Fatal(err)
+	}
+	refuses("a value of somebody else's", "ledger.d.order/17", true)
+	if err := kv.Delete(ctx, "ledger.d.order/17"); err != nil {
+		t.Fatal(err)
+	}
+	refuses("deleted", "ledger.d.order/17", true)
+	if err := kv.Purge(ctx, "ledger.d.order/17"); err != nil {
+		t.Fatal(err)
+	}
+	refuses("purged", "ledger.d.order/17", true)
+	// Another name under the hash of a long one.
+	b, version, err := store.Load(ctx, long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if strings.HasPrefix(key, "ledger.h.") {
+			m := nats.NewMsg("$KV.b." + key)
+			m.Header.Set("Stopbank-Index", "held")
+			m.Header.Set("Stopbank-Name", "eA==")
+			m.Data = b
+			if ack, err := js.PublishMsg(ctx, m); err != nil || ack.Sequence <= version {
+				t.Fatal(ack, err)
+			}
+		}
+	}
+	if _, _, err := store.Load(ctx, long); !errors.Is(err, leasenats.ErrKey) {
+		t.Errorf("another's name: %v", err)
+	}
+}
+
+// What the server refuses for a reason of its own is said to be not applied; a version that is not the latest is a conflict.
+func TestRefusals(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", MaxBytes: 4096, MaxValueSize: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	store := openStore(t, leasenats.Config{Conn: nc, Bucket: "b"})
+	version, err := store.Swap(ctx, "A", 0, []byte("1"), durable.Neither)
+	if err != nil || version == 0 {
+		t.Fatal(version, err)
+	}
+	for _, old := range []uint64{0, version - 1, version + 1} {
+		if old == version {
+			continue
+		}
+		if v, err := store.Swap(ctx, "A", old, []byte("2"), durable.Neither); !errors.Is(err, durable.ErrConflict) || v != 0 {
+			t.Errorf("old %d: %d, %v", old, v, err)
+		}
+	}
+	for what, size := range map[string]int{"the bucket's largest": 1500, "the server's largest": 2 << 20} {
+		if _, err := store.Swap(ctx, "A", version, make([]byte, size), durable.Neither); !errors.Is(err, durable.ErrNotApplied) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	full := false
+	for i := range 20 {
+		if _, err := store.Swap(ctx, string(rune('a'+i)), 0, make([]byte, 500), durable.Held); err != nil {
+			full = true
+			if !errors.Is(err, durable.ErrNotApplied) {
+				t.Errorf("a full bucket: %v", err)
+			}
+		}
+	}
+	if !full {
+		t.Error("the bucket is never full")
+	}
+	if b, v, err := store.Load(ctx, "A"); err != nil || string(b) != "1" || v != version {
+		t.Errorf("%q, %d, %v", b, v, err)
+	}
+}
+
+// A server that is away is an error with a type, soon, and the ledger is as it was.
+func TestUnreachable(t *testing.T) {
+	dir := t.TempDir()
+	server := single(t, dir, 0)
+	at := port(t, server)
+	nc := connect(t, server.ClientURL())
+	store := openStore(t, leasenats.Config{Conn: nc, Bucket: "b", Timeout: 300 * time.Millisecond})
+	l := open(t, store, lease.Config{})
+	a, err := l.TryAcquire(ctx, "A", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop(server)
+	eventually(t, "the loss is noticed", func() bool { return !nc.IsConnected() })
+	for what, call := range map[string]func() error{
+		"Succeed":    func() error { _, err := l.Succeed(ctx, "A", a.Lease.Token); return err },
+		"TryAcquire": func() error { _, err := l.TryAcquire(ctx, "B", 1); return err },
+		"Inspect":    func() error { _, err := l.Inspect(ctx, "A"); return err },
+		"Compact":    func() error { return l.Compact(ctx, 1) },
+		"Held": func() (err error) {
+			for _, err = range l.Held(ctx) {
+			}
+			return err
+		},
+	} {
+		if err := call(); !errors.Is(err, leasenats.ErrUnreachable) || !errors.Is(err, durable.ErrStore) || errors.Is(err, durable.ErrAmbiguous) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	done, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := store.Swap(done, "A", 1, nil, durable.Neither); !errors.Is(err, durable.ErrNotApplied) || !errors.Is(err, context.Canceled) {
+		t.Errorf("a done ctx: %v", err)
+	}
+	if _, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "b", Timeout: 100 * time.Millisecond}); !errors.Is(err, leasenats.ErrUnreachable) {
+		t.Errorf("Open: %v", err)
+	}
+	single(t, dir, at)
+	eventually(t, "the server is back", nc.IsConnected)
+	if c, err := l.Succeed(ctx, "A", a.Lease.Token); err != nil || c.Status != lease.NoBacklog {
+		t.Errorf("after the return: %+v, %v", c, err)
+	}
+	nc.Close()
+	if _, err := l.TryAcquire(ctx, "A", 2); !errors.Is(err, leasenats.ErrUnreachable) || !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("a closed connection: %v", err)
+	}
+}
