@@ -160,9 +160,9 @@ type body struct {
 // Read gives the place back when there is no more to read, before the caller knows.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	switch {
-	case err == nil:
-	case err == io.EOF: //nolint:errorlint // a Reader returns it as it is, and what wraps it is no end
+	switch err {
+	case nil:
+	case io.EOF:
 		b.place.finish(b.came)
 	default:
 		b.place.finish(err)
