@@ -1,0 +1,449 @@
+// The server's side: who gets in, what the others are told, and when a place comes back.
+
+package wardengrpc_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardengrpc"
+)
+
+const unaryCall = "/grpc.testing.TestService/UnaryCall"
+
+func TestServerRefusesWhatHasNoPlace(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	s := &service{}
+	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 8 * time.Second, Rand: func() float64 { return .5 }}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	g.Limiter().Apply(decision.ControlDecision{Seq: 9, TargetConcurrency: 0, ShedProbability: 1})
+	_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
+	wantRefused(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
+	info, retry := details(t, err)
+	if d := retry.GetRetryDelay().AsDuration(); d != 12*time.Second {
+		t.Errorf("retry after %s, want 8s and half as much again", d)
+	}
+	if m := info.GetMetadata(); len(m) != 1 || m["decision"] != "9" {
+		t.Errorf("metadata %v", m)
+	}
+	if msg := status.Convert(err).Message(); msg != "warden: pressure_high" {
+		t.Errorf("message %q", msg)
+	}
+	stream, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	wantRefused(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
+	if n := s.calls.Load(); n != 0 {
+		t.Errorf("%d refused calls reached their handlers", n)
+	}
+
+	g.Limiter().Close()
+	_, err = client.UnaryCall(ctx, &pb.SimpleRequest{})
+	wantRefused(t, err, codes.Unavailable, "CLOSED")
+}
+
+// TestServerEndsWaitingWithTheCall: deadlines and cancels of the call count while it waits.
+func TestServerEndsWaitingWithTheCall(t *testing.T) {
+	g := newGuard(t, 1, 10)
+	entered, finish := make(chan struct{}), make(chan struct{})
+	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		close(entered)
+		<-finish
+		return &pb.SimpleResponse{}, nil
+	}}
+	soon := func(ctx context.Context, method string) warden.Task {
+		task := warden.Task{Name: method}
+		if metadata.ValueFromIncomingContext(ctx, "soon") != nil {
+			task.Deadline = time.Now().Add(time.Millisecond)
+		}
+		return task
+	}
+	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{Task: soon}))
+	first := make(chan error, 1)
+	go func() {
+		_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+		first <- err
+	}()
+	await(t, "handler", entered)
+
+	_, err := client.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "soon", "1"), &pb.SimpleRequest{})
+	wantRefused(t, err, codes.DeadlineExceeded, "DEADLINE_EXCEEDED")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err = client.UnaryCall(ctx, &pb.SimpleRequest{}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("%v, want DeadlineExceeded", err)
+	}
+	// To the server it may end by the deadline or, if the client's reset is faster, as canceled.
+	gone := func() uint64 { s := g.Limiter().Stats(); return s.Rejected + s.Canceled }
+	until(t, "end of the second wait", func() bool { return gone() == 2 })
+
+	ctx, cancel = context.WithCancel(t.Context())
+	second := make(chan error, 1)
+	go func() {
+		_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
+		second <- err
+	}()
+	until(t, "a call that waits", func() bool { return g.Limiter().Stats().Queued == 1 })
+	cancel()
+	if err := await(t, "end of a canceled call", second); status.Code(err) != codes.Canceled {
+		t.Errorf("%v, want Canceled", err)
+	}
+	until(t, "end of the third wait", func() bool { return gone() == 3 })
+	close(finish)
+	if err := await(t, "answer", first); err != nil {
+		t.Error(err)
+	}
+	await(t, "end of the first call", g.ended)
+	if st := g.Limiter().Stats(); st.Running != 0 || st.Queued != 0 || st.Rejected+st.Canceled != 3 || s.calls.Load() != 1 {
+		t.Errorf("%+v after %d calls", st, s.calls.Load())
+	}
+}
+
+// until waits for something that has no event; it fails the test if it does not come.
+func until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); {
+		if time.Now().After(end) {
+			t.Fatalf("no %s", what)
+		}
+		time.Sleep(time.Millisecond) // nobody tells of a call that begins to wait
+	}
+}
+
+// TestServerHoldsUntilTheHandlerReturns: calls of all four kinds, that answer, fail, or panic.
+func TestServerHoldsUntilTheHandlerReturns(t *testing.T) {
+	for ending, end := range map[string]func() error{
+		"returns": func() error { return nil },
+		"fails":   func() error { return status.Error(codes.NotFound, "nothing here") },
+		"panics":  func() error { panic("on purpose") },
+	} {
+		want := map[string]codes.Code{"returns": codes.OK, "fails": codes.NotFound, "panics": codes.Internal}[ending]
+		entered, finish := make(chan struct{}), make(chan struct{})
+		hold := func() error { entered <- struct{}{}; <-finish; return end() }
+		s := &service{
+			unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+				return &pb.SimpleResponse{}, hold()
+			},
+			out: func(ss pb.TestService_StreamingOutputCallServer) error {
+				return errors.Join(ss.Send(&pb.StreamingOutputCallResponse{}), hold())
+			},
+			in: func(ss pb.TestService_StreamingInputCallServer) error {
+				if _, err := ss.Recv(); err != nil {
+					return err
+				}
+				if err := hold(); err != nil {
+					return err
+				}
+				return ss.SendAndClose(&pb.StreamingInputCallResponse{})
+			},
+			duplex: func(pb.TestService_FullDuplexCallServer) error { return hold() },
+		}
+		for kind, call := range map[string]func(context.Context, pb.TestServiceClient) error{
+			"unary": func(ctx context.Context, c pb.TestServiceClient) error {
+				_, err := c.UnaryCall(ctx, &pb.SimpleRequest{})
+				return err
+			},
+			"server stream": func(ctx context.Context, c pb.TestServiceClient) error {
+				stream, err := c.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{})
+				return drain(stream, err)
+			},
+			"client stream": func(ctx context.Context, c pb.TestServiceClient) error {
+				stream, err := c.StreamingInputCall(ctx)
+				if err != nil {
+					return err
+				}
+				if err := stream.Send(&pb.StreamingInputCallRequest{}); err != nil {
+					return err
+				}
+				_, err = stream.CloseAndRecv()
+				return err
+			},
+			"both": func(ctx context.Context, c pb.TestServiceClient) error {
+				stream, err := c.FullDuplexCall(ctx)
+				return drain(stream, err)
+			},
+		} {
+			t.Run(kind+" "+ending, func(t *testing.T) {
+				g := newGuard(t, 1, 0)
+				client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{}))
+				answer := make(chan error, 1)
+				go func() { answer <- call(t.Context(), client) }()
+				await(t, "handler", entered)
+				g.wantRunning(t, 1)
+				finish <- struct{}{}
+				if err := await(t, "answer", answer); status.Code(err) != want {
+					t.Errorf("%v, want %s", err, want)
+				}
+				await(t, "end", g.ended)
+				g.wantRunning(t, 0)
+				if n := g.ends.Load(); n != 1 {
+					t.Errorf("ended %d times", n)
+				}
+			})
+		}
+	}
+}
+
+// receiver is what streams with many answers have.
+type receiver[T any] interface{ Recv() (T, error) }
+
+func drain[T any](s receiver[T], err error) error {
+	for err == nil {
+		_, err = s.Recv()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// TestServerWithAClientThatNeverReads: the handler waits for the client to read, and that is holding a place. When the client is
+// gone the place comes back.
+func TestServerWithAClientThatNeverReads(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	sent := make(chan struct{}, 1<<20)
+	s := &service{out: func(ss pb.TestService_StreamingOutputCallServer) error {
+		big := &pb.StreamingOutputCallResponse{Payload: &pb.Payload{Body: make([]byte, 64<<10)}}
+		for {
+			if err := ss.Send(big); err != nil {
+				return err
+			}
+			sent <- struct{}{}
+		}
+	}}
+	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if _, err := client.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "message", sent)
+	g.wantRunning(t, 1)
+	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+	wantRefused(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
+	cancel()
+	await(t, "end", g.ended)
+	g.wantRunning(t, 0)
+}
+
+// TestServerGoexit: a handler that ends its goroutine has ended its call. Without a connection: gRPC itself has no answer
+// to that.
+func TestServerGoexit(t *testing.T) {
+	g := newGuard(t, 2, 0)
+	i := mustNew(t, g.Warden, wardengrpc.Config{})
+	go func() {
+		_, _ = i.UnaryServer()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, func(context.Context, any) (any, error) {
+			runtime.Goexit()
+			return nil, nil
+		})
+	}()
+	await(t, "end", g.ended)
+	go func() {
+		_ = i.StreamServer()(nil, bare{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: unaryCall}, func(any, grpc.ServerStream) error {
+			runtime.Goexit()
+			return nil
+		})
+	}()
+	await(t, "end", g.ended)
+	g.wantRunning(t, 0)
+}
+
+// bare is a server's stream without a connection.
+type bare struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (b bare) Context() context.Context { return b.ctx }
+
+// TestExemptServicesAnswerAlways: with no place at all, over gRPC's own implementations.
+func TestExemptServicesAnswerAlways(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	g.Limiter().Close()
+	i := mustNew(t, g.Warden, wardengrpc.Config{})
+	server := grpc.NewServer(under(i)...)
+	pb.RegisterTestServiceServer(server, &service{})
+	healthpb.RegisterHealthServer(server, health.NewServer())
+	reflection.Register(server)
+	cc := dial(t, start(t, server))
+	if r, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v, %v", r, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := stream.Recv(); err != nil || len(r.GetListServicesResponse().GetService()) == 0 {
+		t.Errorf("reflection: %v, %v", r, err)
+	}
+	_, err = pb.NewTestServiceClient(cc).UnaryCall(t.Context(), &pb.SimpleRequest{})
+	wantRefused(t, err, codes.Unavailable, "CLOSED")
+	if n := g.Limiter().Stats().Rejected; n != 1 {
+		t.Errorf("%d refused, want 1", n)
+	}
+
+	for method, want := range map[string]bool{
+		"/grpc.health.v1.Health/Watch": true, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": true,
+		unaryCall: false, "/grpc.health.v1.HealthX/Check": false, "/my.grpc.health.v1.Health/Check": false, "": false,
+	} {
+		if wardengrpc.Exempt(method) != want {
+			t.Errorf("%s: %v", method, !want)
+		}
+	}
+}
+
+// TestPriorities: a client may lower what Task says; only one that is trusted may raise it.
+func TestPriorities(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	cfg := wardengrpc.Config{
+		Task: func(_ context.Context, method string) warden.Task {
+			return warden.Task{Name: strings.Repeat(method, 100), Priority: warden.High}
+		},
+		Trusted: func(ctx context.Context, _ string) bool {
+			return metadata.ValueFromIncomingContext(ctx, "trusted") != nil
+		},
+	}
+	client := served(t, &service{}, mustNew(t, g.Warden, cfg))
+	for _, c := range []struct {
+		said         []string
+		plain, trust warden.Priority
+	}{
+		{nil, warden.High, warden.High},
+		{[]string{"background"}, warden.Background, warden.Background},
+		{[]string{"normal"}, warden.Normal, warden.Normal},
+		{[]string{"-128"}, -128, -128},
+		{[]string{"critical"}, warden.High, warden.Critical},
+		{[]string{"100"}, warden.High, 100},
+		{[]string{"128"}, warden.High, warden.High},
+		{[]string{"+1"}, warden.High, warden.High},
+		{[]string{""}, warden.High, warden.High},
+		{[]string{strings.Repeat("0", 5000)}, warden.High, warden.High},
+		{[]string{"background", "critical"}, warden.High, warden.High},
+	} {
+		for _, trusted := range []bool{false, true} {
+			md := metadata.MD{}
+			md.Append(wardengrpc.PriorityKey, c.said...)
+			want := c.plain
+			if trusted {
+				md.Set("trusted", "1")
+				want = c.trust
+			}
+			if _, err := client.UnaryCall(metadata.NewOutgoingContext(t.Context(), md), &pb.SimpleRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "end", g.ended)
+			if task := g.tasks.Load(); task.Priority != want || len(task.Name) != 256 {
+				t.Errorf("%.20q, trusted: %v: priority %s, want %s; a name of %d bytes", c.said, trusted, task.Priority, want, len(task.Name))
+			}
+		}
+	}
+}
+
+// TestHandlersErrors: what a handler got from a limiter of its own is told in the same way; any other error is left alone.
+func TestHandlersErrors(t *testing.T) {
+	inner, err := limiter.New(limiter.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner.Close()
+	var answer error
+	s := &service{
+		unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return nil, answer },
+		out:   func(pb.TestService_StreamingOutputCallServer) error { return answer },
+	}
+	i := mustNew(t, newGuard(t, 10, 0).Warden, wardengrpc.Config{})
+	client := served(t, s, i)
+	both := func(check func(error)) {
+		t.Helper()
+		_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+		check(err)
+		stream, err := client.StreamingOutputCall(t.Context(), &pb.StreamingOutputCallRequest{})
+		check(drain(stream, err))
+	}
+	_, rejection := inner.TryAcquire(limiter.Task{})
+	answer = errors.Join(errors.New("no price"), rejection)
+	both(func(err error) { wantRefused(t, err, codes.Unavailable, "CLOSED") })
+	answer = errors.Join(rejection, status.Error(codes.Aborted, "mine"))
+	both(func(err error) {
+		if status.Code(err) != codes.Aborted {
+			t.Errorf("%v, want Aborted", err)
+		}
+	})
+	answer = io.ErrUnexpectedEOF
+	both(func(err error) {
+		if status.Code(err) != codes.Unknown || len(status.Convert(err).Details()) != 0 {
+			t.Errorf("%v, want Unknown", err)
+		}
+	})
+	if i.Convert(nil) != nil {
+		t.Error("no error became one")
+	}
+}
+
+// TestRefusedIsTold: each refusal once, with the cause; a panic of who is told changes nothing.
+func TestRefusedIsTold(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	g.Limiter().Close()
+	told := make(chan *wardengrpc.RefusedError, 10)
+	client := served(t, &service{}, mustNew(t, g.Warden, wardengrpc.Config{Refused: func(_ context.Context, method string, err *wardengrpc.RefusedError) {
+		if method != unaryCall {
+			t.Errorf("method %q", method)
+		}
+		told <- err
+		panic("on purpose")
+	}}))
+	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+	wantRefused(t, err, codes.Unavailable, "CLOSED")
+	why := await(t, "word", told)
+	var rejection *warden.Rejection
+	if !errors.Is(why, warden.ErrRejected) || !errors.As(why, &rejection) || rejection.Reason != limiter.Closed || status.Code(why) != codes.Unavailable {
+		t.Errorf("told %v", why)
+	}
+	if !strings.HasPrefix(why.Error(), "wardengrpc: Unavailable: limiter: rejected: closed") || len(told) != 0 {
+		t.Errorf("%q, and %d more", why, len(told))
+	}
+}
+
+func TestNewSaysWhatIsWrong(t *testing.T) {
+	for field, try := range map[string]func() (*wardengrpc.Interceptors, error){
+		"w": func() (*wardengrpc.Interceptors, error) { return wardengrpc.New(nil, wardengrpc.Config{}) },
+		"wardengrpc.Config.RetryAfter": func() (*wardengrpc.Interceptors, error) {
+			return wardengrpc.New(newGuard(t, 1, 0).Warden, wardengrpc.Config{RetryAfter: -1})
+		},
+	} {
+		i, err := try()
+		var invalid *warden.InvalidError
+		if i != nil || !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%v, want one about %s", err, field)
+		}
+	}
+	_, err := new(wardengrpc.Interceptors).UnaryServer()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, nil)
+	wantRefused(t, err, codes.Internal, "INVALID")
+}

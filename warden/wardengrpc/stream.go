@@ -1,0 +1,111 @@
+// A client's stream: when nothing more can come of it.
+
+package wardengrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// StreamClient lets streams of a client ask for their place: grpc.WithChainStreamInterceptor(i.StreamClient(), ...). They hold it
+// until nothing more can come of them, as the package says. A refused stream is not opened.
+func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		if i.exempt(method) {
+			return streamer(ctx, desc, cc, method, opts...)
+		}
+		h, err := i.begin(ctx, method, false)
+		if err != nil {
+			return nil, err
+		}
+		h.stream = true
+		err = errEndedEarly
+		opened := false
+		defer func() {
+			if !opened {
+				h.end(err)
+			}
+		}()
+		var cs grpc.ClientStream
+		if cs, err = streamer(h.ctx, desc, cc, method, opts...); err != nil {
+			return nil, err
+		}
+		opened = true
+		s := &clientStream{ClientStream: cs, hold: h, one: !desc.ServerStreams}
+		s.unwatch = context.AfterFunc(h.ctx, func() { h.end(h.ctx.Err()) })
+		return s, nil
+	}
+}
+
+// clientStream gives its place back when the stream ends, whoever notices first.
+type clientStream struct {
+	grpc.ClientStream
+	hold    hold
+	one     bool // the server sends one message
+	unwatch func() bool
+
+	alive   sync.Once // for the first sign of life
+	closing func() bool
+	ended   sync.Once
+}
+
+// RecvMsg is the stream's own. An error is its end, and so is the only answer.
+func (s *clientStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	switch {
+	case errors.Is(err, io.EOF):
+		s.end(nil)
+	case err != nil || s.one:
+		s.end(err)
+	default:
+		s.lives()
+	}
+	return err
+}
+
+// Header is the stream's own. An error is its end.
+func (s *clientStream) Header() (metadata.MD, error) {
+	md, err := s.ClientStream.Header()
+	switch {
+	case err != nil:
+		s.end(err)
+	case md != nil:
+		s.lives()
+	}
+	return md, err
+}
+
+// SendMsg is the stream's own. io.EOF only says that RecvMsg knows more; any other error is the end.
+func (s *clientStream) SendMsg(m any) error {
+	err := s.ClientStream.SendMsg(m)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.end(err)
+	}
+	return err
+}
+
+// lives watches the stream's own context, which also ends when the connection is closed. Before a header or a message has
+// come it must not be asked for: gRPC would not retry any more.
+func (s *clientStream) lives() {
+	s.alive.Do(func() {
+		ctx := s.Context()
+		s.closing = context.AfterFunc(ctx, func() { s.hold.end(ctx.Err()) })
+	})
+}
+
+// end gives the place back and leaves nothing behind at contexts that live on.
+func (s *clientStream) end(err error) {
+	s.ended.Do(func() {
+		s.hold.end(err)
+		s.unwatch()
+		s.alive.Do(func() {}) // no watch begins from now on
+		if s.closing != nil {
+			s.closing()
+		}
+	})
+}
