@@ -9,8 +9,10 @@ replace github.com/stopbank/stopbank/lease => ../../lease
 require (
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-kratos/aegis v0.2.0
+	github.com/jackc/pgx/v5 v5.12.0
 	github.com/stopbank/stopbank/admission v0.0.0
 	github.com/stopbank/stopbank/lease v0.0.0
+	github.com/stopbank/stopbank/lease/leasepg v0.0.0
 	github.com/zeromicro/go-zero v1.10.3
 	golang.org/x/perf v0.0.0-20250813145418-2f7363a06fe1
 	golang.org/x/sync v0.22.0
@@ -22,6 +24,9 @@ require (
 	github.com/fatih/color v1.18.0 // indirect
 	github.com/go-ole/go-ole v1.2.6 // indirect
 	github.com/influxdata/tdigest v0.0.1 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/lufia/plan9stats v0.0.0-20230110061619-bbe2e5e100de // indirect
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
@@ -34,6 +39,7 @@ require (
 	go.opentelemetry.io/otel v1.40.0 // indirect
 	go.opentelemetry.io/otel/trace v1.40.0 // indirect
 	go.uber.org/automaxprocs v1.6.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
 )
 
 require (
@@ -43,3 +49,7 @@ require (
 )
 
 replace github.com/stopbank/stopbank/warden => ../../warden
+
+replace github.com/stopbank/stopbank/lease/leasepg => ../../lease/leasepg
+
+replace github.com/stopbank/stopbank/lease/leasetest => ../../lease/leasetest

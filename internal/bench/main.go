@@ -34,6 +34,7 @@ func main() {
 		exit("unexpected argument %q", flag.Arg(0))
 	}
 
+	defer endPostgres()
 	rows := slices.DeleteFunc(allRows(), func(r row) bool { return !filter.MatchString(r.title) })
 	if len(rows) == 0 {
 		exit("-rows %q matches no row", *only)
@@ -56,10 +57,11 @@ func main() {
 
 // allRows are the rows of every layer, in the order of the report.
 func allRows() []row {
-	return slices.Concat(admissionRows(), leaseRows(), wardenRows())
+	return slices.Concat(admissionRows(), leaseRows(), leasepgRows(), wardenRows())
 }
 
 func exit(format string, args ...any) {
+	endPostgres()
 	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
 	os.Exit(2)
 }

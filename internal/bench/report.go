@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// leftOut are the rows that this machine has not what it takes to measure.
+var leftOut []string
+
 // document is the whole report.
 func document(results []result, rounds int, slice time.Duration) string {
 	var b strings.Builder
@@ -20,6 +23,10 @@ func document(results []result, rounds int, slice time.Duration) string {
 	b.WriteString("Rows without a target are there to be read, the ones in which we lose included.\n\n")
 	fmt.Fprintf(&b, "%s %s/%s, GOMAXPROCS %d; %d rounds of %v a variant.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), rounds, slice)
 	b.WriteString("Peers: " + strings.Join(versions(), ", ") + ".\n")
+
+	for _, what := range leftOut {
+		b.WriteString("\nLeft out: " + what + ".\n")
+	}
 
 	layer := ""
 	for _, r := range results {

@@ -27,6 +27,18 @@ var ErrNone = errors.New("pgtest: no PostgreSQL: set " + URLVariable + " or inst
 // Required reports whether the environment forbids to go on without a PostgreSQL.
 func Required() bool { return os.Getenv(RequiredVariable) == "required" }
 
+// Available returns nil where Open has a server to use or to start, ErrNone otherwise.
+func Available(ctx context.Context) error {
+	if os.Getenv(URLVariable) != "" {
+		return nil
+	}
+	if _, err := otherUser(); err != nil {
+		return err
+	}
+	_, err := binaries(ctx)
+	return err
+}
+
 // Server is a PostgreSQL with a database of its own for the caller.
 type Server struct {
 	url     string
