@@ -58,6 +58,9 @@ func (c *Compartment) begin(ctx context.Context) (*call, error) {
 		t.Deadline = time.Now().Add(p.config.MaxWait)
 	}
 	permit, err := c.limiter.Acquire(ctx, t)
+	if c.tenant && (err != nil || permit.Explain().Grant != limiter.SlotFree) {
+		c.grown.Store(true)
+	}
 	if err != nil {
 		c.exit()
 		return nil, p.refusal(ctx, t, err)

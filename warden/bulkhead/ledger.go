@@ -51,7 +51,6 @@ func (a *account) should() int { return a.guaranteed - a.lendable }
 type member struct {
 	account *account
 	limiter *limiter.Limiter
-	refused atomic.Bool // once, at least
 
 	// Guarded by ledger.mu. Without tenants, only the claim is used.
 	max, held int
@@ -86,15 +85,12 @@ func (m *member) Give() {
 	a.ledger.give(m)
 }
 
-// take grants m a place if there is one; else m has a claim afterwards, unless it has all that it may have.
+// take grants m a place if there is one; else m has a claim afterwards.
 func (l *ledger) take(m *member) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := m.account
-	if a.divided && m.held >= m.max {
-		return false // its own release will ask again
-	}
-	if l.serving && l.turn != m || !a.take() {
+	if l.serving && l.turn != m || a.divided && m.held >= m.max || !a.take() {
 		l.enlist(m)
 		return false
 	}
@@ -147,19 +143,13 @@ func (l *ledger) give(m *member) {
 func (l *ledger) share(total int, shares []Share) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.short = 0
 	for i, a := range l.accounts {
 		a.guaranteed, a.lendable, a.max = shares[i].Guaranteed, shares[i].Lendable, shares[i].Max
-		l.keep(a, func(_, kept int) int { return min(kept, a.should()) })
+		l.keep(a, func(_, _ int) int { return 0 }) // and so whatever comes back pays what is owed
 	}
 	l.stock += total - l.total
 	l.total = total
-	for i := len(l.accounts) - 1; i >= 0 && l.stock < 0; i-- { // kept but not held: the least critical do without first
-		l.keep(l.accounts[i], func(held, kept int) int { return max(min(held, kept), kept+min(0, l.stock)) })
-	}
-	for _, a := range l.accounts {
-		l.short += a.should() - kept(a.word.Load())
-	}
+	l.refill()
 	l.serve()
 }
 
@@ -176,15 +166,15 @@ func (l *ledger) keep(a *account, change func(held, kept int) int) {
 	}
 }
 
-// refill lets accounts keep what they should, as far as the stock goes. It goes before everybody else's wishes: isolation
-// is what the others pay for. The caller holds mu.
+// refill lets accounts keep what they should, the most critical first, as far as the stock goes. It goes before everybody
+// else's wishes: isolation is what the others pay for. While more are held than there are places, nobody keeps any. The
+// caller holds mu.
 func (l *ledger) refill() {
-	if l.short == 0 {
-		return
-	}
 	l.short = 0
 	for _, a := range l.accounts {
-		l.keep(a, func(held, kept int) int { return min(a.should(), max(held, kept)+max(0, l.stock)) })
+		if l.stock >= 0 {
+			l.keep(a, func(held, kept int) int { return min(a.should(), max(held, kept)+l.stock) })
+		}
 		l.short += a.should() - kept(a.word.Load())
 	}
 }

@@ -116,15 +116,15 @@ func (s *Set) expire(d *decision.ControlDecision) {
 	}
 }
 
-// enforce tells the ledger, which shares the places all at once, and then the limiters, which would otherwise explain
-// what they do by what ruled before. The caller holds mu.
+// enforce tells the limiters, and then the ledger, which shares the places all at once: so no limiter still has an older,
+// lower target when it is offered a place. The caller holds mu.
 func (s *Set) enforce() {
 	r := s.judge()
 	s.rules.Store(r)
-	s.ledger.share(r.total, r.shares)
 	for _, p := range s.parts {
 		p.self.obey(r)
 	}
+	s.ledger.share(r.total, r.shares)
 }
 
 // rules are what plan and decision come to. They never change.
@@ -141,14 +141,12 @@ func (c *Compartment) obey(r *rules) {
 	}
 }
 
-// of is the decision for a limiter of p.
+// of is the decision for a limiter of p. Its target bounds nothing: the ledger does. With one that does, a limiter would not
+// ask for those who wait while it has all that it may have, or while permits of it are being released, and so would have
+// no claim to the place that comes back.
 func (r *rules) of(p *part) decision.ControlDecision {
 	d := r.decision
-	i := slices.Index(p.set.ledger.accounts, &p.account)
-	d.TargetConcurrency = r.shares[i].Max
-	if p.account.divided {
-		d.TargetConcurrency = p.config.Tenants.Max
-	}
+	d.TargetConcurrency = maxPlaces
 	if p.config.Criticality == limiter.Critical {
 		d.ShedProbability = 0
 	}
@@ -181,30 +179,36 @@ func (s *Set) judge() *rules {
 	return r
 }
 
-// tighten makes shares, the most critical first, fit into a total that is less than planned: nothing is lent, and what is not
-// enough for all guarantees is for the most critical. Equally critical ones get equal parts of theirs.
+// tighten makes shares, the most critical first, fit into a total that is less than planned: nothing is lent, and what is
+// not enough for all guarantees is for the most critical. Equally critical ones keep the same part of theirs, rounded down,
+// and what is left over by that goes one each to those that then have the smallest part.
 func tighten(shares []Share, parts []*part, total int) {
-	left := total
-	for first := 0; first < len(shares); {
-		last, sum := first, 0
+	for first, last := 0, 0; first < len(shares); first = last {
+		sum := 0
 		for ; last < len(shares) && parts[last].config.Criticality == parts[first].config.Criticality; last++ {
 			sum += shares[last].Guaranteed
 		}
-		have := min(left, sum)
-		for i := first; i < last; i++ {
-			sh := &shares[i]
-			part := 0
-			if sum > 0 {
-				part = (sh.Guaranteed*have + sum - 1) / sum // what is rounded up, the later ones have less
-			}
-			sum -= sh.Guaranteed
-			sh.Guaranteed, sh.Lendable = min(part, have), 0
-			have -= sh.Guaranteed
-			left -= sh.Guaranteed
+		equals, have := shares[first:last], min(total, sum)
+		total -= have
+		planned := make([]int, len(equals))
+		for i := range equals {
+			planned[i] = equals[i].Guaranteed
+			equals[i].Guaranteed, equals[i].Lendable = planned[i]*have/max(1, sum), 0
 		}
-		first = last
+		for _, sh := range equals {
+			have -= sh.Guaranteed
+		}
+		for ; have > 0; have-- {
+			least := -1
+			for i, sh := range equals {
+				if sh.Guaranteed < planned[i] && (least < 0 || sh.Guaranteed*planned[least] < equals[least].Guaranteed*planned[i]) {
+					least = i
+				}
+			}
+			equals[least].Guaranteed++
+		}
 	}
 	for i := range shares { // what nobody is guaranteed
-		shares[i].Max = min(shares[i].Max, shares[i].Guaranteed+left)
+		shares[i].Max = min(shares[i].Max, shares[i].Guaranteed+total)
 	}
 }

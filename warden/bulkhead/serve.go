@@ -12,13 +12,18 @@ import "container/heap"
 // at that: the first looks again before it stops. So at rest, whoever was refused and could now be granted a place has
 // been woken since. A claim of somebody who does not wait any more costs one wake that finds nobody.
 func (l *ledger) serve() {
-	l.refill()
+	if l.short > 0 {
+		l.refill()
+	}
 	if l.serving {
 		return
 	}
 	for m := l.next(); m != nil; m = l.next() {
 		m.account.waiting.remove(m)
 		l.serving, l.turn = true, m
+		if w := m.account.word.Load(); !m.account.divided && held(w) < kept(w) {
+			l.turn = nil // it takes what is kept for it without the lock; one of the stock would be a second one
+		}
 		l.mu.Unlock()
 		m.limiter.Wake()
 		l.mu.Lock()
@@ -31,8 +36,7 @@ func (l *ledger) serve() {
 func (l *ledger) next() *member {
 	var first *account
 	for _, a := range l.accounts {
-		w := a.word.Load()
-		if len(a.waiting) > 0 && (held(w) < kept(w) || a.stocked(w)) && (first == nil || a.before(first)) {
+		if len(a.waiting) > 0 && a.canServe(a.waiting[0]) && (first == nil || a.before(first)) {
 			first = a
 		}
 	}
@@ -40,6 +44,13 @@ func (l *ledger) next() *member {
 		return nil
 	}
 	return first.waiting[0]
+}
+
+// canServe is whether the claimant that holds least could have a place. If it holds all that a tenant may have, so do the
+// others.
+func (a *account) canServe(m *member) bool {
+	w := a.word.Load()
+	return (held(w) < kept(w) || a.stocked(w)) && (!a.divided || m.held < m.max)
 }
 
 // before is whether the next place is for a rather than for b, which comes after it in the ledger: below its guarantee or
@@ -60,14 +71,18 @@ func (a *account) before(b *account) bool {
 
 // enlist notes that m was refused. The caller holds mu.
 func (l *ledger) enlist(m *member) {
-	if !m.refused.Load() {
-		m.refused.Store(true)
-	}
 	if m.claim == 0 {
 		l.claims++
 		m.claim = l.claims
 		heap.Push(&m.account.waiting, m)
 	}
+}
+
+// withdraw ends the claim of a member that will never come back.
+func (l *ledger) withdraw(m *member) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.account.waiting.remove(m)
 }
 
 // claimants are the members of one account that have claims, as a heap: who holds fewest places first, then who has

@@ -3,6 +3,7 @@
 package bulkhead
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -96,6 +97,7 @@ func (c *Compartment) open(p *part, cfg limiter.Config) error {
 	c.slots = member{account: &p.account, max: p.config.Tenants.Max}
 	c.ruled.Store(p.set.rules.Load())
 	cfg.Name, cfg.MaxQueue, cfg.Slots = p.config.Name, p.config.MaxQueue, &c.slots
+	cfg.StandAfter = math.MaxInt64 // in order of arrival: nobody who is owed a place is refused because others wait long
 	cfg.Initial = c.ruled.Load().of(p)
 	l, err := limiter.New(cfg)
 	c.limiter, c.slots.limiter = l, l

@@ -5,6 +5,7 @@ package bulkhead
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/stopbank/stopbank/warden/limiter"
 )
@@ -27,12 +28,13 @@ type tenants struct {
 	recent            recent
 }
 
-// tenancy is what a tenant has beyond a compartment. It is guarded by tenants.mu, but for the key, which never changes.
+// tenancy is what a tenant has beyond a compartment. It is guarded by tenants.mu, but for the key, which never changes, and grown.
 type tenancy struct {
 	tenant       bool
 	key          string
-	active       int  // calls under way, until their function has returned
-	gone         bool // forgotten: the key may be another compartment's now
+	grown        atomic.Bool // a call of it has waited, or was refused
+	active       int         // calls under way, until their function has returned
+	gone         bool        // forgotten: the key may be another compartment's now
 	older, newer *Compartment
 }
 
@@ -115,7 +117,7 @@ func (c *Compartment) exit() {
 		return
 	}
 	ts.rest(c)
-	if c.slots.refused.Load() {
+	if c.grown.Load() {
 		ts.forget(c)
 	}
 }
@@ -159,4 +161,5 @@ func (ts *tenants) forget(c *Compartment) {
 	c.gone = true
 	ts.evicted++
 	ts.past.add(c.limiter.Stats())
+	c.part.set.ledger.withdraw(&c.slots)
 }

@@ -1,0 +1,398 @@
+// A machine that drives a set and its model side by side in virtual time, and fails at the first difference.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// A move is an operation and two numbers that say which.
+type move struct{ op, a, b int }
+
+type machine struct {
+	s        *Set
+	m        *setModel
+	calls    []*callRun
+	admitted int // that held a place after the last step
+}
+
+// callRun is a call at the set, beside the model's.
+type callRun struct {
+	is       *callModel
+	cancel   context.CancelFunc
+	leave    chan struct{}
+	started  bool
+	returned bool
+	err      error
+}
+
+// shapes are the sets that the machine drives.
+func shapes() []Config {
+	return []Config{
+		{Total: 10, Compartments: []CompartmentConfig{
+			{Name: "bronze", Guaranteed: 1, Max: 5},
+			{Name: "gold", Guaranteed: 4, Lendable: 2, Max: 6, MaxQueue: 3, MaxWait: 50 * time.Millisecond, Criticality: limiter.Critical},
+			{Name: "silver", Guaranteed: 3, Lendable: 3, Max: 8, MaxQueue: 2, Criticality: limiter.High},
+			{Name: "many", Guaranteed: 2, Max: 6, MaxQueue: 2, Criticality: limiter.Background, Tenants: TenantsConfig{Max: 3, Keys: 3}},
+		}},
+		{Total: 6, Compartments: []CompartmentConfig{
+			{Name: "a", Guaranteed: 3, Lendable: 2, Max: 6, MaxQueue: 3},
+			{Name: "b", Guaranteed: 2, Lendable: 2, Max: 6, MaxQueue: 3},
+			{Name: "c", Max: 6, MaxQueue: 3},
+		}},
+		{Total: 4, Compartments: []CompartmentConfig{
+			{Name: "t", Max: 4, MaxQueue: 2, MaxWait: 40 * time.Millisecond, Tenants: TenantsConfig{Max: 2, Keys: 4}},
+			{Name: "u", Guaranteed: 2, Lendable: 1, Max: 3, MaxQueue: 2, Tenants: TenantsConfig{Max: 3, Keys: 2}},
+		}},
+	}
+}
+
+func newMachine(cfg Config) *machine {
+	s, err := New(cfg)
+	if err != nil {
+		panic(err)
+	}
+	return &machine{s: s, m: newSetModel(cfg)}
+}
+
+func (x *machine) submit(a, b int) {
+	p := x.m.parts[a%len(x.m.parts)]
+	key := string(rune('a' + b%5))
+	ctx, cancel := context.WithCancel(context.Background())
+	run := &callRun{cancel: cancel, leave: make(chan struct{})}
+	x.calls = append(x.calls, run)
+	c := x.s.Compartment(p.cfg.Name).Tenant(key)
+	go func() {
+		_, run.err = Do(ctx, c, func(context.Context) (int, error) {
+			run.started = true
+			<-run.leave
+			return 0, nil
+		})
+		run.returned = true
+	}()
+	synctest.Wait()
+	run.is = x.m.submit(p, key)
+}
+
+// some is one of the calls in this state, nil if there is none.
+func (x *machine) some(a int, state callState) *callRun {
+	in := slices.DeleteFunc(slices.Clone(x.calls), func(run *callRun) bool { return run.is.state != state })
+	if len(in) == 0 {
+		return nil
+	}
+	return in[a%len(in)]
+}
+
+func (x *machine) release(run *callRun) {
+	close(run.leave)
+	synctest.Wait()
+	x.m.release(run.is)
+}
+
+func (x *machine) cancel(run *callRun) {
+	run.cancel()
+	synctest.Wait()
+	x.m.cancel(run.is, limiter.Canceled.String())
+}
+
+// resize makes up a plan; one in four is of a revision that has passed.
+func (x *machine) resize(a, b int) string {
+	rng := rand.New(rand.NewPCG(uint64(a), uint64(b)))
+	p := x.s.Plan()
+	p.Total = 1 + rng.IntN(12)
+	left := p.Total
+	for i := range p.Compartments {
+		sh := &p.Compartments[i]
+		sh.Guaranteed = rng.IntN(left + 1)
+		if left -= sh.Guaranteed; x.m.parts[i].cfg.MaxQueue > 0 {
+			sh.Lendable = rng.IntN(sh.Guaranteed + 1)
+		} else {
+			sh.Lendable = 0
+		}
+		low := max(1, sh.Guaranteed)
+		sh.Max = low + rng.IntN(p.Total-low+1)
+	}
+	if stale := a%4 == 0; stale {
+		p.Revision += uint64(b) - 16
+	}
+	want := p.Revision == x.m.revision
+	rng.Shuffle(len(p.Compartments), func(i, j int) {
+		p.Compartments[i], p.Compartments[j] = p.Compartments[j], p.Compartments[i]
+	})
+	revision, err := x.s.Resize(p)
+	synctest.Wait()
+	var stale *StaleError
+	if !want {
+		if !errors.As(err, &stale) || stale.Current != x.m.revision {
+			return fmt.Sprintf("a plan of revision %d: %v", p.Revision, err)
+		}
+		return ""
+	}
+	x.m.revision++
+	if err != nil || revision != x.m.revision {
+		return fmt.Sprintf("Resize(%+v): %d, %v", p, revision, err)
+	}
+	x.m.planned = p.Total
+	for _, part := range x.m.parts {
+		part.plan = p.Compartments[slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == part.cfg.Name })]
+	}
+	x.m.enforce()
+	return ""
+}
+
+// apply applies a decision; one in eight is too old.
+func (x *machine) apply(a, b int) {
+	d := decision.ControlDecision{Seq: x.m.seq + 1, TargetConcurrency: a % 14}
+	if b%8 == 0 && x.m.seq > 1 {
+		d.Seq = x.m.seq - 1
+	}
+	if b%4 == 1 {
+		d.ValidFor = time.Duration(b) * 3 * time.Millisecond
+		if b%8 == 5 {
+			d.Stale = &decision.ControlDecision{TargetConcurrency: b % 6}
+		}
+	}
+	x.s.Apply(d)
+	synctest.Wait()
+	if d.Seq < x.m.seq {
+		return
+	}
+	x.m.seq, x.m.target, x.m.stale, x.m.staleAt = d.Seq, d.TargetConcurrency, -1, 0
+	if d.ValidFor > 0 {
+		x.m.staleAt = x.m.now + d.ValidFor
+		if d.Stale != nil {
+			x.m.stale = min(d.Stale.TargetConcurrency, d.TargetConcurrency)
+		}
+	}
+	x.m.enforce()
+}
+
+func (x *machine) step(v move) string {
+	switch v.op % 10 {
+	case 0, 1, 2, 3:
+		return x.checkSubmit(v)
+	case 4, 5:
+		if run := x.some(v.a, inside); run != nil {
+			x.release(run)
+		}
+	case 6:
+		if run := x.some(v.a, waits); run != nil {
+			x.cancel(run)
+		}
+	case 7:
+		d := time.Duration(v.a)*2*time.Millisecond + 100*time.Microsecond
+		sleep(d)
+		x.m.advance(d)
+	case 8:
+		if v.b%2 == 0 {
+			return x.resize(v.a, v.b)
+		}
+	case 9:
+		x.apply(v.a, v.b)
+	}
+	return ""
+}
+
+// checkSubmit is submit, with what B2 says about it, told from outside.
+func (x *machine) checkSubmit(v move) string {
+	before := x.s.Snapshot()
+	i := v.a % len(before.Compartments)
+	c := before.Compartments[i]
+	owed := 0 // what would be in flight if everybody used what is kept
+	for _, c := range before.Compartments {
+		owed += max(c.InFlight, c.EffectiveGuaranteed-c.EffectiveLendable)
+	}
+	x.submit(v.a, v.b)
+	run := x.calls[len(x.calls)-1]
+	if c.InFlight < c.EffectiveGuaranteed-c.EffectiveLendable && c.Tenants == nil && owed <= before.EffectiveTotal && !run.started {
+		return fmt.Sprintf("B2: %q had %d in flight, keeps %d, and a call was not admitted at once", c.Name, c.InFlight, c.EffectiveGuaranteed-c.EffectiveLendable)
+	}
+	return ""
+}
+
+// check compares the set with its model, and with what must hold whatever the model says.
+func (x *machine) check() string {
+	snap := x.s.Snapshot()
+	if snap.InFlight > x.admitted && snap.InFlight > snap.EffectiveTotal {
+		return fmt.Sprintf("B1: %d in flight after an admission, %d in total", snap.InFlight, snap.EffectiveTotal)
+	}
+	x.admitted = snap.InFlight
+	if snap.EffectiveTotal != x.m.total || snap.Total != x.m.planned || snap.Revision != x.m.revision {
+		return fmt.Sprintf("total %d of %d, revision %d; want %d, %d, %d", snap.EffectiveTotal, snap.Total, snap.Revision, x.m.total, x.m.planned, x.m.revision)
+	}
+	if failed := disagree(x.s); failed != "" {
+		return "B5: " + failed
+	}
+	for i, run := range x.calls {
+		state := waits
+		switch {
+		case run.returned && run.err == nil:
+			state = over
+		case run.returned:
+			state = refused
+		case run.started:
+			state = inside
+		}
+		if state != run.is.state {
+			return fmt.Sprintf("call %d in %q: state %d (%v), want %d (%s)", i, run.is.part.cfg.Name, state, run.err, run.is.state, run.is.why)
+		}
+		if state == refused && reasonOf(run.err) != run.is.why {
+			return fmt.Sprintf("call %d in %q: %v, want %s", i, run.is.part.cfg.Name, run.err, run.is.why)
+		}
+	}
+	guaranteed := 0
+	for i, p := range x.m.parts {
+		c := snap.Compartments[i]
+		got := fmt.Sprint(c.InFlight, c.Queued, c.Submitted, c.Admitted, c.Finished, c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax,
+			c.Borrowed, union(c.Rejected, c.Left))
+		want := fmt.Sprint(p.held(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
+			max(0, p.held()-p.now.Guaranteed), p.refusedFor)
+		if got != want {
+			return fmt.Sprintf("%q: %s, want %s", c.Name, got, want)
+		}
+		if guaranteed += c.EffectiveGuaranteed; c.Tenants != nil && fmt.Sprint(c.Tenants.Keys, c.Tenants.Evicted) != fmt.Sprint(len(p.known), p.evicted) {
+			return fmt.Sprintf("%q: %+v, want %d keys, %d evicted", c.Name, c.Tenants, len(p.known), p.evicted)
+		}
+	}
+	if guaranteed > snap.EffectiveTotal {
+		return fmt.Sprintf("B11: %d guaranteed of %d", guaranteed, snap.EffectiveTotal)
+	}
+	return ""
+}
+
+func union(a, b map[string]uint64) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, m := range []map[string]uint64{a, b} {
+		for k, v := range m {
+			out[k] += v
+		}
+	}
+	return out
+}
+
+// disagree says which numbers of a set at rest do not add up.
+func disagree(s *Set) string {
+	sum := 0
+	snap := s.Snapshot()
+	lent, borrowed, guaranteed := 0, 0, 0
+	for _, c := range snap.Compartments {
+		sum += c.InFlight
+		lent, borrowed, guaranteed = lent+c.Lent, borrowed+c.Borrowed, guaranteed+c.EffectiveGuaranteed
+		switch {
+		case c.Submitted != c.Admitted+total(c.Rejected)+total(c.Left)+uint64(c.Queued):
+			return fmt.Sprintf("submitted: %+v", c)
+		case c.Admitted != c.Finished+uint64(c.InFlight):
+			return fmt.Sprintf("admitted: %+v", c)
+		case total(c.Outcomes) != c.Finished+uint64(c.Abandoned):
+			return fmt.Sprintf("answered: %+v", c)
+		}
+	}
+	switch {
+	case sum != snap.InFlight:
+		return fmt.Sprintf("in flight: %+v", snap)
+	case snap.InFlight <= snap.EffectiveTotal && lent != max(0, borrowed-(snap.EffectiveTotal-guaranteed)):
+		return fmt.Sprintf("lent %d, borrowed %d: %+v", lent, borrowed, snap)
+	}
+	return ""
+}
+
+// drive runs a script and returns what went wrong.
+func drive(t *testing.T, cfg Config, script []move, spoil, finally func(*machine)) (failed string) {
+	synctest.Test(t, func(*testing.T) {
+		x := newMachine(cfg)
+		if spoil != nil {
+			spoil(x)
+		}
+		for i, v := range script {
+			if failed = x.step(v); failed == "" {
+				failed = x.check()
+			}
+			if failed != "" {
+				failed = fmt.Sprintf("step %d, %+v: %s", i, v, failed)
+				break
+			}
+		}
+		if finally != nil {
+			finally(x)
+		}
+		for _, run := range x.calls {
+			run.cancel()
+			select {
+			case <-run.leave:
+			default:
+				close(run.leave)
+			}
+		}
+		synctest.Wait()
+		snap := x.s.Snapshot()
+		if failed == "" && snap.InFlight != 0 {
+			failed = fmt.Sprintf("at the end: %+v", snap)
+		}
+		x.s.Apply(decision.ControlDecision{Seq: 1 << 40, TargetConcurrency: 1}) // no timer is left
+	})
+	return failed
+}
+
+func TestPropertyB1B2B3B5B7B8B11_Machine(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cfg := rapid.SampledFrom(shapes()).Draw(rt, "shape")
+		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
+			return move{rapid.IntRange(0, 9).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
+		}), 20, 120).Draw(rt, "script")
+		if failed := drive(t, cfg, script, nil, nil); failed != "" {
+			rt.Fatal(failed)
+		}
+	})
+}
+
+// TestB1B2B3B5B7B8B11_LongHistories runs the machine for longer than rapid does, and makes sure that it gets everywhere.
+func TestB1B2B3B5B7B8B11_LongHistories(t *testing.T) {
+	const histories, steps = 40, 300
+	seen := map[string]int{}
+	for i := range histories {
+		cfg := shapes()[i%len(shapes())]
+		rng := rand.New(rand.NewPCG(5, uint64(i)))
+		script := make([]move, steps)
+		for j := range script {
+			script[j] = move{rng.IntN(10), rng.IntN(32), rng.IntN(32)}
+		}
+		if failed := drive(t, cfg, script, nil, func(x *machine) {
+			snap := x.s.Snapshot()
+			for _, c := range snap.Compartments {
+				for k, n := range union(c.Rejected, c.Left) {
+					seen[k] += int(n)
+				}
+				seen["admitted"] += int(c.Admitted)
+				seen["borrowed"] += c.Borrowed
+				seen["lent"] += c.Lent
+				if c.Tenants != nil {
+					seen["evicted"] += int(c.Tenants.Evicted)
+					seen["overflow"] += int(c.Tenants.Overflow)
+				}
+			}
+			seen["resized"] += int(snap.Revision) - 1
+			if snap.Stale {
+				seen["stale"]++
+			}
+		}); failed != "" {
+			t.Fatalf("history %d: %s", i, failed)
+		}
+	}
+	for _, what := range []string{"queue_overflow", "queue_timeout", "canceled", "admitted", "borrowed", "lent", "evicted", "overflow", "resized", "stale"} {
+		if t.Logf("%s: %d", what, seen[what]); seen[what] < 1 {
+			t.Errorf("%s occurred %d times", what, seen[what])
+		}
+	}
+}

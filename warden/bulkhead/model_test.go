@@ -1,0 +1,367 @@
+// The naive model of a set, written from the contract alone: lists of those who wait, and sums made anew whenever one is
+// needed.
+
+package bulkhead
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+type callState int
+
+const (
+	waits callState = iota
+	inside
+	over
+	refused
+)
+
+// callModel is one call.
+type callModel struct {
+	part   *partModel
+	tenant *tenantModel
+	state  callState
+	why    string // refused
+	since  time.Duration
+	due    time.Duration // 0: none
+}
+
+// tenantModel is one tenant; a part without tenants has one that stands for itself.
+type tenantModel struct {
+	key     string
+	held    int
+	waiting []*callModel // in order of arrival
+	asked   int          // when it was refused a place that it has not been offered since; 0: never. It orders equals
+	active  int
+	waited  bool
+}
+
+type partModel struct {
+	cfg        CompartmentConfig
+	plan       Share
+	now        Share // what the decision leaves
+	kept       int
+	known      []*tenantModel // with tenants: those told apart, the longest idle first
+	self       *tenantModel
+	evicted    uint64
+	submitted  uint64
+	refusedFor map[string]uint64
+	admitted   uint64
+	finished   uint64
+}
+
+type setModel struct {
+	now      time.Duration
+	parts    []*partModel
+	planned  int
+	total    int
+	target   int // of the decision; -1: none
+	stale    int // target once it is stale; -1: it stays
+	staleAt  time.Duration
+	seq      uint64
+	revision uint64
+	asks     int
+}
+
+func newSetModel(cfg Config) *setModel {
+	m := &setModel{planned: cfg.Total, target: -1, revision: 1}
+	for _, c := range cfg.Compartments {
+		m.parts = append(m.parts, &partModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max}, self: &tenantModel{}, refusedFor: map[string]uint64{}})
+	}
+	m.enforce()
+	return m
+}
+
+func (p *partModel) held() int {
+	n := p.self.held
+	for _, t := range p.known {
+		n += t.held
+	}
+	return n
+}
+
+func (p *partModel) queued() int {
+	n := len(p.self.waiting)
+	for _, t := range p.known {
+		n += len(t.waiting)
+	}
+	return n
+}
+
+func (m *setModel) held() (n int) {
+	for _, p := range m.parts {
+		n += p.held()
+	}
+	return n
+}
+
+// stock is what anybody may take.
+func (m *setModel) stock() int {
+	n := m.total
+	for _, p := range m.parts {
+		n -= max(p.held(), p.kept)
+	}
+	return n
+}
+
+// ranked is the parts, the most critical first.
+func (m *setModel) ranked() []*partModel {
+	parts := slices.Clone(m.parts)
+	slices.SortStableFunc(parts, func(a, b *partModel) int { return int(b.cfg.Criticality) - int(a.cfg.Criticality) })
+	return parts
+}
+
+// enforce works out what the decision leaves of the plan.
+func (m *setModel) enforce() {
+	m.total = m.planned
+	for _, p := range m.parts {
+		p.now = p.plan
+	}
+	if m.target >= 0 && m.target < m.planned {
+		m.total = m.target
+		left := m.total
+		parts := m.ranked()
+		for _, p := range parts {
+			p.now.Guaranteed, p.now.Lendable = 0, 0
+		}
+		for level := 127; level >= -128; level-- {
+			equals := slices.DeleteFunc(slices.Clone(parts), func(p *partModel) bool { return int(p.cfg.Criticality) != level })
+			sum := 0
+			for _, p := range equals {
+				sum += p.plan.Guaranteed
+			}
+			have := min(left, sum)
+			for _, p := range equals {
+				for p.now.Guaranteed < p.plan.Guaranteed && (p.now.Guaranteed+1)*sum <= p.plan.Guaranteed*have {
+					p.now.Guaranteed++
+				}
+			}
+			for _, p := range equals {
+				left -= p.now.Guaranteed
+				have -= p.now.Guaranteed
+			}
+			for ; have > 0; have-- {
+				var to *partModel
+				for _, p := range equals {
+					if p.now.Guaranteed < p.plan.Guaranteed &&
+						(to == nil || p.now.Guaranteed*to.plan.Guaranteed < to.now.Guaranteed*p.plan.Guaranteed) {
+						to = p
+					}
+				}
+				to.now.Guaranteed++
+				left--
+			}
+		}
+		for _, p := range parts {
+			p.now.Max = min(p.now.Max, p.now.Guaranteed+left)
+		}
+	}
+	for _, p := range m.parts {
+		p.kept = 0
+	}
+	m.serve()
+}
+
+func (p *partModel) should() int { return p.now.Guaranteed - p.now.Lendable }
+
+// refill gives back what is to be kept free.
+func (m *setModel) refill() {
+	if m.stock() < 0 {
+		return
+	}
+	for _, p := range m.ranked() {
+		for p.kept < p.should() && (p.kept < p.held() || m.stock() > 0) {
+			p.kept++
+		}
+	}
+}
+
+func (m *setModel) mayTake(p *partModel, t *tenantModel) bool {
+	if p.cfg.Tenants.Max > 0 && t.held >= p.cfg.Tenants.Max {
+		return false
+	}
+	return p.held() < p.kept || p.held() < p.now.Max && m.stock() > 0
+}
+
+// tenantsOf is everybody who may wait in p.
+func (p *partModel) tenants() []*tenantModel { return append([]*tenantModel{p.self}, p.known...) }
+
+// next is who gets the next place.
+func (m *setModel) next() (bestPart *partModel, best *tenantModel) {
+	own := func(p *partModel) bool { return p.held() < p.now.Guaranteed }
+	for _, p := range m.ranked() {
+		var t *tenantModel
+		for _, u := range p.tenants() {
+			if u.asked > 0 && m.mayTake(p, u) && (t == nil || u.held < t.held || u.held == t.held && u.asked < t.asked) {
+				t = u
+			}
+		}
+		if t == nil {
+			continue
+		}
+		b := bestPart
+		if b != nil {
+			switch {
+			case own(p) != own(b):
+				if own(b) {
+					continue
+				}
+			case p.cfg.Criticality != b.cfg.Criticality:
+				continue // b is more critical
+			case own(p) && p.held()*b.now.Guaranteed >= b.held()*p.now.Guaranteed:
+				continue
+			case !own(p) && p.held()-p.now.Guaranteed >= b.held()-b.now.Guaranteed:
+				continue
+			}
+		}
+		bestPart, best = p, t
+	}
+	return bestPart, best
+}
+
+func (m *setModel) serve() {
+	m.refill()
+	for {
+		_, t := m.next()
+		if t == nil {
+			return
+		}
+		t.asked = 0
+		if len(t.waiting) == 0 {
+			continue // they have left
+		}
+		c := t.waiting[0]
+		t.waiting = t.waiting[1:]
+		m.start(c)
+		if len(t.waiting) > 0 {
+			m.asks++
+			t.asked = m.asks
+		}
+	}
+}
+
+func (m *setModel) start(c *callModel) {
+	c.state = inside
+	c.tenant.held++
+	c.part.admitted++
+}
+
+func (m *setModel) refuse(c *callModel, why string) {
+	c.state, c.why = refused, why
+	c.part.refusedFor[why]++
+	m.leave(c)
+}
+
+// leave ends a tenant's call, and forgets tenants that have nothing to do but have waited.
+func (m *setModel) leave(c *callModel) {
+	p, t := c.part, c.tenant
+	if t == p.self {
+		return
+	}
+	if t.active--; t.active > 0 {
+		return
+	}
+	p.known = slices.DeleteFunc(p.known, func(u *tenantModel) bool { return u == t })
+	if t.waited {
+		p.evicted++
+	} else {
+		p.known = append(p.known, t)
+	}
+}
+
+// tenant is who the call is a call of.
+func (p *partModel) tenant(key string) *tenantModel {
+	if p.cfg.Tenants.Max == 0 {
+		return p.self
+	}
+	for _, t := range p.known {
+		if t.key == key {
+			return t
+		}
+	}
+	if len(p.known) == p.cfg.Tenants.Keys {
+		i := slices.IndexFunc(p.known, func(t *tenantModel) bool { return t.active == 0 })
+		if i < 0 {
+			return p.self
+		}
+		p.known = slices.Delete(p.known, i, i+1)
+		p.evicted++
+	}
+	t := &tenantModel{key: key}
+	p.known = append(p.known, t)
+	return t
+}
+
+func (m *setModel) submit(p *partModel, key string) *callModel {
+	c := &callModel{part: p, tenant: p.tenant(key), since: m.now}
+	t := c.tenant
+	t.active++
+	p.submitted++
+	if p.cfg.MaxWait > 0 {
+		c.due = m.now + p.cfg.MaxWait
+	}
+	if len(t.waiting) == 0 && m.mayTake(p, t) {
+		t.asked = 0
+		m.start(c)
+		return c
+	}
+	t.waited = true
+	switch {
+	case len(t.waiting) >= p.cfg.MaxQueue:
+		m.refuse(c, limiter.QueueOverflow.String())
+	default:
+		if t.asked == 0 {
+			m.asks++
+			t.asked = m.asks
+		}
+		t.waiting = append(t.waiting, c)
+	}
+	return c
+}
+
+func (m *setModel) release(c *callModel) {
+	c.state = over
+	c.tenant.held--
+	c.part.finished++
+	m.leave(c)
+	m.serve()
+}
+
+func (m *setModel) cancel(c *callModel, why string) {
+	c.tenant.waiting = slices.DeleteFunc(c.tenant.waiting, func(w *callModel) bool { return w == c })
+	m.refuse(c, why)
+}
+
+func (m *setModel) advance(d time.Duration) {
+	for end := m.now + d; ; {
+		at, who := end, (*callModel)(nil)
+		for _, p := range m.parts {
+			for _, t := range p.tenants() {
+				for _, c := range t.waiting {
+					if c.due > 0 && c.due < at {
+						at, who = c.due, c
+					}
+				}
+			}
+		}
+		if m.staleAt > 0 && m.staleAt < at {
+			at, who = m.staleAt, nil
+		}
+		m.now = at
+		switch {
+		case who != nil:
+			m.cancel(who, reasonQueueTimeout)
+		case at == m.staleAt && at < end:
+			m.staleAt = 0
+			if m.stale >= 0 {
+				m.target = m.stale
+			}
+			m.enforce()
+		default:
+			return
+		}
+	}
+}
