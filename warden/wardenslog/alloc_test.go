@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenslog"
@@ -47,6 +48,27 @@ func TestAllocations(t *testing.T) {
 		}
 		if got := testing.AllocsPerRun(2000, run); got > c.most { // a line a second is less than one in 2000
 			t.Errorf("%s: %g allocations, want %g at most", c.name, got, c.most)
+		}
+	}
+}
+
+func TestASetsAllocations(t *testing.T) {
+	log := mustNew(t, wardenslog.Config{PerSecond: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	o := log.Bulkhead()
+	for _, e := range []bulkhead.Event{
+		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Succeeded},
+		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Refused, Reason: "queue_overflow"},
+		{Kind: bulkhead.Abandoned, Compartment: "a"},
+		{Kind: bulkhead.Returned, Compartment: "a"},
+	} {
+		for range 100 {
+			o.Observe(e)
+		}
+		if err := log.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := testing.AllocsPerRun(2000, func() { o.Observe(e) }); got > 0 {
+			t.Errorf("%s, %s: %g allocations, want none", e.Kind, e.Outcome, got)
 		}
 	}
 }

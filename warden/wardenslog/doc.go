@@ -1,4 +1,4 @@
-// Package wardenslog writes down what a limiter does, in log/slog, and stays quiet enough to be left on: it logs when
+// Package wardenslog writes down what a limiter, or a set of compartments, does, in log/slog, and stays quiet enough to be left on: it logs when
 // something changes, and a sample of the refusals, never a line for each request.
 //
 // # What is logged
@@ -8,12 +8,15 @@
 //   - "warden: refusing": the first refusal after calm, with its explanation;
 //   - "warden: calm": nothing was refused for Config.Calm; how long it had been otherwise, and how many were refused, by
 //     reason;
-//   - "warden: decisions are stale" and "warden: decisions are fresh": control fell silent, and came back.
+//   - "warden: decisions are stale" and "warden: decisions are fresh": control fell silent, and came back;
+//   - of a set also "warden: compartments resized", and "warden: abandoned function panicked" with its stack.
 //
-// A sample of the refusals in between, at the level Config.Refusals:
+// A sample of the refusals in between, at the level Config.Refusals, each with left_out, how many were not logged since
+// the sample before:
 //
-//   - "warden: refused": one of them with its explanation, and left_out, how many others were not logged since the line
-//     before it.
+//   - "warden: refused": one of them with its explanation;
+//   - of a set also "warden: timed_out", "warden: panicked", "warden: abandoned" and "warden: fallback_failed": calls that
+//     ended so.
 //
 // Calm is noticed by the first task that runs after it has come, because nothing else happens then.
 //

@@ -14,25 +14,27 @@ import (
 // Limiter returns the observer for one limiter (limiter.Config.Observer): it remembers whether that one is refusing, so
 // each limiter needs one of its own. They share the logger's number of lines. Observe does not block, and allocates only
 // for an event that becomes a line.
-func (l *Logger) Limiter() limiter.Observer { return &limiterLog{log: l} }
+func (l *Logger) Limiter() limiter.Observer { return &limiterLog{episode: episode{log: l}} }
 
 // limiterLog is what is known of one limiter.
 type limiterLog struct {
-	log      *Logger
+	episode
+
 	standing atomic.Uint32 // of the decision that ruled last
-	since    atomic.Int64  // when refusing began, in nanoseconds from the logger's epoch; 0: calm
-	last     atomic.Int64  // when something was refused last
-	seen     atomic.Uint64 // refusals that were no change
-	refused  [16]atomic.Uint64
 }
 
 // Observe logs the event, or counts it.
 func (o *limiterLog) Observe(e limiter.Event) {
-	now := max(1, e.At.Sub(o.log.epoch))
+	now := o.log.sinceEpoch(e.At)
 	switch e.Outcome {
 	case limiter.Rejected:
 		o.rule(e, now)
-		o.refuse(e, now)
+		switch o.refuse(now, e.Reason.String()) {
+		case begins:
+			o.log.change(now, refusing(e))
+		case sampled:
+			o.log.sample(o.log.refused(e))
+		}
 	case limiter.Started:
 		o.rule(e, now)
 		o.calm(e, now)
@@ -50,26 +52,10 @@ func (o *limiterLog) rule(e limiter.Event, now time.Duration) {
 	}
 }
 
-// refuse logs that refusing begins, or one of the refusals while it lasts.
-func (o *limiterLog) refuse(e limiter.Event, now time.Duration) {
-	o.last.Store(int64(now))
-	if i := int(e.Reason); i < len(o.refused) {
-		o.refused[i].Add(1)
-	}
-	if o.since.Load() == 0 && o.since.CompareAndSwap(0, int64(now)) {
-		o.log.change(now, refusing(e))
-		return
-	}
-	if o.seen.Add(1)%o.log.every != 0 || !o.log.spent[refusal].spend(now) || !o.log.put(o.log.refused(e)) {
-		o.log.leftOut.Add(1)
-	}
-}
-
 // calm logs that refusing has ended, if it has.
 func (o *limiterLog) calm(e limiter.Event, now time.Duration) {
-	since := o.since.Load()
-	if since != 0 && int64(now)-o.last.Load() >= int64(o.log.calm) && o.since.CompareAndSwap(since, 0) {
-		o.log.change(now, o.ended(e, time.Duration(o.last.Load()-since)))
+	if lasted, is := o.over(now); is {
+		o.log.change(now, o.calmed(e.At, slog.String("limiter", e.Limiter), lasted))
 	}
 }
 
@@ -92,32 +78,22 @@ func refusing(e limiter.Event) line {
 }
 
 func (l *Logger) refused(e limiter.Event) line {
-	return line{at: e.At, text: "warden: refused", level: l.refusals, attrs: func() []slog.Attr {
+	return line{at: e.At, text: "warden: refused", attrs: func() []slog.Attr {
 		return []slog.Attr{slog.Any("why", bounded(e.Explanation)), slog.Uint64("left_out", l.leftOut.Swap(0))}
 	}}
 }
 
-func (o *limiterLog) ended(e limiter.Event, lasted time.Duration) line {
-	var counts []any
-	for i := range o.refused {
-		if n := o.refused[i].Swap(0); n > 0 {
-			counts = append(counts, slog.Uint64(limiter.Reason(i).String(), n))
-		}
-	}
-	return line{at: e.At, text: "warden: calm", attrs: func() []slog.Attr {
-		return []slog.Attr{
-			slog.String("limiter", e.Limiter), slog.Duration("lasted", lasted), slog.Group("refused", counts...),
-			slog.Uint64("left_out", o.log.leftOut.Swap(0)),
-		}
-	}}
-}
-
-// longest is how many bytes of a task's name are logged: it may be what a client sent.
+// longest is how many bytes are logged of what a client may have sent.
 const longest = 256
 
 func bounded(e limiter.Explanation) limiter.Explanation {
-	if len(e.Task.Name) > longest {
-		e.Task.Name = strings.ToValidUTF8(e.Task.Name[:longest], "") + "..."
-	}
+	e.Task.Name = short(e.Task.Name)
 	return e
+}
+
+func short(s string) string {
+	if len(s) <= longest {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longest], "") + "..."
 }

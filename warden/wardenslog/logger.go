@@ -168,6 +168,17 @@ func (l *Logger) change(now time.Duration, n line) {
 	l.put(n)
 }
 
+// sample has a refusal written, whose place in the second's number is taken already.
+func (l *Logger) sample(n line) {
+	n.level = l.refusals
+	if !l.put(n) {
+		l.leftOut.Add(1)
+	}
+}
+
+// sinceEpoch is never 0.
+func (l *Logger) sinceEpoch(at time.Time) time.Duration { return max(1, at.Sub(l.epoch)) }
+
 // put has a line written, if the handler is not too far behind.
 func (l *Logger) put(n line) bool {
 	l.mu.Lock()

@@ -1,0 +1,164 @@
+// What is worth a line of what a set of compartments tells.
+
+package wardenslog
+
+import (
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// Bulkhead returns the observer for one set (bulkhead.Config.Observer). The tenants of a compartment are logged as that
+// compartment. Observe does not block, and allocates only for an event that becomes a line.
+func (l *Logger) Bulkhead() bulkhead.Observer { return &setLog{log: l} }
+
+// setLog is what is known of one set.
+type setLog struct {
+	log          *Logger
+	compartments atomic.Pointer[map[string]*episode] // replaced as a whole, under mu, never written to
+	mu           sync.Mutex
+	ruling       atomic.Pointer[decision.ControlDecision] // applied last
+	stale        atomic.Bool
+}
+
+// Observe logs the event, or counts it.
+func (o *setLog) Observe(e bulkhead.Event) {
+	now := o.log.sinceEpoch(e.At)
+	switch e.Kind {
+	case bulkhead.Answered:
+		o.answered(e, now)
+	case bulkhead.Abandoned, bulkhead.FallbackFailed:
+		o.sample(e, now)
+	case bulkhead.Returned:
+		if e.Stack != nil {
+			o.log.change(now, panicked(e))
+		}
+	case bulkhead.Resized:
+		o.log.change(now, resized(e))
+	case bulkhead.Applied:
+		o.applied(e, now)
+	case bulkhead.Degraded: // a fallback has helped; what made it necessary has been told
+	}
+}
+
+func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
+	p := o.episode(e.Compartment)
+	switch {
+	case e.Outcome == bulkhead.Refused && e.Reason == "canceled": // whoever asked went away; nobody was refused
+	case e.Outcome == bulkhead.Refused:
+		switch p.refuse(now, e.Reason) {
+		case begins:
+			o.log.change(now, o.told("warden: refusing", e))
+		case sampled:
+			o.log.sample(o.told("warden: refused", e))
+		}
+	default:
+		if e.Outcome == bulkhead.TimedOut || e.Outcome == bulkhead.Panicked {
+			o.sample(e, now)
+		}
+		if lasted, is := p.over(now); is {
+			o.log.change(now, p.calmed(e.At, slog.String("compartment", e.Compartment), lasted))
+		}
+	}
+}
+
+// sample logs what may come as often as requests do.
+func (o *setLog) sample(e bulkhead.Event, now time.Duration) {
+	if !o.log.spent[refusal].spend(now) {
+		o.log.leftOut.Add(1)
+		return
+	}
+	text := "warden: " + e.Kind.String()
+	if e.Kind == bulkhead.Answered {
+		text = "warden: " + e.Outcome.String()
+	}
+	o.log.sample(o.told(text, e))
+}
+
+// applied logs that decisions have become stale, or fresh again. The same decision is told of a second time when it has
+// become stale.
+func (o *setLog) applied(e bulkhead.Event, now time.Duration) {
+	is := o.ruling.Swap(e.Decision) == e.Decision
+	if o.stale.Swap(is) != is {
+		o.log.change(now, o.standing(e, is))
+	}
+}
+
+// episode is that of a compartment.
+func (o *setLog) episode(name string) *episode {
+	if m := o.compartments.Load(); m != nil && (*m)[name] != nil {
+		return (*m)[name]
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	next := map[string]*episode{}
+	if m := o.compartments.Load(); m != nil {
+		if p := (*m)[name]; p != nil {
+			return p
+		}
+		next = maps.Clone(*m)
+	}
+	p := &episode{log: o.log}
+	next[name] = p
+	o.compartments.Store(&next)
+	return p
+}
+
+// The lines are made apart, as those of a limiter are.
+
+// told is the line about one call.
+func (o *setLog) told(text string, e bulkhead.Event) line {
+	return line{at: e.At, text: text, attrs: func() []slog.Attr {
+		attrs := about(e)
+		if e.Kind == bulkhead.Answered && e.Outcome == bulkhead.Refused && text == "warden: refusing" {
+			return attrs // it is no sample
+		}
+		return append(attrs, slog.Uint64("left_out", o.log.leftOut.Swap(0)))
+	}}
+}
+
+// about is what an event says of one call. Its error is for people, and may have anything of a client in it.
+func about(e bulkhead.Event) []slog.Attr {
+	attrs := []slog.Attr{slog.String("compartment", e.Compartment)}
+	if e.Tenant != "" {
+		attrs = append(attrs, slog.String("tenant", short(e.Tenant)))
+	}
+	if e.Reason != "" {
+		attrs = append(attrs, slog.String("reason", e.Reason))
+	}
+	attrs = append(attrs, slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("err", short(e.Err.Error())))
+	}
+	return attrs
+}
+
+// longestStack is how many bytes of a stack are logged.
+const longestStack = 8 << 10
+
+func panicked(e bulkhead.Event) line {
+	return line{at: e.At, text: "warden: abandoned function panicked", attrs: func() []slog.Attr {
+		return append(about(e), slog.String("stack", string(e.Stack[:min(len(e.Stack), longestStack)])))
+	}}
+}
+
+func resized(e bulkhead.Event) line {
+	return line{at: e.At, text: "warden: compartments resized", attrs: func() []slog.Attr {
+		return []slog.Attr{slog.Uint64("revision", e.Revision)}
+	}}
+}
+
+func (o *setLog) standing(e bulkhead.Event, stale bool) line {
+	text := "warden: decisions are fresh"
+	if stale {
+		text = "warden: decisions are stale"
+	}
+	return line{at: e.At, text: text, attrs: func() []slog.Attr {
+		return []slog.Attr{slog.Any("decision", e.Decision)}
+	}}
+}

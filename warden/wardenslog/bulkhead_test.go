@@ -1,0 +1,137 @@
+// What is logged of a set of compartments.
+
+package wardenslog_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/wardenslog"
+)
+
+// TestASetIsLogged: with a real set, what its calls and its owner do.
+func TestASetIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{PerSecond: 100, Calm: 2 * time.Second})
+		set, err := bulkhead.New(bulkhead.Config{Total: 2, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
+			{Name: "checkout", Guaranteed: 1, Timeout: time.Second}, {Name: "admin", Guaranteed: 1},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		logged := func(want ...string) []string {
+			t.Helper()
+			synctest.Wait()
+			text := b.text.String()
+			b.text.Reset()
+			lines := strings.Split(strings.TrimSpace(text), "\n")
+			if text == "" {
+				lines = nil
+			}
+			if len(lines) != len(want) {
+				t.Fatalf("%d lines, want %q:\n%s", len(lines), want, text)
+			}
+			for i, w := range want {
+				if !strings.Contains(lines[i], `"msg":"warden: `+w+`"`) {
+					t.Errorf("line %d is %s, want %q", i, lines[i], w)
+				}
+			}
+			return lines
+		}
+		has := func(line string, parts ...string) {
+			t.Helper()
+			for _, p := range parts {
+				if !strings.Contains(line, p) {
+					t.Errorf("%s lacks %s", line, p)
+				}
+			}
+		}
+		checkout, ctx := set.Compartment("checkout"), t.Context()
+		ok := func(context.Context) (int, error) { return 1, nil }
+		_, _ = bulkhead.Do(ctx, checkout, ok)
+		logged()
+
+		// It runs beyond its timeout, refuses others meanwhile, and panics in the end.
+		stuck := make(chan struct{})
+		_, err = bulkhead.Do(ctx, checkout, func(context.Context) (int, error) { <-stuck; panic("on purpose") })
+		if !errors.Is(err, bulkhead.ErrTimeout) {
+			t.Fatal(err)
+		}
+		out := logged("timed_out", "abandoned")
+		has(out[0], `"compartment":"checkout"`, `"took":1000000000`, `"err":"bulkhead:`, `"left_out":0`, `"level":"INFO"`)
+		for range 3 {
+			_, _ = bulkhead.DoOr(ctx, checkout, ok, func(context.Context, error) (int, error) { return 0, errors.New("no fallback") })
+		}
+		out = logged("refusing", "fallback_failed", "refused", "fallback_failed", "refused", "fallback_failed")
+		has(out[0], `"reason":"queue_overflow"`, `"compartment":"checkout"`, `"level":"WARN"`)
+		close(stuck)
+		out = logged("abandoned function panicked")
+		has(out[0], "function panicked", "goroutine", `"level":"WARN"`)
+
+		// Another compartment has its own calm, and this one's comes.
+		_, _ = bulkhead.Do(ctx, set.Compartment("admin"), ok)
+		time.Sleep(2 * time.Second)
+		_, _ = bulkhead.Do(ctx, set.Compartment("admin"), ok)
+		logged()
+		_, _ = bulkhead.Do(ctx, checkout, ok)
+		out = logged("calm")
+		has(out[0], `"refused":{"queue_overflow":3}`, `"compartment":"checkout"`)
+
+		plan := set.Plan()
+		plan.Total = 3
+		if _, err := set.Resize(plan); err != nil {
+			t.Fatal(err)
+		}
+		out = logged("compartments resized")
+		has(out[0], `"revision":2`)
+
+		for seq := range uint64(3) {
+			set.Apply(decision.ControlDecision{Seq: seq + 1, TargetConcurrency: 2, ValidFor: time.Second})
+		}
+		logged()
+		time.Sleep(time.Second + time.Millisecond)
+		out = logged("decisions are stale")
+		has(out[0], `"decision":{"seq":3,`)
+		set.Apply(decision.ControlDecision{Seq: 4, TargetConcurrency: 2})
+		logged("decisions are fresh")
+	})
+}
+
+// TestASetInAStorm: refusals by tenants whose keys are long are few and short lines.
+func TestASetInAStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{PerSecond: 5})
+		o := log.Bulkhead()
+		for i := range 10_000 {
+			o.Observe(bulkhead.Event{
+				Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Tenant: strings.Repeat("x\n\xff", 1000) + string(rune(i)),
+				Outcome: bulkhead.Refused, Reason: "no such reason", Err: errors.New(strings.Repeat("y", 10_000)),
+			})
+		}
+		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Refused, Reason: "canceled"})
+		synctest.Wait()
+		if got := messages(b.lines(t)); !slices.Equal(got, []string{"refusing", "refused", "refused", "refused", "refused", "refused"}) {
+			t.Errorf("logged %q", got)
+		}
+		if n := len(b.text.String()); n > 6*4096 {
+			t.Errorf("%d bytes", n)
+		}
+		time.Sleep(10 * time.Second)
+		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Succeeded})
+		synctest.Wait()
+		left := uint64(0)
+		for _, e := range b.lines(t) {
+			left += e.LeftOut
+		}
+		if last := b.lines(t)[6]; last.Msg != "warden: calm" || last.Refused["other"] != 10_000 || left != 10_000-6 {
+			t.Errorf("%d left out; %+v", left, last)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+// One stretch of refusing: when it begins, what is told of it, and when it is over.
+
+package wardenslog
+
+import (
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// episode is what is known of the refusals of one limiter or compartment.
+type episode struct {
+	log     *Logger
+	since   atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: calm
+	last    atomic.Int64  // when something was refused last
+	seen    atomic.Uint64 // refusals that did not begin one
+	refused [len(reasons)]atomic.Uint64
+}
+
+// reasons are those of limiters and compartments; the last stands for any other.
+var reasons = [...]string{
+	"pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "deadline_exceeded", "closed",
+	"queue_timeout", "breaker_open", "reentry", "other",
+}
+
+// The turns that an episode takes with a refusal.
+type turn uint8
+
+const (
+	silent turn = iota
+	begins
+	sampled
+)
+
+// refuse counts a refusal and says what is to be told of it. A sampled one has had its line paid for.
+func (p *episode) refuse(now time.Duration, reason string) turn {
+	p.last.Store(int64(now))
+	i := slices.Index(reasons[:], reason)
+	if i < 0 {
+		i = len(reasons) - 1
+	}
+	p.refused[i].Add(1)
+	if p.since.Load() == 0 && p.since.CompareAndSwap(0, int64(now)) {
+		return begins
+	}
+	if p.seen.Add(1)%p.log.every != 0 || !p.log.spent[refusal].spend(now) {
+		p.log.leftOut.Add(1)
+		return silent
+	}
+	return sampled
+}
+
+// over says whether it has just ended, and how long it was.
+func (p *episode) over(now time.Duration) (lasted time.Duration, is bool) {
+	since := p.since.Load()
+	if since == 0 || int64(now)-p.last.Load() < int64(p.log.calm) || !p.since.CompareAndSwap(since, 0) {
+		return 0, false
+	}
+	return time.Duration(p.last.Load() - since), true
+}
+
+// calmed is the line about its end.
+func (p *episode) calmed(at time.Time, of slog.Attr, lasted time.Duration) line {
+	var counts []any
+	for i := range p.refused {
+		if n := p.refused[i].Swap(0); n > 0 {
+			counts = append(counts, slog.Uint64(reasons[i], n))
+		}
+	}
+	return line{at: at, text: "warden: calm", attrs: func() []slog.Attr {
+		return []slog.Attr{of, slog.Duration("lasted", lasted), slog.Group("refused", counts...), slog.Uint64("left_out", p.log.leftOut.Swap(0))}
+	}}
+}
