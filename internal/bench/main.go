@@ -35,6 +35,7 @@ func main() {
 	}
 
 	defer endPostgres()
+	defer endNATS()
 	rows := slices.DeleteFunc(allRows(), func(r row) bool { return !filter.MatchString(r.title) })
 	if len(rows) == 0 {
 		exit("-rows %q matches no row", *only)
@@ -57,11 +58,12 @@ func main() {
 
 // allRows are the rows of every layer, in the order of the report.
 func allRows() []row {
-	return slices.Concat(admissionRows(), leaseRows(), leasepgRows(), wardenRows())
+	return slices.Concat(admissionRows(), leaseRows(), leasenatsRows(), leasepgRows(), wardenRows())
 }
 
 func exit(format string, args ...any) {
 	endPostgres()
+	endNATS()
 	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
 	os.Exit(2)
 }
