@@ -25,7 +25,7 @@ func keyOf(name string) (key string, long bool) {
 		return rootKey, false
 	}
 	if len(name) <= maxKey {
-		if key := escape(name); len(key) <= maxKey {
+		if key = escape(name); len(key) <= maxKey {
 			return plain + key, false
 		}
 	}
@@ -36,6 +36,13 @@ func keyOf(name string) (key string, long bool) {
 // escape leaves letters, digits, - _ and / as they are and writes any other byte as = and two digits, so that
 // operators can read most keys. The point is escaped: it parts the tokens of a subject.
 func escape(name string) string {
+	i := 0
+	for i < len(name) && safe(name[i]) {
+		i++
+	}
+	if i == len(name) {
+		return name
+	}
 	var b strings.Builder
 	for i := range len(name) {
 		if c := name[i]; safe(c) {

@@ -49,9 +49,9 @@ var _ durable.Store = (*Store)(nil)
 
 const (
 	// indexHeader of a message is the shelf of its record, so that List reads headers alone. It marks a message as a ledger's.
-	indexHeader = "Stopbank-Index"
+	indexHeader = "Lease"
 	// nameHeader is the name, base64, where the key holds only its hash.
-	nameHeader = "Stopbank-Name"
+	nameHeader = "Lease-Name"
 
 	// retryWait is between two publishes that no server took, as while a stream elects its leader.
 	retryWait = 50 * time.Millisecond

@@ -171,8 +171,8 @@ func TestForeignKeys(t *testing.T) {
 	for _, key := range keys {
 		if strings.HasPrefix(key, "ledger.h.") {
 			m := nats.NewMsg("$KV.b." + key)
-			m.Header.Set("Stopbank-Index", "held")
-			m.Header.Set("Stopbank-Name", "eA==")
+			m.Header.Set("Lease", "held")
+			m.Header.Set("Lease-Name", "eA==")
 			m.Data = b
 			if ack, err := js.PublishMsg(ctx, m); err != nil || ack.Sequence <= version {
 				t.Fatal(ack, err)
