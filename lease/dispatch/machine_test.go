@@ -251,7 +251,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
 	for have, _ := w.log.End(ctx); l.appends > 0 && int(have) < len(w.domains); have, _ = w.log.End(ctx) {
-		w.log.Append(w.domains[have], []byte(fmt.Sprint(have)))
+		w.log.Append(w.domains[have], fmt.Append(nil, have))
 		l.appends--
 		time.Sleep(time.Duration(draw(5)) * time.Millisecond)
 	}

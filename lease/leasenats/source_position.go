@@ -96,7 +96,13 @@ func (s *Source) read(ctx context.Context) (floor int64, revision uint64, owner 
 
 // write puts floor in the place of what revision names. The lock is held.
 func (s *Source) write(ctx context.Context, floor int64, revision uint64) error {
-	revision, err := s.kv.Update(ctx, s.key, fmt.Appendf(nil, "%d %s", floor, s.position.owner), revision)
+	value := fmt.Appendf(nil, "%d %s", floor, s.position.owner)
+	var err error
+	if revision == 0 {
+		revision, err = s.kv.Create(ctx, s.key, value)
+	} else {
+		revision, err = s.kv.Update(ctx, s.key, value, revision)
+	}
 	if err == nil {
 		s.position.revision, s.position.floor = revision, floor
 	}
@@ -106,5 +112,5 @@ func (s *Source) write(ctx context.Context, floor int64, revision uint64) error 
 // conflict: the key has another revision.
 func conflict(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == codeConflict || api.ErrorCode == codeConflictInFlight)
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.As(err, &api) && (api.ErrorCode == codeConflict || api.ErrorCode == codeConflictInFlight)
 }
