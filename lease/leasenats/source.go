@@ -160,7 +160,7 @@ func sequenceOf(m jetstream.Msg) (int64, error) {
 	return int64(meta.Sequence.Stream), nil
 }
 
-// reader returns one that reads from from on.
+// reader returns one that reads on at from.
 func (s *Source) reader(ctx context.Context, from int64) (*reader, error) {
 	for i, r := range s.readers {
 		if r.next == from {
