@@ -163,29 +163,6 @@ func (l *Limiter) shed(p Priority, now time.Duration, draw float64) Reason {
 	return 0
 }
 
-// turnAway is whether a task of a priority that is behind, lane i, is refused because enough wait already: more would not
-// be granted places while they are fresh. Those who are not any more make room.
-func (l *Limiter) turnAway(i int, now time.Duration) bool {
-	q := l.queue
-	if !q.isBehind(i, now) {
-		return false
-	}
-	lane := &q.all.lane[i]
-	for w := lane.oldest; w != nil && !w.spared && now-w.since > fresh; w = lane.oldest {
-		if q.mercy(l.maxQueue) {
-			q.spare(w)
-			break
-		}
-		q.behind[i] = now + stillBehind
-		l.dismiss(w, QueueOverflow, now, 0)
-	}
-	if lane.waiting == 0 || time.Duration(q.all.from(i)+1)*q.gap <= fresh {
-		return false
-	}
-	q.behind[i] = now + stillBehind
-	return true
-}
-
 // makeRoom evicts the youngest of the lowest priority from a full queue, if it is less important than w. Mercy may spare
 // it, and then the next one is looked at; or, if it is w that would be refused, spare w, and then the youngest of the
 // lowest goes whatever it is.
@@ -278,7 +255,8 @@ func (l *Limiter) sitObserved(t Task, v *verdict) Permit {
 	}()
 	e := p.Explain()
 	e.At = time.Now()
-	l.observe(e)
+	p.seat.began = e.At
+	l.observe(e, 0)
 	owned = true
 	return p
 }

@@ -132,7 +132,7 @@ func (l *Limiter) refuse(t Task, v verdict) *Rejection {
 	l.refused[v.reason].Add(1)
 	l.record(&both.entry)
 	if l.observer != nil {
-		l.observe(both.is)
+		l.observe(both.is, 0)
 	}
 	return &both.Rejection
 }

@@ -4,6 +4,7 @@ package limiter
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -179,6 +180,65 @@ func TestQ11_Behind(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestQ11_BehindEnds brings a priority behind and out of it again: by few refusals, by silence, by a grant to a lower one.
+func TestQ11_BehindEnds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		then func(q *line, grants func(n int, p Priority))
+		ends bool
+	}{
+		{"nothing", func(_ *line, grants func(int, Priority)) { grants(8, Normal) }, false},
+		{"few were refused", func(_ *line, grants func(int, Priority)) { grants(80, Normal) }, true},
+		{"nobody came", func(_ *line, grants func(int, Priority)) {
+			sleep(500 * time.Millisecond)
+			grants(80, Critical)
+		}, true},
+		{"a lower one was granted", func(_ *line, grants func(int, Priority)) {
+			grants(8, Normal)
+			grants(1, Background)
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				l, p := occupied(t, Config{MaxQueue: 100})
+				q := newLine(t, l)
+				n := 0
+				grants := func(times int, priority Priority) {
+					for range times {
+						n++
+						name := fmt.Sprint("grant ", n)
+						q.join(Task{Name: name, Priority: priority})
+						sleep(8 * time.Millisecond)
+						p.Release()
+						synctest.Wait()
+						p = q.permits[name]
+					}
+				}
+				grants(40, Critical) // a pace
+				q.join(Task{Name: "old", Deadline: time.Now().Add(200 * time.Millisecond)})
+				sleep(101 * time.Millisecond)
+				q.join(Task{Name: "new"})
+				q.wantRefused("old", QueueOverflow)
+				p.Release()
+				synctest.Wait()
+				p = q.permits["new"]
+				c.then(q, grants)
+				refused := 0
+				for i := range 20 {
+					name := fmt.Sprint("test ", i)
+					q.join(Task{Name: name})
+					if q.refusal(name) != nil {
+						refused++
+					}
+				}
+				if (refused == 0) != c.ends {
+					t.Errorf("%d of 20 were refused", refused)
+				}
+			})
+		})
+	}
 }
 
 // TestQ5_Deadlines has tasks leave the queue at their deadlines, by whichever they come, and refuses what can no longer

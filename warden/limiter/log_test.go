@@ -5,6 +5,7 @@ package limiter
 import (
 	"bytes"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestLogValues(t *testing.T) {
 	}
 	shed := why.Explain()
 	shed.Cut, shed.Decision = High, nil
-	if line := logged("e", Event{shed}); !strings.Contains(line, "e.cut=high") || strings.Contains(line, "decision") {
+	if line := logged("e", Event{Explanation: shed}); !strings.Contains(line, "e.cut=high") || strings.Contains(line, "decision") {
 		t.Errorf("an event: %s", line)
 	}
 	if line := logged("e", Explanation{}); !strings.Contains(line, "e.outcome=none e.task") {
@@ -75,4 +76,26 @@ func TestObserversAreAllTold(t *testing.T) {
 		t.Errorf("%d panics counted, want 2", n)
 	}
 	Observers(nil).Observe(Event{})
+}
+
+// TestEventsSayHowLongItTook: the end of a task, and nothing else.
+func TestEventsSayHowLongItTook(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told recording
+		l, p := occupied(t, Config{Observer: &told, MaxQueue: 1})
+		q := newLine(t, l)
+		q.join(Task{Name: "second"})
+		sleep(3 * time.Second)
+		p.Release()
+		sleep(2 * time.Second)
+		q.permits["second"].Release()
+		var took []time.Duration
+		for _, e := range told.events {
+			took = append(took, e.Took)
+		}
+		// The first starts and ends; the second starts after it and ends.
+		if want := []time.Duration{0, 3 * time.Second, 0, 2 * time.Second}; !slices.Equal(took, want) && !slices.Equal(took, []time.Duration{0, 0, 3 * time.Second, 2 * time.Second}) {
+			t.Errorf("took %v, want %v", took, want)
+		}
+	})
 }

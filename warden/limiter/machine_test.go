@@ -72,7 +72,7 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 	}
 	x.m = &model{
 		maxQueue: s.maxQueue, every: s.every, places: s.places,
-		behind: map[Priority]time.Duration{},
+		behind: map[Priority]*arrearsModel{},
 		d:      first, seq: 1, standing: Initial, staleAt: never,
 	}
 	if s.places >= 0 {

@@ -42,8 +42,8 @@ const (
 type model struct {
 	maxQueue, every int
 
-	behind    map[Priority]time.Duration // until when
-	last, gap time.Duration              // when a place was granted from the queue, and how long is between two grants
+	behind    map[Priority]*arrearsModel
+	last, gap time.Duration // when a place was granted from the queue, and how long is between two grants
 
 	now      time.Duration
 	seq      uint64
@@ -232,6 +232,11 @@ func (m *model) serve() {
 		}
 		m.gap += (min(m.now-m.last, 20*time.Millisecond) - m.gap) / 8
 		m.last = m.now
+		for p := range m.behind {
+			if how != StarvationTurn && p > t.priority {
+				delete(m.behind, p)
+			}
+		}
 		m.turns++
 		if how == StarvationTurn {
 			m.turns = 0
@@ -253,7 +258,7 @@ func (m *model) next() (*taskModel, Grant) {
 			last = w
 		}
 	}
-	if m.now-first.since > 20*time.Millisecond && m.isBehind(first.priority) {
+	if longest := m.longest(first.priority); longest > 0 && m.now-first.since > longest {
 		return last, QueueNewest
 	}
 	return first, QueueOldest
@@ -269,19 +274,43 @@ func (m *model) of(p Priority) (all []*taskModel) {
 	return all
 }
 
-func (m *model) isBehind(p Priority) bool {
-	if all := m.of(p); len(all) > 0 && m.now-all[0].since > min((all[0].due-all[0].since)/2, time.Second) {
-		m.behind[p] = m.now + 500*time.Millisecond
+// An arrearsModel is what is known of a priority that is behind.
+type arrearsModel struct {
+	since, check, longest time.Duration
+	came, refused         int
+}
+
+// longest is the longest wait to be allowed in a priority that is behind; 0: it is not.
+func (m *model) longest(p Priority) time.Duration {
+	const half = 500 * time.Millisecond
+	a := m.behind[p]
+	if a != nil && m.now >= a.check {
+		if 10*a.refused <= a.came || m.now-a.check >= half {
+			delete(m.behind, p)
+		}
+		a.check, a.came, a.refused = m.now+half, 0, 0
 	}
-	return m.now < m.behind[p]
+	if all := m.of(p); m.behind[p] == nil && len(all) > 0 {
+		patience := min((all[0].due-all[0].since)/2, time.Second)
+		if m.now-all[0].since > patience {
+			m.behind[p] = &arrearsModel{since: m.now, check: m.now + half, longest: patience}
+		}
+	}
+	if a = m.behind[p]; a == nil {
+		return 0
+	}
+	return max(min(20*time.Millisecond, a.longest), a.longest-(m.now-a.since)/4)
 }
 
 func (m *model) turnAway(p Priority) bool {
-	if !m.isBehind(p) {
+	longest := m.longest(p)
+	if longest == 0 {
 		return false
 	}
+	a := m.behind[p]
+	a.came++
 	for _, w := range m.of(p) {
-		if w.spared || m.now-w.since <= 20*time.Millisecond {
+		if w.spared || m.now-w.since <= longest {
 			break
 		}
 		if m.mercy() {
@@ -290,7 +319,7 @@ func (m *model) turnAway(p Priority) bool {
 		}
 		m.leave(w)
 		m.refuse(w, QueueOverflow)
-		m.behind[p] = m.now + 500*time.Millisecond
+		a.refused++
 	}
 	first := 1
 	for _, w := range m.waiting {
@@ -298,10 +327,10 @@ func (m *model) turnAway(p Priority) bool {
 			first++
 		}
 	}
-	if len(m.of(p)) == 0 || time.Duration(first)*m.gap <= 20*time.Millisecond {
+	if len(m.of(p)) == 0 || time.Duration(first)*m.gap <= longest {
 		return false
 	}
-	m.behind[p] = m.now + 500*time.Millisecond
+	a.refused++
 	return true
 }
 

@@ -2,6 +2,8 @@
 
 package limiter
 
+import "time"
+
 // Observer is told every outcome. Observe is called synchronously, after the decision, by the goroutine that the task is
 // of (or that released its permit), holding no lock; it may use the limiter. It is called by many goroutines at once, and
 // events of different goroutines may arrive in another order than they happened. A panic in it is contained and counted
@@ -14,12 +16,15 @@ type Observer interface {
 // released, that it was executed; its At is then the time of the release.
 type Event struct {
 	Explanation
+
+	// Took is how long an executed task held its place, from its start to the release of its permit; else 0.
+	Took time.Duration
 }
 
 // observe calls the observer and contains its panic.
-func (l *Limiter) observe(e Explanation) {
+func (l *Limiter) observe(e Explanation, took time.Duration) {
 	defer l.contain()
-	l.observer.Observe(Event{e})
+	l.observer.Observe(Event{e, took})
 }
 
 // contain is deferred around every call of foreign code.

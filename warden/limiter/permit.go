@@ -20,6 +20,7 @@ type seat struct {
 	pooled bool
 	task   Task
 	v      verdict
+	began  time.Time // on an observed limiter: when the task was told to the observer
 }
 
 // seats lie in the limiter itself, for tasks that are few; the others get theirs from a pool.
@@ -50,8 +51,9 @@ func (p Permit) Release() bool {
 	}
 	l := p.l
 	var e Explanation
-	if l.observer != nil {
-		e = p.Explain()
+	var began time.Time
+	if l.observer != nil && p.seat.number.Load() == p.number {
+		e, began = p.Explain(), p.seat.began
 	}
 	if !p.seat.number.CompareAndSwap(p.number, p.number+1) {
 		return false
@@ -63,7 +65,7 @@ func (p Permit) Release() bool {
 	l.giveBack()
 	if l.observer != nil {
 		e.Outcome, e.At = Executed, time.Now()
-		l.observe(e)
+		l.observe(e, e.At.Sub(began))
 	}
 	return true
 }

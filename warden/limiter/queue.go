@@ -116,10 +116,10 @@ type queue struct {
 	spared  int // waiters that may not be evicted
 	numbers uint64
 
-	patience time.Duration      // Config.StandAfter
-	behind   [256]time.Duration // until when the priority of a lane counts as behind
-	last     time.Duration      // when a place was granted last
-	gap      time.Duration      // between two grants, smoothed, at most fresh
+	patience time.Duration // Config.StandAfter
+	arrears  arrears       // of the priorities
+	last     time.Duration // when a place was granted last
+	gap      time.Duration // between two grants, smoothed, at most fresh
 
 	every  int // Config.StarvationEvery
 	turns  int // grants since the last one that went to the oldest waiter
@@ -159,47 +159,27 @@ func (q *queue) remove(w *waiter) {
 	}
 }
 
-// A priority is behind once its oldest has waited for so long that, served in order, all would be answered late: half of
-// the time that it had, and at most longestPatience. It stays so until stillBehind after the last one that was refused for
-// it. Meanwhile whoever has waited no longer than fresh counts as just come.
-const (
-	longestPatience = time.Second
-	fresh           = 20 * time.Millisecond
-	stillBehind     = 500 * time.Millisecond
-)
-
-// isBehind is whether the priority of lane i cannot be served in full.
-func (q *queue) isBehind(i int, now time.Duration) bool {
-	if w := q.all.lane[i].oldest; w != nil {
-		patience := q.patience
-		if patience == 0 {
-			patience = min((w.due-w.since)/2, longestPatience)
-		}
-		if now-w.since > patience {
-			q.behind[i] = now + stillBehind
-		}
-	}
-	return now < q.behind[i]
-}
-
 // next is whose turn it is, in a queue that is not empty: the highest priority; in it the oldest, or the newest if it is
-// behind and the oldest not fresh. At most one grant in q.every goes to the oldest of all instead.
+// behind and the oldest has waited too long. At most one grant in q.every goes to the oldest of all instead.
 func (q *queue) next(now time.Duration) (*waiter, Grant) {
 	if q.every > 0 && q.turns+1 >= q.every {
 		return q.oldest(), StarvationTurn
 	}
 	i := q.all.first()
 	l := &q.all.lane[i]
-	if now-l.oldest.since > fresh && q.isBehind(i, now) {
+	if room, behind := q.behind(i, now); behind && now-l.oldest.since > room {
 		return l.newest, QueueNewest
 	}
 	return l.oldest, QueueOldest
 }
 
 // granted counts a grant of next.
-func (q *queue) granted(how Grant, now time.Duration) {
+func (q *queue) granted(w *waiter, how Grant, now time.Duration) {
 	q.gap += (min(now-q.last, fresh) - q.gap) / 8
 	q.last = now
+	if how != StarvationTurn {
+		q.arrears.clearAbove(laneOf(w.task.Priority))
+	}
 	q.turns++
 	if how == StarvationTurn {
 		q.turns = 0

@@ -57,7 +57,7 @@ func (l *Limiter) grantNext(now time.Duration) bool {
 			l.dismiss(w, DeadlineExceeded, now, 1)
 			continue
 		}
-		l.queue.granted(how, now)
+		l.queue.granted(w, how, now)
 		l.takeOut(w)
 		w.outcome = l.look(l.state.Load())
 		w.outcome.grant, w.outcome.waited = how, now-w.since
