@@ -16,8 +16,6 @@ import (
 	"github.com/go-kratos/aegis/ratelimit"
 	"github.com/go-kratos/aegis/ratelimit/bbr"
 	"github.com/zeromicro/go-zero/core/load"
-	"github.com/zeromicro/go-zero/core/logx"
-	"github.com/zeromicro/go-zero/core/stat"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -151,9 +149,7 @@ func failsafePriority(work http.Handler, _ workload, _ bool) (http.Handler, erro
 // processors of the whole machine for its own; the generator, which spins, keeps the other core as busy as it can be, so
 // that what it reads is right when the server's core is full.
 func goZero(work http.Handler, _ workload, _ bool) (http.Handler, error) {
-	logx.Disable()
 	load.DisableLog()
-	stat.DisableLog()
 	shedder := load.NewAdaptiveShedder(load.WithCpuThreshold(900))
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		promise, err := shedder.Allow()
