@@ -1,0 +1,225 @@
+// Many goroutines at once: the hard bounds hold at every instant, and at rest nothing is lost.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// TestB1B2B3B5B7B8B11_Race lets calls of every kind, resizes and decisions meet. Each function counts itself: an admission must
+// never see more than the largest total there was.
+func TestB1B2B3B5B7B8B11_Race(t *testing.T) {
+	const most = 8
+	s := mustNew(t, Config{Total: most, Compartments: []CompartmentConfig{
+		{Name: "gold", Guaranteed: 3, Lendable: 2, Max: 6, MaxQueue: 4, Criticality: limiter.Critical},
+		{Name: "silver", Guaranteed: 2, Lendable: 2, Max: 8, MaxQueue: 4, MaxWait: time.Millisecond},
+		{Name: "bronze", Guaranteed: 1, Max: 4, Timeout: 50 * time.Millisecond, MaxQueue: 2},
+		{Name: "many", Guaranteed: 2, Max: 8, MaxQueue: 2, Tenants: TenantsConfig{Max: 3, Keys: 4}},
+	}})
+	var inside, worst atomic.Int64
+	var all sync.WaitGroup
+	for i, c := range s.Compartments() {
+		for j := range 5 {
+			all.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(i), uint64(j)))
+				for range 1500 {
+					c := c.Tenant(fmt.Sprint(rng.IntN(8)))
+					ctx, cancel := context.WithCancel(context.Background())
+					if rng.IntN(8) == 0 {
+						go cancel()
+					}
+					yields := rng.IntN(4)
+					_, err := Do(ctx, c, func(context.Context) (int, error) {
+						n := inside.Add(1)
+						for w := worst.Load(); n > w && !worst.CompareAndSwap(w, n); w = worst.Load() {
+						}
+						for range yields {
+							runtime.Gosched()
+						}
+						inside.Add(-1)
+						return 0, nil
+					})
+					if cancel(); err != nil && !errors.Is(err, limiter.ErrRejected) && !errors.Is(err, ErrTimeout) && !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	done := make(chan struct{})
+	var control sync.WaitGroup
+	control.Go(func() {
+		rng := rand.New(rand.NewPCG(9, 9))
+		for seq := uint64(1); ; seq++ {
+			select {
+			case <-done:
+				s.Apply(bound(seq, most))
+				return
+			default:
+			}
+			s.Apply(bound(seq, 1+rng.IntN(2*most)))
+			p := s.Plan()
+			p.Compartments[0].Guaranteed = 2 + rng.IntN(2)
+			p.Compartments[0].Lendable = rng.IntN(3)
+			if _, err := s.Resize(p); err != nil {
+				t.Error(err)
+			}
+			s.Snapshot()
+			s.Recent()
+			runtime.Gosched()
+		}
+	})
+	all.Wait()
+	close(done)
+	control.Wait()
+	for s.Snapshot().InFlight > 0 { // what was abandoned
+		runtime.Gosched()
+	}
+	if n := worst.Load(); n > most {
+		t.Errorf("%d were inside at once, of %d", n, most)
+	}
+	rest(t, s, 0)
+	l := &s.ledger
+	kept := 0
+	for _, a := range l.accounts {
+		kept += a.should()
+		if w := a.word.Load(); held(w) != 0 || a.should() != int(w>>keptShift) {
+			t.Errorf("%d held, %d kept of %d", held(w), w>>keptShift, a.should())
+		}
+	}
+	if l.stock != most-kept || l.short != 0 || l.serving {
+		t.Errorf("stock %d, kept %d, short %d", l.stock, kept, l.short)
+	}
+}
+
+// TestB3_NoWakeUpIsLost sends calls that may all wait as long as they like, at compartments that live from each other's
+// places alone: one that is forgotten would wait for ever.
+func TestB3_NoWakeUpIsLost(t *testing.T) {
+	s := mustNew(t, Config{Total: 2, Compartments: []CompartmentConfig{
+		{Name: "a", Guaranteed: 1, Lendable: 1, Max: 2, MaxQueue: 1000},
+		{Name: "b", Guaranteed: 1, Lendable: 1, Max: 2, MaxQueue: 1000},
+		{Name: "c", Max: 2, MaxQueue: 1000, Tenants: TenantsConfig{Max: 1}},
+	}})
+	var all sync.WaitGroup
+	for _, c := range s.Compartments() {
+		for j := range 4 {
+			all.Go(func() {
+				for range 1500 {
+					if _, err := Do(context.Background(), c.Tenant(fmt.Sprint(j)), nothing); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	rest(t, s, 0)
+}
+
+// TestB4_Race lets functions and their timeouts end at the same time, again and again.
+func TestB4_Race(t *testing.T) {
+	var answered atomic.Int64
+	b := &countingBreaker{}
+	s, a := single(t, CompartmentConfig{Guaranteed: 4, Timeout: 50 * time.Microsecond, MaxQueue: 100, MaxWait: time.Hour, Breaker: b})
+	var all sync.WaitGroup
+	const calls = 8 * 300
+	for range 8 {
+		all.Go(func() {
+			for range calls / 8 {
+				_, err := Do(context.Background(), a, func(ctx context.Context) (int, error) {
+					<-ctx.Done()
+					return 0, ctx.Err()
+				})
+				if !errors.Is(err, ErrTimeout) {
+					t.Error(err)
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	for s.Snapshot().InFlight > 0 {
+		runtime.Gosched()
+	}
+	rest(t, s, 0)
+	if c := a.Snapshot(); c.Outcomes["timed_out"] != calls || b.asked.Load() != calls || b.told.Load() != calls {
+		t.Errorf("asked %d, told %d, %+v", b.asked.Load(), b.told.Load(), c)
+	}
+}
+
+type countingBreaker struct{ asked, told atomic.Int64 }
+
+func (b *countingBreaker) Allow() (func(error), error) {
+	b.asked.Add(1)
+	return func(error) { b.told.Add(1) }, nil
+}
+
+func TestDoAllocatesOnce(t *testing.T) {
+	_, a := single(t, CompartmentConfig{Guaranteed: 1})
+	_, b := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1}})
+	b = b.Tenant("x")
+	ctx := context.Background()
+	for _, c := range []*Compartment{a, b} {
+		if n := testing.AllocsPerRun(1000, func() { _, _ = Do(ctx, c, nothing) }); n > 1 {
+			t.Errorf("%v allocations", n)
+		}
+	}
+	if n := testing.AllocsPerRun(1000, func() { b.part.self.Tenant("x") }); n > 0 {
+		t.Errorf("to find a tenant: %v allocations", n)
+	}
+}
+
+// FuzzB1B2B3B5B7B8B11 is the machine, driven by coverage: the first byte is the shape, then three a step.
+func FuzzB1B2B3B5B7B8B11(f *testing.F) {
+	f.Add([]byte{0, 0, 1, 0, 0, 1, 0, 0, 3, 1, 4, 0, 0, 9, 3, 2, 8, 1, 2})
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 8, 5, 2, 6, 0, 0, 7, 30, 0})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) == 0 || len(in) > 300 {
+			return
+		}
+		var script []move
+		for c := range slices.Chunk(in[1:], 3) {
+			if len(c) == 3 {
+				script = append(script, move{int(c[0]), int(c[1] % 32), int(c[2] % 32)})
+			}
+		}
+		all := shapes()
+		if failed := drive(t, all[int(in[0])%len(all)], script, nil, nil); failed != "" {
+			t.Fatal(failed)
+		}
+	})
+}
+
+// TestMachineHasTeeth lets the machine drive a set that is wrong on purpose.
+func TestMachineHasTeeth(t *testing.T) {
+	script := slices.Concat(slices.Repeat([]move{{0, 2, 0}}, 6), slices.Repeat([]move{{0, 0, 0}}, 3), slices.Repeat([]move{{0, 1, 0}}, 2), slices.Repeat([]move{{4, 0, 0}}, 4))
+	if failed := drive(t, shapes()[1], script, nil, nil); failed != "" {
+		t.Fatal(failed)
+	}
+	for name, spoil := range map[string]func(*Set){
+		"a place too many":      func(s *Set) { s.ledger.stock++ },
+		"a place that is lost":  func(s *Set) { s.ledger.stock-- },
+		"a higher guarantee":    func(s *Set) { s.ledger.accounts[1].guaranteed++ },
+		"another order":         func(s *Set) { s.ledger.accounts[2].criticality = 127 },
+		"nothing is kept":       func(s *Set) { s.ledger.keep(s.ledger.accounts[0], func(int, int) int { return 0 }) },
+		"a call that was not":   func(s *Set) { s.parts[0].tally.reentries.Add(1) },
+		"a failure that is not": func(s *Set) { s.parts[0].tally.breakerOpen.Add(1) },
+	} {
+		failed := drive(t, shapes()[1], script, func(x *machine) { spoil(x.s) }, nil)
+		if failed == "" {
+			t.Errorf("%s: the machine noticed nothing", name)
+		}
+		t.Logf("%s: %s", name, failed)
+	}
+}
