@@ -5,6 +5,8 @@ package console
 import (
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -138,14 +140,15 @@ func (c compartment) verdict() verdict {
 		watch("%d wait", c.Queued)
 	}
 	if c.Abandoned > 0 {
-		watch("%d functions outlived their timeout and still hold a place", c.Abandoned)
+		watch("%d abandoned: they run beyond their timeout and hold places", c.Abandoned)
 	}
 	if !c.Healthy {
 		v.Level = levelAct
 		said = append([]string{c.Unhealthy}, said...)
 	}
 	if text := strings.Join(said, "; "); text != "" {
-		v.Text = strings.ToUpper(text[:1]) + text[1:] + "."
+		first, size := utf8.DecodeRuneInString(text)
+		v.Text = string(unicode.ToUpper(first)) + text[size:] + "."
 	}
 	return v
 }

@@ -41,7 +41,7 @@ type refusal struct {
 func (c *Console) state(at *cursor) *state {
 	now := time.Now()
 	s := &state{
-		Version: version, Title: clip(c.cfg.Title, longestName), At: now, IntervalMS: ms(c.cfg.Interval),
+		Version: version, Title: clip(c.cfg.Title, longestName), At: when{now}, IntervalMS: ms(c.cfg.Interval),
 		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{}, Rejections: []rejection{},
 	}
 	var refused []refusal
@@ -70,7 +70,7 @@ func (c *Console) state(at *cursor) *state {
 	for _, p := range c.past.pools {
 		if p.At.After(at.pool) {
 			s.Pools = append(s.Pools, p)
-			at.pool = p.At
+			at.pool = p.At.Time
 		}
 	}
 	s.Rejections = append(s.Rejections, c.lastOf(refused)...)
@@ -94,7 +94,7 @@ func (c *Console) watchWarden(s *state, w *warden.Warden, at *cursor) {
 
 	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
 	now := &wardenNow{
-		pool: poolOf("warden", counted, c.past.warden.since(s.At, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
+		pool: poolOf("warden", counted, c.past.warden.since(s.At.Time, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
 		Panics: stats.Panics, SilentForMS: missing(), Standing: limiter.Initial.String(),
 	}
 	if d := latest.Decision; d.Seq > 0 {
@@ -113,7 +113,7 @@ func (p *past) add(r warden.Reading) {
 	p.seen = d.Seq
 	p.warden.add(tally{r.Sample.At, r.Limiter})
 	reasons := reasonsJSON(d.Reasons)
-	next := phase{FirstSeq: d.Seq, From: r.Sample.At, TargetFrom: d.TargetConcurrency, ShedFrom: num(d.ShedProbability)}
+	next := phase{FirstSeq: d.Seq, From: when{r.Sample.At}, TargetFrom: d.TargetConcurrency, ShedFrom: num(d.ShedProbability)}
 	if n := len(p.phases); n > 0 {
 		last := &p.phases[n-1]
 		next.TargetFrom, next.ShedFrom = last.TargetTo, last.ShedTo
@@ -122,7 +122,7 @@ func (p *past) add(r warden.Reading) {
 			p.phases = p.phases[:n-1]
 		}
 	}
-	next.LastSeq, next.To, next.TargetTo, next.ShedTo, next.Reasons = d.Seq, r.Sample.At, d.TargetConcurrency, num(d.ShedProbability), reasons
+	next.LastSeq, next.To, next.TargetTo, next.ShedTo, next.Reasons = d.Seq, when{r.Sample.At}, d.TargetConcurrency, num(d.ShedProbability), reasons
 	if len(p.phases) == mostPhases {
 		p.phases = slices.Delete(p.phases, 0, 1)
 	}
@@ -133,7 +133,7 @@ func (p *past) add(r warden.Reading) {
 // none of them on the dot.
 func (p *past) due(now time.Time, interval time.Duration) bool {
 	n := len(p.pools)
-	return n == 0 || now.Sub(p.pools[n-1].At) >= interval*3/4
+	return n == 0 || now.Sub(p.pools[n-1].At.Time) >= interval*3/4
 }
 
 // keep remembers the limiters and compartments of s as they are.
@@ -173,7 +173,7 @@ func pointOf(w *warden.Warden, r warden.Reading) point {
 	s, l := r.Sample, r.Limiter
 	lag, served := s.Lag.Count > 0, s.Service.Count > 0
 	p := point{
-		Seq: r.Decision.Seq, At: s.At, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency, Shed: num(r.Decision.ShedProbability),
+		Seq: r.Decision.Seq, At: when{s.At}, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency, Shed: num(r.Decision.ShedProbability),
 		InFlight: l.Running, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected, Canceled: l.Canceled,
 		Pressure: reading(r.Pressure.OK, r.Pressure.Value), Levels: map[string]num{},
 		Utilization: reading(s.Utilization.OK, s.Utilization.Value), Runnable: reading(s.Runnable.OK, s.Runnable.Value),

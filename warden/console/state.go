@@ -22,7 +22,7 @@ const version = 1
 type state struct {
 	Version    int         `json:"version"`
 	Title      string      `json:"title"`
-	At         time.Time   `json:"at"`
+	At         when        `json:"at"`
 	IntervalMS num         `json:"interval_ms"`
 	Verdicts   []verdict   `json:"verdicts"` // the worst first
 	Warden     *wardenNow  `json:"warden"`
@@ -78,7 +78,7 @@ type recent struct {
 // point is one turn of the warden's pipeline. The counters are since the start.
 type point struct {
 	Seq          uint64         `json:"seq"`
-	At           time.Time      `json:"at"`
+	At           when           `json:"at"`
 	GapMS        num            `json:"gap_ms"`
 	Target       int            `json:"target"`
 	Shed         num            `json:"shed"`
@@ -104,7 +104,7 @@ type point struct {
 
 // poolPoint is what limiters and compartments did at one moment at which somebody looked.
 type poolPoint struct {
-	At    time.Time           `json:"at"`
+	At    when                `json:"at"`
 	Pools map[string]poolLoad `json:"pools"` // by kind and name: "limiter:reports"
 }
 
@@ -117,28 +117,28 @@ type poolLoad struct {
 
 // phase is a run of consecutive decisions whose reasons have the same codes.
 type phase struct {
-	FirstSeq   uint64    `json:"first_seq"`
-	LastSeq    uint64    `json:"last_seq"`
-	From       time.Time `json:"from"`
-	To         time.Time `json:"to"`
-	TargetFrom int       `json:"target_from"` // of the first, as it ruled before it
-	TargetTo   int       `json:"target_to"`
-	ShedFrom   num       `json:"shed_from"`
-	ShedTo     num       `json:"shed_to"`
-	Reasons    []reason  `json:"reasons"` // of the last
+	FirstSeq   uint64   `json:"first_seq"`
+	LastSeq    uint64   `json:"last_seq"`
+	From       when     `json:"from"`
+	To         when     `json:"to"`
+	TargetFrom int      `json:"target_from"` // of the first, as it ruled before it
+	TargetTo   int      `json:"target_to"`
+	ShedFrom   num      `json:"shed_from"`
+	ShedTo     num      `json:"shed_to"`
+	Reasons    []reason `json:"reasons"` // of the last
 }
 
 // decisionOf is a control decision.
 type decisionOf struct {
-	Seq         uint64     `json:"seq"`
-	At          *time.Time `json:"at"`
-	Target      int        `json:"target"`
-	Shed        num        `json:"shed"`
-	ExpectedMS  num        `json:"expected_ms"` // null: unknown
-	Yields      int        `json:"yields"`
-	ValidForMS  num        `json:"valid_for_ms"` // null: until the next
-	StaleTarget *int       `json:"stale_target"` // what rules after that; null: this decision
-	Reasons     []reason   `json:"reasons"`
+	Seq         uint64   `json:"seq"`
+	At          when     `json:"at"`
+	Target      int      `json:"target"`
+	Shed        num      `json:"shed"`
+	ExpectedMS  num      `json:"expected_ms"` // null: unknown
+	Yields      int      `json:"yields"`
+	ValidForMS  num      `json:"valid_for_ms"` // null: until the next
+	StaleTarget *int     `json:"stale_target"` // what rules after that; null: this decision
+	Reasons     []reason `json:"reasons"`
 }
 
 type reason struct {
@@ -151,14 +151,14 @@ type reason struct {
 // rejection is the whole explanation of one task that was not started.
 type rejection struct {
 	ID           string      `json:"id"`
-	At           time.Time   `json:"at"`
+	At           when        `json:"at"`
 	Limiter      string      `json:"limiter"`
 	Outcome      string      `json:"outcome"`
 	Reason       string      `json:"reason"`
 	Task         string      `json:"task"`
 	Priority     int         `json:"priority"`
 	PriorityName string      `json:"priority_name"`
-	Deadline     *time.Time  `json:"deadline"`
+	Deadline     when        `json:"deadline"`
 	WaitedMS     num         `json:"waited_ms"`
 	InFlight     int         `json:"in_flight"`
 	Queued       int         `json:"queued"`
@@ -168,16 +168,28 @@ type rejection struct {
 	Text         string      `json:"text"` // all of it on one line
 }
 
-// num is a number with at most five digits that count, or null where it is none: JSON has no NaN.
+// num is a number with at most five digits that count, or null where it is none or absurd: JSON has no NaN, and the
+// greatest float of all becomes infinite when it is rounded up.
 type num float64
 
 // MarshalJSON writes it.
 func (n num) MarshalJSON() ([]byte, error) {
-	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
+	if !(math.Abs(float64(n)) < 1e300) {
 		return []byte("null"), nil
 	}
 	text := strconv.AppendFloat(make([]byte, 0, 16), float64(n), 'g', 5, 64)
 	return text, nil
+}
+
+// when is a time, or null where there is none or none that RFC 3339 can write: deadlines come from anywhere.
+type when struct{ time.Time }
+
+// MarshalJSON writes it, to the microsecond.
+func (w when) MarshalJSON() ([]byte, error) {
+	if y := w.Year(); w.IsZero() || y < 0 || y > 9999 {
+		return []byte("null"), nil
+	}
+	return w.AppendFormat(nil, `"2006-01-02T15:04:05.999999Z07:00"`), nil
 }
 
 func missing() num { return num(math.NaN()) }
@@ -206,19 +218,12 @@ func clip(s string, n int) string {
 	return s[:n] + "…"
 }
 
-func timeOf(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
 func decisionJSON(d *decision.ControlDecision) *decisionOf {
 	if d == nil {
 		return nil
 	}
 	out := &decisionOf{
-		Seq: d.Seq, At: timeOf(d.At), Target: d.TargetConcurrency, Shed: num(d.ShedProbability), Yields: d.Yields,
+		Seq: d.Seq, At: when{d.At}, Target: d.TargetConcurrency, Shed: num(d.ShedProbability), Yields: d.Yields,
 		ExpectedMS: msIf(d.Expected > 0, d.Expected), ValidForMS: msIf(d.ValidFor > 0, d.ValidFor), Reasons: reasonsJSON(d.Reasons),
 	}
 	if d.Stale != nil {
@@ -254,9 +259,9 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 func rejectionJSON(e limiter.Explanation) rejection {
 	e.Limiter, e.Task.Name = clip(e.Limiter, longestName), clip(e.Task.Name, longestName)
 	out := rejection{
-		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: e.At, Limiter: e.Limiter,
+		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: when{e.At}, Limiter: e.Limiter,
 		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Task: e.Task.Name, Priority: int(e.Task.Priority),
-		PriorityName: e.Task.Priority.String(), Deadline: timeOf(e.Task.Deadline), WaitedMS: ms(e.Waited), InFlight: e.InFlight,
+		PriorityName: e.Task.Priority.String(), Deadline: when{e.Task.Deadline}, WaitedMS: ms(e.Waited), InFlight: e.InFlight,
 		Queued: e.QueueLen, Standing: e.Standing.String(), Decision: decisionJSON(e.Decision), Text: clip(e.String(), 10*longestName),
 	}
 	if e.Cut > lowest {

@@ -159,7 +159,7 @@ function warden(s) {
     ["Pressure", last.pressure === undefined || last.pressure === null ? "–" : last.pressure.toFixed(2), "shrinks above 0.50"],
     ["Refused", `${number(last.refused ?? 0)}/s`, `${number(w.rejected)} since the start`],
     ["Done", `${number(last.done ?? 0)}/s`, `${number(w.executed)} since the start`],
-    ["Execution", millis(last.service_p50_ms), `half are faster; 90 %: ${millis(last.service_p90_ms)}`],
+    ["Execution, p50", millis(last.service_p50_ms), `p90 ${millis(last.service_p90_ms)}`],
     ["Utilization", percent(last.utilization), "of the processors allowed"],
   ];
   keyed($("tiles"), tiles, (t) => t[0], (t) => el("div", {}, el("dt", {}, t[0]), el("dd", { class: "value" }), el("dd", { class: "hint" })),
@@ -231,7 +231,7 @@ function compartments(s) {
       now: [
         ["lent", number(c.lent)], ["borrowed", number(c.borrowed)],
         ["queued", `${number(c.queued)} of ${number(c.max_queue)}`], ["refused, 1 min", percent(c.rejection_rate)],
-        ["half within", millis(c.execution_p50_ms)], ["99 % within", millis(c.execution_p99_ms)],
+        ["p50, 1 min", millis(c.execution_p50_ms)], ["p99, 1 min", millis(c.execution_p99_ms)],
         ...(c.abandoned ? [["abandoned", number(c.abandoned)]] : []), ...(c.tenants ? [["tenants", number(c.tenants.keys)]] : []),
       ],
       since: [
@@ -273,8 +273,8 @@ function rejection(r) {
     el("summary", {},
       el("time", { datetime: r.at }, clock(r.at, 3)), " ",
       el("b", { class: `reason ${r.outcome === "canceled" ? "left" : ""}` }, r.reason), " ",
-      el("bdi", { class: "task" }, r.task || "(no name)"), " ",
-      el("span", { class: "aside" }, `${r.priority_name}, waited ${millis(r.waited_ms)}`)),
+      el("bdi", { class: "task" }, r.task || r.limiter), " ",
+      el("span", { class: "aside" }, r.task ? `${r.limiter}, ` : "", `${r.priority_name}, waited ${millis(r.waited_ms)}`)),
     el("p", { class: "meaning" }, meanings[r.reason] ?? ""),
     list([
       ["Task", r.task || "(no name)"],
@@ -285,7 +285,7 @@ function rejection(r) {
       ["Cut", r.cut === null ? "none" : `all below priority ${r.cut} were shed`],
       ["Decision", d ? `number ${d.seq}, ${r.standing}${d.at ? `, of ${clock(d.at, 3)}` : ""}` : "none"],
       ...(d ? [
-        ["Target", number(d.target)],
+        ["Target", d.target >= 1e6 ? "none of its own: places are shared" : number(d.target)],
         ["Shed", percent(d.shed)],
         ["Expected", d.expected_ms === null ? "unknown" : `a task takes ${millis(d.expected_ms)}`],
         ["Because", d.reasons.map(because).join("; ") || "no reason given"],

@@ -1,0 +1,125 @@
+// What a console may be made of, and what nonsense gets.
+
+package console
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+func TestBadConfig(t *testing.T) {
+	w, l := mustWarden(t, new(script)), mustLimiter(t, 1)
+	for want, cfg := range map[string]Config{
+		"Config is empty":                                             {},
+		"Config.Warden is zero":                                       {Warden: new(warden.Warden)},
+		"Config.Limiters[0].Limiter is <nil>":                         {Limiters: []Limiter{{Name: "a"}}},
+		`Config.Limiters[0].Name is ""`:                               {Limiters: []Limiter{{Limiter: l}}},
+		`Config.Limiters[1].Name is "a"`:                              {Limiters: []Limiter{{"a", l}, {"a", l}}},
+		"Config.Interval is 99ms":                                     {Warden: w, Interval: 99 * time.Millisecond},
+		"Config.Interval is 10.1s":                                    {Warden: w, Interval: 10100 * time.Millisecond},
+		"Config.Interval is -1s":                                      {Warden: w, Interval: -time.Second},
+		"Config.MaxStreams is -1":                                     {Warden: w, MaxStreams: -1},
+		"Config.MaxStreams is 1001":                                   {Warden: w, MaxStreams: 1001},
+		"Config.MaxRejections is 1001; allowed: 1 to 1000, or 0 (50)": {Warden: w, MaxRejections: 1001},
+		"Config.WriteTimeout is 9ms":                                  {Warden: w, WriteTimeout: 9 * time.Millisecond},
+		"Config.WriteTimeout is 1m1s":                                 {Warden: w, WriteTimeout: 61 * time.Second},
+	} {
+		c, err := New(cfg)
+		var invalid *InvalidError
+		if c != nil || !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" || !strings.Contains(err.Error(), want) {
+			t.Errorf("New = %v, %v; want an error that says %q", c, err, want)
+		}
+	}
+}
+
+// TestEachAlone: a warden, a set or limiters will do; what is not there is null or empty, and the slice of Config may be used again.
+func TestEachAlone(t *testing.T) {
+	w, l := mustWarden(t, new(script)), mustLimiter(t, 1)
+	set := mustSet(t, bulkhead.CompartmentConfig{Name: "a", Max: 1})
+	limiters := []Limiter{{"one", l}, {"two", l}}
+	for name, cfg := range map[string]Config{"warden": {Warden: w}, "set": {Set: set}, "limiters": {Limiters: limiters}} {
+		c := mustNew(t, cfg)
+		limiters[0].Name = "changed"
+		_, body := get(t, mount(t, c)+"state.json")
+		s := decode(t, body)
+		for part, there := range map[string]bool{
+			"warden": at(t, s, "warden") != nil, "set": at(t, s, "set") != nil, "limiters": len(at(t, s, "limiters").([]any)) == 2,
+		} {
+			if there != (part == name) {
+				t.Errorf("%s alone: %s there: %v", name, part, there)
+			}
+		}
+		for _, list := range []string{"verdicts", "limiters", "history", "pools", "decisions", "rejections"} {
+			if at(t, s, list) == nil {
+				t.Errorf("%s alone: %s is null", name, list)
+			}
+		}
+		if name == "limiters" && at(t, s, "limiters", 0, "name") != "one" {
+			t.Error("it shows the slice of its caller")
+		}
+		if at(t, s, "title") != "Stopbank" || len(at(t, s, "verdicts").([]any)) == 0 {
+			t.Errorf("%s alone: %s", name, body)
+		}
+		limiters[0].Name = "one"
+	}
+}
+
+// TestVerdicts: which level, and which words.
+func TestVerdicts(t *testing.T) {
+	counted := func(p pool) pool { p.Name = "l"; return p }
+	lately := func(executed, rejected uint64, by map[string]uint64) *recent {
+		return &recent{Seconds: 10, Executed: executed, Rejected: rejected, ByReason: by}
+	}
+	judged := func(direction string) *decisionOf {
+		return &decisionOf{Seq: 1, Reasons: []reason{{"busy", "lag", 0.5, direction}}}
+	}
+	applied, stale := limiter.Applied.String(), limiter.Stale.String()
+	for _, v := range []struct {
+		got         verdict
+		level, text string
+	}{
+		{counted(pool{Rejected: 7}).verdict(), levelOK, "7 refused since the start."},
+		{counted(pool{Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing was refused in the last 10 s."},
+		{counted(pool{Recent: lately(5, 0, nil), Queued: 3}).verdict(), levelWatch, "Nothing was refused in the last 10 s; 3 wait."},
+		{counted(pool{Recent: lately(5, 4, map[string]uint64{"canceled": 9, "pressure_high": 3, "closed": 1}), Queued: 1}).verdict(), levelAct,
+			"Refused 4 of 9 in the last 10 s, most as pressure_high; 1 wait."},
+		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
+			"Nothing was refused in the last 10 s. Control has not judged yet: the initial decision rules."},
+		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), Standing: applied}).verdict(), levelOK,
+			"Nothing was refused in the last 10 s. Control: busy (lag 0.5, hold)."},
+		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), Standing: applied}).verdict(), levelWatch,
+			"Nothing was refused in the last 10 s. Control: busy (lag 0.5, tighten)."},
+		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), Standing: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
+			"Refused 1 of 2 in the last 10 s, most as closed. No sample was taken for 4 s, so what was decided for that case rules: nobody asks, or control is broken. Its parts panicked 2 times."},
+		{compartment{Healthy: true}.verdict(), levelOK, ""},
+		{compartment{Healthy: true, RejectionRate: 0.0123, Queued: 2, Abandoned: 1}.verdict(), levelWatch,
+			"Refused 1.23 % of the last minute's calls; 2 wait; 1 abandoned: they run beyond their timeout and hold places."},
+		{compartment{Unhealthy: "too much is refused", RejectionRate: 0.1}.verdict(), levelAct, "Too much is refused; refused 10 % of the last minute's calls."},
+	} {
+		if v.got.Level != v.level || v.got.Text != v.text {
+			t.Errorf("%s: %q\nwant\n%s: %q", v.got.Level, v.got.Text, v.level, v.text)
+		}
+	}
+	s := &setNow{Compartments: []compartment{{Name: "a", Healthy: true}, {Name: "b", Unhealthy: "x"}, {Name: "c", Healthy: true}}}
+	if got := s.verdicts(); len(got) != 2 || got[0].Subject != "b" || got[1].Text != "Healthy, and refuse nothing: a, c." {
+		t.Errorf("a set: %+v", got)
+	}
+	s.Compartments = make([]compartment, 9)
+	for i := range s.Compartments {
+		s.Compartments[i].Healthy = true
+	}
+	if got := s.verdicts(); len(got) != 1 || got[0].Text != "9 are healthy and refuse nothing." {
+		t.Errorf("a large set: %+v", got)
+	}
+	all := &state{Warden: &wardenNow{}, Set: &setNow{Compartments: []compartment{{Name: "b", Unhealthy: "x"}, {Name: "q", Healthy: true, Queued: 1}}}}
+	all.judge()
+	if got := all.Verdicts; len(got) != 3 || got[0].Level != levelAct || got[1].Level != levelWatch || got[2].Level != levelOK {
+		t.Errorf("not the worst first: %+v", got)
+	}
+}

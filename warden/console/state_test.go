@@ -1,0 +1,346 @@
+// The JSON: its fields, pinned, and that nothing that a layer may say makes it unreadable.
+
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// shape lists the fields of decoded JSON with their types: of a list those of all elements, of a map with keys that are
+// data those under "*".
+func shape(into map[string]string, path string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		data := map[string]bool{".pools[].pools": true, ".history[].levels": true}[path] || regexp.MustCompile(`\.(by_reason|outcomes|rejected|left)$`).MatchString(path)
+		for key, value := range v {
+			if data {
+				key = "*"
+			}
+			shape(into, path+"."+key, value)
+		}
+	case []any:
+		for _, value := range v {
+			shape(into, path+"[]", value)
+		}
+	default:
+		kind := map[bool]string{true: "null", false: fmt.Sprintf("%T", v)}[v == nil]
+		if was := into[path]; was != "" && was != kind {
+			kind = "float64" // or null, as well
+		}
+		into[path] = kind
+	}
+}
+
+// full is a console with something of everything on it.
+func full(t *testing.T) *Console {
+	w := mustWarden(t, &script{
+		sample: func() monitor.Sample {
+			known := monitor.Reading{Value: 0.5, OK: true}
+			return monitor.Sample{
+				At: time.Now(), Gap: time.Second, Utilization: known, Runnable: known, Throttled: known,
+				Lag:     monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 4},
+				Service: monitor.Service{P50: 5 * time.Millisecond, P90: 6 * time.Millisecond, Count: 7, Throughput: 8, Concurrency: 9},
+			}
+		},
+		decide: func() decision.ControlDecision {
+			return decision.ControlDecision{
+				TargetConcurrency: 1, ShedProbability: 0.25, ValidFor: time.Minute, Expected: time.Millisecond, Yields: 3,
+				Stale:   &decision.ControlDecision{TargetConcurrency: 1},
+				Reasons: []decision.Reason{decision.NewReason("queueing", "lag_p90_seconds", 0.03, decision.Tighten)},
+			}
+		},
+	})
+	l := mustLimiter(t, 0)
+	set := mustSet(t, bulkhead.CompartmentConfig{Name: "checkout", Guaranteed: 1, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
+		bulkhead.CompartmentConfig{Name: "analytics", Max: 1})
+	c := mustNew(t, Config{Title: "full", Warden: w, Set: set, Limiters: []Limiter{{"reports", l}}})
+	for range 2 {
+		c.state(new(cursor)) // so that there is a before
+		time.Sleep(time.Second)
+		p, err := w.Acquire(t.Context(), warden.Task{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range []warden.Task{{Name: "refused", Priority: warden.High, Deadline: time.Now().Add(time.Second)}} {
+			if _, err := w.TryAcquire(task); err == nil {
+				t.Fatal("a second place")
+			}
+		}
+		p.Release()
+		_, _ = l.TryAcquire(limiter.Task{Name: "never"})
+		for name, runs := range map[string]int{"checkout": 1, "analytics": 2} { // the second one inside the first
+			held := func() {}
+			for range runs {
+				_, permit, err := set.Compartment(name).Acquire(t.Context())
+				if before := held; err == nil {
+					held = func() { before(); permit.Release(nil) }
+				}
+			}
+			held()
+		}
+	}
+	return c
+}
+
+// TestStateFields pins the fields: one that is gone, new or of another type is a change of what docs/console.md promises.
+func TestStateFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := full(t)
+		body, err := json.Marshal(c.state(new(cursor)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		shape(got, "", any(decode(t, string(body))))
+		var b strings.Builder
+		for _, path := range slices.Sorted(maps.Keys(got)) {
+			fmt.Fprintf(&b, "%s %s\n", path, got[path])
+		}
+		const file = "testdata/fields.golden"
+		if os.Getenv("STOPBANK_UPDATE") != "" {
+			if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.String() != string(want) {
+			t.Fatalf("the fields are\n%s\nwant\n%s", b.String(), want)
+		}
+		page, err := os.ReadFile("../../docs/console.md")
+		if errors.Is(err, fs.ErrNotExist) {
+			return // a copy of the package without its docs
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path := range got {
+			field := path[strings.LastIndex(path, ".")+1:]
+			if name := strings.TrimSuffix(field, "[]"); name != "*" && !strings.Contains(string(page), "`"+name+"`") {
+				t.Errorf("docs/console.md does not name %s (%s)", name, path)
+			}
+		}
+	})
+}
+
+func TestStateValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := full(t)
+		body, err := json.Marshal(c.state(new(cursor)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := decode(t, string(body))
+		for _, check := range []struct {
+			want any
+			path []any
+		}{
+			{1.0, []any{"version"}}, {"full", []any{"title"}}, {1000.0, []any{"interval_ms"}},
+			{2.0, []any{"warden", "executed"}}, {2.0, []any{"warden", "rejected"}}, {2.0, []any{"warden", "by_reason", "queue_overflow"}},
+			{1.0, []any{"warden", "target"}}, {"applied", []any{"warden", "standing"}}, {0.25, []any{"warden", "decision", "shed"}},
+			{"lag_p90_seconds", []any{"warden", "decision", "reasons", 0, "signal"}}, {0.03, []any{"warden", "decision", "reasons", 0, "value"}},
+			{0.5, []any{"history", 1, "utilization"}}, {2.0, []any{"history", 1, "lag_p90_ms"}}, {6.0, []any{"history", 1, "service_p90_ms"}},
+			{1.0, []any{"history", 1, "rejected"}}, {nil, []any{"history", 1, "pressure"}},
+			{1.0, []any{"decisions", 0, "first_seq"}}, {2.0, []any{"decisions", 0, "last_seq"}}, {"queueing", []any{"decisions", 0, "reasons", 0, "code"}},
+			{2.0, []any{"set", "compartments", 0, "finished"}}, {2.0, []any{"set", "compartments", 1, "refused"}}, {"checkout", []any{"set", "compartments", 0, "name"}},
+			{2.0, []any{"limiters", 0, "rejected"}},
+			{1.0, []any{"pools", 1, "pools", "compartment:analytics", "rejected"}}, {1.0, []any{"pools", 1, "pools", "limiter:reports", "rejected"}},
+		} {
+			if got := at(t, s, check.path...); got != check.want {
+				t.Errorf("%v is %v, want %v", check.path, got, check.want)
+			}
+		}
+		byLimiter := map[any]int{}
+		last := ""
+		for i, r := range at(t, s, "rejections").([]any) {
+			byLimiter[at(t, r, "limiter")]++
+			if when := at(t, r, "at").(string); i > 0 && when > last {
+				t.Error("the rejections are not the newest first")
+			} else {
+				last = when
+			}
+			if at(t, r, "limiter") == "warden" {
+				if at(t, r, "task") != "refused" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" || at(t, r, "reason") != "queue_overflow" ||
+					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "cut") != nil || at(t, r, "deadline") == nil ||
+					!strings.HasPrefix(at(t, r, "text").(string), `rejected: queue_overflow: task "refused", priority high, deadline `) {
+					t.Errorf("a rejection is %v", r)
+				}
+			}
+		}
+		if fmt.Sprint(byLimiter) != "map[analytics:2 reports:2 warden:2]" {
+			t.Errorf("rejections by limiter: %v", byLimiter)
+		}
+		if verdicts := at(t, s, "verdicts").([]any); at(t, verdicts, 0, "level") != "act" ||
+			at(t, verdicts, 0, "text") != "Refused 2 of 4 in the last 1 s, most as queue_overflow. Control: queueing (lag_p90_seconds 0.03, tighten)." {
+			t.Errorf("verdicts %v", verdicts)
+		}
+	})
+}
+
+// TestStateAnything: whatever a sampler, a controller and the names of tasks are, the state is JSON, and not much of it.
+func TestStateAnything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wild := math.NaN()
+		s := &script{
+			sample: func() monitor.Sample {
+				r := monitor.Reading{Value: wild, OK: true}
+				return monitor.Sample{Utilization: r, Runnable: r, Throttled: r, Gap: math.MinInt64, Service: monitor.Service{Throughput: wild, Concurrency: wild}}
+			},
+			decide: func() decision.ControlDecision {
+				return decision.ControlDecision{ShedProbability: wild, Reasons: []decision.Reason{decision.NewReason("<b>\xff", strings.Repeat("s", 1<<16), wild, 9)}}
+			},
+		}
+		w := mustWarden(t, s)
+		name := "\xff\x00\u2028</script>" + strings.Repeat("ä", 1<<16)
+		c := mustNew(t, Config{Warden: w, Title: name})
+		for _, wild = range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, -0.0} {
+			time.Sleep(100 * time.Millisecond) // then a turn of the pipeline is due
+			_, _ = w.TryAcquire(warden.Task{Name: name, Deadline: time.Unix(1<<40, 0)})
+			_, _ = w.TryAcquire(warden.Task{Name: name, Priority: -128})
+		}
+		body, err := json.Marshal(c.state(new(cursor)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded := decode(t, string(body))
+		if n := len(at(t, decoded, "history").([]any)); n < 5 {
+			t.Errorf("%d readings", n)
+		}
+		if n := len(at(t, decoded, "rejections").([]any)); n != 12 {
+			t.Errorf("%d rejections", n)
+		}
+		if len(body) > 100_000 || !utf8.Valid(body) || strings.ContainsAny(string(body), "\n\r<") {
+			t.Errorf("%d bytes: %.300s", len(body), body)
+		}
+	})
+}
+
+func TestClip(t *testing.T) {
+	for in, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc…", "aää": "aä…", "ääx": "ä…", "\xff\xff\xff\xff": "\xff\xff\xff…"} {
+		if got := clip(in, 3); got != want {
+			t.Errorf("clip(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestIDs: refusals of one instant have IDs of their own, which do not change when others come.
+func TestIDs(t *testing.T) {
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: 4})
+	when := time.Unix(100, 5)
+	e := func(name string, at time.Time) refusal {
+		return refusal{"l", limiter.Explanation{Outcome: limiter.Rejected, Task: limiter.Task{Name: name}, At: at}}
+	}
+	ids := func(refused ...refusal) (out []string) {
+		for _, r := range c.lastOf(refused) {
+			out = append(out, r.Task+"="+r.ID)
+		}
+		return out
+	}
+	before := ids(e("b", when), e("c", when), e("a", when.Add(-1)))
+	after := ids(e("b", when), e("c", when), e("d", when), e("a", when.Add(-1)), e("e", when.Add(1)))
+	if len(before) != 3 || len(after) != 4 || after[0][:1] != "e" || !slices.Equal(after[2:], before[:2]) {
+		t.Fatalf("before %q, after %q", before, after)
+	}
+	slices.Sort(after)
+	if len(slices.Compact(after)) != 4 {
+		t.Fatalf("the same ID twice in %q", after)
+	}
+}
+
+// TestPhases: decisions whose reasons have the same codes are one phase, and the last phases are kept.
+func TestPhases(t *testing.T) {
+	var p past
+	seq := uint64(0)
+	add := func(target int, codes ...string) {
+		seq++
+		d := decision.ControlDecision{Seq: seq, TargetConcurrency: target, ShedProbability: float64(target) / 100}
+		for _, code := range codes {
+			d.Reasons = append(d.Reasons, decision.NewReason(code, fmt.Sprint("signal", seq), 1, decision.Hold))
+		}
+		p.add(warden.Reading{Decision: d, Sample: monitor.Sample{At: time.Unix(int64(seq), 0)}})
+	}
+	add(10, "calm")
+	add(11, "calm")
+	add(9, "queueing")
+	add(7, "queueing")
+	add(7, "queueing", "service_slow")
+	got := ""
+	for _, f := range p.phases {
+		got += fmt.Sprintf("%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq, f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo, f.ShedFrom, f.ShedTo, f.Reasons[0].Signal)
+	}
+	if want := "1-2@1-2:10>11:0.1>0.11 signal2;3-4@3-4:11>7:0.11>0.07 signal4;5-5@5-5:7>7:0.07>0.07 signal5;"; got != want {
+		t.Fatalf("%s\nwant\n%s", got, want)
+	}
+	for i := range 3 * mostPhases {
+		add(i, []string{"a", "b"}[i%2])
+	}
+	if n := len(p.phases); n != mostPhases || p.phases[n-1].LastSeq != seq || p.phases[0].FirstSeq != seq-mostPhases+1 {
+		t.Fatalf("%d phases, from %d to %d of %d", n, p.phases[0].FirstSeq, p.phases[n-1].LastSeq, seq)
+	}
+}
+
+// TestPressureShown: with our own controller the page has the pressure and what it follows.
+func TestPressureShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{sample: func() monitor.Sample {
+			return monitor.Sample{At: time.Now(), Utilization: monitor.Reading{Value: 1, OK: true}, Lag: monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6}}
+		}}
+		ours, err := control.New(control.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := warden.New(warden.Config{Sampler: s, Controller: ours})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := mustNew(t, Config{Warden: w})
+		for range 10 {
+			time.Sleep(100 * time.Millisecond)
+			use(t, w)
+		}
+		points := c.state(new(cursor)).History
+		last := points[len(points)-1]
+		if last.Pressure < 0.9 || len(last.Levels) != 3 || last.Levels["lag_p90_seconds"] < 0.9 {
+			t.Fatalf("%+v", last)
+		}
+	})
+}
+
+// TestBounded: what the console remembers of limiters does not grow.
+func TestBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := mustNew(t, Config{Limiters: []Limiter{{"a", mustLimiter(t, 1)}}, Interval: 100 * time.Millisecond})
+		for range 3 * mostPoolPoints {
+			c.state(new(cursor))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := len(c.past.pools); n != mostPoolPoints {
+			t.Errorf("%d looks are remembered, want %d", n, mostPoolPoints)
+		}
+		if n := len(c.past.limits[0]); n < 100 || n > 102 {
+			t.Errorf("%d tallies are remembered for a window of 100 intervals", n)
+		}
+	})
+}
