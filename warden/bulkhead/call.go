@@ -19,9 +19,7 @@ type call struct {
 	permit          limiter.Permit
 	done            func(error) // tells the breaker; nil: there is none
 	began           stopwatch
-	waited          time.Duration      // for the observer
-	cancel          context.CancelFunc // of a permit with a Timeout
-	timeout         context.Context    // the same
+	waited          time.Duration // for the observer
 	state           atomic.Uint32
 }
 

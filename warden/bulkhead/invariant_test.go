@@ -404,7 +404,7 @@ func TestB8_ASpikeDoesNotRefuseTheOthers(t *testing.T) {
 		quiet := []*job{w.send(c.Tenant("quiet"), "q"), w.send(c.Tenant("quiet"), "q")}
 		late := w.send(c.Tenant("late"), "l")
 		for _, j := range append(quiet, late) {
-			if j.ended {
+			if j.ended.Load() {
 				t.Fatalf("refused: %v", j.err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,9 +34,9 @@ type callRun struct {
 	is       *callModel
 	cancel   context.CancelFunc
 	leave    chan struct{}
-	started  bool
-	returned bool
-	err      error
+	started  atomic.Bool
+	returned atomic.Bool
+	err      error // written before returned
 }
 
 // shapes are the sets that the machine drives.
@@ -76,11 +77,11 @@ func (x *machine) submit(a, b int) {
 	c := x.s.Compartment(p.cfg.Name).Tenant(key)
 	go func() {
 		_, run.err = Do(ctx, c, func(context.Context) (int, error) {
-			run.started = true
+			run.started.Store(true)
 			<-run.leave
 			return 0, nil
 		})
-		run.returned = true
+		run.returned.Store(true)
 	}()
 	synctest.Wait()
 	run.is = x.m.submit(p, key)
@@ -216,7 +217,7 @@ func (x *machine) checkSubmit(v move) string {
 	}
 	x.submit(v.a, v.b)
 	run := x.calls[len(x.calls)-1]
-	if c.InFlight < c.EffectiveGuaranteed-c.EffectiveLendable && c.Tenants == nil && owed <= before.EffectiveTotal && !run.started {
+	if c.InFlight < c.EffectiveGuaranteed-c.EffectiveLendable && c.Tenants == nil && owed <= before.EffectiveTotal && !run.started.Load() {
 		return fmt.Sprintf("B2: %q had %d in flight, keeps %d, and a call was not admitted at once", c.Name, c.InFlight, c.EffectiveGuaranteed-c.EffectiveLendable)
 	}
 	return ""
@@ -238,11 +239,11 @@ func (x *machine) check() string {
 	for i, run := range x.calls {
 		state := waits
 		switch {
-		case run.returned && run.err == nil:
+		case run.returned.Load() && run.err == nil:
 			state = over
-		case run.returned:
+		case run.returned.Load():
 			state = refused
-		case run.started:
+		case run.started.Load():
 			state = inside
 		}
 		if state != run.is.state {

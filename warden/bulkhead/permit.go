@@ -6,7 +6,11 @@ import "context"
 
 // Permit is one place held by an adapter, such as one for an HTTP response whose body is still being read. It is free to
 // copy and to release from any goroutine: all copies together release once. The zero Permit releases nothing.
-type Permit struct{ k *call }
+type Permit struct {
+	k       *call
+	timeout context.Context // nil: there is no Timeout
+	cancel  context.CancelFunc
+}
 
 // Acquire waits for a place as [Do] does, and returns a permit and the context to go on with: it knows that the
 // compartment has been entered, and ends when Timeout has passed or the permit is released. Who gets a permit must
@@ -27,10 +31,10 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 		return ctx, Permit{}, err
 	}
 	if c.part.config.Timeout == 0 {
-		return k, Permit{k}, nil
+		return k, Permit{k: k}, nil
 	}
-	k.timeout, k.cancel = context.WithTimeout(k, c.part.config.Timeout)
-	return k.timeout, Permit{k}, nil
+	timeout, cancel := context.WithTimeout(k, c.part.config.Timeout)
+	return timeout, Permit{k, timeout, cancel}, nil
 }
 
 // Release gives the place back and reports true to exactly one caller: the first. err is what came of the work, for the
@@ -40,9 +44,9 @@ func (p Permit) Release(err error) bool {
 	if k == nil || !k.state.CompareAndSwap(runs, ended) {
 		return false
 	}
-	if k.cancel != nil {
-		err = k.late(k.timeout, err)
-		k.cancel()
+	if p.timeout != nil {
+		err = k.late(p.timeout, err)
+		p.cancel()
 	}
 	defer func() { k.answer(k.judge(err), err) }()
 	k.finish(err)

@@ -211,7 +211,7 @@ func TestMachineHasTeeth(t *testing.T) {
 		"a place too many":      func(s *Set) { s.ledger.stock++ },
 		"a place that is lost":  func(s *Set) { s.ledger.stock-- },
 		"a higher guarantee":    func(s *Set) { s.ledger.accounts[1].guaranteed++ },
-		"another order":         func(s *Set) { s.ledger.accounts[2].criticality = 127 },
+		"another order":         func(s *Set) { s.ledger.accounts[1].criticality = 127 },
 		"nothing is kept":       func(s *Set) { s.ledger.keep(s.ledger.accounts[0], func(int, int) int { return 0 }) },
 		"a call that was not":   func(s *Set) { s.parts[0].tally.reentries.Add(1) },
 		"a failure that is not": func(s *Set) { s.parts[0].tally.breakerOpen.Add(1) },

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,7 +48,6 @@ func bound(seq uint64, n int) decision.ControlDecision {
 // A crew runs functions in compartments of a bubble. Each one runs until it is let go.
 type crew struct {
 	t    *testing.T
-	mu   sync.Mutex
 	jobs []*job
 }
 
@@ -55,9 +55,9 @@ type job struct {
 	name    string
 	cancel  context.CancelFunc
 	leave   chan error // what the function returns
-	started bool
-	ended   bool
-	err     error
+	started atomic.Bool
+	ended   atomic.Bool
+	err     error // written before ended
 }
 
 // send calls Do and lets it come to rest.
@@ -65,20 +65,15 @@ func (w *crew) send(c *Compartment, name string) *job {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &job{name: name, cancel: cancel, leave: make(chan error, 1)}
-	w.mu.Lock()
 	w.jobs = append(w.jobs, j)
-	w.mu.Unlock()
 	go func() {
 		defer cancel()
 		_, err := Do(ctx, c, func(context.Context) (int, error) {
-			w.mu.Lock()
-			j.started = true
-			w.mu.Unlock()
+			j.started.Store(true)
 			return 0, <-j.leave
 		})
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		j.ended, j.err = true, err
+		j.err = err
+		j.ended.Store(true)
 	}()
 	synctest.Wait()
 	return j
@@ -108,14 +103,14 @@ func (w *crew) home() {
 	}
 	synctest.Wait()
 	for _, j := range w.jobs {
-		if !j.ended {
+		if !j.ended.Load() {
 			w.t.Errorf("%s never ended", j.name)
 		}
 	}
 }
 
-func (j *job) runs() bool  { return j.started && !j.ended }
-func (j *job) waits() bool { return !j.started && !j.ended }
+func (j *job) runs() bool  { return j.started.Load() && !j.ended.Load() }
+func (j *job) waits() bool { return !j.started.Load() && !j.ended.Load() }
 
 // inBubble runs f in virtual time, with a crew that is sent home at the end.
 func inBubble(t *testing.T, f func(t *testing.T, w *crew)) {
