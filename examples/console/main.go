@@ -21,8 +21,9 @@ func main() {
 	load := flag.Bool("load", false, "make traffic")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *public, *private, *load); err != nil {
+	err := run(ctx, *public, *private, *load)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -36,7 +37,8 @@ func run(ctx context.Context, public, private string, load bool) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go s.warden.Run(ctx)
+	ended := make(chan error, 3)
+	go func() { ended <- s.warden.Run(ctx) }()
 	if load {
 		go s.traffic(ctx)
 	}
@@ -46,13 +48,12 @@ func run(ctx context.Context, public, private string, load bool) error {
 	operators.RegisterOnShutdown(s.console.Close)
 	clients := &http.Server{Addr: public, Handler: s.public(), ReadHeaderTimeout: time.Second}
 
-	ended := make(chan error, 2)
 	for _, server := range []*http.Server{operators, clients} {
 		go func() { ended <- server.ListenAndServe() }()
 	}
 	fmt.Printf("service on http://%s, console on http://%s/console/\n", public, private)
 	select {
-	case err = <-ended: // an address is taken
+	case err = <-ended: // an address is taken, or ctx has ended
 	case <-ctx.Done():
 	}
 	down, cancelDown := context.WithTimeout(context.Background(), 5*time.Second)

@@ -97,6 +97,7 @@ func (s *service) answer(ctx context.Context, k kind) error {
 	defer cancel()
 	_, err := warden.Do(ctx, s.warden, warden.Task{Name: "GET /" + k.name, Priority: k.priority}, func(ctx context.Context) (int, error) {
 		for began := time.Now(); time.Since(began) < k.compute; {
+			continue
 		}
 		return bulkhead.Do(ctx, s.database.Compartment(k.name), func(ctx context.Context) (int, error) {
 			select {

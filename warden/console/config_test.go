@@ -3,7 +3,9 @@
 package console
 
 import (
+	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +69,47 @@ func TestEachAlone(t *testing.T) {
 			t.Errorf("%s alone: %s", name, body)
 		}
 		limiters[0].Name = "one"
+	}
+}
+
+// TestCompartmentFields: each number of a compartment is on the page under the name that bulkhead gives it.
+func TestCompartmentFields(t *testing.T) {
+	in := bulkhead.CompartmentSnapshot{
+		Name: "a", Criticality: limiter.Critical, Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100}, Left: map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
+		Outcomes: map[string]uint64{"succeeded": 5}, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
+		Execution: bulkhead.Execution{Count: 8, Mean: time.Millisecond, P50: 2 * time.Millisecond, P90: 3 * time.Millisecond, P99: 4 * time.Millisecond},
+		Health:    bulkhead.Health{Reason: "ill"},
+	}
+	fields := reflect.ValueOf(&in).Elem()
+	for i := range fields.NumField() {
+		switch f := fields.Field(i); f.Kind() {
+		case reflect.Int:
+			f.SetInt(int64(1000 + i))
+		case reflect.Uint64:
+			f.SetUint(uint64(2000 + i))
+		}
+	}
+	through := func(v any) map[string]any {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decode(t, string(b))
+	}
+	out := through(setJSON(bulkhead.Snapshot{Compartments: []bulkhead.CompartmentSnapshot{in}}))
+	got := at(t, out, "compartments", 0).(map[string]any)
+	for name, want := range through(in) {
+		if name != "execution" && name != "health" && !reflect.DeepEqual(got[name], want) {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	for name, want := range map[string]any{
+		"refused": 7.0, "executions": 8.0, "execution_mean_ms": 1.0, "execution_p50_ms": 2.0, "execution_p90_ms": 3.0, "execution_p99_ms": 4.0,
+		"healthy": false, "unhealthy": "ill", "criticality_name": "critical",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
 	}
 }
 

@@ -215,7 +215,7 @@ func TestStateAnything(t *testing.T) {
 		w := mustWarden(t, s)
 		name := "\xff\x00\u2028</script>" + strings.Repeat("ä", 1<<16)
 		c := mustNew(t, Config{Warden: w, Title: name})
-		for _, wild = range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, -0.0} {
+		for _, wild = range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, 0} {
 			time.Sleep(100 * time.Millisecond) // then a turn of the pipeline is due
 			_, _ = w.TryAcquire(warden.Task{Name: name, Deadline: time.Unix(1<<40, 0)})
 			_, _ = w.TryAcquire(warden.Task{Name: name, Priority: -128})
@@ -286,12 +286,12 @@ func TestPhases(t *testing.T) {
 	add(9, "queueing")
 	add(7, "queueing")
 	add(7, "queueing", "service_slow")
-	got := ""
+	var b strings.Builder
 	for _, f := range p.phases {
-		got += fmt.Sprintf("%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq, f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo, f.ShedFrom, f.ShedTo, f.Reasons[0].Signal)
+		fmt.Fprintf(&b, "%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq, f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo, f.ShedFrom, f.ShedTo, f.Reasons[0].Signal)
 	}
-	if want := "1-2@1-2:10>11:0.1>0.11 signal2;3-4@3-4:11>7:0.11>0.07 signal4;5-5@5-5:7>7:0.07>0.07 signal5;"; got != want {
-		t.Fatalf("%s\nwant\n%s", got, want)
+	if want := "1-2@1-2:10>11:0.1>0.11 signal2;3-4@3-4:11>7:0.11>0.07 signal4;5-5@5-5:7>7:0.07>0.07 signal5;"; b.String() != want {
+		t.Fatalf("%s\nwant\n%s", b.String(), want)
 	}
 	for i := range 3 * mostPhases {
 		add(i, []string{"a", "b"}[i%2])

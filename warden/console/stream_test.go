@@ -30,6 +30,9 @@ func TestStreamFraming(t *testing.T) {
 	if kind := f.answer.Header.Get("Content-Type"); kind != "text/event-stream" || f.answer.StatusCode != 200 {
 		t.Fatalf("%s, %s", f.answer.Status, kind)
 	}
+	if !f.answer.Close || f.answer.Header.Get("X-Accel-Buffering") != "no" {
+		t.Fatalf("the connection may be used again, or a proxy may collect: %v", f.answer.Header)
+	}
 	if first := f.event(); len(first) != 1 || first[0] != "retry: 2000" {
 		t.Fatalf("it opens with %q", first)
 	}

@@ -40,13 +40,14 @@ func (ts *tallies) add(t tally) {
 }
 
 // since is what came on top of them until now; nil if nothing is known of before.
-func (ts tallies) since(at time.Time, now limiter.Stats) *recent {
-	if len(ts) == 0 || !at.After(ts[0].at) {
+func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
+	if len(*ts) == 0 || !at.After((*ts)[0].at) {
 		return nil
 	}
-	before := ts[0].stats
+	first := (*ts)[0]
+	before := first.stats
 	r := &recent{
-		Seconds: num(at.Sub(ts[0].at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
+		Seconds: num(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
 		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{},
 	}
 	for reason := limiter.PressureHigh; reason <= limiter.Closed; reason++ {
