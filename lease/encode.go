@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // StateFormat is the newest format of an encoded State that this package reads, and the one that it writes.
@@ -156,14 +157,7 @@ func (s *State) disjoint() bool {
 			return false
 		}
 	}
-	if s.done.failed != nil {
-		for _, offset := range *s.done.failed {
-			if s.done.processed.has(offset) {
-				return false
-			}
-		}
-	}
-	return true
+	return s.done.failed == nil || !slices.ContainsFunc(*s.done.failed, s.done.processed.has)
 }
 
 // decoder takes numbers off rest. After the first that is wrong it says why in reason and takes no more.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -155,10 +156,8 @@ func (l *Ledger) search(ctx context.Context, e *entry, old uint64, m mark, befor
 	if err != nil {
 		return nil, 0, false, &AmbiguousError{Domain: e.name, Cause: err}
 	}
-	for _, known := range rec.marks {
-		if known == m {
-			return rec, version, true, nil
-		}
+	if slices.Contains(rec.marks, m) {
+		return rec, version, true, nil
 	}
 	if rec.remembers(before) {
 		return rec, version, false, nil

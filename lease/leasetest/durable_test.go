@@ -1,8 +1,13 @@
 package leasetest_test
 
-// This file runs the suite on the ledger over a store, the store being in memory.
+// This file runs the suite on the ledger over a store: alone, and as several processes that come and go while the store loses their replies.
 
 import (
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,15 +17,151 @@ import (
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
 
+func openDurable(t testing.TB, store durable.Store, cfg lease.Config, cached int) *durable.Ledger {
+	l, err := durable.New(durable.Config{
+		Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer, MaxCached: cached,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func TestDurable(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger { return openDurable(t, &durable.MemStore{}, cfg, 2) })
+}
+
+func TestDurableProcessesThatLoseReplies(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	lost := 0
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
-		l, err := durable.New(durable.Config{
-			Store: &durable.MemStore{}, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer, MaxCached: 2,
-		})
-		if err != nil {
-			t.Fatal(err)
+		store := &deaf{rnd: rand.New(rand.NewPCG(7, 7))}
+		t.Cleanup(func() { lost += store.lost })
+		p := &processes{t: t, store: store, cfg: cfg, ledgers: make([]*durable.Ledger, 3)}
+		for i := range p.ledgers {
+			p.ledgers[i] = openDurable(t, store, cfg, 1)
 		}
-		return l
+		return p
 	})
+	t.Logf("%d replies lost", lost)
+	if lost == 0 {
+		t.Error("no reply was lost")
+	}
+}
+
+// deaf loses one reply in eight of those to a Swap: half of them after it was applied, half of them with the Swap itself.
+type deaf struct {
+	durable.MemStore
+	mu   sync.Mutex // guards what follows
+	rnd  *rand.Rand
+	lost int
+}
+
+func (d *deaf) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	d.mu.Lock()
+	lose := d.rnd.IntN(16)
+	if lose < 2 {
+		d.lost++
+	}
+	d.mu.Unlock()
+	if lose == 0 {
+		return 0, errors.New("lost")
+	}
+	version, err := d.MemStore.Swap(ctx, name, old, state, index)
+	if lose == 1 {
+		return 0, errors.New("the reply is lost")
+	}
+	return version, err
+}
+
+// processes is one ledger, of which each call goes to another process; now and then one of them is restarted.
+type processes struct {
+	t     testing.TB
+	store durable.Store
+	cfg   lease.Config
+
+	// whole is held for writing by Compact, which every process has heard of when it ends: how soon others hear of it is no part
+	// of the contract.
+	whole sync.RWMutex
+
+	mu      sync.Mutex // guards what follows
+	calls   int
+	ledgers []*durable.Ledger
+}
+
+func (p *processes) next() *durable.Ledger {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	i := p.calls % len(p.ledgers)
+	if p.calls%17 == 0 {
+		p.ledgers[i] = openDurable(p.t, p.store, p.cfg, 1)
+	}
+	return p.ledgers[i]
+}
+
+func (p *processes) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
+	p.whole.RLock()
+	defer p.whole.RUnlock()
+	return p.next().TryAcquire(ctx, domain, offset)
+}
+
+func (p *processes) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
+	p.whole.RLock()
+	defer p.whole.RUnlock()
+	return p.next().Succeed(ctx, domain, token)
+}
+
+func (p *processes) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	p.whole.RLock()
+	defer p.whole.RUnlock()
+	return p.next().Fail(ctx, domain, token)
+}
+
+func (p *processes) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
+	p.whole.RLock()
+	defer p.whole.RUnlock()
+	return p.next().Offer(ctx, domain, offset)
+}
+
+func (p *processes) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
+	p.whole.RLock()
+	defer p.whole.RUnlock()
+	return p.next().AcquireNext(ctx, domain)
+}
+
+func (p *processes) Reclaim(ctx context.Context, domain string, token lease.Token) (lease.Lease, error) {
+	p.whole.RLock()
+	defer p.whole.RUnlock()
+	return p.next().Reclaim(ctx, domain, token)
+}
+
+func (p *processes) Inspect(ctx context.Context, domain string) (lease.View, error) {
+	p.whole.RLock()
+	defer p.whole.RUnlock()
+	return p.next().Inspect(ctx, domain)
+}
+
+func (p *processes) Compact(ctx context.Context, floor int64) error {
+	p.whole.Lock()
+	defer p.whole.Unlock()
+	if err := p.next().Compact(ctx, floor); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.ledgers {
+		if _, err := l.Inspect(ctx, "any"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *processes) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
+	return p.next().Ready(ctx)
+}
+func (p *processes) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
+	return p.next().Held(ctx)
 }
