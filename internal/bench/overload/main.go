@@ -5,7 +5,6 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -101,7 +100,7 @@ type group struct {
 	loads    []float64
 }
 
-func (s selection) cells() ([]group, error) {
+func (s *selection) cells() ([]group, error) {
 	vs, ws, loads := variants(), workloads(), []float64{0.7, 1, 1.5, 2, 4, 8, 0}
 	if s.variants != "" {
 		vs = nil
@@ -157,7 +156,7 @@ func measure(l *lab, groups []group, out string, merge bool) error {
 		return err
 	}
 	debug.SetGCPercent(-1) // collected between cells
-	r := report{Go: runtime.Version(), Command: "overload " + strings.Join(os.Args[1:], " "), Seed: l.seed, Peers: versions()}
+	r := report{Go: runtime.Version(), Commands: []string{"overload " + strings.Join(os.Args[1:], " ")}, Peers: versions()}
 	fmt.Println(header)
 	for _, g := range groups {
 		capacity, err := l.capacity(g.workload)
@@ -171,7 +170,7 @@ func measure(l *lab, groups []group, out string, merge bool) error {
 				if err != nil {
 					return fmt.Errorf("%s, %s, %s: %w", v.name, g.workload.name, c.Load, err)
 				}
-				fmt.Println(c)
+				fmt.Println(&c)
 				r.Cells = append(r.Cells, c)
 			}
 		}
@@ -190,7 +189,7 @@ func measure(l *lab, groups []group, out string, merge bool) error {
 const header = "workload   load  variant        capacity goodput success critical    p50    p99  p99crit  reject  accept wasted  late stolen"
 
 // String is the line that is printed while measuring.
-func (c Cell) String() string {
+func (c *Cell) String() string {
 	line := fmt.Sprintf("%-10s %-5s %-14s %8.0f %7.3f %7.4f %8.4f %6.1f %6.1f %8.1f %7.2f %7.2f %6.3f %5.2f %6.3f",
 		c.Workload, c.Load, c.Variant, c.Capacity, c.Goodput, c.Success, c.Critical, c.P50, c.P99, c.P99Crit, c.Reject, c.Accept, c.Wasted, c.Late, c.Stolen)
 	if len(c.Halves) > 0 {
@@ -203,13 +202,4 @@ func (c Cell) String() string {
 		line += "  " + c.Doubt
 	}
 	return line
-}
-
-// load reads a report that was written before.
-func (r *report) read(path string) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(b, r)
 }

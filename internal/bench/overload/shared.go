@@ -65,7 +65,7 @@ func (s snapshot) since(before snapshot) snapshot {
 // acceptMedian is how long half of the requests were under way before the handler saw them, at most.
 func (s snapshot) acceptMedian() time.Duration {
 	var seen uint64
-	for i, n := range s.accept {
+	for i, n := range &s.accept {
 		if seen += n; 2*seen >= s.entered && seen > 0 {
 			return time.Duration(math.Exp2(float64(i+1)/perDouble) * float64(time.Microsecond))
 		}

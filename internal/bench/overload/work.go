@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,6 +42,7 @@ type worker struct {
 	workload
 	rounds int // of spin for the computing
 	free   chan struct{}
+	sink   atomic.Uint64 // so that nothing is computed in vain
 }
 
 func newWorker(w workload, roundsPerMs float64) *worker {
@@ -73,19 +75,17 @@ func (k *worker) do(ctx context.Context) error {
 // compute spins, in pieces of 250 us if the workload has scheduling points.
 func (k *worker) compute(rounds int) {
 	if !k.points {
-		spin(rounds)
+		k.sink.Add(spin(rounds))
 		return
 	}
 	piece := max(1, int(float64(k.rounds)*float64(250*time.Microsecond)/float64(k.cpu)))
 	for ; rounds > 0; rounds -= piece {
-		spin(min(piece, rounds))
+		k.sink.Add(spin(min(piece, rounds)))
 		runtime.Gosched()
 	}
 }
 
 // spin is work that fits a register, so that neither caches nor memory have a say in how long it takes.
-//
-//go:noinline
 func spin(rounds int) uint64 {
 	x := uint64(rounds) | 1
 	for range rounds {
@@ -100,11 +100,13 @@ func spin(rounds int) uint64 {
 // makes it slower.
 func calibrate() float64 {
 	const rounds = 1 << 20
+	var sink uint64
 	best := time.Hour
 	for range 40 {
 		start := time.Now()
-		spin(rounds)
+		sink += spin(rounds)
 		best = min(best, time.Since(start))
 	}
+	runtime.KeepAlive(sink)
 	return rounds / (float64(best) / float64(time.Millisecond))
 }
