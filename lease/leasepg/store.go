@@ -110,9 +110,6 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 	if len(name) > maxName {
 		return 0, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
 	}
-	if old > math.MaxInt64-maxStep {
-		return 0, fmt.Errorf("leasepg: %w: no record has version %d", durable.ErrConflict, old)
-	}
 	if state == nil {
 		state = []byte{} // nil would be NULL
 	}

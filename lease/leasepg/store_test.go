@@ -125,10 +125,13 @@ func namesAreBytes(t *testing.T, s *leasepg.Store) {
 		t.Errorf("%d names listed, want %d", len(got), len(want))
 	}
 	for _, name := range names {
-		versions[name] = swap(t, s, name, versions[name], "more", durable.Neither)
+		versions[name] = swap(t, s, name, versions[name], "more", durable.Held)
 	}
 	if got := list(t, s, durable.Ready); got != nil {
 		t.Errorf("%d names listed, want none", len(got))
+	}
+	if got, want := list(t, s, durable.Held), slices.Sorted(slices.Values(names)); !slices.Equal(got, want) {
+		t.Errorf("%d names listed, want %d", len(got), len(want))
 	}
 
 	over := strings.Repeat("z", 65536)
