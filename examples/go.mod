@@ -11,14 +11,29 @@ require (
 	modernc.org/sqlite v1.59.0
 )
 
-require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+require (
+	github.com/antithesishq/antithesis-sdk-go v0.7.2-default-no-op // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/klauspost/compress v1.19.2 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/jwt/v2 v2.8.2 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
+	golang.org/x/crypto v0.55.0 // indirect
+	golang.org/x/time v0.15.0 // indirect
+)
 
 require (
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/nats-io/nats-server/v2 v2.14.5
+	github.com/nats-io/nats.go v1.53.1
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/stopbank/stopbank/lease v0.0.0
+	github.com/stopbank/stopbank/lease/leasenats v0.0.0
 	github.com/stopbank/stopbank/warden v0.0.0
 	golang.org/x/sys v0.47.0 // indirect
 	modernc.org/libc v1.75.7 // indirect
@@ -29,3 +44,9 @@ require (
 replace github.com/stopbank/stopbank/admission => ../admission
 
 replace github.com/stopbank/stopbank/warden => ../warden
+
+replace github.com/stopbank/stopbank/lease => ../lease
+
+replace github.com/stopbank/stopbank/lease/leasenats => ../lease/leasenats
+
+replace github.com/stopbank/stopbank/lease/leasetest => ../lease/leasetest

@@ -1,0 +1,117 @@
+package main
+
+// This file is the whole of it, smaller: real processes, a real SIGKILL, a real restart; and an audit that can fail.
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// A worker is this binary, started by the parent.
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		main()
+		return
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+func TestKilledTwice(t *testing.T) {
+	if err := parent(options{orders: 800, customers: 60, workers: 8, dir: t.TempDir(), run: "test"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAuditFinds(t *testing.T) {
+	o := options{orders: 6, customers: 2} // customer 0: 1, 3, 5; customer 1: 2, 4, 6
+	good := func() map[string]account {
+		accounts := map[string]account{}
+		for c := range 2 {
+			var a account
+			for i := range 3 {
+				a.Done = append(a.Done, effect{Order: int64(2*i + c + 1), Token: lease.Token(10 * (i + 1))})
+			}
+			accounts[customer(c)] = a
+		}
+		return accounts
+	}
+	if n, findings := examine(o, good()); n != 6 || len(findings) != 0 {
+		t.Errorf("%d orders, %v", n, findings)
+	}
+	for want, spoil := range map[string]func(done []effect) []effect{
+		"order 5 is missing":        func(done []effect) []effect { return done[:2] },
+		"order 5 is too much":       func(done []effect) []effect { return append(done, done[2]) },
+		"holds order 3 instead":     func(done []effect) []effect { done[0], done[1] = done[1], done[0]; return done },
+		"holds order 1 instead":     func(done []effect) []effect { done[1].Order = 1; return done },
+		"under token 10 after 20":   func(done []effect) []effect { done[2].Token = 10; return done },
+		"under token 20 after 20":   func(done []effect) []effect { done[2].Token = 20; return done },
+		"customer-0000: order 1 is": func([]effect) []effect { return nil },
+	} {
+		accounts := good()
+		a := accounts[customer(0)]
+		a.Done = spoil(slices.Clone(a.Done))
+		accounts[customer(0)] = a
+		_, findings := examine(o, accounts)
+		if !strings.Contains(strings.Join(findings, "\n"), want) {
+			t.Errorf("want %q, found %v", want, findings)
+		}
+	}
+}
+
+// Gate and limiter bound a dispatcher.
+func TestAdapters(t *testing.T) {
+	gate, err := admission.New(admission.Config{Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := limiter.New(limiter.Config{MaxQueue: 10, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]dispatch.Concurrency{"gate": gated{gate}, "limiter": limited{limiter: two}} {
+		ledger, err := lease.NewMemory(lease.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := new(dispatch.Log)
+		for i := range 60 {
+			log.Append(fmt.Sprint(i%12), nil)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		var inside, most, done atomic.Int64
+		d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, Concurrency: c, Handler: func(context.Context, dispatch.Job) error {
+			now := inside.Add(1)
+			defer inside.Add(-1)
+			for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
+			}
+			if done.Add(1) == 60 {
+				cancel()
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Run(ctx); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		if n := d.Stats().Succeeded; n != 60 || most.Load() > 2 {
+			t.Errorf("%s: %d succeeded, %d at once", name, n, most.Load())
+		}
+	}
+}
