@@ -19,13 +19,16 @@ MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | sed 's|/[^/]*$$||' | sort -u)
 
-.PHONY: help demo test race lint fuzz bench sim gowork-off fmt tidy
+.PHONY: help demo demo-orders test race lint fuzz bench sim gowork-off fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: ## the storefront incident over real HTTP: one shared pool, then isolated ones
 	@go run ./examples/storefront
+
+demo-orders: ## 10,000 orders on JetStream: killed twice in the middle, then audited (NATS_URL: on your servers)
+	@go run ./examples/orders
 
 test: ## every test of every module, and every explored interleaving
 	@echo "== tests"
