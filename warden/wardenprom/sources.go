@@ -1,0 +1,146 @@
+// What wardens, limiters and sets say of themselves, as metrics.
+
+package wardenprom
+
+import (
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+func readLimiter(p put, name string, l *limiter.Limiter) {
+	s := l.Stats()
+	p("stopbank_limiter_running", float64(s.Running), name)
+	p("stopbank_limiter_queued", float64(s.Queued), name)
+	p("stopbank_limiter_target", float64(s.Target), name)
+	p("stopbank_limiter_submitted_total", float64(s.Submitted), name)
+	p("stopbank_limiter_executed_total", float64(s.Executed), name)
+	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
+		if r != limiter.Canceled {
+			p("stopbank_limiter_rejected_total", float64(s.RejectedFor(r)), name, r.String())
+		}
+	}
+	p("stopbank_limiter_canceled_total", float64(s.Canceled), name)
+	p("stopbank_limiter_foreign_panics_total", float64(s.ForeignPanics), name)
+}
+
+func readWarden(p put, name string, w *warden.Warden) {
+	readLimiter(p, name, w.Limiter())
+	s, last := w.Stats(), w.Latest()
+	p("stopbank_warden_samples_total", float64(s.Samples-s.ByRequests), name, "ticker")
+	p("stopbank_warden_samples_total", float64(s.ByRequests), name, "request")
+	p("stopbank_warden_largest_sample_gap_seconds", s.LargestGap.Seconds(), name)
+	p("stopbank_warden_panics_total", float64(s.Panics), name)
+	if s.Samples == 0 || last.Decision.Seq == 0 {
+		return // nothing was measured yet, and a 0 would say otherwise
+	}
+	d := last.Decision
+	p("stopbank_control_decisions_total", float64(d.Seq), name)
+	p("stopbank_control_decision_timestamp_seconds", float64(d.At.UnixMilli())/1000, name)
+	p("stopbank_control_decision_valid_seconds", d.ValidFor.Seconds(), name)
+	p("stopbank_control_target", float64(d.TargetConcurrency), name)
+	p("stopbank_control_shed_ratio", d.ShedProbability, name)
+	p("stopbank_control_expected_execution_seconds", d.Expected.Seconds(), name)
+	for _, r := range d.Reasons {
+		p("stopbank_control_reason", 1, name, r.Code())
+	}
+	readSample(p, name, last.Sample)
+}
+
+// readSample shows what was measured. What was not is missing, because it is not 0.
+func readSample(p put, name string, s monitor.Sample) {
+	reading := func(metric string, r monitor.Reading) {
+		if r.OK {
+			p(metric, r.Value, name)
+		}
+	}
+	reading("stopbank_monitor_utilization_ratio", s.Utilization)
+	reading("stopbank_monitor_throttled_ratio", s.Throttled)
+	reading("stopbank_monitor_runnable_per_processor", s.Runnable)
+	percentile := func(metric, which string, d time.Duration) { p(metric, d.Seconds(), name, which) }
+	if s.Lag.Count > 0 {
+		percentile("stopbank_monitor_lag_seconds", "50", s.Lag.P50)
+		percentile("stopbank_monitor_lag_seconds", "90", s.Lag.P90)
+		percentile("stopbank_monitor_lag_seconds", "99", s.Lag.P99)
+	}
+	if s.Service.Count > 0 {
+		percentile("stopbank_monitor_service_seconds", "50", s.Service.P50)
+		percentile("stopbank_monitor_service_seconds", "90", s.Service.P90)
+		p("stopbank_monitor_service_throughput", s.Service.Throughput, name)
+		p("stopbank_monitor_service_concurrency", s.Service.Concurrency, name)
+	}
+}
+
+func readSet(p put, name string, set *bulkhead.Set) {
+	s := set.Snapshot()
+	p("stopbank_bulkhead_places", float64(s.Total), name)
+	p("stopbank_bulkhead_effective_places", float64(s.EffectiveTotal), name)
+	p("stopbank_bulkhead_in_flight", float64(s.InFlight), name)
+	p("stopbank_bulkhead_plan_revision", float64(s.Revision), name)
+	p("stopbank_bulkhead_decision_stale", truth(s.Stale), name)
+	p("stopbank_bulkhead_observer_panics_total", float64(s.ObserverPanics), name)
+	for _, c := range s.Compartments {
+		readCompartment(p, name, c)
+	}
+}
+
+func readCompartment(p put, set string, c bulkhead.CompartmentSnapshot) {
+	show := func(metric string, v float64, labels ...string) {
+		p("stopbank_compartment_"+metric, v, append([]string{set, c.Name}, labels...)...)
+	}
+	count := func(metric string, n uint64) { show(metric, float64(n)) }
+	level := func(metric string, n int) { show(metric, float64(n)) }
+	level("in_flight", c.InFlight)
+	level("queued", c.Queued)
+	level("queue_limit", c.MaxQueue)
+	level("guaranteed", c.Guaranteed)
+	level("lendable", c.Lendable)
+	level("limit", c.Max)
+	level("effective_guaranteed", c.EffectiveGuaranteed)
+	level("effective_limit", c.EffectiveMax)
+	level("lent", c.Lent)
+	level("borrowed", c.Borrowed)
+	level("criticality", int(c.Criticality))
+	show("healthy", truth(c.Health.OK))
+	show("rejection_ratio", c.RejectionRate)
+	if c.Execution.Count > 0 {
+		show("recent_execution_seconds", c.Execution.P50.Seconds(), "50")
+		show("recent_execution_seconds", c.Execution.P90.Seconds(), "90")
+		show("recent_execution_seconds", c.Execution.P99.Seconds(), "99")
+	}
+	count("submitted_total", c.Submitted)
+	count("admitted_total", c.Admitted)
+	count("finished_total", c.Finished)
+	each := func(metric string, of map[string]uint64) {
+		for which, n := range of {
+			show(metric, float64(n), which)
+		}
+	}
+	each("answered_total", c.Outcomes)
+	each("rejected_total", c.Rejected)
+	each("left_total", c.Left)
+	level("abandoned_running", c.Abandoned)
+	count("abandoned_total", c.AbandonedTotal)
+	count("late_panics_total", c.LatePanics)
+	count("degraded_total", c.Degraded)
+	level("fallbacks_in_flight", c.FallbacksInFlight)
+	count("fallbacks_failed_total", c.FallbacksFailed)
+	count("fallbacks_refused_total", c.FallbacksRefused)
+	if t := c.Tenants; t != nil {
+		level("tenants", t.Keys)
+		level("tenants_active", t.Active)
+		level("tenants_limit", t.MaxKeys)
+		count("tenants_evicted_total", t.Evicted)
+		count("tenants_overflowed_total", t.Overflow)
+	}
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

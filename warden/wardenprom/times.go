@@ -1,0 +1,182 @@
+// Histograms that observers feed, at a bounded cost.
+
+package wardenprom
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// TimesConfig describes the histograms of one limiter or one set.
+type TimesConfig struct {
+	// Name is the value of the label limiter or set: valid UTF-8, 1 to 128 bytes.
+	Name string
+	// Buckets are the upper bounds of the classic buckets, in seconds, rising, 50 at most. They are shown to scrapers that do not ask for
+	// native histograms, which are kept as well. nil: 14 from 0.5 ms to 10 s.
+	Buckets []float64
+}
+
+const mostBuckets = 50
+
+func (cfg TimesConfig) buckets() ([]float64, error) {
+	if err := checkLabel("TimesConfig.Name", cfg.Name); err != nil {
+		return nil, err
+	}
+	if cfg.Buckets == nil {
+		return []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, nil
+	}
+	rising := slices.IsSorted(cfg.Buckets) && len(slices.Compact(slices.Clone(cfg.Buckets))) == len(cfg.Buckets)
+	if len(cfg.Buckets) > mostBuckets || !rising || slices.ContainsFunc(cfg.Buckets, func(b float64) bool { return !(b > 0) || math.IsInf(b, 0) }) {
+		return nil, &InvalidError{"TimesConfig.Buckets", fmt.Sprintf("%.200s", fmt.Sprint(cfg.Buckets)), "50 rising finite bounds of more than 0 at most"}
+	}
+	return slices.Clone(cfg.Buckets), nil
+}
+
+// histogram is a vector of histograms that are both native, within bounds, and classic.
+func histogram(name, help, of, is string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: name, Help: help, ConstLabels: prometheus.Labels{of: is}, Buckets: buckets,
+		NativeHistogramBucketFactor:     1.1,
+		NativeHistogramMaxBucketNumber:  160,
+		NativeHistogramMinResetDuration: time.Hour,
+	}, labels)
+}
+
+// LimiterTimes keeps the waiting and execution times of one limiter in histograms. It is the limiter's observer and a
+// prometheus.Collector. Observe does not block and allocates nothing once each outcome has been seen. It must come from [NewLimiterTimes].
+type LimiterTimes struct {
+	wait, execution            *prometheus.HistogramVec
+	started, rejected, cancels prometheus.Observer
+	executed                   prometheus.Observer
+}
+
+// NewLimiterTimes returns histograms to be set as limiter.Config.Observer. The error is an [*InvalidError].
+func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
+	buckets, err := cfg.buckets()
+	if err != nil {
+		return nil, err
+	}
+	t := &LimiterTimes{
+		wait:      histogram(limiterWait, helpLimiterWait, "limiter", cfg.Name, buckets, "outcome"),
+		execution: histogram(limiterExecution, helpLimiterExecution, "limiter", cfg.Name, buckets),
+	}
+	t.started = t.wait.WithLabelValues(limiter.Started.String())
+	t.rejected = t.wait.WithLabelValues(limiter.Rejected.String())
+	t.cancels = t.wait.WithLabelValues(limiter.Withdrawn.String())
+	t.executed = t.execution.WithLabelValues()
+	return t, nil
+}
+
+// Observe is what the limiter calls.
+func (t *LimiterTimes) Observe(e limiter.Event) {
+	switch e.Outcome {
+	case limiter.Started:
+		t.started.Observe(e.Waited.Seconds())
+	case limiter.Rejected:
+		t.rejected.Observe(e.Waited.Seconds())
+	case limiter.Withdrawn:
+		t.cancels.Observe(e.Waited.Seconds())
+	case limiter.Executed:
+		t.executed.Observe(e.Took.Seconds())
+	}
+}
+
+// Describe sends both metrics.
+func (t *LimiterTimes) Describe(ch chan<- *prometheus.Desc) {
+	t.wait.Describe(ch)
+	t.execution.Describe(ch)
+}
+
+// Collect sends both metrics.
+func (t *LimiterTimes) Collect(ch chan<- prometheus.Metric) {
+	t.wait.Collect(ch)
+	t.execution.Collect(ch)
+}
+
+// CompartmentTimes keeps the waiting and execution times of the compartments of one set in histograms. It is the set's
+// observer and a prometheus.Collector. Observe does not block and allocates nothing once a compartment has been seen. It must come from
+// [NewCompartmentTimes].
+type CompartmentTimes struct {
+	wait, execution *prometheus.HistogramVec
+	known           atomic.Pointer[map[string]compartmentTimes] // replaced as a whole, under mu, never written to
+	mu              sync.Mutex
+}
+
+type compartmentTimes struct{ wait, execution prometheus.Observer }
+
+// mostCompartments bounds the histograms: a set has few compartments.
+const mostCompartments = 100
+
+// NewCompartmentTimes returns histograms to be set as bulkhead.Config.Observer. The error is an [*InvalidError].
+func NewCompartmentTimes(cfg TimesConfig) (*CompartmentTimes, error) {
+	buckets, err := cfg.buckets()
+	if err != nil {
+		return nil, err
+	}
+	t := &CompartmentTimes{
+		wait:      histogram(compartmentWait, helpCompartmentWait, "set", cfg.Name, buckets, "compartment"),
+		execution: histogram(compartmentExecution, helpCompartmentExecution, "set", cfg.Name, buckets, "compartment"),
+	}
+	t.known.Store(&map[string]compartmentTimes{})
+	return t, nil
+}
+
+// Observe is what the set calls.
+func (t *CompartmentTimes) Observe(e bulkhead.Event) {
+	if e.Kind != bulkhead.Answered {
+		return
+	}
+	c := t.of(e.Compartment)
+	c.wait.Observe(e.Waited.Seconds())
+	if e.Outcome != bulkhead.Refused {
+		c.execution.Observe(e.Took.Seconds())
+	}
+}
+
+// of is the histograms of a compartment; those beyond mostCompartments share one pair.
+func (t *CompartmentTimes) of(name string) compartmentTimes {
+	if c, ok := (*t.known.Load())[name]; ok {
+		return c
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := *t.known.Load()
+	if c, ok := known[name]; ok {
+		return c
+	}
+	label := clean(name)
+	if len(known) >= mostCompartments {
+		label = "other"
+		name = ""
+		if c, ok := known[name]; ok {
+			return c
+		}
+	}
+	c := compartmentTimes{t.wait.WithLabelValues(label), t.execution.WithLabelValues(label)}
+	next := maps.Clone(known)
+	next[name] = c
+	t.known.Store(&next)
+	return c
+}
+
+// Describe sends both metrics.
+func (t *CompartmentTimes) Describe(ch chan<- *prometheus.Desc) {
+	t.wait.Describe(ch)
+	t.execution.Describe(ch)
+}
+
+// Collect sends both metrics.
+func (t *CompartmentTimes) Collect(ch chan<- prometheus.Metric) {
+	t.wait.Collect(ch)
+	t.execution.Collect(ch)
+}
