@@ -16,12 +16,12 @@ func (c *Config) classify(r *http.Request) warden.Task {
 	t := c.Task(r)
 	t.Name = shortened(t.Name, r.RequestURI)
 	p, ranked := priority(only(r.Header, c.PriorityHeader))
-	left, limited := timeout(only(r.Header, c.TimeoutHeader))
-	trusted := (ranked || limited) && c.Trusted != nil && c.Trusted(r)
+	left := timeout(only(r.Header, c.TimeoutHeader))
+	trusted := (ranked || left > 0) && c.Trusted != nil && c.Trusted(r)
 	if ranked && (trusted || p < t.Priority) {
 		t.Priority = p
 	}
-	if !limited || !trusted {
+	if !trusted {
 		left = 0
 	}
 	if c.Timeout > 0 && (left == 0 || c.Timeout < left) {
@@ -63,21 +63,23 @@ func priority(s string) (warden.Priority, bool) {
 	return warden.Priority(n), err == nil
 }
 
-// timeout reads a number of milliseconds.
-func timeout(s string) (time.Duration, bool) {
-	const longest = 24 * time.Hour
-	if len(s) == 0 || len(s) > len("86400000") {
-		return 0, false
+// timeout reads a number of milliseconds; 0: there is none.
+func timeout(s string) time.Duration {
+	const longest = 86400000
+	if len(s) > len("86400000") {
+		return 0
 	}
-	var n int64
+	ms := 0
 	for _, c := range []byte(s) {
 		if c < '0' || c > '9' {
-			return 0, false
+			return 0
 		}
-		n = 10*n + int64(c-'0')
+		ms = 10*ms + int(c-'0')
 	}
-	d := time.Duration(n) * time.Millisecond
-	return d, 0 < d && d <= longest
+	if ms > longest {
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // plainTask is Config.Task's default.
