@@ -31,6 +31,7 @@ const (
 // While the target limits the work, the baseline is put to the test now and then even if nothing looks inflated: a
 // baseline that was learned in an overload is too high and would never show it. Seconds.
 const (
+	recheckNew   = 0.8 // of a baseline that has never been tested
 	recheckSoon  = 3.0
 	recheckFirst = 10.0
 	recheckLast  = 40.0
@@ -54,6 +55,7 @@ type knee struct {
 	steady        window  // while watching and limited: what a trial will compare with
 	trial         window  // while measuring
 	fromN, fromX  float64 // concurrency and throughput before the cut
+	fromR         float64 // and the execution time
 	cut           float64 // the target while a trial is under way
 	before        float64 // the target before the trial
 	waited        float64 // seconds in this phase
@@ -66,7 +68,7 @@ type knee struct {
 	suspected     bool    // the trial was started because of inflation
 	confirmed     bool    // an earlier step of this trial has shown waiting
 	limited       float64 // seconds for which the target limited the work, without a trial
-	recheck       float64 // seconds of that until the baseline is tested; 0: recheckFirst
+	recheck       float64 // seconds of that until the baseline is tested; 0: recheckNew
 	restore       float64 // a target to be returned to without use, because a trial took it; 0: none
 	inflation     float64 // of this sample, for the reasons
 	growth, limit float64 // what this sample allows: share of the growth, and the target to shrink towards
@@ -176,7 +178,7 @@ func (k *knee) watch(s monitor.Service, dt, target, idle float64) {
 	suspicious := k.inflation >= suspect || target < depth*k.high
 	due := k.recheck
 	if due == 0 {
-		due = recheckFirst
+		due = recheckNew
 	}
 	if (suspicious || k.limited >= due) && k.steady.enough(k.p50.now) && target > 1 {
 		k.before, k.confirmed, k.suspected = target, false, suspicious
@@ -185,7 +187,7 @@ func (k *knee) watch(s monitor.Service, dt, target, idle float64) {
 }
 
 func (k *knee) begin(from window, cut float64) {
-	k.fromN, k.fromX = from.concurrency(), from.throughput()
+	k.fromN, k.fromX, k.fromR = from.concurrency(), from.throughput(), k.p50.now
 	k.cut = max(math.Floor(cut), 1)
 	k.was = k.p50.base
 	k.phase, k.waited, k.restore = settling, 0, 0
@@ -201,8 +203,11 @@ func (k *knee) conclude() {
 	n, x := k.trial.concurrency(), k.trial.throughput()
 	elasticity := math.Log(max(k.fromX, 1e-9)/max(x, 1e-9)) / max(math.Log(k.fromN/max(n, 1e-9)), 0.05)
 	inflated := k.p50.inflation()
-	if k.p50.now < 0.9*k.p50.base {
-		k.learn(1)
+	// How much quicker it was on average (Little's law), because a median may jump: calls that wait for places in lockstep
+	// take one turn or two.
+	if r := min(k.p50.now, k.fromR*(n/max(x, 1e-9))/(k.fromN/max(k.fromX, 1e-9))); r < 0.9*k.p50.base {
+		k.p50.base, k.p90 = r, quantile{}
+		k.p50.sum, k.p50.n = 0, 0
 	}
 	switch {
 	case elasticity >= verdict:

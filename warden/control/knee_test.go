@@ -95,7 +95,7 @@ func TestC11_LearnedInAnOverload(t *testing.T) {
 	c := mustNew(t, control.Config{Processors: 2, Initial: 32})
 	m := &model{servers: 10, base: 0.04, demand: 40, now: 0.128}
 	targets, _ := m.drive(c, 180)
-	within(t, "after two minutes", targets[120:], 7, 16)
+	within(t, "after fifteen seconds", targets[15:], 7, 16)
 }
 
 func TestC11_SlowsDownAndRecovers(t *testing.T) {
