@@ -43,7 +43,8 @@ func (r register) load(ctx context.Context, key string) (entries []faults.Entry,
 	} else if err != nil {
 		return nil, 0, err
 	}
-	return entries, e.Revision(), json.Unmarshal(e.Value(), &entries)
+	err = json.Unmarshal(e.Value(), &entries)
+	return entries, e.Revision(), err
 }
 
 func (r register) Apply(ctx context.Context, domain string, offset int64, token lease.Token) (bool, error) {
