@@ -128,9 +128,13 @@ func (k *call) ask() error {
 // finish ends a call whose function has returned: the breaker is told the verdict, and the place is given back, whatever
 // the breaker does.
 func (k *call) finish(verdict error) {
-	defer k.release()
 	k.record()
-	k.tell(verdict)
+	if k.done == nil {
+		k.release()
+		return
+	}
+	defer k.release()
+	k.done(verdict)
 }
 
 // record notes how long the function ran.
