@@ -10,6 +10,7 @@ require (
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-kratos/aegis v0.2.0
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/stopbank/stopbank/admission v0.0.0
 	github.com/stopbank/stopbank/lease v0.0.0
 	github.com/stopbank/stopbank/lease/leasepg v0.0.0
