@@ -63,6 +63,34 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
+// However often one writer writes in between, it pushes out one mark.
+func TestOneWriterHasOneMark(t *testing.T) {
+	store := &faulty{}
+	l, other := open(t, durable.Config{Store: store, MaxRetries: 9}), open(t, durable.Config{Store: store})
+	held := acquire(t, l, "A", 1)
+	store.swap = func(string) fault {
+		store.swap = func(string) fault {
+			store.swap = nil
+			store.mu.Unlock()
+			defer store.mu.Lock()
+			for i := range int64(60) {
+				if _, err := other.Offer(ctx, "A", 100+i); err != nil {
+					t.Error(err)
+				}
+			}
+			return none
+		}
+		return lostAfter
+	}
+	if f, err := l.Fail(ctx, "A", held.Token); err != nil || f.RetryCount != 1 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	b, _ := get(t, &store.MemStore, "A")
+	if len(b) > 200 {
+		t.Errorf("a record of %d bytes", len(b))
+	}
+}
+
 // meddle lets other writers change a domain between a swap that is hit and what follows.
 func meddle(t *testing.T, store *faulty, domain string, hit fault, others int) {
 	store.swap = func(name string) fault {

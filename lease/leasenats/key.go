@@ -4,12 +4,12 @@ package leasenats
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"strings"
 )
 
-// maxKey is the longest escaped name that is a key by itself. A longer one is found by its hash and told by a header.
+// maxKey is the longest escaped name that is a key by itself. A longer one is found by its hash and told by its value.
 const maxKey = 160
 
 const (
@@ -75,10 +75,19 @@ func unescape(key string) (name string, ok bool) {
 	return b.String(), b.Len() > 0 && escape(b.String()) == key
 }
 
-// encodeName and decodeName are for the header that tells a long name.
-func encodeName(name string) string { return base64.StdEncoding.EncodeToString([]byte(name)) }
+// withName puts a long name before its record, so that its key, a hash, can be told from another's and be listed. The name is not in a
+// header: servers bound those by 64 KiB.
+func withName(name string, state []byte) []byte {
+	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen64+len(name)+len(state)), uint64(len(name)))
+	return append(append(b, name...), state...)
+}
 
-func decodeName(header string) (string, error) {
-	b, err := base64.StdEncoding.DecodeString(header)
-	return string(b), err
+// cutName is the inverse of withName.
+func cutName(data []byte) (name string, state []byte, ok bool) {
+	n, size := binary.Uvarint(data)
+	if size <= 0 || n > uint64(len(data)-size) {
+		return "", nil, false
+	}
+	end := size + int(n)
+	return string(data[size:end]), data[end:], true
 }

@@ -26,11 +26,20 @@ func TestPropertyKeys(t *testing.T) {
 		if len(key) > maxKey+2 || strings.ContainsAny(key[2:], ".*> \t\r\n\x00") {
 			t.Fatalf("%q has the key %q", name, key)
 		}
+		if long {
+			value := withName(name, []byte("state"))
+			if back, state, ok := cutName(value); !ok || back != name || string(state) != "state" {
+				t.Fatalf("%q is read as %q, %q, %t", value, back, state, ok)
+			}
+			for _, n := range []int{0, 1, len(name) / 2, len(name) + 1} {
+				if back, _, ok := cutName(value[:n]); ok {
+					t.Fatalf("%d bytes are read as %q", n, back)
+				}
+			}
+			return
+		}
 		m := nats.NewMsg("x")
 		m.Header.Set(indexHeader, "held")
-		if long {
-			m.Header.Set(nameHeader, encodeName(name))
-		}
 		if back, index, err := s.header(key, m.Header); err != nil || back != name || index.String() != "held" {
 			t.Fatalf("%s is read as %q, %v, %v", key, back, index, err)
 		}
@@ -42,7 +51,6 @@ func TestKeysOfNobody(t *testing.T) {
 	for _, key := range []string{"d.", "d.=", "d.=4", "d.=4g", "d.=41", "d.=2e", "d.a.b", "h.00", "x", "x.y", "d.a b"} {
 		m := nats.NewMsg("x")
 		m.Header.Set(indexHeader, "ready")
-		m.Header.Set(nameHeader, encodeName(strings.Repeat("x", 500)))
 		if name, _, err := s.header(key, m.Header); err == nil {
 			t.Errorf("%s is read as %q", key, name)
 		}

@@ -4,6 +4,7 @@ package leasenats
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"iter"
 	"strings"
@@ -18,8 +19,8 @@ import (
 // listBatch is how many headers one request brings.
 const listBatch = 1000
 
-// List implements durable.Store. It reads a header of about 200 bytes for each domain that the ledger ever had, by a
-// consumer that is gone before the first name is yielded, and keeps the names that it found. A key among the ledger's that is not a record is a
+// List implements durable.Store. It reads a header of about 150 bytes for each domain that the ledger ever had, by a
+// consumer that is gone before the first name is yielded, and keeps the names that it found. A name that is too long for a key costs a request more. A key among the ledger's that is not a record is a
 // *KeyError.
 func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
@@ -86,7 +87,11 @@ func (s *Store) names(ctx context.Context, index durable.Index) ([]string, error
 			}
 			n++
 			sequence = meta.Sequence.Stream
-			name, at, err := s.header(strings.TrimPrefix(m.Subject(), s.prefix), m.Headers())
+			key := strings.TrimPrefix(m.Subject(), s.prefix)
+			name, at, err := s.header(key, m.Headers())
+			if err == nil && at == index && name == "" {
+				name, err = s.nameOf(ctx, key)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -116,22 +121,35 @@ func (s *Store) names(ctx context.Context, index durable.Index) ([]string, error
 	}
 }
 
-// header tells the name and the shelf of a key.
+// header tells the name and the shelf of a key; the name is "" for the ledger's own record and for a key that is a hash.
 func (s *Store) header(key string, header nats.Header) (name string, index durable.Index, err error) {
 	if index, err = s.indexOf(key, header); err != nil || key == rootKey {
 		return "", durable.Neither, err
 	}
-	ok := false
-	if rest, is := strings.CutPrefix(key, plain); is {
+	if rest, ok := strings.CutPrefix(key, hashed); ok && len(rest) == 2*sha256.Size {
+		return "", index, nil
+	}
+	rest, ok := strings.CutPrefix(key, plain)
+	if ok {
 		name, ok = unescape(rest)
-	} else if strings.HasPrefix(key, hashed) {
-		var err error
-		name, err = decodeName(header.Get(nameHeader))
-		again, long := keyOf(name)
-		ok = err == nil && long && again == key
 	}
 	if !ok {
 		return "", 0, s.foreign(key, "not a key of a ledger")
 	}
 	return name, index, nil
+}
+
+// nameOf reads the name under a key that is a hash.
+func (s *Store) nameOf(ctx context.Context, key string) (string, error) {
+	m, err := s.last(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	if m != nil {
+		name, _, ok := cutName(m.data)
+		if again, long := keyOf(name); ok && long && again == key {
+			return name, nil
+		}
+	}
+	return "", s.foreign(key, "the name of another domain")
 }

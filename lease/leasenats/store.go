@@ -50,8 +50,6 @@ var _ durable.Store = (*Store)(nil)
 const (
 	// indexHeader of a message is the shelf of its record, so that List reads headers alone. It marks a message as a ledger's.
 	indexHeader = "Lease"
-	// nameHeader is the name, base64, where the key holds only its hash.
-	nameHeader = "Lease-Name"
 
 	// retryWait is between two publishes that no server took, as while a stream elects its leader.
 	retryWait = 50 * time.Millisecond
@@ -76,8 +74,12 @@ func (s *Store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
 	if _, err := s.indexOf(key, m.header); err != nil {
 		return nil, 0, err
 	}
-	if long && m.header.Get(nameHeader) != encodeName(name) {
-		return nil, 0, s.foreign(key, "the name of another domain")
+	if long {
+		of, state, ok := cutName(m.data)
+		if !ok || of != name {
+			return nil, 0, s.foreign(key, "the name of another domain")
+		}
+		return state, m.sequence, nil
 	}
 	return m.data, m.sequence, nil
 }
@@ -192,10 +194,10 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 	m := nats.NewMsg(s.prefix + key)
 	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(old, 10)}
 	m.Header[indexHeader] = []string{index.String()}
-	if long {
-		m.Header[nameHeader] = []string{encodeName(name)}
-	}
 	m.Data = state
+	if long {
+		m.Data = withName(name, state)
+	}
 	if err := s.connected(ctx); err != nil {
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
 	}
