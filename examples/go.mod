@@ -6,6 +6,7 @@ require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
+	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/stopbank/stopbank/admission v0.0.0
 	go.uber.org/goleak v1.3.0
 	modernc.org/sqlite v1.59.0
