@@ -58,7 +58,7 @@ func main() {
 
 // allRows are the rows of every layer, in the order of the report.
 func allRows() []row {
-	return slices.Concat(admissionRows(), leaseRows(), leasenatsRows(), leasepgRows(), wardenRows(), bulkheadRows(), wardenhttpRows())
+	return slices.Concat(admissionRows(), leaseRows(), leasenatsRows(), leasepgRows(), dispatchRows(), wardenRows(), bulkheadRows(), wardenhttpRows())
 }
 
 func exit(format string, args ...any) {
