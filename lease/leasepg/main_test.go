@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -54,13 +56,20 @@ func need(t testing.TB) *pgtest.Server {
 	return server
 }
 
-// connect returns a pool of n connections to url, with settings of its own, each "name=value" of a URL's query.
-func connect(t testing.TB, url string, n int32, settings ...string) *pgxpool.Pool {
+// connect returns a pool of n connections to a URL, with settings of its own, each "name=value".
+func connect(t testing.TB, at string, n int32, settings ...string) *pgxpool.Pool {
 	t.Helper()
-	for _, s := range settings {
-		url += "&" + s
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
 	}
-	cfg, err := pgxpool.ParseConfig(url)
+	query := u.Query()
+	for _, s := range settings {
+		name, value, _ := strings.Cut(s, "=")
+		query.Set(name, value)
+	}
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // pgx takes a plus for a plus
+	cfg, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func TestLongStates(t *testing.T) {
 
 // Of writers that know the same version one wins, whatever the default isolation of the database is.
 func TestOneOfManyWins(t *testing.T) {
-	for _, isolation := range []string{"read%20committed", "repeatable%20read", "serializable"} {
+	for _, isolation := range []string{"read committed", "repeatable read", "serializable"} {
 		t.Run(isolation, func(t *testing.T) {
 			s := open(t, migrated(t, 8, "default_transaction_isolation="+isolation))
 			version := uint64(0)

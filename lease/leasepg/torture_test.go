@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -87,14 +88,16 @@ func TestTorture(t *testing.T) {
 	pool.Close()
 	s := faults.Server{Open: openSide, Address: server.URL()}
 	at := pool.Config().ConnConfig
-	s.TCP = net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port)))
-	s.Via = func(hostport string) string {
-		u, err := url.Parse(server.URL())
-		if err != nil {
-			t.Fatal(err)
+	if !filepath.IsAbs(at.Host) { // a proxy has no place on the way to a socket in a directory
+		s.TCP = net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port)))
+		s.Via = func(hostport string) string {
+			u, err := url.Parse(server.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.Host = hostport
+			return u.String()
 		}
-		u.Host = hostport
-		return u.String()
 	}
 	if server.Private() {
 		s.Restart = server.Restart
