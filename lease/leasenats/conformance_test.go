@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/leasenats"
@@ -17,12 +18,12 @@ import (
 // STOPBANK_THOROUGH is set.
 func TestConformance(t *testing.T) {
 	if !thorough() {
-		set(t, "rapid.checks", "40")
+		set(t, "rapid.checks", "25")
 	}
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	var ledgers atomic.Int64
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
-		store := openStore(t, leasenats.Config{Conn: nc, Bucket: "suite", Ledger: fmt.Sprintf("n%d", ledgers.Add(1))})
+		store := openStore(t, leasenats.Config{Conn: nc, Bucket: "suite", Ledger: fmt.Sprintf("n%d", ledgers.Add(1)), Timeout: time.Minute})
 		return open(t, store, cfg)
 	})
 }
