@@ -23,9 +23,9 @@ type Config struct {
 	// MaxShed bounds the shed probability, above 0 and below 1, so that some always pass and show how things are.
 	// Default 0.95.
 	MaxShed float64
-	// Lag and Runnable say how much waiting for a processor is too much: the 90th percentile of the delays, and the
-	// number of waiting goroutines per processor, at which the target begins to fall. Growth stops at a little less.
-	// Default 20 ms and 8.
+	// Lag and Runnable say how much waiting for a processor is too much: the 90th percentile of the delays while the
+	// processors are fully used (twice as much while they are not), and the number of waiting goroutines per processor, at
+	// which the target begins to fall. Growth stops at a little less. Default 10 ms and 8.
 	Lag      time.Duration
 	Runnable float64
 	// ValidFor is how long a decision rules before its Stale decision does. Default 1 s; at most 1 minute.
@@ -65,10 +65,10 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, &InvalidError{"Config.MaxShed", cfg.MaxShed, "above 0 and below 1, or 0 (0.95)"}
 	}
 	if cfg.Lag == 0 {
-		cfg.Lag = 20 * time.Millisecond
+		cfg.Lag = 10 * time.Millisecond
 	}
 	if cfg.Lag < 0 || cfg.Lag > time.Minute {
-		return cfg, &InvalidError{"Config.Lag", cfg.Lag, "above 0, at most 1m, or 0 (20ms)"}
+		return cfg, &InvalidError{"Config.Lag", cfg.Lag, "above 0, at most 1m, or 0 (10ms)"}
 	}
 	if cfg.Runnable == 0 {
 		cfg.Runnable = 8

@@ -78,7 +78,11 @@ func (cfg Config) each(s monitor.Sample, consider func(name string, value, level
 		consider("runnable_per_processor", r, (1-sure)*0.75*ramp(r, 0.2*cfg.Runnable, 1.6*cfg.Runnable))
 	}
 	if s.Lag.Count > 0 {
-		lag := cfg.Lag.Seconds()
+		// While processor time is left over, twice the delay is tolerable: bursts cause it, and another target would not help.
+		lag := 2 * cfg.Lag.Seconds()
+		if ok(s.Utilization) {
+			lag *= 1 - 0.5*ramp(finite(s.Utilization.Value), 0.85, 0.97)
+		}
 		p90, p50 := seconds(s.Lag.P90), seconds(s.Lag.P50)
 		consider("lag_p90_seconds", p90, sure*ramp(p90, 0.4*lag, 1.6*lag))
 		consider("lag_p50_seconds", p50, sure*ramp(p50, 0.2*lag, 0.8*lag))

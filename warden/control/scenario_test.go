@@ -74,7 +74,7 @@ func TestC7_Reasons(t *testing.T) {
 		want           []string
 	}{
 		"lag":          {quiet(), monitor.Sample{Utilization: value(1), Runnable: value(1), Lag: monitor.Lag{P90: 80 * time.Millisecond, Count: 100}}, []string{"queueing: lag_p90_seconds=0.08 (tighten)", "service_not_fed: service_count=0 (hold)"}},
-		"lag p50":      {quiet(), monitor.Sample{Utilization: value(1), Lag: monitor.Lag{P50: 40 * time.Millisecond, P90: 20 * time.Millisecond, Count: 100}}, []string{"queueing: lag_p50_seconds=0.04 (tighten)"}},
+		"lag p50":      {quiet(), monitor.Sample{Utilization: value(1), Lag: monitor.Lag{P50: 40 * time.Millisecond, P90: 8 * time.Millisecond, Count: 100}}, []string{"queueing: lag_p50_seconds=0.04 (tighten)"}},
 		"runnable":     {quiet(), monitor.Sample{Utilization: value(1), Runnable: value(40)}, []string{"queueing: runnable_per_processor=40 (tighten)"}},
 		"throttled":    {quiet(), monitor.Sample{Utilization: value(1), Throttled: value(0.8)}, []string{"queueing: throttled_share=0.8 (tighten)"}},
 		"busy":         {quiet(), monitor.Sample{Utilization: value(0.99), Runnable: value(0)}, []string{"busy: utilization=0.99 (hold)"}},
