@@ -81,13 +81,13 @@ func (r *report[T]) pass(k *call) (T, error) {
 	if r.panicked == nil {
 		runtime.Goexit()
 	}
-	panic(r.panicked)
+	panic(r.panicked) //nolint:forbidigo // it is the function's own, and the caller's to handle
 }
 
 // late is what a caller is told for err, which is a function's or that of waiting for it: a timeout, if err is of Timeout
 // having passed. It is not if the caller's own context has ended.
 func (k *call) late(ctx context.Context, err error) error {
-	if k.Context.Err() == nil && ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
+	if k.Err() == nil && ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 		p := k.c.part
 		return &TimeoutError{Compartment: p.config.Name, Phase: Running, After: p.config.Timeout}
 	}

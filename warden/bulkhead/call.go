@@ -165,7 +165,7 @@ func (k *call) judge(err error) Outcome {
 	switch {
 	case err == nil:
 		return Succeeded
-	case k.Context.Err() != nil:
+	case k.Err() != nil:
 		return Canceled
 	}
 	if t, ok := err.(*TimeoutError); ok && t.Phase == Running && t.Compartment == k.c.part.config.Name { //nolint:errorlint // an inner one is a failure

@@ -26,7 +26,8 @@ func (cfg *Config) check() (Plan, error) {
 		}
 		plan.Compartments = append(plan.Compartments, Share{c.Name, c.Guaranteed, c.Lendable, c.Max})
 	}
-	return plan, plan.check("Config", func(i int) int { return cfg.Compartments[i].MaxQueue })
+	err := plan.check("Config", func(i int) int { return cfg.Compartments[i].MaxQueue })
+	return plan, err
 }
 
 // check looks at what is not part of a plan.
@@ -60,17 +61,18 @@ func (c *CompartmentConfig) check(field string) error {
 }
 
 // defaults is c with its zero values replaced by what they mean.
-func (c CompartmentConfig) defaults() CompartmentConfig {
-	if c.MaxWait == 0 {
-		c.MaxWait = c.Timeout
+func (c *CompartmentConfig) defaults() CompartmentConfig {
+	d := *c
+	if d.MaxWait == 0 {
+		d.MaxWait = d.Timeout
 	}
-	if c.MaxFallback == 0 {
-		c.MaxFallback = max(c.Max, c.Guaranteed)
+	if d.MaxFallback == 0 {
+		d.MaxFallback = max(d.Max, d.Guaranteed)
 	}
-	if c.Tenants.Max > 0 && c.Tenants.Keys == 0 {
-		c.Tenants.Keys = defaultKeys
+	if d.Tenants.Max > 0 && d.Tenants.Keys == 0 {
+		d.Tenants.Keys = defaultKeys
 	}
-	return c
+	return d
 }
 
 // check finds what is wrong with the plan, and fills in each Max that is 0. maxQueue is that of the compartment.

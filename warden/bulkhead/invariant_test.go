@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,7 +22,8 @@ func pair(t testing.TB, owner, other CompartmentConfig) (s *Set, a, b *Compartme
 	t.Helper()
 	owner.Name, other.Name = "owner", "other"
 	s = mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{owner, other}})
-	return s, s.Compartment("owner"), s.Compartment("other")
+	a, b = s.Compartment("owner"), s.Compartment("other")
+	return s, a, b
 }
 
 func TestB1_NeverMoreThanTotal(t *testing.T) {
@@ -300,7 +302,7 @@ func TestB4_ACallerThatGoesAwayNeedNotWait(t *testing.T) {
 		defer cancel()
 		stuck := make(chan struct{})
 		_, err := Do(ctx, a, func(context.Context) (int, error) { <-stuck; return 0, nil })
-		if err != context.DeadlineExceeded { //nolint:errorlint // it must be the context's own
+		if err != context.DeadlineExceeded { // its own, not one that is like it
 			t.Errorf("%v", err)
 		}
 		if c := a.Snapshot(); c.Outcomes["canceled"] != 1 || c.Abandoned != 1 || c.InFlight != 1 {
@@ -436,7 +438,8 @@ func TestB8_ATenantHasItsOwnBound(t *testing.T) {
 			t.Error("its own place was lost")
 		}
 		key, ok := c.Tenant("a").TenantKey()
-		if _, not := c.TenantKey(); key != "a" || !ok || not || c.Tenant("a") != c.Tenant("a") {
+		same := c.Tenant("a")
+		if _, not := c.TenantKey(); key != "a" || !ok || not || c.Tenant("a") != same {
 			t.Error(key, ok)
 		}
 		rest(t, s, 2)
@@ -553,12 +556,12 @@ func TestB11_LendingStopsThenGuaranteesShrink(t *testing.T) {
 		{0, "0/0/0 0/0/0 0/0/0"}, {20, "4/4/12 6/3/12 4/0/4"},
 	} {
 		s.Apply(bound(uint64(i+1), c.target))
-		got := ""
+		var each []string
 		for _, c := range s.Snapshot().Compartments {
-			got += fmt.Sprintf(" %d/%d/%d", c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax)
+			each = append(each, fmt.Sprintf("%d/%d/%d", c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax))
 		}
-		if got[1:] != c.want || s.Snapshot().EffectiveTotal != min(20, c.target) {
-			t.Errorf("target %d: %s, want %s", c.target, got[1:], c.want)
+		if got := strings.Join(each, " "); got != c.want || s.Snapshot().EffectiveTotal != min(20, c.target) {
+			t.Errorf("target %d: %s, want %s", c.target, each, c.want)
 		}
 	}
 }

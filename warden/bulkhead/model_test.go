@@ -91,13 +91,6 @@ func (p *partModel) queued() int {
 	return n
 }
 
-func (m *setModel) held() (n int) {
-	for _, p := range m.parts {
-		n += p.held()
-	}
-	return n
-}
-
 // stock is what anybody may take.
 func (m *setModel) stock() int {
 	n := m.total

@@ -103,16 +103,20 @@ func (c *claimants) fix(m *member) {
 	}
 }
 
-func (c claimants) Len() int { return len(c) }
-func (c claimants) Less(i, j int) bool {
-	if c[i].held != c[j].held {
-		return c[i].held < c[j].held
+func (c *claimants) Len() int { return len(*c) }
+
+func (c *claimants) Less(i, j int) bool {
+	a, b := (*c)[i], (*c)[j]
+	if a.held != b.held {
+		return a.held < b.held
 	}
-	return c[i].claim < c[j].claim
+	return a.claim < b.claim
 }
-func (c claimants) Swap(i, j int) {
-	c[i], c[j] = c[j], c[i]
-	c[i].index, c[j].index = i, j
+
+func (c *claimants) Swap(i, j int) {
+	all := *c
+	all[i], all[j] = all[j], all[i]
+	all[i].index, all[j].index = i, j
 }
 
 // Push and Pop are for package heap.

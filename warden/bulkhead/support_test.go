@@ -29,7 +29,7 @@ func mustNew(t testing.TB, cfg Config) *Set {
 	return s
 }
 
-// one is a set of one compartment, called "a", with a Total of 10 and 2 guaranteed places unless c says otherwise.
+// single is a set of one compartment, called "a", with a Total of 10 and 2 guaranteed places unless c says otherwise.
 func single(t testing.TB, c CompartmentConfig) (*Set, *Compartment) {
 	t.Helper()
 	c.Name = "a"
@@ -37,7 +37,8 @@ func single(t testing.TB, c CompartmentConfig) (*Set, *Compartment) {
 		c.Guaranteed = 2
 	}
 	s := mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{c}})
-	return s, s.Compartment("a")
+	a := s.Compartment("a")
+	return s, a
 }
 
 // bound is a decision with a target and nothing else.
