@@ -1,6 +1,6 @@
 //go:build linux
 
-// Ours: a warden with its defaults, and a controller that writes down what it sees if it is asked to.
+// Ours: a warden with its defaults behind its HTTP middleware, and a controller that writes down what it sees if it is asked to.
 
 package main
 
@@ -15,6 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
 func ours(work http.Handler, _ workload, trace bool) (http.Handler, error) {
@@ -34,19 +35,16 @@ func ours(work http.Handler, _ workload, trace bool) (http.Handler, error) {
 	if trace {
 		cfg.Controller.(*traced).warden = w
 	}
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		t := warden.Task{Priority: warden.Normal}
+	m, err := wardenhttp.New(w, wardenhttp.Config{Task: func(r *http.Request) warden.Task {
 		if isCritical(r) {
-			t.Priority = warden.Critical
+			return warden.Task{Priority: warden.Critical}
 		}
-		p, err := w.Acquire(r.Context(), t)
-		if err != nil {
-			refuse(rw)
-			return
-		}
-		defer p.Release()
-		work.ServeHTTP(rw, r)
-	}), nil
+		return warden.Task{}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return m.Handler(work), nil
 }
 
 // traced prints each sample and decision.
