@@ -4,6 +4,7 @@
 package wardenhttp
 
 import (
+	"cmp"
 	"net/http"
 	"sync/atomic"
 )
@@ -47,9 +48,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > mostUnread) {
 			w.Header().Set("Connection", "close")
 		}
-		if !h.WriteError(w, place.asked, err) {
-			h.answers.write(w, internalError(), err)
-		}
+		h.answers.write(w, cmp.Or(describe(place.asked, err), internalError()), err)
 		return
 	}
 	f := &flight{place: place}
