@@ -3,9 +3,11 @@
 package wardenprom
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -96,7 +98,7 @@ func New(cfg Config) (*Collector, error) {
 			return nil, &InvalidError{"Config.Limiters", name, "names that no warden has"}
 		}
 	}
-	return c, errors.Join( // of several mistakes, all
+	err := cmp.Or( // the first mistake
 		add(c, "Wardens", "warden", cfg.Wardens, func(w *warden.Warden) bool { return w != nil && w.Limiter() != nil }, readWarden),
 		add(c, "Limiters", "limiter", cfg.Limiters, func(l *limiter.Limiter) bool { return l != nil }, readLimiter),
 		add(c, "Sets", "set", cfg.Sets, func(s *bulkhead.Set) bool { return s != nil }, readSet),
@@ -104,6 +106,10 @@ func New(cfg Config) (*Collector, error) {
 		add(c, "Ledgers", "ledger", cfg.Ledgers, func(l Ledger) bool { return l.Stats != nil }, readLedger),
 		add(c, "Dispatchers", "dispatcher", cfg.Dispatchers, func(d Dispatcher) bool { return d.Stats != nil }, readDispatcher),
 	)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // add makes the sources of one kind.
@@ -210,14 +216,14 @@ func (c *Collector) ask(s *source) chan []prometheus.Metric {
 // Register registers all collectors at r or, if one cannot be, none of them. The error is that of r.Register, such as a
 // prometheus.AlreadyRegisteredError, or an [*InvalidError] if r or a collector is nil, or r cannot be used.
 func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) {
-	if r == nil {
+	if isNil(r) {
 		return &InvalidError{"r", "nil", "a registry"}
 	}
 	var done []prometheus.Collector
 	whole := false
 	defer func() {
-		if v := recover(); v != nil { // a nil pointer as a rule
-			err = &InvalidError{"r or a collector", fmt.Sprintf("one that panics: %v", v), "ones that can be used"}
+		if v := recover(); v != nil {
+			err = &InvalidError{"r", fmt.Sprintf("one that panics: %v", v), "a registry that can be used"}
 		}
 		for _, c := range done {
 			if !whole {
@@ -226,7 +232,7 @@ func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) 
 		}
 	}()
 	for _, c := range all {
-		if c == nil {
+		if isNil(c) { // a registry would call it in a goroutine of its own
 			return &InvalidError{"collector", "nil", "one made by this package or any other"}
 		}
 		if err := r.Register(c); err != nil {
@@ -236,4 +242,10 @@ func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) 
 	}
 	whole = true
 	return nil
+}
+
+// isNil is whether v is nil, or a nil pointer.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }

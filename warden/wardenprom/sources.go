@@ -114,14 +114,13 @@ func readCompartment(p put, set string, c bulkhead.CompartmentSnapshot) {
 	count("submitted_total", c.Submitted)
 	count("admitted_total", c.Admitted)
 	count("finished_total", c.Finished)
-	each := func(metric string, of map[string]uint64) {
-		for which, n := range of {
-			show(metric, float64(n), which)
-		}
+	for o := bulkhead.Succeeded; o <= bulkhead.Refused; o++ {
+		show("answered_total", float64(c.Outcomes[o.String()]), o.String())
 	}
-	each("answered_total", c.Outcomes)
-	each("rejected_total", c.Rejected)
-	each("left_total", c.Left)
+	for _, reason := range reasons() { // those that have not occurred as well: an increase needs something to begin from
+		show("rejected_total", float64(c.Rejected[reason]), reason)
+		show("left_total", float64(c.Left[reason]), reason)
+	}
 	level("abandoned_running", c.Abandoned)
 	count("abandoned_total", c.AbandonedTotal)
 	count("late_panics_total", c.LatePanics)
@@ -136,6 +135,15 @@ func readCompartment(p put, set string, c bulkhead.CompartmentSnapshot) {
 		count("tenants_evicted_total", t.Evicted)
 		count("tenants_overflowed_total", t.Overflow)
 	}
+}
+
+// reasons are those for which a compartment refuses.
+func reasons() []string {
+	all := []string{"queue_timeout", "breaker_open", "reentry"}
+	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
+		all = append(all, r.String())
+	}
+	return all
 }
 
 func truth(is bool) float64 {

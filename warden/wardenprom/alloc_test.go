@@ -1,0 +1,52 @@
+//go:build !race
+
+// What metrics cost a request.
+
+package wardenprom_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenprom"
+)
+
+// TestAllocations: a collector costs requests nothing; histograms cost no allocation.
+func TestAllocations(t *testing.T) {
+	times := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "observed"}))(t)
+	calls := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "set"}))(t)
+	ops := must(wardenprom.NewLedgerDecisions("orders"))(t)
+	plain, observed := newLimiter(t, 1, nil), newLimiter(t, 1, times)
+	full := must(limiter.New(limiter.Config{Observer: times, Initial: decision.ControlDecision{Seq: 1}}))(t)
+	r := registered(t, must(wardenprom.New(wardenprom.Config{Limiters: map[string]*limiter.Limiter{"plain": plain, "observed": observed}}))(t), times, calls, ops)
+	use := func(l *limiter.Limiter) func() {
+		return func() {
+			if p, err := l.TryAcquire(limiter.Task{}); err == nil {
+				p.Release()
+			}
+		}
+	}
+	call := bulkhead.Event{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Succeeded, Took: time.Millisecond}
+	for _, c := range []struct {
+		name string
+		most float64
+		run  func()
+	}{
+		{"with a collector alone", 0, use(plain)},
+		{"with histograms", 0, use(observed)},
+		{"refused, with histograms", 1, use(full)},
+		{"a call in a compartment", 0, func() { calls.Observe(call) }},
+		{"a decision of a ledger", 0, func() { ops.Count("Succeed", "NO_BACKLOG") }},
+	} {
+		for range 1000 { // until every bucket that occurs is there
+			c.run()
+		}
+		scrape(t, r)
+		if got := testing.AllocsPerRun(1000, c.run); got > c.most {
+			t.Errorf("%s: %g allocations, want %g at most", c.name, got, c.most)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+// A service under a warden that Prometheus can scrape.
+
+package wardenprom_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenprom"
+)
+
+func ExampleNew() {
+	times, err := wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "api"})
+	if err != nil {
+		panic(err)
+	}
+	w, err := warden.New(warden.Config{Limiter: limiter.Config{Observer: times}})
+	if err != nil {
+		panic(err)
+	}
+	metrics, err := wardenprom.New(wardenprom.Config{Wardens: map[string]*warden.Warden{"api": w}})
+	if err != nil {
+		panic(err)
+	}
+	registry := prometheus.NewRegistry()
+	if err := wardenprom.Register(registry, metrics, times); err != nil {
+		panic(err)
+	}
+	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer server.Close()
+
+	_, _ = warden.Do(context.Background(), w, warden.Task{}, func(context.Context) (int, error) { return 1, nil })
+	resp, err := http.Get(server.URL)
+	if err != nil {
+		panic(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "stopbank_limiter_executed_total") || strings.HasPrefix(line, "stopbank_limiter_execution_seconds_count") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// stopbank_limiter_executed_total{limiter="api"} 1
+	// stopbank_limiter_execution_seconds_count{limiter="api"} 1
+}
+
+// What this package does not import is described by functions: here a gate of package admission.
+func ExampleGate() {
+	stats := func() (s struct{ Limit, InFlight int }) { s.Limit, s.InFlight = 8, 2; return } // admission.Gate.Stats, say
+	metrics, err := wardenprom.New(wardenprom.Config{Gates: map[string]wardenprom.Gate{
+		"login": {Stats: func() wardenprom.GateStats {
+			s := stats()
+			return wardenprom.GateStats{Limit: s.Limit, InFlight: s.InFlight}
+		}},
+	}})
+	fmt.Println(metrics != nil, err)
+	// Output: true <nil>
+}

@@ -1,0 +1,294 @@
+// A scrape shows what the parts say of themselves: by real names, over HTTP.
+
+package wardenprom_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/wardenprom"
+)
+
+// everything is a registry in which each metric has a value.
+func everything(t testing.TB) *prometheus.Registry {
+	t.Helper()
+	p := &parts{
+		sample: monitor.Sample{
+			Utilization: monitor.Reading{Value: .75, OK: true}, Throttled: monitor.Reading{Value: .25, OK: true}, Runnable: monitor.Reading{Value: 3, OK: true},
+			Lag:     monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 9},
+			Service: monitor.Service{P50: 4 * time.Millisecond, P90: 5 * time.Millisecond, Count: 7, Throughput: 70, Concurrency: 1.5},
+		},
+		decision: decision.ControlDecision{
+			Seq: 5, At: time.Unix(1000, 5e8), TargetConcurrency: 12, ShedProbability: .125, ValidFor: 2 * time.Second, Expected: 8 * time.Millisecond,
+			Reasons: []decision.Reason{decision.NewReason("queueing", "lag", 1, decision.Tighten), decision.NewReason("busy", "cpu", 1, decision.Hold)},
+		},
+	}
+	w := newWarden(t, p, nil)
+	w.Watch() // the first sample is due a moment after New, or now
+	for w.Stats().Samples == 0 {
+		time.Sleep(time.Millisecond) // nothing tells when one is due
+		w.Watch()
+	}
+
+	limited := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "prices"}))(t)
+	l := newLimiter(t, 1, limited)
+	first := must(l.TryAcquire(limiter.Task{}))(t)
+	held := must(newLimiter(t, 1, nil).TryAcquire(limiter.Task{}))(t)
+	held.Release()
+	_, _ = l.TryAcquire(limiter.Task{})
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _ = l.Acquire(gone, limiter.Task{})
+	first.Release()
+	must(l.TryAcquire(limiter.Task{}))(t)
+
+	calls := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "shop"}))(t)
+	set := must(bulkhead.New(bulkhead.Config{Total: 10, Observer: calls, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "checkout", Guaranteed: 4, Lendable: 1, MaxQueue: 3, Max: 5, Criticality: limiter.Critical},
+		{Name: "api", Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
+		{Name: "slow", Guaranteed: 1, MaxQueue: 1, MaxWait: time.Millisecond},
+	}}))(t)
+	for range 3 {
+		_, _ = bulkhead.Do(t.Context(), set.Compartment("checkout"), func(context.Context) (int, error) { return 1, nil })
+	}
+	_, _ = bulkhead.Do(t.Context(), set.Compartment("checkout"), func(ctx context.Context) (int, error) {
+		return bulkhead.Do(ctx, set.Compartment("checkout"), func(context.Context) (int, error) { return 1, nil })
+	})
+	_, _, _ = set.Compartment("checkout").Acquire(t.Context())
+	slow := set.Compartment("slow")
+	_, _, _ = slow.Acquire(t.Context())
+	for range 2 {
+		_, _, _ = slow.Acquire(t.Context())
+	}
+	_, _ = bulkhead.Do(t.Context(), set.Compartment("api").Tenant("a\n\"tenant\""), func(context.Context) (int, error) { return 1, nil })
+
+	ops := must(wardenprom.NewLedgerDecisions("orders"))(t)
+	ops.Count("TryAcquire", "ACQUIRED")
+	ops.Count("TryAcquire", "ACQUIRED")
+	c := must(wardenprom.New(wardenprom.Config{
+		Wardens:  map[string]*warden.Warden{"api": w},
+		Limiters: map[string]*limiter.Limiter{"prices": l},
+		Sets:     map[string]*bulkhead.Set{"shop": set},
+		Gates: map[string]wardenprom.Gate{"login": {Stats: func() wardenprom.GateStats {
+			return wardenprom.GateStats{Limit: 8, InFlight: 2, Admitted: 20, Released: 18, Rejected: 7, RejectedClosed: 3, ObserverPanics: 1}
+		}}},
+		Ledgers: map[string]wardenprom.Ledger{"orders": {Stats: func() (wardenprom.LedgerStats, error) {
+			return wardenprom.LedgerStats{Held: 4, OldestHeld: 90 * time.Second, Ready: 6}, nil
+		}}},
+		Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Stats: func() wardenprom.DispatcherStats {
+			return wardenprom.DispatcherStats{
+				Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Buffered: 6, Oldest: 7 * time.Second, Paused: true,
+				Succeeded: 8, Skipped: 9, GaveUp: 10, Buried: 11, Retried: 12, Reclaimed: 13, Lost: 14, ObserverPanics: 15,
+				Floor: 16, Committed: 17, Lag: 0,
+			}
+		}}},
+	}))(t)
+	return registered(t, c, limited, calls, ops)
+}
+
+func TestAScrapeShowsWhatIs(t *testing.T) {
+	p := scrape(t, everything(t))
+	p.want(t, map[string]float64{
+		`stopbank_warden_samples_total{taken_by="request",warden="api"}`: 1,
+		`stopbank_warden_samples_total{taken_by="ticker",warden="api"}`:  0,
+		`stopbank_warden_panics_total{warden="api"}`:                     0,
+		`stopbank_control_decisions_total{warden="api"}`:                 5,
+		`stopbank_control_decision_timestamp_seconds{warden="api"}`:      1000.5,
+		`stopbank_control_decision_valid_seconds{warden="api"}`:          2,
+		`stopbank_control_target{warden="api"}`:                          12,
+		`stopbank_control_shed_ratio{warden="api"}`:                      .125,
+		`stopbank_control_expected_execution_seconds{warden="api"}`:      .008,
+		`stopbank_control_reason{reason="queueing",warden="api"}`:        1,
+		`stopbank_control_reason{reason="busy",warden="api"}`:            1,
+		`stopbank_monitor_utilization_ratio{warden="api"}`:               .75,
+		`stopbank_monitor_throttled_ratio{warden="api"}`:                 .25,
+		`stopbank_monitor_runnable_per_processor{warden="api"}`:          3,
+		`stopbank_monitor_lag_seconds{percentile="50",warden="api"}`:     .001,
+		`stopbank_monitor_lag_seconds{percentile="90",warden="api"}`:     .002,
+		`stopbank_monitor_lag_seconds{percentile="99",warden="api"}`:     .003,
+		`stopbank_monitor_service_seconds{percentile="50",warden="api"}`: .004,
+		`stopbank_monitor_service_seconds{percentile="90",warden="api"}`: .005,
+		`stopbank_monitor_service_throughput{warden="api"}`:              70,
+		`stopbank_monitor_service_concurrency{warden="api"}`:             1.5,
+		`stopbank_limiter_target{limiter="api"}`:                         12,
+
+		`stopbank_limiter_running{limiter="prices"}`:                                        1,
+		`stopbank_limiter_queued{limiter="prices"}`:                                         0,
+		`stopbank_limiter_target{limiter="prices"}`:                                         1,
+		`stopbank_limiter_submitted_total{limiter="prices"}`:                                4,
+		`stopbank_limiter_executed_total{limiter="prices"}`:                                 1,
+		`stopbank_limiter_canceled_total{limiter="prices"}`:                                 1,
+		`stopbank_limiter_rejected_total{limiter="prices",reason="queue_overflow"}`:         1,
+		`stopbank_limiter_rejected_total{limiter="prices",reason="pressure_high"}`:          0,
+		`stopbank_limiter_rejected_total{limiter="prices",reason="probabilistic_shedding"}`: 0,
+		`stopbank_limiter_rejected_total{limiter="prices",reason="priority_drop"}`:          0,
+		`stopbank_limiter_rejected_total{limiter="prices",reason="deadline_exceeded"}`:      0,
+		`stopbank_limiter_rejected_total{limiter="prices",reason="closed"}`:                 0,
+		`stopbank_limiter_foreign_panics_total{limiter="prices"}`:                           0,
+		`stopbank_limiter_wait_seconds{limiter="prices",outcome="started"} count`:           2,
+		`stopbank_limiter_wait_seconds{limiter="prices",outcome="rejected"} count`:          1,
+		`stopbank_limiter_wait_seconds{limiter="prices",outcome="canceled"} count`:          1,
+		`stopbank_limiter_execution_seconds{limiter="prices"} count`:                        1,
+
+		`stopbank_bulkhead_places{set="shop"}`:                                                       10,
+		`stopbank_bulkhead_effective_places{set="shop"}`:                                             10,
+		`stopbank_bulkhead_in_flight{set="shop"}`:                                                    2,
+		`stopbank_bulkhead_plan_revision{set="shop"}`:                                                1,
+		`stopbank_bulkhead_decision_stale{set="shop"}`:                                               0,
+		`stopbank_compartment_in_flight{compartment="checkout",set="shop"}`:                          1,
+		`stopbank_compartment_queue_limit{compartment="checkout",set="shop"}`:                        3,
+		`stopbank_compartment_guaranteed{compartment="checkout",set="shop"}`:                         4,
+		`stopbank_compartment_lendable{compartment="checkout",set="shop"}`:                           1,
+		`stopbank_compartment_limit{compartment="checkout",set="shop"}`:                              5,
+		`stopbank_compartment_criticality{compartment="checkout",set="shop"}`:                        127,
+		`stopbank_compartment_submitted_total{compartment="checkout",set="shop"}`:                    6,
+		`stopbank_compartment_admitted_total{compartment="checkout",set="shop"}`:                     5,
+		`stopbank_compartment_finished_total{compartment="checkout",set="shop"}`:                     4,
+		`stopbank_compartment_rejected_total{compartment="checkout",reason="reentry",set="shop"}`:    1,
+		`stopbank_compartment_answered_total{compartment="checkout",outcome="succeeded",set="shop"}`: 3,
+		`stopbank_compartment_answered_total{compartment="checkout",outcome="failed",set="shop"}`:    1,
+		`stopbank_compartment_answered_total{compartment="checkout",outcome="panicked",set="shop"}`:  0,
+		`stopbank_compartment_rejected_total{compartment="checkout",reason="closed",set="shop"}`:     0,
+		`stopbank_compartment_left_total{compartment="slow",reason="queue_timeout",set="shop"}`:      2,
+		`stopbank_compartment_tenants{compartment="api",set="shop"}`:                                 1,
+		`stopbank_compartment_wait_seconds{compartment="checkout",set="shop"} count`:                 5,
+		`stopbank_compartment_execution_seconds{compartment="checkout",set="shop"} count`:            4,
+
+		`stopbank_admission_limit{gate="login"}`:                                                   8,
+		`stopbank_admission_in_flight{gate="login"}`:                                               2,
+		`stopbank_admission_admitted_total{gate="login"}`:                                          20,
+		`stopbank_admission_released_total{gate="login"}`:                                          18,
+		`stopbank_admission_rejected_total{gate="login",reason="saturated"}`:                       4,
+		`stopbank_admission_rejected_total{gate="login",reason="closed"}`:                          3,
+		`stopbank_admission_observer_panics_total{gate="login"}`:                                   1,
+		`stopbank_lease_held{ledger="orders"}`:                                                     4,
+		`stopbank_lease_oldest_held_seconds{ledger="orders"}`:                                      90,
+		`stopbank_lease_ready{ledger="orders"}`:                                                    6,
+		`stopbank_lease_decisions_total{ledger="orders",operation="TryAcquire",result="ACQUIRED"}`: 2,
+
+		`stopbank_dispatch_domains{dispatcher="orders",state="working"}`:          1,
+		`stopbank_dispatch_domains{dispatcher="orders",state="ready"}`:            2,
+		`stopbank_dispatch_domains{dispatcher="orders",state="pausing"}`:          3,
+		`stopbank_dispatch_domains{dispatcher="orders",state="waiting"}`:          4,
+		`stopbank_dispatch_domains{dispatcher="orders",state="fenced"}`:           5,
+		`stopbank_dispatch_buffered{dispatcher="orders"}`:                         6,
+		`stopbank_dispatch_oldest_buffered_seconds{dispatcher="orders"}`:          7,
+		`stopbank_dispatch_paused{dispatcher="orders"}`:                           1,
+		`stopbank_dispatch_records_total{dispatcher="orders",result="succeeded"}`: 8,
+		`stopbank_dispatch_records_total{dispatcher="orders",result="skipped"}`:   9,
+		`stopbank_dispatch_records_total{dispatcher="orders",result="gave_up"}`:   10,
+		`stopbank_dispatch_dead_letters_total{dispatcher="orders"}`:               11,
+		`stopbank_dispatch_retries_total{dispatcher="orders"}`:                    12,
+		`stopbank_dispatch_reclaimed_total{dispatcher="orders"}`:                  13,
+		`stopbank_dispatch_lost_total{dispatcher="orders"}`:                       14,
+		`stopbank_dispatch_observer_panics_total{dispatcher="orders"}`:            15,
+		`stopbank_dispatch_floor_offset{dispatcher="orders"}`:                     16,
+		`stopbank_dispatch_committed_offset{dispatcher="orders"}`:                 17,
+		`stopbank_dispatch_lag_offsets{dispatcher="orders"}`:                      0,
+		`stopbank_scrape_failures_total{source="warden/api"}`:                     0,
+		`stopbank_scrape_failures_total{source="dispatcher/orders"}`:              0,
+	})
+	if strings.Contains(p.text, "tenant\\\"") {
+		t.Error("the key of a tenant is shown")
+	}
+	gap := `stopbank_warden_largest_sample_gap_seconds{warden="api"}`
+	if v, ok := p.values[gap]; !ok || v <= 0 {
+		t.Errorf("%s is %v", gap, v)
+	}
+}
+
+// TestLint: names, units, types and help are as Prometheus wants them.
+func TestLint(t *testing.T) {
+	problems := must(testutil.GatherAndLint(everything(t)))(t)
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// row is a metric in the page about them.
+var row = regexp.MustCompile("(?m)^\\| `(stopbank_[a-z_]+)` \\| (gauge|counter|histogram) \\| ([a-z_, ]+) \\|")
+
+// TestThePageNamesEveryMetric: those that are scraped, with their types and labels, and no other.
+func TestThePageNamesEveryMetric(t *testing.T) {
+	text := string(must(os.ReadFile("../../docs/observability.md"))(t))
+	p := scrape(t, everything(t))
+	documented := map[string]bool{}
+	for _, m := range row.FindAllStringSubmatch(text, -1) {
+		name := m[1]
+		if documented[name] {
+			t.Errorf("%s is there twice", name)
+		}
+		documented[name] = true
+		f := p.families[name]
+		if f == nil {
+			t.Errorf("%s is not scraped", name)
+			continue
+		}
+		if got := strings.ToLower(f.GetType().String()); got != m[2] {
+			t.Errorf("%s is a %s, not a %s", name, got, m[2])
+		}
+		labels := map[string]bool{}
+		for _, l := range strings.Split(m[3], ", ") {
+			labels[l] = true
+		}
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			if !labels[l.GetName()] {
+				t.Errorf("%s has the label %s, which the page does not name", name, l.GetName())
+			}
+			delete(labels, l.GetName())
+		}
+		if len(labels) > 0 {
+			t.Errorf("%s does not have %v", name, labels)
+		}
+	}
+	for name := range p.families {
+		if !documented[name] {
+			t.Errorf("%s is not on the page", name)
+		}
+	}
+}
+
+// TestWhatIsUnknownIsMissing: a 0 would be a lie.
+func TestWhatIsUnknownIsMissing(t *testing.T) {
+	w := newWarden(t, &parts{decision: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}, nil)
+	c := must(wardenprom.New(wardenprom.Config{
+		Wardens:     map[string]*warden.Warden{"w": w},
+		Ledgers:     map[string]wardenprom.Ledger{"l": {Stats: func() (wardenprom.LedgerStats, error) { return wardenprom.LedgerStats{}, errors.New("no ledger") }}},
+		Dispatchers: map[string]wardenprom.Dispatcher{"d": {Stats: func() wardenprom.DispatcherStats { return wardenprom.DispatcherStats{Lag: -1} }}},
+	}))(t)
+	r := registered(t, c)
+	absent := func(parts ...string) {
+		t.Helper()
+		p := scrape(t, r)
+		for name := range p.families {
+			for _, part := range parts {
+				if strings.Contains(name, part) {
+					t.Errorf("%s is there", name)
+				}
+			}
+		}
+	}
+	absent("_control_", "_monitor_", "_lease_", "_lag_offsets")
+	for w.Stats().Samples == 0 {
+		time.Sleep(time.Millisecond) // nothing tells when a sample is due
+		w.Watch()
+	}
+	absent("_monitor_", "_lease_", "_lag_offsets")
+	scrape(t, r).want(t, map[string]float64{
+		`stopbank_control_target{warden="w"}`:               1,
+		`stopbank_scrape_failures_total{source="ledger/l"}`: 3,
+	})
+}

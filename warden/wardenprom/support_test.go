@@ -1,0 +1,125 @@
+// What the tests share: scrapes over HTTP, read by Prometheus' own parser.
+
+package wardenprom_test
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/wardenprom"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// registered is a registry with these collectors.
+func registered(t testing.TB, all ...prometheus.Collector) *prometheus.Registry {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	if err := wardenprom.Register(r, all...); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// page is one scrape: the values by name and labels, as in `name{a="b"}`, and the families.
+type page struct {
+	text     string
+	families map[string]*dto.MetricFamily
+	values   map[string]float64
+}
+
+// scrape asks a real server, once.
+func scrape(t testing.TB, r prometheus.Gatherer) page {
+	t.Helper()
+	server := httptest.NewServer(promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
+	defer server.Close()
+	defer server.Client().CloseIdleConnections()
+	resp := must(server.Client().Get(server.URL))(t)
+	defer resp.Body.Close()
+	body := string(must(io.ReadAll(resp.Body))(t))
+	if resp.StatusCode != http.StatusOK {
+		t.Fatal(body)
+	}
+	p := page{text: body, values: map[string]float64{}}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	p.families = must(parser.TextToMetricFamilies(strings.NewReader(body)))(t)
+	for name, f := range p.families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			var pairs []string
+			for _, l := range slices.Sorted(maps.Keys(labels)) {
+				pairs = append(pairs, fmt.Sprintf("%s=%q", l, labels[l]))
+			}
+			key := name + "{" + strings.Join(pairs, ",") + "}"
+			switch {
+			case m.Counter != nil:
+				p.values[key] = m.GetCounter().GetValue()
+			case m.Gauge != nil:
+				p.values[key] = m.GetGauge().GetValue()
+			case m.Histogram != nil:
+				p.values[key+" count"] = float64(m.GetHistogram().GetSampleCount())
+				p.values[key+" sum"] = m.GetHistogram().GetSampleSum()
+			}
+		}
+	}
+	return p
+}
+
+// want checks values of a scrape.
+func (p page) want(t testing.TB, values map[string]float64) {
+	t.Helper()
+	for key, v := range values {
+		if got, ok := p.values[key]; !ok || got != v {
+			t.Errorf("%s is %v (there: %v), want %v", key, got, ok, v)
+		}
+	}
+}
+
+// parts are a sampler and a controller that say what they are told.
+type parts struct {
+	sample   monitor.Sample
+	decision decision.ControlDecision
+}
+
+func (p *parts) Sample() monitor.Sample                       { return p.sample }
+func (p *parts) Step(monitor.Sample) decision.ControlDecision { return p.decision }
+
+func newWarden(t testing.TB, p *parts, o limiter.Observer) *warden.Warden {
+	t.Helper()
+	return must(warden.New(warden.Config{Sampler: p, Controller: p, Limiter: limiter.Config{Observer: o}}))(t)
+}
+
+func newLimiter(t testing.TB, target int, o limiter.Observer) *limiter.Limiter {
+	t.Helper()
+	return must(limiter.New(limiter.Config{Observer: o, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: target}}))(t)
+}

@@ -1,0 +1,83 @@
+// Histograms: what goes where, and how much of it.
+
+package wardenprom_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenprom"
+)
+
+func event(o limiter.Outcome, waited, took time.Duration) limiter.Event {
+	return limiter.Event{Explanation: limiter.Explanation{Outcome: o, Waited: waited}, Took: took}
+}
+
+func TestTimesGoWhereTheyBelong(t *testing.T) {
+	l := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "l", Buckets: []float64{1, 10}}))(t)
+	l.Observe(event(limiter.Started, 2*time.Second, 0))
+	l.Observe(event(limiter.Executed, 2*time.Second, 4*time.Second))
+	l.Observe(event(limiter.Rejected, 8*time.Second, 0))
+	l.Observe(event(limiter.Withdrawn, 16*time.Second, 0))
+	c := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "s"}))(t)
+	for _, e := range []bulkhead.Event{
+		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Failed, Waited: time.Second, Took: 2 * time.Second},
+		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Refused, Waited: 4 * time.Second},
+		{Kind: bulkhead.Returned, Compartment: "a", Took: time.Hour},
+		{Kind: bulkhead.Abandoned, Compartment: "b"},
+	} {
+		c.Observe(e)
+	}
+	p := scrape(t, registered(t, l, c))
+	p.want(t, map[string]float64{
+		`stopbank_limiter_wait_seconds{limiter="l",outcome="started"} sum`:    2,
+		`stopbank_limiter_wait_seconds{limiter="l",outcome="rejected"} sum`:   8,
+		`stopbank_limiter_wait_seconds{limiter="l",outcome="canceled"} sum`:   16,
+		`stopbank_limiter_execution_seconds{limiter="l"} sum`:                 4,
+		`stopbank_compartment_wait_seconds{compartment="a",set="s"} sum`:      5,
+		`stopbank_compartment_wait_seconds{compartment="a",set="s"} count`:    2,
+		`stopbank_compartment_execution_seconds{compartment="a",set="s"} sum`: 2,
+	})
+	if n := len(p.families["stopbank_compartment_wait_seconds"].GetMetric()); n != 1 {
+		t.Errorf("%d compartments, want 1", n)
+	}
+	if n := len(p.families["stopbank_limiter_execution_seconds"].GetMetric()[0].GetHistogram().GetBucket()); n != 3 {
+		t.Errorf("%d classic buckets, want two and the infinite one", n)
+	}
+}
+
+// TestNativeHistogramsAreBounded: whatever the times are, there are 160 buckets at most.
+func TestNativeHistogramsAreBounded(t *testing.T) {
+	l := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "l"}))(t)
+	for range 20_000 {
+		l.Observe(event(limiter.Executed, 0, time.Duration(rand.Int64()>>rand.IntN(63))))
+	}
+	families := must(registered(t, l).Gather())(t)
+	for _, f := range families {
+		if f.GetName() != "stopbank_limiter_execution_seconds" {
+			continue
+		}
+		h := f.GetMetric()[0].GetHistogram()
+		if h.Schema == nil || f.GetType() != dto.MetricType_HISTOGRAM {
+			t.Fatalf("%v is not native", h)
+		}
+		if n := len(h.GetPositiveDelta()); n == 0 || n > 160 {
+			t.Errorf("%d buckets", n)
+		}
+		return
+	}
+	t.Error("no histogram")
+}
+
+func BenchmarkLimiterTimes(b *testing.B) {
+	times := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "observed"}))(b)
+	e := event(limiter.Executed, 0, time.Millisecond)
+	for b.Loop() {
+		times.Observe(e)
+	}
+}
