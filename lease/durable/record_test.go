@@ -104,6 +104,18 @@ func TestDamageIsNoticed(t *testing.T) {
 	}
 }
 
+// A whole record that came to lie under another name belongs to somebody else.
+func TestRecordOfAnotherDomain(t *testing.T) {
+	store := &durable.MemStore{}
+	fill(t, store)
+	b, _ := get(t, store, "A")
+	put(t, store, "B", b)
+	var corrupt *durable.CorruptError
+	if a, err := open(t, durable.Config{Store: store}).TryAcquire(ctx, "B", 77); !errors.As(err, &corrupt) || corrupt.Domain != "B" || corrupt.Version != 1 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
 // Sums that are right do not make a record right.
 func TestSealedNonsense(t *testing.T) {
 	marks := "01" + "0101" // one mark
