@@ -147,7 +147,7 @@ func eval[T any](p *tab, expression string) T {
 // until waits for a JavaScript expression to be true.
 func (p *tab) until(expression string) {
 	p.t.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(30*time.Second))); err != nil {
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(time.Minute))); err != nil {
 		p.t.Fatalf("waiting for %s: %v; the page says:\n%s", expression, err, eval[string](p, `document.body.innerText`))
 	}
 }
