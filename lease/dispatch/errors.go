@@ -21,6 +21,8 @@ var (
 	// ErrRecordGone is the failure of a record that the ledger has and the Source has lost. It is tried and given up like
 	// any other.
 	ErrRecordGone = errors.New("dispatch: the source has lost the record")
+
+	errNothing = errors.New("dispatch: Fetch returned neither records nor an error")
 )
 
 // InvalidError refuses a Config field.

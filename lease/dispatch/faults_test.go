@@ -517,6 +517,48 @@ func TestSourceFails(t *testing.T) {
 	})
 }
 
+// A source that breaks its promises: nothing without an error, what is below from, too much, twice, out of order. It costs pauses, not records.
+type sloppy struct {
+	*dispatch.Log
+	calls int
+}
+
+func (s *sloppy) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
+	if s.calls++; s.calls%2 == 1 {
+		return nil, nil
+	}
+	records, err := s.Log.Fetch(ctx, max(0, from-2), limit+5)
+	if len(records) > 3 {
+		records = append(records, records[0], records[2], records[1])
+	}
+	return records, err
+}
+
+func TestSloppySource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		log := new(dispatch.Log)
+		for i := range 50 {
+			log.Append(fmt.Sprint("k", i%3), nil)
+		}
+		c := newCalls()
+		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: &sloppy{Log: log}, MaxBuffered: 8, MaxPerDomain: 2, Handler: func(_ context.Context, job dispatch.Job) error {
+			defer c.enter(job)()
+			time.Sleep(time.Millisecond)
+			return nil
+		}})
+		time.Sleep(10 * time.Minute)
+		_ = r.stop()
+		c.check(t)
+		for k := range 3 {
+			var want []int64
+			for offset := int64(k); offset < 50; offset += 3 {
+				want = append(want, offset)
+			}
+			same(t, fmt.Sprint("k", k), c.of(fmt.Sprint("k", k)), want...)
+		}
+	})
+}
+
 // An observer that panics changes nothing.
 func TestObserverPanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {

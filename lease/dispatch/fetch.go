@@ -32,8 +32,10 @@ func (d *Dispatcher) fetch() {
 		case len(records) > 0:
 			failures = 0
 			d.accept(from, records[:min(len(records), limit)])
-		case err != nil && !interrupted:
-			failures++
+		case !interrupted:
+			if failures++; err == nil {
+				err = errNothing
+			}
 			wait := d.cfg.trouble(failures)
 			d.observe(Event{Kind: FetchFailed, Offset: from, Err: err, Wait: wait})
 			sleep(d.soft, wait)
