@@ -109,6 +109,8 @@ func TestH5_TenantIsTold429(t *testing.T) {
 		}
 		c := compartment(t, cfg).Tenant("a")
 		running, free := make(chan struct{}, 3), make(chan struct{})
+		release := sync.OnceFunc(func() { close(free) })
+		defer release() // also if the test breaks off
 		s := startServer(t, inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(http.ResponseWriter, *http.Request) {
 			running <- struct{}{}
 			<-free
@@ -137,7 +139,7 @@ func TestH5_TenantIsTold429(t *testing.T) {
 		if resp := wantStatus(t, s, want); resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%v", resp.Header)
 		}
-		close(free)
+		release()
 		busy.Wait()
 	}
 }
