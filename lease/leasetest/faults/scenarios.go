@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 type scenario struct {
@@ -125,21 +126,28 @@ func dropped(r *round) {
 	r.faults += store.applied
 }
 
-// restarted: the server falls over while several workers use it.
+// restarted: the server falls over while several workers use it. One of them keeps a lease to the end, so that no restart comes too late.
 func restarted(r *round) {
 	domains := append([]string{"D", "E"}, abc...)
 	r.offer(12, domains...)
-	workers := []*process{r.start(order{}), r.start(order{}), r.start(order{})}
-	for range 2 {
-		for range 1 + r.rnd.IntN(6) {
-			workers[0].until("done")
-		}
-		if r.heard("done") < len(domains)*12 { // otherwise it comes too late to be a fault
-			r.faults++
+	keeps := &Entry{Domain: "E", Offset: r.arrived["E"][0]}
+	var workers [3]*process
+	for i := range workers {
+		workers[i] = r.start(order{PauseAt: keeps})
+	}
+	for _, done := range []int{1 + r.rnd.IntN(15), 16 + r.rnd.IntN(30)} { // of 48 in the other domains
+		for until := time.Now().Add(patience); r.heard("done") < done; time.Sleep(time.Millisecond) { // three workers speak, and any of them may stand still
+			if time.Now().After(until) {
+				r.Fatalf("%d offsets were carried out in %v, want %d", r.heard("done"), patience, done)
+			}
 		}
 		if err := r.server.Restart(r.Context()); err != nil {
 			r.Fatal(err)
 		}
+		r.faults++
+	}
+	for _, p := range workers {
+		p.tell()
 	}
 	for _, p := range workers {
 		r.ends(p)
