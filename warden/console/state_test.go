@@ -228,6 +228,9 @@ func TestStateAnything(t *testing.T) {
 		if n := len(at(t, decoded, "history").([]any)); n < 5 {
 			t.Errorf("%d readings", n)
 		}
+		if deadline := at(t, decoded, "rejections", 1, "deadline"); deadline != nil {
+			t.Errorf("a deadline that RFC 3339 cannot write is %v", deadline)
+		}
 		if n := len(at(t, decoded, "rejections").([]any)); n != 12 {
 			t.Errorf("%d rejections", n)
 		}
@@ -263,9 +266,17 @@ func TestIDs(t *testing.T) {
 	if len(before) != 3 || len(after) != 4 || after[0][:1] != "e" || !slices.Equal(after[2:], before[:2]) {
 		t.Fatalf("before %q, after %q", before, after)
 	}
-	slices.Sort(after)
-	if len(slices.Compact(after)) != 4 {
-		t.Fatalf("the same ID twice in %q", after)
+	seen := map[string]bool{}
+	for _, id := range after {
+		if _, id, _ = strings.Cut(id, "="); seen[id] {
+			t.Fatalf("%s twice in %q", id, after)
+		}
+		seen[id] = true
+	}
+	for outcome, want := range map[limiter.Outcome]int{limiter.Started: 0, limiter.Executed: 0, limiter.Rejected: 1, limiter.Withdrawn: 1} {
+		if got := appendRefused(nil, "l", []limiter.Explanation{{Outcome: outcome}}); len(got) != want {
+			t.Errorf("%s: listed %d times, want %d", outcome, len(got), want)
+		}
 	}
 }
 
