@@ -65,7 +65,8 @@ func (cfg Config) judge(s monitor.Sample) (top signal, informed bool) {
 //
 // A delay counts by how many observations it stands on: one long one among three is no evidence. Few observations of short
 // delays need no such doubt, because the level of a short delay is 0 anyway (C8). How many goroutines are runnable at one
-// instant, arrivals among them, tells less than how long they had to wait: it counts by what the delays leave in doubt.
+// instant, arrivals among them, tells less than how long they had to wait. It counts by what the delays leave in doubt;
+// and as far as no processor time is left over, because tasks that share a processor in small pieces all wait, and none for long.
 func (cfg Config) each(s monitor.Sample, consider func(name string, value, level float64)) {
 	if ok(s.Utilization) {
 		u := finite(s.Utilization.Value)
@@ -75,7 +76,11 @@ func (cfg Config) each(s monitor.Sample, consider func(name string, value, level
 	sure := n / (n + 8)
 	if ok(s.Runnable) {
 		r := finite(s.Runnable.Value)
-		consider("runnable_per_processor", r, (1-sure)*0.75*ramp(r, 0.2*cfg.Runnable, 1.6*cfg.Runnable))
+		weight := 1 - sure
+		if ok(s.Utilization) {
+			weight = max(weight, ramp(finite(s.Utilization.Value), 0.95, 1))
+		}
+		consider("runnable_per_processor", r, weight*0.75*ramp(r, 0.2*cfg.Runnable, 1.6*cfg.Runnable))
 	}
 	if s.Lag.Count > 0 {
 		// While processor time is left over, twice the delay is tolerable: bursts cause it, and another target would not help.

@@ -300,3 +300,33 @@ func TestRaceC6_StepsTakeTurns(t *testing.T) {
 		t.Fatalf("replay ends with %d", replayed[399].Seq)
 	}
 }
+
+// TestTimeLeftOver has delays and runnable goroutines say less while processors have time left over.
+func TestTimeLeftOver(t *testing.T) {
+	short := monitor.Lag{P50: 10 * time.Microsecond, P90: 2 * time.Millisecond, Count: 100}
+	long := monitor.Lag{P50: 10 * time.Microsecond, P90: 15 * time.Millisecond, Count: 100}
+	for name, tc := range map[string]struct {
+		lag         monitor.Lag
+		runnable    float64
+		utilization float64
+		cut         bool
+	}{
+		"a burst arrives":                      {short, 20, 0.9, false},
+		"tasks share a processor in turns":     {short, 20, 1, true},
+		"a burst is waited for":                {long, 0, 0.85, false},
+		"the target causes the same wait":      {long, 0, 1, true},
+		"few delays, and many wait for a turn": {monitor.Lag{P90: time.Millisecond, Count: 1}, 20, 0.9, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := mustNew(t, control.Config{Processors: 1, Initial: 32})
+			now := clock{}
+			var d decision.ControlDecision
+			for range 50 {
+				d = c.Step(now.next(monitor.Sample{Lag: tc.lag, Runnable: value(tc.runnable), Utilization: value(tc.utilization)}))
+			}
+			if (d.TargetConcurrency < 32) != tc.cut {
+				t.Errorf("target %d after 5 s: %v", d.TargetConcurrency, d.Reasons)
+			}
+		})
+	}
+}
