@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stopbank/stopbank/warden/internal/facts"
 )
 
 // LedgerDecisions counts the decisions of one ledger by operation and result. It is a prometheus.Collector; the
@@ -54,7 +56,7 @@ func (d *LedgerDecisions) meet(pair [2]string) prometheus.Counter {
 	if len(d.known) >= mostDecisions {
 		return d.counts.WithLabelValues("other", "other")
 	}
-	c := d.counts.WithLabelValues(clean(pair[0]), clean(pair[1]))
+	c := d.counts.WithLabelValues(facts.Clean(pair[0]), facts.Clean(pair[1]))
 	d.known[pair] = c
 	return c
 }

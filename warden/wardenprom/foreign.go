@@ -2,7 +2,11 @@
 
 package wardenprom
 
-import "time"
+import (
+	"time"
+
+	"github.com/stopbank/stopbank/warden/internal/facts"
+)
 
 // Gate describes an admission gate.
 type Gate struct {
@@ -18,17 +22,6 @@ type GateStats struct {
 	ObserverPanics           uint64
 }
 
-func readGate(p put, name string, g Gate) {
-	s := g.Stats()
-	p("stopbank_admission_limit", float64(s.Limit), name)
-	p("stopbank_admission_in_flight", float64(s.InFlight), name)
-	p("stopbank_admission_admitted_total", float64(s.Admitted), name)
-	p("stopbank_admission_released_total", float64(s.Released), name)
-	p("stopbank_admission_rejected_total", float64(s.Rejected-min(s.Rejected, s.RejectedClosed)), name, "saturated")
-	p("stopbank_admission_rejected_total", float64(s.RejectedClosed), name, "closed")
-	p("stopbank_admission_observer_panics_total", float64(s.ObserverPanics), name)
-}
-
 // Ledger describes a ledger of work leases.
 type Ledger struct {
 	// Stats counts what the ledger's Held and Ready yield. It is called at each scrape, by one goroutine at a time.
@@ -40,16 +33,6 @@ type LedgerStats struct {
 	Held       int           // domains under lease
 	OldestHeld time.Duration // age of the oldest lease; 0: there is none
 	Ready      int           // domains without a lease in which something waits
-}
-
-func readLedger(p put, name string, l Ledger) {
-	s, err := l.Stats()
-	if err != nil {
-		panic(err) // contained and counted by whoever asked, as a source that failed
-	}
-	p("stopbank_lease_held", float64(s.Held), name)
-	p("stopbank_lease_oldest_held_seconds", s.OldestHeld.Seconds(), name)
-	p("stopbank_lease_ready", float64(s.Ready), name)
 }
 
 // Dispatcher describes a dispatcher of leased work.
@@ -71,25 +54,40 @@ type DispatcherStats struct {
 	Lag                                      int64 // less than 0: unknown
 }
 
-func readDispatcher(p put, name string, d Dispatcher) {
-	s := d.Stats()
-	for state, n := range map[string]int{"working": s.Working, "ready": s.Ready, "pausing": s.Pausing, "waiting": s.Waiting, "fenced": s.Fenced} {
-		p("stopbank_dispatch_domains", float64(n), name, state)
+// The functions as package facts takes them. A nil function stays one, to be found there.
+
+func gates(of map[string]Gate) map[string]func() facts.GateStats {
+	all := map[string]func() facts.GateStats{}
+	for name, g := range of {
+		all[name] = nil
+		if g.Stats != nil {
+			all[name] = func() facts.GateStats { return facts.GateStats(g.Stats()) }
+		}
 	}
-	p("stopbank_dispatch_buffered", float64(s.Buffered), name)
-	p("stopbank_dispatch_oldest_buffered_seconds", s.Oldest.Seconds(), name)
-	p("stopbank_dispatch_paused", truth(s.Paused), name)
-	for result, n := range map[string]uint64{"succeeded": s.Succeeded, "skipped": s.Skipped, "gave_up": s.GaveUp} {
-		p("stopbank_dispatch_records_total", float64(n), name, result)
+	return all
+}
+
+func ledgers(of map[string]Ledger) map[string]func() (facts.LedgerStats, error) {
+	all := map[string]func() (facts.LedgerStats, error){}
+	for name, l := range of {
+		all[name] = nil
+		if l.Stats != nil {
+			all[name] = func() (facts.LedgerStats, error) {
+				s, err := l.Stats()
+				return facts.LedgerStats(s), err
+			}
+		}
 	}
-	p("stopbank_dispatch_retries_total", float64(s.Retried), name)
-	p("stopbank_dispatch_dead_letters_total", float64(s.Buried), name)
-	p("stopbank_dispatch_reclaimed_total", float64(s.Reclaimed), name)
-	p("stopbank_dispatch_lost_total", float64(s.Lost), name)
-	p("stopbank_dispatch_floor_offset", float64(s.Floor), name)
-	p("stopbank_dispatch_committed_offset", float64(s.Committed), name)
-	if s.Lag >= 0 {
-		p("stopbank_dispatch_lag_offsets", float64(s.Lag), name)
+	return all
+}
+
+func dispatchers(of map[string]Dispatcher) map[string]func() facts.DispatcherStats {
+	all := map[string]func() facts.DispatcherStats{}
+	for name, d := range of {
+		all[name] = nil
+		if d.Stats != nil {
+			all[name] = func() facts.DispatcherStats { return facts.DispatcherStats(d.Stats()) }
+		}
 	}
-	p("stopbank_dispatch_observer_panics_total", float64(s.ObserverPanics), name)
+	return all
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/facts"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -154,7 +155,7 @@ func (t *CompartmentTimes) of(name string) compartmentTimes {
 	if c, ok := known[name]; ok {
 		return c
 	}
-	label := clean(name)
+	label := facts.Clean(name)
 	if len(known) >= mostCompartments {
 		label = "other"
 		name = ""

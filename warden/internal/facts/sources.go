@@ -1,6 +1,6 @@
 // What wardens, limiters and sets say of themselves, as metrics.
 
-package wardenprom
+package facts
 
 import (
 	"time"
@@ -11,7 +11,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-func readLimiter(p put, name string, l *limiter.Limiter) {
+// ReadLimiter says what a limiter has counted.
+func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 	s := l.Stats()
 	p("stopbank_limiter_running", float64(s.Running), name)
 	p("stopbank_limiter_queued", float64(s.Queued), name)
@@ -27,8 +28,9 @@ func readLimiter(p put, name string, l *limiter.Limiter) {
 	p("stopbank_limiter_foreign_panics_total", float64(s.ForeignPanics), name)
 }
 
-func readWarden(p put, name string, w *warden.Warden) {
-	readLimiter(p, name, w.Limiter())
+// ReadWarden says what a warden and its limiter has counted.
+func ReadWarden(p Put, name string, w *warden.Warden) {
+	ReadLimiter(p, name, w.Limiter())
 	s, last := w.Stats(), w.Latest()
 	p("stopbank_warden_samples_total", float64(s.Samples-s.ByRequests), name, "ticker")
 	p("stopbank_warden_samples_total", float64(s.ByRequests), name, "request")
@@ -51,7 +53,7 @@ func readWarden(p put, name string, w *warden.Warden) {
 }
 
 // readSample shows what was measured. What was not is missing, because it is not 0.
-func readSample(p put, name string, s monitor.Sample) {
+func readSample(p Put, name string, s monitor.Sample) {
 	reading := func(metric string, r monitor.Reading) {
 		if r.OK {
 			p(metric, r.Value, name)
@@ -74,7 +76,8 @@ func readSample(p put, name string, s monitor.Sample) {
 	}
 }
 
-func readSet(p put, name string, set *bulkhead.Set) {
+// ReadSet says what a set and its compartments has counted.
+func ReadSet(p Put, name string, set *bulkhead.Set) {
 	s := set.Snapshot()
 	p("stopbank_bulkhead_places", float64(s.Total), name)
 	p("stopbank_bulkhead_effective_places", float64(s.EffectiveTotal), name)
@@ -87,7 +90,7 @@ func readSet(p put, name string, set *bulkhead.Set) {
 	}
 }
 
-func readCompartment(p put, set string, c bulkhead.CompartmentSnapshot) {
+func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 	show := func(metric string, v float64, labels ...string) {
 		p("stopbank_compartment_"+metric, v, append([]string{set, c.Name}, labels...)...)
 	}
