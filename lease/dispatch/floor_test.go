@@ -1,0 +1,69 @@
+package dispatch_test
+
+// This file holds the floor (D2) at the two moments when nothing but a number stands for a record: while it is being offered, and while it is
+// put off and its domain has nothing else.
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// slowOffer is a ledger far away.
+type slowOffer struct{ lease.Ledger }
+
+func (s slowOffer) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
+	time.Sleep(time.Second)
+	return s.Ledger.Offer(ctx, domain, offset)
+}
+
+func TestD2_FloorWaitsForOffers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := run(t, dispatch.Config{Ledger: slowOffer{memory(t, 0)}, Source: fill("a", "b"), CommitEvery: time.Millisecond, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		time.Sleep(500 * time.Millisecond)
+		equal(t, "floor", r.Stats().Floor, 0)
+		equal(t, "committed", r.Stats().Committed, 0)
+		time.Sleep(time.Second)
+		equal(t, "floor", r.Stats().Floor, 2)
+		r.mustStop(t)
+	})
+}
+
+func TestD2_FloorWaitsForWhatIsPutOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		log := fill("k", "k", "x", "k", "y")
+		p := &process{Ledger: memory(t, 0), Source: log}
+		fetched := 0
+		p.fault = func(call, _ string) (before, after error) {
+			if call == "Fetch" {
+				if fetched++; fetched > 1 {
+					return errLost, nil // what is put off cannot be read again for now
+				}
+			}
+			return nil, nil
+		}
+		c := newCalls()
+		r := run(t, dispatch.Config{Ledger: p, Source: p, MaxPerDomain: 1, CommitEvery: time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
+			defer c.enter(job)()
+			return nil
+		}})
+		time.Sleep(time.Second)
+		same(t, "k", c.of("k"), 0)
+		s := r.Stats()
+		equal(t, "behind", s.Behind, 1)
+		equal(t, "next", s.Next, 5)
+		equal(t, "buffered", s.Buffered, 0)
+		equal(t, "floor", s.Floor, 1)
+		equal(t, "committed", s.Committed, 1)
+		p.mu.Lock()
+		p.fault = nil
+		p.mu.Unlock()
+		time.Sleep(time.Minute)
+		same(t, "k", c.of("k"), 0, 1, 3)
+		equal(t, "committed", r.Stats().Committed, 5)
+		r.mustStop(t)
+	})
+}
