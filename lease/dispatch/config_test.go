@@ -59,7 +59,9 @@ func TestPropertySchedule(t *testing.T) {
 		acquired := time.Unix(1e9, 0)
 		failed := acquired.Add(time.Duration(rapid.Int64Range(-int64(time.Hour), int64(100*time.Hour)).Draw(t, "elapsed")))
 
-		d := func(i int) float64 { return min(float64(cfg.MaxBackoff), float64(cfg.Backoff)*math.Pow(2, float64(i-1))) }
+		d := func(i int) float64 {
+			return min(float64(cfg.MaxBackoff), float64(cfg.Backoff)*math.Pow(2, float64(i-1)))
+		}
 		want := -u * cfg.Jitter * d(n)
 		for i := 1; i <= n; i++ {
 			want += d(i)
