@@ -345,6 +345,17 @@ func TestHealthAndRejectionRateAreOfTheLastMinute(t *testing.T) {
 	})
 }
 
+func TestACallerThatGoesAwayWasNotRefused(t *testing.T) {
+	_, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: limiter.Critical})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Do(ctx, a, nothing)
+	wantRefused(t, err, limiter.Canceled)
+	if c := a.Snapshot(); c.RejectionRate != 0 || !c.Health.OK || c.Left["canceled"] != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestHealthOfOthersIsNotJudged(t *testing.T) {
 	_, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: limiter.High})
 	_, p, _ := a.Acquire(t.Context())
