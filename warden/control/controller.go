@@ -84,7 +84,7 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 
 // step moves the state by dt seconds, and says whether the sample knew anything about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
-	top, informed := cfg.judge(s)
+	top, informed := cfg.judge(s, st.knee.busy)
 	if dt == 0 {
 		return informed
 	}

@@ -12,11 +12,14 @@ type Level struct {
 	Value, Level float64
 }
 
-// Levels is how a sample is judged, signal by signal; what the sample does not have is left out. The pressure follows
-// the highest of them. It changes nothing, does not block, and allocates the slice.
+// Levels is how a sample is judged after the last Step, signal by signal; what the sample does not have is left out. The
+// pressure follows the highest of them. It changes nothing, may wait for a Step, and allocates the slice.
 func (c *Controller) Levels(s monitor.Sample) []Level {
+	c.mu.Lock()
+	used := c.state.knee.busy
+	c.mu.Unlock()
 	var levels []Level
-	c.cfg.each(s, func(name string, value, level float64) { levels = append(levels, Level{name, value, level}) })
+	c.cfg.each(s, used, func(name string, value, level float64) { levels = append(levels, Level{name, value, level}) })
 	return levels
 }
 

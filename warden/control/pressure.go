@@ -50,9 +50,10 @@ func seconds(d time.Duration) float64 { return max(d.Seconds(), 0) }
 // ok says whether a reading says anything.
 func ok(r monitor.Reading) bool { return r.OK && !math.IsNaN(r.Value) }
 
-// judge returns the signal with the highest level; informed is false when the sample knows nothing about processors.
-func (cfg Config) judge(s monitor.Sample) (top signal, informed bool) {
-	cfg.each(s, func(name string, value, level float64) {
+// judge returns the signal with the highest level; informed is false when the sample knows nothing about processors. used is
+// the smoothed utilisation before the sample.
+func (cfg Config) judge(s monitor.Sample, used float64) (top signal, informed bool) {
+	cfg.each(s, used, func(name string, value, level float64) {
 		if !informed || level > top.level {
 			top, informed = signal{name, value, level}, true
 		}
@@ -65,30 +66,24 @@ func (cfg Config) judge(s monitor.Sample) (top signal, informed bool) {
 //
 // A delay counts by how many observations it stands on: one long one among three is no evidence. Few observations of short
 // delays need no such doubt, because the level of a short delay is 0 anyway (C8). How many goroutines are runnable at one
-// instant, arrivals among them, tells less than how long they had to wait. It counts by what the delays leave in doubt;
-// and as far as no processor time is left over, because tasks that share a processor in small pieces all wait, and none for long.
-func (cfg Config) each(s monitor.Sample, consider func(name string, value, level float64)) {
+// instant, arrivals among them, tells less than how long they had to wait. It counts by what the delays leave in doubt; and
+// in full where waiting is the rule, by the median delay, because tasks that share a processor in small pieces all wait, and
+// none for long.
+func (cfg Config) each(s monitor.Sample, used float64, consider func(name string, value, level float64)) {
 	if ok(s.Utilization) {
 		u := finite(s.Utilization.Value)
 		consider("utilization", u, 0.45*ramp(u, 0.9, 1))
 	}
 	n := float64(s.Lag.Count)
 	sure := n / (n + 8)
+	// While processor time is left over, twice the delay is tolerable: bursts cause it, and another target would not help.
+	lag := cfg.Lag.Seconds() * (2 - ramp(used, 0.85, 0.97))
+	p90, p50 := seconds(s.Lag.P90), seconds(s.Lag.P50)
 	if ok(s.Runnable) {
 		r := finite(s.Runnable.Value)
-		weight := 1 - sure
-		if ok(s.Utilization) {
-			weight = max(weight, ramp(finite(s.Utilization.Value), 0.95, 1))
-		}
-		consider("runnable_per_processor", r, weight*0.75*ramp(r, 0.2*cfg.Runnable, 1.6*cfg.Runnable))
+		consider("runnable_per_processor", r, (1-sure+sure*ramp(p50, 0.02*lag, 0.08*lag))*0.75*ramp(r, 0.2*cfg.Runnable, 1.6*cfg.Runnable))
 	}
 	if s.Lag.Count > 0 {
-		// While processor time is left over, twice the delay is tolerable: bursts cause it, and another target would not help.
-		lag := 2 * cfg.Lag.Seconds()
-		if ok(s.Utilization) {
-			lag *= 1 - 0.5*ramp(finite(s.Utilization.Value), 0.85, 0.97)
-		}
-		p90, p50 := seconds(s.Lag.P90), seconds(s.Lag.P50)
 		consider("lag_p90_seconds", p90, sure*ramp(p90, 0.4*lag, 1.6*lag))
 		consider("lag_p50_seconds", p50, sure*ramp(p50, 0.2*lag, 0.8*lag))
 	}

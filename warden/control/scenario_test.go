@@ -301,9 +301,10 @@ func TestRaceC6_StepsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestTimeLeftOver has delays and runnable goroutines say less while processors have time left over.
-func TestTimeLeftOver(t *testing.T) {
+// TestBurstsAndTurns tells waiting that the target causes from waiting that it does not.
+func TestBurstsAndTurns(t *testing.T) {
 	short := monitor.Lag{P50: 10 * time.Microsecond, P90: 2 * time.Millisecond, Count: 100}
+	turns := monitor.Lag{P50: 2 * time.Millisecond, P90: 2 * time.Millisecond, Count: 100}
 	long := monitor.Lag{P50: 10 * time.Microsecond, P90: 15 * time.Millisecond, Count: 100}
 	for name, tc := range map[string]struct {
 		lag         monitor.Lag
@@ -311,8 +312,8 @@ func TestTimeLeftOver(t *testing.T) {
 		utilization float64
 		cut         bool
 	}{
-		"a burst arrives":                      {short, 20, 0.9, false},
-		"tasks share a processor in turns":     {short, 20, 1, true},
+		"a burst arrives":                      {short, 20, 1, false},
+		"tasks share a processor in turns":     {turns, 20, 0.9, true},
 		"a burst is waited for":                {long, 0, 0.85, false},
 		"the target causes the same wait":      {long, 0, 1, true},
 		"few delays, and many wait for a turn": {monitor.Lag{P90: time.Millisecond, Count: 1}, 20, 0.9, true},
