@@ -6,6 +6,7 @@ package dispatch_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -21,7 +22,7 @@ func (s slowOffer) Offer(ctx context.Context, domain string, offset int64) (leas
 }
 
 func TestD2_FloorWaitsForOffers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := run(t, dispatch.Config{Ledger: slowOffer{memory(t, 0)}, Source: fill("a", "b"), CommitEvery: time.Millisecond, Handler: func(context.Context, dispatch.Job) error { return nil }})
 		time.Sleep(500 * time.Millisecond)
 		equal(t, "floor", r.Stats().Floor, 0)
@@ -33,7 +34,7 @@ func TestD2_FloorWaitsForOffers(t *testing.T) {
 }
 
 func TestD2_FloorWaitsForWhatIsPutOff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		log := fill("k", "k", "x", "k", "y")
 		p := &process{Ledger: memory(t, 0), Source: log}
 		fetched := 0
