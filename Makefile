@@ -19,7 +19,7 @@ MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | sed 's|/[^/]*$$||' | sort -u)
 
-.PHONY: help demo demo-orders test race lint fuzz bench sim gowork-off fmt tidy
+.PHONY: help demo demo-orders test race lint fuzz bench overload sim gowork-off fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,9 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/benchmarks.md
 	@cd internal/bench && GOWORK=off go run . -o ../../docs/benchmarks.md
+
+overload: ## real HTTP, more than a server can answer, also into docs/overload.md: two hours, or OVERLOAD='-quick' and other flags
+	@cd internal/bench && GOWORK=off go run ./overload -o ../../docs $(OVERLOAD)
 
 sim: ## controller and limiter in virtual time beside the best constant target, also into docs/simulation.md
 	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
