@@ -75,7 +75,7 @@ func (cfg Config) each(s monitor.Sample, used float64, consider func(name string
 		consider("utilization", u, 0.45*ramp(u, 0.9, 1))
 	}
 	n := float64(s.Lag.Count)
-	sure := n / (n + 8)
+	sure := n / (n + 4)
 	// While processor time is left over, twice the delay is tolerable: bursts cause it, and another target would not help.
 	lag := cfg.Lag.Seconds() * (2 - ramp(used, 0.85, 0.97))
 	p90, p50 := seconds(s.Lag.P90), seconds(s.Lag.P50)

@@ -21,6 +21,7 @@ type Cell struct {
 	Offered  float64 `json:"offered"`  // requests per second
 	Success  float64 `json:"success"`  // answered in time, of those sent
 	Goodput  float64 `json:"goodput"`  // answered in time per second, of what was possible: the capacity, less what others took of it, or the offered, whichever is less
+	Ceiling  float64 `json:"ceiling"`  // the goodput that the cost of refusing leaves
 	Critical float64 `json:"critical"` // answered in time, of the critical
 	P50      float64 `json:"p50"`      // of what was answered in time, from the intended start
 	P99      float64 `json:"p99"`
@@ -66,9 +67,24 @@ const (
 	tooMuch = 0.1
 )
 
-// capacity is how many requests per second an unprotected server answers when it is never short of them and never crowded.
-func (l *lab) capacity(w workload) (float64, error) {
-	c, err := start(serveArgs{Variant: "none", Workload: w.name, Rounds: l.rounds}, l.serverCore, l.generatorCore)
+// able is how many requests per second a server answers.
+type able struct {
+	capacity float64 // with work, if it is never short of requests and never crowded
+	refusing float64 // refusing all of them
+}
+
+// measure finds out what a server is able to do.
+func (l *lab) measure(w workload) (a able, err error) {
+	if a.capacity, err = l.answers("none", w, w.right, l.probe); err != nil {
+		return a, err
+	}
+	a.refusing, err = l.answers(refuseAll, w, 32, l.probe/3)
+	return a, err
+}
+
+// answers is how many answers per second a server gives with n requests under way, as if it had its core to itself.
+func (l *lab) answers(variant string, w workload, n int, length time.Duration) (float64, error) {
+	c, err := start(serveArgs{Variant: variant, Workload: w.name, Rounds: l.rounds}, l.serverCore, l.generatorCore)
 	if err != nil {
 		return 0, err
 	}
@@ -79,7 +95,7 @@ func (l *lab) capacity(w workload) (float64, error) {
 	}
 	defer g.close()
 	var before lost
-	perSecond, err := g.closed(w.right, 300*time.Millisecond, l.probe, func() (err error) {
+	perSecond, err := g.closed(n, 300*time.Millisecond, length, func() (err error) {
 		before, err = lostOf(l.serverCore, c.cmd.Process.Pid)
 		return err
 	})
@@ -87,22 +103,32 @@ func (l *lab) capacity(w workload) (float64, error) {
 		return 0, err
 	}
 	after, err := lostOf(l.serverCore, c.cmd.Process.Pid)
-	if w.cpu > 0 {
+	if w.cpu > 0 || variant == refuseAll {
 		perSecond /= 1 - after.stolen(before)
 	}
 	return perSecond, err
+}
+
+// ceiling is the goodput that is left when all that is too much has been refused, each refusal at its cost.
+func (a able) ceiling(w workload, load float64) float64 {
+	answer, refusal := 1/a.capacity, 1/a.refusing
+	if w.cpu == 0 || load <= 1 {
+		return 1
+	}
+	return max(0, (1-load*a.capacity*refusal)/(1-refusal/answer))
 }
 
 // stepLoads are the loads of the step, each for plan.step.
 func stepLoads() []float64 { return []float64{0.6, 5, 0.6} }
 
 // run measures one cell. load 0 is the step.
-func (l *lab) run(v variant, w workload, load, capacity float64) (Cell, error) {
+func (l *lab) run(v variant, w workload, load float64, a able) (Cell, error) {
+	capacity := a.capacity
 	warm := l.warm
 	if v.slow {
 		warm = l.slowWarm
 	}
-	cell := Cell{Variant: v.name, Workload: w.name, Load: fmt.Sprintf("%gx", load), Capacity: capacity}
+	cell := Cell{Variant: v.name, Workload: w.name, Load: fmt.Sprintf("%gx", load), Capacity: capacity, Ceiling: a.ceiling(w, load)}
 	phases := []phase{{load * capacity, warm + l.length}}
 	if load == 0 {
 		cell.Load = "step"

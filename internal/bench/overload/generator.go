@@ -151,7 +151,7 @@ func (g *generator) closed(n int, skip, length time.Duration, begin func() error
 	}
 	answered := 0
 	for _, r := range all {
-		if r.status == 200 && r.done >= int64(skip) && r.done < int64(skip+length) {
+		if r.done >= int64(skip) && r.done < int64(skip+length) {
 			answered++
 		}
 	}

@@ -159,14 +159,14 @@ func measure(l *lab, groups []group, out string, merge bool) error {
 	r := report{Go: runtime.Version(), Commands: []string{"overload " + strings.Join(os.Args[1:], " ")}, Peers: versions()}
 	fmt.Println(header)
 	for _, g := range groups {
-		capacity, err := l.capacity(g.workload)
+		can, err := l.measure(g.workload)
 		if err != nil {
 			return err
 		}
 		for _, load := range g.loads {
 			for _, v := range g.variants {
 				runtime.GC()
-				c, err := l.run(v, g.workload, load, capacity)
+				c, err := l.run(v, g.workload, load, can)
 				if err != nil {
 					return fmt.Errorf("%s, %s, %s: %w", v.name, g.workload.name, c.Load, err)
 				}
@@ -186,12 +186,12 @@ func measure(l *lab, groups []group, out string, merge bool) error {
 	return r.write(out)
 }
 
-const header = "workload   load  variant        capacity goodput success critical    p50    p99  p99crit  reject  accept wasted  late stolen"
+const header = "workload   load  variant        capacity goodput ceiling success critical    p50    p99  p99crit  reject  accept wasted  late stolen"
 
 // String is the line that is printed while measuring.
 func (c *Cell) String() string {
-	line := fmt.Sprintf("%-10s %-5s %-14s %8.0f %7.3f %7.4f %8.4f %6.1f %6.1f %8.1f %7.2f %7.2f %6.3f %5.2f %6.3f",
-		c.Workload, c.Load, c.Variant, c.Capacity, c.Goodput, c.Success, c.Critical, c.P50, c.P99, c.P99Crit, c.Reject, c.Accept, c.Wasted, c.Late, c.Stolen)
+	line := fmt.Sprintf("%-10s %-5s %-14s %8.0f %7.3f %7.3f %7.4f %8.4f %6.1f %6.1f %8.1f %7.2f %7.2f %6.3f %5.2f %6.3f",
+		c.Workload, c.Load, c.Variant, c.Capacity, c.Goodput, c.Ceiling, c.Success, c.Critical, c.P50, c.P99, c.P99Crit, c.Reject, c.Accept, c.Wasted, c.Late, c.Stolen)
 	if len(c.Halves) > 0 {
 		line += fmt.Sprintf("  first %.2f least %.2f recovery %.2f  %.2f", c.First, c.Least, c.Recovery, c.Halves)
 	}

@@ -41,7 +41,15 @@ func variants() []variant {
 	}
 }
 
+// refuseAll is no variant: it tells what refusing costs where nothing else is done.
+const refuseAll = "refuse-all"
+
 func variantNamed(name string) (variant, error) {
+	if name == refuseAll {
+		return variant{mount: func(http.Handler, workload, bool) (http.Handler, error) {
+			return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw) }), nil
+		}}, nil
+	}
 	all := variants()
 	if i := slices.IndexFunc(all, func(v variant) bool { return v.name == name }); i >= 0 {
 		return all[i], nil
