@@ -1,0 +1,63 @@
+// A service under a warden that OpenTelemetry can see.
+
+package wardenotel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenotel"
+)
+
+func ExampleNew() {
+	reader := sdk.NewManualReader() // a program has a periodic one, with an exporter
+	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
+	times, err := wardenotel.NewLimiterTimes(wardenotel.TimesConfig{Name: "api", MeterProvider: provider})
+	if err != nil {
+		panic(err)
+	}
+	w, err := warden.New(warden.Config{Limiter: limiter.Config{Observer: times}})
+	if err != nil {
+		panic(err)
+	}
+	metrics, err := wardenotel.New(wardenotel.Config{MeterProvider: provider, Wardens: map[string]*warden.Warden{"api": w}})
+	if err != nil {
+		panic(err)
+	}
+	defer metrics.Close()
+
+	_, _ = warden.Do(context.Background(), w, warden.Task{}, func(context.Context) (int, error) { return 1, nil })
+	var all metricdata.ResourceMetrics
+	_ = reader.Collect(context.Background(), &all)
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if sum, ok := m.Data.(metricdata.Sum[float64]); ok && m.Name == "stopbank.limiter.executed" {
+			fmt.Println(m.Name, sum.DataPoints[0].Value, m.Unit)
+		}
+	}
+	// Output: stopbank.limiter.executed 1 {task}
+}
+
+// Whoever asked for a place tells the span why there was none.
+func ExampleRefused() {
+	recorder := tracetest.NewSpanRecorder()
+	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("shop")
+	ctx, span := tracer.Start(context.Background(), "checkout")
+
+	w, _ := warden.New(warden.Config{})
+	w.Limiter().Close()
+	_, err := w.Acquire(ctx, warden.Task{Name: "checkout"})
+	err = wardenotel.Refused(ctx, err)
+	span.End()
+
+	event := recorder.Ended()[0].Events()[0]
+	fmt.Println(errors.Is(err, warden.ErrRejected), event.Name, event.Attributes[0].Value.AsString())
+	// Output: true stopbank.refused closed
+}

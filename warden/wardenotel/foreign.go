@@ -1,0 +1,93 @@
+// What is not warden's, described by functions, so that nothing of it has to be imported.
+
+package wardenotel
+
+import (
+	"time"
+
+	"github.com/stopbank/stopbank/warden/internal/facts"
+)
+
+// Gate describes an admission gate.
+type Gate struct {
+	// Stats reads the gate's counters. It is called at each collection, by one goroutine at a time.
+	Stats func() GateStats
+}
+
+// GateStats are the fields of admission.Stats by their names there: Rejected includes RejectedClosed.
+type GateStats struct {
+	Limit, InFlight          int
+	Admitted, Released       uint64
+	Rejected, RejectedClosed uint64
+	ObserverPanics           uint64
+}
+
+// Ledger describes a ledger of work leases.
+type Ledger struct {
+	// Stats counts what the ledger's Held and Ready yield. It is called at each collection, by one goroutine at a time.
+	Stats func() (LedgerStats, error)
+}
+
+// LedgerStats are the state of a ledger.
+type LedgerStats struct {
+	Held       int           // domains under lease
+	OldestHeld time.Duration // age of the oldest lease; 0: there is none
+	Ready      int           // domains without a lease in which something waits
+}
+
+// Dispatcher describes a dispatcher of leased work.
+type Dispatcher struct {
+	// Stats reads the dispatcher's counters. It is called at each collection, by one goroutine at a time.
+	Stats func() DispatcherStats
+}
+
+// DispatcherStats are fields of dispatch.Stats by their names there.
+type DispatcherStats struct {
+	Working, Ready, Pausing, Waiting, Fenced int
+	Buffered                                 int
+	Oldest                                   time.Duration
+	Paused                                   bool
+	Succeeded, Skipped, GaveUp               uint64
+	Buried, Retried, Reclaimed, Lost         uint64
+	ObserverPanics                           uint64
+	Floor, Committed                         int64
+	Lag                                      int64 // less than 0: unknown
+}
+
+// The functions as package facts takes them. A nil function stays one, to be found there.
+
+func gates(of map[string]Gate) map[string]func() facts.GateStats {
+	all := map[string]func() facts.GateStats{}
+	for name, g := range of {
+		all[name] = nil
+		if g.Stats != nil {
+			all[name] = func() facts.GateStats { return facts.GateStats(g.Stats()) }
+		}
+	}
+	return all
+}
+
+func ledgers(of map[string]Ledger) map[string]func() (facts.LedgerStats, error) {
+	all := map[string]func() (facts.LedgerStats, error){}
+	for name, l := range of {
+		all[name] = nil
+		if l.Stats != nil {
+			all[name] = func() (facts.LedgerStats, error) {
+				s, err := l.Stats()
+				return facts.LedgerStats(s), err
+			}
+		}
+	}
+	return all
+}
+
+func dispatchers(of map[string]Dispatcher) map[string]func() facts.DispatcherStats {
+	all := map[string]func() facts.DispatcherStats{}
+	for name, d := range of {
+		all[name] = nil
+		if d.Stats != nil {
+			all[name] = func() facts.DispatcherStats { return facts.DispatcherStats(d.Stats()) }
+		}
+	}
+	return all
+}

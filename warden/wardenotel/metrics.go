@@ -1,0 +1,176 @@
+// Instruments that are read when somebody collects.
+
+package wardenotel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/facts"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// scope is the name of this instrumentation.
+const scope = "github.com/stopbank/stopbank/warden/wardenotel"
+
+// Config says what [Metrics] show. The keys of the maps become the attributes stopbank.warden.name and so on: each is
+// valid UTF-8, 1 to 128 bytes. A warden is shown with its limiter, under one name.
+type Config struct {
+	Wardens     map[string]*warden.Warden
+	Limiters    map[string]*limiter.Limiter
+	Sets        map[string]*bulkhead.Set
+	Gates       map[string]Gate
+	Ledgers     map[string]Ledger
+	Dispatchers map[string]Dispatcher
+
+	// MeterProvider makes the instruments; nil: the global one.
+	MeterProvider metric.MeterProvider
+	// Timeout is how long a collection waits for its sources, more than 0; 0: 2 s. The collection's context counts as well.
+	Timeout time.Duration
+}
+
+const defaultTimeout = 2 * time.Second
+
+// ErrInvalid is what every [*InvalidError] is.
+var ErrInvalid = errors.New("wardenotel: invalid argument")
+
+// InvalidError says which field was wrong, what it was, and what is allowed.
+type InvalidError struct {
+	Field   string
+	Value   any
+	Allowed string
+}
+
+// Error names field, value and what is allowed.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("wardenotel: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
+}
+
+// Is reports whether target is ErrInvalid.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// Metrics are registered instruments.
+type Metrics struct {
+	registration metric.Registration
+}
+
+// instrument is one family as OpenTelemetry has it.
+type instrument struct {
+	observable metric.Float64Observable
+	keys       []attribute.Key
+}
+
+// New registers instruments for what cfg names, until Close. It starts no goroutine and asks nobody yet. Of one provider,
+// one Metrics shows all: two that show the same thing would be added up. The error is an [*InvalidError], or the provider's.
+func New(cfg Config) (*Metrics, error) {
+	if cfg.Timeout < 0 {
+		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "more than 0, or 0 (2s)"}
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	sources, wrong := facts.Build(facts.Config{
+		Wardens: cfg.Wardens, Limiters: cfg.Limiters, Sets: cfg.Sets,
+		Gates: gates(cfg.Gates), Ledgers: ledgers(cfg.Ledgers), Dispatchers: dispatchers(cfg.Dispatchers),
+	})
+	if wrong != nil {
+		return nil, &InvalidError{wrong.Field, wrong.Value, wrong.Allowed}
+	}
+	meter, err := meterOf(cfg.MeterProvider)
+	if err != nil {
+		return nil, err
+	}
+	instruments := map[string]instrument{}
+	var observables []metric.Observable
+	for _, f := range facts.Families() {
+		i, err := instrumentOf(meter, f)
+		if err != nil {
+			return nil, err
+		}
+		instruments[f.Name] = i
+		observables = append(observables, i.observable)
+	}
+	r, err := meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		within := cfg.Timeout
+		if end, ok := ctx.Deadline(); ok {
+			within = min(within, time.Until(end))
+		}
+		for _, values := range facts.Poll(sources, within) {
+			for _, v := range values {
+				i := instruments[v.Name]
+				attrs := make([]attribute.KeyValue, len(v.Labels))
+				for n, l := range v.Labels {
+					attrs[n] = i.keys[n].String(l)
+				}
+				o.ObserveFloat64(i.observable, v.Value, metric.WithAttributes(attrs...))
+			}
+		}
+		return nil
+	}, observables...)
+	if err != nil {
+		return nil, err
+	}
+	return &Metrics{r}, nil
+}
+
+// Close ends the showing. Closing again does no harm.
+func (m *Metrics) Close() error {
+	if m == nil || m.registration == nil {
+		return nil
+	}
+	return m.registration.Unregister()
+}
+
+func meterOf(p metric.MeterProvider) (metric.Meter, error) {
+	if p == nil {
+		p = otel.GetMeterProvider()
+	}
+	if v := reflect.ValueOf(p); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, &InvalidError{"Config.MeterProvider", fmt.Sprintf("a nil %T", p), "a provider, or nil (the global one)"}
+	}
+	return p.Meter(scope), nil
+}
+
+func instrumentOf(meter metric.Meter, f facts.Family) (i instrument, err error) {
+	for _, l := range f.Labels {
+		i.keys = append(i.keys, keyOf(l))
+	}
+	name, unit, what := nameOf(f), metric.WithUnit(f.Unit), metric.WithDescription(f.Help)
+	switch f.Kind {
+	case facts.Count:
+		i.observable, err = meter.Float64ObservableCounter(name, unit, what)
+	case facts.Amount:
+		i.observable, err = meter.Float64ObservableUpDownCounter(name, unit, what)
+	case facts.Level:
+		i.observable, err = meter.Float64ObservableGauge(name, unit, what)
+	}
+	return i, err
+}
+
+// nameOf is the name of a family by OpenTelemetry's conventions: dots between the namespaces, no unit and no _total.
+func nameOf(f facts.Family) string {
+	name := strings.TrimSuffix(f.Name, "_total")
+	if f.Unit == "s" {
+		name = strings.TrimSuffix(name, "_seconds")
+	}
+	return strings.Replace(name, "_", ".", 2)
+}
+
+// keyOf is the attribute of a label: those that name a thing have their own namespace.
+func keyOf(label string) attribute.Key {
+	switch label {
+	case "warden", "limiter", "set", "compartment", "gate", "ledger", "dispatcher":
+		return attribute.Key("stopbank." + label + ".name")
+	}
+	return attribute.Key("stopbank." + label)
+}

@@ -1,0 +1,124 @@
+// Refusals on spans, as the SDK's own recorder sees them.
+
+package wardenotel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenotel"
+)
+
+// told is the event that Refused adds for err; nil: none.
+func told(t *testing.T, err error) map[attribute.Key]attribute.Value {
+	t.Helper()
+	recorder := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test")
+	ctx, span := tracer.Start(t.Context(), "request")
+	if got := wardenotel.Refused(ctx, err); got != err {
+		t.Errorf("%v came back as %v", err, got)
+	}
+	span.End()
+	events := recorder.Ended()[0].Events()
+	if recorder.Ended()[0].Status().Code != 0 {
+		t.Error("the status of the span was changed")
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	if len(events) > 1 || events[0].Name != wardenotel.EventRefused {
+		t.Errorf("events %v", events)
+	}
+	attrs := map[attribute.Key]attribute.Value{}
+	for _, a := range events[0].Attributes {
+		attrs[a.Key] = a.Value
+		if s := a.Value.AsString(); !utf8.ValidString(s) || len(s) > 260 {
+			t.Errorf("%s is %.300q", a.Key, s)
+		}
+	}
+	return attrs
+}
+
+func TestARefusalIsAnEventWithItsExplanation(t *testing.T) {
+	l := must(limiter.New(limiter.Config{Name: "prices", Initial: decision.ControlDecision{
+		Seq: 9, TargetConcurrency: 1, Expected: time.Second, ShedProbability: .25, Reasons: []decision.Reason{decision.NewReason("queueing", "lag_seconds", .5, decision.Tighten)},
+	}}))(t)
+	must(l.TryAcquire(limiter.Task{}))(t)
+	_, err := l.TryAcquire(limiter.Task{Name: "quote\xff" + strings.Repeat("x", 1000), Priority: limiter.High})
+	attrs := told(t, fmt.Errorf("no price: %w", err))
+	for key, want := range map[attribute.Key]any{
+		"stopbank.reason": "queue_overflow", "stopbank.limiter.name": "prices", "stopbank.task.priority": int64(64), "stopbank.wait.duration": 0.,
+		"stopbank.in_flight": int64(1), "stopbank.queued": int64(0), "stopbank.retry_after": 1., "stopbank.decision.number": int64(9),
+		"stopbank.decision.standing": "initial", "stopbank.decision.target": int64(1), "stopbank.decision.shed": .25,
+	} {
+		if got := attrs[key].AsInterface(); got != want {
+			t.Errorf("%s is %v, want %v", key, got, want)
+		}
+	}
+	if r := attrs["stopbank.decision.reasons"].AsStringSlice(); len(r) != 1 || r[0] != "queueing: lag_seconds=0.5 (tighten)" {
+		t.Errorf("reasons %q", r)
+	}
+	if n := attrs["stopbank.task.name"].AsString(); !strings.HasPrefix(n, "quote\uFFFDxxx") {
+		t.Errorf("task %q", n)
+	}
+	if _, there := attrs["stopbank.cut"]; there {
+		t.Error("there was no cut")
+	}
+	shed := &limiter.Rejection{Reason: limiter.PressureHigh, Cut: limiter.High}
+	if attrs := told(t, shed); attrs["stopbank.cut"].AsInt64() != 64 || attrs["stopbank.reason"].AsString() != "pressure_high" {
+		t.Errorf("%v", attrs)
+	}
+}
+
+func TestOtherRefusals(t *testing.T) {
+	queued := &limiter.Rejection{Reason: limiter.DeadlineExceeded, InFlight: 4}
+	for reason, err := range map[string]error{
+		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Running, After: time.Second},
+		"timeout_queued":  &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Queued, Rejection: queued},
+		"breaker_open":    &bulkhead.BreakerOpenError{Compartment: "api", Err: errors.New("open")},
+		"reentry":         &bulkhead.ReentryError{Compartment: "api"},
+	} {
+		attrs := told(t, err)
+		if attrs["stopbank.reason"].AsString() != reason || attrs["stopbank.compartment.name"].AsString() != "api" {
+			t.Errorf("%s: %v", reason, attrs)
+		}
+		if _, there := attrs["stopbank.in_flight"]; there != (reason == "timeout_queued") {
+			t.Errorf("%s: %v", reason, attrs)
+		}
+	}
+	for _, err := range []error{nil, errors.New("of no interest"), context.Canceled} {
+		if attrs := told(t, err); attrs != nil {
+			t.Errorf("%v: %v", err, attrs)
+		}
+	}
+}
+
+// brokenSpan panics where it can.
+type brokenSpan struct{ noop.Span }
+
+func (brokenSpan) IsRecording() bool                     { return true }
+func (brokenSpan) AddEvent(string, ...trace.EventOption) { panic("on purpose") }
+
+func TestABrokenSpanIsContained(t *testing.T) {
+	why := error(&limiter.Rejection{Reason: limiter.Closed})
+	if err := wardenotel.Refused(trace.ContextWithSpan(t.Context(), brokenSpan{}), why); err != why {
+		t.Error(err)
+	}
+	if err := wardenotel.Refused(t.Context(), why); err != why {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,152 @@
+// Histograms that observers feed.
+
+package wardenotel
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/facts"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// TimesConfig describes the histograms of one limiter or one set.
+type TimesConfig struct {
+	// Name is the value of the attribute stopbank.limiter.name or stopbank.set.name: valid UTF-8, 1 to 128 bytes.
+	Name string
+	// MeterProvider makes the instruments; nil: the global one.
+	MeterProvider metric.MeterProvider
+}
+
+// durations makes two histograms. Their bounds suit seconds; a view of the SDK can make them exponential.
+func durations(cfg TimesConfig, of string) (wait, execution metric.Float64Histogram, err error) {
+	if !facts.Valid(cfg.Name) {
+		return nil, nil, &InvalidError{"TimesConfig.Name", fmt.Sprintf("%.140q", cfg.Name), facts.ValidNames}
+	}
+	meter, err := meterOf(cfg.MeterProvider)
+	if err != nil {
+		return nil, nil, err
+	}
+	bounds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
+	wait, err = meter.Float64Histogram("stopbank."+of+".wait.duration", metric.WithUnit("s"), bounds,
+		metric.WithDescription("Time of waiting for a place."))
+	if err != nil {
+		return nil, nil, err
+	}
+	execution, err = meter.Float64Histogram("stopbank."+of+".execution.duration", metric.WithUnit("s"), bounds,
+		metric.WithDescription("Time from the start until the place was given back or the caller was answered."))
+	return wait, execution, err
+}
+
+// recorder is one series of a histogram, with what recording needs made beforehand.
+type recorder struct {
+	histogram metric.Float64Histogram
+	options   []metric.RecordOption
+}
+
+func newRecorder(h metric.Float64Histogram, attrs ...attribute.KeyValue) recorder {
+	return recorder{h, []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attrs...))}}
+}
+
+func (r recorder) record(seconds float64) {
+	r.histogram.Record(context.Background(), seconds, r.options...)
+}
+
+// LimiterTimes records the waiting and execution times of one limiter. It is the limiter's observer. Observe costs what
+// the SDK's Record costs. It must come from [NewLimiterTimes].
+type LimiterTimes struct {
+	started, rejected, canceled, executed recorder
+}
+
+// NewLimiterTimes returns histograms to be set as limiter.Config.Observer: stopbank.limiter.wait.duration, by
+// stopbank.outcome, and stopbank.limiter.execution.duration. The error is an [*InvalidError], or the provider's.
+func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
+	wait, execution, err := durations(cfg, "limiter")
+	if err != nil {
+		return nil, err
+	}
+	name := keyOf("limiter").String(cfg.Name)
+	waited := func(o limiter.Outcome) recorder { return newRecorder(wait, name, keyOf("outcome").String(o.String())) }
+	return &LimiterTimes{waited(limiter.Started), waited(limiter.Rejected), waited(limiter.Withdrawn), newRecorder(execution, name)}, nil
+}
+
+// Observe is what the limiter calls.
+func (t *LimiterTimes) Observe(e limiter.Event) {
+	switch e.Outcome {
+	case limiter.Started:
+		t.started.record(e.Waited.Seconds())
+	case limiter.Rejected:
+		t.rejected.record(e.Waited.Seconds())
+	case limiter.Withdrawn:
+		t.canceled.record(e.Waited.Seconds())
+	case limiter.Executed:
+		t.executed.record(e.Took.Seconds())
+	}
+}
+
+// CompartmentTimes records the waiting and execution times of the compartments of one set. It is the set's observer. It
+// must come from [NewCompartmentTimes].
+type CompartmentTimes struct {
+	set             attribute.KeyValue
+	wait, execution metric.Float64Histogram
+	known           atomic.Pointer[map[string]compartmentTimes] // replaced as a whole, under mu, never written to
+	mu              sync.Mutex
+}
+
+type compartmentTimes struct{ wait, execution recorder }
+
+// mostCompartments bounds the series: a set has few compartments.
+const mostCompartments = 100
+
+// NewCompartmentTimes returns histograms to be set as bulkhead.Config.Observer: stopbank.compartment.wait.duration and
+// stopbank.compartment.execution.duration. The error is an [*InvalidError], or the provider's.
+func NewCompartmentTimes(cfg TimesConfig) (*CompartmentTimes, error) {
+	wait, execution, err := durations(cfg, "compartment")
+	if err != nil {
+		return nil, err
+	}
+	t := &CompartmentTimes{set: keyOf("set").String(cfg.Name), wait: wait, execution: execution}
+	t.known.Store(&map[string]compartmentTimes{})
+	return t, nil
+}
+
+// Observe is what the set calls.
+func (t *CompartmentTimes) Observe(e bulkhead.Event) {
+	if e.Kind != bulkhead.Answered {
+		return
+	}
+	c := t.of(e.Compartment)
+	c.wait.record(e.Waited.Seconds())
+	if e.Outcome != bulkhead.Refused {
+		c.execution.record(e.Took.Seconds())
+	}
+}
+
+// of is the series of a compartment; those beyond mostCompartments share one pair.
+func (t *CompartmentTimes) of(name string) compartmentTimes {
+	if c, ok := (*t.known.Load())[name]; ok {
+		return c
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known, label := *t.known.Load(), facts.Clean(name)
+	if len(known) >= mostCompartments {
+		name, label = "", "other"
+	}
+	if c, ok := known[name]; ok {
+		return c
+	}
+	compartment := keyOf("compartment").String(label)
+	c := compartmentTimes{newRecorder(t.wait, t.set, compartment), newRecorder(t.execution, t.set, compartment)}
+	next := maps.Clone(known)
+	next[name] = c
+	t.known.Store(&next)
+	return c
+}
