@@ -63,7 +63,7 @@ type lab struct {
 
 // late is how late the generator may be, and tooMuch what others may take of the server's core, before a cell is doubted.
 const (
-	late    = 3 * time.Millisecond
+	late    = 5 * time.Millisecond
 	tooMuch = 0.1
 )
 

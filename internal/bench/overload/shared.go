@@ -23,10 +23,10 @@ type counters struct {
 	accept   [buckets]atomic.Uint64
 }
 
-// Waits are counted in ranges, eight for each doubling from 1 us on.
+// Waits are counted in ranges, 32 for each doubling from 1 us on.
 const (
-	buckets   = 8 * 24
-	perDouble = 8
+	buckets   = 24 * perDouble
+	perDouble = 32
 )
 
 func bucketOf(d time.Duration) int {
