@@ -1,0 +1,28 @@
+// A dependency that answers, or hangs until its client goes away.
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+)
+
+type dependency struct {
+	server *httptest.Server
+	hangs  atomic.Bool
+	calls  atomic.Int64 // that arrived
+}
+
+func newDependency() *dependency {
+	d := &dependency{}
+	d.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.calls.Add(1)
+		if d.hangs.Load() {
+			<-r.Context().Done()
+			return
+		}
+		fmt.Fprint(w, "done")
+	}))
+	return d
+}
