@@ -98,6 +98,14 @@ func TestC11_LearnedInAnOverload(t *testing.T) {
 	within(t, "after fifteen seconds", targets[15:], 7, 16)
 }
 
+func TestC11_StartsInAnOverload(t *testing.T) {
+	// The first baseline is that of a crowd, and is put to the test within seconds.
+	c := mustNew(t, control.Config{Processors: 2, Initial: 16})
+	m := &model{servers: 10, base: 0.04, demand: 40}
+	targets, _ := m.drive(c, 14)
+	within(t, "after four seconds", targets[4:], 7, 15)
+}
+
 func TestC11_SlowsDownAndRecovers(t *testing.T) {
 	c := mustNew(t, control.Config{Processors: 2})
 	m := &model{servers: 10, base: 0.04, demand: 40}
