@@ -397,3 +397,12 @@ func TestB1B2B3B5B7B8B11_LongHistories(t *testing.T) {
 		}
 	}
 }
+
+// TestB3_OneTurnIsOnePlace is a history that the machine has found: an owner that is served a place kept for it must not
+// take one of the stock in the same turn.
+func TestB3_OneTurnIsOnePlace(t *testing.T) {
+	script := append(slices.Repeat([]move{{0, 0, 0}}, 9), move{0, 1, 0}, move{0, 1, 0}, move{8, 1, 2})
+	if failed := drive(t, shapes()[1], script, nil, nil); failed != "" {
+		t.Fatal(failed)
+	}
+}
