@@ -68,3 +68,25 @@ func TestD2_FloorWaitsForWhatIsPutOff(t *testing.T) {
 		r.mustStop(t)
 	})
 }
+
+// What the ledger has below the committed offset is read as well: somebody has moved the offset by hand.
+func TestD2_LedgerHasWorkBelowTheCommitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, ledger, ctx := fill("a", "k", "b", "c"), memory(t, 1), context.Background()
+		if _, err := ledger.Offer(ctx, "k", 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Commit(ctx, 3); err != nil {
+			t.Fatal(err)
+		}
+		c := newCalls()
+		r := run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: func(_ context.Context, job dispatch.Job) error {
+			defer c.enter(job)()
+			return nil
+		}})
+		time.Sleep(time.Minute)
+		r.mustStop(t)
+		same(t, "k", c.of("k"), 1)
+		equal(t, "floor", r.Stats().Floor, 4)
+	})
+}
