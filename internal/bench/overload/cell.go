@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"hash/fnv"
+	"runtime"
 	"slices"
 	"time"
 )
@@ -143,6 +144,7 @@ func (l *lab) run(v variant, w workload, load float64, a able) (Cell, error) {
 	}
 	h := fnv.New64()
 	_, _ = h.Write([]byte(w.name + cell.Load))
+	runtime.GC() // not while measuring
 	all := schedule(phases, l.seed^h.Sum64())
 
 	c, err := start(serveArgs{Variant: v.name, Workload: w.name, Rounds: l.rounds, Trace: l.trace}, l.serverCore, l.generatorCore)

@@ -165,8 +165,13 @@ func measure(l *lab, groups []group, out string, merge bool) error {
 		}
 		for _, load := range g.loads {
 			for _, v := range g.variants {
-				runtime.GC()
 				c, err := l.run(v, g.workload, load, can)
+				if c.Doubt != "" && err == nil { // once more, and the less disturbed one counts
+					var again Cell
+					if again, err = l.run(v, g.workload, load, can); again.Late+100*again.Stolen < c.Late+100*c.Stolen {
+						c = again
+					}
+				}
 				if err != nil {
 					return fmt.Errorf("%s, %s, %s: %w", v.name, g.workload.name, c.Load, err)
 				}
