@@ -25,7 +25,7 @@ type Config struct {
 	MaxShed float64
 	// Lag and Runnable say how much waiting for a processor is too much: the 90th percentile of the delays while the
 	// processors are fully used (twice as much while they are not), and the number of waiting goroutines per processor, at
-	// which the target begins to fall. Growth stops at a little less. Default 10 ms and 4.
+	// which the target begins to fall. Growth stops at a little less. Default 10 ms and 8.
 	Lag      time.Duration
 	Runnable float64
 	// ValidFor is how long a decision rules before its Stale decision does. Default 1 s; at most 1 minute.
@@ -71,10 +71,10 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, &InvalidError{"Config.Lag", cfg.Lag, "above 0, at most 1m, or 0 (10ms)"}
 	}
 	if cfg.Runnable == 0 {
-		cfg.Runnable = 4
+		cfg.Runnable = 8
 	}
 	if !(cfg.Runnable > 0) || math.IsInf(cfg.Runnable, 0) {
-		return cfg, &InvalidError{"Config.Runnable", cfg.Runnable, "above 0 and finite, or 0 (4)"}
+		return cfg, &InvalidError{"Config.Runnable", cfg.Runnable, "above 0 and finite, or 0 (8)"}
 	}
 	if cfg.ValidFor == 0 {
 		cfg.ValidFor = time.Second
