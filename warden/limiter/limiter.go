@@ -26,7 +26,7 @@ type Config struct {
 	// and one in N of those that would be refused for want of importance is let into the queue and stays there. 0: none.
 	StarvationEvery int
 	// StandAfter is how long the oldest of a priority may wait before that priority counts as one that cannot be served
-	// in full, 0 or more; 0: half of the time that it had to its deadline, at most a second. What follows from it is Q4.
+	// in full, 0 or more; 0: half of the time that it had to its deadline, at most a second. What follows is Q4 and Q11.
 	StandAfter time.Duration
 	// Recent is how many explanations the flight recorder keeps, 0 or more; 0: 128.
 	Recent int
