@@ -83,7 +83,13 @@ func open() (*api, error) {
 	a := &api{set: set, finish: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /quick", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") })
-	mux.HandleFunc("GET /slow", func(w http.ResponseWriter, _ *http.Request) { <-a.finish; fmt.Fprint(w, "served") })
+	mux.HandleFunc("GET /slow", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-a.finish:
+			fmt.Fprint(w, "served")
+		case <-r.Context().Done():
+		}
+	})
 	a.server = httptest.NewServer(mw.Handler(mux))
 	return a, nil
 }
@@ -119,4 +125,7 @@ func (a *api) get(key, path string) answer {
 	return answer{resp.StatusCode, resp.Header.Get("Retry-After"), errors.Join(err, resp.Body.Close())}
 }
 
-func (a *api) close() { a.server.Close() }
+func (a *api) close() {
+	a.server.CloseClientConnections() // ends what is still slow
+	a.server.Close()
+}
