@@ -1,0 +1,297 @@
+// Mutants breaks each numbered invariant on purpose, in a scratch copy of the repository, and shows which test notices.
+//
+// A mutant is a small change of one file, kept in a text file beside this program. The tests that carry the number of
+// the invariant must fail on it; a mutant that does not compile, or that they let live, fails the run. With -only the
+// other tests of the layer run as well, the long ones apart (-short), and it is said whether the tests of that number were
+// alone in noticing, and which numbers have no such mutant.
+//
+// Usage: go run ./internal/system/mutants [-only] [-v] [NUMBER...]
+package main
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed *.txt
+var files embed.FS
+
+// layers says where the tests of a letter are.
+var layers = map[byte][]string{
+	'A': {"./admission"},
+	'L': {"./lease"},
+	'M': {"./warden/monitor"},
+	'C': {"./warden/control"},
+	'Q': {"./warden/limiter"},
+	'B': {"./warden/bulkhead"},
+	'D': {"./lease/dispatch"},
+	'H': {"./warden/wardenhttp"},
+}
+
+func main() {
+	only := flag.Bool("only", false, "also run the other tests of the layer: which mutants do they let live?")
+	verbose := flag.Bool("v", false, "print what the tests said")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *only, *verbose, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// run tries the mutants of the numbers that are asked for, or all.
+func run(ctx context.Context, only, verbose bool, numbers []string) error {
+	all, err := load()
+	if err != nil {
+		return err
+	}
+	defined, err := defined("docs")
+	if err != nil {
+		return err
+	}
+	if err := complete(all, defined); err != nil && len(numbers) == 0 {
+		return err
+	}
+	if len(numbers) > 0 {
+		all = slices.DeleteFunc(all, func(m mutant) bool { return !slices.Contains(numbers, m.number) })
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("no mutants of %v", numbers)
+	}
+	dir, err := scratch(ctx)
+	defer os.RemoveAll(dir)
+	if err != nil {
+		return err
+	}
+	r := runner{dir: dir, only: only, most: map[test]time.Duration{}}
+
+	var wrong []string
+	alone := map[string]bool{} // numbers with a mutant that only their tests notice
+	for _, m := range all {
+		v, err := r.try(ctx, m)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", m.number, m.file, err)
+		}
+		alone[m.number] = alone[m.number] || v.alone
+		fmt.Printf("%-4s %-36s %-9s %s\n", m.number, m.file, v.verdict(only), strings.Join(v.tests, " "))
+		if verbose {
+			fmt.Println(m.text(), "\n", v.said)
+		}
+		if len(v.tests) == 0 {
+			wrong = append(wrong, m.number+" "+m.file+": lives\n"+m.text())
+		}
+	}
+	if only {
+		for _, n := range slices.SortedFunc(maps.Keys(alone), byNumber) {
+			if !alone[n] {
+				fmt.Printf("%-4s every mutant is noticed by tests of other numbers as well\n", n)
+			}
+		}
+	}
+	fmt.Printf("%d mutants of %d invariants, %d complaints\n", len(all), len(alone), len(wrong))
+	if len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "\n"))
+	}
+	return nil
+}
+
+// verdict is what became of a mutant.
+type verdict struct {
+	tests []string // of its number, that failed
+	alone bool     // all others of the layer passed
+	said  string
+}
+
+func (v verdict) verdict(only bool) string {
+	switch {
+	case len(v.tests) == 0:
+		return "LIVES"
+	case only && v.alone:
+		return "only by"
+	default:
+		return "killed by"
+	}
+}
+
+// A runner tries mutants in a scratch copy.
+type runner struct {
+	dir  string
+	only bool
+	most map[test]time.Duration // how long the tests of a package may take
+}
+
+// test is the tests of a package, with or without -tags explore.
+type test struct {
+	dir     string
+	explore bool
+}
+
+// try applies m, runs the tests and takes it back.
+func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
+	for _, dir := range layers[m.number[0]] {
+		if err := r.measure(ctx, test{dir, m.explore}); err != nil {
+			return v, err
+		}
+	}
+	path := filepath.Join(r.dir, m.file)
+	original, err := os.ReadFile(path)
+	if err != nil {
+		return v, err
+	}
+	changed, err := m.apply(string(original))
+	if err != nil {
+		return v, err
+	}
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		return v, err
+	}
+	defer func() { err = errors.Join(err, os.WriteFile(path, original, 0o600)) }()
+
+	v.alone = true
+	for _, dir := range layers[m.number[0]] {
+		p, err := r.build(ctx, test{dir, m.explore})
+		if err != nil {
+			return v, fmt.Errorf("does not compile: %w", err)
+		}
+		out, err := p.run(ctx, "-test.run", pattern(m.number))
+		v.said += out
+		if err != nil {
+			v.tests = append(v.tests, failed(out)...)
+		}
+		if r.only && v.alone {
+			out, err = p.run(ctx, "-test.short", "-test.failfast", "-test.skip", pattern(m.number))
+			v.alone = err == nil
+			v.said += out
+		}
+	}
+	return v, ctx.Err()
+}
+
+// measure runs tests with nothing broken, once: they must pass, and a mutant that hangs need not hang for much longer than
+// they take.
+func (r *runner) measure(ctx context.Context, t test) error {
+	if _, known := r.most[t]; known {
+		return nil
+	}
+	p, err := r.build(ctx, t)
+	if err != nil {
+		return err
+	}
+	p.most = 10 * time.Minute
+	began := time.Now()
+	if out, err := p.run(ctx); err != nil {
+		return fmt.Errorf("%s fails with nothing broken: %w\n%s", t.dir, err, out)
+	}
+	r.most[t] = 20*time.Second + 2*time.Since(began)
+	return nil
+}
+
+// A program is the tests of one package, compiled.
+type program struct {
+	dir, file string
+	most      time.Duration // how long a run may take
+}
+
+// build compiles the tests of a package of the copy.
+func (r *runner) build(ctx context.Context, t test) (program, error) {
+	p := program{dir: filepath.Join(r.dir, t.dir), file: filepath.Join(r.dir, "mutant.test"), most: r.most[t]}
+	args := []string{"test", "-c", "-trimpath", "-o", p.file}
+	if t.explore {
+		args = append(args, "-tags", "explore")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	cmd.Dir = p.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return p, fmt.Errorf("%w\n%s", err, out)
+	}
+	return p, nil
+}
+
+// run runs the tests that args choose.
+func (p program) run(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.most+10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.file, append(args, "-test.timeout", p.most.String())...)
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), "PWD="+p.dir, "GOMEMLIMIT=3GiB")
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// pattern matches the names of the tests that carry a number, as internal/system demands them.
+func pattern(number string) string {
+	return `^(Test|Fuzz)(Property|Explore|Fuzz|Race|Stress)?([ALMCQBDH][0-9]+_?)*` + number + `([^0-9]|$)`
+}
+
+var failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)|^panic: test timed out|^fatal error: (.*)|^panic: (.*)`)
+
+// failed lists the tests that failed, or what ended the run before a test could.
+func failed(out string) []string {
+	var names []string
+	for _, match := range failure.FindAllStringSubmatch(out, -1) {
+		name := match[1]
+		if name == "" {
+			name = "(" + strings.TrimSpace(match[0]) + ")"
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 && strings.Contains(out, "FAIL") {
+		names = append(names, "(the run failed)") // goleak, os.Exit
+	}
+	return names
+}
+
+// scratch copies what git knows, and what is new, into a directory that is removed at the end.
+func scratch(ctx context.Context) (string, error) {
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return "", err
+	}
+	list, err := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		return dir, err
+	}
+	for file := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
+		content, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted, not yet committed
+		} else if err != nil {
+			return dir, err
+		}
+		to := filepath.Join(dir, file)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return dir, err
+		}
+		if err := os.WriteFile(to, content, 0o600); err != nil {
+			return dir, err
+		}
+	}
+	return dir, nil
+}
+
+// byNumber orders A2 before A10.
+func byNumber(a, b string) int {
+	if a[0] != b[0] {
+		return int(a[0]) - int(b[0])
+	}
+	x, _ := strconv.Atoi(a[1:])
+	y, _ := strconv.Atoi(b[1:])
+	return x - y
+}
