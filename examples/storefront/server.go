@@ -6,115 +6,205 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
 
-	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// A server serves the shop on a free port of the loopback interface.
+// cachedHeader says that an answer is an old one, and why.
+const cachedHeader = "Storefront-Cached"
+
+// A server serves the shop on one address.
 type server struct {
 	url    string
 	http   *http.Server
 	way    way
-	report atomic.Int64 // milliseconds that the analytics query takes: the part that a deploy changes
-	served chan error   // what Serve returned
+	store  store
+	render work
+	hold   [routes]atomic.Int64 // milliseconds that a route's query sleeps: the part that a deploy changes
+	list   atomic.Pointer[any]  // the last list of products, for when there is no better one
+	life   context.Context      // ends when the server closes
+	die    context.CancelFunc
+	served chan error // what Serve returned
 }
 
-func serve(w way) (*server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+func newServer(st store, w way, render work) *server {
+	s := &server{way: w, store: st, render: render, served: make(chan error, 1)}
+	s.life, s.die = context.WithCancel(context.Background())
+	return s
+}
+
+// serve begins to serve on l; inFront, if not nil, is put in front of the handlers.
+func (s *server) serve(l net.Listener, inFront func(http.Handler) http.Handler) {
+	s.url = "http://" + l.Addr().String()
+	var handler http.Handler = s.mux()
+	if inFront != nil {
+		handler = inFront(handler)
 	}
-	s := &server{url: "http://" + l.Addr().String(), way: w, served: make(chan error, 1)}
-	s.http = &http.Server{Handler: s.mux(), ReadHeaderTimeout: 5 * time.Second}
+	s.http = &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	go func() { s.served <- s.http.Serve(l) }()
-	return s, nil
 }
 
-// deploy changes how long the analytics query of later requests takes.
-func (s *server) deploy(report time.Duration) { s.report.Store(report.Milliseconds()) }
+// deploy changes how long the queries of later requests sleep.
+func (s *server) deploy(hold [routes]time.Duration) {
+	for r := range routes {
+		s.hold[r].Store(hold[r].Milliseconds())
+	}
+}
 
-// close waits until every handler has returned; call wake of the store first, or it waits for slow queries too.
+// close takes no more requests and waits until every handler has returned. Whatever sleeps or computes is ended.
 func (s *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	s.die()
+	s.store.wake()
+	if s.http == nil {
+		return nil
+	}
 	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
 	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
 	return err
 }
 
+// A route as http.ServeMux knows it.
+func (r route) method() string {
+	return [routes + 1]string{http.MethodPost, http.MethodGet, http.MethodGet, http.MethodGet, http.MethodGet}[r]
+}
+
+func (r route) path() string {
+	return [routes + 1]string{"/checkout", "/products", "/analytics/report", "/admin/counts", "/ping"}[r]
+}
+
 func (s *server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("POST /checkout", s.handler(checkout, s.order))
-	mux.Handle("GET /products", s.handler(products, s.list))
-	mux.Handle("GET /analytics/report", s.handler(analytics, s.revenue))
-	mux.Handle("GET /admin/counts", s.handler(admin, s.counts))
+	nothing := func(http.ResponseWriter, *http.Request) {}
+	for r, handler := range [routes + 1]http.HandlerFunc{s.order, s.products, s.revenue, s.counts, nothing} {
+		mux.Handle(route(r).method()+" "+route(r).path(), handler)
+	}
 	return mux
 }
 
-type query func(*http.Request, *sql.Conn) (any, error)
-
-// handler answers with what q returns, as JSON. A rejection by the gate is 503 with Retry-After: nothing was done and
-// a later try may work. No connection within the acquire time is 504: the server waited for something behind it
-// and gave up, which is how a client can tell the two apart.
-func (s *server) handler(r route, q query) http.Handler {
-	return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
-		var answer any
-		err := s.way.do(req.Context(), r, func(conn *sql.Conn) (err error) {
-			answer, err = q(req, conn)
-			return err
-		})
-		switch {
-		case err == nil:
-			rw.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(rw).Encode(answer) // fails only when the client has left
-		case errors.Is(err, admission.ErrRejected):
-			rw.Header().Set("Retry-After", "1")
-			http.Error(rw, err.Error(), http.StatusServiceUnavailable)
-		case errors.Is(err, errPoolTimeout):
-			http.Error(rw, err.Error(), http.StatusGatewayTimeout)
-		case errors.Is(err, sql.ErrNoRows):
-			http.Error(rw, "no such product", http.StatusNotFound)
-		default:
-			http.Error(rw, err.Error(), http.StatusInternalServerError)
+// ask runs q for a route, after the sleep that was last deployed.
+func (s *server) ask(req *http.Request, r route, q query, instead fallback) (any, error) {
+	hold := time.Duration(s.hold[r].Load()) * time.Millisecond
+	return s.way.do(req.Context(), r, func(ctx context.Context, conn *sql.Conn) (any, error) {
+		if hold > 0 {
+			if err := s.store.pause(ctx, conn, hold); err != nil {
+				return nil, err
+			}
 		}
+		return q(ctx, conn)
+	}, instead)
+}
+
+// answer writes what came of a request, as JSON. A refusal says its reason: 503, and Retry-After, where nothing was done
+// and a later try may work; 504 where the server waited for something behind it and gave up.
+func answer(w http.ResponseWriter, v any, err error) {
+	switch {
+	case err == nil:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v) // fails only when the client has left
+	case wardenhttp.WriteError(w, nil, err):
+	case errors.Is(err, errPoolTimeout):
+		problem(w, http.StatusGatewayTimeout, "pool_timeout")
+	case errors.Is(err, sql.ErrNoRows):
+		problem(w, http.StatusNotFound, "not_found")
+	case errors.Is(err, context.Canceled):
+		problem(w, 499, "canceled") // nobody will read it
+	default:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// problem answers as the package wardenhttp does (RFC 9457).
+func problem(w http.ResponseWriter, status int, reason string, detail ...any) {
+	body := map[string]any{"title": http.StatusText(status), "status": status, "reason": reason}
+	if len(detail) > 0 {
+		body["detail"] = fmt.Sprint(detail...)
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func (s *server) order(w http.ResponseWriter, req *http.Request) {
+	product := req.URL.Query().Get("product")
+	v, err := s.ask(req, checkout, func(ctx context.Context, conn *sql.Conn) (any, error) {
+		var id int64
+		err := conn.QueryRowContext(ctx, `
+			INSERT INTO orders (product, cents) SELECT id, cents FROM products WHERE CAST(id AS TEXT) = $1 RETURNING id`, product).Scan(&id)
+		return map[string]int64{"order": id}, err
+	}, nil)
+	answer(w, v, err)
+}
+
+// products is the page that can do without the database for a while: an old list sells as well. What the page costs of a
+// processor it costs after the connection was given back, where no compartment bounds it.
+func (s *server) products(w http.ResponseWriter, req *http.Request) {
+	v, err := s.ask(req, products, func(ctx context.Context, conn *sql.Conn) (any, error) {
+		rows, err := conn.QueryContext(ctx, `SELECT name, cents FROM products ORDER BY id LIMIT 20`)
+		list, err := perName(rows, err)
+		if err == nil {
+			s.list.Store(&list)
+		}
+		return list, err
+	}, func(_ context.Context, cause error) (any, error) {
+		list := s.list.Load()
+		if list == nil {
+			return nil, cause
+		}
+		w.Header().Set(cachedHeader, causeOf(cause))
+		return *list, nil
 	})
+	if err == nil {
+		s.render.do(s.life)
+	}
+	answer(w, v, err)
 }
 
-func (s *server) order(req *http.Request, conn *sql.Conn) (any, error) {
-	var id int64
-	err := conn.QueryRowContext(req.Context(), `
-		INSERT INTO orders (product, cents) SELECT id, cents FROM products WHERE id = ? RETURNING id`,
-		req.URL.Query().Get("product")).Scan(&id)
-	return map[string]int64{"order": id}, err
+// causeOf names what made a fallback answer.
+func causeOf(err error) string {
+	var timeout *bulkhead.TimeoutError
+	var rejection *limiter.Rejection
+	switch {
+	case errors.As(err, &timeout):
+		return "timeout_" + timeout.Phase.String()
+	case errors.As(err, &rejection):
+		return rejection.Reason.String()
+	}
+	return "error"
 }
 
-func (s *server) list(req *http.Request, conn *sql.Conn) (any, error) {
-	rows, err := conn.QueryContext(req.Context(), `SELECT name, cents FROM products ORDER BY id LIMIT 20`)
-	return perName(rows, err)
+// revenue is the report that goes wrong: the sum per category over the latest orders.
+func (s *server) revenue(w http.ResponseWriter, req *http.Request) {
+	v, err := s.ask(req, analytics, func(ctx context.Context, conn *sql.Conn) (any, error) {
+		rows, err := conn.QueryContext(ctx, `
+			SELECT p.category, SUM(o.cents)
+			FROM (SELECT product, cents FROM orders ORDER BY id DESC LIMIT 100) o JOIN products p ON p.id = o.product
+			GROUP BY p.category`)
+		return perName(rows, err)
+	}, nil)
+	answer(w, v, err)
 }
 
-// revenue is the report that goes wrong: the sum per category over the latest orders, with a sleep inside the query.
-func (s *server) revenue(req *http.Request, conn *sql.Conn) (any, error) {
-	rows, err := conn.QueryContext(req.Context(), `
-		WITH pause AS MATERIALIZED (SELECT sleep_ms(?) AS ms),
-		     latest AS (SELECT product, cents FROM orders ORDER BY id DESC LIMIT 100)
-		SELECT p.category, SUM(o.cents)
-		FROM pause CROSS JOIN latest o JOIN products p ON p.id = o.product
-		GROUP BY p.category`, s.report.Load())
-	return perName(rows, err)
-}
-
-func (s *server) counts(req *http.Request, conn *sql.Conn) (any, error) {
-	var users, orders int64
-	err := conn.QueryRowContext(req.Context(), `
-		SELECT (SELECT COUNT(*) FROM users), (SELECT COUNT(*) FROM orders)`).Scan(&users, &orders)
-	return map[string]int64{"users": users, "orders": orders}, err
+func (s *server) counts(w http.ResponseWriter, req *http.Request) {
+	v, err := s.ask(req, admin, func(ctx context.Context, conn *sql.Conn) (any, error) {
+		var users, orders int64
+		err := conn.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM users), (SELECT COUNT(*) FROM orders)`).Scan(&users, &orders)
+		return map[string]int64{"users": users, "orders": orders}, err
+	}, nil)
+	answer(w, v, err)
 }
 
 // perName reads rows of a name and a number, and closes them.
@@ -122,14 +212,14 @@ func perName(rows *sql.Rows, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := map[string]int64{}
+	found := map[string]int64{}
 	for rows.Next() {
 		var name string
 		var n int64
 		if err := rows.Scan(&name, &n); err != nil {
 			return nil, errors.Join(err, rows.Close())
 		}
-		answer[name] = n
+		found[name] = n
 	}
-	return answer, errors.Join(rows.Err(), rows.Close())
+	return found, errors.Join(rows.Err(), rows.Close())
 }

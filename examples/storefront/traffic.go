@@ -4,6 +4,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,24 +18,32 @@ import (
 // An arrival is one request of the plan.
 type arrival struct {
 	at      time.Duration // since the start of the run
-	phase   phase
+	phase   int           // index into the scenario's phases
 	route   route
 	product int // for checkout: what is bought
 }
 
 // plan draws the arrivals of a whole run in the order of their time: for each route a Poisson process (exponential
-// gaps) with a random source of its own. The same seed gives the same plan, so both ways face the same customers.
+// gaps, which have no memory, so that a phase may begin anew) with a random source of its own. The same seed gives the
+// same plan, so all ways face the same customers.
 func plan(sc scenario, seed uint64) []arrival {
 	var all []arrival
-	for r := range routes {
+	for r := checkout; r <= ping; r++ {
 		rnd := rand.New(rand.NewPCG(seed, uint64(r)))
-		at := time.Duration(0)
-		for {
-			at += time.Duration(rnd.ExpFloat64() / sc.perSecond[r] * float64(time.Second))
-			if at >= sc.duration() {
-				break
+		begin := time.Duration(0)
+		for i, p := range sc.phases {
+			end, rate := begin+p.lasts, sc.pings
+			if r != ping {
+				rate = p.perSecond[r]
 			}
-			all = append(all, arrival{at, sc.at(at), r, 1 + rnd.IntN(100)})
+			for at := begin; rate > 0; {
+				at += time.Duration(rnd.ExpFloat64() / rate * float64(time.Second))
+				if at >= end {
+					break
+				}
+				all = append(all, arrival{at, i, r, 1 + rnd.IntN(100)})
+			}
+			begin = end
 		}
 	}
 	slices.SortStableFunc(all, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
@@ -46,7 +55,7 @@ type customers struct {
 	url      string
 	client   *http.Client
 	patience time.Duration
-	record   func(arrival, outcome, time.Duration, error) // called once per request, from many goroutines
+	record   func(arrival, outcome, time.Duration) // called once per request, from many goroutines
 }
 
 func newClient() *http.Client {
@@ -56,12 +65,12 @@ func newClient() *http.Client {
 // follow sends the plan, beginning at start, and returns when every request has its outcome. Before the first
 // request of a phase it calls enter. It never waits for an answer before it sends the next request: a slow shop
 // does not slow its customers down. When ctx ends, it stops sending, drops what is on its way and returns.
-func (c *customers) follow(ctx context.Context, start time.Time, all []arrival, enter func(phase)) {
+func (c *customers) follow(ctx context.Context, start time.Time, all []arrival, enter func(phase int)) {
 	var sent sync.WaitGroup
 	defer sent.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	current := phase(-1)
+	current := -1
 	for _, a := range all {
 		timer.Reset(time.Until(start.Add(a.at)))
 		select {
@@ -75,9 +84,9 @@ func (c *customers) follow(ctx context.Context, start time.Time, all []arrival, 
 		}
 		sent.Go(func() {
 			intended := start.Add(a.at)
-			how, err := c.send(ctx, a, intended)
+			how := c.send(ctx, a, intended)
 			if ctx.Err() == nil { // else the outcome is ours, not the shop's
-				c.record(a, how, time.Since(intended), err)
+				c.record(a, how, time.Since(intended))
 			}
 		})
 	}
@@ -85,40 +94,34 @@ func (c *customers) follow(ctx context.Context, start time.Time, all []arrival, 
 
 // send makes one request. The deadline counts from the intended start, so that a request which started late because
 // the generator was late is judged as its customer would: time that nobody measured does not vanish.
-func (c *customers) send(ctx context.Context, a arrival, intended time.Time) (outcome, error) {
+func (c *customers) send(ctx context.Context, a arrival, intended time.Time) outcome {
 	ctx, cancel := context.WithDeadline(ctx, intended.Add(c.patience))
 	defer cancel()
-	method, path := http.MethodGet, ""
-	switch a.route {
-	case checkout:
-		method, path = http.MethodPost, fmt.Sprintf("/checkout?product=%d", a.product)
-	case products:
-		path = "/products"
-	case analytics:
-		path = "/analytics/report"
-	case admin:
-		path = "/admin/counts"
+	url := c.url + a.route.path()
+	if a.route == checkout {
+		url += fmt.Sprintf("?product=%d", a.product)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.url+path, nil)
+	req, err := http.NewRequestWithContext(ctx, a.route.method(), url, nil)
 	if err != nil {
-		return otherFailure, err
+		return unforeseen(err)
 	}
 	resp, err := c.client.Do(req)
+	var body []byte
 	if err == nil {
-		_, err = io.Copy(io.Discard, resp.Body)
+		body, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 		err = errors.Join(err, resp.Body.Close())
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return clientTimeout, err
+		return outcome{reason: late}
 	case err != nil:
-		return otherFailure, err
+		return unforeseen(err)
 	case resp.StatusCode == http.StatusOK:
-		return succeeded, nil
-	case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
-		return gateRejected, nil
-	case resp.StatusCode == http.StatusGatewayTimeout:
-		return poolTimeout, nil
+		return outcome{ok: true, cached: resp.Header.Get(cachedHeader)}
 	}
-	return otherFailure, fmt.Errorf("status %s", resp.Status)
+	var problem struct{ Reason string }
+	if json.Unmarshal(body, &problem) != nil || problem.Reason == "" {
+		return unforeseen(fmt.Errorf("status %s: %.100s", resp.Status, body))
+	}
+	return outcome{reason: problem.Reason}
 }

@@ -1,16 +1,26 @@
-// The verdict: what must be seen in the two results for the demonstration to count.
+// The verdict: what must be seen in the results for the demonstration to count.
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // limits are the thresholds of the verdict, as shares of the requests of one route in one phase.
 type limits struct {
-	lost      float64 // checkout is lost if less than this succeeds
-	kept      float64 // a route is kept if at least this succeeds
-	exhausted float64 // analytics is exhausted if its gate rejects at least this
+	lost float64 // checkout is lost if less than this succeeds
+	kept float64 // a route is kept if at least this succeeds
+	full float64 // analytics is exhausted if at least this is refused; at least a tenth of it for want of a place
+	// A route's p99 may be twice that of its healthy phase. Where that is a few milliseconds, a single pause of the machine
+	// is more than all of it: 1 % of a phase are one to three requests. So it may be this much longer in any case, which is
+	// a fifth of the shortest wait that a lack of connections costs; and twice as long as what the empty page took at the
+	// same time, which waits for the machine alone.
+	allowance time.Duration
 }
 
-var demoLimits = limits{lost: 0.5, kept: 0.99, exhausted: 0.5}
+func demoLimits() limits {
+	return limits{lost: 0.5, kept: 0.99, full: 0.5, allowance: 50 * time.Millisecond}
+}
 
 // A finding is one claim and whether the numbers bear it out.
 type finding struct {
@@ -18,46 +28,102 @@ type finding struct {
 	Holds bool   `json:"holds"`
 }
 
-// protected are the routes that a slow analytics query has no business with.
-var protected = [...]route{checkout, products, admin}
+type findings []finding
 
-// judge compares the shared pool with the isolated way; all findings must hold. That both ways are well before the
-// slow query ships is part of it: otherwise the loss would have another cause. So is that checkout was lost for want
-// of a connection and not for some failure of its own.
-func judge(shared, isolated result, lim limits) (findings []finding, holds bool) {
-	holds = true
-	find := func(ok bool, format string, args ...any) {
-		findings = append(findings, finding{fmt.Sprintf(format, args...), ok})
-		holds = holds && ok
-	}
-	keeps := func(name string, res result, p phase) {
-		r, got := res.worst(p)
-		find(got >= lim.kept, "%s, %s: checkout, products, admin succeed at least %.2f (lowest: %s %s)",
-			name, p, lim.kept, r, share(got))
-	}
-	keeps("shared pool", shared, healthy)
-	keeps("isolated", isolated, healthy)
-
-	lost := shared.figures[slow][checkout]
-	failed := lost.requests() - lost.count[succeeded]
-	find(failed > 0 && lost.share(succeeded) < lim.lost && 2*lost.count[poolTimeout] > failed,
-		"shared pool, slow: checkout succeeds less than %.2f (%s; no connection: %d of %d failures)",
-		lim.lost, share(lost.share(succeeded)), lost.count[poolTimeout], failed)
-
-	keeps("isolated", isolated, slow)
-	got := isolated.figures[slow][analytics].share(gateRejected)
-	find(got >= lim.exhausted, "isolated, slow: the gate refuses at least %.2f of analytics (%s)", lim.exhausted, share(got))
-	return findings, holds
+func (f *findings) add(holds bool, format string, args ...any) {
+	*f = append(*f, finding{fmt.Sprintf(format, args...), holds})
 }
 
-// worst is the protected route that succeeded least in a phase, and how much. A route without requests shows nothing
-// and counts as 0.
-func (res result) worst(p phase) (route, float64) {
-	worst := protected[0]
-	for _, r := range protected {
-		if res.figures[p][r].share(succeeded) < res.figures[p][worst].share(succeeded) {
-			worst = r
+func (f findings) hold() bool {
+	for _, one := range f {
+		if !one.Holds {
+			return false
 		}
 	}
-	return worst, res.figures[p][worst].share(succeeded)
+	return len(f) > 0
+}
+
+// bystanders are the routes that a slow analytics query has no business with.
+func bystanders() []route { return []route{checkout, products, admin} }
+
+// What a compartment says when it has no place.
+func noPlace() []string { return []string{"queue_overflow", "timeout_queued"} }
+
+// judgeIncident compares the shared pool with the compartments; all findings must hold. That both are well before the slow
+// query ships is part of it: otherwise the loss would have another cause. So is that checkout was lost for want of a
+// connection and not for some failure of its own.
+func judgeIncident(pool, apart result, lim limits) (f findings) {
+	f.keep(lim, pool, healthy, bystanders()...)
+	lost := pool.in(slow)[checkout]
+	failed := lost.sent - lost.succeeded
+	f.add(failed > 0 && lost.success() < lim.lost && 2*count(lost.failed, "pool_timeout") > failed,
+		"%s, %s: checkout succeeds less than %.2f (%s; no connection: %d of %d failures)",
+		pool.way, slow, lim.lost, share(lost.success()), count(lost.failed, "pool_timeout"), failed)
+
+	f.keep(lim, apart, healthy, bystanders()...)
+	f.keep(lim, apart, slow, bystanders()...)
+	f.quick(lim, apart, slow, bystanders()...)
+	reports := apart.in(slow)[analytics]
+	full, open := count(reports.failed, noPlace()...), count(reports.failed, "breaker_open")
+	f.add(reports.share(full+open) >= lim.full && 10*full >= full+open && full > 0,
+		"%s, %s: at least %.2f of analytics is refused (%s), a tenth of that for want of a place (%d of %d, breaker: %d)",
+		apart.way, slow, lim.full, share(reports.share(full+open)), full, full+open, open)
+
+	f.keep(lim, apart, crowded, bystanders()...)
+	f.quick(lim, apart, crowded, checkout, admin)
+	page := apart.in(crowded)[products]
+	instead := count(page.cached, noPlace()...)
+	f.add(page.share(instead) >= 0.1, "%s, %s: products answers from its fallback when it has no place (%s of its answers)",
+		apart.way, crowded, share(page.share(instead)))
+	return f
+}
+
+// judgeOverload compares the compartments alone with those under a warden when the processor is short.
+func judgeOverload(alone, under result, lim limits) (f findings) {
+	lost := alone.in(sale)[checkout]
+	failed := lost.sent - lost.succeeded
+	f.add(failed > 0 && lost.success() < lim.lost && 2*count(lost.failed, late) > failed, "%s, %s: checkout succeeds less than %.2f (%s; late: %d of %d failures)",
+		alone.way, sale, lim.lost, share(lost.success()), count(lost.failed, late), failed)
+	f.keep(lim, under, healthy, checkout)
+	f.keep(lim, under, sale, checkout)
+	page := under.in(sale)[products]
+	f.add(page.succeeded > 0 && page.succeeded < page.sent, "%s, %s: of products it serves a part (%s)", under.way, sale, share(page.success()))
+	return f
+}
+
+// keep finds whether the worst of these routes is kept. A route without requests shows nothing and counts as 0.
+func (f *findings) keep(lim limits, res result, phase string, these ...route) {
+	worst, got, names := these[0], 2.0, ""
+	for i, r := range these {
+		if s := res.in(phase)[r].success(); s < got {
+			worst, got = r, s
+		}
+		if i > 0 {
+			names += ", "
+		}
+		names += r.String()
+	}
+	if len(these) == 1 {
+		f.add(got >= lim.kept, "%s, %s: %s succeeds at least %.2f (%s)", res.way, phase, names, lim.kept, share(got))
+		return
+	}
+	f.add(got >= lim.kept, "%s, %s: %s succeed at least %.2f (lowest: %s %s)", res.way, phase, names, lim.kept, worst, share(got))
+}
+
+// quick finds whether p99 stays near what it was in the healthy phase, but for what the machine itself made everybody wait.
+func (f *findings) quick(lim limits, res result, phase string, these ...route) {
+	worst, over := these[0], time.Duration(-1<<62)
+	bound := func(r route) time.Duration {
+		before := res.in(healthy)[r].p99
+		return max(2*before, before+lim.allowance, 2*res.in(phase)[ping].p99)
+	}
+	sent := true
+	for _, r := range these {
+		if more := res.in(phase)[r].p99 - bound(r); more > over {
+			worst, over = r, more
+		}
+		sent = sent && res.in(phase)[r].sent > 0 && res.in(healthy)[r].sent > 0
+	}
+	f.add(sent && over <= 0, "%s, %s: p99 at most 2x healthy, or %v more, or 2x empty (nearest: %s %s ms; healthy %s, empty %s)",
+		res.way, phase, lim.allowance, worst, millis(res.in(phase)[worst].p99), millis(res.in(healthy)[worst].p99), millis(res.in(phase)[ping].p99))
 }

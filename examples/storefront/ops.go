@@ -1,0 +1,188 @@
+// What operators get, on a listener of its own: the console, the metrics, and a plan that they may change with a token.
+package main
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenprom"
+	"github.com/stopbank/stopbank/warden/wardenslog"
+)
+
+// tokenVariable holds the operators' token. It is no flag: whoever lists processes would see it.
+const tokenVariable = "STOREFRONT_TOKEN"
+
+const shortestToken = 16
+
+// observers are told what happens: by the limiter and the compartments, for metrics and for the log.
+type observers struct {
+	tasks *wardenprom.LimiterTimes
+	calls *wardenprom.CompartmentTimes
+	log   *wardenslog.Logger
+}
+
+func newObservers(log io.Writer) (o observers, err error) {
+	if o.tasks, err = wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "storefront"}); err != nil {
+		return o, err
+	}
+	if o.calls, err = wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "database"}); err != nil {
+		return o, err
+	}
+	o.log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewTextHandler(log, nil)), PerSecond: 1})
+	return o, err
+}
+
+// Both are told everything.
+type (
+	tasksTold []limiter.Observer
+	callsTold []bulkhead.Observer
+)
+
+func (all tasksTold) Observe(e limiter.Event) {
+	for _, o := range all {
+		o.Observe(e)
+	}
+}
+
+func (all callsTold) Observe(e bulkhead.Event) {
+	for _, o := range all {
+		o.Observe(e)
+	}
+}
+
+func (o observers) limiter() limiter.Observer { return tasksTold{o.tasks, o.log.Limiter()} }
+func (o observers) set() bulkhead.Observer    { return callsTold{o.calls, o.log.Bulkhead()} }
+
+// ops serves operators.
+type ops struct {
+	url    string
+	http   *http.Server
+	served chan error
+}
+
+// newOps begins to serve on l, about a shop that has compartments.
+func newOps(l net.Listener, s *shop, o observers, token string) (*ops, error) {
+	page, err := console.New(console.Config{Title: "storefront", Warden: s.warden, Set: s.set})
+	if err != nil {
+		return nil, err
+	}
+	shown := wardenprom.Config{Sets: map[string]*bulkhead.Set{"database": s.set}}
+	if s.warden != nil {
+		shown.Wardens = map[string]*warden.Warden{"storefront": s.warden}
+	}
+	metrics, err := wardenprom.New(shown)
+	if err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	if err := wardenprom.Register(registry, metrics, o.tasks, o.calls); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/console/", http.StripPrefix("/console", page))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("/plan", planHandler{s.way.(*compartments), sha256.Sum256([]byte(token)), token != ""})
+	mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	srv.RegisterOnShutdown(page.Close) // its streams never end by themselves
+	p := &ops{"http://" + l.Addr().String(), srv, make(chan error, 1)}
+	go func() { p.served <- srv.Serve(l) }()
+	return p, nil
+}
+
+// planHandler shows how the connections are shared (GET) and shares them anew while everything runs (POST), for whoever
+// has the token.
+type planHandler struct {
+	way     *compartments
+	token   [sha256.Size]byte // its hash: hashes are of one length, so that comparing them tells nothing of the token's
+	enabled bool
+}
+
+func (h planHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	if !h.enabled {
+		problem(w, http.StatusForbidden, "disabled", tokenVariable, " was not set when the storefront was started")
+		return
+	}
+	given, isBearer := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
+	hash := sha256.Sum256([]byte(given))
+	if subtle.ConstantTimeCompare(hash[:], h.token[:]) != 1 || !isBearer {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="storefront"`)
+		problem(w, http.StatusUnauthorized, "unauthorized")
+		return
+	}
+	switch req.Method {
+	case http.MethodGet, http.MethodHead:
+		answer(w, h.way.set.Plan(), nil)
+	case http.MethodPost:
+		h.resize(w, req)
+	default:
+		w.Header().Set("Allow", "GET, HEAD, POST")
+		problem(w, http.StatusMethodNotAllowed, "method_not_allowed")
+	}
+}
+
+func (h planHandler) resize(w http.ResponseWriter, req *http.Request) {
+	next, err := readPlan(http.MaxBytesReader(w, req.Body, 64<<10))
+	if err != nil {
+		problem(w, http.StatusBadRequest, "unreadable", err)
+		return
+	}
+	_, err = h.way.resize(next)
+	switch {
+	case err == nil:
+		answer(w, h.way.set.Plan(), nil)
+	case errors.Is(err, bulkhead.ErrStale):
+		problem(w, http.StatusConflict, "stale_revision", err)
+	default:
+		problem(w, http.StatusBadRequest, "invalid_plan", err)
+	}
+}
+
+// readPlan reads one plan and nothing else. A field that is not there or not known is an error: who mistypes guaranteed must
+// not be given 0.
+func readPlan(r io.Reader) (plan bulkhead.Plan, err error) {
+	var given struct {
+		Revision     *uint64
+		Total        *int
+		Compartments []struct {
+			Name                      *string
+			Guaranteed, Lendable, Max *int
+		}
+	}
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&given); err != nil {
+		return plan, err
+	}
+	if dec.More() {
+		return plan, errors.New("more than one JSON value")
+	}
+	if given.Revision == nil || given.Total == nil {
+		return plan, errors.New("revision and total are required")
+	}
+	plan.Revision, plan.Total = *given.Revision, *given.Total
+	for i, c := range given.Compartments {
+		if c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil {
+			return plan, fmt.Errorf("compartments[%d]: name, guaranteed, lendable and max are required", i)
+		}
+		plan.Compartments = append(plan.Compartments, bulkhead.Share{Name: *c.Name, Guaranteed: *c.Guaranteed, Lendable: *c.Lendable, Max: *c.Max})
+	}
+	return plan, nil
+}
