@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -30,6 +31,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "of the arrivals")
 	out := flag.String("o", "", "folder for overload.md, its plots and overload.json; empty: only print")
 	merge := flag.Bool("merge", false, "keep the cells of overload.json that this run does not measure again")
+	render := flag.Bool("render", false, "measure nothing, write report and plots again from overload.json")
 	flag.Parse()
 
 	if a.Variant != "" {
@@ -55,6 +57,10 @@ func main() {
 		exit(fmt.Errorf("-warm is %v; allowed: 0 to 1m", l.warm))
 	case flag.NArg() > 0:
 		exit(fmt.Errorf("unexpected argument %q", flag.Arg(0)))
+	}
+	if *render {
+		r := report{Go: runtime.Version(), Peers: versions()}
+		exit(errors.Join(r.merge(*out), r.write(*out)))
 	}
 	cells, err := s.cells()
 	if err != nil {
