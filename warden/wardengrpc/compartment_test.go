@@ -170,6 +170,12 @@ func (b *breaker) Allow() (func(error), error) {
 	}, nil
 }
 
+func (b *breaker) last() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.told[len(b.told)-1]
+}
+
 // TestBreakerIsToldHowCallsEnd: on both sides; that a caller went away is no verdict.
 func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 	entered := make(chan struct{}, 10)
@@ -187,7 +193,14 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 			}
 			return &pb.SimpleResponse{}, nil
 		},
-		duplex: func(ss pb.TestService_FullDuplexCallServer) error { return nil },
+		duplex: func(ss pb.TestService_FullDuplexCallServer) error {
+			r, err := ss.Recv()
+			if err != nil {
+				return nil //nolint:nilerr // the client has ended it
+			}
+			_ = ss.Send(&pb.StreamingOutputCallResponse{})
+			return status.Error(codes.Code(r.GetResponseStatus().GetCode()), "as asked")
+		},
 	}
 	call := func(t *testing.T, client pb.TestServiceClient, c *compartments, size int32) {
 		t.Helper()
@@ -222,7 +235,11 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 				call(t, client, c, size)
 			}
 			stream, err := client.FullDuplexCall(t.Context())
-			if err := drain(stream, err); err != nil {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = stream.CloseSend()
+			if err := drain(stream, nil); err != nil {
 				t.Error(err)
 			}
 			await(t, "end", c.ended)
@@ -231,6 +248,22 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 			}
 			if status.Code(b.told[0]) != codes.DataLoss || b.told[1] == nil || !bulkhead.NoVerdict(b.told[2]) || b.told[3] != nil || b.told[4] != nil {
 				t.Errorf("told %v", b.told)
+			}
+			for range 50 { // gRPC ends the stream's context before RecvMsg says why
+				for _, want := range []codes.Code{codes.OK, codes.DataLoss} {
+					stream, err := client.FullDuplexCall(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = stream.Send(&pb.StreamingOutputCallRequest{ResponseStatus: &pb.EchoStatus{Code: int32(want)}})
+					if err := drain(stream, nil); status.Code(err) != want {
+						t.Fatal(err)
+					}
+					await(t, "end", c.ended)
+					if last := b.last(); status.Code(last) != want {
+						t.Fatalf("told %v, want %s", last, want)
+					}
+				}
 			}
 			b.open = io.ErrClosedPipe
 			_, err = client.UnaryCall(t.Context(), &pb.SimpleRequest{})

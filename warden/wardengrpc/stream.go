@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -49,35 +50,53 @@ type clientStream struct {
 	one     bool // the server sends one message
 	unwatch func() bool
 
-	alive   sync.Once // for the first sign of life
-	closing func() bool
-	ended   sync.Once
+	alive     sync.Once // for the first sign of life
+	closing   func() bool
+	receiving atomic.Int32 // calls of RecvMsg and Header under way, which will say how the stream ended if it does
+	ended     sync.Once
 }
 
 // RecvMsg is the stream's own. An error is its end, and so is the only answer.
 func (s *clientStream) RecvMsg(m any) error {
+	s.receiving.Add(1)
 	err := s.ClientStream.RecvMsg(m)
 	switch {
 	case errors.Is(err, io.EOF):
 		s.end(nil)
 	case err != nil || s.one:
 		s.end(err)
-	default:
-		s.lives()
 	}
+	s.received(err == nil)
 	return err
 }
 
 // Header is the stream's own. An error is its end.
 func (s *clientStream) Header() (metadata.MD, error) {
+	s.receiving.Add(1)
 	md, err := s.ClientStream.Header()
-	switch {
-	case err != nil:
+	if err != nil {
 		s.end(err)
-	case md != nil:
-		s.lives()
 	}
+	s.received(md != nil && err == nil)
 	return md, err
+}
+
+// received ends RecvMsg and Header. If there was a sign of life, the stream's own context is watched from then on: it also
+// ends when the connection is closed. Before, it must not be asked for: gRPC would not retry any more.
+func (s *clientStream) received(alive bool) {
+	if alive {
+		s.alive.Do(func() {
+			ctx := s.Context()
+			s.closing = context.AfterFunc(ctx, func() {
+				if s.receiving.Load() == 0 {
+					s.hold.end(ctx.Err())
+				}
+			})
+		})
+	}
+	if s.receiving.Add(-1) == 0 && alive && s.Context().Err() != nil {
+		s.end(s.Context().Err()) // it ended during the call, which has not noticed
+	}
 }
 
 // SendMsg is the stream's own. io.EOF only says that RecvMsg knows more; any other error is the end.
@@ -87,15 +106,6 @@ func (s *clientStream) SendMsg(m any) error {
 		s.end(err)
 	}
 	return err
-}
-
-// lives watches the stream's own context, which also ends when the connection is closed. Before a header or a message has
-// come it must not be asked for: gRPC would not retry any more.
-func (s *clientStream) lives() {
-	s.alive.Do(func() {
-		ctx := s.Context()
-		s.closing = context.AfterFunc(ctx, func() { s.hold.end(ctx.Err()) })
-	})
 }
 
 // end gives the place back and leaves nothing behind at contexts that live on.
