@@ -236,7 +236,7 @@ func (c *Cell) judge(all []request, begin, end int64) {
 	switch {
 	case c.Late > ms(late):
 		c.Doubt = fmt.Sprintf("the generator was late by %.1f ms", c.Late)
-	case c.Stolen > tooMuch && c.there < c.Capacity: // which it is where there is computing to do
+	case c.Stolen > tooMuch && c.there < min(c.Capacity, c.Offered): // with nothing to compute, or time enough, it is no matter
 		c.Doubt = fmt.Sprintf("others took %.0f %% of the server's core", 100*c.Stolen)
 	}
 }

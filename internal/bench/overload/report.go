@@ -119,7 +119,7 @@ func (r *report) document() string {
 	b.WriteString("- One request in five is critical. *Critical* is the share of those answered in time; at 8× they alone are 1.6 times the capacity.\n")
 	b.WriteString("- *Reject* is how long half of the refusals took at most, *accept* how long half of the requests took to reach the first line of the handler.\n")
 	b.WriteString("- *Wasted* is the share of executions that ended when nobody waited for them any more.\n")
-	b.WriteString("- A cell with a question mark was disturbed twice in a row: the generator was late by more than 5 ms, or others took more than a tenth of the server's core, if it had computing to do.\n\n")
+	b.WriteString("- A cell with a question mark was disturbed twice in a row: the generator was late by more than 5 ms, or others took more than a tenth of the server's core and what was left was not enough.\n\n")
 	fmt.Fprintf(&b, "%s, %s. Commands, in the order in which they added cells:\n\n", r.Go, strings.Join(r.Peers, ", "))
 	for _, c := range r.Commands {
 		b.WriteString("    " + c + "\n")
