@@ -19,8 +19,9 @@ type report[T any] struct {
 
 // apart runs fn and waits until it has returned or ctx has ended, whichever comes first. Which of the two it was, is
 // decided once, by the state of the call: so there is one answer, and one verdict for the breaker.
-func apart[T any](k *call, fn func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(k, k.c.part.config.Timeout)
+func apart[T any](made call, fn func(context.Context) (T, error)) (T, error) {
+	k := &made
+	ctx, cancel := context.WithTimeout(k.mark, k.part.config.Timeout)
 	reports := make(chan report[T], 1)
 	go func() {
 		defer cancel()
@@ -88,7 +89,7 @@ func (r *report[T]) pass(k *call) (T, error) {
 // having passed. It is not if the caller's own context has ended.
 func (k *call) late(ctx context.Context, err error) error {
 	if k.Err() == nil && ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
-		p := k.c.part
+		p := k.part
 		return &TimeoutError{Compartment: p.config.Name, Phase: Running, After: p.config.Timeout}
 	}
 	return err
@@ -96,7 +97,7 @@ func (k *call) late(ctx context.Context, err error) error {
 
 // abandon ends the wait of a caller, who is told err, for a function that still runs.
 func (k *call) abandon(err error) {
-	p := k.c.part
+	p := k.part
 	p.tally.abandoned.Add(1)
 	p.tally.abandonedNow.Add(1)
 	defer func() {
@@ -108,7 +109,7 @@ func (k *call) abandon(err error) {
 
 // comeBack ends a call that was abandoned, of a function that has returned or panicked after all. Nobody waits for that.
 func (k *call) comeBack(err error, stack []byte) {
-	p := k.c.part
+	p := k.part
 	took := k.began.soFar(&p.window)
 	k.record()
 	if stack != nil {
@@ -121,6 +122,6 @@ func (k *call) comeBack(err error, stack []byte) {
 
 // observe tells the observer an event of this call.
 func (k *call) observe(e Event) {
-	e.Compartment, e.Tenant = k.c.part.config.Name, k.c.key
-	k.c.part.set.observe(e)
+	e.Compartment, e.Tenant = k.part.config.Name, k.c.key
+	k.part.set.observe(e)
 }

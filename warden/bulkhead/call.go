@@ -11,15 +11,21 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// call is one function that was admitted, and the context that it runs with.
+// call is one function that was admitted. It lives as long as the function, so most are never on the heap.
 type call struct {
+	*mark
+	c      *Compartment
+	permit limiter.Permit
+	done   func(error) // tells the breaker; nil: there is none
+	began  stopwatch
+	waited time.Duration // for the observer
+}
+
+// mark is the context that a function runs with. Who got it may keep it for any time: it is all of a call that has to be
+// allocated, and small for that reason.
+type mark struct {
 	context.Context // the caller's
-	c               *Compartment
-	outer           *call // that this one was made from
-	permit          limiter.Permit
-	done            func(error) // tells the breaker; nil: there is none
-	began           stopwatch
-	waited          time.Duration // for the observer
+	part            *part
 	state           atomic.Uint32
 }
 
@@ -30,27 +36,34 @@ const (
 	ended     // the place is given back
 )
 
-type callKey struct{}
+type markKey struct{}
 
-// Value finds the call itself.
-func (k *call) Value(key any) any {
-	if _, ok := key.(callKey); ok {
-		return k
+// Value finds the mark itself.
+func (m *mark) Value(key any) any {
+	if _, ok := key.(markKey); ok {
+		return m
 	}
-	return k.Context.Value(key)
+	return m.Context.Value(key)
 }
 
-// begin waits for a place and asks the breaker.
-func (c *Compartment) begin(ctx context.Context) (*call, error) {
+// innermost is the mark of the compartment that was entered last on the way to ctx, nil if none was.
+func innermost(ctx context.Context) *mark {
+	m, _ := ctx.Value(markKey{}).(*mark)
+	return m
+}
+
+// begin waits for a place and asks the breaker. It fills in k, unless there is an error.
+func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.part
-	outer, _ := ctx.Value(callKey{}).(*call)
-	for o := outer; o != nil; o = o.outer {
-		if o.c.part == p && o.state.Load() != ended {
+	for m := innermost(ctx); m != nil; m = innermost(m.Context) {
+		if m.part == p && m.state.Load() != ended {
 			p.tally.reentries.Add(1)
-			return nil, &ReentryError{p.config.Name}
+			return &ReentryError{p.config.Name}
 		}
 	}
-	c = c.enter()
+	if c.tenant {
+		c = c.enter()
+	}
 	t := limiter.Task{Name: c.key, Priority: p.config.Criticality}
 	if p.config.MaxWait > 0 {
 		t.Deadline = time.Now().Add(p.config.MaxWait)
@@ -61,19 +74,19 @@ func (c *Compartment) begin(ctx context.Context) (*call, error) {
 	}
 	if err != nil {
 		c.exit()
-		return nil, p.refusal(ctx, t, err)
+		return p.refusal(ctx, t, err)
 	}
-	k := &call{Context: ctx, c: c, outer: outer, permit: permit}
+	k.mark, k.c, k.permit = &mark{Context: ctx, part: p}, c, permit
 	if p.set.observer != nil {
 		k.waited = permit.Explain().Waited
 	}
 	if p.config.Breaker != nil {
 		if err := k.ask(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	k.began = p.window.begin(p.set.observer != nil)
-	return k, nil
+	return nil
 }
 
 // refusal is what the caller is told when the limiter refused: the wait's bound is this package's own, so that it is a
@@ -108,7 +121,7 @@ func (p *part) refused() {
 
 // ask asks the breaker. A call that it lets nothing of, or whose breaker panics, gives its place back.
 func (k *call) ask() error {
-	p := k.c.part
+	p := k.part
 	allowed := false
 	defer func() {
 		if !allowed {
@@ -125,6 +138,17 @@ func (k *call) ask() error {
 	return nil
 }
 
+// end is finish, and then answer, whatever the breaker does.
+func (k *call) end(verdict error, out Outcome, err error) {
+	if k.done != nil {
+		defer k.answer(out, err)
+		k.finish(verdict)
+		return
+	}
+	k.finish(verdict)
+	k.answer(out, err)
+}
+
 // finish ends a call whose function has returned: the breaker is told the verdict, and the place is given back, whatever
 // the breaker does.
 func (k *call) finish(verdict error) {
@@ -139,7 +163,7 @@ func (k *call) finish(verdict error) {
 
 // record notes how long the function ran.
 func (k *call) record() {
-	p := k.c.part
+	p := k.part
 	p.window.record(k.began, p)
 	if p.tenants != nil {
 		p.tally.finished.Add(1)
@@ -157,7 +181,9 @@ func (k *call) tell(verdict error) {
 func (k *call) release() {
 	k.state.Store(ended)
 	k.permit.Release()
-	k.c.exit()
+	if k.c.tenant {
+		k.c.exit()
+	}
 }
 
 // judge is the outcome for a caller whose function returned err.
@@ -168,7 +194,7 @@ func (k *call) judge(err error) Outcome {
 	case k.Err() != nil:
 		return Canceled
 	}
-	if t, ok := err.(*TimeoutError); ok && t.Phase == Running && t.Compartment == k.c.part.config.Name { //nolint:errorlint // an inner one is a failure
+	if t, ok := err.(*TimeoutError); ok && t.Phase == Running && t.Compartment == k.part.config.Name { //nolint:errorlint // an inner one is a failure
 		return TimedOut
 	}
 	return Failed
@@ -176,7 +202,7 @@ func (k *call) judge(err error) Outcome {
 
 // answer counts what the caller is told, and tells the observer.
 func (k *call) answer(out Outcome, err error) {
-	p := k.c.part
+	p := k.part
 	p.tally.answered(out)
 	if p.set.observer != nil {
 		p.set.observe(Event{

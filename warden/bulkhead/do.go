@@ -32,25 +32,22 @@ func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T,
 	case fn == nil:
 		return zero, &InvalidError{"fn", "nil", "a function"}
 	}
-	k, err := c.begin(ctx)
-	if err != nil {
+	var k call
+	if err := c.begin(ctx, &k); err != nil {
 		c.observeRefusal(err)
 		return zero, err
 	}
 	if c.part.config.Timeout > 0 {
 		return apart(k, fn)
 	}
-	return here(k, fn)
+	return here(&k, fn)
 }
 
 // here runs fn on the caller's goroutine.
 func here[T any](k *call, fn func(context.Context) (T, error)) (v T, err error) {
 	out, verdict := Panicked, errPanicked
-	defer func() {
-		defer func() { k.answer(out, err) }()
-		k.finish(verdict)
-	}()
-	v, err = fn(k)
+	defer func() { k.end(verdict, out, err) }()
+	v, err = fn(k.mark)
 	out, verdict = k.judge(err), err
 	return v, err
 }

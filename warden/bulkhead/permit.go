@@ -25,15 +25,15 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 	case ctx == nil:
 		return ctx, Permit{}, &InvalidError{"ctx", "nil", "a context"}
 	}
-	k, err := c.begin(ctx)
-	if err != nil {
+	k := new(call)
+	if err := c.begin(ctx, k); err != nil {
 		c.observeRefusal(err)
 		return ctx, Permit{}, err
 	}
 	if c.part.config.Timeout == 0 {
-		return k, Permit{k: k}, nil
+		return k.mark, Permit{k: k}, nil
 	}
-	timeout, cancel := context.WithTimeout(k, c.part.config.Timeout)
+	timeout, cancel := context.WithTimeout(k.mark, c.part.config.Timeout)
 	return timeout, Permit{k, timeout, cancel}, nil
 }
 
@@ -48,7 +48,6 @@ func (p Permit) Release(err error) bool {
 		err = k.late(p.timeout, err)
 		p.cancel()
 	}
-	defer func() { k.answer(k.judge(err), err) }()
-	k.finish(err)
+	k.end(err, k.judge(err), err)
 	return true
 }
