@@ -4,9 +4,7 @@ package bulkhead
 
 import (
 	"context"
-	"errors"
-
-	"github.com/stopbank/stopbank/warden/limiter"
+	"time"
 )
 
 // DoOr is Do with a fallback, which is called on the caller's goroutine, outside the compartment, when the call was
@@ -34,15 +32,12 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 
 // fallsBack decides whether a fallback may run, and counts it.
 func (c *Compartment) fallsBack(ctx context.Context, cause error) bool {
-	switch e := cause.(type) { //nolint:errorlint // what Do itself has answered; what fn wraps is an error of fn
+	switch cause.(type) { //nolint:errorlint // what Do itself has answered; what fn wraps is an error of fn
 	case *InvalidError, *ReentryError:
 		return false
-	case *limiter.Rejection:
-		if errors.Is(e, context.Canceled) || e.Reason == limiter.DeadlineExceeded { // of the context, that is: see refusal
-			return false
-		}
 	}
-	if ctx.Err() != nil {
+	due, bounded := ctx.Deadline()
+	if ctx.Err() != nil || bounded && !time.Now().Before(due) { // the context's timer may be late
 		return false
 	}
 	t := &c.part.tally

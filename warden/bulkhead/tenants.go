@@ -160,6 +160,9 @@ func (ts *tenants) forget(c *Compartment) {
 	delete(ts.byKey, c.key)
 	c.gone = true
 	ts.evicted++
-	ts.past.add(c.limiter.Stats())
+	last := c.limiter.Stats()
+	last.Submitted -= uint64(last.Running) // no call is under way: a place that is reserved now is an offer that nobody is left to take
+	last.Running = 0
+	ts.past.add(last)
 	c.part.set.ledger.withdraw(&c.slots)
 }

@@ -1,0 +1,130 @@
+// Instants that a race would have to hit, made to happen.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// heldUp is Slots that stop in TryTake until they are let go.
+type heldUp struct {
+	limiter.Slots
+	asked, goOn chan struct{}
+}
+
+func (h *heldUp) TryTake() bool {
+	h.asked <- struct{}{}
+	<-h.goOn
+	return h.Slots.TryTake()
+}
+
+// TestB5_AnOfferDoesNotOutliveATenant lets a tenant be forgotten while its limiter has reserved a place for somebody who
+// has left: that place is nobody's, and must not be counted as in flight for ever.
+func TestB5_AnOfferDoesNotOutliveATenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1}})
+		x := a.Tenant("x")
+		h := &heldUp{&x.slots, make(chan struct{}), make(chan struct{})}
+		x.limiter, _ = limiter.New(limiter.Config{MaxQueue: 1, Slots: h, Initial: bound(1, 9)})
+		_, p, err := a.Tenant("other").Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan struct{})
+		go func() { defer close(gone); _, _ = Do(ctx, x, nothing) }()
+		for range 2 { // on arrival, and in the queue
+			<-h.asked
+			h.goOn <- struct{}{}
+		}
+		synctest.Wait()
+		go x.limiter.Wake()
+		<-h.asked // a place is reserved
+		cancel()
+		<-gone
+		if !x.gone {
+			t.Fatal("the tenant is not forgotten")
+		}
+		h.goOn <- struct{}{}
+		synctest.Wait()
+		p.Release(nil)
+		if c := a.Snapshot(); c.Submitted != 2 || c.Admitted != 1 || c.Left["canceled"] != 1 {
+			t.Errorf("%+v", c)
+		}
+		rest(t, s, 0)
+	})
+}
+
+// TestB4_TheStateDecidesWhoAnswers ends a function in the very instant of its timeout, in both orders: whoever changes the
+// state first answers, and the other one adds nothing.
+func TestB4_TheStateDecidesWhoAnswers(t *testing.T) {
+	t.Run("the function is first", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := &breaker{}
+			s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second, Breaker: b})
+			// The function has returned, and its state says so; while the breaker is told, the time passes.
+			b.onDone = func() { sleepFor(2 * time.Second) }
+			v, err := Do(t.Context(), a, func(context.Context) (int, error) { return 7, nil })
+			if v != 7 || err != nil || len(b.told) != 1 || b.told[0] != nil {
+				t.Errorf("%d, %v; told %v", v, err, b.told)
+			}
+			if c := a.Snapshot(); c.AbandonedTotal != 0 || c.Outcomes["succeeded"] != 1 {
+				t.Errorf("%+v", c)
+			}
+			rest(t, s, 0)
+		})
+	})
+	t.Run("the timeout is first", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := &breaker{}
+			s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second, Breaker: b})
+			// The caller has given up; while the breaker is told, the function returns.
+			b.onDone = func() { sleepFor(2 * time.Second) }
+			_, err := Do(t.Context(), a, func(context.Context) (int, error) { sleepFor(2 * time.Second); return 7, nil })
+			if !errors.Is(err, ErrTimeout) || len(b.told) != 1 || !errors.Is(b.told[0], ErrTimeout) {
+				t.Errorf("%v; told %v", err, b.told)
+			}
+			if c := a.Snapshot(); c.AbandonedTotal != 1 || c.Abandoned != 0 || c.Outcomes["timed_out"] != 1 || c.Finished != 1 {
+				t.Errorf("%+v", c)
+			}
+			rest(t, s, 0)
+		})
+	})
+}
+
+// TestB9_AnInnerRefusalIsAnErrorOfTheFunction: a function whose own, shorter deadline was missed elsewhere has failed, and
+// its caller still waits for an answer.
+func TestB9_AnInnerRefusalIsAnErrorOfTheFunction(t *testing.T) {
+	s, a, b := pair(t, CompartmentConfig{Guaranteed: 1}, CompartmentConfig{Guaranteed: 1})
+	v, err := DoOr(t.Context(), a, func(ctx context.Context) (int, error) {
+		ctx, cancel := context.WithDeadline(ctx, time.Now().Add(-time.Second))
+		defer cancel()
+		return Do(ctx, b, nothing)
+	}, func(_ context.Context, cause error) (int, error) {
+		wantRefused(t, cause, limiter.DeadlineExceeded)
+		return 42, nil
+	})
+	if v != 42 || err != nil {
+		t.Errorf("%d, %v", v, err)
+	}
+	rest(t, s, 0)
+}
+
+// TestB9_ADeadlineThatHasPassedIsTheCallersOwn, also while the context does not know yet.
+func TestB9_ADeadlineThatHasPassedIsTheCallersOwn(t *testing.T) {
+	s, a := single(t, CompartmentConfig{Guaranteed: 1})
+	_, err := DoOr(overdue{t.Context()}, a, nothing, func(context.Context, error) (int, error) { return 0, errors.New("the fallback ran") })
+	wantRefused(t, err, limiter.DeadlineExceeded)
+	rest(t, s, 0)
+}
+
+// overdue is a context whose deadline has passed and whose timer is late.
+type overdue struct{ context.Context }
+
+func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
