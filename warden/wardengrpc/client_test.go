@@ -327,6 +327,38 @@ func TestClientHeaderErrors(t *testing.T) {
 	}
 }
 
+// TestTheOnlyAnswerEndsAStream, also one whose context goes on, because it is not gRPC's own.
+func TestTheOnlyAnswerEndsAStream(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	for _, many := range []bool{true, false} {
+		cs, err := mustNew(t, g.Warden, wardengrpc.Config{}).StreamClient()(t.Context(), &grpc.StreamDesc{ServerStreams: many}, nil, unaryCall,
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+				return answering{headless{err: io.EOF}, t.Context()}, nil
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cs.RecvMsg(nil); err != nil {
+			t.Fatal(err)
+		}
+		if many {
+			g.wantRunning(t, 1)
+			_, _ = cs.Header()
+		}
+		g.wantRunning(t, 0)
+	}
+}
+
+// answering is a stream that always has an answer.
+type answering struct {
+	headless
+
+	ctx context.Context
+}
+
+func (a answering) RecvMsg(any) error        { return nil }
+func (a answering) Context() context.Context { return a.ctx }
+
 type headless struct {
 	grpc.ClientStream
 	err error
