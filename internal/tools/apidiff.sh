@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# What the exported API of every module has gained and lost since a commit, as golang.org/x/exp/cmd/apidiff sees it.
+# Usage: bash internal/tools/apidiff.sh [BASE]. Without BASE it takes the last commit that changed docs/api, since when
+# there must be no change at all: exits 1 if apidiff sees one, because then docs/api says less than it should.
+set -eu
+cd "$(dirname "$0")/../.."
+export GOWORK=off
+base=${1:-$(git log -1 --format=%H -- docs/api)}
+dir=$(mktemp -d)
+trap 'git worktree remove --force "$dir/base" 2>/dev/null; rm -rf "$dir"' EXIT
+(cd internal/tools && CGO_ENABLED=0 go build -o "$dir/apidiff" golang.org/x/exp/cmd/apidiff)
+git worktree add --quiet --detach "$dir/base" "$base"
+
+changed=0
+for file in docs/api/*.txt; do
+  module=$(sed -n '1s|^# What \(.*\) exports\..*|\1|p' "$file")
+  path=${module#*/*/*/}
+  if [ ! -d "$dir/base/$path" ]; then
+    echo "== $path: new"
+    continue
+  fi
+  (cd "$dir/base/$path" && "$dir/apidiff" -m -w "$dir/export" "$module")
+  (cd "$path" && "$dir/apidiff" -m "$dir/export" "$module") > "$dir/report"
+  if [ -s "$dir/report" ]; then
+    changed=1
+    echo "== $path"
+    cat "$dir/report"
+  else
+    echo "== $path: no change"
+  fi
+done
+[ $# -gt 0 ] || exit "$changed"
