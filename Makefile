@@ -19,7 +19,7 @@ MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | sed 's|/[^/]*$$||' | sort -u)
 
-.PHONY: help demo demo-orders test race lint fuzz bench overload sim gowork-off fmt tidy
+.PHONY: help demo demo-orders test race lint fuzz bench overload sim fleet api apidiff gowork-off fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,15 @@ overload: ## real HTTP, more than a server can answer, also into docs/overload.m
 
 sim: ## controller and limiter in virtual time beside the best constant target, also into docs/simulation.md
 	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
+
+fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/fleet.md
+	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
+
+api: ## write down in docs/api what each module exports
+	@go test -count=1 -run '^TestExportedAPI$$' $(SYSTEM) -update
+
+apidiff: ## what the exported API has gained and lost since docs/api changed last (BASE=COMMIT: since then)
+	@bash internal/tools/apidiff.sh $(BASE)
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
