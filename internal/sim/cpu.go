@@ -26,7 +26,7 @@ type cpu struct {
 
 type ready struct {
 	since time.Time
-	turn  chan struct{}
+	start func() // called once, holding mu
 }
 
 func newCPU(cores int) *cpu { return &cpu{cores: cores, begun: map[*ready]time.Time{}} }
@@ -55,20 +55,19 @@ func (c *cpu) alone() bool {
 }
 
 func (c *cpu) enter() *ready {
-	now := time.Now()
-	me := &ready{since: now}
+	turn := make(chan struct{})
+	me := c.ask(func() { close(turn) })
+	<-turn
+	return me
+}
+
+// ask asks for a processor and does not wait: start is called when there is one, perhaps at once.
+func (c *cpu) ask(start func()) *ready {
 	c.mu.Lock()
-	if c.busy < c.cores && !now.Before(c.frozen) && len(c.queue) == 0 {
-		c.busy++
-		c.begun[me] = now
-		c.note(0)
-		c.mu.Unlock()
-		return me
-	}
-	me.turn = make(chan struct{})
+	defer c.mu.Unlock()
+	me := &ready{time.Now(), start}
 	c.queue = append(c.queue, me)
-	c.mu.Unlock()
-	<-me.turn
+	c.dispatch()
 	return me
 }
 
@@ -90,7 +89,7 @@ func (c *cpu) dispatch() {
 		c.busy++
 		c.begun[next] = now
 		c.note(now.Sub(next.since))
-		close(next.turn)
+		next.start()
 	}
 }
 

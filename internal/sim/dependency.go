@@ -13,8 +13,8 @@ type dependency struct {
 
 	mu    sync.Mutex // guards all below
 	busy  int
-	queue []chan struct{}
-	slow  float64 // by how much calls take longer than usual; 0: as usual
+	queue []func() // each is called once, holding mu
+	slow  float64  // by how much calls take longer than usual; 0: as usual
 }
 
 // call takes d at one of the servers.
@@ -23,33 +23,44 @@ func (s *dependency) call(d time.Duration) {
 		s.enter()
 		defer s.leave()
 	}
+	time.Sleep(s.takes(d))
+}
+
+// takes is how long a call takes that begins now and would usually take d.
+func (s *dependency) takes(d time.Duration) time.Duration {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.slow > 0 {
 		d = time.Duration(float64(d) * s.slow)
 	}
-	s.mu.Unlock()
-	time.Sleep(d)
+	return d
 }
 
 func (s *dependency) enter() {
+	turn := make(chan struct{})
+	s.ask(func() { close(turn) })
+	<-turn
+}
+
+// ask asks for a server and does not wait: start is called when there is one, perhaps at once.
+func (s *dependency) ask(start func()) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.busy < s.servers {
 		s.busy++
-		s.mu.Unlock()
+		start()
 		return
 	}
-	turn := make(chan struct{})
-	s.queue = append(s.queue, turn)
-	s.mu.Unlock()
-	<-turn
+	s.queue = append(s.queue, start)
 }
 
 func (s *dependency) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) > 0 {
-		close(s.queue[0])
+		next := s.queue[0]
 		s.queue = s.queue[1:]
+		next()
 		return
 	}
 	s.busy--

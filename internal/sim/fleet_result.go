@@ -1,0 +1,202 @@
+// What the run of a fleet has shown: counts that must add up, and a window for each half second.
+
+package sim
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// window is the time that one count is for.
+const window = 500 * time.Millisecond
+
+// FleetResult is what came out of the run of a fleet.
+type FleetResult struct {
+	Fleet Fleet
+
+	offered, good, failed int // requests
+	// Attempts: how many there were; what became of them for the user, who hears an answer, hears a refusal, or stops
+	// waiting; for those, whether an answer comes all the same; and what the servers did.
+	attempts, answers, refusals, timeouts, unheard int
+	inTime, late, refused, inside                  int
+
+	windows []fleetWindow
+}
+
+// fleetWindow is about the requests that came in it, but for attempts and target.
+type fleetWindow struct {
+	offered, good, critical, goodCritical int
+	attempts                              int
+	target                                int           // of all servers together, at its end
+}
+
+func newFleetResult(sc Fleet) *FleetResult {
+	return &FleetResult{Fleet: sc, windows: make([]fleetWindow, sc.Length/window)}
+}
+
+// at is the window of that time; what comes after the last one counts nowhere.
+func (r *FleetResult) at(at time.Duration) *fleetWindow {
+	if i := int(at / window); i < len(r.windows) {
+		return &r.windows[i]
+	}
+	return &fleetWindow{}
+}
+
+func (r *FleetResult) offer(q *request) {
+	r.offered++
+	w := r.at(q.at)
+	w.offered++
+	if q.priority == limiter.Critical {
+		w.critical++
+	}
+}
+
+func (r *FleetResult) try(at time.Duration) {
+	r.attempts++
+	r.at(at).attempts++
+}
+
+func (r *FleetResult) done(q *request, good bool) {
+	if !good {
+		r.failed++
+		return
+	}
+	r.good++
+	w := r.at(q.at)
+	w.good++
+	if q.priority == limiter.Critical {
+		w.goodCritical++
+	}
+}
+
+// sum adds up the windows that lie in [from, until).
+func (r *FleetResult) sum(from, until time.Duration) (s fleetWindow) {
+	for i, w := range r.windows {
+		if at := time.Duration(i) * window; at >= from && at < until {
+			s.offered += w.offered
+			s.good += w.good
+			s.critical += w.critical
+			s.goodCritical += w.goodCritical
+			s.attempts += w.attempts
+		}
+	}
+	return s
+}
+
+func (w fleetWindow) success() float64 { return float64(w.good) / max(float64(w.offered), 1) }
+
+func (w fleetWindow) criticalSuccess() float64 {
+	return float64(w.goodCritical) / max(float64(w.critical), 1)
+}
+
+// amplification is attempts per request.
+func (w fleetWindow) amplification() float64 { return float64(w.attempts) / max(float64(w.offered), 1) }
+
+// warm is what is not counted in the beginning, last how long the end is.
+const warm, last = 2 * time.Second, 4 * time.Second
+
+// Before, During and After are the time before the trigger, with it, and the last seconds of the run.
+func (r *FleetResult) Before() fleetWindow { return r.sum(warm, r.Fleet.From) }
+
+// During is the time of the trigger.
+func (r *FleetResult) During() fleetWindow { return r.sum(r.Fleet.From, r.Fleet.Until) }
+
+// After is the end of the run.
+func (r *FleetResult) After() fleetWindow {
+	return r.sum(r.Fleet.Length-last, r.Fleet.Length)
+}
+
+// Recovery is how long after the end of the trigger requests came of which, and of all that came later, at least
+// 95 % as many were answered as before it. False: not within the run.
+func (r *FleetResult) Recovery() (time.Duration, bool) {
+	enough := 0.95 * r.Before().success()
+	i := len(r.windows)
+	for i > 0 && r.windows[i-1].success() >= enough {
+		i--
+	}
+	at := max(time.Duration(i)*window, r.Fleet.Until)
+	return at - r.Fleet.Until, at < r.Fleet.Length
+}
+
+// Load is what all attempts in the end asked for, in capacities. Less than 1 means that a backlog becomes shorter.
+func (r *FleetResult) Load() float64 {
+	return float64(r.After().attempts) / (last.Seconds() * r.Fleet.Capacity)
+}
+
+// Metastable says that the fleet is down when the trigger has been gone for long, and that time alone will not bring it back: less
+// than half is answered in the end, and attempts are more than it could do.
+func (r *FleetResult) Metastable() bool {
+	return r.After().success() < 0.5*r.Before().success() && r.Load() > 1
+}
+
+// Wasted is the share of executions whose user had left.
+func (r *FleetResult) Wasted() float64 { return float64(r.late) / max(float64(r.late+r.inTime), 1) }
+
+// Check says which counts do not add up.
+func (r *FleetResult) Check() error {
+	var wrong []string
+	for _, law := range []struct {
+		name        string
+		left, right int
+	}{
+		{"requests end once", r.offered, r.good + r.failed},
+		{"attempts end once for their users", r.attempts, r.answers + r.refusals + r.timeouts},
+		{"a good request is one answer", r.good, r.answers},
+		{"attempts end once at the servers", r.attempts, r.inTime + r.late + r.refused + r.inside},
+	} {
+		if law.left != law.right {
+			wrong = append(wrong, fmt.Sprintf("%s: %d is not %d", law.name, law.left, law.right))
+		}
+	}
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", r.Fleet.Name, strings.Join(wrong, "; "))
+}
+
+// FleetTable is the Markdown table of runs.
+func FleetTable(runs []*FleetResult) string {
+	var b strings.Builder
+	b.WriteString("| what happens; retries | servers | before | during | critical | in the end | back after | load in the end | wasted |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
+	for _, r := range runs {
+		before, during, after := r.Before(), r.During(), r.After()
+		fmt.Fprintf(&b, "| %s | %s | %.3f | %.3f | %.3f | %.3f | %s | %.2f | %.0f %% |\n",
+			r.Fleet.title(), r.Fleet.Guard.Name, before.success(), during.success(), during.criticalSuccess(), after.success(), r.back(),
+			r.Load(), math.Round(100*r.Wasted()))
+	}
+	return b.String()
+}
+
+// back is when a fleet was back, for a table.
+func (r *FleetResult) back() string {
+	if d, ok := r.Recovery(); ok {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	if r.Metastable() {
+		return "**never**"
+	}
+	return "not yet"
+}
+
+// LoadTable is the Markdown table of when fleets at different loads were back, a row for each load and a column for each guard.
+func LoadTable(rows [][]*FleetResult) string {
+	var b strings.Builder
+	b.WriteString("| load before and after |")
+	for _, r := range rows[0] {
+		fmt.Fprintf(&b, " %s |", r.Fleet.Guard.Name)
+	}
+	b.WriteString("\n|" + strings.Repeat("---|", len(rows[0])+1) + "\n")
+	for _, row := range rows {
+		fmt.Fprintf(&b, "| %g |", row[0].Fleet.Load)
+		for _, r := range row {
+			fmt.Fprintf(&b, " %s (%.3f) |", r.back(), r.After().success())
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,185 @@
+// One server of a fleet: processors, a call to the dependency, and what guards it.
+
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// A Guard is what stands before the work of each server. The zero Guard lets everything start.
+type Guard struct {
+	Name string
+	// Warden is the controller and the limiter with their defaults.
+	Warden bool
+	// Static is a bound on what runs, Queue how many may wait for it, in order of arrival and without a deadline; 0: no bound.
+	Static, Queue int
+}
+
+func (g Guard) limits() bool { return g.Warden || g.Static > 0 }
+
+// reception is the processor time that an attempt takes before it reaches the guard, whatever the guard says.
+const reception = 100 * time.Microsecond
+
+type server struct {
+	fleet   *fleet
+	cpu     *cpu
+	sensor  *sensor
+	limiter *limiter.Limiter    // nil: none
+	control *control.Controller // nil: a constant target
+
+	inside      int // attempts that have come and have not been answered
+	outstanding int // attempts that somebody waits for, as the balancer knows
+	target      int // of the last decision
+}
+
+func newServer(f *fleet, i int) (*server, error) {
+	s := &server{fleet: f, cpu: newCPU(f.Cores)}
+	s.sensor = &sensor{cpu: s.cpu, last: f.start, at: f.start}
+	cfg := limiter.Config{Rand: rand.New(rand.NewPCG(f.Seed, uint64(100+i))).Float64}
+	switch {
+	case f.Guard.Warden:
+		c, err := control.New(control.Config{Processors: f.Cores})
+		if err != nil {
+			return nil, err
+		}
+		s.control = c
+		cfg.MaxQueue, cfg.Initial = warden.DefaultQueue, c.Step(monitor.Sample{At: f.start})
+		// Samples of different servers are not taken at the same instant.
+		f.every(tick+time.Duration(i)*tick/time.Duration(f.Servers), tick, s.turn)
+	case f.Guard.Static > 0:
+		cfg.MaxQueue, cfg.StandAfter = f.Guard.Queue, time.Hour
+		cfg.Initial = decision.ControlDecision{
+			Seq: 1, TargetConcurrency: f.Guard.Static, Reasons: []decision.Reason{decision.NewReason("static", "none", 0, decision.Hold)},
+		}
+	default:
+		return s, nil
+	}
+	s.target = cfg.Initial.TargetConcurrency
+	var err error
+	s.limiter, err = limiter.New(cfg)
+	return s, err
+}
+
+// close lets those go who still wait.
+func (s *server) close() {
+	if s.limiter != nil {
+		s.limiter.Close()
+	}
+}
+
+func (s *server) turn() {
+	d := s.control.Step(s.sensor.sample())
+	s.limiter.Apply(d)
+	s.target, s.fleet.stirred = d.TargetConcurrency, true
+	all := 0
+	for _, s := range s.fleet.servers {
+		all += s.target
+	}
+	s.fleet.result.at(s.fleet.now()).target = all
+}
+
+// receive takes an attempt in.
+func (s *server) receive(a *attempt) {
+	s.inside++
+	s.compute(reception, func() { s.admit(a) })
+}
+
+func (s *server) admit(a *attempt) {
+	if s.limiter == nil {
+		s.execute(a, limiter.Permit{})
+		return
+	}
+	task := limiter.Task{Priority: limiter.Normal}
+	if s.control != nil {
+		task = limiter.Task{Priority: a.priority, Deadline: s.fleet.start.Add(a.due)}
+	}
+	s.fleet.acquire(a, func() (limiter.Permit, error) { return s.limiter.Acquire(context.Background(), task) })
+}
+
+// settled goes on with an attempt that the limiter has answered.
+func (s *server) settled(a settlement) {
+	if a.err != nil {
+		s.answer(a.attempt, false)
+		return
+	}
+	s.execute(a.attempt, a.permit)
+}
+
+// execute does the work. Nobody tells it that its user has left.
+func (s *server) execute(a *attempt, permit limiter.Permit) {
+	begun := s.sensor.start()
+	finish := func() {
+		s.sensor.end(begun)
+		permit.Release()
+		s.fleet.stirred = true
+		s.answer(a, true)
+	}
+	s.compute(a.work.CPU, func() {
+		if a.work.IO == 0 {
+			finish()
+			return
+		}
+		s.fleet.call(a.work.IO, func() { s.compute(arrival, finish) })
+	})
+}
+
+func (s *server) answer(a *attempt, ok bool) {
+	s.inside--
+	r := s.fleet.result
+	switch {
+	case !ok:
+		r.refused++
+	case s.fleet.now() > a.due:
+		r.late++
+	default:
+		r.inTime++
+	}
+	s.fleet.after(hop, func() { s.fleet.answered(a, ok) })
+}
+
+// compute takes d of processor time, in slices if others wait.
+func (s *server) compute(d time.Duration, then func()) {
+	var me *ready
+	var run func()
+	run = func() {
+		step := min(d, slice)
+		s.fleet.after(step, func() {
+			if d -= step; d > 0 && s.cpu.alone() {
+				run()
+				return
+			}
+			s.cpu.leave(me)
+			if d > 0 {
+				s.compute(d, then)
+				return
+			}
+			then()
+		})
+	}
+	me = s.cpu.ask(run)
+}
+
+// call calls the dependency.
+func (f *fleet) call(d time.Duration, then func()) {
+	if f.Places == 0 {
+		f.after(f.dep.takes(d), then)
+		return
+	}
+	f.dep.ask(func() {
+		// The dependency is locked here.
+		f.after(0, func() {
+			f.after(f.dep.takes(d), func() {
+				f.dep.leave()
+				then()
+			})
+		})
+	})
+}

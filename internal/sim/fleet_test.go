@@ -1,0 +1,174 @@
+// The fleets: small ones with their limits for every day, and all of them for the page.
+
+package sim
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func runFleet(t *testing.T, sc Fleet) (r *FleetResult) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if r, err = RunFleet(sc); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	return r
+}
+
+// small is a fleet of two servers under a step, for a short time.
+func small(load float64, guard Guard) Fleet {
+	sc := computing(2, load)
+	sc.Name, sc.Guard, sc.Peak = "small", guard, 2
+	return sc
+}
+
+// Users who try again at once hold a fleet down that nothing guards: with the same users and no trigger it is up, with the
+// trigger and no retries it comes back, and with both it does not.
+func TestFleetIsMetastable(t *testing.T) {
+	down := runFleet(t, small(0.7, Guard{}))
+	if !down.Metastable() || down.After().success() > 0.1 || down.After().amplification() < 2.5 {
+		t.Errorf("step and retries: %s", FleetTable([]*FleetResult{down}))
+	}
+	calm := small(0.7, Guard{})
+	calm.Peak = 0
+	if up := runFleet(t, calm); up.Before().success() < 0.999 || up.After().success() < 0.999 {
+		t.Errorf("no step: %s", FleetTable([]*FleetResult{up}))
+	}
+	patient := small(0.5, Guard{})
+	patient.Retry = once()
+	if back := runFleet(t, patient); back.Metastable() || back.During().success() > 0.9 {
+		t.Errorf("no retries: %s", FleetTable([]*FleetResult{back}))
+	}
+}
+
+func TestFleetComesBackUnderWarden(t *testing.T) {
+	for _, retry := range []Retry{immediate(), backoff()} {
+		sc := small(0.7, Guard{Name: "warden", Warden: true})
+		sc.Retry = retry
+		r := runFleet(t, sc)
+		if d, ok := r.Recovery(); !ok || d > 2*time.Second || r.Before().success() < 0.999 || r.After().success() < 0.999 || r.During().criticalSuccess() < 0.95 {
+			t.Errorf("%s", FleetTable([]*FleetResult{r}))
+		}
+	}
+}
+
+// A dependency that all servers share: the same, but nobody's processors are busy.
+func TestFleetComesBackFromASlowDependency(t *testing.T) {
+	sc := waiting(2, 0.7)
+	sc.Slow = 5
+	if down := runFleet(t, sc); !down.Metastable() {
+		t.Errorf("nothing: %s", FleetTable([]*FleetResult{down}))
+	}
+	sc.Guard = Guard{Name: "warden", Warden: true}
+	r := runFleet(t, sc)
+	if d, ok := r.Recovery(); !ok || d > 5*time.Second {
+		t.Errorf("warden: %s", FleetTable([]*FleetResult{r}))
+	}
+}
+
+// Nothing is lost and nothing is done twice, whatever guards the servers: FleetResult.Check, and in the end they are empty.
+func TestFleetAddsUp(t *testing.T) {
+	for _, sc := range under(small(0.7, Guard{})) {
+		sc.Length, sc.Drain, sc.Retry = 8*time.Second, true, backoff()
+		r := runFleet(t, sc)
+		if r.inside != 0 || r.offered < 500 || r.attempts <= r.offered || r.unheard > r.timeouts {
+			t.Errorf("%s: %d requests, %d attempts, %d timeouts, %d answers that nobody heard, %d left inside",
+				sc.Guard.Name, r.offered, r.attempts, r.timeouts, r.unheard, r.inside)
+		}
+	}
+	wrong := &FleetResult{offered: 3, good: 1, failed: 1, answers: 1, attempts: 1, inTime: 1}
+	if err := wrong.Check(); err == nil || !strings.Contains(err.Error(), "requests end once: 3 is not 2") {
+		t.Errorf("a lost request: %v", err)
+	}
+}
+
+func TestFleetReplays(t *testing.T) {
+	for _, guard := range []Guard{{Name: "warden", Warden: true}, {Name: "bound", Static: 4, Queue: 64}} {
+		sc := small(0.7, guard)
+		sc.Length = 8 * time.Second
+		numbers := func(sc Fleet) FleetResult {
+			r := *runFleet(t, sc)
+			r.Fleet = Fleet{}
+			return r
+		}
+		first := numbers(sc)
+		if again := numbers(sc); !reflect.DeepEqual(first, again) {
+			t.Errorf("%s: the same seed, and\n%+v\nis not\n%+v", guard.Name, again, first)
+		}
+		sc.Seed++
+		if other := numbers(sc); reflect.DeepEqual(first, other) {
+			t.Errorf("%s: another seed changes nothing", guard.Name)
+		}
+	}
+}
+
+// Where users ask for more than the fleet can do, it does what Capacity says.
+func TestFleetCapacityIsWhatTheModelCanDo(t *testing.T) {
+	for _, sc := range []Fleet{computing(2, 2), waiting(2, 2)} {
+		sc.Retry, sc.Length, sc.Guard = once(), 10*time.Second, under(sc)[3].Guard
+		r := runFleet(t, sc)
+		if rate := float64(r.inTime+r.late) / sc.Length.Seconds(); rate < 0.95*sc.Capacity || rate > 1.05*sc.Capacity {
+			t.Errorf("%+v: %.0f per second, said to be %.0f", sc.Work, rate, sc.Capacity)
+		}
+	}
+}
+
+// fleetPlots are the fleets that docs/fleet.md shows.
+var fleetPlots = map[string]string{
+	"load 0.7, 2 for 3 s; 3 attempts at once":                         "step",
+	"load 0.7, dependency 5 times slower for 3 s; 3 attempts at once": "dependency",
+}
+
+// TestFleet is `make fleet`.
+func TestFleet(t *testing.T) {
+	if *write == "" && *only == "" {
+		t.Skip("runs in `make fleet`; the other tests are the slice of it for every day")
+	}
+	var all []*FleetResult
+	for _, sc := range Fleets() {
+		if !regexp.MustCompile(*only).MatchString(sc.title()) {
+			continue
+		}
+		var runs []*FleetResult
+		for _, sc := range under(sc) {
+			began := time.Now()
+			runs = append(runs, runFleet(t, sc))
+			fmt.Println(strings.Split(FleetTable(runs[len(runs)-1:]), "\n")[2], time.Since(began).Round(ms))
+		}
+		all = append(all, runs...)
+		if name, ok := fleetPlots[sc.title()]; ok && *write != "" {
+			must(t, os.WriteFile(filepath.Join(*write, "fleet-"+name+".svg"), []byte(FleetSVG(runs)), 0o644))
+		}
+	}
+	if *write == "" || *only != "" {
+		return
+	}
+	var rows [][]*FleetResult
+	for _, load := range []float64{0.25, 0.4, 0.7, 0.95} {
+		var row []*FleetResult
+		for _, sc := range under(fleetNamed("", computing(5, load), immediate(), func(sc *Fleet) { sc.Peak = 2 })) {
+			row = append(row, runFleet(t, sc))
+		}
+		rows = append(rows, row)
+	}
+	fmt.Print(LoadTable(rows))
+	file := filepath.Join(*write, "fleet.md")
+	page, err := os.ReadFile(file)
+	must(t, err)
+	text, err := Splice(string(page), FleetTable(all)+"\nFleets of five servers, 3 attempts at once, a step to 2 for 3 s at different loads: back after, and answered in the end.\n\n"+LoadTable(rows))
+	must(t, err)
+	must(t, os.WriteFile(file, []byte(text), 0o644))
+}
