@@ -123,6 +123,9 @@ func New(cfg Config) (*Warden, error) {
 	if cfg.Limiter.MaxQueue == 0 {
 		cfg.Limiter.MaxQueue = DefaultQueue
 	}
+	if cfg.Controller == nil && cfg.Limiter.Initial.Seq == 0 && cfg.Limiter.Initial.TargetConcurrency == 0 {
+		cfg.Limiter.Initial = cfg.first()
+	}
 	l, err := limiter.New(cfg.Limiter)
 	if err != nil {
 		return nil, err
@@ -140,4 +143,21 @@ func New(cfg Config) (*Warden, error) {
 		}
 	}
 	return w, nil
+}
+
+// first is the decision that rules until the first sample has been judged: decision.Default, at the target that the
+// controller begins with.
+func (cfg Config) first() decision.ControlDecision {
+	d, c := decision.Default(), cfg.Control
+	target := max(d.TargetConcurrency, c.Min)
+	if c.Max > 0 {
+		target = min(target, c.Max)
+	}
+	if c.Initial > 0 {
+		target = c.Initial
+	}
+	if target != d.TargetConcurrency {
+		d.TargetConcurrency, d.Seq = target, 1 // as the controller's first decision
+	}
+	return d
 }

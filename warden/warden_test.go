@@ -330,3 +330,27 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("Run with an ended ctx: %v", err)
 	}
 }
+
+// TestTheFirstDecisionIsTheControllers: what Control is configured to begin with rules before the first sample.
+func TestTheFirstDecisionIsTheControllers(t *testing.T) {
+	usual := decision.Default().TargetConcurrency
+	for _, c := range []struct {
+		cfg  Config
+		want int
+	}{
+		{Config{}, usual},
+		{Config{Control: control.Config{Initial: 3}}, 3},
+		{Config{Control: control.Config{Initial: 1000}}, 1000},
+		{Config{Control: control.Config{Min: usual + 5}}, usual + 5},
+		{Config{Control: control.Config{Max: 4}}, 4},
+		{Config{Control: control.Config{Initial: 3}, Limiter: limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 7}}}, 7},
+	} {
+		w, err := New(c.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Limiter().Stats().Target; got != c.want {
+			t.Errorf("%+v begins with %d, want %d", c.cfg.Control, got, c.want)
+		}
+	}
+}
