@@ -267,12 +267,12 @@ func halfSeconds(n int) []float64 {
 const misses = `
 What is known of the misses:
 
-- **Goodput at 4× and 8×.** A refusal costs about 60 us, nearly all of it in the kernel and in net/http: see the ceilings. With 1 ms a request that is most of what is lost, and a peer
-  that refuses pays the same.
+- **Goodput at 4× and 8×.** A refusal costs about 60 us, nearly all of it in the kernel and in net/http: see the ceilings. A peer that refuses pays it as well,
+  less what a problem+json body costs.
 - **p99 of critical requests at 4×.** They alone are 0.8 of the capacity, 0.84 of what refusing the others leaves. Tasks of equal length that come at random to a server which is that busy wait for 13
   executions at the 99th percentile (M/D/1): 55 ms for 4 ms each, before they are accepted and run. For 16 ms it is 210 ms of the 250, and so some are lost.
 - **The step with 16 ms.** A fresh warden lets 16 tasks run, because nothing is known of them yet. On one processor these are 256 ms of work in the run queue, in which all of them are late.
-  The next half second is right.
+  With 16 ms a request the first half second has a goodput of 0.5 to 0.6, the second 0.7, the third is right.
 - **2 ms of computing, 20 ms of waiting, 2 ms of computing.** The target stays a little below what would keep the processor full all the time: delays come in bursts, and tell less than they seem to.
 - **Refusals.** Those that were queued first, and those that make room after 20 ms, pull the median up by 1 to 3 ms where few are refused.
 `
