@@ -91,7 +91,7 @@ func Families() []Family {
 		Family{"lent", Amount, "{place}", "Guaranteed places that others use.", nil},
 		Family{"borrowed", Amount, "{place}", "Places that it uses beyond its guarantee.", nil},
 		Family{"criticality", Level, "1", "As configured, -128 to 127; 127 is critical.", nil},
-		Family{"healthy", Level, "1", "1 if the compartment is well, else 0.", nil},
+		Family{"healthy", Level, "1", "0 if it is critical (127) and refuses more than 5 %, else 1.", nil},
 		Family{"rejection_ratio", Level, "1", "Share of the last minute's calls that were refused, for any reason but their caller's cancel.", nil},
 		Family{"recent_execution_seconds", Level, "s", "Execution time of the functions that returned in the last minute, by percentile.", by("percentile")},
 		Family{"submitted_total", Count, "{call}", "Calls.", nil},
