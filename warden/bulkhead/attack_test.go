@@ -128,3 +128,23 @@ func TestB9_ADeadlineThatHasPassedIsTheCallersOwn(t *testing.T) {
 type overdue struct{ context.Context }
 
 func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+// TestB3_EquallyCriticalOwnersGetBackInProportion: the next place is for whoever has least of what is guaranteed to it.
+func TestB3_EquallyCriticalOwnersGetBackInProportion(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *crew) {
+		s := mustNew(t, Config{Total: 6, Compartments: []CompartmentConfig{
+			{Name: "small", Guaranteed: 2, Lendable: 2, MaxQueue: 1}, {Name: "large", Guaranteed: 4, Lendable: 4, MaxQueue: 1}, {Name: "borrower", Max: 6},
+		}})
+		small, large := s.Compartment("small"), s.Compartment("large")
+		w.send(small, "small")
+		w.send(large, "large")
+		borrowers := w.fill(s.Compartment("borrower"), 4)
+		later, first := w.send(small, "half of what is its own"), w.send(large, "a quarter")
+		w.let(borrowers[0])
+		if !first.runs() || !later.waits() {
+			t.Error("who had half was served before who had a quarter")
+		}
+		w.let(borrowers[1])
+		rest(t, s, 6)
+	})
+}
