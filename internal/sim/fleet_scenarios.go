@@ -59,7 +59,6 @@ func Fleets() (all []Fleet) {
 		all = append(all, fleetNamed("load 0.7, dependency 5 times slower for 3 s", waiting(size, 0.7), retry, slow))
 	}
 	return append(all,
-		fleetNamed("load 0.25, 4 for 3 s", computing(size, 0.25), immediate(), func(sc *Fleet) { sc.Peak = 4 }),
 		fleetNamed("load 0.7, 4 for 0.2 s", computing(size, 0.7), immediate(), func(sc *Fleet) { sc.Peak, sc.Until = 4, sc.From+200*ms }),
 		fleetNamed("load 0.9, no trigger", computing(size, 0.9), immediate(), func(*Fleet) {}),
 	)
