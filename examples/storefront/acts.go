@@ -55,7 +55,7 @@ func (d demo) tell(ctx context.Context, cfg shopConfig, seed uint64, progress io
 		}
 		s.titles, s.results = append(s.titles, fmt.Sprintf("%d. %s", i+1, act.title)), append(s.results, res)
 	}
-	s.findings = append(judgeIncident(s.results[0], s.results[1], demoLimits()), judgeOverload(s.results[2], s.results[3], demoLimits())...)
+	s.findings = append(judgeIncident(s.results[0], s.results[1]), judgeOverload(s.results[2], s.results[3])...)
 	s.moral = "Shared, the slow query takes checkout down; in compartments only analytics suffers;\nand under a warden checkout goes on when the processor is short."
 	return s, nil
 }
@@ -85,7 +85,7 @@ func matrix(ctx context.Context, cfg shopConfig, seed uint64, progress io.Writer
 		res.way = title
 		s.titles, s.results = append(s.titles, title), append(s.results, res)
 	}
-	s.findings = judgeMatrix(s.results, base, demoLimits())
+	s.findings = judgeMatrix(s.results, base)
 	s.moral = "Whoever is overloaded, the others go on; and when all are, each has what it is guaranteed."
 	return s, nil
 }

@@ -41,7 +41,8 @@ func overloadTitle(target route) string {
 
 // judgeMatrix judges the results of matrix, in its order. Where all are overloaded nobody is a bystander: then each must
 // still get done what its guarantee is enough for, less a fifth for the beginning of the phase and its noise.
-func judgeMatrix(all []result, base scenario, lim limits) (f findings) {
+func judgeMatrix(all []result, base scenario) (f findings) {
+	lim := demoLimits()
 	for i, res := range all {
 		target := route(i)
 		var others []route

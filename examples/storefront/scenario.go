@@ -98,10 +98,10 @@ func overload() scenario {
 	flood := calm
 	flood[products] = 3 * capacity
 	sc := incident()
-	sc.scale, sc.pings, sc.patience = 1, 0, time.Second
+	sc.scale, sc.pings, sc.patience = 1, 0, 2*time.Second
 	sc.phases = []phase{
 		{name: healthy, lasts: 2 * time.Second, perSecond: calm},
-		{name: sale, lasts: 6 * time.Second, perSecond: flood},
+		{name: sale, lasts: 7 * time.Second, perSecond: flood},
 	}
 	return sc
 }

@@ -107,7 +107,10 @@ func (s *shop) protect(cfg shopConfig) (func(http.Handler) http.Handler, error) 
 	if err != nil {
 		return nil, err
 	}
-	mw, err := wardenhttp.New(s.warden, wardenhttp.Config{Task: taskOf, Timeout: cfg.scenario.patience})
+	mw, err := wardenhttp.New(s.warden, wardenhttp.Config{
+		Task: taskOf, Timeout: cfg.scenario.patience,
+		Exempt: func(req *http.Request) bool { return req.URL.Path == ping.path() },
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,8 @@ func noPlace() []string { return []string{"queue_overflow", "timeout_queued"} }
 // judgeIncident compares the shared pool with the compartments; all findings must hold. That both are well before the slow
 // query ships is part of it: otherwise the loss would have another cause. So is that checkout was lost for want of a
 // connection and not for some failure of its own.
-func judgeIncident(pool, apart result, lim limits) (f findings) {
+func judgeIncident(pool, apart result) (f findings) {
+	lim := demoLimits()
 	f.keep(lim, pool, healthy, bystanders()...)
 	lost := pool.in(slow)[checkout]
 	failed := lost.sent - lost.succeeded
@@ -79,7 +80,8 @@ func judgeIncident(pool, apart result, lim limits) (f findings) {
 }
 
 // judgeOverload compares the compartments alone with those under a warden when the processor is short.
-func judgeOverload(alone, under result, lim limits) (f findings) {
+func judgeOverload(alone, under result) (f findings) {
+	lim := demoLimits()
 	lost := alone.in(sale)[checkout]
 	failed := lost.sent - lost.succeeded
 	f.add(failed > 0 && lost.success() < lim.lost && 2*count(lost.failed, late) > failed, "%s, %s: checkout succeeds less than %.2f (%s; late: %d of %d failures)",

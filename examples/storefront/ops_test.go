@@ -1,0 +1,177 @@
+package main
+
+// Operators: the plan needs a token, a revision and sense; the metrics and the console are there.
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+)
+
+const secret = "a token of operators"
+
+func newOperators(t *testing.T, kind, token string) (*shop, *ops) {
+	t.Helper()
+	o, err := newObservers(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openShop(t.Context(), shopConfig{way: kind, scenario: small(), limiter: o.limiter(), set: o.set()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newOps(l, s, o, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+		if err := o.log.Flush(t.Context()); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return s, p
+}
+
+func call(t *testing.T, method, url, authorization, body string) (status int, header http.Header, text string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(got)
+}
+
+func TestPlan(t *testing.T) {
+	s, p := newOperators(t, divided, secret)
+	const right = "Bearer " + secret
+	status, _, text := call(t, "GET", p.url+"/plan", right, "")
+	var plan bulkhead.Plan
+	if err := json.Unmarshal([]byte(text), &plan); err != nil || status != http.StatusOK || plan.Revision != 1 {
+		t.Fatalf("%d: %s", status, text)
+	}
+	encoded := func(change func(*bulkhead.Plan)) string {
+		next := s.set.Plan()
+		change(&next)
+		b, err := json.Marshal(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	same := encoded(func(*bulkhead.Plan) {})
+	for _, c := range []struct {
+		name, method, authorization, body string
+		status                            int
+		says                              string
+	}{
+		{"no token", "POST", "", same, http.StatusUnauthorized, "unauthorized"},
+		{"no token, reading", "GET", "", "", http.StatusUnauthorized, "unauthorized"},
+		{"another token", "POST", "Bearer another token here", same, http.StatusUnauthorized, "unauthorized"},
+		{"a part of it", "POST", right[:len(right)-1], same, http.StatusUnauthorized, "unauthorized"},
+		{"an empty one", "POST", "Bearer ", same, http.StatusUnauthorized, "unauthorized"},
+		{"another scheme", "POST", secret, same, http.StatusUnauthorized, "unauthorized"},
+		{"another method", "DELETE", right, "", http.StatusMethodNotAllowed, "method_not_allowed"},
+		{"nothing", "POST", right, "", http.StatusBadRequest, "unreadable"},
+		{"no plan", "POST", right, "[]", http.StatusBadRequest, "unreadable"},
+		{"no revision", "POST", right, `{"total":11,"compartments":[]}`, http.StatusBadRequest, "revision and total are required"},
+		{"a field mistyped", "POST", right, strings.Replace(same, "guaranteed", "guarantee", 1), http.StatusBadRequest, "guarantee"},
+		{"a field missing", "POST", right, strings.Replace(same, `"lendable":2,`, "", 1), http.StatusBadRequest, "lendable"},
+		{"two plans", "POST", right, same + same, http.StatusBadRequest, "more than one"},
+		{"too long", "POST", right, `{"revision":` + strings.Repeat(" ", 70<<10) + `1}`, http.StatusBadRequest, "too large"},
+		{"a compartment missing", "POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments = p.Compartments[1:] }), http.StatusBadRequest, "without"},
+		{"guarantees above the total", "POST", right, encoded(func(p *bulkhead.Plan) { p.Total = 9 }), http.StatusBadRequest, "Plan.Compartments"},
+		{"Max below guaranteed", "POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = 1 }), http.StatusBadRequest, "Plan.Compartments[0].Max"},
+		{"negative", "POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = -1 }), http.StatusBadRequest, "Plan.Compartments[0].Max"},
+		{"another revision", "POST", right, encoded(func(p *bulkhead.Plan) { p.Revision = 7 }), http.StatusConflict, "stale_revision"},
+	} {
+		status, header, text := call(t, c.method, p.url+"/plan", c.authorization, c.body)
+		if status != c.status || !strings.Contains(text, c.says) || header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d %s, want %d with %q", c.name, status, text, c.status, c.says)
+		}
+		if asks := header.Get("WWW-Authenticate") != ""; asks != (c.status == http.StatusUnauthorized) {
+			t.Errorf("%s: WWW-Authenticate %q", c.name, header.Get("WWW-Authenticate"))
+		}
+	}
+	if now := s.set.Plan(); now.Revision != 1 || s.way.inUse() != "0/7  0/4  0/4  0/2" {
+		t.Fatalf("a refused plan has changed something: %+v, pools %s", now, s.way.inUse())
+	}
+	status, _, text = call(t, "POST", p.url+"/plan", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = 9 }))
+	if status != http.StatusOK || !strings.Contains(text, `"revision":2`) || s.way.inUse() != "0/9  0/4  0/4  0/2" {
+		t.Errorf("%d %s, pools %s", status, text, s.way.inUse())
+	}
+}
+
+func TestPlanWithoutAToken(t *testing.T) {
+	s, p := newOperators(t, divided, "")
+	for _, authorization := range []string{"", "Bearer ", "Bearer " + secret} {
+		for _, method := range []string{"GET", "POST"} {
+			if status, _, text := call(t, method, p.url+"/plan", authorization, "{}"); status != http.StatusForbidden || !strings.Contains(text, tokenVariable) {
+				t.Errorf("%s with %q: %d %s", method, authorization, status, text)
+			}
+		}
+	}
+	if s.set.Plan().Revision != 1 {
+		t.Error("the plan was changed")
+	}
+}
+
+func TestMetricsAndConsole(t *testing.T) {
+	for _, kind := range []string{divided, protected} {
+		s, p := newOperators(t, kind, secret)
+		for _, path := range []string{"/products", "/admin/counts"} {
+			if status, _, text := call(t, "GET", s.url+path, "", ""); status != http.StatusOK {
+				t.Fatalf("%s: %d %s", path, status, text)
+			}
+		}
+		status, _, metrics := call(t, "GET", p.url+"/metrics", "", "")
+		wants := []string{`stopbank_compartment_`, `compartment="products"`}
+		if kind == protected {
+			wants = append(wants, `stopbank_limiter_executed_total{limiter="storefront"} 2`, "stopbank_limiter_execution_seconds_count")
+		}
+		for _, want := range wants {
+			if status != http.StatusOK || !strings.Contains(metrics, want) {
+				t.Errorf("%s: %d, no %s in\n%s", kind, status, want, metrics)
+			}
+		}
+		for _, path := range []string{"/console/", "/console/state.json", "/"} {
+			if status, _, _ := call(t, "GET", p.url+path, "", ""); status != http.StatusOK {
+				t.Errorf("%s: %d", path, status)
+			}
+			if status, _, _ := call(t, "GET", s.url+path, "", ""); status != http.StatusNotFound {
+				t.Errorf("%s is there for customers: %d", path, status)
+			}
+		}
+		if body := []byte(metrics); bytes.Contains(body, []byte(secret)) {
+			t.Error("the token is in the metrics")
+		}
+	}
+}
