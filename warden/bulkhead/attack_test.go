@@ -148,3 +148,18 @@ func TestB3_EquallyCriticalOwnersGetBackInProportion(t *testing.T) {
 		rest(t, s, 6)
 	})
 }
+
+// TestB11_TheSameNumberAgainRules, and a decision that has been replaced does not go stale.
+func TestB11_TheSameNumberAgainRules(t *testing.T) {
+	s, _ := single(t, CompartmentConfig{Guaranteed: 1})
+	s.Apply(bound(7, 3))
+	replaced := s.decided
+	s.Apply(bound(7, 5))
+	if got := s.Snapshot().EffectiveTotal; got != 5 {
+		t.Errorf("%d in total", got)
+	}
+	s.expire(replaced) // its timer was already running
+	if s.Snapshot().Stale {
+		t.Error("stale")
+	}
+}
