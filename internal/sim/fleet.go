@@ -79,13 +79,17 @@ func RunFleet(sc Fleet) (*FleetResult, error) {
 		Fleet: sc, start: time.Now(), dep: &dependency{servers: sc.Places}, wake: make(chan struct{}, 1),
 		chance: rand.New(rand.NewPCG(sc.Seed, 2)), result: newFleetResult(sc),
 	}
+	defer func() {
+		for _, s := range f.servers {
+			s.close()
+		}
+	}()
 	for i := range sc.Servers {
 		s, err := newServer(f, i)
 		if err != nil {
 			return nil, err
 		}
 		f.servers = append(f.servers, s)
-		defer s.close()
 	}
 	f.after(sc.From, func() { f.dep.slowBy(sc.Slow) })
 	f.after(sc.Until, func() { f.dep.slowBy(0) })
@@ -184,11 +188,12 @@ type event struct {
 type events []event
 
 func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].number, e[j].number)) < 0
+func (e *events) Less(i, j int) bool {
+	a, b := (*e)[i], (*e)[j]
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.number, b.number)) < 0
 }
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Swap(i, j int) { (*e)[i], (*e)[j] = (*e)[j], (*e)[i] }
+func (e *events) Push(x any)    { *e = append(*e, x.(event)) }
 func (e *events) Pop() any {
 	last := len(*e) - 1
 	x := (*e)[last]

@@ -31,7 +31,7 @@ type FleetResult struct {
 type fleetWindow struct {
 	offered, good, critical, goodCritical int
 	attempts                              int
-	target                                int           // of all servers together, at its end
+	target                                int // of all servers together, at its end
 }
 
 func newFleetResult(sc Fleet) *FleetResult {
@@ -99,21 +99,21 @@ func (w fleetWindow) amplification() float64 { return float64(w.attempts) / max(
 // warm is what is not counted in the beginning, last how long the end is.
 const warm, last = 2 * time.Second, 4 * time.Second
 
-// Before, During and After are the time before the trigger, with it, and the last seconds of the run.
-func (r *FleetResult) Before() fleetWindow { return r.sum(warm, r.Fleet.From) }
+// before, during and after are the time before the trigger, with it, and the last seconds of the run.
+func (r *FleetResult) before() fleetWindow { return r.sum(warm, r.Fleet.From) }
 
-// During is the time of the trigger.
-func (r *FleetResult) During() fleetWindow { return r.sum(r.Fleet.From, r.Fleet.Until) }
+// during is the time of the trigger.
+func (r *FleetResult) during() fleetWindow { return r.sum(r.Fleet.From, r.Fleet.Until) }
 
-// After is the end of the run.
-func (r *FleetResult) After() fleetWindow {
+// after is the end of the run.
+func (r *FleetResult) after() fleetWindow {
 	return r.sum(r.Fleet.Length-last, r.Fleet.Length)
 }
 
 // Recovery is how long after the end of the trigger requests came of which, and of all that came later, at least
 // 95 % as many were answered as before it. False: not within the run.
 func (r *FleetResult) Recovery() (time.Duration, bool) {
-	enough := 0.95 * r.Before().success()
+	enough := 0.95 * r.before().success()
 	i := len(r.windows)
 	for i > 0 && r.windows[i-1].success() >= enough {
 		i--
@@ -124,13 +124,13 @@ func (r *FleetResult) Recovery() (time.Duration, bool) {
 
 // Load is what all attempts in the end asked for, in capacities. Less than 1 means that a backlog becomes shorter.
 func (r *FleetResult) Load() float64 {
-	return float64(r.After().attempts) / (last.Seconds() * r.Fleet.Capacity)
+	return float64(r.after().attempts) / (last.Seconds() * r.Fleet.Capacity)
 }
 
 // Metastable says that the fleet is down when the trigger has been gone for long, and that time alone will not bring it back: less
 // than half is answered in the end, and attempts are more than it could do.
 func (r *FleetResult) Metastable() bool {
-	return r.After().success() < 0.5*r.Before().success() && r.Load() > 1
+	return r.after().success() < 0.5*r.before().success() && r.Load() > 1
 }
 
 // Wasted is the share of executions whose user had left.
@@ -164,7 +164,7 @@ func FleetTable(runs []*FleetResult) string {
 	b.WriteString("| what happens; retries | servers | before | during | critical | in the end | back after | load in the end | wasted |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range runs {
-		before, during, after := r.Before(), r.During(), r.After()
+		before, during, after := r.before(), r.during(), r.after()
 		fmt.Fprintf(&b, "| %s | %s | %.3f | %.3f | %.3f | %.3f | %s | %.2f | %.0f %% |\n",
 			r.Fleet.title(), r.Fleet.Guard.Name, before.success(), during.success(), during.criticalSuccess(), after.success(), r.back(),
 			r.Load(), math.Round(100*r.Wasted()))
@@ -194,7 +194,7 @@ func LoadTable(rows [][]*FleetResult) string {
 	for _, row := range rows {
 		fmt.Fprintf(&b, "| %g |", row[0].Fleet.Load)
 		for _, r := range row {
-			fmt.Fprintf(&b, " %s (%.3f) |", r.back(), r.After().success())
+			fmt.Fprintf(&b, " %s (%.3f) |", r.back(), r.after().success())
 		}
 		b.WriteString("\n")
 	}

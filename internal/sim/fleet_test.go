@@ -39,17 +39,17 @@ func small(load float64, guard Guard) Fleet {
 // trigger and no retries it comes back, and with both it does not.
 func TestFleetIsMetastable(t *testing.T) {
 	down := runFleet(t, small(0.7, Guard{}))
-	if !down.Metastable() || down.After().success() > 0.1 || down.After().amplification() < 2.5 {
+	if !down.Metastable() || down.after().success() > 0.1 || down.after().amplification() < 2.5 {
 		t.Errorf("step and retries: %s", FleetTable([]*FleetResult{down}))
 	}
 	calm := small(0.7, Guard{})
 	calm.Peak = 0
-	if up := runFleet(t, calm); up.Before().success() < 0.999 || up.After().success() < 0.999 {
+	if up := runFleet(t, calm); up.before().success() < 0.999 || up.after().success() < 0.999 {
 		t.Errorf("no step: %s", FleetTable([]*FleetResult{up}))
 	}
 	patient := small(0.5, Guard{})
 	patient.Retry = once()
-	if back := runFleet(t, patient); back.Metastable() || back.During().success() > 0.9 {
+	if back := runFleet(t, patient); back.Metastable() || back.during().success() > 0.9 {
 		t.Errorf("no retries: %s", FleetTable([]*FleetResult{back}))
 	}
 }
@@ -59,7 +59,7 @@ func TestFleetComesBackUnderWarden(t *testing.T) {
 		sc := small(0.7, Guard{Name: "warden", Warden: true})
 		sc.Retry = retry
 		r := runFleet(t, sc)
-		if d, ok := r.Recovery(); !ok || d > 2*time.Second || r.Before().success() < 0.999 || r.After().success() < 0.999 || r.During().criticalSuccess() < 0.95 {
+		if d, ok := r.Recovery(); !ok || d > 2*time.Second || r.before().success() < 0.999 || r.after().success() < 0.999 || r.during().success() < 0.45 || r.during().criticalSuccess() < 0.95 {
 			t.Errorf("%s", FleetTable([]*FleetResult{r}))
 		}
 	}
