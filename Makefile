@@ -1,5 +1,6 @@
 # Every command that a person or CI runs here. `make` alone lists them.
-# Go, make and git are enough for all of them but `race`, which needs a C compiler as well.
+# Go, make and git are enough for all of them but `race`, which needs a C compiler as well, and `models`, which needs that
+# and spin.
 
 FUZZTIME = 10s
 
@@ -19,7 +20,7 @@ MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | sed 's|/[^/]*$$||' | sort -u)
 
-.PHONY: help demo demo-orders test race lint fuzz bench overload sim fleet api apidiff gowork-off fmt tidy
+.PHONY: help demo demo-orders test race lint fuzz bench overload sim fleet api apidiff models mutants gowork-off fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -84,6 +85,12 @@ api: ## write down in docs/api what each module exports
 
 apidiff: ## what the exported API has gained and lost since docs/api changed last (BASE=COMMIT: since then)
 	@bash internal/tools/apidiff.sh $(BASE)
+
+models: ## the gate's and the limiter's protocols for 3 goroutines, every interleaving (needs spin and a C compiler)
+	@sh docs/models/check.sh
+
+mutants: ## each numbered invariant broken on purpose: which tests notice? an hour, or MUTANTS='-only A3 Q9'
+	@go run ./internal/system/mutants $(MUTANTS)
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
