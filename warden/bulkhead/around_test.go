@@ -72,7 +72,7 @@ func TestB6_TheBreakerIsAskedAfterThePlaceAndToldOnce(t *testing.T) {
 	})
 }
 
-func TestB6_OpenBreaker(t *testing.T) {
+func TestB5B6_OpenBreaker(t *testing.T) {
 	why := errors.New("open")
 	b := &breaker{open: why}
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, Breaker: b})

@@ -392,6 +392,11 @@ func TestB7_ResizeWhileRunning(t *testing.T) {
 		if !errors.As(err, &stale) || !errors.Is(err, ErrStale) || stale.Given != 1 || stale.Current != 2 {
 			t.Error(err)
 		}
+		p = s.Plan()
+		p.Compartments[1].Guaranteed = p.Total // more than there is beside the other's
+		if _, err := s.Resize(p); err == nil || s.Plan().Revision != 2 || s.Plan().Compartments[1].Guaranteed != 7 {
+			t.Errorf("after a plan that is refused (%v): %+v", err, s.Plan())
+		}
 		if !theirs[5].runs() || len(seen.of(Resized)) != 1 || seen.of(Resized)[0].Revision != 2 {
 			t.Error("the other's calls wait on, or nobody was told")
 		}
