@@ -84,7 +84,10 @@ func run(ctx context.Context, only, verbose bool, numbers []string) error {
 	for _, m := range all {
 		v, err := r.try(ctx, m)
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", m.number, m.file, err)
+			if wrong = append(wrong, fmt.Sprintf("%s %s: %v", m.number, m.file, err)); ctx.Err() != nil {
+				break
+			}
+			continue
 		}
 		alone[m.number] = alone[m.number] || v.alone
 		fmt.Printf("%-4s %-36s %-9s %s\n", m.number, m.file, v.verdict(only), strings.Join(v.tests, " "))
@@ -209,7 +212,7 @@ type program struct {
 // build compiles the tests of a package of the copy.
 func (r *runner) build(ctx context.Context, t test) (program, error) {
 	p := program{dir: filepath.Join(r.dir, t.dir), file: filepath.Join(r.dir, "mutant.test"), most: r.most[t]}
-	args := []string{"test", "-c", "-trimpath", "-o", p.file}
+	args := []string{"test", "-c", "-o", p.file}
 	if t.explore {
 		args = append(args, "-tags", "explore")
 	}
