@@ -362,13 +362,16 @@ func (x *machine) step(op, a, b int) {
 // TestPropertyA1A2A3A4A5A8A10 holds the gate against its model over random histories: who is admitted, who is refused and
 // why, which release counts, what is started, what is counted, what closing does.
 func TestPropertyA1A2A3A4A5A8A10(t *testing.T) {
+	made := 0
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.SampledFrom([]int{0, 1, 2, 3, 7, 8, 9, 16, 40}).Draw(t, "limit")
 		x := newMachine(limit, func(f string, args ...any) { t.Helper(); t.Fatalf(f, args...) })
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
 			x.step(rapid.IntRange(0, 7).Draw(t, "op"), rapid.IntRange(0, 63).Draw(t, "a"), rapid.IntRange(0, 4).Draw(t, "b"))
+			made++
 		}
 	})
+	t.Logf("%d steps", made)
 }
 
 // FuzzA1A2A3A4A5A8A10 is the same machine, driven by coverage: three bytes a step, the first one is the limit.

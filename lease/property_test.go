@@ -87,10 +87,14 @@ func (m *machine) do(t *rapid.T, c model.Call) model.Reply {
 
 // Every call and answer, against the model, with Ready, Held and the inner structures checked as well.
 func TestPropertyMachine(t *testing.T) {
+	made := 0
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMachine(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"call": func(t *rapid.T) { m.do(t, m.draw(t)) },
+			"call": func(t *rapid.T) {
+				m.do(t, m.draw(t))
+				made++
+			},
 			"": func(t *rapid.T) {
 				if err := m.ledger.Audit(); err != nil {
 					t.Fatal(err)
@@ -99,6 +103,7 @@ func TestPropertyMachine(t *testing.T) {
 			},
 		})
 	})
+	t.Logf("%d steps", made)
 }
 
 func (m *machine) checkWalks(t *rapid.T) {

@@ -193,6 +193,7 @@ func TestLeaderLoss(t *testing.T) {
 				t.Fatalf("no server is called %q", leader)
 			}
 			stop(n.servers[i])
+			t.Log("a leader is gone")
 			progress(part + 0.1) // without it
 			n.start(t, i)
 			eventually(t, "three replicas again", func() bool {

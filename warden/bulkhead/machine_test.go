@@ -347,6 +347,7 @@ func drive(t *testing.T, cfg Config, script []move, spoil, finally func(*machine
 }
 
 func TestPropertyB1B2B3B5B7B8B11_Machine(t *testing.T) {
+	made := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := rapid.SampledFrom(shapes()).Draw(rt, "shape")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
@@ -355,7 +356,9 @@ func TestPropertyB1B2B3B5B7B8B11_Machine(t *testing.T) {
 		if failed := drive(t, cfg, script, nil, nil); failed != "" {
 			rt.Fatal(failed)
 		}
+		made += len(script)
 	})
+	t.Logf("%d steps", made)
 }
 
 // TestB1B2B3B5B7B8B11_LongHistories runs the machine for longer than rapid does, and makes sure that it gets everywhere.

@@ -379,6 +379,7 @@ var setups = []setup{
 }
 
 func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_Machine(t *testing.T) {
+	made := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		s := rapid.SampledFrom(setups).Draw(rt, "setup")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
@@ -387,7 +388,9 @@ func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_Machine(t *testing.T) {
 		if failed := drive(t, s, script, nil, nil); failed != "" {
 			rt.Fatal(failed)
 		}
+		made += len(script)
 	})
+	t.Logf("%d steps", made)
 }
 
 // TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories runs the machine for longer than rapid does, and makes sure that it
