@@ -57,7 +57,7 @@ func TestTheDemo(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &out); err != nil {
 		t.Fatalf("%v in %s after %s", err, stdout.String(), stderr.String())
 	}
-	if out.Seed != 7 || out.Scale != 20 || len(out.Rows) != (4+4+2+2)*int(routes+1) || len(out.Findings) != 13 {
+	if out.Seed != 7 || out.Scale != 20 || len(out.Rows) != (4+4+2+2)*int(routes+1) || len(out.Findings) != 12 {
 		t.Errorf("seed %d, scale %d, %d rows, %d findings", out.Seed, out.Scale, len(out.Rows), len(out.Findings))
 	}
 	if out.Holds != (code == 0) {

@@ -16,13 +16,13 @@ import (
 
 const secret = "a token of operators"
 
-func newOperators(t *testing.T, kind, token string) (*shop, *ops) {
+func newOperators(t *testing.T, kind, token string, sc scenario) (*shop, *ops) {
 	t.Helper()
 	o, err := newObservers(io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openShop(t.Context(), shopConfig{way: kind, scenario: small(), limiter: o.limiter(), set: o.set()})
+	s, err := openShop(t.Context(), shopConfig{way: kind, scenario: sc, limiter: o.limiter(), set: o.set()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func call(t *testing.T, method, url, authorization, body string) (status int, he
 }
 
 func TestPlan(t *testing.T) {
-	s, p := newOperators(t, divided, secret)
+	s, p := newOperators(t, divided, secret, small())
 	const right = "Bearer " + secret
 	status, _, text := call(t, "GET", p.url+"/plan", right, "")
 	var plan bulkhead.Plan
@@ -131,7 +131,7 @@ func TestPlan(t *testing.T) {
 }
 
 func TestPlanWithoutAToken(t *testing.T) {
-	s, p := newOperators(t, divided, "")
+	s, p := newOperators(t, divided, "", small())
 	for _, authorization := range []string{"", "Bearer ", "Bearer " + secret} {
 		for _, method := range []string{"GET", "POST"} {
 			if status, _, text := call(t, method, p.url+"/plan", authorization, "{}"); status != http.StatusForbidden || !strings.Contains(text, tokenVariable) {
@@ -146,7 +146,7 @@ func TestPlanWithoutAToken(t *testing.T) {
 
 func TestMetricsAndConsole(t *testing.T) {
 	for _, kind := range []string{divided, protected} {
-		s, p := newOperators(t, kind, secret)
+		s, p := newOperators(t, kind, secret, small())
 		for _, path := range []string{"/products", "/admin/counts"} {
 			if status, _, text := call(t, "GET", s.url+path, "", ""); status != http.StatusOK {
 				t.Fatalf("%s: %d %s", path, status, text)

@@ -79,7 +79,7 @@ func incident() scenario {
 			{healthy, 80 * time.Second / scale, usual, well},
 			{slow, 100 * time.Second / scale, usual, report},
 			{crowded, 40 * time.Second / scale, rush, both},
-			{rollback, 60 * time.Second / scale, usual, well},
+			{rollback, 50 * time.Second / scale, usual, well},
 		},
 		pings:    40,
 		acquire:  5 * time.Second / scale,
@@ -101,7 +101,7 @@ func overload() scenario {
 	sc.scale, sc.pings, sc.patience = 1, 0, 2*time.Second
 	sc.phases = []phase{
 		{name: healthy, lasts: 2 * time.Second, perSecond: calm},
-		{name: sale, lasts: 7 * time.Second, perSecond: flood},
+		{name: sale, lasts: 6 * time.Second, perSecond: flood},
 	}
 	return sc
 }

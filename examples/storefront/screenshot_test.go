@@ -1,0 +1,60 @@
+package main
+
+// The picture of the console in the middle of the incident.
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestScreenshot makes the picture of the docs, if STOPBANK_SCREENSHOTS names the directory to put it in: the storefront with
+// its traffic, three seconds after the slow query has shipped.
+func TestScreenshot(t *testing.T) {
+	dir := os.Getenv("STOPBANK_SCREENSHOTS")
+	if dir == "" {
+		t.Skip("STOPBANK_SCREENSHOTS names no directory")
+	}
+	sc := incident()
+	s, p := newOperators(t, protected, "", sc)
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan struct{})
+	shipped := make(chan struct{})
+	go func() {
+		defer close(told)
+		sc.run(ctx, protected, 1, stage{url: s.url, inUse: s.way.inUse, tell: func(moment) {}, enter: func(p phase) {
+			s.deploy(p.hold)
+			if p.name == slow {
+				close(shipped)
+			}
+		}})
+	}()
+	t.Cleanup(func() { cancel(); <-told })
+
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(time.Minute))...)
+	defer stop()
+	tab, _ := chromedp.NewContext(allocator)
+	defer func() { _ = chromedp.Cancel(tab) }()
+	if err := chromedp.Do(tab, chromedp.EmulateViewport(1280, 900, chromedp.EmulateScale(1))); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Do(tab, chromedp.Navigate(p.url+"/console/")); err != nil {
+		t.Fatal(err)
+	}
+	<-shipped
+	if err := chromedp.Do(tab, chromedp.Sleep(3500*time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := chromedp.Run(tab, chromedp.FullScreenshot(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "storefront-console.png"), picture, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
