@@ -52,7 +52,7 @@ func innermost(ctx context.Context) *mark {
 	return m
 }
 
-// begin waits for a place and asks the breaker. It fills in k, unless there is an error.
+// begin waits for a place and asks the breaker. It fills in k, and a mark unless k has one, unless there is an error.
 func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.part
 	for m := innermost(ctx); m != nil; m = innermost(m.Context) {
@@ -76,7 +76,10 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 		c.exit()
 		return p.refusal(ctx, t, err)
 	}
-	k.mark, k.c, k.permit = &mark{Context: ctx, part: p}, c, permit
+	if k.mark == nil {
+		k.mark = new(mark)
+	}
+	k.Context, k.part, k.c, k.permit = ctx, p, c, permit
 	if p.set.observer != nil {
 		k.waited = permit.Explain().Waited
 	}

@@ -25,7 +25,12 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 	case ctx == nil:
 		return ctx, Permit{}, &InvalidError{"ctx", "nil", "a context"}
 	}
-	k := new(call)
+	one := new(struct { // allocated as one: a permit is kept anyway
+		call
+		own mark
+	})
+	k := &one.call
+	k.mark = &one.own
 	if err := c.begin(ctx, k); err != nil {
 		c.observeRefusal(err)
 		return ctx, Permit{}, err
