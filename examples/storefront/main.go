@@ -56,6 +56,9 @@ func run(ctx context.Context, args []string, d demo, stdin io.Reader, stdout, st
 		d.incident, d.overload = d.incident.halved(), d.overload.halved()
 	}
 	cfg.scenario = d.incident
+	if !*serve {
+		cfg.address = "" // any port: a demo must not meet another
+	}
 	progress := stdout
 	if *asJSON {
 		progress = stderr
