@@ -1,0 +1,179 @@
+// Torture lets the state machines, the histories, the fuzzers and the fault injectors of the repository run for some minutes, and
+// prints what was done and what went wrong. It fails unless nothing did: lost, doubled, leaked and violated must all be 0.
+//
+// It runs the tests that are there, with more of everything, and reads what they print. What cannot be read is a violation, not
+// a 0; what cannot run here is said.
+//
+// Usage: go run ./internal/system/torture [-t MINUTES] [-seed N] [-o PAGE]
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+func main() {
+	minutes := flag.Float64("t", 3, "for how many minutes, about: compiling comes before, and what has begun is finished")
+	seed := flag.Uint64("seed", 0, "of all choices that have a seed; 0: a new one, which is printed")
+	page := flag.String("o", "", "the page to write the table into as well")
+	flag.Parse()
+	for *seed == 0 {
+		*seed = rand.Uint64() >> 32
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, time.Duration(*minutes*float64(time.Minute)), *seed, *page); err != nil {
+		fmt.Fprintln(os.Stderr, "torture:", err)
+		os.Exit(1)
+	}
+}
+
+// A job is a test of one package that is run again and again, with other seeds, for its share of the time.
+type job struct {
+	dir, tags, run string
+	share          float64
+	// args are for the test binary; %d is a seed, %s the time that it may take.
+	args  []string
+	once  bool // one run takes all of its time, or there is nothing that a second one would find
+	reads []reading
+	leaks bool // its process ends with goleak's check
+}
+
+// jobs: shares add up to 1.
+var jobs = []job{
+	machine("./admission", "^TestPropertyA1A2A3A4A5A8A10$", true),
+	machine("./lease", "^TestPropertyMachine$", false),
+	machine("./warden/limiter", "^TestPropertyQ1.*_Machine$", true),
+	machine("./warden/bulkhead", "^TestPropertyB1.*_Machine$", true),
+	{
+		dir: "./lease/dispatch", run: "^TestPropertyD1D2D3D4_Machine$", share: 0.06, args: []string{"-rapid.checks=100", "-rapid.seed=%d"},
+		reads: []reading{count("state machines: records of the dispatcher, over its lives", `(\d+) records`)}, leaks: true,
+	},
+	{
+		dir: "./lease/leasetest", run: "^TestMemory$|^TestDurable", share: 0.1,
+		reads: []reading{count("histories of the ledger, judged by porcupine", `(\d+) histories judged`)},
+	},
+	{
+		dir: "./admission", tags: "explore", run: "^TestExplore", share: 0, once: true,
+		reads: []reading{count("histories of the gate: every interleaving of a few calls", `(\d+) schedules`)}, leaks: true,
+	},
+	{
+		dir: "./warden/limiter", tags: "explore", run: "^TestExplore", share: 0, once: true,
+		reads: []reading{count("histories of the limiter: every interleaving of a few calls", `(\d+) schedules`)}, leaks: true,
+	},
+	fuzz("./admission", "FuzzA1A2A3A4A5A8A10"),
+	fuzz("./warden/limiter", "FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14"),
+	fuzz("./warden/bulkhead", "FuzzB1B2B3B5B7B8B11"),
+	fuzz("./lease", "FuzzStateDecode"),
+	fuzz("./lease/durable", "FuzzRecordDecode"),
+	{
+		dir: "./lease/leasepg", run: "^TestTorture$", share: 0.2, once: true, args: []string{"-torture.time=%s", "-torture.seed=%d"},
+		reads: faults("PostgreSQL"),
+	},
+	{
+		dir: "./lease/leasenats", run: "^TestTorture$", share: 0.2, once: true, args: []string{"-torture.time=%s", "-torture.seed=%d"},
+		reads: faults("JetStream"),
+	},
+	{
+		dir: "./lease/leasenats", run: "^TestLeaderLoss$", share: 0.1,
+		reads: []reading{{what: "faults, JetStream: leader of 3 nodes lost", expr: `(a leader is gone)`, each: true}},
+	},
+}
+
+func machine(dir, run string, leaks bool) job {
+	return job{
+		dir: dir, run: run, share: 0.06, args: []string{"-rapid.checks=1000", "-rapid.seed=%d"}, leaks: leaks,
+		reads: []reading{count("state machines: steps in "+strings.TrimPrefix(dir, "./"), `(\d+) steps`)},
+	}
+}
+
+func fuzz(dir, name string) job {
+	return job{
+		dir: dir, run: "^$", share: 0.02, once: true, args: []string{"-test.fuzz=^" + name + "$", "-test.fuzztime=%s"},
+		reads: []reading{{what: "fuzz executions of " + name, expr: `execs: (\d+)`, last: true}},
+	}
+}
+
+// run plays all jobs and prints the table.
+func run(ctx context.Context, most time.Duration, seed uint64, page string) error {
+	if _, err := os.Stat("go.work"); err != nil {
+		return errors.New("run it from the repository's root")
+	}
+	dir, err := os.MkdirTemp("", "torture")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	fmt.Printf("seed %d (go run ./internal/system/torture -seed %d)\n", seed, seed)
+	t := &table{}
+	for i := range jobs {
+		j := &jobs[i]
+		binary := filepath.Join(dir, fmt.Sprintf("%d.test", i))
+		args := []string{"test", "-c", "-o", binary}
+		if j.tags != "" {
+			args = append(args, "-tags", j.tags)
+		}
+		if out, err := exec.CommandContext(ctx, "go", append(args, j.dir)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", j.dir, err, out)
+		}
+		j.play(ctx, t, binary, dir, time.Duration(j.share*float64(most)), seed)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	var b bytes.Buffer
+	failed := t.print(io.MultiWriter(os.Stdout, &b))
+	if page == "" {
+		return failed
+	}
+	text := fmt.Sprintf(intro, runtime.Version(), runtime.NumCPU(), most, seed) + "```text\n" + b.String() + "```\n"
+	return errors.Join(failed, os.WriteFile(page, []byte(text), 0o644)) //nolint:gosec // a page of the repository
+}
+
+const intro = `# Torture
+
+What was tried, and that nothing was lost. ` + "`make torture`" + ` runs the state machines, the histories, the fuzzers and the fault
+injectors for some minutes (` + "`TORTURE='-t 30'`" + `: for thirty) and fails unless lost, doubled, leaked and violated are all 0. A
+number that cannot be read from a test's output is a violation, not a 0.
+
+A short slice of it is part of ` + "`make test`" + `: the same tests, with 100 histories of each state machine, every explored
+interleaving, the fuzzers' seeds, and one round of each kind of fault. What a fault is, and what is judged after it, says the
+package comment of lease/leasetest/faults; all that has a seed is repeated by the seed that is printed.
+
+This run: %s, %d processors, %s besides compiling and exploring, seed %d.
+
+`
+
+// play runs one job until its time is over, at least once.
+func (j *job) play(ctx context.Context, t *table, binary, dir string, most time.Duration, seed uint64) {
+	began := time.Now()
+	for ; ; seed++ {
+		args := []string{"-test.v", "-test.count=1", "-test.run=" + j.run, "-test.timeout=30m", "-test.fuzzcachedir=" + dir}
+		for _, a := range j.args {
+			a = strings.ReplaceAll(a, "%d", fmt.Sprint(seed))
+			args = append(args, strings.ReplaceAll(a, "%s", most.Round(time.Second).String()))
+		}
+		cmd := exec.CommandContext(ctx, binary, args...)
+		cmd.Dir = j.dir
+		out, err := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			return
+		}
+		t.take(j, string(out), err, seed)
+		if j.once || err != nil || time.Since(began) >= most {
+			return
+		}
+	}
+}

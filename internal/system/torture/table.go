@@ -1,0 +1,149 @@
+package main
+
+// What the tests print, and the table that is made of it.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A reading is a number that a test prints.
+type reading struct {
+	what string
+	expr string // of which the first group is the number
+	each bool   // every match counts for one
+	last bool   // only the last match counts; else the sum of all
+	// optional: there are servers that this cannot be done to, and the test says so.
+	optional string
+}
+
+func count(what, expr string) reading { return reading{what: what, expr: expr} }
+
+// faults are the lines of lease/leasetest/faults.
+func faults(engine string) []reading {
+	var all []reading
+	for _, name := range []string{
+		"killed between swap and reply", "a record that kills its process", "holder stopped, reclaimed, resumed", "many processes race for one domain",
+		"reply dropped by the network", "server restarted under load", "all at once",
+	} {
+		q := regexp.QuoteMeta(name)
+		all = append(all, reading{what: "faults, " + engine + ": " + name, expr: q + ` +\d+ rounds +(\d+) faults`, optional: q + ` +left out`})
+	}
+	return all
+}
+
+// table is what was done, in order, and what went wrong.
+type table struct {
+	rows                            []row
+	checked                         int // processes at whose end goleak looked for goroutines
+	lost, doubled, leaked, violated int
+	findings                        []string
+}
+
+type row struct {
+	what, note string
+	n          int
+}
+
+var (
+	lostRow    = regexp.MustCompile(`(?m)^.*\ball +\d+ rounds.*\| lost (\d+), doubled (\d+), other violations (\d+)`)
+	leak       = regexp.MustCompile(`found unexpected goroutines`)
+	seenNoTest = regexp.MustCompile(`(?m)^testing: warning: no tests to run`)
+	skipped    = regexp.MustCompile(`(?m)^\s*--- SKIP: (\S+).*\n\s*(.*)`)
+)
+
+// take reads the output of one run.
+func (t *table) take(j *job, out string, err error, seed uint64) {
+	violated := func(format string, args ...any) {
+		t.violated++
+		t.findings = append(t.findings, fmt.Sprintf("%s %s (seed %d): %s\n%s", j.dir, j.run, seed, fmt.Sprintf(format, args...), tail(out)))
+	}
+	if skip := skipped.FindStringSubmatch(out); skip != nil && err == nil && !strings.Contains(out, "--- PASS") {
+		for _, r := range j.reads {
+			t.add(r.what, 0, "not done here: "+skip[2])
+		}
+		return
+	}
+	if leak.MatchString(out) {
+		t.leaked++
+	}
+	if j.leaks {
+		t.checked++
+	}
+	for _, m := range lostRow.FindAllStringSubmatch(out, -1) {
+		lost, doubled, other := number(m[1]), number(m[2]), number(m[3])
+		t.lost, t.doubled, t.violated = t.lost+lost, t.doubled+doubled, t.violated+other
+	}
+	switch {
+	case err != nil:
+		violated("%v", err)
+	case seenNoTest.MatchString(out) && j.run != "^$":
+		violated("there is no such test")
+	}
+	for _, r := range j.reads {
+		matches := regexp.MustCompile(r.expr).FindAllStringSubmatch(out, -1)
+		switch {
+		case len(matches) > 0 && r.last:
+			t.add(r.what, number(matches[len(matches)-1][1]), "")
+		case len(matches) > 0:
+			n := 0
+			for _, m := range matches {
+				if r.each {
+					n++
+				} else {
+					n += number(m[1])
+				}
+			}
+			t.add(r.what, n, "")
+		case r.optional != "" && regexp.MustCompile(r.optional).MatchString(out):
+			t.add(r.what, 0, "not done: not with this server")
+		default:
+			violated("no %q to be read", r.what)
+		}
+	}
+	if len(j.reads) > 0 && strings.Contains(j.reads[0].what, "faults, ") && j.once && lostRow.FindString(out) == "" {
+		violated("no counts of lost and doubled")
+	}
+}
+
+func (t *table) add(what string, n int, note string) {
+	for i := range t.rows {
+		if t.rows[i].what == what {
+			t.rows[i].n += n
+			return
+		}
+	}
+	t.rows = append(t.rows, row{what, note, n})
+}
+
+// print prints the table, and is an error unless all that must be 0 is.
+func (t *table) print(w io.Writer) error {
+	for _, r := range t.rows {
+		if r.note != "" {
+			fmt.Fprintf(w, "%12s  %s (%s)\n", "-", r.what, r.note)
+		} else {
+			fmt.Fprintf(w, "%12d  %s\n", r.n, r.what)
+		}
+	}
+	fmt.Fprintf(w, "%12d  processes whose goroutines were looked at when they ended\n\n", t.checked)
+	fmt.Fprintf(w, "lost %d, doubled %d, goroutine leaks %d, violations %d\n", t.lost, t.doubled, t.leaked, t.violated)
+	if t.lost+t.doubled+t.leaked+t.violated == 0 {
+		return nil
+	}
+	return errors.New("not all of that is 0\n" + strings.Join(t.findings, "\n"))
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return -1 << 30 // an expression whose group is no number
+	}
+	return n
+}
+
+// tail is the end of a long output.
+func tail(out string) string { return out[max(0, len(out)-3000):] }
