@@ -20,7 +20,7 @@ MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | sed 's|/[^/]*$$||' | sort -u)
 
-.PHONY: help demo demo-orders test race lint fuzz bench overload sim fleet api apidiff models mutants gowork-off fmt tidy
+.PHONY: help demo demo-orders test race lint fuzz bench overload sim fleet api apidiff models mutants torture gowork-off fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -91,6 +91,9 @@ models: ## the gate's and the limiter's protocols for 3 goroutines, every interl
 
 mutants: ## each numbered invariant broken on purpose: which tests notice? an hour, or MUTANTS='-only A3 Q9'
 	@go run ./internal/system/mutants $(MUTANTS)
+
+torture: ## state machines, histories, fuzzers and faults for 3 minutes and more, also into docs/torture.md (TORTURE='-t 30 -seed 7')
+	@go run ./internal/system/torture -o docs/torture.md $(TORTURE)
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
