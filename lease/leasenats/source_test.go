@@ -372,7 +372,9 @@ func TestSourceTwoOwners(t *testing.T) {
 			return err
 		}
 		return w.write(job)
-	}, func(cfg *dispatch.Config) { cfg.Observer = observer(func(e dispatch.Event) { mu.Lock(); seen[e.Kind] = e.Err; mu.Unlock() }) })
+	}, func(cfg *dispatch.Config) {
+		cfg.Observer = observer(func(e dispatch.Event) { mu.Lock(); seen[e.Kind] = e.Err; mu.Unlock() })
+	})
 	<-began
 	young := runPipeline(t, nc, func(_ context.Context, job dispatch.Job) error { return w.write(job) }, func(cfg *dispatch.Config) { cfg.Grace = 100 * time.Millisecond })
 	eventually(t, "the new owner", func() bool { return young.d.Stats().Committed == n+1 })
