@@ -46,8 +46,9 @@ func main() {
 	verbose := flag.Bool("v", false, "print what the tests said")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *only, *verbose, flag.Args()); err != nil {
+	err := run(ctx, *only, *verbose, flag.Args())
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
@@ -73,7 +74,7 @@ func run(ctx context.Context, only, verbose bool, numbers []string) error {
 		return fmt.Errorf("no mutants of %v", numbers)
 	}
 	dir, err := scratch(ctx)
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,9 @@ func main() {
 		*seed = rand.Uint64() >> 32
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, time.Duration(*minutes*float64(time.Minute)), *seed, *page); err != nil {
+	err := run(ctx, time.Duration(*minutes*float64(time.Minute)), *seed, *page)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "torture:", err)
 		os.Exit(1)
 	}
@@ -115,7 +116,7 @@ func run(ctx context.Context, most time.Duration, seed uint64, page string) erro
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	fmt.Printf("seed %d (go run ./internal/system/torture -seed %d)\n", seed, seed)
 	t := &table{}
 	for i := range jobs {
