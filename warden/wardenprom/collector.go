@@ -16,8 +16,8 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Config says what a [Collector] shows. The keys of the maps become the labels warden and limiter, limiter, set, gate,
-// ledger and dispatcher: each is valid UTF-8, 1 to 128 bytes. A warden is shown with its limiter, under one name.
+// Config says what a [Collector] shows. The keys of the maps become the labels of that name (those of wardens both warden and limiter):
+// each is valid UTF-8, 1 to 128 bytes. A warden is shown with its limiter, under one name.
 type Config struct {
 	Wardens     map[string]*warden.Warden
 	Limiters    map[string]*limiter.Limiter

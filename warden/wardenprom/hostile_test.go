@@ -70,23 +70,26 @@ func TestRegister(t *testing.T) {
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	l, stats := newLimiter(t, 1, nil), wardenprom.Gate{Stats: func() wardenprom.GateStats { return wardenprom.GateStats{} }}
-	for field, cfg := range map[string]wardenprom.Config{
-		"Config.Timeout":          {Timeout: -1},
-		"Config.Limiters":         {Limiters: map[string]*limiter.Limiter{"": l}},
-		"Config.Gates":            {Gates: map[string]wardenprom.Gate{"\xff": stats}},
-		"Config.Ledgers":          {Ledgers: map[string]wardenprom.Ledger{strings.Repeat("x", 129): {}}},
-		`Config.Gates["a"]`:       {Gates: map[string]wardenprom.Gate{"a": {}}},
-		`Config.Ledgers["a"]`:     {Ledgers: map[string]wardenprom.Ledger{"a": {}}},
-		`Config.Dispatchers["a"]`: {Dispatchers: map[string]wardenprom.Dispatcher{"a": {}}},
-		`Config.Limiters["a"]`:    {Limiters: map[string]*limiter.Limiter{"a": nil}},
-		`Config.Wardens["a"]`:     {Wardens: map[string]*warden.Warden{"a": {}}},
-		`Config.Sets["a"]`:        {Sets: map[string]*bulkhead.Set{"a": nil}},
-		"Config.Limiters ":        {Wardens: map[string]*warden.Warden{"a": newWarden(t, &parts{}, nil)}, Limiters: map[string]*limiter.Limiter{"a": l}},
+	for _, bad := range []struct {
+		field string
+		cfg   wardenprom.Config
+	}{
+		{"Config.Timeout", wardenprom.Config{Timeout: -1}},
+		{"Config.Limiters", wardenprom.Config{Limiters: map[string]*limiter.Limiter{"": l}}},
+		{"Config.Gates", wardenprom.Config{Gates: map[string]wardenprom.Gate{"\xff": stats}}},
+		{"Config.Ledgers", wardenprom.Config{Ledgers: map[string]wardenprom.Ledger{strings.Repeat("x", 129): {}}}},
+		{`Config.Gates["a"]`, wardenprom.Config{Gates: map[string]wardenprom.Gate{"a": {}}}},
+		{`Config.Ledgers["a"]`, wardenprom.Config{Ledgers: map[string]wardenprom.Ledger{"a": {}}}},
+		{`Config.Dispatchers["a"]`, wardenprom.Config{Dispatchers: map[string]wardenprom.Dispatcher{"a": {}}}},
+		{`Config.Limiters["a"]`, wardenprom.Config{Limiters: map[string]*limiter.Limiter{"a": nil}}},
+		{`Config.Wardens["a"]`, wardenprom.Config{Wardens: map[string]*warden.Warden{"a": {}}}},
+		{`Config.Sets["a"]`, wardenprom.Config{Sets: map[string]*bulkhead.Set{"a": nil}}},
+		{"Config.Limiters", wardenprom.Config{Wardens: map[string]*warden.Warden{"a": newWarden(t, &parts{}, nil)}, Limiters: map[string]*limiter.Limiter{"a": l}}},
 	} {
-		c, err := wardenprom.New(cfg)
+		c, err := wardenprom.New(bad.cfg)
 		var invalid *wardenprom.InvalidError
-		if c != nil || !errors.Is(err, wardenprom.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != strings.TrimSpace(field) {
-			t.Errorf("%s: %v", field, err)
+		if c != nil || !errors.Is(err, wardenprom.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != bad.field {
+			t.Errorf("%s: %v", bad.field, err)
 		}
 	}
 	for _, cfg := range []wardenprom.TimesConfig{

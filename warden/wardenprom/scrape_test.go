@@ -241,7 +241,7 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 			t.Errorf("%s is a %s, not a %s", name, got, m[2])
 		}
 		labels := map[string]bool{}
-		for _, l := range strings.Split(m[3], ", ") {
+		for l := range strings.SplitSeq(m[3], ", ") {
 			labels[l] = true
 		}
 		for _, l := range f.GetMetric()[0].GetLabel() {

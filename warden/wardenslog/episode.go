@@ -15,13 +15,17 @@ type episode struct {
 	since   atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: calm
 	last    atomic.Int64  // when something was refused last
 	seen    atomic.Uint64 // refusals that did not begin one
-	refused [len(reasons)]atomic.Uint64
+	refused [kindsOfReason]atomic.Uint64
 }
 
+const kindsOfReason = 10
+
 // reasons are those of limiters and compartments; the last stands for any other.
-var reasons = [...]string{
-	"pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "deadline_exceeded", "closed",
-	"queue_timeout", "breaker_open", "reentry", "other",
+func reasons() [kindsOfReason]string {
+	return [...]string{
+		"pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "deadline_exceeded", "closed",
+		"queue_timeout", "breaker_open", "reentry", "other",
+	}
 }
 
 // The turns that an episode takes with a refusal.
@@ -36,9 +40,10 @@ const (
 // refuse counts a refusal and says what is to be told of it. A sampled one has had its line paid for.
 func (p *episode) refuse(now time.Duration, reason string) turn {
 	p.last.Store(int64(now))
-	i := slices.Index(reasons[:], reason)
+	known := reasons()
+	i := slices.Index(known[:], reason)
 	if i < 0 {
-		i = len(reasons) - 1
+		i = kindsOfReason - 1
 	}
 	p.refused[i].Add(1)
 	if p.since.Load() == 0 && p.since.CompareAndSwap(0, int64(now)) {
@@ -63,9 +68,9 @@ func (p *episode) over(now time.Duration) (lasted time.Duration, is bool) {
 // calmed is the line about its end.
 func (p *episode) calmed(at time.Time, of slog.Attr, lasted time.Duration) line {
 	var counts []any
-	for i := range p.refused {
+	for i, reason := range reasons() {
 		if n := p.refused[i].Swap(0); n > 0 {
-			counts = append(counts, slog.Uint64(reasons[i], n))
+			counts = append(counts, slog.Uint64(reason, n))
 		}
 	}
 	return line{at: at, text: "warden: calm", attrs: func() []slog.Attr {
