@@ -204,6 +204,9 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 	if strings.Contains(p.text, "tenant\\\"") {
 		t.Error("the key of a tenant is shown")
 	}
+	if _, there := p.values[`stopbank_limiter_rejected_total{limiter="prices",reason="canceled"}`]; there {
+		t.Error("who went away is counted as refused")
+	}
 	gap := `stopbank_warden_largest_sample_gap_seconds{warden="api"}`
 	if v, ok := p.values[gap]; !ok || v <= 0 {
 		t.Errorf("%s is %v", gap, v)
