@@ -29,8 +29,7 @@ func TestASetIsLogged(t *testing.T) {
 		logged := func(want ...string) []string {
 			t.Helper()
 			synctest.Wait()
-			text := b.text.String()
-			b.text.Reset()
+			text := b.all(true)
 			lines := strings.Split(strings.TrimSpace(text), "\n")
 			if text == "" {
 				lines = nil
@@ -120,7 +119,7 @@ func TestASetInAStorm(t *testing.T) {
 		if got := messages(b.lines(t)); !slices.Equal(got, []string{"refusing", "refused", "refused", "refused", "refused", "refused"}) {
 			t.Errorf("logged %q", got)
 		}
-		if n := len(b.text.String()); n > 6*4096 {
+		if n := len(b.all(false)); n > 6*4096 {
 			t.Errorf("%d bytes", n)
 		}
 		time.Sleep(10 * time.Second)

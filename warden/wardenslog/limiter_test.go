@@ -52,18 +52,28 @@ func (b *book) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-func (b *book) lines(t *testing.T) []entry {
-	t.Helper()
+// all is what was written, and with it the book is empty if the test says so.
+func (b *book) all(empty bool) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	text := b.text.String()
+	if empty {
+		b.text.Reset()
+	}
+	return text
+}
+
+func (b *book) lines(t *testing.T) []entry {
+	t.Helper()
+	text := b.all(false)
 	var out []entry
-	for d := json.NewDecoder(strings.NewReader(b.text.String())); ; {
+	for d := json.NewDecoder(strings.NewReader(text)); ; {
 		var e entry
 		switch err := d.Decode(&e); {
 		case errors.Is(err, io.EOF):
 			return out
 		case err != nil:
-			t.Fatalf("%v in %s", err, b.text.String())
+			t.Fatalf("%v in %s", err, text)
 		}
 		out = append(out, e)
 	}
@@ -331,7 +341,7 @@ func TestHostileNames(t *testing.T) {
 	if lines := b.lines(t); len(lines) != 3 || lines[0].Why.Task.Name != "a\n{\"msg\":\"forged\"}" || len(lines[2].Why.Task.Name) > 300 {
 		t.Errorf("%d lines", len(lines))
 	}
-	if n := strings.Count(b.text.String(), "\n"); n != 3 {
+	if n := strings.Count(b.all(false), "\n"); n != 3 {
 		t.Errorf("%d lines of text", n)
 	}
 }
