@@ -311,6 +311,30 @@ func TestD4_DrainAndRestart(t *testing.T) {
 	})
 }
 
+// late admits everybody, but only after a while, whatever has happened meanwhile.
+type late struct{}
+
+func (late) Do(_ context.Context, fn func() error) error {
+	time.Sleep(2 * time.Second)
+	return fn()
+}
+
+// What is admitted once the drain has begun does not start.
+func TestD4_AdmittedTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ledger, c := memory(t, 3), newCalls()
+		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("a"), Concurrency: late{}, Handler: func(_ context.Context, job dispatch.Job) error {
+			defer c.enter(job)()
+			return nil
+		}})
+		time.Sleep(time.Second)
+		r.mustStop(t)
+		if got := c.of("a"); len(got) > 0 || r.Stats().Succeeded > 0 {
+			t.Errorf("started in the drain: %v", got)
+		}
+	})
+}
+
 // What the drain has no time for is left under its lease, and done again by the next one. A handler that the drain interrupts
 // has not failed.
 func TestD4_DrainTimesOut(t *testing.T) {
