@@ -79,7 +79,7 @@ func incident() scenario {
 			{healthy, 80 * time.Second / scale, usual, well},
 			{slow, 100 * time.Second / scale, usual, report},
 			{crowded, 40 * time.Second / scale, rush, both},
-			{rollback, 50 * time.Second / scale, usual, well},
+			{rollback, 40 * time.Second / scale, usual, well},
 		},
 		pings:    40,
 		acquire:  5 * time.Second / scale,

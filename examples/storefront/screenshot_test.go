@@ -24,17 +24,6 @@ func TestScreenshot(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan struct{})
 	shipped := make(chan struct{})
-	go func() {
-		defer close(told)
-		sc.run(ctx, protected, 1, stage{url: s.url, inUse: s.way.inUse, tell: func(moment) {}, enter: func(p phase) {
-			s.deploy(p.hold)
-			if p.name == slow {
-				close(shipped)
-			}
-		}})
-	}()
-	t.Cleanup(func() { cancel(); <-told })
-
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(time.Minute))...)
 	defer stop()
@@ -46,6 +35,19 @@ func TestScreenshot(t *testing.T) {
 	if err := chromedp.Do(tab, chromedp.Navigate(p.url+"/console/")); err != nil {
 		t.Fatal(err)
 	}
+	if err := chromedp.Do(tab, chromedp.Sleep(8*time.Second)); err != nil { // a browser that starts takes all processors
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(told)
+		sc.run(ctx, protected, 1, stage{url: s.url, inUse: s.way.inUse, tell: func(moment) {}, enter: func(p phase) {
+			s.deploy(p.hold)
+			if p.name == slow {
+				close(shipped)
+			}
+		}})
+	}()
+	t.Cleanup(func() { cancel(); <-told })
 	<-shipped
 	if err := chromedp.Do(tab, chromedp.Sleep(3500*time.Millisecond)); err != nil {
 		t.Fatal(err)
