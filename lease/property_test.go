@@ -228,6 +228,14 @@ func TestPropertyL3_OrderOfArrival(t *testing.T) {
 				continue
 			}
 			before := inspect(t, m, "A").Backlog
+			if len(before) > 0 && offset != before[0] { // who asks for another one than the first gets nothing, and changes nothing
+				if a, err := m.TryAcquire(ctx, "A", offset); a.Status == lease.Acquired {
+					t.Fatalf("%d was leased (%v) before %v", offset, err, before)
+				}
+				if after := inspect(t, m, "A").Backlog; !slices.Equal(after, before) {
+					t.Fatalf("refusing %d, the backlog went from %v to %v", offset, before, after)
+				}
+			}
 			a, err := m.AcquireNext(ctx, "A")
 			if err != nil {
 				t.Fatal(err)
