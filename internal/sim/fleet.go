@@ -187,7 +187,7 @@ type event struct {
 // events is a heap.
 type events []event
 
-func (e events) Len() int { return len(e) }
+func (e *events) Len() int { return len(*e) }
 func (e *events) Less(i, j int) bool {
 	a, b := (*e)[i], (*e)[j]
 	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.number, b.number)) < 0

@@ -47,9 +47,9 @@ func (f *fleet) arrivals() {
 				return
 			}
 			r := &request{at: f.now(), priority: priority(rng)}
-			r.work.CPU = lognormal(rng, f.Work.CPU, 0.2)
+			r.work.CPU = lognormal(rng, f.Work.CPU)
 			if f.Work.IO > 0 {
-				r.work.IO = lognormal(rng, f.Work.IO, 0.2)
+				r.work.IO = lognormal(rng, f.Work.IO)
 			}
 			f.open++
 			f.tokens = min(f.tokens+f.Retry.Budget, 100)

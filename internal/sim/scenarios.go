@@ -13,10 +13,10 @@ const ms = time.Millisecond
 
 // median is work around these times, with a spread of 20 %.
 func median(cpu, io time.Duration) func(time.Duration, *rand.Rand) Work {
-	return func(_ time.Duration, r *rand.Rand) Work { return Work{lognormal(r, cpu, 0.2), lognormal(r, io, 0.2)} }
+	return func(_ time.Duration, r *rand.Rand) Work { return Work{lognormal(r, cpu), lognormal(r, io)} }
 }
 
-// mean is the mean of lognormal(…, 0.2) per median.
+// mean is the mean of lognormal per median.
 const mean = 1.0202
 
 // perCPU is how many requests per second these processors can do.

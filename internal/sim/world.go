@@ -206,7 +206,7 @@ func (w *World) note(d decision.ControlDecision, at time.Duration) {
 // constant is a function of time that does not change.
 func constant(x float64) func(time.Duration) float64 { return func(time.Duration) float64 { return x } }
 
-// lognormal is a time with this median and spread.
-func lognormal(r *rand.Rand, median time.Duration, sigma float64) time.Duration {
-	return time.Duration(float64(median) * math.Exp(sigma*r.NormFloat64()))
+// lognormal is a time with this median that varies by a fifth.
+func lognormal(r *rand.Rand, median time.Duration) time.Duration {
+	return time.Duration(float64(median) * math.Exp(0.2*r.NormFloat64()))
 }

@@ -108,7 +108,7 @@ func TestRulesAndDashboardNameWhatExists(t *testing.T) {
 			t.Errorf("the dashboard asks for no metric: %s", query)
 		}
 	}
-	for _, line := range strings.Split(text(t, alertsFile), "\n") {
+	for line := range strings.SplitSeq(text(t, alertsFile), "\n") {
 		if expr, ok := strings.CutPrefix(strings.TrimSpace(line), "expr:"); ok {
 			for _, finding := range unknown("a rule", expr) {
 				t.Error(finding)
