@@ -72,10 +72,9 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 	}
 	defer func() { err = errors.Join(err, operators.close()) }()
 	fmt.Fprintf(stdout, "%s%s\nconsole: %s/console/\nmetrics: %s/metrics\n", shopLine, s.url, operators.url, operators.url)
-	switch {
-	case cfg.token == "":
+	if cfg.token == "" {
 		fmt.Fprintf(stdout, "plan:    not to be changed; set %s to change it while the shop is open\n", tokenVariable)
-	default:
+	} else {
 		fmt.Fprintf(stdout, "plan:    %s/plan, with the token of %s\n", operators.url, tokenVariable)
 	}
 

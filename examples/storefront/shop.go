@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,8 +141,8 @@ func taskOf(req *http.Request) warden.Task {
 
 func (s *shop) close() error {
 	var err error
-	for i := len(s.ending) - 1; i >= 0; i-- {
-		err = errors.Join(err, s.ending[i]())
+	for _, end := range slices.Backward(s.ending) {
+		err = errors.Join(err, end())
 	}
 	s.ending = nil
 	return err

@@ -118,24 +118,26 @@ func (t *tally) record(a arrival, how outcome, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := &t.cells[a.phase][a.route]
-	c.add(how)
-	t.recent[a.route].add(how)
+	c.figures = c.and(how)
+	t.recent[a.route] = t.recent[a.route].and(how)
 	_ = c.latency.RecordValue(took.Microseconds()) // an error means: over an hour
 	if how.err != nil && t.unforeseen == nil {
 		t.unforeseen = how.err
 	}
 }
 
-func (f *figures) add(how outcome) {
+// and is f with one more request.
+func (f figures) and(how outcome) figures {
 	f.sent++
 	switch {
 	case !how.ok:
 		f.failed = counted(f.failed, how.reason)
-		return
+		return f
 	case how.cached != "":
 		f.cached = counted(f.cached, how.cached)
 	}
 	f.succeeded++
+	return f
 }
 
 func counted(m map[string]int, key string) map[string]int {

@@ -23,6 +23,10 @@ type arrival struct {
 	product int // for checkout: what is bought
 }
 
+// settle is how long before a slower query ships nobody asks for it, so that no request of one phase is answered by the
+// query of the next, however late the machine is.
+const settle = 500 * time.Millisecond
+
 // plan draws the arrivals of a whole run in the order of their time: for each route a Poisson process (exponential
 // gaps, which have no memory, so that a phase may begin anew) with a random source of its own. The same seed gives the
 // same plan, so all ways face the same customers.
@@ -36,9 +40,13 @@ func plan(sc scenario, seed uint64) []arrival {
 			if r != ping {
 				rate = p.perSecond[r]
 			}
+			quiet := end
+			if i+1 < len(sc.phases) && r != ping && sc.phases[i+1].hold[r] > p.hold[r] {
+				quiet -= min(settle, p.lasts/4)
+			}
 			for at := begin; rate > 0; {
 				at += time.Duration(rnd.ExpFloat64() / rate * float64(time.Second))
-				if at >= end {
+				if at >= quiet {
 					break
 				}
 				all = append(all, arrival{at, i, r, 1 + rnd.IntN(100)})

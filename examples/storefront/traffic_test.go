@@ -108,7 +108,7 @@ func sending(ctx context.Context, t *testing.T, handler http.HandlerFunc, start 
 	c := customers{srv.URL, client, patience, func(_ arrival, how outcome, _ time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
-		got.add(how)
+		got = got.and(how)
 	}}
 	c.follow(ctx, start, all, func(p int) { entered = append(entered, p) })
 	return got, entered
