@@ -147,7 +147,9 @@ type test struct {
 // try applies m, runs the tests and takes it back.
 func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 	for _, dir := range layers[m.number[0]] {
-		if err := r.measure(ctx, test{dir, m.explore}); err != nil {
+		if m.explore {
+			r.most[test{dir, true}] = 10 * time.Minute // to explore takes minutes, and stops at the first finding
+		} else if err := r.measure(ctx, test{dir, false}); err != nil {
 			return v, err
 		}
 	}
@@ -165,7 +167,7 @@ func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(path, original, 0o600)) }()
 
-	v.alone = true
+	v.alone = !m.explore // too slow to try
 	for _, dir := range layers[m.number[0]] {
 		p, err := r.build(ctx, test{dir, m.explore})
 		if err != nil {
