@@ -87,6 +87,15 @@ func TestPostgres(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("the incident, each way", func(t *testing.T) {
+		sc := short().incident
+		for _, kind := range []string{shared, divided, protected} {
+			res, err := runHere(t.Context(), shopConfig{way: kind, scenario: sc, database: at}, 1, func(moment) {})
+			if err != nil || res.unforeseen != nil || res.in(slow)[checkout].sent == 0 {
+				t.Errorf("%s: %v, %v: %+v", kind, err, res.unforeseen, res.figures)
+			}
+		}
+	})
 	t.Run("nobody there", func(t *testing.T) {
 		if _, err := openStore(t.Context(), "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"); err == nil {
 			t.Error("opened")
