@@ -25,7 +25,7 @@ EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | se
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-demo: ## the storefront incident over real HTTP: one shared pool, then isolated ones
+demo: ## the storefront over real HTTP: a slow query with one pool and with compartments, a sale with and without a warden
 	@go run ./examples/storefront
 
 demo-orders: ## 10,000 orders on JetStream: killed twice in the middle, then audited (NATS_URL: on your servers)
