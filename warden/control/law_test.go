@@ -223,6 +223,11 @@ func TestPropertyC2_Monotone(t *testing.T) {
 			}
 		}
 		w := worse(t, s)
+		if rapid.IntRange(0, 2).Draw(t, "alone") == 0 { // one signal that no other one hides
+			s.Lag, s.Service, s.Utilization, s.Throttled = monitor.Lag{}, monitor.Service{}, monitor.Reading{}, monitor.Reading{}
+			w = s
+			w.Runnable.Value = max(s.Runnable.Value, s.Runnable.Value*rapid.Float64Range(1, 4).Draw(t, "times"))
+		}
 		better, bad := one.Step(s), other.Step(w)
 		if bad.TargetConcurrency > better.TargetConcurrency || bad.ShedProbability < better.ShedProbability {
 			t.Fatalf("target %d, shed %v for %+v\ntarget %d, shed %v for %+v", better.TargetConcurrency, better.ShedProbability, s,
