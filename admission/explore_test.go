@@ -347,6 +347,7 @@ func TestExploreA1A3A5(t *testing.T) {
 		"a credit moves while another looks":       {limit: 2, lines: 2, perLine: 1, switches: 4, setup: one, threads: []script{cycle, cycle}},
 		"three, two credits, one of them central":  {limit: 2, lines: 1, perLine: 1, switches: 2, threads: []script{cycle, twice, cycle}},
 		"credits are spread while others acquire":  {limit: 2, lines: 2, perLine: 1, gathered: true, calm: 1, switches: 3, threads: []script{cycle, twice}},
+		"the last credit is spread and taken":      {limit: 2, lines: 2, perLine: 1, gathered: true, calm: 1, switches: 3, threads: []script{cycle, func(d *driver) { d.acquire(); d.acquire(); d.acquire() }}},
 		"spread and gathered again, three threads": {limit: 2, lines: 2, perLine: 1, gathered: true, calm: 1, switches: 2, threads: []script{cycle, twice, cycle}},
 		"Do beside permits":                        {limit: 1, lines: 1, perLine: 1, switches: 3, threads: []script{(*driver).do, cycle}},
 		"Do beside permits, central":               {limit: 1, lines: 1, perLine: 1, gathered: true, calm: 1, switches: 3, threads: []script{(*driver).do, cycle}},
