@@ -43,52 +43,57 @@ func TestBucketsThatAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kv := func(cfg jetstream.KeyValueConfig) error { _, err := js.CreateKeyValue(ctx, cfg); return err }
+	bucket := "" // one for each: a server may still be removing the files of one that was deleted
+	kv := func(cfg jetstream.KeyValueConfig) error {
+		cfg.Bucket = bucket
+		_, err := js.CreateKeyValue(ctx, cfg)
+		return err
+	}
 	stream := func(change func(*jetstream.StreamConfig)) error {
-		cfg := jetstream.StreamConfig{Name: "KV_b", Subjects: []string{"$KV.b.>"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew}
+		cfg := jetstream.StreamConfig{Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew}
 		change(&cfg)
 		_, err := js.CreateStream(ctx, cfg)
 		return err
 	}
 	for field, make := range map[string]func() error{
-		"":                  func() error { return kv(jetstream.KeyValueConfig{Bucket: "b"}) },
-		"MaxMsgsPerSubject": func() error { return kv(jetstream.KeyValueConfig{Bucket: "b", History: 5}) },
-		"MaxAge":            func() error { return kv(jetstream.KeyValueConfig{Bucket: "b", TTL: time.Hour}) },
-		"AllowMsgTTL":       func() error { return kv(jetstream.KeyValueConfig{Bucket: "b", LimitMarkerTTL: time.Hour}) },
-		"Storage":           func() error { return kv(jetstream.KeyValueConfig{Bucket: "b", Storage: jetstream.MemoryStorage}) },
+		"":                  func() error { return kv(jetstream.KeyValueConfig{}) },
+		"MaxMsgsPerSubject": func() error { return kv(jetstream.KeyValueConfig{History: 5}) },
+		"MaxAge":            func() error { return kv(jetstream.KeyValueConfig{TTL: time.Hour}) },
+		"AllowMsgTTL":       func() error { return kv(jetstream.KeyValueConfig{LimitMarkerTTL: time.Hour}) },
+		"Storage":           func() error { return kv(jetstream.KeyValueConfig{Storage: jetstream.MemoryStorage}) },
 		"Discard":           func() error { return stream(func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }) },
-		"Subjects":          func() error { return stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{"$KV.b.x"} }) },
+		"Subjects": func() error {
+			return stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{"$KV." + bucket + ".x"} })
+		},
 		"Retention": func() error {
 			return stream(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy })
 		},
 		"NoAck": func() error { return stream(func(c *jetstream.StreamConfig) { c.NoAck = true }) },
 		"SubjectTransform": func() error {
 			return stream(func(c *jetstream.StreamConfig) {
-				c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "$KV.b.>", Destination: "$KV.c.>"}
+				c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "$KV." + bucket + ".>", Destination: "$KV.c.>"}
 			})
 		},
 		"Mirror, Sources": func() error {
 			return stream(func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "KV_other"}} })
 		},
 	} {
+		bucket = strings.ToLower("b" + strings.NewReplacer(",", "", " ", "").Replace(field))
 		if err := make(); err != nil {
 			t.Fatalf("%s: %v", field, err)
 		}
-		_, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "b"})
+		_, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: bucket})
 		var refused *leasenats.BucketError
 		if field == "" {
 			if err != nil {
 				t.Errorf("a bucket of any key-value client: %v", err)
 			}
-		} else if !errors.As(err, &refused) || !errors.Is(err, leasenats.ErrBucket) || refused.Field != field || refused.Bucket != "b" {
+		} else if !errors.As(err, &refused) || !errors.Is(err, leasenats.ErrBucket) || refused.Field != field || refused.Bucket != bucket {
 			t.Errorf("%s: %v", field, err)
 		}
-		if err := js.DeleteStream(ctx, "KV_b"); err != nil {
-			t.Fatal(err)
-		}
 	}
-	openStore(t, leasenats.Config{Conn: nc, Bucket: "b"})
-	openStore(t, leasenats.Config{Conn: nc, Bucket: "b"}) // its own
+	openStore(t, leasenats.Config{Conn: nc, Bucket: "own"})
+	openStore(t, leasenats.Config{Conn: nc, Bucket: "own"}) // its own
 }
 
 // A key-value client sees the records; keys of others are not looked at; what it writes or deletes among the ledger's is not taken for
