@@ -173,7 +173,11 @@ func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 		if err != nil {
 			return v, fmt.Errorf("does not compile: %w", err)
 		}
-		out, err := p.run(ctx, "-test.run", pattern(m.number))
+		tests := pattern(m.number)
+		if m.explore { // the others may wait for ever for what explorations find at once
+			tests = strings.Replace(tests, "^(Test|Fuzz)(Property|Explore|Fuzz|Race|Stress)?", "^TestExplore", 1)
+		}
+		out, err := p.run(ctx, "-test.run", tests)
 		v.said += out
 		if err != nil {
 			v.tests = append(v.tests, failed(out)...)
