@@ -223,15 +223,45 @@ func TestPropertyC2_Monotone(t *testing.T) {
 			}
 		}
 		w := worse(t, s)
-		if rapid.IntRange(0, 2).Draw(t, "alone") == 0 { // one signal that no other one hides
-			s.Lag, s.Service, s.Utilization, s.Throttled = monitor.Lag{}, monitor.Service{}, monitor.Reading{}, monitor.Reading{}
-			w = s
-			w.Runnable.Value = max(s.Runnable.Value, s.Runnable.Value*rapid.Float64Range(1, 4).Draw(t, "times"))
-		}
 		better, bad := one.Step(s), other.Step(w)
 		if bad.TargetConcurrency > better.TargetConcurrency || bad.ShedProbability < better.ShedProbability {
 			t.Fatalf("target %d, shed %v for %+v\ntarget %d, shed %v for %+v", better.TargetConcurrency, better.ShedProbability, s,
 				bad.TargetConcurrency, bad.ShedProbability, w)
+		}
+	})
+}
+
+// One signal that no other one hides, and only that gets worse.
+func TestPropertyC2_OneSignalAlone(t *testing.T) {
+	at := func(signal int, x float64, steps int) monitor.Sample {
+		s := monitor.Sample{At: epoch.Add(time.Duration(steps+1) * 100 * time.Millisecond), Gap: 100 * time.Millisecond}
+		switch signal {
+		case 0:
+			s.Runnable = monitor.Reading{Value: 20 * x, OK: true}
+		case 1:
+			s.Lag = monitor.Lag{P90: time.Duration(x * 40e6), Count: 100}
+		case 2:
+			s.Lag = monitor.Lag{P50: time.Duration(x * 20e6), P90: time.Duration(x * 20e6), Count: 100}
+		default:
+			s.Utilization, s.Throttled = monitor.Reading{OK: true}, monitor.Reading{Value: x, OK: true}
+		}
+		return s
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := control.Config{Processors: 128}
+		one, other := mustNew(t, cfg), mustNew(t, cfg)
+		signal := rapid.IntRange(0, 3).Draw(t, "signal")
+		x := rapid.Float64Range(0, 2).Draw(t, "x")
+		steps := rapid.IntRange(0, 10).Draw(t, "steps")
+		for i := range steps {
+			one.Step(at(signal, x, i))
+			other.Step(at(signal, x, i))
+		}
+		y := x + rapid.Float64Range(0, 2).Draw(t, "more")
+		better, bad := one.Step(at(signal, x, steps)), other.Step(at(signal, y, steps))
+		if bad.TargetConcurrency > better.TargetConcurrency || bad.ShedProbability < better.ShedProbability {
+			t.Fatalf("signal %d: target %d, shed %v for %v; target %d, shed %v for %v", signal, better.TargetConcurrency, better.ShedProbability, x,
+				bad.TargetConcurrency, bad.ShedProbability, y)
 		}
 	})
 }
