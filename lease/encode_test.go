@@ -47,6 +47,8 @@ func steps(t *rapid.T, s *lease.State, base int64, n int) {
 }
 
 // What was written down answers as what it was written from, now and later, and is written down in the same way again.
+// Only the room of a list is not written down, and a full list forgets what lies below the floor when it has to grow: so one
+// of the two may have left less for a Compact to change.
 func TestPropertyStateEncodingRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base := rapid.SampledFrom([]int64{0, 100, -1 << 40, math.MinInt64 + 50, math.MaxInt64 - 50}).Draw(t, "base")
@@ -72,6 +74,9 @@ func TestPropertyStateEncodingRoundTrip(t *testing.T) {
 			}
 			var r, rb lease.Result
 			err, errb := s.Step(&op, &r), back.Step(&op, &rb)
+			if op.Kind == lease.OpCompact {
+				r.Changed, rb.Changed = false, false
+			}
 			if r != rb || fmt.Sprint(err) != fmt.Sprint(errb) {
 				t.Fatalf("%+v: %+v, %v of the original, %+v, %v of what was read", op, r, err, rb, errb)
 			}
