@@ -166,8 +166,10 @@ func TestPropertyC1_NotANumberIsNotRead(t *testing.T) {
 				s.Service.Throughput, s.Service.Concurrency, s.Utilization = 0, 0, monitor.Reading{}
 			}
 			was := plain.Step(s)
-			if s.Service.Concurrency == 0 {
-				s.Service.Throughput, s.Service.Concurrency = math.NaN(), math.NaN()
+			for _, value := range []*float64{&s.Service.Throughput, &s.Service.Concurrency} {
+				if *value == 0 {
+					*value = math.NaN()
+				}
 			}
 			if !s.Utilization.OK {
 				s.Utilization = monitor.Reading{Value: math.NaN(), OK: true}
