@@ -2,10 +2,11 @@
 //
 // A mutant is a small change of one file, kept in a text file beside this program. The tests that carry the number of
 // the invariant must fail on it; a mutant that does not compile, or that they let live, fails the run. With -only the
-// other tests of the layer run as well, the long ones apart (-short), and it is said whether the tests of that number were
-// alone in noticing, and which numbers have no such mutant.
+// other tests of the layer run as well, the long ones and the explorations of other numbers apart, and it is said whether
+// the tests of that number were alone in noticing, or who else did, and which numbers have no such mutant. With -table that
+// is also written into a page, whose rows about other numbers stay.
 //
-// Usage: go run ./internal/system/mutants [-only] [-v] [NUMBER...]
+// Usage: go run ./internal/system/mutants [-only] [-table FILE] [-v] [NUMBER or LETTER...]
 package main
 
 import (
@@ -44,9 +45,10 @@ var layers = map[byte][]string{
 func main() {
 	only := flag.Bool("only", false, "also run the other tests of the layer: which mutants do they let live?")
 	verbose := flag.Bool("v", false, "print what the tests said")
+	page := flag.String("table", "", "implies -only: write into this `file` who is alone in noticing what")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *only, *verbose, flag.Args())
+	err := run(ctx, *only || *page != "", *verbose, *page, flag.Args())
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -55,7 +57,7 @@ func main() {
 }
 
 // run tries the mutants of the numbers that are asked for, or all.
-func run(ctx context.Context, only, verbose bool, numbers []string) error {
+func run(ctx context.Context, only, verbose bool, page string, numbers []string) error {
 	all, err := load()
 	if err != nil {
 		return err
@@ -68,7 +70,9 @@ func run(ctx context.Context, only, verbose bool, numbers []string) error {
 		return err
 	}
 	if len(numbers) > 0 {
-		all = slices.DeleteFunc(all, func(m mutant) bool { return !slices.Contains(numbers, m.number) })
+		all = slices.DeleteFunc(all, func(m mutant) bool {
+			return !slices.Contains(numbers, m.number) && !slices.Contains(numbers, m.number[:1])
+		})
 	}
 	if len(all) == 0 {
 		return fmt.Errorf("no mutants of %v", numbers)
@@ -82,6 +86,7 @@ func run(ctx context.Context, only, verbose bool, numbers []string) error {
 
 	var wrong []string
 	alone := map[string]bool{} // numbers with a mutant that only their tests notice
+	rows := map[string][]string{}
 	for _, m := range all {
 		v, err := r.try(ctx, m)
 		if err != nil {
@@ -90,8 +95,13 @@ func run(ctx context.Context, only, verbose bool, numbers []string) error {
 			}
 			continue
 		}
-		alone[m.number] = alone[m.number] || v.alone
-		fmt.Printf("%-4s %-36s %-9s %s\n", m.number, m.file, v.verdict(only), strings.Join(v.tests, " "))
+		alone[m.number] = alone[m.number] || v.alone()
+		rows[m.number] = append(rows[m.number], row(m, v))
+		fmt.Printf("%-4s %-36s %-9s %s", m.number, m.file, v.verdict(only), strings.Join(v.tests, " "))
+		if len(v.others) > 0 {
+			fmt.Print("; also by ", strings.Join(v.others, " "))
+		}
+		fmt.Println()
 		if verbose {
 			fmt.Println(m.text(), "\n", v.said)
 		}
@@ -106,6 +116,11 @@ func run(ctx context.Context, only, verbose bool, numbers []string) error {
 			}
 		}
 	}
+	if page != "" {
+		if err := write(page, rows); err != nil {
+			return err
+		}
+	}
 	fmt.Printf("%d mutants of %d invariants, %d complaints\n", len(all), len(alone), len(wrong))
 	if len(wrong) > 0 {
 		return errors.New(strings.Join(wrong, "\n"))
@@ -115,16 +130,19 @@ func run(ctx context.Context, only, verbose bool, numbers []string) error {
 
 // verdict is what became of a mutant.
 type verdict struct {
-	tests []string // of its number, that failed
-	alone bool     // all others of the layer passed
-	said  string
+	tests  []string // of its number, that failed
+	tried  bool     // whether the other tests of the layer ran
+	others []string // the first of them that failed
+	said   string
 }
+
+func (v verdict) alone() bool { return v.tried && len(v.tests) > 0 && len(v.others) == 0 }
 
 func (v verdict) verdict(only bool) string {
 	switch {
 	case len(v.tests) == 0:
 		return "LIVES"
-	case only && v.alone:
+	case only && v.alone():
 		return "only by"
 	default:
 		return "killed by"
@@ -147,8 +165,9 @@ type test struct {
 // try applies m, runs the tests and takes it back.
 func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 	for _, dir := range layers[m.number[0]] {
-		if m.explore {
-			r.most[test{dir, true}] = 10 * time.Minute // to explore takes minutes, and stops at the first finding
+		r.most[test{dir, true}] = 10 * time.Minute // to explore takes minutes, and stops at the first finding
+		if m.explore && !r.only {
+			continue
 		} else if err := r.measure(ctx, test{dir, false}); err != nil {
 			return v, err
 		}
@@ -167,7 +186,7 @@ func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(path, original, 0o600)) }()
 
-	v.alone = !m.explore // too slow to try
+	v.tried = r.only
 	for _, dir := range layers[m.number[0]] {
 		p, err := r.build(ctx, test{dir, m.explore})
 		if err != nil {
@@ -182,11 +201,18 @@ func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 		if err != nil {
 			v.tests = append(v.tests, failed(out)...)
 		}
-		if r.only && v.alone {
-			out, err = p.run(ctx, "-test.short", "-test.failfast", "-test.skip", pattern(m.number))
-			v.alone = err == nil
-			v.said += out
+		if !r.only || len(v.others) > 0 {
+			continue
 		}
+		if m.explore { // other explorations are too slow to try
+			if p, err = r.build(ctx, test{dir, false}); err != nil {
+				return v, fmt.Errorf("does not compile: %w", err)
+			}
+		}
+		if out, err = p.run(ctx, "-test.short", "-test.failfast", "-test.skip", pattern(m.number)); err != nil {
+			v.others = failed(out)
+		}
+		v.said += out
 	}
 	return v, ctx.Err()
 }

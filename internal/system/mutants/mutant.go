@@ -16,6 +16,7 @@ type mutant struct {
 	number  string // such as A3
 	file    string // relative to the root, with slashes
 	explore bool   // its tests need -tags explore
+	what    string // its comment: what is broken
 	old     string
 	new     string
 }
@@ -27,10 +28,14 @@ var head = regexp.MustCompile(`^([ALMCQBDH][0-9]+) (\S+\.go)( explore)?$`)
 // with # say what is broken and why it matters.
 func parse(name, text string) ([]mutant, error) {
 	var all []mutant
+	var what string
 	for i, line := range strings.Split(text, "\n") {
 		wrong := func(what string) error { return fmt.Errorf("%s:%d: %s: %q", name, i+1, what, line) }
 		switch {
-		case line == "" || line[0] == '#':
+		case line == "":
+			what = ""
+		case line[0] == '#':
+			what = strings.TrimSpace(what + line[1:])
 		case line[0] == '-' || line[0] == '+':
 			if len(all) == 0 {
 				return nil, wrong("a line of no mutant")
@@ -46,7 +51,8 @@ func parse(name, text string) ([]mutant, error) {
 			if match == nil {
 				return nil, wrong("neither a mutant's head nor a line of it")
 			}
-			all = append(all, mutant{number: match[1], file: match[2], explore: match[3] != ""})
+			all = append(all, mutant{number: match[1], file: match[2], explore: match[3] != "", what: what})
+			what = ""
 		}
 	}
 	for _, m := range all {

@@ -42,7 +42,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []mutant{
-		{number: "A3", file: "a/b.go", old: "\tif x {\n", new: "\tif !x {\n\t\ty()\n"},
+		{number: "A3", file: "a/b.go", what: "Why.", old: "\tif x {\n", new: "\tif !x {\n\t\ty()\n"},
 		{number: "Q10", file: "c.go", explore: true, old: "gone\n"},
 	}
 	if !slices.Equal(all, want) {
