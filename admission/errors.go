@@ -79,6 +79,10 @@ func nilFunc(name string) error {
 	return &InvalidError{Field: name, Value: "nil", Allowed: "a function"}
 }
 
+func nilGate() error {
+	return &InvalidError{Field: "g", Value: "nil", Allowed: "a gate"}
+}
+
 // ObserveError is returned by [Submit] when the stage's OnDone panicked before the stage ended. The admission has been
 // released; a stage that calls back later changes nothing.
 type ObserveError struct {

@@ -164,10 +164,13 @@ func (g *Gate) doSlow(fn func() error) error {
 	return fn()
 }
 
-// Call is [Gate.Do] for a function with a result. On refusal the result is the zero value.
+// Call is [Gate.Do] for a function with a result. On refusal the result is the zero value. A nil g is an [*InvalidError].
 func Call[T any](g *Gate, fn func() (T, error)) (T, error) {
 	var v T
-	if fn == nil {
+	switch {
+	case g == nil:
+		return v, nilGate()
+	case fn == nil:
 		return v, nilFunc("fn")
 	}
 	err := g.Do(func() (err error) {

@@ -17,7 +17,7 @@ type Stage[T any] interface {
 // effects must be inside start (the operation must be cold). If start panics or calls runtime.Goexit, the admission is
 // released and the panic goes on.
 //
-// The stage is nil if there is an error: a [*RejectedError], an [*InvalidError] for a nil start, [ErrNilStage], or an
+// The stage is nil if there is an error: a [*RejectedError], an [*InvalidError] for a nil g or start, [ErrNilStage], or an
 // [*ObserveError] if OnDone panicked; in the last two cases the work may be running, no longer counted as in flight. A
 // panic of OnDone that comes after the stage has already ended is dropped: the stage's result is what counts.
 //
@@ -27,7 +27,10 @@ type Stage[T any] interface {
 //
 // Submit never blocks, beyond what start and OnDone do, and allocates one small closure.
 func Submit[T any](g *Gate, start func() Stage[T]) (Stage[T], error) {
-	if start == nil {
+	switch {
+	case g == nil:
+		return nil, nilGate()
+	case start == nil:
 		return nil, nilFunc("start")
 	}
 	p, err := g.TryAcquire()

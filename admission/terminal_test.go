@@ -338,3 +338,16 @@ func TestA10_DrainOfAnOpenGate(t *testing.T) {
 		t.Fatal("after draining and a calm time, credits are still in the central word")
 	}
 }
+
+// TestNoGate: a function that is given no gate says so.
+func TestNoGate(t *testing.T) {
+	ran := false
+	_, call := Call(nil, func() (int, error) { ran = true; return 0, nil })
+	_, submit := Submit(nil, func() Stage[int] { ran = true; return nil })
+	for _, err := range []error{call, submit} {
+		var invalid *InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "g" || ran {
+			t.Errorf("%v, ran: %t", err, ran)
+		}
+	}
+}
