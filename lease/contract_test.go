@@ -226,6 +226,18 @@ func TestBadInput(t *testing.T) {
 		if err := call(dead, "A"); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s with a done context: %v", name, err)
 		}
+		if err := call(nil, "A"); !errors.As(err, &invalid) || invalid.Field != "ctx" {
+			t.Errorf("%s with a nil context: %v", name, err)
+		}
+	}
+	if err := m.Compact(nil, 6); !errors.Is(err, lease.ErrInvalid) { //nolint:staticcheck // the same
+		t.Errorf("Compact with a nil context: %v", err)
+	}
+	var walked error
+	for _, walked = range m.Held(nil) { //nolint:staticcheck // the same
+	}
+	if !errors.Is(walked, lease.ErrInvalid) {
+		t.Errorf("Held with a nil context: %v", walked)
 	}
 	if err := m.Compact(dead, 6); !errors.Is(err, context.Canceled) {
 		t.Errorf("Compact with a done context: %v", err)

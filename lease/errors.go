@@ -108,7 +108,7 @@ type InvalidError struct {
 }
 
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("lease: %s is %#v, allowed: %s", e.Field, e.Value, e.Allowed)
+	return fmt.Sprintf("lease: %s is %#v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
 
 // Unwrap returns ErrInvalid.

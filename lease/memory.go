@@ -23,7 +23,8 @@ type Config struct {
 	Observer Observer
 }
 
-// Memory is a Ledger in this process's memory, gone with it. It must come from NewMemory; the zero Memory is of no use. Its methods allocate only when memory has to grow, for an
+// Memory is a Ledger in this process's memory, gone with it. It must come from NewMemory; the zero Memory is of no use. A nil
+// ctx is an *InvalidError. Its methods allocate only when memory has to grow, for an
 // error, and for what Ready, Held and Inspect copy out. They block for no longer than another call on the same stripe of the
 // domains takes: some hundred nanoseconds, more where Inspect copies a long backlog, Compact gives a large stripe back,
 // or a backlog outgrows its room: building that of a million offsets anew takes a few tenths of a second.
@@ -130,13 +131,20 @@ func (m *Memory) do(ctx context.Context, op *Op, r *Result) error {
 
 // admit turns away what no state has to be read for.
 func admit(ctx context.Context, domain string) error {
-	if err := ctx.Err(); err != nil {
+	if err := done(ctx); err != nil {
 		return err
 	}
 	if domain == "" || len(domain) > maxDomain {
 		return &InvalidError{Field: "domain", Value: fmt.Sprintf("%d bytes", len(domain)), Allowed: "1 to 65535 bytes"}
 	}
 	return nil
+}
+
+func done(ctx context.Context) error {
+	if ctx == nil {
+		return &InvalidError{Field: "ctx", Value: nil, Allowed: "a context"}
+	}
+	return ctx.Err()
 }
 
 func (m *Memory) stripe(domain string) (*stripe, uint32) {
@@ -148,7 +156,7 @@ func (m *Memory) stripe(domain string) (*stripe, uint32) {
 // Compact implements Ledger. It takes each stripe's lock in turn, and its time grows with what it gives back, not with the
 // number of domains. Calls on other domains see the new floor before it returns, in no particular order.
 func (m *Memory) Compact(ctx context.Context, floor int64) error {
-	if err := ctx.Err(); err != nil {
+	if err := done(ctx); err != nil {
 		return err
 	}
 	err := m.compact(floor)
@@ -224,7 +232,7 @@ func walk[T any](ctx context.Context, m *Memory, list int, yield func(T, error) 
 	var copied []T
 	for i := range m.stripes {
 		st := &m.stripes[i]
-		if err := ctx.Err(); err != nil {
+		if err := done(ctx); err != nil {
 			fail(err)
 			return
 		}

@@ -47,6 +47,28 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
+// What Run refuses is no run: the dispatcher is as good as new.
+func TestRunRefuses(t *testing.T) {
+	d, err := dispatch.New(dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, err := range map[string]error{
+		"ctx":        d.Run(nil), //nolint:staticcheck // refused, not a panic
+		"Dispatcher": new(dispatch.Dispatcher).Run(t.Context()),
+	} {
+		var invalid *dispatch.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Run(ctx); err != nil {
+		t.Errorf("Run after one that was refused: %v", err)
+	}
+}
+
 func TestPropertySchedule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := dispatch.Config{

@@ -54,10 +54,17 @@ func New(cfg Config) (*Dispatcher, error) {
 // Run takes the partition and works it off until ctx is done. Then it drains: nothing new starts, running handlers may end
 // within DrainTimeout, the floor is committed, and what is still unfinished is left to whoever takes the partition next. It
 // returns nil after a drain that left nothing running, *DrainError after any other, and ErrUsed when Run was called before: a
-// partition that comes back is a new Dispatcher's. Whatever fails in between is tried again and told to the Observer.
+// partition that comes back is a new Dispatcher's. A nil ctx, or a Dispatcher that New did not make, is an *InvalidError. Whatever
+// fails in between is tried again and told to the Observer.
 //
 // Run blocks. A handler that ignores its context may outlive it; its outcome is then ignored.
 func (d *Dispatcher) Run(ctx context.Context) error {
+	switch {
+	case ctx == nil:
+		return &InvalidError{Field: "ctx", Value: nil, Allowed: "a context"}
+	case d.wake == nil:
+		return &InvalidError{Field: "Dispatcher", Value: "zero", Allowed: "one made by New"}
+	}
 	if d.used.Swap(true) {
 		return ErrUsed
 	}

@@ -25,7 +25,7 @@ var (
 	errNothing = errors.New("dispatch: Fetch returned neither records nor an error")
 )
 
-// InvalidError refuses a Config field.
+// InvalidError refuses a Config field or an argument.
 type InvalidError struct {
 	Field   string
 	Value   any
@@ -33,7 +33,7 @@ type InvalidError struct {
 }
 
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("dispatch: %s is %v, allowed: %s", e.Field, e.Value, e.Allowed)
+	return fmt.Sprintf("dispatch: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
 
 // Unwrap returns ErrInvalid.

@@ -42,6 +42,17 @@ func TestConfig(t *testing.T) {
 	if _, err := l.Offer(ctx, strings.Repeat("x", 1<<16-1), 1); err != nil {
 		t.Error(err)
 	}
+	_, offer := l.Offer(nil, "A", 1)                                                                         //nolint:staticcheck // refused, not a panic
+	_, inspect := l.Inspect(nil, "A")                                                                        //nolint:staticcheck // the same
+	errs := map[string]error{"Offer": offer, "Inspect": inspect, "Compact": l.Compact(nil, 1), "Ready": nil} //nolint:staticcheck // the same
+	for _, errs["Ready"] = range l.Ready(nil) {                                                              //nolint:staticcheck // the same
+	}
+	for call, err := range errs {
+		var invalid *lease.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "ctx" {
+			t.Errorf("%s with a nil context: %v", call, err)
+		}
+	}
 }
 
 // A change in a domain that was used last is one swap and no load; what changes nothing is one load and no swap.

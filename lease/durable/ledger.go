@@ -38,7 +38,7 @@ const (
 // one Ledger on one domain take turns; other Ledgers are met by conflict and replay. It has no goroutine and nothing to close.
 //
 // Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (alone among all errors it leaves open whether the
-// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError.
+// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError. A nil ctx is a *lease.InvalidError.
 type Ledger struct {
 	cfg   Config
 	cache cache
@@ -142,13 +142,20 @@ func (l *Ledger) inTurn(ctx context.Context, name string, work func(*entry) erro
 
 // admit turns away what no record has to be read for.
 func admit(ctx context.Context, domain string) error {
-	if err := ctx.Err(); err != nil {
+	if err := done(ctx); err != nil {
 		return err
 	}
 	if domain == "" || len(domain) > maxDomain {
 		return &lease.InvalidError{Field: "domain", Value: fmt.Sprintf("%d bytes", len(domain)), Allowed: "1 to 65535 bytes"}
 	}
 	return nil
+}
+
+func done(ctx context.Context) error {
+	if ctx == nil {
+		return &lease.InvalidError{Field: "ctx", Value: nil, Allowed: "a context"}
+	}
+	return ctx.Err()
 }
 
 // Inspect implements lease.Ledger. It costs two Loads.

@@ -111,7 +111,7 @@ func (l *Ledger) number(ctx context.Context) (uint64, error) {
 // written next. Other Ledgers learn of the floor when they open, meet a domain that is new to the store, meet a state trimmed at it, or call Inspect
 // or Compact; until then they answer by the floor that they know, and never against what is done.
 func (l *Ledger) Compact(ctx context.Context, floor int64) error {
-	if err := ctx.Err(); err != nil {
+	if err := done(ctx); err != nil {
 		return err
 	}
 	sent := false

@@ -27,7 +27,7 @@ func (l *Ledger) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
 func walk[T any](ctx context.Context, l *Ledger, index Index, show func(string, *lease.State) (T, bool)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		if err := ctx.Err(); err != nil {
+		if err := done(ctx); err != nil {
 			yield(none, err)
 			return
 		}

@@ -27,7 +27,7 @@ type BucketError struct {
 }
 
 func (e *BucketError) Error() string {
-	return fmt.Sprintf("leasenats: bucket %s: %s is %v, allowed: %s", e.Bucket, e.Field, e.Value, e.Allowed)
+	return fmt.Sprintf("leasenats: bucket %s: %s is %v; allowed: %s", e.Bucket, e.Field, e.Value, e.Allowed)
 }
 
 // Unwrap returns ErrBucket.
@@ -69,7 +69,7 @@ type InvalidError struct {
 }
 
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("leasenats: %s is %#v, allowed: %s", e.Field, e.Value, e.Allowed)
+	return fmt.Sprintf("leasenats: %s is %#v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
 
 // Unwrap returns ErrInvalid.
