@@ -40,8 +40,8 @@ func (p Permit) Discard() bool {
 // permit is released.
 func (p Permit) Explain() limiter.Explanation { return p.permit.Explain() }
 
-// Acquire lets the caller run, at once or after waiting, or returns a [*Rejection]. Who gets the permit must release
-// it, whatever happens: defer p.Release(). It blocks and allocates as [limiter.Limiter.Acquire] does, and takes a sample
+// Acquire lets the caller run, at once or after waiting, or returns a [*Rejection]; a nil ctx is a [*limiter.InvalidError]. Who
+// gets the permit must release it, whatever happens: defer p.Release(). It blocks and allocates as [limiter.Limiter.Acquire] does, and takes a sample
 // if one is overdue, for which it needs some microseconds and a few allocations.
 func (w *Warden) Acquire(ctx context.Context, t Task) (Permit, error) {
 	if err := w.watch(); err != nil {

@@ -40,7 +40,7 @@ func (e Explanation) String() string {
 	switch e.Outcome {
 	case Started, Executed:
 		fmt.Fprintf(&b, " (%s)", e.Grant)
-	case Rejected, Withdrawn:
+	case Rejected: // a task that is withdrawn has one reason, and it is the same word
 		fmt.Fprintf(&b, ": %s", e.Reason)
 	}
 	fmt.Fprintf(&b, ": task %q, priority %s", e.Task.Name, e.Task.Priority)
@@ -48,7 +48,7 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, ", deadline %s", e.Task.Deadline.Format(time.RFC3339Nano))
 	}
 	fmt.Fprintf(&b, ", waited %s; limiter %q: %d in flight, %d queued", e.Waited, e.Limiter, e.InFlight, e.QueueLen)
-	if e.Cut != lowest {
+	if e.hasCut() {
 		fmt.Fprintf(&b, ", cut at %s", e.Cut)
 	}
 	if d := e.Decision; d != nil {
@@ -59,6 +59,9 @@ func (e Explanation) String() string {
 	}
 	return b.String()
 }
+
+// hasCut is whether Cut says something; that of the zero Explanation, which a permit has once it is released, does not.
+func (e Explanation) hasCut() bool { return e.Cut != lowest && e.Outcome != 0 }
 
 // Rejection is the error of a task that was not started. It belongs to the caller; only Decision is shared.
 type Rejection struct { //nolint:errname // the word of the field

@@ -32,7 +32,7 @@ func (e Explanation) attrs() []slog.Attr {
 	}
 	attrs = append(attrs, slog.Group("task", task...),
 		slog.Duration("waited", e.Waited), slog.Int("in_flight", e.InFlight), slog.Int("queued", e.QueueLen))
-	if e.Cut != lowest {
+	if e.hasCut() {
 		attrs = append(attrs, slog.String("cut", e.Cut.String()))
 	}
 	if e.Decision != nil {

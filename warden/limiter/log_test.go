@@ -52,7 +52,11 @@ func TestLogValues(t *testing.T) {
 	if line := logged("e", Event{Explanation: shed}); !strings.Contains(line, "e.cut=high") || strings.Contains(line, "decision") {
 		t.Errorf("an event: %s", line)
 	}
-	if line := logged("e", Explanation{}); !strings.Contains(line, "e.outcome=none e.task") {
+	withdrawn := Explanation{Outcome: Withdrawn, Reason: Canceled, Cut: lowest}
+	if line := withdrawn.String(); !strings.HasPrefix(line, "canceled: task") {
+		t.Errorf("a task that was withdrawn: %s", line)
+	}
+	if line := logged("e", Explanation{}) + (Explanation{}).String(); !strings.Contains(line, "e.outcome=none e.task") || strings.Contains(line, "cut") {
 		t.Errorf("the zero explanation: %s", line)
 	}
 }

@@ -1,0 +1,35 @@
+// How the errors of a call look in a structured log: like the limiter's refusals, with their parts.
+
+package bulkhead
+
+import "log/slog"
+
+// LogValue has the error as a group: compartment, phase and after; in phase Queued also the reason and the rejection that
+// explains the wait. It allocates.
+func (e *TimeoutError) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.String("compartment", e.Compartment), slog.String("phase", e.Phase.String()), slog.Duration("after", e.After),
+	}
+	if e.Phase == Queued {
+		attrs = append(attrs, slog.String("reason", reasonQueueTimeout))
+	}
+	if e.Rejection != nil {
+		attrs = append(attrs, slog.Any("rejection", e.Rejection))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// LogValue has the error as a group: compartment, reason, and err, which is what the breaker said. It allocates.
+func (e *BreakerOpenError) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("compartment", e.Compartment), slog.String("reason", reasonBreakerOpen), slog.Any("err", e.Err))
+}
+
+// LogValue has the error as a group: compartment and reason. It allocates.
+func (e *ReentryError) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("compartment", e.Compartment), slog.String("reason", reasonReentry))
+}
+
+// LogValue has the error as a group: given and current. It allocates.
+func (e *StaleError) LogValue() slog.Value {
+	return slog.GroupValue(slog.Uint64("given", e.Given), slog.Uint64("current", e.Current))
+}
