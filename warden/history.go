@@ -40,30 +40,33 @@ func (r *ring) add(reading Reading) {
 	r.next = (r.next + 1) % r.keep
 }
 
-// remember completes the last reading and puts it into the history. The caller holds mu; the limiter, which takes its own
-// lock for it, holds that while it runs nothing foreign.
-func (w *Warden) remember() {
-	w.last.Limiter = w.limiter.Stats()
+// remember completes a reading and keeps it, also if Pressure panics: its decision rules. The caller holds mu.
+func (w *Warden) remember(r Reading) {
+	defer func() {
+		w.kept.Lock()
+		defer w.kept.Unlock()
+		w.last = r
+		w.history.add(r)
+	}()
 	if g, ok := w.controller.(gauge); ok {
-		w.last.Pressure = monitor.Reading{Value: g.Pressure(), OK: true}
+		r.Pressure = monitor.Reading{Value: g.Pressure(), OK: true}
 	}
-	w.history.add(w.last)
 }
 
-// Latest is the last reading; the zero Reading before the first. It may wait for a sample that is being taken. Reasons and
-// Stale are shared: read them, do not write to them.
+// Latest is the last reading; the zero Reading before the first. It does not wait for a sample that is being taken. Reasons
+// and Stale are shared: read them, do not write to them.
 func (w *Warden) Latest() Reading {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.kept.Lock()
+	defer w.kept.Unlock()
 	return w.last
 }
 
 // History appends to buf the readings kept that are younger than the decision with number since, the oldest first; 0: all
-// of them. They are those of the last Config.History turns, whether anybody looked or not. It may wait for a sample that
-// is being taken, and allocates what buf has no room for. Reasons and Stale are shared, as in [Warden.Latest].
+// of them. They are those of the last Config.History turns, whether anybody looked or not. It does not wait for a sample
+// that is being taken, and allocates what buf has no room for. Reasons and Stale are shared, as in [Warden.Latest].
 func (w *Warden) History(buf []Reading, since uint64) []Reading {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.kept.Lock()
+	defer w.kept.Unlock()
 	h := w.history
 	for i := range h.readings {
 		if r := &h.readings[(h.next+i)%len(h.readings)]; r.Decision.Seq > since {

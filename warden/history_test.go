@@ -124,3 +124,52 @@ func TestHistoryBadInput(t *testing.T) {
 		}
 	}
 }
+
+// stuck hangs in its first sample, until it is let go.
+type stuck struct{ entered, release chan struct{} }
+
+func (s stuck) Sample() monitor.Sample {
+	close(s.entered)
+	<-s.release
+	return monitor.Sample{At: time.Now()}
+}
+
+// TestLookingDoesNotWait: while a part of the warden hangs, tasks run, and whoever looks is told what there is. If it
+// waited, the test would not end.
+func TestLookingDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stuck{make(chan struct{}), make(chan struct{})}
+		w := mustNew(t, Config{Sampler: s, Controller: new(parts)})
+		time.Sleep(100 * time.Millisecond)
+		taken := make(chan struct{})
+		go func() { defer close(taken); w.Watch() }()
+		<-s.entered
+		time.Sleep(time.Minute)
+		use(t, w)
+		if n, l, h := w.Stats().Samples, w.Latest(), w.History(nil, 0); n != 1 || l.Decision.Seq != 0 || len(h) != 0 {
+			t.Errorf("%d samples, the last reading %+v, %d kept; want 1 sample and nothing else", n, l, len(h))
+		}
+		close(s.release)
+		<-taken
+		if l := w.Latest(); l.Decision.Seq != 1 {
+			t.Errorf("afterwards the last reading is %+v", l)
+		}
+	})
+}
+
+// TestGaugePanics: a controller whose Pressure panics is counted, and what it decided is kept.
+func TestGaugePanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := mustNew(t, Config{Sampler: &samples{{}}, Controller: brokenGauge{new(parts)}})
+		time.Sleep(100 * time.Millisecond)
+		use(t, w)
+		if l, h := w.Latest(), w.History(nil, 0); w.Stats().Panics != 1 || l.Decision.Seq != 1 || l.Limiter.Target != 10 || l.Pressure.OK || len(h) != 1 {
+			t.Errorf("%d panics, the last reading %+v, %d kept", w.Stats().Panics, l, len(h))
+		}
+	})
+}
+
+type brokenGauge struct{ *parts }
+
+func (brokenGauge) Pressure() float64                     { panic("broken") }
+func (brokenGauge) Levels(monitor.Sample) []control.Level { return nil }

@@ -30,7 +30,8 @@ type Warden struct {
 	running atomic.Bool
 	sampled atomic.Int64 // nanoseconds from epoch to the last sample; what requests look at
 
-	mu      sync.Mutex // guards all below; held while a sample is taken, judged and applied, so foreign code must not call back
+	mu      sync.Mutex // one turn at a time: held while a sample is taken, judged and applied, so foreign code must not call back
+	kept    sync.Mutex // guards all below, written under mu as well; never held while foreign code runs, so that whoever looks need not wait for it
 	stats   Stats
 	last    Reading
 	history ring
@@ -106,31 +107,34 @@ func (w *Warden) overdue() bool {
 // before anything can fail, so that a broken part is not tried by every request.
 func (w *Warden) turn(byRequest bool) {
 	before := w.sampled.Swap(int64(time.Since(w.epoch)))
+	w.kept.Lock()
 	w.stats.Samples++
 	if byRequest {
 		w.stats.ByRequests++
 	}
 	w.stats.LargestGap = max(w.stats.LargestGap, time.Duration(w.sampled.Load()-before))
+	w.kept.Unlock()
 	defer func() {
 		if recover() != nil {
+			w.kept.Lock()
 			w.stats.Panics++
+			w.kept.Unlock()
 		}
 	}()
 	s := w.sampler.Sample()
 	d := w.controller.Step(s)
 	d.Seq = max(d.Seq, w.last.Decision.Seq+1)
-	w.last = Reading{Sample: s, Decision: d}
 	w.limiter.Apply(d)
-	w.remember()
+	w.remember(Reading{Sample: s, Decision: d, Limiter: w.limiter.Stats()})
 	if w.also != nil {
 		w.also.Apply(d)
 	}
 }
 
-// Stats is a copy of the counters. It may wait for a sample that is being taken.
+// Stats is a copy of the counters. It does not wait for a sample that is being taken.
 func (w *Warden) Stats() Stats {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.kept.Lock()
+	defer w.kept.Unlock()
 	return w.stats
 }
 
