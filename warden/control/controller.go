@@ -39,7 +39,7 @@ type state struct {
 	target   float64
 	mark     float64 // the target that recovery reaches without use: Initial, or what use has made of it
 	pressure float64
-	top      signal // the signal behind pressure
+	top      signal // the signal behind pressure, of the last sample that had one
 	shed     float64
 	knee     knee
 }
@@ -94,7 +94,9 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 			constant = riseTime
 		}
 		st.pressure += (top.level - st.pressure) * toward(dt, constant)
-		st.top = top
+		if top.level >= growBelow || st.pressure < growBelow {
+			st.top = top // else what raised the pressure is gone before the pressure is, and is named until then
+		}
 	}
 	restore := st.knee.restore // what this sample teaches takes effect with the next
 	st.knee.step(s.Service, dt, st.target)
