@@ -13,7 +13,7 @@ package admission
 // it back is another. That is the whole of the fast path. The gate is then "spread": no single word knows how many
 // credits are left, so nothing may be refused. To refuse, a caller first gathers every credit into the central word
 // (under the mutex, so that none is half way); from then on that one word is the truth and a refusal is a load. When the
-// gate has been calm for a while, credits are spread again. Linux' percpu_ref and percpu_counter have the same two modes.
+// gate has been calm for a while, credits are spread again. Linux' percpu_ref has the same two modes.
 
 // The central word, from the top: three flags, how many admissions it has granted (modulo 2^29; Gate.spilled holds the
 // rest), how many credits lie in it.
