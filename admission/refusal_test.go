@@ -76,27 +76,29 @@ func TestA6_NothingAllocates(t *testing.T) {
 
 // TestA7_NothingWaits: in a bubble, a call that waited for a place would deadlock, and a timer would move the clock.
 func TestA7_NothingWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := mustNew(t, Config{Limit: 1})
-		p, _ := g.TryAcquire()
-		before, began := runtime.NumGoroutine(), time.Now()
-		ran := false
-		for range 10 {
-			_, err := g.TryAcquire()
-			_, err2 := Submit(g, func() Stage[int] { ran = true; return nil })
-			if err == nil || err2 == nil || g.Do(func() error { ran = true; return nil }) == nil {
-				t.Fatal("admitted above the limit")
+	for _, observer := range []Observer{nil, new(recorder)} {
+		synctest.Test(t, func(t *testing.T) {
+			g := mustNew(t, Config{Limit: 1, Observer: observer})
+			p, _ := g.TryAcquire()
+			before, began := runtime.NumGoroutine(), time.Now()
+			ran := false
+			for range 10 {
+				_, err := g.TryAcquire()
+				_, err2 := Submit(g, func() Stage[int] { ran = true; return nil })
+				if err == nil || err2 == nil || g.Do(func() error { ran = true; return nil }) == nil {
+					t.Fatal("admitted above the limit")
+				}
 			}
-		}
-		if waited := time.Since(began); waited != 0 {
-			t.Errorf("refusals took %v", waited)
-		}
-		p.Release()
-		synctest.Wait()
-		if ran || g.InFlight() != 0 || runtime.NumGoroutine() != before {
-			t.Fatalf("something was kept for later: ran %v, in flight %d, goroutines %d then %d", ran, g.InFlight(), before, runtime.NumGoroutine())
-		}
-	})
+			if waited := time.Since(began); waited != 0 {
+				t.Errorf("refusals took %v", waited)
+			}
+			p.Release()
+			synctest.Wait()
+			if ran || g.InFlight() != 0 || runtime.NumGoroutine() != before {
+				t.Fatalf("something was kept for later: ran %v, in flight %d, goroutines %d then %d", ran, g.InFlight(), before, runtime.NumGoroutine())
+			}
+		})
+	}
 }
 
 // TestA9_BrokenObserver: panics, Goexit and re-entrance change no count and no answer.

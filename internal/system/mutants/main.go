@@ -274,15 +274,20 @@ func pattern(number string) string {
 	return `^(Test|Fuzz)(Property|Explore|Fuzz|Race|Stress)?([ALMCQBDH][0-9]+_?)*` + number + `([^0-9]|$)`
 }
 
-var failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)|^panic: test timed out|^fatal error: (.*)|^panic: (.*)`)
+var (
+	failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)|^panic: test timed out|^fatal error: (.*)|^panic: (.*)`)
+	inTest  = regexp.MustCompile(`\.((?:Test[^M]|Fuzz|Example)\w+)`) // on a stack, but TestMain
+)
 
 // failed lists the tests that failed, or what ended the run before a test could.
 func failed(out string) []string {
 	var names []string
-	for _, match := range failure.FindAllStringSubmatch(out, -1) {
-		name := match[1]
-		if name == "" {
-			name = "(" + strings.TrimSpace(match[0]) + ")"
+	for _, at := range failure.FindAllStringSubmatchIndex(out, -1) {
+		name := "(" + strings.TrimSpace(out[at[0]:at[1]]) + ")"
+		if at[2] >= 0 {
+			name = out[at[2]:at[3]]
+		} else if in := inTest.FindStringSubmatch(out[at[1]:]); in != nil {
+			name = in[1]
 		}
 		if !slices.Contains(names, name) {
 			names = append(names, name)

@@ -93,6 +93,9 @@ func TestFailedNamesWhatFailed(t *testing.T) {
 	if got := failed(out); !slices.Equal(got, []string{"TestA1_X", "TestA1_Y"}) {
 		t.Errorf("failed = %q", got)
 	}
+	if got := failed("panic: oops\n\ngoroutine 7 [running]:\nx/y_test.TestA1_Z.func1()\n\t/x/y_test.go:3\n"); !slices.Equal(got, []string{"TestA1_Z"}) {
+		t.Errorf("failed = %q", got)
+	}
 	if got := failed("panic: test timed out after 1m40s\nFAIL\n"); len(got) != 1 {
 		t.Errorf("failed = %q", got)
 	}
