@@ -4,7 +4,10 @@ package console
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -63,7 +66,14 @@ type compartment struct {
 	Tenants             *bulkhead.TenantsSnapshot `json:"tenants"`
 	Healthy             bool                      `json:"healthy"`
 	Unhealthy           string                    `json:"unhealthy"` // why not
+
+	// What the looks of the last minute tell of it besides.
+	lately map[string]uint64 // refusals by reason
+	still  time.Duration     // how long no call has ended and all places were in use
 }
+
+// longStill is how long no call may end in a full compartment before that is said.
+const longStill = 5 * time.Second
 
 func setJSON(s bulkhead.Snapshot) *setNow {
 	out := &setNow{
@@ -106,6 +116,42 @@ func orEmpty(m map[string]uint64) map[string]uint64 {
 	return m
 }
 
+// refusals are those of a compartment by reason, whether they had waited or not.
+func (c compartment) refusals() map[string]uint64 {
+	all := maps.Clone(c.Rejected)
+	for reason, n := range c.Left {
+		all[reason] += n
+	}
+	delete(all, limiter.Canceled.String())
+	return all
+}
+
+// lookBack fills in what the looks tell, of which the last may be one of now.
+func (c *compartment) lookBack(looks []poolPoint, now time.Time) {
+	full := c.EffectiveMax > 0 && c.InFlight >= c.EffectiveMax
+	var first poolLoad
+	known := false
+	for _, look := range slices.Backward(looks) {
+		load, was := look.Pools["compartment:"+c.Name]
+		if !was || now.Sub(look.At.Time) > time.Minute {
+			break
+		}
+		first, known = load, true
+		if full = full && load.Executed == c.Finished && load.InFlight >= c.EffectiveMax; full {
+			c.still = now.Sub(look.At.Time)
+		}
+	}
+	if !known {
+		return
+	}
+	c.lately = c.refusals()
+	for reason, n := range first.reasons {
+		if c.lately[reason] -= n; c.lately[reason] == 0 {
+			delete(c.lately, reason)
+		}
+	}
+}
+
 // verdicts are one for each compartment that something is the matter with, and one for all others.
 func (s *setNow) verdicts() []verdict {
 	var out []verdict
@@ -130,11 +176,20 @@ func (c compartment) verdict() verdict {
 	v := verdict{Level: levelOK, Subject: c.Name}
 	var said []string
 	watch := func(format string, args ...any) {
-		v.Level = levelWatch
+		if v.Level == levelOK {
+			v.Level = levelWatch
+		}
 		said = append(said, fmt.Sprintf(format, args...))
 	}
-	if c.RejectionRate > 0 {
+	switch {
+	case !c.Healthy:
+		watch("%s", c.Unhealthy)
+		v.Level = levelAct
+	case c.RejectionRate > 0:
 		watch("refused %.3g %% of the last minute's calls", 100*float64(c.RejectionRate))
+	}
+	if len(c.lately) > 0 {
+		watch("most as %s", most(c.lately))
 	}
 	if c.Queued > 0 {
 		watch("%d wait", c.Queued)
@@ -142,9 +197,11 @@ func (c compartment) verdict() verdict {
 	if c.Abandoned > 0 {
 		watch("%d abandoned: they run beyond their timeout and hold places", c.Abandoned)
 	}
-	if !c.Healthy {
-		v.Level = levelAct
-		said = append([]string{c.Unhealthy}, said...)
+	if c.still >= longStill {
+		watch("all places are in use, and no call has ended for %.0f s", c.still.Seconds())
+	}
+	if len(said) > 0 && c.EffectiveGuaranteed < c.Guaranteed {
+		watch("control leaves it %d of %d guaranteed places", c.EffectiveGuaranteed, c.Guaranteed)
 	}
 	if text := strings.Join(said, "; "); text != "" {
 		first, size := utf8.DecodeRuneInString(text)

@@ -3,11 +3,13 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -139,11 +141,19 @@ func TestVerdicts(t *testing.T) {
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), Standing: applied}).verdict(), levelWatch,
 			"Nothing was refused in the last 10 s. Control: busy (lag 0.5, tighten)."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), Standing: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
-			"Refused 1 of 2 in the last 10 s, most as closed. No sample was taken for 4 s, so what was decided for that case rules: nobody asks, or control is broken. Its parts panicked 2 times."},
+			"Refused 1 of 2 in the last 10 s, most as closed. Its decision is stale: no sample was taken for 4 s, so what was decided for that case rules. Nobody asks, or control is broken. Its parts panicked 2 times."},
+		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelWatch,
+			"Nothing was refused in the last 10 s. Its decision is stale: no sample was taken for 4 s, so what was decided for that case rules. Nobody asks, or control is broken."},
+		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelOK,
+			"Nothing was refused in the last 10 s. Its decision is stale: no sample was taken for 4 s, so what was decided for that case rules. Nobody asks, or control is broken."},
 		{compartment{Healthy: true}.verdict(), levelOK, ""},
 		{compartment{Healthy: true, RejectionRate: 0.0123, Queued: 2, Abandoned: 1}.verdict(), levelWatch,
 			"Refused 1.23 % of the last minute's calls; 2 wait; 1 abandoned: they run beyond their timeout and hold places."},
-		{compartment{Unhealthy: "too much is refused", RejectionRate: 0.1}.verdict(), levelAct, "Too much is refused; refused 10 % of the last minute's calls."},
+		{compartment{Unhealthy: "too much is refused", RejectionRate: 0.1, Queued: 2}.verdict(), levelAct, "Too much is refused; 2 wait."},
+		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, still: 7 * time.Second,
+			lately: map[string]uint64{"queue_timeout": 2, "breaker_open": 3}}.verdict(), levelWatch,
+			"Refused 50 % of the last minute's calls; most as breaker_open; all places are in use, and no call has ended for 7 s; control leaves it 4 of 5 guaranteed places."},
+		{compartment{Healthy: true, Guaranteed: 5, EffectiveGuaranteed: 4, still: longStill - 1}.verdict(), levelOK, ""},
 	} {
 		if v.got.Level != v.level || v.got.Text != v.text {
 			t.Errorf("%s: %q\nwant\n%s: %q", v.got.Level, v.got.Text, v.level, v.text)
@@ -165,4 +175,48 @@ func TestVerdicts(t *testing.T) {
 	if got := all.Verdicts; len(got) != 3 || got[0].Level != levelAct || got[1].Level != levelWatch || got[2].Level != levelOK {
 		t.Errorf("not the worst first: %+v", got)
 	}
+}
+
+// TestLookBack: what the looks of the last minute tell of a compartment: for which reasons it refused, and how long it has
+// been full of calls that do not end.
+func TestLookBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := mustSet(t, bulkhead.CompartmentConfig{Name: "a", Guaranteed: 2, Max: 2, MaxQueue: 1, MaxWait: time.Second})
+		c := mustNew(t, Config{Set: set})
+		look := func() compartment { return c.state(new(cursor)).Set.Compartments[0] }
+		refuse := func(ctx context.Context) {
+			if _, _, err := set.Compartment("a").Acquire(ctx); err == nil {
+				t.Fatal("not refused")
+			}
+		}
+		hung := func() bulkhead.Permit {
+			_, permit, err := set.Compartment("a").Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return permit
+		}
+		first, second := hung(), hung()
+		refuse(t.Context()) // of this the first look knows only that it was before
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i := range 8 {
+			if got := look(); got.still != time.Duration(i)*time.Second || len(got.lately) != min(i, 1) || got.lately["queue_timeout"] != uint64(i) {
+				t.Fatalf("after %d s: %s, %v", i, got.still, got.lately)
+			}
+			refuse(gone) // whose caller left is none
+			refuse(t.Context())
+		}
+		first.Release(nil)
+		third := hung()
+		if got := look(); got.still != 0 {
+			t.Errorf("a call has ended, and still %s", got.still)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := look(); len(got.lately) != 0 {
+			t.Errorf("after two minutes: %v", got.lately)
+		}
+		second.Release(nil)
+		third.Release(nil)
+	})
 }

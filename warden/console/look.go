@@ -73,6 +73,11 @@ func (c *Console) state(at *cursor) *state {
 			at.pool = p.At.Time
 		}
 	}
+	if s.Set != nil {
+		for i := range s.Set.Compartments {
+			s.Set.Compartments[i].lookBack(c.past.pools, now)
+		}
+	}
 	s.Rejections = append(s.Rejections, c.lastOf(refused)...)
 	s.judge()
 	return s
@@ -143,11 +148,11 @@ func (p *past) keep(s *state) {
 	}
 	next := poolPoint{At: s.At, Pools: map[string]poolLoad{}}
 	for _, l := range s.Limiters {
-		next.Pools["limiter:"+l.Name] = poolLoad{l.InFlight, l.Queued, l.Executed, l.Rejected}
+		next.Pools["limiter:"+l.Name] = poolLoad{l.InFlight, l.Queued, l.Executed, l.Rejected, nil}
 	}
 	if s.Set != nil {
 		for _, x := range s.Set.Compartments {
-			next.Pools["compartment:"+x.Name] = poolLoad{x.InFlight, x.Queued, x.Finished, x.Refused}
+			next.Pools["compartment:"+x.Name] = poolLoad{x.InFlight, x.Queued, x.Finished, x.Refused, x.refusals()}
 		}
 	}
 	if len(p.pools) == mostPoolPoints {

@@ -113,6 +113,8 @@ type poolLoad struct {
 	Queued   int    `json:"queued"`
 	Executed uint64 `json:"executed"`
 	Rejected uint64 `json:"rejected"`
+
+	reasons map[string]uint64 // of a compartment: what Rejected is made of
 }
 
 // phase is a run of consecutive decisions whose reasons have the same codes.

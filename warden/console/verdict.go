@@ -102,8 +102,11 @@ func (w *wardenNow) verdict() verdict {
 	case w.Decision == nil:
 		v.Text += " Control has not judged yet: the initial decision rules."
 	case w.Standing == limiter.Stale.String():
-		v.Text += fmt.Sprintf(" No sample was taken for %.0f s, so what was decided for that case rules: nobody asks, or control is broken.",
+		v.Text += fmt.Sprintf(" Its decision is stale: no sample was taken for %.0f s, so what was decided for that case rules. Nobody asks, or control is broken.",
 			w.SilentForMS/1000)
+		if asked := w.Recent != nil && w.Recent.Executed+w.Recent.Rejected+w.Recent.Canceled > 0; v.Level == levelOK && (asked || w.InFlight > 0) {
+			v.Level = levelWatch
+		}
 	default:
 		said := make([]string, 0, len(w.Decision.Reasons))
 		for _, r := range w.Decision.Reasons {
