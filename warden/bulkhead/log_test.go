@@ -1,4 +1,4 @@
-// The errors of a call in a log have all their parts, and the words that the counters have.
+// The errors of a call in a log have all their parts, and the words that the counters have; several observers are told alike.
 
 package bulkhead
 
@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,4 +38,24 @@ func TestLogValues(t *testing.T) {
 			t.Errorf("%T: %q lacks %q", c.err, b.String(), reason)
 		}
 	}
+}
+
+// TestObserversAreAllTold: one that panics keeps nothing from the others, and its panic is counted.
+func TestObserversAreAllTold(t *testing.T) {
+	var first, last []Kind
+	note := func(kinds *[]Kind) Observer { return observerFunc(func(e Event) { *kinds = append(*kinds, e.Kind) }) }
+	s := mustNew(t, Config{
+		Total: 1, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1}},
+		Observer: Observers{note(&first), observerFunc(func(Event) { panic("observer") }), note(&last)},
+	})
+	if _, err := Do(t.Context(), s.Compartment("a"), nothing); err != nil {
+		t.Fatal(err)
+	}
+	if want := []Kind{Answered}; !slices.Equal(first, want) || !slices.Equal(last, want) {
+		t.Errorf("told %v and %v", first, last)
+	}
+	if n := s.Snapshot().ObserverPanics; n != 1 {
+		t.Errorf("%d panics counted, want 1", n)
+	}
+	Observers(nil).Observe(Event{})
 }
