@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -62,6 +64,42 @@ func ExampleConfig_controller() {
 	var why *warden.Rejection
 	fmt.Println(errors.As(err, &why), why.Reason, why.Decision.TargetConcurrency)
 	// Output: true queue_overflow 1
+}
+
+// A warden whose decisions bound the compartments of a set as well. It begins with as many places as the set has, so that
+// nothing is taken away from anybody before there is a reason.
+func ExampleConfig_also() {
+	ruled := make(rulings, 1)
+	set, err := bulkhead.New(bulkhead.Config{Total: 100, Observer: ruled, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "checkout", Guaranteed: 60, Max: 80, MaxQueue: 100, Criticality: warden.Critical},
+		{Name: "reports", Guaranteed: 20, Max: 40, MaxQueue: 10, Criticality: warden.Background},
+	}})
+	if err != nil {
+		panic(err)
+	}
+	w, err := warden.New(warden.Config{Also: set, Control: control.Config{Initial: 100}})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go w.Run(ctx)
+
+	<-ruled
+	fmt.Println("ruled by a decision:", set.Snapshot().Decision != nil)
+	// Output: ruled by a decision: true
+}
+
+// rulings is told that a decision rules a set.
+type rulings chan struct{}
+
+func (r rulings) Observe(e bulkhead.Event) {
+	if e.Kind == bulkhead.Applied {
+		select {
+		case r <- struct{}{}:
+		default: // it has been told
+		}
+	}
 }
 
 type constant struct{}
