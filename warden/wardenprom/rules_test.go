@@ -141,6 +141,24 @@ func TestDashboardParses(t *testing.T) {
 	}
 }
 
+// TestAlertsLead: each rule names a section of the runbook that exists.
+func TestAlertsLead(t *testing.T) {
+	sections := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(text(t, "../../docs/runbook.md"), -1) {
+		sections[strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(strings.ToLower(heading[1]))] = true
+	}
+	rules := text(t, alertsFile)
+	led := regexp.MustCompile(`(?m)^          runbook: 'docs/runbook\.md#(.*)'$`).FindAllStringSubmatch(rules, -1)
+	if n := strings.Count(rules, "- alert: "); n == 0 || len(led) != n {
+		t.Errorf("%d of %d rules name a section", len(led), n)
+	}
+	for _, to := range led {
+		if !sections[to[1]] {
+			t.Errorf("the runbook has no section %q", to[1])
+		}
+	}
+}
+
 func TestAlertsFire(t *testing.T) {
 	if out, err := promtool(t, "check", "rules", alertsFile); err != nil {
 		t.Fatalf("%v\n%s", err, out)
