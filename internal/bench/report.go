@@ -42,11 +42,14 @@ func document(results []result, rounds int, slice time.Duration) string {
 // table is one row of the measurements: a small table of its variants.
 func table(r result) string {
 	var b strings.Builder
-	how := "one goroutine"
-	if r.parallel {
-		how = fmt.Sprintf("%d goroutines on one instance", runtime.GOMAXPROCS(0))
+	how := " (one goroutine)"
+	switch {
+	case r.parallel:
+		how = fmt.Sprintf(" (%d goroutines on one instance)", runtime.GOMAXPROCS(0))
+	case strings.Contains(r.title, "goroutine"), strings.Contains(r.title, "workers"): // it says so itself
+		how = ""
 	}
-	fmt.Fprintf(&b, "### %s (%s)\n\n", r.title, how)
+	fmt.Fprintf(&b, "### %s%s\n\n", r.title, how)
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.Debug)
 	line := func(cells ...string) { fmt.Fprintln(w, "\t "+strings.Join(cells, "\t ")+"\t") }
 	line("variant", "ns/op", "allocs/op", "ours / it", "95 %", "target", "")

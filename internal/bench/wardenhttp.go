@@ -53,7 +53,7 @@ func middlewareRow() row {
 			}
 		}
 	}
-	return row{"warden", "HTTP middleware, no network", false,
+	return row{"warden/wardenhttp", "HTTP middleware, no network", false,
 		variant{"wardenhttp around an empty handler", serve(governed(http.HandlerFunc(nothing)))},
 		[]peer{
 			{variant{"limiter Acquire + Release", func() func(int) {
@@ -89,7 +89,7 @@ func requestRow() row {
 						exit("%v", err)
 					}
 					_, _ = io.Copy(io.Discard, resp.Body)
-					if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+					if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
 						exit("%s", resp.Status)
 					}
 				}
@@ -97,7 +97,7 @@ func requestRow() row {
 		}
 	}
 	bare := http.HandlerFunc(nothing)
-	return row{"warden", "HTTP request over loopback", false,
+	return row{"warden/wardenhttp", "HTTP request over loopback", false,
 		variant{"under wardenhttp", get(governed(bare))},
 		[]peer{{variant{"bare handler", get(bare)}, 1.1}},
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"runtime"
 	"strings"
 	"sync"
@@ -568,6 +569,19 @@ func TestB11_LendingStopsThenGuaranteesShrink(t *testing.T) {
 		if got := strings.Join(each, " "); got != c.want || s.Snapshot().EffectiveTotal != min(20, c.target) {
 			t.Errorf("target %d: %s, want %s", c.target, each, c.want)
 		}
+	}
+}
+
+// Of what rounding leaves over, nothing is for those who are guaranteed nothing.
+func TestB11_WhatIsLeftOverIsForThoseWithAGuarantee(t *testing.T) {
+	s := mustNew(t, Config{Total: 6, Compartments: []CompartmentConfig{{Name: "borrower", Max: 6}, {Name: "a", Guaranteed: 3}, {Name: "b", Guaranteed: 3}}})
+	s.Apply(bound(1, 5))
+	var each []int
+	for _, c := range s.Snapshot().Compartments {
+		each = append(each, c.EffectiveGuaranteed)
+	}
+	if !slices.Equal(each, []int{0, 3, 2}) {
+		t.Errorf("%d, want 0, 3 and 2", each)
 	}
 }
 
