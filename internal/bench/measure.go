@@ -52,6 +52,10 @@ type cell struct {
 	most      float64 // target of the ratio, 0: none
 }
 
+// shares is what every number of operations is a multiple of: the most goroutines that a row splits them over. With a share
+// that is not whole, more operations would run than are counted. Eight each at least, so that the last one's end counts for little.
+const shares = 16
+
 // measure runs all variants of r in each round. Instances are new in every round: where an allocator puts them, and
 // which lines their words share, must not decide a row.
 func measure(r row, rounds int, slice time.Duration) result {
@@ -64,7 +68,7 @@ func measure(r row, rounds int, slice time.Duration) result {
 	}
 	n := make([]int, len(all))
 	for i, v := range all {
-		n[i] = calibrate(v.new(), r.parallel, slice)
+		n[i] = max(8, (calibrate(v.new(), r.parallel, slice)+shares-1)/shares) * shares
 	}
 	times, allocs := make([][]float64, len(all)), make([][]float64, len(all))
 	for round := range rounds {
@@ -99,6 +103,7 @@ func summary(values []float64) benchmath.Summary {
 
 // calibrate finds how many operations take about as long as slice.
 func calibrate(loop func(int), parallel bool, slice time.Duration) int {
+	run(loop, parallel, 64) // what happens once, such as opening connections, is not its time
 	for n := 64; ; n *= 4 {
 		if ns, _ := run(loop, parallel, n); ns*float64(n) > float64(slice)/8 {
 			return max(1, int(math.Ceil(float64(slice)/ns)))
