@@ -128,7 +128,8 @@ export class Chart {
       line.setAttribute("y2", y(level));
     }
     text(this.high, this.write(top));
-    text(this.from, `${millis(t1 - t0)} ago`);
+    const seconds = Math.round((t1 - t0) / 1000), minutes = Math.round(seconds / 60);
+    text(this.from, seconds === 120 || seconds >= 180 ? `${minutes} min ago` : `${seconds} s ago`);
     this.point(null);
     this.plot.setAttribute("aria-label", `${this.title}: ` + this.series.map((s, i) => `${s.label} ${this.values[i].textContent}`).join(", "));
   }
