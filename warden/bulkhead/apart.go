@@ -5,6 +5,7 @@ package bulkhead
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 )
@@ -53,7 +54,7 @@ func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error
 			}
 		}
 		if !k.state.CompareAndSwap(runs, ended) {
-			k.comeBack(r.err, stack)
+			k.comeBack(r.err, r.panicked, stack)
 			return
 		}
 		defer func() {
@@ -108,7 +109,7 @@ func (k *call) abandon(err error) {
 }
 
 // comeBack ends a call that was abandoned, of a function that has returned or panicked after all. Nobody waits for that.
-func (k *call) comeBack(err error, stack []byte) {
+func (k *call) comeBack(err error, panicked any, stack []byte) {
 	p := k.part
 	took := k.began.soFar(&p.window)
 	k.record()
@@ -117,6 +118,9 @@ func (k *call) comeBack(err error, stack []byte) {
 	}
 	p.tally.abandonedNow.Add(-1)
 	k.release()
+	if panicked != nil { // nobody else is told what it was; to write it runs its own methods, so the place comes first
+		err = fmt.Errorf("%w: %v", err, panicked)
+	}
 	k.observe(Event{Kind: Returned, Err: err, Took: took, Stack: stack})
 }
 

@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -291,6 +291,9 @@ func TestB4_AfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
 		back := seen.of(Returned)
 		if len(back) != 2 || !containsAll(string(back[0].Stack), "TestB4_AfterItsCallerHasGone") || back[1].Stack != nil || back[0].Took != 2*time.Second {
 			t.Errorf("%+v", back)
+		}
+		if err := back[0].Err; !errors.Is(err, errPanicked) || !containsAll(err.Error(), "late") {
+			t.Errorf("nobody is told what it panicked with: %v", err)
 		}
 		rest(t, s, 0)
 	})

@@ -38,7 +38,7 @@ type Kind uint8
 const (
 	Answered       Kind = iota + 1 // a caller got its answer: Outcome, Err, Reason
 	Abandoned                      // a caller got its answer while its function still runs and holds its place
-	Returned                       // an abandoned function has returned: Err, Took; Stack if it panicked
+	Returned                       // an abandoned function has returned: Err, Took; if it panicked, Err says with what, and Stack
 	Degraded                       // a fallback has answered instead
 	FallbackFailed                 // a fallback has failed, or too many ran
 	Resized                        // Resize has put Revision in force
