@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func wantInvalid(t *testing.T, err error, field string) {
@@ -125,6 +127,12 @@ func TestBadCalls(t *testing.T) {
 	wantInvalid(t, err, "ctx")
 	_, _, err = (&Compartment{}).Acquire(t.Context())
 	wantInvalid(t, err, "Compartment")
+	for _, c := range []*Compartment{nil, {}} {
+		if key, tenant := c.TenantKey(); c.Name() != "" || c.Criticality() != 0 || c.Timeout() != 0 || c.Stats() != (limiter.Stats{}) ||
+			!reflect.DeepEqual(c.Snapshot(), CompartmentSnapshot{}) || c.Tenant("x") != c || key != "" || tenant {
+			t.Errorf("%p has something", c)
+		}
+	}
 	if c := a.Snapshot(); c.Submitted != 0 {
 		t.Errorf("%+v", c)
 	}

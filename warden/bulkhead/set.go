@@ -121,9 +121,12 @@ func (s *Set) Compartments() []*Compartment {
 	return all
 }
 
+// made is false for nil and for a Compartment that no Set has made: they have nothing, and refuse every call.
+func (c *Compartment) made() bool { return c != nil && c.part != nil }
+
 // Name is the name of the compartment, "" of nil. A tenant has the name of its compartment.
 func (c *Compartment) Name() string {
-	if c == nil {
+	if !c.made() {
 		return ""
 	}
 	return c.part.config.Name
@@ -131,7 +134,7 @@ func (c *Compartment) Name() string {
 
 // Criticality is as configured, 0 of nil.
 func (c *Compartment) Criticality() limiter.Priority {
-	if c == nil {
+	if !c.made() {
 		return 0
 	}
 	return c.part.config.Criticality
@@ -139,7 +142,7 @@ func (c *Compartment) Criticality() limiter.Priority {
 
 // Timeout is as configured, 0 of nil.
 func (c *Compartment) Timeout() time.Duration {
-	if c == nil {
+	if !c.made() {
 		return 0
 	}
 	return c.part.config.Timeout

@@ -127,7 +127,7 @@ func (s *Set) Snapshot() Snapshot {
 
 // Snapshot is the state of the compartment, or of the one that the tenant is of; zero of nil.
 func (c *Compartment) Snapshot() CompartmentSnapshot {
-	if c == nil {
+	if !c.made() {
 		return CompartmentSnapshot{}
 	}
 	for i, p := range c.part.set.parts {

@@ -129,7 +129,7 @@ func (s *Set) Recent() []limiter.Explanation {
 
 // Stats are the counters of the limiter of this compartment, without its tenants, or of this one tenant; zero of nil.
 func (c *Compartment) Stats() limiter.Stats {
-	if c == nil {
+	if !c.made() {
 		return limiter.Stats{}
 	}
 	return c.limiter.Stats()

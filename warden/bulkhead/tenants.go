@@ -48,7 +48,7 @@ func newTenants(keys int) *tenants {
 // all keys beyond Tenants.Keys of which none is idle, and for all that are longer than 256 bytes. What it returns may be kept
 // for any time. It does not block. It allocates only when it makes a tenant.
 func (c *Compartment) Tenant(key string) *Compartment {
-	if c == nil || c.part.tenants == nil {
+	if !c.made() || c.part.tenants == nil {
 		return c
 	}
 	return c.part.tenant(key)

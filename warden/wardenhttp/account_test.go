@@ -182,6 +182,7 @@ func TestInvalidConfig(t *testing.T) {
 		cfg   wardenhttp.Config
 	}{
 		{"w", nil, wardenhttp.Config{}},
+		{"w", &warden.Warden{}, wardenhttp.Config{}},
 		{"wardenhttp.Config.Timeout", w, wardenhttp.Config{Timeout: -1}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: -1}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: time.Hour + 1}},
@@ -189,6 +190,7 @@ func TestInvalidConfig(t *testing.T) {
 		{"wardenhttp.Config.PriorityHeader", w, wardenhttp.Config{PriorityHeader: "a:"}},
 		{"wardenhttp.Config.TimeoutHeader", w, wardenhttp.Config{TimeoutHeader: "\x7f"}},
 		{"wardenhttp.Config.TimeoutHeader", w, wardenhttp.Config{TimeoutHeader: "é"}},
+		{"wardenhttp.Config.TimeoutHeader", w, wardenhttp.Config{TimeoutHeader: "WARDEN-priority"}},
 	} {
 		m, err := wardenhttp.New(c.w, c.cfg)
 		var invalid *warden.InvalidError

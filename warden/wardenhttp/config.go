@@ -4,6 +4,7 @@ package wardenhttp
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,9 +70,11 @@ type Middleware struct {
 // whose decisions the set is told (warden.Config.Also), and requests see to it that it takes its samples. The error, a
 // [*warden.InvalidError], names the field that is wrong. It starts no goroutine.
 func New(w *warden.Warden, cfg Config) (*Middleware, error) {
+	who := capacity{w, cfg.Compartment}
+	if err := who.check(); err != nil {
+		return nil, err
+	}
 	switch {
-	case w == nil && cfg.Compartment == nil:
-		return nil, nobody()
 	case cfg.Timeout < 0:
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Timeout", Value: cfg.Timeout, Allowed: "0 (for ever) or more"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
@@ -88,14 +91,17 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 			*h.name = h.otherwise
 		}
 		if !token(*h.name) {
-			return nil, &warden.InvalidError{Field: "wardenhttp.Config." + h.field, Value: *h.name, Allowed: "the name of a header"}
+			return nil, &warden.InvalidError{Field: "wardenhttp.Config." + h.field, Value: strconv.Quote(*h.name), Allowed: "the name of a header"}
 		}
 		*h.name = http.CanonicalHeaderKey(*h.name)
+	}
+	if cfg.TimeoutHeader == cfg.PriorityHeader {
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.TimeoutHeader", Value: strconv.Quote(cfg.TimeoutHeader), Allowed: "another name than PriorityHeader's"}
 	}
 	if cfg.Task == nil {
 		cfg.Task = plainTask
 	}
-	return &Middleware{capacity{w, cfg.Compartment}, cfg, answers{cfg.RetryAfter, cfg.Rand, cfg.Verbose}}, nil
+	return &Middleware{who, cfg, answers{cfg.RetryAfter, cfg.Rand, cfg.Verbose}}, nil
 }
 
 // token says whether s can be the name of a header (RFC 9110, 5.6.2).

@@ -17,6 +17,17 @@ type capacity struct {
 	compartment func(*http.Request) *bulkhead.Compartment // nil: the warden itself is asked
 }
 
+// check says what is wrong with it.
+func (c capacity) check() error {
+	switch {
+	case c.warden == nil && c.compartment == nil:
+		return &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with compartments"}
+	case c.warden != nil && c.warden.Limiter() == nil:
+		return notMade("w", "warden.New")
+	}
+	return nil
+}
+
 // place is what one request holds. The zero place is none.
 type place struct {
 	ctx         context.Context       // to go on with
@@ -77,8 +88,4 @@ func (p place) finish(err error) {
 
 func notMade(what, by string) error {
 	return &warden.InvalidError{Field: what, Value: "zero", Allowed: "one made by " + by}
-}
-
-func nobody() error {
-	return &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with compartments"}
 }

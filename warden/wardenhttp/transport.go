@@ -36,10 +36,10 @@ type Transport struct {
 // same warden for a second waits for itself. With cfg.Compartment, w is what it is to [New]. The error, a
 // [*warden.InvalidError], says that there is nobody to ask.
 func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
-	if w == nil && cfg.Compartment == nil {
-		return nil, nobody()
-	}
 	t := &Transport{capacity{w, cfg.Compartment}, cfg.Base, cfg.Task}
+	if err := t.capacity.check(); err != nil {
+		return nil, err
+	}
 	if t.base == nil {
 		t.base = http.DefaultTransport
 	}

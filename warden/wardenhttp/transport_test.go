@@ -292,10 +292,12 @@ func TestNilBaseIsTheDefaultTransport(t *testing.T) {
 }
 
 func TestInvalidTransportConfig(t *testing.T) {
-	rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Base: http.DefaultTransport})
-	var invalid *warden.InvalidError
-	if rt != nil || !errors.Is(err, warden.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "w" || invalid.Allowed == "" {
-		t.Errorf("%v, %v", rt, err)
+	for _, w := range []*warden.Warden{nil, {}} {
+		rt, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: http.DefaultTransport})
+		var invalid *warden.InvalidError
+		if rt != nil || !errors.Is(err, warden.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "w" || invalid.Allowed == "" {
+			t.Errorf("%v, %v", rt, err)
+		}
 	}
 }
 
