@@ -48,26 +48,8 @@ func newObservers(log io.Writer) (o observers, err error) {
 	return o, err
 }
 
-// Both are told everything.
-type (
-	tasksTold []limiter.Observer
-	callsTold []bulkhead.Observer
-)
-
-func (all tasksTold) Observe(e limiter.Event) {
-	for _, o := range all {
-		o.Observe(e)
-	}
-}
-
-func (all callsTold) Observe(e bulkhead.Event) {
-	for _, o := range all {
-		o.Observe(e)
-	}
-}
-
-func (o observers) limiter() limiter.Observer { return tasksTold{o.tasks, o.log.Limiter()} }
-func (o observers) set() bulkhead.Observer    { return callsTold{o.calls, o.log.Bulkhead()} }
+func (o observers) limiter() limiter.Observer { return limiter.Observers{o.tasks, o.log.Limiter()} }
+func (o observers) set() bulkhead.Observer    { return bulkhead.Observers{o.calls, o.log.Bulkhead()} }
 
 // ops serves operators.
 type ops struct {
