@@ -222,7 +222,7 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 // bury tells of the record that was given up. Until that has worked it is not done.
 func (d *Dispatcher) bury(dom *domain) (wait time.Duration) {
 	if wait = d.write(dom, DeadLetter{Record: dom.work.Record, Lease: dom.lease, Err: dom.err}); wait == 0 {
-		d.finish(dom, dom.work.Offset, dom.more, dom.after, &d.count.buried)
+		d.finish(dom, dom.work.Offset, dom.more, dom.after, &d.count.deadLettered)
 	}
 	return wait
 }
@@ -241,7 +241,7 @@ func (d *Dispatcher) exhume(dom *domain) (wait time.Duration, dead bool) {
 	}
 	if wait = d.write(dom, DeadLetter{Record: first.Record, Err: first.cause}); wait == 0 {
 		d.mu.Lock()
-		d.count.buried++
+		d.count.deadLettered++
 		d.leave(dom, first.Offset)
 		d.mu.Unlock()
 		dom.trouble = 0

@@ -131,7 +131,7 @@ func TestD2_FloorNeverPassesUnfinished(t *testing.T) {
 		r.mustStop(t)
 		equal(t, "committed", committed, 400)
 		equal(t, "compacted", compacted, 400)
-		equal(t, "buried", r.Stats().Buried, 24)
+		equal(t, "dead lettered", r.Stats().DeadLettered, 24)
 	})
 }
 

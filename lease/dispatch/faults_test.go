@@ -245,7 +245,7 @@ func TestLostReplies(t *testing.T) {
 					s := r.Stats()
 					equal(t, "floor", s.Floor, 3)
 					equal(t, "succeeded", s.Succeeded, 2)
-					equal(t, "buried", s.Buried, 2)
+					equal(t, "dead lettered", s.DeadLettered, 2)
 					if n := len(letters); n != 2 || letters[0].Lease.Token == held.Lease.Token {
 						t.Errorf("letters: %+v", letters)
 					}
@@ -333,7 +333,7 @@ func TestD2_DeadLetterIsDeliveredAtLeastOnce(t *testing.T) {
 					return errLost
 				},
 			})
-			for tried < 4 && r.Stats().Buried == 0 {
+			for tried < 4 && r.Stats().DeadLettered == 0 {
 				time.Sleep(10 * time.Millisecond)
 				synctest.Wait()
 			}

@@ -22,7 +22,7 @@ type Stats struct {
 
 	// Counted since Run: records done by success, found done when they were fetched, given up, and given up with their dead letter accepted;
 	// failures that led to a retry; leases taken from somebody else; domains lost to somebody else.
-	Succeeded, Skipped, GaveUp, Buried, Retried, Reclaimed, Lost uint64
+	Succeeded, Skipped, GaveUp, DeadLettered, Retried, Reclaimed, Lost uint64
 	// ObserverPanics counts panics of the Observer that were contained.
 	ObserverPanics uint64
 
@@ -35,7 +35,7 @@ type Stats struct {
 
 // counters are the part of Stats that is counted. Guarded by Dispatcher.mu.
 type counters struct {
-	succeeded, skipped, gaveUp, buried, retried, reclaimed, lost, panics uint64
+	succeeded, skipped, gaveUp, deadLettered, retried, reclaimed, lost, panics uint64
 }
 
 // Stats reads the counters. Its time grows with the domains that have work; it allocates nothing.
@@ -46,7 +46,7 @@ func (d *Dispatcher) Stats() Stats {
 	c := d.count
 	s := Stats{
 		Name: d.cfg.Name, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Lag: -1,
-		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Buried: c.buried, Retried: c.retried,
+		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, DeadLettered: c.deadLettered, Retried: c.retried,
 		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,
 	}
 	for _, dom := range d.domains {
@@ -103,7 +103,7 @@ func (s Stats) LogValue() slog.Value {
 		key   string
 		value uint64
 	}{
-		{"succeeded", s.Succeeded}, {"skipped", s.Skipped}, {"gave_up", s.GaveUp}, {"buried", s.Buried}, {"retried", s.Retried},
+		{"succeeded", s.Succeeded}, {"skipped", s.Skipped}, {"gave_up", s.GaveUp}, {"dead_lettered", s.DeadLettered}, {"retried", s.Retried},
 		{"reclaimed", s.Reclaimed}, {"lost", s.Lost}, {"observer_panics", s.ObserverPanics},
 	} {
 		if n.value != 0 {

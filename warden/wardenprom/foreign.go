@@ -48,7 +48,7 @@ type DispatcherStats struct {
 	Oldest                                   time.Duration
 	Paused                                   bool
 	Succeeded, Skipped, GaveUp               uint64
-	Buried, Retried, Reclaimed, Lost         uint64
+	DeadLettered, Retried, Reclaimed, Lost   uint64
 	ObserverPanics                           uint64
 	Floor, Committed                         int64
 	Lag                                      int64 // less than 0: unknown

@@ -91,7 +91,7 @@ func everything(t testing.TB) *prometheus.Registry {
 		Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Stats: func() wardenprom.DispatcherStats {
 			return wardenprom.DispatcherStats{
 				Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Buffered: 6, Oldest: 7 * time.Second, Paused: true,
-				Succeeded: 8, Skipped: 9, GaveUp: 10, Buried: 11, Retried: 12, Reclaimed: 13, Lost: 14, ObserverPanics: 15,
+				Succeeded: 8, Skipped: 9, GaveUp: 10, DeadLettered: 11, Retried: 12, Reclaimed: 13, Lost: 14, ObserverPanics: 15,
 				Floor: 16, Committed: 17, Lag: 0,
 			}
 		}}},

@@ -26,7 +26,7 @@ type DispatcherStats struct {
 	Oldest                                   time.Duration
 	Paused                                   bool
 	Succeeded, Skipped, GaveUp               uint64
-	Buried, Retried, Reclaimed, Lost         uint64
+	DeadLettered, Retried, Reclaimed, Lost   uint64
 	ObserverPanics                           uint64
 	Floor, Committed                         int64
 	Lag                                      int64 // less than 0: unknown
@@ -62,7 +62,7 @@ func ReadDispatcher(p Put, name string, s DispatcherStats) {
 		p("stopbank_dispatch_records_total", float64(n), name, result)
 	}
 	p("stopbank_dispatch_retries_total", float64(s.Retried), name)
-	p("stopbank_dispatch_dead_letters_total", float64(s.Buried), name)
+	p("stopbank_dispatch_dead_letters_total", float64(s.DeadLettered), name)
 	p("stopbank_dispatch_reclaimed_total", float64(s.Reclaimed), name)
 	p("stopbank_dispatch_lost_total", float64(s.Lost), name)
 	p("stopbank_dispatch_floor_offset", float64(s.Floor), name)
