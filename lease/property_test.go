@@ -86,7 +86,7 @@ func (m *machine) do(t *rapid.T, c model.Call) model.Reply {
 }
 
 // Every call and answer, against the model, with Ready, Held and the inner structures checked as well.
-func TestPropertyMachine(t *testing.T) {
+func TestPropertyL1L2L3L4L5L7L8L9_Machine(t *testing.T) {
 	made := 0
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMachine(t)

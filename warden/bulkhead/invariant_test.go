@@ -79,7 +79,7 @@ func TestB2_BelowItsKeptPartACompartmentIsAdmittedAtOnce(t *testing.T) {
 
 // Up to its kept part a compartment takes no lock: here, somebody else holds both all the time.
 func TestB2_BelowItsKeptPartNoLockIsTaken(t *testing.T) {
-	s, a, _ := pair(t, CompartmentConfig{Guaranteed: 3, Lendable: 1}, CompartmentConfig{Guaranteed: 1})
+	s, a, _ := pair(t, CompartmentConfig{Guaranteed: 2}, CompartmentConfig{Guaranteed: 1})
 	s.mu.Lock()
 	s.ledger.mu.Lock()
 	done := make(chan error, 1)
@@ -103,7 +103,7 @@ func TestB2_BelowItsKeptPartNoLockIsTaken(t *testing.T) {
 	}
 	s.ledger.mu.Unlock()
 	s.mu.Unlock()
-	rest(t, s, 2)
+	rest(t, s, 0)
 }
 
 func TestB3_TheOwnerGetsTheNextPlaceThatComesBack(t *testing.T) {

@@ -276,7 +276,7 @@ func pattern(number string) string {
 
 var (
 	failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)|^panic: test timed out|^fatal error: (.*)|^panic: (.*)`)
-	inTest  = regexp.MustCompile(`\.((?:Test[^M]|Fuzz|Example)\w+)`) // on a stack, but TestMain
+	inTest  = regexp.MustCompile(`\.((?:Test|Fuzz|Example)[A-Z]\d+_?\w*)[.(]`) // on a stack
 )
 
 // failed lists the tests that failed, or what ended the run before a test could.

@@ -55,7 +55,7 @@ type job struct {
 // jobs: shares add up to 1.
 var jobs = []job{
 	machine("./admission", "^TestPropertyA1A2A3A4A5A8A10$", true),
-	machine("./lease", "^TestPropertyMachine$", false),
+	machine("./lease", "^TestPropertyL1L2L3L4L5L7L8L9_Machine$", false),
 	machine("./warden/limiter", "^TestPropertyQ1.*_Machine$", true),
 	machine("./warden/bulkhead", "^TestPropertyB1.*_Machine$", true),
 	{
