@@ -470,7 +470,7 @@ func TestObserverSeesTheWaitAndTheReason(t *testing.T) {
 		}
 		w.send(a, "third")
 		_, _ = Do(t.Context(), a, nothing)
-		if e = seen.of(Answered); e[3].Reason != "queue_timeout" || e[3].Waited != time.Second {
+		if e = seen.of(Answered); e[3].Reason != "timeout_queued" || e[3].Waited != time.Second {
 			t.Errorf("%+v", e[3])
 		}
 	})

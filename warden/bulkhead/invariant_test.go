@@ -368,7 +368,7 @@ func TestB5_EveryCallIsCountedOnce(t *testing.T) {
 		waiting := w.send(a, "waits")
 		c := a.Snapshot()
 		got := fmt.Sprint(c.Submitted, c.Admitted, c.Finished, c.InFlight, c.Queued, c.Outcomes, c.Rejected, c.Left)
-		want := "9 3 2 1 1 map[failed:2] map[queue_overflow:1 reentry:1] map[canceled:1 deadline_exceeded:1 queue_timeout:1]"
+		want := "9 3 2 1 1 map[failed:2] map[queue_overflow:1 reentry:1] map[canceled:1 deadline_exceeded:1 timeout_queued:1]"
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

@@ -11,7 +11,7 @@ func (e *TimeoutError) LogValue() slog.Value {
 		slog.String("compartment", e.Compartment), slog.String("phase", e.Phase.String()), slog.Duration("after", e.After),
 	}
 	if e.Phase == Queued {
-		attrs = append(attrs, slog.String("reason", reasonQueueTimeout))
+		attrs = append(attrs, slog.String("reason", reasonTimeoutQueued))
 	}
 	if e.Rejection != nil {
 		attrs = append(attrs, slog.Any("rejection", e.Rejection))

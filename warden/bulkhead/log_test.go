@@ -21,7 +21,7 @@ func TestLogValues(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&TimeoutError{Compartment: "a", Phase: Queued, After: time.Second, Rejection: why}, "e.compartment=a e.phase=queued e.after=1s e.reason=queue_timeout e.rejection.limiter="},
+		{&TimeoutError{Compartment: "a", Phase: Queued, After: time.Second, Rejection: why}, "e.compartment=a e.phase=queued e.after=1s e.reason=timeout_queued e.rejection.limiter="},
 		{&TimeoutError{Compartment: "a", Phase: Queued, After: time.Second, Rejection: why}, "e.rejection.reason=deadline_exceeded"},
 		{&TimeoutError{Compartment: "a", Phase: Running, After: time.Minute}, "e.compartment=a e.phase=running e.after=1m0s\n"},
 		{&BreakerOpenError{Compartment: "a", Err: errors.New("open")}, "e.compartment=a e.reason=breaker_open e.err=open\n"},

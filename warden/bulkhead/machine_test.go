@@ -394,7 +394,7 @@ func TestB1B2B3B5B7B8B11_LongHistories(t *testing.T) {
 			t.Fatalf("history %d: %s", i, failed)
 		}
 	}
-	for _, what := range []string{"queue_overflow", "queue_timeout", "canceled", "admitted", "borrowed", "lent", "evicted", "overflow", "resized", "stale"} {
+	for _, what := range []string{"queue_overflow", "timeout_queued", "canceled", "admitted", "borrowed", "lent", "evicted", "overflow", "resized", "stale"} {
 		if t.Logf("%s: %d", what, seen[what]); seen[what] < 1 {
 			t.Errorf("%s occurred %d times", what, seen[what])
 		}

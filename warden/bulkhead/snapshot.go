@@ -170,7 +170,7 @@ func (p *part) snapshot() CompartmentSnapshot {
 	count(c.Outcomes, Succeeded.String(), answered)
 	count(c.Rejected, reasonBreakerOpen, open)
 	count(c.Rejected, reasonReentry, reentries)
-	count(c.Left, reasonQueueTimeout, timeouts)
+	count(c.Left, reasonTimeoutQueued, timeouts)
 	for i, n := range n.refusedFor {
 		switch r := limiter.Reason(i); r {
 		case limiter.DeadlineExceeded:

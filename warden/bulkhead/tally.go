@@ -75,7 +75,7 @@ func reasonOf(err error) string {
 	var r *limiter.Rejection
 	switch {
 	case errors.As(err, &timeout):
-		return reasonQueueTimeout
+		return reasonTimeoutQueued
 	case errors.As(err, &r):
 		return r.Reason.String()
 	case errors.Is(err, ErrBreakerOpen):
@@ -86,9 +86,9 @@ func reasonOf(err error) string {
 
 // The reasons for a refusal that the limiter does not have.
 const (
-	reasonQueueTimeout = "queue_timeout"
-	reasonBreakerOpen  = "breaker_open"
-	reasonReentry      = "reentry"
+	reasonTimeoutQueued = "timeout_queued"
+	reasonBreakerOpen   = "breaker_open"
+	reasonReentry       = "reentry"
 )
 
 // recent keeps the last explanations of what tenants were refused: their limiters may be forgotten sooner.

@@ -151,7 +151,7 @@ func TestVerdicts(t *testing.T) {
 			"Refused 1.23 % of the last minute's calls; 2 wait; 1 abandoned: they run beyond their timeout and hold places."},
 		{compartment{Unhealthy: "too much is refused", RejectionRate: 0.1, Queued: 2}.verdict(), levelAct, "Too much is refused; 2 wait."},
 		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, still: 7 * time.Second,
-			lately: map[string]uint64{"queue_timeout": 2, "breaker_open": 3}}.verdict(), levelWatch,
+			lately: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
 			"Refused 50 % of the last minute's calls; most as breaker_open; all places are in use, and no call has ended for 7 s; control leaves it 4 of 5 guaranteed places."},
 		{compartment{Healthy: true, Guaranteed: 5, EffectiveGuaranteed: 4, still: longStill - 1}.verdict(), levelOK, ""},
 	} {
@@ -201,7 +201,7 @@ func TestLookBack(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for i := range 8 {
-			if got := look(); got.still != time.Duration(i)*time.Second || len(got.lately) != min(i, 1) || got.lately["queue_timeout"] != uint64(i) {
+			if got := look(); got.still != time.Duration(i)*time.Second || len(got.lately) != min(i, 1) || got.lately["timeout_queued"] != uint64(i) {
 				t.Fatalf("after %d s: %s, %v", i, got.still, got.lately)
 			}
 			refuse(gone) // whose caller left is none

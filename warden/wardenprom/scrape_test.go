@@ -162,7 +162,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_compartment_answered_total{compartment="checkout",outcome="failed",set="shop"}`:    1,
 		`stopbank_compartment_answered_total{compartment="checkout",outcome="panicked",set="shop"}`:  0,
 		`stopbank_compartment_rejected_total{compartment="checkout",reason="closed",set="shop"}`:     0,
-		`stopbank_compartment_left_total{compartment="slow",reason="queue_timeout",set="shop"}`:      2,
+		`stopbank_compartment_left_total{compartment="slow",reason="timeout_queued",set="shop"}`:     2,
 		`stopbank_compartment_tenants{compartment="api",set="shop"}`:                                 1,
 		`stopbank_compartment_wait_seconds{compartment="checkout",set="shop"} count`:                 5,
 		`stopbank_compartment_execution_seconds{compartment="checkout",set="shop"} count`:            4,

@@ -24,7 +24,7 @@ const kindsOfReason = 10
 func reasons() [kindsOfReason]string {
 	return [...]string{
 		"pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "deadline_exceeded", "closed",
-		"queue_timeout", "breaker_open", "reentry", "other",
+		"timeout_queued", "breaker_open", "reentry", "other",
 	}
 }
 

@@ -10,7 +10,7 @@ const meanings = {
   probabilistic_shedding: "It would have had to wait, a share of its priority is shed now, and the draw fell on it. The share follows the shed probability.",
   queue_overflow: "It would have had to wait, and the queue is full of tasks no less important, or its priority was too far behind to be served in time; or it was not allowed to wait.",
   priority_drop: "It waited in a full queue and made room for a task of a higher priority.",
-  deadline_exceeded: "Its deadline has passed, or less time was left than a task takes: it could not have been in time. Of a compartment, most often: it waited for MaxWait, which metrics and logs call queue_timeout.",
+  deadline_exceeded: "Its deadline has passed, or less time was left than a task takes: it could not have been in time. Of a compartment, most often: it waited for MaxWait, which metrics and logs call timeout_queued.",
   canceled: "Its caller gave up before it started. Nobody refused it.",
   closed: "The limiter was closed: the service is shutting down.",
 };

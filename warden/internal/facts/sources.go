@@ -142,7 +142,7 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 
 // reasons are those for which a compartment refuses.
 func reasons() []string {
-	all := []string{"queue_timeout", "breaker_open", "reentry"}
+	all := []string{"timeout_queued", "breaker_open", "reentry"}
 	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
 		all = append(all, r.String())
 	}
