@@ -126,8 +126,8 @@ func (c compartment) refusals() map[string]uint64 {
 	return all
 }
 
-// lookBack fills in what the looks tell, of which the last may be one of now.
-func (c *compartment) lookBack(looks []poolPoint, now time.Time) {
+// lookBack is c with what the looks tell, of which the last may be one of now.
+func (c compartment) lookBack(looks []poolPoint, now time.Time) compartment {
 	full := c.EffectiveMax > 0 && c.InFlight >= c.EffectiveMax
 	var first poolLoad
 	known := false
@@ -142,7 +142,7 @@ func (c *compartment) lookBack(looks []poolPoint, now time.Time) {
 		}
 	}
 	if !known {
-		return
+		return c
 	}
 	c.lately = c.refusals()
 	for reason, n := range first.reasons {
@@ -150,6 +150,7 @@ func (c *compartment) lookBack(looks []poolPoint, now time.Time) {
 			delete(c.lately, reason)
 		}
 	}
+	return c
 }
 
 // verdicts are one for each compartment that something is the matter with, and one for all others.

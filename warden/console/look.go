@@ -74,8 +74,8 @@ func (c *Console) state(at *cursor) *state {
 		}
 	}
 	if s.Set != nil {
-		for i := range s.Set.Compartments {
-			s.Set.Compartments[i].lookBack(c.past.pools, now)
+		for i, x := range s.Set.Compartments {
+			s.Set.Compartments[i] = x.lookBack(c.past.pools, now)
 		}
 	}
 	s.Rejections = append(s.Rejections, c.lastOf(refused)...)
