@@ -117,7 +117,7 @@ func run(ctx context.Context, only, verbose bool, page string, numbers []string)
 		}
 	}
 	if page != "" {
-		if err := write(page, rows); err != nil {
+		if err := write(page, rows, defined); err != nil {
 			return err
 		}
 	}

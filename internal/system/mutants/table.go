@@ -16,7 +16,7 @@ import (
 const preface = `# What only the tests of a number notice
 
 Each numbered invariant is broken on purpose, in several ways. Below is, for each number, what was broken when no test but those that
-carry the number noticed, and which did. A row without one says so: then every break that was tried is noticed by others as well.
+carry the number noticed, and which did. A row without one says so: then every break that was tried is noticed by others as well, or none has been tried so far.
 Many numbers share a test, because a state machine beside a naive model holds several at once; it counts for each number in its name.
 The long tests that ` + "`-short`" + ` leaves out and the explorations of other numbers are not among the others that ran.
 
@@ -36,8 +36,8 @@ func row(m mutant, v verdict) string {
 
 var rowOf = regexp.MustCompile(`(?m)^\| ([ALMCQBDH][0-9]+) \|.*$`)
 
-// write puts rows into the page, in place of those about the same numbers.
-func write(page string, rows map[string][]string) error {
+// write puts rows into the page, in place of those about the same numbers, and names the defined numbers that have none.
+func write(page string, rows map[string][]string, defined []string) error {
 	old, err := os.ReadFile(page)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -52,6 +52,11 @@ func write(page string, rows map[string][]string) error {
 			some = []string{fmt.Sprintf("| %s | nothing: others notice all that was tried | |", number)}
 		}
 		all[number] = some
+	}
+	for _, number := range defined {
+		if all[number] == nil {
+			all[number] = []string{fmt.Sprintf("| %s | not tried yet | |", number)}
+		}
 	}
 	var b strings.Builder
 	b.WriteString(preface)
