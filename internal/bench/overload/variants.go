@@ -5,9 +5,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 
@@ -36,8 +38,8 @@ func variants() []variant {
 		{name: "failsafe", about: "failsafe-go adaptivelimiter, defaults", mount: failsafeAdaptive},
 		{name: "failsafe-queue", about: "failsafe-go adaptivelimiter as in its page's first example: limits 1, 100, 20, queueing 2, 3", mount: failsafeQueue},
 		{name: "failsafe-prio", about: "failsafe-go prioritized adaptivelimiter, calibrated every second as its page shows", mount: failsafePriority},
-		{name: "go-zero", about: "go-zero core/load adaptive shedder, CpuThreshold 900 as in rest.RestConf", mount: goZero, slow: true},
-		{name: "aegis", about: "go-kratos/aegis bbr, defaults as in kratos' ratelimit middleware", mount: aegis, slow: true},
+		{name: "go-zero", about: "go-zero core/load adaptive shedder, CpuThreshold 900 as in rest.RestConf, of the server's core", mount: goZero, slow: true},
+		{name: "aegis", about: "go-kratos/aegis bbr, defaults as in kratos' ratelimit middleware, CPUThreshold 800 of the server's core", mount: aegis, slow: true},
 	}
 }
 
@@ -153,12 +155,25 @@ func failsafePriority(work http.Handler, _ workload, _ bool) (http.Handler, erro
 	}), nil
 }
 
-// goZero is what go-zero's rest server does with its default CpuThreshold, less its log line for each refusal. It takes the
-// processors of the whole machine for its own; the generator, which spins, keeps the other core as busy as it can be, so
-// that what it reads is right when the server's core is full.
+// ofMachine translates what a limiter asks of its processors' use, in thousandths, into what it reads here: go-zero and aegis
+// take all processors of the machine for their own, of which the server has one and the generator, which spins, another.
+func ofMachine(use int64) (int64, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	cores := int64(bytes.Count(stat, []byte("\ncpu")))
+	return (use + 1000) / max(cores, 2), nil
+}
+
+// goZero is what go-zero's rest server does with its default CpuThreshold, less its log line for each refusal.
 func goZero(work http.Handler, _ workload, _ bool) (http.Handler, error) {
 	load.DisableLog()
-	shedder := load.NewAdaptiveShedder(load.WithCpuThreshold(900))
+	threshold, err := ofMachine(900)
+	if err != nil {
+		return nil, err
+	}
+	shedder := load.NewAdaptiveShedder(load.WithCpuThreshold(threshold))
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		promise, err := shedder.Allow()
 		if err != nil {
@@ -170,9 +185,13 @@ func goZero(work http.Handler, _ workload, _ bool) (http.Handler, error) {
 	}), nil
 }
 
-// aegis is kratos' ratelimit middleware. What was said about go-zero's view of the processors is true of it as well.
+// aegis is kratos' ratelimit middleware.
 func aegis(work http.Handler, _ workload, _ bool) (http.Handler, error) {
-	l := bbr.NewLimiter()
+	threshold, err := ofMachine(800)
+	if err != nil {
+		return nil, err
+	}
+	l := bbr.NewLimiter(bbr.WithCPUThreshold(threshold))
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		done, err := l.Allow()
 		if err != nil {
