@@ -267,10 +267,15 @@ func halfSeconds(n int) []float64 {
 const misses = `
 What is known of the misses:
 
-- **Goodput at 4× and 8×.** A refusal costs about 60 us, nearly all of it in the kernel and in net/http: see the ceilings. A peer that refuses pays it as well,
-  less what a problem+json body costs.
+- **Goodput at 4× and 8×.** Refusing is work: see the ceilings, which are what net/http alone leaves. It shows where a request is 1 ms: at 8× there are seven thousand refusals a second. In a profile of cpu1y one cost 51 us
+  of the processor, 43 with the bare bound. Of the difference the limiter takes five (queue, parking), the answer with its reason two or three. A bound that is told the
+  right number, and failsafe-go, have more goodput there, for a quarter of the critical answers.
+- **Goodput at 1.5× and 2×.** With 16 ms a request one more at a time would make the next one wait for longer than 10 ms, which is what control allows. So the target is 1 or 2, and when a request
+  ends and the next has not arrived yet the processor has nothing to do. What more would cost at the tail is in [control.md](control.md#tried-and-lost).
 - **p99 of critical requests at 4×.** They alone are 0.8 of the capacity, 0.84 of what refusing the others leaves. Tasks of equal length that come at random to a server which is that busy wait for 13
   executions at the 99th percentile (M/D/1): 55 ms for 4 ms each, before they are accepted and run. For 16 ms it is 210 ms of the 250, and so some are lost.
+- **p50 with 16 ms and scheduling points.** Five at a time share the processor in turns of 250 us. Nobody waits for longer than about a millisecond, so no delay says that they are too many, and each takes five times
+  as long as alone. A baseline from quieter times would say so; under load from the start there is none.
 - **The step with 16 ms.** A fresh warden lets 16 tasks run, because nothing is known of them yet. On one processor these are 256 ms of work in the run queue, in which all of them are late.
   With 16 ms a request the first half second has a goodput of 0.5 to 0.6, the second 0.7, the third is right.
 - **2 ms of computing, 20 ms of waiting, 2 ms of computing.** The target stays a little below what would keep the processor full all the time: delays come in bursts, and tell less than they seem to.
