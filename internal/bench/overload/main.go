@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/zeromicro/go-zero/core/logx"
 )
 
 func main() {
@@ -33,6 +35,7 @@ func main() {
 	merge := flag.Bool("merge", false, "keep the cells of overload.json that this run does not measure again")
 	render := flag.Bool("render", false, "measure nothing, write report and plots again from overload.json")
 	flag.Parse()
+	logx.Disable() // go-zero's package stat logs in every process that it is linked into
 
 	if a.Variant != "" {
 		a.Workload, a.Trace = *names, *trace

@@ -18,7 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zeromicro/go-zero/core/logx"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,7 +50,6 @@ func serve(a serveArgs) error {
 	if err != nil {
 		return err
 	}
-	logx.Disable() // go-zero's package stat logs in every process that it is linked into
 	k := newWorker(w, a.Rounds)
 	work := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if err := k.do(r.Context()); err != nil {
