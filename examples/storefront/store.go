@@ -42,7 +42,10 @@ func openStore(ctx context.Context, at string) (store, error) {
 	}
 }
 
-var errWoken = errors.New("sleep_ms: the store is closing")
+var (
+	errWoken       = errors.New("sleep_ms: the store is closing")
+	errStoreClosed = errors.New("the store is closed")
+)
 
 // sqliteStore is the file. Its own driver value carries the function sleep_ms, so that two stores in one process share
 // nothing.
@@ -51,6 +54,9 @@ type sqliteStore struct {
 	drv    *sqlite.Driver
 	waking chan struct{} // closed by wake
 	once   sync.Once
+
+	mu     sync.RWMutex // read: a connection is being opened
+	closed bool
 }
 
 func openSQLite(ctx context.Context) (_ *sqliteStore, err error) {
@@ -96,8 +102,12 @@ func (st *sqliteStore) pause(ctx context.Context, conn *sql.Conn, d time.Duratio
 
 func (st *sqliteStore) wake() { st.once.Do(func() { close(st.waking) }) }
 
+// close waits for connections that are being opened: a pool that is closed does not, and they make files.
 func (st *sqliteStore) close() error {
 	st.wake()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.closed = true
 	return os.RemoveAll(st.dir)
 }
 
@@ -105,6 +115,11 @@ func (st *sqliteStore) close() error {
 // WAL lets readers and a writer go on side by side; two writers take turns, which is what busy_timeout is for.
 // The file is thrown away, so nothing is synced: what is shown is the pool, not the disk.
 func (st *sqliteStore) Connect(context.Context) (driver.Conn, error) {
+	st.mu.RLock()
+	defer st.mu.RUnlock()
+	if st.closed {
+		return nil, errStoreClosed
+	}
 	q := url.Values{"_pragma": {"busy_timeout(1000)", "journal_mode(WAL)", "synchronous(OFF)"}}
 	return st.drv.Open(filepath.Join(st.dir, "shop.db") + "?" + q.Encode())
 }

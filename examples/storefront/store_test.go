@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -146,6 +147,47 @@ func TestStoreOfUnknownKind(t *testing.T) {
 		var invalid *InvalidError
 		if _, err := openStore(t.Context(), at); !errors.As(err, &invalid) || invalid.Name != databaseVariable {
 			t.Errorf("%q: %v, want an InvalidError of %s", at, err, databaseVariable)
+		}
+	}
+}
+
+// A pool that is closed does not wait for the connection that it may just be opening. The store does.
+func TestStoreClosesWhileConnectionsAreOpened(t *testing.T) {
+	for range 20 {
+		st, err := openSQLite(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var opening sync.WaitGroup
+		opened := make(chan struct{}, 4)
+		for range cap(opened) {
+			opening.Go(func() {
+				for told := false; ; told = true {
+					c, err := st.Connect(context.Background())
+					if err != nil {
+						if !errors.Is(err, errStoreClosed) {
+							t.Error(err)
+						}
+						return
+					}
+					if !told {
+						opened <- struct{}{}
+					}
+					if err := c.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		for range cap(opened) {
+			<-opened
+		}
+		if err := st.close(); err != nil {
+			t.Error(err)
+		}
+		opening.Wait()
+		if _, err := os.Stat(st.dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the folder is still there: %v", err)
 		}
 	}
 }
