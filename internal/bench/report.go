@@ -83,7 +83,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// versions lists the modules that this binary was built with, without ours.
+// versions lists the peers that this binary was built with.
 func versions() []string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -91,7 +91,9 @@ func versions() []string {
 	}
 	var all []string
 	for _, m := range info.Deps {
-		if m.Replace == nil {
+		switch m.Path {
+		case "github.com/failsafe-go/failsafe-go", "github.com/sony/gobreaker/v2", "golang.org/x/sync",
+			"github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2":
 			all = append(all, m.Path+" "+m.Version)
 		}
 	}
