@@ -143,6 +143,44 @@ func TestB6_ABreakerThatPanicsKeepsNoPlace(t *testing.T) {
 	}
 }
 
+// TestB5B6_ABreakerThatDoesNotAnswerIsARefusal in the counters and to the observer, once for each call.
+func TestB5B6_ABreakerThatDoesNotAnswerIsARefusal(t *testing.T) {
+	for name, leave := range map[string]func(){"panic": func() { panic("breaker") }, "Goexit": runtime.Goexit} {
+		var seen recording
+		b := &breaker{onAllow: leave}
+		s := mustNew(t, Config{Total: 1, Observer: &seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, Breaker: b}}})
+		a := s.Compartment("a")
+		for _, call := range []func(){
+			func() { _, _ = Do(t.Context(), a, nothing) },
+			func() { _, _, _ = a.Acquire(t.Context()) },
+			func() {
+				_, _ = DoOr(t.Context(), a, nothing, func(context.Context, error) (int, error) { t.Error("a fallback"); return 0, nil })
+			},
+		} {
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				defer func() { _ = recover() }()
+				call()
+				t.Errorf("%s: the caller was told something", name)
+			}()
+			<-left
+		}
+		b.onAllow, b.open = nil, errors.New("open")
+		_, _ = Do(t.Context(), a, nothing)
+		told := seen.of(Answered)
+		for _, e := range told {
+			if e.Outcome != Refused || e.Reason != "breaker_open" || !errors.Is(e.Err, ErrBreakerOpen) {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+		if c := a.Snapshot(); len(told) != 4 || len(seen.events) != 4 || c.Rejected["breaker_open"] != 4 || c.Submitted != 4 || c.Admitted != 0 {
+			t.Errorf("%s: told %d times; %+v", name, len(told), c)
+		}
+		rest(t, s, 0)
+	}
+}
+
 func TestB6_NoVerdict(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1})
 	_, p, _ := a.Acquire(t.Context())

@@ -122,22 +122,26 @@ func (p *part) refused() {
 	p.tally.refused.Add(1)
 }
 
-// ask asks the breaker. A call that it lets nothing of, or whose breaker panics, gives its place back.
+// ask asks the breaker. A call that it lets nothing of gives its place back. So does one whose breaker panics; that is a
+// refusal of which nobody gets the error, so it is told here.
 func (k *call) ask() error {
 	p := k.part
-	allowed := false
+	why := errNoAnswer
 	defer func() {
-		if !allowed {
-			p.tally.breakerOpen.Add(1)
-			p.refused()
-			k.release()
+		if why == nil {
+			return
+		}
+		p.tally.breakerOpen.Add(1)
+		p.refused()
+		k.release()
+		if why == errNoAnswer { //nolint:errorlint // this one, not one of the breaker
+			k.c.observeRefusal(&BreakerOpenError{p.config.Name, why})
 		}
 	}()
-	done, err := p.config.Breaker.Allow()
-	if err != nil {
-		return &BreakerOpenError{p.config.Name, err}
+	k.done, why = p.config.Breaker.Allow()
+	if why != nil {
+		return &BreakerOpenError{p.config.Name, why}
 	}
-	k.done, allowed = done, true
 	return nil
 }
 

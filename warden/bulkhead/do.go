@@ -7,10 +7,11 @@ import (
 	"errors"
 )
 
-// What the breaker is told of a function that did not return.
+// What the breaker is told of a function that did not return, and what is said of a breaker that did not.
 var (
 	errPanicked = errors.New("bulkhead: the function panicked")
 	errGoexit   = errors.New("bulkhead: the function ended its goroutine")
+	errNoAnswer = errors.New("it did not answer")
 )
 
 // Do runs fn in c. It waits for a place, asks the breaker, and calls fn with a context that knows the compartment; without
