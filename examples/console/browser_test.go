@@ -221,6 +221,14 @@ func TestBrowser(t *testing.T) {
 			t.Errorf("%d refusals before anybody asked", n)
 		}
 
+		for range 4 { // one more than it has places for
+			if _, permit, err := s.database.Compartment("analytics").Acquire(t.Context()); err == nil {
+				defer permit.Release(nil)
+			}
+		}
+		const ofAnalytics = `[...document.querySelectorAll("#rejections details")].some(d => d.textContent.includes("analytics"))`
+		p.until(ofAnalytics)
+
 		release := s.crowd(t, "the crowd")
 		p.until(value("In flight") + ` !== "0"`)
 		p.until(`document.querySelector("#verdicts li").dataset.level === "act"`)
@@ -228,7 +236,7 @@ func TestBrowser(t *testing.T) {
 		p.until(`document.querySelectorAll("#charts path.line")[0].getAttribute("d").length > 100`)
 
 		// A refusal opens, by the keyboard, to all that is known about it, and stays open while others come.
-		p.until(`document.querySelectorAll("#rejections details").length > 0`)
+		p.until(`document.querySelector("#rejections summary").textContent.includes("the crowd")`)
 		eval[bool](p, `document.querySelector("#rejections summary").focus() ?? true`)
 		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
 		p.until(`document.querySelector("#rejections details").open`)
@@ -244,6 +252,9 @@ func TestBrowser(t *testing.T) {
 		p.until(`document.querySelectorAll("#rejections details").length > 50`) // the open one is one more than are shown
 		if n := eval[int](p, `document.querySelectorAll("#rejections details[open]").length`); n != 1 {
 			t.Errorf("%d refusals are open, want the one that was opened", n)
+		}
+		if !eval[bool](p, ofAnalytics) {
+			t.Error("a hundred refusals of the warden have crowded out the one of a compartment")
 		}
 		p.until(`document.querySelectorAll("#decisions li").length > 0`)
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -48,6 +49,9 @@ type Limiter struct {
 type Console struct {
 	cfg  Config
 	done chan struct{} // closed by Close
+
+	asking chan struct{} // holds one element while the controller is asked for levels
+	mute   atomic.Bool   // it did not answer the last time
 
 	mu      sync.Mutex // guards all below; what is called under it takes locks of the layers, and runs nothing foreign
 	streams int
@@ -103,7 +107,9 @@ func New(cfg Config) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Console{cfg: cfg, done: make(chan struct{}), past: past{limits: make([]tallies, len(cfg.Limiters))}}, nil
+	return &Console{
+		cfg: cfg, done: make(chan struct{}), asking: make(chan struct{}, 1), past: past{limits: make([]tallies, len(cfg.Limiters))},
+	}, nil
 }
 
 // orDefault is v, or preset if v is 0, or what is wrong with it; an earlier error is kept.

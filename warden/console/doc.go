@@ -15,11 +15,14 @@
 //
 // # What it costs
 //
-// Nothing while nobody looks: it starts no goroutine, and the history that it shows is the one that the warden keeps
+// Nothing while nobody looks: no goroutine is left running, and the history that it shows is the one that the warden keeps
 // anyway. Compartments and limiters without a warden keep none, so of those it remembers what it saw when it was asked. One
 // open page is one goroutine, that of its request, which looks once in an interval and writes what is new. Open pages are
 // bounded by Config.MaxStreams. A reader that does not read holds up itself only, and is cut off after
 // Config.WriteTimeout; nothing is kept for it meanwhile.
+//
+// A controller of somebody else is asked for its Levels in one more goroutine. If that hangs, the page is shown without them
+// after two seconds, says so, and asks again when it has come back.
 //
 // docs/console.md says what each part of the page shows, and has the fields of the JSON.
 package console

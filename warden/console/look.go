@@ -3,6 +3,7 @@
 package console
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -31,12 +32,6 @@ const (
 	mostPoolPoints = 300
 )
 
-// refusal is an explanation and the name that its limiter is shown by, "" for its own.
-type refusal struct {
-	name string
-	limiter.Explanation
-}
-
 // state is the state now; of the past it has what the cursor lacks, and moves that on.
 func (c *Console) state(at *cursor) *state {
 	now := time.Now()
@@ -44,11 +39,16 @@ func (c *Console) state(at *cursor) *state {
 		Version: version, Title: clip(c.cfg.Title, longestName), At: when{now}, IntervalMS: ms(c.cfg.Interval),
 		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{}, Rejections: []rejection{},
 	}
-	var refused []refusal
+	answers := true
+	if w := c.cfg.Warden; w != nil {
+		s.History, answers = c.points(w, at)
+	}
+	var refused []limiter.Explanation
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.cfg.Warden; w != nil {
-		c.watchWarden(s, w, at)
+		c.watchWarden(s, w)
+		s.Warden.mute = !answers
 		refused = appendRefused(refused, "warden", w.Limiter().Recent())
 	}
 	keep := c.past.due(now, c.cfg.Interval)
@@ -83,16 +83,27 @@ func (c *Console) state(at *cursor) *state {
 	return s
 }
 
+// points are the readings of w that the cursor lacks, which it moves on; answers is whether the controller judged them. The
+// caller does not hold mu.
+func (c *Console) points(w *warden.Warden, at *cursor) (points []point, answers bool) {
+	readings := w.History(nil, at.seq)
+	levels, answers := c.levels(w, readings)
+	points = make([]point, 0, len(readings))
+	for i, r := range readings {
+		p := pointOf(r)
+		if levels != nil {
+			p.Levels = levels[i]
+		}
+		points = append(points, p)
+		at.seq = r.Decision.Seq
+	}
+	return points, answers
+}
+
 // watchWarden puts the warden into s. The caller holds mu.
-func (c *Console) watchWarden(s *state, w *warden.Warden, at *cursor) {
-	for _, r := range w.History(nil, min(c.past.seen, at.seq)) { // for the phases and for the reader
-		if r.Decision.Seq > c.past.seen {
-			c.past.add(r)
-		}
-		if r.Decision.Seq > at.seq {
-			s.History = append(s.History, pointOf(w, r))
-			at.seq = r.Decision.Seq
-		}
+func (c *Console) watchWarden(s *state, w *warden.Warden) {
+	for _, r := range w.History(nil, c.past.seen) {
+		c.past.add(r)
 	}
 	s.Decisions = append(s.Decisions, c.past.phases...)
 	slices.Reverse(s.Decisions)
@@ -174,10 +185,10 @@ func poolOf(name string, s limiter.Stats, lately *recent) pool {
 	return p
 }
 
-func pointOf(w *warden.Warden, r warden.Reading) point {
+func pointOf(r warden.Reading) point {
 	s, l := r.Sample, r.Limiter
 	lag, served := s.Lag.Count > 0, s.Service.Count > 0
-	p := point{
+	return point{
 		Seq: r.Decision.Seq, At: when{s.At}, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency, Shed: num(r.Decision.ShedProbability),
 		InFlight: l.Running, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected, Canceled: l.Canceled,
 		Pressure: reading(r.Pressure.OK, r.Pressure.Value), Levels: map[string]num{},
@@ -187,10 +198,6 @@ func pointOf(w *warden.Warden, r warden.Reading) point {
 		ServiceP50MS: msIf(served, s.Service.P50), ServiceP90MS: msIf(served, s.Service.P90),
 		Throughput: num(s.Service.Throughput), Concurrency: num(s.Service.Concurrency),
 	}
-	for _, level := range w.Levels(s) {
-		p.Levels[level.Signal] = num(level.Level)
-	}
-	return p
 }
 
 func reading(ok bool, v float64) num {
@@ -200,28 +207,45 @@ func reading(ok bool, v float64) num {
 	return num(v)
 }
 
-// appendRefused appends those of the explanations that are of tasks that were not started.
-func appendRefused(out []refusal, name string, recent []limiter.Explanation) []refusal {
+// appendRefused appends those of the explanations that are of tasks that were not started, under the name given, if there
+// is one.
+func appendRefused(out []limiter.Explanation, name string, recent []limiter.Explanation) []limiter.Explanation {
 	for _, e := range recent {
 		if e.Outcome == limiter.Rejected || e.Outcome == limiter.Withdrawn {
-			out = append(out, refusal{name, e})
+			e.Limiter = cmp.Or(name, e.Limiter)
+			out = append(out, e)
 		}
 	}
 	return out
 }
 
-// lastOf are the last of the refusals, the newest first. Those of the same nanosecond get different IDs, counted from the
-// oldest, because that is the one that goes.
-func (c *Console) lastOf(refused []refusal) []rejection {
-	slices.SortStableFunc(refused, func(a, b refusal) int { return a.At.Compare(b.At) })
-	refused = refused[max(0, len(refused)-c.cfg.MaxRejections):]
+// lastOf are the last of the refusals, the newest first. One limiter that refuses by the thousand does not crowd out the
+// others: half of the places are shared equally, with one at least for each, and the rest go to whichever are the newest.
+// Those of the same nanosecond get different IDs, counted from the oldest, because that is the one that goes.
+func (c *Console) lastOf(refused []limiter.Explanation) []rejection {
+	byTime := func(a, b limiter.Explanation) int { return a.At.Compare(b.At) }
+	slices.SortStableFunc(refused, byTime)
+	of := map[string]int{}
+	for _, e := range refused {
+		of[e.Limiter] = 0
+	}
+	each := max(1, c.cfg.MaxRejections/2/max(1, len(of)))
+	var first, rest []limiter.Explanation
+	for _, e := range slices.Backward(refused) {
+		if of[e.Limiter]++; of[e.Limiter] <= each {
+			first = append(first, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	refused = append(first, rest...)
+	refused = refused[:min(len(refused), c.cfg.MaxRejections)]
+	slices.Reverse(refused) // of one instant, the oldest first again
+	slices.SortStableFunc(refused, byTime)
 	out := make([]rejection, len(refused))
 	same := map[string]int{}
 	for i, r := range refused {
-		if r.name != "" {
-			r.Limiter = r.name
-		}
-		j := rejectionJSON(r.Explanation)
+		j := rejectionJSON(r)
 		if same[j.ID]++; same[j.ID] > 1 {
 			j.ID += "+" + strconv.Itoa(same[j.ID])
 		}

@@ -51,6 +51,8 @@ type wardenNow struct {
 	LargestGap  num         `json:"largest_gap_ms"`
 	Panics      uint64      `json:"panics"`
 	SilentForMS num         `json:"silent_for_ms"` // since the last sample; null before the first
+
+	mute bool // the controller does not say how it judges samples
 }
 
 // pool is a limiter at this moment. The counters are since the start.

@@ -252,10 +252,10 @@ func TestClip(t *testing.T) {
 func TestIDs(t *testing.T) {
 	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: 4})
 	when := time.Unix(100, 5)
-	e := func(name string, at time.Time) refusal {
-		return refusal{"l", limiter.Explanation{Outcome: limiter.Rejected, Task: limiter.Task{Name: name}, At: at}}
+	e := func(name string, at time.Time) limiter.Explanation {
+		return limiter.Explanation{Limiter: "l", Outcome: limiter.Rejected, Task: limiter.Task{Name: name}, At: at}
 	}
-	ids := func(refused ...refusal) (out []string) {
+	ids := func(refused ...limiter.Explanation) (out []string) {
 		for _, r := range c.lastOf(refused) {
 			out = append(out, r.Task+"="+r.ID)
 		}
@@ -276,6 +276,43 @@ func TestIDs(t *testing.T) {
 	for outcome, want := range map[limiter.Outcome]int{limiter.Started: 0, limiter.Executed: 0, limiter.Rejected: 1, limiter.Withdrawn: 1} {
 		if got := appendRefused(nil, "l", []limiter.Explanation{{Outcome: outcome}}); len(got) != want {
 			t.Errorf("%s: listed %d times, want %d", outcome, len(got), want)
+		}
+	}
+}
+
+// TestNobodyIsCrowdedOut: of those that refuse little and did so before, the last refusals are listed beside those of one
+// that refuses all the time, and all of them in the order of time.
+func TestNobodyIsCrowdedOut(t *testing.T) {
+	listed := func(most int, counts ...int) string { // of limiters a, b, …, each of which refused later than all before it
+		c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: most})
+		var refused []limiter.Explanation
+		for i, n := range counts {
+			for j := range n {
+				refused = append(refused, limiter.Explanation{Limiter: string(rune('a' + i)), Task: limiter.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
+			}
+		}
+		var b strings.Builder
+		for _, r := range c.lastOf(refused) {
+			b.WriteString(r.Limiter + r.Task + " ")
+		}
+		return strings.TrimSpace(b.String())
+	}
+	for _, check := range []struct {
+		most   int
+		counts []int
+		want   string
+	}{
+		{8, []int{0}, ""},
+		{8, []int{3}, "a2 a1 a0"},
+		{8, []int{100}, "a99 a98 a97 a96 a95 a94 a93 a92"},
+		{8, []int{100, 100}, "b99 b98 b97 b96 b95 b94 a99 a98"},
+		{8, []int{100, 1, 100}, "c99 c98 c97 c96 c95 c94 b0 a99"},
+		{8, []int{1, 2, 3, 1, 100}, "e99 e98 e97 e96 d0 c2 b1 a0"},
+		{2, []int{9, 9, 9}, "c8 b8"},
+		{1, []int{9, 9}, "b8"},
+	} {
+		if got := listed(check.most, check.counts...); got != check.want {
+			t.Errorf("%d of %v: %s, want %s", check.most, check.counts, got, check.want)
 		}
 	}
 }

@@ -98,29 +98,40 @@ func (p pool) verdict() verdict {
 // verdict is that of its limiter, and what control says.
 func (w *wardenNow) verdict() verdict {
 	v := w.pool.verdict()
+	watch := func() {
+		if v.Level == levelOK {
+			v.Level = levelWatch
+		}
+	}
 	switch {
 	case w.Decision == nil:
 		v.Text += " Control has not judged yet: the initial decision rules."
+		if w.Samples > w.Panics {
+			watch()
+			v.Text += " A sample was begun and has not ended: sampler or controller hangs."
+		}
 	case w.Standing == limiter.Stale.String():
 		v.Text += fmt.Sprintf(" Its decision is stale: no sample was taken for %.0f s, so what was decided for that case rules. Nobody asks, or control is broken.",
 			w.SilentForMS/1000)
-		if asked := w.Recent != nil && w.Recent.Executed+w.Recent.Rejected+w.Recent.Canceled > 0; v.Level == levelOK && (asked || w.InFlight > 0) {
-			v.Level = levelWatch
+		if asked := w.Recent != nil && w.Recent.Executed+w.Recent.Rejected+w.Recent.Canceled > 0; asked || w.InFlight > 0 {
+			watch()
 		}
 	default:
 		said := make([]string, 0, len(w.Decision.Reasons))
 		for _, r := range w.Decision.Reasons {
-			if r.Direction == "tighten" && v.Level == levelOK {
-				v.Level = levelWatch
+			if r.Direction == "tighten" {
+				watch()
 			}
 			said = append(said, fmt.Sprintf("%s (%s %.3g, %s)", r.Code, r.Signal, float64(r.Value), r.Direction))
 		}
 		v.Text += " Control: " + strings.Join(said, ", ") + "."
 	}
+	if w.mute {
+		watch()
+		v.Text += " Its controller does not say how it judges samples: Levels hangs or panics."
+	}
 	if w.Panics > 0 {
-		if v.Level == levelOK {
-			v.Level = levelWatch
-		}
+		watch()
 		v.Text += fmt.Sprintf(" Its parts panicked %d times.", w.Panics)
 	}
 	return v

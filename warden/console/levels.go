@@ -1,0 +1,56 @@
+// Levels: how the controller judges what was measured. It may be anybody's, so whoever looks does not wait long for it.
+
+package console
+
+import (
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+)
+
+// patience is how long a look waits for the controller, 2 s. Nothing else that a look asks for can hang.
+const patience = 2 * time.Second
+
+// levels says for each of the readings how the controller judges it, by signal; nil, and false, if it panics or does not
+// answer in time. It is asked in a goroutine of its own, and as long as that one hangs, in no other. The caller does not
+// hold mu.
+func (c *Console) levels(w *warden.Warden, readings []warden.Reading) (levels []map[string]num, answers bool) {
+	if len(readings) == 0 || c.mute.Load() && len(c.asking) > 0 {
+		return nil, !c.mute.Load()
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	answer := make(chan []map[string]num, 1)
+	select {
+	case c.asking <- struct{}{}:
+		go func() {
+			var whole []map[string]num
+			defer func() {
+				_ = recover() // or it has ended the goroutine
+				<-c.asking
+				answer <- whole
+			}()
+			whole = judged(w, readings)
+		}()
+	case <-timer.C: // another look waits for it
+		c.mute.Store(true)
+		return nil, false
+	}
+	select {
+	case levels = <-answer:
+	case <-timer.C:
+	}
+	c.mute.Store(levels == nil)
+	return levels, levels != nil
+}
+
+func judged(w *warden.Warden, readings []warden.Reading) []map[string]num {
+	all := make([]map[string]num, len(readings))
+	for i, r := range readings {
+		all[i] = map[string]num{}
+		for _, level := range w.Levels(r.Sample) {
+			all[i][clip(level.Signal, longestName)] = num(level.Level)
+		}
+	}
+	return all
+}
