@@ -1,21 +1,14 @@
 package lease_test
 
-// This file measures what the ledger weighs (L11) and shows that it owns no time (L10).
+// This file measures what the ledger weighs (L11).
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"math"
 	"math/rand/v2"
-	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -311,95 +304,5 @@ func TestL11_SteadyStateAllocatesNothing(t *testing.T) {
 	}
 	if n := m.WastedNames(); n > 0 {
 		t.Errorf("%d bytes of names are wasted, though a new one always fits the room of an old one", n)
-	}
-}
-
-// A duplicate is found in a number of steps that does not grow with the backlog, whatever the order of arrival.
-func TestBacklogProbesAreShort(t *testing.T) {
-	const n = 100_000
-	for name, at := range map[string]func(i int64) int64{
-		"rising":    func(i int64) int64 { return i },
-		"falling":   func(i int64) int64 { return -i },
-		"strided":   func(i int64) int64 { return i * 4096 },
-		"scattered": func(i int64) int64 { return int64(uint64(i) * 0xD1342543DE82EF95) },
-	} {
-		offsets := make([]int64, n)
-		for i := range offsets {
-			offsets[i] = at(int64(i))
-		}
-		if probe := lease.BacklogProbe(offsets); probe > 4 {
-			t.Errorf("%s: %.1f steps", name, probe)
-		}
-	}
-}
-
-// Nor does it matter which multiples the offsets are: of small strides, of those near a power of two over the golden
-// ratio (102334155 is a Fibonacci number, and a multiplicative hash lays its multiples side by side), of powers of two.
-func TestBacklogProbesAreShortForEveryStride(t *testing.T) {
-	strides := []int64{102334155, 433494437, 0x9E3779B9, 0x61C8864680B583EB, 0x9E3779B97F4A7C15 >> 1, 1<<40 + 1}
-	for stride := int64(1); stride <= 20_000; stride += 1 + stride/16 {
-		strides = append(strides, stride)
-	}
-	for shift := range 50 {
-		strides = append(strides, 1<<shift)
-	}
-	const n = 16_000 // of 16,384 slots: the index is as full as it gets
-	for _, stride := range strides {
-		offsets := make([]int64, n)
-		for i := range offsets {
-			offsets[i] = int64(i) * stride
-		}
-		if probe := lease.BacklogProbe(offsets); probe > 3 {
-			t.Errorf("stride %d: %.1f steps", stride, probe)
-		}
-	}
-}
-
-func TestL10_TimePassesAndNothingHappens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := open(t, lease.Config{MaxRetries: 1})
-		held := acquire(t, m, "A", 1)
-		wantStatus(t, m, "A", 2, lease.Enqueued)
-		before := inspect(t, m, "A")
-		time.Sleep(10_000 * time.Hour) // virtual
-		after := inspect(t, m, "A")
-		if *before.Lease != *after.Lease || !slices.Equal(before.Backlog, after.Backlog) {
-			t.Fatalf("%+v became %+v", before, after)
-		}
-		succeed(t, m, held, lease.Completion{Status: lease.NextHint, Next: 2})
-	})
-}
-
-// The package starts no goroutine, and of package time it uses a reading of the clock and the type alone.
-func TestL10_NothingOwnsTime(t *testing.T) {
-	allowed := []string{"Now", "Time", "Unix"}
-	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := 0
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
-			continue
-		}
-		read++
-		parsed, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.GoStmt:
-				t.Errorf("%s starts a goroutine", f.Name())
-			case *ast.SelectorExpr:
-				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && !slices.Contains(allowed, n.Sel.Name) {
-					t.Errorf("%s uses time.%s", f.Name(), n.Sel.Name)
-				}
-			}
-			return true
-		})
-	}
-	if read < 5 {
-		t.Fatalf("only %d files read", read)
 	}
 }

@@ -1,0 +1,115 @@
+package lease_test
+
+// This file is about observers: what they are told, and that nothing they do reaches the ledger.
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// An observer may call the ledger, may panic and may end its goroutine: no lock is held and the decision stands.
+type observer func(lease.Event)
+
+func (o observer) Observe(e lease.Event) { o(e) }
+
+func TestObserverIsContained(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var m *lease.Memory
+	var events []lease.Event
+	mood := ""
+	m = open(t, lease.Config{MaxRetries: 1, Observer: observer(func(e lease.Event) {
+		events = append(events, e)
+		if e.Domain != "" {
+			inspect(t, m, e.Domain) // would not return under the lock
+		}
+		switch mood {
+		case "panic":
+			panic("an observer's bug")
+		case "exit":
+			runtime.Goexit()
+		}
+	})})
+	mood = "panic"
+	held := acquire(t, m, "A", 1)
+	mood = "exit"
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = m.Fail(ctx, "A", held.Token)
+		t.Error("the goroutine outlived Goexit")
+	}()
+	<-done
+	mood = ""
+	wantStatus(t, m, "A", 2, lease.Enqueued)
+	next, err := m.Reclaim(ctx, "A", held.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, refused := m.Succeed(ctx, "A", held.Token)
+	held.RetryCount = 1
+	fail(t, m, next, lease.Failure{Status: lease.GiveUpNextHint, RetryCount: 1, Next: 2})
+	a, err := m.AcquireNext(ctx, "A")
+	if err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, m, a.Lease, lease.Completion{Status: lease.NoBacklog})
+	if _, err := m.Offer(ctx, "A", 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Compact(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	floor := m.Compact(ctx, 2)
+	want := []lease.Event{
+		{Op: lease.OpTryAcquire, Domain: "A", Offset: 1, Token: held.Token, Acquire: lease.Acquired},
+		{Op: lease.OpFail, Domain: "A", Offset: 1, Token: held.Token, Fail: lease.RetryScheduled, RetryCount: 1},
+		{Op: lease.OpTryAcquire, Domain: "A", Offset: 2, Acquire: lease.Enqueued},
+		{Op: lease.OpReclaim, Domain: "A", Offset: 1, Token: next.Token, RetryCount: 1},
+		{Op: lease.OpSucceed, Domain: "A", Token: held.Token, Err: refused},
+		{Op: lease.OpFail, Domain: "A", Offset: 1, Token: next.Token, Fail: lease.GiveUpNextHint, RetryCount: 1, Next: 2},
+		{Op: lease.OpAcquireNext, Domain: "A", Offset: 2, Token: a.Lease.Token, Acquire: lease.Acquired},
+		{Op: lease.OpSucceed, Domain: "A", Offset: 2, Token: a.Lease.Token, Complete: lease.NoBacklog},
+		{Op: lease.OpOffer, Domain: "A", Offset: 2, Acquire: lease.AlreadyProcessed},
+		{Op: lease.OpCompact, Offset: 3},
+		{Op: lease.OpCompact, Offset: 2, Err: floor},
+	}
+	if len(events) != len(want) {
+		t.Fatalf("%d events, want %d: %+v", len(events), len(want), events)
+	}
+	for i := range want {
+		if events[i] != want[i] {
+			t.Errorf("event %d:\n\t%+v, want\n\t%+v", i, events[i], want[i])
+		}
+	}
+}
+
+// Compact tells its observer under no lock either, not even its own.
+func TestObserverOfCompactMayCompact(t *testing.T) {
+	var m *lease.Memory
+	var floors []int64
+	m = open(t, lease.Config{Observer: observer(func(e lease.Event) {
+		if e.Op != lease.OpCompact {
+			return
+		}
+		floors = append(floors, e.Offset)
+		if v := inspect(t, m, "A"); v.Floor != e.Offset {
+			t.Errorf("told of floor %d while it is %d", e.Offset, v.Floor)
+		}
+		if e.Offset < 3 {
+			if err := m.Compact(ctx, e.Offset+1); err != nil { // would not return under the lock
+				t.Error(err)
+			}
+		}
+	})})
+	if err := m.Compact(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(floors, []int64{1, 2, 3}) {
+		t.Fatalf("told of the floors %v", floors)
+	}
+}

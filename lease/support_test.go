@@ -1,0 +1,68 @@
+package lease_test
+
+// This file opens a ledger for a test and makes the calls whose answers the test knows.
+
+import (
+	"context"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+var ctx = context.Background()
+
+// tb is what the helpers need of a *testing.T or a *rapid.T.
+type tb interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+func open(t tb, cfg lease.Config) *lease.Memory {
+	t.Helper()
+	m, err := lease.NewMemory(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func acquire(t tb, l lease.Ledger, domain string, offset int64) lease.Lease {
+	t.Helper()
+	a, err := l.TryAcquire(ctx, domain, offset)
+	if err != nil || a.Status != lease.Acquired {
+		t.Fatalf("TryAcquire(%s, %d) = %v, %v, want ACQUIRED", domain, offset, a.Status, err)
+	}
+	return a.Lease
+}
+
+func wantStatus(t tb, l lease.Ledger, domain string, offset int64, want lease.AcquireStatus) lease.Acquisition {
+	t.Helper()
+	a, err := l.TryAcquire(ctx, domain, offset)
+	if err != nil || a.Status != want {
+		t.Fatalf("TryAcquire(%s, %d) = %v, %v, want %v", domain, offset, a.Status, err, want)
+	}
+	return a
+}
+
+func succeed(t tb, l lease.Ledger, held lease.Lease, want lease.Completion) {
+	t.Helper()
+	if got, err := l.Succeed(ctx, held.Domain, held.Token); err != nil || got != want {
+		t.Fatalf("Succeed = %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func fail(t tb, l lease.Ledger, held lease.Lease, want lease.Failure) {
+	t.Helper()
+	if got, err := l.Fail(ctx, held.Domain, held.Token); err != nil || got != want {
+		t.Fatalf("Fail = %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func inspect(t tb, l lease.Ledger, domain string) lease.View {
+	t.Helper()
+	v, err := l.Inspect(ctx, domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

@@ -1,0 +1,86 @@
+package lease_test
+
+// This file is about what is only looked at: Inspect, Ready and Held.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+func TestInspectCopies(t *testing.T) {
+	m := open(t, lease.Config{})
+	acquire(t, m, "A", 1)
+	wantStatus(t, m, "A", 2, lease.Enqueued)
+	v := inspect(t, m, "A")
+	v.Lease.Token, v.Backlog[0] = 0, 99
+	if v := inspect(t, m, "A"); v.Lease.Token == 0 || v.Backlog[0] != 2 {
+		t.Fatalf("the view is no copy: %+v", v)
+	}
+	if v := inspect(t, m, "never seen"); !reflect.DeepEqual(v, lease.View{Domain: "never seen", Floor: math.MinInt64}) {
+		t.Fatalf("view %+v", v)
+	}
+}
+
+func TestReadyAndHeldYieldUnderNoLock(t *testing.T) {
+	m := open(t, lease.Config{})
+	for i := range 300 {
+		if _, err := m.Offer(ctx, fmt.Sprint("d", i), int64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	for head, err := range m.Ready(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := m.AcquireNext(ctx, head.Domain)
+		if err != nil || a.Status != lease.Acquired || a.Lease.Offset != head.Offset {
+			t.Fatalf("%+v: %+v, %v", head, a, err)
+		}
+		n++
+	}
+	for held, err := range m.Held(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
+		n++
+	}
+	if n != 600 {
+		t.Fatalf("%d turns, want 600", n)
+	}
+	for range m.Held(ctx) {
+		t.Fatal("nothing is held any more")
+	}
+}
+
+// The walk ends when the body stops it or the context ends in its midst.
+func TestReadyStops(t *testing.T) {
+	m := open(t, lease.Config{})
+	for i := range 10 {
+		if _, err := m.Offer(ctx, fmt.Sprint("d", i), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range m.Ready(ctx) {
+		break
+	}
+	canceled, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	var last error
+	n := 0
+	for _, last = range m.Ready(canceled) {
+		n++
+		cancel()
+	}
+	if n != 2 || !errors.Is(last, context.Canceled) {
+		t.Fatalf("%d turns, then %v", n, last)
+	}
+}
