@@ -4,7 +4,6 @@ package bulkhead
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -38,8 +37,8 @@ func apart[T any](made call, fn func(context.Context) (T, error)) (T, error) {
 		return r.pass(k)
 	}
 	var zero T
-	err := k.late(ctx, ctx.Err())
-	k.abandon(err)
+	out, err := k.judge(ctx, ctx.Err())
+	k.abandon(out, err)
 	return zero, err
 }
 
@@ -64,8 +63,7 @@ func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error
 			reports <- r
 		}()
 		if r.out != Panicked {
-			r.err = k.late(ctx, r.err)
-			r.out = k.judge(r.err)
+			r.out, r.err = k.judge(ctx, r.err)
 		}
 		k.finish(r.err)
 	}()
@@ -86,23 +84,13 @@ func (r *report[T]) pass(k *call) (T, error) {
 	panic(r.panicked) //nolint:forbidigo // it is the function's own, and the caller's to handle
 }
 
-// late is what a caller is told for err, which is a function's or that of waiting for it: a timeout, if err is of Timeout
-// having passed. It is not if the caller's own context has ended.
-func (k *call) late(ctx context.Context, err error) error {
-	if k.Err() == nil && ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
-		p := k.part
-		return &TimeoutError{Compartment: p.config.Name, Phase: Running, After: p.config.Timeout}
-	}
-	return err
-}
-
 // abandon ends the wait of a caller, who is told err, for a function that still runs.
-func (k *call) abandon(err error) {
+func (k *call) abandon(out Outcome, err error) {
 	p := k.part
 	p.tally.abandoned.Add(1)
 	p.tally.abandonedNow.Add(1)
 	defer func() {
-		k.answer(k.judge(err), err)
+		k.answer(out, err)
 		k.observe(Event{Kind: Abandoned, Err: err})
 	}()
 	k.tell(err)

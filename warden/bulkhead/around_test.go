@@ -278,6 +278,34 @@ func TestB9_FallbackRules(t *testing.T) {
 	})
 }
 
+// TestB6B9_AnInnerErrorIsAFailure: what fn returns is an error of fn, also if it is one that this package makes for another call,
+// or for another compartment of the same name.
+func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		for _, inner := range []error{
+			&ReentryError{"a"}, &ReentryError{"b"}, &InvalidError{"fn", "nil", "a function"}, ErrUnknownCompartment,
+			&TimeoutError{Compartment: "a", Phase: Running}, &TimeoutError{Compartment: "a", Phase: Queued}, context.DeadlineExceeded,
+			&BreakerOpenError{"a", errors.New("open")}, context.Canceled,
+		} {
+			b := &breaker{}
+			s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: timeout, Breaker: b})
+			var cause error
+			_, err := DoOr(t.Context(), a, func(context.Context) (int, error) { return 0, inner },
+				func(_ context.Context, why error) (int, error) { cause = why; return 1, nil })
+			c := a.Snapshot()
+			if err != nil || cause != inner || b.told[0] != inner || c.Outcomes["failed"] != 1 || c.Outcomes["timed_out"] != 0 || c.Degraded != 1 {
+				t.Errorf("%T of the function: the cause is %v, the breaker was told %v; %+v", inner, cause, b.told, c)
+			}
+			_, p, _ := a.Acquire(t.Context())
+			p.Release(inner)
+			if c := a.Snapshot(); b.told[1] != inner || c.Outcomes["failed"] != 2 {
+				t.Errorf("%T of a permit's work: the breaker was told %v; %+v", inner, b.told, c.Outcomes)
+			}
+			rest(t, s, 0)
+		}
+	}
+}
+
 func TestB9_FallbacksAreBounded(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxFallback: 2})
 	_, p, _ := a.Acquire(t.Context())

@@ -193,18 +193,21 @@ func (k *call) release() {
 	}
 }
 
-// judge is the outcome for a caller whose function returned err.
-func (k *call) judge(err error) Outcome {
+// judge is the outcome of a function that returned err, or was waited for until err, and what its caller is told: err, or a
+// timeout if err is of ctx, the function's context, having ended before the caller's did. A timeout that is err already is
+// an inner compartment's, and so a failure.
+func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
+	if err == nil {
+		return Succeeded, nil
+	}
+	over := ctx.Err() != nil // asked first: when the caller's ends, so does the function's
 	switch {
-	case err == nil:
-		return Succeeded
 	case k.Err() != nil:
-		return Canceled
+		return Canceled, err
+	case over && errors.Is(err, context.DeadlineExceeded):
+		return TimedOut, &TimeoutError{Compartment: k.part.config.Name, Phase: Running, After: k.part.config.Timeout}
 	}
-	if t, ok := err.(*TimeoutError); ok && t.Phase == Running && t.Compartment == k.part.config.Name { //nolint:errorlint // an inner one is a failure
-		return TimedOut
-	}
-	return Failed
+	return Failed, err
 }
 
 // answer counts what the caller is told, and tells the observer.

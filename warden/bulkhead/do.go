@@ -22,26 +22,33 @@ var (
 // [ErrUnknownCompartment] if c is nil, the context's error if it ended while fn ran with a Timeout, or an [*InvalidError]
 // if ctx or fn is nil. Without breaker and timeouts, one allocation if nobody waits.
 func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (T, error) {
-	var zero T
+	v, _, err := attempt(ctx, c, fn)
+	return v, err
+}
+
+// attempt is Do, and says whether fn was called.
+func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (v T, called bool, err error) {
 	switch {
 	case c == nil:
-		return zero, ErrUnknownCompartment
+		return v, false, ErrUnknownCompartment
 	case c.part == nil:
-		return zero, notMade()
+		return v, false, notMade()
 	case ctx == nil:
-		return zero, &InvalidError{"ctx", "nil", "a context"}
+		return v, false, &InvalidError{"ctx", "nil", "a context"}
 	case fn == nil:
-		return zero, &InvalidError{"fn", "nil", "a function"}
+		return v, false, &InvalidError{"fn", "nil", "a function"}
 	}
 	var k call
 	if err := c.begin(ctx, &k); err != nil {
 		c.observeRefusal(err)
-		return zero, err
+		return v, false, err
 	}
 	if c.part.config.Timeout > 0 {
-		return apart(k, fn)
+		v, err = apart(k, fn)
+	} else {
+		v, err = here(&k, fn)
 	}
-	return here(&k, fn)
+	return v, true, err
 }
 
 // here runs fn on the caller's goroutine.
@@ -49,6 +56,7 @@ func here[T any](k *call, fn func(context.Context) (T, error)) (v T, err error) 
 	out, verdict := Panicked, errPanicked
 	defer func() { k.end(verdict, out, err) }()
 	v, err = fn(k.mark)
-	out, verdict = k.judge(err), err
+	out, err = k.judge(k.mark, err)
+	verdict = err
 	return v, err
 }

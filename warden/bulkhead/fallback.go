@@ -9,7 +9,7 @@ import (
 
 // DoOr is Do with a fallback, which is called on the caller's goroutine, outside the compartment, when the call was
 // refused, timed out, found the breaker open, or fn returned an error. It is not called when the caller's context has ended,
-// fn panicked, the compartment is unknown, is re-entered, or MaxFallback fallbacks run already: then the cause is
+// fn panicked, the compartment is unknown or is re-entered by this call, or MaxFallback fallbacks run already: then the cause is
 // returned. cause is the error that Do would have returned; what fallback returns is the answer. A panic of fallback reaches
 // the caller.
 func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error),
@@ -19,8 +19,8 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 		var zero T
 		return zero, &InvalidError{"fallback", "nil", "a function"}
 	}
-	v, err := Do(ctx, c, fn)
-	if err == nil || c == nil || !c.fallsBack(ctx, err) {
+	v, called, err := attempt(ctx, c, fn)
+	if err == nil || c == nil || !called && misused(err) || !c.fallsBack(ctx, err) {
 		return v, err
 	}
 	answered := false
@@ -30,12 +30,18 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 	return v, err
 }
 
+// misused is whether Do has refused a call that nobody should have made. From fn, the same errors are those of another call,
+// and so a failure of fn.
+func misused(err error) bool {
+	switch err.(type) { //nolint:errorlint // not what a breaker says either
+	case *InvalidError, *ReentryError:
+		return true
+	}
+	return false
+}
+
 // fallsBack decides whether a fallback may run, and counts it.
 func (c *Compartment) fallsBack(ctx context.Context, cause error) bool {
-	switch cause.(type) { //nolint:errorlint // what Do itself has answered; what fn wraps is an error of fn
-	case *InvalidError, *ReentryError:
-		return false
-	}
 	due, bounded := ctx.Deadline()
 	if ctx.Err() != nil || bounded && !time.Now().Before(due) { // the context's timer may be late
 		return false

@@ -7,9 +7,9 @@ import "context"
 // Permit is one place held by an adapter, such as one for an HTTP response whose body is still being read. It is free to
 // copy and to release from any goroutine: all copies together release once. The zero Permit releases nothing.
 type Permit struct {
-	k       *call
-	timeout context.Context // nil: there is no Timeout
-	cancel  context.CancelFunc
+	k      *call
+	ctx    context.Context    // the work's
+	cancel context.CancelFunc // nil: there is no Timeout
 }
 
 // Acquire waits for a place as [Do] does, and returns a permit and the context to go on with: it knows that the
@@ -36,7 +36,7 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 		return ctx, Permit{}, err
 	}
 	if c.part.config.Timeout == 0 {
-		return k.mark, Permit{k: k}, nil
+		return k.mark, Permit{k: k, ctx: k.mark}, nil
 	}
 	timeout, cancel := context.WithTimeout(k.mark, c.part.config.Timeout)
 	return timeout, Permit{k, timeout, cancel}, nil
@@ -49,10 +49,10 @@ func (p Permit) Release(err error) bool {
 	if k == nil || !k.state.CompareAndSwap(runs, ended) {
 		return false
 	}
-	if p.timeout != nil {
-		err = k.late(p.timeout, err)
+	out, err := k.judge(p.ctx, err)
+	if p.cancel != nil {
 		p.cancel()
 	}
-	k.end(err, k.judge(err), err)
+	k.end(err, out, err)
 	return true
 }
