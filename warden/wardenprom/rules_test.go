@@ -62,24 +62,36 @@ func exported(t *testing.T) []string {
 	return names
 }
 
+// board is the dashboard, as far as it is ours to get right.
+type board struct {
+	Panels     []panel
+	Templating struct{ List []struct{ Name string } }
+}
+
+type panel struct {
+	ID          int
+	Title, Type string
+	GridPos     struct{ X, Y, W, H int }
+	Datasource  struct{ Type, UID string }
+	Targets     []struct {
+		RefID, Expr, LegendFormat string
+		Datasource                struct{ Type, UID string }
+	}
+}
+
+func dashboard(t *testing.T) (b board) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text(t, dashboardFile)), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 // queries are the dashboard's, with Grafana's variables replaced.
 func queries(t *testing.T) []string {
 	t.Helper()
-	var board struct {
-		Panels []struct {
-			Title   string
-			Type    string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal([]byte(text(t, dashboardFile)), &board); err != nil {
-		t.Fatal(err)
-	}
 	var all []string
-	for _, p := range board.Panels {
-		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q asks nothing", p.Title)
-		}
+	for _, p := range dashboard(t).Panels {
 		for _, target := range p.Targets {
 			all = append(all, strings.NewReplacer("$__rate_interval", "1m", "$job", ".*").Replace(target.Expr))
 		}
@@ -88,6 +100,83 @@ func queries(t *testing.T) []string {
 		t.Fatalf("the dashboard asks only %d things", len(all))
 	}
 	return all
+}
+
+// faults are what Grafana would not show, or show wrongly.
+func (b board) faults() (found []string) {
+	fault := func(p panel, format string, args ...any) {
+		found = append(found, fmt.Sprintf("panel %d (%s): ", p.ID, p.Title)+fmt.Sprintf(format, args...))
+	}
+	variables := map[string]bool{"__rate_interval": true}
+	for _, v := range b.Templating.List {
+		variables[v.Name] = true
+	}
+	source := struct{ Type, UID string }{"prometheus", "${datasource}"}
+	ids, taken := map[int]bool{}, map[[2]int]int{}
+	for _, p := range b.Panels {
+		if p.ID == 0 || ids[p.ID] {
+			fault(p, "another panel has its ID")
+		}
+		ids[p.ID] = true
+		at := p.GridPos
+		if at.W < 1 || at.H < 1 || at.X < 0 || at.Y < 0 || at.X+at.W > 24 {
+			fault(p, "it is outside of the grid: %+v", at)
+		}
+		for x := range at.W {
+			for y := range at.H {
+				if other := taken[[2]int{at.X + x, at.Y + y}]; other != 0 {
+					fault(p, "it lies on panel %d", other)
+				}
+				taken[[2]int{at.X + x, at.Y + y}] = p.ID
+			}
+		}
+		if p.Type == "row" {
+			continue
+		}
+		if len(p.Targets) == 0 || p.Datasource != source {
+			fault(p, "%d queries of %+v", len(p.Targets), p.Datasource)
+		}
+		refs := map[string]bool{}
+		for _, q := range p.Targets {
+			if q.RefID == "" || refs[q.RefID] || q.Datasource != source {
+				fault(p, "query %q twice, or of %+v", q.RefID, q.Datasource)
+			}
+			refs[q.RefID] = true
+			for _, used := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(q.Expr+q.Datasource.UID, -1) {
+				if !variables[used[1]] {
+					fault(p, "there is no variable %s", used[1])
+				}
+			}
+			by := regexp.MustCompile(`by \(([^)]*)\)`).FindStringSubmatch(q.Expr)
+			for _, label := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.LegendFormat, -1) {
+				if by == nil || !slices.Contains(strings.Split(by[1], ", "), label[1]) {
+					fault(p, "the legend has %s, which %s takes away", label[1], q.Expr)
+				}
+			}
+		}
+	}
+	return found
+}
+
+func TestDashboardIsWhole(t *testing.T) {
+	for _, fault := range dashboard(t).faults() {
+		t.Error(fault)
+	}
+	for name, spoil := range map[string]func(b *board){
+		"an ID twice":            func(b *board) { b.Panels[1].ID = b.Panels[2].ID },
+		"a panel over another":   func(b *board) { b.Panels[1].GridPos.W++ },
+		"a panel over the edge":  func(b *board) { b.Panels[4].GridPos.X++ },
+		"no query":               func(b *board) { b.Panels[1].Targets = nil },
+		"a source of one's own":  func(b *board) { b.Panels[1].Targets[0].Datasource.UID = "mine" },
+		"a query's name twice":   func(b *board) { b.Panels[6].Targets[1].RefID = b.Panels[6].Targets[0].RefID },
+		"a variable of nobody":   func(b *board) { b.Templating.List = b.Templating.List[:1] },
+		"a label that is summed": func(b *board) { b.Panels[1].Targets[0].LegendFormat = "{{limiter}}" },
+	} {
+		b := dashboard(t)
+		if spoil(&b); len(b.faults()) == 0 {
+			t.Errorf("%s is not noticed", name)
+		}
+	}
 }
 
 func TestRulesAndDashboardNameWhatExists(t *testing.T) {
