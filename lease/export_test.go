@@ -168,6 +168,32 @@ func (s *State) audit() error {
 	return nil
 }
 
+// Done returns the offsets of domain that are processed and those that are failed, each in any order. Some of those that
+// lie below the floor are among them.
+func (m *Memory) Done(domain string) (processedOnes, failedOnes []int64) {
+	st, hash := m.stripe(domain)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	slot, ok := st.find(hash, domain)
+	if !ok {
+		return nil, nil
+	}
+	s := &st.record(slot).state
+	if s.done != nil {
+		processedOnes = append(processedOnes, s.done.processed...)
+		if s.done.failed != nil {
+			failedOnes = append(failedOnes, *s.done.failed...)
+		}
+	}
+	switch s.phase {
+	case processed:
+		processedOnes = append(processedOnes, s.offset)
+	case failed:
+		failedOnes = append(failedOnes, s.offset)
+	}
+	return processedOnes, failedOnes
+}
+
 // BacklogProbe returns how many places a search for an absent offset visits on average, over the whole index, in a
 // backlog of these offsets.
 func BacklogProbe(offsets []int64) float64 {

@@ -5,6 +5,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -132,4 +133,25 @@ func TestBadInput(t *testing.T) {
 	if n := m.Domains(); n != 2 {
 		t.Errorf("%d domains, want 2: a question has made one", n)
 	}
+}
+
+// Whatever the call, an error leaves every domain as it was.
+func TestPropertyErrorsChangeNothing(t *testing.T) {
+	play(t, func(h *history) func(step) error {
+		all := func() (views []lease.View) {
+			for _, name := range h.names {
+				views = append(views, inspect(t, h.ledger, name))
+			}
+			return views
+		}
+		was, records := all(), h.ledger.Domains()
+		return func(s step) error {
+			is, left := all(), h.ledger.Domains()
+			if s.reply.Err != nil && !(reflect.DeepEqual(was, is) && records == left) {
+				return fmt.Errorf("and yet %+v became %+v", was, is)
+			}
+			was, records = is, left
+			return nil
+		}
+	})
 }

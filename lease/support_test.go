@@ -10,7 +10,8 @@ import (
 
 var ctx = context.Background()
 
-// tb is what the helpers need of a *testing.T or a *rapid.T.
+// tb is what the helpers need of a *testing.T or a *rapid.T. They call Helper only when something is wrong: it takes longer than
+// a call of the ledger.
 type tb interface {
 	Helper()
 	Fatal(...any)
@@ -18,50 +19,50 @@ type tb interface {
 }
 
 func open(t tb, cfg lease.Config) *lease.Memory {
-	t.Helper()
 	m, err := lease.NewMemory(cfg)
 	if err != nil {
+		t.Helper()
 		t.Fatal(err)
 	}
 	return m
 }
 
 func acquire(t tb, l lease.Ledger, domain string, offset int64) lease.Lease {
-	t.Helper()
 	a, err := l.TryAcquire(ctx, domain, offset)
 	if err != nil || a.Status != lease.Acquired {
+		t.Helper()
 		t.Fatalf("TryAcquire(%s, %d) = %v, %v, want ACQUIRED", domain, offset, a.Status, err)
 	}
 	return a.Lease
 }
 
 func wantStatus(t tb, l lease.Ledger, domain string, offset int64, want lease.AcquireStatus) lease.Acquisition {
-	t.Helper()
 	a, err := l.TryAcquire(ctx, domain, offset)
 	if err != nil || a.Status != want {
+		t.Helper()
 		t.Fatalf("TryAcquire(%s, %d) = %v, %v, want %v", domain, offset, a.Status, err, want)
 	}
 	return a
 }
 
 func succeed(t tb, l lease.Ledger, held lease.Lease, want lease.Completion) {
-	t.Helper()
 	if got, err := l.Succeed(ctx, held.Domain, held.Token); err != nil || got != want {
+		t.Helper()
 		t.Fatalf("Succeed = %+v, %v, want %+v", got, err, want)
 	}
 }
 
 func fail(t tb, l lease.Ledger, held lease.Lease, want lease.Failure) {
-	t.Helper()
 	if got, err := l.Fail(ctx, held.Domain, held.Token); err != nil || got != want {
+		t.Helper()
 		t.Fatalf("Fail = %+v, %v, want %+v", got, err, want)
 	}
 }
 
 func inspect(t tb, l lease.Ledger, domain string) lease.View {
-	t.Helper()
 	v, err := l.Inspect(ctx, domain)
 	if err != nil {
+		t.Helper()
 		t.Fatal(err)
 	}
 	return v

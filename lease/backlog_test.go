@@ -1,0 +1,79 @@
+package lease_test
+
+// This file judges what becomes of what waits: it has one place, keeps its order and is handed to nobody (L2, L3, L8).
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// L2 by looking into every place after every step.
+func TestPropertyL2_OnePlace(t *testing.T) {
+	play(t, func(h *history) func(step) error {
+		return func(s step) error {
+			processed, failed := h.ledger.Done(s.call.Domain)
+			all := slices.Concat(s.after.Backlog, processed, failed)
+			if s.after.Lease != nil {
+				all = append(all, s.after.Lease.Offset)
+			}
+			slices.Sort(all)
+			if len(slices.Compact(slices.Clone(all))) < len(all) {
+				return fmt.Errorf("an offset has two places: %+v, lease %+v, processed %v, failed %v", s.after, s.after.Lease, processed, failed)
+			}
+			return nil
+		}
+	})
+}
+
+// L3 by the backlog before and after: an acquire takes the head, an arrival may add itself at the end, and nothing else
+// happens to it.
+func TestPropertyL3_FirstComeFirstServed(t *testing.T) {
+	play(t, func(*history) func(step) error {
+		return func(s step) error {
+			want := s.before.Backlog
+			if s.granted() && len(want) > 0 {
+				if got := s.reply.Acquisition.Lease.Offset; got != want[0] {
+					return fmt.Errorf("%d was leased, first was %d", got, want[0])
+				}
+				want = want[1:]
+			}
+			arrives := s.reply.Acquisition.Status == lease.Enqueued || s.reply.Status == lease.Enqueued
+			if arrives && len(s.after.Backlog) > len(want) {
+				want = append(slices.Clip(want), s.call.Offset)
+			}
+			if !slices.Equal(s.after.Backlog, want) {
+				return fmt.Errorf("the backlog went from %v to %v", s.before.Backlog, s.after.Backlog)
+			}
+			return nil
+		}
+	})
+}
+
+// L8 by what Succeed and Fail leave: the backlog that was there, nobody else's lease, and a hint at the head.
+func TestPropertyL8_NothingIsHandedOff(t *testing.T) {
+	play(t, func(*history) func(step) error {
+		return func(s step) error {
+			done, failed := s.reply.Completion, s.reply.Failure
+			if done.Status == 0 && failed.Status == 0 {
+				return nil
+			}
+			if !slices.Equal(s.after.Backlog, s.before.Backlog) {
+				return fmt.Errorf("the backlog went from %v to %v", s.before.Backlog, s.after.Backlog)
+			}
+			if held := s.after.Lease; held != nil && (s.ended() || held.Token != s.call.Token) {
+				return fmt.Errorf("handed on: %+v", held)
+			}
+			if !s.ended() {
+				return nil
+			}
+			hinted, next := done.Status == lease.NextHint || failed.Status == lease.GiveUpNextHint, done.Next+failed.Next
+			if hinted != (len(s.before.Backlog) > 0) || hinted && next != s.before.Backlog[0] {
+				return fmt.Errorf("hint %d (%t), waiting %v", next, hinted, s.before.Backlog)
+			}
+			return nil
+		}
+	})
+}

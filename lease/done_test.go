@@ -1,0 +1,265 @@
+package lease_test
+
+// This file judges what becomes of what is done: it stays done (L4), and its memory is given back (L11).
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/model"
+)
+
+func TestPropertyL4_DoneStaysDone(t *testing.T) {
+	play(t, func(*history) func(step) error { return doneStaysDone() })
+}
+
+// doneStaysDone judges L4 by what was granted and by the answers that ended it: none of that is granted or waits again, nor is
+// anything below the floor that was not live when the floor passed it; and Compact leaves alone what is live.
+func doneStaysDone() func(step) error {
+	granted, done := map[lease.Token]place{}, map[place]bool{}
+	return func(s step) error {
+		for _, l := range s.leases() {
+			granted[l.Token] = place{l.Domain, l.Offset}
+		}
+		if at, known := granted[s.call.Token]; s.ended() && known && at.domain == s.call.Domain {
+			done[at] = true
+		}
+		was, is := live(s.before), live(s.after)
+		for _, offset := range is {
+			if done[place{s.call.Domain, offset}] {
+				return fmt.Errorf("%d was done, and now: %+v, lease %+v", offset, s.after, s.after.Lease)
+			}
+			if offset < s.before.Floor && !slices.Contains(was, offset) {
+				return fmt.Errorf("%d is below the floor, and now: %+v, lease %+v", offset, s.after, s.after.Lease)
+			}
+		}
+		if s.call.Op == lease.OpCompact && !slices.Equal(was, is) {
+			return fmt.Errorf("from %+v to %+v", s.before, s.after)
+		}
+		switch cmp.Or(s.reply.Status, s.reply.Acquisition.Status) {
+		case lease.AlreadyProcessed, lease.AlreadyFailed:
+			if slices.Contains(was, s.call.Offset) {
+				return errors.New("what is live counts as done")
+			}
+		}
+		return nil
+	}
+}
+
+// live are the offsets that are leased or wait.
+func live(v lease.View) []int64 {
+	if v.Lease == nil {
+		return v.Backlog
+	}
+	return append([]int64{v.Lease.Offset}, v.Backlog...)
+}
+
+// The floor itself is not below the floor, whatever else goes.
+func TestL4_TheFloorItselfIsKept(t *testing.T) {
+	m := open(t, lease.Config{})
+	for offset := range int64(9) {
+		held := acquire(t, m, "A", offset)
+		if offset%2 == 0 {
+			succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
+		} else {
+			fail(t, m, held, lease.Failure{Status: lease.GiveUpNoBacklog})
+		}
+	}
+	for floor := range int64(9) {
+		if err := m.Compact(ctx, floor); err != nil {
+			t.Fatal(err)
+		}
+		for offset := range int64(9) {
+			want := lease.AlreadyProcessed
+			if offset%2 == 1 && offset >= floor {
+				want = lease.AlreadyFailed
+			}
+			if a := wantStatus(t, m, "A", offset, want); a.BelowFloor != (offset < floor) {
+				t.Fatalf("floor %d, offset %d: %+v", floor, offset, a)
+			}
+		}
+	}
+}
+
+// Also for many offsets, in any order, with the floor rising behind them.
+func TestPropertyL4_ManyOffsets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := open(t, lease.Config{})
+		offsets := rapid.SliceOfNDistinct(rapid.Int64Range(0, 2000), 1, 200, rapid.ID[int64]).Draw(t, "offsets")
+		floor := int64(0)
+		for i, offset := range offsets {
+			a, err := m.TryAcquire(ctx, "A", offset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if offset < floor {
+				if a.Status != lease.AlreadyProcessed || !a.BelowFloor {
+					t.Fatalf("%d below %d: %+v", offset, floor, a)
+				}
+			} else {
+				if i%3 == 0 {
+					_, err = m.Fail(ctx, "A", a.Lease.Token)
+				} else {
+					_, err = m.Succeed(ctx, "A", a.Lease.Token)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if rapid.IntRange(0, 9).Draw(t, "compact") == 0 {
+				floor += rapid.Int64Range(0, 300).Draw(t, "by")
+				if err := m.Compact(ctx, floor); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := m.Audit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		processed, failed := 0, 0
+		for i, offset := range offsets {
+			want := lease.AlreadyProcessed
+			if offset >= floor {
+				processed++
+				if i%3 == 0 {
+					processed--
+					failed++
+					want = lease.AlreadyFailed
+				}
+			}
+			if status, err := m.Offer(ctx, "A", offset); err != nil || status != want {
+				t.Fatalf("Offer(%d) = %v, %v, want %v (floor %d)", offset, status, err, want, floor)
+			}
+		}
+		if v := inspect(t, m, "A"); v.Processed != processed || v.Failed != failed {
+			t.Fatalf("view %+v, want %d and %d", v, processed, failed)
+		}
+	})
+}
+
+// Over thousands of domains: a Compact that drops most of them, and so moves the others to new places, keeps every
+// lease, every backlog and every offset above the floor.
+func TestPropertyL4_ManyDomains(t *testing.T) {
+	const domains = 8000
+	rnd := rand.New(rand.NewPCG(1, 1))
+	names := make([]string, domains)
+	for i := range names {
+		names[i] = fmt.Sprint("domain ", rnd.Uint64()>>rnd.IntN(60), i)
+	}
+	h := newHistory(t, lease.Config{}, names)
+	h.judge = doneStaysDone()
+	compact := func(floor int64) {
+		h.do(t, model.Call{Op: lease.OpCompact, Offset: floor})
+		if err := h.ledger.Audit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(name string, op lease.OpKind) {
+		if held := h.callers[name].held; held.Token != 0 {
+			h.do(t, model.Call{Op: op, Domain: name, Token: held.Token})
+		}
+	}
+	for offset := range int64(20_000) {
+		c := model.Call{Op: lease.OpTryAcquire, Domain: names[rnd.IntN(domains)], Offset: offset - rnd.Int64N(50)}
+		if v := inspect(t, h.ledger, c.Domain); len(v.Backlog) > 0 && v.Lease == nil {
+			c.Op = lease.OpAcquireNext
+		} else if rnd.IntN(100) == 0 {
+			c.Op = lease.OpOffer
+		}
+		h.do(t, c)
+		if rnd.IntN(100) > 0 {
+			end(c.Domain, []lease.OpKind{lease.OpSucceed, lease.OpFail}[rnd.IntN(8)/7])
+		}
+		if offset%5000 == 4999 {
+			compact(offset - 8000)
+		}
+	}
+	full := h.ledger.Domains()
+	compact(25_000)
+	if left := h.ledger.Domains(); left == 0 || left > full/4 {
+		t.Fatalf("%d of %d domains left: this run shows nothing", left, full)
+	}
+	held, ready := 0, 0
+	for _, name := range names {
+		if v := inspect(t, h.ledger, name); v.Lease != nil {
+			held++
+		} else if len(v.Backlog) > 0 {
+			ready++
+		}
+	}
+	for range h.ledger.Held(ctx) {
+		held--
+	}
+	for range h.ledger.Ready(ctx) {
+		ready--
+	}
+	if held != 0 || ready != 0 {
+		t.Fatalf("Held and Ready miss %d and %d domains", held, ready)
+	}
+	for _, name := range names { // and life goes on
+		end(name, lease.OpSucceed)
+		h.do(t, model.Call{Op: lease.OpTryAcquire, Domain: name, Offset: 30_000})
+	}
+	if err := h.ledger.Audit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whatever the order in which domains complete, Compact drops every one that has nothing at or above the floor.
+func TestPropertyL11_EveryDroppableDomainIsDropped(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := open(t, lease.Config{})
+		domains := rapid.SampledFrom([]int{10, 100, 1500}).Draw(t, "domains")
+		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		highest := map[int]int64{}
+		floor := int64(0)
+		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+			for range domains * 2 {
+				i := rnd.IntN(domains)
+				offset := floor + rnd.Int64N(1000)
+				a, err := m.TryAcquire(ctx, fmt.Sprint("d", i), offset)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a.Status != lease.Acquired {
+					continue
+				}
+				if rnd.IntN(2) == 0 {
+					_, err = m.Succeed(ctx, a.Lease.Domain, a.Lease.Token)
+				} else {
+					_, err = m.Fail(ctx, a.Lease.Domain, a.Lease.Token)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if top, ok := highest[i]; !ok || offset > top {
+					highest[i] = offset
+				}
+			}
+			for range 4 {
+				floor += rnd.Int64N(400)
+				if err := m.Compact(ctx, floor); err != nil {
+					t.Fatal(err)
+				}
+				for i, top := range highest {
+					if top < floor {
+						delete(highest, i)
+					}
+				}
+				if n := m.Domains(); n != len(highest) {
+					t.Fatalf("floor %d: %d domains, of which %d have something at or above it", floor, n, len(highest))
+				}
+			}
+			if err := m.Audit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

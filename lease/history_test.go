@@ -1,0 +1,250 @@
+package lease_test
+
+// This file makes the random histories on which the properties are judged. It chooses what is called, from the answers so
+// far, and judges nothing.
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/model"
+)
+
+// A step is one call as one domain saw it. Compact is a step of every domain.
+type step struct {
+	call          model.Call
+	reply         model.Reply
+	before, after lease.View
+}
+
+// granted reports whether the step granted a lease.
+func (s step) granted() bool {
+	return s.reply.Err == nil && s.reply.Acquisition.Status == lease.Acquired
+}
+
+// ended reports whether the step ended a lease.
+func (s step) ended() bool {
+	return s.reply.Err == nil && (s.reply.Completion.Status != 0 || s.reply.Failure.Status > lease.RetryScheduled)
+}
+
+// leases are those that the step shows.
+func (s step) leases() []lease.Lease {
+	all := make([]lease.Lease, 0, 2)
+	for _, l := range []*lease.Lease{&s.reply.Acquisition.Lease, &s.reply.Lease, s.after.Lease} {
+		if l != nil && l.Token != 0 {
+			all = append(all, *l)
+		}
+	}
+	return all
+}
+
+// A place is where one offset is, whatever its number is elsewhere.
+type place struct {
+	domain string
+	offset int64
+}
+
+// history is a ledger, the callers of its domains, and whoever judges every step.
+type history struct {
+	cfg     lease.Config
+	ledger  *lease.Memory
+	judge   func(step) error
+	names   []string
+	callers map[string]*caller
+	tokens  []lease.Token // the latest that were handed out
+	regime  regime
+	stride  int64 // between offsets that are new
+}
+
+// caller is what the callers of one domain know of it.
+type caller struct {
+	held  lease.Lease // Token 0: none
+	ended lease.Token // of the lease that ended last
+	asked []int64
+	fresh int64 // how many offsets were new
+}
+
+func newHistory(t tb, cfg lease.Config, names []string) *history {
+	h := &history{cfg: cfg, ledger: open(t, cfg), names: names, callers: map[string]*caller{}, tokens: []lease.Token{0}, stride: 1}
+	for _, name := range names {
+		h.callers[name] = &caller{}
+	}
+	return h
+}
+
+// do makes the call and has its steps judged.
+func (h *history) do(t tb, c model.Call) model.Reply {
+	names := []string{c.Domain}
+	if c.Op == lease.OpCompact {
+		names = h.names
+	}
+	before := make([]lease.View, len(names))
+	for i, name := range names {
+		before[i] = inspect(t, h.ledger, name)
+	}
+	r := c.Do(ctx, h.ledger)
+	for i, name := range names {
+		c.Domain = name
+		s := step{call: c, reply: r, before: before[i], after: inspect(t, h.ledger, name)}
+		if err := h.judge(s); err != nil {
+			t.Helper()
+			t.Fatalf("%s: %v: %v: %v", name, c, r, err)
+		}
+		h.callers[name].hear(s)
+	}
+	for _, l := range []lease.Lease{r.Acquisition.Lease, r.Lease} {
+		if l.Token != 0 {
+			h.tokens = append(h.tokens[max(0, len(h.tokens)-7):], l.Token)
+		}
+	}
+	return r
+}
+
+func (c *caller) hear(s step) {
+	if s.call.Op == lease.OpTryAcquire || s.call.Op == lease.OpOffer {
+		c.asked = append(c.asked, s.call.Offset)
+	}
+	switch {
+	case s.granted():
+		c.held = s.reply.Acquisition.Lease
+	case s.ended():
+		c.held, c.ended = lease.Lease{}, c.held.Token
+	case s.reply.Lease.Token != 0:
+		c.held = s.reply.Lease
+	}
+}
+
+// A regime is a kind of history. Calls drawn one by one rarely come to a long backlog, to many offsets given up, or to a lease
+// that is tried again and again: so there is a regime for each, and one for everything else.
+type regime struct {
+	name                   string
+	minRetries, maxRetries int
+	maxBacklog             []int
+	ops                    []lease.OpKind
+	opening                []lease.OpKind // made a hundred times and more before anything else
+	again                  []int          // how many times a run is made later
+}
+
+func regimes() []regime {
+	const try, offer, next, succeed, fail, reclaim, compact = lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext,
+		lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpCompact
+	all := []lease.OpKind{try, try, try, offer, next, next, succeed, succeed, succeed, fail, fail, reclaim, compact}
+	return []regime{
+		{name: "short", maxRetries: 2, maxBacklog: []int{0, 1, 2, 3, 4}, ops: all, again: []int{1, 2, 3}},
+		{name: "tried again", minRetries: 2, maxRetries: 6, maxBacklog: []int{0, 2}, again: []int{1, 2, 3},
+			ops: []lease.OpKind{try, try, try, offer, next, next, succeed, fail, fail, fail, fail, reclaim, reclaim, compact}},
+		{name: "long backlog", maxRetries: 1, maxBacklog: []int{0, 0, 120}, ops: all, again: []int{1, 5, 50}, opening: []lease.OpKind{offer}},
+		{name: "given up", maxBacklog: []int{0}, ops: all, again: []int{1, 5, 20}, opening: []lease.OpKind{offer, next, fail}},
+	}
+}
+
+// begin draws a ledger and how its history begins.
+func begin(t *rapid.T, judged func(*history) func(step) error) *history {
+	regime := rapid.SampledFrom(regimes()).Draw(t, "regime")
+	h := newHistory(t, lease.Config{
+		MaxRetries: rapid.IntRange(regime.minRetries, regime.maxRetries).Draw(t, "MaxRetries"),
+		MaxBacklog: rapid.SampledFrom(regime.maxBacklog).Draw(t, "MaxBacklog"),
+	}, []string{"A", "B", "C", "D"})
+	h.regime, h.judge = regime, judged(h)
+	h.stride = rapid.SampledFrom([]int64{1, 3, 64, 1 << 40}).Draw(t, "stride")
+	if len(regime.opening) > 0 {
+		h.run(t, "A", regime.opening, rapid.IntRange(100, 150).Draw(t, "opening"))
+	}
+	return h
+}
+
+// play has many histories judged, each by a judge of its own.
+func play(t *testing.T, judged func(*history) func(step) error) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := begin(t, judged)
+		for range rapid.IntRange(1, 100).Draw(t, "moves") {
+			h.move(t)
+		}
+	})
+}
+
+// move makes a call, mostly one that moves its domain on, now and then a wrong one; or it makes a run of the same few.
+func (h *history) move(t *rapid.T) {
+	domain := rapid.SampledFrom([]string{"A", "A", "B", "C", "D"}).Draw(t, "domain")
+	switch rapid.IntRange(0, 15).Draw(t, "run") {
+	case 12:
+		h.run(t, domain, []lease.OpKind{lease.OpFail, lease.OpTryAcquire}, rapid.SampledFrom(h.regime.again).Draw(t, "times"))
+	case 13:
+		h.run(t, domain, []lease.OpKind{lease.OpOffer}, rapid.SampledFrom(h.regime.again).Draw(t, "times"))
+	case 14:
+		h.run(t, domain, []lease.OpKind{lease.OpAcquireNext, lease.OpSucceed}, rapid.SampledFrom(h.regime.again).Draw(t, "times"))
+	case 15:
+		h.run(t, domain, []lease.OpKind{lease.OpOffer, lease.OpAcquireNext, lease.OpFail}, rapid.SampledFrom(h.regime.again).Draw(t, "times"))
+	default:
+		h.do(t, h.draw(t, domain))
+	}
+}
+
+// run makes the same calls over and over: with offsets that are new, the right token, the offset that is held.
+func (h *history) run(t *rapid.T, domain string, ops []lease.OpKind, times int) {
+	who := h.callers[domain]
+	for range times {
+		for _, op := range ops {
+			c := model.Call{Op: op, Domain: domain}
+			switch {
+			case op == lease.OpOffer, op == lease.OpTryAcquire && who.held.Token == 0:
+				c.Offset = h.fresh(who)
+			case op == lease.OpTryAcquire:
+				c.Offset = who.held.Offset
+			case op != lease.OpAcquireNext:
+				c.Token = who.held.Token
+			}
+			h.do(t, c)
+		}
+	}
+}
+
+// fresh is an offset above the small ones, new to its domain. Neighbours come in the wrong order.
+func (h *history) fresh(who *caller) int64 {
+	who.fresh++
+	return 30 + h.stride*(who.fresh^1)
+}
+
+// draw draws one call on domain.
+func (h *history) draw(t *rapid.T, domain string) model.Call {
+	c := model.Call{Op: rapid.SampledFrom(h.regime.ops).Draw(t, "op"), Domain: domain}
+	who := h.callers[domain]
+	switch c.Op {
+	case lease.OpTryAcquire, lease.OpOffer:
+		switch from := rapid.IntRange(0, 6).Draw(t, "offset from"); {
+		case from < 3 || len(who.asked) == 0:
+			c.Offset = rapid.Int64Range(-3, 25).Draw(t, "offset")
+		case from == 3:
+			c.Offset = h.fresh(who)
+		case from == 4 && who.held.Token != 0:
+			c.Offset = who.held.Offset
+		default:
+			c.Offset = rapid.SampledFrom(who.asked).Draw(t, "asked before")
+		}
+	case lease.OpSucceed, lease.OpFail, lease.OpReclaim:
+		if c.Token = who.held.Token; c.Token == 0 {
+			c.Token = who.ended
+		}
+		switch rapid.IntRange(0, 9).Draw(t, "token from") {
+		case 8:
+			c.Token = rapid.SampledFrom(h.tokens).Draw(t, "token")
+		case 9:
+			c.Token += lease.Token(rapid.Uint64Range(0, 2).Draw(t, "off by")) - 1
+		}
+	case lease.OpCompact:
+		c.Offset = rapid.Int64Range(-11, 17).Draw(t, "floor")
+		switch from := rapid.IntRange(0, 7).Draw(t, "floor from"); {
+		case from == 6 && len(who.asked) > 0:
+			c.Offset = rapid.SampledFrom(who.asked).Draw(t, "asked before") + 1
+		case from == 7:
+			for _, who := range h.callers {
+				for _, offset := range who.asked {
+					c.Offset = max(c.Offset, offset+1)
+				}
+			}
+		}
+	}
+	return c
+}

@@ -1,0 +1,199 @@
+package lease_test
+
+// This file judges what a holder has: a lease for itself, for as long as it may try, ended by its token alone (L1, L5, L7).
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// L1 by the answers: nobody is granted what somebody holds, and whatever shows a lease that is held shows the offset that
+// its holder was granted.
+func TestPropertyL1_OneHolderOneOffset(t *testing.T) {
+	play(t, func(*history) func(step) error {
+		granted := map[string]lease.Lease{} // by domain: what is held
+		return func(s step) error {
+			is, taken := granted[s.call.Domain]
+			switch {
+			case s.granted() && taken:
+				return fmt.Errorf("granted while %+v is held", is)
+			case s.granted():
+				is, taken = s.reply.Acquisition.Lease, true
+				granted[s.call.Domain] = is
+			case s.ended():
+				taken = false
+				delete(granted, s.call.Domain)
+			}
+			for _, shown := range s.leases() {
+				if taken && shown.Offset != is.Offset {
+					return fmt.Errorf("%+v is shown while %+v is held", shown, is)
+				}
+			}
+			return nil
+		}
+	})
+}
+
+// L5 by the tokens that were handed out: the last one acts while its lease lasts. Any other is an error, which changes nothing
+// and says how the last lease ended if that was its own.
+func TestPropertyL5_OnlyTheCurrentTokenActs(t *testing.T) {
+	type last struct {
+		token   lease.Token
+		offset  int64
+		outcome lease.Outcome // unknown while the lease lasts
+	}
+	play(t, func(*history) func(step) error {
+		lasts := map[string]*last{}
+		return func(s step) error {
+			c, err := s.call, s.reply.Err
+			if s.granted() {
+				lasts[c.Domain] = &last{token: s.reply.Acquisition.Lease.Token, offset: s.reply.Acquisition.Lease.Offset}
+				return nil
+			}
+			if c.Op != lease.OpSucceed && c.Op != lease.OpFail && c.Op != lease.OpReclaim {
+				return nil
+			}
+			is := lasts[c.Domain]
+			held := is != nil && is.outcome == lease.OutcomeUnknown
+			if held && is.token == c.Token {
+				switch {
+				case err != nil:
+					return errors.New("the token of the lease is refused")
+				case c.Op == lease.OpReclaim:
+					is.token = s.reply.Lease.Token
+				case s.ended() && c.Op == lease.OpSucceed:
+					is.outcome = lease.OutcomeProcessed
+				case s.ended():
+					is.outcome = lease.OutcomeFailed
+				}
+				return nil
+			}
+			switch {
+			case err == nil:
+				return fmt.Errorf("a wrong token acts: %+v", is)
+			case !reflect.DeepEqual(s.before, s.after):
+				return fmt.Errorf("refused, and yet %+v became %+v", s.before, s.after)
+			case held:
+				if !says(err, lease.TokenMismatchError{Domain: c.Domain, Offset: is.offset, Got: c.Token}) {
+					return fmt.Errorf("%+v is held", is)
+				}
+				return nil
+			}
+			unknown := lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
+			want := unknown
+			if is != nil && is.token == c.Token {
+				want.Offset, want.Outcome = is.offset, is.outcome
+			}
+			forgettable := is != nil && is.offset < s.after.Floor
+			if !says(err, want) && !(forgettable && says(err, unknown)) {
+				return fmt.Errorf("want %+v", want)
+			}
+			return nil
+		}
+	})
+}
+
+// says reports whether err is, or wraps, an error of want's type that says the same.
+func says[E comparable, P interface {
+	*E
+	error
+}](err error, want E) bool {
+	var is P
+	return errors.As(err, &is) && *is == want
+}
+
+// A reply that was lost: the same call again says what became of the first.
+func TestL5_LostReply(t *testing.T) {
+	m := open(t, lease.Config{})
+	for i, give := range []bool{false, true} {
+		held := acquire(t, m, "A", int64(i+1))
+		want := lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Outcome: lease.OutcomeProcessed, Offset: int64(i + 1)}
+		if give {
+			fail(t, m, held, lease.Failure{Status: lease.GiveUpNoBacklog})
+			want.Outcome = lease.OutcomeFailed
+		} else {
+			succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
+		}
+		for range 2 {
+			_, err := m.Succeed(ctx, "A", held.Token)
+			var got *lease.LeaseNotFoundError
+			if !errors.As(err, &got) || *got != want {
+				t.Fatalf("%+v, want %+v", got, want)
+			}
+		}
+		_, err := m.Succeed(ctx, "A", held.Token+1)
+		var got *lease.LeaseNotFoundError
+		if !errors.As(err, &got) || got.Outcome != lease.OutcomeUnknown {
+			t.Fatalf("a token never handed out: %+v", got)
+		}
+	}
+}
+
+// L7 by counting: an offset's lease shows the time of its first grant and as many retries as there were, and Fail ends it when
+// those are MaxRetries, not before.
+func TestPropertyL7_RetriesKeepTheLease(t *testing.T) {
+	type attempt struct {
+		at      time.Time
+		retries int
+	}
+	play(t, func(h *history) func(step) error {
+		attempts := map[place]*attempt{}
+		return func(s step) error {
+			if l := s.reply.Acquisition.Lease; s.granted() && attempts[place{l.Domain, l.Offset}] == nil {
+				attempts[place{l.Domain, l.Offset}] = &attempt{at: l.AcquiredAt}
+			}
+			if r := s.reply.Failure; r.Status != 0 && s.before.Lease != nil {
+				is := attempts[place{s.before.Domain, s.before.Lease.Offset}]
+				more := is.retries < h.cfg.MaxRetries
+				if more {
+					is.retries++
+				}
+				if more != (r.Status == lease.RetryScheduled) || more != (s.after.Lease != nil) || r.RetryCount != is.retries {
+					return fmt.Errorf("after %d retries of %d: %+v is left", is.retries, h.cfg.MaxRetries, s.after.Lease)
+				}
+			}
+			for _, l := range s.leases() {
+				is := attempts[place{l.Domain, l.Offset}]
+				if is == nil || l.AcquiredAt.IsZero() || !l.AcquiredAt.Equal(is.at) || l.RetryCount != is.retries {
+					return fmt.Errorf("%+v is shown, first granted and retried: %+v", l, is)
+				}
+			}
+			return nil
+		}
+	})
+}
+
+func TestL7_TheTimeIsThatOfTheGrant(t *testing.T) {
+	for maxRetries := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			m := open(t, lease.Config{MaxRetries: maxRetries})
+			start := time.Now()
+			held := acquire(t, m, "A", 7)
+			if !held.AcquiredAt.Equal(start) {
+				t.Fatalf("acquired at %v, want %v", held.AcquiredAt, start)
+			}
+			for n := range maxRetries {
+				time.Sleep(time.Hour) // virtual
+				fail(t, m, held, lease.Failure{Status: lease.RetryScheduled, RetryCount: n + 1})
+				if n%2 == 1 {
+					next, err := m.Reclaim(ctx, "A", held.Token)
+					if err != nil || next.Token <= held.Token {
+						t.Fatalf("Reclaim = %+v, %v", next, err)
+					}
+					held.Token = next.Token
+				}
+				held.RetryCount = n + 1
+				if a := wantStatus(t, m, "A", 7, lease.AlreadyAcquired); a.Lease != held {
+					t.Fatalf("lease %+v, want %+v", a.Lease, held)
+				}
+			}
+			fail(t, m, held, lease.Failure{Status: lease.GiveUpNoBacklog, RetryCount: maxRetries})
+		})
+	}
+}

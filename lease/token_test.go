@@ -1,0 +1,44 @@
+package lease_test
+
+// This file judges tokens: what a store downstream may rely on (L9).
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// L9 by every token that is handed out: not 0, nobody's before, greater than all that its domain had, and of no use in any
+// other domain.
+func TestPropertyL9_TokensRise(t *testing.T) {
+	play(t, func(*history) func(step) error {
+		owner, highest := map[lease.Token]place{}, map[string]lease.Token{}
+		return func(s step) error {
+			if of, known := owner[s.call.Token]; known && of.domain != s.call.Domain && s.reply.Err == nil {
+				return fmt.Errorf("%s took a token of %+v", s.call.Domain, of)
+			}
+			l := s.reply.Lease // of a Reclaim
+			if s.granted() {
+				l = s.reply.Acquisition.Lease
+				if owner[l.Token] == (place{l.Domain, l.Offset}) {
+					return nil // the same lease, not another one
+				}
+			} else if s.call.Op != lease.OpReclaim || s.reply.Err != nil {
+				return nil
+			}
+			of, known := owner[l.Token]
+			switch {
+			case l.Token == 0:
+				return errors.New("token 0")
+			case known:
+				return fmt.Errorf("token %d went to %+v", l.Token, of)
+			case l.Token <= highest[l.Domain]:
+				return fmt.Errorf("token %d after %d", l.Token, highest[l.Domain])
+			}
+			owner[l.Token], highest[l.Domain] = place{l.Domain, l.Offset}, l.Token
+			return nil
+		}
+	})
+}
