@@ -7,12 +7,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -25,53 +25,60 @@ import (
 // the members title, status, reason and, if a limiter refused, decision: the number of the decision that ruled. The table
 // is in docs/wardenhttp.md. [Middleware.WriteError] answers as its Config says.
 func WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
-	return answers{}.write(w, describe(c, err), err)
+	return answers{}.answer(w, c, err)
 }
 
 // WriteError is the function WriteError, with RetryAfter, Rand and Verbose of the middleware's Config.
 func (m *Middleware) WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
-	return m.answers.write(w, describe(c, err), err)
+	return m.answers.answer(w, c, err)
 }
 
-// problem is the body (RFC 9457). It has no type: "about:blank" is meant, of which title is the status's phrase.
+// problem is what the body says (RFC 9457). It has no type: "about:blank" is meant, whose title is the status's phrase.
 type problem struct {
-	Title    string  `json:"title"`
-	Status   int     `json:"status"`
-	Reason   string  `json:"reason"`
-	Decision *uint64 `json:"decision,omitempty"`
-	Detail   string  `json:"detail,omitempty"`
-
-	retryAfter time.Duration // as the limiter knows it
+	status     int
+	reason     string
+	decision   *decision.ControlDecision // that ruled; nil: none did
+	retryAfter time.Duration             // as the limiter knows it
 }
 
 // statusClientClosed is what nginx calls a request whose client went away. Logs see it, and no client.
 const statusClientClosed = 499
 
 // internalError is the answer where no client can help.
-func internalError() *problem {
-	return &problem{Status: http.StatusInternalServerError, Reason: "internal"}
+func internalError() problem {
+	return problem{status: http.StatusInternalServerError, reason: "internal"}
 }
 
-// describe is what a client may know of err, which c answered; nil: it is not ours.
-func describe(c *bulkhead.Compartment, err error) *problem {
+// describe is what a client may know of err, which c answered; false: it is not ours.
+func describe(c *bulkhead.Compartment, err error) (problem, bool) {
+	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // what the middleware gets; whoever wraps one has it searched for
+		return refusal(c, r), true
+	}
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
 	switch {
 	case errors.As(err, &timeout):
-		return (&problem{Status: http.StatusGatewayTimeout, Reason: "timeout_" + timeout.Phase.String()}).decidedBy(timeout.Rejection)
+		p := problem{status: http.StatusGatewayTimeout, reason: "timeout_" + timeout.Phase.String()}
+		if timeout.Rejection != nil {
+			p.decision = timeout.Rejection.Decision
+		}
+		return p, true
 	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		return &problem{Status: http.StatusServiceUnavailable, Reason: "breaker_open"}
+		return problem{status: http.StatusServiceUnavailable, reason: "breaker_open"}, true
 	case errors.As(err, &rejection):
-		_, tenant := c.TenantKey()
-		p := &problem{Status: statusOf(rejection.Reason, tenant), Reason: rejection.Reason.String(), retryAfter: rejection.RetryAfter}
-		return p.decidedBy(rejection)
+		return refusal(c, rejection), true
 	}
 	for _, mistake := range []error{warden.ErrInvalid, limiter.ErrInvalid, bulkhead.ErrInvalid, bulkhead.ErrUnknownCompartment, bulkhead.ErrReentry} {
 		if errors.Is(err, mistake) {
-			return internalError()
+			return internalError(), true
 		}
 	}
-	return nil
+	return problem{}, false
+}
+
+func refusal(c *bulkhead.Compartment, r *warden.Rejection) problem {
+	_, tenant := c.TenantKey()
+	return problem{statusOf(r.Reason, tenant), r.Reason.String(), r.Decision, r.RetryAfter}
 }
 
 func statusOf(r limiter.Reason, tenant bool) int {
@@ -86,14 +93,6 @@ func statusOf(r limiter.Reason, tenant bool) int {
 	return http.StatusServiceUnavailable
 }
 
-// decidedBy notes the number of the decision that ruled.
-func (p *problem) decidedBy(r *warden.Rejection) *problem {
-	if r != nil && r.Decision != nil {
-		p.Decision = &r.Decision.Seq
-	}
-	return p
-}
-
 // answers is how errors become responses.
 type answers struct {
 	retryAfter time.Duration
@@ -101,30 +100,49 @@ type answers struct {
 	verbose    bool
 }
 
-// write answers with p, which is what a client may know of err; with nothing if p is nil.
-func (a answers) write(w http.ResponseWriter, p *problem, err error) bool {
-	if p == nil {
-		return false
+// answer answers with what a client may know of err, which c answered, and reports whether err was ours.
+func (a answers) answer(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
+	p, ours := describe(c, err)
+	if ours {
+		a.write(w, p, err)
 	}
-	if p.Title = http.StatusText(p.Status); p.Status == statusClientClosed {
-		p.Title = "Client Closed Request"
+	return ours
+}
+
+// write answers with p, which is what a client may know of err. An overloaded server does this more often than anything
+// else, so the headers are set by their canonical names, and their values are one allocation, the body another.
+func (a answers) write(w http.ResponseWriter, p problem, err error) {
+	h, values := w.Header(), [...]string{"application/problem+json", "nosniff", ""}
+	for _, ofContent := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control"} {
+		delete(h, ofContent) // of the content that somebody meant to send
+	}
+	h["Content-Type"], h["X-Content-Type-Options"] = values[0:1:1], values[1:2:2]
+	if p.status == http.StatusServiceUnavailable || p.status == http.StatusTooManyRequests {
+		values[2] = a.after(p.retryAfter)
+		h["Retry-After"] = values[2:3:3]
+	}
+	w.WriteHeader(p.status)
+	_, _ = w.Write(a.body(p, err)) // if it fails, nobody is left to be told
+}
+
+// body is p in JSON. Title and reason are words of net/http and of this module, in which there is nothing to escape.
+func (a answers) body(p problem, err error) []byte {
+	title := http.StatusText(p.status)
+	if p.status == statusClientClosed {
+		title = "Client Closed Request"
+	}
+	b := append(make([]byte, 0, 128), `{"title":"`...)
+	b = append(b, title...)
+	b = strconv.AppendInt(append(b, `","status":`...), int64(p.status), 10)
+	b = append(append(append(b, `,"reason":"`...), p.reason...), '"')
+	if p.decision != nil {
+		b = strconv.AppendUint(append(b, `,"decision":`...), p.decision.Seq, 10)
 	}
 	if a.verbose {
-		p.Detail = err.Error()
+		detail, _ := json.Marshal(err.Error()) // a string: it cannot fail
+		b = append(append(b, `,"detail":`...), detail...)
 	}
-	h := w.Header()
-	for _, ofContent := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control"} {
-		h.Del(ofContent) // of the content that somebody meant to send
-	}
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("X-Content-Type-Options", "nosniff")
-	if slices.Contains([]int{http.StatusServiceUnavailable, http.StatusTooManyRequests}, p.Status) {
-		h.Set("Retry-After", a.after(p.retryAfter))
-	}
-	body, _ := json.Marshal(p) // strings and numbers: it cannot fail
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // if it fails, nobody is left to be told
-	return true
+	return append(b, "}\n"...)
 }
 
 // after is the value of Retry-After: whole seconds (RFC 9110, 10.2.3), at least what the limiter knows and at most twice

@@ -4,7 +4,6 @@
 package wardenhttp
 
 import (
-	"cmp"
 	"net/http"
 	"sync/atomic"
 )
@@ -24,7 +23,8 @@ import (
 // with CloseWrite, and not a *net.TCPConn or *tls.Conn.
 //
 // A request that is given its place at once costs one small allocation, two where there is something to hijack, besides
-// those of Config's functions.
+// those of Config's functions. One that the warden refuses costs three: what is known about it, the values of the headers and
+// the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		next = http.DefaultServeMux
@@ -48,7 +48,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > mostUnread) {
 			w.Header().Set("Connection", "close")
 		}
-		h.answers.write(w, cmp.Or(describe(place.asked, err), internalError()), err)
+		if !h.answers.answer(w, place.asked, err) {
+			h.answers.write(w, internalError(), err)
+		}
 		return
 	}
 	f := &flight{place: place}

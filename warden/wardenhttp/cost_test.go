@@ -1,0 +1,133 @@
+// What a refusal costs: what it allocates, and how long it takes beside one without a reason, in the handler alone and with all of net/http.
+
+package wardenhttp_test
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"net/http"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+func TestH10_RefusalAllocatesThrice(t *testing.T) {
+	h, r, w := refusing(t), newRequest(), &discarding{header: http.Header{}}
+	if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(w, r) }); got > 3 || w.status != http.StatusServiceUnavailable {
+		t.Errorf("%v allocations for a %d, want 3 at most for a 503", got, w.status)
+	}
+}
+
+// The values of all headers lie side by side, and nobody must notice.
+func TestH5_HeadersAreApart(t *testing.T) {
+	w := &discarding{header: http.Header{}}
+	wardenhttp.WriteError(w, nil, &warden.Rejection{Reason: limiter.PressureHigh, RetryAfter: time.Hour})
+	for name, values := range w.header {
+		if len(values) != 1 {
+			t.Errorf("%s: %q", name, values)
+		}
+	}
+	retryAfter := w.header.Get("Retry-After")
+	for name := range w.header {
+		w.header.Add(name, "more")
+	}
+	want := http.Header{
+		"Content-Type":           {"application/problem+json", "more"},
+		"X-Content-Type-Options": {"nosniff", "more"},
+		"Retry-After":            {retryAfter, "more"},
+	}
+	if !reflect.DeepEqual(w.header, want) {
+		t.Errorf("%q", w.header)
+	}
+}
+
+func BenchmarkRefusal(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		handler func() http.Handler
+	}{
+		{"without a reason", func() http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "overloaded", http.StatusServiceUnavailable)
+			})
+		}},
+		{"wardenhttp", func() http.Handler { return refusing(b) }},
+	} {
+		b.Run("handler/"+c.name, func(b *testing.B) {
+			h, r := c.handler(), newRequest()
+			b.ReportAllocs()
+			for b.Loop() {
+				h.ServeHTTP(&discarding{header: http.Header{}}, r) // a header of its own, as in net/http
+			}
+		})
+		b.Run("loopback/"+c.name, func(b *testing.B) { refuseOverLoopback(b, c.handler()) })
+	}
+}
+
+// refusing is a handler under a warden that is full, and sheds whatever would wait.
+func refusing(t testing.TB) http.Handler {
+	t.Helper()
+	d := decision.ControlDecision{Seq: 1207, TargetConcurrency: 1, ShedProbability: 1, Expected: time.Millisecond}
+	w, err := warden.New(warden.Config{Controller: constant{d}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.TryAcquire(warden.Task{}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := wardenhttp.New(w, wardenhttp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Handler(nil)
+}
+
+// discarding is a ResponseWriter that keeps nothing.
+type discarding struct {
+	header http.Header
+	status int
+}
+
+func (d *discarding) Header() http.Header         { return d.header }
+func (d *discarding) WriteHeader(status int)      { d.status = status }
+func (d *discarding) Write(p []byte) (int, error) { return len(p), nil }
+
+// refuseOverLoopback sends one request after the other on one connection. The client does as little as it can.
+func refuseOverLoopback(b *testing.B, h http.Handler) {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: patience}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(l) }()
+	defer func() { _ = s.Close(); <-served }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	ask, answer := []byte("GET /inner/name HTTP/1.1\r\nHost: a\r\n\r\n"), bufio.NewReader(c)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Write(ask); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			line, err := answer.ReadSlice('\n')
+			if err != nil {
+				b.Fatal(err)
+			}
+			if !bytes.HasSuffix(line, []byte("\r\n")) { // the body is one line, and no header ends like that
+				break
+			}
+		}
+	}
+}
