@@ -87,7 +87,7 @@ type BreakerOpenError struct {
 
 // Error names the compartment and what the breaker said.
 func (e *BreakerOpenError) Error() string {
-	return fmt.Sprintf("bulkhead: %q: circuit breaker: %v", e.Compartment, e.Err)
+	return fmt.Sprintf("bulkhead: %q: breaker: %v", e.Compartment, e.Err)
 }
 
 // Is reports whether target is ErrBreakerOpen.
