@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -16,10 +17,16 @@ import (
 var errDown = errors.New("payment provider is down")
 
 func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
 	set, payments, err := open(time.Minute)
 	if err != nil {
-		fmt.Println(err)
-		return
+		return err
 	}
 	ctx := context.Background()
 	fails := func(context.Context) (string, error) { return "", errDown }
@@ -33,6 +40,7 @@ func main() {
 	fmt.Println(answer, err)
 	c := set.Snapshot().Compartments[0]
 	fmt.Println("failed:", c.Outcomes["failed"], "let nothing pass:", c.Rejected["breaker_open"], "degraded:", c.Degraded)
+	return nil
 }
 
 // open makes a set of one compartment, with a breaker that three failures in a row open for the time given.

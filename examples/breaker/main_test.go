@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,14 +16,15 @@ import (
 )
 
 func Example() {
-	main()
+	fmt.Println(run())
 	// Output:
 	// payment provider is down
 	// payment provider is down
 	// payment provider is down
-	// bulkhead: "payments": circuit breaker: circuit breaker is open
+	// bulkhead: "payments": breaker: circuit breaker is open
 	// order kept, to be charged later <nil>
 	// failed: 3 let nothing pass: 2 degraded: 1
+	// <nil>
 }
 
 // TestAProbeThatWasNotUsed: half open, the breaker lets one call pass. When that call's caller goes away it has proven
