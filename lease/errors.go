@@ -102,13 +102,13 @@ func (e *FloorError) Unwrap() error { return ErrFloor }
 
 // InvalidError refuses a Config field or an argument.
 type InvalidError struct {
-	Field   string // as written in Config, or the parameter's name
+	Field   string // as in Config.MaxRetries; or the parameter's name
 	Value   any
 	Allowed string
 }
 
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("lease: %s is %#v; allowed: %s", e.Field, e.Value, e.Allowed)
+	return fmt.Sprintf("lease: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
 
 // Unwrap returns ErrInvalid.

@@ -30,7 +30,7 @@ func ExampleNewMemory() {
 	// Output:
 	// ACQUIRED ENQUEUED
 	// NEXT_HINT 2
-	// lease: MaxRetries is -1; allowed: 0 to 2147483647
+	// lease: Config.MaxRetries is -1; allowed: 0 to 2147483647
 }
 
 func ExampleMemory_TryAcquire() {

@@ -23,8 +23,8 @@ type Config struct {
 	Observer Observer
 }
 
-// Memory is a Ledger in this process's memory, gone with it. It must come from NewMemory; the zero Memory is of no use. A nil
-// ctx is an *InvalidError. Its methods allocate only when memory has to grow, for an
+// Memory is a Ledger in this process's memory, gone with it. It must come from NewMemory: any other refuses every call with an
+// *InvalidError, which a nil ctx is as well. Its methods allocate only when memory has to grow, for an
 // error, and for what Ready, Held and Inspect copy out. They block for no longer than another call on the same stripe of the
 // domains takes: some hundred nanoseconds, more where Inspect copies a long backlog, Compact gives a large stripe back,
 // or a backlog outgrows its room: building that of a million offsets anew takes a few tenths of a second.
@@ -46,10 +46,10 @@ var _ Ledger = (*Memory)(nil)
 // Error: *InvalidError naming the field.
 func NewMemory(cfg Config) (*Memory, error) {
 	if cfg.MaxRetries < 0 || cfg.MaxRetries > math.MaxInt32 {
-		return nil, &InvalidError{Field: "MaxRetries", Value: cfg.MaxRetries, Allowed: "0 to 2147483647"}
+		return nil, &InvalidError{Field: "Config.MaxRetries", Value: cfg.MaxRetries, Allowed: "0 to 2147483647"}
 	}
 	if cfg.MaxBacklog < 0 {
-		return nil, &InvalidError{Field: "MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
+		return nil, &InvalidError{Field: "Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
 	}
 	stripes := 1
 	for stripes < 16*runtime.GOMAXPROCS(0) {
@@ -115,7 +115,7 @@ func (m *Memory) Reclaim(ctx context.Context, domain string, held Token) (Lease,
 
 // do carries op out on its domain, writes what it came to into r and tells the observer.
 func (m *Memory) do(ctx context.Context, op *Op, r *Result) error {
-	if err := admit(ctx, op.Domain); err != nil {
+	if err := m.admit(ctx, op.Domain); err != nil {
 		return err
 	}
 	op.MaxRetries, op.MaxBacklog = m.cfg.MaxRetries, m.cfg.MaxBacklog
@@ -130,8 +130,8 @@ func (m *Memory) do(ctx context.Context, op *Op, r *Result) error {
 }
 
 // admit turns away what no state has to be read for.
-func admit(ctx context.Context, domain string) error {
-	if err := done(ctx); err != nil {
+func (m *Memory) admit(ctx context.Context, domain string) error {
+	if err := m.done(ctx); err != nil {
 		return err
 	}
 	if domain == "" || len(domain) > maxDomain {
@@ -140,9 +140,12 @@ func admit(ctx context.Context, domain string) error {
 	return nil
 }
 
-func done(ctx context.Context) error {
-	if ctx == nil {
-		return &InvalidError{Field: "ctx", Value: nil, Allowed: "a context"}
+func (m *Memory) done(ctx context.Context) error {
+	switch {
+	case m == nil || len(m.stripes) == 0:
+		return &InvalidError{Field: "Memory", Value: "zero", Allowed: "one made by NewMemory"}
+	case ctx == nil:
+		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	}
 	return ctx.Err()
 }
@@ -156,7 +159,7 @@ func (m *Memory) stripe(domain string) (*stripe, uint32) {
 // Compact implements Ledger. It takes each stripe's lock in turn, and its time grows with what it gives back, not with the
 // number of domains. Calls on other domains see the new floor before it returns, in no particular order.
 func (m *Memory) Compact(ctx context.Context, floor int64) error {
-	if err := done(ctx); err != nil {
+	if err := m.done(ctx); err != nil {
 		return err
 	}
 	err := m.compact(floor)
@@ -189,7 +192,7 @@ func (m *Memory) compact(floor int64) error {
 
 // Inspect implements Ledger.
 func (m *Memory) Inspect(ctx context.Context, domain string) (View, error) {
-	if err := admit(ctx, domain); err != nil {
+	if err := m.admit(ctx, domain); err != nil {
 		return View{}, err
 	}
 	st, hash := m.stripe(domain)
@@ -229,10 +232,14 @@ func walk[T any](ctx context.Context, m *Memory, list int, yield func(T, error) 
 		var none T
 		yield(none, err)
 	}
+	if err := m.done(ctx); err != nil {
+		fail(err)
+		return
+	}
 	var copied []T
 	for i := range m.stripes {
 		st := &m.stripes[i]
-		if err := done(ctx); err != nil {
+		if err := ctx.Err(); err != nil {
 			fail(err)
 			return
 		}

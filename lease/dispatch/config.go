@@ -95,7 +95,7 @@ func (cfg Config) complete() (Config, error) {
 		nil   bool
 	}{{"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}, {"Handler", cfg.Handler == nil}} {
 		if part.nil {
-			return cfg, &InvalidError{Field: "Config." + part.field, Value: nil, Allowed: "not nil"}
+			return cfg, &InvalidError{Field: "Config." + part.field, Value: "nil", Allowed: "not nil"}
 		}
 	}
 

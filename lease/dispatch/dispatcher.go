@@ -61,7 +61,7 @@ func New(cfg Config) (*Dispatcher, error) {
 func (d *Dispatcher) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
-		return &InvalidError{Field: "ctx", Value: nil, Allowed: "a context"}
+		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	case d.wake == nil:
 		return &InvalidError{Field: "Dispatcher", Value: "zero", Allowed: "one made by New"}
 	}

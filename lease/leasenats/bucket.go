@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,12 +22,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 5 * time.Second
 	}
-	if err := validate(cfg); err != nil {
+	if err := validate(ctx, "Config.", cfg); err != nil {
 		return nil, err
 	}
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
-		return nil, &InvalidError{Field: "Conn", Value: err.Error(), Allowed: "a connection"}
+		return nil, &InvalidError{Field: "Config.Conn", Value: err.Error(), Allowed: "a connection"}
 	}
 	s := &Store{
 		conn: cfg.Conn, js: js, bucket: cfg.Bucket, ledger: cfg.Ledger + ".",
@@ -51,24 +52,30 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-func validate(cfg Config) error {
-	token := func(s string) bool {
-		return s != "" && len(s) <= 64 && !slices.ContainsFunc([]byte(s), func(c byte) bool { return !safe(c) || c == '/' })
-	}
-	const tokens = "1 to 64 letters, digits, - and _"
+// tokens are the names that an operator gives.
+const tokens = "1 to 64 letters, digits, - and _"
+
+func token(s string) bool {
+	return s != "" && len(s) <= 64 && !slices.ContainsFunc([]byte(s), func(c byte) bool { return !safe(c) || c == '/' })
+}
+
+// validate checks what Open was given. of is what its fields are called by.
+func validate(ctx context.Context, of string, cfg Config) error {
 	switch {
+	case ctx == nil:
+		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	case cfg.Conn == nil:
-		return &InvalidError{Field: "Conn", Value: nil, Allowed: "a connection"}
+		return &InvalidError{Field: of + "Conn", Value: "nil", Allowed: "a connection"}
 	case !token(cfg.Bucket):
-		return &InvalidError{Field: "Bucket", Value: cfg.Bucket, Allowed: tokens}
+		return &InvalidError{Field: of + "Bucket", Value: strconv.Quote(cfg.Bucket), Allowed: tokens}
 	case !token(cfg.Ledger):
-		return &InvalidError{Field: "Ledger", Value: cfg.Ledger, Allowed: tokens}
+		return &InvalidError{Field: of + "Ledger", Value: strconv.Quote(cfg.Ledger), Allowed: tokens}
 	case cfg.Replicas < 0 || cfg.Replicas > 5:
-		return &InvalidError{Field: "Replicas", Value: cfg.Replicas, Allowed: "0 to 5"}
+		return &InvalidError{Field: of + "Replicas", Value: cfg.Replicas, Allowed: "0 to 5"}
 	case cfg.Storage != jetstream.FileStorage && cfg.Storage != jetstream.MemoryStorage:
-		return &InvalidError{Field: "Storage", Value: int(cfg.Storage), Allowed: "FileStorage or MemoryStorage"}
+		return &InvalidError{Field: of + "Storage", Value: int(cfg.Storage), Allowed: "FileStorage or MemoryStorage"}
 	case cfg.Timeout < 0:
-		return &InvalidError{Field: "Timeout", Value: cfg.Timeout, Allowed: "0 (5 s) or more"}
+		return &InvalidError{Field: of + "Timeout", Value: cfg.Timeout, Allowed: "0 (5 s) or more"}
 	}
 	return nil
 }

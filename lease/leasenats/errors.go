@@ -61,15 +61,15 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns ErrUnreachable and what the client said.
 func (e *UnreachableError) Unwrap() []error { return []error{ErrUnreachable, e.Err} }
 
-// InvalidError refuses a Config field.
+// InvalidError refuses a field of a Config or SourceConfig, or an argument.
 type InvalidError struct {
-	Field   string
+	Field   string // as in Config.Bucket or SourceConfig.Stream; or the parameter's name
 	Value   any
 	Allowed string
 }
 
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("leasenats: %s is %#v; allowed: %s", e.Field, e.Value, e.Allowed)
+	return fmt.Sprintf("leasenats: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
 
 // Unwrap returns ErrInvalid.

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -83,17 +84,17 @@ func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 		cfg.Domain = jetstream.Msg.Subject
 	}
 	if cfg.Stream == "" {
-		return nil, &InvalidError{Field: "Stream", Value: cfg.Stream, Allowed: "the name of a stream"}
+		return nil, &InvalidError{Field: "SourceConfig.Stream", Value: strconv.Quote(cfg.Stream), Allowed: "the name of a stream"}
 	}
-	if err := validate(Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: "source", Replicas: cfg.Replicas, Storage: cfg.Storage, Timeout: cfg.Timeout}); err != nil {
+	if err := validate(ctx, "SourceConfig.", Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: "source", Replicas: cfg.Replicas, Storage: cfg.Storage, Timeout: cfg.Timeout}); err != nil {
 		return nil, err
 	}
-	if validate(Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: cfg.Partition}) != nil {
-		return nil, &InvalidError{Field: "Partition", Value: cfg.Partition, Allowed: "1 to 64 letters, digits, - and _"}
+	if !token(cfg.Partition) {
+		return nil, &InvalidError{Field: "SourceConfig.Partition", Value: strconv.Quote(cfg.Partition), Allowed: tokens}
 	}
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
-		return nil, &InvalidError{Field: "Conn", Value: err.Error(), Allowed: "a connection"}
+		return nil, &InvalidError{Field: "SourceConfig.Conn", Value: err.Error(), Allowed: "a connection"}
 	}
 	s := &Source{cfg: cfg, js: js, key: "source-" + cfg.Stream + "." + cfg.Partition, position: position{owner: rand.Text()}}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)

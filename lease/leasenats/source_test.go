@@ -224,11 +224,16 @@ func TestOpenSourceRefuses(t *testing.T) {
 		change(&cfg)
 		_, err := leasenats.OpenSource(ctx, cfg)
 		var invalid *leasenats.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != field {
+		if !errors.As(err, &invalid) || invalid.Field != "SourceConfig."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	_, err := leasenats.OpenSource(ctx, leasenats.SourceConfig{Conn: nc, Stream: "NONE", Bucket: "positions", Partition: "all"})
+	var invalid *leasenats.InvalidError
+	_, err := leasenats.OpenSource(nil, leasenats.SourceConfig{Conn: nc, Stream: "ORDERS", Bucket: "positions", Partition: "all"}) //nolint:staticcheck // refused, not a panic
+	if !errors.As(err, &invalid) || invalid.Field != "ctx" {
+		t.Errorf("a nil context: %v", err)
+	}
+	_, err = leasenats.OpenSource(ctx, leasenats.SourceConfig{Conn: nc, Stream: "NONE", Bucket: "positions", Partition: "all"})
 	if !errors.Is(err, leasenats.ErrSource) || !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("no stream: %v", err)
 	}

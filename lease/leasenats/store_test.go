@@ -30,9 +30,22 @@ func TestConfig(t *testing.T) {
 	} {
 		s, err := leasenats.Open(ctx, cfg)
 		var invalid *leasenats.InvalidError
-		if s != nil || !errors.As(err, &invalid) || !errors.Is(err, leasenats.ErrInvalid) || invalid.Field != field {
+		if s != nil || !errors.As(err, &invalid) || !errors.Is(err, leasenats.ErrInvalid) || invalid.Field != "Config."+field {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+	for want, cfg := range map[string]leasenats.Config{
+		"leasenats: Config.Conn is nil; allowed: a connection":                      {Bucket: "b"},
+		`leasenats: Config.Bucket is ""; allowed: 1 to 64 letters, digits, - and _`: {Conn: nc},
+		"leasenats: Config.Timeout is -1ms; allowed: 0 (5 s) or more":               {Conn: nc, Bucket: "b", Timeout: -time.Millisecond},
+	} {
+		if _, err := leasenats.Open(ctx, cfg); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	var invalid *leasenats.InvalidError
+	if _, err := leasenats.Open(nil, leasenats.Config{Conn: nc, Bucket: "b"}); !errors.As(err, &invalid) || invalid.Field != "ctx" { //nolint:staticcheck // refused, not a panic
+		t.Errorf("a nil context: %v", err)
 	}
 }
 

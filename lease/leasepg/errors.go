@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
@@ -46,11 +47,13 @@ type SettingError struct {
 }
 
 func (e *SettingError) Error() string {
-	return fmt.Sprintf("leasepg: %s is %s, allowed: %s", e.Name, e.Value, e.Allowed)
+	return fmt.Sprintf("leasepg: %s is %s; allowed: %s", e.Name, e.Value, e.Allowed)
 }
 
 // Unwrap returns ErrSetting.
 func (e *SettingError) Unwrap() error { return ErrSetting }
+
+func noContext() error { return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"} }
 
 // failed sorts the errors of a statement that has one row to change. Not applied is only said where the server says so, and not with its last
 // breath, or where nothing was sent; everything else is unknown.

@@ -36,12 +36,22 @@ func kind(err error) string {
 }
 
 func TestConfig(t *testing.T) {
-	if _, err := leasepg.New(t.Context(), leasepg.Config{}); !refusesField(err, "Pool") {
+	_, err := leasepg.New(t.Context(), leasepg.Config{})
+	if !refusesField(err, "leasepg.Config.Pool") || err.Error() != "lease: leasepg.Config.Pool is nil; allowed: a pool" {
 		t.Errorf("no pool: %v", err)
 	}
 	pool := migrated(t, 1)
+	if _, err := leasepg.New(nil, leasepg.Config{Pool: pool}); !refusesField(err, "ctx") { //nolint:staticcheck // refused, not a panic
+		t.Errorf("New with a nil context: %v", err)
+	}
+	if err := leasepg.Migrate(nil, pool); !refusesField(err, "ctx") { //nolint:staticcheck // the same
+		t.Errorf("Migrate with a nil context: %v", err)
+	}
+	if err := leasepg.Migrate(t.Context(), nil); !refusesField(err, "pool") {
+		t.Errorf("Migrate of no pool: %v", err)
+	}
 	for _, ledger := range []string{strings.Repeat("x", 256), "a\x00b", "\xff"} {
-		if _, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: ledger}); !refusesField(err, "Ledger") {
+		if _, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: ledger}); !refusesField(err, "leasepg.Config.Ledger") {
 			t.Errorf("ledger %.10q…: %v", ledger, err)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 // migrations are carried out in the order of their names. Those that were ever released are never edited.
@@ -26,8 +28,16 @@ const migrating = 0x73746f7062616e6b
 // nothing. A database that is there already is left as it is, and of several callers at once one does the work. It needs the
 // right to create a schema, which the role that runs the ledger does not: that one needs USAGE on the schema, SELECT on its
 // tables, and INSERT and UPDATE on lease_domains. It blocks until the database has answered. Error: *SchemaError for a
-// schema newer than this package, or what the database says.
-func Migrate(ctx context.Context, pool *pgxpool.Pool) error { return migrate(ctx, pool, migrations) }
+// schema newer than this package, *lease.InvalidError for a nil argument, or what the database says.
+func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	switch {
+	case ctx == nil:
+		return noContext()
+	case pool == nil:
+		return &lease.InvalidError{Field: "pool", Value: "nil", Allowed: "a pool"}
+	}
+	return migrate(ctx, pool, migrations)
+}
 
 func migrate(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 	names, err := fs.Glob(files, "migrations/*.sql")

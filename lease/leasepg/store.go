@@ -10,6 +10,7 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -41,11 +42,14 @@ var _ durable.Store = (*Store)(nil)
 // New returns the store of a ledger, after one query that finds out whether the database can keep it. It starts no
 // goroutine, and there is nothing to close. Errors: *lease.InvalidError naming the field, *SchemaError, *SettingError, or what the pool says.
 func New(ctx context.Context, cfg Config) (*Store, error) {
+	if ctx == nil {
+		return nil, noContext()
+	}
 	if cfg.Pool == nil {
-		return nil, &lease.InvalidError{Field: "Pool", Value: cfg.Pool, Allowed: "a pool"}
+		return nil, &lease.InvalidError{Field: "leasepg.Config.Pool", Value: "nil", Allowed: "a pool"}
 	}
 	if len(cfg.Ledger) > maxLedger || !utf8.ValidString(cfg.Ledger) || strings.ContainsRune(cfg.Ledger, 0) {
-		return nil, &lease.InvalidError{Field: "Ledger", Value: cfg.Ledger, Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
+		return nil, &lease.InvalidError{Field: "leasepg.Config.Ledger", Value: strconv.Quote(cfg.Ledger), Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
 	}
 	if err := check(ctx, cfg.Pool); err != nil {
 		return nil, err
