@@ -23,9 +23,12 @@ func TestConfig(t *testing.T) {
 	} {
 		l, err := durable.New(cfg)
 		var invalid *lease.InvalidError
-		if l != nil || !errors.As(err, &invalid) || invalid.Field != field {
+		if l != nil || !errors.As(err, &invalid) || invalid.Field != "durable.Config."+field {
 			t.Errorf("%s: %v, %v", field, l, err)
 		}
+	}
+	if _, err := durable.New(durable.Config{}); err == nil || err.Error() != "lease: durable.Config.Store is nil; allowed: a Store" {
+		t.Errorf("no Store: %v", err)
 	}
 	if _, err := durable.New(durable.Config{Store: store, MaxRetries: -1}); !errors.Is(err, lease.ErrInvalid) {
 		t.Errorf("MaxRetries -1: %v", err)
@@ -97,9 +100,9 @@ func TestCost(t *testing.T) {
 		}
 		return nil
 	})
-	// Another Ledger on the same store: its number costs a Load and a Swap once.
+	// Another Ledger on the same store: once, its number costs a Load and a Swap, and a Load to know who wrote before.
 	l = open(t, durable.Config{Store: store})
-	costs("the first call of another", 2, 2, func() error { _, err := l.Offer(ctx, "A", 9); return err })
+	costs("the first call of another", 3, 2, func() error { _, err := l.Offer(ctx, "A", 9); return err })
 	costs("its second", 0, 1, func() error { _, err := l.Offer(ctx, "A", 10); return err })
 }
 

@@ -33,12 +33,12 @@ const (
 	maxDomain     = 1<<16 - 1
 )
 
-// Ledger is a lease.Ledger in a Store. It must come from New. A call that changes something in a domain that this Ledger used
+// Ledger is a lease.Ledger in a Store. It must come from New: any other refuses every call. A call that changes something in a domain that this Ledger used
 // last costs one Swap; a first use costs a Load more, and one of the ledger's own record if the domain is new. Calls of
 // one Ledger on one domain take turns; other Ledgers are met by conflict and replay. It has no goroutine and nothing to close.
 //
 // Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (alone among all errors it leaves open whether the
-// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError. A nil ctx is a *lease.InvalidError.
+// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
 type Ledger struct {
 	cfg   Config
 	cache cache
@@ -48,6 +48,7 @@ type Ledger struct {
 	writes atomic.Uint64 // writes tried, for their marks
 	floor  atomic.Int64  // the greatest floor that this Ledger knows to be in the root
 	seen   atomic.Uint64 // the greatest version of the root that was answered
+	drawn  atomic.Uint64 // how many numbers the root is known to have given out
 }
 
 var _ lease.Ledger = (*Ledger)(nil)
@@ -56,13 +57,13 @@ var _ lease.Ledger = (*Ledger)(nil)
 func New(cfg Config) (*Ledger, error) {
 	switch {
 	case cfg.Store == nil:
-		return nil, &lease.InvalidError{Field: "Store", Value: nil, Allowed: "a Store"}
+		return nil, &lease.InvalidError{Field: "durable.Config.Store", Value: "nil", Allowed: "a Store"}
 	case cfg.MaxRetries < 0 || cfg.MaxRetries > math.MaxInt32:
-		return nil, &lease.InvalidError{Field: "MaxRetries", Value: cfg.MaxRetries, Allowed: "0 to 2147483647"}
+		return nil, &lease.InvalidError{Field: "durable.Config.MaxRetries", Value: cfg.MaxRetries, Allowed: "0 to 2147483647"}
 	case cfg.MaxBacklog < 0:
-		return nil, &lease.InvalidError{Field: "MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
+		return nil, &lease.InvalidError{Field: "durable.Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
 	case cfg.MaxCached < 0:
-		return nil, &lease.InvalidError{Field: "MaxCached", Value: cfg.MaxCached, Allowed: "0 (10,000) or more"}
+		return nil, &lease.InvalidError{Field: "durable.Config.MaxCached", Value: cfg.MaxCached, Allowed: "0 (10,000) or more"}
 	}
 	l := &Ledger{cfg: cfg, cache: cache{entries: map[string]*entry{}, max: cfg.MaxCached}}
 	if l.cache.max == 0 {
@@ -110,7 +111,7 @@ func (l *Ledger) Reclaim(ctx context.Context, domain string, held lease.Token) (
 
 // do carries op out on its domain and tells the observer, who may call the ledger: the turn is over by then.
 func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error) {
-	if err := admit(ctx, op.Domain); err != nil {
+	if err := l.admit(ctx, op.Domain); err != nil {
 		return r, err
 	}
 	op.MaxRetries, op.MaxBacklog = l.cfg.MaxRetries, l.cfg.MaxBacklog
@@ -141,8 +142,8 @@ func (l *Ledger) inTurn(ctx context.Context, name string, work func(*entry) erro
 }
 
 // admit turns away what no record has to be read for.
-func admit(ctx context.Context, domain string) error {
-	if err := done(ctx); err != nil {
+func (l *Ledger) admit(ctx context.Context, domain string) error {
+	if err := l.done(ctx); err != nil {
 		return err
 	}
 	if domain == "" || len(domain) > maxDomain {
@@ -151,16 +152,19 @@ func admit(ctx context.Context, domain string) error {
 	return nil
 }
 
-func done(ctx context.Context) error {
-	if ctx == nil {
-		return &lease.InvalidError{Field: "ctx", Value: nil, Allowed: "a context"}
+func (l *Ledger) done(ctx context.Context) error {
+	switch {
+	case l == nil || l.cfg.Store == nil:
+		return &lease.InvalidError{Field: "durable.Ledger", Value: "zero", Allowed: "one made by New"}
+	case ctx == nil:
+		return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	}
 	return ctx.Err()
 }
 
 // Inspect implements lease.Ledger. It costs two Loads.
 func (l *Ledger) Inspect(ctx context.Context, domain string) (v lease.View, err error) {
-	if err := admit(ctx, domain); err != nil {
+	if err := l.admit(ctx, domain); err != nil {
 		return v, err
 	}
 	// In turn, so that no call of this Ledger that is judged by an earlier floor can land behind what is seen here.

@@ -46,6 +46,15 @@ func (r *record) sign(m mark) {
 	r.marks = append(r.marks, m)
 }
 
+// writer is the greatest number among the writers that r shows.
+func (r *record) writer() uint64 {
+	greatest := uint64(r.last) & maxWriter
+	for _, m := range r.marks {
+		greatest = max(greatest, m.writer)
+	}
+	return greatest
+}
+
 // remembers reports whether r would still show any write made after the one that was its swaps-th: either no mark was ever
 // dropped, or too few writes came since to drop that one's.
 func (r *record) remembers(swaps uint64) bool {

@@ -5,6 +5,7 @@ package durable
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -35,17 +36,20 @@ func (l *Ledger) loadRoot(ctx context.Context) (root, uint64, error) {
 	if err != nil {
 		return root{}, 0, err
 	}
-	l.sawRoot(version)
-	l.raise(r.floor)
+	l.sawRoot(r, version)
 	return r, version, nil
 }
 
-func (l *Ledger) sawRoot(version uint64) {
-	for {
-		seen := l.seen.Load()
-		if version <= seen || l.seen.CompareAndSwap(seen, version) {
-			return
-		}
+// sawRoot learns from the root that the store holds under version.
+func (l *Ledger) sawRoot(r root, version uint64) {
+	l.raise(r.floor)
+	climb(&l.seen, version)
+	climb(&l.drawn, r.writers)
+}
+
+// climb lifts a to n, if n is more.
+func climb(a *atomic.Uint64, n uint64) {
+	for was := a.Load(); n > was && !a.CompareAndSwap(was, n); was = a.Load() {
 	}
 }
 
@@ -65,8 +69,7 @@ func (l *Ledger) amend(ctx context.Context, change func(r *root) (bool, error)) 
 		version, err = l.cfg.Store.Swap(ctx, "", version, r.encode(), Neither)
 		switch {
 		case err == nil:
-			l.sawRoot(version)
-			l.raise(r.floor)
+			l.sawRoot(r, version)
 			return nil, nil
 		case errors.Is(err, ErrConflict):
 			continue
@@ -111,7 +114,7 @@ func (l *Ledger) number(ctx context.Context) (uint64, error) {
 // written next. Other Ledgers learn of the floor when they open, meet a domain that is new to the store, meet a state trimmed at it, or call Inspect
 // or Compact; until then they answer by the floor that they know, and never against what is done.
 func (l *Ledger) Compact(ctx context.Context, floor int64) error {
-	if err := done(ctx); err != nil {
+	if err := l.done(ctx); err != nil {
 		return err
 	}
 	sent := false

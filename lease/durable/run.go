@@ -22,20 +22,25 @@ const (
 // errStale is a Load that knows less than was known before.
 var errStale = errors.New("an older version than one that was there before: a lagging read, or a record deleted by hand")
 
+// errForgot is a root that is older than a record which was written under it.
+var errForgot = errors.New("the ledger's own record was deleted or put back: it does not know who wrote the record of")
+
 // run carries op out with the turn of its domain and leaves what came of it in r.
 func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Result) error {
-	writer, err := l.number(ctx)
-	if err != nil {
-		return err
-	}
 	rec, version := e.take()
 	current := false // rec was read, or confirmed, during this call
 	for range maxTries {
 		if rec == nil {
+			var err error
 			if rec, version, err = l.load(ctx, e); err != nil {
 				return err
 			}
 			current = true
+		}
+		// After the load: where that finds the root gone, none is made in its place.
+		writer, err := l.number(ctx)
+		if err != nil {
+			return err
 		}
 		before := rec.swaps
 		*r = lease.Result{}
@@ -179,8 +184,32 @@ func (l *Ledger) load(ctx context.Context, e *entry) (*record, uint64, error) {
 		}
 		return &record{floor: noFloor}, 0, nil
 	}
-	rec, err := decode(data, e.name, version)
+	rec, err := l.decode(ctx, data, e.name, version)
 	return rec, version, err
+}
+
+// decode reads the record of a domain, and the root if the record was written by a Ledger that this one has not heard of. Whoever wrote has
+// drawn his number from the root before, so a root that does not know him has been deleted or put back since, and would
+// number two Ledgers alike. So would one that gave this Ledger's number away: the record then has a mark of it that this Ledger never made.
+func (l *Ledger) decode(ctx context.Context, data []byte, name string, version uint64) (*record, error) {
+	rec, err := decode(data, name, version)
+	if err != nil {
+		return nil, err
+	}
+	known := l.drawn.Load()
+	if rec.writer() > known {
+		r, _, err := l.loadRoot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		known = r.writers
+	}
+	own := l.writer.Load()
+	stranger := func(m mark) bool { return own != 0 && m.writer == own && m.n > l.writes.Load() }
+	if rec.writer() > known || slices.ContainsFunc(rec.marks, stranger) {
+		return nil, &StoreError{Call: "Load", Name: "", Err: fmt.Errorf("%w %q", errForgot, name)}
+	}
+	return rec, nil
 }
 
 // read loads the bytes under a name, and again while they are older than seen.

@@ -27,7 +27,7 @@ func (l *Ledger) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
 func walk[T any](ctx context.Context, l *Ledger, index Index, show func(string, *lease.State) (T, bool)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		if err := done(ctx); err != nil {
+		if err := l.done(ctx); err != nil {
 			yield(none, err)
 			return
 		}
@@ -59,7 +59,7 @@ func look[T any](ctx context.Context, l *Ledger, domain string, show func(string
 	if err != nil {
 		return item, false, err
 	}
-	rec, err := decode(data, domain, version)
+	rec, err := l.decode(ctx, data, domain, version)
 	if err != nil {
 		return item, false, err
 	}

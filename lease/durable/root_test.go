@@ -1,0 +1,113 @@
+package durable_test
+
+// This file takes the ledger's own record away, or puts an earlier one back: numbers would then be given out twice.
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// worked is a store in which that many Ledgers have worked: the last of them holds "held", and "idle" and "ready" are what they say.
+func worked(t *testing.T, writers int) (*durable.MemStore, *durable.Ledger, lease.Lease) {
+	t.Helper()
+	store := &durable.MemStore{}
+	var last *durable.Ledger
+	for offset := range int64(writers) {
+		last = open(t, durable.Config{Store: store})
+		succeed(t, last, acquire(t, last, "idle", offset))
+		if _, err := last.Offer(ctx, "ready", offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return store, last, acquire(t, last, "held", 1)
+}
+
+// forgot fails if err is not the one of a root that was tampered with.
+func forgot(t *testing.T, what string, err error) {
+	t.Helper()
+	var failed *durable.StoreError
+	if !errors.As(err, &failed) || failed.Call != "Load" || failed.Name != "" || errors.Is(err, durable.ErrAmbiguous) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func TestL9_RootIsGone(t *testing.T) {
+	earlier := durable.RootOf(2, 0)
+	for name, root := range map[string][]byte{"deleted": nil, "put back": earlier} {
+		t.Run(name, func(t *testing.T) {
+			store, last, held := worked(t, 3)
+			full, _, err := store.Load(ctx, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.Tamper("", root)
+			l := open(t, durable.Config{Store: store})
+			for _, domain := range []string{"idle", "ready", "held"} {
+				_, err = l.TryAcquire(ctx, domain, 0)
+				forgot(t, "TryAcquire in "+domain, err)
+			}
+			_, err = l.Reclaim(ctx, "held", held.Token)
+			forgot(t, "Reclaim", err)
+			_, err = l.Inspect(ctx, "held")
+			forgot(t, "Inspect", err)
+			err = nil
+			for _, err = range l.Held(ctx) {
+			}
+			forgot(t, "Held", err)
+			err = nil
+			for _, err = range l.Ready(ctx) {
+			}
+			forgot(t, "Ready", err)
+			if now, _, _ := store.Load(ctx, ""); string(now) != string(root) {
+				t.Error("the root was written again")
+			}
+			succeed(t, last, held) // whoever has a number of his own may go on
+
+			store.Tamper("", full)
+			if a, err := l.AcquireNext(ctx, "ready"); err != nil || a.Status != lease.Acquired {
+				t.Errorf("after the root was put back: %+v, %v", a, err)
+			}
+			if heir := acquire(t, l, "held", 2); heir.Token <= held.Token {
+				t.Errorf("token %d after %d", heir.Token, held.Token)
+			}
+		})
+	}
+}
+
+// A root that was begun anew, because the first call met a domain without a record, gives numbers out again. Their new owner notices by
+// the marks of the one before.
+func TestL9_NumberOfAnother(t *testing.T) {
+	store, _, held := worked(t, 1)
+	store.Tamper("", nil)
+	l := open(t, durable.Config{Store: store})
+	succeed(t, l, acquire(t, l, "new", 1))
+	_, err := l.Succeed(ctx, "held", held.Token)
+	forgot(t, "Succeed", err)
+	succeed(t, l, acquire(t, l, "new", 2))
+}
+
+// A call of a Ledger that New did not make is refused, as one with a nil context is.
+func TestZeroLedger(t *testing.T) {
+	for name, l := range map[string]*durable.Ledger{"zero": {}, "nil": nil} {
+		_, try := l.TryAcquire(ctx, "A", 1)
+		_, done := l.Succeed(ctx, "A", 1)
+		_, inspect := l.Inspect(ctx, "A")
+		errs := map[string]error{"TryAcquire": try, "Succeed": done, "Inspect": inspect, "Compact": l.Compact(ctx, 1)}
+		for _, errs["Ready"] = range l.Ready(ctx) {
+		}
+		for _, errs["Held"] = range l.Held(ctx) {
+		}
+		for call, err := range errs {
+			var invalid *lease.InvalidError
+			if !errors.As(err, &invalid) || invalid.Field != "durable.Ledger" || !errors.Is(err, lease.ErrInvalid) {
+				t.Errorf("%s of a %s Ledger: %v", call, name, err)
+			}
+		}
+		if len(errs) != 6 {
+			t.Errorf("%d calls", len(errs))
+		}
+	}
+}
