@@ -114,7 +114,10 @@ func TestLevelsBreak(t *testing.T) {
 			wantSilent(t, c.state(new(cursor)), true)
 		}
 		how = func() {}
-		wantSilent(t, c.state(new(cursor)), false)
+		at := new(cursor)
+		for range 2 { // with a reading, and then without
+			wantSilent(t, c.state(at), false)
+		}
 	})
 }
 
