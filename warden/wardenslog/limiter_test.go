@@ -4,9 +4,7 @@ package wardenslog_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -16,98 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// entry is a line as a reader of JSON finds it.
-type entry struct {
-	Msg, Level string
-	Limiter    string
-	Why        struct {
-		Limiter, Outcome, Reason string
-		Task                     struct{ Name string }
-		Decision                 struct{ Seq uint64 }
-	}
-	LeftOut  uint64 `json:"left_out"`
-	Lasted   time.Duration
-	Refused  map[string]uint64
-	Decision struct{ Seq uint64 }
-}
-
-// book keeps the lines that are written into it.
-type book struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *book) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-// all is what was written, and with it the book is empty if the test says so.
-func (b *book) all(empty bool) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	text := b.text.String()
-	if empty {
-		b.text.Reset()
-	}
-	return text
-}
-
-func (b *book) lines(t *testing.T) []entry {
-	t.Helper()
-	text := b.all(false)
-	var out []entry
-	for d := json.NewDecoder(strings.NewReader(text)); ; {
-		var e entry
-		switch err := d.Decode(&e); {
-		case errors.Is(err, io.EOF):
-			return out
-		case err != nil:
-			t.Fatalf("%v in %s", err, text)
-		}
-		out = append(out, e)
-	}
-}
-
-func messages(lines []entry) []string {
-	var out []string
-	for _, e := range lines {
-		out = append(out, strings.TrimPrefix(e.Msg, "warden: "))
-	}
-	return out
-}
-
-func mustNew(t testing.TB, cfg wardenslog.Config) *wardenslog.Logger {
-	t.Helper()
-	l, err := wardenslog.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-// open is a logger that writes into the book.
-func open(t testing.TB, cfg wardenslog.Config) (*wardenslog.Logger, *book) {
-	b := new(book)
-	cfg.Logger = slog.New(slog.NewJSONHandler(b, nil))
-	return mustNew(t, cfg), b
-}
-
-func event(o limiter.Outcome, r limiter.Reason) limiter.Event {
-	return limiter.Event{Explanation: limiter.Explanation{
-		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), Standing: limiter.Applied, Decision: &decision.ControlDecision{Seq: 4},
-	}}
-}
 
 // TestAStormIsAFewLines: a hundred thousand refusals are one change, a bounded number of samples, and none of them is
 // unaccounted for.
@@ -248,80 +158,6 @@ func TestLevels(t *testing.T) {
 		synctest.Wait()
 		if lines := b.lines(t); len(lines) != 1 || lines[0].Level != "ERROR" || log.Stats().Written != 2 {
 			t.Errorf("%+v", lines)
-		}
-	})
-}
-
-// handler is a slog.Handler that does as it is told.
-type handler struct{ handle func(slog.Record) error }
-
-func (h handler) Enabled(context.Context, slog.Level) bool      { return true }
-func (h handler) Handle(_ context.Context, r slog.Record) error { return h.handle(r) }
-func (h handler) WithAttrs([]slog.Attr) slog.Handler            { return h }
-func (h handler) WithGroup(string) slog.Handler                 { return h }
-func withHandler(handle func(slog.Record) error) wardenslog.Config {
-	return wardenslog.Config{PerSecond: 1000, Logger: slog.New(handler{handle})}
-}
-
-// TestABrokenHandlerCostsItsLine: the request path does not notice, and the lines after it are written.
-func TestABrokenHandlerCostsItsLine(t *testing.T) {
-	for name, broken := range map[string]func() error{
-		"panics":             func() error { panic("handler") },
-		"ends the goroutine": func() error { runtime.Goexit(); return nil },
-		"fails":              func() error { return io.ErrShortWrite },
-	} {
-		t.Run(name, func(t *testing.T) {
-			calls := 0
-			log := mustNew(t, withHandler(func(slog.Record) error {
-				if calls++; calls%2 == 1 {
-					return broken()
-				}
-				return nil
-			}))
-			o := log.Limiter()
-			for range 10 {
-				o.Observe(event(limiter.Rejected, limiter.Closed))
-			}
-			if err := log.Flush(t.Context()); err != nil || calls != 10 || log.Stats() != (wardenslog.Stats{Written: 5, Failed: 5}) {
-				t.Errorf("%v after %d calls: %+v", err, calls, log.Stats())
-			}
-		})
-	}
-}
-
-// TestABlockedHandlerHoldsNobodyUp: the observer returns at once, puts aside no more than it has room for, and goes on
-// when the handler does.
-func TestABlockedHandlerHoldsNobodyUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gate := make(chan struct{})
-		log := mustNew(t, withHandler(func(slog.Record) error { <-gate; return nil }))
-		l, err := limiter.New(limiter.Config{Observer: log.Limiter()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
-		began := time.Now()
-		for range 900 {
-			l.TryAcquire(limiter.Task{})
-		}
-		synctest.Wait()
-		if time.Since(began) != 0 || l.Stats().Rejected != 900 {
-			t.Error("requests waited for a log")
-		}
-		if s := log.Stats(); s.Written != 0 || s.Dropped != 900-64 && s.Dropped != 900-65 {
-			t.Errorf("%+v, with room for 64 lines and perhaps one being written", s)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := log.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Flush: %v", err)
-		}
-		close(gate)
-		if err := log.Flush(t.Context()); err != nil || log.Stats().Written+log.Stats().Dropped != 900 {
-			t.Errorf("%v, %+v", err, log.Stats())
-		}
-		if err := log.Flush(t.Context()); err != nil {
-			t.Errorf("Flush of nothing: %v", err)
 		}
 	})
 }

@@ -1,0 +1,172 @@
+// A page in a real browser that is watched: what it says on its console, and what it asks for.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// browser starts Chromium and closes it when the test ends. Without one the test is skipped, unless STOPBANK_BROWSER is
+// "required".
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if p, err := exec.LookPath(name); err == nil {
+			path = p
+			break
+		}
+	}
+	if path == "" {
+		if os.Getenv("STOPBANK_BROWSER") == "required" {
+			t.Fatal("there is no Chromium, and STOPBANK_BROWSER=required")
+		}
+		t.Skip("there is no Chromium: the page was not tested in a browser")
+	}
+	profile := t.TempDir()
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(),
+		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.Flag("headless", true), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.NoFirstRun, chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.WSURLReadTimeout(time.Minute))
+	t.Cleanup(cancel)
+	ctx, _ := chromedp.NewContext(allocator)
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx) })
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// tab is a page that is watched: what it says on its console, and what it asks for.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	faults   []string
+	requests []string
+}
+
+func open(t *testing.T, browser context.Context, url string, width, height int64, scheme string, mobile bool) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(browser)
+	p := &tab{t: t, ctx: ctx}
+	t.Cleanup(cancel)
+	p.must(chromedp.Listen(ctx, p.heard))
+	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	p.must(err)
+	p.look(width, height, scheme, mobile)
+	p.must(chromedp.Do(ctx, chromedp.Navigate(url)))
+	p.until(`document.getElementById("status").dataset.state === "live"`)
+	return p
+}
+
+// look makes the window another one.
+func (p *tab) look(width, height int64, scheme string, mobile bool) {
+	p.t.Helper()
+	_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+	p.must(err)
+	options := []chromedp.EmulateViewportOption{chromedp.EmulateScale(1)}
+	if mobile {
+		options = []chromedp.EmulateViewportOption{chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch, chromedp.EmulatePortrait}
+	}
+	p.must(chromedp.Do(p.ctx, chromedp.EmulateViewport(width, height, options...)))
+}
+
+func (p *tab) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *tab) heard(event any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		p.faults = append(p.faults, e.ExceptionDetails.Text+" "+fmt.Sprint(e.ExceptionDetails.Exception))
+	case *runtime.EventConsoleAPICalled:
+		p.faults = append(p.faults, "console."+fmt.Sprint(e.Type))
+	case *cdplog.EventEntryAdded:
+		p.faults = append(p.faults, e.Entry.Text+" "+e.Entry.URL)
+	case *network.EventRequestWillBeSent:
+		p.requests = append(p.requests, e.Request.URL)
+	}
+}
+
+// clean fails if anything was written on the console, or asked for elsewhere than at the console.
+func (p *tab) clean(base string) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fault := range p.faults {
+		p.t.Errorf("on the browser's console: %s", fault)
+	}
+	if len(p.requests) < 5 {
+		p.t.Errorf("%d requests were seen: %v", len(p.requests), p.requests)
+	}
+	for _, url := range p.requests {
+		if !strings.HasPrefix(url, base) {
+			p.t.Errorf("a request to %s", url)
+		}
+	}
+}
+
+// eval is the value of a JavaScript expression.
+func eval[T any](p *tab, expression string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// until waits for a JavaScript expression to be true.
+func (p *tab) until(expression string) {
+	p.t.Helper()
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(time.Minute))); err != nil {
+		p.t.Fatalf("waiting for %s: %v; the page says:\n%s", expression, err, eval[string](p, `document.body.innerText`))
+	}
+}
+
+// sideways is what would make the page scroll to the side.
+const sideways = `document.documentElement.scrollWidth - document.documentElement.clientWidth`
+
+// contrast names the texts whose contrast with what is behind them is below 4.5 (WCAG 2.2, AA).
+const contrast = `(() => {
+	const parse = (c) => c.match(/[\d.]+/g).map(Number);
+	const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+		.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const behind = (e) => {
+		for (; e; e = e.parentElement) {
+			const c = parse(getComputedStyle(e).backgroundColor);
+			if (c.length === 3 || c[3] > 0) return c;
+		}
+		return [255, 255, 255];
+	};
+	const low = new Set();
+	for (const e of document.querySelectorAll("body *")) {
+		if (!e.checkVisibility() || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
+		const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+		const ratio = (a + 0.05) / (b + 0.05);
+		if (ratio < 4.5) low.add(e.tagName + "." + e.className + " " + ratio.toFixed(2));
+	}
+	return [...low].join(", ");
+})()`

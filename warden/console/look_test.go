@@ -1,0 +1,163 @@
+// What a look puts together: which refusals are listed, which decisions are one, and how much of the past is kept.
+
+package console
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// TestIDs: refusals of one instant have IDs of their own, which do not change when others come.
+func TestIDs(t *testing.T) {
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: 4})
+	when := time.Unix(100, 5)
+	e := func(name string, at time.Time) limiter.Explanation {
+		return limiter.Explanation{Limiter: "l", Outcome: limiter.Rejected, Task: limiter.Task{Name: name}, At: at}
+	}
+	ids := func(refused ...limiter.Explanation) (out []string) {
+		for _, r := range c.lastOf(refused) {
+			out = append(out, r.Task+"="+r.ID)
+		}
+		return out
+	}
+	before := ids(e("b", when), e("c", when), e("a", when.Add(-1)))
+	after := ids(e("b", when), e("c", when), e("d", when), e("a", when.Add(-1)), e("e", when.Add(1)))
+	if len(before) != 3 || len(after) != 4 || after[0][:1] != "e" || !slices.Equal(after[2:], before[:2]) {
+		t.Fatalf("before %q, after %q", before, after)
+	}
+	seen := map[string]bool{}
+	for _, id := range after {
+		if _, id, _ = strings.Cut(id, "="); seen[id] {
+			t.Fatalf("%s twice in %q", id, after)
+		}
+		seen[id] = true
+	}
+	for outcome, want := range map[limiter.Outcome]int{limiter.Started: 0, limiter.Executed: 0, limiter.Rejected: 1, limiter.Withdrawn: 1} {
+		if got := appendRefused(nil, "l", []limiter.Explanation{{Outcome: outcome}}); len(got) != want {
+			t.Errorf("%s: listed %d times, want %d", outcome, len(got), want)
+		}
+	}
+}
+
+// TestNobodyIsCrowdedOut: of those that refuse little and did so before, the last refusals are listed beside those of one
+// that refuses all the time, and all of them in the order of time.
+func TestNobodyIsCrowdedOut(t *testing.T) {
+	listed := func(most int, counts ...int) string { // of limiters a, b, …, each of which refused later than all before it
+		c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: most})
+		var refused []limiter.Explanation
+		for i, n := range counts {
+			for j := range n {
+				refused = append(refused, limiter.Explanation{Limiter: string(rune('a' + i)), Task: limiter.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
+			}
+		}
+		var b strings.Builder
+		for _, r := range c.lastOf(refused) {
+			b.WriteString(r.Limiter + r.Task + " ")
+		}
+		return strings.TrimSpace(b.String())
+	}
+	for _, check := range []struct {
+		most   int
+		counts []int
+		want   string
+	}{
+		{8, []int{0}, ""},
+		{8, []int{3}, "a2 a1 a0"},
+		{8, []int{100}, "a99 a98 a97 a96 a95 a94 a93 a92"},
+		{8, []int{100, 100}, "b99 b98 b97 b96 b95 b94 a99 a98"},
+		{8, []int{100, 1, 100}, "c99 c98 c97 c96 c95 c94 b0 a99"},
+		{8, []int{1, 2, 3, 1, 100}, "e99 e98 e97 e96 d0 c2 b1 a0"},
+		{2, []int{9, 9, 9}, "c8 b8"},
+		{1, []int{9, 9}, "b8"},
+	} {
+		if got := listed(check.most, check.counts...); got != check.want {
+			t.Errorf("%d of %v: %s, want %s", check.most, check.counts, got, check.want)
+		}
+	}
+}
+
+// TestPhases: decisions whose reasons have the same codes are one phase, and the last phases are kept.
+func TestPhases(t *testing.T) {
+	var p past
+	seq := uint64(0)
+	add := func(target int, codes ...string) {
+		seq++
+		d := decision.ControlDecision{Seq: seq, TargetConcurrency: target, ShedProbability: float64(target) / 100}
+		for _, code := range codes {
+			d.Reasons = append(d.Reasons, decision.NewReason(code, fmt.Sprint("signal", seq), 1, decision.Hold))
+		}
+		p.add(warden.Reading{Decision: d, Sample: monitor.Sample{At: time.Unix(int64(seq), 0)}})
+	}
+	add(10, "calm")
+	add(11, "calm")
+	add(9, "queueing")
+	add(7, "queueing")
+	add(7, "queueing", "service_slow")
+	var b strings.Builder
+	for _, f := range p.phases {
+		fmt.Fprintf(&b, "%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq, f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo, f.ShedFrom, f.ShedTo, f.Reasons[0].Signal)
+	}
+	if want := "1-2@1-2:10>11:0.1>0.11 signal2;3-4@3-4:11>7:0.11>0.07 signal4;5-5@5-5:7>7:0.07>0.07 signal5;"; b.String() != want {
+		t.Fatalf("%s\nwant\n%s", b.String(), want)
+	}
+	for i := range 3 * mostPhases {
+		add(i, []string{"a", "b"}[i%2])
+	}
+	if n := len(p.phases); n != mostPhases || p.phases[n-1].LastSeq != seq || p.phases[0].FirstSeq != seq-mostPhases+1 {
+		t.Fatalf("%d phases, from %d to %d of %d", n, p.phases[0].FirstSeq, p.phases[n-1].LastSeq, seq)
+	}
+}
+
+// TestPressureShown: with our own controller the page has the pressure and what it follows.
+func TestPressureShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{sample: func() monitor.Sample {
+			return monitor.Sample{At: time.Now(), Utilization: monitor.Reading{Value: 1, OK: true}, Lag: monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6}}
+		}}
+		ours, err := control.New(control.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := warden.New(warden.Config{Sampler: s, Controller: ours})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := mustNew(t, Config{Warden: w})
+		for range 10 {
+			time.Sleep(100 * time.Millisecond)
+			use(t, w)
+		}
+		points := c.state(new(cursor)).History
+		last := points[len(points)-1]
+		if last.Pressure < 0.9 || len(last.Levels) != 3 || last.Levels["lag_p90_seconds"] < 0.9 {
+			t.Fatalf("%+v", last)
+		}
+	})
+}
+
+// TestBounded: what the console remembers of limiters does not grow.
+func TestBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := mustNew(t, Config{Limiters: []Limiter{{"a", mustLimiter(t, 1)}}, Interval: 100 * time.Millisecond})
+		for range 3 * mostPoolPoints {
+			c.state(new(cursor))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := len(c.past.pools); n != mostPoolPoints {
+			t.Errorf("%d looks are remembered, want %d", n, mostPoolPoints)
+		}
+		if n := len(c.past.limits[0]); n < 100 || n > 102 {
+			t.Errorf("%d tallies are remembered for a window of 100 intervals", n)
+		}
+	})
+}

@@ -1,0 +1,106 @@
+// What the tests share: a book that lines are written into, and read from.
+
+package wardenslog_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenslog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// entry is a line as a reader of JSON finds it.
+type entry struct {
+	Msg, Level string
+	Limiter    string
+	Why        struct {
+		Limiter, Outcome, Reason string
+		Task                     struct{ Name string }
+		Decision                 struct{ Seq uint64 }
+	}
+	LeftOut  uint64 `json:"left_out"`
+	Lasted   time.Duration
+	Refused  map[string]uint64
+	Decision struct{ Seq uint64 }
+}
+
+// book keeps the lines that are written into it.
+type book struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *book) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// all is what was written, and with it the book is empty if the test says so.
+func (b *book) all(empty bool) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := b.text.String()
+	if empty {
+		b.text.Reset()
+	}
+	return text
+}
+
+func (b *book) lines(t *testing.T) []entry {
+	t.Helper()
+	text := b.all(false)
+	var out []entry
+	for d := json.NewDecoder(strings.NewReader(text)); ; {
+		var e entry
+		switch err := d.Decode(&e); {
+		case errors.Is(err, io.EOF):
+			return out
+		case err != nil:
+			t.Fatalf("%v in %s", err, text)
+		}
+		out = append(out, e)
+	}
+}
+
+func messages(lines []entry) []string {
+	var out []string
+	for _, e := range lines {
+		out = append(out, strings.TrimPrefix(e.Msg, "warden: "))
+	}
+	return out
+}
+
+func mustNew(t testing.TB, cfg wardenslog.Config) *wardenslog.Logger {
+	t.Helper()
+	l, err := wardenslog.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// open is a logger that writes into the book.
+func open(t testing.TB, cfg wardenslog.Config) (*wardenslog.Logger, *book) {
+	b := new(book)
+	cfg.Logger = slog.New(slog.NewJSONHandler(b, nil))
+	return mustNew(t, cfg), b
+}
+
+func event(o limiter.Outcome, r limiter.Reason) limiter.Event {
+	return limiter.Event{Explanation: limiter.Explanation{
+		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), Standing: limiter.Applied, Decision: &decision.ControlDecision{Seq: 4},
+	}}
+}
