@@ -64,6 +64,7 @@ var (
 // reader is one place in the stream from which messages come.
 type reader struct {
 	next     int64 // the next message has this sequence or a greater one
+	consumer jetstream.Consumer
 	messages jetstream.MessagesContext
 }
 
@@ -176,6 +177,9 @@ func (s *Source) reader(ctx context.Context, from int64) (*reader, error) {
 	defer cancel()
 	consumer, err := s.js.OrderedConsumer(ctx, s.cfg.Stream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: s.cfg.Subjects, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(1, from)),
+		// A consumer that is lost and cannot be made anew at once ends Fetch, which is called again. The client alone would try for ever,
+		// deaf to ctx.
+		MaxResetAttempts: 1,
 	})
 	if err != nil {
 		return nil, s.failed(err)
@@ -184,13 +188,18 @@ func (s *Source) reader(ctx context.Context, from int64) (*reader, error) {
 	if err != nil {
 		return nil, s.failed(err)
 	}
-	r := &reader{next: from, messages: messages}
+	r := &reader{next: from, consumer: consumer, messages: messages}
 	s.readers = append(s.readers, r)
 	return r, nil
 }
 
+// drop forgets a reader. The client leaves its consumer to the server, which would keep it for minutes; and with a domain behind there is a new
+// one for each place that is read again.
 func (s *Source) drop(r *reader) {
 	r.messages.Stop()
+	if info := r.consumer.CachedInfo(); info != nil {
+		_ = s.cfg.Conn.Publish("$JS.API.CONSUMER.DELETE."+s.cfg.Stream+"."+info.Name, nil) // goes by itself later if this is lost
+	}
 	for i := range s.readers {
 		if s.readers[i] == r {
 			s.readers = append(s.readers[:i:i], s.readers[i+1:]...)

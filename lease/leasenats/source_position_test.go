@@ -1,0 +1,115 @@
+package leasenats_test
+
+// This file holds what a Source refuses, and its position: one key, which of two owners the later one has.
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/leasenats"
+)
+
+func TestSourcePosition(t *testing.T) {
+	server := single(t, t.TempDir(), 0)
+	nc := connect(t, server.ClientURL())
+	orders(t, nc, 50, 5)
+	first := source(t, nc, nil)
+	if err := first.Commit(ctx, 3); !errors.Is(err, leasenats.ErrSource) {
+		t.Errorf("without a claim: %v", err)
+	}
+	must(t, first, 1)
+	for _, floor := range []int64{5, 4, 5, 20} {
+		if err := first.Commit(ctx, floor); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// Another partition has a position of its own.
+	other := source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Partition = "other" })
+	must(t, other, 1)
+
+	// Who claims later wins, at once and for good.
+	second := source(t, nc, nil)
+	must(t, second, 20)
+	err := first.Commit(ctx, 30)
+	var lost *leasenats.LostError
+	if !errors.As(err, &lost) || !errors.Is(err, leasenats.ErrLost) || lost.Floor != 30 || lost.Partition != "all" {
+		t.Errorf("the former owner: %v", err)
+	}
+	if err := second.Commit(ctx, 25); err != nil {
+		t.Error(err)
+	}
+	must(t, first, 25) // it comes back
+	if err := second.Commit(ctx, 26); !errors.Is(err, leasenats.ErrLost) {
+		t.Errorf("the former owner: %v", err)
+	}
+
+	// A write whose reply was lost is known again: the key moves on under the owner's own name.
+	js, _ := jetstream.New(nc)
+	kv, err := js.KeyValue(ctx, "positions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := kv.Get(ctx, "source-ORDERS.all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, owner, _ := strings.Cut(string(entry.Value()), " ")
+	if _, err := kv.Put(ctx, "source-ORDERS.all", []byte("27 "+owner)); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Commit(ctx, 28); err != nil {
+		t.Errorf("after a lost reply: %v", err)
+	}
+
+	if _, err := kv.Put(ctx, "source-ORDERS.all", []byte("rubbish")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Committed(ctx); !errors.Is(err, leasenats.ErrSource) {
+		t.Errorf("rubbish: %v", err)
+	}
+	if err := kv.Delete(ctx, "source-ORDERS.all"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, second, 1)
+}
+
+func must(t *testing.T, s *leasenats.Source, want int64) {
+	t.Helper()
+	if floor, err := s.Committed(ctx); floor != want || err != nil {
+		t.Errorf("committed %d, %v, want %d", floor, err, want)
+	}
+}
+
+func TestOpenSourceRefuses(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	orders(t, nc, 1, 1)
+	for field, change := range map[string]func(*leasenats.SourceConfig){
+		"Conn":      func(cfg *leasenats.SourceConfig) { cfg.Conn = nil },
+		"Stream":    func(cfg *leasenats.SourceConfig) { cfg.Stream = "" },
+		"Bucket":    func(cfg *leasenats.SourceConfig) { cfg.Bucket = "a.b" },
+		"Partition": func(cfg *leasenats.SourceConfig) { cfg.Partition = "a b" },
+		"Timeout":   func(cfg *leasenats.SourceConfig) { cfg.Timeout = -1 },
+		"Replicas":  func(cfg *leasenats.SourceConfig) { cfg.Replicas = 6 },
+	} {
+		cfg := leasenats.SourceConfig{Conn: nc, Stream: "ORDERS", Bucket: "positions", Partition: "all"}
+		change(&cfg)
+		_, err := leasenats.OpenSource(ctx, cfg)
+		var invalid *leasenats.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "SourceConfig."+field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	var invalid *leasenats.InvalidError
+	_, err := leasenats.OpenSource(nil, leasenats.SourceConfig{Conn: nc, Stream: "ORDERS", Bucket: "positions", Partition: "all"}) //nolint:staticcheck // refused, not a panic
+	if !errors.As(err, &invalid) || invalid.Field != "ctx" {
+		t.Errorf("a nil context: %v", err)
+	}
+	_, err = leasenats.OpenSource(ctx, leasenats.SourceConfig{Conn: nc, Stream: "NONE", Bucket: "positions", Partition: "all"})
+	if !errors.Is(err, leasenats.ErrSource) || !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("no stream: %v", err)
+	}
+}
