@@ -1,6 +1,6 @@
 package dispatch_test
 
-// This file is what can happen to a dispatcher from outside: other owners, lost replies, lost records, refusals, hot and slow keys.
+// This file is the parts that fail: lost replies, refusals, a source that breaks its promises, panics.
 
 import (
 	"context"
@@ -9,189 +9,10 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
-
-// Rebalance: the partition moves while a handler runs. The old owner is fenced out where it was at work, comes to rest, and commits
-// nothing that is not done; the new one does everything.
-func TestD6_RebalanceWithLateOwner(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ledger, log := memory(t, 3), new(dispatch.Log)
-		for i := range 40 {
-			log.Append(fmt.Sprint("k", i%4), nil)
-		}
-		hang := make(chan struct{})
-		var mu sync.Mutex
-		register := map[string]lease.Token{} // a store downstream that compares tokens
-		written := map[int64]int{}
-		write := func(job dispatch.Job) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if job.Lease.Token < register[job.Record.Domain] {
-				return errors.New("refused: a smaller token")
-			}
-			register[job.Record.Domain] = job.Lease.Token
-			written[job.Record.Offset]++
-			return nil
-		}
-		var refused error
-		seen := &events{}
-		old := run(t, dispatch.Config{Name: "old", Ledger: ledger, Source: log, Observer: seen, MaxBuffered: 16, Handler: func(_ context.Context, job dispatch.Job) error {
-			if job.Record.Offset == 4 {
-				<-hang
-				refused = write(job)
-				return nil
-			}
-			return write(job)
-		}})
-		time.Sleep(time.Second)
-		equal(t, "the old one's floor", old.Stats().Floor, 4)
-		hanging, _ := ledger.Inspect(context.Background(), "k0")
-
-		young := run(t, dispatch.Config{Name: "new", Ledger: ledger, Source: log, Grace: 5 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error { return write(job) }})
-		time.Sleep(time.Minute)
-		equal(t, "reclaimed", young.Stats().Reclaimed, 1)
-		equal(t, "the new one's floor", young.Stats().Committed, 40)
-		close(hang)
-		synctest.Wait()
-		if refused == nil {
-			t.Error("the register took a write with a token that was reclaimed")
-		}
-		told := seen.of(dispatch.Fenced)
-		if len(told) != 1 || told[0].Domain != "k0" || told[0].Offset != 4 || told[0].Token != hanging.Lease.Token || !errors.Is(told[0].Err, lease.ErrLeaseNotFound) {
-			t.Errorf("told: %+v", told)
-		}
-		for i := range 100 { // more work: the old one is at rest in k0 and runs full of it, and takes some of the rest
-			log.Append(fmt.Sprint("k", i%2), nil)
-		}
-		time.Sleep(time.Minute)
-		s := old.Stats()
-		equal(t, "fenced", s.Fenced, 1)
-		equal(t, "lost", s.Lost, 1)
-		equal(t, "floor of the old one", s.Floor, 4)
-		if s.Buffered > 16 {
-			t.Errorf("%d buffered", s.Buffered)
-		}
-		old.mustStop(t)
-		young.mustStop(t)
-		equal(t, "committed", young.Stats().Committed, 140)
-		for offset := range int64(140) {
-			equal(t, fmt.Sprint("written: ", offset), written[offset], 1)
-		}
-	})
-}
-
-// A fence met while the lease is held by somebody else is the same, whether the handler failed or succeeded.
-func TestD6_FencedByToken(t *testing.T) {
-	for _, outcome := range []error{nil, errors.New("failed")} {
-		bubble(t, func(t *testing.T) {
-			ledger, log := memory(t, 3), fill("k", "k", "other")
-			seen := &events{}
-			var taken lease.Lease
-			r := run(t, dispatch.Config{Ledger: ledger, Source: log, Observer: seen, Handler: func(ctx context.Context, job dispatch.Job) error {
-				if job.Record.Offset == 0 {
-					taken, _ = ledger.Reclaim(ctx, "k", job.Lease.Token)
-					return outcome
-				}
-				if job.Record.Domain == "k" {
-					t.Error("a domain that is somebody else's goes on")
-				}
-				return nil
-			}})
-			time.Sleep(time.Hour)
-			told := seen.of(dispatch.Fenced)
-			if len(told) != 1 || !errors.Is(told[0].Err, lease.ErrTokenMismatch) {
-				t.Errorf("told: %+v", told)
-			}
-			equal(t, "floor", r.Stats().Floor, 0)
-			equal(t, "succeeded", r.Stats().Succeeded, 1)
-			r.mustStop(t)
-			v, _ := ledger.Inspect(context.Background(), "k")
-			equal(t, "the lease", *v.Lease, taken)
-		})
-	}
-}
-
-// A lease that somebody takes after the partition is ours gets Grace; then it is reclaimed and failed.
-func TestForeignLeaseGetsGrace(t *testing.T) {
-	for _, finishes := range []bool{true, false} {
-		bubble(t, func(t *testing.T) {
-			ledger, log := memory(t, 3), fill("x")
-			seen := &events{}
-			c := newCalls()
-			r := run(t, dispatch.Config{Ledger: ledger, Source: log, Observer: seen, Grace: 10 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			}})
-			synctest.Wait()
-			ctx := context.Background()
-			late, err := ledger.TryAcquire(ctx, "k", 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			began := time.Now()
-			log.Append("k", nil)
-			log.Append("k", nil)
-			time.Sleep(5 * time.Second)
-			equal(t, "told", len(seen.of(dispatch.Foreign)), 1)
-			same(t, "k", c.of("k"))
-			if finishes {
-				if _, err := ledger.Succeed(ctx, "k", late.Lease.Token); err != nil {
-					t.Fatal(err)
-				}
-			}
-			time.Sleep(time.Minute)
-			r.mustStop(t)
-			if finishes {
-				same(t, "k", c.of("k"), 2)
-				equal(t, "reclaimed", r.Stats().Reclaimed, 0)
-				equal(t, "skipped", r.Stats().Skipped, 1)
-			} else {
-				same(t, "k", c.of("k"), 1, 2)
-				equal(t, "reclaimed", r.Stats().Reclaimed, 1)
-				equal(t, "after", c.times["k"][0].Sub(began), 10*time.Second+100*time.Millisecond)
-			}
-			equal(t, "floor", r.Stats().Floor, 3)
-		})
-	}
-}
-
-// With no retries left the late holder's record is a dead letter, with its payload.
-func TestForeignLeaseGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ledger, log := memory(t, 0), fill("x")
-		var letters []dispatch.DeadLetter
-		c := newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, Grace: time.Second,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			},
-			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-				letters = append(letters, letter)
-				return nil
-			},
-		})
-		synctest.Wait()
-		if _, err := ledger.TryAcquire(context.Background(), "k", 1); err != nil {
-			t.Fatal(err)
-		}
-		log.Append("k", []byte("it"))
-		log.Append("k", nil)
-		time.Sleep(time.Minute)
-		r.mustStop(t)
-		same(t, "k", c.of("k"), 2)
-		if len(letters) != 1 || letters[0].Record.Offset != 1 || string(letters[0].Record.Payload) != "it" || letters[0].Err != nil {
-			t.Errorf("letters: %+v", letters)
-		}
-		equal(t, "floor", r.Stats().Floor, 3)
-	})
-}
 
 // Each call's reply is lost once, and once the call is not made at all: one attempt stays one attempt.
 func TestLostReplies(t *testing.T) {
@@ -253,193 +74,6 @@ func TestLostReplies(t *testing.T) {
 			})
 		}
 	}
-}
-
-// What the ledger has and the source has lost is tried, given up and told of, and what comes after it goes on.
-func TestD2_RecordGone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ledger, ctx := memory(t, 1), context.Background()
-		for _, offset := range []int64{-7, -5, 1} {
-			if _, err := ledger.Offer(ctx, "k", offset); err != nil {
-				t.Fatal(err)
-			}
-		}
-		log := new(dispatch.Log)
-		c := newCalls()
-		var letters []dispatch.DeadLetter
-		var d *dispatch.Dispatcher
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, CommitEvery: time.Millisecond,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			},
-			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-				if floor := d.Stats().Floor; floor > letter.Record.Offset {
-					t.Errorf("the floor is %d before %d is done", floor, letter.Record.Offset)
-				}
-				time.Sleep(10 * time.Millisecond)
-				letters = append(letters, letter)
-				return nil
-			},
-		})
-		d = r.Dispatcher
-		time.Sleep(time.Second)
-		equal(t, "floor while nothing was read", r.Stats().Floor, -7)
-		equal(t, "waiting", r.Stats().Waiting, 1)
-		log.Append("other", nil) // 0: now it is known that -7 and -5 will not come
-		time.Sleep(time.Second)
-		equal(t, "floor", r.Stats().Floor, 1)
-		log.Append("k", nil)
-		time.Sleep(time.Second)
-		r.mustStop(t)
-		same(t, "k", c.of("k"), 1)
-		if len(letters) != 2 || letters[0].Record.Offset != -7 || letters[1].Record.Offset != -5 || !errors.Is(letters[0].Err, dispatch.ErrRecordGone) {
-			t.Errorf("letters: %+v", letters)
-		}
-		equal(t, "floor", r.Stats().Floor, 2)
-	})
-}
-
-// A dead letter is not lost by an error, a panic, Goexit or a crash; the floor waits for it, and so does its domain.
-func TestD2_DeadLetterIsDeliveredAtLeastOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		ledger, log := memory(t, 0), fill("k", "k", "j")
-		for life := range 3 {
-			p := &process{Ledger: ledger, Source: log}
-			c := newCalls()
-			tried := 0
-			r := run(t, dispatch.Config{
-				Ledger: p, Source: p,
-				Handler: func(_ context.Context, job dispatch.Job) error {
-					defer c.enter(job)()
-					if job.Record.Offset == 0 {
-						return errLost
-					}
-					return nil
-				},
-				DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-					equal(t, "offset", letter.Record.Offset, 0)
-					equal(t, "the first life knows why", letter.Err != nil, life == 0)
-					equal(t, "and the lease", letter.Lease.Token != 0, life == 0)
-					switch tried++; {
-					case life == 2 && tried == 4:
-						return nil
-					case tried%3 == 0:
-						panic("no")
-					case tried%3 == 1:
-						runtime.Goexit()
-					}
-					return errLost
-				},
-			})
-			for tried < 4 && r.Stats().DeadLettered == 0 {
-				time.Sleep(10 * time.Millisecond)
-				synctest.Wait()
-			}
-			if life < 2 {
-				equal(t, "floor", r.Stats().Floor, 0)
-				same(t, "k waits", c.of("k")[min(1, len(c.of("k"))):])
-			}
-			p.kill()
-			if life == 2 {
-				p.mu.Lock()
-				p.dead = false
-				p.mu.Unlock()
-				time.Sleep(time.Minute)
-				equal(t, "floor", r.Stats().Committed, 3)
-				same(t, "k", c.of("k"), 1)
-			}
-			_ = r.stop()
-		}
-	})
-}
-
-// A record that no ledger can hold is a dead letter at once.
-func TestRecordThatNoLedgerHolds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var letters []dispatch.DeadLetter
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 3), Source: fill("", "k", ""), Handler: func(context.Context, dispatch.Job) error { return nil },
-			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-				letters = append(letters, letter)
-				return nil
-			},
-		})
-		time.Sleep(time.Minute)
-		r.mustStop(t)
-		equal(t, "letters", len(letters), 2)
-		equal(t, "floor", r.Stats().Floor, 3)
-		if !errors.Is(letters[0].Err, lease.ErrInvalid) {
-			t.Error(letters[0].Err)
-		}
-	})
-}
-
-// A hot key has more records than its share: the others do not wait for it, and it is never without work.
-func TestD5_HotKey(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		log := new(dispatch.Log)
-		for i := range 4000 {
-			if i%2 == 0 {
-				log.Append("hot", nil)
-			} else {
-				log.Append(fmt.Sprint("k", i%300), nil)
-			}
-		}
-		began := time.Now()
-		c := newCalls()
-		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, MaxInFlight: 4, MaxBuffered: 100, MaxPerDomain: 10, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			time.Sleep(time.Millisecond)
-			return nil
-		}})
-		time.Sleep(time.Minute)
-		r.mustStop(t)
-		c.check(t)
-		times, _ := c.at("hot")
-		equal(t, "hot", len(times), 2000)
-		if took := times[1999].Sub(began); took > 2010*time.Millisecond {
-			t.Errorf("hot took %v for 1999 ms of work before its last", took)
-		}
-		var last time.Time
-		for i := 1; i < 300; i += 2 {
-			times, _ := c.at(fmt.Sprint("k", i))
-			if at := times[len(times)-1]; at.After(last) {
-				last = at
-			}
-		}
-		if took := last.Sub(began); took > 700*time.Millisecond {
-			t.Errorf("the others took %v for 667 ms of work", took)
-		}
-	})
-}
-
-// A slow key holds the floor and nothing else.
-func TestD5_SlowKey(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		log := fill("slow")
-		for i := range 500 {
-			log.Append(fmt.Sprint("k", i%20), nil)
-		}
-		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, MaxInFlight: 2, MaxBuffered: 20, MaxPerDomain: 1, Handler: func(_ context.Context, job dispatch.Job) error {
-			time.Sleep(time.Millisecond)
-			if job.Record.Domain == "slow" {
-				time.Sleep(10 * time.Second)
-			}
-			return nil
-		}})
-		time.Sleep(5 * time.Second)
-		s := r.Stats()
-		equal(t, "done", s.Succeeded, 500)
-		equal(t, "floor", s.Floor, 0)
-		equal(t, "oldest", s.Oldest, 5*time.Second)
-		equal(t, "lag", s.Lag, 501)
-		time.Sleep(6 * time.Second)
-		equal(t, "floor", r.Stats().Floor, 501)
-		equal(t, "lag", r.Stats().Lag, 0)
-		r.mustStop(t)
-	})
 }
 
 // A Concurrency bounds several dispatchers together; its refusals cost a pause and no work.
@@ -555,6 +189,42 @@ func TestSloppySource(t *testing.T) {
 				want = append(want, offset)
 			}
 			same(t, fmt.Sprint("k", k), c.of(fmt.Sprint("k", k)), want...)
+		}
+	})
+}
+
+// Goexit and panics are failures like any other, and their stacks are told.
+func TestHandlerPanicsAndLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		seen := &events{}
+		r := run(t, dispatch.Config{Ledger: memory(t, 1), Source: fill("panic", "exit", "error"), Observer: seen, Handler: func(_ context.Context, job dispatch.Job) error {
+			switch {
+			case job.Lease.RetryCount > 0:
+			case job.Record.Domain == "panic":
+				panic(errLost)
+			case job.Record.Domain == "exit":
+				runtime.Goexit()
+			default:
+				return errLost
+			}
+			return nil
+		}})
+		time.Sleep(time.Minute)
+		r.mustStop(t)
+		equal(t, "succeeded", r.Stats().Succeeded, 3)
+		for _, e := range seen.of(dispatch.Retrying) {
+			switch e.Domain {
+			case "panic":
+				var p *dispatch.PanicError
+				if !errors.As(e.Err, &p) || !errors.Is(e.Err, errLost) || !errors.Is(e.Err, dispatch.ErrPanic) || len(p.Stack) == 0 {
+					t.Errorf("panic: %v", e.Err)
+				}
+			case "exit":
+				equal(t, "exit", e.Err, dispatch.ErrGoexit)
+			case "error":
+				equal(t, "error", e.Err, errLost)
+			}
+			equal(t, e.Domain, e.Wait, 100*time.Millisecond)
 		}
 	})
 }

@@ -1,0 +1,202 @@
+package dispatch_test
+
+// This file holds D4: what a drain finishes, what it leaves, and what the next Run makes of that.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// A drain lets handlers finish, starts nothing, and the next Run goes on behind what was done.
+func TestD4_DrainAndRestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ledger, log := memory(t, 3), new(dispatch.Log)
+		for i := range 100 {
+			log.Append(fmt.Sprint("k", i%5), nil)
+		}
+		c := newCalls()
+		handler := func(_ context.Context, job dispatch.Job) error {
+			defer c.enter(job)()
+			time.Sleep(time.Second)
+			return nil
+		}
+		r := run(t, dispatch.Config{Ledger: ledger, Source: log, MaxInFlight: 3, Handler: handler})
+		time.Sleep(4500 * time.Millisecond)
+		r.mustStop(t)
+		equal(t, "done in the first life", r.Stats().Succeeded, 15)
+		from, _ := log.Committed(context.Background())
+		equal(t, "committed", from, r.Stats().Floor)
+		if from == 0 {
+			t.Error("nothing committed")
+		}
+
+		r = run(t, dispatch.Config{Ledger: ledger, Source: log, MaxInFlight: 3, Handler: handler})
+		time.Sleep(time.Minute)
+		r.mustStop(t)
+		c.check(t)
+		equal(t, "reclaimed", r.Stats().Reclaimed, 0)
+		for i := range 5 {
+			if offsets := c.of(fmt.Sprint("k", i)); len(offsets) != 20 || !slices.IsSorted(offsets) {
+				t.Errorf("k%d: %v", i, offsets)
+			}
+		}
+	})
+}
+
+// late admits everybody, but only after a while, whatever has happened meanwhile.
+type late struct{}
+
+func (late) Do(_ context.Context, fn func() error) error {
+	time.Sleep(2 * time.Second)
+	return fn()
+}
+
+// What is admitted once the drain has begun does not start.
+func TestD4_AdmittedTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ledger, c := memory(t, 3), newCalls()
+		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("a"), Concurrency: late{}, Handler: func(_ context.Context, job dispatch.Job) error {
+			defer c.enter(job)()
+			return nil
+		}})
+		time.Sleep(time.Second)
+		r.mustStop(t)
+		if got := c.of("a"); len(got) > 0 || r.Stats().Succeeded > 0 {
+			t.Errorf("started in the drain: %v", got)
+		}
+	})
+}
+
+// What the drain has no time for is left under its lease, and done again by the next one. A handler that the drain interrupts
+// has not failed.
+func TestD4_DrainTimesOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ledger, log := memory(t, 3), fill("deaf", "listens", "late", "retries")
+		var mu sync.Mutex
+		finished := map[string]int{}
+		release := make(chan struct{})
+		first := true
+		handler := func(ctx context.Context, job dispatch.Job) error {
+			mu.Lock()
+			mine := first
+			mu.Unlock()
+			if mine {
+				switch job.Record.Domain {
+				case "deaf":
+					<-release
+				case "listens":
+					<-ctx.Done()
+					return ctx.Err()
+				case "late": // its context has ended, but it makes it
+					<-ctx.Done()
+					time.Sleep(10 * time.Millisecond)
+				case "retries":
+					return errors.New("later")
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			finished[job.Record.Domain]++
+			return nil
+		}
+		r := run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: handler, DrainTimeout: time.Second, Backoff: time.Hour, MaxBackoff: time.Hour})
+		synctest.Wait()
+		began := time.Now()
+		err := r.stop()
+		equal(t, "took", time.Since(began), 1100*time.Millisecond)
+		var failed *dispatch.DrainError
+		if !errors.As(err, &failed) || failed.Abandoned != 1 || failed.Commit != nil {
+			t.Errorf("drain: %v", err)
+		}
+		for domain, held := range map[string]bool{"deaf": true, "listens": true, "late": false, "retries": true} {
+			v, _ := ledger.Inspect(context.Background(), domain)
+			equal(t, domain, v.Lease != nil, held)
+			if held {
+				equal(t, domain+": retries", v.Lease.RetryCount, map[string]int{"retries": 1}[domain])
+			}
+		}
+		close(release) // too late: nobody listens any more
+		synctest.Wait()
+		mu.Lock()
+		equal(t, "deaf", finished["deaf"], 1)
+		first = false
+		mu.Unlock()
+
+		r = run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: handler, Backoff: time.Second})
+		time.Sleep(time.Hour)
+		r.mustStop(t)
+		mu.Lock()
+		defer mu.Unlock()
+		equal(t, "reclaimed", r.Stats().Reclaimed, 3)
+		for domain, want := range map[string]int{"deaf": 2, "listens": 1, "late": 1, "retries": 1} {
+			equal(t, domain, finished[domain], want)
+		}
+	})
+}
+
+// Restart with a backlog: the ledger knows what waits, the source has it, and the payloads come back.
+func TestD4_RestartWithBacklog(t *testing.T) {
+	for _, keep := range []bool{true, false} {
+		t.Run(fmt.Sprint("ledger kept ", keep), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				ledger, log := memory(t, 3), new(dispatch.Log)
+				for i := range 60 {
+					log.Append(fmt.Sprint("k", i%4), []byte{byte(i)})
+				}
+				p := &process{Ledger: ledger, Source: log}
+				c := newCalls()
+				die := make(chan struct{})
+				r := run(t, dispatch.Config{Ledger: p, Source: p, DrainTimeout: time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
+					defer c.enter(job)()
+					if len(c.of(job.Record.Domain)) == 4 {
+						<-die
+					}
+					time.Sleep(time.Second)
+					return nil
+				}})
+				time.Sleep(30 * time.Second)
+				p.kill()
+				close(die)
+				if r.stop() == nil {
+					t.Error("a dead process drained")
+				}
+				before := map[string]int{}
+				for name := range c.offsets {
+					before[name] = len(c.of(name))
+				}
+
+				if !keep {
+					ledger = memory(t, 3)
+				}
+				r = run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: func(_ context.Context, job dispatch.Job) error {
+					defer c.enter(job)()
+					if int(job.Record.Payload[0]) != int(job.Record.Offset) {
+						t.Errorf("%d has payload %d", job.Record.Offset, job.Record.Payload)
+					}
+					return nil
+				}})
+				time.Sleep(time.Minute)
+				r.mustStop(t)
+				equal(t, "floor", r.Stats().Committed, 60)
+				for name, n := range before {
+					again := c.of(name)[n:]
+					if !slices.IsSorted(again) || again[len(again)-1] != c.of(name)[0]+56 {
+						t.Errorf("%s: after the restart %v", name, again)
+					}
+					// The three that were done are not done again while somebody remembers: the ledger, or else the floor.
+					if keep {
+						equal(t, name, len(again), 12)
+					}
+				}
+			})
+		})
+	}
+}

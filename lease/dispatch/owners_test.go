@@ -1,0 +1,290 @@
+package dispatch_test
+
+// This file holds D6, and other owners: who died with a lease, who comes late, who takes one.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// A record that kills its process every time is given up after MaxRetries+1 lives, and the others of its domain go on.
+func TestD6_KillerReachesGiveUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const retries = 2
+		ledger, log := memory(t, retries), fill("k", "k", "other")
+		var mu sync.Mutex
+		var letters []dispatch.DeadLetter
+		done := map[int64]int{}
+		killed := 0
+		for life := 1; life <= 6; life++ {
+			p := &process{Ledger: ledger, Source: log}
+			dead := false
+			r := run(t, dispatch.Config{
+				Ledger: p, Source: p, DrainTimeout: time.Millisecond, Backoff: time.Second,
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					if job.Record.Offset == 0 {
+						time.Sleep(time.Millisecond) // the innocent is done by then
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if dead {
+						return errDead
+					}
+					if job.Record.Offset == 0 {
+						p.kill()
+						dead = true
+						killed++
+						return errDead
+					}
+					done[job.Record.Offset]++
+					return nil
+				},
+				DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+					mu.Lock()
+					defer mu.Unlock()
+					letters = append(letters, letter)
+					return nil
+				},
+			})
+			time.Sleep(time.Minute)
+			_ = r.stop()
+		}
+		equal(t, "lives that it took", killed, retries+1)
+		equal(t, "dead letters", len(letters), 1)
+		equal(t, "its offset", letters[0].Record.Offset, 0)
+		equal(t, "1", done[1], 1)
+		from, _ := log.Committed(context.Background())
+		equal(t, "committed", from, 3)
+	})
+}
+
+// Taking a partition fences the former holder out, counts one failure, and goes on in the schedule of the retries.
+func TestD6_TakingFencesAndGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ledger, log := memory(t, 9), fill("k")
+		p := &process{Ledger: ledger, Source: log}
+		c := newCalls()
+		began := time.Now()
+		cfg := dispatch.Config{Ledger: p, Source: p, Backoff: time.Second, MaxBackoff: time.Hour, DrainTimeout: time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
+			defer c.enter(job)()
+			return errors.New("never")
+		}}
+		r := run(t, cfg) // attempts at 0, 1, 3, 7 s
+		time.Sleep(8 * time.Second)
+		p.kill()
+		_ = r.stop()
+
+		seen := &events{}
+		cfg.Ledger, cfg.Source, cfg.Observer = ledger, log, seen
+		r = run(t, cfg) // counts as the attempt at 15 s: the next is at 31 s, and no later than 16 s from now
+		synctest.Wait()
+		held := seen.of(dispatch.Reclaimed)
+		if len(held) != 1 || held[0].RetryCount != 5 {
+			t.Fatalf("reclaimed: %+v", held)
+		}
+		_, tokens := c.at("k")
+		if _, err := ledger.Succeed(context.Background(), "k", tokens[0]); !errors.Is(err, lease.ErrTokenMismatch) {
+			t.Errorf("the former holder: %v", err)
+		}
+		time.Sleep(time.Minute)
+		r.cancel()
+		<-r.result
+		same(t, "offsets", c.of("k"), 0, 0, 0, 0, 0, 0)
+		equal(t, "next attempt", c.times["k"][4].Sub(began), 24*time.Second)
+		equal(t, "and the one after", c.times["k"][5].Sub(began), 56*time.Second)
+
+		// A long time later everything is due at once, not in another hour.
+		time.Sleep(time.Hour * 5)
+		before := time.Now()
+		r = run(t, cfg)
+		time.Sleep(2 * time.Second)
+		r.cancel()
+		<-r.result
+		equal(t, "due at once", c.times["k"][6].Sub(before), time.Second)
+	})
+}
+
+// Rebalance: the partition moves while a handler runs. The old owner is fenced out where it was at work, comes to rest, and commits
+// nothing that is not done; the new one does everything.
+func TestD6_RebalanceWithLateOwner(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ledger, log := memory(t, 3), new(dispatch.Log)
+		for i := range 40 {
+			log.Append(fmt.Sprint("k", i%4), nil)
+		}
+		hang := make(chan struct{})
+		var mu sync.Mutex
+		register := map[string]lease.Token{} // a store downstream that compares tokens
+		written := map[int64]int{}
+		write := func(job dispatch.Job) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if job.Lease.Token < register[job.Record.Domain] {
+				return errors.New("refused: a smaller token")
+			}
+			register[job.Record.Domain] = job.Lease.Token
+			written[job.Record.Offset]++
+			return nil
+		}
+		var refused error
+		seen := &events{}
+		old := run(t, dispatch.Config{Name: "old", Ledger: ledger, Source: log, Observer: seen, MaxBuffered: 16, Handler: func(_ context.Context, job dispatch.Job) error {
+			if job.Record.Offset == 4 {
+				<-hang
+				refused = write(job)
+				return nil
+			}
+			return write(job)
+		}})
+		time.Sleep(time.Second)
+		equal(t, "the old one's floor", old.Stats().Floor, 4)
+		hanging, _ := ledger.Inspect(context.Background(), "k0")
+
+		young := run(t, dispatch.Config{Name: "new", Ledger: ledger, Source: log, Grace: 5 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error { return write(job) }})
+		time.Sleep(time.Minute)
+		equal(t, "reclaimed", young.Stats().Reclaimed, 1)
+		equal(t, "the new one's floor", young.Stats().Committed, 40)
+		close(hang)
+		synctest.Wait()
+		if refused == nil {
+			t.Error("the register took a write with a token that was reclaimed")
+		}
+		told := seen.of(dispatch.Fenced)
+		if len(told) != 1 || told[0].Domain != "k0" || told[0].Offset != 4 || told[0].Token != hanging.Lease.Token || !errors.Is(told[0].Err, lease.ErrLeaseNotFound) {
+			t.Errorf("told: %+v", told)
+		}
+		for i := range 100 { // more work: the old one is at rest in k0 and runs full of it, and takes some of the rest
+			log.Append(fmt.Sprint("k", i%2), nil)
+		}
+		time.Sleep(time.Minute)
+		s := old.Stats()
+		equal(t, "fenced", s.Fenced, 1)
+		equal(t, "lost", s.Lost, 1)
+		equal(t, "floor of the old one", s.Floor, 4)
+		if s.Buffered > 16 {
+			t.Errorf("%d buffered", s.Buffered)
+		}
+		old.mustStop(t)
+		young.mustStop(t)
+		equal(t, "committed", young.Stats().Committed, 140)
+		for offset := range int64(140) {
+			equal(t, fmt.Sprint("written: ", offset), written[offset], 1)
+		}
+	})
+}
+
+// A fence met while the lease is held by somebody else is the same, whether the handler failed or succeeded.
+func TestD6_FencedByToken(t *testing.T) {
+	for _, outcome := range []error{nil, errors.New("failed")} {
+		bubble(t, func(t *testing.T) {
+			ledger, log := memory(t, 3), fill("k", "k", "other")
+			seen := &events{}
+			var taken lease.Lease
+			r := run(t, dispatch.Config{Ledger: ledger, Source: log, Observer: seen, Handler: func(ctx context.Context, job dispatch.Job) error {
+				if job.Record.Offset == 0 {
+					taken, _ = ledger.Reclaim(ctx, "k", job.Lease.Token)
+					return outcome
+				}
+				if job.Record.Domain == "k" {
+					t.Error("a domain that is somebody else's goes on")
+				}
+				return nil
+			}})
+			time.Sleep(time.Hour)
+			told := seen.of(dispatch.Fenced)
+			if len(told) != 1 || !errors.Is(told[0].Err, lease.ErrTokenMismatch) {
+				t.Errorf("told: %+v", told)
+			}
+			equal(t, "floor", r.Stats().Floor, 0)
+			equal(t, "succeeded", r.Stats().Succeeded, 1)
+			r.mustStop(t)
+			v, _ := ledger.Inspect(context.Background(), "k")
+			equal(t, "the lease", *v.Lease, taken)
+		})
+	}
+}
+
+// A lease that somebody takes after the partition is ours gets Grace; then it is reclaimed and failed.
+func TestForeignLeaseGetsGrace(t *testing.T) {
+	for _, finishes := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			ledger, log := memory(t, 3), fill("x")
+			seen := &events{}
+			c := newCalls()
+			r := run(t, dispatch.Config{Ledger: ledger, Source: log, Observer: seen, Grace: 10 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				return nil
+			}})
+			synctest.Wait()
+			ctx := context.Background()
+			late, err := ledger.TryAcquire(ctx, "k", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			log.Append("k", nil)
+			log.Append("k", nil)
+			time.Sleep(5 * time.Second)
+			equal(t, "told", len(seen.of(dispatch.Foreign)), 1)
+			same(t, "k", c.of("k"))
+			if finishes {
+				if _, err := ledger.Succeed(ctx, "k", late.Lease.Token); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+			r.mustStop(t)
+			if finishes {
+				same(t, "k", c.of("k"), 2)
+				equal(t, "reclaimed", r.Stats().Reclaimed, 0)
+				equal(t, "skipped", r.Stats().Skipped, 1)
+			} else {
+				same(t, "k", c.of("k"), 1, 2)
+				equal(t, "reclaimed", r.Stats().Reclaimed, 1)
+				equal(t, "after", c.times["k"][0].Sub(began), 10*time.Second+100*time.Millisecond)
+			}
+			equal(t, "floor", r.Stats().Floor, 3)
+		})
+	}
+}
+
+// With no retries left the late holder's record is a dead letter, with its payload.
+func TestForeignLeaseGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ledger, log := memory(t, 0), fill("x")
+		var letters []dispatch.DeadLetter
+		c := newCalls()
+		r := run(t, dispatch.Config{
+			Ledger: ledger, Source: log, Grace: time.Second,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				return nil
+			},
+			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+				letters = append(letters, letter)
+				return nil
+			},
+		})
+		synctest.Wait()
+		if _, err := ledger.TryAcquire(context.Background(), "k", 1); err != nil {
+			t.Fatal(err)
+		}
+		log.Append("k", []byte("it"))
+		log.Append("k", nil)
+		time.Sleep(time.Minute)
+		r.mustStop(t)
+		same(t, "k", c.of("k"), 2)
+		if len(letters) != 1 || letters[0].Record.Offset != 1 || string(letters[0].Record.Payload) != "it" || letters[0].Err != nil {
+			t.Errorf("letters: %+v", letters)
+		}
+		equal(t, "floor", r.Stats().Floor, 3)
+	})
+}
