@@ -33,7 +33,7 @@ func (d *Dispatcher) accept(from int64, records []Record) {
 	d.enter(all, from, end)
 	for _, a := range all {
 		if a.err != nil {
-			d.observe(Event{Kind: LedgerError, Domain: a.domain, Offset: a.mark, Err: a.err})
+			d.unless(d.soft, Event{Kind: LedgerError, Domain: a.domain, Offset: a.mark, Err: a.err})
 		}
 		for _, offset := range a.done {
 			d.observe(Event{Kind: Skipped, Domain: a.domain, Offset: offset})

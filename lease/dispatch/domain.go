@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -117,7 +118,7 @@ func (dom *domain) drop(offset int64) (dropped bool) {
 		dom.queue[0] = item{}
 		dom.queue = dom.queue[1:]
 	default:
-		dom.queue = append(dom.queue[:i], dom.queue[i+1:]...)
+		dom.queue = slices.Delete(dom.queue, i, i+1)
 	}
 	return true
 }
