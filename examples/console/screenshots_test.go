@@ -36,7 +36,10 @@ func TestScreenshots(t *testing.T) {
 		width  int64
 		scheme string
 	}{{1280, "light"}, {1280, "dark"}, {390, "light"}} {
-		pages = append(pages, open(t, chromium, base, look.width, 900, look.scheme, look.width < 600))
+		p := open(t, chromium, base, look.width, 900, look.scheme, look.width < 600)
+		_, err := chromedp.Call(p.ctx, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
+		p.must(err)
+		pages = append(pages, p)
 	}
 	p := pages[0]
 	p.must(chromedp.Do(p.ctx, chromedp.Sleep(41*time.Second)))
@@ -44,8 +47,6 @@ func TestScreenshots(t *testing.T) {
 		p := pages[i]
 		p.until(`document.querySelectorAll("#rejections details").length > 0`)
 		eval[bool](p, `(document.querySelector("#rejections details:nth-of-type(2)").open = true)`)
-		_, err := chromedp.Call(p.ctx, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
-		p.must(err)
 		picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
 		p.must(err)
 		p.must(os.WriteFile(filepath.Join(dir, file), picture, 0o644))

@@ -238,7 +238,7 @@ func (c *Console) lastOf(refused []limiter.Explanation) []rejection {
 			rest = append(rest, e)
 		}
 	}
-	refused = append(first, rest...)
+	refused = slices.Concat(first, rest)
 	refused = refused[:min(len(refused), c.cfg.MaxRejections)]
 	slices.Reverse(refused) // of one instant, the oldest first again
 	slices.SortStableFunc(refused, byTime)

@@ -147,9 +147,9 @@ func (b board) faults() (found []string) {
 					fault(p, "there is no variable %s", used[1])
 				}
 			}
-			by := regexp.MustCompile(`by \(([^)]*)\)`).FindStringSubmatch(q.Expr)
+			by := regexp.MustCompile(`by \([^)]*\)`).FindString(q.Expr)
 			for _, label := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.LegendFormat, -1) {
-				if by == nil || !slices.Contains(strings.Split(by[1], ", "), label[1]) {
+				if !regexp.MustCompile(`\b` + label[1] + `\b`).MatchString(by) {
 					fault(p, "the legend has %s, which %s takes away", label[1], q.Expr)
 				}
 			}
