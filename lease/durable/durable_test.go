@@ -6,57 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 )
-
-func TestConfig(t *testing.T) {
-	store := &durable.MemStore{}
-	for field, cfg := range map[string]durable.Config{
-		"Store":      {},
-		"MaxRetries": {Store: store, MaxRetries: 1 << 31},
-		"MaxBacklog": {Store: store, MaxBacklog: -1},
-		"MaxCached":  {Store: store, MaxCached: -1},
-	} {
-		l, err := durable.New(cfg)
-		var invalid *lease.InvalidError
-		if l != nil || !errors.As(err, &invalid) || invalid.Field != "durable.Config."+field {
-			t.Errorf("%s: %v, %v", field, l, err)
-		}
-	}
-	if _, err := durable.New(durable.Config{}); err == nil || err.Error() != "lease: durable.Config.Store is nil; allowed: a Store" {
-		t.Errorf("no Store: %v", err)
-	}
-	if _, err := durable.New(durable.Config{Store: store, MaxRetries: -1}); !errors.Is(err, lease.ErrInvalid) {
-		t.Errorf("MaxRetries -1: %v", err)
-	}
-	l := open(t, durable.Config{Store: store})
-	for _, domain := range []string{"", strings.Repeat("x", 1<<16)} {
-		if _, err := l.Offer(ctx, domain, 1); !errors.Is(err, lease.ErrInvalid) {
-			t.Errorf("a domain of %d bytes: %v", len(domain), err)
-		}
-		if _, err := l.Inspect(ctx, domain); !errors.Is(err, lease.ErrInvalid) {
-			t.Errorf("Inspect of %d bytes: %v", len(domain), err)
-		}
-	}
-	if _, err := l.Offer(ctx, strings.Repeat("x", 1<<16-1), 1); err != nil {
-		t.Error(err)
-	}
-	_, offer := l.Offer(nil, "A", 1)                                                                         //nolint:staticcheck // refused, not a panic
-	_, inspect := l.Inspect(nil, "A")                                                                        //nolint:staticcheck // the same
-	errs := map[string]error{"Offer": offer, "Inspect": inspect, "Compact": l.Compact(nil, 1), "Ready": nil} //nolint:staticcheck // the same
-	for _, errs["Ready"] = range l.Ready(nil) {                                                              //nolint:staticcheck // the same
-	}
-	for call, err := range errs {
-		var invalid *lease.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != "ctx" {
-			t.Errorf("%s with a nil context: %v", call, err)
-		}
-	}
-}
 
 // A change in a domain that was used last is one swap and no load; what changes nothing is one load and no swap.
 func TestCost(t *testing.T) {
@@ -316,60 +270,5 @@ func TestRestart(t *testing.T) {
 	succeed(t, l, held)
 	if _, err := before.Succeed(ctx, "held", held.Token); !errors.As(err, &none) || none.Outcome != lease.OutcomeProcessed {
 		t.Errorf("the old process: %v", err)
-	}
-}
-
-// observed collects events and calls the ledger, which must not be held then.
-type observed struct {
-	l      *durable.Ledger
-	t      *testing.T
-	events []lease.Event
-}
-
-func (o *observed) Observe(e lease.Event) {
-	o.events = append(o.events, e)
-	if e.Domain != "" {
-		if _, err := o.l.Inspect(ctx, e.Domain); err != nil {
-			o.t.Error(err)
-		}
-	}
-	panic("an observer's own affair")
-}
-
-func TestObserver(t *testing.T) {
-	o := &observed{t: t}
-	store := &faulty{}
-	o.l = open(t, durable.Config{Store: store, Observer: o})
-	held := acquire(t, o.l, "A", 3)
-	if _, err := o.l.Offer(ctx, "A", 4); err != nil {
-		t.Fatal(err)
-	}
-	succeed(t, o.l, held)
-	if _, err := o.l.Succeed(ctx, "A", 5); !errors.Is(err, lease.ErrLeaseNotFound) {
-		t.Fatal(err)
-	}
-	store.swap = once("A", refused)
-	if _, err := o.l.Offer(ctx, "A", 6); !errors.Is(err, durable.ErrStore) {
-		t.Fatal(err)
-	}
-	if err := o.l.Compact(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
-	want := []lease.Event{
-		{Op: lease.OpTryAcquire, Domain: "A", Offset: 3, Token: held.Token, Acquire: lease.Acquired},
-		{Op: lease.OpOffer, Domain: "A", Offset: 4, Acquire: lease.Enqueued},
-		{Op: lease.OpSucceed, Domain: "A", Offset: 3, Token: held.Token, Complete: lease.NextHint, Next: 4},
-		{Op: lease.OpSucceed, Domain: "A", Token: 5, Err: &lease.LeaseNotFoundError{Domain: "A", Got: 5}},
-		{Op: lease.OpOffer, Domain: "A", Offset: 6},
-		{Op: lease.OpCompact, Offset: 2},
-	}
-	if len(o.events) == len(want) {
-		if o.events[4].Err == nil {
-			t.Error("no error of the store")
-		}
-		o.events[4].Err = nil
-	}
-	if !reflect.DeepEqual(o.events, want) {
-		t.Errorf("%+v\nwant\n%+v", o.events, want)
 	}
 }
