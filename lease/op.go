@@ -1,0 +1,90 @@
+package lease
+
+// This file is what goes into the state machine and what comes out of it: one call on one domain, and its result.
+
+import "time"
+
+// OpKind is a call of Ledger, as an engine and an Event name it.
+type OpKind uint8
+
+// The operations of a ledger. Zero is none.
+const (
+	OpTryAcquire OpKind = iota + 1
+	OpOffer
+	OpAcquireNext
+	OpSucceed
+	OpFail
+	OpReclaim
+	OpCompact
+)
+
+// String returns the method's name. It does not allocate for a defined kind.
+func (k OpKind) String() string {
+	switch k {
+	case OpTryAcquire:
+		return "TryAcquire"
+	case OpOffer:
+		return "Offer"
+	case OpAcquireNext:
+		return "AcquireNext"
+	case OpSucceed:
+		return "Succeed"
+	case OpFail:
+		return "Fail"
+	case OpReclaim:
+		return "Reclaim"
+	case OpCompact:
+		return "Compact"
+	}
+	return undefined(uint8(k))
+}
+
+// grants reports whether the operation can make a lease out of nothing, for which it needs Now.
+func (k OpKind) grants() bool { return k == OpTryAcquire || k == OpAcquireNext }
+
+// Op is one call on one domain together with what the engine knows at that moment.
+type Op struct {
+	Kind   OpKind
+	Domain string
+	Offset int64 // TryAcquire, Offer
+	Token  Token // Succeed, Fail, Reclaim: the token shown
+
+	Fresh      Token // a token greater than all that this domain had, so never 0; TryAcquire, AcquireNext, Reclaim
+	Now        int64 // Unix nanoseconds; TryAcquire, AcquireNext
+	Floor      int64 // the ledger's floor
+	MaxRetries int
+	MaxBacklog int // 0: no bound
+
+	spares *spares // nil: allocate
+}
+
+// Result is what an Op came to. Of the three statuses the operation's own is set; none is for Reclaim and Compact.
+type Result struct {
+	Acquire    AcquireStatus
+	Complete   CompletionStatus
+	Fail       FailureStatus
+	BelowFloor bool
+	// Changed: the state is no longer what it was. Never true beside an error.
+	Changed bool
+
+	// The lease that was granted, found or rotated; for Succeed and Fail the one that they acted on. Token 0: none.
+	RetryCount int32
+	Offset     int64
+	Token      Token
+	AcquiredAt int64 // Unix nanoseconds
+	// Next is the backlog's head beside a hint.
+	Next int64
+}
+
+// Lease returns the result's lease, the zero Lease if it has none.
+func (r *Result) Lease(domain string) (l Lease) {
+	r.lease(domain, &l)
+	return l
+}
+
+func (r *Result) lease(domain string, l *Lease) {
+	if r.Token != 0 {
+		l.Domain, l.Offset, l.Token, l.RetryCount = domain, r.Offset, r.Token, int(r.RetryCount)
+		l.AcquiredAt = time.Unix(0, r.AcquiredAt).UTC()
+	}
+}
