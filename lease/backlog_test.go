@@ -63,7 +63,7 @@ func TestPropertyL8_NothingIsHandedOff(t *testing.T) {
 			if !slices.Equal(s.after.Backlog, s.before.Backlog) {
 				return fmt.Errorf("the backlog went from %v to %v", s.before.Backlog, s.after.Backlog)
 			}
-			if held := s.after.Lease; held != nil && (s.ended() || held.Token != s.call.Token) {
+			if held := s.after.Lease; held != nil && (s.ended() || s.before.Lease == nil || held.Token != s.before.Lease.Token) {
 				return fmt.Errorf("handed on: %+v", held)
 			}
 			if !s.ended() {

@@ -63,13 +63,14 @@ type caller struct {
 	held  lease.Lease // Token 0: none
 	ended lease.Token // of the lease that ended last
 	asked []int64
-	fresh int64 // how many offsets were new
+	known map[int64]bool // what was asked for
+	fresh int64          // how many offsets were new
 }
 
 func newHistory(t tb, cfg lease.Config, names []string) *history {
 	h := &history{cfg: cfg, ledger: open(t, cfg), names: names, callers: map[string]*caller{}, tokens: []lease.Token{0}, stride: 1}
 	for _, name := range names {
-		h.callers[name] = &caller{}
+		h.callers[name] = &caller{known: map[int64]bool{}}
 	}
 	return h
 }
@@ -103,8 +104,9 @@ func (h *history) do(t tb, c model.Call) model.Reply {
 }
 
 func (c *caller) hear(s step) {
-	if s.call.Op == lease.OpTryAcquire || s.call.Op == lease.OpOffer {
+	if asks := s.call.Op == lease.OpTryAcquire || s.call.Op == lease.OpOffer; asks && !c.known[s.call.Offset] {
 		c.asked = append(c.asked, s.call.Offset)
+		c.known[s.call.Offset] = true
 	}
 	switch {
 	case s.granted():
@@ -123,8 +125,9 @@ type regime struct {
 	minRetries, maxRetries int
 	maxBacklog             []int
 	ops                    []lease.OpKind
-	opening                []lease.OpKind // made a hundred times and more before anything else
-	again                  []int          // how many times a run is made later
+	opening                []lease.OpKind // made this many times before anything else
+	least, most            int
+	again                  []int // how many times a run is made later
 }
 
 func regimes() []regime {
@@ -135,8 +138,10 @@ func regimes() []regime {
 		{name: "short", maxRetries: 2, maxBacklog: []int{0, 1, 2, 3, 4}, ops: all, again: []int{1, 2, 3}},
 		{name: "tried again", minRetries: 2, maxRetries: 6, maxBacklog: []int{0, 2}, again: []int{1, 2, 3},
 			ops: []lease.OpKind{try, try, try, offer, next, next, succeed, fail, fail, fail, fail, reclaim, reclaim, compact}},
-		{name: "long backlog", maxRetries: 1, maxBacklog: []int{0, 0, 120}, ops: all, again: []int{1, 5, 50}, opening: []lease.OpKind{offer}},
-		{name: "given up", maxBacklog: []int{0}, ops: all, again: []int{1, 5, 20}, opening: []lease.OpKind{offer, next, fail}},
+		{name: "long backlog", maxRetries: 1, maxBacklog: []int{0, 0, 120}, ops: all, again: []int{1, 5, 50},
+			opening: []lease.OpKind{offer, offer, offer, offer, next, succeed}, least: 36, most: 50},
+		{name: "given up", maxBacklog: []int{0}, ops: all, again: []int{1, 5, 20},
+			opening: []lease.OpKind{offer, next, fail}, least: 102, most: 150},
 	}
 }
 
@@ -150,7 +155,7 @@ func begin(t *rapid.T, judged func(*history) func(step) error) *history {
 	h.regime, h.judge = regime, judged(h)
 	h.stride = rapid.SampledFrom([]int64{1, 3, 64, 1 << 40}).Draw(t, "stride")
 	if len(regime.opening) > 0 {
-		h.run(t, "A", regime.opening, rapid.IntRange(100, 150).Draw(t, "opening"))
+		h.run(t, "A", rapid.IntRange(regime.least, regime.most).Draw(t, "opening"), regime.opening...)
 	}
 	return h
 }
@@ -165,25 +170,34 @@ func play(t *testing.T, judged func(*history) func(step) error) {
 	})
 }
 
-// move makes a call, mostly one that moves its domain on, now and then a wrong one; or it makes a run of the same few.
+// move makes a call, mostly one that moves its domain on, now and then a wrong one; or it makes the same few calls many times.
 func (h *history) move(t *rapid.T) {
 	domain := rapid.SampledFrom([]string{"A", "A", "B", "C", "D"}).Draw(t, "domain")
-	switch rapid.IntRange(0, 15).Draw(t, "run") {
-	case 12:
-		h.run(t, domain, []lease.OpKind{lease.OpFail, lease.OpTryAcquire}, rapid.SampledFrom(h.regime.again).Draw(t, "times"))
-	case 13:
-		h.run(t, domain, []lease.OpKind{lease.OpOffer}, rapid.SampledFrom(h.regime.again).Draw(t, "times"))
-	case 14:
-		h.run(t, domain, []lease.OpKind{lease.OpAcquireNext, lease.OpSucceed}, rapid.SampledFrom(h.regime.again).Draw(t, "times"))
-	case 15:
-		h.run(t, domain, []lease.OpKind{lease.OpOffer, lease.OpAcquireNext, lease.OpFail}, rapid.SampledFrom(h.regime.again).Draw(t, "times"))
-	default:
+	kind := rapid.IntRange(0, 15).Draw(t, "kind")
+	if kind < 11 {
 		h.do(t, h.draw(t, domain))
+		return
+	}
+	times := rapid.SampledFrom(h.regime.again).Draw(t, "times")
+	switch kind {
+	case 11: // what came once comes again
+		asked := h.callers[domain].asked
+		for i := range min(times, len(asked)) {
+			h.do(t, model.Call{Op: lease.OpOffer, Domain: domain, Offset: asked[len(asked)-1-i]})
+		}
+	case 12:
+		h.run(t, domain, times, lease.OpFail, lease.OpTryAcquire)
+	case 13:
+		h.run(t, domain, times, lease.OpOffer)
+	case 14:
+		h.run(t, domain, times, lease.OpAcquireNext, lease.OpSucceed)
+	default:
+		h.run(t, domain, times, lease.OpOffer, lease.OpAcquireNext, lease.OpFail)
 	}
 }
 
 // run makes the same calls over and over: with offsets that are new, the right token, the offset that is held.
-func (h *history) run(t *rapid.T, domain string, ops []lease.OpKind, times int) {
+func (h *history) run(t *rapid.T, domain string, times int, ops ...lease.OpKind) {
 	who := h.callers[domain]
 	for range times {
 		for _, op := range ops {

@@ -263,7 +263,8 @@ func (p program) run(ctx context.Context, args ...string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.file, append(args, "-test.timeout", p.most.String())...)
 	cmd.Dir = p.dir
-	cmd.Env = append(os.Environ(), "PWD="+p.dir, "GOMEMLIMIT=3GiB")
+	// No failure has to be made small, and none that is written down may be tried on the next mutant.
+	cmd.Env = append(os.Environ(), "PWD="+p.dir, "GOMEMLIMIT=3GiB", "RAPID_SHRINKTIME=1s", "RAPID_NOFAILFILE=true")
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
