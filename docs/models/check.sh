@@ -38,5 +38,6 @@ for fault in 1 2 3; do broken gate.pml -DLIMIT=1 -DSLOTS=1 -DBROKEN=$fault; done
 sound limiter.pml
 sound limiter.pml -DTARGET=2
 sound limiter.pml -DOWNED=1
+sound limiter.pml -DOWNED=1 -DTARGET=2
 for fault in 1 2; do broken limiter.pml -DBROKEN=$fault; done
 broken limiter.pml -DOWNED=1 -DBROKEN=3

@@ -10,7 +10,7 @@
  * Left out: priorities, deadlines, shedding, eviction, the bound of the queue, Close, and permits (a seat's compare-and-swap).
  *
  * BROKEN is one of three faults, each of which the check must find: 1 does not look again after the flag went up, 2 gives a
- * place back without looking at the flag, 3 forgets that somebody called serve while the owner was asked (needs OWNED). */
+ * place back without looking at the flag, 3 forgets that somebody who came while the owner was asked found no place left to ask with (needs OWNED). */
 
 #ifndef TARGET
 #define TARGET 1
@@ -36,7 +36,8 @@ byte line[N] = NOBODY; /* the queue, the oldest first */
 byte waiting;
 bool inQueue[N];
 bool ready[N];
-bool serving, again;
+byte asking;
+bool again;
 
 byte free = 1; /* places of the owner */
 
@@ -97,58 +98,53 @@ inline tryTake() {
 }
 
 inline serve() {
-	if
-	:: serving ->
-#if BROKEN != 3
-		again = true
-#else
-		skip
-#endif
+	do
+	:: waiting == 0 -> break
 	:: else ->
-		serving = true;
-		do
-		:: waiting == 0 -> break
-		:: else ->
-			takePlace();
+		takePlace();
+		if
+		:: !ok ->
+#if BROKEN != 3
+			again = (asking > 0);
+#endif
+			break
+		:: else
+		fi;
+#if OWNED
+		asking++;
+		again = false;
+		unlock();
+		tryTake();
+		lock();
+		asking--;
+		if
+		:: !ok ->
+			leavePlace();
 			if
-			:: !ok -> break
+			:: !again -> break
 			:: else
-			fi;
-			again = false;
-#if OWNED
-			unlock();
-			tryTake();
-			lock();
-			if
-			:: !ok ->
-				leavePlace();
-				if
-				:: !again -> break
-				:: else
-				fi
-			:: else ->
-#else
-			if
-			:: true ->
-#endif
-				if
-				:: running <= target && waiting > 0 ->
-					next = line[0];
-					takeOut(next);
-					ready[next] = true;
-					next = 0
-				:: else ->
-					leavePlace();
-#if OWNED
-					unlock();
-					free++;
-					lock()
-#endif
-				fi
 			fi
-		od;
-		serving = false
-	fi
+		:: else ->
+#else
+		if
+		:: true ->
+#endif
+			if
+			:: running <= target && waiting > 0 ->
+				next = line[0];
+				takeOut(next);
+				ready[next] = true;
+				next = 0
+			:: else ->
+				leavePlace();
+#if OWNED
+				unlock();
+				free++;
+				lock()
+#endif
+			fi
+		fi
+	od
 }
 
 /* exit */
@@ -303,7 +299,7 @@ proctype goroutine(byte me) {
 		if
 		:: ended == N ->
 			assert(running == 0);
-			assert(waiting == 0 && !queued && !serving);
+			assert(waiting == 0 && !queued && asking == 0);
 			assert(free == 1)
 		:: else
 		fi

@@ -61,6 +61,82 @@ func TestB5_AnOfferDoesNotOutliveATenant(t *testing.T) {
 	})
 }
 
+// slowToHear are Slots whose refusal, while told is not nil, reaches the limiter late.
+type slowToHear struct {
+	limiter.Slots
+	told chan chan struct{}
+}
+
+func (h *slowToHear) TryTake() bool {
+	ok, told := h.Slots.TryTake(), h.told
+	if !ok && told != nil {
+		h.told = nil
+		goOn := make(chan struct{})
+		told <- goOn
+		<-goOn
+	}
+	return ok
+}
+
+// TestB3_ARefusalMeetsThePlaceThatComesBack has an owner's call wait, a borrower's as well, and the owner hear, for a second call,
+// that there is no place, when there is one again: the place is the owner's, and not too late.
+func TestB3_ARefusalMeetsThePlaceThatComesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *crew) {
+		s := mustNew(t, Config{Total: 1, Compartments: []CompartmentConfig{
+			{Name: "owner", Guaranteed: 1, Lendable: 1, MaxQueue: 2}, {Name: "borrower", Max: 1, MaxQueue: 1},
+		}})
+		owner, borrower := s.Compartment("owner"), s.Compartment("borrower")
+		h := &slowToHear{Slots: &owner.slots}
+		owner.limiter, _ = limiter.New(limiter.Config{MaxQueue: 2, Slots: h, Initial: bound(1, 9)})
+		owner.slots.limiter = owner.limiter
+		lent := w.send(borrower, "lent")
+		first := w.send(owner, "first")
+		borrows := w.send(borrower, "borrows")
+		told := make(chan chan struct{}, 1)
+		h.told = told
+		second := w.send(owner, "second")
+		goOn := <-told
+		w.let(lent)
+		if !first.runs() || !second.waits() || !borrows.waits() {
+			t.Errorf("runs: the owner's %v and %v, the borrower's %v", first.runs(), second.runs(), borrows.runs())
+		}
+		close(goOn)
+		synctest.Wait()
+		w.let(first)
+		if !second.runs() || !borrows.waits() {
+			t.Errorf("runs: the owner's second %v, the borrower's %v", second.runs(), borrows.runs())
+		}
+		w.home()
+		rest(t, s, 0)
+	})
+}
+
+// TestB3_APlaceOfItsOwnEndsNoClaim: while an owner waits for what is lent, it gets back a place that it keeps; others of it wait on,
+// so it is still next when the lent one comes back.
+func TestB3_APlaceOfItsOwnEndsNoClaim(t *testing.T) {
+	s := mustNew(t, Config{Total: 2, Compartments: []CompartmentConfig{
+		{Name: "owner", Guaranteed: 2, Lendable: 1, MaxQueue: 2}, {Name: "borrower", Max: 1},
+	}})
+	_, lent, err := s.Compartment("borrower").Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &s.Compartment("owner").slots
+	if !m.TryTake() || m.TryTake() || m.claim == 0 {
+		t.Fatalf("one place is kept, and the other one lent: claim %d", m.claim)
+	}
+	m.Give()               // a call ends between another one's look at what is kept
+	if !s.ledger.take(m) { // and its taking the lock
+		t.Fatal("what is kept is refused")
+	}
+	if m.claim == 0 {
+		t.Error("the claim to what is lent is gone")
+	}
+	m.Give()
+	lent.Release(nil)
+	rest(t, s, 0)
+}
+
 // TestB4_TheStateDecidesWhoAnswers ends a function in the very instant of its timeout, in both orders: whoever changes the
 // state first answers, and the other one adds nothing.
 func TestB4_TheStateDecidesWhoAnswers(t *testing.T) {

@@ -96,7 +96,7 @@ func (l *ledger) take(m *member) bool {
 	}
 	l.turn = nil // one place a turn: then it is again decided who is next
 	m.held++
-	a.waiting.remove(m)
+	a.waiting.fix(m) // a claim stays: more of m may wait than one
 	return true
 }
 

@@ -103,6 +103,50 @@ func TestB1B2B3B5B7B8B11_Race(t *testing.T) {
 	}
 }
 
+// TestB3_TheOwnerIsNextWhateverElseItAsks gives a lent place back while an owner and a borrower wait for it, and while more calls of
+// the owner come, each of which asks for it and may just have been refused: the owner's first is served before the borrower.
+func TestB3_TheOwnerIsNextWhateverElseItAsks(t *testing.T) {
+	s := mustNew(t, Config{Total: 1, Compartments: []CompartmentConfig{
+		{Name: "owner", Guaranteed: 1, Lendable: 1, MaxQueue: 10},
+		{Name: "borrower", Max: 1, MaxQueue: 1},
+	}})
+	owner, borrower := s.Compartment("owner"), s.Compartment("borrower")
+	passedOver := 0
+	for range 1500 {
+		_, lent, err := borrower.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		served := false // in the one place there is
+		call := func(c *Compartment, fn func()) {
+			all.Go(func() {
+				if _, err := Do(context.Background(), c, func(context.Context) (int, error) { fn(); return 0, nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		call(owner, func() { served = true })
+		call(borrower, func() {
+			if !served {
+				passedOver++
+			}
+		})
+		for owner.Stats().Queued+borrower.Stats().Queued < 2 {
+			runtime.Gosched()
+		}
+		for range 3 {
+			call(owner, func() {})
+		}
+		all.Go(func() { lent.Release(nil) })
+		all.Wait()
+	}
+	if passedOver > 0 {
+		t.Errorf("passed over %d times", passedOver)
+	}
+	rest(t, s, 0)
+}
+
 // TestB3_NoWakeUpIsLost sends calls that may all wait as long as they like, at compartments that live from each other's
 // places alone: one that is forgotten would wait for ever.
 func TestB3_NoWakeUpIsLost(t *testing.T) {

@@ -42,6 +42,8 @@ type driver struct {
 	permits map[int]Permit
 	ids     int
 	free    int // places of the owner, if there is one
+	asked   int // calls of TryTake that have been answered
+	excused int // last step at which a Wake had no reason to ask: nobody waited, or the target had no room
 	over    string
 	target  int // the highest that any decision of the world has
 	ctx     context.Context
@@ -52,6 +54,9 @@ type driver struct {
 func (d *driver) step(blocked func() bool) {
 	d.yields[d.current](blocked)
 	d.clock++
+	if w := d.l.state.v.Load(); w&queued == 0 || !hasRoom(w) {
+		d.excused = d.clock
+	}
 }
 
 func (d *driver) call(op string) *call {
@@ -130,6 +135,11 @@ func (d *driver) close() {
 // TryTake and Give make the driver an owner of places; borrow and repay are somebody else who uses them.
 func (d *driver) TryTake() bool {
 	d.step(nil)
+	d.asked++
+	return d.take()
+}
+
+func (d *driver) take() bool {
 	if d.free == 0 {
 		return false
 	}
@@ -142,11 +152,16 @@ func (d *driver) Give() {
 	d.free++
 }
 
-func (d *driver) borrow() bool { return d.TryTake() }
+func (d *driver) borrow() bool { d.step(nil); return d.take() }
 
+// repay offers the place to the limiter before anybody else: if it does not want it, it must have been asked.
 func (d *driver) repay() {
 	d.Give()
+	from, asked := d.clock, d.asked
 	d.l.Wake()
+	if d.asked == asked && d.excused < from {
+		d.over = "somebody waits, and was passed over: Wake has returned without asking"
+	}
 }
 
 // explained looks for an order of the calls, each at an instant between its beginning and its end, that a counter with a
@@ -455,6 +470,7 @@ func TestExploreQ1Q9_Slots(t *testing.T) {
 		"two, one place, target 1":      {target: 1, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, cycle}},
 		"one, and another borrower":     {target: 1, queue: 1, owned: true, free: 1, switches: 5, threads: []script{cycle, other}},
 		"two, and another borrower":     {target: 1, queue: 2, owned: true, free: 1, switches: 2, threads: []script{cycle, cycle, other}},
+		"two, a borrower, room for all": {target: 3, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, cycle, other}},
 		"two borrowers, target 2":       {target: 2, queue: 2, owned: true, free: 1, switches: 2, threads: []script{cycle, other, other}},
 		"one cancels while Slots ask":   {target: 1, queue: 2, owned: true, free: 1, switches: 2, threads: []script{cycle, stop, lasting, other}},
 		"a decision meets a borrower":   {target: 0, highest: 1, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, other, func(d *driver) { d.apply(2, 1) }}},

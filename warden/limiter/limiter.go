@@ -76,13 +76,13 @@ type Limiter struct {
 	seatPool   pool // of *seat
 	waiterPool pool // of *waiter
 
-	mu      mutex       // guards all below; no foreign code runs while it is held
-	queue   *queue      // nil until somebody has to wait
-	ranks   *ranks      // there if queue is
-	seq     uint64      // of the decision applied last
-	expiry  *time.Timer // nil until a decision has ValidFor; runs expire
-	serving bool        // somebody is in serve, perhaps asking Slots without the lock
-	again   bool        // serve was called meanwhile
+	mu     mutex       // guards all below; no foreign code runs while it is held
+	queue  *queue      // nil until somebody has to wait
+	ranks  *ranks      // there if queue is
+	seq    uint64      // of the decision applied last
+	expiry *time.Timer // nil until a decision has ValidFor; runs expire
+	asking int         // how many in serve ask Slots, without the lock
+	again  bool        // one of them is to ask again
 
 	refused  [reasons]atomic.Uint64
 	panics   atomic.Uint64

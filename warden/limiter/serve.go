@@ -7,26 +7,21 @@ import "time"
 // serve gives free places to waiters until there is none, Slots refuses, or nobody waits. The caller holds mu, and holds it
 // afterwards; with Slots, it is let go of in between.
 //
-// One goroutine at a time does this. Another that comes meanwhile leaves a mark, because the first may already have been
-// refused a place that has come free since; then the first asks again. So whatever may have made a place free, a call
-// of serve follows it that sees it.
+// Whatever may have made a place free, a call of serve follows it that asks for it. Several may ask at once, each for a place
+// under the target that it has taken before; that the one is refused says nothing about what has come free since. Only who
+// finds no such place left, because others ask, leaves a mark; then the first of them that is refused asks again.
 func (l *Limiter) serve() {
-	if l.serving {
-		l.again = true
-		return
-	}
-	l.serving = true
 	for l.queue != nil && l.queue.waiting > 0 {
 		now := l.clock()
 		l.refresh(now)
 		if _, ok := l.takePlace(); !ok {
-			break
+			l.again = l.asking > 0
+			return
 		}
-		l.again = false
-		if l.slots != nil && !l.unlocked(l.take) {
+		if l.slots != nil && !l.ask() {
 			l.leavePlace()
 			if !l.again {
-				break
+				return
 			}
 			continue
 		}
@@ -34,18 +29,23 @@ func (l *Limiter) serve() {
 		if w := l.state.Load(); running(w) > target(w) || !l.grantNext(now) {
 			l.leavePlace()
 			if l.slots != nil {
-				l.unlocked(l.give)
+				l.mu.Unlock()
+				l.give()
+				l.mu.Lock()
 			}
 		}
 	}
-	l.serving = false
 }
 
-// unlocked calls f without the lock.
-func (l *Limiter) unlocked(f func() bool) bool {
+// ask is take for a caller who holds mu; it is let go of in between.
+func (l *Limiter) ask() bool {
+	l.asking++
+	l.again = false
 	l.mu.Unlock()
-	defer l.mu.Lock()
-	return f()
+	ok := l.take()
+	l.mu.Lock()
+	l.asking--
+	return ok
 }
 
 // grantNext gives the place that the caller has taken to whoever's turn it is. On the way it dismisses those who can no
@@ -92,10 +92,9 @@ func (l *Limiter) take() (ok bool) {
 }
 
 // give returns a place to Slots.
-func (l *Limiter) give() bool {
+func (l *Limiter) give() {
 	defer l.contain()
 	l.slots.Give()
-	return true
 }
 
 // giveBack ends the holding of a place: to its owner first, then to those who wait here.
@@ -107,8 +106,9 @@ func (l *Limiter) giveBack() {
 }
 
 // Wake makes the limiter ask Slots again, if anybody waits. The owner of the capacity calls it when there is a place for
-// this limiter that it was refused before; calling it without need does no harm. It may be called from within Give, but not
-// from within TryTake: a limiter that is woken while it asks will ask again. It does not block.
+// this limiter that it was refused before; calling it without need does no harm. When it returns, Slots have been asked since, or
+// nobody waits, or the target has no room; so an owner may then offer the place to somebody else. It may be called from within
+// Give, but not from within TryTake: a limiter that is woken while it asks will ask again. It does not block.
 func (l *Limiter) Wake() {
 	if l.state.Load()&queued == 0 {
 		return
