@@ -19,8 +19,9 @@ type proxy struct {
 	armed    atomic.Bool
 	dropped  atomic.Int64
 	group    sync.WaitGroup
-	mu       sync.Mutex // guards open
+	mu       sync.Mutex // guards what follows
 	open     map[net.Conn]bool
+	closed   bool
 }
 
 func newProxy(t testing.TB, to string) *proxy {
@@ -44,6 +45,7 @@ func newProxy(t testing.TB, to string) *proxy {
 func (p *proxy) close() {
 	_ = p.listener.Close()
 	p.mu.Lock()
+	p.closed = true
 	for conn := range p.open {
 		_ = conn.Close()
 	}
@@ -58,6 +60,11 @@ func (p *proxy) serve(client net.Conn) {
 		return
 	}
 	p.mu.Lock()
+	if p.closed { // between Accept and here
+		p.mu.Unlock()
+		_, _ = client.Close(), server.Close()
+		return
+	}
 	p.open[client], p.open[server] = true, true
 	p.mu.Unlock()
 	end := func() {

@@ -1,0 +1,30 @@
+package faults
+
+// This file lets a client in while the proxy closes: nothing may be left that nobody closes.
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+func TestProxyClosesLateClients(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	p := newProxy(t, server.Addr().String())
+	p.close()
+	late, client := net.Pipe()
+	defer client.Close()
+	go p.serve(late)
+	if err := client.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the late client: %v, want it closed", err)
+	}
+}
