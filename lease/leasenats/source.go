@@ -45,7 +45,7 @@ type SourceConfig struct {
 // key-value bucket. A durable consumer is not used on purpose: its acknowledgements are a second ledger beside the ledger, with time-outs
 // of its own, and its floor cannot be fenced. A key can: see Committed.
 //
-// It must come from OpenSource, and be closed after the Dispatcher's Run has returned.
+// It must come from OpenSource (any other refuses every call), and be closed after the Dispatcher's Run has returned.
 type Source struct {
 	cfg SourceConfig
 	js  jetstream.JetStream
@@ -170,6 +170,9 @@ func (s *Source) reader(ctx context.Context, from int64) (*reader, error) {
 			return r, nil
 		}
 	}
+	if err := s.made(); err != nil {
+		return nil, err
+	}
 	if len(s.readers) == mostReaders {
 		s.drop(s.readers[0])
 	}
@@ -214,7 +217,18 @@ func (s *Source) End(ctx context.Context) (int64, error) {
 	return int64(state.LastSeq) + 1, err
 }
 
+// made refuses a Source that OpenSource did not make.
+func (s *Source) made() error {
+	if s.js == nil {
+		return &InvalidError{Field: "Source", Value: "zero", Allowed: "one made by OpenSource"}
+	}
+	return nil
+}
+
 func (s *Source) state(ctx context.Context) (jetstream.StreamState, error) {
+	if err := s.made(); err != nil {
+		return jetstream.StreamState{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	stream, err := s.js.Stream(ctx, s.cfg.Stream)

@@ -84,6 +84,9 @@ func (s *Source) Commit(ctx context.Context, floor int64) error {
 }
 
 func (s *Source) read(ctx context.Context) (floor int64, revision uint64, owner string, err error) {
+	if err := s.made(); err != nil {
+		return 0, 0, "", err
+	}
 	entry, err := s.kv.Get(ctx, s.key)
 	if err != nil {
 		return 0, 0, "", s.failed(err)

@@ -108,6 +108,19 @@ func TestOpenSourceRefuses(t *testing.T) {
 	if !errors.As(err, &invalid) || invalid.Field != "ctx" {
 		t.Errorf("a nil context: %v", err)
 	}
+	zero := &leasenats.Source{}
+	_, committed := zero.Committed(ctx)
+	_, fetched := zero.Fetch(ctx, 1, 1)
+	_, end := zero.End(ctx)
+	for _, err := range []error{committed, fetched, end} {
+		if !errors.As(err, &invalid) || invalid.Field != "Source" {
+			t.Errorf("a zero Source: %v", err)
+		}
+	}
+	if err := zero.Commit(ctx, 1); !errors.Is(err, leasenats.ErrSource) {
+		t.Errorf("a zero Source: %v", err)
+	}
+	zero.Close()
 	_, err = leasenats.OpenSource(ctx, leasenats.SourceConfig{Conn: nc, Stream: "NONE", Bucket: "positions", Partition: "all"})
 	if !errors.Is(err, leasenats.ErrSource) || !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("no stream: %v", err)

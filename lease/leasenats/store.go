@@ -34,7 +34,7 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Store is a durable.Store in a key-value bucket. It must come from Open. It has no goroutine of its own and nothing to close.
+// Store is a durable.Store in a key-value bucket. It must come from Open: any other refuses every call. It has no goroutine of its own and nothing to close.
 type Store struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
@@ -154,6 +154,9 @@ func (s *Store) last(ctx context.Context, key string) (*message, error) {
 // connected waits until there is a connection: what is published without one lies in the client's buffer until there is, and nobody
 // would know.
 func (s *Store) connected(ctx context.Context) error {
+	if s.conn == nil {
+		return &InvalidError{Field: "Store", Value: "zero", Allowed: "one made by Open"}
+	}
 	for !s.conn.IsConnected() {
 		if s.conn.IsClosed() {
 			return s.unreachable(nats.ErrConnectionClosed)

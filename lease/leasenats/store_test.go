@@ -47,6 +47,21 @@ func TestConfig(t *testing.T) {
 	if _, err := leasenats.Open(nil, leasenats.Config{Conn: nc, Bucket: "b"}); !errors.As(err, &invalid) || invalid.Field != "ctx" { //nolint:staticcheck // refused, not a panic
 		t.Errorf("a nil context: %v", err)
 	}
+
+	zero := &leasenats.Store{}
+	_, _, load := zero.Load(ctx, "A")
+	_, swap := zero.Swap(ctx, "A", 0, nil, durable.Held)
+	var list error
+	for _, list = range zero.List(ctx, durable.Held) {
+	}
+	for _, err := range []error{load, swap, list} {
+		if !errors.As(err, &invalid) || invalid.Field != "Store" {
+			t.Errorf("a zero Store: %v", err)
+		}
+	}
+	if !errors.Is(swap, durable.ErrNotApplied) {
+		t.Errorf("Swap of a zero Store: %v", swap)
+	}
 }
 
 // A bucket that would drop, age or hide records is refused, by the name of what is wrong with it.

@@ -30,7 +30,7 @@ type Config struct {
 	Ledger string
 }
 
-// Store is a durable.Store in PostgreSQL. It must come from New. It holds no state but its Config, so several of one
+// Store is a durable.Store in PostgreSQL. It must come from New: any other refuses every call. It holds no state but its Config, so several of one
 // ledger, in one process or in many, are as good as one.
 type Store struct {
 	pool   *pgxpool.Pool
@@ -92,8 +92,19 @@ const (
 		WHERE ledger = $1 AND ready AND domain >= $2 ORDER BY domain LIMIT $3`
 )
 
+// made refuses a Store that New did not make.
+func (s *Store) made() error {
+	if s.pool == nil {
+		return &lease.InvalidError{Field: "leasepg.Store", Value: "zero", Allowed: "one made by New"}
+	}
+	return nil
+}
+
 // Load implements durable.Store. It blocks for one round trip.
 func (s *Store) Load(ctx context.Context, name string) (state []byte, version uint64, err error) {
+	if err := s.made(); err != nil {
+		return nil, 0, err
+	}
 	if len(name) > maxName {
 		return nil, 0, &lease.InvalidError{Field: "name", Value: fmt.Sprintf("%d bytes", len(name)), Allowed: "0 to 65535 bytes"}
 	}
@@ -111,6 +122,9 @@ func (s *Store) Load(ctx context.Context, name string) (state []byte, version ui
 
 // Swap implements durable.Store. It blocks for one round trip, and for a writer of the same record that is before it.
 func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	if err := s.made(); err != nil {
+		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
+	}
 	if len(name) > maxName {
 		return 0, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
 	}
@@ -144,6 +158,10 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 // runs. It blocks for one round trip a page.
 func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
+		if err := s.made(); err != nil {
+			yield("", err)
+			return
+		}
 		var query string
 		switch index {
 		case durable.Held:
