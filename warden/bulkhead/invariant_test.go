@@ -679,3 +679,19 @@ func TestB11_TheSumFollowsTheTarget(t *testing.T) {
 		rest(t, s, 6)
 	})
 }
+
+// TestB11_SharesOfManyPlaces: as many places as there may be are divided in proportion, where an int has 32 bits as well.
+func TestB11_SharesOfManyPlaces(t *testing.T) {
+	s := mustNew(t, Config{Total: maxPlaces, Compartments: []CompartmentConfig{
+		{Name: "a", Guaranteed: 700_000}, {Name: "b", Guaranteed: 300_000},
+	}})
+	s.Apply(bound(1, 500_000))
+	got := s.Snapshot().Compartments
+	if a, b := got[0].EffectiveGuaranteed, got[1].EffectiveGuaranteed; a != 350_000 || b != 150_000 {
+		t.Errorf("%d and %d", a, b)
+	}
+	const n = maxPlaces
+	if portion(n, n-1, n) != n-1 || portion(n-1, n-1, n) != n-2 || !smaller(n-2, n-1, n-1, n) || smaller(n-1, n, n-2, n-1) || smaller(n, n, n, n) {
+		t.Error("one in a million is lost")
+	}
+}

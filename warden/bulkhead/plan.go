@@ -193,7 +193,7 @@ func tighten(shares []Share, parts []*part, total int) {
 		planned := make([]int, len(equals))
 		for i := range equals {
 			planned[i] = equals[i].Guaranteed
-			equals[i].Guaranteed, equals[i].Lendable = planned[i]*have/max(1, sum), 0
+			equals[i].Guaranteed, equals[i].Lendable = portion(planned[i], have, max(1, sum)), 0
 		}
 		for _, sh := range equals {
 			have -= sh.Guaranteed
@@ -201,7 +201,7 @@ func tighten(shares []Share, parts []*part, total int) {
 		for ; have > 0; have-- {
 			least := -1
 			for i, sh := range equals {
-				if sh.Guaranteed < planned[i] && (least < 0 || sh.Guaranteed*planned[least] < equals[least].Guaranteed*planned[i]) {
+				if sh.Guaranteed < planned[i] && (least < 0 || smaller(sh.Guaranteed, planned[i], equals[least].Guaranteed, planned[least])) {
 					least = i
 				}
 			}
@@ -211,4 +211,12 @@ func tighten(shares []Share, parts []*part, total int) {
 	for i := range shares { // what nobody is guaranteed
 		shares[i].Max = min(shares[i].Max, shares[i].Guaranteed+total)
 	}
+}
+
+// portion is parts * n / whole, rounded down, and smaller whether a / wholeA is less than b / wholeB. The product of two numbers
+// of places, up to maxPlaces, is more than an int of 32 bits holds.
+func portion(parts, n, whole int) int { return int(int64(parts) * int64(n) / int64(whole)) }
+
+func smaller(a, wholeA, b, wholeB int) bool {
+	return int64(a)*int64(wholeB) < int64(b)*int64(wholeA)
 }

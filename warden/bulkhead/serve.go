@@ -64,7 +64,7 @@ func (a *account) before(b *account) bool {
 	case a.criticality != b.criticality:
 		return a.criticality > b.criticality
 	case ownA:
-		return ha*b.guaranteed < hb*a.guaranteed
+		return smaller(ha, a.guaranteed, hb, b.guaranteed)
 	}
 	return ha-a.guaranteed < hb-b.guaranteed
 }
