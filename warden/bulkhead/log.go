@@ -11,7 +11,7 @@ func (e *TimeoutError) LogValue() slog.Value {
 		slog.String("compartment", e.Compartment), slog.String("phase", e.Phase.String()), slog.Duration("after", e.After),
 	}
 	if e.Phase == Queued {
-		attrs = append(attrs, slog.String("reason", reasonTimeoutQueued))
+		attrs = append(attrs, slog.String("reason", ReasonTimeoutQueued))
 	}
 	if e.Rejection != nil {
 		attrs = append(attrs, slog.Any("rejection", e.Rejection))
@@ -21,12 +21,12 @@ func (e *TimeoutError) LogValue() slog.Value {
 
 // LogValue has the error as a group: compartment, reason, and err, which is what the breaker said. It allocates.
 func (e *BreakerOpenError) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("compartment", e.Compartment), slog.String("reason", reasonBreakerOpen), slog.Any("err", e.Err))
+	return slog.GroupValue(slog.String("compartment", e.Compartment), slog.String("reason", ReasonBreakerOpen), slog.Any("err", e.Err))
 }
 
 // LogValue has the error as a group: compartment and reason. It allocates.
 func (e *ReentryError) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("compartment", e.Compartment), slog.String("reason", reasonReentry))
+	return slog.GroupValue(slog.String("compartment", e.Compartment), slog.String("reason", ReasonReentry))
 }
 
 // LogValue has the error as a group: given and current. It allocates.

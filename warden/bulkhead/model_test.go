@@ -346,7 +346,7 @@ func (m *setModel) advance(d time.Duration) {
 		m.now = at
 		switch {
 		case who != nil:
-			m.cancel(who, reasonTimeoutQueued)
+			m.cancel(who, ReasonTimeoutQueued)
 		case at == m.staleAt && at < end:
 			m.staleAt = 0
 			if m.stale >= 0 {

@@ -76,7 +76,7 @@ type Event struct {
 	Compartment string
 	Tenant      string // of a tenant: its key, which may be anything; do not make it a label
 	Outcome     Outcome
-	Reason      string        // of a refusal: as in CompartmentSnapshot.Rejected and Left
+	Reason      string        // of a refusal: one of limiter.Reason, or ReasonTimeoutQueued and its like
 	Err         error         // what the caller, or the function, returned
 	Waited      time.Duration // in the queue
 	Took        time.Duration // from the start of the function until now

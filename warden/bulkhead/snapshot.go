@@ -168,9 +168,9 @@ func (p *part) snapshot() CompartmentSnapshot {
 		answered = less(answered, n)
 	}
 	count(c.Outcomes, Succeeded.String(), answered)
-	count(c.Rejected, reasonBreakerOpen, open)
-	count(c.Rejected, reasonReentry, reentries)
-	count(c.Left, reasonTimeoutQueued, timeouts)
+	count(c.Rejected, ReasonBreakerOpen, open)
+	count(c.Rejected, ReasonReentry, reentries)
+	count(c.Left, ReasonTimeoutQueued, timeouts)
 	for i, n := range n.refusedFor {
 		switch r := limiter.Reason(i); r {
 		case limiter.DeadlineExceeded:

@@ -75,20 +75,20 @@ func reasonOf(err error) string {
 	var r *limiter.Rejection
 	switch {
 	case errors.As(err, &timeout):
-		return reasonTimeoutQueued
+		return ReasonTimeoutQueued
 	case errors.As(err, &r):
 		return r.Reason.String()
 	case errors.Is(err, ErrBreakerOpen):
-		return reasonBreakerOpen
+		return ReasonBreakerOpen
 	}
-	return reasonReentry
+	return ReasonReentry
 }
 
-// The reasons for a refusal that the limiter does not have.
+// The reasons for a refusal that the limiter does not have, as they are in [Event], in [CompartmentSnapshot] and in logs.
 const (
-	reasonTimeoutQueued = "timeout_queued"
-	reasonBreakerOpen   = "breaker_open"
-	reasonReentry       = "reentry"
+	ReasonTimeoutQueued = "timeout_queued"
+	ReasonBreakerOpen   = "breaker_open"
+	ReasonReentry       = "reentry"
 )
 
 // recent keeps the last explanations of what tenants were refused: their limiters may be forgotten sooner.

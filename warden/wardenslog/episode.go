@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
 // episode is what is known of the refusals of one limiter or compartment.
@@ -24,7 +26,7 @@ const kindsOfReason = 10
 func reasons() [kindsOfReason]string {
 	return [...]string{
 		"pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "deadline_exceeded", "closed",
-		"timeout_queued", "breaker_open", "reentry", "other",
+		bulkhead.ReasonTimeoutQueued, bulkhead.ReasonBreakerOpen, bulkhead.ReasonReentry, "other",
 	}
 }
 

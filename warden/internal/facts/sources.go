@@ -142,7 +142,7 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 
 // reasons are those for which a compartment refuses.
 func reasons() []string {
-	all := []string{"timeout_queued", "breaker_open", "reentry"}
+	all := []string{bulkhead.ReasonTimeoutQueued, bulkhead.ReasonBreakerOpen, bulkhead.ReasonReentry}
 	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
 		all = append(all, r.String())
 	}
