@@ -56,10 +56,11 @@ func TestClientStreamEnds(t *testing.T) {
 			g.wantRunning(t, 1)
 			cancel()
 		},
-		"nobody reads, and its deadline comes": func(t *testing.T, _ *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-			t.Cleanup(cancel)
-			must(pb.NewTestServiceClient(cc).FullDuplexCall(ctx))(t)
+		"nobody reads, and its deadline comes": func(t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
+			deadline := due{ctx, make(chan struct{})}
+			must(pb.NewTestServiceClient(cc).FullDuplexCall(deadline))(t)
+			g.wantRunning(t, 1)
+			close(deadline.come)
 		},
 		"a message cannot be sent": func(t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
 			stream := must(pb.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.MaxCallSendMsgSize(10)))(t)
@@ -140,6 +141,24 @@ func TestClientStreamEnds(t *testing.T) {
 				t.Errorf("ended %d times", n)
 			}
 		})
+	}
+}
+
+// due is a context whose deadline comes when the test says so, and not while the machine is still connecting.
+type due struct {
+	context.Context
+	come chan struct{}
+}
+
+func (d due) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
+func (d due) Done() <-chan struct{}       { return d.come }
+
+func (d due) Err() error {
+	select {
+	case <-d.come:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 

@@ -89,7 +89,7 @@ func TestServerEndsWaitingWithTheCall(t *testing.T) {
 	_, err := client.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "soon", "1"), &pb.SimpleRequest{})
 	wantRefused(t, err, codes.DeadlineExceeded, "DEADLINE_EXCEEDED")
 
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // long enough to reach the queue
 	defer cancel()
 	if _, err = client.UnaryCall(ctx, &pb.SimpleRequest{}); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("%v, want DeadlineExceeded", err)
