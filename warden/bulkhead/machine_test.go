@@ -9,11 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
-	"testing"
 	"testing/synctest"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -307,105 +304,4 @@ func disagree(s *Set) string {
 		return fmt.Sprintf("lent %d, borrowed %d: %+v", lent, borrowed, snap)
 	}
 	return ""
-}
-
-// drive runs a script and returns what went wrong.
-func drive(t *testing.T, cfg Config, script []move, spoil, finally func(*machine)) (failed string) {
-	synctest.Test(t, func(*testing.T) {
-		x := newMachine(cfg)
-		if spoil != nil {
-			spoil(x)
-		}
-		for i, v := range script {
-			if failed = x.step(v); failed == "" {
-				failed = x.check()
-			}
-			if failed != "" {
-				failed = fmt.Sprintf("step %d, %+v: %s", i, v, failed)
-				break
-			}
-		}
-		if finally != nil {
-			finally(x)
-		}
-		for _, run := range x.calls {
-			run.cancel()
-			select {
-			case <-run.leave:
-			default:
-				close(run.leave)
-			}
-		}
-		synctest.Wait()
-		snap := x.s.Snapshot()
-		if failed == "" && snap.InFlight != 0 {
-			failed = fmt.Sprintf("at the end: %+v", snap)
-		}
-		x.s.Apply(decision.ControlDecision{Seq: 1 << 40, TargetConcurrency: 1}) // no timer is left
-	})
-	return failed
-}
-
-func TestPropertyB1B2B3B5B7B8B11_Machine(t *testing.T) {
-	made := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		cfg := rapid.SampledFrom(shapes()).Draw(rt, "shape")
-		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			return move{rapid.IntRange(0, 9).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
-		}), 20, 120).Draw(rt, "script")
-		if failed := drive(t, cfg, script, nil, nil); failed != "" {
-			rt.Fatal(failed)
-		}
-		made += len(script)
-	})
-	t.Logf("%d steps", made)
-}
-
-// TestB1B2B3B5B7B8B11_LongHistories runs the machine for longer than rapid does, and makes sure that it gets everywhere.
-func TestB1B2B3B5B7B8B11_LongHistories(t *testing.T) {
-	const histories, steps = 40, 300
-	seen := map[string]int{}
-	for i := range histories {
-		cfg := shapes()[i%len(shapes())]
-		rng := rand.New(rand.NewPCG(5, uint64(i)))
-		script := make([]move, steps)
-		for j := range script {
-			script[j] = move{rng.IntN(10), rng.IntN(32), rng.IntN(32)}
-		}
-		if failed := drive(t, cfg, script, nil, func(x *machine) {
-			snap := x.s.Snapshot()
-			for _, c := range snap.Compartments {
-				for k, n := range union(c.Rejected, c.Left) {
-					seen[k] += int(n)
-				}
-				seen["admitted"] += int(c.Admitted)
-				seen["borrowed"] += c.Borrowed
-				seen["lent"] += c.Lent
-				if c.Tenants != nil {
-					seen["evicted"] += int(c.Tenants.Evicted)
-					seen["overflow"] += int(c.Tenants.Overflow)
-				}
-			}
-			seen["resized"] += int(snap.Revision) - 1
-			if snap.Stale {
-				seen["stale"]++
-			}
-		}); failed != "" {
-			t.Fatalf("history %d: %s", i, failed)
-		}
-	}
-	for _, what := range []string{"queue_overflow", "timeout_queued", "canceled", "admitted", "borrowed", "lent", "evicted", "overflow", "resized", "stale"} {
-		if t.Logf("%s: %d", what, seen[what]); seen[what] < 1 {
-			t.Errorf("%s occurred %d times", what, seen[what])
-		}
-	}
-}
-
-// TestB3_OneTurnIsOnePlace is a history that the machine has found: an owner that is served a place kept for it must not
-// take one of the stock in the same turn.
-func TestB3_OneTurnIsOnePlace(t *testing.T) {
-	script := append(slices.Repeat([]move{{0, 0, 0}}, 9), move{0, 1, 0}, move{0, 1, 0}, move{8, 1, 2})
-	if failed := drive(t, shapes()[1], script, nil, nil); failed != "" {
-		t.Fatal(failed)
-	}
 }

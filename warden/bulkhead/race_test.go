@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -221,49 +220,5 @@ func TestDoAllocatesOnce(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(1000, func() { b.part.self.Tenant("x") }); n > 0 {
 		t.Errorf("to find a tenant: %v allocations", n)
-	}
-}
-
-// FuzzB1B2B3B5B7B8B11 is the machine, driven by coverage: the first byte is the shape, then three a step.
-func FuzzB1B2B3B5B7B8B11(f *testing.F) {
-	f.Add([]byte{0, 0, 1, 0, 0, 1, 0, 0, 3, 1, 4, 0, 0, 9, 3, 2, 8, 1, 2})
-	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 8, 5, 2, 6, 0, 0, 7, 30, 0})
-	f.Fuzz(func(t *testing.T, in []byte) {
-		if len(in) == 0 || len(in) > 300 {
-			return
-		}
-		var script []move
-		for c := range slices.Chunk(in[1:], 3) {
-			if len(c) == 3 {
-				script = append(script, move{int(c[0]), int(c[1] % 32), int(c[2] % 32)})
-			}
-		}
-		all := shapes()
-		if failed := drive(t, all[int(in[0])%len(all)], script, nil, nil); failed != "" {
-			t.Fatal(failed)
-		}
-	})
-}
-
-// TestMachineHasTeeth lets the machine drive a set that is wrong on purpose.
-func TestMachineHasTeeth(t *testing.T) {
-	script := slices.Concat(slices.Repeat([]move{{0, 2, 0}}, 6), slices.Repeat([]move{{0, 0, 0}}, 3), slices.Repeat([]move{{0, 1, 0}}, 2), slices.Repeat([]move{{4, 0, 0}}, 4))
-	if failed := drive(t, shapes()[1], script, nil, nil); failed != "" {
-		t.Fatal(failed)
-	}
-	for name, spoil := range map[string]func(*Set){
-		"a place too many":      func(s *Set) { s.ledger.stock++ },
-		"a place that is lost":  func(s *Set) { s.ledger.stock-- },
-		"a higher guarantee":    func(s *Set) { s.ledger.accounts[1].guaranteed++ },
-		"another order":         func(s *Set) { s.ledger.accounts[1].criticality = 127 },
-		"nothing is kept":       func(s *Set) { s.ledger.keep(s.ledger.accounts[0], func(int, int) int { return 0 }) },
-		"a call that was not":   func(s *Set) { s.parts[0].tally.reentries.Add(1) },
-		"a failure that is not": func(s *Set) { s.parts[0].tally.breakerOpen.Add(1) },
-	} {
-		failed := drive(t, shapes()[1], script, func(x *machine) { spoil(x.s) }, nil)
-		if failed == "" {
-			t.Errorf("%s: the machine noticed nothing", name)
-		}
-		t.Logf("%s: %s", name, failed)
 	}
 }

@@ -1,0 +1,164 @@
+// Functions and their timeouts (B4): who is told what, and when the place comes back.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+func TestB4_ThePlaceIsHeldUntilTheFunctionHasReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &recording{}
+		s := mustNew(t, Config{Total: 1, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, Timeout: time.Second}}})
+		a := s.Compartment("a")
+		stuck := make(chan struct{})
+		began := time.Now()
+		_, err := Do(t.Context(), a, func(context.Context) (int, error) { <-stuck; return 7, nil })
+		var timeout *TimeoutError
+		if !errors.As(err, &timeout) || timeout.Phase != Running || timeout.After != time.Second || time.Since(began) != time.Second {
+			t.Fatalf("%v after %s", err, time.Since(began))
+		}
+		if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		for range 3 { // a stuck dependency is handed nothing more
+			_, err = Do(t.Context(), a, nothing)
+			wantRefused(t, err, limiter.QueueOverflow)
+		}
+		if c := a.Snapshot(); c.InFlight != 1 || c.Abandoned != 1 || c.AbandonedTotal != 1 || c.Outcomes["timed_out"] != 1 || c.Finished != 0 {
+			t.Errorf("%+v", c)
+		}
+		rest(t, s, 1)
+		close(stuck)
+		synctest.Wait()
+		if c := a.Snapshot(); c.InFlight != 0 || c.Abandoned != 0 || c.AbandonedTotal != 1 || c.Finished != 1 {
+			t.Errorf("%+v", c)
+		}
+		rest(t, s, 0)
+		if _, err := Do(t.Context(), a, nothing); err != nil {
+			t.Error(err)
+		}
+		if len(seen.of(Abandoned)) != 1 || len(seen.of(Returned)) != 1 || len(seen.of(Answered)) != 5 {
+			t.Errorf("%+v", seen.events)
+		}
+	})
+}
+
+func TestB4_AnHonestFunctionAndItsTimeoutGiveOneAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second})
+		for range 20 { // whichever is first
+			_, err := Do(t.Context(), a, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, fmt.Errorf("query: %w", ctx.Err()) })
+			var timeout *TimeoutError
+			if !errors.As(err, &timeout) || timeout.Phase != Running {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if c := a.Snapshot(); c.Outcomes["timed_out"] != 20 || c.Finished != 20 || c.Abandoned != 0 {
+			t.Errorf("%+v", c)
+		}
+		rest(t, s, 0)
+	})
+}
+
+func TestB4_TimeoutCountsFromTheStart(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *crew) {
+		_, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxQueue: 1, MaxWait: time.Minute})
+		first := w.send(a, "first")
+		second := w.send(a, "second")
+		sleep(900 * time.Millisecond)
+		w.let(first)
+		sleep(900 * time.Millisecond)
+		if !second.runs() {
+			t.Errorf("the wait counted: %v", second.err)
+		}
+		sleep(200 * time.Millisecond)
+		if !errors.Is(second.err, ErrTimeout) {
+			t.Error(second.err)
+		}
+		second.leave <- nil
+	})
+}
+
+func TestB4_APanicReachesTheCallerWhoWaits(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: timeout})
+			mark := errors.New("mark")
+			func() {
+				defer func() {
+					if got := recover(); got != mark {
+						t.Errorf("recovered %v", got)
+					}
+				}()
+				_, _ = Do(t.Context(), a, func(context.Context) (int, error) { panic(mark) })
+			}()
+			exited, returned := make(chan bool, 1), false
+			go func() {
+				defer func() { exited <- true }()
+				_, _ = Do(context.Background(), a, func(context.Context) (int, error) { runtime.Goexit(); return 0, nil })
+				returned = true
+			}()
+			<-exited
+			if c := a.Snapshot(); returned || c.Outcomes["panicked"] != 2 || c.LatePanics != 0 {
+				t.Errorf("returned %v, %+v", returned, c)
+			}
+			rest(t, s, 0)
+		})
+	}
+}
+
+func TestB4_AfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &recording{}
+		s := mustNew(t, Config{Total: 2, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2, Timeout: time.Second}}})
+		a := s.Compartment("a")
+		for _, end := range []func(){func() { panic("late") }, runtime.Goexit} {
+			_, err := Do(t.Context(), a, func(ctx context.Context) (int, error) { sleepFor(2 * time.Second); end(); return 0, nil })
+			if !errors.Is(err, ErrTimeout) {
+				t.Error(err)
+			}
+			sleep(2 * time.Second)
+		}
+		c := a.Snapshot()
+		if c.LatePanics != 1 || c.InFlight != 0 || c.Abandoned != 0 || c.Outcomes["timed_out"] != 2 {
+			t.Errorf("%+v", c)
+		}
+		back := seen.of(Returned)
+		if len(back) != 2 || !containsAll(string(back[0].Stack), "TestB4_AfterItsCallerHasGone") || back[1].Stack != nil || back[0].Took != 2*time.Second {
+			t.Errorf("%+v", back)
+		}
+		if err := back[0].Err; !errors.Is(err, errPanicked) || !containsAll(err.Error(), "late") {
+			t.Errorf("nobody is told what it panicked with: %v", err)
+		}
+		rest(t, s, 0)
+	})
+}
+
+func TestB4_ACallerThatGoesAwayNeedNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Minute})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		stuck := make(chan struct{})
+		_, err := Do(ctx, a, func(context.Context) (int, error) { <-stuck; return 0, nil })
+		if err != context.DeadlineExceeded { // its own, not one that is like it
+			t.Errorf("%v", err)
+		}
+		if c := a.Snapshot(); c.Outcomes["canceled"] != 1 || c.Abandoned != 1 || c.InFlight != 1 {
+			t.Errorf("%+v", c)
+		}
+		close(stuck)
+		synctest.Wait()
+		rest(t, s, 0)
+	})
+}

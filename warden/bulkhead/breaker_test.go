@@ -1,0 +1,204 @@
+// The circuit breaker (B6): when it is asked, and what it is told.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// breaker is a two-step circuit breaker that notes what it is told.
+type breaker struct {
+	open    error
+	asked   int
+	told    []error
+	onAllow func()
+	onDone  func()
+}
+
+func (b *breaker) Allow() (func(error), error) {
+	b.asked++
+	if b.onAllow != nil {
+		b.onAllow()
+	}
+	if b.open != nil {
+		return nil, b.open
+	}
+	return func(err error) {
+		b.told = append(b.told, err)
+		if b.onDone != nil {
+			b.onDone()
+		}
+	}, nil
+}
+
+func TestB6_TheBreakerIsAskedAfterThePlaceAndToldOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *crew) {
+		b := &breaker{}
+		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Breaker: b})
+		first := w.send(a, "first")
+		waits := w.send(a, "waits")
+		if _, err := Do(t.Context(), a, nothing); err == nil || b.asked != 1 {
+			t.Errorf("%v; the breaker was asked %d times", err, b.asked)
+		}
+		sleep(2 * time.Second) // waits times out
+		if b.asked != 1 || len(b.told) != 0 || !errors.Is(waits.err, ErrTimeout) {
+			t.Errorf("asked %d, told %v, %v", b.asked, b.told, waits.err)
+		}
+		b.onDone = func() {
+			if n := a.Snapshot().InFlight; n != 1 {
+				t.Errorf("told with %d in flight: the next could come before the verdict", n)
+			}
+		}
+		w.let(first)
+		broken := errors.New("broken")
+		_, _ = Do(t.Context(), a, func(context.Context) (int, error) { return 0, broken })
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = Do(t.Context(), a, func(context.Context) (int, error) { panic(1) })
+		}()
+		if fmt.Sprint(b.told) != fmt.Sprint([]error{nil, broken, errPanicked}) {
+			t.Errorf("told %v", b.told)
+		}
+		rest(t, s, 0)
+	})
+}
+
+func TestB5B6_OpenBreaker(t *testing.T) {
+	why := errors.New("open")
+	b := &breaker{open: why}
+	s, a := single(t, CompartmentConfig{Guaranteed: 1, Breaker: b})
+	_, err := Do(t.Context(), a, nothing)
+	var open *BreakerOpenError
+	if !errors.As(err, &open) || !errors.Is(err, ErrBreakerOpen) || !errors.Is(err, why) || open.Compartment != "a" {
+		t.Error(err)
+	}
+	if c := a.Snapshot(); c.Rejected["breaker_open"] != 1 || c.Admitted != 0 || c.Finished != 0 || c.RejectionRate != 1 {
+		t.Errorf("%+v", c)
+	}
+	rest(t, s, 0)
+}
+
+// TestB6_VerdictOnTime: a timeout is a verdict as soon as the caller has it, a caller that goes away is none, and the
+// function that returns later says nothing more.
+func TestB6_VerdictOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &breaker{}
+		s, a := single(t, CompartmentConfig{Guaranteed: 3, Timeout: time.Second, Breaker: b})
+		stuck := make(chan struct{})
+		hangs := func(context.Context) (int, error) { <-stuck; return 0, nil }
+		_, _ = Do(t.Context(), a, hangs)
+		if len(b.told) != 1 || NoVerdict(b.told[0]) || !errors.Is(b.told[0], ErrTimeout) {
+			t.Errorf("told %v", b.told)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { sleepFor(time.Millisecond); cancel() }()
+		_, err := Do(ctx, a, hangs)
+		if len(b.told) != 2 || !NoVerdict(b.told[1]) || !errors.Is(err, context.Canceled) {
+			t.Errorf("told %v, %v", b.told, err)
+		}
+		close(stuck)
+		synctest.Wait()
+		_, _ = Do(t.Context(), a, nothing)
+		func() {
+			exited := make(chan struct{})
+			go func() {
+				defer close(exited)
+				_, _ = Do(context.Background(), a, func(context.Context) (int, error) { runtime.Goexit(); return 0, nil })
+			}()
+			<-exited
+		}()
+		if len(b.told) != 4 || b.told[2] != nil || !errors.Is(b.told[3], errGoexit) {
+			t.Errorf("told %v", b.told)
+		}
+		rest(t, s, 0)
+	})
+}
+
+func TestB6_ABreakerThatPanicsKeepsNoPlace(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		bad := func() { panic("breaker") }
+		for name, b := range map[string]*breaker{"Allow": {onAllow: bad}, "done": {onDone: bad}} {
+			s, a := single(t, CompartmentConfig{Guaranteed: 1, Breaker: b, Timeout: timeout})
+			for range 3 {
+				func() {
+					defer func() {
+						if got := recover(); got != "breaker" {
+							t.Errorf("%s: recovered %v", name, got)
+						}
+					}()
+					_, _ = Do(t.Context(), a, nothing)
+				}()
+			}
+			rest(t, s, 0)
+		}
+	}
+}
+
+// TestB5B6_ABreakerThatDoesNotAnswerIsARefusal in the counters and to the observer, once for each call.
+func TestB5B6_ABreakerThatDoesNotAnswerIsARefusal(t *testing.T) {
+	for name, leave := range map[string]func(){"panic": func() { panic("breaker") }, "Goexit": runtime.Goexit} {
+		var seen recording
+		b := &breaker{onAllow: leave}
+		s := mustNew(t, Config{Total: 1, Observer: &seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, Breaker: b}}})
+		a := s.Compartment("a")
+		for _, call := range []func(){
+			func() { _, _ = Do(t.Context(), a, nothing) },
+			func() { _, _, _ = a.Acquire(t.Context()) },
+			func() {
+				_, _ = DoOr(t.Context(), a, nothing, func(context.Context, error) (int, error) { t.Error("a fallback"); return 0, nil })
+			},
+		} {
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				defer func() { _ = recover() }()
+				call()
+				t.Errorf("%s: the caller was told something", name)
+			}()
+			<-left
+		}
+		b.onAllow, b.open = nil, errors.New("open")
+		_, _ = Do(t.Context(), a, nothing)
+		told := seen.of(Answered)
+		for _, e := range told {
+			if e.Outcome != Refused || e.Reason != "breaker_open" || !errors.Is(e.Err, ErrBreakerOpen) {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+		if c := a.Snapshot(); len(told) != 4 || len(seen.events) != 4 || c.Rejected["breaker_open"] != 4 || c.Submitted != 4 || c.Admitted != 0 {
+			t.Errorf("%s: told %d times; %+v", name, len(told), c)
+		}
+		rest(t, s, 0)
+	}
+}
+
+func TestB6_NoVerdict(t *testing.T) {
+	s, a := single(t, CompartmentConfig{Guaranteed: 1})
+	_, p, _ := a.Acquire(t.Context())
+	_, rejection := Do(t.Context(), a, nothing)
+	p.Release(nil)
+	for err, want := range map[error]bool{
+		nil:                            false,
+		errors.New("broken"):           false,
+		&TimeoutError{Phase: Running}:  false,
+		context.DeadlineExceeded:       false,
+		&TimeoutError{Phase: Queued}:   true,
+		context.Canceled:               true,
+		rejection:                      true,
+		fmt.Errorf("b: %w", rejection): true,
+		&BreakerOpenError{}:            true,
+		&ReentryError{}:                true,
+		ErrUnknownCompartment:          true,
+	} {
+		if NoVerdict(err) != want {
+			t.Errorf("NoVerdict(%v) = %v", err, !want)
+		}
+	}
+	rest(t, s, 0)
+}
