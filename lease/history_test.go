@@ -125,9 +125,9 @@ type regime struct {
 	minRetries, maxRetries int
 	maxBacklog             []int
 	ops                    []lease.OpKind
-	opening                []lease.OpKind // made this many times before anything else
-	least, most            int
-	again                  []int // how many times a run is made later
+	opening                []lease.OpKind // made before anything else, over and over
+	least, most            int            // how many times
+	again                  []int          // how many times a run is made later
 }
 
 func regimes() []regime {
@@ -136,9 +136,9 @@ func regimes() []regime {
 	all := []lease.OpKind{try, try, try, offer, next, next, succeed, succeed, succeed, fail, fail, reclaim, compact}
 	return []regime{
 		{name: "short", maxRetries: 2, maxBacklog: []int{0, 1, 2, 3, 4}, ops: all, again: []int{1, 2, 3}},
-		{name: "tried again", minRetries: 2, maxRetries: 6, maxBacklog: []int{0, 2}, again: []int{1, 2, 3},
+		{name: "tried again", minRetries: 2, maxRetries: 6, maxBacklog: []int{0, 2}, again: []int{2, 4, 8},
 			ops: []lease.OpKind{try, try, try, offer, next, next, succeed, fail, fail, fail, fail, reclaim, reclaim, compact}},
-		{name: "long backlog", maxRetries: 1, maxBacklog: []int{0, 0, 120}, ops: all, again: []int{1, 5, 50},
+		{name: "long backlog", maxRetries: 1, maxBacklog: []int{0, 0, 120}, ops: all, again: []int{1, 5, 120},
 			opening: []lease.OpKind{offer, offer, offer, offer, next, succeed}, least: 36, most: 50},
 		{name: "given up", maxBacklog: []int{0}, ops: all, again: []int{1, 5, 20},
 			opening: []lease.OpKind{offer, next, fail}, least: 102, most: 150},
