@@ -1,6 +1,6 @@
 package dispatch_test
 
-// This file holds D2: the floor passes what is done, and what was given up only when its dead letter has been accepted.
+// This file holds D2: the floor passes what is done, and what was given up only when its dead letter has been accepted; all in virtual time.
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // Every floor that is committed has only done records below it, and the ledger is compacted to what was committed, never before.
 func TestD2_FloorNeverPassesUnfinished(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		done := map[int64]bool{}
 		var committed, compacted int64
@@ -93,7 +93,7 @@ func (w *watchedSource) Commit(ctx context.Context, floor int64) error {
 
 // A commit that is refused is not compacted either.
 func TestD2_RefusedCommitCompactsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		refuse := true
 		p := &process{Ledger: memory(t, 0), Source: fill("a", "b")}
 		p.fault = func(call, _ string) (before, after error) {
@@ -133,7 +133,7 @@ func TestD2_RefusedCommitCompactsNothing(t *testing.T) {
 
 // What the ledger has and the source has lost is tried, given up and told of, and what comes after it goes on.
 func TestD2_RecordGone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, ctx := memory(t, 1), context.Background()
 		for _, offset := range []int64{-7, -5, 1} {
 			if _, err := ledger.Offer(ctx, "k", offset); err != nil {
@@ -179,7 +179,7 @@ func TestD2_RecordGone(t *testing.T) {
 
 // A dead letter is not lost by an error, a panic, Goexit or a crash; the floor waits for it, and so does its domain.
 func TestD2_DeadLetterIsDeliveredAtLeastOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 0), fill("k", "k", "j")
 		for life := range 3 {
 			p := &process{Ledger: ledger, Source: log}
@@ -233,7 +233,7 @@ func TestD2_DeadLetterIsDeliveredAtLeastOnce(t *testing.T) {
 
 // A record that no ledger can hold is a dead letter at once.
 func TestRecordThatNoLedgerHolds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var letters []dispatch.DeadLetter
 		r := run(t, dispatch.Config{
 			Ledger: memory(t, 3), Source: fill("", "k", ""), Handler: func(context.Context, dispatch.Job) error { return nil },

@@ -1,12 +1,13 @@
 package dispatch_test
 
-// This file holds D1 and D3: the order of a domain's records, and how many are fetched.
+// This file holds D1 and D3: the order of a domain's records, and how many are fetched; all in virtual time.
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -14,7 +15,7 @@ import (
 )
 
 func TestD1_OrderPerDomainOneAtATime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		log := new(dispatch.Log)
 		want := map[string][]int64{}
 		for i := range int64(300) {
@@ -51,7 +52,7 @@ func TestD1_OrderPerDomainOneAtATime(t *testing.T) {
 
 // A failed record keeps its domain waiting, and comes first when it is its time.
 func TestD1_RetryKeepsOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		log := fill("a", "a", "b", "a")
 		c := newCalls()
 		began := time.Now()
@@ -78,7 +79,7 @@ func TestD1_RetryKeepsOrder(t *testing.T) {
 
 // While nothing can finish, the source is asked for MaxBuffered records and no more, of one domain MaxPerDomain.
 func TestD3_FetchedWorkIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		for _, domains := range []int{1, 3, 1000} {
 			log := new(dispatch.Log)
 			for i := range 2000 {
@@ -126,7 +127,7 @@ func TestD3_FetchedWorkIsBounded(t *testing.T) {
 
 // A ledger that has no room is back-pressure, not loss.
 func TestD3_FullBacklogLosesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, err := lease.NewMemory(lease.Config{MaxBacklog: 1})
 		if err != nil {
 			t.Fatal(err)

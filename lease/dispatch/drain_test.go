@@ -1,6 +1,6 @@
 package dispatch_test
 
-// This file holds D4: what a drain finishes, what it leaves, and what the next Run makes of that.
+// This file holds D4: what a drain finishes, what it leaves, and what the next Run makes of that; all in virtual time.
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // A drain lets handlers finish, starts nothing, and the next Run goes on behind what was done.
 func TestD4_DrainAndRestart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), new(dispatch.Log)
 		for i := range 100 {
 			log.Append(fmt.Sprint("k", i%5), nil)
@@ -62,7 +62,7 @@ func (late) Do(_ context.Context, fn func() error) error {
 
 // What is admitted once the drain has begun does not start.
 func TestD4_AdmittedTooLate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, c := memory(t, 3), newCalls()
 		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("a"), Concurrency: late{}, Handler: func(_ context.Context, job dispatch.Job) error {
 			defer c.enter(job)()
@@ -86,7 +86,7 @@ func (hesitant) Offer(ctx context.Context, _ string, _ int64) (lease.AcquireStat
 
 // A drain that cuts Offers short is no failure of the ledger's, and what was not offered is read again by the next Run.
 func TestD4_DrainCutsOffersShort(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 0), fill("a", "b", "a")
 		seen, c := &events{}, newCalls()
 		handler := func(_ context.Context, job dispatch.Job) error {
@@ -111,7 +111,7 @@ func TestD4_DrainCutsOffersShort(t *testing.T) {
 // What the drain has no time for is left under its lease, and done again by the next one. A handler that the drain interrupts
 // has not failed.
 func TestD4_DrainTimesOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), fill("deaf", "listens", "late", "retries")
 		var mu sync.Mutex
 		finished := map[string]int{}
@@ -179,7 +179,7 @@ func TestD4_DrainTimesOut(t *testing.T) {
 func TestD4_RestartWithBacklog(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		t.Run(fmt.Sprint("ledger kept ", keep), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				ledger, log := memory(t, 3), new(dispatch.Log)
 				for i := range 60 {
 					log.Append(fmt.Sprint("k", i%4), []byte{byte(i)})

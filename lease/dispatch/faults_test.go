@@ -1,6 +1,6 @@
 package dispatch_test
 
-// This file is the parts that fail: lost replies, refusals, a source that breaks its promises, panics.
+// This file is the parts that fail: lost replies, refusals, a source that breaks its promises, panics; all in virtual time.
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -19,7 +20,7 @@ func TestLostReplies(t *testing.T) {
 	for _, call := range []string{"Offer", "AcquireNext", "Succeed", "Fail", "Reclaim", "Compact", "Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprint(call, " carried out ", after), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
 					ledger, log := memory(t, 2), fill("k", "k", "j")
 					held, _ := ledger.TryAcquire(context.Background(), "h", -1) // somebody died with it, and the source has lost the record
 					times := 0
@@ -78,7 +79,7 @@ func TestLostReplies(t *testing.T) {
 
 // A Concurrency bounds several dispatchers together; its refusals cost a pause and no work.
 func TestConcurrencyIsShared(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		c := newCalls()
 		both := make(pool, 3)
 		handler := func(_ context.Context, job dispatch.Job) error {
@@ -110,7 +111,7 @@ func TestConcurrencyIsShared(t *testing.T) {
 
 // While it is refused, nothing is leased, and a drain does not wait.
 func TestRefusedHoldsNoLease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger := memory(t, 0)
 		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("k"), Concurrency: make(pool), Handler: func(context.Context, dispatch.Job) error { return nil }})
 		time.Sleep(time.Minute)
@@ -126,7 +127,7 @@ func TestRefusedHoldsNoLease(t *testing.T) {
 
 // A source that fails is asked again with growing pauses.
 func TestSourceFails(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := &process{Ledger: memory(t, 0), Source: fill("k")}
 		p.fault = func(call, _ string) (before, after error) {
 			if call == "Fetch" {
@@ -169,7 +170,7 @@ func (s *sloppy) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 }
 
 func TestSloppySource(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		log := new(dispatch.Log)
 		for i := range 50 {
 			log.Append(fmt.Sprint("k", i%3), nil)
@@ -195,7 +196,7 @@ func TestSloppySource(t *testing.T) {
 
 // Goexit and panics are failures like any other, and their stacks are told.
 func TestHandlerPanicsAndLeaves(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		seen := &events{}
 		r := run(t, dispatch.Config{Ledger: memory(t, 1), Source: fill("panic", "exit", "error"), Observer: seen, Handler: func(_ context.Context, job dispatch.Job) error {
 			switch {
@@ -231,7 +232,7 @@ func TestHandlerPanicsAndLeaves(t *testing.T) {
 
 // An observer that panics changes nothing.
 func TestObserverPanics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		seen := &events{also: func(dispatch.Event) { panic("observer") }}
 		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: fill("k"), Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
 		time.Sleep(time.Minute)

@@ -1,6 +1,6 @@
 package dispatch_test
 
-// This file holds D5: stuck, broken, hot and slow keys, which delay only themselves.
+// This file holds D5: stuck, broken, hot and slow keys, which delay only themselves; all in virtual time.
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -15,7 +16,7 @@ import (
 
 // One key fails for ever, one never returns; the others, also those in the same reading, go on at once.
 func TestD5_StuckKeyDelaysOnlyItself(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		log := new(dispatch.Log)
 		for i := range 3000 {
 			log.Append([]string{"poison", "stuck", fmt.Sprint("k", i%50)}[i%3], nil)
@@ -70,7 +71,7 @@ func TestD5_StuckKeyDelaysOnlyItself(t *testing.T) {
 func TestD5_BrokenDomainDelaysOnlyItself(t *testing.T) {
 	for _, call := range []string{"Offer", "AcquireNext", "Succeed", "Fail"} {
 		t.Run(call, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				log := new(dispatch.Log)
 				for i := range 200 {
 					log.Append([]string{"broken", "fine"}[i%2], nil)
@@ -109,7 +110,7 @@ func TestD5_BrokenDomainDelaysOnlyItself(t *testing.T) {
 
 // A hot key has more records than its share: the others do not wait for it, and it is never without work.
 func TestD5_HotKey(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		log := new(dispatch.Log)
 		for i := range 4000 {
 			if i%2 == 0 {
@@ -148,7 +149,7 @@ func TestD5_HotKey(t *testing.T) {
 
 // A slow key holds the floor and nothing else.
 func TestD5_SlowKey(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		log := fill("slow")
 		for i := range 500 {
 			log.Append(fmt.Sprint("k", i%20), nil)

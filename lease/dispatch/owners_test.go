@@ -1,6 +1,6 @@
 package dispatch_test
 
-// This file holds D6, and other owners: who died with a lease, who comes late, who takes one.
+// This file holds D6, and other owners: who died with a lease, who comes late, who takes one; all in virtual time.
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // A record that kills its process every time is given up after MaxRetries+1 lives, and the others of its domain go on.
 func TestD6_KillerReachesGiveUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const retries = 2
 		ledger, log := memory(t, retries), fill("k", "k", "other")
 		var mu sync.Mutex
@@ -68,7 +68,7 @@ func TestD6_KillerReachesGiveUp(t *testing.T) {
 
 // Taking a partition fences the former holder out, counts one failure, and goes on in the schedule of the retries.
 func TestD6_TakingFencesAndGoesOn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 9), fill("k")
 		p := &process{Ledger: ledger, Source: log}
 		c := newCalls()
@@ -115,7 +115,7 @@ func TestD6_TakingFencesAndGoesOn(t *testing.T) {
 // Rebalance: the partition moves while a handler runs. The old owner is fenced out where it was at work, comes to rest, and commits
 // nothing that is not done; the new one does everything.
 func TestD6_RebalanceWithLateOwner(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), new(dispatch.Log)
 		for i := range 40 {
 			log.Append(fmt.Sprint("k", i%4), nil)
@@ -184,7 +184,7 @@ func TestD6_RebalanceWithLateOwner(t *testing.T) {
 // A fence met while the lease is held by somebody else is the same, whether the handler failed or succeeded.
 func TestD6_FencedByToken(t *testing.T) {
 	for _, outcome := range []error{nil, errors.New("failed")} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			ledger, log := memory(t, 3), fill("k", "k", "other")
 			seen := &events{}
 			var taken lease.Lease
@@ -215,7 +215,7 @@ func TestD6_FencedByToken(t *testing.T) {
 // A lease that somebody takes after the partition is ours gets Grace; then it is reclaimed and failed.
 func TestForeignLeaseGetsGrace(t *testing.T) {
 	for _, finishes := range []bool{true, false} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			ledger, log := memory(t, 3), fill("x")
 			seen := &events{}
 			c := newCalls()
@@ -258,7 +258,7 @@ func TestForeignLeaseGetsGrace(t *testing.T) {
 
 // With no retries left the late holder's record is a dead letter, with its payload.
 func TestForeignLeaseGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 0), fill("x")
 		var letters []dispatch.DeadLetter
 		c := newCalls()

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -104,12 +103,6 @@ func fill(domains ...string) *dispatch.Log {
 		log.Append(domain, nil)
 	}
 	return log
-}
-
-// bubble runs f in virtual time.
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
 }
 
 // calls remembers which offsets a handler was called with, and checks that a domain has one call at a time.

@@ -49,7 +49,11 @@ func (l *Ledger) sawRoot(r root, version uint64) {
 
 // climb lifts a to n, if n is more.
 func climb(a *atomic.Uint64, n uint64) {
-	for was := a.Load(); n > was && !a.CompareAndSwap(was, n); was = a.Load() {
+	for {
+		was := a.Load()
+		if n <= was || a.CompareAndSwap(was, n) {
+			return
+		}
 	}
 }
 
