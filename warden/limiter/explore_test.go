@@ -1,6 +1,6 @@
 //go:build explore
 
-// Every interleaving of a few calls on the real limiter, judged by whether some order of the calls explains the answers.
+// Every interleaving of a few calls on the real limiter: threads that take turns step by step, in every order.
 
 package limiter
 
@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"testing"
 	"time"
 
@@ -164,84 +163,6 @@ func (d *driver) repay() {
 	}
 }
 
-// explained looks for an order of the calls, each at an instant between its beginning and its end, that a counter with a
-// target could have answered with. A release that reports true decides first and gives the place back at a second instant of
-// its own. A task that waits is granted its place at one instant of its call; that it is not granted one while there is
-// one, the run itself shows by getting stuck.
-func (w world) explained(d *driver) bool {
-	type state struct {
-		running, target, seq int
-		closed               bool
-	}
-	calls := d.calls
-	doneAt := make([]int, len(calls)) // 0 not begun, 1 decided (a release that won), 2 over
-	decided := map[int]bool{}
-	var search func(s state) bool
-	search = func(s state) bool {
-		minEnd := int(^uint(0) >> 1)
-		left := false
-		for i, c := range calls {
-			if doneAt[i] < 2 {
-				left = true
-				if !c.unfinished {
-					minEnd = min(minEnd, c.to)
-				}
-			}
-		}
-		if !left {
-			return true
-		}
-		for i, c := range calls {
-			if doneAt[i] == 2 || c.from > minEnd {
-				continue
-			}
-			next, was, won := s, doneAt[i], false
-			doneAt[i] = 2
-			legal := true
-			switch c.op {
-			case "acquire":
-				switch {
-				case c.ok:
-					legal = !s.closed && s.running < s.target
-					next.running++
-				case c.why == Closed:
-					legal = s.closed
-				case c.why == Canceled:
-				case c.try && w.queue > 0:
-					legal = true // somebody may have been waiting: not to be seen from the calls
-				default:
-					legal = !s.closed && s.running >= s.target && (c.why == PressureHigh) == (s.target == 0)
-				}
-			case "release":
-				switch {
-				case c.ok && was == 0:
-					legal, won = !decided[c.id], true
-					decided[c.id], doneAt[i] = true, 1
-				case c.ok:
-					next.running--
-				default:
-					legal = decided[c.id]
-				}
-			case "apply":
-				if c.seq >= s.seq {
-					next.seq, next.target = c.seq, c.target
-				}
-			case "close":
-				next.closed = true
-			}
-			if legal && search(next) {
-				return true
-			}
-			doneAt[i] = was
-			if won && legal {
-				decided[c.id] = false
-			}
-		}
-		return false
-	}
-	return search(state{target: w.target, seq: 1})
-}
-
 // world is one thing to explore: a limiter's shape and what its threads do.
 type world struct {
 	target, queue int
@@ -350,144 +271,5 @@ func explore(t *testing.T, w world) int {
 			return runs
 		}
 		choices = append(append(choices[:0], taken[:i]...), taken[i]+1)
-	}
-}
-
-// judge says what is wrong with a finished run, or nothing.
-func (w world) judge(d *driver, stuck bool) string {
-	switch {
-	case stuck:
-		return fmt.Sprintf("stuck: %d run, target %d, %d queued, %d places free", running(d.l.state.v.Load()), target(d.l.state.v.Load()), d.l.queue.waiting, d.free)
-	case d.over != "":
-		return d.over
-	case !w.owned && !w.explained(d):
-		return "no order of the calls explains the answers"
-	}
-	var want Stats
-	for _, c := range d.calls {
-		switch {
-		case c.op == "acquire":
-			want.Submitted++
-			switch {
-			case c.ok:
-				want.Running++
-			case c.why == Canceled:
-				want.Canceled++
-			default:
-				want.Rejected++
-			}
-		case c.op == "release" && c.ok:
-			want.Running--
-			want.Executed++
-		}
-	}
-	s := d.l.Stats()
-	want.Target, want.byReason = s.Target, s.byReason
-	if s != want {
-		return fmt.Sprintf("Stats at rest: %+v; counted: %+v", s, want)
-	}
-	if w.owned && d.free+s.Running != w.free {
-		return fmt.Sprintf("%d of %d places are free, with %d running", d.free, w.free, s.Running)
-	}
-	return ""
-}
-
-func (d *driver) history() string {
-	var b strings.Builder
-	for _, c := range d.calls {
-		fmt.Fprintf(&b, "  [%d,%d] %s id=%d try=%v ok=%v %s target=%d unfinished=%v\n", c.from, c.to, c.op, c.id, c.try, c.ok, c.why, c.target, c.unfinished)
-	}
-	return b.String()
-}
-
-// TestExploreQ1Q2Q6Q9 covers starting, waiting and ending: never above the target, nobody refused below it, nobody left
-// waiting, nobody counted twice.
-func TestExploreQ1Q2Q6Q9(t *testing.T) {
-	cycle := (*driver).cycle
-	try := func(d *driver) { d.release(d.try()) }
-	hold := func(d *driver) { d.acquire() }
-	exploreAll(t, map[string]world{
-		"two without a queue":        {target: 1, switches: 6, threads: []script{try, try}},
-		"three without a queue":      {target: 2, switches: 2, threads: []script{try, cycle, try}},
-		"two, one place":             {target: 1, queue: 2, switches: 4, threads: []script{cycle, cycle}},
-		"three, one place":           {target: 1, queue: 2, switches: 2, threads: []script{cycle, cycle, cycle}},
-		"three, two places":          {target: 2, queue: 2, switches: 2, threads: []script{cycle, cycle, cycle}},
-		"one waits, one may not":     {target: 1, queue: 1, switches: 2, threads: []script{cycle, try, cycle}},
-		"twice each":                 {target: 1, queue: 2, switches: 3, threads: []script{func(d *driver) { d.cycle(); d.cycle() }, func(d *driver) { d.cycle(); d.release(d.try()) }}},
-		"released by another thread": {target: 1, queue: 2, switches: 4, setup: hold, threads: []script{func(d *driver) { d.release(1) }, cycle}},
-		"pooled seats":               {target: 1, queue: 2, noSeats: true, switches: 3, threads: []script{cycle, cycle}},
-		"two copies of one permit": {target: 1, queue: 1, switches: 4, setup: hold, threads: []script{
-			func(d *driver) { d.release(1) }, func(d *driver) { d.release(1); d.cycle() }}},
-		"a stale copy after reuse": {target: 1, queue: 1, switches: 4, setup: hold, threads: []script{
-			func(d *driver) { d.release(1); d.cycle() }, func(d *driver) { d.release(1) }}},
-	})
-}
-
-// TestExploreQ1Q9_Apply covers decisions: a start is under one decision or the other, and a higher target wakes.
-func TestExploreQ1Q9_Apply(t *testing.T) {
-	cycle := (*driver).cycle
-	try := func(d *driver) { d.release(d.try()) }
-	hold := func(d *driver) { d.acquire() }
-	exploreAll(t, map[string]world{
-		"raised while two wait":    {target: 0, highest: 2, queue: 2, switches: 2, threads: []script{cycle, cycle, func(d *driver) { d.apply(2, 2) }}},
-		"raised from nothing":      {target: 0, highest: 1, switches: 2, threads: []script{try, func(d *driver) { d.apply(2, 1) }, try}},
-		"lowered while one starts": {target: 2, switches: 4, setup: hold, threads: []script{try, func(d *driver) { d.apply(2, 1); d.try() }}},
-		"two decisions, two orders": {target: 1, highest: 2, queue: 2, switches: 2, threads: []script{
-			func(d *driver) { d.apply(3, 1); d.cycle() }, func(d *driver) { d.apply(2, 2) }, cycle}},
-		"lowered to nothing and raised": {target: 1, queue: 1, switches: 2, threads: []script{
-			func(d *driver) { d.apply(2, 0); d.apply(3, 1) }, cycle, try}},
-	})
-}
-
-// TestExploreQ12 covers a grant that meets the end of its context, and Close that meets either.
-func TestExploreQ12(t *testing.T) {
-	cycle := (*driver).cycle
-	hold := func(d *driver) { d.acquire() }
-	stop := func(d *driver) { d.step(nil); d.cancel() }
-	lasting := func(d *driver) { d.release(d.ask(context.Background(), false)) }
-	exploreAll(t, map[string]world{
-		"canceled while granted":             {target: 1, queue: 1, switches: 3, setup: hold, threads: []script{cycle, stop, func(d *driver) { d.release(1) }}},
-		"canceled, and another waits":        {target: 1, queue: 2, switches: 1, setup: hold, threads: []script{cycle, lasting, stop, func(d *driver) { d.release(1) }}},
-		"canceled while others start":        {target: 1, queue: 1, switches: 2, threads: []script{cycle, stop, lasting}},
-		"closed while granted":               {target: 1, queue: 1, switches: 3, setup: hold, threads: []script{cycle, (*driver).close, func(d *driver) { d.release(1) }}},
-		"closed while one starts":            {target: 1, queue: 1, switches: 4, threads: []script{cycle, func(d *driver) { d.close(); d.try() }}},
-		"evicted while granted and canceled": {target: 1, queue: 1, switches: 1, setup: hold, threads: []script{cycle, func(d *driver) { d.urgent(High) }, stop, func(d *driver) { d.release(1) }}},
-	})
-}
-
-// TestExploreQ1Q9_Slots covers places that an owner grants: a refusal that meets a place coming free leaves nobody waiting.
-func TestExploreQ1Q9_Slots(t *testing.T) {
-	cycle := (*driver).cycle
-	other := func(d *driver) {
-		if d.borrow() {
-			d.repay()
-		}
-	}
-	stop := func(d *driver) { d.step(nil); d.cancel() }
-	lasting := func(d *driver) { d.release(d.ask(context.Background(), false)) }
-	exploreAll(t, map[string]world{
-		"two, one place":                {target: 2, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, cycle}},
-		"two, one place, target 1":      {target: 1, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, cycle}},
-		"one, and another borrower":     {target: 1, queue: 1, owned: true, free: 1, switches: 5, threads: []script{cycle, other}},
-		"two, and another borrower":     {target: 1, queue: 2, owned: true, free: 1, switches: 2, threads: []script{cycle, cycle, other}},
-		"two, a borrower, room for all": {target: 3, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, cycle, other}},
-		"two borrowers, target 2":       {target: 2, queue: 2, owned: true, free: 1, switches: 2, threads: []script{cycle, other, other}},
-		"one cancels while Slots ask":   {target: 1, queue: 2, owned: true, free: 1, switches: 2, threads: []script{cycle, stop, lasting, other}},
-		"a decision meets a borrower":   {target: 0, highest: 1, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, other, func(d *driver) { d.apply(2, 1) }}},
-		"lowered while Slots are asked": {target: 1, queue: 1, owned: true, free: 1, switches: 3, threads: []script{cycle, other, func(d *driver) { d.apply(2, 0); d.apply(3, 1) }}},
-		"closed while Slots are asked":  {target: 1, queue: 2, owned: true, free: 1, switches: 3, threads: []script{cycle, other, (*driver).close}},
-		"one may not wait, one borrows": {target: 1, queue: 2, owned: true, free: 1, switches: 2, threads: []script{func(d *driver) { d.release(d.try()) }, cycle, other}},
-	})
-}
-
-func exploreAll(t *testing.T, worlds map[string]world) {
-	for name, w := range worlds {
-		t.Run(name, func(t *testing.T) {
-			if n := explore(t, w); n < 10 {
-				t.Fatalf("only %d schedules: the threads did not meet", n)
-			} else {
-				t.Logf("%d schedules", n)
-			}
-		})
 	}
 }

@@ -1,19 +1,16 @@
-// Code of others, called by a limiter: slots, observers, functions that panic; and arguments that nobody should pass.
+// Code of others, called by a limiter: slots, observers, functions that panic.
 
 package limiter
 
 import (
 	"context"
 	"errors"
-	"math"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // owner is a Slots that gives a freed place to another limiter first.
@@ -189,99 +186,6 @@ func TestQ6_DoReleases(t *testing.T) {
 	if s := l.Stats(); s.Executed != 4 {
 		t.Errorf("%+v", s)
 	}
-}
-
-// TestBadConfig is refused with the field's name.
-func TestBadConfig(t *testing.T) {
-	for want, cfg := range map[string]Config{
-		"Config.MaxQueue is -1":                                 {MaxQueue: -1},
-		"Config.StarvationEvery is -1":                          {StarvationEvery: -1},
-		"Config.StandAfter is -1ns":                             {StandAfter: -1},
-		"Config.Recent is -1":                                   {Recent: -1},
-		"Config.Initial.ShedProbability is NaN":                 {Initial: decision.ControlDecision{Seq: 1, ShedProbability: math.NaN()}},
-		"Config.Initial.ShedProbability is +Inf":                {Initial: decision.ControlDecision{ShedProbability: math.Inf(1)}},
-		"Config.Initial.TargetConcurrency is -1":                {Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: -1}},
-		"Config.Initial.Stale.Yields is -1":                     {Initial: decision.ControlDecision{Seq: 1, Stale: &decision.ControlDecision{Yields: -1}}},
-		"Config.Initial.Seq is 0; allowed: 1 or more, in a dec": {Initial: decision.ControlDecision{TargetConcurrency: 5}},
-	} {
-		l, err := New(cfg)
-		var invalid *InvalidError
-		if l != nil || !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want it to say %q", cfg, err, want)
-		}
-	}
-	for _, cfg := range []Config{{}, {Initial: decision.Default()}, {Initial: decision.ControlDecision{Seq: 1}, StandAfter: math.MaxInt64}} {
-		if _, err := New(cfg); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestBadArguments are typed errors, or nothing at all.
-func TestBadArguments(t *testing.T) {
-	l := mustNew(t, Config{})
-	var zero Limiter
-	zero.Apply(decision.Default())
-	zero.Wake()
-	zero.Close()
-	fn := func(context.Context) (int, error) { t.Error("called"); return 0, nil }
-	for name, call := range map[string]func() error{
-		"zero TryAcquire":   func() error { _, err := zero.TryAcquire(Task{}); return err },
-		"zero with a limit": func() error { _, err := zero.TryAcquire(Task{Deadline: time.Now()}); return err },
-		"zero Acquire":      func() error { _, err := zero.Acquire(t.Context(), Task{}); return err },
-		"zero Do":           func() error { _, err := Do(t.Context(), &zero, Task{}, fn); return err },
-		"nil Do":            func() error { _, err := Do(t.Context(), nil, Task{}, fn); return err },
-		"nil fn":            func() error { _, err := Do[int](t.Context(), l, Task{}, nil); return err },
-		"nil ctx":           func() error { _, err := l.Acquire(nil, Task{}); return err }, //nolint:staticcheck // on purpose
-		"nil ctx Do":        func() error { _, err := Do(nil, l, Task{}, fn); return err }, //nolint:staticcheck // on purpose
-	} {
-		var invalid *InvalidError
-		if err := call(); !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if s := zero.Stats(); s != (Stats{}) || zero.Recent() != nil {
-		t.Errorf("%+v", s)
-	}
-	if s := l.Stats(); s.Submitted != 0 || s.Running != 0 {
-		t.Errorf("%+v", s)
-	}
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := Do(done, l, Task{}, fn)
-	if wantReason(t, err, Canceled); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	if (Permit{}).Release() {
-		t.Error("the zero permit released something")
-	}
-}
-
-// TestMalformedDecisions leave nobody stuck and no rule broken.
-func TestMalformedDecisions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l, p := occupied(t, Config{})
-		q := newLine(t, l)
-		q.join(Task{Name: "x"})
-		self := decision.ControlDecision{Seq: 2, TargetConcurrency: -5, ShedProbability: math.NaN(), ValidFor: -1, Expected: math.MinInt64, Yields: -9}
-		self.Stale = &self
-		l.Apply(self)
-		if s := l.Stats(); s.Target != 0 {
-			t.Errorf("%+v", s)
-		}
-		l.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 9}) // older
-		if s := l.Stats(); s.Target != 0 || s.Queued != 1 {
-			t.Errorf("%+v", s)
-		}
-		l.Apply(decision.ControlDecision{Seq: 3, TargetConcurrency: math.MaxInt, ShedProbability: math.Inf(1), ValidFor: math.MaxInt64, Expected: math.MaxInt64, Yields: math.MaxInt})
-		synctest.Wait()
-		if s := l.Stats(); s.Target != maxPlaces || len(q.started) != 1 {
-			t.Errorf("%+v", s)
-		}
-		q.drain(p)
-		q.join(Task{Name: "y", Deadline: time.Now().Add(time.Hour)})
-		q.wantRefused("y", DeadlineExceeded) // nothing takes 292 years and is done in an hour
-	})
 }
 
 // curious is a Slots that uses the limiter from within.

@@ -9,8 +9,8 @@ type Stats struct {
 	Executed  uint64 // tasks whose permit was released
 	Rejected  uint64 // tasks refused for any reason but Canceled
 	Canceled  uint64 // tasks whose context was canceled before they started
-	Queued    int
-	Running   int
+	Queued    int    // tasks that wait now: QueueLen of an explanation
+	Running   int    // tasks that hold a place now: InFlight of an explanation
 	// Target is the TargetConcurrency that rules.
 	Target int
 	// ForeignPanics counts panics of the Observer and of Slots that were contained.

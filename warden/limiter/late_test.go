@@ -1,0 +1,181 @@
+// What time does: tasks that miss their deadlines, and decisions that run out (Q5, Q13).
+
+package limiter
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// TestQ5_Deadlines has tasks leave the queue at their deadlines, by whichever they come, and refuses what can no longer
+// finish.
+func TestQ5_Deadlines(t *testing.T) {
+	t.Run("leaves then", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			l, p := occupied(t, Config{})
+			q := newLine(t, l)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			q.join(Task{Name: "own", Deadline: time.Now().Add(30 * time.Millisecond)})
+			q.joinCtx(ctx, Task{Name: "context's"})
+			q.joinCtx(ctx, Task{Name: "both", Deadline: time.Now().Add(40 * time.Millisecond)})
+			q.join(Task{Name: "wall clock", Deadline: time.Now().Add(60 * time.Millisecond).Round(0)})
+			q.join(Task{Name: "later", Deadline: time.Now().Add(time.Hour)})
+			for _, at := range []struct {
+				name string
+				left int
+			}{{"own", 4}, {"both", 3}, {"context's", 2}, {"wall clock", 1}} {
+				if q.refusal(at.name) != nil {
+					t.Errorf("%s left before its deadline", at.name)
+				}
+				time.Sleep(30 * time.Millisecond / 3)
+				if at.name == "own" {
+					time.Sleep(20 * time.Millisecond)
+				}
+				synctest.Wait()
+				q.wantRefused(at.name, DeadlineExceeded)
+				if n := l.Stats().Queued; n != at.left {
+					t.Errorf("%d wait after %s has left", n, at.name)
+				}
+			}
+			q.wantOrder(p, "later")
+		})
+	})
+	t.Run("cannot finish", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			d := fixed(1)
+			d.Expected = 30 * time.Millisecond
+			l, p := occupied(t, Config{Initial: d})
+			q := newLine(t, l)
+			in := func(d time.Duration) time.Time { return time.Now().Add(d) }
+			q.join(Task{Name: "at once", Deadline: in(d.Expected - 1)})
+			q.wantRefused("at once", DeadlineExceeded)
+			q.join(Task{Name: "just", Deadline: in(d.Expected + 5*time.Millisecond)})
+			q.join(Task{Name: "soon", Deadline: in(d.Expected + 10*time.Millisecond)})
+			sleep(5 * time.Millisecond) // just enough is left
+			if q.refusal("just") != nil {
+				t.Fatal("refused with what it needs")
+			}
+			p.Release()
+			synctest.Wait()
+			p = q.permits["just"]
+			sleep(5*time.Millisecond + 1)
+			if r := q.wantRefused("soon", DeadlineExceeded); r.Waited != 10*time.Millisecond+1 {
+				t.Errorf("it left after %v", r.Waited)
+			}
+			q.join(Task{Name: "more", Deadline: in(d.Expected + 10*time.Millisecond)})
+			d.Seq, d.Expected = 2, 35*time.Millisecond
+			l.Apply(d)
+			sleep(6 * time.Millisecond)
+			p.Release() // its turn comes while 34 ms are left
+			synctest.Wait()
+			q.wantRefused("more", DeadlineExceeded)
+		})
+	})
+	t.Run("less is expected meanwhile", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			d := fixed(1)
+			d.Expected = 30 * time.Millisecond
+			l, p := occupied(t, Config{Initial: d})
+			q := newLine(t, l)
+			q.join(Task{Name: "x", Deadline: time.Now().Add(50 * time.Millisecond)})
+			d.Seq, d.Expected = 2, 10*time.Millisecond
+			l.Apply(d)
+			sleep(40 * time.Millisecond)
+			if q.refusal("x") != nil {
+				t.Fatal("it left although it could still finish")
+			}
+			sleep(1)
+			q.wantRefused("x", DeadlineExceeded)
+			p.Release()
+		})
+	})
+	t.Run("without waiting", func(t *testing.T) {
+		l := mustNew(t, Config{})
+		past := Task{Deadline: time.Now().Add(-time.Second)}
+		_, err := l.Acquire(t.Context(), past)
+		wantReason(t, err, DeadlineExceeded)
+		_, err = l.TryAcquire(past)
+		wantReason(t, err, DeadlineExceeded)
+		ctx, cancel := context.WithDeadline(t.Context(), past.Deadline)
+		defer cancel()
+		_, err = l.Acquire(ctx, Task{})
+		wantReason(t, err, DeadlineExceeded)
+		if p, err := l.Acquire(t.Context(), Task{Deadline: time.Now().Add(time.Hour)}); err != nil || !p.Release() {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestQ13_Stale lets decisions run out: the Stale one rules, and is never higher; without one, the target is kept.
+func TestQ13_Stale(t *testing.T) {
+	const valid = 100 * time.Millisecond
+	for _, c := range []struct {
+		name   string
+		stale  *decision.ControlDecision
+		target int
+	}{
+		{"with a lower one", &decision.ControlDecision{TargetConcurrency: 2}, 2},
+		{"with a higher one", &decision.ControlDecision{TargetConcurrency: 9}, 5},
+		{"with none", nil, 5},
+		{"with one that would expire too", &decision.ControlDecision{TargetConcurrency: 3, ValidFor: 1, Stale: &decision.ControlDecision{}}, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				l := mustNew(t, Config{Initial: fixed(1)})
+				standing := func() Standing {
+					p, err := l.TryAcquire(Task{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer p.Release()
+					return p.Explain().Standing
+				}
+				if got := standing(); got != Initial {
+					t.Errorf("before any decision: %s", got)
+				}
+				d := decision.ControlDecision{Seq: 2, TargetConcurrency: 5, ValidFor: valid, Stale: c.stale}
+				l.Apply(d)
+				sleep(valid)
+				if got := standing(); got != Applied || l.Stats().Target != 5 {
+					t.Errorf("while it is valid: %s, target %d", got, l.Stats().Target)
+				}
+				sleep(1)
+				if got := standing(); got != Stale || l.Stats().Target != c.target {
+					t.Errorf("afterwards: %s, target %d", got, l.Stats().Target)
+				}
+				sleep(time.Hour)
+				if got := standing(); got != Stale || l.Stats().Target != c.target {
+					t.Errorf("much later: %s, target %d", got, l.Stats().Target)
+				}
+				l.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 50})
+				if standing() != Stale {
+					t.Error("an older decision renewed it")
+				}
+				d.Seq = 3
+				l.Apply(d)
+				sleep(valid / 2)
+				l.Apply(d) // renewed: the first timer must not end it
+				sleep(valid)
+				if got := standing(); got != Applied || l.Stats().Target != 5 {
+					t.Errorf("renewed: %s, target %d", got, l.Stats().Target)
+				}
+			})
+		})
+	}
+	t.Run("a late timer", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			l := mustNew(t, Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 5, ValidFor: valid, Stale: &decision.ControlDecision{}}})
+			l.expiry.Stop()
+			time.Sleep(valid + 1)
+			_, err := l.Acquire(t.Context(), Task{Deadline: time.Now().Add(time.Hour)})
+			if r := wantReason(t, err, PressureHigh); r.Explain().Standing != Stale {
+				t.Errorf("%v", r)
+			}
+		})
+	})
+}
