@@ -19,13 +19,12 @@ func TestPropertyL9_TokensRise(t *testing.T) {
 			if of, known := owner[s.call.Token]; known && of.domain != s.call.Domain && s.reply.Err == nil {
 				return fmt.Errorf("%s took a token of %+v", s.call.Domain, of)
 			}
-			l := s.reply.Lease // of a Reclaim
+			l, handedOut := s.reply.Lease, s.call.Op == lease.OpReclaim && s.reply.Err == nil
 			if s.granted() {
 				l = s.reply.Acquisition.Lease
-				if owner[l.Token] == (place{l.Domain, l.Offset}) {
-					return nil // the same lease, not another one
-				}
-			} else if s.call.Op != lease.OpReclaim || s.reply.Err != nil {
+				handedOut = owner[l.Token] != place{l.Domain, l.Offset} // or else it is the same lease, not another one
+			}
+			if !handedOut {
 				return nil
 			}
 			of, known := owner[l.Token]
