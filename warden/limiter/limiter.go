@@ -42,8 +42,8 @@ type Config struct {
 // Slots is shared capacity of which a limiter takes its places one by one. It is what lets several limiters lend each
 // other what they do not use.
 //
-// Both methods are called by many goroutines at once, holding no lock of the limiter, and must not block; a panic in
-// TryTake counts as a refusal. When TryTake has answered false, and later there is a place again, its owner calls
+// Both methods are called by many goroutines at once, holding no lock of the limiter, and must not block or end their
+// goroutine; a panic in TryTake counts as a refusal. When TryTake has answered false, and later there is a place again, its owner calls
 // [Limiter.Wake], from within Give or from anywhere but TryTake.
 type Slots interface {
 	// TryTake takes a place if there is one for this limiter.
