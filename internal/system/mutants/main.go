@@ -265,6 +265,9 @@ func (p program) run(ctx context.Context, args ...string) (string, error) {
 	cmd.Dir = p.dir
 	// No failure has to be made small, and none that is written down may be tried on the next mutant.
 	cmd.Env = append(os.Environ(), "PWD="+p.dir, "GOMEMLIMIT=3GiB", "RAPID_SHRINKTIME=1s", "RAPID_NOFAILFILE=true")
+	if slices.Contains(args, "-test.short") { // of which rapid makes a fifth: others get as many tries
+		cmd.Env = append(cmd.Env, "RAPID_CHECKS=500")
+	}
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
