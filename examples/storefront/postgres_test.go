@@ -37,7 +37,9 @@ func postgres(t *testing.T) string {
 func TestPostgres(t *testing.T) {
 	at := postgres(t)
 	t.Run("the routes answer, and nothing is left", func(t *testing.T) {
-		s, err := openShop(t.Context(), shopConfig{way: divided, scenario: small(), database: at})
+		sc := small()
+		sc.acquire = time.Minute // none of its refusals is asked for here, and a server may be slow to connect to
+		s, err := openShop(t.Context(), shopConfig{way: divided, scenario: sc, database: at})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func TestM2_RealQuota(t *testing.T) {
 	if _, err := io.WriteString(stdin, "moved\n"); err != nil {
 		t.Fatal(err)
 	}
-	// With GOMAXPROCS, at least 2, for what is allowed, a fifth of a processor would read as a tenth at most. Where others
+	// With GOMAXPROCS, at least 2, for what is allowed, a fiftieth of a processor would read as a hundredth at most. Where others
 	// leave the child less than its quota, it takes some samples to see one with all of it.
 	seen := func() bool {
 		return bound.Utilization.OK && bound.Utilization.Value >= 0.3 && bound.Throttled.OK && bound.Throttled.Value > 0
@@ -78,10 +78,10 @@ func TestM2_RealQuota(t *testing.T) {
 	if !seen() || free.Throttled.Value != 0 {
 		t.Errorf("free:  %+v\nbound: %+v", free, bound)
 	}
-	t.Logf("under a quota of 0.2: utilization %v, throttled %v", bound.Utilization.Value, bound.Throttled.Value)
+	t.Logf("under a quota of 0.02: utilization %v, throttled %v", bound.Utilization.Value, bound.Throttled.Value)
 }
 
-// quotaGroup makes a cgroup with a quota of a fifth of a processor beside or below that of this process.
+// quotaGroup makes a cgroup with a quota of a fiftieth of a processor beside or below that of this process.
 func quotaGroup(t *testing.T) string {
 	member, _ := os.ReadFile("/proc/self/cgroup")
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
@@ -98,9 +98,9 @@ func quotaGroup(t *testing.T) string {
 			t.Error(err)
 		}
 	})
-	files := map[string]string{"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "10000"}
+	files := map[string]string{"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "1000"}
 	if v2 {
-		files = map[string]string{"cpu.max": "10000 50000"}
+		files = map[string]string{"cpu.max": "1000 50000"}
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(group, name), []byte(text), 0o600); err != nil {
