@@ -14,7 +14,7 @@ type report[T any] struct {
 	v        T
 	err      error
 	out      Outcome
-	panicked any // with out Panicked; nil: runtime.Goexit
+	panicked *PanicError // with out Panicked; nil: runtime.Goexit
 }
 
 // apart runs fn and waits until it has returned or ctx has ended, whichever comes first. Which of the two it was, is
@@ -46,26 +46,26 @@ func apart[T any](made call, fn func(context.Context) (T, error)) (T, error) {
 func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error), reports chan<- report[T]) {
 	r := report[T]{out: Panicked, err: errGoexit}
 	defer func() {
-		var stack []byte
 		if r.out == Panicked {
-			if r.panicked = recover(); r.panicked != nil {
-				r.err, stack = errPanicked, debug.Stack()
+			if v := recover(); v != nil {
+				r.err, r.panicked = errPanicked, &PanicError{v, debug.Stack()}
 			}
 		}
 		if !k.state.CompareAndSwap(runs, ended) {
-			k.comeBack(r.err, r.panicked, stack)
+			k.comeBack(r.err, r.panicked)
 			return
 		}
 		defer func() {
-			if broken := recover(); broken != nil { // the breaker has panicked
-				r.out, r.panicked = Panicked, broken
+			if v := recover(); v != nil { // the breaker has panicked
+				r.out, r.panicked = Panicked, &PanicError{v, debug.Stack()}
 			}
+			k.leave(func(n *counts) { n.outcomes[r.out]++ })
 			reports <- r
 		}()
 		if r.out != Panicked {
 			r.out, r.err = k.judge(ctx, r.err)
 		}
-		k.finish(r.err)
+		k.tell(r.err)
 	}()
 	v, err := fn(ctx)
 	r.v, r.err, r.out = v, err, Failed // or whatever it is judged to be
@@ -74,10 +74,10 @@ func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error
 // pass tells the caller how the function ended, as if it had been called here.
 func (r *report[T]) pass(k *call) (T, error) {
 	if r.out != Panicked {
-		k.answer(r.out, r.err)
+		k.answered(r.out, r.err)
 		return r.v, r.err
 	}
-	k.answer(Panicked, nil)
+	k.answered(Panicked, nil)
 	if r.panicked == nil {
 		runtime.Goexit()
 	}
@@ -86,30 +86,32 @@ func (r *report[T]) pass(k *call) (T, error) {
 
 // abandon ends the wait of a caller, who is told err, for a function that still runs.
 func (k *call) abandon(out Outcome, err error) {
-	p := k.part
-	p.tally.abandoned.Add(1)
-	p.tally.abandonedNow.Add(1)
+	s, n := k.part.set, &k.part.counts
+	s.mu.Lock()
+	n.outcomes[out]++
+	n.abandoned++
+	n.abandonedNow++
+	s.mu.Unlock()
 	defer func() {
-		k.answer(out, err)
+		k.answered(out, err)
 		k.observe(Event{Kind: Abandoned, Err: err})
 	}()
 	k.tell(err)
 }
 
 // comeBack ends a call that was abandoned, of a function that has returned or panicked after all. Nobody waits for that.
-func (k *call) comeBack(err error, panicked any, stack []byte) {
-	p := k.part
-	took := k.began.soFar(&p.window)
-	k.record()
-	if stack != nil {
-		p.tally.latePanics.Add(1)
-	}
-	p.tally.abandonedNow.Add(-1)
-	k.release()
+func (k *call) comeBack(err error, panicked *PanicError) {
+	e := Event{Kind: Returned, Err: err, Took: k.began.soFar(k.part.set)}
+	k.leave(func(n *counts) {
+		n.abandonedNow--
+		if panicked != nil {
+			n.latePanics++
+		}
+	})
 	if panicked != nil { // nobody else is told what it was; to write it runs its own methods, so the place comes first
-		err = fmt.Errorf("%w: %v", err, panicked)
+		e.Err, e.Stack = fmt.Errorf("%w: %v", err, panicked.Value), panicked.Stack
 	}
-	k.observe(Event{Kind: Returned, Err: err, Took: took, Stack: stack})
+	k.observe(e)
 }
 
 // observe tells the observer an event of this call.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,6 +90,8 @@ func TestB4_TimeoutCountsFromTheStart(t *testing.T) {
 	})
 }
 
+func panicsHere(v any) (int, error) { panic(v) }
+
 func TestB4_APanicReachesTheCallerWhoWaits(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -96,11 +99,19 @@ func TestB4_APanicReachesTheCallerWhoWaits(t *testing.T) {
 			mark := errors.New("mark")
 			func() {
 				defer func() {
-					if got := recover(); got != mark {
+					got := recover()
+					if timeout == 0 && got != mark {
 						t.Errorf("recovered %v", got)
 					}
+					if timeout == 0 {
+						return
+					}
+					var p *PanicError
+					if err, _ := got.(error); !errors.Is(err, mark) || !errors.As(err, &p) || !strings.Contains(err.Error(), "panicsHere") {
+						t.Errorf("recovered %v, want the value and the stack of the function", got)
+					}
 				}()
-				_, _ = Do(t.Context(), a, func(context.Context) (int, error) { panic(mark) })
+				_, _ = Do(t.Context(), a, func(context.Context) (int, error) { return panicsHere(mark) })
 			}()
 			exited, returned := make(chan bool, 1), false
 			go func() {

@@ -107,22 +107,30 @@ func TestObserverSeesTheWaitAndTheReason(t *testing.T) {
 }
 
 func TestNilAndUnknown(t *testing.T) {
-	s, _ := single(t, CompartmentConfig{Guaranteed: 1})
-	c := s.Compartment("nobody")
-	if c != nil || c.Name() != "" || c.Timeout() != 0 || c.Criticality() != 0 || c.Tenant("x") != nil || c.Stats().Submitted != 0 || c.Snapshot().Name != "" {
-		t.Error("nil stands for a compartment that is not known")
+	s, a := single(t, CompartmentConfig{Guaranteed: 1})
+	for name, c := range map[string]*Compartment{"nobody": s.Compartment("nobody"), "": nil} {
+		if c.Name() != name || c.Timeout() != 0 || c.Criticality() != 0 || c.Tenant("x") != c || c.Snapshot().Name != "" {
+			t.Errorf("%q has something", name)
+		}
+		if _, ok := c.TenantKey(); ok {
+			t.Errorf("%q is no tenant", name)
+		}
+		var unknown *UnknownCompartmentError
+		_, err := Do(t.Context(), c, nothing)
+		if !errors.Is(err, ErrUnknownCompartment) || !errors.As(err, &unknown) || unknown.Compartment != name {
+			t.Error(err)
+		}
+		if _, _, err := c.Acquire(t.Context()); !errors.Is(err, ErrUnknownCompartment) {
+			t.Error(err)
+		}
+		if _, err := DoOr(t.Context(), c, nothing, func(context.Context, error) (int, error) { t.Error("a fallback"); return 0, nil }); !errors.Is(err, ErrUnknownCompartment) {
+			t.Error(err)
+		}
 	}
-	if _, ok := c.TenantKey(); ok {
-		t.Error("nil is no tenant")
+	if n := s.Snapshot().Unknown; n != 3 {
+		t.Errorf("%d calls of unknown compartments, want 3", n)
 	}
-	if _, err := Do(t.Context(), c, nothing); !errors.Is(err, ErrUnknownCompartment) {
-		t.Error(err)
-	}
-	if _, _, err := c.Acquire(t.Context()); !errors.Is(err, ErrUnknownCompartment) {
-		t.Error(err)
-	}
-	a := s.Compartments()[0]
-	if a.Name() != "a" || a.Tenant("x") != a || a.Stats().Target == 0 {
+	if a.Name() != "a" || a.Tenant("x") != a {
 		t.Error(a.Name())
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func wantInvalid(t *testing.T, err error, field string) {
@@ -57,6 +56,7 @@ func TestBadConfig(t *testing.T) {
 		{first + "MaxWait", one(CompartmentConfig{Max: 1, MaxWait: -1})},
 		{first + "Timeout", one(CompartmentConfig{Max: 1, Timeout: -1})},
 		{first + "MaxFallback", one(CompartmentConfig{Max: 1, MaxFallback: -1})},
+		{first + "Breaker", one(CompartmentConfig{Max: 1, Breaker: (*breaker)(nil)})},
 		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: -1}})},
 		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Keys: 1}})},
 		{first + "Tenants.Keys", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1, Keys: -1}})},
@@ -128,7 +128,7 @@ func TestBadCalls(t *testing.T) {
 	_, _, err = (&Compartment{}).Acquire(t.Context())
 	wantInvalid(t, err, "Compartment")
 	for _, c := range []*Compartment{nil, {}} {
-		if key, tenant := c.TenantKey(); c.Name() != "" || c.Criticality() != 0 || c.Timeout() != 0 || c.Stats() != (limiter.Stats{}) ||
+		if key, tenant := c.TenantKey(); c.Name() != "" || c.Criticality() != 0 || c.Timeout() != 0 ||
 			!reflect.DeepEqual(c.Snapshot(), CompartmentSnapshot{}) || c.Tenant("x") != c || key != "" || tenant {
 			t.Errorf("%p has something", c)
 		}

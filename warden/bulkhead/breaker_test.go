@@ -37,6 +37,40 @@ func (b *breaker) Allow() (func(error), error) {
 	}, nil
 }
 
+// stated is a breaker that says what state it is in.
+type stated struct {
+	breaker
+	state string
+}
+
+func (b *stated) State() string { return b.state }
+
+// TestB6_NobodyWaitsForAnOpenBreaker: a stuck function holds the only place; once the breaker is open, no call waits for it.
+func TestB6_NobodyWaitsForAnOpenBreaker(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *crew) {
+		b := &stated{state: "closed"}
+		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Breaker: b})
+		w.send(a, "stuck")
+		waits := w.send(a, "waits")
+		waits.cancel()
+		synctest.Wait()
+		b.state = "open"
+		_, err := Do(t.Context(), a, nothing)
+		var open *BreakerOpenError
+		if !errors.As(err, &open) || b.asked != 1 {
+			t.Errorf("%v; the breaker was asked %d times", err, b.asked)
+		}
+		if c := a.Snapshot(); c.Rejected[ReasonBreakerOpen] != 1 || c.Queued != 0 {
+			t.Errorf("%+v", c)
+		}
+		b.state = "half-open"
+		if probe := w.send(a, "probe"); !probe.waits() {
+			t.Error("a breaker that is not open refuses")
+		}
+		rest(t, s, 1)
+	})
+}
+
 func TestB6_TheBreakerIsAskedAfterThePlaceAndToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		b := &breaker{}
@@ -128,7 +162,11 @@ func TestB6_ABreakerThatPanicsKeepsNoPlace(t *testing.T) {
 			for range 3 {
 				func() {
 					defer func() {
-						if got := recover(); got != "breaker" {
+						got := recover()
+						if p, ok := got.(*PanicError); ok {
+							got = p.Value
+						}
+						if got != "breaker" {
 							t.Errorf("%s: recovered %v", name, got)
 						}
 					}()

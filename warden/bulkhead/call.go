@@ -5,9 +5,12 @@ package bulkhead
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/queue"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -15,10 +18,9 @@ import (
 type call struct {
 	*mark
 	c      *Compartment
-	permit limiter.Permit
 	done   func(error) // tells the breaker; nil: there is none
 	began  stopwatch
-	waited time.Duration // for the observer
+	waited time.Duration
 }
 
 // mark is the context that a function runs with. Who got it may keep it for any time: it is all of a call that has to be
@@ -52,88 +54,288 @@ func innermost(ctx context.Context) *mark {
 	return m
 }
 
+// outcome is what was decided about a call that could not start at once, as things stood when it was decided.
+type outcome struct {
+	from     limiter.DeadlineSource // of the call's deadline
+	reason   limiter.Reason         // of a refusal; 0: it was granted a place
+	grant    limiter.Grant
+	waited   time.Duration
+	inFlight int
+	queued   int
+	bound    limiter.Bound
+	limit    int
+	cut      limiter.Priority
+	decision *decision.ControlDecision
+	standing limiter.Standing
+}
+
+// A deadline is the earliest of a call's: its caller's, and the compartment's bound on its wait.
+type deadline struct {
+	at   time.Time
+	from limiter.DeadlineSource
+	due  time.Duration // by the set's clock; queue.Never: there is none
+}
+
+func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
+	d := deadline{due: queue.Never}
+	if at, ok := ctx.Deadline(); ok {
+		d = deadline{at, limiter.FromContext, min(time.Until(at), queue.Never-1-now) + now}
+	}
+	if most := p.config.MaxWait; most > 0 && most < d.due-now {
+		d = deadline{time.Now().Add(most), p.config.boundedBy, now + most}
+	}
+	return d
+}
+
 // begin waits for a place and asks the breaker. It fills in k, and a mark unless k has one, unless there is an error.
 func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.part
 	for m := innermost(ctx); m != nil; m = innermost(m.Context) {
 		if m.part == p && m.state.Load() != ended {
-			p.tally.reentries.Add(1)
+			p.refusedFor(reentry)
 			return &ReentryError{p.config.Name}
 		}
 	}
-	if c.tenant {
-		c = c.enter()
+	_, bounded := ctx.Deadline()
+	at, yields, ok := (*Compartment)(nil), 0, false
+	if !bounded && ctx.Err() == nil {
+		at, yields, ok = c.startAtOnce()
 	}
-	t := limiter.Task{Name: c.key, Priority: p.config.Criticality}
-	if p.config.MaxWait > 0 {
-		t.Deadline = time.Now().Add(p.config.MaxWait)
-	}
-	permit, err := c.limiter.Acquire(ctx, t)
-	if c.tenant && (err != nil || permit.Explain().Grant != limiter.SlotFree) {
-		c.grown.Store(true)
-	}
-	if err != nil {
-		c.exit()
-		return p.refusal(ctx, t, err)
+	var d deadline
+	var o outcome
+	if !ok {
+		var err error
+		if at, d, o, err = c.wait(ctx); err != nil {
+			return err
+		}
+		yields = o.decision.Yields
 	}
 	if k.mark == nil {
 		k.mark = new(mark)
 	}
-	k.Context, k.part, k.c, k.permit = ctx, p, c, permit
-	if p.set.observer != nil {
-		k.waited = permit.Explain().Waited
+	k.Context, k.part, k.c, k.waited = ctx, p, at, o.waited
+	if o.grant > limiter.SlotFree || yields > 0 || p.config.Breaker != nil {
+		if err := k.proceed(ctx, yields, d, o); err != nil {
+			return err
+		}
+	}
+	k.began = p.window.begin(p.set)
+	return nil
+}
+
+// startAtOnce takes a place for a call that has no deadline but perhaps its compartment's, if there is one. It is a place of
+// the compartment or tenant that it returns: one that was forgotten meanwhile has a successor.
+func (c *Compartment) startAtOnce() (at *Compartment, yields int, ok bool) {
+	p, s := c.part, c.part.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c = c.present(); c.queue.Len() > 0 || !s.free(c) {
+		return nil, 0, false
+	}
+	p.counts.submitted++
+	if yields = p.rule.Yields; yields == 0 && p.config.Breaker == nil {
+		p.counts.admitted++
+	}
+	s.take(c)
+	s.settle(c)
+	return c, yields, true
+}
+
+// wait gets a place, perhaps after waiting for it, or says why not.
+func (c *Compartment) wait(ctx context.Context) (*Compartment, deadline, outcome, error) {
+	p, s := c.part, c.part.set
+	now := s.clock()
+	d, err, done, draw, open := p.deadline(ctx, now), ctx.Err(), ctx.Done(), rand.Float64(), p.open != nil && p.open()
+	w := s.waiters.Get()
+	w.Priority, w.Due, w.Outcome = int8(p.config.Criticality), d.due, outcome{from: d.from}
+	s.mu.Lock()
+	c = c.present()
+	p.counts.submitted++
+	v := queue.TooLate(err, d.due, now, 0)
+	switch {
+	case v != queue.Waits:
+		c.refuse(&w.Outcome, v, 0)
+	case c.queue.Len() == 0 && s.free(c):
+		s.take(c)
+		c.look(&w.Outcome)
+		w.Outcome.grant = limiter.SlotFree
+		if p.rule.Yields == 0 && p.config.Breaker == nil {
+			p.counts.admitted++
+		}
+	case open:
+		p.countRefusal(breakerOpen)
+		s.mu.Unlock()
+		s.waiters.Put(w)
+		return nil, d, outcome{}, &BreakerOpenError{p.config.Name, errOpen}
+	case c.queue.Limit == 0:
+		c.refuse(&w.Outcome, queue.Full, 0)
+	default:
+		if v = c.queue.Offer(w, now, p.rule.ShedProbability, draw); v != queue.Waits {
+			c.refuse(&w.Outcome, v, 0)
+		}
+	}
+	s.settle(c)
+	waits := w.Waiting()
+	s.mu.Unlock()
+	if waits {
+		for over := false; !over && !w.Wait(done, s.clock(), 0); {
+			over = c.leave(ctx, w)
+		}
+	}
+	o := w.Outcome
+	s.waiters.Put(w)
+	if o.reason != 0 {
+		return nil, d, o, c.rejection(ctx, d, o)
+	}
+	return c, d, o, nil
+}
+
+// leave takes a call that waits out of the queue, if it must not start any more. It is over also if somebody else was faster.
+func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over bool) {
+	s := c.part.set
+	err := s.errOf(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !w.Waiting() {
+		w.Woken()
+		return true
+	}
+	now := s.clock()
+	v := queue.TooLate(err, w.Due, now, 0)
+	if v == queue.Waits {
+		return false
+	}
+	c.queue.Remove(w)
+	c.refuse(&w.Outcome, v, now-w.Since)
+	s.settle(c)
+	return true
+}
+
+// look notes how things stand. The caller holds Set.mu, as for the next three.
+func (c *Compartment) look(o *outcome) {
+	p, s := c.part, c.part.set
+	cut, _ := c.queue.Cut(p.rule.ShedProbability)
+	o.inFlight, o.queued, o.cut, o.decision, o.standing = c.held, c.queue.Len(), limiter.Priority(cut), p.rule, s.standing
+}
+
+// granted tells a call that has been taken out of the queue that it has its place.
+func (c *Compartment) granted(w *queue.Waiter[outcome], now time.Duration) {
+	c.look(&w.Outcome)
+	w.Outcome.grant, w.Outcome.waited = limiter.QueueOldest, now-w.Since
+	w.Wake()
+}
+
+// dismiss is told by the queue whom it has let go.
+func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
+	c.refuse(&w.Outcome, why, now-w.Since)
+	w.Wake()
+}
+
+// refuse counts a refusal, and notes how things stand.
+func (c *Compartment) refuse(o *outcome, why queue.Verdict, waited time.Duration) {
+	c.look(o)
+	o.reason, o.waited, o.grant = reasonOf[why], waited, 0
+	if waited > 0 || o.reason < limiter.DeadlineExceeded {
+		o.bound, o.limit = c.part.set.full(c)
+	}
+	which := reason(o.reason)
+	if o.reason == limiter.DeadlineExceeded && o.from >= limiter.FromMaxWait {
+		which = timeoutQueued
+	}
+	c.part.countRefusal(which)
+}
+
+// rejection is what the caller is told, and recorded. A wait that was too long for the compartment is a timeout; one that was
+// too long for the caller's own deadline is not.
+func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) error {
+	p := c.part
+	r := &limiter.Rejection{Explanation: c.explain(d, o)}
+	switch o.reason {
+	case limiter.Canceled:
+		r.Cause = p.set.errOf(ctx)
+	case limiter.DeadlineExceeded:
+		r.Cause = context.DeadlineExceeded
+	}
+	p.recent.Add(r.Explanation)
+	if o.reason == limiter.DeadlineExceeded && o.from >= limiter.FromMaxWait {
+		return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r}
+	}
+	return r
+}
+
+func (c *Compartment) explain(d deadline, o outcome) limiter.Explanation {
+	e := limiter.Explanation{
+		Limiter: c.part.config.Name, Outcome: limiter.Started, Grant: o.grant, Reason: o.reason, At: time.Now(), Waited: o.waited,
+		Task:     limiter.Task{Name: c.key, Priority: c.part.config.Criticality},
+		Deadline: d.at, DeadlineFrom: d.from, Decision: o.decision, Standing: o.standing,
+		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, Cut: o.cut,
+	}
+	switch o.reason {
+	case 0:
+	case limiter.Canceled:
+		e.Outcome = limiter.Withdrawn
+	default:
+		e.Outcome = limiter.Rejected
+	}
+	return e
+}
+
+// proceed is the last step of a call that has its place: it lets others arrive, looks whether it is too late, and asks the
+// breaker. Unless all goes well, the place is given back.
+func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) error {
+	p, s := k.part, k.part.set
+	if o.grant > limiter.SlotFree {
+		p.recent.Add(k.c.explain(d, o))
+	}
+	if o.grant > limiter.SlotFree || yields > 0 {
+		queue.Yield(yields, s.arrivals)
+		var now time.Duration
+		if d.from != 0 {
+			now = s.clock()
+		}
+		if v := queue.TooLate(s.errOf(ctx), dueOf(d), now, 0); v != queue.Waits {
+			k.state.Store(ended)
+			s.mu.Lock()
+			o.from = d.from
+			k.c.refuse(&o, v, o.waited)
+			s.give(k.c)
+			s.mu.Unlock()
+			return k.c.rejection(ctx, d, o)
+		}
 	}
 	if p.config.Breaker != nil {
 		if err := k.ask(); err != nil {
 			return err
 		}
 	}
-	k.began = p.window.begin(p.set.observer != nil)
+	s.mu.Lock()
+	p.counts.admitted++
+	s.mu.Unlock()
 	return nil
 }
 
-// refusal is what the caller is told when the limiter refused: the wait's bound is this package's own, so that it is a
-// timeout, unless the caller's deadline was earlier.
-func (p *part) refusal(ctx context.Context, t limiter.Task, err error) error {
-	var r *limiter.Rejection
-	if !errors.As(err, &r) {
-		return err
+// dueOf is d's instant; the zero deadline has none.
+func dueOf(d deadline) time.Duration {
+	if d.from == 0 {
+		return queue.Never
 	}
-	if p.tenants != nil {
-		p.tenants.recent.add(r.Explain())
-	}
-	if r.Reason == limiter.Canceled {
-		return err
-	}
-	p.refused()
-	if r.Reason != limiter.DeadlineExceeded || t.Deadline.IsZero() {
-		return err
-	}
-	if d, ok := ctx.Deadline(); ok && !t.Deadline.Before(d) {
-		return err
-	}
-	p.tally.queueTimeouts.Add(1)
-	return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r}
-}
-
-// refused counts a refusal that is to be seen in RejectionRate.
-func (p *part) refused() {
-	p.window.at(p.window.now(), p)
-	p.tally.refused.Add(1)
+	return d.due
 }
 
 // ask asks the breaker. A call that it lets nothing of gives its place back. So does one whose breaker panics; that is a
 // refusal of which nobody gets the error, so it is told here.
 func (k *call) ask() error {
-	p := k.part
+	p, s := k.part, k.part.set
 	why := errNoAnswer
 	defer func() {
 		if why == nil {
 			return
 		}
-		p.tally.breakerOpen.Add(1)
-		p.refused()
-		k.release()
+		k.state.Store(ended)
+		s.mu.Lock()
+		p.countRefusal(breakerOpen)
+		s.give(k.c)
+		s.mu.Unlock()
 		if why == errNoAnswer { //nolint:errorlint // this one, not one of the breaker
 			k.c.observeRefusal(&BreakerOpenError{p.config.Name, why})
 		}
@@ -145,51 +347,42 @@ func (k *call) ask() error {
 	return nil
 }
 
-// end is finish, and then answer, whatever the breaker does.
+// end tells the breaker what came of a function that has returned, and finishes the call whatever the breaker does.
 func (k *call) end(verdict error, out Outcome, err error) {
 	if k.done != nil {
-		defer k.answer(out, err)
-		k.finish(verdict)
+		defer k.finish(out, err)
+		k.done(verdict)
 		return
 	}
-	k.finish(verdict)
-	k.answer(out, err)
+	k.finish(out, err)
 }
 
-// finish ends a call whose function has returned: the breaker is told the verdict, and the place is given back, whatever
-// the breaker does.
-func (k *call) finish(verdict error) {
-	k.record()
-	if k.done == nil {
-		k.release()
-		return
-	}
-	defer k.release()
-	k.done(verdict)
+// finish gives the place back, counts what the caller is told, and tells the observer.
+func (k *call) finish(out Outcome, err error) {
+	k.leave(func(n *counts) { n.outcomes[out]++ })
+	k.answered(out, err)
 }
 
-// record notes how long the function ran.
-func (k *call) record() {
-	p := k.part
-	p.window.record(k.began, p)
-	if p.tenants != nil {
-		p.tally.finished.Add(1)
+// leave gives the place of a function that has returned back, and counts it in the same step.
+func (k *call) leave(count func(*counts)) {
+	p, s := k.part, k.part.set
+	k.state.Store(ended)
+	var now time.Duration
+	if k.began.weight > 0 {
+		now = s.clock()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.window.record(k.began, now, &p.counts)
+	p.counts.finished++
+	count(&p.counts)
+	s.give(k.c)
 }
 
 // tell tells the breaker. Only who has ended or abandoned the call does so.
 func (k *call) tell(verdict error) {
 	if k.done != nil {
 		k.done(verdict)
-	}
-}
-
-// release gives the place back.
-func (k *call) release() {
-	k.state.Store(ended)
-	k.permit.Release()
-	if k.c.tenant {
-		k.c.exit()
 	}
 }
 
@@ -210,14 +403,13 @@ func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
 	return Failed, err
 }
 
-// answer counts what the caller is told, and tells the observer.
-func (k *call) answer(out Outcome, err error) {
+// answered tells the observer what the caller is told.
+func (k *call) answered(out Outcome, err error) {
 	p := k.part
-	p.tally.answered(out)
 	if p.set.observer != nil {
 		p.set.observe(Event{
 			Kind: Answered, Compartment: p.config.Name, Tenant: k.c.key, Outcome: out, Err: err,
-			Waited: k.waited, Took: k.began.soFar(&p.window),
+			Waited: k.waited, Took: k.began.soFar(p.set),
 		})
 	}
 }

@@ -4,8 +4,11 @@ package bulkhead
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 const (
@@ -48,6 +51,8 @@ func (c *CompartmentConfig) check(field string) error {
 		return &InvalidError{field + "MaxQueue", c.MaxQueue, "0 (nobody waits) or more"}
 	case c.MaxFallback < 0:
 		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (as Max) or more"}
+	case absent(c.Breaker):
+		return &InvalidError{field + "Breaker", "a nil " + reflect.TypeOf(c.Breaker).String(), "nil, or a breaker"}
 	case t.Max < 0 || t.Max > maxPlaces:
 		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
 	case t.Keys < 0 || t.Keys > maxKeys:
@@ -63,8 +68,9 @@ func (c *CompartmentConfig) check(field string) error {
 // defaults is c with its zero values replaced by what they mean.
 func (c *CompartmentConfig) defaults() CompartmentConfig {
 	d := *c
+	d.boundedBy = limiter.FromMaxWait
 	if d.MaxWait == 0 {
-		d.MaxWait = d.Timeout
+		d.MaxWait, d.boundedBy = d.Timeout, limiter.FromTimeout
 	}
 	if d.MaxFallback == 0 {
 		d.MaxFallback = max(d.Max, d.Guaranteed)

@@ -3,6 +3,8 @@
 package bulkhead
 
 import (
+	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -45,6 +47,8 @@ type CompartmentConfig struct {
 	Breaker Breaker
 	// Tenants, if not zero, divides the compartment among tenants: see [Compartment.Tenant].
 	Tenants TenantsConfig
+
+	boundedBy limiter.DeadlineSource // whose MaxWait is
 }
 
 // TenantsConfig describes the tenants of a compartment.
@@ -59,6 +63,28 @@ type TenantsConfig struct {
 // Breaker is a circuit breaker. Allow answers an error while it is open; else the function it returns is called exactly
 // once, with the error of what was then done. TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 is one as it is, with
 // [NoVerdict] for its Settings.IsExcluded.
+//
+// A breaker that also has a method State whose result prints as "open" while it is, as gobreaker's does, is asked that before a
+// call waits for a place: so a dependency that is stuck, and holds all places, is refused at once.
 type Breaker interface {
 	Allow() (done func(error), err error)
+}
+
+// absent is whether b is a nil pointer in an interface that is not nil.
+func absent(b Breaker) bool {
+	v := reflect.ValueOf(b)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// saysOpen is how to ask b whether it is open, nil if it has no way to say so. It goes through reflection because the type of a
+// State is the breaker's own.
+func saysOpen(b Breaker) func() bool {
+	if b == nil {
+		return nil
+	}
+	state := reflect.ValueOf(b).MethodByName("State")
+	if !state.IsValid() || state.Type().NumIn() != 0 || state.Type().NumOut() != 1 {
+		return nil
+	}
+	return func() bool { return fmt.Sprint(state.Call(nil)[0]) == "open" }
 }

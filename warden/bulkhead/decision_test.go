@@ -52,7 +52,7 @@ func TestB11_WhatIsLeftOverIsForThoseWithAGuarantee(t *testing.T) {
 	}
 }
 
-func TestB11_TheSetAloneTellsItsLimiters(t *testing.T) {
+func TestB11_ADecisionRulesAllCompartments(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 4, Observer: seen, Compartments: []CompartmentConfig{
@@ -74,7 +74,7 @@ func TestB11_TheSetAloneTellsItsLimiters(t *testing.T) {
 		wantRefused(t, err, limiter.PressureHigh)
 		var r *limiter.Rejection
 		errors.As(err, &r)
-		if d := r.Decision; d.Seq >= 70 || d.Expected != 0 || d.Yields != 2 || !containsAll(fmt.Sprint(d.Reasons), "queueing", "source_seq=70", "revision=1") {
+		if d := r.Decision; d.Seq != 70 || r.Standing != limiter.Applied || d.TargetConcurrency != 4 || d.Expected != 0 || d.Yields != 2 || !containsAll(fmt.Sprint(d.Reasons), "queueing", "revision=1") {
 			t.Errorf("%+v", d)
 		}
 		sleep(time.Second + time.Millisecond)

@@ -12,6 +12,7 @@ var (
 	errPanicked = errors.New("bulkhead: the function panicked")
 	errGoexit   = errors.New("bulkhead: the function ended its goroutine")
 	errNoAnswer = errors.New("it did not answer")
+	errOpen     = errors.New("it is open, and nobody waits for it to close")
 )
 
 // Do runs fn in c. It waits for a place, asks the breaker, and calls fn with a context that knows the compartment; without
@@ -19,7 +20,7 @@ var (
 // the caller as long as it waits.
 //
 // The error is fn's own; or a [*limiter.Rejection], a [*TimeoutError], a [*BreakerOpenError], a [*ReentryError],
-// [ErrUnknownCompartment] if c is nil, the context's error if it ended while fn ran with a Timeout, or an [*InvalidError]
+// [*UnknownCompartmentError], the context's error if it ended while fn ran with a Timeout, or an [*InvalidError]
 // if ctx or fn is nil. Without breaker and timeouts, one allocation if nobody waits.
 func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (T, error) {
 	v, _, err := attempt(ctx, c, fn)
@@ -29,10 +30,8 @@ func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T,
 // attempt is Do, and says whether fn was called.
 func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (v T, called bool, err error) {
 	switch {
-	case c == nil:
-		return v, false, ErrUnknownCompartment
-	case c.part == nil:
-		return v, false, notMade()
+	case !c.known():
+		return v, false, c.refusal()
 	case ctx == nil:
 		return v, false, &InvalidError{"ctx", "nil", "a context"}
 	case fn == nil:

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	// ErrUnknownCompartment is what Do answers for a nil compartment: the set has none of that name.
+	// ErrUnknownCompartment is what every *UnknownCompartmentError is.
 	ErrUnknownCompartment = errors.New("bulkhead: unknown compartment")
 	// ErrTimeout is what every *TimeoutError is.
 	ErrTimeout = errors.New("bulkhead: timeout")
@@ -52,7 +52,7 @@ type TimeoutError struct {
 	Phase       Phase
 	// After is the bound that was passed: MaxWait or Timeout.
 	After time.Duration
-	// Rejection explains the wait, in phase Queued; else nil.
+	// Rejection explains the wait, in phase Queued; else nil. Its reason is deadline_exceeded, its DeadlineFrom max_wait or timeout.
 	Rejection *limiter.Rejection
 }
 
@@ -66,6 +66,35 @@ func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 
 // Unwrap is context.DeadlineExceeded.
 func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
+
+// UnknownCompartmentError says that the set has no compartment of this name. The call was counted in [Snapshot].Unknown.
+type UnknownCompartmentError struct {
+	Compartment string // "" of a nil Compartment, which nobody counts
+}
+
+// Error names the compartment.
+func (e *UnknownCompartmentError) Error() string {
+	return fmt.Sprintf("bulkhead: unknown compartment %q", e.Compartment)
+}
+
+// Is reports whether target is ErrUnknownCompartment.
+func (e *UnknownCompartmentError) Is(target error) bool { return target == ErrUnknownCompartment }
+
+// PanicError is what a panic of a function with a Timeout becomes on its caller's goroutine: the value, and the stack of
+// the goroutine on which it happened.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error has the value and the stack. It allocates.
+func (e *PanicError) Error() string { return fmt.Sprintf("%v\n\n%s", e.Value, e.Stack) }
+
+// Unwrap is the value, if that is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
 
 // ReentryError says that a compartment was entered by what it runs itself, which could wait for its own place for ever.
 type ReentryError struct{ Compartment string }

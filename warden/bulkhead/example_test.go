@@ -40,7 +40,7 @@ func ExampleDo() {
 	fmt.Println(err)
 	// Output:
 	// paid <nil>
-	// bulkhead: unknown compartment
+	// bulkhead: unknown compartment "chekout"
 }
 
 // What is shown while the products' own compartment is full, or their database does not answer.

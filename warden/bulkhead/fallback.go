@@ -20,7 +20,7 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 		return zero, &InvalidError{"fallback", "nil", "a function"}
 	}
 	v, called, err := attempt(ctx, c, fn)
-	if err == nil || c == nil || !called && misused(err) || !c.fallsBack(ctx, err) {
+	if err == nil || !c.known() || !called && misused(err) || !c.fallsBack(ctx, err) {
 		return v, err
 	}
 	answered := false
@@ -46,26 +46,33 @@ func (c *Compartment) fallsBack(ctx context.Context, cause error) bool {
 	if ctx.Err() != nil || bounded && !time.Now().Before(due) { // the context's timer may be late
 		return false
 	}
-	t := &c.part.tally
-	for n := t.fallbacks.Load(); n < int64(c.part.config.MaxFallback); n = t.fallbacks.Load() {
-		if t.fallbacks.CompareAndSwap(n, n+1) {
-			return true
-		}
+	s := c.part.set
+	s.mu.Lock()
+	n := &c.part.counts
+	ok := n.fallbacks < c.part.config.MaxFallback
+	if ok {
+		n.fallbacks++
+	} else {
+		n.fallbacksRefused++
 	}
-	t.fallbacksRefused.Add(1)
-	c.part.set.observe(Event{Kind: FallbackFailed, Compartment: c.part.config.Name, Tenant: c.key, Err: cause})
-	return false
+	s.mu.Unlock()
+	if !ok {
+		s.observe(Event{Kind: FallbackFailed, Compartment: c.part.config.Name, Tenant: c.key, Err: cause})
+	}
+	return ok
 }
 
 // fellBack counts how a fallback has ended: err is its error.
 func (c *Compartment) fellBack(answered bool, err error) {
-	t, e := &c.part.tally, Event{Kind: Degraded, Compartment: c.part.config.Name, Tenant: c.key, Err: err}
-	t.fallbacks.Add(-1)
+	s, n, kind := c.part.set, &c.part.counts, Degraded
+	s.mu.Lock()
+	n.fallbacks--
 	if answered {
-		t.degraded.Add(1)
+		n.degraded++
 	} else {
-		e.Kind = FallbackFailed
-		t.fallbacksFailed.Add(1)
+		kind = FallbackFailed
+		n.fallbacksFailed++
 	}
-	c.part.set.observe(e)
+	s.mu.Unlock()
+	s.observe(Event{Kind: kind, Compartment: c.part.config.Name, Tenant: c.key, Err: err})
 }

@@ -143,13 +143,13 @@ func TestMachineHasTeeth(t *testing.T) {
 		t.Fatal(failed)
 	}
 	for name, spoil := range map[string]func(*Set){
-		"a place too many":      func(s *Set) { s.ledger.stock++ },
-		"a place that is lost":  func(s *Set) { s.ledger.stock-- },
-		"a higher guarantee":    func(s *Set) { s.ledger.accounts[1].guaranteed++ },
-		"another order":         func(s *Set) { s.ledger.accounts[1].criticality = 127 },
-		"nothing is kept":       func(s *Set) { s.ledger.keep(s.ledger.accounts[0], func(int, int) int { return 0 }) },
-		"a call that was not":   func(s *Set) { s.parts[0].tally.reentries.Add(1) },
-		"a failure that is not": func(s *Set) { s.parts[0].tally.breakerOpen.Add(1) },
+		"a place too many":      func(s *Set) { s.stock++ },
+		"a place that is lost":  func(s *Set) { s.stock-- },
+		"a higher guarantee":    func(s *Set) { s.parts[1].share.Guaranteed++ },
+		"another order":         func(s *Set) { s.parts[1].config.Criticality = 127 },
+		"nothing is kept":       func(s *Set) { s.parts[0].share.Lendable = 3 },
+		"a call that was not":   func(s *Set) { s.parts[0].refusedFor(reentry) },
+		"a failure that is not": func(s *Set) { s.parts[0].counts.refusedFor[breakerOpen]++ },
 	} {
 		failed := drive(t, shapes()[1], script, func(x *machine) { spoil(x.s) }, nil)
 		if failed == "" {

@@ -73,35 +73,6 @@ func TestB2_BelowItsKeptPartACompartmentIsAdmittedAtOnce(t *testing.T) {
 	})
 }
 
-// Up to its kept part a compartment takes no lock: here, somebody else holds both all the time.
-func TestB2_BelowItsKeptPartNoLockIsTaken(t *testing.T) {
-	s, a, _ := pair(t, CompartmentConfig{Guaranteed: 2}, CompartmentConfig{Guaranteed: 1})
-	s.mu.Lock()
-	s.ledger.mu.Lock()
-	done := make(chan error, 1)
-	go func() {
-		_, err := Do(t.Context(), a, func(ctx context.Context) (int, error) {
-			_, p, err := a.Acquire(t.Context())
-			if err == nil {
-				p.Release(nil)
-			}
-			return 0, err
-		})
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("it waits for a lock")
-	}
-	s.ledger.mu.Unlock()
-	s.mu.Unlock()
-	rest(t, s, 0)
-}
-
 func TestB3_TheOwnerGetsTheNextPlaceThatComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, a, b := pair(t, CompartmentConfig{Guaranteed: 4, Lendable: 4, MaxQueue: 9, Criticality: limiter.Background},

@@ -33,3 +33,8 @@ func (e *ReentryError) LogValue() slog.Value {
 func (e *StaleError) LogValue() slog.Value {
 	return slog.GroupValue(slog.Uint64("given", e.Given), slog.Uint64("current", e.Current))
 }
+
+// LogValue has the error as a group: compartment. It allocates.
+func (e *UnknownCompartmentError) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("compartment", e.Compartment))
+}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestLogValues(t *testing.T) {
-	why := &limiter.Rejection{Reason: limiter.DeadlineExceeded, Decision: &decision.ControlDecision{Seq: 3}}
+	why := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.DeadlineExceeded, Decision: &decision.ControlDecision{Seq: 3}}}
 	for _, c := range []struct {
 		err  error
 		want string
@@ -34,7 +34,7 @@ func TestLogValues(t *testing.T) {
 			t.Errorf("%T: %q lacks %q", c.err, b.String(), c.want)
 		}
 		_, counted := c.err.(*StaleError) // no call was refused
-		if reason := " e.reason=" + reasonOf(c.err); !counted && !strings.Contains(b.String(), "phase=running") && !strings.Contains(b.String(), reason) {
+		if reason := " e.reason=" + reasonFor(c.err); !counted && !strings.Contains(b.String(), "phase=running") && !strings.Contains(b.String(), reason) {
 			t.Errorf("%T: %q lacks %q", c.err, b.String(), reason)
 		}
 	}

@@ -34,16 +34,14 @@ type tenantModel struct {
 	key     string
 	held    int
 	waiting []*callModel // in order of arrival
-	asked   int          // when it was refused a place that it has not been offered since; 0: never. It orders equals
+	asked   int          // when it began to wait, or got its last place while it did; 0: it does not wait. It orders equals
 	active  int
-	waited  bool
 }
 
 type partModel struct {
 	cfg        CompartmentConfig
 	plan       Share
-	now        Share // what the decision leaves
-	kept       int
+	now        Share          // what the decision leaves
 	known      []*tenantModel // with tenants: those told apart, the longest idle first
 	self       *tenantModel
 	evicted    uint64
@@ -95,7 +93,7 @@ func (p *partModel) queued() int {
 func (m *setModel) stock() int {
 	n := m.total
 	for _, p := range m.parts {
-		n -= max(p.held(), p.kept)
+		n -= max(p.held(), p.should())
 	}
 	return n
 }
@@ -152,31 +150,20 @@ func (m *setModel) enforce() {
 			p.now.Max = min(p.now.Max, p.now.Guaranteed+left)
 		}
 	}
-	for _, p := range m.parts {
-		p.kept = 0
-	}
 	m.serve()
 }
 
 func (p *partModel) should() int { return p.now.Guaranteed - p.now.Lendable }
 
-// refill gives back what is to be kept free.
-func (m *setModel) refill() {
-	if m.stock() < 0 {
-		return
-	}
-	for _, p := range m.ranked() {
-		for p.kept < p.should() && (p.kept < p.held() || m.stock() > 0) {
-			p.kept++
-		}
-	}
-}
-
 func (m *setModel) mayTake(p *partModel, t *tenantModel) bool {
 	if p.cfg.Tenants.Max > 0 && t.held >= p.cfg.Tenants.Max {
 		return false
 	}
-	return p.held() < p.kept || p.held() < p.now.Max && m.stock() > 0
+	held := 0
+	for _, p := range m.parts {
+		held += p.held()
+	}
+	return held < m.total && p.held() < p.now.Max && (p.held() < p.should() || m.stock() > 0)
 }
 
 // tenantsOf is everybody who may wait in p.
@@ -216,16 +203,12 @@ func (m *setModel) next() (bestPart *partModel, best *tenantModel) {
 }
 
 func (m *setModel) serve() {
-	m.refill()
 	for {
 		_, t := m.next()
 		if t == nil {
 			return
 		}
 		t.asked = 0
-		if len(t.waiting) == 0 {
-			continue // they have left
-		}
 		c := t.waiting[0]
 		t.waiting = t.waiting[1:]
 		m.start(c)
@@ -248,7 +231,7 @@ func (m *setModel) refuse(c *callModel, why string) {
 	m.leave(c)
 }
 
-// leave ends a tenant's call, and forgets tenants that have nothing to do but have waited.
+// leave ends a tenant's call.
 func (m *setModel) leave(c *callModel) {
 	p, t := c.part, c.tenant
 	if t == p.self {
@@ -258,11 +241,7 @@ func (m *setModel) leave(c *callModel) {
 		return
 	}
 	p.known = slices.DeleteFunc(p.known, func(u *tenantModel) bool { return u == t })
-	if t.waited {
-		p.evicted++
-	} else {
-		p.known = append(p.known, t)
-	}
+	p.known = append(p.known, t)
 }
 
 // tenant is who the call is a call of.
@@ -301,7 +280,6 @@ func (m *setModel) submit(p *partModel, key string) *callModel {
 		m.start(c)
 		return c
 	}
-	t.waited = true
 	switch {
 	case len(t.waiting) >= p.cfg.MaxQueue:
 		m.refuse(c, limiter.QueueOverflow.String())
@@ -324,7 +302,11 @@ func (m *setModel) release(c *callModel) {
 }
 
 func (m *setModel) cancel(c *callModel, why string) {
-	c.tenant.waiting = slices.DeleteFunc(c.tenant.waiting, func(w *callModel) bool { return w == c })
+	t := c.tenant
+	t.waiting = slices.DeleteFunc(t.waiting, func(w *callModel) bool { return w == c })
+	if len(t.waiting) == 0 {
+		t.asked = 0
+	}
 	m.refuse(c, why)
 }
 

@@ -3,6 +3,7 @@
 package bulkhead
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -61,7 +62,6 @@ const (
 	Canceled          // the caller went away while the function ran
 	Panicked          // the function panicked or called runtime.Goexit
 	Refused           // the function was not called: Reason says why
-	outcomes
 )
 
 // String is the outcome's code: "succeeded", "failed", "timed_out", "canceled", "panicked" or "refused".
@@ -97,13 +97,25 @@ func (s *Set) observe(e Event) {
 	if s.observer == nil {
 		return
 	}
-	defer func() {
-		if recover() != nil {
-			s.panics.Add(1)
-		}
-	}()
+	defer s.contain()
 	e.At = time.Now()
 	s.observer.Observe(e)
+}
+
+// errOf is the context's error. One that panics has ended.
+func (s *Set) errOf(ctx context.Context) (err error) {
+	defer s.contain()
+	err = context.Canceled
+	return ctx.Err()
+}
+
+// contain is deferred around every call of foreign code for which a place could be lost.
+func (s *Set) contain() {
+	if recover() != nil { //nolint:revive // it is deferred itself
+		s.mu.Lock()
+		s.panics++
+		s.mu.Unlock()
+	}
 }
 
 // observeRefusal tells the observer that a call was refused.
@@ -111,7 +123,7 @@ func (c *Compartment) observeRefusal(err error) {
 	if c.part.set.observer == nil {
 		return
 	}
-	e := Event{Kind: Answered, Compartment: c.part.config.Name, Tenant: c.key, Outcome: Refused, Reason: reasonOf(err), Err: err}
+	e := Event{Kind: Answered, Compartment: c.part.config.Name, Tenant: c.key, Outcome: Refused, Reason: reasonFor(err), Err: err}
 	var r *limiter.Rejection
 	var timeout *TimeoutError
 	if errors.As(err, &timeout) {

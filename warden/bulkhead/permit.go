@@ -18,10 +18,8 @@ type Permit struct {
 // *TimeoutError in phase Running: who holds the place is to watch the context.
 func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, error) {
 	switch {
-	case c == nil:
-		return ctx, Permit{}, ErrUnknownCompartment
-	case c.part == nil:
-		return ctx, Permit{}, notMade()
+	case !c.known():
+		return ctx, Permit{}, c.refusal()
 	case ctx == nil:
 		return ctx, Permit{}, &InvalidError{"ctx", "nil", "a context"}
 	}

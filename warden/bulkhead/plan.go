@@ -91,7 +91,7 @@ func (s *Set) adopt(d *decision.ControlDecision) bool {
 	if s.decided != nil && d.Seq < s.decided.Seq {
 		return false
 	}
-	s.decided, s.stale = d, false
+	s.decided, s.standing = d, limiter.Applied
 	if s.expiry != nil {
 		s.expiry.Stop()
 	}
@@ -107,7 +107,7 @@ func (s *Set) expire(d *decision.ControlDecision) {
 	s.mu.Lock()
 	rules := s.decided == d
 	if rules {
-		s.stale = true
+		s.standing = limiter.Stale
 		s.enforce()
 	}
 	s.mu.Unlock()
@@ -116,67 +116,33 @@ func (s *Set) expire(d *decision.ControlDecision) {
 	}
 }
 
-// enforce tells the limiters, and then the ledger, which shares the places all at once: so no limiter still has an older,
-// lower target when it is offered a place. The caller holds mu.
+// enforce works out what plan and decision come to, and shares the places so. The caller holds mu.
 func (s *Set) enforce() {
-	r := s.judge()
-	s.rules.Store(r)
-	for _, p := range s.parts {
-		p.self.obey(r)
-	}
-	s.ledger.share(r.total, r.shares)
-}
-
-// rules are what plan and decision come to. They never change.
-type rules struct {
-	total    int
-	shares   []Share // in the order of ledger.accounts
-	decision decision.ControlDecision
-}
-
-// obey tells the limiter of c, unless it knows already.
-func (c *Compartment) obey(r *rules) {
-	if c.ruled.Swap(r) != r {
-		c.limiter.Apply(r.of(c.part))
-	}
-}
-
-// of is the decision for a limiter of p. Its target bounds nothing: the ledger does. With one that does, a limiter would not
-// ask for those who wait while it has all that it may have, or while permits of it are being released, and so would have
-// no claim to the place that comes back.
-func (r *rules) of(p *part) decision.ControlDecision {
-	d := r.decision
-	d.TargetConcurrency = maxPlaces
-	if p.config.Criticality == limiter.Critical {
-		d.ShedProbability = 0
-	}
-	return d
-}
-
-// judge works out the rules. The caller holds mu, or has the set to itself.
-func (s *Set) judge() *rules {
-	s.seq++
-	r := &rules{total: s.plan.Total, decision: decision.ControlDecision{Seq: s.seq, At: time.Now()}}
-	if d := s.decided; d != nil {
-		code, rule := "applied", d
-		if s.stale {
-			code = "stale"
-			if d.Stale != nil {
-				rule = d.Stale
-			}
+	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total}
+	if s.decided != nil {
+		rule := s.decided
+		if s.standing == limiter.Stale && rule.Stale != nil {
+			rule = rule.Stale
 		}
-		r.total = min(r.total, rule.TargetConcurrency)
-		r.decision.ShedProbability, r.decision.Yields = rule.ShedProbability, rule.Yields
-		r.decision.Reasons = append(slices.Clone(rule.Reasons), decision.NewReason(code, "source_seq", float64(d.Seq), decision.Hold))
+		d.Seq, d.At, d.Yields, d.ShedProbability = s.decided.Seq, s.decided.At, rule.Yields, rule.ShedProbability
+		d.TargetConcurrency = min(d.TargetConcurrency, rule.TargetConcurrency)
+		d.Reasons = slices.Clone(rule.Reasons)
 	}
-	r.decision.Reasons = append(r.decision.Reasons, decision.NewReason("plan", "revision", float64(s.plan.Revision), decision.Hold))
-	for _, p := range byCriticality(s.parts) {
-		r.shares = append(r.shares, s.plan.Compartments[slices.Index(s.parts, p)])
+	d.Reasons = append(d.Reasons, decision.NewReason("plan", "revision", float64(s.plan.Revision), decision.Hold))
+	spared := d
+	spared.ShedProbability = 0
+	shares := make([]Share, len(s.ranked))
+	for i, p := range s.ranked {
+		p.planned = s.plan.Compartments[slices.Index(s.parts, p)]
+		shares[i] = p.planned
+		if p.rule = &d; p.config.Criticality == limiter.Critical {
+			p.rule = &spared
+		}
 	}
-	if r.total < s.plan.Total {
-		tighten(r.shares, byCriticality(s.parts), r.total)
+	if d.TargetConcurrency < s.plan.Total {
+		tighten(shares, s.ranked, d.TargetConcurrency)
 	}
-	return r
+	s.share(d.TargetConcurrency, shares)
 }
 
 // tighten makes shares, the most critical first, fit into a total that is less than planned: nothing is lent, and what is

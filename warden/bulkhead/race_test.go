@@ -89,16 +89,12 @@ func TestB1B2B3B5B7B8B11_Race(t *testing.T) {
 		t.Errorf("%d were inside at once, of %d", n, most)
 	}
 	rest(t, s, 0)
-	l := &s.ledger
-	kept := 0
-	for _, a := range l.accounts {
-		kept += a.should()
-		if w := a.word.Load(); held(w) != 0 || a.should() != int(w>>keptShift) {
-			t.Errorf("%d held, %d kept of %d", held(w), w>>keptShift, a.should())
-		}
+	stock := most
+	for _, p := range s.parts {
+		stock -= p.keeps()
 	}
-	if l.stock != most-kept || l.short != 0 || l.serving {
-		t.Errorf("stock %d, kept %d, short %d", l.stock, kept, l.short)
+	if s.held != 0 || s.stock != stock || s.waiting != 0 {
+		t.Errorf("%d held, stock %d, want %d, %d wait", s.held, s.stock, stock, s.waiting)
 	}
 }
 
@@ -131,7 +127,7 @@ func TestB3_TheOwnerIsNextWhateverElseItAsks(t *testing.T) {
 				passedOver++
 			}
 		})
-		for owner.Stats().Queued+borrower.Stats().Queued < 2 {
+		for owner.Snapshot().Queued+borrower.Snapshot().Queued < 2 {
 			runtime.Gosched()
 		}
 		for range 3 {

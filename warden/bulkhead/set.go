@@ -3,13 +3,12 @@
 package bulkhead
 
 import (
-	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/queue"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -17,41 +16,62 @@ import (
 // starts no goroutine but for functions with a Timeout, and needs no cleaning up. It must come from [New] and must not
 // be copied.
 type Set struct {
-	ledger   ledger
-	parts    []*part // in the order of Config
-	byName   map[string]*part
 	observer Observer
-	panics   atomic.Uint64 // of the observer
-	rules    atomic.Pointer[rules]
+	epoch    time.Time
+	parts    []*part // in the order of Config
+	ranked   []*part // the most critical first
+	byName   map[string]*part
+	waiters  queue.Pool[outcome]
 
-	mu sync.Mutex // guards all below; held while the ledger and the limiters are told, so observers come later
+	mu sync.Mutex // guards all below, and what is not configured of parts, compartments and tenants; no foreign code runs while it is held
+
+	total, stock, held int // places; see places.go
+	waiting            int // compartments and tenants that wait for a place
+	turns              uint64
+
 	// plan is how the places are shared, and decided what was applied last; nil: nothing was.
-	plan    Plan
-	decided *decision.ControlDecision
-	stale   bool        // decided has outlived its ValidFor
-	expiry  *time.Timer // nil until a decision has ValidFor
-	seq     uint64      // of the decisions that the limiters get
+	plan     Plan
+	decided  *decision.ControlDecision
+	standing limiter.Standing
+	expiry   *time.Timer // nil until a decision has ValidFor
+
+	unknown uint64 // calls of compartments that there are not
+	panics  uint64 // of the observer
 }
 
 // part is a compartment as configured: what it has in common with its tenants.
 type part struct {
 	set     *Set
 	config  CompartmentConfig
-	account account
+	open    func() bool // whether the breaker says that it is open; nil: it does not say
 	self    Compartment // the compartment itself: the one there is, or the one that tenants without a place of their own share
 	tenants *tenants    // nil: it is not divided
-	window  window
-	tally   tally
+	recent  *queue.Recent[limiter.Explanation]
+
+	planned, share Share                     // as the plan says, and as the decision leaves it
+	rule           *decision.ControlDecision // the decision, as far as it concerns this part
+	held           int
+	waiting        waiting
+	counts         counts
+	window         window
 }
 
 // Compartment is one part of a [Set], or one tenant of such a part. Its methods may be called by any number of
 // goroutines, and on nil, which stands for a compartment that is not known.
 type Compartment struct {
-	part    *part
-	limiter *limiter.Limiter
-	slots   member
-	ruled   atomic.Pointer[rules] // what the limiter was told last
-	tenancy                       // zero of a part's own compartment
+	part    *part // nil: there is none of this name
+	unknown unknown
+	queue   queue.Queue[outcome]
+	held    int
+	turn    uint64 // orders those that hold as many; 0: nobody waits
+	index   int    // in part.waiting
+	tenancy        // zero of a part's own compartment
+}
+
+// unknown is a compartment that was asked for, and is not there.
+type unknown struct {
+	set  *Set
+	name string
 }
 
 // New returns a set that is ready to be used. The error, an [*InvalidError], names the field of cfg that is wrong.
@@ -60,28 +80,32 @@ func New(cfg Config) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{observer: cfg.Observer, plan: plan, byName: map[string]*part{}}
+	s := &Set{observer: cfg.Observer, epoch: time.Now(), plan: plan, standing: limiter.Initial, byName: map[string]*part{}}
 	for _, c := range cfg.Compartments {
-		p := &part{set: s, config: c.defaults()}
-		p.window.epoch = time.Now()
-		p.account.ledger, p.account.criticality, p.account.divided = &s.ledger, c.Criticality, c.Tenants.Max > 0
-		if p.account.divided {
-			p.tenants = newTenants(p.config.Tenants.Keys)
+		p := &part{set: s, config: c.defaults(), recent: queue.NewRecent[limiter.Explanation](recentKept)}
+		p.open = saysOpen(c.Breaker)
+		p.self.made(p)
+		if p.config.Tenants.Max > 0 {
+			p.tenants = &tenants{byKey: map[string]*Compartment{}}
 		}
 		s.parts = append(s.parts, p)
 		s.byName[c.Name] = p
 	}
-	for _, p := range byCriticality(s.parts) {
-		s.ledger.accounts = append(s.ledger.accounts, &p.account)
-	}
-	s.rules.Store(s.judge())
-	for _, p := range s.parts {
-		if err := p.self.open(p, limiter.Config{}); err != nil {
-			return nil, err
-		}
-	}
-	s.ledger.share(s.rules.Load().total, s.rules.Load().shares)
+	s.ranked = byCriticality(s.parts)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enforce()
 	return s, nil
+}
+
+// recentKept is how many explanations a compartment keeps.
+const recentKept = 128
+
+// made makes c a compartment, or a tenant, of p.
+func (c *Compartment) made(p *part) {
+	c.part = p
+	// In order of arrival: nobody who is owed a place is refused because others wait long.
+	c.queue = queue.Queue[outcome]{Limit: p.config.MaxQueue, StandAfter: queue.Never, Left: c.dismiss}
 }
 
 // byCriticality is a copy with the most critical first, equals as they were.
@@ -91,25 +115,13 @@ func byCriticality(parts []*part) []*part {
 	return parts
 }
 
-// open gives c its limiter, under the present rules.
-func (c *Compartment) open(p *part, cfg limiter.Config) error {
-	c.part = p
-	c.slots = member{account: &p.account, max: p.config.Tenants.Max}
-	c.ruled.Store(p.set.rules.Load())
-	cfg.Name, cfg.MaxQueue, cfg.Slots = p.config.Name, p.config.MaxQueue, &c.slots
-	cfg.StandAfter = math.MaxInt64 // in order of arrival: nobody who is owed a place is refused because others wait long
-	cfg.Initial = c.ruled.Load().of(p)
-	l, err := limiter.New(cfg)
-	c.limiter, c.slots.limiter = l, l
-	return err
-}
-
-// Compartment is the compartment of that name, nil if there is none. It does not block and allocates nothing.
+// Compartment is the compartment of that name. If there is none, it is one that refuses every call with an
+// [*UnknownCompartmentError]. It does not block, and allocates nothing if there is one.
 func (s *Set) Compartment(name string) *Compartment {
 	if p := s.byName[name]; p != nil {
 		return &p.self
 	}
-	return nil
+	return &Compartment{unknown: unknown{s, name}}
 }
 
 // Compartments are all of them, in the order of Config, without tenants. It allocates the slice.
@@ -121,28 +133,46 @@ func (s *Set) Compartments() []*Compartment {
 	return all
 }
 
-// made is false for nil and for a Compartment that no Set has made: they have nothing, and refuse every call.
-func (c *Compartment) made() bool { return c != nil && c.part != nil }
+// known is false for nil, for a Compartment that there is not, and for one that no Set has made: they refuse every call.
+func (c *Compartment) known() bool { return c != nil && c.part != nil }
+
+// refusal is what calls of a compartment that is not known are told.
+func (c *Compartment) refusal() error {
+	switch {
+	case c == nil:
+		return &UnknownCompartmentError{}
+	case c.unknown.set == nil:
+		return notMade()
+	}
+	s := c.unknown.set
+	s.mu.Lock()
+	s.unknown++
+	s.mu.Unlock()
+	return &UnknownCompartmentError{c.unknown.name}
+}
 
 // Name is the name of the compartment, "" of nil. A tenant has the name of its compartment.
 func (c *Compartment) Name() string {
-	if !c.made() {
+	switch {
+	case c == nil:
 		return ""
+	case c.part == nil:
+		return c.unknown.name
 	}
 	return c.part.config.Name
 }
 
-// Criticality is as configured, 0 of nil.
+// Criticality is as configured, 0 if the compartment is not known.
 func (c *Compartment) Criticality() limiter.Priority {
-	if !c.made() {
+	if !c.known() {
 		return 0
 	}
 	return c.part.config.Criticality
 }
 
-// Timeout is as configured, 0 of nil.
+// Timeout is as configured, 0 if the compartment is not known.
 func (c *Compartment) Timeout() time.Duration {
-	if !c.made() {
+	if !c.known() {
 		return 0
 	}
 	return c.part.config.Timeout

@@ -3,7 +3,9 @@
 package bulkhead
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -22,7 +24,9 @@ type Snapshot struct {
 	// Decision is what was applied last; nil: nothing. It is shared: read it, do not write to it.
 	Decision *decision.ControlDecision `json:"decision,omitempty"`
 	// Stale is whether Decision has outlived its ValidFor, so that its Stale decision rules.
-	Stale          bool                  `json:"stale,omitempty"`
+	Stale bool `json:"stale,omitempty"`
+	// Unknown is how many calls were of compartments that there are not.
+	Unknown        uint64                `json:"unknown"`
 	ObserverPanics uint64                `json:"observer_panics"`
 	Compartments   []CompartmentSnapshot `json:"compartments"` // in the order of Config
 }
@@ -101,95 +105,86 @@ type Health struct {
 	Reason string `json:"reason,omitempty"` // why not
 }
 
-// Snapshot is the state of the set. It may wait for mutexes that are held for microseconds; with tenants, it asks the
-// limiter of each. It allocates.
+// Snapshot is the state of the set, all of one instant. It may wait for a mutex that is held for microseconds. It allocates.
 func (s *Set) Snapshot() Snapshot {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock()
 	out := Snapshot{
-		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total,
-		Decision: s.decided, Stale: s.stale, ObserverPanics: s.panics.Load(),
+		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total, EffectiveTotal: s.total, InFlight: s.held,
+		Decision: s.decided, Stale: s.standing == limiter.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
 	}
-	plan := s.plan.Compartments
-	s.mu.Unlock()
-	lent := s.ledger.lent()
-	out.EffectiveTotal = lent.total
-	for i, p := range s.parts {
-		c := p.snapshot()
-		c.Guaranteed, c.Lendable, c.Max = plan[i].Guaranteed, plan[i].Lendable, plan[i].Max
-		e := lent.of[&p.account]
-		c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax = e.guaranteed, e.lendable, e.max
-		c.InFlight, c.Lent, c.Borrowed = e.held, e.lent, e.borrowed
-		out.InFlight += e.held
-		out.Compartments = append(out.Compartments, c)
+	loans := s.loans()
+	for _, p := range s.parts {
+		out.Compartments = append(out.Compartments, p.snapshot(now, loans[p]))
 	}
 	return out
 }
 
-// Snapshot is the state of the compartment, or of the one that the tenant is of; zero of nil.
+// Snapshot is the state of the compartment, or of the one that the tenant is of; zero if it is not known.
 func (c *Compartment) Snapshot() CompartmentSnapshot {
-	if !c.made() {
+	if !c.known() {
 		return CompartmentSnapshot{}
 	}
-	for i, p := range c.part.set.parts {
-		if p == c.part {
-			return c.part.set.Snapshot().Compartments[i]
-		}
-	}
-	return CompartmentSnapshot{}
+	s := c.part.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.part.snapshot(s.clock(), s.loans()[c.part])
 }
 
-// snapshot is all but what the plan and the ledger know. What is derived is never below 0, also while calls are under way
-// and the numbers are of different instants.
-func (p *part) snapshot() CompartmentSnapshot {
-	t := &p.tally
-	abandoned := max(0, t.abandonedNow.Load())
-	fallbacks := t.fallbacks.Load()
-	n := p.counts()
-	open, timeouts, reentries := t.breakerOpen.Load(), t.queueTimeouts.Load(), t.reentries.Load()
+// snapshot is the state of p. The caller holds Set.mu.
+func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
+	n := &p.counts
 	c := CompartmentSnapshot{
-		Name: p.config.Name, Criticality: p.config.Criticality, Queued: n.queued, MaxQueue: p.config.MaxQueue,
-		Submitted: n.submitted + reentries,
-		Finished:  less(n.executed, open),
-		Outcomes:  map[string]uint64{}, Rejected: map[string]uint64{}, Left: map[string]uint64{},
-		Abandoned: int(abandoned), AbandonedTotal: t.abandoned.Load(), LatePanics: t.latePanics.Load(),
-		Degraded: t.degraded.Load(), FallbacksFailed: t.fallbacksFailed.Load(), FallbacksRefused: t.fallbacksRefused.Load(),
-		FallbacksInFlight: int(fallbacks),
+		Name: p.config.Name, Criticality: p.config.Criticality, InFlight: p.held, Queued: p.self.queue.Len(), MaxQueue: p.config.MaxQueue,
+		Guaranteed: p.planned.Guaranteed, Lendable: p.planned.Lendable, Max: p.planned.Max,
+		EffectiveGuaranteed: p.share.Guaranteed, EffectiveLendable: p.share.Lendable, EffectiveMax: p.share.Max,
+		Lent: l.lent, Borrowed: l.borrowed,
+		Submitted: n.submitted, Admitted: n.admitted, Finished: n.finished,
+		Outcomes: map[string]uint64{}, Rejected: map[string]uint64{}, Left: map[string]uint64{},
+		Abandoned: n.abandonedNow, AbandonedTotal: n.abandoned, LatePanics: n.latePanics,
+		Degraded: n.degraded, FallbacksFailed: n.fallbacksFailed, FallbacksRefused: n.fallbacksRefused, FallbacksInFlight: n.fallbacks,
 	}
-	c.Admitted = c.Finished + uint64(n.running)
-	count := func(m map[string]uint64, name string, n uint64) {
+	for out, n := range n.outcomes {
 		if n > 0 {
-			m[name] = n
+			c.Outcomes[Outcome(out).String()] = n
 		}
 	}
-	answered := c.Finished + uint64(abandoned)
-	for out := Failed; out < Refused; out++ {
-		n := t.outcomes[out].Load()
-		count(c.Outcomes, out.String(), n)
-		answered = less(answered, n)
-	}
-	count(c.Outcomes, Succeeded.String(), answered)
-	count(c.Rejected, ReasonBreakerOpen, open)
-	count(c.Rejected, ReasonReentry, reentries)
-	count(c.Left, ReasonTimeoutQueued, timeouts)
-	for i, n := range n.refusedFor {
-		switch r := limiter.Reason(i); r {
-		case limiter.DeadlineExceeded:
-			count(c.Left, r.String(), less(n, timeouts))
-		case limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
-			count(c.Left, r.String(), n)
+	for r, n := range n.refusedFor {
+		switch r := reason(r); {
+		case n == 0:
+		case r.left():
+			c.Left[r.String()] = n
 		default:
-			count(c.Rejected, r.String(), n)
+			c.Rejected[r.String()] = n
 		}
 	}
-	c.RejectionRate, c.Execution = p.window.read(p)
+	c.RejectionRate, c.Execution = p.window.read(now, n)
 	c.Health = c.health()
 	if ts := p.tenants; ts != nil {
-		c.Tenants = ts.snapshot(p.config.Tenants)
+		c.Tenants = &TenantsSnapshot{
+			Keys: len(ts.byKey), MaxKeys: p.config.Tenants.Keys, Active: ts.active, Max: p.config.Tenants.Max,
+			Evicted: ts.evicted, Overflow: ts.overflow,
+		}
+		for _, t := range p.waiting {
+			if t.tenant {
+				c.Queued += t.queue.Len()
+			}
+		}
 	}
 	return c
 }
 
-func less(a, b uint64) uint64 { return a - min(a, b) }
+// Recent are the explanations of the last calls that were refused or had to wait, of all compartments, the oldest first.
+// Their Limiter is the name of the compartment, their Task.Name the key of the tenant, if there is one. It allocates.
+func (s *Set) Recent() []limiter.Explanation {
+	var all []limiter.Explanation
+	for _, p := range s.parts {
+		all = append(all, p.recent.All()...)
+	}
+	slices.SortStableFunc(all, func(a, b limiter.Explanation) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
+	return all
+}
 
 // tooMany is the share of refused calls that a critical compartment must not exceed.
 const tooMany = 0.05
@@ -199,47 +194,4 @@ func (c *CompartmentSnapshot) health() Health {
 		return Health{Reason: fmt.Sprintf("critical, and %.1f %% of the last minute's calls were refused; allowed: 5 %%", 100*c.RejectionRate)}
 	}
 	return Health{OK: true}
-}
-
-func (ts *tenants) snapshot(cfg TenantsConfig) *TenantsSnapshot {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	out := &TenantsSnapshot{Keys: len(ts.byKey), MaxKeys: cfg.Keys, Max: cfg.Max, Evicted: ts.evicted, Overflow: ts.overflow}
-	for _, c := range ts.byKey {
-		if c.active > 0 {
-			out.Active++
-		}
-	}
-	return out
-}
-
-// loans is how the places are used.
-type loans struct {
-	total int
-	of    map[*account]loan
-}
-
-type loan struct{ held, guaranteed, lendable, max, lent, borrowed int }
-
-// lent is who has lent and borrowed how much. A borrower uses first what nobody is guaranteed; what is beyond that, the
-// least critical of those who have it have lent.
-func (l *ledger) lent() loans {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := loans{l.total, map[*account]loan{}}
-	lent := -l.total
-	for _, a := range l.accounts {
-		e := loan{held: held(a.word.Load()), guaranteed: a.guaranteed, lendable: a.lendable, max: a.max}
-		e.borrowed = max(0, e.held-e.guaranteed)
-		lent += e.guaranteed + e.borrowed
-		out.of[a] = e
-	}
-	for i := len(l.accounts) - 1; i >= 0 && lent > 0; i-- {
-		a := l.accounts[i]
-		e := out.of[a]
-		e.lent = min(lent, max(0, e.guaranteed-e.held))
-		lent -= e.lent
-		out.of[a] = e
-	}
-	return out
 }

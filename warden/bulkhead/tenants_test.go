@@ -106,8 +106,8 @@ func TestB8_AWaitDoesNotStayInMemory(t *testing.T) {
 			j.cancel()
 			synctest.Wait()
 		}
-		if n := len(c.part.account.waiting); n != 0 || c.Snapshot().Tenants.Keys != 1 {
-			t.Errorf("%d claims, %+v", n, c.Snapshot().Tenants)
+		if got := c.Snapshot(); len(c.part.waiting) != 0 || got.Tenants.Active != 1 || got.Tenants.Keys != 101 || got.Queued != 0 {
+			t.Errorf("%d have a turn, %+v", len(c.part.waiting), got)
 		}
 		w.let(first)
 		rest(t, s, 0)

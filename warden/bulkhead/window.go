@@ -5,19 +5,17 @@ package bulkhead
 import (
 	"math/bits"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// window is the last minute in six slices. To read the clock twice would cost a short call more than all else, so of a
-// slice's executions only the first are timed one by one; after those, one in every, which stands for the others.
+// window is the last minute in six slices, guarded by Set.mu. To read the clock twice would cost a short call more than all
+// else, so of a slice's executions only the first are timed one by one; after those, one in every, which stands for the
+// others.
 type window struct {
-	epoch   time.Time
-	current atomic.Int64 // number of the slice that now lies in
-	busy    atomic.Bool  // it has timed enough to choose
-	mu      sync.Mutex   // taken to begin a slice, and to read all
+	current int64 // number of the slice that now lies in
 	slices  [windowSlices]slice
+	busy    atomic.Bool // it has timed enough to choose; read without the lock
 }
 
 const (
@@ -34,108 +32,87 @@ const (
 	ranges    = 32 * perGroup
 )
 
-// slice is what was recorded in ten seconds. What is recorded in the instant at which its place is taken by a later one
-// may be lost, or be counted there.
+// slice is what was recorded in ten seconds.
 type slice struct {
-	refused, finished uint64 // of the part when the slice began; guarded by window.mu
-	timed             atomic.Uint32
-	sum               atomic.Int64
-	counts            [ranges]atomic.Uint32
+	refused, finished uint64 // of the part when the slice began
+	timed             int
+	sum               float64
+	counts            [ranges]uint32
 }
 
 // stopwatch is when a function began, and for how many it stands; 0: it is not timed.
 type stopwatch struct {
-	at     time.Duration // since window.epoch
+	at     time.Duration // by the set's clock
 	weight uint32
 }
 
-func (w *window) now() time.Duration { return time.Since(w.epoch) }
-
-func (w *window) begin(timed bool) stopwatch {
+// begin starts the stopwatch of a function: each is timed if there is an observer to tell.
+func (w *window) begin(s *Set) stopwatch {
 	weight := uint32(1)
-	if w.busy.Load() && !timed {
+	if s.observer == nil && w.busy.Load() {
 		if weight = every; rand.Uint32()%every != 0 {
 			return stopwatch{}
 		}
 	}
-	return stopwatch{w.now(), weight}
+	return stopwatch{s.clock(), weight}
 }
 
 // soFar is how long it has been running; 0 if it is not timed.
-func (s stopwatch) soFar(w *window) time.Duration {
-	if s.weight == 0 {
+func (w stopwatch) soFar(s *Set) time.Duration {
+	if w.weight == 0 {
 		return 0
 	}
-	return w.now() - s.at
+	return s.clock() - w.at
 }
 
-// record counts an execution that ends now.
-func (w *window) record(began stopwatch, p *part) {
+// record counts an execution that ends now, if it is timed.
+func (w *window) record(began stopwatch, now time.Duration, n *counts) {
 	if began.weight == 0 {
 		return
 	}
-	now := w.now()
 	took := max(0, now-began.at)
-	s := w.at(now, p)
-	s.counts[rangeOf(took)].Add(began.weight)
-	s.sum.Add(int64(took) * int64(began.weight))
-	if s.timed.Add(1) == enough {
+	s := w.at(now, n)
+	s.counts[rangeOf(took)] += began.weight
+	s.sum += float64(took) * float64(began.weight)
+	if s.timed++; s.timed == enough {
 		w.busy.Store(true)
 	}
 }
 
-// at is the slice that now lies in.
-func (w *window) at(now time.Duration, p *part) *slice {
-	n := int64(now / sliceLength)
-	if n > w.current.Load() {
-		w.turn(n, p)
-	}
-	return &w.slices[n%windowSlices]
-}
-
-// turn begins slice n, and those before it that nobody has begun.
-func (w *window) turn(n int64, p *part) {
-	refused, finished := p.tally.refused.Load(), p.finished()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := max(w.current.Load()+1, n-windowSlices+1); i <= n; i++ {
-		s := &w.slices[i%windowSlices]
-		s.refused, s.finished = refused, finished
-		s.timed.Store(0)
-		s.sum.Store(0)
-		for r := range s.counts {
-			s.counts[r].Store(0)
+// at is the slice that now lies in. It begins that one, and those before it that nobody has begun.
+func (w *window) at(now time.Duration, n *counts) *slice {
+	last := int64(now / sliceLength)
+	if last > w.current {
+		for i := max(w.current+1, last-windowSlices+1); i <= last; i++ {
+			w.slices[i%windowSlices] = slice{refused: n.refused, finished: n.finished}
 		}
-		w.current.Store(i)
+		w.current = last
+		w.busy.Store(false)
 	}
-	w.busy.Store(false)
+	return &w.slices[last%windowSlices]
 }
 
 // read is what the window holds.
-func (w *window) read(p *part) (rejectionRate float64, e Execution) {
-	w.at(w.now(), p)
-	refused, finished := p.tally.refused.Load(), p.finished()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	first := &w.slices[(w.current.Load()+1)%windowSlices]
-	refused, finished = refused-min(refused, first.refused), finished-min(finished, first.finished)
+func (w *window) read(now time.Duration, n *counts) (rejectionRate float64, e Execution) {
+	w.at(now, n)
+	first := &w.slices[(w.current+1)%windowSlices]
+	refused, finished := n.refused-first.refused, n.finished-first.finished
 	if refused > 0 {
 		rejectionRate = float64(refused) / float64(refused+finished)
 	}
-	var counts [ranges]uint64
+	var all [ranges]uint64
 	sum := 0.0
 	for i := range w.slices {
 		s := &w.slices[i]
-		sum += float64(s.sum.Load())
-		for r := range counts {
-			c := uint64(s.counts[r].Load())
-			counts[r] += c
-			e.Count += c
+		sum += s.sum
+		for r, c := range s.counts {
+			all[r] += uint64(c)
+			e.Count += uint64(c)
 		}
 	}
 	if e.Count > 0 {
 		e.Mean = time.Duration(sum / float64(e.Count))
-		e.P50, e.P90, e.P99 = quantile(&counts, e.Count, 0.5), quantile(&counts, e.Count, 0.9), quantile(&counts, e.Count, 0.99)
+		e.P50, e.P90, e.P99 = quantile(&all, e.Count, 0.5), quantile(&all, e.Count, 0.9), quantile(&all, e.Count, 0.99)
 	}
 	return rejectionRate, e
 }

@@ -1,282 +1,350 @@
-// A task on its way to its place: at once, through the queue, or not at all.
+// The life of a task: it runs at once, or waits, or is refused; and it ends when its permit is released.
 
 package limiter
 
 import (
 	"context"
-	"errors"
-	"runtime"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// start takes a place at once, if one is free, Slots grants it and nobody waits. It writes to v what ruled in either case;
-// v.r stays nil on the zero Limiter.
-func (l *Limiter) start(v *verdict) bool {
-	for {
-		r := l.ruling.Load()
-		if r == nil {
-			return false
-		}
-		v.r = r
-		w, ok := l.enter(r)
-		if ok {
-			if l.slots != nil && !l.take() {
-				l.exit()
-				return false
+// Acquire lets the caller run: at once while a place is free, or after waiting in the queue; or it returns a [*Rejection].
+// Who gets the permit must release it, whatever happens: defer p.Release().
+//
+// It blocks until the task is granted a place, is refused, its deadline comes, or ctx ends. ctx is not changed or wrapped, and
+// ends nothing that runs. It allocates nothing but a rejection, once as many have run at a time before. The error is
+// an [*InvalidError] if ctx or l is nil.
+func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
+	switch {
+	case !l.made():
+		return Permit{}, notMade()
+	case ctx == nil:
+		return Permit{}, &InvalidError{"ctx", nil, "a context"}
+	}
+	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
+		if p, o, ok := l.startAtOnce(t); ok {
+			if o.rule.decision.Yields == 0 {
+				return p, nil
 			}
-			v.grant, v.cut, v.word = SlotFree, lowest, w
-			return true
+			return l.begin(ctx, t, deadline{due: queue.Never}, o)
 		}
-		if w&(queued|closed) != 0 || generation(w) == r.generation {
-			return false
-		}
-		// Another ruling is being put in place: its pointer comes before the word. The lock is held until both are there.
-		l.mu.Lock()
-		l.mu.Unlock() //nolint:staticcheck,gocritic // to wait is all it is for
 	}
+	return l.acquire(ctx, t)
 }
 
-// acquireSlow is Acquire when it is not so simple. asked: start was called already, and found no place.
-func (l *Limiter) acquireSlow(ctx context.Context, t Task, asked bool) (Permit, error) {
-	r := l.ruling.Load()
-	if r == nil {
+// TryAcquire is Acquire for a task that may not wait: neither in the queue nor for others that want to come first.
+// It never blocks.
+func (l *Limiter) TryAcquire(t Task) (Permit, error) {
+	if !l.made() {
 		return Permit{}, notMade()
 	}
-	now := l.clock()
-	if now > r.until {
-		r = l.expire()
-	}
-	due := t.due(ctx, now)
-	if reason, cause := tooLate(ctx, due, now, r.expected); reason != 0 {
-		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: reason, cause: cause}))
-	}
-	var v verdict
-	if !asked && l.start(&v) {
-		return l.begin(ctx, t, due, v)
-	}
-
-	w := l.waiterPool.Get().(*waiter)
-	w.task, w.due, w.since, w.spared = t, due, now, false
-	draw := l.draw()
-	l.mu.Lock()
-	v = l.join(w, draw)
-	l.mu.Unlock()
-	if v.grant == 0 && v.reason == 0 {
-		v = l.park(ctx, w)
-	}
-	w.task, w.outcome = Task{}, verdict{}
-	l.waiterPool.Put(w) // it is in no queue, and nothing is or will be sent to it
-	if v.reason != 0 {
-		return Permit{}, l.refuse(t, v)
-	}
-	return l.begin(ctx, t, due, v)
-}
-
-// tryAcquireSlow is TryAcquire when it is not so simple.
-func (l *Limiter) tryAcquireSlow(t Task, asked bool) (Permit, error) {
-	r := l.ruling.Load()
-	if r == nil {
-		return Permit{}, notMade()
-	}
-	now := l.clock()
-	if now > r.until {
-		r = l.expire()
-	}
-	if !t.Deadline.IsZero() && missed(t.due(context.Background(), now), now, r.expected) {
-		return Permit{}, l.refuse(t, l.snapshot(verdict{r: r, reason: DeadlineExceeded}))
-	}
-	var v verdict
-	if !asked && l.start(&v) {
-		return l.sitObserved(t, &v), nil
+	now := time.Duration(0)
+	d := deadline{due: queue.Never}
+	if !t.Deadline.IsZero() {
+		now = l.clock()
+		d = t.deadline(context.Background(), now)
 	}
 	l.mu.Lock()
-	v = l.tryAgain()
-	if v.grant == 0 {
-		l.cannotWait(&v)
+	if d.due != queue.Never || !l.free() {
+		now = l.clock()
+		l.refresh(now)
 	}
-	l.mu.Unlock()
-	if v.grant != 0 {
-		return l.sitObserved(t, &v), nil
-	}
-	return Permit{}, l.refuse(t, v)
-}
-
-// tooLate is why a task must not start any more, with the error that says so; else 0.
-func tooLate(ctx context.Context, due, now, expected time.Duration) (Reason, error) {
-	switch err := ctx.Err(); {
-	case err != nil && !errors.Is(err, context.DeadlineExceeded):
-		return Canceled, err
-	case err != nil || missed(due, now, expected):
-		return DeadlineExceeded, context.DeadlineExceeded
-	}
-	return 0, nil
-}
-
-// join decides about a task that found no place: it may find one now, be refused, or enter the queue (a verdict without a
-// grant and without a reason); a place that comes free from then on will be offered to it. The caller holds mu.
-func (l *Limiter) join(w *waiter, draw float64) verdict {
-	v := l.tryAgain()
-	if v.grant != 0 {
-		return v
-	}
-	if l.maxQueue == 0 || v.word&closed != 0 {
-		l.cannotWait(&v)
-		return v
-	}
-	if l.queue == nil {
-		l.queue, l.ranks = newQueue(l.every, l.patience), new(ranks)
-	}
-	reason := l.shed(w.task.Priority, w.since, draw)
-	if reason == 0 && l.turnAway(laneOf(w.task.Priority), w.since) {
-		reason = QueueOverflow
-	}
-	if reason != 0 {
-		if w.spared = l.queue.mercy(l.maxQueue); w.spared {
-			reason = 0
-		}
-	}
-	if reason == 0 && l.queue.waiting >= l.maxQueue && !l.makeRoom(w) {
-		reason = QueueOverflow
-	}
-	if reason != 0 {
-		v = l.look(v.word)
-		v.reason = reason
-		return v
-	}
-	// The flag goes up before the places are counted again: whoever gave one back without seeing it did so before.
-	l.queue.push(w)
-	l.state.Or(queued)
-	l.serve()
-	return verdict{}
-}
-
-// shed is the reason for which a task of this priority, which would have to wait, is to be shed; 0: it is not.
-func (l *Limiter) shed(p Priority, now time.Duration, draw float64) Reason {
-	l.ranks.add(p, now)
-	cut, part := l.ranks.cut(l.ruling.Load().decision.ShedProbability)
+	l.stats.Submitted++
+	var o outcome
 	switch {
-	case p < cut, p == cut && part >= 1:
+	case queue.Missed(d.due, now, l.rule.decision.Expected):
+		o = l.refused(DeadlineExceeded, 0)
+	case !l.free():
+		o = l.refused(l.full(), 0)
+	default:
+		o = l.grant()
+		p := l.sit(t, d, o)
+		l.mu.Unlock()
+		return l.tellStart(p), nil
+	}
+	l.mu.Unlock()
+	return Permit{}, l.refuse(t, d, o)
+}
+
+// Do runs fn(ctx) once it was granted a place, and gives the place back when fn returns, panics or calls
+// runtime.Goexit; a panic is not recovered, so its stack stays whole. The error is fn's own; or that of
+// [Limiter.Acquire], and fn was not called; or an [*InvalidError] if fn or l is nil. It blocks and allocates as
+// Acquire does.
+func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context) (T, error)) (T, error) {
+	var zero T
+	if fn == nil {
+		return zero, &InvalidError{"fn", nil, "a function"}
+	}
+	p, err := l.Acquire(ctx, t)
+	if err != nil {
+		return zero, err
+	}
+	defer p.Release()
+	return fn(ctx)
+}
+
+// startAtOnce grants a task a place if it needs nothing else: it has no deadline, and nobody observes. A task that has to
+// yield gets no permit yet.
+func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.free() {
+		return p, o, false
+	}
+	l.stats.Submitted++
+	o = l.grant()
+	if o.rule.decision.Yields == 0 {
+		p = l.sit(t, deadline{}, o)
+	}
+	return p, o, true
+}
+
+// acquire is Acquire for everybody else.
+func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
+	now := l.clock()
+	d, err, done, draw := t.deadline(ctx, now), ctx.Err(), ctx.Done(), l.draw()
+	w := l.waiters.Get()
+	w.Priority, w.Due = int8(t.Priority), d.due
+	l.mu.Lock()
+	l.refresh(now)
+	l.stats.Submitted++
+	o, expected := outcome{}, l.rule.decision.Expected
+	v := queue.TooLate(err, d.due, now, expected)
+	switch {
+	case v != queue.Waits:
+		o = l.refused(reasonOf[v], 0)
+		o.cause = err
+	case l.free():
+		o = l.grant()
+	case l.closed || l.queue.Limit == 0:
+		o = l.refused(l.full(), 0)
+	default:
+		if v = l.queue.Offer(w, now, l.rule.decision.ShedProbability, draw); v != queue.Waits {
+			o = l.refused(reasonOf[v], 0)
+		}
+	}
+	l.mu.Unlock()
+	if o.rule == nil {
+		for over := false; !over && !w.Wait(done, l.clock(), expected); {
+			expected, over = l.leave(ctx, w)
+		}
+		o = w.Outcome
+	}
+	l.waiters.Put(w)
+	if o.reason != 0 {
+		return Permit{}, l.refuse(t, d, o)
+	}
+	return l.begin(ctx, t, d, o)
+}
+
+// leave takes a task that waits out of the queue if it must not start any more: it is over then, as it is if somebody else was
+// faster. Else it says how long the task is expected to take.
+func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected time.Duration, over bool) {
+	err := l.errOf(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !w.Waiting() {
+		w.Woken()
+		return 0, true
+	}
+	now, expected := l.clock(), l.rule.decision.Expected
+	v := queue.TooLate(err, w.Due, now, expected)
+	if v == queue.Waits {
+		return expected, false
+	}
+	l.queue.Remove(w)
+	w.Outcome = l.refused(reasonOf[v], now-w.Since)
+	w.Outcome.cause = err
+	return 0, true
+}
+
+// begin is the last step before a task that was granted a place starts: it lets others arrive, and looks once more at whether
+// it is too late. Then the task has its permit, or has given its place back.
+func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Permit, error) {
+	v, err := queue.Waits, error(nil)
+	if yields := o.rule.decision.Yields; yields > 0 || o.grant != SlotFree {
+		queue.Yield(yields, l.arrivals)
+		var now time.Duration
+		if d.due != queue.Never {
+			now = l.clock()
+		}
+		err = l.errOf(ctx)
+		v = queue.TooLate(err, d.due, now, o.rule.decision.Expected)
+	}
+	l.mu.Lock()
+	if v != queue.Waits {
+		l.stats.Running--
+		o = l.refused(reasonOf[v], o.waited)
+		o.cause = err
+		l.serve()
+		l.mu.Unlock()
+		return Permit{}, l.refuse(t, d, o)
+	}
+	p := l.sit(t, d, o)
+	l.mu.Unlock()
+	if o.grant != SlotFree {
+		e := l.explain(t, d, o)
+		e.At = time.Now()
+		l.recent.Add(e)
+	}
+	return l.tellStart(p), nil
+}
+
+func (l *Limiter) arrivals() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats.Submitted
+}
+
+// free is whether a task may start at once. The caller holds mu, as for all below.
+func (l *Limiter) free() bool {
+	return !l.closed && l.stats.Running < l.rule.decision.TargetConcurrency && l.queue.Len() == 0
+}
+
+// full is why a task that found no place, and may not wait, is refused.
+func (l *Limiter) full() Reason {
+	switch {
+	case l.closed:
+		return Closed
+	case l.rule.decision.TargetConcurrency == 0:
 		return PressureHigh
-	case p == cut && draw < part:
-		return ProbabilisticShedding
 	}
-	return 0
+	return QueueOverflow
 }
 
-// makeRoom evicts the youngest of the lowest priority from a full queue, if it is less important than w. Mercy may spare
-// it, and then the next one is looked at; or, if it is w that would be refused, spare w, and then the youngest of the
-// lowest goes whatever it is.
-func (l *Limiter) makeRoom(w *waiter) bool {
-	q := l.queue
-	victim := q.victim()
-	goes := func() bool { return victim != nil && (w.spared || victim.task.Priority < w.task.Priority) }
-	switch {
-	case w.spared:
-	case !goes():
-		w.spared = q.mercy(l.maxQueue)
-	case q.mercy(l.maxQueue):
-		q.spare(victim)
-		victim = q.victim()
+// grant takes a place for a task that did not wait.
+func (l *Limiter) grant() outcome {
+	l.stats.Running++
+	return outcome{rule: l.rule, grant: SlotFree, cut: lowest, inFlight: l.stats.Running}
+}
+
+// refused counts a refusal, and says how things stand.
+func (l *Limiter) refused(why Reason, waited time.Duration) outcome {
+	l.stats.byReason[why]++
+	if why == Canceled {
+		l.stats.Canceled++
+	} else {
+		l.stats.Rejected++
 	}
-	if !goes() {
+	o := l.look()
+	o.reason, o.waited = why, waited
+	return o
+}
+
+func (l *Limiter) look() outcome {
+	cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
+	return outcome{rule: l.rule, inFlight: l.stats.Running, queued: l.queue.Len(), cut: Priority(cut)}
+}
+
+// serve gives free places to those who wait. Whatever may have made a place free, a call of serve follows it under the same lock.
+func (l *Limiter) serve() {
+	if l.queue.Len() == 0 || l.stats.Running >= l.rule.decision.TargetConcurrency {
+		return
+	}
+	now := l.clock()
+	l.refresh(now)
+	for l.stats.Running < l.rule.decision.TargetConcurrency {
+		w, how := l.queue.Next(now, l.rule.decision.Expected)
+		if w == nil {
+			return
+		}
+		l.stats.Running++
+		w.Outcome = l.look()
+		w.Outcome.grant, w.Outcome.waited = grantOf[how], now-w.Since
+		w.Wake()
+	}
+}
+
+// dismiss is told by the queue whom it has let go.
+func (l *Limiter) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
+	w.Outcome = l.refused(reasonOf[why], now-w.Since)
+	w.Wake()
+}
+
+// Permit is one place held by one task. It is a small value, free to copy and to release from any goroutine: all copies
+// together release once. The zero Permit releases nothing.
+type Permit struct {
+	l      *Limiter
+	seat   *seat
+	number uint64 // what the seat's number is while this permit is valid; no other permit ever has the same pair
+}
+
+// seat gives permits their identity and keeps what is known of the task. All of it is guarded by Limiter.mu. There are as
+// many seats as tasks have ever run at once.
+type seat struct {
+	number   uint64 // grows by one with each release
+	next     *seat  // of the idle ones
+	task     Task
+	deadline deadline
+	outcome  outcome
+	began    time.Time // on an observed limiter: when the task was told to the observer
+}
+
+// sit makes the permit of a task that was granted a place.
+func (l *Limiter) sit(t Task, d deadline, o outcome) Permit {
+	s := l.idle
+	if s == nil {
+		s = new(seat)
+	}
+	l.idle, s.next = s.next, nil
+	s.task, s.deadline, s.outcome = t, d, o
+	return Permit{l, s, s.number}
+}
+
+// Release ends the task and reports true to exactly one caller: the first. False means that the permit was released
+// before, or is the zero Permit; then nothing has changed, also if the place has long been given to somebody else.
+// It hands the place on to those who wait, does not block, and allocates nothing.
+func (p Permit) Release() bool {
+	l := p.l
+	if l == nil {
 		return false
 	}
-	l.dismiss(victim, PriorityDrop, w.since, 0)
+	if l.observer != nil {
+		return p.releaseObserved()
+	}
+	l.mu.Lock()
+	released := p.release()
+	l.mu.Unlock()
+	return released
+}
+
+func (p Permit) release() bool {
+	l, s := p.l, p.seat
+	if s.number != p.number {
+		return false
+	}
+	s.number++
+	s.next, l.idle = l.idle, s
+	l.stats.Running--
+	l.stats.Executed++
+	l.serve()
 	return true
 }
 
-// tryAgain is start with the lock held, so that what it finds and what is decided then belong together. Slots are not
-// asked again. The caller holds mu.
-func (l *Limiter) tryAgain() verdict {
-	w, ok := l.state.Load(), false
-	if w&queued == 0 && l.slots == nil {
-		w, ok = l.takePlace()
-	}
-	v := l.look(w)
-	if ok {
-		v.grant, v.cut = SlotFree, lowest
-	}
-	return v
-}
-
-// cannotWait refuses a task that found no place and may not wait.
-func (l *Limiter) cannotWait(v *verdict) {
-	switch {
-	case v.word&closed != 0:
-		v.reason = Closed
-	case target(v.word) == 0:
-		v.reason = PressureHigh
-	default:
-		v.reason = QueueOverflow
-	}
-}
-
-// begin is the last step before a task that holds a place starts: it lets others arrive, and looks once more at whether
-// it is too late. Then the task has its permit, or has given its place back.
-func (l *Limiter) begin(ctx context.Context, t Task, due time.Duration, v verdict) (Permit, error) {
-	for range v.r.yields {
-		came := l.came.Load()
-		runtime.Gosched()
-		if l.came.Load() == came {
-			break
-		}
-	}
-	if v.r.yields > 0 || v.grant != SlotFree {
-		var now time.Duration
-		if due != never {
-			now = l.clock()
-		}
-		if reason, cause := tooLate(ctx, due, now, v.r.expected); reason != 0 {
-			l.giveBack()
-			v.reason, v.cause = reason, cause
-			return Permit{}, l.refuse(t, l.snapshot(v))
-		}
-	}
-	if v.grant != SlotFree {
-		e := &entry{is: l.explainStart(t, v)}
-		e.is.At = time.Now()
-		l.record(e)
-	}
-	return l.sitObserved(t, &v), nil
-}
-
-// sitObserved tells the observer, if there is one, that a task starts. If the observer ends the goroutine, nobody will own
-// the place: it is given back.
-func (l *Limiter) sitObserved(t Task, v *verdict) Permit {
-	p := l.sit(t, v)
-	if l.observer == nil {
-		return p
-	}
-	owned := false
-	defer func() {
-		if !owned {
-			p.Release()
-		}
-	}()
-	e := p.Explain()
-	e.At = time.Now()
-	p.seat.began = e.At
-	l.observe(e, 0)
-	owned = true
-	return p
-}
-
-// look is a verdict with all but the verdict: what rules and how things stand, by the state word that decided. The caller
-// holds mu.
-func (l *Limiter) look(w uint64) verdict {
-	v := verdict{r: l.ruling.Load(), word: w, cut: lowest}
-	if l.queue != nil {
-		v.queueLen = int32(l.queue.waiting)
-		v.cut, _ = l.ranks.cut(v.r.decision.ShedProbability)
-	}
-	return v
-}
-
-// snapshot completes a refusal that was decided without the lock.
-func (l *Limiter) snapshot(v verdict) verdict {
+func (p Permit) releaseObserved() bool {
+	l := p.l
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.look(l.state.Load())
-	s.r, s.reason, s.cause, s.waited = v.r, v.reason, v.cause, v.waited
-	return s
+	e, began := l.explain(p.seat.task, p.seat.deadline, p.seat.outcome), p.seat.began
+	released := p.release()
+	l.mu.Unlock()
+	if released {
+		e.Outcome, e.At = Executed, time.Now()
+		l.observe(e, e.At.Sub(began))
+	}
+	return released
+}
+
+// Explain says by what right the task was started, how long it had waited, and under which decision. It is valid until
+// the permit is released; afterwards it is the zero Explanation. It allocates nothing.
+func (p Permit) Explain() Explanation {
+	if p.l == nil {
+		return Explanation{}
+	}
+	p.l.mu.Lock()
+	defer p.l.mu.Unlock()
+	if p.seat.number != p.number {
+		return Explanation{}
+	}
+	return p.l.explain(p.seat.task, p.seat.deadline, p.seat.outcome)
 }

@@ -4,7 +4,6 @@ package limiter
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -70,13 +69,6 @@ func BenchmarkUncontended(b *testing.B) {
 			p.Release()
 		}
 	})
-	b.Run("Acquire with Slots", func(b *testing.B) {
-		l := benchLimiter(b, Config{Slots: &places{free: 100}}, hundred)
-		for b.Loop() {
-			p, _ := l.Acquire(ctx, Task{})
-			p.Release()
-		}
-	})
 	b.Run("Do", func(b *testing.B) {
 		l := benchLimiter(b, Config{}, hundred)
 		fn := func(context.Context) (int, error) { return 1, nil }
@@ -125,26 +117,6 @@ func BenchmarkRejection(b *testing.B) {
 			_, _ = l.Acquire(ctx, Task{})
 		}
 	})
-}
-
-// BenchmarkQueue pushes and pops one waiter in a queue of a given length.
-func BenchmarkQueue(b *testing.B) {
-	for _, n := range []int{0, 100, 100_000} {
-		b.Run(fmt.Sprint(n, " waiting"), func(b *testing.B) {
-			q := newQueue(0, 0)
-			for range n {
-				q.push(new(waiter))
-			}
-			w := new(waiter)
-			b.ReportAllocs()
-			for b.Loop() {
-				q.push(w)
-				v, _ := q.next(0)
-				q.remove(v)
-				w = v
-			}
-		})
-	}
 }
 
 // BenchmarkHandOff is one task after the other through the queue, with the goroutine switches that takes.

@@ -2,7 +2,11 @@
 
 package limiter
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stopbank/stopbank/warden/internal/queue"
+)
 
 // Reason says why a task was refused. It prints as its code, which never changes: tools may group by it.
 type Reason uint8
@@ -55,6 +59,54 @@ const (
 // String is the grant's code: "slot_free", "queue_oldest", "queue_newest" or "starvation_turn"; "none" for the zero Grant.
 func (g Grant) String() string {
 	return nameOf("Grant", uint8(g), "none", "slot_free", "queue_oldest", "queue_newest", "starvation_turn")
+}
+
+// grantOf and reasonOf name what the queue has decided.
+var (
+	grantOf = [queue.Verdicts]Grant{queue.Oldest: QueueOldest, queue.Newest: QueueNewest, queue.LongestWait: StarvationTurn}
+
+	reasonOf = [queue.Verdicts]Reason{
+		queue.Shed: PressureHigh, queue.ShedInPart: ProbabilisticShedding, queue.Full: QueueOverflow, queue.Stands: QueueOverflow,
+		queue.Evicted: PriorityDrop, queue.Late: DeadlineExceeded, queue.Gone: Canceled,
+	}
+)
+
+// Bound says which bound was reached when a task had to wait, or was refused because it could not.
+type Bound uint8
+
+// The bounds. All but the first are those of package bulkhead's compartments.
+const (
+	// BoundTarget: the decision's TargetConcurrency.
+	BoundTarget Bound = iota + 1
+	// BoundPlaces: a compartment has no place but its guaranteed ones, and they are taken.
+	BoundPlaces
+	// BoundBorrow: a compartment has borrowed as much as it may.
+	BoundBorrow
+	// BoundTenant: a tenant has all the places that one tenant may have.
+	BoundTenant
+	// BoundTotal: all places are taken, or kept for others.
+	BoundTotal
+)
+
+// String is "target", "own_places", "borrow_limit", "tenant_limit" or "total"; "none" for the zero Bound.
+func (b Bound) String() string {
+	return nameOf("Bound", uint8(b), "none", "target", "own_places", "borrow_limit", "tenant_limit", "total")
+}
+
+// DeadlineSource says whose deadline it was that counted.
+type DeadlineSource uint8
+
+// The sources. The last two are those of package bulkhead's compartments.
+const (
+	FromTask    DeadlineSource = iota + 1 // Task.Deadline
+	FromContext                           // the context's
+	FromMaxWait                           // the compartment's MaxWait
+	FromTimeout                           // the compartment's Timeout, which bounds the wait if there is no MaxWait
+)
+
+// String is "task", "context", "max_wait" or "timeout"; "none" for the zero DeadlineSource.
+func (s DeadlineSource) String() string {
+	return nameOf("DeadlineSource", uint8(s), "none", "task", "context", "max_wait", "timeout")
 }
 
 // Standing says what kind of decision ruled.

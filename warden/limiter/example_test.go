@@ -128,39 +128,3 @@ func ExampleObserver() {
 	fmt.Println(seen)
 	// Output: map[executed:1 rejected queue_overflow:1 started:1]
 }
-
-// two places for all who share them.
-type two chan struct{}
-
-func (t two) TryTake() bool {
-	select {
-	case t <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (t two) Give() { <-t }
-
-// Two limiters share two places: neither has a bound of its own that would matter.
-func ExampleSlots() {
-	places := make(two, 2)
-	cfg := limiter.Config{Slots: places, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 100}}
-	orders, _ := limiter.New(cfg)
-	reports, _ := limiter.New(cfg)
-
-	a, _ := orders.TryAcquire(limiter.Task{})
-	b, _ := reports.TryAcquire(limiter.Task{})
-	_, err := reports.TryAcquire(limiter.Task{})
-	fmt.Println("both in use:", err != nil)
-
-	a.Release() // an owner that had refused a limiter with waiters would call Wake on it
-	c, err := reports.TryAcquire(limiter.Task{})
-	fmt.Println("lent:", err == nil)
-	b.Release()
-	c.Release()
-	// Output:
-	// both in use: true
-	// lent: true
-}

@@ -22,12 +22,19 @@ type Explanation struct {
 	At time.Time
 	// Waited is how long the task was in the queue.
 	Waited time.Duration
+	// Deadline is the one that counted, the earliest of all that the task had, and DeadlineFrom says whose it was; zero: it had
+	// none.
+	Deadline     time.Time
+	DeadlineFrom DeadlineSource
 	// Decision is what ruled when the outcome was decided, and Standing what kind of decision that is. It is shared:
 	// read it, do not write to it.
 	Decision *decision.ControlDecision
 	Standing Standing
 	// InFlight tasks held a place, this one included if it was granted one, and QueueLen others waited, at that instant.
 	InFlight, QueueLen int
+	// Bound says, of a task that was refused because it could not run at once, what was full, and Limit how much that is.
+	Bound Bound
+	Limit int
 	// Cut is the priority below which every task that would have had to wait was to be shed; -128: none, or the task did
 	// not have to.
 	Cut Priority
@@ -44,15 +51,21 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, ": %s", e.Reason)
 	}
 	fmt.Fprintf(&b, ": task %q, priority %s", e.Task.Name, e.Task.Priority)
-	if !e.Task.Deadline.IsZero() {
-		fmt.Fprintf(&b, ", deadline %s", e.Task.Deadline.Format(time.RFC3339Nano))
+	if !e.Deadline.IsZero() {
+		fmt.Fprintf(&b, ", deadline %s (%s)", e.Deadline.Format(time.RFC3339Nano), e.DeadlineFrom)
 	}
 	fmt.Fprintf(&b, ", waited %s; limiter %q: %d in flight, %d queued", e.Waited, e.Limiter, e.InFlight, e.QueueLen)
+	if e.Bound != 0 {
+		fmt.Fprintf(&b, ", %s %d reached", e.Bound, e.Limit)
+	}
 	if e.hasCut() {
 		fmt.Fprintf(&b, ", cut at %s", e.Cut)
 	}
 	if d := e.Decision; d != nil {
 		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.Standing, d.TargetConcurrency, d.ShedProbability)
+		if e.Reason == DeadlineExceeded && d.Expected > 0 {
+			fmt.Fprintf(&b, ", expected %s", d.Expected)
+		}
 		for _, r := range d.Reasons {
 			fmt.Fprintf(&b, ", %s", r)
 		}
@@ -63,41 +76,28 @@ func (e Explanation) String() string {
 // hasCut is whether Cut says something; that of the zero Explanation, which a permit has once it is released, does not.
 func (e Explanation) hasCut() bool { return e.Cut != lowest && e.Outcome != 0 }
 
-// Rejection is the error of a task that was not started. It belongs to the caller; only Decision is shared.
+// Rejection is the error of a task that was not started. It belongs to the caller; only Decision, which is never nil, is
+// shared.
 type Rejection struct { //nolint:errname // the word of the field
-	Reason   Reason
-	Decision *decision.ControlDecision // what ruled; never nil; read it, do not write to it
-	Task     Task
-	Waited   time.Duration // how long it was in the queue
-	InFlight int           // tasks that held a place when it was decided
-	QueueLen int           // others that waited then
-	Cut      Priority      // as in Explanation
+	Explanation
 	// RetryAfter is when another try could find a place: the time in which the queue would be worked off, as far as the
 	// decision knows what a task takes; 0: unknown, or no use.
 	RetryAfter time.Duration
-
-	limiter  string
-	at       time.Time
-	standing Standing
-	cause    error
+	// Cause is the context's error for Canceled, context.DeadlineExceeded for DeadlineExceeded, else nil.
+	Cause error
 }
 
 // Error has reason, task, limiter and decision on one line. It allocates.
-func (r *Rejection) Error() string { return "limiter: " + r.Explain().String() }
+func (r *Rejection) Error() string { return "limiter: " + r.Explanation.String() }
 
 // Is reports whether target is ErrRejected.
 func (r *Rejection) Is(target error) bool { return target == ErrRejected }
 
-// Unwrap is the context's error for Canceled, context.DeadlineExceeded for DeadlineExceeded, else nil.
-func (r *Rejection) Unwrap() error { return r.cause }
+// Unwrap is Cause.
+func (r *Rejection) Unwrap() error { return r.Cause }
 
 // Explain is everything about the rejection in the form that outcomes of all kinds have.
-func (r *Rejection) Explain() Explanation {
-	return Explanation{
-		Limiter: r.limiter, Outcome: outcomeOf(r.Reason), Reason: r.Reason, Task: r.Task, At: r.at, Waited: r.Waited,
-		Decision: r.Decision, Standing: r.standing, InFlight: r.InFlight, QueueLen: r.QueueLen, Cut: r.Cut,
-	}
-}
+func (r *Rejection) Explain() Explanation { return r.Explanation }
 
 func outcomeOf(r Reason) Outcome {
 	if r == Canceled {
@@ -106,46 +106,53 @@ func outcomeOf(r Reason) Outcome {
 	return Rejected
 }
 
-// verdict is what was decided about a task, as it was when it was decided: a grant, or the reason of a refusal.
-type verdict struct {
-	r        *ruling
-	word     uint64 // the state word that decided
+// outcome is what was decided about a task, as things stood when it was decided: a grant, or the reason of a refusal.
+type outcome struct {
+	rule     *rule
 	waited   time.Duration
-	queueLen int32
+	inFlight int
+	queued   int
 	cause    error // of a refusal: the context's error, if that is why
 	grant    Grant
 	reason   Reason
 	cut      Priority
 }
 
-// refuse makes a verdict into the error that the task gets, counts it, records it and tells it.
-func (l *Limiter) refuse(t Task, v verdict) *Rejection {
-	if v.reason == DeadlineExceeded {
-		v.cause = context.DeadlineExceeded
+// explain says all that is known about an outcome, but when the task learned it.
+func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
+	e := Explanation{
+		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
+		Deadline: d.at, DeadlineFrom: d.from, Decision: o.rule.decision, Standing: o.rule.standing,
+		InFlight: o.inFlight, QueueLen: o.queued, Cut: o.cut,
 	}
-	// One allocation: what the caller gets, and what the recorder keeps and nobody can change.
-	both := &struct {
-		Rejection
-		entry
-	}{Rejection: Rejection{
-		Reason: v.reason, Decision: v.r.decision, Task: t, Waited: v.waited, InFlight: running(v.word), QueueLen: int(v.queueLen),
-		Cut: v.cut, RetryAfter: v.retryAfter(), limiter: l.name, at: time.Now(), standing: v.r.standing, cause: v.cause,
-	}}
-	both.is = both.Explain()
-	l.refused[v.reason].Add(1)
-	l.record(&both.entry)
+	if o.reason != 0 {
+		e.Outcome, e.Grant = outcomeOf(o.reason), 0
+		if o.waited > 0 || o.reason < DeadlineExceeded {
+			e.Bound, e.Limit = BoundTarget, e.Decision.TargetConcurrency
+		}
+	}
+	return e
+}
+
+// refuse makes an outcome into the error that the task gets, records it and tells it. It is one allocation.
+func (l *Limiter) refuse(t Task, d deadline, o outcome) *Rejection {
+	r := &Rejection{Explanation: l.explain(t, d, o), RetryAfter: o.retryAfter(), Cause: o.cause}
+	if r.At = time.Now(); r.Reason == DeadlineExceeded { // which its context may not know yet
+		r.Cause = context.DeadlineExceeded
+	}
+	l.recent.Add(r.Explanation)
 	if l.observer != nil {
-		l.observe(both.is, 0)
+		l.observe(r.Explanation, 0)
 	}
-	return &both.Rejection
+	return r
 }
 
 // retryAfter is how long a place takes to come free for one more behind the queue, if every task took what is expected.
-func (v *verdict) retryAfter() time.Duration {
-	d := v.r.decision
-	if v.reason == DeadlineExceeded || v.reason == Canceled || v.reason == Closed || d.TargetConcurrency == 0 {
+func (o *outcome) retryAfter() time.Duration {
+	d := o.rule.decision
+	if o.reason == DeadlineExceeded || o.reason == Canceled || o.reason == Closed || d.TargetConcurrency == 0 {
 		return 0
 	}
-	rounds := 1 + int(v.queueLen)/d.TargetConcurrency
+	rounds := 1 + o.queued/d.TargetConcurrency
 	return time.Duration(min(float64(d.Expected)*float64(rounds), float64(time.Minute)))
 }

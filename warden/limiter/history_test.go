@@ -57,14 +57,14 @@ func (x *machine) finish() {
 }
 
 var setups = []setup{
-	{maxQueue: 4, places: -1, target: 2},
-	{maxQueue: 3, places: -1, target: 1},
-	{maxQueue: 0, places: -1, target: 2},
-	{maxQueue: 8, places: -1, target: 1, every: 2},
-	{maxQueue: 3, places: -1, target: 1, every: 3},
-	{maxQueue: 6, places: -1, target: 0},
-	{maxQueue: 4, places: 1, target: 3},
-	{maxQueue: 5, places: 0, target: 2, every: 4},
+	{maxQueue: 4, target: 2},
+	{maxQueue: 3, target: 1},
+	{maxQueue: 0, target: 2},
+	{maxQueue: 8, target: 1, every: 2},
+	{maxQueue: 3, target: 1, every: 3},
+	{maxQueue: 6, target: 0},
+	{maxQueue: 4, target: 3},
+	{maxQueue: 5, target: 2, every: 4},
 }
 
 func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_Machine(t *testing.T) {
@@ -72,7 +72,7 @@ func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_Machine(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := rapid.SampledFrom(setups).Draw(rt, "setup")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			return move{rapid.IntRange(0, 9).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
+			return move{rapid.IntRange(0, 8).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
 		}), 20, 120).Draw(rt, "script")
 		if failed := drive(t, s, script, nil, nil); failed != "" {
 			rt.Fatal(failed)
@@ -91,7 +91,7 @@ func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
 		script := make([]move, steps)
 		for j := range script {
-			script[j] = move{rng.IntN(10), rng.IntN(32), rng.IntN(32)}
+			script[j] = move{rng.IntN(9), rng.IntN(32), rng.IntN(32)}
 		}
 		failed := drive(t, setups[i%len(setups)], script, nil, func(x *machine) {
 			for _, run := range x.tasks {
@@ -119,11 +119,11 @@ func TestMachineHasTeeth(t *testing.T) {
 		t.Fatal(failed)
 	}
 	for name, spoil := range map[string]func(*Limiter){
-		"a place too many":      func(l *Limiter) { l.state.Add(1 << targetShift) },
-		"a place that is lost":  func(l *Limiter) { l.state.Add(1) },
-		"always newest first":   func(l *Limiter) { l.patience = 1 },
-		"a shorter queue":       func(l *Limiter) { l.maxQueue-- },
-		"a refusal that is not": func(l *Limiter) { l.refused[Closed].Add(1) },
+		"a place too many":      func(l *Limiter) { l.stats.Running-- },
+		"a place that is lost":  func(l *Limiter) { l.stats.Running++ },
+		"always newest first":   func(l *Limiter) { l.queue.StandAfter = 1 },
+		"a shorter queue":       func(l *Limiter) { l.queue.Limit-- },
+		"a refusal that is not": func(l *Limiter) { l.stats.byReason[Closed]++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			failed := drive(t, setups[1], script, func(x *machine) { spoil(x.l) }, nil)

@@ -1,16 +1,16 @@
-// The limiter: what is asked of it, and what it knows.
+// The limiter: what it is made of, and what is configured.
 
 package limiter
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"reflect"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
 // Config describes a limiter. The zero value is one without a queue, under [decision.Default].
@@ -28,65 +28,34 @@ type Config struct {
 	// StandAfter is how long the oldest of a priority may wait before that priority counts as one that cannot be served
 	// in full, 0 or more; 0: half of the time that it had to its deadline, at most a second. What follows is Q4 and Q11.
 	StandAfter time.Duration
-	// Recent is how many explanations the flight recorder keeps, 0 or more; 0: 128.
+	// Recent is how many explanations [Limiter.Recent] keeps, 0 or more; 0: 128.
 	Recent int
 	// Rand draws numbers in [0, 1) and may be called by many goroutines at once; nil: math/rand/v2. It decides who of the
 	// boundary priority is shed.
 	Rand func() float64
 	// Observer, if not nil, is told every outcome.
 	Observer Observer
-	// Slots, if not nil, must grant each place as well.
-	Slots Slots
-}
-
-// Slots is shared capacity of which a limiter takes its places one by one. It is what lets several limiters lend each
-// other what they do not use.
-//
-// Both methods are called by many goroutines at once, holding no lock of the limiter, and must not block or end their
-// goroutine; a panic in TryTake counts as a refusal. When TryTake has answered false, and later there is a place again, its owner calls
-// [Limiter.Wake], from within Give or from anywhere but TryTake.
-type Slots interface {
-	// TryTake takes a place if there is one for this limiter.
-	TryTake() bool
-	// Give returns a place that TryTake granted. The limiter hands nothing on before: whoever the owner wants to have
-	// the place can be given it first.
-	Give()
 }
 
 // Limiter runs tasks as the decision says that was applied last. All its methods may be called by any number of
-// goroutines. It starts no goroutine that outlives a call, and needs no cleaning up. The zero Limiter refuses every call with an
-// [*InvalidError]. A Limiter must not be copied.
+// goroutines. It starts no goroutine that outlives a call, and needs no cleaning up. A nil or zero Limiter refuses every call
+// with an [*InvalidError]. A Limiter must not be copied.
 type Limiter struct {
-	state  word          // see state.go
-	ruling rulingPointer // what rules; written under mu
-	came   word          // calls of Acquire while the ruling has yields
-	ended  word          // releases of permits with a pooled seat
-	seats  [seats]seat
-
-	epoch    time.Time
-	slots    Slots
-	observer Observer
 	name     string
+	epoch    time.Time
+	observer Observer
 	draw     func() float64
-	maxQueue int
-	every    int
-	patience time.Duration
-	recent   int
+	recent   *queue.Recent[Explanation]
+	waiters  queue.Pool[outcome]
 
-	seatPool   pool // of *seat
-	waiterPool pool // of *waiter
-
-	mu     mutex       // guards all below; no foreign code runs while it is held
-	queue  *queue      // nil until somebody has to wait
-	ranks  *ranks      // there if queue is
-	seq    uint64      // of the decision applied last
-	expiry *time.Timer // nil until a decision has ValidFor; runs expire
-	asking int         // how many in serve ask Slots, without the lock
-	again  bool        // one of them is to ask again
-
-	refused  [reasons]atomic.Uint64
-	panics   atomic.Uint64
-	recorder atomic.Pointer[recorder] // nil until something is recorded
+	mu     sync.Mutex // guards all below; no foreign code runs while it is held
+	rule   *rule      // what rules
+	seq    uint64     // of the decision applied last
+	expiry *time.Timer
+	closed bool
+	queue  queue.Queue[outcome]
+	idle   *seat // those that nobody has
+	stats  Stats // but Queued and Target
 }
 
 // New returns an open limiter. The error, an [*InvalidError], names the field of cfg that is wrong.
@@ -95,22 +64,20 @@ func New(cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Float64
+	}
+	if cfg.Recent == 0 {
+		cfg.Recent = 128
+	}
 	l := &Limiter{
-		epoch: time.Now(),
-		slots: cfg.Slots, observer: cfg.Observer, name: cfg.Name, draw: cfg.Rand,
-		maxQueue: cfg.MaxQueue, every: cfg.StarvationEvery, patience: cfg.StandAfter, recent: cfg.Recent,
+		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand, recent: queue.NewRecent[Explanation](cfg.Recent),
+		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery, StandAfter: cfg.StandAfter},
 	}
-	if l.draw == nil {
-		l.draw = rand.Float64
-	}
-	if l.recent == 0 {
-		l.recent = 128
-	}
-	l.seatPool.New = func() any { return new(seat) }
-	l.waiterPool.New = func() any { return &waiter{ready: make(chan struct{}, 1)} }
+	l.queue.Left = l.dismiss
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.adopt(initial.Sanitized(), Initial)
-	l.mu.Unlock()
 	return l, nil
 }
 
@@ -141,65 +108,57 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	return initial, nil
 }
 
-// Acquire lets the caller run: at once while a place is free, or after waiting in the queue; or it returns a [*Rejection].
-// Who gets the permit must release it, whatever happens: defer p.Release().
-//
-// It blocks until the task is granted a place, is refused, its deadline comes, or ctx ends. ctx is not changed or wrapped, and
-// ends nothing that runs. Without waiting it allocates nothing; a rejection is one allocation, and so is a start after
-// waiting. The error is an [*InvalidError] if ctx is nil.
-func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
-	if ctx == nil {
-		return Permit{}, &InvalidError{"ctx", nil, "a context"}
-	}
-	if r := l.ruling.Load(); r != nil && r.yields > 0 {
-		l.came.Add(1)
-	}
-	asked := false
-	if l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
-		if _, bounded := ctx.Deadline(); !bounded {
-			var v verdict
-			if asked = true; l.start(&v) {
-				if v.r.yields == 0 {
-					return l.sit(t, &v), nil
-				}
-				return l.begin(ctx, t, never, v)
-			}
-		}
-	}
-	return l.acquireSlow(ctx, t, asked)
-}
-
-// TryAcquire is Acquire for a task that may not wait: neither in the queue nor for others that want to come first.
-// It never blocks.
-func (l *Limiter) TryAcquire(t Task) (Permit, error) {
-	asked := false
-	if l.observer == nil && t.Deadline.IsZero() {
-		var v verdict
-		if asked = true; l.start(&v) {
-			return l.sit(t, &v), nil
-		}
-	}
-	return l.tryAcquireSlow(t, asked)
-}
-
-// Do runs fn(ctx) once it was granted a place, and gives the place back when fn returns, panics or calls
-// runtime.Goexit; a panic is not recovered, so its stack stays whole. The error is fn's own; or that of
-// [Limiter.Acquire], and fn was not called; or an [*InvalidError] if fn or l is nil. It blocks and allocates as
-// Acquire does.
-func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context) (T, error)) (T, error) {
-	var zero T
-	switch {
-	case l == nil:
-		return zero, notMade()
-	case fn == nil:
-		return zero, &InvalidError{"fn", nil, "a function"}
-	}
-	p, err := l.Acquire(ctx, t)
-	if err != nil {
-		return zero, err
-	}
-	defer p.Release()
-	return fn(ctx)
-}
+func (l *Limiter) made() bool { return l != nil && l.draw != nil }
 
 func notMade() error { return &InvalidError{"Limiter", "nil or zero", "a limiter made by New"} }
+
+// Inside, time is how long the limiter has existed, by the monotonic clock.
+func (l *Limiter) clock() time.Duration { return time.Since(l.epoch) }
+
+// Stats are a limiter's counters, all of one instant: Submitted = Executed + Rejected + Canceled + Queued + Running. The
+// first four, and RejectedFor, never fall.
+type Stats struct {
+	Submitted uint64 // calls of Acquire, TryAcquire and Do that were no mistake of the caller's
+	Executed  uint64 // tasks whose permit was released
+	Rejected  uint64 // tasks refused for any reason but Canceled
+	Canceled  uint64 // tasks whose context was canceled before they started
+	Queued    int    // tasks that wait now: QueueLen of an explanation
+	Running   int    // tasks that hold a place now: InFlight of an explanation
+	// Target is the TargetConcurrency that rules.
+	Target int
+	// ForeignPanics counts panics of the Observer, or of a context, that were contained.
+	ForeignPanics uint64
+
+	byReason [reasons]uint64
+}
+
+// RejectedFor is how many tasks were refused for this reason.
+func (s Stats) RejectedFor(r Reason) uint64 {
+	if r >= reasons {
+		return 0
+	}
+	return s.byReason[r]
+}
+
+// Stats reads the counters; those of a nil or zero Limiter are 0. It may wait for a mutex that is held for microseconds, and
+// allocates nothing.
+func (l *Limiter) Stats() Stats {
+	if !l.made() {
+		return Stats{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.Queued = l.queue.Len()
+	s.Target = l.rule.decision.TargetConcurrency
+	return s
+}
+
+// Recent returns the explanations of the last tasks that were refused, or started after waiting: Config.Recent at most,
+// the oldest first. It does not block and allocates the copy.
+func (l *Limiter) Recent() []Explanation {
+	if !l.made() {
+		return nil
+	}
+	return l.recent.All()
+}

@@ -18,7 +18,7 @@ func (r *Rejection) LogValue() slog.Value {
 }
 
 func (e Explanation) attrs() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 11) // and one for retry_after
+	attrs := make([]slog.Attr, 0, 13) // and one for retry_after
 	attrs = append(attrs, slog.String("limiter", e.Limiter), slog.String("outcome", e.Outcome.String()))
 	if e.Reason != 0 {
 		attrs = append(attrs, slog.String("reason", e.Reason.String()))
@@ -27,11 +27,14 @@ func (e Explanation) attrs() []slog.Attr {
 		attrs = append(attrs, slog.String("grant", e.Grant.String()))
 	}
 	task := []any{slog.String("name", e.Task.Name), slog.String("priority", e.Task.Priority.String())}
-	if !e.Task.Deadline.IsZero() {
-		task = append(task, slog.Time("deadline", e.Task.Deadline))
+	if !e.Deadline.IsZero() {
+		task = append(task, slog.Time("deadline", e.Deadline), slog.String("deadline_from", e.DeadlineFrom.String()))
 	}
 	attrs = append(attrs, slog.Group("task", task...),
 		slog.Duration("waited", e.Waited), slog.Int("in_flight", e.InFlight), slog.Int("queued", e.QueueLen))
+	if e.Bound != 0 {
+		attrs = append(attrs, slog.String("bound", e.Bound.String()), slog.Int("limit", e.Limit))
+	}
 	if e.hasCut() {
 		attrs = append(attrs, slog.String("cut", e.Cut.String()))
 	}

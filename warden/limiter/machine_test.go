@@ -17,7 +17,7 @@ import (
 
 // setup is a shape of limiter.
 type setup struct {
-	maxQueue, every, places, target int
+	maxQueue, every, target int
 }
 
 // A move is an operation and two numbers that say which.
@@ -27,7 +27,6 @@ type machine struct {
 	fatalf func(format string, args ...any)
 	l      *Limiter
 	m      *model
-	slots  *places
 	draw   float64
 	tasks  []*taskRun
 	seq    uint64
@@ -44,19 +43,6 @@ type taskRun struct {
 	err      error
 }
 
-// places is a Slots with a number of places; a negative one has none and is not used.
-type places struct{ free int }
-
-func (p *places) TryTake() bool {
-	if p.free == 0 {
-		return false
-	}
-	p.free--
-	return true
-}
-
-func (p *places) Give() { p.free++ }
-
 func (x *machine) Observe(e Event) { x.events[e.Outcome].Add(1) }
 
 func newMachine(s setup, fatalf func(string, ...any)) *machine {
@@ -67,13 +53,9 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 		Rand: func() float64 { return x.draw }, Observer: x,
 	}
 	x.m = &model{
-		maxQueue: s.maxQueue, every: s.every, places: s.places,
+		maxQueue: s.maxQueue, every: s.every,
 		behind: map[Priority]*arrearsModel{},
 		d:      first, seq: 1, standing: Initial, staleAt: never,
-	}
-	if s.places >= 0 {
-		x.slots = &places{free: s.places}
-		cfg.Slots = x.slots
 	}
 	l, err := New(cfg)
 	if err != nil {
@@ -177,23 +159,8 @@ func (x *machine) apply(a, b int) {
 	x.seq = max(x.seq, d.Seq)
 }
 
-// lend gives or takes a place that nobody has.
-func (x *machine) lend(a int) {
-	switch {
-	case x.slots == nil:
-	case a%2 == 0:
-		x.slots.free++
-		x.m.places++
-		x.l.Wake()
-		x.m.serve()
-	case x.slots.free > 0:
-		x.slots.free--
-		x.m.places--
-	}
-}
-
 func (x *machine) step(s move) {
-	switch s.op % 10 {
+	switch s.op % 9 {
 	case 0, 1, 2:
 		x.submit(s.a, s.b, false)
 	case 3:
@@ -209,8 +176,6 @@ func (x *machine) step(s move) {
 	case 7:
 		x.apply(s.a, s.b)
 	case 8:
-		x.lend(s.a)
-	case 9:
 		if s.a == 0 && s.b%4 == 0 {
 			x.l.Close()
 			x.m.close()
@@ -259,9 +224,6 @@ func (x *machine) check() {
 		if got := x.events[outcome].Load(); got != want {
 			x.fatalf("%d events tell of tasks %s, want %d", got, Outcome(outcome), want)
 		}
-	}
-	if x.slots != nil && x.slots.free != x.m.places {
-		x.fatalf("%d places left, want %d", x.slots.free, x.m.places)
 	}
 }
 

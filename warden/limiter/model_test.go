@@ -51,7 +51,6 @@ type model struct {
 	standing Standing
 	staleAt  time.Duration // never: it holds
 	closed   bool
-	places   int // that Slots would grant; -1: there is no Slots
 	running  int
 	waiting  []*taskModel // in order of arrival
 	mix      []Priority   // of all that had to wait
@@ -61,7 +60,7 @@ type model struct {
 }
 
 func (m *model) canStart() bool {
-	return !m.closed && m.running < m.d.TargetConcurrency && m.places != 0
+	return !m.closed && m.running < m.d.TargetConcurrency
 }
 
 // stamp notes how things stand.
@@ -73,9 +72,6 @@ func (m *model) stamp(t *taskModel) {
 
 func (m *model) start(t *taskModel, how Grant) {
 	m.running++
-	if m.places > 0 {
-		m.places--
-	}
 	t.state, t.grant, t.waited = runs, how, m.now-t.since
 	m.stamp(t)
 	if how == SlotFree {
@@ -280,9 +276,6 @@ func (m *model) release(t *taskModel) bool {
 	}
 	t.state = ended
 	m.running--
-	if m.places >= 0 {
-		m.places++
-	}
 	m.serve()
 	return true
 }

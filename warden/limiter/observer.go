@@ -2,7 +2,10 @@
 
 package limiter
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Observer is told every outcome. Observe is called synchronously, after the decision, by the goroutine that the task is
 // of (or that released its permit), holding no lock; it may use the limiter. It is called by many goroutines at once, and
@@ -21,16 +24,47 @@ type Event struct {
 	Took time.Duration
 }
 
+// tellStart tells the observer, if there is one, that a task starts. If the observer ends the goroutine, nobody will own
+// the place: it is given back.
+func (l *Limiter) tellStart(p Permit) Permit {
+	if l.observer == nil {
+		return p
+	}
+	owned := false
+	defer func() {
+		if !owned {
+			p.Release()
+		}
+	}()
+	e := p.Explain()
+	e.At = time.Now()
+	l.mu.Lock()
+	p.seat.began = e.At
+	l.mu.Unlock()
+	l.observe(e, 0)
+	owned = true
+	return p
+}
+
 // observe calls the observer and contains its panic.
 func (l *Limiter) observe(e Explanation, took time.Duration) {
 	defer l.contain()
 	l.observer.Observe(Event{e, took})
 }
 
-// contain is deferred around every call of foreign code.
+// errOf is the context's error. One that panics has ended.
+func (l *Limiter) errOf(ctx context.Context) (err error) {
+	defer l.contain()
+	err = context.Canceled
+	return ctx.Err()
+}
+
+// contain is deferred around every call of foreign code for which somebody else's task could be lost.
 func (l *Limiter) contain() {
 	if recover() != nil { //nolint:revive // it is deferred itself
-		l.panics.Add(1)
+		l.mu.Lock()
+		l.stats.ForeignPanics++
+		l.mu.Unlock()
 	}
 }
 

@@ -94,9 +94,6 @@ func (a *account) atRest(t *testing.T, l *Limiter) {
 	if s.Running != 0 || s.Queued != 0 || s.Executed != uint64(a.executed.Load()) || s.Rejected != uint64(a.rejected.Load()) || s.Canceled != uint64(a.canceled.Load()) {
 		t.Errorf("at rest %+v; callers saw %d executed, %d rejected, %d canceled", s, a.executed.Load(), a.rejected.Load(), a.canceled.Load())
 	}
-	if w := l.state.Load(); w&queued != 0 {
-		t.Error("the flag is up, and nobody waits")
-	}
 }
 
 // TestRaceQ1Q3Q6Q9Q12_Storm mixes everything while decisions change.
@@ -218,56 +215,5 @@ func TestRaceQ6_Close(t *testing.T) {
 		l.Close()
 		wg.Wait()
 		a.atRest(t, l)
-	}
-}
-
-// shared is the capacity of several limiters. Whoever is refused is woken when there is a place again, from inside Give.
-type shared struct {
-	mu    sync.Mutex
-	free  int
-	least int
-	all   []*Limiter
-}
-
-func (s *shared) TryTake() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.free == 0 {
-		return false
-	}
-	s.free--
-	s.least = min(s.least, s.free)
-	return true
-}
-
-func (s *shared) Give() {
-	s.mu.Lock()
-	s.free++
-	s.mu.Unlock()
-	for _, l := range s.all {
-		l.Wake()
-	}
-}
-
-// TestRaceQ1Q9_Slots has two limiters share two places: no more are used, and nobody is left waiting.
-func TestRaceQ1Q9_Slots(t *testing.T) {
-	s := &shared{free: 2}
-	for range 2 {
-		s.all = append(s.all, mustNew(t, Config{MaxQueue: 8, Slots: s, Initial: fixed(2)}))
-	}
-	var a account
-	together(6, func(i int) {
-		rng := rand.New(rand.NewPCG(1, uint64(i)))
-		for range rounds / 2 {
-			a.spend(t, s.all[i%2], rng, 2)
-		}
-	})
-	if s.free != 2 || s.least != 0 {
-		t.Errorf("%d places at rest, %d at least", s.free, s.least)
-	}
-	for _, l := range s.all {
-		if s := l.Stats(); s.Running != 0 || s.Queued != 0 {
-			t.Errorf("at rest: %+v", s)
-		}
 	}
 }

@@ -83,8 +83,9 @@ func TestQ7_EveryReason(t *testing.T) {
 				}
 				l, p := occupied(t, Config{Name: "api", MaxQueue: 2, Initial: half, Observer: seen, Rand: func() float64 { return draws }})
 				// A mix in which the cut falls on the normal priority.
-				l.queue, l.ranks = newQueue(0, 0), new(ranks)
-				l.ranks.add(Normal, 0)
+				w := l.waiters.Get()
+				l.queue.Offer(w, 0, 0, 0)
+				l.queue.Remove(w)
 				q := newLine(t, l)
 				c.provoke(t, l, q)
 				r := q.wantRefused("x", c.want)
@@ -173,7 +174,7 @@ func TestQ7_Executions(t *testing.T) {
 func TestQ7_TheRecorderIsBounded(t *testing.T) {
 	const keep, writers, each = 16, 4, 2000
 	l := mustNew(t, Config{Recent: keep, Initial: fixed(0)})
-	if l.Recent() != nil {
+	if len(l.Recent()) != 0 {
 		t.Error("something is recorded")
 	}
 	done := make(chan struct{})
@@ -198,10 +199,9 @@ func TestQ7_TheRecorderIsBounded(t *testing.T) {
 	if n := len(l.Recent()); n != keep {
 		t.Errorf("%d are kept", n)
 	}
-	r := l.recorder.Load()
-	for i := range r.ring {
-		if n := r.ring[i].Load().number; n <= writers*each-keep {
-			t.Errorf("number %d is kept, of %d", n, writers*each)
+	for i, e := range l.Recent() {
+		if i > 0 && e.At.Before(l.Recent()[0].At) {
+			t.Errorf("%v is not younger than the oldest", e)
 		}
 	}
 	// The caller owns the rejection: what it does to it changes nothing that is kept.

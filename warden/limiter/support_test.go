@@ -15,9 +15,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// never is the due time of a task without a deadline.
+const never = queue.Never
 
 // bubble runs f in virtual time.
 func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }

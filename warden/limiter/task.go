@@ -4,9 +4,10 @@ package limiter
 
 import (
 	"context"
-	"math"
 	"strconv"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
 // Task describes one execution that is asked for. The zero Task has normal priority and no deadline.
@@ -48,36 +49,22 @@ func (p Priority) String() string {
 	return strconv.Itoa(int(p))
 }
 
-// Inside, time is how long the limiter has existed, by the monotonic clock.
-
-// never is the due time of a task without a deadline.
-const never = time.Duration(math.MaxInt64)
-
-func (l *Limiter) clock() time.Duration { return time.Since(l.epoch) }
-
-// due is when the earlier of the task's own deadline and the context's comes.
-func (t Task) due(ctx context.Context, now time.Duration) time.Duration {
-	d, ok := ctx.Deadline()
-	if !ok || !t.Deadline.IsZero() && t.Deadline.Before(d) {
-		d = t.Deadline
-	}
-	if d.IsZero() {
-		return never
-	}
-	// Not d.Sub(epoch): a deadline may have no monotonic reading, and the wall clock may have been set since.
-	return min(time.Until(d), never-now) + now
+// A deadline is the earlier of a task's own and its context's.
+type deadline struct {
+	at   time.Time
+	from DeadlineSource
+	due  time.Duration // by the limiter's clock; queue.Never: there is none
 }
 
-// missed is whether a task must not be started now: its deadline has passed, or less time is left than it is expected
-// to take.
-func missed(due, now, expected time.Duration) bool {
-	return due != never && (due <= now || due-now < expected)
-}
-
-// missedAt is the first instant at which missed is true.
-func missedAt(due, expected time.Duration) time.Duration {
-	if expected == 0 {
-		return due
+func (t Task) deadline(ctx context.Context, now time.Duration) deadline {
+	d := deadline{t.Deadline, FromTask, queue.Never}
+	if at, ok := ctx.Deadline(); ok && (t.Deadline.IsZero() || !t.Deadline.Before(at)) {
+		d.at, d.from = at, FromContext
 	}
-	return due - expected + 1
+	if d.at.IsZero() {
+		return deadline{due: queue.Never}
+	}
+	// Not at.Sub(epoch): a deadline may have no monotonic reading, and the wall clock may have been set since.
+	d.due = min(time.Until(d.at), queue.Never-1-now) + now
+	return d
 }

@@ -38,10 +38,10 @@ func tenant(t testing.TB) *bulkhead.Compartment {
 }
 
 func rejected(r limiter.Reason) error {
-	return &warden.Rejection{
+	return &warden.Rejection{Explanation: limiter.Explanation{
 		Reason: r, Decision: &decision.ControlDecision{Seq: 42, TargetConcurrency: 1717}, InFlight: 1818, QueueLen: 1919,
 		Task: warden.Task{Name: "secret"},
-	}
+	}}
 }
 
 func TestH5_CauseStatusHeadersBody(t *testing.T) {
@@ -138,7 +138,7 @@ func TestH5_RetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	} {
 		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{RetryAfter: c.configured, Rand: func() float64 { return c.draw }})
 		rec := httptest.NewRecorder()
-		m.WriteError(rec, nil, &warden.Rejection{Reason: limiter.PressureHigh, RetryAfter: c.known})
+		m.WriteError(rec, nil, &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh}, RetryAfter: c.known})
 		if got := rec.Header().Get("Retry-After"); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
@@ -146,7 +146,7 @@ func TestH5_RetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	seen := map[string]bool{}
 	for range 200 {
 		rec := httptest.NewRecorder()
-		wardenhttp.WriteError(rec, nil, &warden.Rejection{Reason: limiter.PressureHigh})
+		wardenhttp.WriteError(rec, nil, &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh}})
 		seen[rec.Header().Get("Retry-After")] = true
 	}
 	if len(seen) != 2 || !seen["1"] || !seen["2"] {

@@ -60,7 +60,7 @@ func TestBreakerIsToldOfTheHandler(t *testing.T) {
 			h := inCompartment(t, wardenhttp.Config{Compartment: in(c2)}, func(_ http.ResponseWriter, r *http.Request) { c.next(cancel, r) })
 			finish(func() { h.ServeHTTP(httptest.NewRecorder(), newRequest().WithContext(ctx)) })
 			f.check(t, name, c.want, late)
-			if s := c2.Stats(); s.Running != 0 {
+			if s := c2.Snapshot(); s.InFlight != 0 {
 				t.Errorf("%s: %+v", name, s)
 			}
 		})
@@ -118,13 +118,13 @@ func TestBreakerIsToldOfTheDependency(t *testing.T) {
 			var resp *http.Response
 			finish(func() { resp, _ = rt.RoundTrip(newRequest()) })
 			if c.end != nil {
-				if s := c2.Stats(); s.Running != 1 {
+				if s := c2.Snapshot(); s.InFlight != 1 {
 					t.Errorf("%s: %+v with the headers", name, s)
 				}
 				c.end(resp)
 			}
 			f.check(t, name, c.want, nil)
-			if s := c2.Stats(); s.Running != 0 {
+			if s := c2.Snapshot(); s.InFlight != 0 {
 				t.Errorf("%s: %+v", name, s)
 			}
 		})

@@ -128,7 +128,7 @@ func TestH5_TenantIsTold429(t *testing.T) {
 		<-running
 		occupy()
 		if shared {
-			for c.Stats().Queued == 0 {
+			for c.Snapshot().Queued == 0 {
 				runtime.Gosched()
 			}
 		} else {
@@ -308,7 +308,7 @@ func TestH8_SentInACompartment(t *testing.T) {
 		t.Errorf("while the body is unread: %v", err)
 	}
 	resp.Body.Close()
-	if resp.Body.Close(); c.Stats().Running != 0 || c.Stats().Executed != 1 {
-		t.Errorf("%+v", c.Stats())
+	if resp.Body.Close(); c.Snapshot().InFlight != 0 || c.Snapshot().Finished != 1 {
+		t.Errorf("%+v", c.Snapshot())
 	}
 }

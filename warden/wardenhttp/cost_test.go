@@ -27,7 +27,7 @@ func TestH10_RefusalAllocatesThrice(t *testing.T) {
 // The values of all headers lie side by side, and nobody must notice.
 func TestH5_HeadersAreApart(t *testing.T) {
 	w := &discarding{header: http.Header{}}
-	wardenhttp.WriteError(w, nil, &warden.Rejection{Reason: limiter.PressureHigh, RetryAfter: time.Hour})
+	wardenhttp.WriteError(w, nil, &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh}, RetryAfter: time.Hour})
 	for name, values := range w.header {
 		if len(values) != 1 {
 			t.Errorf("%s: %q", name, values)

@@ -78,14 +78,14 @@ func TestARefusalIsAnEventWithItsExplanation(t *testing.T) {
 	if _, there := attrs["stopbank.cut"]; there {
 		t.Error("there was no cut")
 	}
-	shed := &limiter.Rejection{Reason: limiter.PressureHigh, Cut: limiter.High}
+	shed := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh, Cut: limiter.High}}
 	if attrs := told(t, shed); attrs["stopbank.cut"].AsInt64() != 64 || attrs["stopbank.reason"].AsString() != "pressure_high" {
 		t.Errorf("%v", attrs)
 	}
 }
 
 func TestOtherRefusals(t *testing.T) {
-	queued := &limiter.Rejection{Reason: limiter.DeadlineExceeded, InFlight: 4}
+	queued := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.DeadlineExceeded, InFlight: 4}}
 	for reason, err := range map[string]error{
 		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Running, After: time.Second},
 		"timeout_queued":  &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Queued, Rejection: queued},
@@ -114,7 +114,7 @@ func (brokenSpan) IsRecording() bool                     { return true }
 func (brokenSpan) AddEvent(string, ...trace.EventOption) { panic("on purpose") }
 
 func TestABrokenSpanIsContained(t *testing.T) {
-	why := error(&limiter.Rejection{Reason: limiter.Closed})
+	why := error(&limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.Closed}})
 	if err := wardenotel.Refused(trace.ContextWithSpan(t.Context(), brokenSpan{}), why); err != why {
 		t.Error(err)
 	}

@@ -46,7 +46,7 @@ func Families() []Family {
 		Family{"executed_total", Count, "{task}", "Tasks that ran and ended.", nil},
 		Family{"rejected_total", Count, "{task}", "Tasks that were refused, by reason.", by("reason")},
 		Family{"canceled_total", Count, "{task}", "Tasks whose context was canceled before they started.", nil},
-		Family{"foreign_panics_total", Count, "{panic}", "Panics of the observer and of slots that were contained.", nil},
+		Family{"foreign_panics_total", Count, "{panic}", "Panics of the observer, or of a context, that were contained.", nil},
 	)
 	group("stopbank_warden_", by("warden"),
 		Family{"samples_total", Count, "{sample}", "Samples taken, by the ticker or by requests because the ticker was late.", by("taken_by")},
@@ -77,6 +77,7 @@ func Families() []Family {
 		Family{"in_flight", Amount, "{place}", "Places that are held.", nil},
 		Family{"plan_revision", Level, "1", "Number of the plan in force.", nil},
 		Family{"decision_stale", Level, "1", "1 if the decision has outlived its validity, else 0.", nil},
+		Family{"unknown_total", Count, "{call}", "Calls of compartments that there are not.", nil},
 		Family{"observer_panics_total", Count, "{panic}", "Panics of the observer that were contained.", nil},
 	)
 	group("stopbank_compartment_", by("set", "compartment"),

@@ -84,6 +84,7 @@ func ReadSet(p Put, name string, set *bulkhead.Set) {
 	p("stopbank_bulkhead_in_flight", float64(s.InFlight), name)
 	p("stopbank_bulkhead_plan_revision", float64(s.Revision), name)
 	p("stopbank_bulkhead_decision_stale", truth(s.Stale), name)
+	p("stopbank_bulkhead_unknown_total", float64(s.Unknown), name)
 	p("stopbank_bulkhead_observer_panics_total", float64(s.ObserverPanics), name)
 	for _, c := range s.Compartments {
 		readCompartment(p, name, c)

@@ -1,0 +1,53 @@
+// The recent mix of priorities, and where in it a share to be shed ends.
+
+package queue
+
+import (
+	"math"
+	"time"
+)
+
+// A task that would have to wait counts one in the mix of its priority. Counts are halved whenever the mix is full and
+// whenever halfLife has passed, so it describes the last thousand or two, and the last seconds.
+const (
+	fullMix  = 2048
+	halfLife = 10 * time.Second
+	lowest   = -128
+	highest  = 127
+)
+
+func (q *Queue[T]) count(l *lane[T], now time.Duration) {
+	if lives := (now - q.halved) / halfLife; lives > 0 {
+		q.fade(math.Ldexp(1, -int(lives)))
+		q.halved += lives * halfLife
+	}
+	if q.mix >= fullMix {
+		q.fade(0.5)
+	}
+	l.mix++
+	q.mix++
+}
+
+func (q *Queue[T]) fade(by float64) {
+	for _, l := range q.lanes {
+		l.mix *= by
+	}
+	q.mix *= by
+}
+
+// Cut is the priority at which the share ends, counted from the lowest of the mix: each lower one belongs to the share as a
+// whole, and of the cut priority the fraction part does. Without a share nothing is below the cut; with all of it, the
+// cut is the highest priority there is, and belongs to it whole.
+func (q *Queue[T]) Cut(share float64) (priority int8, part float64) {
+	left := share * q.mix
+	if left <= 0 {
+		return lowest, 0
+	}
+	for i := len(q.lanes) - 1; i >= 0; i-- {
+		if l := q.lanes[i]; left < l.mix {
+			return l.priority, left / l.mix
+		}
+		left -= q.lanes[i].mix
+	}
+	return highest, 1
+}

@@ -1,0 +1,258 @@
+// Package queue is the waiting line of everything in warden that has places: of a limiter, of a compartment, of a tenant.
+// It says who may wait, whose turn is next, and who must leave; its owner says when there is a place.
+//
+// A Queue has no lock. The owner's mutex guards it and its waiters; only [Waiter.Wait] is called without. Times are
+// durations since an instant that the owner chose.
+package queue
+
+import (
+	"slices"
+	"time"
+)
+
+// Never is the deadline of a task that has none.
+const Never = time.Duration(1<<63 - 1)
+
+// Verdict is what became of a task that could not run at once.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Waits       Verdict = iota // it is in the queue
+	Oldest                     // granted: it was the oldest of the highest priority
+	Newest                     // granted: it was the newest of the highest priority, whose queue stands
+	LongestWait                // granted: it had waited longest of all
+	Shed                       // refused: its whole priority lies in the share to be shed
+	ShedInPart                 // refused: the share ends within its priority, and the draw fell on it
+	Full                       // refused: the queue is full of tasks that are no less important
+	Stands                     // refused: the queue of its priority stands, and those in front of it will take too long
+	Evicted                    // left: the queue was full, and something more important came
+	Late                       // left: it can no longer be done before its deadline
+	Gone                       // left: its context was canceled
+	Verdicts
+)
+
+// Queue is who waits: one list for each priority, oldest to newest.
+type Queue[T any] struct {
+	// Limit is how many may wait.
+	Limit int
+	// Every N: one in N grants goes to whoever has waited longest, and one in N refusals is spared. 0: none.
+	Every int
+	// StandAfter is the wait from which a priority's queue counts as standing; see standing.go.
+	StandAfter time.Duration
+	// Left is told of each waiter that another one's arrival or grant takes out of the queue. It must call Wake.
+	Left func(w *Waiter[T], why Verdict, now time.Duration)
+
+	lanes   []*lane[T] // the highest priority first; made on demand, and kept
+	waiting int
+	spared  int // of them
+	number  uint64
+	turns   int // grants since the last one that went to the longest wait
+	denied  int // refusals since the last one that was spared
+
+	last time.Duration // when somebody was granted a place last
+	gap  time.Duration // between two grants, smoothed, at most shortest
+
+	mix    float64 // sum over the lanes
+	halved time.Duration
+}
+
+// A lane is what there is of one priority.
+type lane[T any] struct {
+	priority       int8
+	oldest, newest *Waiter[T]
+	waiting        int
+	mix            float64 // how many of the recent arrivals that had to wait were of this priority
+	standing       standing
+}
+
+// Len is how many wait.
+func (q *Queue[T]) Len() int { return q.waiting }
+
+// Offer lets w wait, or says why it may not: Shed, ShedInPart, Stands or Full. share is the part of all arrivals to be
+// shed; draw, in [0, 1), decides within the priority at which it ends.
+func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, share, draw float64) Verdict {
+	w.Since, w.spared = now, false
+	l := q.laneOf(w.Priority)
+	q.count(l, now)
+	v := Waits
+	switch cut, part := q.Cut(share); {
+	case w.Priority < cut, w.Priority == cut && part >= 1:
+		v = Shed
+	case w.Priority == cut && draw < part:
+		v = ShedInPart
+	case q.turnAway(l, now):
+		v = Stands
+	}
+	if v != Waits && q.mercy() {
+		w.spared, v = true, Waits
+	}
+	if v == Waits && q.waiting >= q.Limit && !q.makeRoom(w, now) {
+		v = Full
+	}
+	if v == Waits {
+		q.push(l, w)
+	}
+	return v
+}
+
+// Next takes out whose turn it is, and says by what right: the highest priority; in it the oldest, or the newest if its queue
+// stands and the oldest has waited too long. One grant in Every goes to the longest wait instead. Those that less than
+// expected is left to are told to leave. nil: nobody waits.
+func (q *Queue[T]) Next(now, expected time.Duration) (*Waiter[T], Verdict) {
+	for q.waiting > 0 {
+		w, how := q.turn(now)
+		if Missed(w.Due, now, expected) {
+			q.leave(w, Late, now)
+			continue
+		}
+		q.gap += (min(now-q.last, shortest) - q.gap) / 8
+		q.last = now
+		if q.turns++; how == LongestWait {
+			q.turns = 0
+		} else {
+			q.servedInFull(w.lane)
+		}
+		q.Remove(w)
+		return w, how
+	}
+	return nil, Waits
+}
+
+func (q *Queue[T]) turn(now time.Duration) (*Waiter[T], Verdict) {
+	if q.Every > 0 && q.turns+1 >= q.Every {
+		return q.LongestWaiting(), LongestWait
+	}
+	for _, l := range q.lanes {
+		switch {
+		case l.waiting == 0:
+		case q.overdue(l, now):
+			return l.newest, Newest
+		default:
+			return l.oldest, Oldest
+		}
+	}
+	return nil, Waits
+}
+
+// LongestWaiting is who has waited longest of all, nil if nobody waits.
+func (q *Queue[T]) LongestWaiting() (oldest *Waiter[T]) {
+	for _, l := range q.lanes {
+		if w := l.oldest; w != nil && (oldest == nil || w.number < oldest.number) {
+			oldest = w
+		}
+	}
+	return oldest
+}
+
+// Remove takes w, which waits, out of the queue. Whoever does so owns it, and is to Wake it, unless it is its own goroutine.
+func (q *Queue[T]) Remove(w *Waiter[T]) {
+	l := w.lane
+	w.lane = nil
+	q.waiting--
+	l.waiting--
+	if w.spared {
+		q.spared--
+	}
+	if w.older == nil {
+		l.oldest = w.newer
+	} else {
+		w.older.newer = w.newer
+	}
+	if w.newer == nil {
+		l.newest = w.older
+	} else {
+		w.newer.older = w.older
+	}
+	w.older, w.newer = nil, nil
+}
+
+func (q *Queue[T]) push(l *lane[T], w *Waiter[T]) {
+	q.number++
+	w.number, w.lane, w.older = q.number, l, l.newest
+	q.waiting++
+	l.waiting++
+	if w.spared {
+		q.spared++
+	}
+	if l.newest == nil {
+		l.oldest = w
+	} else {
+		l.newest.newer = w
+	}
+	l.newest = w
+}
+
+func (q *Queue[T]) leave(w *Waiter[T], why Verdict, now time.Duration) {
+	q.Remove(w)
+	q.Left(w, why, now)
+}
+
+// laneOf is the lane of a priority. There are as many as priorities were ever seen, 256 at most and usually a few.
+func (q *Queue[T]) laneOf(priority int8) *lane[T] {
+	at := len(q.lanes)
+	for i, l := range q.lanes {
+		if l.priority == priority {
+			return l
+		}
+		if l.priority < priority {
+			at = i
+			break
+		}
+	}
+	l := &lane[T]{priority: priority}
+	q.lanes = slices.Insert(q.lanes, at, l)
+	return l
+}
+
+// makeRoom evicts the youngest of the lowest priority from a full queue, if it is less important than w. Mercy may spare it,
+// and then the next one is looked at; or, if it is w that would be refused, spare w, and then the youngest of the lowest
+// goes whatever it is.
+func (q *Queue[T]) makeRoom(w *Waiter[T], now time.Duration) bool {
+	victim := q.victim()
+	goes := func() bool { return victim != nil && (w.spared || victim.Priority < w.Priority) }
+	switch {
+	case w.spared:
+	case !goes():
+		w.spared = q.mercy()
+	case q.mercy():
+		q.spare(victim)
+		victim = q.victim()
+	}
+	if !goes() {
+		return false
+	}
+	q.leave(victim, Evicted, now)
+	return true
+}
+
+// victim is the youngest of the lowest priority among those not spared, nil if there is none.
+func (q *Queue[T]) victim() *Waiter[T] {
+	for _, l := range slices.Backward(q.lanes) {
+		for w := l.newest; w != nil; w = w.older {
+			if !w.spared {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
+// mercy counts a refusal that is about to be made, and says whether it is one that is to be spared: one in Every, as long as
+// the spared take no more than that share of the queue.
+func (q *Queue[T]) mercy() bool {
+	if q.Every == 0 {
+		return false
+	}
+	q.denied++
+	if q.denied < q.Every || q.spared >= max(1, q.Limit/q.Every) {
+		return false
+	}
+	q.denied = 0
+	return true
+}
+
+func (q *Queue[T]) spare(w *Waiter[T]) {
+	w.spared = true
+	q.spared++
+}

@@ -1,0 +1,100 @@
+package queue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func newQueue(limit int) *Queue[int] {
+	return &Queue[int]{Limit: limit, Left: func(w *Waiter[int], _ Verdict, _ time.Duration) { w.Wake() }}
+}
+
+func waiter(priority int8) *Waiter[int] {
+	w := new(Pool[int]).Get()
+	w.Priority, w.Due = priority, Never
+	return w
+}
+
+// TestQ10_CutByRank overloads a queue with a mix and looks at who is shed: the lowest, and of all as many as decided.
+func TestQ10_CutByRank(t *testing.T) {
+	const tasks, background, normal, high, critical = 20_000, -64, 0, 64, 127
+	mix := []int8{background, background, normal, normal, normal, high, high, high, high, critical}
+	for _, share := range []float64{0, 0.1, 0.3, 0.5, 0.9, 1} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		q := newQueue(1)
+		total, refused, sum := map[int8]float64{}, map[int8]float64{}, 0.0
+		for range tasks {
+			w := waiter(mix[rng.IntN(len(mix))])
+			total[w.Priority]++
+			switch v := q.Offer(w, 0, share, rng.Float64()); v {
+			case Shed, ShedInPart:
+				refused[w.Priority]++
+				sum++
+			case Waits:
+				q.Remove(w)
+			default:
+				t.Fatal(v)
+			}
+		}
+		if got := sum / tasks; got < share-0.02 || got > share+0.02 {
+			t.Errorf("of %g to be shed, %g were", share, got)
+		}
+		below := 0.0
+		for _, c := range []struct {
+			priority int8
+			part     float64
+		}{{background, 0.2}, {normal, 0.3}, {high, 0.4}, {critical, 0.1}} {
+			want := min(max(0, (share-below)/c.part), 1)
+			if got := refused[c.priority] / total[c.priority]; got < want-0.07 || got > want+0.07 {
+				t.Errorf("share %g: of %d, %.3f were refused, want %.3f", share, c.priority, got, want)
+			}
+			below += c.part
+		}
+	}
+}
+
+// TestQ10_TheMixIsRecent changes the mix: the old one is forgotten, by count and by time.
+func TestQ10_TheMixIsRecent(t *testing.T) {
+	const background, high = -64, 64
+	add := func(q *Queue[int], priority int8, now time.Duration) { q.count(q.laneOf(priority), now) }
+	for name, forget := range map[string]func(*Queue[int]){
+		"by count": func(q *Queue[int]) {
+			for range 8 * fullMix {
+				add(q, high, 0)
+			}
+		},
+		"by time": func(q *Queue[int]) { add(q, high, 12*halfLife); add(q, high, 12*halfLife) },
+	} {
+		q := newQueue(1)
+		for range 1000 {
+			add(q, background, 0)
+		}
+		if p, _ := q.Cut(0.5); p != background {
+			t.Fatalf("%s: cut at %d", name, p)
+		}
+		forget(q)
+		if p, part := q.Cut(0.5); p != high || part < 0.3 {
+			t.Errorf("%s: cut at %d, part %g", name, p, part)
+		}
+	}
+	q := newQueue(1)
+	for i := range 100_000 {
+		add(q, int8(i%256-128), time.Duration(i)*time.Millisecond)
+		if q.mix > fullMix+1 {
+			t.Fatal("the mix grows without bound")
+		}
+	}
+}
+
+// TestRecent keeps the last of any number.
+func TestRecent(t *testing.T) {
+	r := NewRecent[int](3)
+	for n, want := range []string{"[]", "[0]", "[0 1]", "[0 1 2]", "[1 2 3]", "[2 3 4]", "[3 4 5]", "[4 5 6]"} {
+		if got := fmt.Sprint(r.All()); got != want {
+			t.Errorf("after %d: %s, want %s", n, got, want)
+		}
+		r.Add(n)
+	}
+}

@@ -1,0 +1,92 @@
+// What rules: the decision that was applied last, or its Stale decision once it has not been renewed in time.
+
+package limiter
+
+import (
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/queue"
+)
+
+// rule is a decision in force. It never changes.
+type rule struct {
+	decision *decision.ControlDecision
+	standing Standing
+	until    time.Duration // the last instant at which it is valid
+}
+
+// Apply makes d the decision that rules, unless its Seq is less than that of the one applied last. It copies d, and
+// moves what is out of range to the end of its range, as [decision.ControlDecision.Sanitized] says. A higher
+// target lets waiters start at once; a lower one interrupts nothing, the number in flight shrinks as tasks end. On
+// a nil or zero Limiter it does nothing. It does not block; it allocates what the copy takes.
+func (l *Limiter) Apply(d decision.ControlDecision) {
+	if !l.made() {
+		return
+	}
+	d = d.Sanitized()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d.Seq < l.seq {
+		return
+	}
+	l.adopt(d, Applied)
+	l.serve()
+}
+
+// adopt makes d, which nobody else can change, the decision that rules. The caller holds mu.
+func (l *Limiter) adopt(d decision.ControlDecision, standing Standing) {
+	l.seq = d.Seq
+	l.rule = &rule{&d, standing, queue.Never}
+	if l.expiry != nil {
+		l.expiry.Stop()
+	}
+	if now := l.clock(); d.ValidFor > 0 && d.ValidFor < queue.Never-now {
+		l.rule.until = now + d.ValidFor
+		if l.expiry == nil {
+			l.expiry = time.AfterFunc(d.ValidFor+1, l.expire)
+		} else {
+			l.expiry.Reset(d.ValidFor + 1)
+		}
+	}
+}
+
+func (l *Limiter) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refresh(l.clock())
+}
+
+// refresh puts the Stale decision in force if what rules has expired. The timer calls it; and because a timer may be late just
+// when it matters, so does whoever has read the clock for a purpose of its own. Nobody needs to be served afterwards: the
+// target is no higher. The caller holds mu.
+func (l *Limiter) refresh(now time.Duration) {
+	if now <= l.rule.until {
+		return
+	}
+	d := l.rule.decision
+	if d.Stale != nil {
+		d = d.Stale
+	}
+	l.rule = &rule{d, Stale, queue.Never}
+}
+
+// Close refuses all that waits and all that comes later, as Closed. What runs goes on, and its permits are released as
+// ever. Closing again, or closing a nil or zero Limiter, changes nothing. Close does not block.
+func (l *Limiter) Close() {
+	if !l.made() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.closed = true
+	now := l.clock()
+	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
+		l.queue.Remove(w)
+		w.Outcome = l.refused(Closed, now-w.Since)
+		w.Wake()
+	}
+}

@@ -1,0 +1,138 @@
+// The counters (Q6), looked at while everything moves.
+
+package limiter
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// TestPropertyQ6_CountersAtAnyInstant looks at a limiter while tasks start, wait, are shed, evicted, canceled and too late, while
+// decisions change and while it closes: every look adds up, and no counter ever falls.
+func TestPropertyQ6_CountersAtAnyInstant(t *testing.T) {
+	for range 5 {
+		l := mustNew(t, Config{MaxQueue: 6, StarvationEvery: 5, Initial: fixed(2)})
+		stop := make(chan struct{})
+		var all, watch sync.WaitGroup
+		watch.Go(func() {
+			last, looks := Stats{}, 0
+			for ; ; looks++ {
+				s := l.Stats()
+				if s.Submitted != s.Executed+s.Rejected+s.Canceled+uint64(s.Queued)+uint64(s.Running) {
+					t.Errorf("%+v does not add up", s)
+				}
+				byReason := uint64(0)
+				for r := range reasons {
+					if byReason += s.RejectedFor(r); s.RejectedFor(r) < last.RejectedFor(r) {
+						t.Errorf("refused for %s: %d, and %d before", r, s.RejectedFor(r), last.RejectedFor(r))
+					}
+				}
+				if byReason != s.Rejected+s.Canceled || s.Submitted < last.Submitted || s.Executed < last.Executed || s.Rejected < last.Rejected || s.Canceled < last.Canceled {
+					t.Errorf("%+v after %+v", s, last)
+				}
+				last = s
+				select {
+				case <-stop:
+					t.Logf("%d looks, at last %+v", looks, s)
+					return
+				default:
+				}
+			}
+		})
+		for i := range 12 {
+			all.Go(func() {
+				rng := rand.New(rand.NewPCG(11, uint64(i)))
+				var a account
+				for range rounds / 4 {
+					a.spend(t, l, rng, 8)
+				}
+			})
+		}
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(12, 12))
+			for seq := uint64(2); seq < 300; seq++ {
+				l.Apply(decision.ControlDecision{Seq: seq, TargetConcurrency: 1 + rng.IntN(4), ShedProbability: rng.Float64() / 2, Yields: rng.IntN(3)})
+				time.Sleep(10 * time.Microsecond)
+			}
+			l.Close()
+		})
+		all.Wait()
+		close(stop)
+		watch.Wait()
+	}
+}
+
+// TestQ6_CloseWithManyWaiting looks while a thousand waiters leave at once.
+func TestQ6_CloseWithManyWaiting(t *testing.T) {
+	const n = 1000
+	l, p := occupied(t, Config{MaxQueue: n})
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() { _, _ = l.Acquire(context.Background(), Task{}) })
+	}
+	for l.Stats().Queued < n {
+		time.Sleep(time.Millisecond)
+	}
+	all.Go(l.Close)
+	for rejected := uint64(0); rejected < n; {
+		s := l.Stats()
+		if s.Submitted != n+1 || s.Rejected < rejected || s.Rejected+uint64(s.Queued) != n {
+			t.Fatalf("%+v", s)
+		}
+		rejected = s.Rejected
+	}
+	all.Wait()
+	p.Release()
+}
+
+// TestRaceQ6_CopiesOfAnObservedPermit releases copies of permits from many goroutines while their seats go to other tasks: exactly
+// one of them ends each task, and the observer is told of that task.
+func TestRaceQ6_CopiesOfAnObservedPermit(t *testing.T) {
+	seen := &recording{}
+	l := mustNew(t, Config{Observer: seen, Initial: fixed(4)})
+	const tasks = 500
+	permits := make(chan Permit, 4*tasks)
+	var wins, all sync.WaitGroup
+	wins.Add(tasks)
+	for range 4 {
+		all.Go(func() {
+			for p := range permits {
+				_ = p.Explain()
+				if p.Release() {
+					wins.Done()
+				}
+			}
+		})
+	}
+	for i := range tasks {
+		var p Permit
+		for err := error(ErrRejected); err != nil; {
+			p, err = l.TryAcquire(named(i, 0))
+		}
+		for range 4 {
+			permits <- p
+		}
+	}
+	close(permits)
+	all.Wait()
+	wins.Wait()
+	executed := map[string]int{}
+	for _, e := range seen.events {
+		if e.Outcome == Executed {
+			executed[e.Task.Name]++
+		}
+	}
+	for name, n := range executed {
+		if n != 1 {
+			t.Errorf("task %s ended %d times", name, n)
+		}
+	}
+	if s := l.Stats(); len(executed) != tasks || s.Executed != tasks || s.Running != 0 {
+		t.Errorf("%d tasks, %+v", len(executed), s)
+	}
+}
