@@ -53,7 +53,7 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, &InvalidError{"Config.Max", cfg.Max, fmt.Sprintf("Min (%d) to %d, or 0", cfg.Min, most)}
 	}
 	if cfg.Initial == 0 {
-		cfg.Initial = min(max(cfg.Min, 16, min(8*cfg.Processors, most)), cfg.Max)
+		cfg.Initial = min(max(cfg.Min, 16, min(cfg.Processors, most)), cfg.Max)
 	}
 	if cfg.Initial < cfg.Min || cfg.Initial > cfg.Max {
 		return cfg, &InvalidError{"Config.Initial", cfg.Initial, fmt.Sprintf("Min (%d) to Max (%d), or 0", cfg.Min, cfg.Max)}

@@ -34,14 +34,14 @@ type Controller struct {
 
 // state is everything that a decision depends on besides the sample.
 type state struct {
-	seq      uint64
-	last     time.Time
-	target   float64
-	mark     float64 // the target that recovery reaches without use: Initial, or what use has made of it
-	pressure float64
-	top      signal // the signal behind pressure, of the last sample that had one
-	shed     float64
-	knee     knee
+	seq        uint64
+	last       time.Time
+	target     float64
+	pressure   float64
+	top        signal // the signal behind pressure, of the last sample that had one
+	shed       float64
+	processors float64
+	served     service
 }
 
 // New returns a controller at its initial target. The error is an [*InvalidError].
@@ -51,7 +51,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	full := float64(cfg.Initial)
-	return &Controller{cfg: cfg, state: state{target: full, mark: full}}, nil
+	return &Controller{cfg: cfg, state: state{target: full, processors: full, served: service{target: full}}}, nil
 }
 
 // Step judges a sample. It never blocks for longer than another Step takes, and allocates the decision's Reasons and Stale.
@@ -84,7 +84,7 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 
 // step moves the state by dt seconds, and says whether the sample knew anything about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
-	top, informed := cfg.judge(s, st.knee.busy)
+	top, informed := cfg.judge(s, st.served.busy)
 	if dt == 0 {
 		return informed
 	}
@@ -98,53 +98,37 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 			st.top = top // else what raised the pressure is gone before the pressure is, and is named until then
 		}
 	}
-	restore := st.knee.restore // what this sample teaches takes effect with the next
-	st.knee.step(s.Service, dt, st.target)
-	st.move(cfg, s, dt, restore, informed)
+	idle := 1 - ramp(st.served.busy, 0.8, 0.95)
+	st.served.step(s.Service, dt, st.target, idle)
+	st.move(cfg, s, dt, informed)
 	if informed {
 		st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
 	}
 	if ok(s.Utilization) {
-		st.knee.busy += (min(finite(s.Utilization.Value), 1) - st.knee.busy) * toward(dt, 0.5)
+		st.served.busy += (min(finite(s.Utilization.Value), 1) - st.served.busy) * toward(dt, 0.5)
 	}
 	return informed
 }
 
 // move changes the target.
-func (st *state) move(cfg Config, s monitor.Sample, dt, restore float64, informed bool) {
-	k, p, before := &st.knee, st.pressure, st.target
+func (st *state) move(cfg Config, s monitor.Sample, dt float64, informed bool) {
+	p, before := st.pressure, st.processors
 	next := before
 	if p > shrinkAbove && informed {
 		// Fewer than one task per processor would leave processors idle while others wait for them.
-		floor := min(float64(cfg.Processors), before)
-		next = max(before*math.Exp(-shrinkRate*(p-shrinkAbove)/(1-shrinkAbove)*dt), floor)
+		from := min(before, st.served.target)
+		floor := min(float64(cfg.Processors), from)
+		next = max(from*math.Exp(-shrinkRate*(p-shrinkAbove)/(1-shrinkAbove)*dt), floor, tightest*from)
 	}
 	if p < growBelow && informed {
-		share := (growBelow - p) / growBelow * k.growth
-		goal := st.mark
-		if k.fed && finite(s.Service.Concurrency) >= 0.8*before {
-			goal = max((1.1+0.15*k.growth)*k.easy, before+0.2)
-		}
-		rate := growRate
-		if before < restore {
-			rate, share = returnRate, (growBelow-p)/growBelow
-			goal = max(goal, restore)
-		}
-		grown := max(before*math.Exp(rate*share*dt), before+10*share*dt)
-		next = max(before, min(grown, goal))
-		if next > st.mark {
-			st.mark = next
-		}
+		share := (growBelow - p) / growBelow
+		next = max(before*math.Exp(2*share*dt), before+10*share*dt)
+		next = min(next, 4*st.served.target)
+		next = max(next, before)
 	}
-	if k.limit < next {
-		next = max(k.limit, min(next, before*math.Exp(-shrinkRate*dt)))
-	}
-	// One step is bounded, however long the time that it stands for.
-	next = min(max(next, tightest*before), max(loosest*before, before+1))
-	st.target = cfg.within(next)
-	if k.restore == restore && (st.target >= restore || p > shrinkAbove) {
-		k.restore = 0
-	}
+	st.processors = cfg.within(next)
+	st.served.target = cfg.within(st.served.target)
+	st.target = min(st.processors, st.served.target)
 }
 
 // shedding moves the shed probability by dt seconds at pressure p.

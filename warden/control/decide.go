@@ -18,7 +18,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 		ShedProbability:   st.shed,
 		Reasons:           st.reasons(fresh),
 		ValidFor:          cfg.ValidFor,
-		Expected:          st.knee.expected(),
+		Expected:          seconds2(st.served.expected()),
 		Yields:            2 + int(math.Ceil(14*st.pressure)),
 	}
 	// Who is blind slows down: by one step, and no further, because silence is no evidence of more than that.
@@ -31,16 +31,9 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	return d
 }
 
-// expected is the execution time of a task that does not wait inside. What crowding adds is left out: it would be gone
-// with the crowd. While nothing runs it fades, because a limiter that refuses all that would take too long would
-// otherwise never see that it does no longer.
-func (k *knee) expected() time.Duration {
-	return time.Duration(min(k.trust*min(k.p50.now, k.p50.base), 3600) * float64(time.Second))
-}
-
 // reasons are what dominated the processors' side, and then what the execution times say.
 func (st *state) reasons(fresh bool) []decision.Reason {
-	k := &st.knee
+	k := &st.served
 	reasons := make([]decision.Reason, 0, 2)
 	switch {
 	case !fresh:
@@ -55,12 +48,10 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	switch {
 	case !k.fed:
 		reasons = append(reasons, decision.NewReason("service_not_fed", "service_count", 0, decision.Hold))
-	case k.phase != watching:
+	case k.phase != open:
 		reasons = append(reasons, decision.NewReason("service_trial", "service_inflation", k.inflation, decision.Tighten))
-	case !math.IsInf(k.limit, 1):
+	case k.slow:
 		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Tighten))
-	case k.growth < 1:
-		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Hold))
 	}
 	return reasons
 }
@@ -71,3 +62,5 @@ func or(s, other string) string {
 	}
 	return s
 }
+
+func seconds2(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
