@@ -140,8 +140,8 @@ func (e *engine) start(a *attempt) {
 	e.result.Started++
 	e.result.Waited += e.now - a.came
 	a.began, a.stage = e.now, computing
-	before := a.user.computes
-	if a.user.calls > 0 {
+	before := a.computes
+	if a.calls > 0 {
 		before /= 2
 	}
 	if before == 0 {

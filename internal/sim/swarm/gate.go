@@ -214,7 +214,7 @@ func (g *limited) tick() {
 	if g.waiting > 0 {
 		g.meet() // an attempt that was refused must not be told so later than its user asks again
 	}
-	if g.constant {
+	if g.constant && !g.e.result.trace {
 		return
 	}
 	g.meet()

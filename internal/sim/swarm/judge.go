@@ -3,7 +3,6 @@
 package swarm
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -77,9 +76,9 @@ func Compare(w *World, in Runner) (*Trial, error) {
 // Try runs the world under these laws as well.
 func (t *Trial) Try(in Runner, named ...string) error {
 	for _, name := range named {
-		m, ok := laws[name]
-		if !ok {
-			return fmt.Errorf("no law %q", name)
+		m, err := Named(name)
+		if err != nil {
+			return err
 		}
 		r, err := Run(t.World, in, m, false)
 		if err != nil {
@@ -126,11 +125,11 @@ func (w *World) Class() Class {
 }
 
 // counted is the part of a run that counts: in overload what comes after the twentieth execution time.
-func (w *World) counted(r *Result) Tally {
+func (w *World) counted(r *Result) *Tally {
 	if w.Class() == Overload {
-		return r.Settled
+		return &r.Settled
 	}
-	return r.Warm
+	return &r.Warm
 }
 
 // Counts is whether the world counts: the oracle answers 5 % and 300 at least.
@@ -154,7 +153,7 @@ func (t *Trial) Judge(r *Result) Verdict {
 	w := t.World
 	mine, best := w.counted(r), w.counted(t.Oracle)
 	good := max(float64(best.Good), 1)
-	harmed := func(open, here Tally) bool {
+	harmed := func(open, here *Tally) bool {
 		return open.Offered > 0 && t.Open.Inside <= warden.DefaultQueue && open.Share() >= 0.995 && here.Share() < 0.99
 	}
 	return Verdict{
@@ -162,7 +161,7 @@ func (t *Trial) Judge(r *Result) Verdict {
 		Critical: best.CriticalShare() - mine.CriticalShare(),
 		Behind:   float64(w.counted(t.Failsafe).Good-mine.Good) / good,
 		Latch:    r.Latched(),
-		Harm:     harmed(t.Open.Later, r.Later),
-		Cold:     harmed(t.Open.Early, r.Early),
+		Harm:     harmed(&t.Open.Later, &r.Later),
+		Cold:     harmed(&t.Open.Early, &r.Early),
 	}
 }

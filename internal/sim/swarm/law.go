@@ -3,6 +3,8 @@
 package swarm
 
 import (
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -22,12 +24,25 @@ type Law interface {
 type Maker func(w *World) (Law, limiter.Config, error)
 
 // laws are those that can be named on the command line.
-var laws = map[string]Maker{"ours": Ours}
+var laws = map[string]Maker{}
 
-// register adds a law under a name: var _ = register("mine", …).
+var _ = register("ours", Ours)
+
+// register adds a law under a name.
 func register(name string, m Maker) bool {
 	laws[name] = m
 	return true
+}
+
+// Named finds a law; a number is a constant target.
+func Named(name string) (Maker, error) {
+	if target, err := strconv.Atoi(name); err == nil {
+		return Static(target), nil
+	}
+	if m, ok := laws[name]; ok {
+		return m, nil
+	}
+	return nil, fmt.Errorf("no law %q", name)
 }
 
 // Ours is the warden with its defaults.

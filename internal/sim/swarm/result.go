@@ -18,10 +18,10 @@ type Tally struct {
 }
 
 // Share is good answers per user.
-func (t Tally) Share() float64 { return float64(t.Good) / max(float64(t.Offered), 1) }
+func (t *Tally) Share() float64 { return float64(t.Good) / max(float64(t.Offered), 1) }
 
 // CriticalShare is good answers per critical user, 1 if there were none.
-func (t Tally) CriticalShare() float64 {
+func (t *Tally) CriticalShare() float64 {
 	if t.Critical == 0 {
 		return 1
 	}

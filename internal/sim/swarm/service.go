@@ -88,7 +88,7 @@ func (e *engine) call(a *attempt) {
 		return
 	}
 	s.taken++
-	e.after(a.user.calls, called, a)
+	e.after(a.calls, called, a)
 }
 
 func (e *engine) called(a *attempt) {
@@ -96,7 +96,7 @@ func (e *engine) called(a *attempt) {
 	if s.taken--; s.calls.len() > 0 {
 		s.taken++
 		next := s.calls.pop()
-		e.after(next.user.calls, called, next)
+		e.after(next.calls, called, next)
 	}
 	e.done(a)
 }
