@@ -5,10 +5,10 @@ package admissionhttp
 import (
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 )
 
 // HandlerConfig describes what [NewHandler] returns. Gate is required, the zero value of the rest is ready to use.
@@ -71,26 +71,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.rejected.ServeHTTP(w, r)
 		return
 	}
-	f := &flight{permit: permit}
-	f.join()
-	defer f.leave()
-	h.next.ServeHTTP(watch(w, f), r)
+	inflight.Serve(held{permit}, h.next, w, r)
 }
 
-// A flight is one admitted request: the handler is part of it, and so is each connection that it hijacked. The last to
-// leave releases, and a part leaves once.
-type flight struct {
-	permit admission.Permit
-	parts  atomic.Int32
-}
+// held is a permit as a request holds it: a gate does not ask how the request ended.
+type held struct{ admission.Permit }
 
-func (f *flight) join() { f.parts.Add(1) }
-
-func (f *flight) leave() {
-	if f.parts.Add(-1) == 0 {
-		f.permit.Release()
-	}
-}
+// End releases.
+func (h held) End(inflight.Outcome) { h.Release() }
 
 // unavailable answers 503; its value is the Retry-After header, as RFC 9110 (10.2.3, 15.6.4) defines both.
 type unavailable string

@@ -5,7 +5,8 @@ package wardenhttp
 
 import (
 	"net/http"
-	"sync/atomic"
+
+	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 )
 
 // Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
@@ -53,16 +54,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	f := &flight{place: place}
-	f.join()
-	defer f.end()
 	if in := place.ctx; in != r.Context() {
 		outer := r
 		r = r.WithContext(in)
 		defer func() { outer.MultipartForm = r.MultipartForm }() // the server removes its files, but knows only the outer request
 	}
-	h.next.ServeHTTP(watch(w, f), r)
-	f.returned = true
+	inflight.Serve(place, h.next, w, r)
 }
 
 // mostUnread is the longest body for which a refused request's connection is kept. Before net/http's server answers a
@@ -77,32 +74,4 @@ func (m *Middleware) acquire(r *http.Request) (place, error) {
 		return place{}, notMade("Middleware", "wardenhttp.New")
 	}
 	return m.capacity.acquire(r, m.cfg.classify(r))
-}
-
-// A flight is one request in its place: the handler is part of it, and so is each connection that it hijacked. The last to
-// leave gives the place back, and a part leaves once.
-type flight struct {
-	place    place
-	returned bool         // the handler did; its own
-	err      error        // what came of it; written by the handler before it leaves
-	mute     atomic.Bool  // its time says nothing about the service
-	parts    atomic.Int32 // orders all of this before the end
-}
-
-func (f *flight) join() { f.parts.Add(1) }
-
-func (f *flight) leave() {
-	if f.parts.Add(-1) == 0 {
-		f.place.end(f.err, f.mute.Load())
-	}
-}
-
-// end is leave for the handler. net/http cancels the context only afterwards: if it has ended already, then because the
-// client went away, or time was up.
-func (f *flight) end() {
-	f.err = f.place.ctx.Err()
-	if f.err == nil && !f.returned {
-		f.err = errAborted
-	}
-	f.leave()
 }

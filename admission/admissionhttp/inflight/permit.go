@@ -1,0 +1,60 @@
+// A permit, and what it is told of the request that it was for.
+
+package inflight
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+)
+
+// Permit is what a request has while it is in flight. End gives it back: it is called exactly once for each call of
+// [Serve] and [RoundTrip], by the goroutine with which the request ends, and not at all for a request that never ends.
+type Permit interface{ End(Outcome) }
+
+// Outcome is how a request ended.
+type Outcome struct {
+	// Err is nil if all went well. It is the error of the request's context if that had ended when the handler was done, or
+	// when the response ended: on a server it is canceled when the client goes away. Otherwise it is the error of the base
+	// transport or of the body's Read, or one that says that the handler or the base did not return.
+	Err error
+	// Status is the response's status on the client's side; 0: there was no response. A server's is not known.
+	Status int
+	// Upgraded says that a connection outlived its request, hijacked by the handler or after 101 (Switching Protocols): how
+	// long that took says nothing about the service. On the client's side Err is nil then.
+	Upgraded bool
+}
+
+// held is a permit that ends once. A response's Read and Close need not agree who was first, and a handler's goroutine may ask
+// for the connection when its request is over.
+type held[P Permit] struct {
+	permit P
+	ended  atomic.Bool
+}
+
+func (h *held[P]) end(o Outcome) {
+	if h.ended.CompareAndSwap(false, true) {
+		h.permit.End(o)
+	}
+}
+
+// errAborted is the outcome of a panic and of runtime.Goexit.
+var errAborted = errors.New("inflight: the handler or the base transport did not return")
+
+// under is the outcome of a request with this context.
+func (o Outcome) under(ctx context.Context) Outcome {
+	if err := ctx.Err(); err != nil {
+		o.Err = err
+	}
+	return o
+}
+
+// contextOf is the request's context as it came: a handler may replace it. A nil request is for next or the base to
+// complain about; here, a panic would lose the permit.
+func contextOf(r *http.Request) context.Context {
+	if r == nil {
+		return context.Background()
+	}
+	return r.Context()
+}
