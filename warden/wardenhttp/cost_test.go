@@ -1,4 +1,4 @@
-// What a place costs, and what a refusal does: what it allocates, and how long it takes beside one without a reason, in the handler alone and with all of net/http.
+// What a place costs, and what a refusal does: allocations, and time beside a refusal without a reason, with net/http and without.
 
 package wardenhttp_test
 
