@@ -33,10 +33,7 @@ type handler struct {
 // stack whole. If next hijacks the connection, the request is in flight until next is done and the connection that Hijack
 // returned has been closed; see [http.Hijacker].
 //
-// The ResponseWriter that next gets is the original where there is nothing to hijack, as in HTTP/2. Where there is, it works
-// with [http.ResponseController], and is an http.Hijacker, io.ReaderFrom (sendfile) and io.StringWriter, and an
-// http.Flusher if the original is; the deprecated http.CloseNotifier is not passed on. A hijacked connection is a net.Conn
-// with CloseWrite, and not a *net.TCPConn or *tls.Conn.
+// What the ResponseWriter that next gets can do, and a connection that it hijacks, says [inflight.Serve].
 //
 // To admit takes one small allocation, two where there is something to hijack. The error, an [*admission.InvalidError],
 // says that next or cfg.Gate is missing, that cfg.RetryAfter is negative, or that a handler is a nil http.HandlerFunc.

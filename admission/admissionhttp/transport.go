@@ -36,17 +36,10 @@ func NewTransport(cfg TransportConfig) (*Transport, error) {
 	return t, nil
 }
 
-// RoundTrip sends the request if the gate admits it. The request is then in flight until
-//
-//   - the base transport returns an error, no response or no body, panics or calls runtime.Goexit;
-//   - or the response has come and can have no body: its Body is http.NoBody, its status is 204 or 304, or the request
-//     was a HEAD;
-//   - or a Read of the response's body returns an error, io.EOF included, for instance because the request's context has
-//     ended;
-//   - or the body is closed.
-//
-// After 101 (Switching Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the request: the
-// end of what the other side sends is not the end of what this side does. Informational responses end nothing.
+// RoundTrip sends the request if the gate admits it. The request is then in flight until nothing more can come: there is no
+// response, or one without a body, or its body has been read to the end, failed or been closed. After 101 (Switching
+// Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the request. [inflight.RoundTrip] has
+// every case.
 //
 // If the gate refuses, nothing is sent, the request's body is closed and the error is the gate's
 // [*admission.RejectedError]; through an [http.Client], errors.Is and errors.As find it in the url.Error. Each redirect that

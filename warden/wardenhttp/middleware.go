@@ -18,10 +18,7 @@ import (
 // see [http.Hijacker]. How long it took is not counted as the service's time if the connection was hijacked, or if the
 // request's context was canceled, which is what net/http does when the client goes away.
 //
-// The ResponseWriter that next gets is the original where there is nothing to hijack, as in HTTP/2. Where there is, it works
-// with [http.ResponseController], and is an http.Hijacker, io.ReaderFrom (sendfile) and io.StringWriter, and an
-// http.Flusher if the original is; the deprecated http.CloseNotifier is not passed on. A hijacked connection is a net.Conn
-// with CloseWrite, and not a *net.TCPConn or *tls.Conn.
+// What the ResponseWriter that next gets can do, and a connection that it hijacks, says [inflight.Serve].
 //
 // A request that is given its place at once costs one small allocation, two where there is something to hijack, besides
 // those of Config's functions. One that the warden refuses costs three: what is known about it, the values of the headers and

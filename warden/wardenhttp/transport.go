@@ -50,18 +50,11 @@ func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 
 func hostTask(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Host} }
 
-// RoundTrip sends the request once it has its place, for which it waits as [warden.Warden.Acquire] says. It holds the place until
-//
-//   - the base transport returns an error, no response or no body, panics or calls runtime.Goexit;
-//   - or the response has come and can have no body: its Body is http.NoBody, its status is 204 or 304, or the request
-//     was a HEAD;
-//   - or a Read of the response's body returns an error, io.EOF included, for instance because the request's context has
-//     ended;
-//   - or the body is closed.
-//
-// After 101 (Switching Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the request: the
-// end of what the other side sends is not the end of what this side does. Informational responses end nothing. A body
-// that nobody reads to its end or closes holds its place for ever, as it holds its connection.
+// RoundTrip sends the request once it has its place, for which it waits as [warden.Warden.Acquire] says. It holds the place
+// until nothing more can come: there is no response, or one without a body, or its body has been read to the end, failed or
+// been closed. After 101 (Switching Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the
+// request. [inflight.RoundTrip] has every case. A body that nobody reads to its end or closes holds its place for ever, as
+// it holds its connection.
 //
 // How long it took counts as the dependency's time, unless it switched protocols or its context was canceled. The breaker of
 // a compartment is told the error of the base or of a Read, an error if the status is 500 or more, and else that all

@@ -9,15 +9,16 @@ import (
 	"sync/atomic"
 )
 
-// Permit is what a request has while it is in flight. End gives it back: it is called exactly once for each call of
-// [Serve] and [RoundTrip], by the goroutine with which the request ends, and not at all for a request that never ends.
+// Permit is held by a request while it is in flight. [Serve] and [RoundTrip] call End exactly once, on the goroutine that ends
+// the request, which waits for it: the handler's, or the one that reads or closes a body or closes a connection. A request that
+// never ends keeps its permit.
 type Permit interface{ End(Outcome) }
 
 // Outcome is how a request ended.
 type Outcome struct {
-	// Err is nil if all went well. It is the error of the request's context if that had ended when the handler was done, or
-	// when the response ended: on a server it is canceled when the client goes away. Otherwise it is the error of the base
-	// transport or of the body's Read, or one that says that the handler or the base did not return.
+	// Err is nil if all went well. If the request's context had ended before the handler was done, or before the response
+	// ended, Err is the context's: on a server, context.Canceled says that the client went away. Otherwise it is the error of
+	// the base transport or of the body's Read, or one that says that the handler or the base transport did not return.
 	Err error
 	// Status is the response's status on the client's side; 0: there was no response. A server's is not known.
 	Status int
@@ -26,8 +27,8 @@ type Outcome struct {
 	Upgraded bool
 }
 
-// held is a permit that ends once. A response's Read and Close need not agree who was first, and a handler's goroutine may ask
-// for the connection when its request is over.
+// held is a permit that ends once: Read and Close of a response need not agree who was first, and Hijack may be called when the
+// request is over.
 type held[P Permit] struct {
 	permit P
 	ended  atomic.Bool
