@@ -152,7 +152,7 @@ func TestH1_NilRequestAndWriterRelease(t *testing.T) {
 
 // http.TimeoutHandler answers and leaves its handler at work. Outside, that is a request that goes on; inside, it is the
 // handler, and what it has left running is no part of the request.
-func TestH1_TimeoutHandler(t *testing.T) {
+func TestH1H3_TimeoutHandler(t *testing.T) {
 	for inside, want := range map[bool]int{false: 1, true: 0} {
 		g := newGate(1)
 		finish, done := make(chan struct{}), make(chan struct{})
