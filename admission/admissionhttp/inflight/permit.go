@@ -43,12 +43,12 @@ func (h *held[P]) end(o Outcome) {
 // errAborted is the outcome of a panic and of runtime.Goexit.
 var errAborted = errors.New("inflight: the handler or the base transport did not return")
 
-// under is the outcome of a request with this context.
-func (o Outcome) under(ctx context.Context) Outcome {
-	if err := ctx.Err(); err != nil {
-		o.Err = err
+// under is the error of a request that came to err: its context's, if that has ended.
+func under(ctx context.Context, err error) error {
+	if over := ctx.Err(); over != nil {
+		return over
 	}
-	return o
+	return err
 }
 
 // contextOf is the request's context as it came: a handler may replace it. A nil request is for next or the base to

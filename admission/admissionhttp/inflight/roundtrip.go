@@ -21,26 +21,27 @@ import (
 //
 // RoundTrip blocks as long as base does, does not modify the request and allocates one small body.
 func RoundTrip[P Permit](permit P, base http.RoundTripper, req *http.Request) (*http.Response, error) {
-	ctx, came, follows := contextOf(req), Outcome{Err: errAborted}, false
+	ctx := contextOf(req)
+	came, status, follows := errAborted, 0, false
 	defer func() {
 		if !follows {
-			permit.End(came.under(ctx))
+			permit.End(Outcome{Err: under(ctx, came), Status: status})
 		}
 	}()
 	resp, err := base.RoundTrip(req)
-	came.Err = err
+	came = err
 	if err != nil || resp == nil {
 		return resp, err
 	}
-	came.Status = resp.StatusCode
+	status = resp.StatusCode
 	if bodiless(req, resp) {
 		return resp, nil
 	}
 	follows = true
-	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && status == http.StatusSwitchingProtocols {
 		resp.Body = &upgraded[P]{ReadWriteCloser: stream, held: held[P]{permit: permit}}
 	} else {
-		resp.Body = &body[P]{ReadCloser: resp.Body, held: held[P]{permit: permit}, ctx: ctx, status: resp.StatusCode}
+		resp.Body = &body[P]{ReadCloser: resp.Body, held: held[P]{permit: permit}, ctx: ctx, status: status}
 	}
 	return resp, nil
 }
@@ -79,7 +80,7 @@ func (b *body[P]) Close() error {
 	return b.ReadCloser.Close()
 }
 
-func (b *body[P]) end(err error) { b.held.end(Outcome{Err: err, Status: b.status}.under(b.ctx)) }
+func (b *body[P]) end(err error) { b.held.end(Outcome{Err: under(b.ctx, err), Status: b.status}) }
 
 // upgraded is the two-way stream after 101.
 type upgraded[P Permit] struct {

@@ -18,15 +18,15 @@ import (
 //
 // Serve makes one small allocation, two where there is something to hijack, and one for a hijacked connection.
 func Serve[P Permit](permit P, next http.Handler, w http.ResponseWriter, r *http.Request) {
-	s := &served[P]{held: held[P]{permit: permit}, outcome: Outcome{Err: errAborted}}
+	s := &served[P]{held: held[P]{permit: permit}, err: errAborted}
 	s.join()
 	ctx := contextOf(r)
 	defer func() {
-		s.outcome = s.outcome.under(ctx) // net/http cancels it only afterwards: if it has ended, the client is gone or time is up
+		s.err = under(ctx, s.err) // net/http cancels it only afterwards: if it has ended, the client is gone or time is up
 		s.leave(false)
 	}()
 	next.ServeHTTP(watch(w, s), r)
-	s.outcome.Err = nil
+	s.err = nil
 }
 
 // A request has parts: its handler, and each connection that was hijacked. The last to leave ends the permit, and a part
@@ -39,7 +39,7 @@ type request interface {
 // served is a request with its permit.
 type served[P Permit] struct {
 	held     held[P]
-	outcome  Outcome      // written by the handler before it leaves
+	err      error        // how the handler ended; written before it leaves
 	upgraded atomic.Bool  // a connection was part of it
 	parts    atomic.Int32 // orders all of this before the end
 }
@@ -51,8 +51,6 @@ func (s *served[P]) leave(upgraded bool) {
 		s.upgraded.Store(true)
 	}
 	if s.parts.Add(-1) == 0 {
-		came := s.outcome
-		came.Upgraded = s.upgraded.Load()
-		s.held.end(came)
+		s.held.end(Outcome{Err: s.err, Upgraded: s.upgraded.Load()})
 	}
 }
