@@ -42,6 +42,7 @@ type state struct {
 	shed       float64
 	processors float64
 	served     service
+	lag        lag
 }
 
 // New returns a controller at its initial target. The error is an [*InvalidError].
@@ -84,6 +85,7 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 
 // step moves the state by dt seconds, and says whether the sample knew anything about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
+	// s.Lag = st.lag.pool(s.Lag, dt)
 	top, informed := cfg.judge(s, st.served.busy)
 	if dt == 0 {
 		return informed
@@ -98,8 +100,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 			st.top = top // else what raised the pressure is gone before the pressure is, and is named until then
 		}
 	}
-	idle := 1 - ramp(st.served.busy, 0.8, 0.95)
-	st.served.step(s.Service, dt, st.target, idle)
+	st.served.step(s.Service, dt, st.target, min(finite(s.Utilization.Value), 1))
 	st.move(cfg, s, dt, informed)
 	if informed {
 		st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
@@ -140,4 +141,19 @@ func shedding(shed, p, dt, most float64) float64 {
 		shed -= relentRate * (calmBelow - p) / calmBelow * dt
 	}
 	return min(max(shed, 0), most)
+}
+
+// lag pools the delays of the last second, for samples that have few.
+type lag struct{ p50, p90, count float64 }
+
+func (l *lag) pool(s monitor.Lag, dt float64) monitor.Lag {
+	l.count *= math.Exp(-dt / 0.5)
+	n := float64(s.Count)
+	if n > 0 {
+		l.p50 += (seconds(s.P50) - l.p50) * n / (n + l.count)
+		l.p90 += (seconds(s.P90) - l.p90) * n / (n + l.count)
+		l.count = min(l.count+n, 200)
+	}
+	s.P50, s.P90, s.Count = seconds2(l.p50), seconds2(l.p90), uint64(l.count)
+	return s
 }

@@ -50,26 +50,19 @@ const (
 
 // point is what a window has shown.
 type point struct {
-	n, x, r float64
-	times   []float64
+	n, x, r, count float64
+	times          []float64
 }
 
 // step takes in the Service of a sample. target is the one that rules.
-func (v *service) step(s monitor.Service, dt, target float64, idle float64) {
+func (v *service) step(s monitor.Service, dt, target float64, used float64) {
 	n, count := finite(s.Concurrency), float64(s.Count)
 	v.fed = v.fed || count > 0 || n > 0
 	v.waited += dt
 	v.w.add(s, dt)
+	v.w.used += used * dt
 	limited := n >= 0.8*v.target
 	v.slow = false
-	if idle < 0.5 { // processors are the bottleneck, and their queue is the better guide
-		if v.phase != open {
-			v.target, v.phase = max(v.target, v.back), open
-		}
-		v.w = window{}
-		v.held = 0
-		return
-	}
 	r := v.w.mean()
 	if r == 0 {
 		r = mean(v.base)
@@ -119,13 +112,22 @@ func (v *service) watch(dt, count float64, limited bool, r float64) {
 	wait, z := shift(v.base, w.all())
 	n, x := w.concurrency(), w.throughput()
 	v.inflation = 1 + wait/lower(v.base)
+	if w.used > 0.9*w.time { // processors are the bottleneck, and their queue is the better guide
+		*w = window{}
+		v.held = 0
+		return
+	}
 	full := w.count >= many || w.time >= 6*r && w.count >= 2*few
 	isLimited := n >= 0.7*v.target
 	switch {
 	case wait > 0.1*lower(v.base) && z > sure:
 		v.slow = true
 		if isLimited && x*wait > 0.2 || x*wait > 1 {
-			v.cut(point{n, x, r, w.all()}, n-x*wait*0.9, false)
+			to := n - x*wait*0.9
+			if len(v.base) >= 2*few {
+				to = min(to, x*mean(v.base)*(1.1+2*spread(v.base)*math.Sqrt(1/float64(len(v.base))+1/w.count)))
+			}
+			v.cut(point{n, x, r, w.count, w.all()}, min(to, tested*n), false)
 			return
 		}
 	case limited && z < 2:
@@ -147,7 +149,7 @@ func (v *service) watch(dt, count float64, limited bool, r float64) {
 		v.knee = 0
 	}
 	if v.held > v.every*r && v.target > 1 && isLimited {
-		v.cut(point{n, x, r, w.all()}, tested*n, true)
+		v.cut(point{n, x, r, w.count, w.all()}, tested*n, true)
 		return
 	}
 	v.w = window{}
@@ -156,12 +158,12 @@ func (v *service) watch(dt, count float64, limited bool, r float64) {
 // grow lets one more run for each execution that ended: twice as many in an execution time.
 func (v *service) grow(count float64) {
 	if v.knee > 0 && v.target >= 0.9*v.knee {
-		count = count * 0.05
+		count = count * 0.15
 	}
 	v.target += min(count, v.target)
 }
 
-const kept = 128
+const kept = 256
 
 func (v *service) learn() {
 	v.base = append(v.base, v.w.all()...)
@@ -180,11 +182,13 @@ func (v *service) cut(from point, to float64, test bool) {
 func (v *service) conclude(r float64) {
 	n := v.w.concurrency()
 	times := v.w.all()
-	gain, _ := shift(times, v.from.times)
-	hoped := (v.from.n - n) / max(v.from.x, 1e-9)
+	quicker, sd := v.quicker(n, v.w.throughput(), v.w.count, times)
+	if math.Abs(quicker-0.5) < sd && v.w.time < 8*r && v.w.count < 4*many {
+		return
+	}
 	v.phase, v.waited = open, 0
 	switch {
-	case gain < 0.3*hoped:
+	case quicker < 0.5:
 		// It was work: less ran, and nothing was quicker.
 		if !v.test {
 			v.base = v.base[:0]
@@ -193,7 +197,9 @@ func (v *service) conclude(r float64) {
 		v.target = v.back
 		v.every = min(2*max(v.every, 6), rare)
 	default:
-		v.knee = max(n, v.target)
+		// It had waited; where throughput fell as well, the cut went too deep by as much.
+		v.target = max(v.target, min(v.back, math.Ceil(n*v.from.x/max(v.w.throughput(), 1e-9))))
+		v.knee = v.target
 		if _, z := shift(v.base, times); z < -2 {
 			v.base = v.base[:0]
 			v.learn()
@@ -205,7 +211,39 @@ func (v *service) conclude(r float64) {
 	v.w = window{}
 }
 
-const sure = 3
+// quicker is how much of what was cut off had waited, 0 to 1: by how much less got done, and by how much shorter the execution times
+// are. Each counts by how little it is left to chance.
+func (v *service) quicker(n, x, count float64, times []float64) (share, sd float64) {
+	f := &v.from
+	depth := math.Log(f.n / max(n, 1e-9))
+	if depth < 0.1 {
+		return 1, 0
+	}
+	byThroughput := 1 - math.Log(f.x/max(x, 1e-9))/depth
+	cv := spread(v.base)
+	varX := (cv*cv*(1/f.count+1/max(count, 1)) + 0.0025) / (depth * depth)
+
+	gain, _ := shift(times, f.times)
+	hoped := (f.n - n) / max(f.x, 1e-9)
+	byTimes := gain / hoped
+	l := lower(v.base)
+	sdT := l * math.Min(cv, 1) * math.Sqrt(2/f.count+2/max(count, 1)) / hoped
+	ramp := (f.n/max(f.x, 1e-9) - f.r) / hoped // what ran was not yet what was to come of it
+	varT := sdT*sdT + 0.0025 + ramp*ramp
+	return (byThroughput/varX + byTimes/varT) / (1/varX + 1/varT), math.Sqrt(1 / (1/varX + 1/varT))
+}
+
+// spread is the coefficient of variation.
+func spread(times []float64) float64 {
+	m := mean(times)
+	sum := 0.0
+	for _, t := range times {
+		sum += (t - m) * (t - m)
+	}
+	return math.Sqrt(sum/max(float64(len(times)), 1)) / max(m, 1e-12)
+}
+
+const sure = 3.5
 
 // lower is the mean of the lower half.
 func lower(times []float64) float64 {
@@ -257,6 +295,7 @@ func (v *service) expected() float64 {
 // window sums up consecutive samples.
 type window struct {
 	time, work, count float64 // seconds; seconds of execution; executions
+	used              float64 // seconds of processors, per processor
 	times             []float64
 }
 

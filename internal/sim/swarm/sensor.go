@@ -45,6 +45,9 @@ func (e *engine) sample(start time.Time) monitor.Sample {
 		P50: quantile(s.times, 0.5), P90: quantile(s.times, 0.9), Count: uint64(len(s.times)),
 		Throughput: float64(len(s.times)) / elapsed, Concurrency: s.work.Seconds() / elapsed,
 	}
+	for i := range min(len(s.times), 32) {
+		out.Service.Times = append(out.Service.Times, s.times[i*len(s.times)/min(len(s.times), 32)])
+	}
 	s.times, s.work, s.last = s.times[:0], 0, e.now
 
 	v.account(e.now)

@@ -50,9 +50,6 @@ type Queue[T any] struct {
 	turns   int // grants since the last one that went to the longest wait
 	denied  int // refusals since the last one that was spared
 
-	last time.Duration // when somebody was granted a place last
-	gap  time.Duration // between two grants, smoothed, at most shortest
-
 	mix    float64 // sum over the lanes
 	halved time.Duration
 }
@@ -63,7 +60,6 @@ type lane[T any] struct {
 	oldest, newest *Waiter[T]
 	waiting        int
 	mix            float64 // how many of the recent arrivals that had to wait were of this priority
-	standing       standing
 }
 
 // Len is how many wait.
@@ -81,8 +77,6 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, share, draw float64) V
 		v = Shed
 	case w.Priority == cut && draw < part:
 		v = ShedInPart
-	case q.turnAway(l, now):
-		v = Stands
 	}
 	if v != Waits && q.mercy() {
 		w.spared, v = true, Waits
@@ -101,17 +95,13 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, share, draw float64) V
 // expected is left to are told to leave. nil: nobody waits.
 func (q *Queue[T]) Next(now, expected time.Duration) (*Waiter[T], Verdict) {
 	for q.waiting > 0 {
-		w, how := q.turn(now)
+		w, how := q.turn(now, expected)
 		if Missed(w.Due, now, expected) {
 			q.leave(w, Late, now)
 			continue
 		}
-		q.gap += (min(now-q.last, shortest) - q.gap) / 8
-		q.last = now
 		if q.turns++; how == LongestWait {
 			q.turns = 0
-		} else {
-			q.servedInFull(w.lane)
 		}
 		q.Remove(w)
 		return w, how
@@ -119,14 +109,14 @@ func (q *Queue[T]) Next(now, expected time.Duration) (*Waiter[T], Verdict) {
 	return nil, Waits
 }
 
-func (q *Queue[T]) turn(now time.Duration) (*Waiter[T], Verdict) {
+func (q *Queue[T]) turn(now, expected time.Duration) (*Waiter[T], Verdict) {
 	if q.Every > 0 && q.turns+1 >= q.Every {
 		return q.LongestWaiting(), LongestWait
 	}
 	for _, l := range q.lanes {
 		switch {
 		case l.waiting == 0:
-		case q.overdue(l, now):
+		case q.stands(l, now, expected):
 			return l.newest, Newest
 		default:
 			return l.oldest, Oldest
@@ -210,6 +200,10 @@ func (q *Queue[T]) laneOf(priority int8) *lane[T] {
 // goes whatever it is.
 func (q *Queue[T]) makeRoom(w *Waiter[T], now time.Duration) bool {
 	victim := q.victim()
+	if l := q.laneOf(w.Priority); (victim == nil || victim.Priority >= w.Priority) && l.oldest != nil && !l.oldest.spared && q.stands(l, now, 0) {
+		q.leave(l.oldest, Full, now)
+		return true
+	}
 	goes := func() bool { return victim != nil && (w.spared || victim.Priority < w.Priority) }
 	switch {
 	case w.spared:
