@@ -82,7 +82,7 @@ func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
 		d = deadline{at, limiter.FromContext, min(time.Until(at), queue.Never-1-now) + now}
 	}
 	if most := p.config.MaxWait; most > 0 && most < d.due-now {
-		d = deadline{time.Now().Add(most), p.config.boundedBy, now + most}
+		d = deadline{time.Now().Add(most), p.boundedBy, now + most}
 	}
 	return d
 }
@@ -145,7 +145,7 @@ func (c *Compartment) startAtOnce() (at *Compartment, yields int, ok bool) {
 func (c *Compartment) wait(ctx context.Context) (*Compartment, deadline, outcome, error) {
 	p, s := c.part, c.part.set
 	now := s.clock()
-	d, err, done, draw, open := p.deadline(ctx, now), ctx.Err(), ctx.Done(), rand.Float64(), p.open != nil && p.open()
+	d, err, done, draw, open := p.deadline(ctx, now), ctx.Err(), ctx.Done(), rand.Float64(), p.saysOpen()
 	w := s.waiters.Get()
 	w.Priority, w.Due, w.Outcome = int8(p.config.Criticality), d.due, outcome{from: d.from}
 	s.mu.Lock()
@@ -209,6 +209,15 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 	c.refuse(&w.Outcome, v, now-w.Since)
 	s.settle(c)
 	return true
+}
+
+// saysOpen is whether the breaker says that it is open. One that panics says nothing.
+func (p *part) saysOpen() bool {
+	if p.open == nil {
+		return false
+	}
+	defer p.set.contain()
+	return p.open()
 }
 
 // look notes how things stand. The caller holds Set.mu, as for the next three.

@@ -48,6 +48,8 @@ type part struct {
 	tenants *tenants    // nil: it is not divided
 	recent  *queue.Recent[limiter.Explanation]
 
+	boundedBy limiter.DeadlineSource // whose config.MaxWait is: it may be the Timeout
+
 	planned, share Share                     // as the plan says, and as the decision leaves it
 	rule           *decision.ControlDecision // the decision, as far as it concerns this part
 	held           int
@@ -84,6 +86,9 @@ func New(cfg Config) (*Set, error) {
 	for _, c := range cfg.Compartments {
 		p := &part{set: s, config: c.defaults(), recent: queue.NewRecent[limiter.Explanation](recentKept)}
 		p.open = saysOpen(c.Breaker)
+		if p.boundedBy = limiter.FromMaxWait; c.MaxWait == 0 {
+			p.boundedBy = limiter.FromTimeout
+		}
 		p.self.made(p)
 		if p.config.Tenants.Max > 0 {
 			p.tenants = &tenants{byKey: map[string]*Compartment{}}

@@ -1,4 +1,4 @@
-// Starting, waiting and ending (Q1 to Q4, Q6, Q8), each as plainly as it can be shown. The machine and the explorer hold them
+// Starting, waiting and ending (Q1 to Q4, Q6, Q8), each as plainly as it can be shown. The machine holds them
 // against everything else.
 
 package limiter
