@@ -12,8 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Snapshot is the state of a set. Each compartment's numbers agree with each other as soon as none of its calls is under
-// way; durations are in nanoseconds in JSON.
+// Snapshot is the state of a set, all of one instant. Its counters never fall. Durations are in nanoseconds in JSON.
 type Snapshot struct {
 	At       time.Time `json:"at"`
 	Revision uint64    `json:"revision"` // of the plan, from 1
@@ -26,15 +25,16 @@ type Snapshot struct {
 	// Stale is whether Decision has outlived its ValidFor, so that its Stale decision rules.
 	Stale bool `json:"stale,omitempty"`
 	// Unknown is how many calls were of compartments that there are not.
-	Unknown        uint64                `json:"unknown"`
+	Unknown uint64 `json:"unknown"`
+	// ObserverPanics counts panics of the Observer, of a context, or of a Breaker's State, that were contained.
 	ObserverPanics uint64                `json:"observer_panics"`
 	Compartments   []CompartmentSnapshot `json:"compartments"` // in the order of Config
 }
 
 // CompartmentSnapshot is the state of one compartment, its tenants included.
 //
-// At rest, Submitted is Admitted and all of Rejected and Left and Queued together; Admitted is Finished and InFlight; and
-// the outcomes of Outcomes add up to Finished + Abandoned.
+// The outcomes of Outcomes add up to Finished + Abandoned. While no call is between its place and its function, Submitted is
+// Admitted and all of Rejected and Left and Queued together, and Admitted is Finished and InFlight.
 type CompartmentSnapshot struct {
 	Name        string           `json:"name"`
 	Criticality limiter.Priority `json:"criticality"`

@@ -115,7 +115,7 @@ func TestQ4_PriorityThenAge(t *testing.T) {
 	})
 }
 
-// TestQ6_ManyInFlight has more tasks in flight than there are seats, and releases each of them twice, in both orders.
+// TestQ6_ManyInFlight has many tasks in flight, again and again, and releases each of them twice, in both orders.
 func TestQ6_ManyInFlight(t *testing.T) {
 	const n = 50
 	l := mustNew(t, Config{Initial: fixed(n)})
