@@ -272,7 +272,7 @@ func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now t
 // refuse counts a refusal, and notes how things stand.
 func (c *Compartment) refuse(o *outcome, why queue.Verdict, waited time.Duration) {
 	c.look(o)
-	o.reason, o.waited, o.grant = reasonOf[why], waited, 0
+	o.reason, o.waited, o.grant = reasonOf(why), waited, 0
 	if waited > 0 || o.reason < limiter.DeadlineExceeded {
 		o.bound, o.limit = c.part.set.full(c)
 	}

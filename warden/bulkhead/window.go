@@ -65,7 +65,7 @@ func (w *stopwatch) start(s *Set) {
 }
 
 // soFar is how long it has been running; 0 if it is not timed.
-func (w stopwatch) soFar(s *Set) time.Duration {
+func (w *stopwatch) soFar(s *Set) time.Duration {
 	if w.weight == 0 {
 		return 0
 	}
@@ -112,7 +112,7 @@ func (w *window) read(now time.Duration, n *counts) (rejectionRate float64, e Ex
 	for i := range w.slices {
 		s := &w.slices[i]
 		sum += s.sum
-		for r, c := range s.counts {
+		for r, c := range &s.counts {
 			all[r] += uint64(c)
 			e.Count += uint64(c)
 		}

@@ -111,7 +111,7 @@ func TestRaceQ6_CopiesOfAnObservedPermit(t *testing.T) {
 	}
 	for i := range tasks {
 		var p Permit
-		for err := error(ErrRejected); err != nil; {
+		for err := ErrRejected; err != nil; {
 			p, err = l.TryAcquire(named(i, 0))
 		}
 		for range 4 {
