@@ -117,13 +117,14 @@ func counters(c CompartmentSnapshot) map[string]uint64 {
 	return named
 }
 
-// flipping is a breaker that refuses every third call.
+// flipping is a breaker that takes its time and refuses every third call.
 type flipping struct {
 	mu sync.Mutex
 	n  int
 }
 
 func (b *flipping) Allow() (func(error), error) {
+	runtime.Gosched()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.n++; b.n%3 == 0 {
