@@ -13,8 +13,8 @@ import (
 )
 
 // Set is a number of compartments that share a total. All its methods may be called by any number of goroutines. It
-// starts no goroutine but for functions with a Timeout, and needs no cleaning up. It must come from [New] and must not
-// be copied.
+// starts no goroutine but for functions with a Timeout, and needs no cleaning up. It must not be copied. A nil or zero Set
+// has no compartments: every call in one, and every plan, is refused with an [*InvalidError].
 type Set struct {
 	observer Observer
 	epoch    time.Time
@@ -103,6 +103,8 @@ func New(cfg Config) (*Set, error) {
 	return s, nil
 }
 
+func (s *Set) made() bool { return s != nil && s.byName != nil }
+
 // recentKept is how many explanations a compartment keeps.
 const recentKept = 128
 
@@ -123,6 +125,9 @@ func byCriticality(parts []*part) []*part {
 // Compartment is the compartment of that name. If there is none, it is one that refuses every call with an
 // [*UnknownCompartmentError]. It does not block, and allocates nothing if there is one.
 func (s *Set) Compartment(name string) *Compartment {
+	if !s.made() {
+		return &Compartment{unknown: unknown{name: name}}
+	}
 	if p := s.byName[name]; p != nil {
 		return &p.self
 	}
@@ -131,6 +136,9 @@ func (s *Set) Compartment(name string) *Compartment {
 
 // Compartments are all of them, in the order of Config, without tenants. It allocates the slice.
 func (s *Set) Compartments() []*Compartment {
+	if !s.made() {
+		return nil
+	}
 	all := make([]*Compartment, len(s.parts))
 	for i, p := range s.parts {
 		all[i] = &p.self

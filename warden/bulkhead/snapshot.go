@@ -107,6 +107,9 @@ type Health struct {
 
 // Snapshot is the state of the set, all of one instant. It may wait for a mutex that is held for microseconds. It allocates.
 func (s *Set) Snapshot() Snapshot {
+	if !s.made() {
+		return Snapshot{}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock()
@@ -178,6 +181,9 @@ func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 // Recent are the explanations of the last calls that were refused or had to wait, of all compartments, the oldest first.
 // Their Limiter is the name of the compartment, their Task.Name the key of the tenant, if there is one. It allocates.
 func (s *Set) Recent() []limiter.Explanation {
+	if !s.made() {
+		return nil
+	}
 	var all []limiter.Explanation
 	for _, p := range s.parts {
 		all = append(all, p.recent.All()...)
