@@ -18,7 +18,7 @@ SYSTEM = ./internal/system
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 
-.PHONY: help demo demo-orders test race lint fuzz bench overload sim fleet api apidiff mutants torture gowork-off fmt tidy
+.PHONY: help demo demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -69,8 +69,12 @@ bench: ## ours beside its peers: ratios, targets, allocations, also into docs/be
 overload: ## real HTTP, more than a server can answer, also into docs/overload.md: two hours, or OVERLOAD='-quick' and other flags
 	@cd internal/bench && GOWORK=off go run ./overload -o ../../docs $(OVERLOAD)
 
-sim: ## controller and limiter in virtual time beside the best constant target, also into docs/simulation.md
+sim: ## controller and limiter in virtual time beside the best constant target, and 10,000 random worlds, also into docs/simulation.md and docs/worlds.md
 	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
+	@go test -count=1 -timeout 90m -v -run '^TestWorlds$$' ./internal/sim/swarm -worlds 10000 -write ../../../docs
+
+worlds: ## 500 random worlds and 100 that nobody has seen: what the law reaches of its targets, and whether it is what it was
+	@go test -count=1 -timeout 30m -v -run '^TestWorlds$$' ./internal/sim/swarm -worlds 500 -fresh 100
 
 fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/fleet.md
 	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'

@@ -5,10 +5,10 @@ package admissionhttp
 import (
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 )
 
 // HandlerConfig describes what [NewHandler] returns. Gate is required, the zero value of the rest is ready to use.
@@ -33,10 +33,7 @@ type handler struct {
 // stack whole. If next hijacks the connection, the request is in flight until next is done and the connection that Hijack
 // returned has been closed; see [http.Hijacker].
 //
-// The ResponseWriter that next gets is the original where there is nothing to hijack, as in HTTP/2. Where there is, it works
-// with [http.ResponseController], and is an http.Hijacker, io.ReaderFrom (sendfile) and io.StringWriter, and an
-// http.Flusher if the original is; the deprecated http.CloseNotifier is not passed on. A hijacked connection is a net.Conn
-// with CloseWrite, and not a *net.TCPConn or *tls.Conn.
+// What the ResponseWriter that next gets can do, and a connection that it hijacks, says [inflight.Serve].
 //
 // To admit takes one small allocation, two where there is something to hijack. The error, an [*admission.InvalidError],
 // says that next or cfg.Gate is missing, that cfg.RetryAfter is negative, or that a handler is a nil http.HandlerFunc.
@@ -71,26 +68,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.rejected.ServeHTTP(w, r)
 		return
 	}
-	f := &flight{permit: permit}
-	f.join()
-	defer f.leave()
-	h.next.ServeHTTP(watch(w, f), r)
+	inflight.Serve(held{permit}, h.next, w, r)
 }
 
-// A flight is one admitted request: the handler is part of it, and so is each connection that it hijacked. The last to
-// leave releases, and a part leaves once.
-type flight struct {
-	permit admission.Permit
-	parts  atomic.Int32
-}
+// held is a permit as a request holds it: a gate does not ask how the request ended.
+type held struct{ admission.Permit }
 
-func (f *flight) join() { f.parts.Add(1) }
-
-func (f *flight) leave() {
-	if f.parts.Add(-1) == 0 {
-		f.permit.Release()
-	}
-}
+// End releases.
+func (h held) End(inflight.Outcome) { h.Release() }
 
 // unavailable answers 503; its value is the Retry-After header, as RFC 9110 (10.2.3, 15.6.4) defines both.
 type unavailable string

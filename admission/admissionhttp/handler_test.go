@@ -1,15 +1,14 @@
-// The server's side: what a handler may do, and when its request ends.
+// The server's side: whom the gate admits, what the others are told, and that a place comes back.
 
 package admissionhttp_test
 
 import (
 	"errors"
-	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -59,8 +58,8 @@ func TestA4_RejectedRequestNeverReachesTheHandler(t *testing.T) {
 		}
 		g.wantEmpty(t)
 		wantStatus(t, s, http.StatusAccepted)
-		if _, rejected, _, _ := g.counts(); rejected != 3 {
-			t.Errorf("%d rejected, want 3", rejected)
+		if got := g.Stats().Rejected; got != 3 {
+			t.Errorf("%d rejected, want 3", got)
 		}
 	})
 }
@@ -135,122 +134,55 @@ func TestA10_ClosedGateRejectsAndLetsTheRestEnd(t *testing.T) {
 	}
 }
 
-func TestA2_HandlerReleasesHoweverItEnds(t *testing.T) {
-	ends := map[string]func(http.ResponseWriter, *http.Request){
-		"returns":          func(http.ResponseWriter, *http.Request) {},
-		"panics":           func(http.ResponseWriter, *http.Request) { panic("on purpose") },
-		"aborts":           func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"exits":            func(http.ResponseWriter, *http.Request) { runtime.Goexit() },
-		"panics half way":  func(w http.ResponseWriter, _ *http.Request) { startBody(w); panic("on purpose") },
-		"exits half way":   func(w http.ResponseWriter, _ *http.Request) { startBody(w); runtime.Goexit() },
-		"client goes away": func(w http.ResponseWriter, r *http.Request) { startBody(w); <-r.Context().Done() },
-	}
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		for name, end := range ends {
-			t.Run(name, func(t *testing.T) {
-				g := newGate(t, "server", 1)
-				s := serve(newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
-					g.wantInFlight(t, "in the handler", 1)
-					end(w, r)
-				}))
-				for range 2 { // the second request needs the place of the first
-					if resp, err := post(t, s); err == nil {
-						if resp.StatusCode == http.StatusServiceUnavailable {
-							t.Error("rejected")
-						}
-						resp.Body.Close()
-					}
-					g.wantEmpty(t)
-				}
-				if admitted, rejected, _, _ := g.counts(); admitted != 2 || rejected != 0 {
-					t.Errorf("%d admitted, %d rejected, want 2 and 0", admitted, rejected)
-				}
-			})
-		}
-	})
-}
-
-// startBody sends the header and a first piece of the body, so that the client has a response.
-func startBody(w http.ResponseWriter) {
-	_, _ = io.WriteString(w, "begin")
-	_ = http.NewResponseController(w).Flush()
-}
-
-func TestA2_PanicKeepsItsStack(t *testing.T) {
-	g := newGate(t, "server", 1)
-	h := newHandler(t, g, explode)
-	defer func() {
-		if v := recover(); v != "on purpose" {
-			t.Errorf("recovered %v", v)
-		}
-		if stack := string(debug.Stack()); !strings.Contains(stack, "admissionhttp_test.explode(") {
-			t.Errorf("the stack does not show who panicked:\n%s", stack)
-		}
-		g.wantEmpty(t)
-	}()
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-}
-
-func explode(http.ResponseWriter, *http.Request) { panic("on purpose") }
-
-// A writer whose Unwrap panics does so after admission.
-func TestA2_HostileWriterReleases(t *testing.T) {
-	g := newGate(t, "server", 1)
-	h := newHandler(t, g, func(http.ResponseWriter, *http.Request) {})
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
-		g.wantEmpty(t)
-	}()
-	h.ServeHTTP(hostileWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-}
-
-type hostileWriter struct{ http.ResponseWriter }
-
-func (hostileWriter) Unwrap() http.ResponseWriter { panic("on purpose") }
-
-func TestA1_HandlersNeverExceedTheLimit(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		const limit, clients, requests = 3, 12, 20
-		g := newGate(t, "server", limit)
-		var now, calls atomic.Int64
-		s := serve(newHandler(t, g, func(http.ResponseWriter, *http.Request) {
-			calls.Add(1)
-			if n := now.Add(1); n > limit {
-				t.Errorf("%d handlers at once", n)
-			}
-			runtime.Gosched()
-			now.Add(-1)
-		}))
-		var answered [600]atomic.Int64
-		done := make(chan error, clients)
-		for range clients {
-			go func() {
-				for range requests {
-					resp, err := post(t, s)
-					if err != nil {
-						done <- err
-						return
-					}
-					answered[resp.StatusCode].Add(1)
+// What an end is, package inflight knows and tests; here it reaches the gate, and the place is free for the next request.
+func TestA2_RequestReleasesHoweverItEnds(t *testing.T) {
+	for name, end := range map[string]func(){
+		"returns": func() {},
+		"panics":  func() { panic(http.ErrAbortHandler) },
+		"exits":   runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t, "server", 1)
+			s := startServer(t, newHandler(t, g, func(http.ResponseWriter, *http.Request) {
+				g.wantInFlight(t, "in the handler", 1)
+				end()
+			}), false)
+			for range 2 {
+				if resp, err := post(t, s); err == nil {
 					resp.Body.Close()
 				}
-				done <- nil
-			}()
-		}
-		for range clients {
-			if err := <-done; err != nil {
-				t.Fatal(err)
+				g.wantEmpty(t)
 			}
+			if got := g.Stats(); got.Admitted != 2 || got.Rejected != 0 {
+				t.Errorf("%+v, want 2 admitted and 0 rejected", got)
+			}
+		})
+	}
+}
+
+// A hijacked connection that outlives its handler is in flight too.
+func TestA2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
+	g := newGate(t, "server", 1)
+	conns := make(chan net.Conn, 1)
+	s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
 		}
-		g.wantEmpty(t)
-		admitted, rejected, _, _ := g.counts()
-		ok, refused := int(answered[http.StatusOK].Load()), int(answered[http.StatusServiceUnavailable].Load())
-		if ok != admitted || int(calls.Load()) != admitted || refused != rejected || ok+refused != clients*requests {
-			t.Errorf("%d ok, %d calls, %d admitted; %d refused, %d rejected; of %d", ok, calls.Load(), admitted, refused, rejected, clients*requests)
+		conns <- c
+	}), false)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if resp, err := post(t, s); err == nil {
+			resp.Body.Close()
 		}
-	})
+	}()
+	c := <-conns
+	wantStatus(t, s, http.StatusServiceUnavailable)
+	_ = c.Close()
+	<-gone
+	g.wantEmpty(t)
 }
 
 func TestInvalidHandlerConfig(t *testing.T) {
@@ -274,5 +206,20 @@ func TestInvalidHandlerConfig(t *testing.T) {
 		if h != nil {
 			t.Errorf("%s: a handler as well", c.field)
 		}
+	}
+}
+
+func TestAdmissionAllocatesLittle(t *testing.T) {
+	g, err := admission.New(admission.Config{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := admissionhttp.NewHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), admissionhttp.HandlerConfig{Gate: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, req := httptest.NewRecorder(), newRequest()
+	if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(rec, req) }); got > 1 {
+		t.Errorf("%v allocations, want at most 1", got)
 	}
 }

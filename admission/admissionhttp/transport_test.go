@@ -1,18 +1,14 @@
-// The client's side: what is sent, and when a request ends.
+// The client's side: what is sent, what is not, and that a place comes back.
 
 package admissionhttp_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
-	"net/textproto"
 	"net/url"
 	"reflect"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -20,8 +16,14 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp"
 )
 
+// startBody sends the header and a first piece of the body, so that the client has a response.
+func startBody(w http.ResponseWriter) {
+	_, _ = io.WriteString(w, "begin")
+	_ = http.NewResponseController(w).Flush()
+}
+
 // through is a client of s whose requests go through g.
-func through(t *testing.T, g *gate, s *httptest.Server) *http.Client {
+func through(t *testing.T, g gate, s *httptest.Server) *http.Client {
 	t.Helper()
 	return &http.Client{Transport: newTransport(t, g, s.Client().Transport)}
 }
@@ -95,148 +97,23 @@ func TestA10_ClosedGateSendsNothing(t *testing.T) {
 	}
 }
 
-// What ends a request, on real connections. Each case ends the response that it gets; before, it is in flight although
-// its headers have come.
+// What an end is, package inflight knows and tests; here it reaches the gate.
 func TestA2_ResponseHoldsUntilItsBodyEnds(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		for name, end := range map[string]func(*testing.T, *http.Response, context.CancelFunc, func()){
-			"read to the end": func(t *testing.T, r *http.Response, _ context.CancelFunc, finish func()) {
-				finish()
-				if got, err := io.ReadAll(r.Body); string(got) != "begin, end" || err != nil {
-					t.Errorf("read %q: %v", got, err)
-				}
-			},
-			"closed unread": func(_ *testing.T, r *http.Response, _ context.CancelFunc, _ func()) { r.Body.Close() },
-			"closed half read": func(t *testing.T, r *http.Response, _ context.CancelFunc, _ func()) {
-				if _, err := io.ReadFull(r.Body, make([]byte, 3)); err != nil {
-					t.Error(err)
-				}
-				r.Body.Close()
-			},
-			"canceled while reading": func(t *testing.T, r *http.Response, cancel context.CancelFunc, _ func()) {
-				if _, err := io.ReadFull(r.Body, make([]byte, 5)); err != nil {
-					t.Error(err)
-				}
-				failed := make(chan error)
-				go func() {
-					_, err := io.ReadAll(r.Body)
-					failed <- err
-				}()
-				cancel()
-				if err := <-failed; !errors.Is(err, context.Canceled) {
-					t.Errorf("read: %v", err)
-				}
-			},
-			"broken by the server": func(t *testing.T, r *http.Response, _ context.CancelFunc, finish func()) {
-				finish()
-				if _, err := io.ReadAll(r.Body); err == nil {
-					t.Error("read to the end")
-				}
-			},
-			"closed twice": func(_ *testing.T, r *http.Response, _ context.CancelFunc, _ func()) {
-				r.Body.Close()
-				r.Body.Close()
-			},
-			"closed while reading": func(_ *testing.T, r *http.Response, _ context.CancelFunc, _ func()) {
-				var all sync.WaitGroup
-				all.Go(func() { _, _ = io.ReadAll(r.Body) })
-				all.Go(func() { r.Body.Close() })
-				all.Go(func() { r.Body.Close() })
-				all.Wait()
-			},
+		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { startBody(w) }))
+		for name, end := range map[string]func(*http.Response){
+			"read":   func(r *http.Response) { _, _ = io.Copy(io.Discard, r.Body) },
+			"closed": func(r *http.Response) { r.Body.Close() },
 		} {
-			t.Run(name, func(t *testing.T) {
-				finished := make(chan struct{})
-				finish := sync.OnceFunc(func() { close(finished) })
-				s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					startBody(w)
-					select {
-					case <-finished:
-					case <-r.Context().Done():
-						return
-					}
-					if name == "broken by the server" {
-						panic(http.ErrAbortHandler)
-					}
-					_, _ = io.WriteString(w, ", end")
-				}))
-				g := newGate(t, "orders", 1)
-				client := through(t, g, s)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody)
-				if err != nil {
-					t.Fatal(err)
-				}
-				resp, err := client.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				g.wantInFlight(t, "with the headers", 1)
-				end(t, resp, cancel, finish)
-				g.wantInFlight(t, "after the end", 0)
-				g.wantEmpty(t)
-				resp.Body.Close()
-				finish()
-				again := send(t, client, http.MethodPost, s.URL)
-				again.Body.Close()
-				g.wantEmpty(t)
-			})
+			g := newGate(t, "orders", 1)
+			resp := send(t, through(t, g, s), http.MethodGet, s.URL)
+			g.wantInFlight(t, name+": with the headers", 1)
+			end(resp)
+			g.wantInFlight(t, name+": after the end", 0)
+			resp.Body.Close()
+			g.wantEmpty(t)
 		}
 	})
-}
-
-func TestA2_InformationalResponsesEndNothing(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			for range 2 {
-				w.WriteHeader(http.StatusEarlyHints)
-			}
-			_, _ = io.WriteString(w, "hello")
-		}))
-		g := newGate(t, "orders", 1)
-		hints := 0
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			Got1xxResponse: func(int, textproto.MIMEHeader) error {
-				hints++
-				g.wantInFlight(t, "at the hint", 1)
-				return nil
-			},
-		})
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := through(t, g, s).Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		g.wantInFlight(t, "with the headers", 1)
-		if hints != 2 || resp.StatusCode != http.StatusOK {
-			t.Errorf("%d hints, then %s", hints, resp.Status)
-		}
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-			t.Error(err)
-		}
-		g.wantEmpty(t)
-	})
-}
-
-// A client that follows redirects has closed a response before it asks the gate for the next request.
-func TestA2_RedirectReleasesBeforeTheNextRequest(t *testing.T) {
-	s := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if hops := len(r.URL.Path); hops < 4 {
-			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
-		}
-	}), false)
-	g := newGate(t, "orders", 1)
-	resp := send(t, through(t, g, s), http.MethodGet, s.URL+"/")
-	resp.Body.Close()
-	g.wantEmpty(t)
-	if admitted, rejected, _, _ := g.counts(); admitted != 4 || rejected != 0 || resp.StatusCode != http.StatusOK {
-		t.Errorf("%d admitted, %d rejected, then %s", admitted, rejected, resp.Status)
-	}
 }
 
 func TestRequestIsPassedOnUnchanged(t *testing.T) {
@@ -250,7 +127,7 @@ func TestRequestIsPassedOnUnchanged(t *testing.T) {
 			if r != req {
 				t.Error("another request was sent")
 			}
-			return respond(http.StatusOK, http.NoBody), nil
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 		}))
 		if _, err := rt.RoundTrip(req); (err != nil) != (limit == 0) {
 			t.Errorf("limit %d: %v", limit, err)

@@ -34,7 +34,8 @@ var flow = []string{"warden", "warden/monitor", "warden/control", "warden/decisi
 // rules is the whole table. A package that it does not name is a finding: a new layer states its arrows here.
 var rules = []rule{
 	{layer: "admission"},
-	{layer: "admission/admissionhttp", arrows: []string{"admission"}},
+	{layer: "admission/admissionhttp", arrows: []string{"admission", "admission/admissionhttp/inflight"}},
+	{layer: "admission/admissionhttp/inflight"},
 
 	{layer: "lease"},
 	{layer: "lease/durable", arrows: []string{"lease"}},
@@ -52,7 +53,7 @@ var rules = []rule{
 	{layer: "warden/limiter", arrows: []string{"warden/decision", "warden/internal/queue"}},
 	{layer: "warden/bulkhead", arrows: []string{"warden/limiter", "warden/decision", "warden/internal/queue"}},
 	{layer: "warden", arrows: flow[1:]},
-	{layer: "warden/wardenhttp", arrows: flow},
+	{layer: "warden/wardenhttp", arrows: append([]string{"admission/admissionhttp/inflight"}, flow...)},
 	{layer: "warden/console", arrows: flow},
 	{layer: "warden/wardenslog", arrows: flow},
 	{layer: "warden/wardenprom", arrows: flow, others: anything},
@@ -181,8 +182,9 @@ func TestImportRulesFind(t *testing.T) {
 		{"warden/decision", "warden/limiter"}, {"warden/decision", "warden/control"},
 		{"warden/bulkhead", "warden/control"}, {"warden/bulkhead", "warden/monitor"},
 		{"warden", "warden/wardenhttp"}, {"warden", "warden/wardenprom"}, {"warden/limiter", "warden/wardenhttp"},
-		{"warden/wardenhttp", "admission"}, {"warden/wardenprom", "lease"},
-		{"admission", "admission/admissionhttp"},
+		{"warden/wardenhttp", "admission"}, {"warden/wardenhttp", "admission/admissionhttp"}, {"warden/wardenprom", "lease"},
+		{"warden", "admission/admissionhttp/inflight"}, {"warden/limiter", "admission/admissionhttp/inflight"},
+		{"admission", "admission/admissionhttp"}, {"admission/admissionhttp/inflight", "admission"},
 		{"lease", "lease/durable"}, {"lease", "lease/dispatch"}, {"lease", "lease/leasetest"}, {"lease/durable", "lease/leasepg"},
 		{"lease/dispatch", "lease/leasenats"},
 		{"admission", "examples/storefront"}, {"warden", "internal/sim"},
@@ -195,7 +197,7 @@ func TestImportRulesFind(t *testing.T) {
 	}
 
 	// The layers take nothing from others, and nothing through cgo.
-	for _, from := range []string{"admission", "admission/admissionhttp", "lease", "lease/durable", "warden", "warden/limiter", "warden/wardenhttp"} {
+	for _, from := range []string{"admission", "admission/admissionhttp", "admission/admissionhttp/inflight", "lease", "lease/durable", "warden", "warden/limiter", "warden/wardenhttp"} {
 		for _, path := range append(testOnly, "C", "github.com/stretchr/testify/assert", project+"-fork/admission") {
 			from := project + "/" + from
 			mustFind(t, checkImports([]pkg{{ImportPath: from, Imports: []string{"unsafe", path}}}), from+" imports "+path)

@@ -23,7 +23,7 @@ import (
 // layers are the letters and the directories that keep the promises which each of them numbers.
 var layers = map[byte][]string{
 	'A': {"admission"}, 'L': {"lease"}, 'M': {"warden/monitor"}, 'C': {"warden/control"}, 'Q': {"warden/limiter", "warden/internal/queue"},
-	'B': {"warden/bulkhead"}, 'D': {"lease/dispatch"}, 'H': {"warden/wardenhttp"},
+	'B': {"warden/bulkhead"}, 'D': {"lease/dispatch"}, 'H': {"warden/wardenhttp", "admission/admissionhttp/inflight"},
 }
 
 var (
@@ -90,8 +90,9 @@ func TestInvariantsFind(t *testing.T) {
 		map[string]string{
 			"docs/admission.md": "- **A1** Held.\n- **A2** Held with others.\n- **A3** Held by a fuzz target.\n- **A4** Not held.\n" +
 				"- **A5** Held under a build tag.\n - **A6** no definition\nA **A7** no definition\n- **A8** held elsewhere\n- **A10** Held.\n",
-			"docs/lease.md":   "# Lease\n- **L1** Held in another module below.\n- **A1** Twice.\n",
-			"docs/runbook.md": "- **X1** No letter.\n",
+			"docs/lease.md":      "# Lease\n- **L1** Held in another module below.\n- **A1** Twice.\n",
+			"docs/runbook.md":    "- **X1** No letter.\n",
+			"docs/wardenhttp.md": "- **H1** Held here.\n- **H2** Held there.\n- **H3** Not held.\n",
 		},
 		map[string]string{
 			"admission/gate_test.go":        "func TestA1_Limit(t *testing.T) {\nfunc TestPropertyA2A10_Machine(t *testing.T) {\nfunc FuzzA3(f *testing.F) {\n",
@@ -99,11 +100,16 @@ func TestInvariantsFind(t *testing.T) {
 			"admission/more_test.go":        "func TestA9_Gone(t *testing.T) {\nfunc TestAll(t *testing.T) {\nfunc TestA4a(t *testing.T) {\nfunc helperA4_(t *testing.T) {\n",
 			"examples/use_test.go":          "func TestA8_Elsewhere(t *testing.T) {\n",
 			"lease/leasetest/order_test.go": "func TestPropertyL1_L7_Order(t *testing.T) {\n",
+
+			"warden/wardenhttp/handler_test.go":               "func TestH1_Here(t *testing.T) {\n",
+			"admission/admissionhttp/inflight/hijack_test.go": "func TestH2_There(t *testing.T) {\n",
+			"admission/admissionhttp/handler_test.go":         "func TestH3_Elsewhere(t *testing.T) {\n",
 		}),
 		"docs/admission.md: no test under admission names A4",
 		"docs/admission.md: no test under admission names A8",
 		"docs/lease.md: A1 is already defined in docs/admission.md",
 		"docs/runbook.md: X1: no layer has this letter",
+		"docs/wardenhttp.md: no test under warden/wardenhttp or admission/admissionhttp/inflight names H3",
 		"admission/more_test.go: func TestA9_Gone: no page defines A9",
 		"lease/leasetest/order_test.go: func TestPropertyL1_L7_Order: no page defines L7",
 	)

@@ -18,8 +18,9 @@ const oldest = "1.25.0"
 // outside are the modules that go.work must not use, since what linters and peers depend on is no concern of a user.
 var outside = []string{"internal/bench", "internal/tools"}
 
-// alone are the modules that need the standard library alone. All that their go.mod may ask for is testOnly.
-var alone = []string{"admission", "lease", "warden"}
+// alone are the modules that need the standard library alone, with the siblings that they may require: warden follows HTTP
+// requests with a package of admission. All else that their go.mod may ask for is testOnly.
+var alone = map[string][]string{"admission": nil, "lease": nil, "warden": {project + "/admission"}}
 
 // A module is a go.mod as `go mod edit -json` prints it.
 type module struct {
@@ -65,7 +66,7 @@ func checkModules(modules []module, used []string) []string {
 			if strings.HasPrefix(r.Path, project+"/") && !beside[r.Path] {
 				found(m, "requires %s without replacing it by ../", r.Path)
 			}
-			if slices.Contains(alone, m.Dir) && !slices.Contains(testOnly, r.Path) {
+			if siblings, ok := alone[m.Dir]; ok && !slices.Contains(siblings, r.Path) && !slices.Contains(testOnly, r.Path) {
 				found(m, "requires %s, which even its tests may not use", r.Path)
 			}
 		}
@@ -117,7 +118,7 @@ func TestModulesFind(t *testing.T) {
 		m.Dir = dir
 		return m
 	}
-	used := []string{"admission", "lease", "lease/durable", "examples"}
+	used := []string{"admission", "lease", "lease/durable", "warden", "examples"}
 	sibling := "require " + project + "/admission v0.0.0\n"
 	for _, c := range []struct {
 		dir, mod string
@@ -125,6 +126,7 @@ func TestModulesFind(t *testing.T) {
 	}{
 		{"admission", "go 1.25.0\nrequire pgregory.net/rapid v1.3.0", nil},
 		{"examples", "go 1.25.0\n" + sibling + "replace " + project + "/admission => ../admission", nil},
+		{"warden", "go 1.25.0\n" + sibling + "replace " + project + "/admission => ../admission", nil},
 		{"internal/tools", "go 1.25.0\nrequire github.com/golangci/golangci-lint/v2 v2.12.2", nil},
 		{"lease/leasepg", "go 1.25.0", []string{"go.work must use every module"}},
 		{"admission", "go 1.26.0", []string{"go 1.26.0, want 1.25.0"}},
@@ -136,6 +138,7 @@ func TestModulesFind(t *testing.T) {
 		{"examples", "go 1.25.0\nreplace github.com/google/go-cmp => ../admission", []string{"not a sibling in its place"}},
 		{"lease", "go 1.25.0\nrequire github.com/anishathalye/porcupine v1.3.1", []string{"requires github.com/anishathalye/porcupine"}},
 		{"lease", "go 1.25.0\n" + sibling + "replace " + project + "/admission => ../admission", []string{"requires " + project + "/admission, which even its tests"}},
+		{"warden", "go 1.25.0\nrequire " + project + "/lease v0.0.0\nreplace " + project + "/lease => ../lease", []string{"requires " + project + "/lease, which even its tests"}},
 	} {
 		mustFind(t, checkModules([]module{read(c.dir, c.mod)}, used), c.want...)
 	}

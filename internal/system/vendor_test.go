@@ -31,8 +31,14 @@ func copyOf(t *testing.T, from string, p part) string {
 	moved := strings.NewReplacer(
 		"module "+project+"/"+p.module+"\n", "module "+consumer+"\n",
 		`"`+project+`/`, `"`+consumer+`/third_party/stopbank/`)
-	for _, file := range []string{"go.mod", "go.sum"} { // the modules that the tests need
-		write(t, filepath.Join(to, file), moved.Replace(read(t, from, p.module, file)))
+	for _, file := range []string{"go.mod", "go.sum"} { // the modules that the tests need; a sibling stays behind
+		var text strings.Builder
+		for line := range strings.Lines(moved.Replace(read(t, from, p.module, file))) {
+			if !strings.Contains(line, project+"/") {
+				text.WriteString(line)
+			}
+		}
+		write(t, filepath.Join(to, file), text.String())
 	}
 	for _, dir := range p.dirs {
 		err := filepath.WalkDir(filepath.Join(from, filepath.FromSlash(dir)), func(path string, d os.DirEntry, err error) error {
@@ -87,11 +93,12 @@ func TestCopiedLayers(t *testing.T) {
 	}
 }
 
-// TestCopiedLayersFind copies parts of a made-up repository: one is whole, one lacks what it imports, one fails its test.
+// TestCopiedLayersFind copies parts of a made-up repository: one is whole without the sibling that its module requires, one
+// lacks what it imports, one fails its test.
 func TestCopiedLayersFind(t *testing.T) {
 	from := t.TempDir()
 	for file, text := range map[string]string{
-		"a/go.mod":      "module " + project + "/a\n\ngo " + oldest + "\n",
+		"a/go.mod":      "module " + project + "/a\n\ngo " + oldest + "\n\nrequire " + project + "/e v0.0.0\n\nreplace " + project + "/e => ../e\n",
 		"a/go.sum":      "",
 		"a/a.go":        "package a\n",
 		"a/b/b.go":      "package b\n\nimport _ \"" + project + "/a\"\n",

@@ -3,14 +3,11 @@
 package wardenhttp_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,7 +47,6 @@ func counted(t *testing.T, use func(w *warden.Warden)) uint64 {
 }
 
 func TestH9_ServersTime(t *testing.T) {
-	conn := &fakeConn{close: func() error { return nil }}
 	for name, c := range map[string]struct {
 		next func(cancel func(), w http.ResponseWriter, r *http.Request)
 		want uint64
@@ -68,9 +64,6 @@ func TestH9_ServersTime(t *testing.T) {
 				panic(err)
 			}
 		}, 0},
-		"hijack failed": {func(_ func(), w http.ResponseWriter, _ *http.Request) {
-			_, _, _ = http.NewResponseController(wrapped{httptest.NewRecorder()}).Hijack()
-		}, 1},
 	} {
 		got := counted(t, func(w *warden.Warden) {
 			m, err := wardenhttp.New(w, wardenhttp.Config{})
@@ -80,9 +73,7 @@ func TestH9_ServersTime(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.next(cancel, w, r) }))
-			finish(func() {
-				h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), func() (net.Conn, *bufio.ReadWriter, error) { return conn, nil, nil }}, newRequest().WithContext(ctx))
-			})
+			finish(func() { h.ServeHTTP(fakeWriter{ResponseWriter: httptest.NewRecorder()}, newRequest().WithContext(ctx)) })
 		})
 		if got != c.want {
 			t.Errorf("%s: %d counted, want %d", name, got, c.want)
@@ -129,8 +120,16 @@ func TestH9_DependencysTime(t *testing.T) {
 	}
 }
 
+func respond(status int, body io.ReadCloser) *http.Response {
+	return &http.Response{StatusCode: status, Body: body}
+}
+
+// upgradedBody is one that can be written, which is a two-way stream after 101 only.
 func upgradedBody() io.ReadCloser {
-	return twoWay{hostileBody{strings.NewReader(""), func() error { return nil }}, io.Discard}
+	return struct {
+		io.ReadCloser
+		io.Writer
+	}{newPayload(""), io.Discard}
 }
 
 // A panic in what the config brings is the request's own, and holds nothing.

@@ -104,7 +104,7 @@ func TestBreakerIsToldOfTheDependency(t *testing.T) {
 		"panic":             {func(*http.Request) (*http.Response, error) { panic(failed) }, nil, errAny},
 		"upgraded":          {func(*http.Request) (*http.Response, error) { return respond(101, upgradedBody()), nil }, shut, nil},
 		"body fails": {func(*http.Request) (*http.Response, error) {
-			return respond(200, hostileBody{Reader: iotest.ErrReader(failed)}), nil
+			return respond(200, io.NopCloser(iotest.ErrReader(failed))), nil
 		}, read, failed},
 		"too late": {func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }, nil, bulkhead.ErrTimeout},
 	} {

@@ -278,7 +278,7 @@ func TestH10_CompartmentAllocatesLittle(t *testing.T) {
 		most float64
 	}{
 		"nothing to hijack": {rec, 3},
-		"a Hijacker":        {hijackFlusher{&fakeWriter{ResponseWriter: rec}, rec}, 4},
+		"a Hijacker":        {fakeWriter{rec, rec}, 4},
 	} {
 		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, req) }); got > c.most {
 			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)

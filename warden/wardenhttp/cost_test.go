@@ -1,4 +1,4 @@
-// What a refusal costs: what it allocates, and how long it takes beside one without a reason, in the handler alone and with all of net/http.
+// What a place costs, and what a refusal does: allocations, and time beside a refusal without a reason, with net/http and without.
 
 package wardenhttp_test
 
@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"testing"
 	"time"
@@ -21,6 +22,30 @@ func TestH10_RefusalAllocatesThrice(t *testing.T) {
 	h, r, w := refusing(t), newRequest(), &discarding{header: http.Header{}}
 	if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(w, r) }); got > 3 || w.status != http.StatusServiceUnavailable {
 		t.Errorf("%v allocations for a %d, want 3 at most for a 503", got, w.status)
+	}
+}
+
+func TestH10_PlaceAllocatesLittle(t *testing.T) {
+	w, err := warden.New(warden.Config{Interval: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := wardenhttp.New(w, wardenhttp.Config{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	rec, req := httptest.NewRecorder(), newRequest()
+	for name, c := range map[string]struct {
+		w    http.ResponseWriter
+		most float64
+	}{
+		"nothing to hijack": {rec, 1},
+		"a Hijacker":        {fakeWriter{rec, rec}, 2},
+	} {
+		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, req) }); got > c.most {
+			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)
+		}
 	}
 }
 

@@ -1,14 +1,12 @@
-// The server's side: what a handler may do, and when its request ends.
+// The server's side: who reaches the handler, and how many at once.
 
 package wardenhttp_test
 
 import (
-	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -90,80 +88,31 @@ func TestH1_ClosedLimiterRefusesAndLetsTheRestEnd(t *testing.T) {
 	}
 }
 
-func TestH1_HandlerReleasesHoweverItEnds(t *testing.T) {
-	ends := map[string]func(http.ResponseWriter, *http.Request){
-		"returns":          func(http.ResponseWriter, *http.Request) {},
-		"panics":           func(http.ResponseWriter, *http.Request) { panic("on purpose") },
-		"aborts":           func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"exits":            func(http.ResponseWriter, *http.Request) { runtime.Goexit() },
-		"panics half way":  func(w http.ResponseWriter, _ *http.Request) { startBody(w); panic("on purpose") },
-		"exits half way":   func(w http.ResponseWriter, _ *http.Request) { startBody(w); runtime.Goexit() },
-		"client goes away": func(w http.ResponseWriter, r *http.Request) { startBody(w); <-r.Context().Done() },
-	}
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		for name, end := range ends {
-			t.Run(name, func(t *testing.T) {
-				g := newGuard(t, 1, 0)
-				s := serve(newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
-					g.wantInFlight(t, "in the handler", 1)
-					end(w, r)
-				}))
-				for range 2 { // the second request needs the place of the first
-					if resp, err := post(t, s); err == nil {
-						if resp.StatusCode == http.StatusServiceUnavailable {
-							t.Error("refused")
-						}
-						resp.Body.Close()
-					}
-					g.wantEmpty(t)
-				}
-				if started, refused, _, _ := g.counts(); started != 2 || refused != 0 {
-					t.Errorf("%d started, %d refused, want 2 and 0", started, refused)
-				}
-			})
-		}
-	})
-}
-
-// startBody sends the header and a first piece of the body, so that the client has a response.
-func startBody(w http.ResponseWriter) {
-	_, _ = io.WriteString(w, "begin")
-	_ = http.NewResponseController(w).Flush()
-}
-
-func TestH1_PanicKeepsItsStack(t *testing.T) {
+// What an end is, package inflight knows and tests; here it reaches the warden, on a real connection.
+func TestH2_HijackedConnectionKeepsItsPlace(t *testing.T) {
 	g := newGuard(t, 1, 0)
-	h := newHandler(t, g, explode)
-	defer func() {
-		if v := recover(); v != "on purpose" {
-			t.Errorf("recovered %v", v)
+	conns := make(chan net.Conn, 1)
+	s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
 		}
-		if stack := string(debug.Stack()); !strings.Contains(stack, "wardenhttp_test.explode(") {
-			t.Errorf("the stack does not show who panicked:\n%s", stack)
+		conns <- c
+	}), false)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if resp, err := post(t, s); err == nil {
+			resp.Body.Close()
 		}
-		g.wantEmpty(t)
 	}()
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	c := <-conns
+	wantStatus(t, s, http.StatusServiceUnavailable)
+	g.wantInFlight(t, "with the connection open", 1)
+	_ = c.Close()
+	<-gone
+	g.wantEmpty(t)
 }
-
-func explode(http.ResponseWriter, *http.Request) { panic("on purpose") }
-
-// A writer whose Unwrap panics does so when the request has its place.
-func TestH1_HostileWriterReleases(t *testing.T) {
-	g := newGuard(t, 1, 0)
-	h := newHandler(t, g, func(http.ResponseWriter, *http.Request) {})
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
-		g.wantEmpty(t)
-	}()
-	h.ServeHTTP(hostileWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-}
-
-type hostileWriter struct{ http.ResponseWriter }
-
-func (hostileWriter) Unwrap() http.ResponseWriter { panic("on purpose") }
 
 func TestH3_HandlersNeverExceedTheTarget(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {

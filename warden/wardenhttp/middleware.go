@@ -5,7 +5,8 @@ package wardenhttp
 
 import (
 	"net/http"
-	"sync/atomic"
+
+	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 )
 
 // Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
@@ -17,10 +18,7 @@ import (
 // see [http.Hijacker]. How long it took is not counted as the service's time if the connection was hijacked, or if the
 // request's context was canceled, which is what net/http does when the client goes away.
 //
-// The ResponseWriter that next gets is the original where there is nothing to hijack, as in HTTP/2. Where there is, it works
-// with [http.ResponseController], and is an http.Hijacker, io.ReaderFrom (sendfile) and io.StringWriter, and an
-// http.Flusher if the original is; the deprecated http.CloseNotifier is not passed on. A hijacked connection is a net.Conn
-// with CloseWrite, and not a *net.TCPConn or *tls.Conn.
+// What the ResponseWriter that next gets can do, and a connection that it hijacks, says [inflight.Serve].
 //
 // A request that is given its place at once costs one small allocation, two where there is something to hijack, besides
 // those of Config's functions. One that the warden refuses costs three: what is known about it, the values of the headers and
@@ -53,16 +51,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	f := &flight{place: place}
-	f.join()
-	defer f.end()
 	if in := place.ctx; in != r.Context() {
 		outer := r
 		r = r.WithContext(in)
 		defer func() { outer.MultipartForm = r.MultipartForm }() // the server removes its files, but knows only the outer request
 	}
-	h.next.ServeHTTP(watch(w, f), r)
-	f.returned = true
+	inflight.Serve(place, h.next, w, r)
 }
 
 // mostUnread is the longest body for which a refused request's connection is kept. Before net/http's server answers a
@@ -77,32 +71,4 @@ func (m *Middleware) acquire(r *http.Request) (place, error) {
 		return place{}, notMade("Middleware", "wardenhttp.New")
 	}
 	return m.capacity.acquire(r, m.cfg.classify(r))
-}
-
-// A flight is one request in its place: the handler is part of it, and so is each connection that it hijacked. The last to
-// leave gives the place back, and a part leaves once.
-type flight struct {
-	place    place
-	returned bool         // the handler did; its own
-	err      error        // what came of it; written by the handler before it leaves
-	mute     atomic.Bool  // its time says nothing about the service
-	parts    atomic.Int32 // orders all of this before the end
-}
-
-func (f *flight) join() { f.parts.Add(1) }
-
-func (f *flight) leave() {
-	if f.parts.Add(-1) == 0 {
-		f.place.end(f.err, f.mute.Load())
-	}
-}
-
-// end is leave for the handler. net/http cancels the context only afterwards: if it has ended already, then because the
-// client went away, or time was up.
-func (f *flight) end() {
-	f.err = f.place.ctx.Err()
-	if f.err == nil && !f.returned {
-		f.err = errAborted
-	}
-	f.leave()
 }

@@ -1,4 +1,4 @@
-// A place, whoever gives it: a warden, or a compartment.
+// A place, whoever gives it, a warden or a compartment, and what they are told when a request gives it back.
 
 package wardenhttp
 
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 )
@@ -64,10 +65,17 @@ func (c capacity) acquire(r *http.Request, t warden.Task) (place, error) {
 	return p, err
 }
 
-// end gives the place back, once. err is what came of the request, for the compartment's breaker. If it is that somebody
-// lost interest, or if the request is mute, the time that it took says nothing about the service.
-func (p place) end(err error, mute bool) {
-	if mute || errors.Is(err, context.Canceled) {
+// errStatus is what the breaker of a compartment is told of a response that says nothing worse.
+var errStatus = errors.New("wardenhttp: the response has a status of 500 or more")
+
+// End gives the place back. If somebody lost interest, or the connection was upgraded, the time that it took says nothing
+// about the service.
+func (p place) End(came inflight.Outcome) {
+	err := came.Err
+	if err == nil && came.Status >= http.StatusInternalServerError {
+		err = errStatus
+	}
+	if came.Upgraded || errors.Is(err, context.Canceled) {
 		p.warden.Discard()
 	} else {
 		p.warden.Release()
@@ -76,14 +84,6 @@ func (p place) end(err error, mute bool) {
 	if p.cancel != nil {
 		p.cancel()
 	}
-}
-
-// finish is end for what has ended by itself, or because its context did: then that is what came of it.
-func (p place) finish(err error) {
-	if over := p.ctx.Err(); over != nil {
-		err = over
-	}
-	p.end(err, false)
 }
 
 func notMade(what, by string) error {

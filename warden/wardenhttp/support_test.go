@@ -67,15 +67,8 @@ type guard struct {
 	tally
 }
 
-// fataler is a *testing.T or a *rapid.T.
-type fataler interface {
-	Helper()
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // newGuard has this many places; so many may wait, and none if that is 0.
-func newGuard(t fataler, places, queue int) *guard {
+func newGuard(t testing.TB, places, queue int) *guard {
 	t.Helper()
 	d := decision.ControlDecision{Seq: 7, TargetConcurrency: places}
 	if queue == 0 {
@@ -98,7 +91,7 @@ type constant struct{ is decision.ControlDecision }
 
 func (c constant) Step(monitor.Sample) decision.ControlDecision { return c.is }
 
-func (g *guard) wantInFlight(t fataler, when string, want int) {
+func (g *guard) wantInFlight(t *testing.T, when string, want int) {
 	t.Helper()
 	if got := g.Limiter().Stats().Running; got != want {
 		t.Errorf("%s: %d in flight, want %d", when, got, want)
@@ -106,7 +99,7 @@ func (g *guard) wantInFlight(t fataler, when string, want int) {
 }
 
 // wantEmpty waits until everything that was started has ended, and checks that nothing ended twice and nothing is in flight.
-func (g *guard) wantEmpty(t fataler) {
+func (g *guard) wantEmpty(t *testing.T) {
 	t.Helper()
 	hangs := time.After(patience)
 	for {
@@ -137,7 +130,7 @@ func (g *guard) wantQueued(t *testing.T, want int) {
 	}
 }
 
-func newMiddleware(t fataler, g *guard, cfg wardenhttp.Config) *wardenhttp.Middleware {
+func newMiddleware(t testing.TB, g *guard, cfg wardenhttp.Config) *wardenhttp.Middleware {
 	t.Helper()
 	m, err := wardenhttp.New(g.Warden, cfg)
 	if err != nil {
@@ -146,12 +139,12 @@ func newMiddleware(t fataler, g *guard, cfg wardenhttp.Config) *wardenhttp.Middl
 	return m
 }
 
-func newHandler(t fataler, g *guard, next http.HandlerFunc) http.Handler {
+func newHandler(t testing.TB, g *guard, next http.HandlerFunc) http.Handler {
 	t.Helper()
 	return newMiddleware(t, g, wardenhttp.Config{}).Handler(next)
 }
 
-func newTransport(t fataler, g *guard, base http.RoundTripper) *wardenhttp.Transport {
+func newTransport(t *testing.T, g *guard, base http.RoundTripper) *wardenhttp.Transport {
 	t.Helper()
 	rt, err := wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Base: base})
 	if err != nil {
@@ -225,26 +218,18 @@ func await(t *testing.T, what string, event <-chan struct{}) {
 	}
 }
 
-// A fakeWriter is a ResponseWriter that can be hijacked and nothing else, in the way that the test says.
+// A fakeWriter is a ResponseWriter that can be hijacked and flushed.
 type fakeWriter struct {
 	http.ResponseWriter
-	hijack func() (net.Conn, *bufio.ReadWriter, error)
+	http.Flusher
 }
 
-func (w *fakeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+func (fakeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return fakeConn{}, nil, nil }
 
 // A fakeConn is a connection that can only be closed.
-type fakeConn struct {
-	net.Conn
-	close func() error
-}
+type fakeConn struct{ net.Conn }
 
-func (c *fakeConn) Close() error { return c.close() }
-
-// wrapped has only Unwrap, as the writers of many logging middlewares.
-type wrapped struct{ http.ResponseWriter }
-
-func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (fakeConn) Close() error { return nil }
 
 // roundTrip is a base transport.
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -276,45 +261,3 @@ func finish(f func()) {
 }
 
 func newRequest() *http.Request { return httptest.NewRequest(http.MethodGet, "/", http.NoBody) }
-
-// startCounting is startServer for HTTP/1 with connections that count what is copied by their own methods.
-func startCounting(t *testing.T, h http.Handler) (*httptest.Server, *countingListener) {
-	t.Helper()
-	s := httptest.NewUnstartedServer(h)
-	l := &countingListener{Listener: s.Listener}
-	s.Listener = l
-	s.Start()
-	t.Cleanup(s.Close)
-	return s, l
-}
-
-// countingListener counts what its connections copy: in by ReadFrom, out by WriteTo.
-type countingListener struct {
-	net.Listener
-	in, out atomic.Int64
-}
-
-func (l *countingListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &countingConn{c.(*net.TCPConn), l}, nil
-}
-
-type countingConn struct {
-	*net.TCPConn
-	l *countingListener
-}
-
-func (c *countingConn) ReadFrom(r io.Reader) (int64, error) {
-	n, err := c.TCPConn.ReadFrom(r)
-	c.l.in.Add(n)
-	return n, err
-}
-
-func (c *countingConn) WriteTo(w io.Writer) (int64, error) {
-	n, err := c.TCPConn.WriteTo(w)
-	c.l.out.Add(n)
-	return n, err
-}

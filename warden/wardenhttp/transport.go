@@ -3,10 +3,9 @@
 package wardenhttp
 
 import (
-	"errors"
-	"io"
 	"net/http"
 
+	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 )
@@ -51,18 +50,11 @@ func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 
 func hostTask(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Host} }
 
-// RoundTrip sends the request once it has its place, for which it waits as [warden.Warden.Acquire] says. It holds the place until
-//
-//   - the base transport returns an error, no response or no body, panics or calls runtime.Goexit;
-//   - or the response has come and can have no body: its Body is http.NoBody, its status is 204 or 304, or the request
-//     was a HEAD;
-//   - or a Read of the response's body returns an error, io.EOF included, for instance because the request's context has
-//     ended;
-//   - or the body is closed.
-//
-// After 101 (Switching Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the request: the
-// end of what the other side sends is not the end of what this side does. Informational responses end nothing. A body
-// that nobody reads to its end or closes holds its place for ever, as it holds its connection.
+// RoundTrip sends the request once it has its place, for which it waits as [warden.Warden.Acquire] says. It holds the place
+// until nothing more can come: there is no response, or one without a body, or its body has been read to the end, failed or
+// been closed. After 101 (Switching Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the
+// request. [inflight.RoundTrip] has every case. A body that nobody reads to its end or closes holds its place for ever, as
+// it holds its connection.
 //
 // How long it took counts as the dependency's time, unless it switched protocols or its context was canceled. The breaker of
 // a compartment is told the error of the base or of a Read, an error if the status is 500 or more, and else that all
@@ -82,33 +74,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if p.ctx != req.Context() {
 		req = req.WithContext(p.ctx)
 	}
-	held, came := false, errAborted
-	defer func() {
-		if !held {
-			p.finish(came)
-		}
-	}()
-	resp, err := t.base.RoundTrip(req)
-	came = err
-	if err != nil || resp == nil {
-		return resp, err
-	}
-	if resp.StatusCode >= http.StatusInternalServerError {
-		came = errStatus
-	}
-	if bodiless(req, resp) {
-		return resp, nil
-	}
-	held = true
-	resp.Body = hold(resp, p, came)
-	return resp, nil
+	return inflight.RoundTrip(p, t.base, req)
 }
-
-// What the breaker of a compartment is told.
-var (
-	errAborted = errors.New("wardenhttp: it did not return") // a handler or a base transport
-	errStatus  = errors.New("wardenhttp: the response has a status of 500 or more")
-)
 
 // acquire asks for the request's place. If it gets none, however that comes, it closes the request's body, as a
 // RoundTripper must.
@@ -133,60 +100,3 @@ func (t *Transport) CloseIdleConnections() {
 		c.CloseIdleConnections()
 	}
 }
-
-// bodiless reports whether resp has nothing to read. Only HTTP/1 marks that with http.NoBody; the method and the status
-// (RFC 9110, 6.4.1) say it for HTTP/2 too.
-func bodiless(req *http.Request, resp *http.Response) bool {
-	return resp.Body == nil || resp.Body == http.NoBody || req.Method == http.MethodHead ||
-		resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
-}
-
-// hold returns resp's body, which gives the place back when it ends. A place is given back once: Read and Close need not
-// agree who was first.
-func hold(resp *http.Response, p place, came error) io.ReadCloser {
-	if stream, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-		return &upgraded{stream, p}
-	}
-	return &body{resp.Body, p, came}
-}
-
-// body is a response's body.
-type body struct {
-	io.ReadCloser
-	place place
-	came  error // what came of the request, if its body does not fail
-}
-
-// Read gives the place back when there is no more to read, before the caller knows.
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	switch err {
-	case nil:
-	case io.EOF:
-		b.place.finish(b.came)
-	default:
-		b.place.finish(err)
-	}
-	return n, err
-}
-
-// Close closes the body and then gives the place back.
-func (b *body) Close() error {
-	defer b.place.finish(b.came)
-	return b.ReadCloser.Close()
-}
-
-// upgraded is the two-way stream after 101.
-type upgraded struct {
-	io.ReadWriteCloser
-	place place
-}
-
-// Close closes the stream and then gives the place back.
-func (u *upgraded) Close() error {
-	defer u.place.end(nil, true)
-	return u.ReadWriteCloser.Close()
-}
-
-// CloseWrite ends the writing direction, if the stream can.
-func (u *upgraded) CloseWrite() error { return closeWrite(u.ReadWriteCloser) }

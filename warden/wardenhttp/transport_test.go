@@ -1,18 +1,14 @@
-// The client's side: what is sent, and when a request ends.
+// The client's side: what is sent, and what is not.
 
 package wardenhttp_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
-	"net/textproto"
 	"net/url"
 	"reflect"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -45,7 +41,7 @@ func TestH8_RejectedRequestIsNotSent(t *testing.T) {
 		var arrived atomic.Int32
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			arrived.Add(1)
-			startBody(w)
+			_, _ = io.WriteString(w, "a body")
 		}))
 		g := newGuard(t, 1, 0)
 		client := through(t, g, s)
@@ -93,150 +89,6 @@ func TestH8_ClosedLimiterSendsNothing(t *testing.T) {
 	var rejected *warden.Rejection
 	if _, err := rt.RoundTrip(newRequest()); !errors.As(err, &rejected) || rejected.Reason != limiter.Closed {
 		t.Errorf("error %v", err)
-	}
-}
-
-// What ends a request, on real connections. Each case ends the response that it gets; before, it is in flight although
-// its headers have come.
-func TestH8_ResponseHoldsUntilItsBodyEnds(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		for name, end := range map[string]func(*testing.T, *http.Response, context.CancelFunc, func()){
-			"read to the end": func(t *testing.T, r *http.Response, _ context.CancelFunc, finish func()) {
-				finish()
-				if got, err := io.ReadAll(r.Body); string(got) != "begin, end" || err != nil {
-					t.Errorf("read %q: %v", got, err)
-				}
-			},
-			"closed unread": func(_ *testing.T, r *http.Response, _ context.CancelFunc, _ func()) { r.Body.Close() },
-			"closed half read": func(t *testing.T, r *http.Response, _ context.CancelFunc, _ func()) {
-				if _, err := io.ReadFull(r.Body, make([]byte, 3)); err != nil {
-					t.Error(err)
-				}
-				r.Body.Close()
-			},
-			"canceled while reading": func(t *testing.T, r *http.Response, cancel context.CancelFunc, _ func()) {
-				if _, err := io.ReadFull(r.Body, make([]byte, 5)); err != nil {
-					t.Error(err)
-				}
-				failed := make(chan error)
-				go func() {
-					_, err := io.ReadAll(r.Body)
-					failed <- err
-				}()
-				cancel()
-				if err := <-failed; !errors.Is(err, context.Canceled) {
-					t.Errorf("read: %v", err)
-				}
-			},
-			"broken by the server": func(t *testing.T, r *http.Response, _ context.CancelFunc, finish func()) {
-				finish()
-				if _, err := io.ReadAll(r.Body); err == nil {
-					t.Error("read to the end")
-				}
-			},
-			"closed twice": func(_ *testing.T, r *http.Response, _ context.CancelFunc, _ func()) {
-				r.Body.Close()
-				r.Body.Close()
-			},
-			"closed while reading": func(_ *testing.T, r *http.Response, _ context.CancelFunc, _ func()) {
-				var all sync.WaitGroup
-				all.Go(func() { _, _ = io.ReadAll(r.Body) })
-				all.Go(func() { r.Body.Close() })
-				all.Go(func() { r.Body.Close() })
-				all.Wait()
-			},
-		} {
-			t.Run(name, func(t *testing.T) {
-				finished := make(chan struct{})
-				finish := sync.OnceFunc(func() { close(finished) })
-				s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					startBody(w)
-					select {
-					case <-finished:
-					case <-r.Context().Done():
-						return
-					}
-					if name == "broken by the server" {
-						panic(http.ErrAbortHandler)
-					}
-					_, _ = io.WriteString(w, ", end")
-				}))
-				g := newGuard(t, 1, 0)
-				client := through(t, g, s)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody)
-				if err != nil {
-					t.Fatal(err)
-				}
-				resp, err := client.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				g.wantInFlight(t, "with the headers", 1)
-				end(t, resp, cancel, finish)
-				g.wantInFlight(t, "after the end", 0)
-				g.wantEmpty(t)
-				resp.Body.Close()
-				finish()
-				again := send(t, client, http.MethodPost, s.URL)
-				again.Body.Close()
-				g.wantEmpty(t)
-			})
-		}
-	})
-}
-
-func TestH8_InformationalResponsesEndNothing(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			for range 2 {
-				w.WriteHeader(http.StatusEarlyHints)
-			}
-			_, _ = io.WriteString(w, "hello")
-		}))
-		g := newGuard(t, 1, 0)
-		hints := 0
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			Got1xxResponse: func(int, textproto.MIMEHeader) error {
-				hints++
-				g.wantInFlight(t, "at the hint", 1)
-				return nil
-			},
-		})
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := through(t, g, s).Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		g.wantInFlight(t, "with the headers", 1)
-		if hints != 2 || resp.StatusCode != http.StatusOK {
-			t.Errorf("%d hints, then %s", hints, resp.Status)
-		}
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-			t.Error(err)
-		}
-		g.wantEmpty(t)
-	})
-}
-
-// A client that follows redirects has closed a response before it asks for the next one's place.
-func TestH8_RedirectReleasesBeforeTheNextRequest(t *testing.T) {
-	s := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if hops := len(r.URL.Path); hops < 4 {
-			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
-		}
-	}), false)
-	g := newGuard(t, 1, 0)
-	resp := send(t, through(t, g, s), http.MethodGet, s.URL+"/")
-	resp.Body.Close()
-	g.wantEmpty(t)
-	if started, refused, _, _ := g.counts(); started != 4 || refused != 0 || resp.StatusCode != http.StatusOK {
-		t.Errorf("%d started, %d refused, then %s", started, refused, resp.Status)
 	}
 }
 

@@ -39,7 +39,7 @@ var layers = map[byte][]string{
 	'Q': {"./warden/limiter", "./warden/internal/queue"},
 	'B': {"./warden/bulkhead"},
 	'D': {"./lease/dispatch"},
-	'H': {"./warden/wardenhttp"},
+	'H': {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
 }
 
 func main() {

@@ -1,6 +1,6 @@
-// Random sequences of requests and of ways to end them, with a warden on either side.
+// Random sequences of requests and of ways to end them, with a gate on either side.
 
-package wardenhttp_test
+package inflight_test
 
 import (
 	"context"
@@ -16,22 +16,20 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/stopbank/stopbank/warden"
 )
 
-// A world is one client and one server, each under a warden. The model is naive: the client's warden holds exactly the
+// A world is one client and one server, each behind a gate. The model is naive: the client's gate holds exactly the
 // responses that are open, and the server's at least the connections that its handlers left to others.
 type world struct {
-	server, client *guard
-	most           struct{ server, client int } // places
+	server, client *gate
 	http           *http.Client
 	url            string
 	open           []*exchange
 
 	inHandlers atomic.Int64
-	mu         sync.Mutex // guards left
-	left       []net.Conn // hijacked, and not closed when the handler was done
+	taken      atomic.Int64 // connections
+	mu         sync.Mutex   // guards left
+	left       []net.Conn   // hijacked, and not closed when the handler was done
 }
 
 // An exchange is a response that has not ended.
@@ -58,25 +56,26 @@ var behaviours = map[string]func(*world, http.ResponseWriter, *http.Request){
 
 // takeovers are those that need HTTP/1.
 var takeovers = map[string]func(*world, http.ResponseWriter, *http.Request){
-	"/hijack": func(_ *world, w http.ResponseWriter, _ *http.Request) {
-		c := take(w)
+	"/hijack": func(o *world, w http.ResponseWriter, _ *http.Request) {
+		c := o.take(w)
 		begin(c)
 		_ = c.Close()
 	},
-	"/hijack-leave": func(o *world, w http.ResponseWriter, _ *http.Request) { o.leave(take(w)) },
+	"/hijack-leave": func(o *world, w http.ResponseWriter, _ *http.Request) { o.leave(o.take(w)) },
 	"/hijack-panic": func(o *world, w http.ResponseWriter, _ *http.Request) {
-		o.leave(take(w))
+		o.leave(o.take(w))
 		panic(http.ErrAbortHandler)
 	},
-	"/hijack-close-panic": func(_ *world, w http.ResponseWriter, _ *http.Request) {
-		c := take(w)
+	"/hijack-close-panic": func(o *world, w http.ResponseWriter, _ *http.Request) {
+		c := o.take(w)
 		defer c.Close()
 		begin(c)
 		panic(http.ErrAbortHandler)
 	},
 }
 
-func take(w http.ResponseWriter) net.Conn {
+func (o *world) take(w http.ResponseWriter) net.Conn {
+	o.taken.Add(1)
 	c, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(err)
@@ -101,17 +100,17 @@ func (o *world) leftOpen() int {
 	return len(o.left)
 }
 
-// send makes a request, and predicts exactly whether the client's warden refuses it.
+// send makes a request, and predicts exactly whether the client's gate refuses it.
 func (o *world) send(t *rapid.T, path string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	full := len(o.open) == o.most.client
+	full := len(o.open) == o.client.limit
 	resp, err := o.http.Do(req)
-	if errors.Is(err, warden.ErrRejected) != full {
-		t.Fatalf("%d of %d open: %v", len(o.open), o.most.client, err)
+	if errors.Is(err, errFull) != full {
+		t.Fatalf("%d of %d open: %v", len(o.open), o.client.limit, err)
 	}
 	if err != nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusNoContent {
 		cancel()
@@ -190,11 +189,11 @@ func (o *world) closeAll() {
 
 func (o *world) check(t *rapid.T) {
 	o.client.wantInFlight(t, "client", len(o.open))
-	if got, least := o.server.Limiter().Stats().Running, o.leftOpen(); got < least || got > o.most.server {
-		t.Errorf("server: %d in flight, want %d to %d", got, least, o.most.server)
+	if got, least := o.server.inFlight(), o.leftOpen(); got < least || got > o.server.limit {
+		t.Errorf("server: %d in flight, want %d to %d", got, least, o.server.limit)
 	}
-	if got := o.inHandlers.Load(); got > int64(o.most.server) {
-		t.Errorf("%d handlers at work, the limit is %d", got, o.most.server)
+	if got := o.inHandlers.Load(); got > int64(o.server.limit) {
+		t.Errorf("%d handlers at work, the limit is %d", got, o.server.limit)
 	}
 }
 
@@ -207,9 +206,9 @@ func names[V any](m map[string]V) []string {
 	return all
 }
 
-// Whatever requests do, in whatever order: the client's places are held by the open responses and nothing else at every
-// step, and in the end both wardens are empty and have announced one end for each start.
-func TestPropertyH1H8_EveryRequestEndsOnce(t *testing.T) {
+// Whatever requests do, in whatever order: the client's gate holds the open responses and nothing else at every step, and
+// in the end both gates are empty, no permit was ended twice, and upgraded is what was hijacked.
+func TestPropertyH1H2H8_EveryRequestEndsOnce(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var now atomic.Pointer[http.Handler] // of the current check
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*now.Load()).ServeHTTP(w, r) }))
@@ -219,13 +218,12 @@ func TestPropertyH1H8_EveryRequestEndsOnce(t *testing.T) {
 		}
 		rapid.Check(t, func(t *rapid.T) {
 			o := &world{
-				url: s.URL,
+				server: newGate(rapid.IntRange(0, 4).Draw(t, "server limit")),
+				client: newGate(rapid.IntRange(0, 4).Draw(t, "client limit")),
+				url:    s.URL,
 			}
-			o.most.server = rapid.IntRange(0, 4).Draw(t, "server's places")
-			o.most.client = rapid.IntRange(0, 4).Draw(t, "client's places")
-			o.server, o.client = newGuard(t, o.most.server, 0), newGuard(t, o.most.client, 0)
-			o.http = &http.Client{Transport: newTransport(t, o.client, s.Client().Transport)}
-			h := newHandler(t, o.server, func(w http.ResponseWriter, r *http.Request) {
+			o.http = &http.Client{Transport: newTransport(o.client, s.Client().Transport)}
+			h := newHandler(o.server, func(w http.ResponseWriter, r *http.Request) {
 				o.inHandlers.Add(1)
 				defer o.inHandlers.Add(-1)
 				behave := behaviours[r.URL.Path]
@@ -247,6 +245,15 @@ func TestPropertyH1H8_EveryRequestEndsOnce(t *testing.T) {
 			o.closeAll()
 			o.client.wantEmpty(t)
 			o.server.wantEmpty(t)
+			upgraded := int64(0)
+			for _, came := range o.server.outcomes {
+				if came.Upgraded {
+					upgraded++
+				}
+			}
+			if want := o.taken.Load(); upgraded != want {
+				t.Errorf("%d requests were upgraded, want %d", upgraded, want)
+			}
 		})
 	})
 }

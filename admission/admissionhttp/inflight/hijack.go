@@ -1,6 +1,6 @@
 // Hijacking: the ResponseWriter that notices it, and the connection that is part of its request until it is closed.
 
-package admissionhttp
+package inflight
 
 import (
 	"bufio"
@@ -11,13 +11,13 @@ import (
 	"sync/atomic"
 )
 
-// watch returns a ResponseWriter whose connection joins f when it is hijacked. What http.ResponseController could not
+// watch returns a ResponseWriter whose connection joins r when it is hijacked. What http.ResponseController could not
 // hijack is returned as it is.
-func watch(w http.ResponseWriter, f *flight) http.ResponseWriter {
+func watch(w http.ResponseWriter, r request) http.ResponseWriter {
 	if !reaches[http.Hijacker](w) {
 		return w
 	}
-	watched := &writer{w, f}
+	watched := &writer{w, r}
 	if reaches[http.Flusher](w) {
 		return flusher{watched}
 	}
@@ -42,7 +42,7 @@ func reaches[T any](w http.ResponseWriter) bool {
 // writer is a ResponseWriter that can be hijacked.
 type writer struct {
 	http.ResponseWriter
-	flight *flight
+	request request
 }
 
 // Unwrap is for http.ResponseController, which finds there whatever is not here.
@@ -57,11 +57,11 @@ func (w *writer) WriteString(s string) (int, error) { return io.WriteString(w.Re
 // Hijack hands out a connection that is part of the request until it is closed. It joins before anybody else can have it,
 // so the request cannot end in between.
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.flight.join()
+	w.request.join()
 	handedOut := false
 	defer func() {
 		if !handedOut {
-			w.flight.leave()
+			w.request.leave(false)
 		}
 	}()
 	c, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
@@ -69,7 +69,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return c, buf, err
 	}
 	handedOut = true
-	return &conn{Conn: c, flight: w.flight}, buf, nil
+	return &conn{Conn: c, request: w.request}, buf, nil
 }
 
 // flusher is a writer that can be flushed.
@@ -81,18 +81,18 @@ func (w flusher) Flush() { _ = w.FlushError() }
 // FlushError is what http.ResponseController calls.
 func (w flusher) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
 
-// conn is a hijacked connection. It refers to the flight alone: a long connection does not keep its ResponseWriter.
+// conn is a hijacked connection. It refers to the request alone: a long connection does not keep its ResponseWriter.
 type conn struct {
 	net.Conn
-	flight *flight
-	closed atomic.Bool // set by the first Close, whose part it is to leave
+	request request
+	closed  atomic.Bool // set by the first Close, whose part it is to leave
 }
 
 // Close closes the connection, and then it is no longer part of the request. A later call, or one while the first is
 // still busy, does not count.
 func (c *conn) Close() error {
 	if c.closed.CompareAndSwap(false, true) {
-		defer c.flight.leave()
+		defer c.request.leave(true)
 	}
 	return c.Conn.Close()
 }
@@ -111,5 +111,5 @@ func closeWrite(stream any) error {
 	if s, ok := stream.(interface{ CloseWrite() error }); ok {
 		return s.CloseWrite()
 	}
-	return fmt.Errorf("admissionhttp: CloseWrite: %w", http.ErrNotSupported)
+	return fmt.Errorf("inflight: CloseWrite: %w", http.ErrNotSupported)
 }

@@ -1,6 +1,6 @@
 // Hijacked connections, and what the ResponseWriter can still do.
 
-package wardenhttp_test
+package inflight_test
 
 import (
 	"bufio"
@@ -42,7 +42,7 @@ func newTakeover() *takeover {
 	return &takeover{make(chan net.Conn, 1), make(chan struct{}, 1)}
 }
 
-// around tells when the handler under the warden has ended.
+// around tells when the handler under the gate has ended.
 func (o *takeover) around(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { o.done <- struct{}{} }()
@@ -58,9 +58,9 @@ func TestH2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
 			", unwrap": unwrapOnly,
 		} {
 			t.Run(name+outside, func(t *testing.T) {
-				g := newGuard(t, 1, 0)
+				g := newGate(1)
 				o := newTakeover()
-				s := startServer(t, wrap(o.around(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+				s := startServer(t, wrap(o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 					c, buf, err := hijack(w)
 					if err != nil {
 						t.Errorf("Hijack: %v", err)
@@ -101,8 +101,8 @@ func unwrapOnly(h http.Handler) http.Handler {
 }
 
 func TestH2_ClosedConnectionHoldsUntilTheHandlerIsDone(t *testing.T) {
-	g := newGuard(t, 1, 0)
-	h := newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+	g := newGate(1)
+	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -134,9 +134,9 @@ func TestH2_HijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 		"Goexit": runtime.Goexit,
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuard(t, 1, 0)
+			g := newGate(1)
 			o := newTakeover()
-			s := startServer(t, o.around(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+			s := startServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 				c, _, err := http.NewResponseController(w).Hijack()
 				if err != nil {
 					t.Error(err)
@@ -169,9 +169,9 @@ func TestH2_HijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 }
 
 func TestH2_FailedHijackDoesNotHold(t *testing.T) {
-	g := newGuard(t, 1, 0)
+	g := newGate(1)
 	o := newTakeover()
-	s := startServer(t, o.around(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+	s := startServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -202,24 +202,26 @@ func TestH2_HostileHijackReleases(t *testing.T) {
 		"connection and error": func() (net.Conn, *bufio.ReadWriter, error) { return c, nil, errors.New("on purpose") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuard(t, 1, 0)
-			h := newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+			g := newGate(1)
+			h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 				defer func() { g.wantInFlight(t, "in the handler, after Hijack", 1) }()
 				if got, _, err := http.NewResponseController(w).Hijack(); got != nil && err == nil {
 					t.Errorf("a connection: %v", got)
 				}
 			})
 			finish(func() { h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), hijack}, newRequest()) })
-			g.wantEmpty(t)
+			if g.wantEmpty(t); g.outcomes[0].Upgraded {
+				t.Error("nothing was hijacked, and the request is upgraded")
+			}
 		})
 	}
 }
 
 // takeFake is a connection as the handler gets it, over one whose Close does what the test says. The handler is done.
-func takeFake(t *testing.T, g *guard, inner net.Conn) net.Conn {
+func takeFake(t *testing.T, g *gate, inner net.Conn) net.Conn {
 	t.Helper()
 	var c net.Conn
-	h := newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, _ = http.NewResponseController(w).Hijack()
 	})
 	h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), func() (net.Conn, *bufio.ReadWriter, error) { return inner, nil, nil }}, newRequest())
@@ -234,7 +236,7 @@ func TestH2_ConnectionReleasesHoweverCloseEnds(t *testing.T) {
 		"Goexit": func() error { runtime.Goexit(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuard(t, 1, 0)
+			g := newGate(1)
 			c := takeFake(t, g, &fakeConn{close: end})
 			finish(func() { _ = c.Close() })
 			g.wantInFlight(t, "after Close", 0)
@@ -246,7 +248,7 @@ func TestH2_ConnectionReleasesHoweverCloseEnds(t *testing.T) {
 
 // A second Close returns at once while the first is still busy, as with a TLS connection that says goodbye.
 func TestH2_ConnectionHoldsWhileCloseIsBusy(t *testing.T) {
-	g := newGuard(t, 1, 0)
+	g := newGate(1)
 	busy, proceed := make(chan struct{}), make(chan struct{})
 	var closes atomic.Int32
 	c := takeFake(t, g, &fakeConn{close: func() error {
@@ -275,9 +277,9 @@ func TestH2_ConnectionHoldsWhileCloseIsBusy(t *testing.T) {
 
 // A Hijack that somebody else makes for the handler is part of the request from its beginning.
 func TestH2_HijackUnderWayHolds(t *testing.T) {
-	g := newGuard(t, 1, 0)
+	g := newGate(1)
 	begun, proceed, hijacked := make(chan struct{}), make(chan struct{}), make(chan net.Conn)
-	h := newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		go func() {
 			c, _, _ := http.NewResponseController(w).Hijack()
 			hijacked <- c
@@ -293,6 +295,30 @@ func TestH2_HijackUnderWayHolds(t *testing.T) {
 	close(proceed)
 	c := <-hijacked
 	g.wantInFlight(t, "with the connection", 1)
+	_ = c.Close()
+	g.wantEmpty(t)
+}
+
+// A Hijack that begins when the request is over has no part in it, and must not end it again.
+func TestH2_HijackAfterTheEndEndsNothing(t *testing.T) {
+	g := newGate(1)
+	var late http.ResponseWriter
+	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) { late = w })
+	o := newTakeover()
+	s := startServer(t, o.around(h), false)
+	wantStatus(t, s, http.StatusOK)
+	await(t, "the end of the handler", o.done)
+	g.wantEmpty(t)
+	finish(func() { _, _, _ = http.NewResponseController(late).Hijack() }) // net/http panics
+	g.wantEmpty(t)
+
+	h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), func() (net.Conn, *bufio.ReadWriter, error) {
+		return &fakeConn{close: func() error { return nil }}, nil, nil
+	}}, newRequest())
+	c, _, err := http.NewResponseController(late).Hijack()
+	if err != nil {
+		t.Fatal(err)
+	}
 	_ = c.Close()
 	g.wantEmpty(t)
 }

@@ -1,6 +1,6 @@
-// The ResponseWriter that an admitted handler gets can do what the original can.
+// The ResponseWriter that a handler gets can do what the original can.
 
-package admissionhttp_test
+package inflight_test
 
 import (
 	"bufio"
@@ -16,21 +16,17 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/stopbank/stopbank/admission"
-	"github.com/stopbank/stopbank/admission/admissionhttp"
 )
 
-// seen is the ResponseWriter that a handler behind a gate gets for w.
-func seen(t *testing.T, w http.ResponseWriter) http.ResponseWriter {
-	t.Helper()
+// seen is the ResponseWriter that a handler gets for w.
+func seen(w http.ResponseWriter) http.ResponseWriter {
 	var got http.ResponseWriter
-	h := newHandler(t, newGate(t, "server", 1), func(w http.ResponseWriter, _ *http.Request) { got = w })
+	h := newHandler(newGate(1), func(w http.ResponseWriter, _ *http.Request) { got = w })
 	h.ServeHTTP(w, newRequest())
 	return got
 }
 
-func TestWriterOffersWhatTheOriginalHas(t *testing.T) {
+func TestH7_WriterOffersWhatTheOriginalHas(t *testing.T) {
 	rec := httptest.NewRecorder() // flushes
 	bare := struct{ http.ResponseWriter }{rec}
 	hijack := func() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, http.ErrNotSupported }
@@ -48,7 +44,7 @@ func TestWriterOffersWhatTheOriginalHas(t *testing.T) {
 		"Hijacker before a dead Unwrap": {hijackUnwrap{&fakeWriter{bare, hijack}}, false, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := seen(t, c.original)
+			got := seen(c.original)
 			if _, ok := got.(http.Hijacker); ok != c.hijacked {
 				t.Errorf("http.Hijacker: %v, want %v", ok, c.hijacked)
 			}
@@ -71,10 +67,10 @@ type hijackUnwrap struct{ *fakeWriter }
 
 func (hijackUnwrap) Unwrap() http.ResponseWriter { return nil }
 
-func TestControllerWorksThroughTheGate(t *testing.T) {
+func TestH7_ControllerWorksOnBothProtocols(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		g := newGate(t, "server", 1)
-		s := serve(newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
+		g := newGate(1)
+		s := serve(newHandler(g, func(w http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(w)
 			if err := rc.EnableFullDuplex(); err != nil {
 				t.Errorf("EnableFullDuplex: %v", err)
@@ -143,7 +139,7 @@ func TestControllerWorksThroughTheGate(t *testing.T) {
 }
 
 // sendfile is there if the connection's own ReadFrom is reached with the file's reader, by a copy and by ServeContent.
-func TestCopyingAFileReachesTheConnection(t *testing.T) {
+func TestH7_CopyingAFileReachesTheConnection(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<14)
 	name := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(name, content, 0o600); err != nil {
@@ -157,8 +153,8 @@ func TestCopyingAFileReachesTheConnection(t *testing.T) {
 		},
 	} {
 		t.Run(way, func(t *testing.T) {
-			g := newGate(t, "server", 1)
-			s, l := startCounting(t, newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
+			g := newGate(1)
+			s, l := startCounting(t, newHandler(g, func(w http.ResponseWriter, r *http.Request) {
 				f, err := os.Open(name)
 				if err != nil {
 					t.Error(err)
@@ -187,9 +183,9 @@ func TestCopyingAFileReachesTheConnection(t *testing.T) {
 	}
 }
 
-func TestWriteStringReachesTheOriginal(t *testing.T) {
+func TestH7_WriteStringReachesTheOriginal(t *testing.T) {
 	to := &stringWriter{fakeWriter: &fakeWriter{ResponseWriter: httptest.NewRecorder()}}
-	if n, err := io.WriteString(seen(t, to), "text"); n != 4 || err != nil || to.got.String() != "text" {
+	if n, err := io.WriteString(seen(to), "text"); n != 4 || err != nil || to.got.String() != "text" {
 		t.Errorf("%d, %v; the original got %q", n, err, to.got.String())
 	}
 }
@@ -201,10 +197,10 @@ type stringWriter struct {
 
 func (w *stringWriter) WriteString(s string) (int, error) { return w.got.WriteString(s) }
 
-func TestFlushErrorReachesTheHandler(t *testing.T) {
+func TestH7_FlushErrorReachesTheHandler(t *testing.T) {
 	broken := errors.New("on purpose")
 	to := flushFailer{hijackFlusher{&fakeWriter{ResponseWriter: httptest.NewRecorder()}, httptest.NewRecorder()}, broken}
-	if err := http.NewResponseController(seen(t, to)).Flush(); !errors.Is(err, broken) {
+	if err := http.NewResponseController(seen(to)).Flush(); !errors.Is(err, broken) {
 		t.Errorf("Flush: %v", err)
 	}
 }
@@ -215,26 +211,3 @@ type flushFailer struct {
 }
 
 func (f flushFailer) FlushError() error { return f.err }
-
-func TestAdmissionAllocatesLittle(t *testing.T) {
-	g, err := admission.New(admission.Config{Limit: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := admissionhttp.NewHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), admissionhttp.HandlerConfig{Gate: g})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec, req := httptest.NewRecorder(), newRequest()
-	for name, c := range map[string]struct {
-		w    http.ResponseWriter
-		most float64
-	}{
-		"nothing to hijack": {rec, 1},
-		"a Hijacker":        {hijackFlusher{&fakeWriter{ResponseWriter: rec}, rec}, 2},
-	} {
-		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, req) }); got > c.most {
-			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)
-		}
-	}
-}

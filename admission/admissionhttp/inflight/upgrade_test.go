@@ -1,6 +1,6 @@
-// Connections that outlive their handler: what they can do, under one warden, two in a row, or one on either side.
+// Connections that outlive their handler: what they can do, through one gate, two in a row, or one on either side.
 
-package wardenhttp_test
+package inflight_test
 
 import (
 	"bufio"
@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// An upgrade like WebSocket's, with a warden on either side: both hold until their end of the connection is closed, also
+// An upgrade like WebSocket's, with a gate on either side: both hold until their end of the connection is closed, also
 // when one direction, or the handler, is at its end.
 func TestH2_UpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
-	server, client := newGuard(t, 1, 0), newGuard(t, 1, 0)
+	server, client := newGate(1), newGate(1)
 	o := newTakeover()
-	s := startServer(t, o.around(newHandler(t, server, func(w http.ResponseWriter, _ *http.Request) {
+	s := startServer(t, o.around(newHandler(server, func(w http.ResponseWriter, _ *http.Request) {
 		c, buf, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -38,7 +38,7 @@ func TestH2_UpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 	}
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", "echo")
-	resp, err := through(t, client, s).Do(req)
+	resp, err := through(client, s).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +76,11 @@ func TestH2_UpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 	server.wantEmpty(t)
 }
 
-// A connection that is under two wardens is in flight in both.
-func TestH2_HijackUnderTwoWardens(t *testing.T) {
-	outer, inner := newGuard(t, 1, 0), newGuard(t, 1, 0)
+// A connection that went through two gates is in flight in both.
+func TestH2_HijackThroughTwoGates(t *testing.T) {
+	outer, inner := newGate(1), newGate(1)
 	o := newTakeover()
-	h := newHandler(t, inner, func(w http.ResponseWriter, _ *http.Request) {
+	h := newHandler(inner, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -89,10 +89,10 @@ func TestH2_HijackUnderTwoWardens(t *testing.T) {
 		_, _ = io.WriteString(c, answer)
 		o.conns <- c
 	})
-	s := startServer(t, o.around(newHandler(t, outer, h.ServeHTTP)), false)
+	s := startServer(t, o.around(newHandler(outer, h.ServeHTTP)), false)
 	wantStatus(t, s, http.StatusNoContent)
 	await(t, "the end of the handler", o.done)
-	for _, g := range []*guard{outer, inner} {
+	for _, g := range []*gate{outer, inner} {
 		g.wantInFlight(t, "after the handler", 1)
 	}
 	_ = (<-o.conns).Close()
@@ -102,9 +102,9 @@ func TestH2_HijackUnderTwoWardens(t *testing.T) {
 
 // What TCP can do beyond a net.Conn is still there: ending one direction, and copying without a buffer of our own.
 func TestH7_HijackedConnectionKeepsItsAbilities(t *testing.T) {
-	g := newGuard(t, 1, 0)
+	g := newGate(1)
 	o := newTakeover()
-	s, l := startCounting(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+	s, l := startCounting(t, newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -151,7 +151,7 @@ func TestH7_HijackedConnectionKeepsItsAbilities(t *testing.T) {
 }
 
 func TestH7_HijackedConnectionWithoutCloseWriteSaysSo(t *testing.T) {
-	g := newGuard(t, 1, 0)
+	g := newGate(1)
 	c := takeFake(t, g, &fakeConn{close: func() error { return nil }})
 	if err := c.(interface{ CloseWrite() error }).CloseWrite(); !errors.Is(err, http.ErrNotSupported) {
 		t.Errorf("CloseWrite: %v", err)

@@ -1,6 +1,6 @@
 // Responses without a body, bodies, and base transports that misbehave: when they end.
 
-package admissionhttp_test
+package inflight_test
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 )
 
 // A response that cannot have a body has ended when it is there, over both protocols, and closing it changes nothing.
-func TestA2_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
+func TestH8_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
@@ -29,8 +29,8 @@ func TestA2_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
 		for _, c := range []struct{ method, path string }{
 			{http.MethodHead, "/"}, {http.MethodGet, "/204"}, {http.MethodGet, "/304"},
 		} {
-			g := newGate(t, "orders", 1)
-			client := through(t, g, s)
+			g := newGate(1)
+			client := through(g, s)
 			resp := send(t, client, c.method, s.URL+c.path)
 			g.wantInFlight(t, c.method+" "+c.path, 0)
 			other := send(t, client, http.MethodGet, s.URL+"/") // has the place now
@@ -42,7 +42,7 @@ func TestA2_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
 	})
 }
 
-func TestA2_HostileBaseReleases(t *testing.T) {
+func TestH8_HostileBaseReleases(t *testing.T) {
 	failed := errors.New("on purpose")
 	for name, c := range map[string]struct {
 		base     roundTrip
@@ -60,10 +60,10 @@ func TestA2_HostileBaseReleases(t *testing.T) {
 		"an upgrade to read": {func(*http.Request) (*http.Response, error) { return respond(101, newPayload("")), nil }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGate(t, "orders", 1)
+			g := newGate(1)
 			var want, got *http.Response
 			var wantErr, err error
-			rt := newTransport(t, g, roundTrip(func(r *http.Request) (*http.Response, error) {
+			rt := newTransport(g, roundTrip(func(r *http.Request) (*http.Response, error) {
 				g.wantInFlight(t, "in the base", 1)
 				want, wantErr = c.base(r)
 				return want, wantErr
@@ -85,7 +85,7 @@ func respond(status int, body io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: status, Body: body}
 }
 
-func TestA2_HostileBodyReleases(t *testing.T) {
+func TestH8_HostileBodyReleases(t *testing.T) {
 	failed := errors.New("on purpose")
 	for name, c := range map[string]struct {
 		body hostileBody
@@ -99,8 +99,8 @@ func TestA2_HostileBodyReleases(t *testing.T) {
 	} {
 		for _, status := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
 			t.Run(name, func(t *testing.T) {
-				g := newGate(t, "orders", 1)
-				resp, err := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+				g := newGate(1)
+				resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 					if status == http.StatusSwitchingProtocols && c.body.close != nil {
 						return respond(status, twoWay{c.body, io.Discard}), nil
 					}
@@ -131,10 +131,10 @@ type twoWay struct {
 }
 
 // Until Close has returned, the connection may still be taken.
-func TestA2_BodyHoldsWhileCloseIsBusy(t *testing.T) {
+func TestH8_BodyHoldsWhileCloseIsBusy(t *testing.T) {
 	for _, status := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
-		g := newGate(t, "orders", 1)
-		resp, err := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+		g := newGate(1)
+		resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 			return respond(status, twoWay{hostileBody{close: func() error {
 				g.wantInFlight(t, "in Close", 1)
 				return nil
@@ -150,10 +150,10 @@ func TestA2_BodyHoldsWhileCloseIsBusy(t *testing.T) {
 }
 
 // A body that can be written is a two-way stream after 101 only; otherwise it is a file, say, and read to its end.
-func TestA2_OnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
+func TestH8_OnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
 	for status, want := range map[int]int{http.StatusOK: 0, http.StatusSwitchingProtocols: 1} {
-		g := newGate(t, "orders", 1)
-		resp, err := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+		g := newGate(1)
+		resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 			return respond(status, twoWay{hostileBody{strings.NewReader("x"), func() error { return nil }}, io.Discard}), nil
 		})).RoundTrip(newRequest())
 		if err != nil {
@@ -169,9 +169,9 @@ func TestA2_OnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
 }
 
 // A Read that has data and no end yet, or none of either, ends nothing.
-func TestA2_ReadingOnHolds(t *testing.T) {
-	g := newGate(t, "orders", 1)
-	resp, err := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+func TestH8_ReadingOnHolds(t *testing.T) {
+	g := newGate(1)
+	resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 		return respond(http.StatusOK, newPayload("12")), nil
 	})).RoundTrip(newRequest())
 	if err != nil {
@@ -190,9 +190,9 @@ func TestA2_ReadingOnHolds(t *testing.T) {
 }
 
 // A stale Close of one response cannot release the place that another has by now.
-func TestA3_LateCloseReleasesNobodyElse(t *testing.T) {
-	g := newGate(t, "orders", 1)
-	rt := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
+func TestH8_LateCloseReleasesNobodyElse(t *testing.T) {
+	g := newGate(1)
+	rt := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 		return respond(http.StatusOK, newPayload("x")), nil
 	}))
 	first, err := rt.RoundTrip(newRequest())

@@ -1,0 +1,71 @@
+// The sensor: what a monitor would read off the modelled process, no more and no earlier.
+
+package swarm
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// sensor times executions, as the facade does.
+type sensor struct {
+	running int
+	work    time.Duration // execution time since the last sample
+	mark    time.Duration // until when work is counted
+	last    time.Duration // sample
+	times   []time.Duration
+}
+
+func (s *sensor) account(now time.Duration) {
+	s.work += time.Duration(s.running) * (now - s.mark)
+	s.mark = now
+}
+
+func (s *sensor) start(now time.Duration) {
+	s.account(now)
+	s.running++
+}
+
+func (s *sensor) end(began, now time.Duration) {
+	s.account(now)
+	s.running--
+	s.times = append(s.times, now-began)
+}
+
+// sample is what has been since the last one.
+func (e *engine) sample(start time.Time) monitor.Sample {
+	s, v := &e.sensor, &e.service
+	out := monitor.Sample{At: start.Add(e.now), Gap: e.now - s.last}
+	elapsed := out.Gap.Seconds()
+	s.account(e.now)
+	slices.Sort(s.times)
+	out.Service = monitor.Service{
+		P50: quantile(s.times, 0.5), P90: quantile(s.times, 0.9), Count: uint64(len(s.times)),
+		Throughput: float64(len(s.times)) / elapsed, Concurrency: s.work.Seconds() / elapsed,
+	}
+	s.times, s.work, s.last = s.times[:0], 0, e.now
+
+	v.account(e.now)
+	slices.Sort(v.lags)
+	out.Lag = monitor.Lag{
+		P50: quantile(v.lags, 0.5), P90: quantile(v.lags, 0.9), P99: quantile(v.lags, 0.99), Max: quantile(v.lags, 1), Count: uint64(len(v.lags)),
+	}
+	for _, lag := range v.lags {
+		out.Lag.Mean += lag / time.Duration(len(v.lags))
+	}
+	out.Utilization = monitor.Reading{Value: min(v.spent.Seconds()/(elapsed*float64(v.cores)), 1), OK: true}
+	out.Runnable = monitor.Reading{Value: float64(v.ready.len()) / float64(v.cores), OK: true}
+	e.result.Computed += v.spent
+	v.spent, v.lags = 0, v.lags[:0]
+	return out
+}
+
+// quantile of sorted times, 0 if there are none.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}

@@ -1,0 +1,159 @@
+// The swarm: many worlds, and one alone.
+
+package swarm
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/internal/sim"
+)
+
+var (
+	worlds = flag.Int("worlds", 0, "how many worlds TestWorlds runs, from seed 0; 0: it does not run")
+	fresh  = flag.Int("fresh", 0, "how many more, from a seed that nobody has chosen")
+	from   = flag.Uint64("from", 0, "the first seed instead of 0")
+	named  = flag.String("laws", "ours", "laws to run, separated by commas; a number is a constant target")
+	refs   = flag.String("refs", "", "file for the runs that laws are compared with: read if it is there, and written; delete it when limiter or worlds change")
+	write  = flag.String("write", "", "directory of worlds.md: write the table there")
+	seed   = flag.Int64("seed", -1, "the world that TestWorld replays")
+	lines  = flag.Int("lines", 60, "how many lines the time line of TestWorld has at most")
+)
+
+// bubble runs something in a bubble.
+func bubble(t *testing.T) Runner {
+	return func(f func() error) (err error) {
+		synctest.Test(t, func(*testing.T) { err = f() })
+		return err
+	}
+}
+
+// each does something with each of n numbers, on all processors.
+func each(n int, do func(i int) error) error {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	failed := make(chan error, runtime.GOMAXPROCS(0))
+	for range cap(failed) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := do(i); err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	close(failed)
+	return <-failed
+}
+
+// swarm tries laws in n worlds.
+func swarm(t *testing.T, from uint64, n int, names []string) []*Trial {
+	t.Helper()
+	known := map[uint64]*Trial{}
+	if b, err := os.ReadFile(*refs); err == nil {
+		must(t, json.Unmarshal(b, &known))
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	trials := make([]*Trial, n)
+	must(t, each(n, func(i int) (err error) {
+		s := from + uint64(i)
+		if trials[i] = known[s]; trials[i] == nil {
+			if trials[i], err = Compare(Draw(s), bubble(t)); err != nil {
+				return err
+			}
+		}
+		return trials[i].Try(bubble(t), names...)
+	}))
+	if *refs != "" {
+		for _, tried := range trials {
+			known[tried.World.Seed] = tried
+		}
+		b, err := json.Marshal(known)
+		must(t, err)
+		must(t, os.WriteFile(*refs, b, 0o644))
+	}
+	return trials
+}
+
+// TestWorlds is the swarm: go test ./internal/sim/swarm -run TestWorlds -v -worlds 400 -laws ours,mine
+//
+// It fails where one of ours is short of what is held.
+func TestWorlds(t *testing.T) {
+	if *worlds+*fresh == 0 {
+		t.Skip("takes minutes: make worlds")
+	}
+	names := strings.Split(*named, ",")
+	began := time.Now()
+	trials := swarm(t, *from, *worlds, names)
+	if *fresh > 0 {
+		first := uint64(began.UnixNano()) % 1e9
+		t.Logf("fresh worlds from -from %d", first)
+		trials = append(trials, swarm(t, first, *fresh, names)...)
+	}
+	took := fmt.Sprintf("\n%d worlds took %v on %d processors.\n", len(trials), time.Since(began).Round(time.Second), runtime.GOMAXPROCS(0))
+	var table strings.Builder
+	Print(&table, trials, names)
+	fmt.Println(table.String() + took)
+	if *write != "" {
+		file := filepath.Join(*write, "worlds.md")
+		page, err := os.ReadFile(file)
+		must(t, err)
+		text, err := sim.Splice(string(page), table.String()+took)
+		must(t, err)
+		must(t, os.WriteFile(file, []byte(text), 0o644))
+	}
+	for i, name := range names {
+		if name == "ours" {
+			for _, short := range Short(trials, i) {
+				t.Error(short)
+			}
+		}
+	}
+}
+
+// TestWorld replays one world: go test ./internal/sim/swarm -run TestWorld$ -v -seed 246 -laws ours,mine
+func TestWorld(t *testing.T) {
+	if *seed < 0 {
+		t.Skip("replays a world: -seed says which")
+	}
+	names := strings.Split(*named, ",")
+	tried, err := Compare(Draw(uint64(*seed)), bubble(t))
+	must(t, err)
+	must(t, tried.Try(bubble(t), names...))
+	for i, name := range names {
+		law, err := Named(name)
+		must(t, err)
+		r, err := Run(tried.World, bubble(t), law, true)
+		must(t, err)
+		fmt.Printf("\n%s: %s\n", name, tried.Line(tried.Laws[i]))
+		r.Timeline(os.Stdout, *lines)
+	}
+	if tried.Best > 0 {
+		r, err := Run(tried.World, bubble(t), Static(tried.Best), false)
+		must(t, err)
+		fmt.Printf("\noracle: %s\n", tried.Line(r))
+	}
+	fmt.Printf("\nno limit: %s\n\nfailsafe-go: %s\n", tried.Line(tried.Open), tried.Line(tried.Failsafe))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,225 @@
+// The table: what a law reached of its targets, and the worlds in which it did worst.
+
+package swarm
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// row is one line of the table: a share of the worlds of a class, and the target it is held against.
+type row struct {
+	name  string
+	class Class // classes: all
+	// good is whether a world is as it should be.
+	good func(Verdict) bool
+	// target is the share that is to be good, held the share that must be: what TestWorlds insists on.
+	target, held float64
+}
+
+// rows are the targets. They are all there are.
+var rows = []row{
+	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.80},
+	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.85},
+	{"no latch", Below, func(v Verdict) bool { return !v.Latch }, 1, 0.83},
+	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0.91},
+	{"no harm before it", Below, func(v Verdict) bool { return !v.Cold }, 0.98, 0.95},
+	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.85, 0.29},
+	{"goodput ≥ 0.8", Overload, func(v Verdict) bool { return v.Goodput >= 0.8 }, 0.97, 0.51},
+	{"critical at most 0.01 below the oracle's", Overload, func(v Verdict) bool { return v.Critical <= 0.01 }, 0.95, 0.48},
+	{"failsafe-go gets no more done by over 0.02", classes, func(v Verdict) bool { return v.Behind <= 0.02 }, 0.99, 0.76},
+	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.79},
+	{"no harm from the fifth execution time on", classes, func(v Verdict) bool { return !v.Harm }, 1, 0.92},
+}
+
+// share is how many of the worlds of its class are as they should be under this law, and how many there are.
+func (r *row) share(counted []*Trial, law int) (share float64, n int) {
+	good := 0
+	for _, t := range counted {
+		if r.class == classes || r.class == t.World.Class() {
+			n++
+			good += one(r.good(t.Judge(t.Laws[law])))
+		}
+	}
+	return float64(good) / max(float64(n), 1), n
+}
+
+// Short says which rows are below what is held, under this law.
+func Short(trials []*Trial, law int) (short []string) {
+	counted := slices.DeleteFunc(slices.Clone(trials), func(t *Trial) bool { return !t.Counts() })
+	for _, r := range rows {
+		if share, n := r.share(counted, law); share < r.held {
+			short = append(short, fmt.Sprintf("%s, %s: %.3f of %d worlds, held are %.2f", r.on(), r.name, share, n, r.held))
+		}
+	}
+	return short
+}
+
+func (r *row) on() string {
+	if r.class < classes {
+		return r.class.String()
+	}
+	return "all"
+}
+
+// split is a part of the worlds that is looked at by itself.
+type split struct {
+	name string
+	of   func(t *Trial) bool
+}
+
+var splits = []split{
+	{"below 0.9", func(t *Trial) bool { return t.World.Class() == Below }},
+	{"0.9 to 1", func(t *Trial) bool { return t.World.Class() == Near }},
+	{"overload", over(func(*Trial) bool { return true })},
+	{"overload, no limit best", over(func(t *Trial) bool { return t.Best == 0 })},
+	{"overload, of the dependency", over(func(t *Trial) bool { return t.Best > 0 && t.World.dependent() })},
+	{"overload, of processors", over(func(t *Trial) bool { return t.Best > 0 && !t.World.dependent() })},
+	{"overload, told", over(func(t *Trial) bool { return t.World.Knows == "told" })},
+	{"overload, cancel", over(func(t *Trial) bool { return t.World.Knows == "cancel" })},
+	{"overload, hidden", over(func(t *Trial) bool { return t.World.Knows == "hidden" })},
+	{"overload, asks again", over(func(t *Trial) bool { return t.World.Attempts > 1 })},
+	{"under 0.1s", func(t *Trial) bool { return t.World.Service < 0.1 }},
+	{"0.1s to 1s", func(t *Trial) bool { return t.World.Service >= 0.1 && t.World.Service < 1 }},
+	{"1s to 5s", func(t *Trial) bool { return t.World.Service >= 1 && t.World.Service < 5 }},
+	{"over 5s", func(t *Trial) bool { return t.World.Service >= 5 }},
+	{"1:40", func(t *Trial) bool { return t.World.Spread == "1:40" }},
+}
+
+func over(f func(*Trial) bool) func(*Trial) bool {
+	return func(t *Trial) bool { return t.World.Class() == Overload && f(t) }
+}
+
+// dependent is whether the dependency is what bounds the world.
+func (w *World) dependent() bool {
+	return w.Places > 0 && float64(w.Places)/((1-w.Share)*w.Service) <= w.Capacity*1.000001
+}
+
+// Print writes what the laws of these names came to.
+func Print(out io.Writer, trials []*Trial, names []string) {
+	var counted []*Trial
+	var tiny []string
+	for _, t := range trials {
+		if t.Counts() {
+			counted = append(counted, t)
+		} else {
+			tiny = append(tiny, fmt.Sprint(t.World.Seed))
+		}
+	}
+	fmt.Fprintf(out, "%d worlds, of which %d count\n\n| worlds | | target |%s\n|---|---|---|%s\n", len(trials), len(counted),
+		" "+strings.Join(names, " | ")+" |", strings.Repeat("---|", len(names)))
+	for _, row := range rows {
+		line, n := "", 0
+		for i := range names {
+			var share float64
+			share, n = row.share(counted, i)
+			mark := ""
+			if share < row.target {
+				mark = fmt.Sprintf(" (%.0f miss)", (1-share)*float64(n))
+			}
+			line += fmt.Sprintf(" %.3f%s |", share, mark)
+		}
+		fmt.Fprintf(out, "| %s (%d) | %s | %.2f |%s\n", row.on(), n, row.name, row.target, line)
+	}
+	fmt.Fprintf(out, "\n≥ 0.95 / ≥ 0.8 / mean goodput, latches, harm / cold harm, critical within 0.01:\n\n| split | worlds | %s | failsafe-go |\n|---|---|---|%s\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
+	for _, s := range splits {
+		var of []*Trial
+		for _, t := range counted {
+			if s.of(t) {
+				of = append(of, t)
+			}
+		}
+		fmt.Fprintf(out, "| %s | %d |", s.name, len(of))
+		for i := range names {
+			fmt.Fprintf(out, " %s |", summary(of, func(t *Trial) *Result { return t.Laws[i] }))
+		}
+		fmt.Fprintf(out, " %s |\n", summary(of, func(t *Trial) *Result { return t.Failsafe }))
+	}
+	for i, name := range names {
+		fmt.Fprintf(out, "\nThe worst worlds of %s:\n", name)
+		for _, t := range worst(counted, i, 10) {
+			fmt.Fprintln(out, "  "+t.Line(t.Laws[i]))
+		}
+	}
+	fmt.Fprintf(out, "\nToo little can be answered in these worlds for them to count: %s\n", strings.Join(tiny, " "))
+}
+
+func summary(of []*Trial, pick func(*Trial) *Result) string {
+	var fine, fair, latch, harm, cold, critical int
+	var mean float64
+	for _, t := range of {
+		v := t.Judge(pick(t))
+		fine += one(v.Goodput >= 0.95)
+		fair += one(v.Goodput >= 0.8)
+		latch += one(v.Latch)
+		harm += one(v.Harm)
+		cold += one(v.Cold)
+		critical += one(v.Critical <= 0.01)
+		mean += v.Goodput
+	}
+	n := max(float64(len(of)), 1)
+	return fmt.Sprintf("%.2f / %.2f / %.3f, %d, %d / %d, %.2f", float64(fine)/n, float64(fair)/n, mean/n, latch, harm, cold, float64(critical)/n)
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func worst(trials []*Trial, law, n int) []*Trial {
+	of := slices.Clone(trials)
+	slices.SortStableFunc(of, func(a, b *Trial) int {
+		x, y := a.Judge(a.Laws[law]).Goodput, b.Judge(b.Laws[law]).Goodput
+		switch {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	return of[:min(n, len(of))]
+}
+
+// Line is what a world is and what happened in it, in one line.
+func (t *Trial) Line(r *Result) string {
+	v, w := t.Judge(r), t.World
+	var what []string
+	if v.Latch {
+		what = append(what, fmt.Sprintf("LATCH %.3gs until %.3gs", r.Latch, r.LatchAt))
+	}
+	if v.Harm {
+		what = append(what, "HARM")
+	}
+	if v.Cold {
+		what = append(what, "COLD HARM")
+	}
+	best := "no limit"
+	if t.Best > 0 {
+		best = fmt.Sprint("target ", t.Best)
+	}
+	mine, oracle := w.counted(r), w.counted(t.Oracle)
+	return fmt.Sprintf("seed %d goodput %.3f (failsafe-go %+.3f): %d of %d, oracle %d (%s), critical %.2f/%.2f, %d started, target %d to %d (mean %.0f) %s | %v | %s",
+		w.Seed, v.Goodput, v.Behind, mine.Good, mine.Offered, oracle.Good, best, mine.CriticalShare(), oracle.CriticalShare(), r.Started,
+		r.Least, r.Most, r.Mean, strings.Join(what, ", "), w, r.Why)
+}
+
+// Timeline writes what happened tick by tick, in at most so many lines.
+func (r *Result) Timeline(out io.Writer, lines int) {
+	fmt.Fprintf(out, "%10s %7s %7s %7s %6s %6s | %8s %5s %9s %9s %5s %9s | %9s %5s | %s\n", "seconds", "target", "running", "waiting", "ready", "calls",
+		"X/s", "N", "p50", "p90", "util", "lag p90", "expected", "shed", "decision")
+	every := max(1, (len(r.Points)+lines-1)/lines)
+	for i, p := range r.Points {
+		if i%every != 0 {
+			continue
+		}
+		s := p.Sample
+		fmt.Fprintf(out, "%10.1f %7d %7d %7d %6d %6d | %8.1f %5.0f %9.3g %9.3g %5.2f %9.3g | %9.3g %5.2f | %s\n", p.At.Seconds(), p.Target, p.Running, p.Waiting, p.Ready, p.Calls,
+			s.Service.Throughput, s.Service.Concurrency, s.Service.P50.Seconds(), s.Service.P90.Seconds(), s.Utilization.Value, s.Lag.P90.Seconds(),
+			p.Rules.Expected.Seconds(), p.Rules.ShedProbability, reasons(&p.Rules))
+	}
+}
