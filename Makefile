@@ -1,6 +1,5 @@
 # Every command that a person or CI runs here. `make` alone lists them.
-# Go, make and git are enough for all of them but `race`, which needs a C compiler as well, and `models`, which needs that
-# and spin.
+# Go, make and git are enough for all of them but `race`, which needs a C compiler as well.
 
 FUZZTIME = 10s
 
@@ -14,13 +13,12 @@ OUTSIDE = internal/bench internal/tools
 # internal/system reads the other modules, which the go command's test cache does not notice: it is never cached.
 SYSTEM = ./internal/system
 
-# Shell words, expanded in recipes: the modules of go.work, their packages but SYSTEM (-e: a broken one must fail, not
-# be left out), and the packages that have files for the exploration of interleavings.
+# Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM (-e: a broken one must fail, not
+# be left out).
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
-EXPLORED = $$(find . -name '*.go' -exec grep -l '^//go:build.*explore' {} + | sed 's|/[^/]*$$||' | sort -u)
 
-.PHONY: help demo demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff models mutants torture gowork-off fmt tidy
+.PHONY: help demo demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -31,10 +29,9 @@ demo: ## the storefront over real HTTP: a slow query with one pool and with comp
 demo-orders: ## 10,000 orders on JetStream: killed twice in the middle, then audited (NATS_URL: on your servers)
 	@go run ./examples/orders
 
-test: ## every test of every module, and every explored interleaving
+test: ## every test of every module
 	@echo "== tests"
 	@go test $(PACKAGES)
-	@set -- $(EXPLORED); [ $$# -eq 0 ] || { echo "== interleavings"; go test -tags explore -run Explore "$$@"; }
 	@echo "== workspace"
 	@go test -count=1 $(SYSTEM)
 
@@ -47,8 +44,6 @@ lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module
 	@echo "== the modules of go.work"
 	@go vet work
 	@bin/golangci-lint run $$(go list -m -f '{{.Dir}}/...')
-	@set -- $(EXPLORED); [ $$# -eq 0 ] || { echo "== with -tags explore"; \
-	  go vet -tags explore "$$@" && bin/golangci-lint run --build-tags explore "$$@"; }
 	@for m in $(OUTSIDE); do \
 	  [ -n "$$(find $$m -name '*.go')" ] || continue; \
 	  echo "== $$m"; \
@@ -89,9 +84,6 @@ api: ## write down in docs/api what each module exports
 
 apidiff: ## what the exported API has gained and lost since docs/api changed last (BASE=COMMIT: since then)
 	@bash internal/tools/apidiff.sh $(BASE)
-
-models: ## the gate's and the limiter's protocols for 3 goroutines, every interleaving (needs spin and a C compiler)
-	@sh docs/models/check.sh
 
 mutants: ## each numbered invariant broken on purpose: which tests notice? an hour, or MUTANTS='-only A3 Q9'
 	@go run ./internal/system/mutants $(MUTANTS)

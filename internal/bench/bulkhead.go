@@ -50,7 +50,7 @@ func compartment(name string, c bulkhead.CompartmentConfig) variant {
 // compartmentRow: a call in a healthy compartment, without breaker and timeouts.
 func compartmentRow(parallel bool) row {
 	return row{"bulkhead", "Do in a healthy compartment", parallel,
-		compartment("bulkhead.Do, of the places kept for it", bulkhead.CompartmentConfig{Guaranteed: places}),
+		compartment("bulkhead.Do", bulkhead.CompartmentConfig{Guaranteed: places}),
 		[]peer{
 			{variant{"limiter.Do", func() func(int) {
 				l, ctx := target(places), context.Background()
@@ -60,7 +60,6 @@ func compartmentRow(parallel bool) row {
 					}
 				}
 			}}, 2},
-			{compartment("bulkhead.Do, of the common stock", bulkhead.CompartmentConfig{Max: places}), 0},
 			{compartment("bulkhead.Do with a MaxWait", bulkhead.CompartmentConfig{Guaranteed: places, MaxQueue: 1, MaxWait: time.Second}), 0},
 			{variant{"failsafe-go With(bulkhead).Get", func() func(int) {
 				e := failsafe.With[int](failsafebulkhead.New[int](places))

@@ -41,6 +41,10 @@ func adaptive(limit uint) adaptivelimiter.AdaptiveLimiter[any] {
 // runRow: a task that runs at once.
 func runRow(parallel bool) row {
 	ctx := context.Background()
+	overSemaphore, overAdaptive := 4.0, 0.0
+	if parallel { // where a mutex that many want is the cost of both
+		overSemaphore, overAdaptive = 0, 0.5
+	}
 	return row{"warden", "Acquire + Release, nobody waits", parallel,
 		variant{"limiter Acquire + Release", func() func(int) {
 			l := target(places)
@@ -52,7 +56,7 @@ func runRow(parallel bool) row {
 			}
 		}},
 		[]peer{
-			{semaphoreLoop(places, 0), 3},
+			{semaphoreLoop(places, 0), overSemaphore},
 			{variant{"failsafe-go adaptive limiter permit", func() func(int) {
 				l := adaptive(places)
 				return func(n int) {
@@ -62,7 +66,7 @@ func runRow(parallel bool) row {
 						}
 					}
 				}
-			}}, 1.0 / 5},
+			}}, overAdaptive},
 			{variant{"warden.Do, which also times the task", func() func(int) {
 				w, err := warden.New(warden.Config{Interval: 10 * time.Second})
 				if err != nil {

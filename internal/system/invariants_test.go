@@ -7,8 +7,8 @@ package system
 //	- **A1** In-flight never exceeds the limit.
 //
 // A test holds it that carries the number in its name, after what kind of test it is and before an underscore or the
-// end; one test may hold several: TestA3_ReleaseTwice, TestPropertyL2_Order, TestExploreA1A3A5, FuzzC4. Files are read
-// whatever their build tags say.
+// end; one test may hold several: TestA3_ReleaseTwice, TestPropertyL2_Order, FuzzC4. Files are read whatever their
+// build tags say.
 
 import (
 	"fmt"
@@ -22,13 +22,13 @@ import (
 
 // layers are the letters and the directories that keep the promises which each of them numbers.
 var layers = map[byte][]string{
-	'A': {"admission"}, 'L': {"lease"}, 'M': {"warden/monitor"}, 'C': {"warden/control"}, 'Q': {"warden/limiter"},
+	'A': {"admission"}, 'L': {"lease"}, 'M': {"warden/monitor"}, 'C': {"warden/control"}, 'Q': {"warden/limiter", "warden/internal/queue"},
 	'B': {"warden/bulkhead"}, 'D': {"lease/dispatch"}, 'H': {"warden/wardenhttp", "admission/admissionhttp/inflight"},
 }
 
 var (
 	definition = regexp.MustCompile(`(?m)^- \*\*([A-Z]\d+)\*\*`)
-	testName   = regexp.MustCompile(`(?m)^func (?:Test|Fuzz|Explore)(?:Property|Explore|Fuzz|Race|Stress)?((?:[ALMCQBDH]\d+_?)+)(?:_\w*)?\(`)
+	testName   = regexp.MustCompile(`(?m)^func (?:Test|Fuzz)(?:Property|Fuzz|Race|Stress)?((?:[ALMCQBDH]\d+_?)+)(?:_\w*)?\(`)
 	number     = regexp.MustCompile(`[A-Z]\d+`)
 )
 
@@ -96,7 +96,7 @@ func TestInvariantsFind(t *testing.T) {
 		},
 		map[string]string{
 			"admission/gate_test.go":        "func TestA1_Limit(t *testing.T) {\nfunc TestPropertyA2A10_Machine(t *testing.T) {\nfunc FuzzA3(f *testing.F) {\n",
-			"admission/explore_test.go":     "//go:build explore\nfunc TestExploreA1A5(t *testing.T) {\n",
+			"admission/race_test.go":        "//go:build race\nfunc TestRaceA1A5(t *testing.T) {\n",
 			"admission/more_test.go":        "func TestA9_Gone(t *testing.T) {\nfunc TestAll(t *testing.T) {\nfunc TestA4a(t *testing.T) {\nfunc helperA4_(t *testing.T) {\n",
 			"examples/use_test.go":          "func TestA8_Elsewhere(t *testing.T) {\n",
 			"lease/leasetest/order_test.go": "func TestPropertyL1_L7_Order(t *testing.T) {\n",

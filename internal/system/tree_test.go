@@ -196,12 +196,12 @@ func TestTreeFind(t *testing.T) {
 	const tail = "\nfunc f() {}\n"
 	for text, fine := range map[string]bool{
 		"// Opens.\n\npackage p\n" + tail:                                true,
-		"//go:build explore\n\n// Opens.\n\npackage p\n" + tail:          true,
+		"//go:build race\n\n// Opens.\n\npackage p\n" + tail:             true,
 		"package p\n\n// Opens.\n\nimport _ \"fmt\"\n" + tail:            true,
 		"package p\n\n// Opens.\n\n// f does.\nfunc f() {}\n":            true,
 		"// Package p opens.\npackage p\n":                               true,
 		"package p\n" + tail:                                             false,
-		"//go:build explore\n\npackage p\n" + tail:                       false,
+		"//go:build race\n\npackage p\n" + tail:                          false,
 		"package p\n\n// f does.\nfunc f() {}\n":                         false,
 		"package p\n\nimport _ \"fmt\"\n\n// Too late.\n\nfunc f() {}\n": false,
 	} {

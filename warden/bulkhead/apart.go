@@ -32,7 +32,7 @@ func apart[T any](made call, fn func(context.Context) (T, error)) (T, error) {
 		return r.pass(k)
 	case <-ctx.Done():
 	}
-	if !k.state.CompareAndSwap(runs, abandoned) {
+	if !k.become(abandoned) {
 		r := <-reports
 		return r.pass(k)
 	}
@@ -51,7 +51,7 @@ func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error
 				r.err, r.panicked = errPanicked, &PanicError{v, debug.Stack()}
 			}
 		}
-		if !k.state.CompareAndSwap(runs, ended) {
+		if !k.become(ended) {
 			k.comeBack(r.err, r.panicked)
 			return
 		}

@@ -71,6 +71,24 @@ func TestB6_NobodyWaitsForAnOpenBreaker(t *testing.T) {
 	})
 }
 
+// broken is a breaker that cannot say what state it is in.
+type broken struct{ breaker }
+
+func (*broken) State() string { panic("no state") }
+
+func TestB6_AStateThatPanicsSaysNothing(t *testing.T) {
+	s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxWait: time.Second, Breaker: &broken{}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := Do(ctx, a, nothing); err != nil {
+		t.Error(err)
+	}
+	if got := s.Snapshot(); got.ObserverPanics != 1 || got.Compartments[0].Admitted != 1 {
+		t.Errorf("%+v", got)
+	}
+	rest(t, s, 0)
+}
+
 func TestB6_TheBreakerIsAskedAfterThePlaceAndToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		b := &breaker{}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -28,15 +27,37 @@ type call struct {
 type mark struct {
 	context.Context // the caller's
 	part            *part
-	state           atomic.Uint32
+	state           state // guarded by Set.mu
 }
+
+type state uint8
 
 // The states of a call.
 const (
-	runs      = iota
-	abandoned // and still runs
-	ended     // the place is given back
+	runs      state = iota
+	abandoned       // and still runs
+	ended           // the place is given back
 )
+
+// become changes the state of a call that runs, and reports true to exactly one caller.
+func (m *mark) become(next state) bool {
+	s := m.part.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.state != runs {
+		return false
+	}
+	m.state = next
+	return true
+}
+
+// holds is whether the call has its place.
+func (m *mark) holds() bool {
+	s := m.part.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m.state != ended
+}
 
 type markKey struct{}
 
@@ -82,7 +103,7 @@ func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
 		d = deadline{at, limiter.FromContext, min(time.Until(at), queue.Never-1-now) + now}
 	}
 	if most := p.config.MaxWait; most > 0 && most < d.due-now {
-		d = deadline{time.Now().Add(most), p.config.boundedBy, now + most}
+		d = deadline{time.Now().Add(most), p.boundedBy, now + most}
 	}
 	return d
 }
@@ -91,61 +112,68 @@ func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
 func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.part
 	for m := innermost(ctx); m != nil; m = innermost(m.Context) {
-		if m.part == p && m.state.Load() != ended {
+		if m.part == p && m.holds() {
 			p.refusedFor(reentry)
 			return &ReentryError{p.config.Name}
 		}
 	}
 	_, bounded := ctx.Deadline()
-	at, yields, ok := (*Compartment)(nil), 0, false
+	yields, ok := 0, false
 	if !bounded && ctx.Err() == nil {
-		at, yields, ok = c.startAtOnce()
+		yields, ok = c.startAtOnce(k)
 	}
 	var d deadline
 	var o outcome
 	if !ok {
 		var err error
-		if at, d, o, err = c.wait(ctx); err != nil {
+		if d, o, err = c.wait(ctx, k); err != nil {
 			return err
 		}
-		yields = o.decision.Yields
+		yields, k.waited = o.decision.Yields, o.waited
 	}
 	if k.mark == nil {
 		k.mark = new(mark)
 	}
-	k.Context, k.part, k.c, k.waited = ctx, p, at, o.waited
+	k.Context, k.part = ctx, p
 	if o.grant > limiter.SlotFree || yields > 0 || p.config.Breaker != nil {
 		if err := k.proceed(ctx, yields, d, o); err != nil {
 			return err
 		}
 	}
-	k.began = p.window.begin(p.set)
+	k.began.start(p.set)
 	return nil
 }
 
 // startAtOnce takes a place for a call that has no deadline but perhaps its compartment's, if there is one. It is a place of
-// the compartment or tenant that it returns: one that was forgotten meanwhile has a successor.
-func (c *Compartment) startAtOnce() (at *Compartment, yields int, ok bool) {
+// the successor if c is a tenant that was forgotten meanwhile.
+func (c *Compartment) startAtOnce(k *call) (yields int, ok bool) {
 	p, s := c.part, c.part.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c = c.present(); c.queue.Len() > 0 || !s.free(c) {
-		return nil, 0, false
+		return 0, false
 	}
 	p.counts.submitted++
 	if yields = p.rule.Yields; yields == 0 && p.config.Breaker == nil {
-		p.counts.admitted++
+		p.admit(k)
 	}
 	s.take(c)
 	s.settle(c)
-	return c, yields, true
+	k.c = c
+	return yields, true
+}
+
+// admit counts a call whose function runs now. The caller holds Set.mu.
+func (p *part) admit(k *call) {
+	p.counts.admitted++
+	k.began.weight = p.window.weigh(p.set.observer != nil)
 }
 
 // wait gets a place, perhaps after waiting for it, or says why not.
-func (c *Compartment) wait(ctx context.Context) (*Compartment, deadline, outcome, error) {
+func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, error) {
 	p, s := c.part, c.part.set
 	now := s.clock()
-	d, err, done, draw, open := p.deadline(ctx, now), ctx.Err(), ctx.Done(), rand.Float64(), p.open != nil && p.open()
+	d, err, done, draw, open := p.deadline(ctx, now), ctx.Err(), ctx.Done(), rand.Float64(), p.saysOpen()
 	w := s.waiters.Get()
 	w.Priority, w.Due, w.Outcome = int8(p.config.Criticality), d.due, outcome{from: d.from}
 	s.mu.Lock()
@@ -160,13 +188,13 @@ func (c *Compartment) wait(ctx context.Context) (*Compartment, deadline, outcome
 		c.look(&w.Outcome)
 		w.Outcome.grant = limiter.SlotFree
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
-			p.counts.admitted++
+			p.admit(k)
 		}
 	case open:
 		p.countRefusal(breakerOpen)
 		s.mu.Unlock()
 		s.waiters.Put(w)
-		return nil, d, outcome{}, &BreakerOpenError{p.config.Name, errOpen}
+		return d, outcome{}, &BreakerOpenError{p.config.Name, errOpen}
 	case c.queue.Limit == 0:
 		c.refuse(&w.Outcome, queue.Full, 0)
 	default:
@@ -185,9 +213,10 @@ func (c *Compartment) wait(ctx context.Context) (*Compartment, deadline, outcome
 	o := w.Outcome
 	s.waiters.Put(w)
 	if o.reason != 0 {
-		return nil, d, o, c.rejection(ctx, d, o)
+		return d, o, c.rejection(ctx, d, o)
 	}
-	return c, d, o, nil
+	k.c = c
+	return d, o, nil
 }
 
 // leave takes a call that waits out of the queue, if it must not start any more. It is over also if somebody else was faster.
@@ -209,6 +238,15 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 	c.refuse(&w.Outcome, v, now-w.Since)
 	s.settle(c)
 	return true
+}
+
+// saysOpen is whether the breaker says that it is open. One that panics says nothing.
+func (p *part) saysOpen() bool {
+	if p.open == nil {
+		return false
+	}
+	defer p.set.contain()
+	return p.open()
 }
 
 // look notes how things stand. The caller holds Set.mu, as for the next three.
@@ -234,7 +272,7 @@ func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now t
 // refuse counts a refusal, and notes how things stand.
 func (c *Compartment) refuse(o *outcome, why queue.Verdict, waited time.Duration) {
 	c.look(o)
-	o.reason, o.waited, o.grant = reasonOf[why], waited, 0
+	o.reason, o.waited, o.grant = reasonOf(why), waited, 0
 	if waited > 0 || o.reason < limiter.DeadlineExceeded {
 		o.bound, o.limit = c.part.set.full(c)
 	}
@@ -294,8 +332,8 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 			now = s.clock()
 		}
 		if v := queue.TooLate(s.errOf(ctx), dueOf(d), now, 0); v != queue.Waits {
-			k.state.Store(ended)
 			s.mu.Lock()
+			k.state = ended
 			o.from = d.from
 			k.c.refuse(&o, v, o.waited)
 			s.give(k.c)
@@ -309,7 +347,7 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 		}
 	}
 	s.mu.Lock()
-	p.counts.admitted++
+	p.admit(k)
 	s.mu.Unlock()
 	return nil
 }
@@ -331,8 +369,8 @@ func (k *call) ask() error {
 		if why == nil {
 			return
 		}
-		k.state.Store(ended)
 		s.mu.Lock()
+		k.state = ended
 		p.countRefusal(breakerOpen)
 		s.give(k.c)
 		s.mu.Unlock()
@@ -366,13 +404,13 @@ func (k *call) finish(out Outcome, err error) {
 // leave gives the place of a function that has returned back, and counts it in the same step.
 func (k *call) leave(count func(*counts)) {
 	p, s := k.part, k.part.set
-	k.state.Store(ended)
 	var now time.Duration
 	if k.began.weight > 0 {
 		now = s.clock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	k.state = ended
 	p.window.record(k.began, now, &p.counts)
 	p.counts.finished++
 	count(&p.counts)

@@ -7,8 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"time"
-
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 const (
@@ -68,9 +66,8 @@ func (c *CompartmentConfig) check(field string) error {
 // defaults is c with its zero values replaced by what they mean.
 func (c *CompartmentConfig) defaults() CompartmentConfig {
 	d := *c
-	d.boundedBy = limiter.FromMaxWait
 	if d.MaxWait == 0 {
-		d.MaxWait, d.boundedBy = d.Timeout, limiter.FromTimeout
+		d.MaxWait = d.Timeout
 	}
 	if d.MaxFallback == 0 {
 		d.MaxFallback = max(d.Max, d.Guaranteed)

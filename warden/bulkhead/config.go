@@ -47,8 +47,6 @@ type CompartmentConfig struct {
 	Breaker Breaker
 	// Tenants, if not zero, divides the compartment among tenants: see [Compartment.Tenant].
 	Tenants TenantsConfig
-
-	boundedBy limiter.DeadlineSource // whose MaxWait is
 }
 
 // TenantsConfig describes the tenants of a compartment.

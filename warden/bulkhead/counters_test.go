@@ -70,7 +70,7 @@ func TestPropertyB5_CountersAtAnyInstant(t *testing.T) {
 						case 1:
 							return 0, errors.New("failed")
 						case 2:
-							time.Sleep(60 * time.Microsecond)
+							time.Sleep(60 * time.Microsecond) // longer than the Timeout
 						case 3:
 							return Do(ctx, c, nothing) // re-entry
 						}
@@ -86,7 +86,7 @@ func TestPropertyB5_CountersAtAnyInstant(t *testing.T) {
 			d := bound(seq, 1+int(seq%8))
 			d.Yields, d.ShedProbability = int(seq%3), float64(seq%4)/4
 			s.Apply(d)
-			time.Sleep(20 * time.Microsecond)
+			time.Sleep(20 * time.Microsecond) // so that some load runs under each decision
 		}
 		s.Apply(bound(1000, 6))
 	})
@@ -117,13 +117,14 @@ func counters(c CompartmentSnapshot) map[string]uint64 {
 	return named
 }
 
-// flipping is a breaker that refuses every third call.
+// flipping is a breaker that takes its time and refuses every third call.
 type flipping struct {
 	mu sync.Mutex
 	n  int
 }
 
 func (b *flipping) Allow() (func(error), error) {
+	runtime.Gosched()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.n++; b.n%3 == 0 {

@@ -49,9 +49,11 @@ func (r reason) left() bool {
 }
 
 // reasonOf names what the queue has decided.
-var reasonOf = [queue.Verdicts]limiter.Reason{
-	queue.Shed: limiter.PressureHigh, queue.ShedInPart: limiter.ProbabilisticShedding, queue.Full: limiter.QueueOverflow,
-	queue.Late: limiter.DeadlineExceeded, queue.Gone: limiter.Canceled,
+func reasonOf(v queue.Verdict) limiter.Reason {
+	return [queue.Verdicts]limiter.Reason{
+		queue.Shed: limiter.PressureHigh, queue.ShedInPart: limiter.ProbabilisticShedding, queue.Full: limiter.QueueOverflow,
+		queue.Late: limiter.DeadlineExceeded, queue.Gone: limiter.Canceled,
+	}[v]
 }
 
 type counts struct {

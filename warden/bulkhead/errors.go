@@ -163,4 +163,4 @@ func NoVerdict(err error) bool {
 		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled)
 }
 
-func notMade() error { return &InvalidError{"Compartment", "zero", "one of a Set"} }
+func notMade() error { return &InvalidError{"Compartment", "of no set", "one of a set made by New"} }

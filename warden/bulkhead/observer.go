@@ -105,7 +105,7 @@ func (s *Set) observe(e Event) {
 // errOf is the context's error. One that panics has ended.
 func (s *Set) errOf(ctx context.Context) (err error) {
 	defer s.contain()
-	err = context.Canceled
+	err = context.Canceled //nolint:wastedassign // it stays if Err panics
 	return ctx.Err()
 }
 

@@ -44,7 +44,7 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 // breaker and the statistics; nil: it succeeded. If Timeout has passed and err says so, both see a [*TimeoutError].
 func (p Permit) Release(err error) bool {
 	k := p.k
-	if k == nil || !k.state.CompareAndSwap(runs, ended) {
+	if k == nil || !k.become(ended) {
 		return false
 	}
 	out, err := k.judge(p.ctx, err)

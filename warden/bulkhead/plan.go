@@ -29,6 +29,9 @@ type Share struct {
 
 // Plan is how the places are shared now, before any decision. It allocates.
 func (s *Set) Plan() Plan {
+	if !s.made() {
+		return Plan{}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.plan
@@ -41,6 +44,9 @@ func (s *Set) Plan() Plan {
 // admitted in place of them. The error is a [*StaleError] if p was made from another revision than the present one, or an
 // [*InvalidError]; nothing has changed then. It does not block.
 func (s *Set) Resize(p Plan) (revision uint64, err error) {
+	if !s.made() {
+		return 0, &InvalidError{"Set", "nil or zero", "a set made by New"}
+	}
 	p.Compartments = slices.Clone(p.Compartments)
 	if revision, err = s.resize(p); err == nil {
 		s.observe(Event{Kind: Resized, Revision: revision})
@@ -79,6 +85,9 @@ func (s *Set) resize(p Plan) (uint64, error) {
 // Yields for all; its Expected for none, because it is not about what a single compartment runs. It is what
 // warden.Config.Also asks for. It does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
+	if !s.made() {
+		return
+	}
 	d = d.Sanitized()
 	if s.adopt(&d) {
 		s.observe(Event{Kind: Applied, Decision: &d})

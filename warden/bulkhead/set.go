@@ -13,8 +13,8 @@ import (
 )
 
 // Set is a number of compartments that share a total. All its methods may be called by any number of goroutines. It
-// starts no goroutine but for functions with a Timeout, and needs no cleaning up. It must come from [New] and must not
-// be copied.
+// starts no goroutine but for functions with a Timeout, and needs no cleaning up. It must not be copied. A nil or zero Set
+// has no compartments: every call in one, and every plan, is refused with an [*InvalidError].
 type Set struct {
 	observer Observer
 	epoch    time.Time
@@ -47,6 +47,8 @@ type part struct {
 	self    Compartment // the compartment itself: the one there is, or the one that tenants without a place of their own share
 	tenants *tenants    // nil: it is not divided
 	recent  *queue.Recent[limiter.Explanation]
+
+	boundedBy limiter.DeadlineSource // whose config.MaxWait is: it may be the Timeout
 
 	planned, share Share                     // as the plan says, and as the decision leaves it
 	rule           *decision.ControlDecision // the decision, as far as it concerns this part
@@ -84,6 +86,9 @@ func New(cfg Config) (*Set, error) {
 	for _, c := range cfg.Compartments {
 		p := &part{set: s, config: c.defaults(), recent: queue.NewRecent[limiter.Explanation](recentKept)}
 		p.open = saysOpen(c.Breaker)
+		if p.boundedBy = limiter.FromMaxWait; c.MaxWait == 0 {
+			p.boundedBy = limiter.FromTimeout
+		}
 		p.self.made(p)
 		if p.config.Tenants.Max > 0 {
 			p.tenants = &tenants{byKey: map[string]*Compartment{}}
@@ -97,6 +102,8 @@ func New(cfg Config) (*Set, error) {
 	s.enforce()
 	return s, nil
 }
+
+func (s *Set) made() bool { return s != nil && s.byName != nil }
 
 // recentKept is how many explanations a compartment keeps.
 const recentKept = 128
@@ -118,6 +125,9 @@ func byCriticality(parts []*part) []*part {
 // Compartment is the compartment of that name. If there is none, it is one that refuses every call with an
 // [*UnknownCompartmentError]. It does not block, and allocates nothing if there is one.
 func (s *Set) Compartment(name string) *Compartment {
+	if !s.made() {
+		return &Compartment{unknown: unknown{name: name}}
+	}
 	if p := s.byName[name]; p != nil {
 		return &p.self
 	}
@@ -126,6 +136,9 @@ func (s *Set) Compartment(name string) *Compartment {
 
 // Compartments are all of them, in the order of Config, without tenants. It allocates the slice.
 func (s *Set) Compartments() []*Compartment {
+	if !s.made() {
+		return nil
+	}
 	all := make([]*Compartment, len(s.parts))
 	for i, p := range s.parts {
 		all[i] = &p.self

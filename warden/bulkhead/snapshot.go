@@ -12,8 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Snapshot is the state of a set. Each compartment's numbers agree with each other as soon as none of its calls is under
-// way; durations are in nanoseconds in JSON.
+// Snapshot is the state of a set, all of one instant. Its counters never fall. Durations are in nanoseconds in JSON.
 type Snapshot struct {
 	At       time.Time `json:"at"`
 	Revision uint64    `json:"revision"` // of the plan, from 1
@@ -26,15 +25,16 @@ type Snapshot struct {
 	// Stale is whether Decision has outlived its ValidFor, so that its Stale decision rules.
 	Stale bool `json:"stale,omitempty"`
 	// Unknown is how many calls were of compartments that there are not.
-	Unknown        uint64                `json:"unknown"`
+	Unknown uint64 `json:"unknown"`
+	// ObserverPanics counts panics of the Observer, of a context, or of a Breaker's State, that were contained.
 	ObserverPanics uint64                `json:"observer_panics"`
 	Compartments   []CompartmentSnapshot `json:"compartments"` // in the order of Config
 }
 
 // CompartmentSnapshot is the state of one compartment, its tenants included.
 //
-// At rest, Submitted is Admitted and all of Rejected and Left and Queued together; Admitted is Finished and InFlight; and
-// the outcomes of Outcomes add up to Finished + Abandoned.
+// The outcomes of Outcomes add up to Finished + Abandoned. While no call is between its place and its function, Submitted is
+// Admitted and all of Rejected and Left and Queued together, and Admitted is Finished and InFlight.
 type CompartmentSnapshot struct {
 	Name        string           `json:"name"`
 	Criticality limiter.Priority `json:"criticality"`
@@ -107,6 +107,9 @@ type Health struct {
 
 // Snapshot is the state of the set, all of one instant. It may wait for a mutex that is held for microseconds. It allocates.
 func (s *Set) Snapshot() Snapshot {
+	if !s.made() {
+		return Snapshot{}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock()
@@ -178,6 +181,9 @@ func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 // Recent are the explanations of the last calls that were refused or had to wait, of all compartments, the oldest first.
 // Their Limiter is the name of the compartment, their Task.Name the key of the tenant, if there is one. It allocates.
 func (s *Set) Recent() []limiter.Explanation {
+	if !s.made() {
+		return nil
+	}
 	var all []limiter.Explanation
 	for _, p := range s.parts {
 		all = append(all, p.recent.All()...)

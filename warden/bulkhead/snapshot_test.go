@@ -96,7 +96,7 @@ func TestExecutionTimesOfMany(t *testing.T) {
 		if e := a.Snapshot().Execution; e.Count < n*8/10 || e.Count > n*12/10 {
 			t.Errorf("%+v", e)
 		}
-		if a.part.window.busy.Load() != true {
+		if !a.part.window.busy {
 			t.Error("each one is timed")
 		}
 	})

@@ -29,7 +29,7 @@ type tenancy struct {
 
 // Tenant is the compartment of the tenant with this key, made on demand: it has the settings of c, Tenants.Max places at
 // most, and a queue of its own. Freed places of c go to the waiting tenant that has the fewest. The tenant of an unknown
-// compartment is nil; that of one without tenants is c itself; and c itself, as if it were one tenant, stands for
+// compartment, or of one without tenants, is c itself; and c itself, as if it were one tenant, stands for
 // all keys beyond Tenants.Keys of which none is idle, and for all that are longer than 256 bytes. What it returns may be kept
 // for any time. It does not block. It allocates only when it makes a tenant.
 func (c *Compartment) Tenant(key string) *Compartment {

@@ -5,7 +5,6 @@ package bulkhead
 import (
 	"math/bits"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 )
 
@@ -15,7 +14,8 @@ import (
 type window struct {
 	current int64 // number of the slice that now lies in
 	slices  [windowSlices]slice
-	busy    atomic.Bool // it has timed enough to choose; read without the lock
+	busy    bool // the present slice has timed enough to choose
+	skip    int  // executions until the next one that is timed then
 }
 
 const (
@@ -46,19 +46,26 @@ type stopwatch struct {
 	weight uint32
 }
 
-// begin starts the stopwatch of a function: each is timed if there is an observer to tell.
-func (w *window) begin(s *Set) stopwatch {
-	weight := uint32(1)
-	if s.observer == nil && w.busy.Load() {
-		if weight = every; rand.Uint32()%every != 0 {
-			return stopwatch{}
-		}
+// weigh decides for how many a function that begins now stands: for itself, if each is to be told to an observer.
+func (w *window) weigh(observed bool) uint32 {
+	if observed || !w.busy {
+		return 1
 	}
-	return stopwatch{s.clock(), weight}
+	if w.skip--; w.skip >= 0 {
+		return 0
+	}
+	w.skip = rand.IntN(2*every - 1) // every - 1 on average, and in no step with the calls
+	return every
+}
+
+func (w *stopwatch) start(s *Set) {
+	if w.weight > 0 {
+		w.at = s.clock()
+	}
 }
 
 // soFar is how long it has been running; 0 if it is not timed.
-func (w stopwatch) soFar(s *Set) time.Duration {
+func (w *stopwatch) soFar(s *Set) time.Duration {
 	if w.weight == 0 {
 		return 0
 	}
@@ -75,7 +82,7 @@ func (w *window) record(began stopwatch, now time.Duration, n *counts) {
 	s.counts[rangeOf(took)] += began.weight
 	s.sum += float64(took) * float64(began.weight)
 	if s.timed++; s.timed == enough {
-		w.busy.Store(true)
+		w.busy = true
 	}
 }
 
@@ -87,7 +94,7 @@ func (w *window) at(now time.Duration, n *counts) *slice {
 			w.slices[i%windowSlices] = slice{refused: n.refused, finished: n.finished}
 		}
 		w.current = last
-		w.busy.Store(false)
+		w.busy = false
 	}
 	return &w.slices[last%windowSlices]
 }
@@ -105,7 +112,7 @@ func (w *window) read(now time.Duration, n *counts) (rejectionRate float64, e Ex
 	for i := range w.slices {
 		s := &w.slices[i]
 		sum += s.sum
-		for r, c := range s.counts {
+		for r, c := range &s.counts {
 			all[r] += uint64(c)
 			e.Count += uint64(c)
 		}

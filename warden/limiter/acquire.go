@@ -113,7 +113,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	v := queue.TooLate(err, d.due, now, expected)
 	switch {
 	case v != queue.Waits:
-		o = l.refused(reasonOf[v], 0)
+		o = l.refused(reasonOf(v), 0)
 		o.cause = err
 	case l.free():
 		o = l.grant()
@@ -121,7 +121,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 		o = l.refused(l.full(), 0)
 	default:
 		if v = l.queue.Offer(w, now, l.rule.decision.ShedProbability, draw); v != queue.Waits {
-			o = l.refused(reasonOf[v], 0)
+			o = l.refused(reasonOf(v), 0)
 		}
 	}
 	l.mu.Unlock()
@@ -154,7 +154,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 		return expected, false
 	}
 	l.queue.Remove(w)
-	w.Outcome = l.refused(reasonOf[v], now-w.Since)
+	w.Outcome = l.refused(reasonOf(v), now-w.Since)
 	w.Outcome.cause = err
 	return 0, true
 }
@@ -175,7 +175,7 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	l.mu.Lock()
 	if v != queue.Waits {
 		l.stats.Running--
-		o = l.refused(reasonOf[v], o.waited)
+		o = l.refused(reasonOf(v), o.waited)
 		o.cause = err
 		l.serve()
 		l.mu.Unlock()
@@ -251,14 +251,14 @@ func (l *Limiter) serve() {
 		}
 		l.stats.Running++
 		w.Outcome = l.look()
-		w.Outcome.grant, w.Outcome.waited = grantOf[how], now-w.Since
+		w.Outcome.grant, w.Outcome.waited = grantOf(how), now-w.Since
 		w.Wake()
 	}
 }
 
 // dismiss is told by the queue whom it has let go.
 func (l *Limiter) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
-	w.Outcome = l.refused(reasonOf[why], now-w.Since)
+	w.Outcome = l.refused(reasonOf(why), now-w.Since)
 	w.Wake()
 }
 

@@ -1,4 +1,4 @@
-//go:build !race && !explore
+//go:build !race
 
 // What is allocated: nothing without waiting, one thing for a refusal.
 

@@ -61,15 +61,18 @@ func (g Grant) String() string {
 	return nameOf("Grant", uint8(g), "none", "slot_free", "queue_oldest", "queue_newest", "starvation_turn")
 }
 
-// grantOf and reasonOf name what the queue has decided.
-var (
-	grantOf = [queue.Verdicts]Grant{queue.Oldest: QueueOldest, queue.Newest: QueueNewest, queue.LongestWait: StarvationTurn}
+// grantOf names by what right the queue lets a task run.
+func grantOf(v queue.Verdict) Grant {
+	return [queue.Verdicts]Grant{queue.Oldest: QueueOldest, queue.Newest: QueueNewest, queue.LongestWait: StarvationTurn}[v]
+}
 
-	reasonOf = [queue.Verdicts]Reason{
+// reasonOf names why the queue does not.
+func reasonOf(v queue.Verdict) Reason {
+	return [queue.Verdicts]Reason{
 		queue.Shed: PressureHigh, queue.ShedInPart: ProbabilisticShedding, queue.Full: QueueOverflow, queue.Stands: QueueOverflow,
 		queue.Evicted: PriorityDrop, queue.Late: DeadlineExceeded, queue.Gone: Canceled,
-	}
-)
+	}[v]
+}
 
 // Bound says which bound was reached when a task had to wait, or was refused because it could not.
 type Bound uint8

@@ -57,7 +57,7 @@ func TestPropertyQ6_CountersAtAnyInstant(t *testing.T) {
 			rng := rand.New(rand.NewPCG(12, 12))
 			for seq := uint64(2); seq < 300; seq++ {
 				l.Apply(decision.ControlDecision{Seq: seq, TargetConcurrency: 1 + rng.IntN(4), ShedProbability: rng.Float64() / 2, Yields: rng.IntN(3)})
-				time.Sleep(10 * time.Microsecond)
+				time.Sleep(10 * time.Microsecond) // so that some load runs under each decision
 			}
 			l.Close()
 		})
@@ -76,7 +76,7 @@ func TestQ6_CloseWithManyWaiting(t *testing.T) {
 		all.Go(func() { _, _ = l.Acquire(context.Background(), Task{}) })
 	}
 	for l.Stats().Queued < n {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // the clock is real: a thousand goroutines are on their way
 	}
 	all.Go(l.Close)
 	for rejected := uint64(0); rejected < n; {
@@ -111,7 +111,7 @@ func TestRaceQ6_CopiesOfAnObservedPermit(t *testing.T) {
 	}
 	for i := range tasks {
 		var p Permit
-		for err := error(ErrRejected); err != nil; {
+		for err := ErrRejected; err != nil; {
 			p, err = l.TryAcquire(named(i, 0))
 		}
 		for range 4 {

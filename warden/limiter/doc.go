@@ -26,9 +26,9 @@
 //
 // # How it is made
 //
-// One atomic word holds the number in flight, the target, and whether anybody waits. While nobody does, starting and ending
-// a task is a compare-and-swap each. The queue is 256 linked lists, one for each priority, under a mutex: to enter it,
-// to leave it, to be evicted and to be next cost the same whatever its length.
+// One mutex guards who runs, who waits, what rules, and the counters; no foreign code runs under it. The queue has a list for
+// each priority: to enter it, to leave it and to be next cost the same whatever its length. Compartments (package bulkhead)
+// wait in the same kind of queue.
 //
 // The invariants Q1 to Q15 and every reason are explained in docs/limiter.md.
 package limiter

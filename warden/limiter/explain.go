@@ -88,7 +88,7 @@ type Rejection struct { //nolint:errname // the word of the field
 }
 
 // Error has reason, task, limiter and decision on one line. It allocates.
-func (r *Rejection) Error() string { return "limiter: " + r.Explanation.String() }
+func (r *Rejection) Error() string { return "limiter: " + r.String() }
 
 // Is reports whether target is ErrRejected.
 func (r *Rejection) Is(target error) bool { return target == ErrRejected }

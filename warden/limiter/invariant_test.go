@@ -1,4 +1,4 @@
-// Starting, waiting and ending (Q1 to Q4, Q6, Q8), each as plainly as it can be shown. The machine and the explorer hold them
+// Starting, waiting and ending (Q1 to Q4, Q6, Q8), each as plainly as it can be shown. The machine holds them
 // against everything else.
 
 package limiter
@@ -115,7 +115,7 @@ func TestQ4_PriorityThenAge(t *testing.T) {
 	})
 }
 
-// TestQ6_ManyInFlight has more tasks in flight than there are seats, and releases each of them twice, in both orders.
+// TestQ6_ManyInFlight has many tasks in flight, again and again, and releases each of them twice, in both orders.
 func TestQ6_ManyInFlight(t *testing.T) {
 	const n = 50
 	l := mustNew(t, Config{Initial: fixed(n)})

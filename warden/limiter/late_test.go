@@ -1,9 +1,10 @@
-// What time does: tasks that miss their deadlines, and decisions that run out (Q5, Q13).
+// What time does: tasks that miss their deadlines, and decisions that run out (Q5, Q9, Q13).
 
 package limiter
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,5 +178,32 @@ func TestQ13_Stale(t *testing.T) {
 				t.Errorf("%v", r)
 			}
 		})
+	})
+}
+
+// ending is a context that ends without telling anybody who waits.
+type ending struct {
+	context.Context
+	over atomic.Bool
+}
+
+func (c *ending) Err() error {
+	if c.over.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestQ9_APlaceThatComesTooLateGoesOn grants a place to a task whose context has ended: it goes to the next.
+func TestQ9_APlaceThatComesTooLateGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, p := occupied(t, Config{})
+		q := newLine(t, l)
+		ctx := &ending{Context: context.Background()}
+		q.joinCtx(ctx, Task{Name: "late"})
+		q.join(Task{Name: "next"})
+		ctx.over.Store(true)
+		q.wantOrder(p, "next")
+		q.wantRefused("late", Canceled)
 	})
 }

@@ -4,8 +4,8 @@ package limiter
 
 import "log/slog"
 
-// LogValue has the explanation as a group: limiter, outcome, reason or grant, task, waited, in_flight, queued, cut if there
-// was one, standing and decision. It allocates.
+// LogValue has the explanation as a group: limiter, outcome, reason or grant, task with its deadline, waited, in_flight,
+// queued, bound and limit if one was reached, cut if there was one, standing and decision. It allocates.
 func (e Explanation) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
 
 // LogValue is that of Explain, with retry_after if it is known. It allocates.

@@ -55,7 +55,7 @@ func (l *Limiter) observe(e Explanation, took time.Duration) {
 // errOf is the context's error. One that panics has ended.
 func (l *Limiter) errOf(ctx context.Context) (err error) {
 	defer l.contain()
-	err = context.Canceled
+	err = context.Canceled //nolint:wastedassign // it stays if Err panics
 	return ctx.Err()
 }
 

@@ -170,6 +170,51 @@ func TestQ7_Executions(t *testing.T) {
 	})
 }
 
+// TestQ7_WhoseDeadlineAndWhichBound looks at the two that a refusal names beside its reason.
+func TestQ7_WhoseDeadlineAndWhichBound(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, p := occupied(t, Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Expected: 5 * time.Millisecond}})
+		in := func(d time.Duration) time.Time { return time.Now().Add(d) }
+		for _, c := range []struct {
+			own, contexts time.Duration // deadlines; 0: none
+			want          time.Duration
+			from          DeadlineSource
+		}{
+			{time.Minute, time.Hour, time.Minute, FromTask},
+			{time.Hour, time.Minute, time.Minute, FromContext},
+			{0, time.Minute, time.Minute, FromContext},
+			{time.Minute, 0, time.Minute, FromTask},
+			{time.Millisecond, 0, time.Millisecond, FromTask}, // too late when it comes
+		} {
+			ctx, task := t.Context(), Task{Name: "x"}
+			if c.own > 0 {
+				task.Deadline = in(c.own)
+			}
+			if c.contexts > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, c.contexts)
+				defer cancel()
+			}
+			due := in(c.want)
+			_, err := l.Acquire(ctx, task)
+			r := wantReason(t, err, DeadlineExceeded)
+			if !r.Deadline.Equal(due) || r.DeadlineFrom != c.from || !strings.Contains(err.Error(), "("+c.from.String()+")") ||
+				!strings.Contains(err.Error(), "expected 5ms") {
+				t.Errorf("%+v: %s", c, err)
+			}
+			// Who was late already when it came has met no bound.
+			if full := r.Waited > 0; full != (r.Bound == BoundTarget && r.Limit == 1) || full != strings.Contains(err.Error(), "target 1 reached") {
+				t.Errorf("%+v: %s", c, err)
+			}
+		}
+		_, err := l.TryAcquire(Task{})
+		if r := wantReason(t, err, QueueOverflow); r.Bound != BoundTarget || r.Limit != 1 || r.DeadlineFrom != 0 || !r.Deadline.IsZero() {
+			t.Errorf("%+v", r)
+		}
+		p.Release()
+	})
+}
+
 // TestQ7_TheRecorderIsBounded records more than it keeps, from many goroutines, and reads meanwhile.
 func TestQ7_TheRecorderIsBounded(t *testing.T) {
 	const keep, writers, each = 16, 4, 2000

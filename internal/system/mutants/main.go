@@ -2,9 +2,9 @@
 //
 // A mutant is a small change of one file, kept in a text file beside this program. The tests that carry the number of
 // the invariant must fail on it; a mutant that does not compile, or that they let live, fails the run. With -only the
-// other tests of the layer run as well, the long ones and the explorations of other numbers apart, and it is said whether
-// the tests of that number were alone in noticing, or who else did, and which numbers have no such mutant. With -table that
-// is also written into a page, whose rows about other numbers stay.
+// other tests of the layer run as well, the long ones apart, and it is said whether the tests of that number were alone in
+// noticing, or who else did, and which numbers have no such mutant. With -table that is also written into a page, whose rows
+// about other numbers stay.
 //
 // Usage: go run ./internal/system/mutants [-only] [-table FILE] [-v] [NUMBER or LETTER...]
 package main
@@ -36,7 +36,7 @@ var layers = map[byte][]string{
 	'L': {"./lease"},
 	'M': {"./warden/monitor"},
 	'C': {"./warden/control"},
-	'Q': {"./warden/limiter"},
+	'Q': {"./warden/limiter", "./warden/internal/queue"},
 	'B': {"./warden/bulkhead"},
 	'D': {"./lease/dispatch"},
 	'H': {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
@@ -82,7 +82,7 @@ func run(ctx context.Context, only, verbose bool, page string, numbers []string)
 	if err != nil {
 		return err
 	}
-	r := runner{dir: dir, only: only, most: map[test]time.Duration{}}
+	r := runner{dir: dir, only: only, most: map[string]time.Duration{}}
 
 	var wrong []string
 	alone := map[string]bool{} // numbers with a mutant that only their tests notice
@@ -153,22 +153,13 @@ func (v verdict) verdict(only bool) string {
 type runner struct {
 	dir  string
 	only bool
-	most map[test]time.Duration // how long the tests of a package may take
-}
-
-// test is the tests of a package, with or without -tags explore.
-type test struct {
-	dir     string
-	explore bool
+	most map[string]time.Duration // how long the tests of a package may take
 }
 
 // try applies m, runs the tests and takes it back.
 func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 	for _, dir := range layers[m.number[0]] {
-		r.most[test{dir, true}] = 10 * time.Minute // to explore takes minutes, and stops at the first finding
-		if m.explore && !r.only {
-			continue
-		} else if err := r.measure(ctx, test{dir, false}); err != nil {
+		if err := r.measure(ctx, dir); err != nil {
 			return v, err
 		}
 	}
@@ -188,26 +179,17 @@ func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 
 	v.tried = r.only
 	for _, dir := range layers[m.number[0]] {
-		p, err := r.build(ctx, test{dir, m.explore})
+		p, err := r.build(ctx, dir)
 		if err != nil {
 			return v, fmt.Errorf("does not compile: %w", err)
 		}
-		tests := pattern(m.number)
-		if m.explore { // the others may wait for ever for what explorations find at once
-			tests = strings.Replace(tests, "^(Test|Fuzz)(Property|Explore|Fuzz|Race|Stress)?", "^TestExplore", 1)
-		}
-		out, err := p.run(ctx, "-test.run", tests)
+		out, err := p.run(ctx, "-test.run", pattern(m.number))
 		v.said += out
 		if err != nil {
 			v.tests = append(v.tests, failed(out)...)
 		}
 		if !r.only || len(v.others) > 0 {
 			continue
-		}
-		if m.explore { // other explorations are too slow to try
-			if p, err = r.build(ctx, test{dir, false}); err != nil {
-				return v, fmt.Errorf("does not compile: %w", err)
-			}
 		}
 		if out, err = p.run(ctx, "-test.short", "-test.failfast", "-test.skip", pattern(m.number)); err != nil {
 			v.others = failed(out)
@@ -219,20 +201,20 @@ func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 
 // measure runs tests with nothing broken, once: they must pass, and a mutant that hangs need not hang for much longer than
 // they take.
-func (r *runner) measure(ctx context.Context, t test) error {
-	if _, known := r.most[t]; known {
+func (r *runner) measure(ctx context.Context, dir string) error {
+	if _, known := r.most[dir]; known {
 		return nil
 	}
-	p, err := r.build(ctx, t)
+	p, err := r.build(ctx, dir)
 	if err != nil {
 		return err
 	}
 	p.most = 10 * time.Minute
 	began := time.Now()
 	if out, err := p.run(ctx); err != nil {
-		return fmt.Errorf("%s fails with nothing broken: %w\n%s", t.dir, err, out)
+		return fmt.Errorf("%s fails with nothing broken: %w\n%s", dir, err, out)
 	}
-	r.most[t] = 20*time.Second + 2*time.Since(began)
+	r.most[dir] = 20*time.Second + 2*time.Since(began)
 	return nil
 }
 
@@ -243,13 +225,9 @@ type program struct {
 }
 
 // build compiles the tests of a package of the copy.
-func (r *runner) build(ctx context.Context, t test) (program, error) {
-	p := program{dir: filepath.Join(r.dir, t.dir), file: filepath.Join(r.dir, "mutant.test"), most: r.most[t]}
-	args := []string{"test", "-c", "-o", p.file}
-	if t.explore {
-		args = append(args, "-tags", "explore")
-	}
-	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+func (r *runner) build(ctx context.Context, dir string) (program, error) {
+	p := program{dir: filepath.Join(r.dir, dir), file: filepath.Join(r.dir, "mutant.test"), most: r.most[dir]}
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", p.file, ".")
 	cmd.Dir = p.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return p, fmt.Errorf("%w\n%s", err, out)
@@ -275,7 +253,7 @@ func (p program) run(ctx context.Context, args ...string) (string, error) {
 
 // pattern matches the names of the tests that carry a number, as internal/system demands them.
 func pattern(number string) string {
-	return `^(Test|Fuzz)(Property|Explore|Fuzz|Race|Stress)?([ALMCQBDH][0-9]+_?)*` + number + `([^0-9]|$)`
+	return `^(Test|Fuzz)(Property|Fuzz|Race|Stress)?([ALMCQBDH][0-9]+_?)*` + number + `([^0-9]|$)`
 }
 
 var (

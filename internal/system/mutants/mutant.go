@@ -13,16 +13,15 @@ import (
 
 // A mutant is one change of one file that breaks one invariant.
 type mutant struct {
-	number  string // such as A3
-	file    string // relative to the root, with slashes
-	explore bool   // its tests need -tags explore
-	what    string // its comment: what is broken
-	old     string
-	new     string
+	number string // such as A3
+	file   string // relative to the root, with slashes
+	what   string // its comment: what is broken
+	old    string
+	new    string
 }
 
-// head begins a mutant: "A3 admission/gate.go", and "explore" if its tests need that tag.
-var head = regexp.MustCompile(`^([ALMCQBDH][0-9]+) (\S+\.go)( explore)?$`)
+// head begins a mutant: "A3 admission/gate.go".
+var head = regexp.MustCompile(`^([ALMCQBDH][0-9]+) (\S+\.go)$`)
 
 // parse reads mutants. Each is a head and then lines that begin with - (there now) and + (instead); lines that begin
 // with # say what is broken and why it matters.
@@ -51,7 +50,7 @@ func parse(name, text string) ([]mutant, error) {
 			if match == nil {
 				return nil, wrong("neither a mutant's head nor a line of it")
 			}
-			all = append(all, mutant{number: match[1], file: match[2], explore: match[3] != "", what: what})
+			all = append(all, mutant{number: match[1], file: match[2], what: what})
 			what = ""
 		}
 	}

@@ -37,13 +37,13 @@ func TestEveryNumberHasAMutantThatStillFits(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	all, err := parse("x.txt", "# Why.\nA3 a/b.go\n-\tif x {\n+\tif !x {\n+\t\ty()\n\nQ10 c.go explore\n-gone\n")
+	all, err := parse("x.txt", "# Why.\nA3 a/b.go\n-\tif x {\n+\tif !x {\n+\t\ty()\n\nQ10 c.go\n-gone\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []mutant{
 		{number: "A3", file: "a/b.go", what: "Why.", old: "\tif x {\n", new: "\tif !x {\n\t\ty()\n"},
-		{number: "Q10", file: "c.go", explore: true, old: "gone\n"},
+		{number: "Q10", file: "c.go", old: "gone\n"},
 	}
 	if !slices.Equal(all, want) {
 		t.Errorf("parsed %+v, want %+v", all, want)
@@ -76,7 +76,7 @@ func TestApply(t *testing.T) {
 
 func TestPatternChoosesByNumber(t *testing.T) {
 	re := regexp.MustCompile(pattern("A1"))
-	for _, name := range []string{"TestA1_Limit", "TestPropertyA1A2_Machine", "TestExploreA3_A1", "FuzzA1", "TestA1A10_X", "TestRaceA1"} {
+	for _, name := range []string{"TestA1_Limit", "TestPropertyA1A2_Machine", "TestRaceA3_A1", "FuzzA1", "TestA1A10_X", "TestRaceA1"} {
 		if !re.MatchString(name) {
 			t.Errorf("%s is left out", name)
 		}

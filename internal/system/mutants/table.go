@@ -18,7 +18,7 @@ const preface = `# What only the tests of a number notice
 Each numbered invariant is broken on purpose, in several ways. Below is, for each number, what was broken when no test but those that
 carry the number noticed, and which did. A row without one says so: then every break that was tried is noticed by others as well, or none has been tried so far.
 Many numbers share a test, because a state machine beside a naive model holds several at once; it counts for each number in its name.
-The long tests that ` + "`-short`" + ` leaves out and the explorations of other numbers are not among the others that ran.
+The long tests that ` + "`-short`" + ` leaves out are not among the others that ran.
 
 Made by ` + "`make mutants MUTANTS='-table docs/mutants.md'`" + `, or with letters or numbers behind it: then the other rows stay as they are.
 

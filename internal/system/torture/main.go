@@ -43,8 +43,8 @@ func main() {
 
 // A job is a test of one package that is run again and again, with other seeds, for its share of the time.
 type job struct {
-	dir, tags, run string
-	share          float64
+	dir, run string
+	share    float64
 	// args are for the test binary; %d is a seed, %s the time that it may take.
 	args  []string
 	once  bool // one run takes all of its time, or there is nothing that a second one would find
@@ -65,14 +65,6 @@ var jobs = []job{
 	{
 		dir: "./lease/leasetest", run: "^TestMemory$|^TestDurable", share: 0.1,
 		reads: []reading{count("histories of the ledger, judged by porcupine", `(\d+) histories judged`)},
-	},
-	{
-		dir: "./admission", tags: "explore", run: "^TestExplore", share: 0, once: true,
-		reads: []reading{count("histories of the gate: every interleaving of a few calls", `(\d+) schedules`)}, leaks: true,
-	},
-	{
-		dir: "./warden/limiter", tags: "explore", run: "^TestExplore", share: 0, once: true,
-		reads: []reading{count("histories of the limiter: every interleaving of a few calls", `(\d+) schedules`)}, leaks: true,
 	},
 	fuzz("./admission", "FuzzA1A2A3A4A5A8A10"),
 	fuzz("./warden/limiter", "FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14"),
@@ -122,11 +114,7 @@ func run(ctx context.Context, most time.Duration, seed uint64, page string) erro
 	for i := range jobs {
 		j := &jobs[i]
 		binary := filepath.Join(dir, fmt.Sprintf("%d.test", i))
-		args := []string{"test", "-c", "-o", binary}
-		if j.tags != "" {
-			args = append(args, "-tags", j.tags)
-		}
-		if out, err := exec.CommandContext(ctx, "go", append(args, j.dir)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, j.dir).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", j.dir, err, out)
 		}
 		j.play(ctx, t, binary, dir, time.Duration(j.share*float64(most)), seed)
@@ -149,11 +137,11 @@ What was tried, and that nothing was lost. ` + "`make torture`" + ` runs the sta
 injectors for some minutes (` + "`TORTURE='-t 30'`" + `: for thirty) and fails unless lost, doubled, leaked and violated are all 0. A
 number that cannot be read from a test's output is a violation, not a 0.
 
-A short slice of it is part of ` + "`make test`" + `: the same tests, with 100 histories of each state machine, every explored
-interleaving, the fuzzers' seeds, and one round of each kind of fault. What a fault is, and what is judged after it, says the
-package comment of lease/leasetest/faults; all that has a seed is repeated by the seed that is printed.
+A short slice of it is part of ` + "`make test`" + `: the same tests, with 100 histories of each state machine, the fuzzers'
+seeds, and one round of each kind of fault. What a fault is, and what is judged after it, says the package comment of
+lease/leasetest/faults; all that has a seed is repeated by the seed that is printed.
 
-This run: %s, %d processors, %s besides compiling and exploring, seed %d.
+This run: %s, %d processors, %s besides compiling, seed %d.
 
 `
 

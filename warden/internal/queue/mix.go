@@ -4,6 +4,7 @@ package queue
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -17,9 +18,9 @@ const (
 )
 
 func (q *Queue[T]) count(l *lane[T], now time.Duration) {
-	if lives := (now - q.halved) / halfLife; lives > 0 {
-		q.fade(math.Ldexp(1, -int(lives)))
-		q.halved += lives * halfLife
+	if lives := int((now - q.halved) / halfLife); lives > 0 {
+		q.fade(math.Ldexp(1, -lives))
+		q.halved += time.Duration(lives) * halfLife
 	}
 	if q.mix >= fullMix {
 		q.fade(0.5)
@@ -43,11 +44,11 @@ func (q *Queue[T]) Cut(share float64) (priority int8, part float64) {
 	if left <= 0 {
 		return lowest, 0
 	}
-	for i := len(q.lanes) - 1; i >= 0; i-- {
-		if l := q.lanes[i]; left < l.mix {
+	for _, l := range slices.Backward(q.lanes) {
+		if left < l.mix {
 			return l.priority, left / l.mix
 		}
-		left -= q.lanes[i].mix
+		left -= l.mix
 	}
 	return highest, 1
 }

@@ -1,3 +1,5 @@
+// The order and the bounds of a queue, without an owner: the mix of priorities, and what is remembered.
+
 package queue
 
 import (
