@@ -86,7 +86,7 @@ api: ## write down in docs/api what each module exports
 apidiff: ## what the exported API has gained and lost since docs/api changed last (BASE=COMMIT: since then)
 	@bash internal/tools/apidiff.sh $(BASE)
 
-models: ## the gate's and the limiter's protocols for 3 goroutines, every interleaving (needs spin and a C compiler)
+models: ## the limiter's protocol for 3 goroutines, every interleaving (needs spin and a C compiler)
 	@sh docs/models/check.sh
 
 mutants: ## each numbered invariant broken on purpose: which tests notice? an hour, or MUTANTS='-only A3 Q9'

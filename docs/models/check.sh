@@ -1,5 +1,5 @@
 #!/bin/sh
-# Explores every interleaving of the models with spin, and makes sure that each fault built into them is found.
+# Explores every interleaving of the model with spin, and makes sure that each fault built into it is found.
 set -eu
 models=$(cd "$(dirname "$0")" && pwd)
 dir=$(mktemp -d)
@@ -33,8 +33,6 @@ broken() {
 }
 
 command -v spin >/dev/null || { echo "spin is not installed (Debian: apt-get install spin)"; exit 1; }
-sound gate.pml -DLIMIT=1 -DSLOTS=1
-for fault in 1 2 3; do broken gate.pml -DLIMIT=1 -DSLOTS=1 -DBROKEN=$fault; done
 sound limiter.pml
 sound limiter.pml -DTARGET=2
 sound limiter.pml -DOWNED=1

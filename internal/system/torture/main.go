@@ -67,10 +67,6 @@ var jobs = []job{
 		reads: []reading{count("histories of the ledger, judged by porcupine", `(\d+) histories judged`)},
 	},
 	{
-		dir: "./admission", tags: "explore", run: "^TestExplore", share: 0, once: true,
-		reads: []reading{count("histories of the gate: every interleaving of a few calls", `(\d+) schedules`)}, leaks: true,
-	},
-	{
 		dir: "./warden/limiter", tags: "explore", run: "^TestExplore", share: 0, once: true,
 		reads: []reading{count("histories of the limiter: every interleaving of a few calls", `(\d+) schedules`)}, leaks: true,
 	},
