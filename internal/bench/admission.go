@@ -77,7 +77,7 @@ func doRow(parallel bool) row {
 						_ = e.Run(nop)
 					}
 				}
-			}}, 1.0 / 20},
+			}}, 0},
 		},
 	}
 }
