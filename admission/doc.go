@@ -18,7 +18,6 @@
 // An operation must be cold: all it does must happen after it was admitted, inside the function that it hands to the
 // gate. Work that starts before is not protected, and not counted.
 //
-// The invariants A1 to A10, what a gate cannot protect against, and how its capacity lies near the cores that use it are
-// explained in docs/admission.md. Queues, priorities, deadlines and adaptive limits are the business of the warden
-// module; this one is complete without it.
+// The invariants A1 to A10, what a gate cannot protect against, and how it works are explained in docs/admission.md.
+// Queues, priorities, deadlines and adaptive limits are the business of the warden module; this one is complete without it.
 package admission

@@ -1,9 +1,8 @@
-// Every error of this package: one sentinel per family, one struct that explains.
+// Refusals and invalid arguments: a sentinel for each, and a struct that explains.
 
 package admission
 
 import (
-	"context"
 	"errors"
 	"fmt"
 )
@@ -13,13 +12,6 @@ var (
 	ErrRejected = errors.New("admission: rejected")
 	// ErrInvalid is what every *InvalidError is.
 	ErrInvalid = errors.New("admission: invalid argument")
-	// ErrNilStage is returned by [Submit] when start returned a nil stage. The admission has been released.
-	ErrNilStage = errors.New("admission: start returned a nil stage")
-	// ErrCanceled is the error of a canceled [Promise]; errors.Is(err, context.Canceled) holds.
-	ErrCanceled = fmt.Errorf("admission: %w", context.Canceled)
-	// ErrGoexit is the error of an [Async] function that ended its goroutine with runtime.Goexit, and what an observer is
-	// told of a stage whose OnDone did.
-	ErrGoexit = errors.New("admission: function called runtime.Goexit")
 )
 
 // Reason says why an admission was refused.
@@ -81,37 +73,4 @@ func nilFunc(name string) error {
 
 func nilGate() error {
 	return &InvalidError{Field: "g", Value: "nil", Allowed: "a gate"}
-}
-
-// ObserveError is returned by [Submit] when the stage's OnDone panicked before the stage ended. The admission has been
-// released; a stage that calls back later changes nothing.
-type ObserveError struct {
-	Value any // what OnDone panicked with
-}
-
-// Error prints the value.
-func (e *ObserveError) Error() string {
-	return fmt.Sprintf("admission: OnDone panicked: %v", e.Value)
-}
-
-// Unwrap is Value, if it is an error.
-func (e *ObserveError) Unwrap() error { return asError(e.Value) }
-
-// PanicError is the error of an [Async] function that panicked.
-type PanicError struct {
-	Value any    // what the function panicked with
-	Stack []byte // the stack of the goroutine that panicked, as debug.Stack prints it
-}
-
-// Error prints the value; the stack is in Stack.
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("admission: function panicked: %v", e.Value)
-}
-
-// Unwrap is Value, if it is an error.
-func (e *PanicError) Unwrap() error { return asError(e.Value) }
-
-func asError(v any) error {
-	err, _ := v.(error)
-	return err
 }

@@ -1,176 +1,154 @@
-// The gate: who may start, and what it knows about those who did.
+// The gate and its permits: a mutex, two counters, and slots that let copies of a permit release once.
 
 package admission
 
-import "math"
+import (
+	"context"
+	"sync"
+)
 
 // Config describes a gate. The zero value is a gate that admits nobody.
 type Config struct {
 	// Name appears in errors, events and metrics; it may be empty.
 	Name string
 	// Limit is how many operations may be in flight at once. 0 refuses everything, which makes a kill switch; a
-	// negative limit is an error. There is room for 2^32-1 at most, more than fits into memory: any greater limit
-	// means that.
+	// negative limit is an error.
 	Limit int
 	// Observer, if not nil, is told of every admission, refusal and release.
 	Observer Observer
 }
 
-// Gate bounds how many operations are in flight. All its methods may be called by any number of goroutines. It starts no
-// goroutine and needs no cleaning up. The zero value refuses everything, like Limit 0. A Gate must not be copied.
+// Gate bounds how many operations are in flight. All its methods may be called by any number of goroutines; each holds
+// one mutex for nanoseconds. A Gate starts no goroutine and needs no cleaning up. It must not be copied.
+//
+// The zero Gate refuses everything, like Limit 0. So does a nil *Gate: its methods return an [*InvalidError] where they
+// can return an error, and zero where they cannot; closing it does nothing.
 type Gate struct {
-	home     word // hint: how many lines hold credits, 0 while none does
-	observer Observer
-	label    string
-	limit    int
-	total    uint64 // credits there are
-	used     int    // lines that may hold credits
-	perLine  int    // slots of each that may
-	refusals [reasons]RejectedError
-	pool     pool // slots that give central admissions their identity
+	mu       sync.Mutex    // guards the fields down to config; no code of others runs while it is held
+	admitted uint64        // the number of the latest admission, which is how many there were
+	released uint64        // how many of them have ended; the difference is in flight
+	free     *slot         // slots that no permit holds
+	drained  chan struct{} // made by a Drain that waits, closed and forgotten when nothing is in flight
+	closed   bool
+	refused  [reasons]uint64 // refusals by reason
+	panics   uint64          // of the observer
 
-	// Behind the 8 bytes that the allocator puts before an object like this, central begins a cache line, and so do
-	// the lines. TestLayout fails when that is no longer so, which would make a gate slower, not wrong.
-	_ [136]byte
-
-	central        word
-	mu             mutex           // held to change modes, to count exactly, and by Close and Drain; never while foreign code runs
-	calmed         int             // guarded by mu: releases seen since the last gather that found the gate at most half full
-	spilled        uint64          // guarded by mu: central admissions that no longer fit into the central word
-	waiters        []chan struct{} // guarded by mu: one for each call waiting in Drain
-	observerPanics word
-
-	lines [maxLines]line
+	config   Config
+	refusals [reasons]RejectedError // by reason, Closed by Close; shared, so that refusing allocates nothing
 }
+
+// Permit is one admission. It is a small value, free to copy and to release from any goroutine: all copies together
+// release once. The zero Permit releases nothing.
+type Permit struct {
+	gate      *Gate
+	slot      *slot
+	admission uint64
+}
+
+// A slot holds the number of the one admission that may give it back. No two admissions of a gate have the same
+// number, so a stale copy of a permit never matches, whoever holds the slot by then (A3).
+type slot struct {
+	admission uint64 // 0: nobody's, and in Gate.free
+	next      *slot  // in Gate.free
+}
+
+const slotsAtOnce = 32 // slots that are allocated together, 512 bytes
 
 // New returns an open gate. The error, an [*InvalidError], says that Limit is negative.
 //
-// A gate takes about 2.5 KiB: its capacity is kept near the cores that use it.
+// A gate takes about 200 bytes, and 16 for each permit out when most were out, in steps of 512. Limit costs nothing.
 func New(cfg Config) (*Gate, error) {
 	if cfg.Limit < 0 {
 		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "0 (refuse everything) or more"}
 	}
-	lines, perLine := shape(cfg.Limit)
-	return newGate(cfg, lines, perLine), nil
+	g := &Gate{config: cfg}
+	g.refusals[Saturated] = RejectedError{Gate: cfg.Name, Reason: Saturated, Limit: cfg.Limit}
+	return g, nil
 }
 
-// shape decides how many credits may lie in slots. Of few, as many as one line holds. Of many, up to half, in as many
-// lines as can have four each or more, while the rest is there for whoever finds his line empty.
-func shape(limit int) (lines, perLine int) {
-	if limit < 32 {
-		return 1, min(slotsPerLine, limit)
-	}
-	for lines = 2; lines < maxLines && lines*16 <= limit; {
-		lines *= 2
-	}
-	return lines, min(slotsPerLine, limit/2/lines)
-}
-
-func newGate(cfg Config, lines, perLine int) *Gate {
-	g := &Gate{
-		observer: cfg.Observer,
-		label:    cfg.Name,
-		limit:    cfg.Limit,
-		total:    min(uint64(cfg.Limit), math.MaxUint32),
-		used:     lines,
-		perLine:  perLine,
-	}
-	for r := range reasons {
-		g.refusals[r] = RejectedError{Gate: cfg.Name, Reason: r, Limit: cfg.Limit}
-	}
-	g.pool.New = func() any {
-		s := new(slot)
-		s.w.Store(pooled)
-		return s
-	}
-	g.central.Store(g.total)
-	g.mu.Lock()
-	g.spreadOut()
-	g.mu.Unlock()
-	return g
-}
-
-// TryAcquire admits the caller or refuses, at once; it never waits for capacity and, once warm, allocates nothing. The
-// error is a [*RejectedError]; the permit is then the zero Permit, whose Release does nothing.
+// TryAcquire admits the caller or refuses, at once; it never waits for capacity. It allocates only when more permits are
+// out than ever before: 512 bytes for the next 32. The error is a [*RejectedError], or an [*InvalidError] when g is nil;
+// the permit is then the zero Permit, whose Release does nothing.
 //
 // Who calls it owns the permit and must release it, whatever happens: defer p.Release().
 func (g *Gate) TryAcquire() (Permit, error) {
-	if g.observer == nil {
-		here := here()
-		if lines := g.home.Load(); lines != 0 {
-			l := g.line(here & (lines - 1))
-			for i := range l.slots {
-				if w, ok := l.slots[i].take(); ok {
-					return Permit{g, &l.slots[i], w}, nil
-				}
-			}
-		} else if g.full() {
-			g.line(here).saturated.Add(1)
-			return Permit{}, &g.refusals[Saturated]
-		}
+	if g == nil {
+		return Permit{}, nilGate()
 	}
-	return g.tryAcquireSlow()
-}
-
-// tryAcquireSlow is TryAcquire when it is not so simple.
-func (g *Gate) tryAcquireSlow() (Permit, error) {
-	s, w, refused := g.admit()
-	if refused != nil {
+	g.mu.Lock()
+	if refused := g.admit(); refused != nil {
+		g.mu.Unlock()
 		return Permit{}, g.refuse(refused)
 	}
-	if s == nil {
-		s, w = g.name()
+	if g.free == nil {
+		g.grow()
 	}
-	p := Permit{g, s, w}
-	if g.observer != nil {
+	p := Permit{gate: g, slot: g.free, admission: g.admitted}
+	g.free = p.slot.next
+	p.slot.admission = p.admission
+	g.mu.Unlock()
+	if g.config.Observer != nil {
 		p.announce()
 	}
 	return p, nil
 }
 
-// Do runs fn if the gate admits it. fn is in flight until it returns, panics or calls runtime.Goexit; a panic is not
-// recovered, so its stack stays whole. The error is fn's own; or a [*RejectedError], and fn was not called; or an
-// [*InvalidError] when fn is nil. Do never waits for capacity and allocates nothing.
-func (g *Gate) Do(fn func() error) error {
-	if g.observer == nil && fn != nil {
-		here := here()
-		if lines := g.home.Load(); lines != 0 {
-			s := &g.line(here & (lines - 1)).slots[0]
-			if w, ok := s.take(); ok {
-				defer g.leave(s, w)
-				return fn()
-			}
-		} else if g.full() {
-			g.line(here).saturated.Add(1)
-			return &g.refusals[Saturated]
-		}
+// Release ends the admission. It reports true to exactly one caller per admission: the first. False means that the permit
+// had been released before, or is the zero Permit, and that nothing has changed (A3). Release allocates nothing.
+func (p Permit) Release() bool {
+	g := p.gate
+	if g == nil {
+		return false
 	}
-	return g.doSlow(fn)
+	g.mu.Lock()
+	first := p.giveBack()
+	g.mu.Unlock()
+	if first && g.config.Observer != nil {
+		g.observe(Event{Kind: Released, Outcome: Unknown})
+	}
+	return first
 }
 
-// doSlow is Do when it is not so simple.
-func (g *Gate) doSlow(fn func() error) error {
-	if fn == nil {
+// end is Release by somebody who knows how the operation ended. Release does not call it, because passing that on would
+// cost a twentieth of TryAcquire and Release.
+func (p Permit) end(how Outcome, err error) bool {
+	g := p.gate
+	g.mu.Lock()
+	first := p.giveBack()
+	g.mu.Unlock()
+	if first && g.config.Observer != nil {
+		g.observe(Event{Kind: Released, Outcome: how, Err: err})
+	}
+	return first
+}
+
+// Do runs fn if the gate admits it. fn is in flight until it returns, panics or calls runtime.Goexit; a panic is not
+// recovered, so its stack stays whole. The error is fn's own; or a [*RejectedError], and fn was not called; or an
+// [*InvalidError] when g or fn is nil. Do never waits for capacity and allocates nothing.
+func (g *Gate) Do(fn func() error) error {
+	switch {
+	case g == nil:
+		return nilGate()
+	case fn == nil:
 		return nilFunc("fn")
 	}
-	s, w, refused := g.admit()
-	if refused != nil {
+	g.mu.Lock()
+	refused := g.admit()
+	g.mu.Unlock()
+	switch {
+	case refused != nil:
 		return g.refuse(refused)
+	case g.config.Observer != nil:
+		return g.doObserved(fn)
 	}
-	if g.observer != nil {
-		return g.doObserved(s, w, fn)
-	}
-	defer g.leave(s, w)
+	defer g.done() // only this call can end the admission, so it needs no slot
 	return fn()
 }
 
-// Call is [Gate.Do] for a function with a result. On refusal the result is the zero value. A nil g is an [*InvalidError].
+// Call is [Gate.Do] for a function with a result. On refusal the result is the zero value.
 func Call[T any](g *Gate, fn func() (T, error)) (T, error) {
 	var v T
-	switch {
-	case g == nil:
-		return v, nilGate()
-	case fn == nil:
+	if fn == nil {
 		return v, nilFunc("fn")
 	}
 	err := g.Do(func() (err error) {
@@ -180,5 +158,140 @@ func Call[T any](g *Gate, fn func() (T, error)) (T, error) {
 	return v, err
 }
 
+// admit decides, and counts what it decided; nil: admitted. The caller holds g.mu.
+func (g *Gate) admit() *RejectedError {
+	reason := Saturated
+	switch {
+	case g.closed:
+		reason = Closed
+	case g.admitted-g.released < uint64(g.config.Limit):
+		g.admitted++
+		return nil
+	}
+	g.refused[reason]++
+	return &g.refusals[reason]
+}
+
+// grow adds free slots. The caller holds g.mu and has been admitted, so Limit is not 0.
+func (g *Gate) grow() {
+	slots := make([]slot, min(slotsAtOnce, g.config.Limit))
+	for i := range slots {
+		slots[i].next = g.free
+		g.free = &slots[i]
+	}
+}
+
+// giveBack ends the admission of p unless it has ended, and reports whether it did (A2). The caller holds p.gate.mu.
+func (p Permit) giveBack() bool {
+	if p.slot.admission != p.admission {
+		return false
+	}
+	p.slot.admission = 0
+	p.slot.next = p.gate.free
+	p.gate.free = p.slot
+	p.gate.leave()
+	return true
+}
+
+// leave ends one admission. The caller holds g.mu.
+func (g *Gate) leave() {
+	g.released++
+	if g.drained != nil && g.admitted == g.released {
+		close(g.drained)
+		g.drained = nil
+	}
+}
+
+// done ends the admission of a Do.
+func (g *Gate) done() {
+	g.mu.Lock()
+	g.leave()
+	g.mu.Unlock()
+}
+
+// Stats are a gate's counters as of one instant. Those of type uint64 never fall.
+type Stats struct {
+	Limit    int // Config.Limit
+	InFlight int // admitted and not yet released
+	// Admitted counts admissions, Released those that ended: Admitted = Released + InFlight, always.
+	Admitted, Released uint64
+	// Rejected counts refusals, RejectedClosed those of them that a closed gate made. Admitted + Rejected is how many
+	// calls have been decided.
+	Rejected, RejectedClosed uint64
+	// ObserverPanics counts panics of the Observer that were contained.
+	ObserverPanics uint64
+}
+
+// Stats returns the counters as of one instant during the call. It allocates nothing.
+func (g *Gate) Stats() Stats {
+	if g == nil {
+		return Stats{}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return Stats{
+		Limit:          g.config.Limit,
+		InFlight:       int(g.admitted - g.released),
+		Admitted:       g.admitted,
+		Released:       g.released,
+		Rejected:       g.refused[Saturated] + g.refused[Closed],
+		RejectedClosed: g.refused[Closed],
+		ObserverPanics: g.panics,
+	}
+}
+
+// InFlight is how many admissions had not been released at one instant during the call: exact, and never more than Limit.
+// It allocates nothing.
+func (g *Gate) InFlight() int { return g.Stats().InFlight }
+
 // Limit is Config.Limit.
-func (g *Gate) Limit() int { return g.limit }
+func (g *Gate) Limit() int { return g.Stats().Limit }
+
+// Close refuses all later admissions with [Closed], for ever. What is in flight is not touched. Closing twice is the same
+// as closing once. Close does not wait for what is in flight; [Gate.Drain] does.
+func (g *Gate) Close() {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.refusals[Closed] = RejectedError{Gate: g.config.Name, Reason: Closed, Limit: g.config.Limit}
+		g.closed = true
+	}
+}
+
+// Drain blocks until nothing is in flight, and then returns nil, or until ctx ends, and then returns ctx's error. On an
+// open gate others may be admitted at any time, before Drain returns too; after Close, nothing in flight stays so.
+// A nil ctx never ends. The error is an [*InvalidError] when g is nil. Drain starts no goroutine and does not poll.
+func (g *Gate) Drain(ctx context.Context) error {
+	if g == nil {
+		return nilGate()
+	}
+	g.mu.Lock()
+	if g.admitted == g.released {
+		g.mu.Unlock()
+		return nil
+	}
+	if g.drained == nil {
+		g.drained = make(chan struct{})
+	}
+	drained := g.drained
+	g.mu.Unlock()
+
+	var ended <-chan struct{}
+	if ctx != nil {
+		ended = ctx.Done()
+	}
+	select {
+	case <-drained:
+		return nil
+	case <-ended:
+	}
+	select {
+	case <-drained: // both: what was waited for came true
+		return nil
+	default:
+		return ctx.Err()
+	}
+}

@@ -81,19 +81,21 @@ func outcomeOf(err error) Outcome {
 func (g *Gate) observe(e Event) {
 	defer func() {
 		if recover() != nil {
-			g.observerPanics.Add(1)
+			g.mu.Lock()
+			g.panics++
+			g.mu.Unlock()
 		}
 	}()
-	e.Gate = g.label
+	e.Gate = g.config.Name
 	if e.Outcome == byError {
 		e.Outcome = outcomeOf(e.Err)
 	}
-	g.observer.Observe(e)
+	g.config.Observer.Observe(e)
 }
 
 // refuse reports a refusal.
 func (g *Gate) refuse(why *RejectedError) error {
-	if g.observer != nil {
+	if g.config.Observer != nil {
 		g.observe(Event{Kind: Rejected, Reason: why.Reason})
 	}
 	return why
@@ -107,15 +109,15 @@ func (p Permit) announce() {
 			p.end(Aborted, nil)
 		}
 	}()
-	p.g.observe(Event{Kind: Admitted})
+	p.gate.observe(Event{Kind: Admitted})
 	owned = true
 }
 
-// doObserved is Do on an observed gate.
-func (g *Gate) doObserved(s *slot, w uint64, fn func() error) (err error) {
+// doObserved is Do on an observed gate, once fn is admitted.
+func (g *Gate) doObserved(fn func() error) (err error) {
 	aborted := true
 	defer func() {
-		g.leave(s, w)
+		g.done()
 		e := Event{Kind: Released, Outcome: Aborted}
 		if !aborted {
 			e.Outcome, e.Err = byError, err

@@ -1,32 +1,36 @@
 // Many goroutines at one gate at once, for the race detector and for what only real parallelism shows.
 
-package admission
+package admission_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/admission"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func mustNew(t testing.TB, cfg Config) *Gate {
+func mustNew(t testing.TB, cfg admission.Config) *admission.Gate {
 	t.Helper()
-	g, err := New(cfg)
+	g, err := admission.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g
 }
 
-// limits exercise every shape: no line, one line, several, with and without credits left in the central word.
-var limits = []int{1, 2, 3, 8, 9, 16, 33, 300}
+// limits are around the numbers of goroutines in these tests, and around the slots that are allocated together.
+var limits = []int{1, 2, 3, 8, 31, 33, 300}
 
 func forLimits(t *testing.T, f func(t *testing.T, limit int)) {
 	for _, limit := range limits {
@@ -48,7 +52,7 @@ func together(n int, f func(i int)) {
 // TestA1_NeverAboveTheLimit counts from inside, beside the gate's own count, while all ways of entering and leaving mix.
 func TestA1_NeverAboveTheLimit(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
-		g := mustNew(t, Config{Limit: limit})
+		g := mustNew(t, admission.Config{Limit: limit})
 		var inside atomic.Int64
 		enter := func() {
 			if n := inside.Add(1); n > int64(limit) {
@@ -58,7 +62,7 @@ func TestA1_NeverAboveTheLimit(t *testing.T) {
 		leave := func() { inside.Add(-1) }
 		together(8, func(i int) {
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
-			var mine []Permit
+			var mine []admission.Permit
 			for range rounds {
 				switch rng.IntN(6) {
 				case 0, 1:
@@ -77,8 +81,8 @@ func TestA1_NeverAboveTheLimit(t *testing.T) {
 				case 3:
 					_ = g.Do(func() error { enter(); leave(); return nil })
 				case 4:
-					var pr Promise[int]
-					if _, err := Submit(g, func() Stage[int] { enter(); return &pr }); err == nil {
+					var pr admission.Promise[int]
+					if _, err := admission.Submit(g, func() admission.Stage[int] { enter(); return &pr }); err == nil {
 						leave()
 						pr.Resolve(1)
 					}
@@ -99,83 +103,78 @@ func TestA1_NeverAboveTheLimit(t *testing.T) {
 	})
 }
 
-// TestA3_ManyCopiesOneRelease has copies of one permit released at once, while the freed place is taken again.
+// TestA3_ManyCopiesOneRelease has copies of one permit released at once, while the freed place is taken again. The
+// observer hears of one release for each admission.
 func TestA3_ManyCopiesOneRelease(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
-		g := mustNew(t, Config{Limit: limit})
-		var old []Permit
-		for range rounds / 8 {
-			p, err := g.TryAcquire()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var wins atomic.Int64
-			together(4, func(i int) {
-				if p.Release() {
-					wins.Add(1)
-					if q, err := g.TryAcquire(); err != nil {
-						t.Errorf("the released place was not there: %v", err)
-					} else {
-						defer q.Release()
-					}
+		observed(t, admission.Config{Limit: limit}, func(t *testing.T, g *admission.Gate, log *recorder) {
+			var old []admission.Permit
+			for range rounds / 8 {
+				p, err := g.TryAcquire()
+				if err != nil {
+					t.Fatal(err)
 				}
-				for _, q := range old {
-					if q.Release() {
-						t.Error("a stale permit released something")
+				var wins atomic.Int64
+				together(4, func(i int) {
+					if p.Release() {
+						wins.Add(1)
+						if q, err := g.TryAcquire(); err != nil {
+							t.Errorf("the released place was not there: %v", err)
+						} else {
+							defer q.Release()
+						}
 					}
+					for _, q := range old {
+						if q.Release() {
+							t.Error("a stale permit released something")
+						}
+					}
+				})
+				if wins.Load() != 1 {
+					t.Fatalf("%d releases of one permit", wins.Load())
 				}
-			})
-			if wins.Load() != 1 {
-				t.Fatalf("%d releases of one permit", wins.Load())
+				if old = append(old, p); len(old) > 20 {
+					old = old[1:]
+				}
 			}
-			if old = append(old, p); len(old) > 20 {
-				old = old[1:]
+			s := g.Stats()
+			if s.InFlight != 0 || s.Released != s.Admitted {
+				t.Fatalf("at rest: %+v", s)
 			}
-		}
-		if s := g.Stats(); s.InFlight != 0 || s.Released != s.Admitted {
-			t.Fatalf("at rest: %+v", s)
-		}
+			if log != nil && log.count(admission.Released) != s.Released {
+				t.Fatalf("%d releases were observed, there were %d", log.count(admission.Released), s.Released)
+			}
+		})
 	})
 }
 
-// TestA5_EveryPlaceCanBeTaken: one caller alone finds every place, wherever the credits lie.
+// TestA5_EveryPlaceCanBeTaken: one caller alone finds every place, and again after giving them back.
 func TestA5_EveryPlaceCanBeTaken(t *testing.T) {
 	for limit := 1; limit <= 300; limit++ {
-		g := mustNew(t, Config{Limit: limit})
-		for held := range limit {
-			if _, err := g.TryAcquire(); err != nil {
-				t.Fatalf("limit %d: refused with %d in flight", limit, held)
+		g := mustNew(t, admission.Config{Limit: limit})
+		for range 2 {
+			var ps []admission.Permit
+			for held := range limit {
+				p, err := g.TryAcquire()
+				if err != nil {
+					t.Fatalf("limit %d: refused with %d in flight", limit, held)
+				}
+				ps = append(ps, p)
 			}
-		}
-		if _, err := g.TryAcquire(); err == nil {
-			t.Fatalf("limit %d: one too many", limit)
+			if _, err := g.TryAcquire(); err == nil {
+				t.Fatalf("limit %d: one too many", limit)
+			}
+			for _, p := range ps {
+				p.Release()
+			}
 		}
 	}
 }
 
-// TestA5_NoRefusalBelowTheLimit has as many goroutines as places, each in flight at most once: none may ever be refused,
-// although the credits move between lines and the gate changes modes all the time.
+// TestA5_NoRefusalBelowTheLimit has as many goroutines as places, each in flight at most once: none may ever be refused.
 func TestA5_NoRefusalBelowTheLimit(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
-		g := mustNew(t, Config{Limit: limit})
-		stop := make(chan struct{})
-		var shaker sync.WaitGroup
-		shaker.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				g.mu.Lock()
-				if i%2 == 0 {
-					g.gather()
-				} else {
-					g.spreadOut()
-				}
-				g.mu.Unlock()
-			}
-		})
+		g := mustNew(t, admission.Config{Limit: limit})
 		together(limit, func(i int) {
 			for j := range rounds / min(limit, 50) {
 				if (i+j)%2 == 0 {
@@ -191,77 +190,98 @@ func TestA5_NoRefusalBelowTheLimit(t *testing.T) {
 				p.Release()
 			}
 		})
-		close(stop)
-		shaker.Wait()
 		if s := g.Stats(); s.Rejected != 0 || s.InFlight != 0 {
 			t.Fatalf("at rest: %+v", s)
 		}
 	})
 }
 
-// TestA8_CountsAgreeAtRest counts every answer in the callers and compares.
-func TestA8_CountsAgreeAtRest(t *testing.T) {
-	forLimits(t, func(t *testing.T, limit int) {
-		g := mustNew(t, Config{Limit: limit})
-		var admitted, refused atomic.Uint64
-		together(6, func(i int) {
-			for j := range rounds {
-				p, err := g.TryAcquire()
-				if err != nil {
-					refused.Add(1)
-					continue
-				}
-				admitted.Add(1)
-				if (i+j)%3 == 0 {
-					if g.Do(func() error { return nil }) == nil {
-						admitted.Add(1)
-					} else {
-						refused.Add(1)
-					}
-				}
-				p.Release()
-			}
-		})
-		s := g.Stats()
-		if s.Admitted != admitted.Load() || s.Rejected != refused.Load() || s.Released != s.Admitted || s.InFlight != 0 {
-			t.Fatalf("%+v; callers saw %d admitted, %d refused", s, admitted.Load(), refused.Load())
+// known is what callers know of their calls, counted on either side of each step.
+type known struct{ begun, admitted, rejected, leaving, released atomic.Uint64 }
+
+// call goes through g in one of two ways, with copies of a permit that are released again.
+func (k *known) call(g *admission.Gate, way int) {
+	k.begun.Add(1)
+	if way == 0 {
+		p, err := g.TryAcquire()
+		if err != nil {
+			k.rejected.Add(1)
+			return
 		}
-	})
+		k.admitted.Add(1)
+		k.leaving.Add(1)
+		p.Release()
+		k.released.Add(1)
+		p.Release()
+		return
+	}
+	if err := g.Do(func() error { k.admitted.Add(1); k.leaving.Add(1); return nil }); err != nil {
+		k.rejected.Add(1)
+		return
+	}
+	k.released.Add(1)
 }
 
-// TestA8_StatsAreOneInstant reads while others work: what never goes down must not, and what adds up must.
-func TestA8_StatsAreOneInstant(t *testing.T) {
-	forLimits(t, func(t *testing.T, limit int) {
-		g := mustNew(t, Config{Limit: limit})
-		stop := make(chan struct{})
-		var workers sync.WaitGroup
-		for range 3 {
-			workers.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						p, _ := g.TryAcquire()
-						_ = g.Do(func() error { return nil })
-						p.Release()
-					}
+type panicker struct{}
+
+func (panicker) Observe(admission.Event) { panic("observer") }
+
+// TestPropertyA8_CountersUnderLoad looks at Stats while load runs, an observer panics and the gate is closed at some
+// time: no counter falls, sums are right, and each counter lies between what callers knew before the look and what they
+// had begun after it.
+func TestPropertyA8_CountersUnderLoad(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := admission.Config{Limit: rapid.IntRange(0, 5).Draw(t, "limit")}
+		events := uint64(0) // that panic, for each call and each release
+		if rapid.Bool().Draw(t, "observed") {
+			cfg.Observer, events = panicker{}, 1
+		}
+		looks := rapid.IntRange(1000, 4000).Draw(t, "looks")
+		closeAt := rapid.IntRange(looks/2, 2*looks).Draw(t, "closed at look")
+		g, err := admission.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var k known
+		var rest atomic.Bool
+		var load sync.WaitGroup
+		for i := range 2 {
+			load.Go(func() {
+				for way := i; !rest.Load(); way++ {
+					k.call(g, way%2)
+					runtime.Gosched()
 				}
 			})
 		}
-		var last Stats
-		for range rounds / 4 {
+		defer func() { rest.Store(true); load.Wait() }()
+		var last admission.Stats
+		for look := 0; look <= looks; look++ {
+			if look == closeAt {
+				g.Close()
+			}
+			if look == looks {
+				rest.Store(true)
+				load.Wait()
+			}
+			admitted, rejected, released := k.admitted.Load(), k.rejected.Load(), k.released.Load()
 			s := g.Stats()
+			begun, leaving := k.begun.Load(), k.leaving.Load()
 			switch {
-			case s.Admitted != s.Released+uint64(s.InFlight), s.InFlight < 0, s.InFlight > limit:
-				t.Errorf("does not add up: %+v", s)
-			case s.Admitted < last.Admitted, s.Released < last.Released, s.Rejected < last.Rejected:
-				t.Errorf("went down: %+v after %+v", s, last)
+			case s.Admitted < last.Admitted, s.Released < last.Released, s.Rejected < last.Rejected,
+				s.RejectedClosed < last.RejectedClosed, s.ObserverPanics < last.ObserverPanics:
+				t.Fatalf("went down: %+v after %+v", s, last)
+			case s.Admitted != s.Released+uint64(s.InFlight), s.InFlight < 0, s.InFlight > s.Limit, s.Rejected < s.RejectedClosed:
+				t.Fatalf("does not add up: %+v", s)
+			case s.Admitted < admitted, s.Rejected < rejected, s.Released < released:
+				t.Fatalf("%+v; callers knew of %d admitted, %d rejected, %d released", s, admitted, rejected, released)
+			case s.Admitted+s.Rejected > begun, s.Released > leaving, s.ObserverPanics > events*(begun+leaving):
+				t.Fatalf("%+v; only %d calls had begun, %d were leaving", s, begun, leaving)
+			case look == looks && (s.Admitted+s.Rejected != begun || s.InFlight != 0 || s.ObserverPanics != events*(begun+leaving)):
+				t.Fatalf("at rest: %+v; %d calls, %d left", s, begun, leaving)
 			}
 			last = s
+			runtime.Gosched() // as the load does: one processor is enough
 		}
-		close(stop)
-		workers.Wait()
 	})
 }
 
@@ -269,7 +289,7 @@ func TestA8_StatsAreOneInstant(t *testing.T) {
 func TestA10_CloseThenDrain(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
 		for range 50 {
-			g := mustNew(t, Config{Limit: limit})
+			g := mustNew(t, admission.Config{Limit: limit})
 			var inside atomic.Int64
 			var drained atomic.Bool
 			var wg sync.WaitGroup
@@ -277,8 +297,8 @@ func TestA10_CloseThenDrain(t *testing.T) {
 				wg.Go(func() {
 					for {
 						p, err := g.TryAcquire()
-						var r *RejectedError
-						if errors.As(err, &r) && r.Reason == Closed {
+						var r *admission.RejectedError
+						if errors.As(err, &r) && r.Reason == admission.Closed {
 							return
 						}
 						if err != nil {

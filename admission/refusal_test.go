@@ -1,71 +1,72 @@
 // What a refusal costs and carries, what waits (nothing), what a broken observer may do (nothing), what nonsense gets.
 
-package admission
+package admission_test
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stopbank/stopbank/admission"
 )
 
 func TestA6_RefusalSaysWhy(t *testing.T) {
-	g := mustNew(t, Config{Name: "db", Limit: 0})
-	check := func(reason Reason) {
+	g := mustNew(t, admission.Config{Name: "db", Limit: 0})
+	check := func(reason admission.Reason) {
 		t.Helper()
 		_, err := g.TryAcquire()
-		var r *RejectedError
-		if !errors.Is(err, ErrRejected) || !errors.As(err, &r) || *r != (RejectedError{"db", reason, 0}) {
+		var r *admission.RejectedError
+		if !errors.Is(err, admission.ErrRejected) || !errors.As(err, &r) || *r != (admission.RejectedError{"db", reason, 0}) {
 			t.Fatalf("%#v", err)
 		}
 		if s := err.Error(); !strings.Contains(s, `"db"`) || !strings.Contains(s, reason.String()) {
 			t.Fatalf("message %q", s)
 		}
-		if errors.Is(err, ErrInvalid) {
+		if errors.Is(err, admission.ErrInvalid) {
 			t.Fatal("a refusal is not an invalid argument")
 		}
 	}
-	check(Saturated)
+	check(admission.Saturated)
 	g.Close()
-	check(Closed)
+	check(admission.Closed)
 }
 
-// TestA6_NothingAllocates covers every path of the calls that promise it.
+// TestA6_NothingAllocates covers the calls that promise it, and permits up to as many as were out before.
 func TestA6_NothingAllocates(t *testing.T) {
 	for _, limit := range []int{1, 5, 100} {
-		open, full, shut := mustNew(t, Config{Limit: limit}), mustNew(t, Config{Limit: limit}), mustNew(t, Config{Limit: limit})
-		gathered := mustNew(t, Config{Limit: limit})
-		gathered.gather()
+		cfg := admission.Config{Limit: limit}
+		open, full, shut := mustNew(t, cfg), mustNew(t, cfg), mustNew(t, cfg)
 		for range limit {
 			_, _ = full.TryAcquire()
 		}
 		shut.Close()
-		nameless := mustNew(t, Config{Limit: limit})
-		nameless.gather()
-		for i := range nameless.lines {
-			for j := range nameless.lines[i].names {
-				nameless.lines[i].names[j].w.Add(identify)
-			}
-		}
 		fn := func() error { return nil }
+		ps := make([]admission.Permit, limit)
 		for name, f := range map[string]func(){
-			"Do":                    func() { _ = open.Do(fn) },
-			"Call":                  func() { _, _ = Call(open, func() (int, error) { return limit, nil }) },
-			"TryAcquire":            func() { p, _ := open.TryAcquire(); p.Release() },
-			"TryAcquire, central":   func() { p, _ := gathered.TryAcquire(); p.Release(); gathered.calmed = 0 },
-			"Do, central":           func() { _ = gathered.Do(fn); gathered.calmed = 0 },
-			"TryAcquire, no names":  func() { p, _ := nameless.TryAcquire(); p.Release(); nameless.calmed = 0 },
-			"refusal":               func() { _, _ = full.TryAcquire() },
-			"refusal by Do":         func() { _ = full.Do(fn) },
-			"refusal, closed":       func() { _, _ = shut.TryAcquire() },
-			"refusal by Submit":     func() { _, _ = Submit(full, func() Stage[int] { return nil }) },
-			"InFlight":              func() { open.InFlight(); full.InFlight() },
-			"Stats":                 func() { open.Stats(); full.Stats() },
-			"Release, a stale copy": func() { p, _ := open.TryAcquire(); p.Release(); p.Release() },
+			"Do":                func() { _ = open.Do(fn) },
+			"Call":              func() { _, _ = admission.Call(open, func() (int, error) { return limit, nil }) },
+			"TryAcquire":        func() { p, _ := open.TryAcquire(); p.Release() },
+			"refusal":           func() { _, _ = full.TryAcquire() },
+			"refusal by Do":     func() { _ = full.Do(fn) },
+			"refusal, closed":   func() { _, _ = shut.TryAcquire() },
+			"refusal by Submit": func() { _, _ = admission.Submit(full, func() admission.Stage[int] { return nil }) },
+			"InFlight":          func() { open.InFlight(); full.InFlight() },
+			"Stats":             func() { open.Stats(); full.Stats() },
+			"a stale copy":      func() { p, _ := open.TryAcquire(); p.Release(); p.Release() },
+			"all places": func() {
+				for i := range ps {
+					ps[i], _ = open.TryAcquire()
+				}
+				for _, p := range ps {
+					p.Release()
+				}
+			},
 		} {
 			if n := testing.AllocsPerRun(200, f); n != 0 {
 				t.Errorf("limit %d, %s: %v allocations", limit, name, n)
@@ -76,15 +77,15 @@ func TestA6_NothingAllocates(t *testing.T) {
 
 // TestA7_NothingWaits: in a bubble, a call that waited for a place would deadlock, and a timer would move the clock.
 func TestA7_NothingWaits(t *testing.T) {
-	for _, observer := range []Observer{nil, new(recorder)} {
+	for _, observer := range []admission.Observer{nil, new(recorder)} {
 		synctest.Test(t, func(t *testing.T) {
-			g := mustNew(t, Config{Limit: 1, Observer: observer})
+			g := mustNew(t, admission.Config{Limit: 1, Observer: observer})
 			p, _ := g.TryAcquire()
 			before, began := runtime.NumGoroutine(), time.Now()
 			ran := false
 			for range 10 {
 				_, err := g.TryAcquire()
-				_, err2 := Submit(g, func() Stage[int] { ran = true; return nil })
+				_, err2 := admission.Submit(g, func() admission.Stage[int] { ran = true; return nil })
 				if err == nil || err2 == nil || g.Do(func() error { ran = true; return nil }) == nil {
 					t.Fatal("admitted above the limit")
 				}
@@ -95,7 +96,8 @@ func TestA7_NothingWaits(t *testing.T) {
 			p.Release()
 			synctest.Wait()
 			if ran || g.InFlight() != 0 || runtime.NumGoroutine() != before {
-				t.Fatalf("something was kept for later: ran %v, in flight %d, goroutines %d then %d", ran, g.InFlight(), before, runtime.NumGoroutine())
+				t.Fatalf("something was kept for later: ran %v, in flight %d, goroutines %d then %d",
+					ran, g.InFlight(), before, runtime.NumGoroutine())
 			}
 		})
 	}
@@ -103,13 +105,13 @@ func TestA7_NothingWaits(t *testing.T) {
 
 // TestA9_BrokenObserver: panics, Goexit and re-entrance change no count and no answer.
 func TestA9_BrokenObserver(t *testing.T) {
-	log := &recorder{do: func(Event) { panic("observer") }}
-	g := mustNew(t, Config{Limit: 1, Observer: log})
+	log := &recorder{do: func(admission.Event) { panic("observer") }}
+	g := mustNew(t, admission.Config{Limit: 1, Observer: log})
 	p, err := g.TryAcquire()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Do(func() error { return nil }); !errors.Is(err, ErrRejected) {
+	if err := g.Do(func() error { return nil }); !errors.Is(err, admission.ErrRejected) {
 		t.Fatal(err)
 	}
 	if !p.Release() || p.Release() {
@@ -126,22 +128,25 @@ func TestA9_BrokenObserver(t *testing.T) {
 		t.Fatalf("%d panics counted, %d events", n, len(log.events))
 	}
 
-	log.do = func(Event) { runtime.Goexit() }
+	log.do = func(admission.Event) { runtime.Goexit() }
 	for _, f := range []func() error{
 		func() error { _, err := g.TryAcquire(); return err },
 		func() error { return g.Do(func() error { return nil }) },
-		func() error { _, err := Submit(g, func() Stage[int] { return NewPromise[int]() }); return err },
+		func() error {
+			_, err := admission.Submit(g, func() admission.Stage[int] { return admission.NewPromise[int]() })
+			return err
+		},
 	} {
 		if _, _, exited := run(f); !exited || g.InFlight() != 0 {
 			t.Fatalf("an observer that exits: exited %v, %d in flight", exited, g.InFlight())
 		}
 	}
 
-	log.do = func(e Event) {
-		if e.Kind == Admitted && g.InFlight() != 1 || e.Kind == Released && g.InFlight() != 0 {
+	log.do = func(e admission.Event) {
+		if e.Kind == admission.Admitted && g.InFlight() != 1 || e.Kind == admission.Released && g.InFlight() != 0 {
 			t.Errorf("%v observed with %d in flight", e.Kind, g.InFlight())
 		}
-		if e.Kind == Released {
+		if e.Kind == admission.Released {
 			log.do = nil
 			if p, err := g.TryAcquire(); err != nil || !p.Release() {
 				t.Errorf("the observer could not use the gate: %v", err)
@@ -155,7 +160,7 @@ func TestA9_BrokenObserver(t *testing.T) {
 
 // TestA9_HostileError: an error whose Is panics reaches the caller, and only the observer's part of the work suffers.
 func TestA9_HostileError(t *testing.T) {
-	g := mustNew(t, Config{Limit: 1, Observer: new(recorder)})
+	g := mustNew(t, admission.Config{Limit: 1, Observer: new(recorder)})
 	if err, thrown, _ := run(func() error { return g.Do(func() error { return hostileError{} }) }); thrown != nil || err == nil {
 		t.Fatal(err, thrown)
 	}
@@ -172,7 +177,7 @@ func (hostileError) Is(error) bool { panic("Is") }
 // TestA8_EventsTellWhatHappened: kinds, names, reasons, in order.
 func TestA8_EventsTellWhatHappened(t *testing.T) {
 	log := new(recorder)
-	g := mustNew(t, Config{Name: "db", Limit: 1, Observer: log})
+	g := mustNew(t, admission.Config{Name: "db", Limit: 1, Observer: log})
 	p, _ := g.TryAcquire()
 	_, _ = g.TryAcquire()
 	p.Release()
@@ -183,17 +188,17 @@ func TestA8_EventsTellWhatHappened(t *testing.T) {
 	}
 	g.Close()
 	_, _ = g.TryAcquire()
-	want := []Event{
-		{Gate: "db", Kind: Admitted},
-		{Gate: "db", Kind: Rejected, Reason: Saturated},
-		{Gate: "db", Kind: Released, Outcome: Unknown},
-		{Gate: "db", Kind: Admitted},
-		{Gate: "db", Kind: Released, Outcome: Canceled, Err: context.Canceled},
-		{Gate: "db", Kind: Admitted},
-		{Gate: "db", Kind: Released, Outcome: Failed, Err: failure},
-		{Gate: "db", Kind: Admitted},
-		{Gate: "db", Kind: Released, Outcome: Succeeded},
-		{Gate: "db", Kind: Rejected, Reason: Closed},
+	want := []admission.Event{
+		{Gate: "db", Kind: admission.Admitted},
+		{Gate: "db", Kind: admission.Rejected, Reason: admission.Saturated},
+		{Gate: "db", Kind: admission.Released, Outcome: admission.Unknown},
+		{Gate: "db", Kind: admission.Admitted},
+		{Gate: "db", Kind: admission.Released, Outcome: admission.Canceled, Err: context.Canceled},
+		{Gate: "db", Kind: admission.Admitted},
+		{Gate: "db", Kind: admission.Released, Outcome: admission.Failed, Err: failure},
+		{Gate: "db", Kind: admission.Admitted},
+		{Gate: "db", Kind: admission.Released, Outcome: admission.Succeeded},
+		{Gate: "db", Kind: admission.Rejected, Reason: admission.Closed},
 	}
 	if len(log.events) != len(want) {
 		t.Fatalf("%+v", log.events)
@@ -203,16 +208,18 @@ func TestA8_EventsTellWhatHappened(t *testing.T) {
 			t.Errorf("event %d is %+v, want %+v", i, e, want[i])
 		}
 	}
-	if s := Admitted.String() + Rejected.String() + Released.String() + Aborted.String() + EventKind(9).String() + Reason(9).String(); s != "admittedrejectedreleasedabortedEventKind(9)Reason(9)" {
+	if s := fmt.Sprint(admission.Admitted, admission.Rejected, admission.Released, admission.Aborted, admission.EventKind(9),
+		admission.Reason(9)); s != "admitted rejected released aborted EventKind(9) Reason(9)" {
 		t.Fatal(s)
 	}
 }
 
 func TestBadInput(t *testing.T) {
-	var invalid *InvalidError
+	var invalid *admission.InvalidError
 	for _, limit := range []int{-1, math.MinInt} {
-		g, err := New(Config{Limit: limit})
-		if g != nil || !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "Config.Limit" || invalid.Value != limit {
+		g, err := admission.New(admission.Config{Limit: limit})
+		if g != nil || !errors.Is(err, admission.ErrInvalid) || !errors.As(err, &invalid) ||
+			invalid.Field != "Config.Limit" || invalid.Value != limit {
 			t.Fatalf("New(Limit %d) = %v, %v", limit, g, err)
 		}
 		for _, part := range []string{"Config.Limit", "-", "0"} {
@@ -222,13 +229,13 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 
-	g := mustNew(t, Config{Limit: 1})
+	g := mustNew(t, admission.Config{Limit: 1})
 	errs := []error{g.Do(nil)}
-	_, err := Call[int](g, nil)
+	_, err := admission.Call[int](g, nil)
 	errs = append(errs, err)
-	_, err = Submit[int](g, nil)
+	_, err = admission.Submit[int](g, nil)
 	errs = append(errs, err)
-	_, err = Async[int](nil).Wait(context.Background())
+	_, err = admission.Async[int](nil).Wait(context.Background())
 	errs = append(errs, err)
 	for i, err := range errs {
 		if !errors.As(err, &invalid) || invalid.Allowed == "" {
@@ -238,38 +245,64 @@ func TestBadInput(t *testing.T) {
 	if s := g.Stats(); s.Admitted != 0 || s.Rejected != 0 {
 		t.Fatalf("nonsense was counted: %+v", s)
 	}
+}
 
-	var zero Gate
-	if _, err := zero.TryAcquire(); !errors.Is(err, ErrRejected) {
+// TestNoGate: the zero Gate and the zero Permit do nothing, and a nil *Gate says so.
+func TestNoGate(t *testing.T) {
+	if (admission.Permit{}).Release() {
+		t.Fatal("the zero Permit released something")
+	}
+
+	var none *admission.Gate
+	ran := false
+	_, acquire := none.TryAcquire()
+	do := none.Do(func() error { ran = true; return nil })
+	_, call := admission.Call(none, func() (int, error) { ran = true; return 0, nil })
+	_, submit := admission.Submit(none, func() admission.Stage[int] { ran = true; return nil })
+	for i, err := range []error{acquire, do, call, submit, none.Drain(t.Context())} {
+		var invalid *admission.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "g" || errors.Is(err, admission.ErrRejected) || ran {
+			t.Errorf("nil gate, %d: %v, ran: %t", i, err, ran)
+		}
+	}
+	none.Close()
+	if none.Stats() != (admission.Stats{}) || none.InFlight() != 0 || none.Limit() != 0 {
+		t.Errorf("nil gate: %+v", none.Stats())
+	}
+
+	var zero admission.Gate
+	if _, err := zero.TryAcquire(); !errors.Is(err, admission.ErrRejected) {
 		t.Fatal(err)
 	}
 	if err := zero.Drain(context.Background()); err != nil || zero.InFlight() != 0 || zero.Limit() != 0 {
 		t.Fatal("the zero Gate is not an empty one")
 	}
 	zero.Close()
-	var r *RejectedError
-	if err := zero.Do(func() error { return nil }); !errors.As(err, &r) || r.Reason != Closed {
+	var r *admission.RejectedError
+	if err := zero.Do(func() error { return nil }); !errors.As(err, &r) || r.Reason != admission.Closed {
 		t.Fatal(err)
 	}
 	if s := zero.Stats(); s.Rejected != 2 || s.RejectedClosed != 1 {
 		t.Fatalf("%+v", s)
 	}
-	if (Permit{}).Release() {
-		t.Fatal("the zero Permit released something")
-	}
 }
 
-// TestHugeLimits: any limit above 2^32-1 works like that many.
+// TestHugeLimits: a limit is a number, and costs nothing until places are taken.
 func TestHugeLimits(t *testing.T) {
-	for _, limit := range []int{math.MaxInt32, int(min(uint64(math.MaxInt), 1<<32)), math.MaxInt} {
-		g := mustNew(t, Config{Limit: limit})
-		var ps []Permit
-		for range 1000 {
-			p, err := g.TryAcquire()
-			if err != nil {
+	for _, limit := range []int{math.MaxInt32, math.MaxInt} {
+		var before, after runtime.MemStats
+		ps := make([]admission.Permit, 1000)
+		runtime.ReadMemStats(&before)
+		g := mustNew(t, admission.Config{Limit: limit})
+		for i := range ps {
+			var err error
+			if ps[i], err = g.TryAcquire(); err != nil {
 				t.Fatal(err)
 			}
-			ps = append(ps, p)
+		}
+		runtime.ReadMemStats(&after)
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > 64*1000 {
+			t.Errorf("%d bytes for %d permits", grown, len(ps))
 		}
 		if g.InFlight() != 1000 || g.Limit() != limit {
 			t.Fatal(g.InFlight(), g.Limit())
@@ -278,26 +311,5 @@ func TestHugeLimits(t *testing.T) {
 			p.Release()
 		}
 		atRest(t, g, 1000)
-	}
-}
-
-// TestA8_CountSurvivesItsWord: the central word's count of admissions overflows into the gate.
-func TestA8_CountSurvivesItsWord(t *testing.T) {
-	g := mustNew(t, Config{Limit: 1})
-	g.gather()
-	g.calmed = -1 << 30
-	for round := range 2 { // what overflowed before must not be lost
-		g.central.Add(grantedIn - 3*granted - g.central.Load()&grantedIn) // as if that many had been admitted
-		before := g.Stats().Admitted
-		for range 10 {
-			p, err := g.TryAcquire()
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.Release()
-		}
-		if s := g.Stats(); s.Admitted != before+10 || s.InFlight != 0 || g.spilled == 0 {
-			t.Fatalf("round %d: %+v, spilled %d, before %d", round, s, g.spilled, before)
-		}
 	}
 }

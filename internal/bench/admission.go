@@ -13,7 +13,10 @@ import (
 	"github.com/stopbank/stopbank/admission"
 )
 
-const places = 100 // every bound in these rows that is not said to be another
+const (
+	places = 100  // every bound in these rows that is not said to be another
+	asSync = 1.15 // the target beside x/sync: a mutex and a counter, as a gate is
+)
 
 var (
 	errFull = errors.New("full")
@@ -41,17 +44,14 @@ func taken(g *admission.Gate, n int) *admission.Gate {
 func admissionRows() []row {
 	var rows []row
 	for _, parallel := range []bool{false, true} {
-		rows = append(rows, doRow(parallel), acquireRow(parallel), rejectRow(parallel))
+		rows = append(rows, doRow(parallel), acquireRow(parallel),
+			heldRow(parallel, 20, 31), heldRow(parallel, 70, places), refusalRow(parallel))
 	}
-	return append(rows, busyRow(false, 10, 6), busyRow(true, 10, 6), busyRow(false, 31, 20), busyRow(false, 100, 70), singleRow(false), singleRow(true))
+	return rows
 }
 
 // doRow: a function that does nothing, admitted.
 func doRow(parallel bool) row {
-	toFloor := 1.25
-	if parallel {
-		toFloor = 1 // cheaper than one shared counter
-	}
 	return row{"admission", "Do, no-op", parallel,
 		variant{"admission Do", func() func(int) {
 			g := newGate(places)
@@ -62,17 +62,14 @@ func doRow(parallel bool) row {
 			}
 		}},
 		[]peer{
-			{casLoop(places), toFloor},
-			{variant{"bare CAS counter with defer", func() func(int) {
-				c := &counter{limit: places}
+			{variant{"x/sync semaphore pair with a defer", func() func(int) {
+				s := semaphore.NewWeighted(places)
 				return func(n int) {
 					for range n {
-						_ = c.doDeferred(nop)
+						_ = semaphoreDo(s, nop)
 					}
 				}
-			}}, 0},
-			{semaphoreLoop(places, 0), 0},
-			{channelLoop(places), 0},
+			}}, asSync},
 			{variant{"failsafe-go With(bulkhead).Run", func() func(int) {
 				e := failsafe.With[any](bulkhead.New[any](places))
 				return func(n int) {
@@ -80,40 +77,38 @@ func doRow(parallel bool) row {
 						_ = e.Run(nop)
 					}
 				}
-			}}, 1.0 / 20},
+			}}, 0},
 		},
 	}
 }
 
-// acquireRow: a permit taken and given back.
+// semaphoreDo gives back also when fn panics.
+func semaphoreDo(s *semaphore.Weighted, fn func() error) error {
+	if !s.TryAcquire(1) {
+		return errFull
+	}
+	defer s.Release(1)
+	return fn()
+}
+
+// acquireRow: a permit taken and given back, nothing else held.
 func acquireRow(parallel bool) row {
-	return row{"admission", "TryAcquire + Release", parallel, gateLoop(places, 0), []peer{
-		{semaphoreLoop(places, 0), 1.1},
-		{casLoop(places), 0},
+	return row{"admission", "TryAcquire + Release, nothing held", parallel, gateLoop(places, 0), []peer{
+		{semaphoreLoop(places, 0), asSync},
 		{channelLoop(places), 0},
 		{bulkheadLoop(places), 0},
 	}}
 }
 
-// busyRow: many places held, so that the slots near the caller have no credit left, or few. It has no target of its own:
-// here a permit that cannot be released twice costs what it costs.
-func busyRow(parallel bool, limit, held int) row {
-	return row{"admission", fmt.Sprintf("TryAcquire + Release, %d of %d places held", held, limit), parallel, gateLoop(limit, held), []peer{
-		{semaphoreLoop(int64(limit), int64(held)), 0},
-		{casLoop(int64(limit)), 0},
+// heldRow: the same while others hold places.
+func heldRow(parallel bool, held, limit int) row {
+	return row{"admission", fmt.Sprintf("TryAcquire + Release, %d of %d held", held, limit), parallel, gateLoop(limit, held), []peer{
+		{semaphoreLoop(int64(limit), int64(held)), asSync},
 	}}
 }
 
-// singleRow: a gate with one place, in parallel mostly refusing.
-func singleRow(parallel bool) row {
-	return row{"admission", "TryAcquire + Release, limit 1", parallel, gateLoop(1, 0), []peer{
-		{semaphoreLoop(1, 0), 0},
-		{casLoop(1), 0},
-	}}
-}
-
-// rejectRow: a full gate says no.
-func rejectRow(parallel bool) row {
+// refusalRow: a full gate says no.
+func refusalRow(parallel bool) row {
 	return row{"admission", "refusal", parallel,
 		variant{"admission TryAcquire", func() func(int) {
 			g := taken(newGate(places), places)
@@ -124,17 +119,6 @@ func rejectRow(parallel bool) row {
 			}
 		}},
 		[]peer{
-			{variant{"load of a full counter + sharded count", func() func(int) {
-				c, refused := &counter{limit: places}, new(sharded)
-				c.n.Store(places)
-				return func(n int) {
-					for range n {
-						if c.n.Load() >= c.limit {
-							refused.count()
-						}
-					}
-				}
-			}}, 1.5},
 			{variant{"x/sync semaphore TryAcquire", func() func(int) {
 				s := semaphore.NewWeighted(places)
 				_ = s.TryAcquire(places)
@@ -143,7 +127,7 @@ func rejectRow(parallel bool) row {
 						_ = s.TryAcquire(1)
 					}
 				}
-			}}, 1.0 / 5},
+			}}, asSync},
 			{variant{"failsafe-go With(bulkhead).Run", func() func(int) {
 				b := bulkhead.New[any](places)
 				for range places {
@@ -167,20 +151,6 @@ func gateLoop(limit, held int) variant {
 			for range n {
 				p, _ := g.TryAcquire()
 				p.Release()
-			}
-		}
-	}}
-}
-
-func casLoop(limit int64) variant {
-	return variant{"bare CAS counter", func() func(int) {
-		c := &counter{limit: limit}
-		return func(n int) {
-			for range n {
-				if c.acquire() {
-					_ = nop()
-					c.release()
-				}
 			}
 		}
 	}}

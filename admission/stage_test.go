@@ -1,6 +1,6 @@
 // Promises end once, tell everybody, and lose no panic.
 
-package admission
+package admission_test
 
 import (
 	"bytes"
@@ -14,12 +14,14 @@ import (
 	"testing/synctest"
 
 	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/admission"
 )
 
 // TestPropertyA2_PromiseEndsOnce drives a promise and the obvious model of it.
 func TestPropertyA2_PromiseEndsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p Promise[int]
+		var p admission.Promise[int]
 		ended, value, err := false, 0, error(nil)
 		registered, told := 0, 0
 		end := func(v int, e error, won bool) {
@@ -37,7 +39,7 @@ func TestPropertyA2_PromiseEndsOnce(t *testing.T) {
 			case 1:
 				end(0, errMine, p.Reject(errMine))
 			case 2:
-				end(0, ErrCanceled, p.Cancel())
+				end(0, admission.ErrCanceled, p.Cancel())
 			case 3:
 				registered++
 				p.OnDone(func(v int, e error) {
@@ -66,7 +68,7 @@ func TestPropertyA2_PromiseEndsOnce(t *testing.T) {
 
 func TestA2_PromiseRacing(t *testing.T) {
 	for range 500 {
-		p := NewPromise[int]()
+		p := admission.NewPromise[int]()
 		var told, won atomic.Int32
 		together(6, func(i int) {
 			switch i {
@@ -91,10 +93,10 @@ func TestA2_PromiseRacing(t *testing.T) {
 // TestA2_CallbackThatPanicsOrExits: the callbacks behind it run all the same, one of them may be a gate's.
 func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
 	for _, way := range []int{panics, exits} {
-		g := mustNew(t, Config{Limit: 1})
-		p := NewPromise[int]()
+		g := mustNew(t, admission.Config{Limit: 1})
+		p := admission.NewPromise[int]()
 		p.OnDone(func(int, error) { _ = end(way) })
-		if _, err := Submit(g, func() Stage[int] { return p }); err != nil {
+		if _, err := admission.Submit(g, func() admission.Stage[int] { return p }); err != nil {
 			t.Fatal(err)
 		}
 		p.OnDone(func(int, error) { _ = end(way) })
@@ -111,7 +113,7 @@ func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
 
 // TestA2_PlaceIsFreeBeforeWaiters: whoever waited for the promise finds the place given back.
 func TestA2_PlaceIsFreeBeforeWaiters(t *testing.T) {
-	var early Promise[int]
+	var early admission.Promise[int]
 	early.OnDone(func(int, error) {
 		select {
 		case <-early.Done():
@@ -120,11 +122,11 @@ func TestA2_PlaceIsFreeBeforeWaiters(t *testing.T) {
 		}
 	})
 	early.Resolve(1)
-	g := mustNew(t, Config{Limit: 1})
+	g := mustNew(t, admission.Config{Limit: 1})
 	for range 300 {
-		var p *Promise[int]
-		if _, err := Submit(g, func() Stage[int] {
-			p = Async(func() (int, error) { return 1, nil })
+		var p *admission.Promise[int]
+		if _, err := admission.Submit(g, func() admission.Stage[int] {
+			p = admission.Async(func() (int, error) { return 1, nil })
 			return p
 		}); err != nil {
 			t.Fatal(err)
@@ -137,13 +139,13 @@ func TestA2_PlaceIsFreeBeforeWaiters(t *testing.T) {
 
 func TestWaitEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPromise[int]()
+		p := admission.NewPromise[int]()
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan error)
 		go func() { _, err := p.Wait(ctx); got <- err }()
 		synctest.Wait()
 		cancel()
-		if err := <-got; !errors.Is(err, context.Canceled) || errors.Is(err, ErrCanceled) {
+		if err := <-got; !errors.Is(err, context.Canceled) || errors.Is(err, admission.ErrCanceled) {
 			t.Fatalf("Wait = %v; the promise was not canceled, the waiter was", err)
 		}
 		p.Resolve(3)
@@ -154,7 +156,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 }
 
 func TestAsync(t *testing.T) {
-	wait := func(fn func() (int, error)) (int, error) { return Async(fn).Wait(context.Background()) }
+	wait := func(fn func() (int, error)) (int, error) { return admission.Async(fn).Wait(context.Background()) }
 	if v, err := wait(func() (int, error) { return 1, nil }); v != 1 || err != nil {
 		t.Fatal(v, err)
 	}
@@ -162,15 +164,16 @@ func TestAsync(t *testing.T) {
 		t.Fatal(v, err)
 	}
 	_, err := wait(func() (int, error) { return 0, end(panics) })
-	var pe *PanicError
-	if !errors.As(err, &pe) || pe.Value != any(errMine) || !errors.Is(err, errMine) || !bytes.Contains(pe.Stack, []byte("admission.end")) {
+	var pe *admission.PanicError
+	if !errors.As(err, &pe) || pe.Value != any(errMine) || !errors.Is(err, errMine) ||
+		!bytes.Contains(pe.Stack, []byte("admission_test.end")) {
 		t.Fatalf("%v\n%s", err, pe.Stack)
 	}
-	if _, err := wait(func() (int, error) { runtime.Goexit(); return 0, nil }); !errors.Is(err, ErrGoexit) {
+	if _, err := wait(func() (int, error) { runtime.Goexit(); return 0, nil }); !errors.Is(err, admission.ErrGoexit) {
 		t.Fatal(err)
 	}
-	var invalid *InvalidError
-	p := NewPromise[int]()
+	var invalid *admission.InvalidError
+	p := admission.NewPromise[int]()
 	if !p.Reject(nil) {
 		t.Fatal("Reject(nil) did not end the promise")
 	}
@@ -178,7 +181,7 @@ func TestAsync(t *testing.T) {
 		t.Fatalf("rejected with nil: %v", err)
 	}
 	p.OnDone(nil)
-	if !errors.Is(ErrCanceled, context.Canceled) {
+	if !errors.Is(admission.ErrCanceled, context.Canceled) {
 		t.Fatal("ErrCanceled is not context.Canceled")
 	}
 }
@@ -191,14 +194,14 @@ func TestAsyncPanicAfterCancel(t *testing.T) {
 	defer log.SetOutput(before)
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
-		p := Async(func() (int, error) { <-goOn; panic("too late") })
+		p := admission.Async(func() (int, error) { <-goOn; panic("too late") })
 		if !p.Cancel() {
 			t.Fatal("Cancel lost")
 		}
 		close(goOn)
 		synctest.Wait()
 	})
-	if s := out.String(); !strings.Contains(s, "too late") || !strings.Contains(s, "promise_test.go") {
+	if s := out.String(); !strings.Contains(s, "too late") || !strings.Contains(s, "stage_test.go") {
 		t.Fatalf("the log says %q", s)
 	}
 }
