@@ -11,7 +11,7 @@ import (
 
 const (
 	few     = 8    // executions that a window has at least
-	many    = 64   // executions after which a window that shows no wait is closed
+	many    = 128   // executions after which a window that shows no wait is closed
 	deepest = 0.2  // a cut leaves at least this share
 	tested  = 0.75 // the share that a test runs at
 	rare    = 64.0 // execution times between two tests at most
@@ -158,7 +158,7 @@ func (v *service) watch(dt, count float64, limited bool, r float64) {
 // grow lets one more run for each execution that ended: twice as many in an execution time.
 func (v *service) grow(count float64) {
 	if v.knee > 0 && v.target >= 0.9*v.knee {
-		count = count * 0.15
+		count = count * 0.05
 	}
 	v.target += min(count, v.target)
 }
