@@ -198,7 +198,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	case c.queue.Limit == 0:
 		c.refuse(&w.Outcome, queue.Full, 0)
 	default:
-		if v = c.queue.Offer(w, now, p.rule.ShedProbability, draw); v != queue.Waits {
+		if v = c.queue.Offer(w, now, 0, p.rule.ShedProbability, draw); v != queue.Waits {
 			c.refuse(&w.Outcome, v, 0)
 		}
 	}

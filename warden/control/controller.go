@@ -4,6 +4,7 @@ package control
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,11 +15,10 @@ import (
 // Rates of change, per second of time between samples, as exponents; and the most that one step may do.
 const (
 	shrinkRate = 3.6 // x0.7 in 100 ms
-	growRate   = 1.0
-	returnRate = 2.0 // back to where a trial found it
-	tightest   = 0.7 // a step leaves at least this share of the target
-	loosest    = 1.25
+	growRate   = 2.0
+	tightest   = 0.7 // a step of the processors' half leaves at least this share of the target
 	longest    = 1.0 // seconds that one step accounts for
+	ahead      = 4.0 // times the other half's target, which the processors' target does not exceed
 	shedRate   = 0.5 // per second at full pressure
 	relentRate = 0.2
 )
@@ -36,14 +36,25 @@ type Controller struct {
 type state struct {
 	seq        uint64
 	last       time.Time
-	target     float64
 	pressure   float64
-	top        signal // the signal behind pressure, of the last sample that had one
+	top        signal  // the signal behind pressure, of the last sample that had one
+	busy       float64 // smoothed utilization before the sample
 	shed       float64
-	processors float64
-	served     service
-	lag        lag
+	processors float64 // how much may run, as far as processors go
+	served     service // and as far as execution times go
 }
+
+// clone shares nothing with st.
+func (st *state) clone() state {
+	out := *st
+	for _, times := range []*[]float64{&out.served.base.times, &out.served.window.times, &out.served.from.times} {
+		*times = slices.Clone(*times)
+	}
+	return out
+}
+
+// target is the smaller of both.
+func (st *state) target() float64 { return min(st.processors, st.served.target) }
 
 // New returns a controller at its initial target. The error is an [*InvalidError].
 func New(cfg Config) (*Controller, error) {
@@ -52,7 +63,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	full := float64(cfg.Initial)
-	return &Controller{cfg: cfg, state: state{target: full, processors: full, served: service{target: full}}}, nil
+	return &Controller{cfg: cfg, state: state{processors: full, served: service{target: full}}}, nil
 }
 
 // Step judges a sample. It never blocks for longer than another Step takes, and allocates the decision's Reasons and Stale.
@@ -85,11 +96,13 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 
 // step moves the state by dt seconds, and says whether the sample knew anything about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
-	// s.Lag = st.lag.pool(s.Lag, dt)
-	top, informed := cfg.judge(s, st.served.busy)
+	top, informed := cfg.judge(s, st.busy)
 	if dt == 0 {
 		return informed
 	}
+	used := min(finite(s.Utilization.Value), 1)
+	st.served.step(s.Service, dt, used, float64(cfg.Initial))
+	st.served.target = cfg.within(st.served.target)
 	if informed {
 		constant := fallTime
 		if top.level > st.pressure {
@@ -99,37 +112,29 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 		if top.level >= growBelow || st.pressure < growBelow {
 			st.top = top // else what raised the pressure is gone before the pressure is, and is named until then
 		}
-	}
-	st.served.step(s.Service, dt, st.target, min(finite(s.Utilization.Value), 1))
-	st.move(cfg, s, dt, informed)
-	if informed {
+		st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
 		st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
 	}
 	if ok(s.Utilization) {
-		st.served.busy += (min(finite(s.Utilization.Value), 1) - st.served.busy) * toward(dt, 0.5)
+		st.busy += (used - st.busy) * toward(dt, 0.5)
 	}
 	return informed
 }
 
-// move changes the target.
-func (st *state) move(cfg Config, s monitor.Sample, dt float64, informed bool) {
-	p, before := st.pressure, st.processors
-	next := before
-	if p > shrinkAbove && informed {
-		// Fewer than one task per processor would leave processors idle while others wait for them.
-		from := min(before, st.served.target)
-		floor := min(float64(cfg.Processors), from)
-		next = max(from*math.Exp(-shrinkRate*(p-shrinkAbove)/(1-shrinkAbove)*dt), floor, tightest*from)
-	}
-	if p < growBelow && informed {
+// follow is the processors' target after dt seconds at the present pressure. It shrinks from what rules; fewer than one task per
+// processor would leave processors idle while others wait for them.
+func (st *state) follow(processors, dt float64) float64 {
+	before, p := st.processors, st.pressure
+	switch {
+	case p > shrinkAbove:
+		from := st.target()
+		return max(from*math.Exp(-shrinkRate*(p-shrinkAbove)/(1-shrinkAbove)*dt), tightest*from, min(processors, from))
+	case p < growBelow:
 		share := (growBelow - p) / growBelow
-		next = max(before*math.Exp(2*share*dt), before+10*share*dt)
-		next = min(next, 4*st.served.target)
-		next = max(next, before)
+		grown := max(before*math.Exp(growRate*share*dt), before+10*share*dt)
+		return max(before, min(grown, ahead*st.served.target))
 	}
-	st.processors = cfg.within(next)
-	st.served.target = cfg.within(st.served.target)
-	st.target = min(st.processors, st.served.target)
+	return before
 }
 
 // shedding moves the shed probability by dt seconds at pressure p.
@@ -141,19 +146,4 @@ func shedding(shed, p, dt, most float64) float64 {
 		shed -= relentRate * (calmBelow - p) / calmBelow * dt
 	}
 	return min(max(shed, 0), most)
-}
-
-// lag pools the delays of the last second, for samples that have few.
-type lag struct{ p50, p90, count float64 }
-
-func (l *lag) pool(s monitor.Lag, dt float64) monitor.Lag {
-	l.count *= math.Exp(-dt / 0.5)
-	n := float64(s.Count)
-	if n > 0 {
-		l.p50 += (seconds(s.P50) - l.p50) * n / (n + l.count)
-		l.p90 += (seconds(s.P90) - l.p90) * n / (n + l.count)
-		l.count = min(l.count+n, 200)
-	}
-	s.P50, s.P90, s.Count = seconds2(l.p50), seconds2(l.p90), uint64(l.count)
-	return s
 }

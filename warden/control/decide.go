@@ -14,17 +14,17 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	d := decision.ControlDecision{
 		Seq:               st.seq,
 		At:                at,
-		TargetConcurrency: int(math.Round(st.target)),
+		TargetConcurrency: int(math.Round(st.target())),
 		ShedProbability:   st.shed,
 		Reasons:           st.reasons(fresh),
 		ValidFor:          cfg.ValidFor,
-		Expected:          seconds2(st.served.expected()),
+		Expected:          time.Duration(st.served.expected() * float64(time.Second)),
 		Yields:            2 + int(math.Ceil(14*st.pressure)),
 	}
 	// Who is blind slows down: by one step, and no further, because silence is no evidence of more than that.
 	stale := d
-	floor := min(st.target, max(float64(cfg.Min), float64(cfg.Processors)))
-	stale.TargetConcurrency = int(math.Round(max(tightest*st.target, floor)))
+	floor := min(st.target(), max(float64(cfg.Min), float64(cfg.Processors)))
+	stale.TargetConcurrency = int(math.Round(max(tightest*st.target(), floor)))
 	stale.Reasons = []decision.Reason{decision.NewReason("control_silent", "valid_for_seconds", cfg.ValidFor.Seconds(), decision.Tighten)}
 	stale.ValidFor = 0
 	d.Stale = &stale
@@ -48,7 +48,7 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	switch {
 	case !k.fed:
 		reasons = append(reasons, decision.NewReason("service_not_fed", "service_count", 0, decision.Hold))
-	case k.phase != open:
+	case k.phase != watching:
 		reasons = append(reasons, decision.NewReason("service_trial", "service_inflation", k.inflation, decision.Tighten))
 	case k.slow:
 		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Tighten))
@@ -62,5 +62,3 @@ func or(s, other string) string {
 	}
 	return s
 }
-
-func seconds2(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -16,7 +16,7 @@ type Level struct {
 // pressure follows the highest of them. It changes nothing, may wait for a Step, and allocates the slice.
 func (c *Controller) Levels(s monitor.Sample) []Level {
 	c.mu.Lock()
-	used := c.state.served.busy
+	used := c.state.busy
 	c.mu.Unlock()
 	var levels []Level
 	c.cfg.each(s, used, func(name string, value, level float64) { levels = append(levels, Level{name, value, level}) })

@@ -46,7 +46,7 @@ type Recording struct {
 }
 
 // NewRecorder returns a recorder for c that keeps at least the last keep samples, 1 or more, and at most twice as many; one
-// takes about 200 bytes. The controller must no longer be used directly. The error is an [*InvalidError].
+// takes about half a kilobyte. The controller must no longer be used directly. The error is an [*InvalidError].
 func NewRecorder(c *Controller, keep int) (*Recorder, error) {
 	switch {
 	case c == nil:
@@ -56,7 +56,7 @@ func NewRecorder(c *Controller, keep int) (*Recorder, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return &Recorder{c: c, keep: keep, cur: Recording{cfg: c.cfg, from: c.state}}, nil
+	return &Recorder{c: c, keep: keep, cur: Recording{cfg: c.cfg, from: c.state.clone()}}, nil
 }
 
 // Step is [Controller.Step] and remembers s.
@@ -66,7 +66,7 @@ func (r *Recorder) Step(s monitor.Sample) decision.ControlDecision {
 	if len(r.cur.Samples) == r.keep {
 		r.old = r.cur
 		r.c.mu.Lock()
-		r.cur = Recording{cfg: r.c.cfg, from: r.c.state}
+		r.cur = Recording{cfg: r.c.cfg, from: r.c.state.clone()}
 		r.c.mu.Unlock()
 	}
 	r.cur.Samples = append(r.cur.Samples, s)
@@ -87,7 +87,7 @@ func (r *Recorder) Recording() Recording {
 
 // Replay judges the samples again, from the state in which they were judged first: the decisions are the same ones (C6).
 func (r Recording) Replay() []decision.ControlDecision {
-	return (&Controller{cfg: r.cfg, state: r.from}).steps(r.Samples)
+	return (&Controller{cfg: r.cfg, state: r.from.clone()}).steps(r.Samples)
 }
 
 // WhatIf judges the samples under another configuration, from the same state. It says what control would have
@@ -97,6 +97,7 @@ func (r Recording) WhatIf(cfg Config) ([]decision.ControlDecision, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.from.target = cfg.within(r.from.target)
-	return (&Controller{cfg: cfg, state: r.from}).steps(r.Samples), nil
+	from := r.from.clone()
+	from.processors, from.served.target = cfg.within(from.processors), cfg.within(from.served.target)
+	return (&Controller{cfg: cfg, state: from}).steps(r.Samples), nil
 }

@@ -9,262 +9,301 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
+// What the service half goes by. It compares the execution times of a window with a baseline, those of work that did not wait, and
+// counts in executions, never in seconds: an execution may take a millisecond or a minute.
 const (
-	few     = 8    // executions that a window has at least
-	many    = 128   // executions after which a window that shows no wait is closed
-	deepest = 0.2  // a cut leaves at least this share
-	tested  = 0.75 // the share that a test runs at
-	rare    = 64.0 // execution times between two tests at most
+	few  = 8   // executions that a window has at least
+	many = 128 // executions after which a window that shows no wait is closed
+	kept = 256 // execution times of the baseline
+
+	noticed = 0.1 // of the baseline: the shortest wait that counts
+	sure    = 3.5 // standard deviations by which a window must differ from the baseline
+
+	// A cut leaves this share of the concurrency at most, so that its outcome can be told from chance, and that at least.
+	shallow = 0.75
+	deep    = 0.2
+
+	// A target that has limited the work for a while, though nothing looked slow, is put to the test: a baseline that was learned in an
+	// overload would never show. In execution times.
+	testFirst, testSoon, testRarely = 12, 3, 64.0
+
+	beyond = 0.05 // of the usual growth, at a concurrency beyond which work has waited before
 )
 
 // service is the part of the controller's state that judges execution times.
 type service struct {
-	fed    bool
-	target float64
-	busy   float64 // smoothed utilisation before this sample
-
-	w    window
-	base []float64 // execution times when nothing waits, the oldest first
-	knee float64   // a concurrency beyond which work has been seen to wait; 0: unknown
+	fed    bool    // some sample had a Service
+	target float64 // how much may run, as far as this half knows
+	window window
+	base   baseline
+	knee   float64 // the concurrency at which a cut has ended that took nothing but waiting away; 0: unknown
 
 	phase  phase
-	waited float64 // seconds in this phase
-	from   point   // before the cut
-	back   float64 // the target before it
-	test   bool    // the cut is a test: nothing looked slow
+	in     float64 // seconds in this phase
+	from   window  // before the cut
+	back   float64 // the target before the cut
+	tested bool    // the cut is a test
 
-	held  float64 // seconds for which the target limited the work, without a test
-	every float64 // execution times of that until the next test
+	limited   float64 // seconds for which the target limited the work since the last cut
+	testAfter float64 // execution times of that until the next test
 
-	slow      bool
-	inflation float64
+	slow      bool    // for the reasons: the last sample was slow
+	inflation float64 // and so much
 }
 
 type phase uint8
 
 const (
-	open      phase = iota // the target follows what is seen
-	settling               // the target was cut; what ran before is on its way out
-	measuring              // what comes of it is being measured
+	watching  phase = iota // nothing is being tried
+	settling               // the target was cut; what waited inside is on its way out
+	measuring              // what has come of the cut is being measured
 )
 
-// point is what a window has shown.
-type point struct {
-	n, x, r, count float64
-	times          []float64
-}
-
-// step takes in the Service of a sample. target is the one that rules.
-func (v *service) step(s monitor.Service, dt, target float64, used float64) {
-	n, count := finite(s.Concurrency), float64(s.Count)
-	v.fed = v.fed || count > 0 || n > 0
-	v.waited += dt
-	v.w.add(s, dt)
-	v.w.used += used * dt
-	limited := n >= 0.8*v.target
+// step takes in the Service of a sample. busy is how far processors were used lately.
+func (v *service) step(s monitor.Service, dt, busy, initial float64) {
+	n := finite(s.Concurrency)
+	v.fed = v.fed || s.Count > 0 || n > 0
+	v.in += dt
 	v.slow = false
-	r := v.w.mean()
-	if r == 0 {
-		r = mean(v.base)
-	}
+	v.window.add(s, dt, busy)
 	switch v.phase {
-	case open:
-		v.watch(dt, count, limited, r)
+	case watching:
+		v.watch(s, dt, initial)
 	case settling:
 		v.slow = true
-		if n <= 1.1*v.target+0.5 {
-			if v.waited >= 1.2*v.from.r {
-				v.phase, v.waited, v.w = measuring, 0, window{}
-			}
-		} else {
-			v.waited = 0
+		if n > 1.1*v.target+0.5 {
+			v.in = 0
+		} else if v.in >= 1.2*min(v.from.mean(), v.target/v.from.throughput()) {
+			v.enter(measuring)
 		}
 	case measuring:
 		v.slow = true
-		if n < 0.5*v.target && v.waited > 2*r+0.5 {
-			v.phase, v.waited, v.w = open, 0, window{}
-			v.target = max(v.target, v.back) // there is too little work to tell
-			break
-		}
-		if v.w.count >= 4*few && v.w.time >= r || v.w.count >= few && v.w.time >= 4*r {
-			v.conclude(r)
+		r := v.window.mean()
+		switch w := &v.window; {
+		case n < 0.5*v.target && v.in > 2*r+0.5: // there is too little work to tell
+			v.target = max(v.target, v.back)
+			v.enter(watching)
+		case w.count >= 4*few && w.time >= r, w.count >= few && w.time >= 4*r:
+			v.conclude()
 		}
 	}
 }
 
-func (v *service) watch(dt, count float64, limited bool, r float64) {
-	w := &v.w
-	if len(v.base) < few {
-		if w.count >= few {
-			v.learn()
-		}
-		if limited {
-			v.grow(count)
-		}
-		return
-	}
-	if w.count < few || w.time < r {
-		if limited {
-			v.grow(count * 0.5)
-		}
-		return
-	}
-	wait, z := shift(v.base, w.all())
-	n, x := w.concurrency(), w.throughput()
-	v.inflation = 1 + wait/lower(v.base)
-	if w.used > 0.9*w.time { // processors are the bottleneck, and their queue is the better guide
-		*w = window{}
-		v.held = 0
-		return
-	}
-	full := w.count >= many || w.time >= 6*r && w.count >= 2*few
-	isLimited := n >= 0.7*v.target
+func (v *service) enter(p phase) {
+	v.phase, v.in = p, 0
+	v.window.reset()
+}
+
+// watch lets the target grow while it limits the work and nothing waits, and cuts it when something does.
+func (v *service) watch(s monitor.Service, dt, initial float64) {
+	w := &v.window
+	limited := finite(s.Concurrency) >= 0.8*v.target
+	r := w.mean()
 	switch {
-	case wait > 0.1*lower(v.base) && z > sure:
-		v.slow = true
-		if isLimited && x*wait > 0.2 || x*wait > 1 {
-			to := n - x*wait*0.9
-			if len(v.base) >= 2*few {
-				to = min(to, x*mean(v.base)*(1.1+2*spread(v.base)*math.Sqrt(1/float64(len(v.base))+1/w.count)))
-			}
-			v.cut(point{n, x, r, w.count, w.all()}, min(to, tested*n), false)
+	case len(v.base.times) < few:
+		if w.count >= few {
+			v.base.learn(w.times)
+		}
+	case w.count >= few && w.time >= r:
+		if v.compare(limited) {
 			return
 		}
-	case limited && z < 2:
-		v.grow(count)
 	}
-	if !full {
-		return
+	if finite(s.Concurrency) < 0.5 && v.target < initial {
+		v.target = min(initial, v.target*math.Exp(dt)) // nothing runs: whatever was wrong may be over
 	}
-	v.learn()
-	if isLimited {
-		v.held += w.time
-	} else {
-		v.held = 0
+	if limited && !v.slow {
+		v.grow(float64(s.Count))
 	}
-	if v.every == 0 {
-		v.every = 12
+}
+
+// compare compares the window with the baseline, and says whether it has cut the target.
+func (v *service) compare(limited bool) bool {
+	w, r := &v.window, v.window.mean()
+	if w.busy > 0.9*w.time { // processors are the bottleneck, and their queue is the better guide
+		w.reset()
+		v.limited, v.slow = 0, true
+		return false
 	}
-	if v.knee > 0 && v.target > 1.3*v.knee {
+	n, x := w.concurrency(), w.throughput()
+	wait, z := shift(v.base.times, w.times)
+	v.inflation = 1 + wait/v.base.lower
+	filled := n >= 0.7*v.target
+	if v.slow = z > 2; wait > noticed*v.base.lower && z > sure && (filled && x*wait > 0.2 || x*wait > 1) {
+		// By Little's law x*wait of them wait; and x*mean are at work, if the mean is known well enough.
+		work := x * v.base.mean * (1.1 + 2*v.base.spread*math.Sqrt(1/float64(len(v.base.times))+1/w.count))
+		v.cut(min(n-0.9*x*wait, work, shallow*n), false)
+		return true
+	}
+	if w.count < many && (w.time < 6*r || w.count < 2*few) {
+		return false
+	}
+	v.base.learn(w.times)
+	v.limited += w.time
+	if !filled {
+		v.limited = 0
+	}
+	if v.testAfter == 0 {
+		v.testAfter = testFirst
+	}
+	if v.target > 1.3*v.knee {
 		v.knee = 0
 	}
-	if v.held > v.every*r && v.target > 1 && isLimited {
-		v.cut(point{n, x, r, w.count, w.all()}, tested*n, true)
-		return
+	if filled && v.target > 1 && v.limited > v.testAfter*r {
+		v.cut(shallow*n, true)
+		return true
 	}
-	v.w = window{}
+	w.reset()
+	return false
 }
 
 // grow lets one more run for each execution that ended: twice as many in an execution time.
-func (v *service) grow(count float64) {
+func (v *service) grow(ended float64) {
 	if v.knee > 0 && v.target >= 0.9*v.knee {
-		count = count * 0.05
+		ended *= beyond
 	}
-	v.target += min(count, v.target)
+	v.target += min(ended, v.target)
 }
 
-const kept = 256
-
-func (v *service) learn() {
-	v.base = append(v.base, v.w.all()...)
-	if len(v.base) > kept {
-		v.base = v.base[len(v.base)-kept:]
-	}
+func (v *service) cut(to float64, test bool) {
+	v.from, v.window = v.window, v.from
+	v.back, v.tested, v.limited = v.target, test, 0
+	v.target = max(math.Ceil(to), math.Floor(deep*v.from.concurrency()), 1)
+	v.enter(settling)
 }
 
-func (v *service) cut(from point, to float64, test bool) {
-	v.from, v.back, v.test = from, v.target, test
-	v.target = max(math.Ceil(to), math.Floor(deepest*from.n), 1)
-	v.phase, v.waited, v.w, v.held = settling, 0, window{}, 0
-}
-
-// conclude compares what is done now with what was done before the cut.
-func (v *service) conclude(r float64) {
-	n := v.w.concurrency()
-	times := v.w.all()
-	quicker, sd := v.quicker(n, v.w.throughput(), v.w.count, times)
-	if math.Abs(quicker-0.5) < sd && v.w.time < 8*r && v.w.count < 4*many {
-		return
+// conclude decides whether a cut took waiting away, or work.
+func (v *service) conclude() {
+	w := &v.window
+	waited, sd := v.waited()
+	if math.Abs(waited-0.5) < sd && w.time < 8*w.mean() && w.count < 4*many {
+		return // not sure yet
 	}
-	v.phase, v.waited = open, 0
-	switch {
-	case quicker < 0.5:
-		// It was work: less ran, and nothing was quicker.
-		if !v.test {
-			v.base = v.base[:0]
+	if waited < 0.5 {
+		if !v.tested { // so this is how long the work takes now
+			v.base = baseline{}
 		}
-		v.learn()
+		v.base.learn(w.times)
 		v.target = v.back
-		v.every = min(2*max(v.every, 6), rare)
-	default:
-		// It had waited; where throughput fell as well, the cut went too deep by as much.
-		v.target = max(v.target, min(v.back, math.Ceil(n*v.from.x/max(v.w.throughput(), 1e-9))))
+		v.testAfter = min(2*max(v.testAfter, testFirst/2), testRarely)
+	} else {
+		// Where throughput fell as well, the cut went too deep by as much.
+		v.target = max(v.target, min(v.back, math.Ceil(w.concurrency()*v.from.throughput()/w.throughput())))
 		v.knee = v.target
-		if _, z := shift(v.base, times); z < -2 {
-			v.base = v.base[:0]
-			v.learn()
+		if _, z := shift(v.base.times, w.times); z < -2 {
+			v.base = baseline{}
+			v.base.learn(w.times)
 		}
-		if v.test {
-			v.every = 3
+		if v.tested {
+			v.testAfter = testSoon
 		}
 	}
-	v.w = window{}
+	v.enter(watching)
 }
 
-// quicker is how much of what was cut off had waited, 0 to 1: by how much less got done, and by how much shorter the execution times
-// are. Each counts by how little it is left to chance.
-func (v *service) quicker(n, x, count float64, times []float64) (share, sd float64) {
-	f := &v.from
-	depth := math.Log(f.n / max(n, 1e-9))
+// waited is which part of what was cut off had waited, 1 for all, and the standard deviation of that: by how much less got done, and by
+// how much shorter the execution times are. Each counts by how little it is left to chance.
+func (v *service) waited() (part, sd float64) {
+	w, f := &v.window, &v.from
+	n, cut := w.concurrency(), f.concurrency()
+	depth := math.Log(cut / max(n, 1e-9))
 	if depth < 0.1 {
 		return 1, 0
 	}
-	byThroughput := 1 - math.Log(f.x/max(x, 1e-9))/depth
-	cv := spread(v.base)
-	varX := (cv*cv*(1/f.count+1/max(count, 1)) + 0.0025) / (depth * depth)
+	chance := 1/f.count + 1/w.count
+	byThroughput := 1 - math.Log(f.throughput()/w.throughput())/depth
+	doubt := v.base.spread / depth
+	varThroughput := doubt*doubt*chance + 0.0025/(depth*depth)
 
-	gain, _ := shift(times, f.times)
-	hoped := (f.n - n) / max(f.x, 1e-9)
-	byTimes := gain / hoped
-	l := lower(v.base)
-	sdT := l * math.Min(cv, 1) * math.Sqrt(2/f.count+2/max(count, 1)) / hoped
-	ramp := (f.n/max(f.x, 1e-9) - f.r) / hoped // what ran was not yet what was to come of it
-	varT := sdT*sdT + 0.0025 + ramp*ramp
-	return (byThroughput/varX + byTimes/varT) / (1/varX + 1/varT), math.Sqrt(1 / (1/varX + 1/varT))
+	shorter, _ := shift(w.times, f.times)
+	hoped := (cut - n) / f.throughput()
+	byTimes := shorter / hoped
+	doubt = v.base.lower * min(v.base.spread, 1) / hoped
+	coming := (cut/f.throughput() - f.mean()) / hoped // what had ended by then was not yet as slow as what was to come
+	varTimes := 2*doubt*doubt*chance + coming*coming + 0.0025
+
+	weight := 1/varThroughput + 1/varTimes
+	return (byThroughput/varThroughput + byTimes/varTimes) / weight, math.Sqrt(1 / weight)
 }
 
-// spread is the coefficient of variation.
-func spread(times []float64) float64 {
-	m := mean(times)
+// expected is the execution time, in seconds, of a task that does not wait inside; 0: unknown.
+func (v *service) expected() float64 { return min(v.base.median, 3600) }
+
+// baseline is the execution times of the last work that did not wait, in seconds.
+type baseline struct {
+	times  []float64 // the oldest first
+	mean   float64
+	lower  float64 // mean of the shorter half
+	median float64
+	spread float64 // standard deviation, in means
+}
+
+func (b *baseline) learn(times []float64) {
+	b.times = append(b.times, times...)
+	if more := len(b.times) - kept; more > 0 {
+		b.times = append(b.times[:0], b.times[more:]...)
+	}
+	b.mean, b.lower = mean(b.times), lower(b.times)
+	sorted := slices.Sorted(slices.Values(b.times))
+	b.median = sorted[len(sorted)/2]
 	sum := 0.0
-	for _, t := range times {
-		sum += (t - m) * (t - m)
+	for _, t := range b.times {
+		sum += (t - b.mean) * (t - b.mean)
 	}
-	return math.Sqrt(sum/max(float64(len(times)), 1)) / max(m, 1e-12)
+	b.spread = math.Sqrt(sum/float64(len(b.times))) / max(b.mean, 1e-12)
 }
 
-const sure = 3.5
-
-// lower is the mean of the lower half.
-func lower(times []float64) float64 {
-	t := slices.Sorted(slices.Values(times))
-	return mean(t[:(len(t)+1)/2])
+// window sums up consecutive samples.
+type window struct {
+	time, work, count float64 // seconds; seconds of execution; executions
+	busy              float64 // seconds of processors, per processor
+	times             []float64
 }
 
+func (w *window) reset() { *w = window{times: w.times[:0]} }
+
+func (w *window) add(s monitor.Service, dt, busy float64) {
+	w.time += dt
+	w.work += finite(s.Concurrency) * dt
+	w.count += float64(s.Count)
+	w.busy += busy * dt
+	for _, t := range s.Times[:min(s.Count, uint64(len(s.Times)))] {
+		w.times = append(w.times, seconds(t))
+	}
+	if len(w.times) > 2*kept {
+		for i := range w.times[:len(w.times)/2] {
+			w.times[i] = w.times[2*i]
+		}
+		w.times = w.times[:len(w.times)/2]
+	}
+}
+
+func (w *window) mean() float64        { return mean(w.times) }
+func (w *window) concurrency() float64 { return w.work / max(w.time, 1e-9) }
+func (w *window) throughput() float64  { return max(w.count, 1e-9) / max(w.time, 1e-9) }
+
+// mean is 0 of nothing.
 func mean(times []float64) float64 {
-	if len(times) == 0 {
-		return 0
-	}
 	sum := 0.0
 	for _, t := range times {
 		sum += t
 	}
-	return sum / float64(len(times))
+	return sum / max(float64(len(times)), 1)
 }
 
-// shift is by how much the lower half of b is longer than that of a, and how sure it is that b is longer at all: the z of Mann and
-// Whitney's test.
+// lower is the mean of the shorter half: what waits is longer by the wait, however long the longest are.
+func lower(times []float64) float64 {
+	sorted := slices.Sorted(slices.Values(times))
+	return mean(sorted[:(len(sorted)+1)/2])
+}
+
+// shift is by how much b is longer than a, by the lower halves, and how sure it is that it is longer at all: the standard score of Mann's
+// and Whitney's test (1947). Both are 0 of nothing.
 func shift(a, b []float64) (by, z float64) {
+	m, n := float64(len(a)), float64(len(b))
+	if m == 0 || n == 0 {
+		return 0, 0
+	}
 	u := 0.0
 	for _, x := range b {
 		for _, y := range a {
@@ -276,47 +315,5 @@ func shift(a, b []float64) (by, z float64) {
 			}
 		}
 	}
-	m, n := float64(len(a)), float64(len(b))
-	if m == 0 || n == 0 {
-		return 0, 0
-	}
 	return lower(b) - lower(a), (u - m*n/2) / math.Sqrt(m*n*(m+n+1)/12)
 }
-
-// expected is the execution time of a task that does not wait inside.
-func (v *service) expected() float64 {
-	if len(v.base) == 0 {
-		return 0
-	}
-	t := slices.Sorted(slices.Values(v.base))
-	return min(t[len(t)/2], 3600)
-}
-
-// window sums up consecutive samples.
-type window struct {
-	time, work, count float64 // seconds; seconds of execution; executions
-	used              float64 // seconds of processors, per processor
-	times             []float64
-}
-
-func (w *window) add(s monitor.Service, dt float64) {
-	w.time += dt
-	w.work += finite(s.Concurrency) * dt
-	w.count += float64(s.Count)
-	for _, t := range s.Times {
-		w.times = append(w.times, seconds(t))
-	}
-	if len(w.times) > 2*kept {
-		for i := range w.times[:len(w.times)/2] {
-			w.times[i] = w.times[2*i]
-		}
-		w.times = w.times[:len(w.times)/2]
-	}
-}
-
-func (w *window) all() []float64 { return slices.Clone(w.times) }
-
-func (w *window) mean() float64 { return mean(w.times) }
-
-func (w *window) concurrency() float64 { return w.work / max(w.time, 1e-9) }
-func (w *window) throughput() float64  { return w.count / max(w.time, 1e-9) }

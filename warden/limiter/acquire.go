@@ -120,7 +120,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	case l.closed || l.queue.Limit == 0:
 		o = l.refused(l.full(), 0)
 	default:
-		if v = l.queue.Offer(w, now, l.rule.decision.ShedProbability, draw); v != queue.Waits {
+		if v = l.queue.Offer(w, now, expected, l.rule.decision.ShedProbability, draw); v != queue.Waits {
 			o = l.refused(reasonOf(v), 0)
 		}
 	}

@@ -69,7 +69,7 @@ func grantOf(v queue.Verdict) Grant {
 // reasonOf names why the queue does not.
 func reasonOf(v queue.Verdict) Reason {
 	return [queue.Verdicts]Reason{
-		queue.Shed: PressureHigh, queue.ShedInPart: ProbabilisticShedding, queue.Full: QueueOverflow, queue.Stands: QueueOverflow,
+		queue.Shed: PressureHigh, queue.ShedInPart: ProbabilisticShedding, queue.Full: QueueOverflow,
 		queue.Evicted: PriorityDrop, queue.Late: DeadlineExceeded, queue.Gone: Canceled,
 	}[v]
 }

@@ -84,7 +84,7 @@ func TestQ7_EveryReason(t *testing.T) {
 				l, p := occupied(t, Config{Name: "api", MaxQueue: 2, Initial: half, Observer: seen, Rand: func() float64 { return draws }})
 				// A mix in which the cut falls on the normal priority.
 				w := l.waiters.Get()
-				l.queue.Offer(w, 0, 0, 0)
+				l.queue.Offer(w, 0, 0, 0, 0)
 				l.queue.Remove(w)
 				q := newLine(t, l)
 				c.provoke(t, l, q)

@@ -37,6 +37,20 @@ func (d distribution) quantile(q float64, n uint64) time.Duration {
 	return d.max() // q is 1, and the sum was rounded
 }
 
+// spaced fills times with values of the n there are, as far apart from each other in order, and as far from both ends.
+func (d distribution) spaced(times []time.Duration, n uint64) {
+	i, below := 0, 0.0
+	for k := range times {
+		rank := (float64(k) + 0.5) * float64(n) / float64(len(times))
+		for below+float64(d.counts[i]) < rank {
+			below += float64(d.counts[i])
+			i++
+		}
+		low, high := d.bounds[i], d.bounds[i+1]
+		times[k] = nanoseconds(low + (high-low)*(rank-below)/float64(d.counts[i]))
+	}
+}
+
 // max is the upper end of the highest range that holds a value.
 func (d distribution) max() time.Duration {
 	for i, c := range slices.Backward(d.counts) {

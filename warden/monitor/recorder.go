@@ -175,6 +175,7 @@ func (r *Recorder) take(at time.Time) Service {
 	took := distribution{r.total.counts[low:high], r.total.bounds[low : high+1]}
 	if out.Count = took.count(); out.Count != 0 {
 		out.P50, out.P90 = took.quantile(0.50, out.Count), took.quantile(0.90, out.Count)
+		took.spaced(out.Times[:min(out.Count, uint64(len(out.Times)))], out.Count)
 		out.Throughput = float64(out.Count) / (time.Duration(elapsed) << tickBits).Seconds()
 	}
 	return out

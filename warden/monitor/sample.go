@@ -56,6 +56,6 @@ type Service struct {
 	// Concurrency is how many were executing, on average over the time: with Count 0 it is not 0 when all that runs
 	// takes longer than the time between two samples.
 	Concurrency float64
-	// Times are the execution times themselves, in order of length: all, or 32 evenly spaced if there were more.
-	Times []time.Duration
+	// Times are the execution times in order of length: the first Count of them, or all 32, evenly spaced, if more ended.
+	Times [32]time.Duration
 }

@@ -45,8 +45,9 @@ func (e *engine) sample(start time.Time) monitor.Sample {
 		P50: quantile(s.times, 0.5), P90: quantile(s.times, 0.9), Count: uint64(len(s.times)),
 		Throughput: float64(len(s.times)) / elapsed, Concurrency: s.work.Seconds() / elapsed,
 	}
-	for i := range min(len(s.times), 32) {
-		out.Service.Times = append(out.Service.Times, s.times[i*len(s.times)/min(len(s.times), 32)])
+	few := min(len(s.times), len(out.Service.Times))
+	for i := range few {
+		out.Service.Times[i] = s.times[i*len(s.times)/few]
 	}
 	s.times, s.work, s.last = s.times[:0], 0, e.now
 

@@ -24,8 +24,7 @@ const (
 	LongestWait                // granted: it had waited longest of all
 	Shed                       // refused: its whole priority lies in the share to be shed
 	ShedInPart                 // refused: the share ends within its priority, and the draw fell on it
-	Full                       // refused: the queue is full of tasks that are no less important
-	Stands                     // refused: the queue of its priority stands, and those in front of it will take too long
+	Full                       // refused, or left: the queue is full of tasks that are no less important, or newer
 	Evicted                    // left: the queue was full, and something more important came
 	Late                       // left: it can no longer be done before its deadline
 	Gone                       // left: its context was canceled
@@ -65,9 +64,9 @@ type lane[T any] struct {
 // Len is how many wait.
 func (q *Queue[T]) Len() int { return q.waiting }
 
-// Offer lets w wait, or says why it may not: Shed, ShedInPart, Stands or Full. share is the part of all arrivals to be
-// shed; draw, in [0, 1), decides within the priority at which it ends.
-func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, share, draw float64) Verdict {
+// Offer lets w wait, or says why it may not: Shed, ShedInPart or Full. share is the part of all arrivals to be shed; draw, in
+// [0, 1), decides within the priority at which it ends. expected is what a task is expected to take.
+func (q *Queue[T]) Offer(w *Waiter[T], now, expected time.Duration, share, draw float64) Verdict {
 	w.Since, w.spared = now, false
 	l := q.laneOf(w.Priority)
 	q.count(l, now)
@@ -81,7 +80,7 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, share, draw float64) V
 	if v != Waits && q.mercy() {
 		w.spared, v = true, Waits
 	}
-	if v == Waits && q.waiting >= q.Limit && !q.makeRoom(w, now) {
+	if v == Waits && q.waiting >= q.Limit && !q.makeRoom(l, w, now, expected) {
 		v = Full
 	}
 	if v == Waits {
@@ -197,16 +196,15 @@ func (q *Queue[T]) laneOf(priority int8) *lane[T] {
 
 // makeRoom evicts the youngest of the lowest priority from a full queue, if it is less important than w. Mercy may spare it,
 // and then the next one is looked at; or, if it is w that would be refused, spare w, and then the youngest of the lowest
-// goes whatever it is.
-func (q *Queue[T]) makeRoom(w *Waiter[T], now time.Duration) bool {
+// goes whatever it is. If nobody is less important, and the queue of w's own lane stands, its oldest makes room.
+func (q *Queue[T]) makeRoom(l *lane[T], w *Waiter[T], now, expected time.Duration) bool {
 	victim := q.victim()
-	if l := q.laneOf(w.Priority); (victim == nil || victim.Priority >= w.Priority) && l.oldest != nil && !l.oldest.spared && q.stands(l, now, 0) {
-		q.leave(l.oldest, Full, now)
-		return true
-	}
 	goes := func() bool { return victim != nil && (w.spared || victim.Priority < w.Priority) }
 	switch {
 	case w.spared:
+	case !goes() && l.oldest != nil && !l.oldest.spared && q.stands(l, now, expected):
+		q.leave(l.oldest, Full, now)
+		return true
 	case !goes():
 		w.spared = q.mercy()
 	case q.mercy():

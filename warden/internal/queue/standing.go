@@ -1,26 +1,30 @@
-// A standing queue: a priority that is not served in full is served from its newest end.
+// A standing queue: a priority that is not served as fast as it comes is served from its newest end.
 
 package queue
 
 import "time"
 
+// A queue that is only a burst is gone in a moment, and first in, first out is fair. One that stays keeps everybody waiting for as
+// long as they can bear, and serves those who are about to leave. From the newest end it serves those who can still be answered
+// quickly; the others wait for the load to fall, until they leave, or until the queue is full and somebody newer comes. The ideas are those of
+// adaptive LIFO (Maurer, "Fail at Scale", ACM Queue 2015) and, for when it begins, of CoDel (Nichols and Jacobson, "Controlling Queue Delay",
+// ACM Queue 2012).
 const (
-	longest  = time.Second
-	shortest = 25 * time.Millisecond
+	burst   = 25 * time.Millisecond // or what a task is expected to take, if that is longer: how long a burst keeps somebody waiting
+	longest = time.Second           // the same for who has a deadline, and less than half of his time has passed
 )
 
-// stands is whether the oldest of a lane has waited for longer than a queue does that is only a burst.
+// stands is whether the oldest of a lane has waited for longer than a burst would have kept it waiting.
 func (q *Queue[T]) stands(l *lane[T], now, expected time.Duration) bool {
 	w := l.oldest
 	if w == nil {
 		return false
 	}
-	patience := q.StandAfter
+	patience := max(burst, expected)
 	switch {
-	case patience > 0:
-	case w.Due == Never:
-		patience = max(shortest, expected)
-	default:
+	case q.StandAfter > 0:
+		patience = q.StandAfter
+	case w.Due != Never:
 		patience = min((w.Due-w.Since)/2, max(longest, expected))
 	}
 	return now-w.Since > patience
