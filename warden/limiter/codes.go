@@ -16,9 +16,9 @@ const (
 	// PressureHigh: the task would have had to wait, and its whole priority lies in the share that is to be shed; or
 	// the target is 0 and the task may not wait.
 	PressureHigh Reason = iota + 1
-	// QueueOverflow: the task would have had to wait, and the queue is full of tasks that are no less important; or its
-	// priority is behind, and enough wait there, or it waited itself and made room for a newer one (Q11); or it may not
-	// wait: Config.MaxQueue is 0, or TryAcquire was called.
+	// QueueOverflow: the task would have had to wait, and the queue is full of tasks that are no less important; or it waited in
+	// a full queue that stands, and made room for a newer one (Q11); or it may not wait: Config.MaxQueue is 0, or TryAcquire
+	// was called.
 	QueueOverflow
 	// ProbabilisticShedding: the share to be shed ends within the task's priority, and the draw fell on the task.
 	ProbabilisticShedding
@@ -50,7 +50,7 @@ const (
 	SlotFree Grant = iota + 1
 	// QueueOldest: it was the oldest of the highest priority that waited.
 	QueueOldest
-	// QueueNewest: it was the newest of the highest priority that waited, which was behind.
+	// QueueNewest: it was the newest of the highest priority that waited, whose queue stands (Q4).
 	QueueNewest
 	// StarvationTurn: it was the oldest of all that waited; see Config.StarvationEvery.
 	StarvationTurn

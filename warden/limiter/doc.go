@@ -8,9 +8,9 @@
 //     tasks are granted places. A lower target takes nothing away: the number in flight shrinks as tasks end.
 //   - Shedding is the last resort. Only a task that would have to wait can be shed, and then the least important of the
 //     recent mix are, as many as the decision says.
-//   - The queue is bounded, and in it the more important goes first. Within a priority the oldest goes first. A priority
-//     whose oldest has waited half of its time cannot be served in full: there the newest goes first, which can still be
-//     answered in time, and whoever would wait for nothing is refused at once.
+//   - The queue is bounded, and in it the more important goes first. Within a priority the oldest goes first. A queue that stands, because
+//     more comes than can be served, is served from its newest end: those can still be answered quickly. The others are kept, for when
+//     the load falls, as long as there is room.
 //   - Work that cannot end before its deadline is not started.
 //   - Every outcome has a reason and the decision that ruled, kept together: [Permit.Explain], [Rejection.Explain],
 //     [Limiter.Recent], [Observer].

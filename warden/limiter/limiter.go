@@ -25,8 +25,9 @@ type Config struct {
 	// StarvationEvery N: one in N grants from the queue goes to the task that has waited longest, whatever its priority,
 	// and one in N of those that would be refused for want of importance is let into the queue and stays there. 0: none.
 	StarvationEvery int
-	// StandAfter is how long the oldest of a priority may wait before that priority counts as one that cannot be served
-	// in full, 0 or more; 0: half of the time that it had to its deadline, at most a second. What follows is Q4 and Q11.
+	// StandAfter is how long the oldest of a priority may wait before the queue of that priority stands, and is served from its
+	// newest end (Q4), 0 or more; 0: 25 ms or what a task is expected to take, and with a deadline half of the time that it
+	// had, at most a second.
 	StandAfter time.Duration
 	// Recent is how many explanations [Limiter.Recent] keeps, 0 or more; 0: 128.
 	Recent int

@@ -54,8 +54,7 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 	}
 	x.m = &model{
 		maxQueue: s.maxQueue, every: s.every,
-		behind: map[Priority]*arrearsModel{},
-		d:      first, seq: 1, standing: Initial, staleAt: never,
+		d: first, seq: 1, standing: Initial, staleAt: never,
 	}
 	l, err := New(cfg)
 	if err != nil {

@@ -42,9 +42,6 @@ const (
 type model struct {
 	maxQueue, every int
 
-	behind    map[Priority]*arrearsModel
-	last, gap time.Duration // when a place was granted from the queue, and how long is between two grants
-
 	now      time.Duration
 	seq      uint64
 	d        decision.ControlDecision
@@ -166,9 +163,6 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 		return
 	}
 	why := m.shed(t.priority, draw)
-	if why == 0 && m.turnAway(t.priority) {
-		why = QueueOverflow
-	}
 	if why != 0 {
 		if t.spared = m.mercy(); !t.spared {
 			m.refuse(t, why)
@@ -186,6 +180,11 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 func (m *model) makeRoom(t *taskModel) bool {
 	v := m.victim()
 	less := v != nil && v.priority < t.priority
+	if same := m.of(t.priority); !t.spared && !less && m.stands(t.priority) && !same[0].spared {
+		m.leave(same[0])
+		m.refuse(same[0], QueueOverflow)
+		return true
+	}
 	if !t.spared && m.every > 0 && m.mercy() {
 		if less {
 			v.spared = true
@@ -226,13 +225,6 @@ func (m *model) serve() {
 			m.refuse(t, DeadlineExceeded)
 			continue
 		}
-		m.gap += (min(m.now-m.last, 20*time.Millisecond) - m.gap) / 8
-		m.last = m.now
-		for p := range m.behind {
-			if how != StarvationTurn && p > t.priority {
-				delete(m.behind, p)
-			}
-		}
 		m.turns++
 		if how == StarvationTurn {
 			m.turns = 0
@@ -254,7 +246,7 @@ func (m *model) next() (*taskModel, Grant) {
 			last = w
 		}
 	}
-	if longest := m.longest(first.priority); longest > 0 && m.now-first.since > longest {
+	if m.stands(first.priority) {
 		return last, QueueNewest
 	}
 	return first, QueueOldest

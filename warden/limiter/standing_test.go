@@ -1,0 +1,128 @@
+// A queue that stands: from when on, in which order it is served, and who makes room when it is full.
+
+package limiter
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// TestQ4_WhenAQueueStands keeps the order of arrival until the oldest has waited for longer than a burst would last, and turns it from then on.
+func TestQ4_WhenAQueueStands(t *testing.T) {
+	slow := decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Expected: 3 * time.Second}
+	for _, c := range []struct {
+		name     string
+		cfg      Config
+		deadline time.Duration // of the oldest; 0: none
+		wait     time.Duration
+	}{
+		{"nothing is known: 25 ms", Config{}, 0, 25 * time.Millisecond},
+		{"or what a task is expected to take", Config{Initial: slow}, 0, 3 * time.Second},
+		{"half of the time to the deadline", Config{}, 200 * time.Millisecond, 100 * time.Millisecond},
+		{"at most a second of it", Config{}, time.Hour, time.Second},
+		{"or what a task is expected to take", Config{Initial: slow}, time.Hour, 3 * time.Second},
+		{"as configured", Config{StandAfter: 5 * time.Second}, 0, 5 * time.Second},
+	} {
+		for more, want := range map[time.Duration][]string{0: {"1", "2"}, 1: {"2", "1"}} {
+			bubble(t, func(t *testing.T) {
+				l, p := occupied(t, c.cfg)
+				q := newLine(t, l)
+				oldest := Task{Name: "1"}
+				if c.deadline > 0 {
+					oldest.Deadline = time.Now().Add(c.deadline)
+				}
+				q.join(oldest)
+				q.join(Task{Name: "2"})
+				sleep(c.wait + more)
+				q.wantOrder(p, want...)
+				if t.Failed() {
+					t.Log(c.name, c.wait+more)
+				}
+			})
+		}
+	}
+}
+
+// TestQ4_ClientsThatLeave sends twice what can be served by clients who leave after 250 ms, and say so only by leaving: nearly every
+// place goes to one who is still there when the work is done.
+func TestQ4_ClientsThatLeave(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const n, took, patience = 400, 10 * time.Millisecond, 250 * time.Millisecond
+		l := mustNew(t, Config{MaxQueue: 1024, Initial: fixed(1)})
+		answered, started := 0, 0
+		done := make(chan bool, n)
+		for range n {
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				// A context whose deadline the limiter does not see: a client that leaves.
+				leaves, leave := context.WithCancel(context.Background())
+				stop := context.AfterFunc(ctx, leave)
+				defer stop()
+				p, err := l.Acquire(leaves, Task{})
+				if err != nil {
+					done <- false
+					return
+				}
+				started++
+				time.Sleep(took)
+				p.Release()
+				done <- ctx.Err() == nil
+			}()
+			time.Sleep(took / 2)
+			synctest.Wait()
+		}
+		for range n {
+			if <-done {
+				answered++
+			}
+		}
+		if answered < started*95/100 || started < n/2 {
+			t.Errorf("%d of %d were answered in time, of %d started", answered, n, started)
+		}
+	})
+}
+
+// TestQ11_NobodyIsRefusedForWaiting: however long a queue stands, all of it that fits is kept, and served when the load falls.
+func TestQ11_NobodyIsRefusedForWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, p := occupied(t, Config{MaxQueue: 20})
+		q := newLine(t, l)
+		for i := range 20 {
+			q.join(named(i, Normal))
+			sleep(10 * time.Second)
+		}
+		if s := l.Stats(); s.Queued != 20 || s.Rejected != 0 {
+			t.Errorf("%+v", s)
+		}
+		if got := q.drain(p); len(got) != 20 || got[0] != "19" {
+			t.Errorf("started %v", got)
+		}
+	})
+}
+
+// TestQ11_AFullQueueThatStands: a newcomer takes the place of the oldest of its priority, who can hardly be answered in time any more;
+// in one that only is full, the newcomer is refused, and so it is if the other priority is the one that stands.
+func TestQ11_AFullQueueThatStands(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, p := occupied(t, Config{MaxQueue: 3})
+		q := newLine(t, l)
+		q.join(Task{Name: "high", Priority: High})
+		q.join(Task{Name: "old"})
+		q.join(Task{Name: "older than new"})
+		q.join(Task{Name: "too early"})
+		q.wantRefused("too early", QueueOverflow)
+		sleep(26 * time.Millisecond)
+		q.join(Task{Name: "background", Priority: Background})
+		q.wantRefused("background", QueueOverflow)
+		q.join(Task{Name: "new"})
+		if r := q.wantRefused("old", QueueOverflow); r.Waited != 26*time.Millisecond || r.QueueLen != 2 {
+			t.Errorf("%v", r)
+		}
+		q.wantOrder(p, "high", "new", "older than new")
+	})
+}
