@@ -50,10 +50,12 @@ type tally struct {
 
 // plan is how long things take.
 type plan struct {
-	warm, slowWarm, length time.Duration
-	probe                  time.Duration // of measuring the capacity
-	seed                   uint64
-	trace                  bool
+	warm, slowWarm time.Duration
+	length         time.Duration // of every cell; 0: usual, or what the workload needs
+	usual          time.Duration
+	probe          time.Duration // of measuring the capacity
+	seed           uint64
+	trace          bool
 }
 
 // lab is what all cells of a run share.
@@ -138,7 +140,7 @@ func (l *lab) run(v variant, w workload, load float64, knows string, a able) (Ce
 		warm = l.slowWarm
 	}
 	if length == 0 {
-		length = max(usual, w.length)
+		length = max(l.usual, w.length)
 	}
 	h := fnv.New64()
 	_, _ = fmt.Fprint(h, w.name, load)

@@ -20,9 +20,6 @@ import (
 	"github.com/zeromicro/go-zero/core/logx"
 )
 
-// usual is how long a cell is if nothing else is said.
-const usual = 5 * time.Second
-
 func main() {
 	server := flag.String("serve", "", "be a server (the lab starts itself so)")
 	trace := flag.Bool("trace", false, "the warden prints its last sample and decision every 100 ms, to standard error")
@@ -32,7 +29,7 @@ func main() {
 	flag.StringVar(&s.variants, "variants", "", "only these, separated by commas")
 	flag.StringVar(&s.loads, "loads", "", "only these, in capacities, separated by commas")
 	flag.StringVar(&s.knows, "knows", "", "only these, separated by commas, of "+strings.Join(allKnows(), ", "))
-	length := flag.Float64("seconds", 0, "of a cell after its warm-up, 1 to 120; 0: 5, more where calls are long")
+	length := flag.Float64("seconds", 0, "of a cell after its warm-up, 1 to 120; 0: 5, or 3 with -headline, and more where calls are long")
 	warm := flag.Float64("warm", 2, "seconds of warm-up of a cell, 0 to 60; calls that nothing bounds have none")
 	retries := flag.Int("retries", 1, "how often a cell that was disturbed is measured again; the least disturbed counts")
 	seed := flag.Uint64("seed", 1, "of the arrivals")
@@ -46,13 +43,10 @@ func main() {
 	}
 	l := &lab{plan: plan{
 		warm: time.Duration(*warm * float64(time.Second)), slowWarm: 20 * time.Second,
-		length: time.Duration(*length * float64(time.Second)), probe: 2 * time.Second, seed: *seed, trace: *trace,
+		length: time.Duration(*length * float64(time.Second)), usual: 5 * time.Second, probe: 2 * time.Second, seed: *seed, trace: *trace,
 	}}
 	if s.headline {
-		l.probe = 1500 * time.Millisecond
-		if l.length == 0 {
-			l.length = 3 * time.Second
-		}
+		l.usual, l.probe = 3*time.Second, 1500*time.Millisecond
 	}
 	switch {
 	case l.length != 0 && (l.length < time.Second || l.length > 2*time.Minute):
@@ -93,7 +87,7 @@ type selection struct {
 	headline                          bool
 }
 
-// group is the cells of one workload and one kind of clients, which share a measured capacity.
+// group is the cells of one workload and one kind of clients.
 type group struct {
 	workload workload
 	knows    string
@@ -183,10 +177,18 @@ func measure(l *lab, groups []group, retries int, r *report, out string) (err er
 	l.rounds = calibrate()
 	debug.SetGCPercent(-1) // collected between cells
 	fmt.Println(header)
+	measured := map[[2]string]able{} // by workload and wire
 	for _, g := range groups {
-		can, err := l.measure(g.workload, g.knows)
-		if err != nil {
-			return err
+		wire := g.knows
+		if wire == told {
+			wire = untold
+		}
+		can, ok := measured[[2]string{g.workload.name, wire}]
+		if !ok {
+			if can, err = l.measure(g.workload, wire); err != nil {
+				return err
+			}
+			measured[[2]string{g.workload.name, wire}] = can
 		}
 		for _, load := range g.loads {
 			for _, v := range g.variants {

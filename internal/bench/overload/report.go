@@ -255,7 +255,7 @@ func (r *report) firstSeconds() string {
 				return fmt.Sprintf("%.2f", c.Seconds[i])
 			}
 			peer := r.find(w.name, load, untold, "failsafe")
-			fmt.Fprintf(&b, "| %s | %.0f | %.2f | %s | %s | %s | %s | %s | %s / %s |\n", w.about, c.Offered, min(1, 1/load), at(c, 0), at(c, 1), at(c, 2), at(c, 4), at(c, 9), at(peer, 0), at(peer, 4))
+			fmt.Fprintf(&b, "| %s | %.0f | %.2f | %s | %s | %s | %s | %s | %s / %s |\n", w.about, load*c.Capacity, min(1, 1/load), at(c, 0), at(c, 1), at(c, 2), at(c, 4), at(c, 9), at(peer, 0), at(peer, 4))
 		}
 	}
 	if b.Len() == 0 {

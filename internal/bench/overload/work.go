@@ -50,7 +50,7 @@ func workloads() []workload {
 	}
 	for _, d := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second} {
 		all = append(all, workload{
-			name: "wait" + d.String(), about: fmt.Sprintf("%v of waiting, bound by nothing", d), wait: d,
+			name: "wait" + d.String(), about: fmt.Sprintf("%g s of waiting, bound by nothing", d.Seconds()), wait: d,
 			processors: 1, patience: 3 * d, loads: []float64{0.03, 0.12, 0.5}, length: 8*time.Second + 5*d,
 		})
 	}
