@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -74,7 +75,7 @@ func serve(args string) error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	s := &http.Server{Handler: handler, Protocols: new(http.Protocols)} //nolint:gosec // the only client is the lab
+	s := &http.Server{Handler: handler, Protocols: new(http.Protocols), ErrorLog: log.New(io.Discard, "", 0)} //nolint:gosec // the only client is the lab
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = s.Serve(l) }()
