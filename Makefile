@@ -66,7 +66,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/benchmarks.md
 	@cd internal/bench && GOWORK=off go run . -o ../../docs/benchmarks.md
 
-overload: ## real HTTP, more than a server can answer, also into docs/overload.md: two hours, or OVERLOAD='-quick' and other flags
+overload: ## real HTTP, more than a server can answer, also into docs/overload.md and docs/production.md: three hours, or OVERLOAD='-headline': ten minutes
 	@cd internal/bench && GOWORK=off go run ./overload -o ../../docs $(OVERLOAD)
 
 sim: ## controller and limiter in virtual time beside the best constant target, and 10,000 random worlds, also into docs/simulation.md and docs/worlds.md

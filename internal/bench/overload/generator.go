@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -17,89 +18,117 @@ import (
 // request is one request of a run: when it is due, and what became of it. Times are nanoseconds of the run.
 type request struct {
 	due, sent, done int64
-	status          int // 0: no answer within the deadline
-	critical        bool
+	status          int // 0: no answer before the client left
+	critical, heavy bool
+	counted         bool // by the server, too
 }
 
-// phase is a time of constant load, in requests per second.
-type phase struct {
-	rate   float64
-	length time.Duration
-}
-
-// critical is the share of requests of that priority.
+// criticalShare is the share of requests of that priority.
 const criticalShare = 0.2
 
-// schedule draws the requests of an open loop: exponential gaps, one in five critical. The same seed gives the same.
-func schedule(phases []phase, seed uint64) []request {
+// schedule draws the requests of an open loop: exponential gaps, one in five critical, one in ten heavy. Those count that are
+// due in length, after warm; more come in tail, so that the last that count have it no easier than the others. The same seed
+// gives the same.
+func schedule(rate float64, warm, length, tail time.Duration, seed uint64) []request {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var all []request
-	var begin float64
-	for _, p := range phases {
-		end := begin + float64(p.length)
-		for at := begin; ; {
-			if at += r.ExpFloat64() / p.rate * float64(time.Second); at >= end {
-				break
-			}
-			all = append(all, request{due: int64(at), critical: r.Float64() < criticalShare})
+	for at := time.Duration(0); ; {
+		if at += time.Duration(r.ExpFloat64() / rate * float64(time.Second)); at >= warm+length+tail {
+			return all
 		}
-		begin = end
+		all = append(all, request{
+			due: int64(at), critical: r.Float64() < criticalShare, heavy: r.Float64() < heavyShare, counted: at >= warm && at < warm+length,
+		})
 	}
-	return all
 }
 
-// maxConns bounds the connections. A request that finds none is not sent, and counts as not answered.
-const maxConns = 3000
+// Connections are bounded. A request that finds none is not sent, and counts as not answered.
+const (
+	maxConns   = 3000
+	maxConnsH2 = 8
+	maxStreams = 250 // under way on one connection of HTTP/2, which is what net/http allows
+)
 
-// A conn is one connection, and the request under way on it.
+// A conn is one connection, and the requests under way on it.
 type conn struct {
 	fd         int
 	connecting bool
-	request    int // -1: none
-	buf        [2048]byte
-	n          int
+	waiting    []int          // requests for the connection to be made
+	under      map[uint32]int // requests by stream; HTTP/1 has one at a time, which is stream 0
+	buf        []byte
+	n          int // of buf, unread
+
+	status, left int    // HTTP/1: of the response whose head was read, 0 if none was, and what its body still lacks
+	frames       frames // HTTP/2
 }
 
-// A generator sends requests to one server. It spins on a core of its own, so it is never late by more than what it does
-// for a request, which it measures.
+func (c *conn) load() int { return len(c.waiting) + len(c.under) }
+
+// A generator sends requests to one server. On a core of its own it spins, so that it is never late by more than what it
+// does for a request; else it sleeps for up to a millisecond. It measures how late it was.
 type generator struct {
-	addr  unix.SockaddrInet4
-	epoll int
-	conns map[int]*conn // by descriptor
-	idle  []*conn
-	base  time.Time // of the times in requests
+	addr     unix.SockaddrInet4
+	http2    bool
+	shared   bool          // the core, with the server
+	patience time.Duration // after which a client leaves
+	epoll    int
+	conns    map[int]*conn // by descriptor
+	idle     []*conn       // HTTP/1
+	base     time.Time     // of the times in requests
 
-	plain, critical []byte // a request without its clocks
-	events          [256]unix.EpollEvent
-	looked          int64 // when giveUp last looked, in its own unit
-	failed          error
+	texts  map[kind]text
+	events [256]unix.EpollEvent
+	looked int64 // when giveUp last looked, in its own unit
+	failed error
 }
 
-func newGenerator(to *net.TCPAddr) (*generator, error) {
-	g := &generator{conns: map[int]*conn{}}
+// kind is what is asked for.
+type kind struct{ critical, heavy bool }
+
+func (k kind) path() string {
+	path := "/"
+	if k.critical {
+		path += "critical/"
+	}
+	if k.heavy {
+		path += "heavy"
+	}
+	return path
+}
+
+// text is a request as it is sent, and where in it the value of overdueHeader is, which always has the same length.
+type text struct {
+	bytes []byte
+	at    int
+}
+
+const noTime = "0000000000000000000"
+
+func newText(b []byte) text { return text{b, bytes.Index(b, []byte(noTime))} }
+
+func newGenerator(to *net.TCPAddr, knows string, patience time.Duration, shared bool) (*generator, error) {
+	g := &generator{http2: knows == h2, shared: shared, patience: patience, conns: map[int]*conn{}, texts: map[kind]text{}}
 	g.addr.Port = to.Port
 	copy(g.addr.Addr[:], to.IP.To4())
 	var err error
 	if g.epoll, err = unix.EpollCreate1(0); err != nil {
 		return nil, err
 	}
-	text := func(path string) []byte {
-		return []byte("GET " + path + " HTTP/1.1\r\nHost: lab\r\n" + clockHeader + ": " + clocksAt(0, 0) + "\r\n\r\n")
+	for _, k := range []kind{{false, false}, {false, true}, {true, false}, {true, true}} {
+		switch common := " HTTP/1.1\r\nHost: lab\r\n" + overdueHeader + ": " + noTime + "\r\n"; knows {
+		case h2:
+			g.texts[k] = newText(headersFrame(k.path()))
+		case post:
+			body := `{"some":"hundred bytes of a body which the handler reads when it gets to it, and no sooner than that"}`
+			g.texts[k] = newText(fmt.Appendf(nil, "POST %s%sContent-Length: %d\r\n\r\n%s", k.path(), common, len(body), body))
+		default:
+			g.texts[k] = newText([]byte("GET " + k.path() + common + "\r\n"))
+		}
 	}
-	g.plain, g.critical = text("/"), text("/critical")
 	return g, nil
 }
 
-// clocksAt is the value of the clock header, 39 characters long.
-func clocksAt(due, sent int64) string {
-	pad := func(n int64) string {
-		s := strconv.FormatInt(n, 10)
-		return "0000000000000000000"[len(s):] + s
-	}
-	return pad(due) + " " + pad(sent)
-}
-
-// open sends the requests when they are due, and each is given up when its deadline has passed. each, if not nil, is
+// open sends the requests when they are due, and each client leaves when it has lost patience. each, if not nil, is
 // called about every millisecond with the time of the run.
 func (g *generator) open(all []request, each func(now time.Duration)) error {
 	g.base = time.Now()
@@ -113,7 +142,7 @@ func (g *generator) open(all []request, each func(now time.Duration)) error {
 			now = int64(time.Since(g.base))
 		}
 		g.poll(all, nil)
-		for oldest < next && (all[oldest].done != 0 || all[oldest].due+int64(deadline) < now) {
+		for oldest < next && (all[oldest].done != 0 || all[oldest].overdue(g.patience) < now) {
 			oldest++
 		}
 		g.giveUp(all, now)
@@ -122,8 +151,13 @@ func (g *generator) open(all []request, each func(now time.Duration)) error {
 			each(time.Duration(now))
 		}
 	}
+	g.looked = -1 // the last ones leave as well
+	g.giveUp(all, int64(time.Since(g.base)))
 	return g.failed
 }
+
+// overdue is when the client of a request leaves.
+func (r *request) overdue(patience time.Duration) int64 { return r.due + int64(patience) }
 
 // closed keeps n requests under way, and counts those that are answered in the time length that follows the time skip. Between
 // the two it calls begin.
@@ -131,9 +165,9 @@ func (g *generator) closed(n int, skip, length time.Duration, begin func() error
 	g.base = time.Now()
 	all := make([]request, 0, 1<<18)
 	again := func() {
-		if len(all) < cap(all) {
-			all = append(all, request{due: int64(time.Since(g.base))})
-			g.send(all, len(all)-1)
+		if i := len(all); i < cap(all) {
+			all = append(all, request{due: int64(time.Since(g.base)), heavy: i%int(1/heavyShare) == 0})
+			g.send(all, i)
 		}
 	}
 	for range n {
@@ -151,7 +185,7 @@ func (g *generator) closed(n int, skip, length time.Duration, begin func() error
 	}
 	answered := 0
 	for _, r := range all {
-		if r.done >= int64(skip) && r.done < int64(skip+length) {
+		if r.status != 0 && r.done >= int64(skip) && r.done < int64(skip+length) {
 			answered++
 		}
 	}
@@ -160,32 +194,59 @@ func (g *generator) closed(n int, skip, length time.Duration, begin func() error
 
 // send puts a request on a connection.
 func (g *generator) send(all []request, i int) {
-	var c *conn
-	if n := len(g.idle); n > 0 {
-		c, g.idle = g.idle[n-1], g.idle[:n-1]
-	} else if len(g.conns) < maxConns {
-		if c = g.connect(); c == nil {
-			return
-		}
-	} else {
-		return
-	}
-	c.request, c.n = i, 0
-	if !c.connecting {
-		g.write(c, all)
+	c := g.free()
+	switch {
+	case c == nil:
+	case c.connecting:
+		c.waiting = append(c.waiting, i)
+	default:
+		g.write(c, all, i)
 	}
 }
 
-func (g *generator) write(c *conn, all []request) {
-	r := &all[c.request]
-	text := g.plain
-	if r.critical {
-		text = g.critical
+// free is a connection that can take a request, nil if there is none.
+func (g *generator) free() (c *conn) {
+	if !g.http2 {
+		if n := len(g.idle); n > 0 {
+			c, g.idle = g.idle[n-1], g.idle[:n-1]
+			return c
+		}
+		if len(g.conns) < maxConns {
+			return g.connect()
+		}
+		return nil
 	}
+	if len(g.conns) < maxConnsH2 {
+		return g.connect()
+	}
+	for _, other := range g.conns {
+		if other.load() < maxStreams && (c == nil || other.load() < c.load()) {
+			c = other
+		}
+	}
+	return c
+}
+
+func (g *generator) write(c *conn, all []request, i int) {
+	r := &all[i]
+	t := g.texts[kind{r.critical, r.heavy}]
 	r.sent = int64(time.Since(g.base))
-	base := g.base.UnixNano()
-	copy(text[len(text)-4-39:], clocksAt(base+r.due, base+r.sent))
-	if n, err := unix.Write(c.fd, text); n != len(text) || err != nil {
+	value := noTime
+	if r.counted {
+		value = strconv.FormatInt(g.base.UnixNano()+r.overdue(g.patience), 10)
+	}
+	copy(t.bytes[t.at:], value)
+	stream := uint32(0)
+	if g.http2 {
+		stream = c.frames.begin(t.bytes)
+	}
+	c.under[stream] = i
+	g.put(c, t.bytes)
+}
+
+// put writes all of b, or gives the connection up.
+func (g *generator) put(c *conn, b []byte) {
+	if n, err := unix.Write(c.fd, b); n != len(b) || err != nil {
 		g.drop(c)
 	}
 }
@@ -200,19 +261,19 @@ func (g *generator) connect() *conn {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	// Reset instead of lingering: a run that gives up on thousands must not use up the ports.
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	c := &conn{fd: fd, request: -1}
+	c := &conn{fd: fd, under: map[uint32]int{}, buf: make([]byte, 4096)}
+	if g.http2 {
+		c.buf = make([]byte, 1<<16)
+		c.frames = newFrames()
+	}
 	switch err := unix.Connect(fd, &g.addr); err {
-	case nil:
-	case unix.EINPROGRESS:
-		c.connecting = true
+	case nil, unix.EINPROGRESS:
+		c.connecting = true // until poll sees that it can be written to
 	default:
 		_ = unix.Close(fd)
 		return nil
 	}
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
-	if c.connecting {
-		event.Events |= unix.EPOLLOUT
-	}
+	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT, Fd: int32(fd)}
 	if err := unix.EpollCtl(g.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
 		g.failed = err
 	}
@@ -220,24 +281,48 @@ func (g *generator) connect() *conn {
 	return c
 }
 
-// drop closes a connection; what it was used for gets no answer.
+// connected sends what waited for the connection.
+func (g *generator) connected(c *conn, all []request) {
+	c.connecting = false
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.fd)}
+	if err := unix.EpollCtl(g.epoll, unix.EPOLL_CTL_MOD, c.fd, &event); err != nil {
+		g.failed = err
+	}
+	if g.http2 {
+		g.put(c, preface())
+	}
+	now := int64(time.Since(g.base))
+	for _, i := range c.waiting {
+		if g.conns[c.fd] == c && all[i].overdue(g.patience) >= now {
+			g.write(c, all, i)
+		}
+	}
+	c.waiting = nil
+}
+
+// drop closes a connection; what is under way on it gets no answer.
 func (g *generator) drop(c *conn) {
+	if g.conns[c.fd] != c {
+		return
+	}
 	delete(g.conns, c.fd)
 	_ = unix.Close(c.fd)
-	if c.request < 0 { // it lies among the idle
-		for i := range g.idle {
-			if g.idle[i] == c {
-				g.idle[i] = g.idle[len(g.idle)-1]
-				g.idle = g.idle[:len(g.idle)-1]
-				return
-			}
+	for i := range g.idle {
+		if g.idle[i] == c {
+			g.idle[i] = g.idle[len(g.idle)-1]
+			g.idle = g.idle[:len(g.idle)-1]
+			return
 		}
 	}
 }
 
-// poll takes in what has arrived; answered is called for each answer.
+// poll takes in what has arrived; answered, if not nil, is called for each answer.
 func (g *generator) poll(all []request, answered func()) {
-	n, err := unix.EpollWait(g.epoll, g.events[:], 0)
+	wait := 0
+	if g.shared {
+		wait = 1
+	}
+	n, err := unix.EpollWait(g.epoll, g.events[:], wait)
 	if err != nil && err != unix.EINTR {
 		g.failed = err
 	}
@@ -247,10 +332,7 @@ func (g *generator) poll(all []request, answered func()) {
 			continue
 		}
 		if c.connecting && e.Events&unix.EPOLLOUT != 0 {
-			c.connecting = false
-			event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: e.Fd}
-			_ = unix.EpollCtl(g.epoll, unix.EPOLL_CTL_MOD, c.fd, &event)
-			g.write(c, all)
+			g.connected(c, all)
 			continue
 		}
 		m, err := unix.Read(c.fd, c.buf[c.n:])
@@ -261,28 +343,53 @@ func (g *generator) poll(all []request, answered func()) {
 			continue
 		}
 		c.n += m
-		status, whole := answer(c.buf[:c.n])
-		if !whole || c.request < 0 {
-			continue
+		done := func(stream uint32, status int) {
+			i, ok := c.under[stream]
+			if !ok {
+				return
+			}
+			delete(c.under, stream)
+			all[i].done, all[i].status = int64(time.Since(g.base)), status
+			if !g.http2 {
+				g.idle = append(g.idle, c)
+			}
+			if answered != nil {
+				answered()
+			}
 		}
-		r := &all[c.request]
-		r.done, r.status = int64(time.Since(g.base)), status
-		c.request = -1
-		g.idle = append(g.idle, c)
-		if answered != nil {
-			answered()
+		if g.http2 {
+			reply, err := c.frames.take(c, done)
+			if len(reply) > 0 {
+				g.put(c, reply)
+			}
+			if err != nil {
+				g.drop(c)
+			}
+		} else if status, ok := c.answer(); ok {
+			done(0, status)
 		}
 	}
 }
 
-// giveUp closes connections whose answer is overdue. It looks at all of them, so it does so only every few milliseconds.
+// giveUp leaves whatever is overdue. It looks at all connections, so it does so only every few milliseconds.
 func (g *generator) giveUp(all []request, now int64) {
 	if now/int64(4*time.Millisecond) == g.looked {
 		return
 	}
 	g.looked = now / int64(4*time.Millisecond)
 	for _, c := range g.conns {
-		if c.request >= 0 && all[c.request].due+int64(deadline) < now {
+		for stream, i := range c.under {
+			if all[i].overdue(g.patience) >= now {
+				continue
+			}
+			delete(c.under, stream)
+			if g.http2 {
+				g.put(c, resetFrame(stream))
+			} else {
+				g.drop(c)
+			}
+		}
+		if !g.http2 && len(c.waiting) > 0 && all[c.waiting[0]].overdue(g.patience) < now {
 			g.drop(c)
 		}
 	}
@@ -295,18 +402,25 @@ func (g *generator) close() {
 	_ = unix.Close(g.epoll)
 }
 
-// answer is the status of a whole HTTP response with a Content-Length.
-func answer(b []byte) (status int, whole bool) {
-	head, body, found := bytes.Cut(b, []byte("\r\n\r\n"))
-	if !found || len(head) < 12 {
+// answer reads a response of HTTP/1 with a Content-Length, of which the head must fit the buffer. ok: all of it is there.
+func (c *conn) answer() (status int, ok bool) {
+	if c.status == 0 {
+		head, body, found := bytes.Cut(c.buf[:c.n], []byte("\r\n\r\n"))
+		if !found || len(head) < 12 {
+			return 0, false
+		}
+		c.status, _ = strconv.Atoi(string(head[9:12]))
+		_, rest, _ := bytes.Cut(head, []byte("\r\nContent-Length: "))
+		digits, _, _ := bytes.Cut(rest, []byte("\r\n"))
+		c.left, _ = strconv.Atoi(string(digits))
+		c.left -= len(body)
+	} else {
+		c.left -= c.n
+	}
+	c.n = 0
+	if c.left > 0 {
 		return 0, false
 	}
-	status, _ = strconv.Atoi(string(head[9:12]))
-	_, rest, found := bytes.Cut(head, []byte("\r\nContent-Length: "))
-	if !found {
-		return status, true
-	}
-	digits, _, _ := bytes.Cut(rest, []byte("\r\n"))
-	length, _ := strconv.Atoi(string(digits))
-	return status, len(body) >= length
+	status, c.status = c.status, 0
+	return status, true
 }

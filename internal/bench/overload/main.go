@@ -1,16 +1,18 @@
 //go:build linux
 
 // Command overload sends real HTTP over loopback, more than a server can answer, to each variant in turn, and prints what
-// users get. A server has one core to itself, the generator another.
+// users get. A server has one core to itself, or two, the generator another.
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,57 +21,56 @@ import (
 )
 
 func main() {
-	var a serveArgs
-	flag.StringVar(&a.Variant, "serve", "", "be the server of this variant (the lab starts itself so)")
-	flag.Float64Var(&a.Rounds, "rounds", 0, "of a server: rounds of work in a millisecond")
-	flag.StringVar(&a.Counters, "counters", "", "of a server: the file to count in")
-	trace := flag.Bool("trace", false, "the warden prints every sample and decision to standard error")
-	quick := flag.Bool("quick", false, "fewer workloads and loads, shorter cells; without the variants that need long to engage")
-	names := flag.String("workloads", "", "only these, separated by commas")
-	which := flag.String("variants", "", "only these, separated by commas")
-	loads := flag.String("loads", "", "only these, in capacities, separated by commas; 0 or step: the step")
-	length := flag.Duration("length", 0, "of a cell after its warm-up, 1s to 1m; 0: 6s, or 3s with -quick")
-	warm := flag.Duration("warm", 0, "warm-up of a cell, up to 1m; 0: 3s, or 2s with -quick")
+	server := flag.String("serve", "", "be a server (the lab starts itself so)")
+	trace := flag.Bool("trace", false, "the warden prints its last sample and decision every 100 ms, to standard error")
+	var s selection
+	flag.BoolVar(&s.headline, "headline", false, "what other flags leave open is so chosen that it takes ten minutes")
+	flag.StringVar(&s.workloads, "workloads", "", "only these, separated by commas")
+	flag.StringVar(&s.variants, "variants", "", "only these, separated by commas")
+	flag.StringVar(&s.loads, "loads", "", "only these, in capacities, separated by commas")
+	flag.StringVar(&s.knows, "knows", "", "only these, separated by commas, of "+strings.Join(allKnows(), ", "))
+	length := flag.Float64("seconds", 0, "of a cell after its warm-up, 1 to 120; 0: 5, or 3 with -headline, and more where calls are long")
+	warm := flag.Float64("warm", 2, "seconds of warm-up of a cell, 0 to 60; calls that nothing bounds have none")
+	retries := flag.Int("retries", 1, "how often a cell that was disturbed is measured again; the least disturbed counts")
 	seed := flag.Uint64("seed", 1, "of the arrivals")
-	out := flag.String("o", "", "folder for overload.md, its plots and overload.json; empty: only print")
-	merge := flag.Bool("merge", false, "keep the cells of overload.json that this run does not measure again")
-	render := flag.Bool("render", false, "measure nothing, write report and plots again from overload.json")
+	out := flag.String("o", "", "folder for overload.json, where cells replace what they measured before, and for the pages made of it; empty: only print")
+	render := flag.Bool("render", false, "measure nothing, write the pages again")
 	flag.Parse()
 	logx.Disable() // go-zero's package stat logs in every process that it is linked into
 
-	if a.Variant != "" {
-		a.Workload, a.Trace = *names, *trace
-		exit(serve(a))
+	if *server != "" {
+		exit(serve(*server))
 	}
-	l := &lab{plan: plan{warm: 3 * time.Second, slowWarm: 20 * time.Second, length: 6 * time.Second, step: 3 * time.Second, probe: 2 * time.Second, seed: *seed, trace: *trace}}
-	s := selection{variants: *which, workloads: *names, loads: *loads}
-	if *quick {
-		l.warm, l.length, l.step, l.probe = 2*time.Second, 3*time.Second, 2*time.Second, 1500*time.Millisecond
-		s.quick()
-	}
-	if *length != 0 {
-		l.length = *length
-	}
-	if *warm != 0 {
-		l.warm, l.slowWarm = *warm, *warm
+	l := &lab{plan: plan{
+		warm: time.Duration(*warm * float64(time.Second)), slowWarm: 20 * time.Second,
+		length: time.Duration(*length * float64(time.Second)), usual: 5 * time.Second, probe: 2 * time.Second, seed: *seed, trace: *trace,
+	}}
+	if s.headline {
+		l.usual, l.probe = 3*time.Second, 1500*time.Millisecond
 	}
 	switch {
-	case l.length < time.Second || l.length > time.Minute:
-		exit(fmt.Errorf("-length is %v; allowed: 1s to 1m", l.length))
+	case l.length != 0 && (l.length < time.Second || l.length > 2*time.Minute):
+		exit(fmt.Errorf("-seconds is %g; allowed: 1 to 120", *length))
 	case l.warm < 0 || l.warm > time.Minute:
-		exit(fmt.Errorf("-warm is %v; allowed: 0 to 1m", l.warm))
+		exit(fmt.Errorf("-warm is %g; allowed: 0 to 60", *warm))
+	case *retries < 0 || *retries > 10:
+		exit(fmt.Errorf("-retries is %d; allowed: 0 to 10", *retries))
 	case flag.NArg() > 0:
 		exit(fmt.Errorf("unexpected argument %q", flag.Arg(0)))
 	}
-	if *render {
-		r := report{Go: runtime.Version(), Peers: versions()}
-		exit(errors.Join(r.merge(*out), r.write(*out)))
-	}
-	cells, err := s.cells()
+	groups, err := s.groups()
 	if err != nil {
 		exit(err)
 	}
-	exit(measure(l, cells, *out, *merge))
+	r, err := open(*out)
+	if err != nil {
+		exit(err)
+	}
+	if !*render {
+		r.Go, r.Peers = runtime.Version(), versions()
+		exit(measure(l, groups, *retries, r, *out))
+	}
+	exit(r.write(*out))
 }
 
 func exit(err error) {
@@ -81,139 +82,162 @@ func exit(err error) {
 }
 
 // selection is which cells are to be measured, as flags say it.
-type selection struct{ variants, workloads, loads string }
-
-// quick fills in what the flags leave open.
-func (s *selection) quick() {
-	if s.variants == "" {
-		var fast []string
-		for _, v := range variants() {
-			if !v.slow && v.name != "static" {
-				fast = append(fast, v.name)
-			}
-		}
-		s.variants = strings.Join(fast, ",")
-	}
-	if s.workloads == "" {
-		s.workloads = "cpu4,downstream"
-	}
-	if s.loads == "" {
-		s.loads = "0.7,4"
-	}
+type selection struct {
+	workloads, variants, loads, knows string
+	headline                          bool
 }
 
-// group is the cells of one workload.
+// group is the cells of one workload and one kind of clients.
 type group struct {
 	workload workload
-	variants []variant
+	knows    string
 	loads    []float64
+	variants []variant
 }
 
-func (s *selection) cells() ([]group, error) {
-	vs, ws, loads := variants(), workloads(), []float64{0.7, 1, 1.5, 2, 4, 8, 0}
-	if s.variants != "" {
-		vs = nil
-		for name := range strings.SplitSeq(s.variants, ",") {
-			v, err := variantNamed(name)
-			if err != nil {
-				return nil, err
-			}
-			vs = append(vs, v)
-		}
+// groups are the cells that are to be measured. Flags choose what they name. Of the rest, clients of calls that nothing bounds are
+// untold, HTTP/2 is for cpu4 alone, and -headline leaves the most telling ones.
+func (s selection) groups() ([]group, error) {
+	knows := allKnows()
+	if s.headline {
+		s.workloads = cmp.Or(s.workloads, "cpu4,cpu4y,app,downstream,mixed,costs,wait500ms,wait2s")
+		s.variants = cmp.Or(s.variants, "warden,failsafe,failsafe-prio")
+		knows = []string{untold, told}
 	}
-	if s.workloads != "" {
-		ws = nil
-		for name := range strings.SplitSeq(s.workloads, ",") {
-			w, err := workloadNamed(name)
-			if err != nil {
-				return nil, err
-			}
-			ws = append(ws, w)
-		}
-	}
-	if s.loads != "" {
-		loads = nil
-		for text := range strings.SplitSeq(s.loads, ",") {
-			x, err := strconv.ParseFloat(text, 64)
-			if text == "step" {
-				x, err = 0, nil
-			}
-			if err != nil || !(x == 0 || x >= 0.1 && x <= 20) {
-				return nil, fmt.Errorf("-loads has %q; allowed: 0.1 to 20, or step", text)
-			}
-			loads = append(loads, x)
-		}
-	}
+	ws, err1 := chosen(s.workloads, workloads(), workloadNamed)
+	vs, err2 := chosen(s.variants, variants(), variantNamed)
+	ks, err3 := chosen(s.knows, knows, knowsNamed)
+	loads, err4 := chosen(s.loads, nil, loadNamed)
 	var groups []group
 	for _, w := range ws {
-		groups = append(groups, group{w, vs, loads})
+		for _, k := range ks {
+			if s.knows == "" && (k == h2 && w.name != "cpu4" || k != untold && w.unbound()) {
+				continue
+			}
+			g := group{workload: w, knows: k, loads: w.loads, variants: vs}
+			switch {
+			case loads != nil:
+				g.loads = loads
+			case s.headline && w.unbound():
+				g.loads = w.loads[:2]
+			case s.headline:
+				g.loads = []float64{2, 4}
+			}
+			groups = append(groups, g)
+		}
 	}
-	return groups, nil
+	return groups, errors.Join(err1, err2, err3, err4)
 }
 
-// measure runs the cells and reports them.
-func measure(l *lab, groups []group, out string, merge bool) error {
-	var err error
-	if l.serverCore, l.generatorCore, err = cores(); err != nil {
+// asks is whether a variant is to be measured in a group at a load. One that is told the right number needs one, and one that
+// engages late, and only when the processor is busy, is given the time for two loads of those who work it.
+func (g *group) asks(v variant, load float64) bool {
+	return (!v.right || g.workload.right > 0) && (!v.slow || g.knows == untold && g.workload.computes() && (load == 0.7 || load == 4))
+}
+
+// chosen are the named of all, separated by commas; all if nothing is named.
+func chosen[T any](names string, all []T, named func(string) (T, error)) ([]T, error) {
+	if names == "" {
+		return all, nil
+	}
+	var some []T
+	for name := range strings.SplitSeq(names, ",") {
+		one, err := named(name)
+		if err != nil {
+			return nil, err
+		}
+		some = append(some, one)
+	}
+	return some, nil
+}
+
+func knowsNamed(name string) (string, error) {
+	if !slices.Contains(allKnows(), name) {
+		return "", fmt.Errorf("-knows has %q; allowed: %s", name, strings.Join(allKnows(), ", "))
+	}
+	return name, nil
+}
+
+func loadNamed(text string) (float64, error) {
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(x >= 0.01 && x <= 20) {
+		return 0, fmt.Errorf("-loads has %q; allowed: 0.01 to 20", text)
+	}
+	return x, nil
+}
+
+// measure runs the cells, and saves the report after each.
+func measure(l *lab, groups []group, retries int, r *report, out string) (err error) {
+	if l.cores, err = cores(); err != nil {
 		return err
 	}
-	if err := pin(l.serverCore); err != nil {
+	if err := errors.Join(prefer(-20), pin(l.cores[0])); err != nil {
 		return err
 	}
 	l.rounds = calibrate()
-	if err := pin(l.generatorCore); err != nil {
-		return err
-	}
 	debug.SetGCPercent(-1) // collected between cells
-	r := report{Go: runtime.Version(), Commands: []string{"overload " + strings.Join(os.Args[1:], " ")}, Peers: versions()}
 	fmt.Println(header)
+	measured := map[[2]string]able{} // by workload and wire
 	for _, g := range groups {
-		can, err := l.measure(g.workload)
-		if err != nil {
-			return err
+		wire := g.knows
+		if wire == told {
+			wire = untold
+		}
+		can, ok := measured[[2]string{g.workload.name, wire}]
+		if !ok {
+			if can, err = l.measure(g.workload, wire); err != nil {
+				return err
+			}
+			measured[[2]string{g.workload.name, wire}] = can
 		}
 		for _, load := range g.loads {
 			for _, v := range g.variants {
-				c, err := l.run(v, g.workload, load, can)
-				if c.Doubt != "" && err == nil { // once more, and the less disturbed one counts
+				if !g.asks(v, load) {
+					continue
+				}
+				c, err := l.run(v, g.workload, load, g.knows, can)
+				for i := 0; i < retries && err == nil && c.Doubt != ""; i++ {
 					var again Cell
-					if again, err = l.run(v, g.workload, load, can); again.Late+100*again.Stolen < c.Late+100*c.Stolen {
+					if again, err = l.run(v, g.workload, load, g.knows, can); again.Late+100*again.Stolen < c.Late+100*c.Stolen {
 						c = again
 					}
 				}
 				if err != nil {
-					return fmt.Errorf("%s, %s, %s: %w", v.name, g.workload.name, c.Load, err)
+					return fmt.Errorf("%s, %s, %s, %s: %w", g.workload.name, g.workload.loadName(load), g.knows, v.name, err)
 				}
 				fmt.Println(&c)
-				r.Cells = append(r.Cells, c)
+				r.put(c)
+				if out != "" {
+					if err := r.write(out); err != nil {
+						return err
+					}
+				}
 			}
 		}
 	}
-	if out == "" {
-		return nil
-	}
-	if merge {
-		if err := r.merge(out); err != nil {
-			return err
-		}
-	}
-	return r.write(out)
+	return nil
 }
 
-const header = "workload   load  variant        capacity goodput ceiling success critical    p50    p99  p99crit  reject  accept wasted  late stolen"
+const header = "workload   load   knows  variant        capacity goodput ceiling success critical  queue    p50    p99 p99crit  queue reject wasted  late stolen"
 
 // String is the line that is printed while measuring.
 func (c *Cell) String() string {
-	line := fmt.Sprintf("%-10s %-5s %-14s %8.0f %7.3f %7.3f %7.4f %8.4f %6.1f %6.1f %8.1f %7.2f %7.2f %6.3f %5.2f %6.3f",
-		c.Workload, c.Load, c.Variant, c.Capacity, c.Goodput, c.Ceiling, c.Success, c.Critical, c.P50, c.P99, c.P99Crit, c.Reject, c.Accept, c.Wasted, c.Late, c.Stolen)
-	if len(c.Halves) > 0 {
-		line += fmt.Sprintf("  first %.2f least %.2f recovery %.2f  %.2f", c.First, c.Least, c.Recovery, c.Halves)
+	w, _ := workloadNamed(c.Workload)
+	queue := tally{}
+	if c.Queue != nil {
+		queue = *c.Queue
 	}
+	line := fmt.Sprintf("%-10s %-6s %-6s %-14s %8.0f %7.3f %7.3f %7.4f %8.4f %6.4f %6.0f %6.0f %7.1f %6.1f %6.1f %6.3f %5.2f %6.3f",
+		c.Workload, w.loadName(c.Load), c.Knows, c.Variant, c.Capacity, c.Goodput, c.Ceiling, c.Success, c.Critical, queue.Critical,
+		c.P50, c.P99, c.P99Crit, queue.P99Crit, c.Reject, c.Wasted, c.Late, c.Stolen)
 	if c.Unsent > 0 {
 		line += fmt.Sprintf("  unsent %d", c.Unsent)
 	}
 	if c.Doubt != "" {
 		line += "  " + c.Doubt
+	}
+	if w.unbound() {
+		line += fmt.Sprintf("  by seconds %.2f", c.Seconds)
 	}
 	return line
 }

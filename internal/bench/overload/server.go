@@ -1,43 +1,57 @@
 //go:build linux
 
-// The server: one variant in front of one workload, in a process of its own on a core of its own.
+// The server: one variant in front of one workload, in a process of its own on cores of its own.
 
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// deadline is how long whoever asks waits for an answer.
-const deadline = 250 * time.Millisecond
+// overdueHeader says when the client leaves, in nanoseconds of the wall clock, for counting alone: no variant looks at it.
+// 0: the request is not counted.
+const overdueHeader = "Overdue"
 
-// The header in which a request says when it should have been sent and when it was, in nanoseconds of the wall clock:
-// for counting alone. No variant looks at it.
-const clockHeader = "Clock"
+// What a server knows of how long its clients stay.
+const (
+	untold = "untold" // it sees them leave
+	told   = "told"   // it sees them leave, and knows beforehand: the context has a deadline
+	post   = "post"   // it does not see them leave before it has read their request's body, which the work does
+	h2     = "h2"     // untold, over HTTP/2
+)
+
+func allKnows() []string { return []string{untold, told, post, h2} }
 
 // serveArgs are what a child process is told.
 type serveArgs struct {
-	Variant, Workload string
-	Rounds            float64 // of spin for a millisecond
-	Counters          string  // the file to count in
-	Trace             bool    // ours writes down what it measures and decides
+	Variant, Workload, Knows string
+	Rounds                   float64 // of spin for a millisecond
+	Trace                    bool    // ours writes down what it measures and decides
 }
 
-// serve is the life of a child process. It ends when its standard input does.
-func serve(a serveArgs) error {
+// executions are how often the work was done for requests that count, and how often nobody waited for it any more.
+type executions struct{ all, wasted atomic.Uint64 }
+
+// serve is the life of a child process. It ends when its standard input does, and says then what it counted.
+func serve(args string) error {
+	var a serveArgs
+	if err := json.Unmarshal([]byte(args), &a); err != nil {
+		return err
+	}
 	v, err := variantNamed(a.Variant)
 	if err != nil {
 		return err
@@ -46,148 +60,115 @@ func serve(a serveArgs) error {
 	if err != nil {
 		return err
 	}
-	count, err := mapCounters(a.Counters, false)
+	k, err := newWorker(w, a.Rounds)
 	if err != nil {
 		return err
 	}
-	k := newWorker(w, a.Rounds)
-	work := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if err := k.do(r.Context()); err != nil {
-			http.Error(rw, "gave up", http.StatusGatewayTimeout)
-			return
-		}
-		count.executed.Add(1)
-		if due, _, ok := clocks(r); ok && time.Now().UnixNano() > due+int64(deadline) {
-			count.wasted.Add(1)
-		}
-		_, _ = rw.Write([]byte("done"))
-	})
-	guarded, err := v.mount(work, w, a.Trace)
+	defer k.close()
+	var count executions
+	handler, err := newHandler(v, k, a, &count)
 	if err != nil {
 		return err
 	}
-	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		count.entered.Add(1)
-		if _, sent, ok := clocks(r); ok {
-			count.accept[bucketOf(time.Duration(time.Now().UnixNano()-sent))].Add(1)
-		}
-		// Every variant is told how long there is, in the way that Go programs are told.
-		ctx, cancel := context.WithTimeout(r.Context(), deadline)
-		defer cancel()
-		guarded.ServeHTTP(rw, r.WithContext(ctx))
-	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	fmt.Println(l.Addr())
-	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		os.Exit(0)
-	}()
-	return http.Serve(l, handler) //nolint:gosec // the only client is the lab
+	s := &http.Server{Handler: handler, Protocols: new(http.Protocols), ErrorLog: log.New(io.Discard, "", 0)} //nolint:gosec // the only client is the lab
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = s.Serve(l) }()
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	fmt.Println(count.all.Load(), count.wasted.Load())
+	return nil
 }
 
-// clocks are when the request should have been sent and when it was.
-func clocks(r *http.Request) (due, sent int64, ok bool) {
-	d, s, found := strings.Cut(r.Header.Get(clockHeader), " ")
-	if !found {
-		return 0, 0, false
+// newHandler is the work behind a variant.
+func newHandler(v variant, k *worker, a serveArgs, count *executions) (http.Handler, error) {
+	work := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		answer, err := k.do(r.Context(), isHeavy(r))
+		if err != nil {
+			http.Error(rw, "gave up", http.StatusGatewayTimeout)
+			return
+		}
+		if overdue, _ := strconv.ParseInt(r.Header.Get(overdueHeader), 10, 64); overdue > 0 {
+			count.all.Add(1)
+			if time.Now().UnixNano() > overdue {
+				count.wasted.Add(1)
+			}
+		}
+		rw.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+		_, _ = rw.Write(answer)
+	})
+	guarded, err := v.mount(work, k.workload, a.Trace)
+	if err != nil || a.Knows != told {
+		return guarded, err
 	}
-	due, err1 := strconv.ParseInt(d, 10, 64)
-	sent, err2 := strconv.ParseInt(s, 10, 64)
-	return due, sent, err1 == nil && err2 == nil
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), k.patience)
+		defer cancel()
+		guarded.ServeHTTP(rw, r.WithContext(ctx))
+	}), nil
 }
 
 // A child is a running server.
 type child struct {
 	addr  *net.TCPAddr
-	count *counters
 	cmd   *exec.Cmd
-	file  string
+	stdin io.Closer // the server ends when it is closed, and so when the generator ends, however it does
+	out   *bufio.Reader
 }
 
-// start runs a server on the given core. The calling goroutine must be locked to its thread, which is on the core
-// home, and stays there: the child inherits the affinity that the thread has at that moment.
-func start(a serveArgs, core, home int) (*child, error) {
-	dir, err := os.MkdirTemp("", "overload")
-	if err != nil {
-		return nil, err
-	}
-	a.Counters = filepath.Join(dir, "counters")
-	c := &child{file: dir}
-	if c.count, err = mapCounters(a.Counters, true); err != nil {
-		return nil, err
-	}
+// start runs a server on its cores. The calling goroutine must be locked to its thread, which is on the generator's core
+// and returns there: the child inherits the affinity that the thread has at that moment.
+func start(a serveArgs, at placement) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c.cmd = exec.Command(self, "-serve", a.Variant, "-workloads", a.Workload, "-rounds", fmt.Sprint(a.Rounds), "-counters", a.Counters, fmt.Sprintf("-trace=%t", a.Trace)) //nolint:noctx // stop ends it
-	c.cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	args, err := json.Marshal(a)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{cmd: exec.Command(self, "-serve", string(args))} //nolint:noctx // stop ends it
+	c.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", len(at.server)))
 	c.cmd.Stderr = os.Stderr
-	if _, err := c.cmd.StdinPipe(); err != nil { // closed when the generator ends, however it ends
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := pin(core); err != nil {
+	c.out = bufio.NewReader(out)
+	if err := errors.Join(pin(at.server...), prefer(-10)); err != nil {
 		return nil, err
 	}
 	err = c.cmd.Start()
-	if err := errors.Join(err, pin(home)); err != nil {
+	if err := errors.Join(err, pin(at.generator), prefer(-20)); err != nil {
 		return nil, err
 	}
-	line := make([]byte, 64)
-	n, err := out.Read(line)
+	line, err := c.out.ReadString('\n')
+	if err == nil {
+		c.addr, err = net.ResolveTCPAddr("tcp4", strings.TrimSpace(line))
+	}
 	if err != nil {
-		c.stop()
+		_, _, _ = c.stop()
 		return nil, fmt.Errorf("the server did not start: %w", err)
-	}
-	if c.addr, err = net.ResolveTCPAddr("tcp4", strings.TrimSpace(string(line[:n]))); err != nil {
-		c.stop()
-		return nil, err
 	}
 	return c, nil
 }
 
-func (c *child) stop() {
-	_ = c.cmd.Process.Kill()
-	_ = c.cmd.Wait()
-	_ = os.RemoveAll(c.file)
-}
-
-// pin puts the calling thread on one core.
-func pin(core int) error {
-	var set unix.CPUSet
-	set.Set(core)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("pinning to core %d: %w", core, err)
+// stop ends the server and returns what it counted.
+func (c *child) stop() (executed, wasted uint64, err error) {
+	_ = c.stdin.Close()
+	end := time.AfterFunc(20*time.Second, func() { _ = c.cmd.Process.Kill() })
+	defer end.Stop()
+	line, err := c.out.ReadString('\n')
+	if err == nil {
+		_, err = fmt.Sscan(line, &executed, &wasted)
 	}
-	return nil
-}
-
-// cores locks the calling goroutine to its thread and returns the first two cores that it may use.
-func cores() (server, generator int, err error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return 0, 0, err
-	}
-	if set.Count() < 2 {
-		return 0, 0, fmt.Errorf("%d core may be used; allowed: 2 or more, one for the server and one for the generator", set.Count())
-	}
-	var two []int
-	for i := 0; len(two) < 2; i++ {
-		if set.IsSet(i) {
-			two = append(two, i)
-		}
-	}
-	runtime.LockOSThread()
-	// Whatever else runs on this machine shall disturb as little as possible; children inherit it. It takes a privilege,
-	// and without it the numbers are only noisier.
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
-	_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0o644) // what a priority is worth beyond this session
-	return two[0], two[1], nil
+	return executed, wasted, errors.Join(err, c.cmd.Wait())
 }

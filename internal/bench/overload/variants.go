@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
@@ -19,13 +20,17 @@ import (
 	"github.com/go-kratos/aegis/ratelimit/bbr"
 	"github.com/zeromicro/go-zero/core/load"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
 // A variant is one way to protect a server.
 type variant struct {
 	name, about string
 	mount       func(work http.Handler, w workload, trace bool) (http.Handler, error)
-	slow        bool // engages only after many seconds; gets a long warm-up
+	right       bool // is told the right number, and so needs one
+	slow        bool // engages only after many seconds of a busy processor; gets a long warm-up
 }
 
 // variants are all of them, in the order of the report; ours first.
@@ -33,8 +38,8 @@ func variants() []variant {
 	return []variant{
 		{name: "warden", about: "`warden.New(warden.Config{})`: defaults, no knowledge of the capacity", mount: ours},
 		{name: "none", about: "no limiter", mount: none},
-		{name: "static", about: "a bound that is told the right number, and refuses beyond it", mount: static},
-		{name: "semaphore", about: "golang.org/x/sync/semaphore with the right number; waits in order until the deadline", mount: queued},
+		{name: "static", about: "a bound that is told the right number, and refuses beyond it", mount: static, right: true},
+		{name: "semaphore", about: "golang.org/x/sync/semaphore with the right number; waits in order until its context ends", mount: queued, right: true},
 		{name: "failsafe", about: "failsafe-go adaptivelimiter, defaults", mount: failsafeAdaptive},
 		{name: "failsafe-queue", about: "failsafe-go adaptivelimiter as in its page's first example: limits 1, 100, 20, queueing 2, 3", mount: failsafeQueue},
 		{name: "failsafe-prio", about: "failsafe-go prioritized adaptivelimiter, calibrated every second as its page shows", mount: failsafePriority},
@@ -59,18 +64,39 @@ func variantNamed(name string) (variant, error) {
 	return variant{}, fmt.Errorf("there is no variant %q", name)
 }
 
-func workloadNamed(name string) (workload, error) {
-	all := workloads()
-	if i := slices.IndexFunc(all, func(w workload) bool { return w.name == name }); i >= 0 {
-		return all[i], nil
-	}
-	return workload{}, fmt.Errorf("there is no workload %q", name)
-}
+func isCritical(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/critical") }
 
-func isCritical(r *http.Request) bool { return r.URL.Path == "/critical" }
+func isHeavy(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/heavy") }
 
 func refuse(w http.ResponseWriter) {
 	http.Error(w, "overloaded", http.StatusServiceUnavailable)
+}
+
+// ours is a warden with its defaults behind its HTTP middleware.
+func ours(work http.Handler, _ workload, trace bool) (http.Handler, error) {
+	w, err := warden.New(warden.Config{})
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = w.Run(context.Background()) }()
+	if trace {
+		go func() {
+			for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+				last := w.Latest()
+				fmt.Fprintf(os.Stderr, "%.1fs %+v\n %+v\n %+v\n", time.Since(begin).Seconds(), last.Decision, last.Sample, last.Limiter)
+			}
+		}()
+	}
+	m, err := wardenhttp.New(w, wardenhttp.Config{Task: func(r *http.Request) warden.Task {
+		if isCritical(r) {
+			return warden.Task{Priority: warden.Critical}
+		}
+		return warden.Task{}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return m.Handler(work), nil
 }
 
 func none(work http.Handler, _ workload, _ bool) (http.Handler, error) { return work, nil }
@@ -156,20 +182,23 @@ func failsafePriority(work http.Handler, _ workload, _ bool) (http.Handler, erro
 }
 
 // ofMachine translates what a limiter asks of its processors' use, in thousandths, into what it reads here: go-zero and aegis
-// take all processors of the machine for their own, of which the server has one and the generator, which spins, another.
-func ofMachine(use int64) (int64, error) {
+// take all processors of the machine for their own, of which the server has n and the generator, if it has its own, spins on one.
+func ofMachine(use int64, n int) (int64, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, err
 	}
-	cores := int64(bytes.Count(stat, []byte("\ncpu")))
-	return (use + 1000) / max(cores, 2), nil
+	cores, busy := int64(bytes.Count(stat, []byte("\ncpu"))), use*int64(n)
+	if cores > int64(n) {
+		busy += 1000
+	}
+	return busy / cores, nil
 }
 
 // goZero is what go-zero's rest server does with its default CpuThreshold, less its log line for each refusal.
-func goZero(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+func goZero(work http.Handler, w workload, _ bool) (http.Handler, error) {
 	load.DisableLog()
-	threshold, err := ofMachine(900)
+	threshold, err := ofMachine(900, w.processors)
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +215,8 @@ func goZero(work http.Handler, _ workload, _ bool) (http.Handler, error) {
 }
 
 // aegis is kratos' ratelimit middleware.
-func aegis(work http.Handler, _ workload, _ bool) (http.Handler, error) {
-	threshold, err := ofMachine(800)
+func aegis(work http.Handler, w workload, _ bool) (http.Handler, error) {
+	threshold, err := ofMachine(800, w.processors)
 	if err != nil {
 		return nil, err
 	}

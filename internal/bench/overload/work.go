@@ -1,86 +1,164 @@
 //go:build linux
 
-// The workloads: what a request costs the server, and how many it could do.
+// The workloads: what a request costs the server, how long its client waits, and at which loads it is measured.
 
 package main
 
 import (
 	"context"
+	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 )
 
-// A workload is what a handler does for one request.
+// A workload is what a handler does for one request, and for whom.
 type workload struct {
 	name, about string
 	cpu         time.Duration // of processor time
+	heavy       time.Duration // of processor time, for one request in ten; 0: all take cpu
 	points      bool          // scheduling points while computing
+	app         bool          // the application instead
 	wait        time.Duration // for something that is not a processor
 	connections int           // that the waiting needs one of; 0: any number
-	right       int           // the number that a static bound is told: more only queue, fewer leave something idle
+	processors  int           // of the server; 0: 1
+	right       int           // the number that a static bound is told: more only queue, fewer leave something idle; 0: there is none
+	patience    time.Duration // after which the client leaves; 0: 250 ms
+	loads       []float64     // of a full run, in capacities; nil: 0.7, 2, 4 and 8
+	length      time.Duration // of a cell, if it is more than the run's
 }
 
 // workloads are all of them, in the order of the report.
 func workloads() []workload {
-	const computing = "ms of computing in one piece, no scheduling point"
-	const yielding = "ms of computing with a scheduling point every 250 us"
-	return []workload{
-		{name: "cpu1", about: "1 " + computing, cpu: 1 * time.Millisecond, right: 2},
-		{name: "cpu4", about: "4 " + computing, cpu: 4 * time.Millisecond, right: 2},
-		{name: "cpu16", about: "16 " + computing, cpu: 16 * time.Millisecond, right: 2},
-		{name: "cpu1y", about: "1 " + yielding, cpu: 1 * time.Millisecond, points: true, right: 2},
-		{name: "cpu4y", about: "4 " + yielding, cpu: 4 * time.Millisecond, points: true, right: 2},
-		{name: "cpu16y", about: "16 " + yielding, cpu: 16 * time.Millisecond, points: true, right: 2},
+	all := []workload{
+		{name: "cpu4", about: "4 ms of computing in one piece", cpu: 4 * time.Millisecond, right: 2},
+		{name: "cpu4y", about: "4 ms of computing, a scheduling point every 250 us", cpu: 4 * time.Millisecond, points: true, right: 2},
+		{name: "cpu1", about: "1 ms of computing in one piece", cpu: time.Millisecond, right: 2},
+		{name: "cpu16", about: "16 ms of computing in one piece", cpu: 16 * time.Millisecond, right: 2},
+		{name: "cpu4x2", about: "4 ms of computing in one piece, two processors", cpu: 4 * time.Millisecond, processors: 2, right: 4},
+		{name: "costs", about: "1 ms of computing, 30 ms one time in ten", cpu: time.Millisecond, heavy: 30 * time.Millisecond, right: 2},
+		{name: "app", about: "an application: SQLite, JSON, html/template, garbage", app: true, right: 2},
 		{name: "mixed", about: "2 ms of computing, 20 ms of waiting, 2 ms of computing", cpu: 4 * time.Millisecond, wait: 20 * time.Millisecond, right: 8},
-		{name: "downstream", about: "40 ms on one of 10 connections, no computing", wait: 40 * time.Millisecond, connections: 10, right: 12},
+		{name: "downstream", about: "40 ms on one of 10 connections", wait: 40 * time.Millisecond, connections: 10, right: 12},
 	}
+	for i := range all {
+		w := &all[i]
+		w.processors = max(w.processors, 1)
+		w.patience = 250 * time.Millisecond
+		w.loads = []float64{0.7, 2, 4, 8}
+	}
+	for _, d := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second} {
+		all = append(all, workload{
+			name: "wait" + d.String(), about: fmt.Sprintf("%g s of waiting, bound by nothing", d.Seconds()), wait: d,
+			processors: 1, patience: 3 * d, loads: []float64{0.03, 0.12, 0.5}, length: 8*time.Second + 5*d,
+		})
+	}
+	return all
+}
+
+func workloadNamed(name string) (workload, error) {
+	all := workloads()
+	if i := slices.IndexFunc(all, func(w workload) bool { return w.name == name }); i >= 0 {
+		return all[i], nil
+	}
+	return workload{}, fmt.Errorf("there is no workload %q", name)
+}
+
+// atOnce stands in for the capacity of a workload that nothing bounds: so many calls under way, a little less than the 1024
+// that a warden with its defaults lets wait.
+const atOnce = 1000
+
+// unbound is whether the server can do any number of calls at once.
+func (w *workload) unbound() bool { return !w.computes() && w.connections == 0 }
+
+// computes is whether the processor bounds what the server can do.
+func (w *workload) computes() bool { return w.cpu > 0 || w.app }
+
+// loadName is a load for people.
+func (w *workload) loadName(load float64) string {
+	if w.unbound() {
+		return fmt.Sprintf("%.0f/s", load*atOnce/w.wait.Seconds())
+	}
+	return fmt.Sprintf("%gx", load)
+}
+
+// heavyShare is the share of heavy requests, where there are any.
+const heavyShare = 0.1
+
+// weight is the work of a request, of the mean of all.
+func (w *workload) weight(heavy bool) float64 {
+	if w.heavy == 0 {
+		return 1
+	}
+	mean := (1-heavyShare)*float64(w.cpu) + heavyShare*float64(w.heavy)
+	if heavy {
+		return float64(w.heavy) / mean
+	}
+	return float64(w.cpu) / mean
 }
 
 // A worker does the work of one workload in one process.
 type worker struct {
 	workload
-	rounds int // of spin for the computing
+	rounds float64 // of spin, in a millisecond
 	free   chan struct{}
+	app    *application
 	sink   atomic.Uint64 // so that nothing is computed in vain
 }
 
-func newWorker(w workload, roundsPerMs float64) *worker {
-	k := &worker{workload: w, rounds: int(roundsPerMs * float64(w.cpu) / float64(time.Millisecond))}
+func newWorker(w workload, roundsPerMs float64) (k *worker, err error) {
+	k = &worker{workload: w, rounds: roundsPerMs}
 	if w.connections > 0 {
 		k.free = make(chan struct{}, w.connections)
 	}
-	return k
+	if w.app {
+		k.app, err = newApplication()
+	}
+	return k, err
 }
 
-// do is the work of one request. Like a call to a database, waiting for a connection ends with ctx; what has begun is
-// finished, whoever still wants it.
-func (k *worker) do(ctx context.Context) error {
+func (k *worker) close() {
+	if k.app != nil {
+		k.app.close()
+	}
+}
+
+// do is the work of one request. Waiting for a connection ends with ctx, as does a query; what else has begun is finished,
+// whoever still wants it.
+func (k *worker) do(ctx context.Context, heavy bool) ([]byte, error) {
+	if k.app != nil {
+		return k.app.do(ctx)
+	}
 	if k.free != nil {
 		select {
 		case k.free <- struct{}{}:
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 		defer func() { <-k.free }()
 	}
-	k.compute(k.rounds / 2)
+	cpu := k.cpu
+	if heavy {
+		cpu = k.heavy
+	}
+	k.compute(cpu / 2)
 	if k.wait > 0 {
 		time.Sleep(k.wait)
 	}
-	k.compute(k.rounds - k.rounds/2)
-	return nil
+	k.compute(cpu - cpu/2)
+	return []byte("done"), nil
 }
 
 // compute spins, in pieces of 250 us if the workload has scheduling points.
-func (k *worker) compute(rounds int) {
+func (k *worker) compute(d time.Duration) {
+	rounds := func(d time.Duration) int { return int(k.rounds * ms(d)) }
 	if !k.points {
-		k.sink.Add(spin(rounds))
+		k.sink.Add(spin(rounds(d)))
 		return
 	}
-	piece := max(1, int(float64(k.rounds)*float64(250*time.Microsecond)/float64(k.cpu)))
-	for ; rounds > 0; rounds -= piece {
-		k.sink.Add(spin(min(piece, rounds)))
+	for piece := 250 * time.Microsecond; d > 0; d -= piece {
+		k.sink.Add(spin(rounds(min(piece, d))))
 		runtime.Gosched()
 	}
 }
@@ -108,5 +186,7 @@ func calibrate() float64 {
 		best = min(best, time.Since(start))
 	}
 	runtime.KeepAlive(sink)
-	return rounds / (float64(best) / float64(time.Millisecond))
+	return rounds / ms(best)
 }
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

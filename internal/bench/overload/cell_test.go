@@ -1,0 +1,124 @@
+//go:build linux
+
+package main
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+func mustWork(t *testing.T, name string) workload {
+	t.Helper()
+	w, err := workloadNamed(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func at(d time.Duration) int64 { return int64(d) }
+
+const msec = time.Millisecond
+
+// Goodput is work, of what the server could do and of what was asked; those who do not count do not.
+func TestJudge(t *testing.T) {
+	w := mustWork(t, "costs")
+	all := []request{
+		{due: 0, sent: 1, done: at(10 * msec), status: 200},                                                              // while warming up
+		{due: at(1000 * msec), sent: at(1000 * msec), done: at(1010 * msec), status: 200, counted: true},                 // light
+		{due: at(1100 * msec), sent: at(1100 * msec), done: at(1300 * msec), status: 200, heavy: true, counted: true},    // heavy
+		{due: at(1200 * msec), sent: at(1200 * msec), done: at(1451 * msec), status: 200, critical: true, counted: true}, // late
+		{due: at(1300 * msec), sent: at(1301 * msec), done: at(1303 * msec), status: 503, critical: true, counted: true}, // refused
+		{due: at(1400 * msec), sent: at(1400 * msec), done: at(1410 * msec), status: 200, critical: true, counted: true}, // critical
+		{due: at(1500 * msec), counted: true},                                             // not even sent
+		{due: at(2100 * msec), sent: at(2100 * msec), done: at(2110 * msec), status: 200}, // in the tail
+	}
+	c := Cell{Capacity: 10, Ceiling: 1, Stolen: 0.05}
+	c.judge(all, w, 2*time.Second)
+	if c.Count != 6 || c.Unsent != 1 || c.Success != 0.5 || c.Critical != 1.0/3 || c.Offered != 3 || c.Reject != 3 || c.P99 != 200 || c.P99Crit != 10 {
+		t.Errorf("%+v", c)
+	}
+	mean := 0.9*1 + 0.1*30
+	if want := (30 + 1 + 1) / mean / min(2*10*0.95, (30+5)/mean); math.Abs(c.Goodput-want) > 1e-9 {
+		t.Errorf("goodput %v, want %v", c.Goodput, want)
+	}
+	if want := []float64{1, 0.5, 1}; !slices.Equal(c.Seconds, want) {
+		t.Errorf("by seconds %v, want %v", c.Seconds, want)
+	}
+	if c.Doubt != "" || c.Queue == nil {
+		t.Errorf("doubt %q, queue %v", c.Doubt, c.Queue)
+	}
+}
+
+// A cell is doubted if the generator was late, or if others took what the server would have needed.
+func TestDoubt(t *testing.T) {
+	punctual := []request{{due: at(0), sent: 1, done: 2, status: 200, counted: true}}
+	tardy := []request{{due: at(0), sent: at(6 * msec), done: at(7 * msec), status: 200, counted: true}}
+	for _, c := range []struct {
+		name     string
+		all      []request
+		workload string
+		capacity float64
+		stolen   float64
+		doubted  bool
+	}{
+		{"quiet", punctual, "cpu4", 0.9, 0.05, false},
+		{"late", tardy, "cpu4", 0.9, 0, true},
+		{"short of its core", punctual, "cpu4", 0.9, 0.2, true},
+		{"short, but with enough left", punctual, "cpu4", 10, 0.2, false},
+		{"short of what it does not need", punctual, "downstream", 0.9, 0.2, false},
+	} {
+		cell := Cell{Capacity: c.capacity, Ceiling: 1, Stolen: c.stolen}
+		if cell.judge(c.all, mustWork(t, c.workload), time.Second); (cell.Doubt != "") != c.doubted {
+			t.Errorf("%s: %q", c.name, cell.Doubt)
+		}
+	}
+}
+
+// Refusing costs what it costs, and only a processor pays.
+func TestCeiling(t *testing.T) {
+	a := able{capacity: 100, refusing: 1000} // 10 ms and 1 ms
+	// In a second x are answered and 400-x refused: 10x + (400-x) = 1000.
+	if got, want := a.ceiling(mustWork(t, "cpu4"), 4), 600.0/9/100; math.Abs(got-want) > 1e-9 {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := a.ceiling(mustWork(t, "cpu4"), 0.7); got != 1 {
+		t.Errorf("below the capacity: %v", got)
+	}
+	if got := a.ceiling(mustWork(t, "downstream"), 4); got != 1 {
+		t.Errorf("without computing: %v", got)
+	}
+	if got := a.ceiling(mustWork(t, "cpu4"), 20); got != 0 {
+		t.Errorf("nothing but refusals: %v", got)
+	}
+}
+
+// The queue takes the critical first, each priority in order, ends what it has begun, and begins nothing that would be late.
+func TestReplay(t *testing.T) {
+	w := mustWork(t, "cpu4") // patience of 250 ms; 100 ms each at 10 a second
+	all := []request{
+		{due: at(0)},
+		{due: at(10 * msec)},
+		{due: at(20 * msec)},
+		{due: at(30 * msec), critical: true}, // overtakes both
+		{due: at(1000 * msec), critical: true, counted: true},
+	}
+	out := replay(all, w, 10)
+	want := []int64{at(100 * msec), 0, 0, at(200 * msec), at(1100 * msec)} // the second would be done at 300 ms, for a client that leaves at 260
+	for i, r := range out {
+		if r.done != want[i] || (r.status == 200) != (want[i] > 0) || r.due != all[i].due || r.critical != all[i].critical || r.counted != all[i].counted {
+			t.Errorf("request %d: %+v, want it done at %v", i, r, time.Duration(want[i]))
+		}
+	}
+	if two := replay(all, mustWork(t, "cpu4x2"), 20); two[1].done != at(110*msec) || two[2].done != at(210*msec) && two[3].done != at(200*msec) {
+		t.Errorf("two processors: %+v", two)
+	}
+	if bound := replay(all, mustWork(t, "downstream"), 250); bound[3].done != at(70*msec) || bound[1].done != at(50*msec) {
+		t.Errorf("ten connections: %+v", bound)
+	}
+	if mixed := replay(all, mustWork(t, "mixed"), 250); mixed[0].done != at(24*msec) || mixed[1].done != at(34*msec) {
+		t.Errorf("waiting beside computing: %+v", mixed)
+	}
+}

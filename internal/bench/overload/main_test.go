@@ -1,0 +1,155 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func groupsOf(t *testing.T, s selection) []group {
+	t.Helper()
+	groups, err := s.groups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return groups
+}
+
+// Flags choose what they name, and nothing else.
+func TestSelection(t *testing.T) {
+	got := groupsOf(t, selection{workloads: "cpu4,wait2s", loads: "2,4", variants: "warden,failsafe", knows: "told,h2"})
+	if len(got) != 4 {
+		t.Fatalf("%d groups, want each workload with each kind of clients", len(got))
+	}
+	for _, g := range got {
+		if !slices.Equal(g.loads, []float64{2, 4}) || len(g.variants) != 2 || g.variants[0].name != "warden" {
+			t.Errorf("%+v", g)
+		}
+	}
+	for _, s := range []selection{{workloads: "cpu5"}, {variants: "best"}, {loads: "0"}, {loads: "2,x"}, {knows: "all"}} {
+		if _, err := s.groups(); err == nil {
+			t.Errorf("%+v: no error", s)
+		}
+	}
+}
+
+// A full run measures every workload untold, and each one told and with bodies but those where calls take long.
+func TestFullRun(t *testing.T) {
+	seen := map[string]string{}
+	for _, g := range groupsOf(t, selection{}) {
+		seen[g.workload.name] += " " + g.knows
+		for _, load := range g.loads {
+			for _, v := range g.variants {
+				if v.slow && g.asks(v, load) && (g.knows != untold || load != 0.7 && load != 4 || !g.workload.computes()) {
+					t.Errorf("%s at %v in %s, %s", v.name, load, g.workload.name, g.knows)
+				}
+				if v.right && g.asks(v, load) != (g.workload.right > 0) {
+					t.Errorf("%s in %s", v.name, g.workload.name)
+				}
+			}
+		}
+	}
+	for _, w := range workloads() {
+		want := " untold told post"
+		if w.name == "cpu4" {
+			want += " h2"
+		}
+		if w.unbound() {
+			want = " untold"
+		}
+		if seen[w.name] != want {
+			t.Errorf("%s: %q, want %q", w.name, seen[w.name], want)
+		}
+	}
+}
+
+// A rate at which nothing is refused for want of room keeps fewer calls under way than a warden lets wait.
+func TestUnboundWorkloadsStayBelowTheQueue(t *testing.T) {
+	for _, w := range workloads() {
+		if w.unbound() && slices.Max(w.loads)*atOnce > 1024/2 {
+			t.Errorf("%s: loads %v", w.name, w.loads)
+		}
+	}
+}
+
+// The server tells the work when the client leaves if it is to be told, and counts what was done for nobody.
+func TestHandlerTellsAndCounts(t *testing.T) {
+	for _, knows := range allKnows() {
+		w := mustWork(t, "downstream")
+		w.wait = 0
+		k, err := newWorker(w, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var count executions
+		var deadline bool
+		spy := variant{mount: func(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+			return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				_, deadline = r.Context().Deadline()
+				work.ServeHTTP(rw, r)
+			}), nil
+		}}
+		h, err := newHandler(spy, k, serveArgs{Knows: knows}, &count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, overdue := range []int64{0, time.Now().Add(time.Hour).UnixNano(), 1} {
+			r := httptest.NewRequest(http.MethodPost, "/critical/heavy", strings.NewReader("body"))
+			r.Header.Set(overdueHeader, strconv.FormatInt(overdue, 10))
+			rec := httptest.NewRecorder()
+			if h.ServeHTTP(rec, r); rec.Code != 200 || rec.Body.String() != "done" {
+				t.Fatalf("%d %q", rec.Code, rec.Body)
+			}
+		}
+		if deadline != (knows == told) || count.all.Load() != 2 || count.wasted.Load() != 1 {
+			t.Errorf("%s: deadline %v, %d executions, %d wasted", knows, deadline, count.all.Load(), count.wasted.Load())
+		}
+	}
+}
+
+// The application answers with a page of a customer's orders, and with nothing after its client has left.
+func TestApplication(t *testing.T) {
+	a, err := newApplication()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	page, err := a.do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(page), "<tr "); n != perCustomer || !strings.Contains(string(page), "City &lt;") || strings.Contains(string(page), "City <") {
+		t.Errorf("%d orders in %.300s", n, page)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if page, err := a.do(ctx); !errors.Is(err, context.Canceled) || page != nil {
+		t.Errorf("%d bytes, %v", len(page), err)
+	}
+}
+
+// The generator has a core of its own if there is one.
+func TestPlace(t *testing.T) {
+	for _, c := range []struct {
+		cores     []int
+		n         int
+		generator int
+		shared    bool
+	}{{[]int{3, 5}, 1, 5, false}, {[]int{3, 5}, 2, 5, true}, {[]int{3, 5, 7}, 2, 7, false}, {[]int{3}, 1, 3, true}} {
+		p, err := place(c.cores, c.n)
+		if err != nil || !slices.Equal(p.server, c.cores[:c.n]) || p.generator != c.generator || p.shared != c.shared {
+			t.Errorf("%+v: %+v, %v", c, p, err)
+		}
+	}
+	if _, err := place([]int{3}, 2); err == nil {
+		t.Error("two processors on one core")
+	}
+}

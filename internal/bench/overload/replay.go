@@ -1,0 +1,53 @@
+//go:build linux
+
+// The yardstick: a priority queue that does not preempt, and knows when each client leaves and what each request costs.
+
+package main
+
+import "time"
+
+// replay is what such a queue makes of the same requests, if it does perSecond mean requests a second: one at a time for each
+// processor, or for each connection. It takes the critical first, each priority in order, and starts nothing that would be late.
+func replay(all []request, w workload, perSecond float64) []request {
+	servers, after := w.processors, w.wait // waiting between two pieces of computing occupies nobody
+	if w.connections > 0 {
+		servers, after = w.connections, 0
+	}
+	out := make([]request, len(all))
+	free := make([]int64, servers) // when each is
+	var queues [2][]int            // the critical, and the others
+	next := 0
+	for {
+		first := 0
+		for i := range free {
+			if free[i] < free[first] {
+				first = i
+			}
+		}
+		now := free[first]
+		if len(queues[0])+len(queues[1]) == 0 {
+			if next == len(all) {
+				return out
+			}
+			now = max(now, all[next].due)
+		}
+		for ; next < len(all) && all[next].due <= now; next++ {
+			out[next] = request{due: all[next].due, sent: all[next].due, critical: all[next].critical, heavy: all[next].heavy, counted: all[next].counted}
+			q := &queues[1]
+			if all[next].critical {
+				q = &queues[0]
+			}
+			*q = append(*q, next)
+		}
+		q := &queues[0]
+		if len(*q) == 0 {
+			q = &queues[1]
+		}
+		r := &out[(*q)[0]]
+		*q = (*q)[1:]
+		cost := int64(w.weight(r.heavy) * float64(servers) / perSecond * float64(time.Second))
+		if done := now + cost + int64(after); done <= r.overdue(w.patience) {
+			r.status, r.done, free[first] = 200, done, now+cost
+		}
+	}
+}

@@ -1,0 +1,94 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func cellWith(workload string, load float64, knows, variant string, goodput float64) Cell {
+	return Cell{
+		Workload: workload, Load: load, Knows: knows, Variant: variant, Goodput: goodput, Ceiling: 1, Offered: 100, Capacity: 50,
+		tally: tally{Critical: 1, Success: goodput, P99Crit: 10}, Queue: &tally{Critical: 1, P99Crit: 9}, Seconds: []float64{0.25, 0.5, 0.75},
+	}
+}
+
+// The table says what was measured, and nothing of what was not.
+func TestReport(t *testing.T) {
+	r := &report{Go: "go"}
+	r.put(cellWith("cpu4", 4, untold, "warden", 0.9))
+	r.put(cellWith("cpu4", 2, untold, "warden", 0.5))
+	r.put(cellWith("cpu4", 2, untold, "warden", 0.96)) // measured again
+	r.put(cellWith("cpu4", 2, told, "warden", 0.975))
+	r.put(cellWith("cpu4", 2, untold, "none", 0.1))
+	r.put(cellWith("cpu4", 2, untold, "failsafe", 0.7))
+	r.put(cellWith("app", 2, told, "warden", 0.9)) // untold is not there: no row
+	doubted := cellWith("cpu4", 2, post, "warden", 0.3)
+	doubted.Doubt = "late"
+	r.put(doubted)
+	if len(r.Cells) != 7 {
+		t.Fatalf("%d cells", len(r.Cells))
+	}
+	rows := strings.Split(strings.TrimSpace(r.headline()), "\n")[2:]
+	want := []string{
+		"| 4 ms of computing in one piece | 2× | 1.00 | **0.960 / 1.000** | 10 ms (9) | 0.975 / 1.000 | 0.300 / 1.000 ? |  | failsafe 0.700 / 1.000 |",
+		"| 4 ms of computing in one piece | 4× | 1.00 | **0.900 / 1.000** | 10 ms (9) |  |  |  |  |",
+	}
+	if strings.Join(rows, "\n") != strings.Join(want, "\n") {
+		t.Errorf("rows:\n%s\nwant:\n%s", strings.Join(rows, "\n"), strings.Join(want, "\n"))
+	}
+	targets := r.targets()
+	for _, row := range []string{
+		"| goodput ≥ 0.97 of the ceiling | 2 | 0 | cpu4 2x: 0.960; cpu4 4x: 0.900 |",
+		"| goodput ≥ 0.95 of the capacity | 2 | 1 | cpu4 4x: 0.900 |",
+		"| told at most 0.02 better, goodput and critical | 1 | 1 |  |",
+		"| p99 of critical at most 1.15 × the queue's: queue's / ours ≥ 0.87 | 2 | 2 |  |",
+		"| answered ≥ 0.99 where nothing bounds | 0 | 0 |  |",
+	} {
+		if !strings.Contains(targets, row) {
+			t.Errorf("no %q in\n%s", row, targets)
+		}
+	}
+}
+
+// Cells of earlier runs stay until they are measured again, and the page of production has one section, in its place.
+func TestReportIsKept(t *testing.T) {
+	dir := t.TempDir()
+	production := filepath.Join(dir, "production.md")
+	if err := os.WriteFile(production, []byte("# P\n\n## Failures\n\nmany\n\n## Rolling out\n\nslowly\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, load := range []float64{0.7, 2, 2} {
+		r, err := open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.put(cellWith("cpu4", load, untold, "warden", 0.1*float64(i)))
+		if err := r.write(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := open(dir)
+	if err != nil || len(r.Cells) != 2 || r.find("cpu4", 2, untold, "warden").Goodput != 0.2 || r.Cells[1].Queue.P99Crit != 9 || r.Cells[1].Critical != 1 {
+		t.Fatalf("%+v, %v", r.Cells, err)
+	}
+	b, err := os.ReadFile(production)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(b)
+	row := "| 4 ms of computing in one piece | 100 | 0.50 | 0.25 | 0.50 | 0.75 |  |  |  /  |"
+	if strings.Count(page, firstHeading) != 1 || strings.Count(page, "## Rolling out\n\nslowly\n") != 1 || !strings.Contains(page, row) ||
+		strings.Index(page, "many") > strings.Index(page, row) || strings.Index(page, row) > strings.Index(page, "slowly") {
+		t.Errorf("%s", page)
+	}
+	if got := insert(page, ""); got != "# P\n\n## Failures\n\nmany\n\n## Rolling out\n\nslowly\n" {
+		t.Errorf("without numbers: %q", got)
+	}
+	if got := insert("no place for it", "section"); got != "no place for it" {
+		t.Errorf("%q", got)
+	}
+}
