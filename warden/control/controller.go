@@ -38,7 +38,7 @@ type state struct {
 	last       time.Time
 	pressure   float64
 	top        signal  // the signal behind pressure, of the last sample that had one
-	used, busy float64 // utilization before the sample: of the last one that had it, and smoothed
+	busy       float64 // smoothed utilization before the sample
 	shed       float64
 	processors float64 // how much may run, as far as processors go
 	served     service // and as far as execution times go
@@ -103,7 +103,8 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	if dt == 0 || !informed {
 		return informed
 	}
-	st.served.step(s.Service, dt, st.used, float64(cfg.Initial))
+	used := min(finite(s.Utilization.Value), 1)
+	st.served.step(s.Service, dt, used, float64(cfg.Initial))
 	st.served.target = cfg.within(st.served.target)
 	constant := fallTime
 	if top.level > st.pressure {
@@ -116,8 +117,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
 	st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
 	if ok(s.Utilization) {
-		st.used = min(finite(s.Utilization.Value), 1)
-		st.busy += (st.used - st.busy) * toward(dt, 0.5)
+		st.busy += (used - st.busy) * toward(dt, 0.5)
 	}
 	return true
 }

@@ -71,27 +71,22 @@ func (v *service) step(s monitor.Service, dt, busy, initial float64) {
 		v.trust -= v.trust * toward(dt, forget)
 	}
 	v.in += dt
-	v.slow = false
-	switch v.phase {
-	case watching:
+	v.slow = v.phase != watching
+	w, r := &v.window, v.window.mean()
+	switch {
+	case v.phase == watching:
 		v.watch(n, ended, dt, initial)
-	case settling:
-		v.slow = true
-		if n > 1.1*v.target+0.5 {
-			v.in = 0
-		} else if v.in >= 1.2*min(v.from.mean(), v.target/v.from.throughput()) {
-			v.enter(measuring)
-		}
-	case measuring:
-		v.slow = true
-		r := v.window.mean()
-		switch w := &v.window; {
-		case n < 0.5*v.target && v.in > 2*r+0.5: // there is too little work to tell
-			v.target = max(v.target, v.back)
-			v.enter(watching)
-		case len(w.times) >= 4*few && w.time >= r, len(w.times) >= few && w.time >= 4*r:
+	case ended == 0 && n < 0.5, v.phase == measuring && n < 0.5*v.target && v.in > 2*r+0.5: // there is too little work to tell
+		v.target = max(v.target, v.back)
+		v.enter(watching)
+	case v.phase == measuring:
+		if len(w.times) >= 4*few && w.time >= r || len(w.times) >= few && w.time >= 4*r {
 			v.conclude()
 		}
+	case n > 1.1*v.target+0.5:
+		v.in = 0
+	case v.in >= 1.2*min(v.from.mean(), v.target/v.from.throughput()):
+		v.enter(measuring)
 	}
 }
 
