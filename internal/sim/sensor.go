@@ -58,6 +58,9 @@ func (s *sensor) sample() monitor.Sample {
 		P50: at(s.times, 0.5), P90: at(s.times, 0.9), Count: uint64(len(s.times)),
 		Throughput: float64(len(s.times)) / elapsed, Concurrency: s.work / elapsed,
 	}
+	for i, few := 0, min(len(s.times), len(out.Service.Times)); i < few; i++ {
+		out.Service.Times[i] = s.times[i*len(s.times)/few]
+	}
 	s.times, s.work, s.last = s.times[:0], 0, now
 	s.mu.Unlock()
 

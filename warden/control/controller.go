@@ -47,7 +47,10 @@ type state struct {
 // clone shares nothing with st.
 func (st *state) clone() state {
 	out := *st
-	for _, times := range []*[]float64{&out.served.base.times, &out.served.window.times, &out.served.from.times} {
+	v := &out.served
+	for _, times := range []*[]float64{
+		&v.base.times, &v.base.sorted, &v.window.times, &v.window.sorted, &v.from.times, &v.from.sorted,
+	} {
 		*times = slices.Clone(*times)
 	}
 	return out
@@ -97,28 +100,26 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 // step moves the state by dt seconds, and says whether the sample knew anything about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
 	top, informed := cfg.judge(s, st.busy)
-	if dt == 0 {
+	if dt == 0 || !informed {
 		return informed
 	}
 	used := min(finite(s.Utilization.Value), 1)
 	st.served.step(s.Service, dt, used, float64(cfg.Initial))
 	st.served.target = cfg.within(st.served.target)
-	if informed {
-		constant := fallTime
-		if top.level > st.pressure {
-			constant = riseTime
-		}
-		st.pressure += (top.level - st.pressure) * toward(dt, constant)
-		if top.level >= growBelow || st.pressure < growBelow {
-			st.top = top // else what raised the pressure is gone before the pressure is, and is named until then
-		}
-		st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
-		st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
+	constant := fallTime
+	if top.level > st.pressure {
+		constant = riseTime
 	}
+	st.pressure += (top.level - st.pressure) * toward(dt, constant)
+	if top.level >= growBelow || st.pressure < growBelow {
+		st.top = top // else what raised the pressure is gone before the pressure is, and is named until then
+	}
+	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
+	st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
 	if ok(s.Utilization) {
 		st.busy += (used - st.busy) * toward(dt, 0.5)
 	}
-	return informed
+	return true
 }
 
 // follow is the processors' target after dt seconds at the present pressure. It shrinks from what rules; fewer than one task per
@@ -132,7 +133,7 @@ func (st *state) follow(processors, dt float64) float64 {
 	case p < growBelow:
 		share := (growBelow - p) / growBelow
 		grown := max(before*math.Exp(growRate*share*dt), before+10*share*dt)
-		return max(before, min(grown, ahead*st.served.target))
+		return max(before, min(grown, 2*before, ahead*st.served.target))
 	}
 	return before
 }

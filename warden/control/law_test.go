@@ -40,7 +40,7 @@ func anySample(t *rapid.T, at time.Time) monitor.Sample {
 	case 2:
 		at = at.Add(1000 * time.Hour)
 	}
-	return monitor.Sample{
+	s := monitor.Sample{
 		At: at, Gap: gaps.Draw(t, "gap"),
 		Lag: monitor.Lag{
 			P50: delays.Draw(t, "p50"), P90: delays.Draw(t, "p90"), P99: delays.Draw(t, "p99"), Max: delays.Draw(t, "max"),
@@ -52,6 +52,10 @@ func anySample(t *rapid.T, at time.Time) monitor.Sample {
 			Throughput: floats.Draw(t, "throughput"), Concurrency: floats.Draw(t, "concurrency"),
 		},
 	}
+	for i := range rapid.IntRange(0, len(s.Service.Times)).Draw(t, "times") {
+		s.Service.Times[i] = delays.Draw(t, "time")
+	}
+	return s
 }
 
 func configs(t *rapid.T) control.Config {
@@ -80,7 +84,7 @@ func plausible(t *rapid.T, at time.Time) monitor.Sample {
 		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Millisecond
 	}
 	n := rapid.Float64Range(0, 40).Draw(t, "concurrency")
-	return monitor.Sample{
+	s := monitor.Sample{
 		At: at, Gap: 100 * time.Millisecond,
 		Lag:         monitor.Lag{P50: ms("p50", 30), P90: ms("p90", 60), Count: rapid.Uint64Range(0, 100).Draw(t, "lags")},
 		Utilization: monitor.Reading{Value: rapid.Float64Range(0, 1).Draw(t, "utilization"), OK: true},
@@ -90,6 +94,10 @@ func plausible(t *rapid.T, at time.Time) monitor.Sample {
 			Throughput: rapid.Float64Range(0, 500).Draw(t, "throughput"), Concurrency: n,
 		},
 	}
+	for i := range s.Service.Times {
+		s.Service.Times[i] = s.Service.P50 * time.Duration(i+16) / 32
+	}
+	return s
 }
 
 // history draws the samples that lead to a state, each of them mostly repeated a few times, so that states with a memory
@@ -114,7 +122,7 @@ func history(t *rapid.T) (samples []monitor.Sample, now time.Time) {
 	return samples, now
 }
 
-func TestPropertyC1C4C7_AnySample(t *testing.T) {
+func TestPropertyC1C7_AnySample(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
 		c := mustNew(t, cfg)
@@ -128,7 +136,7 @@ func TestPropertyC1C4C7_AnySample(t *testing.T) {
 		before := c.Step(monitor.Sample{At: epoch})
 		samples, now := history(t)
 		samples = append(samples, anySample(t, now))
-		for i, s := range samples {
+		for _, s := range samples {
 			d := c.Step(s)
 			if err := d.Validate(); err != nil {
 				t.Fatal(err)
@@ -143,15 +151,39 @@ func TestPropertyC1C4C7_AnySample(t *testing.T) {
 			if len(d.Reasons) == 0 || d.Reasons[0].Code() == "" {
 				t.Fatal("no reason")
 			}
-			// C4: half a task is what rounding may add to either side.
+			before = d
+		}
+	})
+}
+
+// One half at a time: with no executions, and with so many that run at once. Half a task is what rounding may add to either side.
+func TestPropertyC4_Bounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := configs(t)
+		c := mustNew(t, cfg)
+		running := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(1, 1000)).Draw(t, "running")
+		before := c.Step(monitor.Sample{At: epoch})
+		highest := before.TargetConcurrency
+		samples, now := history(t)
+		for i, s := range append(samples, anySample(t, now)) {
+			if s.Service.Concurrency = running; running == 0 {
+				s.Service = monitor.Service{}
+			}
+			d := c.Step(s)
 			was, is := float64(before.TargetConcurrency), float64(d.TargetConcurrency)
-			if is < 0.7*(was-0.5)-0.5 || is > max(1.25*(was+0.5), was+1.5)+0.5 {
-				t.Fatalf("sample %d: target from %v to %v", i, was, is)
+			low, high := 0.7*(was-0.5)-0.5, max(2*(was+0.5)+0.5, float64(highest))
+			if running > 0 {
+				low = min(low, 0.7*(math.Floor(0.2*running)-0.5)-0.5)
+			} else {
+				high = 2*(was+0.5) + 0.5
+			}
+			if is < low || is > high {
+				t.Fatalf("sample %d: target from %v to %v, %v run", i, was, is, running)
 			}
 			if step := d.ShedProbability - before.ShedProbability; math.Abs(step) > 0.5+1e-9 {
 				t.Fatalf("sample %d: shed from %v to %v", i, before.ShedProbability, d.ShedProbability)
 			}
-			before = d
+			before, highest = d, max(highest, d.TargetConcurrency)
 		}
 	})
 }
@@ -181,8 +213,9 @@ func TestPropertyC1_NotANumberIsNotRead(t *testing.T) {
 	})
 }
 
-// worse returns s with every reading but those that C2 holds equal the same or higher.
-func worse(t *rapid.T, s monitor.Sample) monitor.Sample {
+// worse returns s with every reading that C2 speaks of the same or higher. Utilization says which half is to judge, and is among them
+// where there is one half only.
+func worse(t *rapid.T, s monitor.Sample, served bool) monitor.Sample {
 	longer := func(d *time.Duration, name string) {
 		if more := delays.Draw(t, "more "+name); more > *d {
 			*d = more
@@ -195,11 +228,12 @@ func worse(t *rapid.T, s monitor.Sample) monitor.Sample {
 	}
 	for name, d := range map[string]*time.Duration{
 		"p50": &s.Lag.P50, "p90": &s.Lag.P90, "p99": &s.Lag.P99, "max": &s.Lag.Max, "mean": &s.Lag.Mean,
-		"service p50": &s.Service.P50, "service p90": &s.Service.P90,
 	} {
 		longer(d, name)
 	}
-	higher(&s.Utilization, "utilization")
+	if !served {
+		higher(&s.Utilization, "utilization")
+	}
 	higher(&s.Runnable, "runnable")
 	higher(&s.Throttled, "throttled")
 	return s
@@ -209,8 +243,12 @@ func TestPropertyC2_Monotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
 		one, other := mustNew(t, cfg), mustNew(t, cfg)
+		served := rapid.Bool().Draw(t, "served")
 		samples, now := history(t)
 		for _, s := range samples {
+			if !served {
+				s.Service = monitor.Service{}
+			}
 			one.Step(s)
 			other.Step(s)
 		}
@@ -218,13 +256,16 @@ func TestPropertyC2_Monotone(t *testing.T) {
 		if rapid.Bool().Draw(t, "any") {
 			s = anySample(t, now)
 		}
+		if !served {
+			s.Service = monitor.Service{}
+		}
 		// What is no number is neither more nor less.
 		for _, r := range []*monitor.Reading{&s.Utilization, &s.Runnable, &s.Throttled} {
 			if math.IsNaN(r.Value) {
 				r.Value = 0
 			}
 		}
-		w := worse(t, s)
+		w := worse(t, s, served)
 		better, bad := one.Step(s), other.Step(w)
 		if bad.TargetConcurrency > better.TargetConcurrency || bad.ShedProbability < better.ShedProbability {
 			t.Fatalf("target %d, shed %v for %+v\ntarget %d, shed %v for %+v", better.TargetConcurrency, better.ShedProbability, s,

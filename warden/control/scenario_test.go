@@ -42,7 +42,7 @@ func jammed() monitor.Sample {
 }
 
 func TestC3_TightensFasterThanItRelaxes(t *testing.T) {
-	c, now := mustNew(t, control.Config{Processors: 1, Initial: 64}), clock{}
+	c, now := mustNew(t, control.Config{Processors: 1, Initial: 512}), clock{}
 	steps := func(s func() monitor.Sample, until func(d decision.ControlDecision) bool) (n int) {
 		for !until(c.Step(now.next(s()))) {
 			if n++; n > 1000 {
@@ -55,19 +55,18 @@ func TestC3_TightensFasterThanItRelaxes(t *testing.T) {
 	steps(jammed, func(d decision.ControlDecision) bool { return d.ShedProbability >= 0.9 })
 	steps(jammed, func(d decision.ControlDecision) bool { return d.TargetConcurrency <= 4 })
 	relent := steps(quiet, func(d decision.ControlDecision) bool { return d.ShedProbability < 0.1 })
-	c, now = mustNew(t, control.Config{Processors: 1, Initial: 64}), clock{}
+	c, now = mustNew(t, control.Config{Processors: 1, Initial: 512}), clock{}
 	shed := steps(jammed, func(d decision.ControlDecision) bool { return d.ShedProbability >= 0.9 })
 	steps(quiet, func(d decision.ControlDecision) bool { return d.TargetConcurrency >= 16 })
-	up := steps(quiet, func(d decision.ControlDecision) bool { return d.TargetConcurrency >= 64 })
-	if 2*down > up || shed >= relent {
-		t.Fatalf("from 64 to 16 in %d steps, back in %d; shed to 0.9 in %d, back in %d", down, up, shed, relent)
+	up := steps(quiet, func(d decision.ControlDecision) bool { return d.TargetConcurrency >= 512 })
+	if 4*down > 3*up || shed >= relent {
+		t.Fatalf("from 512 to 16 in %d steps, back in %d; shed to 0.9 in %d, back in %d", down, up, shed, relent)
 	}
 }
 
 func TestC7_Reasons(t *testing.T) {
 	service := func(ms, n float64) monitor.Service {
-		d := time.Duration(ms * float64(time.Millisecond))
-		return monitor.Service{P50: d, P90: d, Count: 25, Throughput: 250, Concurrency: n}
+		return executed(time.Duration(ms*float64(time.Millisecond)), 25, n)
 	}
 	for name, tc := range map[string]struct {
 		before, sample monitor.Sample
@@ -82,8 +81,9 @@ func TestC7_Reasons(t *testing.T) {
 		"blind":        {quiet(), monitor.Sample{}, []string{"no_information: utilization=0.1 (hold)"}},
 		"not a number": {quiet(), monitor.Sample{Utilization: value(math.NaN())}, []string{"no_information: "}},
 		"slow, with room": {
-			monitor.Sample{Utilization: value(0.1), Service: service(40, 10)}, monitor.Sample{Utilization: value(0.1), Service: service(100, 25)},
-			[]string{"calm: utilization=0.1 (relax)", "service_slow: service_inflation=2."},
+			monitor.Sample{Utilization: value(0.1), Service: executed(40*time.Millisecond, 1, 0.4)},
+			monitor.Sample{Utilization: value(0.1), Service: executed(50*time.Millisecond, 1, 0.5)},
+			[]string{"calm: utilization=0.1 (relax)", "service_slow: service_inflation=1.25"},
 		},
 		"slow, at the target": {
 			monitor.Sample{Utilization: value(0.1), Service: service(40, 10)}, monitor.Sample{Utilization: value(0.1), Service: service(100, 128)},
@@ -92,7 +92,7 @@ func TestC7_Reasons(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, now := mustNew(t, control.Config{Processors: 16}), clock{}
-			for range 10 {
+			for range 16 {
 				c.Step(now.next(tc.before))
 			}
 			var said []string
@@ -111,10 +111,19 @@ func TestC7_Reasons(t *testing.T) {
 	}
 }
 
+// executed is so many executions of the same length.
+func executed(took time.Duration, count int, n float64) monitor.Service {
+	s := monitor.Service{P50: took, P90: took, Count: uint64(count), Throughput: float64(count) / tick.Seconds(), Concurrency: n}
+	for i := range min(count, len(s.Times)) {
+		s.Times[i] = took
+	}
+	return s
+}
+
 // used is a sample of a service that would take more if it were given more.
 func used(n int) monitor.Sample {
 	s := quiet()
-	s.Service = monitor.Service{P50: 40 * time.Millisecond, P90: 50 * time.Millisecond, Count: uint64(n * 2), Throughput: float64(n) * 25, Concurrency: float64(n)}
+	s.Service = executed(40*time.Millisecond, n*2, float64(n))
 	return s
 }
 

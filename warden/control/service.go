@@ -5,6 +5,7 @@ package control
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -27,12 +28,15 @@ const (
 	// overload would never show. In execution times.
 	testFirst, testSoon, testRarely = 12, 3, 64.0
 
+	forget = 0.5 // seconds in which the expected time fades, as a time constant, while nothing runs
+
 	beyond = 0.05 // of the usual growth, at a concurrency beyond which work has waited before
 )
 
 // service is the part of the controller's state that judges execution times.
 type service struct {
 	fed    bool    // some sample had a Service
+	trust  float64 // 0 to 1: how much of the baseline's execution time is still to be expected
 	target float64 // how much may run, as far as this half knows
 	window window
 	base   baseline
@@ -61,31 +65,28 @@ const (
 
 // step takes in the Service of a sample. busy is how far processors were used lately.
 func (v *service) step(s monitor.Service, dt, busy, initial float64) {
-	n := finite(s.Concurrency)
+	n, ended := finite(s.Concurrency), v.window.add(s, dt, busy)
 	v.fed = v.fed || s.Count > 0 || n > 0
+	if v.trust += (1 - v.trust) * ended / (ended + 4); ended == 0 && n == 0 {
+		v.trust -= v.trust * toward(dt, forget)
+	}
 	v.in += dt
-	v.slow = false
-	v.window.add(s, dt, busy)
-	switch v.phase {
-	case watching:
-		v.watch(s, dt, initial)
-	case settling:
-		v.slow = true
-		if n > 1.1*v.target+0.5 {
-			v.in = 0
-		} else if v.in >= 1.2*min(v.from.mean(), v.target/v.from.throughput()) {
-			v.enter(measuring)
-		}
-	case measuring:
-		v.slow = true
-		r := v.window.mean()
-		switch w := &v.window; {
-		case n < 0.5*v.target && v.in > 2*r+0.5: // there is too little work to tell
-			v.target = max(v.target, v.back)
-			v.enter(watching)
-		case w.count >= 4*few && w.time >= r, w.count >= few && w.time >= 4*r:
+	v.slow = v.phase != watching
+	w, r := &v.window, v.window.mean()
+	switch {
+	case v.phase == watching:
+		v.watch(n, ended, dt, initial)
+	case ended == 0 && n < 0.5, v.phase == measuring && n < 0.5*v.target && v.in > 2*r+0.5: // there is too little work to tell
+		v.target = max(v.target, v.back)
+		v.enter(watching)
+	case v.phase == measuring:
+		if len(w.times) >= 4*few && w.time >= r || len(w.times) >= few && w.time >= 4*r {
 			v.conclude()
 		}
+	case n > 1.1*v.target+0.5:
+		v.in = 0
+	case v.in >= 1.2*min(v.from.mean(), v.target/v.from.throughput()):
+		v.enter(measuring)
 	}
 }
 
@@ -95,25 +96,25 @@ func (v *service) enter(p phase) {
 }
 
 // watch lets the target grow while it limits the work and nothing waits, and cuts it when something does.
-func (v *service) watch(s monitor.Service, dt, initial float64) {
+func (v *service) watch(n, ended, dt, initial float64) {
 	w := &v.window
-	limited := finite(s.Concurrency) >= 0.8*v.target
+	limited := n >= 0.8*v.target
 	r := w.mean()
 	switch {
 	case len(v.base.times) < few:
-		if w.count >= few {
+		if len(w.times) >= few {
 			v.base.learn(w.times)
 		}
-	case w.count >= few && w.time >= r:
+	case len(w.times) >= few && w.time >= r:
 		if v.compare(limited) {
 			return
 		}
 	}
-	if finite(s.Concurrency) < 0.5 && v.target < initial {
+	if n < 0.5 && v.target < initial {
 		v.target = min(initial, v.target*math.Exp(dt)) // nothing runs: whatever was wrong may be over
 	}
 	if limited && !v.slow {
-		v.grow(float64(s.Count))
+		v.grow(ended)
 	}
 }
 
@@ -126,7 +127,7 @@ func (v *service) compare(limited bool) bool {
 		return false
 	}
 	n, x := w.concurrency(), w.throughput()
-	wait, z := shift(v.base.times, w.times)
+	wait, z := shift(v.base.sorted, w.inOrder())
 	v.inflation = 1 + wait/v.base.lower
 	filled := n >= 0.7*v.target
 	if v.slow = z > 2; wait > noticed*v.base.lower && z > sure && (filled && x*wait > 0.2 || x*wait > 1) {
@@ -168,7 +169,7 @@ func (v *service) grow(ended float64) {
 func (v *service) cut(to float64, test bool) {
 	v.from, v.window = v.window, v.from
 	v.back, v.tested, v.limited = v.target, test, 0
-	v.target = max(math.Ceil(to), math.Floor(deep*v.from.concurrency()), 1)
+	v.target = min(v.target, max(math.Ceil(to), math.Floor(deep*v.from.concurrency()), 1))
 	v.enter(settling)
 }
 
@@ -181,7 +182,7 @@ func (v *service) conclude() {
 	}
 	if waited < 0.5 {
 		if !v.tested { // so this is how long the work takes now
-			v.base = baseline{}
+			v.base.forget()
 		}
 		v.base.learn(w.times)
 		v.target = v.back
@@ -190,8 +191,8 @@ func (v *service) conclude() {
 		// Where throughput fell as well, the cut went too deep by as much.
 		v.target = max(v.target, min(v.back, math.Ceil(w.concurrency()*v.from.throughput()/w.throughput())))
 		v.knee = v.target
-		if _, z := shift(v.base.times, w.times); z < -2 {
-			v.base = baseline{}
+		if _, z := shift(v.base.sorted, w.inOrder()); z < -2 {
+			v.base.forget()
 			v.base.learn(w.times)
 		}
 		if v.tested {
@@ -215,7 +216,7 @@ func (v *service) waited() (part, sd float64) {
 	doubt := v.base.spread / depth
 	varThroughput := doubt*doubt*chance + 0.0025/(depth*depth)
 
-	shorter, _ := shift(w.times, f.times)
+	shorter, _ := shift(w.inOrder(), f.inOrder())
 	hoped := (cut - n) / f.throughput()
 	byTimes := shorter / hoped
 	doubt = v.base.lower * min(v.base.spread, 1) / hoped
@@ -226,49 +227,55 @@ func (v *service) waited() (part, sd float64) {
 	return (byThroughput/varThroughput + byTimes/varTimes) / weight, math.Sqrt(1 / weight)
 }
 
-// expected is the execution time, in seconds, of a task that does not wait inside; 0: unknown.
-func (v *service) expected() float64 { return min(v.base.median, 3600) }
+// expected is the execution time, in seconds, of a task that does not wait inside; 0: unknown. It fades while nothing runs, because a
+// limiter that refuses whatever cannot end in time would else never see that it could again.
+func (v *service) expected() float64 { return v.trust * v.base.median }
 
 // baseline is the execution times of the last work that did not wait, in seconds.
 type baseline struct {
 	times  []float64 // the oldest first
+	sorted []float64
 	mean   float64
 	lower  float64 // mean of the shorter half
 	median float64
 	spread float64 // standard deviation, in means
 }
 
+func (b *baseline) forget() { *b = baseline{times: b.times[:0], sorted: b.sorted[:0]} }
+
+// learn adds times, of which there is at least one.
 func (b *baseline) learn(times []float64) {
 	b.times = append(b.times, times...)
 	if more := len(b.times) - kept; more > 0 {
 		b.times = append(b.times[:0], b.times[more:]...)
 	}
-	b.mean, b.lower = mean(b.times), lower(b.times)
-	sorted := slices.Sorted(slices.Values(b.times))
-	b.median = sorted[len(sorted)/2]
+	b.sorted = append(b.sorted[:0], b.times...)
+	slices.Sort(b.sorted)
+	b.mean, b.lower, b.median = mean(b.sorted), lower(b.sorted), b.sorted[len(b.sorted)/2]
 	sum := 0.0
-	for _, t := range b.times {
+	for _, t := range b.sorted {
 		sum += (t - b.mean) * (t - b.mean)
 	}
-	b.spread = math.Sqrt(sum/float64(len(b.times))) / max(b.mean, 1e-12)
+	b.spread = math.Sqrt(sum/float64(len(b.sorted))) / b.mean
 }
 
 // window sums up consecutive samples.
 type window struct {
-	time, work, count float64 // seconds; seconds of execution; executions
-	busy              float64 // seconds of processors, per processor
-	times             []float64
+	time, work, count float64   // seconds; seconds of execution; executions
+	busy              float64   // seconds of processors, per processor
+	times             []float64 // of executions, in seconds
+	sorted            []float64 // the same when they were last needed in order
 }
 
-func (w *window) reset() { *w = window{times: w.times[:0]} }
+func (w *window) reset() { *w = window{times: w.times[:0], sorted: w.sorted[:0]} }
 
-func (w *window) add(s monitor.Service, dt, busy float64) {
-	w.time += dt
-	w.work += finite(s.Concurrency) * dt
-	w.count += float64(s.Count)
-	w.busy += busy * dt
+// add takes in a sample and says how many executions ended. Those whose times are not told were not read.
+func (w *window) add(s monitor.Service, dt, busy float64) (ended float64) {
 	for _, t := range s.Times[:min(s.Count, uint64(len(s.Times)))] {
-		w.times = append(w.times, seconds(t))
+		if t > 0 {
+			w.times = append(w.times, min(t, time.Hour).Seconds())
+			ended = float64(s.Count)
+		}
 	}
 	if len(w.times) > 2*kept {
 		for i := range w.times[:len(w.times)/2] {
@@ -276,6 +283,17 @@ func (w *window) add(s monitor.Service, dt, busy float64) {
 		}
 		w.times = w.times[:len(w.times)/2]
 	}
+	w.time += dt
+	w.work += finite(s.Concurrency) * dt
+	w.count += ended
+	w.busy += busy * dt
+	return ended
+}
+
+func (w *window) inOrder() []float64 {
+	w.sorted = append(w.sorted[:0], w.times...)
+	slices.Sort(w.sorted)
+	return w.sorted
 }
 
 func (w *window) mean() float64        { return mean(w.times) }
@@ -291,29 +309,23 @@ func mean(times []float64) float64 {
 	return sum / max(float64(len(times)), 1)
 }
 
-// lower is the mean of the shorter half: what waits is longer by the wait, however long the longest are.
-func lower(times []float64) float64 {
-	sorted := slices.Sorted(slices.Values(times))
-	return mean(sorted[:(len(sorted)+1)/2])
-}
+// lower is the mean of the shorter half of sorted times: what waits is longer by the wait, however long the longest are.
+func lower(sorted []float64) float64 { return mean(sorted[:(len(sorted)+1)/2]) }
 
 // shift is by how much b is longer than a, by the lower halves, and how sure it is that it is longer at all: the standard score of Mann's
-// and Whitney's test (1947). Both are 0 of nothing.
+// and Whitney's test (1947). Both are in order, and may not be empty. Times that differ by less than a thousandth are the same.
 func shift(a, b []float64) (by, z float64) {
 	m, n := float64(len(a)), float64(len(b))
-	if m == 0 || n == 0 {
-		return 0, 0
-	}
 	u := 0.0
+	shorter, longer := 0, 0 // a[:shorter] are shorter than x, a[longer:] are longer
 	for _, x := range b {
-		for _, y := range a {
-			switch {
-			case x > y*1.001:
-				u++
-			case x >= y*0.999:
-				u += 0.5
-			}
+		for shorter < len(a) && a[shorter]*1.001 < x {
+			shorter++
 		}
+		for longer < len(a) && a[longer]*0.999 <= x {
+			longer++
+		}
+		u += float64(shorter+longer) / 2
 	}
 	return lower(b) - lower(a), (u - m*n/2) / math.Sqrt(m*n*(m+n+1)/12)
 }
