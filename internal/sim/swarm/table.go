@@ -15,7 +15,7 @@ type row struct {
 	class Class // classes: all
 	// good is whether a world is as it should be.
 	good func(Verdict) bool
-	// target is the share that is to be good, held the share that must be: what TestWorlds insists on.
+	// target is the share that is to be good, held the share that must be: what the test insists on.
 	target, held float64
 }
 
