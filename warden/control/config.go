@@ -15,7 +15,7 @@ type Config struct {
 	// Min and Max bound the target, 1 <= Min <= Max. Default: 1, and 65536 or whatever Initial or Processors asks for.
 	Min, Max int
 	// Initial is the target to begin with, Min to Max. It is also "full": calm samples bring the target back to it
-	// without any request. Default: 8 per processor, at least 16, moved into the bounds.
+	// without any request. Default: one per processor, at least 16, moved into the bounds.
 	Initial int
 	// Processors is how many processors the work has, 1 or more. Below it no queue for processors cuts the target: that would
 	// only leave some of them idle. Default: GOMAXPROCS when New is called. Give a number to replay elsewhere.

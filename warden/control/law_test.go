@@ -293,7 +293,7 @@ func TestC2_OneSignalAlone(t *testing.T) {
 	for signal := range 4 {
 		for _, steps := range []int{0, 1, 4, 12} {
 			step := func(x, last float64) decision.ControlDecision {
-				c := mustNew(t, control.Config{Processors: 128})
+				c := mustNew(t, control.Config{Processors: 128, Initial: 1024})
 				for i := range steps {
 					c.Step(at(signal, x, i))
 				}

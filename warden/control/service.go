@@ -106,7 +106,7 @@ func (v *service) watch(n, ended, dt, initial float64) {
 			v.base.learn(w.times)
 		}
 	case len(w.times) >= few && w.time >= r:
-		if v.compare(limited) {
+		if v.compare() {
 			return
 		}
 	}
@@ -119,7 +119,7 @@ func (v *service) watch(n, ended, dt, initial float64) {
 }
 
 // compare compares the window with the baseline, and says whether it has cut the target.
-func (v *service) compare(limited bool) bool {
+func (v *service) compare() bool {
 	w, r := &v.window, v.window.mean()
 	if w.busy > 0.9*w.time { // processors are the bottleneck, and their queue is the better guide
 		w.reset()

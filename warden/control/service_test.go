@@ -169,3 +169,26 @@ func TestPropertyC13_NoHarm(t *testing.T) {
 		t.Errorf("%d of %d services with room for all answered less than 0.99 in time", harmed, services)
 	}
 }
+
+// One place, a hundred inside, and a baseline that knows better: nearly all of them wait.
+func TestC4_ACutLeavesAFifth(t *testing.T) {
+	c, m := mustNew(t, control.Config{Processors: 1, Initial: 100}), crowd()
+	m.places, m.offered = 1, 0.5
+	_, before := m.drive(c, 20, begin(c))
+	m.offered = 40
+	cut := false
+	for range 300 {
+		s := m.sample(before.TargetConcurrency)
+		d := c.Step(s)
+		if d.TargetConcurrency < before.TargetConcurrency/2 {
+			cut = true
+			if low := math.Floor(0.2 * min(s.Service.Concurrency, 50)); float64(d.TargetConcurrency) < low {
+				t.Fatalf("target from %d to %d while %.0f run", before.TargetConcurrency, d.TargetConcurrency, s.Service.Concurrency)
+			}
+		}
+		before = d
+	}
+	if !cut {
+		t.Fatal("there was no cut")
+	}
+}

@@ -45,12 +45,12 @@ type ControlDecision struct {
 // MaxYields bounds ControlDecision.Yields: more could not surface anything and would only hold the place.
 const MaxYields = 64
 
-// Default is the decision that rules before control has judged for the first time: no shedding, and room for eight
-// tasks per processor that Go uses, sixteen at least, because nothing is known yet about what the tasks do. Its Seq is
+// Default is the decision that rules before control has judged for the first time: no shedding, and room for one
+// task per processor that Go uses, sixteen at least, because nothing is known yet about what the tasks do. Its Seq is
 // 0, so any decision follows it. It allocates.
 func Default() ControlDecision {
 	return ControlDecision{
-		TargetConcurrency: max(16, 8*runtime.GOMAXPROCS(0)),
+		TargetConcurrency: max(16, runtime.GOMAXPROCS(0)),
 		Reasons:           []Reason{NewReason("initial", "none", 0, Hold)},
 		Yields:            4,
 	}

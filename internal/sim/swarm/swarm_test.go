@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	worlds = flag.Int("worlds", 0, "how many worlds TestWorlds runs, from seed 0; 0: it does not run")
+	worlds = flag.Int("worlds", 0, "how many worlds TestC12C13_Worlds runs, from seed 0; 0: it does not run")
 	fresh  = flag.Int("fresh", 0, "how many more, from a seed that nobody has chosen")
 	from   = flag.Uint64("from", 0, "the first seed instead of 0")
 	named  = flag.String("laws", "ours", "laws to run, separated by commas; a number is a constant target")
@@ -90,10 +90,10 @@ func swarm(t *testing.T, from uint64, n int, names []string) []*Trial {
 	return trials
 }
 
-// TestWorlds is the swarm: go test ./internal/sim/swarm -run TestWorlds -v -worlds 400 -laws ours,mine
+// TestC12C13_Worlds is the swarm: go test ./internal/sim/swarm -run Worlds -v -worlds 400 -laws ours,mine
 //
 // It fails where one of ours is short of what is held.
-func TestWorlds(t *testing.T) {
+func TestC12C13_Worlds(t *testing.T) {
 	if *worlds+*fresh == 0 {
 		t.Skip("takes minutes: make worlds")
 	}
