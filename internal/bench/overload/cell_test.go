@@ -1,5 +1,7 @@
 //go:build linux
 
+// A cell is measured and judged as it says.
+
 package main
 
 import (

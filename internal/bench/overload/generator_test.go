@@ -1,5 +1,7 @@
 //go:build linux
 
+// The generator, against servers of its own: who is asked, who leaves, and what is counted.
+
 package main
 
 import (
@@ -120,7 +122,7 @@ func TestClosedLoop(t *testing.T) {
 		now := under.Add(1)
 		for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond) // the request takes a while, so that several are under way
 		answered.Add(1)
 		under.Add(-1)
 		_, _ = rw.Write([]byte("done"))

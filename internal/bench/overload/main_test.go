@@ -1,5 +1,7 @@
 //go:build linux
 
+// What the command line may say.
+
 package main
 
 import (

@@ -1,5 +1,7 @@
 //go:build linux
 
+// The report: which rows it has, and what it says of cells that were not measured.
+
 package main
 
 import (
