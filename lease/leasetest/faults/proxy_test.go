@@ -20,10 +20,10 @@ func TestProxyClosesLateClients(t *testing.T) {
 	p.close()
 	late, client := net.Pipe()
 	defer client.Close()
-	go p.serve(late)
-	if err := client.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := client.SetReadDeadline(time.Now().Add(time.Minute)); err != nil { // before it is closed: a closed pipe has no deadline
 		t.Fatal(err)
 	}
+	go p.serve(late)
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the late client: %v, want it closed", err)
 	}
