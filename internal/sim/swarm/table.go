@@ -139,7 +139,7 @@ func Print(out io.Writer, trials []*Trial, names []string) {
 	}
 	for i, name := range names {
 		fmt.Fprintf(out, "\nThe worst worlds of %s:\n", name)
-		for _, t := range worst(counted, i, 90) {
+		for _, t := range worst(counted, i, 10) {
 			fmt.Fprintln(out, "  "+t.Line(t.Laws[i]))
 		}
 	}
