@@ -122,7 +122,7 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 	if !bounded && ctx.Err() == nil {
 		yields, ok = c.startAtOnce(k)
 	}
-	var d deadline
+	d := deadline{due: queue.Never}
 	var o outcome
 	if !ok {
 		var err error
@@ -328,10 +328,10 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 	if o.grant > limiter.SlotFree || yields > 0 {
 		queue.Yield(yields, s.arrivals)
 		var now time.Duration
-		if d.from != 0 {
+		if d.due != queue.Never {
 			now = s.clock()
 		}
-		if v := queue.TooLate(s.errOf(ctx), dueOf(d), now, 0); v != queue.Waits {
+		if v := queue.TooLate(s.errOf(ctx), d.due, now, 0); v != queue.Waits {
 			s.mu.Lock()
 			k.state = ended
 			o.from = d.from
@@ -350,14 +350,6 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 	p.admit(k)
 	s.mu.Unlock()
 	return nil
-}
-
-// dueOf is d's instant; the zero deadline has none.
-func dueOf(d deadline) time.Duration {
-	if d.from == 0 {
-		return queue.Never
-	}
-	return d.due
 }
 
 // ask asks the breaker. A call that it lets nothing of gives its place back. So does one whose breaker panics; that is a

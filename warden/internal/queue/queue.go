@@ -90,8 +90,8 @@ func (q *Queue[T]) Offer(w *Waiter[T], now, expected time.Duration, share, draw 
 }
 
 // Next takes out whose turn it is, and says by what right: the highest priority; in it the oldest, or the newest if its queue
-// stands and the oldest has waited too long. One grant in Every goes to the longest wait instead. Those that less than
-// expected is left to are told to leave. nil: nobody waits.
+// stands. One grant in Every goes to the longest wait instead. Those that have less time left than expected are told to
+// leave. nil: nobody waits.
 func (q *Queue[T]) Next(now, expected time.Duration) (*Waiter[T], Verdict) {
 	for q.waiting > 0 {
 		w, how := q.turn(now, expected)
