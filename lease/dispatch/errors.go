@@ -12,6 +12,8 @@ var (
 	ErrInvalid = errors.New("dispatch: invalid value")
 	// ErrDrain marks a *DrainError.
 	ErrDrain = errors.New("dispatch: drain incomplete")
+	// ErrLost marks a *LostError.
+	ErrLost = errors.New("dispatch: partition lost")
 	// ErrUsed is what a second Run of one Dispatcher returns.
 	ErrUsed = errors.New("dispatch: Run was called before")
 	// ErrPanic marks a *PanicError.
@@ -77,4 +79,23 @@ func (e *DrainError) Unwrap() []error {
 		return []error{ErrDrain}
 	}
 	return []error{ErrDrain, e.Commit}
+}
+
+// LostError says that the partition belongs to another member of the group, or to none. A Source returns it, and an Ownership ends
+// the context of a partition with it as the cause; a Run that meets it ends with it. What was in work is left to the next owner.
+type LostError struct {
+	Partition string
+	Err       error // what said so
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("dispatch: partition %s lost: %v", e.Partition, e.Err)
+}
+
+// Unwrap returns ErrLost and Err.
+func (e *LostError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrLost}
+	}
+	return []error{ErrLost, e.Err}
 }
