@@ -14,9 +14,9 @@ import (
 
 // Rates of change, per second of time between samples, as exponents; and the most that one step may do.
 const (
-	shrinkRate = 3.6 // x0.7 in 100 ms
+	shrinkRate = 7.0 // x0.7 in 100 ms
 	growRate   = 2.0
-	tightest   = 0.7 // a step of the processors' half leaves at least this share of the target
+	tightest   = 0.5 // a step of the processors' half leaves at least this share of the target
 	longest    = 1.0 // seconds that one step accounts for
 	ahead      = 4.0 // times the other half's target, which the processors' target does not exceed
 	shedRate   = 0.5 // per second at full pressure
