@@ -14,7 +14,7 @@ import (
 
 // Rates of change, per second of time between samples, as exponents; and the most that one step may do.
 const (
-	shrinkRate = 7.0 // x0.7 in 100 ms
+	shrinkRate = 7.0 // x0.5 in 100 ms
 	growRate   = 2.0
 	tightest   = 0.5 // a step of the processors' half leaves at least this share of the target
 	longest    = 1.0 // seconds that one step accounts for

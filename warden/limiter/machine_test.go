@@ -196,7 +196,7 @@ func (x *machine) crowd(a, b int) {
 	}
 	for range 18 {
 		x.submit(a, 0, false)
-		d := time.Duration(1+b%4) * 3 * time.Millisecond
+		d := time.Duration(1+b%4) * 15 * time.Millisecond
 		time.Sleep(d)
 		x.m.advance(d)
 		synctest.Wait()

@@ -35,30 +35,61 @@ func (m *model) ended(t *taskModel, left bool) {
 	}
 }
 
-// patience is the age at which nine in ten have left of those who were not started before, if sixteen have; ages are a
-// millisecond and each quarter of a doubling. What was seen counts half after each two seconds on the clock. 0: it is not known.
+func ageOf(i int) time.Duration {
+	return time.Duration(1e6 * math.Exp2(float64(i)/4))
+}
+
+// rounded is the next age that is counted.
+func rounded(d time.Duration) time.Duration {
+	i := 0
+	for ageOf(i) < d {
+		i++
+	}
+	return ageOf(i)
+}
+
+// patience is the first age that no more than one in ten reach of those who are left to wait, if sixteen have left by then;
+// ages are a millisecond and each quarter of a doubling. Of those who have reached an age, as many leave as have left. What was seen
+// counts half after each two seconds on the clock, and who left sooner than a burst and twice the work last does not count. 0: it is not known.
 func (m *model) patience(p Priority) time.Duration {
 	half := func(at time.Duration) int { return int(at / (2 * time.Second)) }
-	for i := range 81 {
-		age := time.Duration(1e6 * math.Exp2(float64(i)/4))
-		left, longer := 0.0, 0.0
-		for _, e := range m.ends {
-			weight := math.Ldexp(1, half(e.at)-half(m.now))
-			switch {
-			case e.priority != p:
-			case e.waited > age:
-				longer += weight
-			case e.left:
-				left += weight
+	type end struct {
+		age    time.Duration // as it is counted
+		weight float64
+		left   bool
+	}
+	var ends []end
+	total := 0.0
+	for _, e := range m.ends {
+		if e.priority == p {
+			ends = append(ends, end{rounded(e.waited), math.Ldexp(1, half(e.at)-half(m.now)), e.left})
+		}
+		if e.priority == p && e.left {
+			total += ends[len(ends)-1].weight
+		}
+	}
+	for _, w := range m.of(p) {
+		if w.untold {
+			ends = append(ends, end{rounded(m.now - w.since), 1, false})
+		}
+	}
+	all, share := 0.0, 1.0
+	for i := 0; i <= 80 && total >= 16; i++ {
+		reach, left := 0.0, 0.0
+		for _, e := range ends {
+			if e.age >= ageOf(i) {
+				reach += e.weight
+			}
+			if e.left && e.age == ageOf(i) {
+				left += e.weight
 			}
 		}
-		for _, w := range m.of(p) {
-			if w.untold && m.now-w.since > age {
-				longer++
+		if left > 0 && ageOf(i) > m.burst()+2*m.d.Expected {
+			all += left
+			share *= 1 - left/reach
+			if all >= 16 && share <= 0.1 {
+				return ageOf(i)
 			}
-		}
-		if left >= 16 && left >= 9*longer {
-			return age
 		}
 	}
 	return 0

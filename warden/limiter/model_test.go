@@ -198,8 +198,7 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 	}
 	if t.untold = t.due == never; t.untold {
 		if p := m.patience(t.priority); p > 0 {
-			t.patience = max(p, m.burst()+2*m.d.Expected)
-			t.due = m.now + t.patience
+			t.patience, t.due = p, m.now+p
 		}
 	}
 	t.leaveAt = m.leaveAt(t)

@@ -67,7 +67,7 @@ var jobs = []job{
 		reads: []reading{count("histories of the ledger, judged by porcupine", `(\d+) histories judged`)},
 	},
 	fuzz("./admission", "FuzzA1A2A3A4A5A8A10"),
-	fuzz("./warden/limiter", "FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14"),
+	fuzz("./warden/limiter", "FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16"),
 	fuzz("./warden/bulkhead", "FuzzB1B2B3B5B7B8B11"),
 	fuzz("./lease", "FuzzStateDecode"),
 	fuzz("./lease/durable", "FuzzRecordDecode"),

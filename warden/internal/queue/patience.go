@@ -4,17 +4,21 @@ package queue
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
-// Of a priority's tasks without a deadline, and not counting those that were started before: the age at which nine in ten
-// have left of their own accord, if sixteen have. One in ten who stays longer is enough to forbid the thought, so those who
-// leave at once, and have their reasons, do not speak for others who would wait. What was learned is forgotten within
-// seconds, because tasks that are sent away at an age no longer show that they would have left then.
+// The patience of a priority is the age that one in ten reaches of those who are left to wait: the others leave before, of their own
+// accord. It is estimated from those without a deadline as Kaplan and Meier (1958) did from patients: at each age, of those who
+// have waited for so long, as many leave as left, and those who were started or sent away before say nothing about later.
+// So one in ten who stays is enough to forbid the thought. And who leaves sooner than a burst and twice the work last could
+// hardly have been answered, and teaches nothing. Those who leave at once, whatever their reasons, do not speak for others
+// who would wait. What was learned is forgotten within seconds, because tasks that are sent away at an age no longer show
+// that they would have left then.
 const (
-	leavers   = 16
-	perStayer = 9
-	memory    = 2 * time.Second // after which what was seen counts half
+	leavers = 16
+	remain  = 0.1
+	memory  = 2 * time.Second // after which what was seen counts half
 
 	// Ages are counted in ranges: up to a millisecond, and from there four for each doubling, to a quarter of an hour.
 	youngest    = time.Millisecond
@@ -55,45 +59,58 @@ func (p *patience) fade(now time.Duration) {
 }
 
 // patience is how long a task in l that has no deadline will wait, 0 if that is not known.
-func (l *lane[T]) patience(now time.Duration) time.Duration {
-	p := &l.learned
-	if p.fade(now); p.total < leavers {
-		return 0
+func (l *lane[T]) patience(now time.Duration, r Rule) time.Duration {
+	l.learned.fade(now)
+	least := r.Burst + 2*r.Expected
+	var waiting [ages]float64
+	if l.learned.total < leavers || l.learned.estimate(&waiting, least) == 0 {
+		return 0 // whoever waits still could only make it longer
 	}
-	longer := p.total // who waited longer than the age that is looked at
-	for _, n := range p.stayed {
-		longer += n
-	}
-	left := 0.0
-	for i := range ages {
-		left += p.left[i]
-		longer -= p.left[i] + p.stayed[i]
-		if age := ageOf(i); left >= leavers && left >= perStayer*longer && left >= perStayer*(longer+l.older(age, now, left)) {
-			return age
+	i := ages - 1
+	for w := l.oldest; w != nil; w = w.newer {
+		for i > 0 && now-w.Since <= ageOf(i-1) {
+			i--
 		}
+		if w.untold {
+			waiting[i]++
+		}
+	}
+	return l.learned.estimate(&waiting, least)
+}
+
+// estimate is the first age that no more than remain reach, if enough have left by then; 0: there is none.
+func (p *patience) estimate(waiting *[ages]float64, least time.Duration) time.Duration {
+	reach := 0.0 // how many have reached the age that is looked at
+	for i := range ages {
+		reach += p.left[i] + p.stayed[i] + waiting[i]
+	}
+	left, share := 0.0, 1.0
+	for i := range ages {
+		age := ageOf(i)
+		if p.left[i] > 0 && age > least {
+			left += p.left[i]
+			share *= 1 - p.left[i]/reach
+			if left >= leavers && share <= remain {
+				return age
+			}
+		}
+		reach -= p.left[i] + p.stayed[i] + waiting[i]
 	}
 	return 0
 }
 
-// older is how many without a deadline have waited for longer than age, and wait still; no need to count beyond enough.
-func (l *lane[T]) older(age, now time.Duration, enough float64) (n float64) {
-	for w := l.oldest; w != nil && now-w.Since > age && n <= enough; w = w.newer {
-		if w.untold {
-			n++
-		}
+// ageLimits has the greatest age of each range.
+var ageLimits = func() (limits [ages]time.Duration) {
+	for i := range limits {
+		limits[i] = time.Duration(float64(youngest) * math.Exp2(float64(i)/perDoubling))
 	}
-	return n
-}
+	return limits
+}()
 
-// rangeOf is the range of an age, and ageOf the greatest age of a range.
+func ageOf(i int) time.Duration { return ageLimits[i] }
+
+// rangeOf is the range of an age; what is older than the last one counts there.
 func rangeOf(d time.Duration) int {
-	if d <= youngest {
-		return 0
-	}
-	i := int(math.Ceil(perDoubling * math.Log2(float64(d)/float64(youngest))))
-	return min(i, ages-1)
-}
-
-func ageOf(i int) time.Duration {
-	return time.Duration(float64(youngest) * math.Exp2(float64(i)/perDoubling))
+	i, _ := slices.BinarySearch(ageLimits[:ages-1], d)
+	return i
 }

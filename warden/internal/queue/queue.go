@@ -92,9 +92,8 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 		v = Full
 	}
 	if v == Waits {
-		if p := l.patience(now); w.untold && p > 0 {
-			w.Patience = max(p, r.Burst+2*r.Expected) // whoever left sooner could not have been answered anyway
-			w.Due = now + w.Patience
+		if p := l.patience(now, r); w.untold && p > 0 {
+			w.Patience, w.Due = p, now+p
 		}
 		q.push(l, w)
 	}
