@@ -130,9 +130,8 @@ func (v *service) compare() bool {
 	wait, z := shift(v.base.sorted, w.inOrder())
 	v.inflation = 1 + wait/v.base.lower
 	if v.slow = z > sure; v.slow && wait > noticed*v.base.lower && x*wait > 0.2 && n >= 0.7*v.target {
-		// By Little's law x*wait of them wait; and x*mean are at work, if the mean is known well enough.
-		work := x * v.base.mean * (1.1 + 2*v.base.spread*math.Sqrt(1/float64(len(v.base.times))+1/w.count))
-		v.cut(min(n-0.9*x*wait, work, shallow*n), false)
+		// By Little's law x*wait of them wait.
+		v.cut(min(n-x*wait, shallow*n), false)
 		return true
 	}
 	if w.count < many && (w.time < 6*r || w.count < 2*few) {
