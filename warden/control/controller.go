@@ -66,7 +66,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	full := float64(cfg.Initial)
-	return &Controller{cfg: cfg, state: state{processors: full, served: service{target: full}}}, nil
+	return &Controller{cfg: cfg, state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}}}, nil
 }
 
 // Step judges a sample. It never blocks for longer than another Step takes, and allocates the decision's Reasons and Stale.
