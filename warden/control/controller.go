@@ -17,6 +17,7 @@ const (
 	shrinkRate = 7.0 // x0.5 in 100 ms
 	growRate   = 2.0
 	tightest   = 0.5 // a step of the processors' half leaves at least this share of the target
+	blind      = 0.7 // what remains of the target when control is silent
 	longest    = 1.0 // seconds that one step accounts for
 	ahead      = 4.0 // times the other half's target, which the processors' target does not exceed
 	shedRate   = 0.5 // per second at full pressure
