@@ -49,9 +49,6 @@ func (d *Dispatcher) choose(from int64, records []Record) (all []*arrivals, end 
 	room := d.cfg.MaxBuffered - d.buffered
 	for end = from; len(records) > 0; records = records[1:] {
 		r := records[0]
-		if r.Offset < end { // not what Fetch promises
-			continue
-		}
 		dom, a := d.domains[r.Domain], of[r.Domain]
 		behind := dom != nil && dom.behind
 		switch {

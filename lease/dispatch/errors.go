@@ -14,6 +14,8 @@ var (
 	ErrDrain = errors.New("dispatch: drain incomplete")
 	// ErrLost marks a *LostError.
 	ErrLost = errors.New("dispatch: partition lost")
+	// ErrBatch marks a *BatchError.
+	ErrBatch = errors.New("dispatch: not what Fetch promises")
 	// ErrUsed is what a second Run of one Dispatcher returns.
 	ErrUsed = errors.New("dispatch: Run was called before")
 	// ErrPanic marks a *PanicError.
@@ -57,6 +59,34 @@ func (e *PanicError) Unwrap() []error {
 		return []error{ErrPanic, err}
 	}
 	return []error{ErrPanic}
+}
+
+// BatchError refuses what a Fetch returned, all of it: Offset is not above the offset before it, or for the first one
+// is below From. It is told with FetchFailed, and the records are asked for again: to drop the one out of order would be to lose it.
+type BatchError struct {
+	From   int64 // where Fetch was told to begin
+	After  int64 // the offset before, From-1 for the first record
+	Offset int64
+}
+
+func (e *BatchError) Error() string {
+	return fmt.Sprintf("dispatch: Fetch from %d returned offset %d after %d; allowed: from %d on, rising", e.From, e.Offset, e.After, e.From)
+}
+
+// Unwrap returns ErrBatch.
+func (e *BatchError) Unwrap() error { return ErrBatch }
+
+// ordered refuses records that do not rise from from on.
+func ordered(from int64, records []Record) error {
+	for i, r := range records {
+		if i == 0 && r.Offset < from {
+			return &BatchError{From: from, After: from - 1, Offset: r.Offset}
+		}
+		if i > 0 && r.Offset <= records[i-1].Offset {
+			return &BatchError{From: from, After: records[i-1].Offset, Offset: r.Offset}
+		}
+	}
+	return nil
 }
 
 // DrainError says what a drain left undone. Nothing is lost: who takes the partition next does it.

@@ -28,14 +28,17 @@ func (d *Dispatcher) fetch() {
 		d.stop = nil
 		d.mu.Unlock()
 		cancel()
+		if len(records) > 0 {
+			err = ordered(from, records)
+		} else if err == nil {
+			err = errNothing
+		}
 		switch {
-		case len(records) > 0:
+		case err == nil:
 			failures = 0
 			d.accept(from, records[:min(len(records), limit)])
-		case !interrupted:
-			if failures++; err == nil {
-				err = errNothing
-			}
+		case len(records) > 0, !interrupted:
+			failures++
 			wait := d.cfg.trouble(failures)
 			d.observe(Event{Kind: FetchFailed, Offset: from, Err: err, Wait: wait})
 			sleep(d.soft, wait)
