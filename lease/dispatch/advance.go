@@ -138,7 +138,7 @@ func (d *Dispatcher) busy(dom *domain) (wait time.Duration) {
 		return d.reoffer(dom) // if it is the queue's first it is a dead letter now
 	}
 	d.hold(dom, l)
-	dom.due = d.cfg.due(l.AcquiredAt, time.Now(), l.RetryCount, d.cfg.Rand())
+	dom.due = time.Now().Add(d.cfg.resume(l.AcquiredAt, l.RetryCount))
 	return time.Until(dom.due)
 }
 
@@ -203,7 +203,7 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 	failed := Event{Kind: Retrying, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: f.RetryCount, Err: dom.err, Took: time.Since(dom.began)}
 	if f.Status == lease.RetryScheduled {
 		dom.lease.RetryCount = f.RetryCount
-		dom.due = d.cfg.due(l.AcquiredAt, time.Now(), f.RetryCount, d.cfg.Rand())
+		dom.due = time.Now().Add(d.cfg.pause(f.RetryCount))
 		dom.stage = leased
 		d.tally(&d.count.retried)
 		wait = time.Until(dom.due)

@@ -54,7 +54,7 @@ func (d *Dispatcher) takeOnce() error {
 		if f.Status == lease.RetryScheduled {
 			dom := d.domain(l.Domain)
 			dom.lease, dom.stage, dom.open, dom.at = mine, missing, true, mine.Offset
-			dom.due = d.cfg.due(mine.AcquiredAt, time.Now(), mine.RetryCount, d.cfg.Rand())
+			dom.due = time.Now().Add(d.cfg.resume(mine.AcquiredAt, mine.RetryCount))
 		}
 		d.mu.Unlock()
 	}
