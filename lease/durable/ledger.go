@@ -26,6 +26,9 @@ type Config struct {
 	// MaxCached bounds the domains whose latest state is kept in memory while no call works on them. 0: 10,000. Not negative. What is not kept is
 	// read again when it is used.
 	MaxCached int
+	// OldReaders says that programs built before Release existed still work on the ledger. They refuse what Release writes, so Release is refused
+	// with a *lease.InvalidError, and the lease stays as it is. What others release is read either way.
+	OldReaders bool
 }
 
 const (
@@ -109,10 +112,19 @@ func (l *Ledger) Reclaim(ctx context.Context, domain string, held lease.Token) (
 	return r.Lease(domain), err
 }
 
+// Release implements lease.Ledger.
+func (l *Ledger) Release(ctx context.Context, domain string, token lease.Token) error {
+	_, err := l.do(ctx, lease.Op{Kind: lease.OpRelease, Domain: domain, Token: token})
+	return err
+}
+
 // do carries op out on its domain and tells the observer, who may call the ledger: the turn is over by then.
 func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error) {
 	if err := l.admit(ctx, op.Domain); err != nil {
 		return r, err
+	}
+	if op.Kind == lease.OpRelease && l.cfg.OldReaders {
+		return r, &lease.InvalidError{Field: "durable.Config.OldReaders", Value: true, Allowed: "false, to Release"}
 	}
 	op.MaxRetries, op.MaxBacklog = l.cfg.MaxRetries, l.cfg.MaxBacklog
 	if op.Kind == lease.OpTryAcquire || op.Kind == lease.OpAcquireNext {

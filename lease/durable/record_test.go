@@ -127,7 +127,7 @@ func TestSealedNonsense(t *testing.T) {
 		"no state":                     {"A", "01" + "01" + "02" + "00" + marks, durable.ErrCorrupt},
 		"seventeen marks":              {"A", "01" + "01" + "02" + "00" + "11" + "0101010101010101010101010101010101010101010101010101010101010101" + "0101" + "0100", durable.ErrCorrupt},
 		"a broken state":               {"A", "01" + "01" + "02" + "00" + marks + "0120", durable.ErrCorrupt},
-		"a newer state":                {"A", "01" + "01" + "02" + "00" + marks + "0200", durable.ErrNewer},
+		"a newer state":                {"A", "01" + "01" + "02" + "00" + marks + "0300", durable.ErrNewer},
 		"a token above the greatest":   {"A", "01" + "01" + "02" + "00" + marks + "0101" + "0e" + "03" + "00" + "00", durable.ErrCorrupt},
 		"a number cut off":             {"A", "01" + "80", durable.ErrCorrupt},
 		"a root with something behind": {"", "01" + "01" + "00" + "00", durable.ErrCorrupt},
