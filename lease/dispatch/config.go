@@ -20,8 +20,8 @@ type Job struct {
 }
 
 // Handler does the work of one record; nil is success. An error, a panic and runtime.Goexit are failures, and the record is tried
-// again until the ledger gives it up. Its context ends when a drain runs out of time, not when Run's does. It must be safe
-// for concurrent use; of one domain it runs once at a time.
+// again until the ledger gives it up. Its context ends after AttemptTimeout and when a drain runs out of time, not when Run's
+// does. It must be safe for concurrent use; of one domain it runs once at a time.
 type Handler func(ctx context.Context, job Job) error
 
 // DeadLetter is a record that was given up.
@@ -71,8 +71,11 @@ type Config struct {
 	// means no jitter.
 	Rand func() float64
 
+	// AttemptTimeout is how long one call of Handler or DeadLetter may take; then its context ends. One that ignores that keeps its
+	// key and its place until it returns, and what it returns then counts. 0: a minute.
+	AttemptTimeout time.Duration
 	// Grace is how long the lease of somebody else that turns up while the partition is ours is left alone before it is
-	// reclaimed and failed. 0: a minute.
+	// reclaimed. 0: a minute.
 	Grace time.Duration
 	// DrainTimeout is how long handlers may go on when Run's context is done. Then their context ends, and they get a
 	// tenth of this time to notice. 0: 10 s.
@@ -116,6 +119,9 @@ func (cfg Config) complete() (Config, error) {
 	}
 	if cfg.MaxBackoff < cfg.Backoff {
 		return cfg, &InvalidError{Field: "Config.MaxBackoff", Value: cfg.MaxBackoff, Allowed: "Backoff (" + cfg.Backoff.String() + ") or more"}
+	}
+	if err := orDefault("AttemptTimeout", &cfg.AttemptTimeout, time.Minute, maxPause); err != nil {
+		return cfg, err
 	}
 	if err := orDefault("Grace", &cfg.Grace, time.Minute, maxPause); err != nil {
 		return cfg, err

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 // Dispatcher works one partition off. It must come from New and must not be copied.
@@ -23,11 +25,13 @@ type Dispatcher struct {
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
 	ready    byAge
-	active   int   // goroutines that work on a domain
-	buffered int   // records in the queues
-	behind   int   // domains that are behind
-	high     int64 // every record below is in a queue, done, or of a domain that is behind it
-	begun    bool  // high means something
+	suspects byAge   // that could go on, but one at a time
+	trial    *domain // the suspect that has gone on; nil: none
+	active   int     // goroutines that work on a domain
+	buffered int     // records in the queues
+	behind   int     // domains that are behind
+	high     int64   // every record below is in a queue, done, or of a domain that is behind it
+	begun    bool    // high means something
 	draining bool
 	closed   bool               // Run has returned, or is about to: nothing is written any more
 	paused   bool               // fetching waits for room
@@ -92,7 +96,7 @@ func (d *Dispatcher) halt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.draining = true
-	d.ready = nil
+	d.ready, d.suspects = nil, nil
 	for _, dom := range d.domains {
 		if dom.place == ready || dom.place == pausing {
 			if dom.timer != nil {
@@ -136,11 +140,28 @@ func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 	ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
 	defer cancel()
 	failed.Commit = d.commit(ctx)
+	d.giveBack(ctx)
 	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
 	if failed.Abandoned == 0 && failed.Commit == nil {
 		return nil
 	}
 	return &failed
+}
+
+// giveBack releases the leases that the drain leaves, so that the next owner finds nobody dead and counts nothing. A suspect that has not had
+// its run stays one.
+func (d *Dispatcher) giveBack(ctx context.Context) {
+	d.mu.Lock()
+	var left []lease.Lease
+	for _, dom := range d.domains {
+		if dom.ours != 0 {
+			left = append(left, lease.Lease{Domain: dom.name, Offset: dom.at, Token: dom.ours})
+		}
+	}
+	d.mu.Unlock()
+	for _, l := range left {
+		d.rest(ctx, l)
+	}
 }
 
 // settleDown closes quiet when a drain has nothing left to wait for. The lock is held.
@@ -191,7 +212,11 @@ func (d *Dispatcher) rise(dom *domain) {
 	}
 	dom.place = ready
 	dom.key, _ = dom.low()
-	heap.Push(&d.ready, dom)
+	if dom.suspect && dom.stage == leased {
+		heap.Push(&d.suspects, dom)
+	} else {
+		heap.Push(&d.ready, dom)
+	}
 	d.launch()
 }
 
@@ -219,16 +244,41 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 
 // launch starts goroutines for domains that are ready. The lock is held.
 func (d *Dispatcher) launch() {
-	for len(d.ready) > 0 && d.active < d.cfg.MaxInFlight {
+	for d.active < d.cfg.MaxInFlight {
+		dom := d.next()
+		if dom == nil {
+			return
+		}
 		d.active++
-		go d.work(d.next())
+		go d.work(dom)
 	}
 }
 
+// next takes out the domain that is next, nil if there is none: the one with the lowest offset, of the suspects only while none is on trial.
 func (d *Dispatcher) next() *domain {
-	dom := heap.Pop(&d.ready).(*domain)
+	from := &d.ready
+	if d.trial == nil && len(d.suspects) > 0 && (len(d.ready) == 0 || d.suspects[0].key < d.ready[0].key) {
+		from = &d.suspects
+	}
+	if len(*from) == 0 {
+		return nil
+	}
+	dom := heap.Pop(from).(*domain)
 	dom.place = working
+	if from == &d.suspects {
+		d.trial = dom
+	}
 	return dom
+}
+
+// acquit ends dom's trial if it is on one, for the next suspect's to begin.
+func (d *Dispatcher) acquit(dom *domain) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.trial == dom {
+		d.trial = nil
+		d.launch()
+	}
 }
 
 // work advances one domain after the other until none is ready.
@@ -237,17 +287,18 @@ func (d *Dispatcher) work(dom *domain) {
 		wait := d.advance(dom)
 		d.mu.Lock()
 		dom.place = idle
+		if d.trial == dom {
+			d.trial = nil
+		}
 		switch {
 		case d.closed:
-			d.ready = nil
+			d.ready, d.suspects = nil, nil
 		case dom.stage == fenced:
 			dom.place = away
 		case !d.pause(dom, wait):
 			d.rise(dom)
 		}
-		if dom = nil; len(d.ready) > 0 {
-			dom = d.next()
-		} else {
+		if dom = d.next(); dom == nil {
 			d.active--
 			d.settleDown()
 		}

@@ -22,6 +22,8 @@ var (
 	ErrPanic = errors.New("dispatch: panic")
 	// ErrGoexit is the failure of a handler that called runtime.Goexit.
 	ErrGoexit = errors.New("dispatch: handler called runtime.Goexit")
+	// ErrDied is the failure of a record whose last attempt ended with its process.
+	ErrDied = errors.New("dispatch: the last attempt ended with its process")
 	// ErrRecordGone is the failure of a record that the ledger has and the Source has lost. It is tried and given up like
 	// any other.
 	ErrRecordGone = errors.New("dispatch: the source has lost the record")

@@ -86,8 +86,8 @@ func TestPropertyD7_PauseAfterFailure(t *testing.T) {
 			r := run(t, dispatch.Config{
 				Ledger: skewed{memory(t, 8), by}, Source: fill("k"), Backoff: backoff, MaxBackoff: most, Jitter: jitter,
 				CommitEvery: 10 * time.Hour,
-				Rand:    func() float64 { draws++; return chance[draws%len(chance)] },
-				Handler: f.handler(func() time.Duration { return time.Duration(took[len(f.ends)]) }),
+				Rand:        func() float64 { draws++; return chance[draws%len(chance)] },
+				Handler:     f.handler(func() time.Duration { return time.Duration(took[len(f.ends)]) }),
 			})
 			time.Sleep(9 * (most + time.Minute))
 			r.mustStop(t)

@@ -247,6 +247,11 @@ func (p *process) Reclaim(ctx context.Context, domain string, held lease.Token) 
 	return called(p, "Reclaim", domain, func() (lease.Lease, error) { return p.Ledger.Reclaim(ctx, domain, held) })
 }
 
+func (p *process) Release(ctx context.Context, domain string, token lease.Token) error {
+	_, err := called(p, "Release", domain, func() (struct{}, error) { return struct{}{}, p.Ledger.Release(ctx, domain, token) })
+	return err
+}
+
 func (p *process) Inspect(ctx context.Context, domain string) (lease.View, error) {
 	return called(p, "Inspect", domain, func() (lease.View, error) { return p.Ledger.Inspect(ctx, domain) })
 }
