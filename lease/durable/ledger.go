@@ -41,7 +41,7 @@ const (
 // one Ledger on one domain take turns; other Ledgers are met by conflict and replay. It has no goroutine and nothing to close.
 //
 // Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (alone among all errors it leaves open whether the
-// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
+// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError; TryAcquire and Offer *FullError too. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
 type Ledger struct {
 	cfg   Config
 	cache cache

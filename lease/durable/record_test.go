@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
@@ -165,6 +166,27 @@ func TestRecordsAreWrittenInStone(t *testing.T) {
 		b, _ := get(t, store, name)
 		if got := hex.EncodeToString(b[:len(b)-4]); got != want {
 			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// A record of what was released differs from the others in the format of its state alone: 2, which a program that knows only 1 refuses.
+func TestReleasedIsWrittenInStone(t *testing.T) {
+	const before, state = "01" + "03" + "8180800c" + "00" + "01" + "0103", "01" + "0e" + "8180800c" + "d00f" + "01"
+	for format, released := range map[string]bool{"01": false, "02": true} {
+		store := &durable.MemStore{}
+		put(t, store, "", durable.RootOf(1, 0))
+		b, err := hex.DecodeString(before + format + state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, store, "A", durable.Seal(b, "A"))
+		if again, err := durable.Redo(durable.Seal(b, "A"), "A"); err != nil || !bytes.Equal(again, durable.Seal(b, "A")) {
+			t.Errorf("format %s: %x, %v", format, again, err)
+		}
+		want := lease.Lease{Domain: "A", Offset: 7, Token: 0x1800001, AcquiredAt: time.Unix(0, 1000).UTC(), RetryCount: 1, Released: released}
+		if v := inspect(t, open(t, durable.Config{Store: store}), "A"); v.Lease == nil || *v.Lease != want {
+			t.Errorf("format %s: %+v, want %+v", format, v.Lease, want)
 		}
 	}
 }

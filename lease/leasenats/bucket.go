@@ -49,6 +49,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := fit(cfg, want, s.stream.CachedInfo().Config); err != nil {
 		return nil, err
 	}
+	s.most = int(s.stream.CachedInfo().Config.MaxMsgSize)
 	return s, nil
 }
 

@@ -4,6 +4,7 @@ package leasenats
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ type Store struct {
 	ledger  string // the beginning of its keys
 	prefix  string // of the ledger's subjects
 	timeout time.Duration
+	most    int // bytes that the bucket takes in a message, if above 0
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -53,6 +55,9 @@ const (
 
 	// retryWait is between two publishes that no server took, as while a stream elects its leader.
 	retryWait = 50 * time.Millisecond
+
+	// maxHeaders is more than the headers of a message take, which count like its data.
+	maxHeaders = 128
 
 	codeConflict         = 10071 // wrong last sequence: {seq}
 	codeConflictInFlight = 10164 // wrong last sequence: another write of the key is under way
@@ -185,6 +190,22 @@ func (s *Store) foreign(key, reason string) error {
 }
 
 func (s *Store) unreachable(err error) error { return &UnreachableError{Bucket: s.bucket, Err: err} }
+
+// Limit implements durable.Store: what the server takes in a message (max_payload), or the bucket if that is less.
+func (s *Store) Limit(name string) int {
+	if s.conn == nil {
+		return 0
+	}
+	limit := int(s.conn.MaxPayload())
+	if s.most > 0 {
+		limit = min(limit, s.most)
+	}
+	limit -= maxHeaders
+	if _, long := keyOf(name); long {
+		limit -= len(name) + binary.MaxVarintLen64
+	}
+	return max(1, limit) // 0 would be no limit at all
+}
 
 // Swap implements durable.Store. While no server takes the request, as during an election, it is sent again until ctx or Timeout ends it.
 func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
