@@ -308,11 +308,11 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 	return d, err
 }
 
-func (w *world) tell() {
-	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: w.retries})
+func (w *world) tell(t testing.TB) {
+	ledger := memory(t, w.retries)
 	for i, l := range w.lives {
 		if l.ledgerLost {
-			ledger, _ = lease.NewMemory(lease.Config{MaxRetries: w.retries})
+			ledger = memory(t, w.retries)
 			clear(w.recorded)
 			for _, is := range []map[int64]bool{w.open, w.suspects, w.alone} {
 				clear(is)
@@ -355,7 +355,7 @@ func TestPropertyD1D2D3D4D6_Machine(t *testing.T) {
 			story: drawStory(rt), log: new(dispatch.Log), done: map[int64]bool{}, recorded: map[int64]bool{}, running: map[string]int64{},
 			open: map[int64]bool{}, suspects: map[int64]bool{}, alone: map[int64]bool{}, counted: map[int64]int{}, begun: map[int64]int{}, tokens: map[string]lease.Token{}, leases: map[lease.Token]int64{}, letters: map[int64]int{},
 		}
-		synctest.Test(t, func(*testing.T) { w.tell() })
+		synctest.Test(t, func(t *testing.T) { w.tell(t) })
 		if len(w.wrong) > 0 {
 			slices.Sort(w.wrong)
 			rt.Fatalf("%d findings, among them:\n%v", len(w.wrong), strings.Join(w.wrong[:min(len(w.wrong), 20)], "\n"))

@@ -87,8 +87,12 @@ func (r *running) mustStop(t testing.TB) {
 	}
 }
 
+// memory is a ledger with so many retries; 0 is none.
 func memory(t testing.TB, retries int) *lease.Memory {
 	t.Helper()
+	if retries == 0 {
+		retries = lease.NoRetries
+	}
 	l, err := lease.NewMemory(lease.Config{MaxRetries: retries})
 	if err != nil {
 		t.Fatal(err)
@@ -241,6 +245,10 @@ func (p *process) Succeed(ctx context.Context, domain string, token lease.Token)
 
 func (p *process) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
 	return called(p, "Fail", domain, func() (lease.Failure, error) { return p.Ledger.Fail(ctx, domain, token) })
+}
+
+func (p *process) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	return called(p, "GiveUp", domain, func() (lease.Failure, error) { return p.Ledger.GiveUp(ctx, domain, token) })
 }
 
 func (p *process) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
