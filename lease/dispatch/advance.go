@@ -265,8 +265,19 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 		dom.stage, dom.paid = leased, false
 		return 0
 	}
+	if early := (*later)(nil); errors.As(dom.err, &early) {
+		wait := min(early.wait, maxPause)
+		if wait <= 0 {
+			wait = d.cfg.Backoff
+		}
+		dom.paid = false
+		return d.wait(dom, Event{Kind: Postponed, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Wait: wait, Took: time.Since(dom.began)})
+	}
 	f, err := lease.Failure{Status: lease.RetryScheduled, RetryCount: l.RetryCount}, error(nil)
-	if !dom.paid {
+	switch {
+	case errors.Is(dom.err, ErrPermanent):
+		f, err = d.failure(d.hard, l, d.cfg.Ledger.GiveUp)
+	case !dom.paid:
 		f, err = d.fail(d.hard, l, dom.unsure)
 	}
 	switch {
@@ -332,9 +343,6 @@ func (d *Dispatcher) exhume(dom *domain) (wait time.Duration, dead bool) {
 
 // write writes a dead letter. A wait of 0 says that it was accepted.
 func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) {
-	if d.cfg.DeadLetter == nil {
-		return 0
-	}
 	err := d.bounded(func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
 	e := Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err}
 	if err != nil {

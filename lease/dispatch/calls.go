@@ -33,7 +33,12 @@ func (d *Dispatcher) fail(ctx context.Context, l lease.Lease, unsure bool) (leas
 			return lease.Failure{Status: lease.RetryScheduled, RetryCount: v.Lease.RetryCount}, nil
 		}
 	}
-	f, err := d.cfg.Ledger.Fail(ctx, l.Domain, l.Token)
+	return d.failure(ctx, l, d.cfg.Ledger.Fail)
+}
+
+// failure calls Fail or GiveUp. Given up before is given up: the reply was lost.
+func (d *Dispatcher) failure(ctx context.Context, l lease.Lease, call func(context.Context, string, lease.Token) (lease.Failure, error)) (lease.Failure, error) {
+	f, err := call(ctx, l.Domain, l.Token)
 	if lost := (*lease.LeaseNotFoundError)(nil); errors.As(err, &lost) && lost.Outcome == lease.OutcomeFailed {
 		next, more, err := d.head(ctx, l.Domain)
 		f = lease.Failure{Status: lease.GiveUpNoBacklog, RetryCount: l.RetryCount, Next: next}
@@ -74,10 +79,10 @@ func (d *Dispatcher) inherit(ctx context.Context, held lease.Lease) (tenure, err
 	return t, nil
 }
 
-// rest gives l back until its record is due: who dies meanwhile does not die of it. It is not tried again: if the ledger refuses, l is a
-// suspect to whoever comes next, and no more.
+// rest gives l back until its record is due: who dies meanwhile does not die of it. It is not tried again: if the ledger fails, l is a
+// suspect to whoever comes next, and no more. One with OldReaders refuses by its owner's wish.
 func (d *Dispatcher) rest(ctx context.Context, l lease.Lease) {
-	if err := d.cfg.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) {
+	if err := d.cfg.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) && !errors.Is(err, lease.ErrInvalid) {
 		d.unless(ctx, Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err})
 	}
 }

@@ -20,7 +20,7 @@ type Job struct {
 }
 
 // Handler does the work of one record; nil is success. An error, a panic and runtime.Goexit are failures, and the record is tried
-// again until the ledger gives it up. Its context ends after AttemptTimeout and when a drain runs out of time, not when Run's
+// again until the ledger gives it up; ErrPermanent gives it up at once, and Later is no failure. Its context ends after AttemptTimeout and when a drain runs out of time, not when Run's
 // does. It must be safe for concurrent use; of one domain it runs once at a time.
 type Handler func(ctx context.Context, job Job) error
 
@@ -42,7 +42,10 @@ type Concurrency interface {
 	Do(ctx context.Context, run func() error) error
 }
 
-// Config describes a Dispatcher. Ledger, Source and Handler are needed, every other zero value means what the field says.
+// Discard is a receiver of dead letters that drops them.
+func Discard(context.Context, DeadLetter) error { return nil }
+
+// Config describes a Dispatcher. Ledger, Source, Handler and DeadLetter are needed, every other zero value means what the field says.
 type Config struct {
 	// Name appears in events, stats and errors; a partition's name, say.
 	Name    string
@@ -83,7 +86,7 @@ type Config struct {
 	// CommitEvery is how often the floor is committed. 0: 500 ms.
 	CommitEvery time.Duration
 
-	// DeadLetter, when not nil, is called for every record that was given up, at least once, by one of the MaxInFlight. Until
+	// DeadLetter is called for every record that was given up, at least once, by one of the MaxInFlight. Needed: Discard drops such records. Until
 	// it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again with the
 	// pauses of a retry. A restart may call it again for the same record. It must be safe for concurrent use.
 	DeadLetter func(ctx context.Context, letter DeadLetter) error
@@ -100,6 +103,9 @@ func (cfg Config) complete() (Config, error) {
 		if part.nil {
 			return cfg, &InvalidError{Field: "Config." + part.field, Value: "nil", Allowed: "not nil"}
 		}
+	}
+	if cfg.DeadLetter == nil {
+		return cfg, &InvalidError{Field: "Config.DeadLetter", Value: "nil", Allowed: "a function; Discard drops what is given up"}
 	}
 
 	if err := orDefault("MaxInFlight", &cfg.MaxInFlight, 16, math.MaxInt32); err != nil {

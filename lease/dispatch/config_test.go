@@ -20,6 +20,8 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.Ledger", func(cfg *dispatch.Config) { cfg.Ledger = nil }},
 		{"Config.Source", func(cfg *dispatch.Config) { cfg.Source = nil }},
 		{"Config.Handler", func(cfg *dispatch.Config) { cfg.Handler = nil }},
+		{"Config.DeadLetter", func(cfg *dispatch.Config) { cfg.DeadLetter = nil }},
+		{"Config.AttemptTimeout", func(cfg *dispatch.Config) { cfg.AttemptTimeout = -1 }},
 		{"Config.MaxInFlight", func(cfg *dispatch.Config) { cfg.MaxInFlight = -1 }},
 		{"Config.MaxBuffered", func(cfg *dispatch.Config) { cfg.MaxBuffered = -1 }},
 		{"Config.MaxPerDomain", func(cfg *dispatch.Config) { cfg.MaxPerDomain = -1 }},
@@ -35,7 +37,7 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.DrainTimeout", func(cfg *dispatch.Config) { cfg.DrainTimeout = -1 }},
 		{"Config.CommitEvery", func(cfg *dispatch.Config) { cfg.CommitEvery = -1 }},
 	} {
-		cfg := dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }}
+		cfg := dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard}
 		c.change(&cfg)
 		d, err := dispatch.New(cfg)
 		var invalid *dispatch.InvalidError
@@ -47,7 +49,7 @@ func TestNewRefuses(t *testing.T) {
 
 // What Run refuses is no run: the dispatcher is as good as new.
 func TestRunRefuses(t *testing.T) {
-	d, err := dispatch.New(dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }})
+	d, err := dispatch.New(dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}

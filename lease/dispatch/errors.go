@@ -5,6 +5,7 @@ package dispatch
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 var (
@@ -20,6 +21,8 @@ var (
 	ErrUsed = errors.New("dispatch: Run was called before")
 	// ErrPanic marks a *PanicError.
 	ErrPanic = errors.New("dispatch: panic")
+	// ErrPermanent, somewhere in a handler's error, gives the record up at once: no other attempt would end better.
+	ErrPermanent = errors.New("dispatch: permanent failure")
 	// ErrGoexit is the failure of a handler that called runtime.Goexit.
 	ErrGoexit = errors.New("dispatch: handler called runtime.Goexit")
 	// ErrDied is the failure of a record whose last attempt ended with its process.
@@ -62,6 +65,15 @@ func (e *PanicError) Unwrap() []error {
 	}
 	return []error{ErrPanic}
 }
+
+// Later is a handler's answer that it is too early: it is called again after wait, or after Backoff if wait is not above 0. This is no failure
+// and counts as no attempt; the record keeps its domain waiting. Who takes the partition over before that does not know of
+// it, and calls the handler at once.
+func Later(wait time.Duration) error { return &later{wait} }
+
+type later struct{ wait time.Duration }
+
+func (e *later) Error() string { return "dispatch: not before " + e.wait.String() }
 
 // BatchError refuses what a Fetch returned, all of it: Offset is not above the offset before it, or for the first one
 // is below From. It is told with FetchFailed, and the records are asked for again: to drop the one out of order would be to lose it.

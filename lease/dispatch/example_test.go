@@ -41,6 +41,7 @@ func ExampleDispatcher_Run() {
 			}
 			return nil
 		},
+		DeadLetter: dispatch.Discard,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -57,11 +57,14 @@ type running struct {
 	result chan error
 }
 
-// run starts a dispatcher, without jitter unless cfg has a Rand.
+// run starts a dispatcher, without jitter unless cfg has a Rand, and dropping dead letters unless it says where they go.
 func run(t testing.TB, cfg dispatch.Config) *running {
 	t.Helper()
 	if cfg.Rand == nil {
 		cfg.Rand = func() float64 { return 0 }
+	}
+	if cfg.DeadLetter == nil {
+		cfg.DeadLetter = dispatch.Discard
 	}
 	d, err := dispatch.New(cfg)
 	if err != nil {
