@@ -185,3 +185,19 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 		t.Error("a kind of record did not come")
 	}
 }
+
+// A floor that is the ledger's own is learned from a record, though all who wrote it are known.
+func TestFloorIsLearned(t *testing.T) {
+	store := &durable.MemStore{}
+	l, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
+	held := acquire(t, other, "A", 7)
+	acquire(t, l, "B", 7) // and so knows of both
+	if err := other.Compact(ctx, 5); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, other, held)
+	acquire(t, l, "A", 8)
+	if a, err := l.TryAcquire(ctx, "B", 4); err != nil || !a.BelowFloor {
+		t.Errorf("below the floor: %+v, %v", a, err)
+	}
+}
