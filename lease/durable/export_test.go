@@ -55,6 +55,7 @@ func RootOf(writers uint64, floor int64) []byte {
 const (
 	MaxWriter = maxWriter
 	MaxClock  = maxClock
+	LateClock = lateClock
 )
 
 // Newer is the record b of name as it would be if its state had been written in the next format, where it is in the newest. So a Ledger

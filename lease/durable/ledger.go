@@ -48,7 +48,7 @@ type Ledger struct {
 	writer atomic.Uint64 // this Ledger's number among all that ever wrote to the ledger; 0: none drawn yet
 	clock  atomic.Uint64 // of tokens: at least that of any token that this Ledger made
 	writes atomic.Uint64 // writes tried, for their marks
-	floor  atomic.Int64  // the greatest floor that this Ledger knows to be in the root
+	floor  atomic.Int64  // the greatest floor that this Ledger has read in the root
 	seen   atomic.Uint64 // the greatest version of the root that was answered
 	drawn  atomic.Uint64 // how many numbers the root is known to have given out
 }
@@ -199,7 +199,7 @@ func (l *Ledger) Inspect(ctx context.Context, domain string) (v lease.View, err 
 			}
 		}
 		e.keep(rec, version)
-		v = rec.state.View(domain, l.raise(rec.floor))
+		v = rec.state.View(domain, l.floor.Load())
 		return nil
 	})
 	return v, err

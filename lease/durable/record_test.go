@@ -205,7 +205,7 @@ func TestExhausted(t *testing.T) {
 		t.Error(err)
 	}
 	succeed(t, l, held) // needs no token
-	if _, err := open(t, durable.Config{Store: store}).Offer(ctx, "A", 2); !errors.As(err, &used) || used.Kind != "writers" {
+	if _, err := open(t, durable.Config{Store: store}).Offer(ctx, "B", 2); !errors.As(err, &used) || used.Kind != "writers" {
 		t.Error(err)
 	}
 }

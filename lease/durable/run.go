@@ -105,7 +105,7 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 
 // step trims rec to the floor and then carries op out on it. What is trimmed goes into the store with the next change.
 func (l *Ledger) step(rec *record, writer uint64, op *lease.Op, r *lease.Result) (err error) {
-	op.Floor = l.raise(rec.floor)
+	op.Floor = l.floor.Load() // decode has seen to it that rec's is no greater
 	if op.Floor > rec.floor {
 		if err := rec.state.Step(&lease.Op{Kind: lease.OpCompact, Floor: op.Floor}, new(lease.Result)); err != nil {
 			return err
@@ -210,23 +210,30 @@ func (l *Ledger) load(ctx context.Context, e *entry) (*record, uint64, error) {
 // decode reads the record of a domain, and the root if the record was written by a Ledger that this one has not heard of. Whoever wrote has
 // drawn his number from the root before, so a root that does not know him has been deleted or put back since, and would
 // number two Ledgers alike. So would one that gave this Ledger's number away: the record then has a mark of it that this Ledger never made.
+//
+// A record says two things that would spread to other domains: a floor, below which all counts as done, and a token, whose clock this
+// Ledger's clock has to pass. So a floor is believed only if the root has it, where it was written first, and a clock only if it leaves time.
+// A record that fails is another ledger's, or a root that is older than it was put back; it is refused, and nothing is learned from it.
 func (l *Ledger) decode(ctx context.Context, data []byte, name string, version uint64) (*record, error) {
 	rec, err := decode(data, name, version)
 	if err != nil {
 		return nil, err
 	}
-	known := l.drawn.Load()
-	if rec.writer() > known {
-		r, _, err := l.loadRoot(ctx)
-		if err != nil {
+	if rec.writer() > l.drawn.Load() || rec.floor > l.floor.Load() {
+		if _, _, err := l.loadRoot(ctx); err != nil {
 			return nil, err
 		}
-		known = r.writers
 	}
 	own := l.writer.Load()
 	stranger := func(m mark) bool { return own != 0 && m.writer == own && m.n > l.writes.Load() }
-	if rec.writer() > known || slices.ContainsFunc(rec.marks, stranger) {
+	if rec.writer() > l.drawn.Load() || slices.ContainsFunc(rec.marks, stranger) {
 		return nil, &StoreError{Call: "Load", Name: "", Err: fmt.Errorf("%w %q", errForgot, name)}
+	}
+	if floor := l.floor.Load(); rec.floor > floor {
+		return nil, corrupt(name, version, fmt.Errorf("floor %d is above the ledger's, %d", rec.floor, floor))
+	}
+	if clock := uint64(rec.last) >> writerBits; clock > lateClock && l.clock.Load() < lateClock {
+		return nil, corrupt(name, version, fmt.Errorf("token %d is among the last", rec.last))
 	}
 	return rec, nil
 }
