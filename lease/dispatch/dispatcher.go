@@ -5,6 +5,7 @@ package dispatch
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ type Dispatcher struct {
 	// Contexts of one Run, set before its first goroutine starts. soft ends when the drain begins; handling when handlers have had
 	// their time; hard, which is the ledger's, when Run returns.
 	soft, handling, hard context.Context
+	lose                 context.CancelCauseFunc // ends soft, for a *LostError
 
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
@@ -57,6 +59,9 @@ func New(cfg Config) (*Dispatcher, error) {
 // partition that comes back is a new Dispatcher's. A nil ctx, or a Dispatcher that New did not make, is an *InvalidError. Whatever
 // fails in between is tried again and told to the Observer.
 //
+// When the partition is lost, because the Source says so by a *LostError or because one is the cause that ctx is done, Run drains as
+// well, but commits nothing any more, and returns the *LostError; within a *DrainError if something was left running.
+//
 // Run blocks. A handler that ignores its context may outlive it; its outcome is then ignored.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	switch {
@@ -73,15 +78,20 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer release()
 	handling, interrupt := context.WithCancel(lasting)
 	defer interrupt()
-	d.soft, d.handling, d.hard = ctx, handling, hard
+	soft, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	d.soft, d.handling, d.hard, d.lose = soft, handling, hard, lose
 
 	if !d.take() {
+		if lost := d.ousted(context.Cause(soft)); lost != nil {
+			return lost
+		}
 		return nil
 	}
 	var loops sync.WaitGroup
 	loops.Go(d.fetch)
 	loops.Go(d.commits)
-	<-ctx.Done()
+	<-soft.Done()
 	d.halt()
 	loops.Wait()
 	return d.drain(interrupt)
@@ -133,14 +143,32 @@ func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 	}
 	d.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
-	defer cancel()
-	failed.Commit = d.commit(ctx)
-	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
-	if failed.Abandoned == 0 && failed.Commit == nil {
-		return nil
+	lost := d.ousted(context.Cause(d.soft))
+	if lost == nil {
+		ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
+		defer cancel()
+		failed.Commit = d.commit(ctx)
+		lost = d.ousted(failed.Commit)
+	} else {
+		failed.Commit = lost
 	}
-	return &failed
+	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
+	switch {
+	case failed.Abandoned > 0, lost == nil && failed.Commit != nil:
+		return &failed
+	case lost != nil:
+		return lost
+	}
+	return nil
+}
+
+// ousted returns the *LostError that err is, or nil, and ends the Run with it.
+func (d *Dispatcher) ousted(err error) *LostError {
+	var lost *LostError
+	if errors.As(err, &lost) {
+		d.lose(lost)
+	}
+	return lost
 }
 
 // settleDown closes quiet when a drain has nothing left to wait for. The lock is held.
