@@ -22,6 +22,8 @@ type Dispatcher struct {
 	soft, handling, hard context.Context
 	lose                 context.CancelCauseFunc // ends soft, for a *LostError
 
+	places, records *stake // of MaxInFlight and MaxBuffered
+
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
 	ready    byAge
@@ -47,10 +49,24 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dispatcher{
+	return sharing(cfg, &bound{most: cfg.MaxInFlight}, &bound{most: cfg.MaxBuffered}), nil
+}
+
+// sharing returns a Dispatcher with a part of each bound. Its Run gives them back.
+func sharing(cfg Config, places, records *bound) *Dispatcher {
+	d := &Dispatcher{
 		cfg: cfg, domains: map[string]*domain{},
 		high: math.MaxInt64, wake: make(chan struct{}, 1), quiet: make(chan struct{}),
-	}, nil
+	}
+	d.places = places.join(func() int {
+		go d.placed()
+		return 1
+	})
+	d.records = records.join(func() int {
+		d.readOn()
+		return 0
+	})
+	return d
 }
 
 // Run takes the partition and works it off until ctx is done. Then it drains: nothing new starts, running handlers may end
@@ -81,6 +97,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	soft, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	d.soft, d.handling, d.hard, d.lose = soft, handling, hard, lose
+	defer d.places.leave() // a handler that outlives this has its place until it ends
+	defer d.records.leave()
+	defer d.records.give(math.MaxInt)
 
 	if !d.take() {
 		if lost := d.ousted(context.Cause(soft)); lost != nil {
@@ -247,10 +266,26 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 
 // launch starts goroutines for domains that are ready. The lock is held.
 func (d *Dispatcher) launch() {
-	for len(d.ready) > 0 && d.active < d.cfg.MaxInFlight {
+	for len(d.ready) > 0 {
+		if took, _ := d.places.take(1); took == 0 {
+			return
+		}
 		d.active++
 		go d.work(d.next())
 	}
+}
+
+// placed uses a place that was waited for.
+func (d *Dispatcher) placed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.ready) == 0 {
+		d.places.give(1)
+		return
+	}
+	d.active++
+	go d.work(d.next())
+	d.launch()
 }
 
 func (d *Dispatcher) next() *domain {
@@ -273,10 +308,12 @@ func (d *Dispatcher) work(dom *domain) {
 		case !d.pause(dom, wait):
 			d.rise(dom)
 		}
-		if dom = nil; len(d.ready) > 0 {
+		if dom = nil; len(d.ready) > 0 && !d.places.yields() {
 			dom = d.next()
 		} else {
 			d.active--
+			d.places.give(1)
+			d.launch()
 			d.settleDown()
 		}
 		d.mu.Unlock()
