@@ -7,15 +7,18 @@ import (
 	"sync"
 )
 
-// bound is a number of places, or of records, for all partitions together; a Dispatcher alone has bounds of its own.
+// bound is a number of places, or of records, for all partitions together; a Dispatcher alone has bounds of its own. Places go from hand
+// to hand: what is given back goes to whoever waits with the fewest. Records cannot, because who has room for one may
+// find none to read. There, nobody takes more while he has as many as are free, so that there is always room for who comes next, and those
+// who read come to have equally many; and one is everybody's, whatever the others have.
 type bound struct {
-	most  int // over all
-	least int // what each may have whatever the others have
+	most int
+	room bool // of records
 
-	mu    sync.Mutex // guards all below and the stakes; nothing foreign runs under it. Taken inside a Dispatcher's, never around it
-	taken int
+	mu     sync.Mutex // guards all below and the stakes; nothing foreign runs under it. Taken inside a Dispatcher's, never around it
+	taken  int
 	stakes []*stake
-	turn  uint64
+	turn   uint64
 }
 
 // stake is what one partition has of a bound.
@@ -31,83 +34,78 @@ type stake struct {
 func (b *bound) join(wake func() int) *stake {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := &stake{bound: b, wake: wake}
-	b.stakes = append(b.stakes, p)
-	return p
+	s := &stake{bound: b, wake: wake}
+	b.stakes = append(b.stakes, s)
+	return s
 }
 
-// leave counts p no longer among those who share. What it has it still has, until it gives it back.
-func (p *stake) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stakes = slices.DeleteFunc(p.stakes, func(other *stake) bool { return other == p })
-	p.pass()
+// leave counts s no longer among those who share. What it has it still has, until it gives it back.
+func (s *stake) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stakes = slices.DeleteFunc(s.stakes, func(other *stake) bool { return other == s })
+	s.pass()
 }
 
-// free is how much p may take. Half of everything, divided by the number of partitions, is what the others find free when they
-// come; p leaves it to them unless that is more than half in all.
-func (b *bound) free(p *stake) int {
-	share := max(1, b.most/(2*max(1, len(b.stakes))))
-	left := 0
-	for _, other := range b.stakes {
-		if other != p {
-			left += max(0, share-other.has)
-		}
+// free is how much s may take. The lock is held.
+func (b *bound) free(s *stake) int {
+	free := max(0, b.most-b.taken)
+	if !b.room || len(b.stakes) == 1 {
+		return free
 	}
-	free := b.most - b.taken
-	return max(free-min(left, b.most/2), min(free, share-p.has), b.least-p.has, 0)
+	return max((free-s.has+1)/2, 1-s.has, 0) // after that s has as many as are free
 }
 
-// next is who waits with the least; of those, for the longest time.
+// next is who waits with the least; of those, for the longest time. The lock is held.
 func (b *bound) next() *stake {
 	var next *stake
-	for _, p := range b.stakes {
-		if p.since > 0 && (next == nil || p.has < next.has || p.has == next.has && p.since < next.since) {
-			next = p
+	for _, s := range b.stakes {
+		if s.since > 0 && (next == nil || s.has < next.has || s.has == next.has && s.since < next.since) {
+			next = s
 		}
 	}
 	return next
 }
 
-// take takes up to n; if that is nothing, p will be woken. It returns how much it took, and how much more there would have been.
-func (p *stake) take(n int) (took, more int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	free := p.free(p)
-	if free == 0 && p.since == 0 {
-		p.turn++
-		p.since = p.turn
+// take takes up to n. It returns how much it took, and how much more it could have had; if there was nothing, s will be woken.
+func (s *stake) take(n int) (took, more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := s.free(s)
+	if free == 0 && s.since == 0 {
+		s.turn++
+		s.since = s.turn
 	}
 	took = min(n, free)
-	p.has += took
-	p.bound.taken += took
+	s.has += took
+	s.taken += took
 	return took, free - took
 }
 
-// give gives n back, or all that there is if that is less, to whose turn it is.
-func (p *stake) give(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n = min(n, p.has)
-	p.has -= n
-	p.bound.taken -= n
-	p.pass()
+// give gives n back, or all that there is if that is less.
+func (s *stake) give(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = min(n, s.has)
+	s.has -= n
+	s.taken -= n
+	s.pass()
 }
 
-// pass wakes those for whom there is room. The lock is held.
+// pass wakes those for whom there is something. The lock is held.
 func (b *bound) pass() {
-	for p := b.next(); p != nil && b.free(p) > 0; p = b.next() {
-		p.since = 0
-		n := p.wake()
-		p.has += n
+	for s := b.next(); s != nil && b.free(s) > 0; s = b.next() {
+		s.since = 0
+		n := s.wake()
+		s.has += n
 		b.taken += n
 	}
 }
 
-// yields: another one waits that has less than p.
-func (p *stake) yields() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	next := p.next()
-	return next != nil && next.has < p.has
+// yields: another one waits that has less.
+func (s *stake) yields() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.next()
+	return next != nil && next.has < s.has
 }

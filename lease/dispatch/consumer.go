@@ -26,8 +26,9 @@ type Consumer struct {
 }
 
 // NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher made from cfg, in which Name,
-// Ledger and Source must be zero: they are the partition's. MaxInFlight and MaxBuffered hold for all partitions together, with the one
-// exception that each may have one record fetched whatever the others have. Error: *InvalidError naming the field.
+// Ledger and Source must be zero: they are the partition's. MaxInFlight and MaxBuffered hold for all partitions together. A place in work that
+// falls free goes to the waiting partition that has the fewest; a partition fetches more while it has fewer records than could still
+// be fetched by all, and may always have one. Error: *InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	if ownership == nil {
 		return nil, &InvalidError{Field: "ownership", Value: "nil", Allowed: "not nil"}
@@ -47,7 +48,7 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		ownership: ownership, cfg: cfg, held: map[string]*Dispatcher{},
-		places: &bound{most: cfg.MaxInFlight}, records: &bound{most: cfg.MaxBuffered, least: 1},
+		places: &bound{most: cfg.MaxInFlight}, records: &bound{most: cfg.MaxBuffered, room: true},
 	}, nil
 }
 

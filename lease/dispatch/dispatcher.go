@@ -49,7 +49,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sharing(cfg, &bound{most: cfg.MaxInFlight}, &bound{most: cfg.MaxBuffered}), nil
+	return sharing(cfg, &bound{most: cfg.MaxInFlight}, &bound{most: cfg.MaxBuffered, room: true}), nil
 }
 
 // sharing returns a Dispatcher with a part of each bound. Its Run gives them back.
