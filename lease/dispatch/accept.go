@@ -46,7 +46,8 @@ func (d *Dispatcher) choose(w window) (all []*arrivals, end int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	of := map[string]*arrivals{}
-	room := d.cfg.MaxBuffered - d.buffered
+	room, _ := d.records.take(len(w.records))
+	defer func() { d.records.give(room) }()
 	for _, r := range w.records {
 		dom, a := d.domains[r.Domain], of[r.Domain]
 		behind := dom != nil && dom.behind
@@ -121,6 +122,7 @@ func (d *Dispatcher) enter(all []*arrivals, from, end int64) {
 		dom.queue = append(dom.queue, a.items...)
 		d.buffered += len(a.items)
 		d.count.skipped += uint64(len(a.done))
+		d.records.give(len(a.records) - len(a.items))
 		if a.err == nil && len(a.records) > 0 {
 			dom.refused = 0
 		}

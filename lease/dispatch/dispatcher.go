@@ -5,6 +5,7 @@ package dispatch
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,9 @@ type Dispatcher struct {
 	// Contexts of one Run, set before its first goroutine starts. soft ends when the drain begins; handling when handlers have had
 	// their time; hard, which is the ledger's, when Run returns.
 	soft, handling, hard context.Context
+	lose                 context.CancelCauseFunc // ends soft, for a *LostError
+
+	places, records, trials *stake // of MaxInFlight, of MaxBuffered, and of the one trial that all partitions have at a time
 
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
@@ -49,10 +53,28 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dispatcher{
+	return sharing(cfg, &bound{most: cfg.MaxInFlight}, &bound{most: cfg.MaxBuffered, room: true}, &bound{most: 1}), nil
+}
+
+// sharing returns a Dispatcher with a part of each bound. Its Run gives them back.
+func sharing(cfg Config, places, records, trials *bound) *Dispatcher {
+	d := &Dispatcher{
 		cfg: cfg, domains: map[string]*domain{},
 		high: math.MaxInt64, wake: make(chan struct{}, 1), quiet: make(chan struct{}),
-	}, nil
+	}
+	d.places = places.join(func() int {
+		go d.placed()
+		return 1
+	})
+	d.records = records.join(func() int {
+		d.readOn()
+		return 0
+	})
+	d.trials = trials.join(func() int {
+		go d.tried()
+		return 0
+	})
+	return d
 }
 
 // Run takes the partition and works it off until ctx is done. Then it drains: nothing new starts, running handlers may end
@@ -60,6 +82,9 @@ func New(cfg Config) (*Dispatcher, error) {
 // returns nil after a drain that left nothing running, *DrainError after any other, and ErrUsed when Run was called before: a
 // partition that comes back is a new Dispatcher's. A nil ctx, or a Dispatcher that New did not make, is an *InvalidError. Whatever
 // fails in between is tried again and told to the Observer.
+//
+// When the partition is lost, because the Source says so by a *LostError or because one is the cause that ctx is done, Run drains as
+// well, but commits nothing any more, and returns the *LostError; within a *DrainError if something was left running.
 //
 // Run blocks. A handler that ignores its context may outlive it; its outcome is then ignored.
 func (d *Dispatcher) Run(ctx context.Context) error {
@@ -77,15 +102,24 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer release()
 	handling, interrupt := context.WithCancel(lasting)
 	defer interrupt()
-	d.soft, d.handling, d.hard = ctx, handling, hard
+	soft, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	d.soft, d.handling, d.hard, d.lose = soft, handling, hard, lose
+	defer d.places.leave() // a handler that outlives this has its place until it ends
+	defer d.trials.leave()
+	defer d.records.leave()
+	defer d.records.give(math.MaxInt)
 
 	if !d.take() {
+		if lost := d.ousted(context.Cause(soft)); lost != nil {
+			return lost
+		}
 		return nil
 	}
 	var loops sync.WaitGroup
 	loops.Go(d.fetch)
 	loops.Go(d.commits)
-	<-ctx.Done()
+	<-soft.Done()
 	d.halt()
 	loops.Wait()
 	return d.drain(interrupt)
@@ -139,13 +173,31 @@ func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 
 	ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
 	defer cancel()
-	failed.Commit = d.commit(ctx)
+	lost := d.ousted(context.Cause(d.soft))
+	if lost == nil {
+		failed.Commit = d.commit(ctx)
+		lost = d.ousted(failed.Commit)
+	} else {
+		failed.Commit = lost
+	}
 	d.giveBack(ctx)
 	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
-	if failed.Abandoned == 0 && failed.Commit == nil {
-		return nil
+	switch {
+	case failed.Abandoned > 0, lost == nil && failed.Commit != nil:
+		return &failed
+	case lost != nil:
+		return lost
 	}
-	return &failed
+	return nil
+}
+
+// ousted returns the *LostError that err is, or nil, and ends the Run with it.
+func (d *Dispatcher) ousted(err error) *LostError {
+	var lost *LostError
+	if errors.As(err, &lost) {
+		d.lose(lost)
+	}
+	return lost
 }
 
 // giveBack releases the leases that the drain leaves, so that the next owner finds nobody dead and counts nothing. A suspect that has not had
@@ -244,9 +296,13 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 
 // launch starts goroutines for domains that are ready. The lock is held.
 func (d *Dispatcher) launch() {
-	for d.active < d.cfg.MaxInFlight {
+	for d.more() {
+		if took, _ := d.places.take(1); took == 0 {
+			return
+		}
 		dom := d.next()
 		if dom == nil {
+			d.places.give(1)
 			return
 		}
 		d.active++
@@ -254,11 +310,40 @@ func (d *Dispatcher) launch() {
 	}
 }
 
+// placed uses a place that was waited for.
+func (d *Dispatcher) placed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dom := d.next()
+	if dom == nil {
+		d.places.give(1)
+		return
+	}
+	d.active++
+	go d.work(dom)
+	d.launch()
+}
+
+// tried begins the trial that was waited for, of any partition's suspects.
+func (d *Dispatcher) tried() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.launch()
+}
+
+// more: a domain could go on, but for the bounds. The lock is held.
+func (d *Dispatcher) more() bool {
+	return len(d.ready) > 0 || len(d.suspects) > 0 && d.trial == nil
+}
+
 // next takes out the domain that is next, nil if there is none: the one with the lowest offset, of the suspects only while none is on trial.
+// The lock is held.
 func (d *Dispatcher) next() *domain {
 	from := &d.ready
 	if d.trial == nil && len(d.suspects) > 0 && (len(d.ready) == 0 || d.suspects[0].key < d.ready[0].key) {
-		from = &d.suspects
+		if took, _ := d.trials.take(1); took > 0 {
+			from = &d.suspects
+		}
 	}
 	if len(*from) == 0 {
 		return nil
@@ -275,10 +360,19 @@ func (d *Dispatcher) next() *domain {
 func (d *Dispatcher) acquit(dom *domain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.trial == dom {
-		d.trial = nil
+	if d.endTrial(dom) {
 		d.launch()
 	}
+}
+
+// endTrial ends dom's trial if it is on one. The lock is held.
+func (d *Dispatcher) endTrial(dom *domain) bool {
+	if d.trial != dom {
+		return false
+	}
+	d.trial = nil
+	d.trials.give(1)
+	return true
 }
 
 // work advances one domain after the other until none is ready.
@@ -287,9 +381,7 @@ func (d *Dispatcher) work(dom *domain) {
 		wait := d.advance(dom)
 		d.mu.Lock()
 		dom.place = idle
-		if d.trial == dom {
-			d.trial = nil
-		}
+		d.endTrial(dom)
 		switch {
 		case d.closed:
 			d.ready, d.suspects = nil, nil
@@ -298,8 +390,13 @@ func (d *Dispatcher) work(dom *domain) {
 		case !d.pause(dom, wait):
 			d.rise(dom)
 		}
-		if dom = d.next(); dom == nil {
+		if dom = nil; d.more() && !d.places.yields() {
+			dom = d.next()
+		}
+		if dom == nil {
 			d.active--
+			d.places.give(1)
+			d.launch()
 			d.settleDown()
 		}
 		d.mu.Unlock()

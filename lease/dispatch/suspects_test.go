@@ -212,3 +212,53 @@ func TestD5_SuspectThatHangsStopsNobody(t *testing.T) {
 		_ = r.stop()
 	})
 }
+
+// The process is what dies, so of the suspects of all its partitions one runs at a time, beside as much ordinary work as there are places.
+func TestD6_OneSuspectOfAllPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		var parts []dispatch.Partition
+		for i := range 3 {
+			p := filled(t, fmt.Sprint("p", i), 10)
+			for offset := range int64(5) { // whoever had these is dead
+				if _, err := p.Ledger.TryAcquire(ctx, fmt.Sprint(p.Name, "/", offset), offset); err != nil {
+					t.Fatal(err)
+				}
+			}
+			parts = append(parts, p)
+		}
+		time.Sleep(time.Minute)
+		var mu sync.Mutex
+		suspects, ordinary, most := 0, 0, 0
+		c := consume(t, dispatch.Config{MaxInFlight: 6, Handler: func(_ context.Context, job dispatch.Job) error {
+			mu.Lock()
+			n := &ordinary
+			if job.Lease.RetryCount > 0 {
+				n = &suspects
+			}
+			if *n++; suspects > 1 {
+				t.Errorf("%d suspects at once", suspects)
+			}
+			most = max(most, suspects+ordinary)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			*n--
+			mu.Unlock()
+			return nil
+		}})
+		for _, p := range parts {
+			c.give(p)
+		}
+		time.Sleep(16 * time.Second) // fifteen suspects, one after the other
+		done := uint64(0)
+		for _, s := range c.Stats() {
+			done += s.Succeeded
+		}
+		equal(t, "succeeded", done, 30)
+		equal(t, "most at once", most, 6)
+		if err := c.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
