@@ -126,3 +126,33 @@ func TestAttemptTimeout(t *testing.T) {
 		equal(t, "dead lettered", r.Stats().DeadLettered, 1)
 	})
 }
+
+// Records without a key share 256 domains, whatever their offsets, and one that fails delays those of its own.
+func TestKeyless(t *testing.T) {
+	domains := map[string]int{}
+	for offset := int64(-1000); offset < 1000; offset++ {
+		domains[dispatch.Keyless(offset)]++
+	}
+	equal(t, "domains", len(domains), 256)
+	for domain, n := range domains {
+		if n < 2000/256 || n > 2000/256+1 {
+			t.Errorf("%s has %d of 2000", domain, n)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		log := new(dispatch.Log)
+		for offset := range int64(1024) {
+			log.Append(dispatch.Keyless(offset), nil)
+		}
+		r := run(t, dispatch.Config{Ledger: memory(t, 1000), Source: log, Backoff: time.Hour, MaxBackoff: time.Hour, Handler: func(_ context.Context, job dispatch.Job) error {
+			if job.Record.Offset == 5 {
+				return errLost
+			}
+			return nil
+		}})
+		time.Sleep(time.Minute)
+		equal(t, "succeeded", r.Stats().Succeeded, 1020)
+		equal(t, "floor", r.Stats().Floor, 5)
+		r.mustStop(t)
+	})
+}
