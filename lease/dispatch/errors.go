@@ -90,7 +90,7 @@ func (e *BatchError) Error() string {
 // Unwrap returns ErrBatch.
 func (e *BatchError) Unwrap() error { return ErrBatch }
 
-// ordered refuses records that do not rise from from on.
+// ordered refuses records that begin below from or do not rise.
 func ordered(from int64, records []Record) error {
 	for i, r := range records {
 		if i == 0 && r.Offset < from {

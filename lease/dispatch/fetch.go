@@ -75,11 +75,11 @@ type window struct {
 }
 
 // at returns the window that offset is in, without what is below, and nil if none is kept.
-func (ws windows) at(offset int64) *window {
-	for i, w := range ws {
+func (ws *windows) at(offset int64) *window {
+	for i, w := range *ws {
 		if w.first <= offset && offset < w.end {
-			copy(ws[1:i+1], ws)
-			ws[0] = w
+			copy((*ws)[1:i+1], *ws)
+			(*ws)[0] = w
 			from, _ := slices.BinarySearchFunc(w.records, offset, func(r Record, offset int64) int { return cmp.Compare(r.Offset, offset) })
 			return &window{offset, w.end, w.records[from:]}
 		}
@@ -88,8 +88,8 @@ func (ws windows) at(offset int64) *window {
 }
 
 // until is limit, or less where a window begins sooner.
-func (ws windows) until(offset int64, limit int) int {
-	for _, w := range ws {
+func (ws *windows) until(offset int64, limit int) int {
+	for _, w := range *ws {
 		if gap := w.first - offset; gap > 0 && gap < int64(limit) {
 			limit = int(gap)
 		}
@@ -97,7 +97,7 @@ func (ws windows) until(offset int64, limit int) int {
 	return limit
 }
 
-// keep adds w, and drops what was used the longest time ago until at most most records are kept.
+// keep adds w, and drops what was used the longest time ago until no more than most records are kept.
 func (ws *windows) keep(w window, most int) {
 	*ws = slices.Insert(*ws, 0, w)
 	kept := 0
