@@ -32,7 +32,7 @@ func (d *Dispatcher) fetch() {
 		case len(records) > 0:
 			failures = 0
 			d.accept(from, records[:min(len(records), limit)])
-		case d.ousted(err) != nil: // soft is done
+		case d.ousted(err): // soft is done
 		case !interrupted:
 			if failures++; err == nil {
 				err = errNothing
