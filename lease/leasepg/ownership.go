@@ -147,8 +147,8 @@ func (o *Ownership) join(ctx context.Context) (*pgx.Conn, error) {
 func (o *Ownership) settle(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var set string
-	// A locks server is the one that counts idle time: a client that stands still would otherwise keep its locks for as long as its
-	// connection is open, which nothing ever closes.
+	// The server counts how long the session is idle: a client that stands still would otherwise keep its locks for as long as its
+	// connection is open, and nothing closes that.
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
 		strconv.FormatInt(o.cfg.Lease.Milliseconds(), 10)).Scan(&pid, &set)
 	var refused *pgconn.PgError
