@@ -16,7 +16,10 @@ import (
 
 // Group is a place in a consumer group, filled by each Hold. It must come from New. Hold may be called again, and at the same time: every
 // call is a member of its own.
-type Group struct{ cfg Config }
+type Group struct {
+	cfg   Config
+	seeks atomic.Int64 // of its members: how often a log had to be read from another place
+}
 
 var _ dispatch.Ownership = (*Group)(nil)
 
@@ -44,7 +47,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 		return &InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	}
 	m := &member{
-		cfg: g.cfg, work: work, ready: make(chan struct{}), failed: make(chan struct{}),
+		cfg: g.cfg, work: work, seeks: &g.seeks, ready: make(chan struct{}), failed: make(chan struct{}),
 		held: map[place]*partition{}, past: map[place]chan struct{}{}, interrupt: func() {},
 	}
 	var end context.CancelFunc
@@ -86,7 +89,7 @@ type member struct {
 	failed chan struct{}   // closed when the membership cannot go on
 	works  sync.WaitGroup
 	calls  sync.WaitGroup // the poll loop, and commits that are under way
-	seeks  atomic.Int64
+	seeks  *atomic.Int64
 
 	mu        sync.Mutex
 	held      map[place]*partition
