@@ -54,7 +54,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	m.alive, end = context.WithCancel(context.Background())
 	defer end()
 	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive),
-		kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
+		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
 	if err != nil {
 		return &InvalidError{Field: "Config.Options", Value: err.Error(), Allowed: "what kgo.NewClient accepts"}
 	}
@@ -110,6 +110,21 @@ func (m *member) after(wait time.Duration) <-chan struct{} {
 	return ctx.Done()
 }
 
+// joined is told of every generation. A group that forgets a member while that member joins gives it a new name in passing: the
+// client goes on with what it had, and calls nothing lost. But another may have had it in between, so it is begun anew.
+func (m *member) joined(_ context.Context, client *kgo.Client, _ map[string][]int32) {
+	name, _ := client.GroupMetadata()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for at, p := range m.held {
+		if p.member != name {
+			p.lose(ErrForgotten)
+			m.past[at] = p.done
+			m.start(at, nowhere, name)
+		}
+	}
+}
+
 // assigned is told which partitions were given to this member, and where each was committed last; it says where the client is to begin.
 func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	select {
@@ -117,6 +132,7 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	name, _ := m.client.GroupMetadata()
 	fresh := map[string][]int32{}
 	begin := map[place]int64{}
 	for topic, partitions := range offsets {
@@ -152,7 +168,7 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 	m.post(func() {
 		defer close(begun)
 		for at, offset := range begin {
-			if position := m.begin(at, offset); position != offset || offsets[at.topic][at.partition].EpochOffset().Offset < 0 {
+			if position := m.begin(at, offset, name); position != offset || offsets[at.topic][at.partition].EpochOffset().Offset < 0 {
 				offsets[at.topic][at.partition] = kgo.NewOffset().At(position)
 			}
 		}
@@ -167,23 +183,32 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 
 // begin starts the work of a partition, and returns where its log is to be read from. A rebalance can make the client
 // ask again for a partition that has been begun: its work goes on.
-func (m *member) begin(at place, floor int64) int64 {
+func (m *member) begin(at place, floor int64, name string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p := m.held[at]; p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.window.next
-	}
-	if m.finishing {
+	p := m.held[at]
+	if p == nil {
+		m.start(at, floor, name)
 		return floor
 	}
-	p := m.partition(at, floor)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.window.next == nowhere {
+		return floor
+	}
+	return p.window.next
+}
+
+// start starts the work of a partition after any that it had here before. The lock is held.
+func (m *member) start(at place, floor int64, name string) {
+	if m.finishing {
+		return
+	}
+	p := m.partition(at, floor, name)
 	before := m.past[at]
 	delete(m.past, at)
 	m.held[at] = p
 	m.works.Go(func() { m.serve(p, before) })
-	return floor
 }
 
 // serve calls the work of a partition until it is taken away.
@@ -194,7 +219,7 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	}
 	for p.ctx.Err() == nil {
 		if err := m.equip(p); err != nil {
-			m.log("the ledger of a partition cannot be had, asking again", "partition", p.name(), "err", err)
+			m.log("the floor or the ledger of a partition cannot be had, asking again", "partition", p.name(), "err", err)
 		} else {
 			m.work(p.ctx, dispatch.Partition{Name: p.name(), Source: p, Ledger: p.ledger})
 		}
@@ -207,8 +232,17 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	}
 }
 
-// equip gets a partition its ledger.
+// equip gets a partition what its work needs.
 func (m *member) equip(p *partition) (err error) {
+	if p.floor == nowhere { // nobody else has p by now
+		floor, err := m.floor(p.ctx, p.place)
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.floor = floor
+		p.mu.Unlock()
+	}
 	switch {
 	case p.ledger != nil:
 	case m.cfg.Ledger != nil:
@@ -236,8 +270,12 @@ func (m *member) among(partitions map[string][]int32) []*partition {
 
 // revoked gives partitions back: it returns when nobody works on them. The client goes on telling the group that this member lives.
 func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
+	name, _ := client.GroupMetadata()
 	parts := m.among(partitions)
 	for _, p := range parts {
+		if p.member != name { // as in joined
+			p.lose(ErrForgotten)
+		}
 		p.cancel(nil)
 	}
 	for _, p := range parts {

@@ -18,6 +18,8 @@ const (
 	earliest = -2
 )
 
+var errElsewhere = errors.New("the broker's answer is not about what was asked")
+
 // known is how old what the client knows of a topic may be.
 const known = time.Hour
 
@@ -26,18 +28,17 @@ func passes(err error) bool {
 	return errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration)
 }
 
-// commit tells the group how far a partition is done, as the member that this is now, in the generation that is now.
-func (m *member) commit(at place, floor int64, metadata string) error {
+// commit tells the group how far a partition is done, as the member that it was given to, in the generation that is now.
+func (m *member) commit(at *partition, floor int64, metadata string) error {
 	topics := kmsg.NewPtrMetadataRequest()
-	name := at.topic
-	topics.Topics = []kmsg.MetadataRequestTopic{{Topic: &name}}
+	topics.Topics = []kmsg.MetadataRequestTopic{{Topic: &at.topic}}
 	ids, err := m.client.RequestCachedMetadata(m.alive, topics, known)
 	if err != nil {
 		return err
 	}
 
 	part := kmsg.NewOffsetCommitRequestTopicPartition()
-	part.Partition, part.Offset, part.LeaderEpoch, part.Metadata = at.partition, floor, -1, &metadata
+	part.Partition, part.Offset, part.LeaderEpoch, part.Metadata = at.place.partition, floor, -1, &metadata
 	topic := kmsg.NewOffsetCommitRequestTopic()
 	topic.Topic, topic.Partitions = at.topic, []kmsg.OffsetCommitRequestTopicPartition{part}
 	if len(ids.Topics) == 1 {
@@ -45,7 +46,8 @@ func (m *member) commit(at place, floor int64, metadata string) error {
 	}
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group, req.Topics = m.cfg.Group, []kmsg.OffsetCommitRequestTopic{topic}
-	req.MemberID, req.Generation = m.client.GroupMetadata()
+	req.MemberID = at.member
+	_, req.Generation = m.client.GroupMetadata()
 	if instance, ok := m.client.OptValue(kgo.InstanceID).(string); ok && instance != "" {
 		req.InstanceID = &instance
 	}
@@ -54,9 +56,36 @@ func (m *member) commit(at place, floor int64, metadata string) error {
 		return err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return errors.New("the broker's answer is not about the partition")
+		return errElsewhere
 	}
 	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+}
+
+// floor asks the group how far a partition is done.
+func (m *member) floor(ctx context.Context, at place) (int64, error) {
+	topic := kmsg.NewOffsetFetchRequestTopic()
+	topic.Topic, topic.Partitions = at.topic, []int32{at.partition}
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Group, req.Topics, req.RequireStable = m.cfg.Group, []kmsg.OffsetFetchRequestTopic{topic}, true
+	resp, err := req.RequestWith(ctx, m.client)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, errElsewhere
+	}
+	part := resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
+		return 0, err
+	}
+	if part.Offset >= 0 {
+		return part.Offset, nil
+	}
+	first, err := m.list(ctx, earliest, map[string][]int32{at.topic: {at.partition}})
+	return first[at], err
 }
 
 // list asks for the earliest or the latest offset of each partition. A log's latest is the one after its last.
@@ -89,7 +118,7 @@ func (m *member) list(ctx context.Context, which int64, of map[string][]int32) (
 	for topic, partitions := range of {
 		for _, partition := range partitions {
 			if _, ok := found[place{topic, partition}]; !ok {
-				return nil, errors.New("the broker's answer is not about every partition")
+				return nil, errElsewhere
 			}
 		}
 	}

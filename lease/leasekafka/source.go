@@ -5,6 +5,7 @@ package leasekafka
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -31,6 +32,7 @@ func (p place) error(err error) error {
 type partition struct {
 	place
 	m      *member
+	member string          // the name of the member that it was given to
 	ctx    context.Context // of its work
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when its work has returned
@@ -54,10 +56,13 @@ var (
 	_ dispatch.Ended  = (*partition)(nil)
 )
 
-func (m *member) partition(at place, floor int64) *partition {
+// nowhere is where a log is read that has to be sought first.
+const nowhere = math.MaxInt64
+
+func (m *member) partition(at place, floor int64, name string) *partition {
 	p := &partition{
-		place: at, m: m, done: make(chan struct{}), turn: make(chan struct{}, 1),
-		floor: floor, end: floor, changed: make(chan struct{}),
+		place: at, m: m, member: name, done: make(chan struct{}), turn: make(chan struct{}, 1),
+		floor: floor, changed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(m.alive)
 	p.window.reset(floor)
@@ -188,7 +193,7 @@ func (p *partition) commit(ctx context.Context, floor int64) error {
 		if lost != nil {
 			return lost
 		}
-		err := p.m.commit(p.place, floor, "")
+		err := p.m.commit(p, floor, "")
 		switch {
 		case err == nil:
 			p.mu.Lock()

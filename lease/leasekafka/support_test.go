@@ -30,21 +30,38 @@ type kafka struct {
 	*kfake.Cluster // nil with KAFKA_BROKERS
 	brokers        []string
 	topic          string
+	partitions     int
 	admin          *kgo.Client
 
 	mu      sync.Mutex
 	ledgers map[int32]*durable.MemStore
 }
 
-// start returns a cluster of its own, or that of KAFKA_BROKERS.
+// start returns the cluster of KAFKA_BROKERS, or a fake one.
 func start(t *testing.T, partitions int32) *kafka {
 	t.Helper()
-	k := &kafka{topic: fmt.Sprintf("stopbank-%s-%d", strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), time.Now().UnixNano()), ledgers: map[int32]*durable.MemStore{}}
 	if list := os.Getenv("KAFKA_BROKERS"); list != "" {
-		k.brokers = strings.Split(list, ",")
-	} else {
-		k.fake(t)
+		return (&kafka{brokers: strings.Split(list, ",")}).open(t, partitions)
 	}
+	return fake(t, partitions)
+}
+
+// fake returns a cluster in this process, whose answers a test can bend.
+func fake(t *testing.T, partitions int32) *kafka {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SleepOutOfOrder())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	return (&kafka{Cluster: cluster, brokers: cluster.ListenAddrs()}).open(t, partitions)
+}
+
+// open makes the topic.
+func (k *kafka) open(t *testing.T, partitions int32) *kafka {
+	t.Helper()
+	k.topic = fmt.Sprintf("stopbank-%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), time.Now().UnixNano())
+	k.partitions, k.ledgers = int(partitions), map[int32]*durable.MemStore{}
 	admin, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
@@ -67,16 +84,6 @@ func start(t *testing.T, partitions int32) *kafka {
 		t.Fatal(err)
 	}
 	return k
-}
-
-func (k *kafka) fake(t *testing.T) {
-	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SleepOutOfOrder())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
-	k.Cluster, k.brokers = cluster, cluster.ListenAddrs()
 }
 
 // produce appends records, whose partition is given.
@@ -145,6 +152,76 @@ func (k *kafka) committed(t *testing.T, partitions int32) []int64 {
 		}
 	}
 	return offsets
+}
+
+// members returns the IDs of the group's members, and whether the group is stable with every partition given to one of them: halfway through a
+// cooperative rebalance it is stable as well.
+func (k *kafka) members(t *testing.T) (ids []string, stable bool) {
+	t.Helper()
+	req := kmsg.NewPtrDescribeGroupsRequest()
+	req.Groups = []string{k.topic}
+	resp, err := req.RequestWith(t.Context(), k.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := 0
+	for _, m := range resp.Groups[0].Members {
+		ids = append(ids, m.MemberID)
+		var plan kmsg.ConsumerMemberAssignment
+		if plan.ReadFrom(m.MemberAssignment) == nil {
+			for _, topic := range plan.Topics {
+				given += len(topic.Partitions)
+			}
+		}
+	}
+	return ids, resp.Groups[0].State == "Stable" && given == k.partitions
+}
+
+// forget makes the group forget a member.
+func (k *kafka) forget(t *testing.T, id string) {
+	t.Helper()
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.MemberID = k.topic, id
+	req.Members = []kmsg.LeaveGroupRequestMember{{MemberID: id}}
+	resp, err := req.RequestWith(t.Context(), k.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holding is a member whose partitions the test works off by itself.
+type holding struct {
+	running
+	taken chan held
+}
+
+// held is a partition that a holding got; close over when it has been worked off.
+type held struct {
+	dispatch.Partition
+	ctx  context.Context
+	over chan struct{}
+}
+
+func hold(t *testing.T, cfg leasekafka.Config) *holding {
+	t.Helper()
+	group, err := leasekafka.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &holding{running{group, cancel, make(chan error, 1)}, make(chan held, 100)}
+	go func() {
+		h.result <- group.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
+			over := make(chan struct{})
+			h.taken <- held{p, ctx, over}
+			<-over
+		})
+	}()
+	t.Cleanup(cancel)
+	return h
 }
 
 // running is a member at work.
@@ -231,7 +308,7 @@ func (g *register) count() int {
 // until waits for what must come.
 func until(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !met(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(15 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}
