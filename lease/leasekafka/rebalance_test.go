@@ -94,14 +94,14 @@ func TestMemberForgotten(t *testing.T) {
 	for round := range 2 {
 		var ids []string
 		until(t, "two members at work", func() bool {
-			members, stable := k.members(t)
+			members, settled := k.members(t)
 			ids = members
-			return stable && len(ids) == 2 && g.count() > 0
+			return settled && len(ids) == 2 && g.count() > 0
 		})
 		k.forget(t, ids[round])
 		until(t, "it to come back", func() bool {
-			members, stable := k.members(t)
-			return stable && len(members) == 2 && !slices.Contains(members, ids[round])
+			members, settled := k.members(t)
+			return settled && len(members) == 2 && !slices.Contains(members, ids[round])
 		})
 	}
 	k.produce(t, all[records/2:]...)

@@ -154,9 +154,9 @@ func (k *kafka) committed(t *testing.T, partitions int32) []int64 {
 	return offsets
 }
 
-// members returns the IDs of the group's members, and whether the group is stable with every partition given to one of them: halfway through a
-// cooperative rebalance it is stable as well.
-func (k *kafka) members(t *testing.T) (ids []string, stable bool) {
+// members returns the IDs of the group's members, and whether the group is settled: stable, which it is halfway through a cooperative rebalance
+// as well, and every partition given to one of them.
+func (k *kafka) members(t *testing.T) (ids []string, settled bool) {
 	t.Helper()
 	req := kmsg.NewPtrDescribeGroupsRequest()
 	req.Groups = []string{k.topic}
