@@ -151,7 +151,9 @@ func (cfg Config) checkOptions() error {
 // options are those of the client, but for the callbacks.
 func (cfg Config) options() []kgo.Opt {
 	start := kgo.NewOffset().AtStart()
-	return append(append([]kgo.Opt(nil), cfg.Options...), kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topics...),
+	// A member that hears nothing has to know in a session's time, and not after the client's ten seconds, that it is none any more.
+	first := kgo.RequestTimeoutOverhead(min(10*time.Second, max(100*time.Millisecond, cfg.SessionTimeout/3)))
+	return append(append([]kgo.Opt{first}, cfg.Options...), kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topics...),
 		kgo.ConsumeStartOffset(start), kgo.ConsumeResetOffset(start),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.DisableAutoCommit(),
 		kgo.SessionTimeout(cfg.SessionTimeout), kgo.HeartbeatInterval(min(3*time.Second, cfg.SessionTimeout/3)), kgo.RebalanceTimeout(cfg.RebalanceTimeout))

@@ -4,6 +4,7 @@ go 1.25.0
 
 require (
 	github.com/stopbank/stopbank/lease v0.0.0
+	github.com/stopbank/stopbank/lease/leasetest v0.0.0
 	github.com/twmb/franz-go v1.21.7
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260515175617-8268a5d078c0
 	github.com/twmb/franz-go/pkg/kmsg v1.14.0
@@ -16,4 +17,7 @@ require (
 	golang.org/x/crypto v0.51.0 // indirect
 )
 
-replace github.com/stopbank/stopbank/lease => ../
+replace (
+	github.com/stopbank/stopbank/lease => ../
+	github.com/stopbank/stopbank/lease/leasetest => ../leasetest
+)

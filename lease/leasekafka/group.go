@@ -35,7 +35,7 @@ func New(cfg Config) (*Group, error) {
 // Hold implements dispatch.Ownership: it joins the group and calls work for each partition that it gets. Brokers that cannot be reached, and
 // topics that are not there yet, are waited for. A partition whose work returns while it is held cannot be given
 // back alone in Kafka: work is called for it again, after a second. When ctx is done, works are ended and waited for while the
-// membership goes on, and then it is given up, which may take 5 s if no broker answers. Errors: *GroupError when the group refuses this member
+// membership goes on, and then it is given up, which takes 5 s at most if no broker answers. Errors: *GroupError when the group refuses this member
 // for good, and *InvalidError.
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
@@ -68,7 +68,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m.finish()
 	m.works.Wait()
-	leaving, cancel := context.WithTimeout(m.alive, 5*time.Second)
+	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.SessionTimeout)) // then it has left anyway
 	if client.LeaveGroupContext(leaving) != nil {
 		end() // nobody answers, or will
 	}

@@ -38,7 +38,7 @@ type kafka struct {
 }
 
 // start returns the cluster of KAFKA_BROKERS, or a fake one.
-func start(t *testing.T, partitions int32) *kafka {
+func start(t testing.TB, partitions int32) *kafka {
 	t.Helper()
 	if list := os.Getenv("KAFKA_BROKERS"); list != "" {
 		return (&kafka{brokers: strings.Split(list, ",")}).open(t, partitions)
@@ -47,7 +47,7 @@ func start(t *testing.T, partitions int32) *kafka {
 }
 
 // fake returns a cluster in this process, whose answers a test can bend.
-func fake(t *testing.T, partitions int32) *kafka {
+func fake(t testing.TB, partitions int32) *kafka {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SleepOutOfOrder())
 	if err != nil {
@@ -58,7 +58,7 @@ func fake(t *testing.T, partitions int32) *kafka {
 }
 
 // open makes the topic.
-func (k *kafka) open(t *testing.T, partitions int32) *kafka {
+func (k *kafka) open(t testing.TB, partitions int32) *kafka {
 	t.Helper()
 	k.topic = fmt.Sprintf("stopbank-%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), time.Now().UnixNano())
 	k.partitions, k.ledgers = int(partitions), map[int32]*durable.MemStore{}
@@ -87,7 +87,7 @@ func (k *kafka) open(t *testing.T, partitions int32) *kafka {
 }
 
 // produce appends records, whose partition is given.
-func (k *kafka) produce(t *testing.T, records ...*kgo.Record) {
+func (k *kafka) produce(t testing.TB, records ...*kgo.Record) {
 	t.Helper()
 	for _, r := range records {
 		r.Topic = k.topic
