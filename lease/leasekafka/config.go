@@ -8,6 +8,7 @@ import (
 	"math"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,10 +75,8 @@ func (cfg Config) complete() (Config, error) {
 		field  string
 		values []string
 	}{{"Brokers", cfg.Brokers}, {"Group", []string{cfg.Group}}, {"Topics", cfg.Topics}} {
-		for _, value := range needed.values {
-			if value == "" {
-				return cfg, &InvalidError{Field: "Config." + needed.field, Value: `""`, Allowed: "not empty"}
-			}
+		if slices.Contains(needed.values, "") {
+			return cfg, &InvalidError{Field: "Config." + needed.field, Value: `""`, Allowed: "not empty"}
 		}
 		if len(needed.values) == 0 {
 			return cfg, &InvalidError{Field: "Config." + needed.field, Value: "empty", Allowed: "at least one"}

@@ -114,7 +114,7 @@ func TestCommitRefused(t *testing.T) {
 	k.produce(t, of(3, 1, 1)...)
 	h := hold(t, k.config())
 	p := <-h.taken
-	k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // as kfake has it
+	k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) {
 		return answer(req.(*kmsg.OffsetCommitRequest), kerr.GroupAuthorizationFailed), nil, true
 	})
 	err := p.Source.Commit(t.Context(), 1)

@@ -4,6 +4,7 @@ package leasekafka
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,9 +148,7 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 	for len(fresh) > 0 {
 		first, err := m.list(ctx, earliest, fresh)
 		if err == nil {
-			for at, offset := range first {
-				begin[at] = offset
-			}
+			maps.Copy(begin, first)
 			break
 		}
 		// An error of this function would cost the member all of its partitions.
@@ -246,7 +245,7 @@ func (m *member) equip(p *partition) (err error) {
 	switch {
 	case p.ledger != nil:
 	case m.cfg.Ledger != nil:
-		p.ledger, err = m.cfg.Ledger(p.ctx, p.topic, p.place.partition)
+		p.ledger, err = m.cfg.Ledger(p.ctx, p.topic, p.partition)
 	default:
 		p.ledger, err = lease.NewMemory(m.cfg.Memory)
 	}

@@ -63,8 +63,8 @@ func (m *member) seek(p *partition) {
 		return
 	}
 	to := kgo.EpochOffset{Epoch: -1, Offset: *p.wanted}
-	m.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {p.place.partition: to}})
-	if m.client.CommittedOffsets()[p.topic][p.place.partition] != to {
+	m.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {p.partition: to}})
+	if m.client.CommittedOffsets()[p.topic][p.partition] != to {
 		// The client passes over a partition that it has not begun to read, or that the group is about to take away.
 		time.AfterFunc(lull, func() { m.post(func() { m.seek(p) }) })
 		return

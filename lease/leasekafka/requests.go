@@ -38,7 +38,7 @@ func (m *member) commit(at *partition, floor int64, metadata string) error {
 	}
 
 	part := kmsg.NewOffsetCommitRequestTopicPartition()
-	part.Partition, part.Offset, part.LeaderEpoch, part.Metadata = at.place.partition, floor, -1, &metadata
+	part.Partition, part.Offset, part.LeaderEpoch, part.Metadata = at.partition, floor, -1, &metadata
 	topic := kmsg.NewOffsetCommitRequestTopic()
 	topic.Topic, topic.Partitions = at.topic, []kmsg.OffsetCommitRequestTopicPartition{part}
 	if len(ids.Topics) == 1 {

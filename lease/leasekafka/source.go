@@ -124,7 +124,7 @@ func (p *partition) flow() {
 	if p.lost != nil {
 		return
 	}
-	only := map[string][]int32{p.topic: {p.place.partition}}
+	only := map[string][]int32{p.topic: {p.partition}}
 	switch waiting := p.window.ahead; {
 	case !p.paused && waiting > p.m.cfg.Window/2:
 		p.paused = true
@@ -196,10 +196,7 @@ func (p *partition) commit(ctx context.Context, floor int64) error {
 		err := p.m.commit(p, floor, "")
 		switch {
 		case err == nil:
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.floor = floor
-			p.window.trim(floor, p.m.cfg.Window)
+			p.committed(floor)
 			return nil
 		case isGone(err):
 			p.lose(err)
@@ -213,6 +210,14 @@ func (p *partition) commit(ctx context.Context, floor int64) error {
 		case <-p.m.after(lull):
 		}
 	}
+}
+
+// committed lets go of what will not be read again.
+func (p *partition) committed(floor int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.floor = floor
+	p.window.trim(floor, p.m.cfg.Window)
 }
 
 // lose makes every call fail from now on, and ends the work.
@@ -242,7 +247,7 @@ func (p *partition) End(ctx context.Context) (int64, error) {
 	if !paused {
 		return end, nil
 	}
-	ends, err := p.m.list(ctx, latest, map[string][]int32{p.topic: {p.place.partition}})
+	ends, err := p.m.list(ctx, latest, map[string][]int32{p.topic: {p.partition}})
 	if err == nil {
 		end = ends[p.place]
 	}

@@ -45,7 +45,7 @@ func TestStall857CommitDuringRebalance(t *testing.T) {
 	k := fake(t, partitions)
 	k.produce(t, of(records, 20, partitions)...)
 	var refused atomic.Int64
-	k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // as kfake has it
+	k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) {
 		k.KeepControl()
 		if refused.Add(1) > 10 {
 			return nil, nil, false
@@ -97,7 +97,7 @@ func TestStall857DrainingMemberTakesPart(t *testing.T) {
 		ids, _ = k.members(t)
 		return len(ids) == 2
 	})
-	time.Sleep(3 * cfg.SessionTimeout)
+	time.Sleep(3 * cfg.SessionTimeout) // what a zombie is thrown out after
 	if now, _ := k.members(t); len(now) != 2 || !slices.Contains(now, ids[0]) || !slices.Contains(now, ids[1]) {
 		t.Errorf("members %v, were %v", now, ids)
 	}
@@ -124,7 +124,7 @@ func TestStall857RevokeWhileCommitting(t *testing.T) {
 	}
 	hang := make(chan struct{})
 	var hanging atomic.Int64
-	k.ControlKey(offsetCommit, func(kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // as kfake has it
+	k.ControlKey(offsetCommit, func(kmsg.Request) (kmsg.Response, error, bool) {
 		k.KeepControl()
 		hanging.Add(1)
 		k.SleepControl(func() { <-hang })
@@ -165,7 +165,7 @@ func TestForgottenWhileJoining(t *testing.T) {
 	}
 	ids, _ := k.members(t)
 	forgotten := make(chan struct{})
-	k.ControlKey(joinGroup, func(req kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // as kfake has it
+	k.ControlKey(joinGroup, func(req kmsg.Request) (kmsg.Response, error, bool) {
 		join := req.(*kmsg.JoinGroupRequest)
 		if join.MemberID != ids[0] {
 			return nil, nil, false

@@ -264,14 +264,14 @@ func (r *running) stop(t *testing.T) {
 
 // register is a store downstream: of each partition and key it keeps what was done, behind a fence.
 type register struct {
-	mu      sync.Mutex
-	done    map[string][]int64 // offsets, by partition and key
-	token   map[string]lease.Token
-	inside  map[string]int
-	effects int
-	refused int // by the fence, or since they were done
-	runs    int
-	wrong   []string
+	mu       sync.Mutex
+	done     map[string][]int64 // offsets, by partition and key
+	token    map[string]lease.Token
+	inside   map[string]int
+	effects  int
+	refused  int // by the fence, or since they were done
+	runs     int
+	overlaps int // of two runs for one key
 }
 
 func newRegister() *register {
@@ -283,9 +283,11 @@ func (g *register) write(job dispatch.Job, pause time.Duration) {
 	key := job.Lease.Domain
 	g.mu.Lock()
 	g.runs++
-	g.inside[key]++
+	if g.inside[key]++; g.inside[key] > 1 {
+		g.overlaps++
+	}
 	g.mu.Unlock()
-	time.Sleep(pause)
+	time.Sleep(pause) // the work
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inside[key]--
@@ -308,7 +310,7 @@ func (g *register) count() int {
 // until waits for what must come.
 func until(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(15 * time.Second); !met(); time.Sleep(5 * time.Millisecond) { // a broker tells nobody
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}
