@@ -92,11 +92,13 @@ type member struct {
 	calls  sync.WaitGroup // the poll loop, and commits that are under way
 	seeks  *atomic.Int64
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards all up to the next; taken before a partition's lock, never under one
 	held      map[place]*partition
 	past      map[place]chan struct{} // of partitions that were lost: closed when their work has returned
 	finishing bool
 	err       error
+
+	posting   sync.Mutex // guards the rest; no lock is taken under it
 	posts     []func()
 	interrupt context.CancelFunc // of the poll that waits
 }
@@ -111,19 +113,31 @@ func (m *member) after(wait time.Duration) <-chan struct{} {
 	return ctx.Done()
 }
 
-// joined is told of every generation. A group that forgets a member while that member joins gives it a new name in passing: the
-// client goes on with what it had, and calls nothing lost. But another may have had it in between, so it is begun anew.
+// joined is told of every generation, after what was to be given back in it. Partitions that were lost by a new name are begun anew.
 func (m *member) joined(_ context.Context, client *kgo.Client, _ map[string][]int32) {
-	name, _ := client.GroupMetadata()
+	name := m.named(client)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at, p := range m.held {
 		if p.member != name {
-			p.lose(ErrForgotten)
 			m.past[at] = p.done
 			m.start(at, nowhere, name)
 		}
 	}
+}
+
+// named returns this member's name. A group that forgets a member while that member joins gives it a new one in passing: the
+// client goes on with what it had, and calls nothing lost. But another may have had it in between, so here it is.
+func (m *member) named(client *kgo.Client) string {
+	name, _ := client.GroupMetadata()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.held {
+		if p.member != name {
+			p.lose(ErrForgotten)
+		}
+	}
+	return name
 }
 
 // assigned is told which partitions were given to this member, and where each was committed last; it says where the client is to begin.
@@ -269,12 +283,9 @@ func (m *member) among(partitions map[string][]int32) []*partition {
 
 // revoked gives partitions back: it returns when nobody works on them. The client goes on telling the group that this member lives.
 func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
-	name, _ := client.GroupMetadata()
+	m.named(client)
 	parts := m.among(partitions)
 	for _, p := range parts {
-		if p.member != name { // as in joined
-			p.lose(ErrForgotten)
-		}
 		p.cancel(nil)
 	}
 	for _, p := range parts {

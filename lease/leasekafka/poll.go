@@ -12,8 +12,8 @@ import (
 
 // post has f run by the poll loop, between two polls.
 func (m *member) post(f func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.posting.Lock()
+	defer m.posting.Unlock()
 	m.posts = append(m.posts, f)
 	m.interrupt()
 }
@@ -22,10 +22,10 @@ func (m *member) post(f func()) {
 func (m *member) poll() {
 	for m.alive.Err() == nil {
 		ctx, cancel := context.WithCancel(m.alive)
-		m.mu.Lock()
+		m.posting.Lock()
 		posts := m.posts
 		m.posts, m.interrupt = nil, cancel
-		m.mu.Unlock()
+		m.posting.Unlock()
 		for _, f := range posts {
 			f()
 		}

@@ -40,7 +40,7 @@ type partition struct {
 
 	turn chan struct{} // of a commit, room for one: they go one after the other, and who gives the partition away takes the last
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards all below; of the member's only posting is taken under it
 	window  window
 	floor   int64 // that was committed
 	end     int64 // of the log, as the last answer of a broker said

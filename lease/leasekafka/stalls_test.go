@@ -179,13 +179,15 @@ func TestForgottenWhileJoining(t *testing.T) {
 	<-forgotten
 	k.forget(t, ids[0])
 	for _, p := range old {
-		<-p.ctx.Done()
+		<-p.ctx.Done() // of both, before the work of any has returned
 		if cause := context.Cause(p.ctx); !errors.Is(cause, leasekafka.ErrForgotten) {
 			t.Errorf("%s ended for %v", p.Name, cause)
 		}
 		if err := p.Source.Commit(t.Context(), 6); !errors.Is(err, dispatch.ErrLost) {
 			t.Errorf("%s: a commit under the old name: %v", p.Name, err)
 		}
+	}
+	for _, p := range old {
 		close(p.over)
 	}
 	names := map[string]bool{}
