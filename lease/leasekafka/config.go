@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -150,9 +151,24 @@ func (cfg Config) checkOptions() error {
 // options are those of the client, but for the callbacks.
 func (cfg Config) options() []kgo.Opt {
 	start := kgo.NewOffset().AtStart()
-	// A member that hears nothing has to know in a session's time, and not after the client's ten seconds, that it is none any more.
-	first := kgo.RequestTimeoutOverhead(min(10*time.Second, max(100*time.Millisecond, cfg.SessionTimeout/3)))
-	return append(append([]kgo.Opt{first}, cfg.Options...), kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topics...),
+	// A member that hears nothing must know that it has lost everything before the group gives it to others, which is a session after the last
+	// sign of life. The next one follows within a third; it may be tried again for a quarter, and the last try hangs for a quarter.
+	quarter := cfg.SessionTimeout / 4
+	patience := min(10*time.Second, max(100*time.Millisecond, quarter))
+	own := []kgo.Opt{
+		kgo.DialTimeout(patience),
+		kgo.RequestTimeoutOverhead(patience),
+		kgo.RetryTimeoutFn(func(key int16) time.Duration {
+			switch key {
+			case int16(kmsg.Heartbeat):
+				return quarter
+			case int16(kmsg.JoinGroup), int16(kmsg.SyncGroup):
+				return cfg.SessionTimeout
+			}
+			return 30 * time.Second
+		}),
+	}
+	return append(append(own, cfg.Options...), kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topics...),
 		kgo.ConsumeStartOffset(start), kgo.ConsumeResetOffset(start),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.DisableAutoCommit(),
 		kgo.SessionTimeout(cfg.SessionTimeout), kgo.HeartbeatInterval(min(3*time.Second, cfg.SessionTimeout/3)), kgo.RebalanceTimeout(cfg.RebalanceTimeout))
