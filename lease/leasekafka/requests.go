@@ -29,7 +29,7 @@ func passes(err error) bool {
 }
 
 // commit tells the group how far a partition is done, as the member that it was given to, in the generation that is now.
-func (m *member) commit(at *partition, floor int64, metadata string) error {
+func (m *member) commit(at *partition, floor int64) error {
 	topics := kmsg.NewPtrMetadataRequest()
 	topics.Topics = []kmsg.MetadataRequestTopic{{Topic: &at.topic}}
 	ids, err := m.client.RequestCachedMetadata(m.alive, topics, known)
@@ -38,7 +38,7 @@ func (m *member) commit(at *partition, floor int64, metadata string) error {
 	}
 
 	part := kmsg.NewOffsetCommitRequestTopicPartition()
-	part.Partition, part.Offset, part.LeaderEpoch, part.Metadata = at.partition, floor, -1, &metadata
+	part.Partition, part.Offset, part.LeaderEpoch = at.partition, floor, -1
 	topic := kmsg.NewOffsetCommitRequestTopic()
 	topic.Topic, topic.Partitions = at.topic, []kmsg.OffsetCommitRequestTopicPartition{part}
 	if len(ids.Topics) == 1 {

@@ -193,7 +193,7 @@ func (p *partition) commit(ctx context.Context, floor int64) error {
 		if lost != nil {
 			return lost
 		}
-		err := p.m.commit(p, floor, "")
+		err := p.m.commit(p, floor)
 		switch {
 		case err == nil:
 			p.committed(floor)
