@@ -25,12 +25,12 @@ func ExampleNewMemory() {
 	done, _ := ledger.Succeed(ctx, "order-17", first.Lease.Token)
 	fmt.Println(done.Status, done.Next)
 
-	_, err = lease.NewMemory(lease.Config{MaxRetries: -1})
+	_, err = lease.NewMemory(lease.Config{MaxRetries: -2})
 	fmt.Println(err)
 	// Output:
 	// ACQUIRED ENQUEUED
 	// NEXT_HINT 2
-	// lease: Config.MaxRetries is -1; allowed: 0 to 2147483647
+	// lease: Config.MaxRetries is -2; allowed: -1 (none), 0 (10) or 1 to 2147483647
 }
 
 func ExampleMemory_TryAcquire() {
@@ -133,6 +133,26 @@ func ExampleMemory_Reclaim() {
 	// Output:
 	// 1 true
 	// true
+}
+
+// A worker that has to stop gives its lease back. Whoever takes it over knows that nobody died of it.
+func ExampleMemory_Release() {
+	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: 3})
+	ctx := context.Background()
+	mine, _ := ledger.TryAcquire(ctx, "A", 1)
+	_ = ledger.Release(ctx, "A", mine.Lease.Token)
+
+	for held, err := range ledger.Held(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		heir, _ := ledger.Reclaim(ctx, held.Domain, held.Token)
+		if !held.Released {
+			_, _ = ledger.Fail(ctx, heir.Domain, heir.Token) // the attempt that its holder did not survive
+		}
+		fmt.Println(heir.Offset, held.Released, heir.Released, heir.RetryCount)
+	}
+	// Output: 1 true false 0
 }
 
 func ExampleMemory_Compact() {

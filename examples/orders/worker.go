@@ -32,7 +32,6 @@ func (s *services) pipeline(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	// Every take-over costs each held lease one attempt, so there are more than the handlers need.
 	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 10})
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ package durable
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +15,8 @@ import (
 type Config struct {
 	// Store keeps the ledger. Required. Several Ledgers, in one process or in many, may share one ledger in one store.
 	Store Store
-	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up. 0 to 2147483647. It is not
-	// kept in the store: each Ledger goes by its own.
+	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up. 1 to 2147483647; 0:
+	// lease.DefaultRetries; none has to be said: lease.NoRetries. It is not kept in the store: each Ledger goes by its own.
 	MaxRetries int
 	// MaxBacklog bounds the offsets that wait in one domain. 0: unbounded. Not negative. Not kept in the store either.
 	MaxBacklog int
@@ -26,6 +25,9 @@ type Config struct {
 	// MaxCached bounds the domains whose latest state is kept in memory while no call works on them. 0: 10,000. Not negative. What is not kept is
 	// read again when it is used.
 	MaxCached int
+	// OldReaders says that programs built before Release existed still work on the ledger. They refuse what Release writes, so Release is refused
+	// with a *lease.InvalidError, and the lease stays as it is. What others release is read either way.
+	OldReaders bool
 }
 
 const (
@@ -38,7 +40,7 @@ const (
 // one Ledger on one domain take turns; other Ledgers are met by conflict and replay. It has no goroutine and nothing to close.
 //
 // Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (alone among all errors it leaves open whether the
-// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
+// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError; TryAcquire and Offer *FullError too. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
 type Ledger struct {
 	cfg   Config
 	cache cache
@@ -46,7 +48,7 @@ type Ledger struct {
 	writer atomic.Uint64 // this Ledger's number among all that ever wrote to the ledger; 0: none drawn yet
 	clock  atomic.Uint64 // of tokens: at least that of any token that this Ledger made
 	writes atomic.Uint64 // writes tried, for their marks
-	floor  atomic.Int64  // the greatest floor that this Ledger knows to be in the root
+	floor  atomic.Int64  // the greatest floor that this Ledger has read in the root
 	seen   atomic.Uint64 // the greatest version of the root that was answered
 	drawn  atomic.Uint64 // how many numbers the root is known to have given out
 }
@@ -58,12 +60,13 @@ func New(cfg Config) (*Ledger, error) {
 	switch {
 	case cfg.Store == nil:
 		return nil, &lease.InvalidError{Field: "durable.Config.Store", Value: "nil", Allowed: "a Store"}
-	case cfg.MaxRetries < 0 || cfg.MaxRetries > math.MaxInt32:
-		return nil, &lease.InvalidError{Field: "durable.Config.MaxRetries", Value: cfg.MaxRetries, Allowed: "0 to 2147483647"}
 	case cfg.MaxBacklog < 0:
 		return nil, &lease.InvalidError{Field: "durable.Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
 	case cfg.MaxCached < 0:
 		return nil, &lease.InvalidError{Field: "durable.Config.MaxCached", Value: cfg.MaxCached, Allowed: "0 (10,000) or more"}
+	}
+	if err := lease.Retries("durable.Config.MaxRetries", &cfg.MaxRetries); err != nil {
+		return nil, err
 	}
 	l := &Ledger{cfg: cfg, cache: cache{entries: map[string]*entry{}, max: cfg.MaxCached}}
 	if l.cache.max == 0 {
@@ -91,6 +94,12 @@ func (l *Ledger) Fail(ctx context.Context, domain string, token lease.Token) (le
 	return lease.Failure{Status: r.Fail, RetryCount: int(r.RetryCount), Next: r.Next}, err
 }
 
+// GiveUp implements lease.Ledger.
+func (l *Ledger) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	r, err := l.do(ctx, lease.Op{Kind: lease.OpFail, Domain: domain, Token: token, MaxRetries: lease.NoRetries})
+	return lease.Failure{Status: r.Fail, RetryCount: int(r.RetryCount), Next: r.Next}, err
+}
+
 // Offer implements lease.Ledger.
 func (l *Ledger) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
 	r, err := l.do(ctx, lease.Op{Kind: lease.OpOffer, Domain: domain, Offset: offset})
@@ -109,12 +118,23 @@ func (l *Ledger) Reclaim(ctx context.Context, domain string, held lease.Token) (
 	return r.Lease(domain), err
 }
 
+// Release implements lease.Ledger.
+func (l *Ledger) Release(ctx context.Context, domain string, token lease.Token) error {
+	_, err := l.do(ctx, lease.Op{Kind: lease.OpRelease, Domain: domain, Token: token})
+	return err
+}
+
 // do carries op out on its domain and tells the observer, who may call the ledger: the turn is over by then.
 func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error) {
 	if err := l.admit(ctx, op.Domain); err != nil {
 		return r, err
 	}
-	op.MaxRetries, op.MaxBacklog = l.cfg.MaxRetries, l.cfg.MaxBacklog
+	if op.Kind == lease.OpRelease && l.cfg.OldReaders {
+		return r, &lease.InvalidError{Field: "durable.Config.OldReaders", Value: true, Allowed: "false, to Release"}
+	}
+	if op.MaxBacklog = l.cfg.MaxBacklog; op.MaxRetries == 0 {
+		op.MaxRetries = l.cfg.MaxRetries
+	}
 	if op.Kind == lease.OpTryAcquire || op.Kind == lease.OpAcquireNext {
 		op.Now = time.Now().UnixNano()
 	}
@@ -179,7 +199,7 @@ func (l *Ledger) Inspect(ctx context.Context, domain string) (v lease.View, err 
 			}
 		}
 		e.keep(rec, version)
-		v = rec.state.View(domain, l.raise(rec.floor))
+		v = rec.state.View(domain, l.floor.Load())
 		return nil
 	})
 	return v, err

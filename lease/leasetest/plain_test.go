@@ -204,6 +204,17 @@ func (p *plain) fence(r *entry, domain string, token lease.Token) error {
 	return &lease.LeaseNotFoundError{Domain: domain, Got: token}
 }
 
+// owner is the fence of who finishes.
+func (p *plain) owner(r *entry, domain string, token lease.Token) error {
+	if err := p.fence(r, domain, token); err != nil {
+		return err
+	}
+	if r.held.Released && p.fault != "what was released can be finished" {
+		return &lease.TokenMismatchError{Domain: domain, Offset: r.held.Offset, Got: token}
+	}
+	return nil
+}
+
 func (p *plain) end(r *entry, how lease.Outcome) (next int64, waits bool) {
 	r.done[r.held.Offset] = how
 	r.ended = lease.LeaseNotFoundError{Domain: r.held.Domain, Got: r.held.Token, Outcome: how, Offset: r.held.Offset}
@@ -220,7 +231,7 @@ func (p *plain) Succeed(ctx context.Context, domain string, token lease.Token) (
 		return lease.Completion{}, err
 	}
 	defer p.mu.Unlock()
-	if err := p.fence(r, domain, token); err != nil {
+	if err := p.owner(r, domain, token); err != nil {
 		return lease.Completion{}, err
 	}
 	next, waits := p.end(r, lease.OutcomeProcessed)
@@ -234,20 +245,35 @@ func (p *plain) Succeed(ctx context.Context, domain string, token lease.Token) (
 }
 
 func (p *plain) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	r, err := p.enter(ctx, domain)
-	if err != nil {
-		return lease.Failure{}, err
-	}
-	defer p.mu.Unlock()
-	if err := p.fence(r, domain, token); err != nil {
-		return lease.Failure{}, err
-	}
 	limit := p.cfg.MaxRetries
+	if err := lease.Retries("MaxRetries", &limit); err != nil {
+		return lease.Failure{}, err
+	}
 	switch p.fault {
 	case "one attempt too many":
 		limit++
 	case "no more than five retries":
 		limit = min(limit, 5)
+	}
+	return p.fail(ctx, domain, token, limit)
+}
+
+func (p *plain) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	limit := 0
+	if p.fault == "GiveUp gives one more chance" {
+		limit = 1
+	}
+	return p.fail(ctx, domain, token, limit)
+}
+
+func (p *plain) fail(ctx context.Context, domain string, token lease.Token, limit int) (lease.Failure, error) {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return lease.Failure{}, err
+	}
+	defer p.mu.Unlock()
+	if err := p.owner(r, domain, token); err != nil {
+		return lease.Failure{}, err
 	}
 	if r.held.RetryCount < limit {
 		r.held.RetryCount++
@@ -276,13 +302,47 @@ func (p *plain) Reclaim(ctx context.Context, domain string, held lease.Token) (l
 	if p.fault != "Reclaim keeps the token" {
 		r.held.Token = p.token(r)
 	}
+	wasReleased := r.held.Released
+	r.held.Released = false
 	switch p.fault {
+	case "Reclaim of what was released counts a retry":
+		if wasReleased {
+			r.held.RetryCount++
+		}
+	case "Reclaim gives no owner":
+		r.held.Released = wasReleased
 	case "Reclaim forgets the retries":
 		r.held.RetryCount = 0
 	case "Reclaim renews the lease":
 		r.held.AcquiredAt = r.held.AcquiredAt.Add(1)
 	}
 	return *r.held, nil
+}
+
+func (p *plain) Release(ctx context.Context, domain string, token lease.Token) error {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return err
+	}
+	defer p.mu.Unlock()
+	if err := p.fence(r, domain, token); err != nil {
+		return err
+	}
+	r.held.Released = true
+	switch p.fault {
+	case "Release does nothing":
+		r.held.Released = false
+	case "Release counts a retry":
+		r.held.RetryCount++
+	case "Release renews the lease":
+		r.held.AcquiredAt = r.held.AcquiredAt.Add(1)
+	case "Release rotates the token":
+		r.held.Token = p.token(r)
+	case "Release puts the offset back into the backlog":
+		r.backlog = slices.Insert(r.backlog, 0, r.held.Offset)
+		r.held = nil
+	}
+	return nil
 }
 
 func (p *plain) Compact(ctx context.Context, floor int64) error {
