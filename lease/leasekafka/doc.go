@@ -4,7 +4,7 @@
 //	group, err := leasekafka.New(leasekafka.Config{Brokers: brokers, Group: "orders", Topics: []string{"orders"}})
 //	…
 //	err = group.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
-//		d, err := dispatch.New(dispatch.Config{Name: p.Name, Source: p.Source, Ledger: p.Ledger, Handler: handle})
+//		d, err := dispatch.New(dispatch.Config{Name: p.Name, Source: p.Source, Ledger: p.Ledger, Handler: handle, DeadLetter: bury})
 //		…
 //		err = d.Run(ctx)
 //	})

@@ -41,6 +41,10 @@ func Example() {
 		}
 		return nil
 	}
+	bury := func(_ context.Context, letter dispatch.DeadLetter) error { // in a service: to a topic or a table of its own
+		fmt.Println("given up:", letter.Record.Offset, letter.Err)
+		return nil
+	}
 	stores := [2]durable.MemStore{} // in a service: leasenats or leasepg
 	open := func(_ context.Context, topic string, partition int32) (lease.Ledger, error) {
 		return durable.New(durable.Config{Store: &stores[partition], MaxRetries: 5})
@@ -56,7 +60,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: place, MaxInFlight: 64})
+	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: place, DeadLetter: bury, MaxInFlight: 64})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -238,7 +238,7 @@ func run(t *testing.T, cfg leasekafka.Config, with dispatch.Config) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	with.DrainTimeout = cfg.DrainTimeout
+	with.DrainTimeout, with.DeadLetter = cfg.DrainTimeout, dispatch.Discard
 	if with.CommitEvery == 0 {
 		with.CommitEvery = 50 * time.Millisecond
 	}
