@@ -47,6 +47,7 @@ type service struct {
 	back   float64 // the target before the cut
 	tested bool    // the cut is a test
 
+	longer    float64 // standard deviations by which the window's times are longer than the baseline's
 	pace      float64 // of growth, 0 to 1
 	limited   float64 // seconds for which the target limited the work since the last cut
 	testAfter float64 // execution times of that until the next test
@@ -91,11 +92,11 @@ func (v *service) step(s monitor.Service, dt, busy, initial float64) {
 }
 
 func (v *service) enter(p phase) {
-	v.phase, v.in = p, 0
+	v.phase, v.in, v.longer = p, 0, 0
 	v.window.reset()
 }
 
-// watch lets the target grow while it limits the work and nothing waits, and cuts it when something does.
+// watch lets the target grow while it limits the work and nothing waits, by as many as end, and cuts it when something does.
 func (v *service) watch(n, ended, dt, initial float64) {
 	w := &v.window
 	limited := n >= 0.8*v.target
@@ -114,7 +115,8 @@ func (v *service) watch(n, ended, dt, initial float64) {
 		v.target = min(initial, v.target*math.Exp(dt)) // nothing runs: whatever was wrong may be over
 	}
 	if limited && !v.slow {
-		v.target += min(ended*v.pace, v.target) // twice as many in an execution time
+		calm := min(max(2-v.longer/2, 0.3), 1) // what may yet turn out to be slow grows with less than its speed
+		v.target += min(ended*v.pace*calm, v.target)
 	}
 }
 
@@ -129,7 +131,7 @@ func (v *service) compare() bool {
 	n, x := w.concurrency(), w.throughput()
 	wait, z := shift(v.base.sorted, w.inOrder())
 	v.inflation = 1 + wait/v.base.lower
-	if v.slow = z > sure; v.slow && wait > noticed*v.base.lower && x*wait > 0.2 && n >= 0.7*v.target {
+	if v.longer, v.slow = z, z > sure; v.slow && wait > noticed*v.base.lower && x*wait > 0.2 && n >= 0.7*v.target {
 		// By Little's law x*wait of them wait.
 		v.cut(min(n-x*wait, shallow*n), false)
 		return true
@@ -137,7 +139,9 @@ func (v *service) compare() bool {
 	if w.count < many && (w.time < 6*r || w.count < 2*few) {
 		return false
 	}
-	v.base.learn(w.times)
+	if z < 2 { // else a queue that grows slowly would become the baseline
+		v.base.learn(w.times)
+	}
 	v.pace = min(2*v.pace, 1)
 	if v.limited += w.time; n < 0.9*math.Round(v.target) {
 		v.limited = 0
