@@ -97,7 +97,7 @@ func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 	if err != nil {
 		return nil, &InvalidError{Field: "SourceConfig.Conn", Value: err.Error(), Allowed: "a connection"}
 	}
-	s := &Source{cfg: cfg, js: js, key: "source-" + cfg.Stream + "." + cfg.Partition, position: position{owner: rand.Text()}}
+	s := newSource(cfg, js, nil)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	if _, err := js.Stream(ctx, cfg.Stream); err != nil {
@@ -116,6 +116,10 @@ func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 		return nil, s.failed(err)
 	}
 	return s, nil
+}
+
+func newSource(cfg SourceConfig, js jetstream.JetStream, kv jetstream.KeyValue) *Source {
+	return &Source{cfg: cfg, js: js, kv: kv, key: "source-" + cfg.Stream + "." + cfg.Partition, position: position{owner: rand.Text()}}
 }
 
 // Fetch implements dispatch.Source.

@@ -63,6 +63,13 @@ const (
 	codeNotFound         = 10037 // no message found
 )
 
+// named is the store of another ledger in the same bucket.
+func (s *Store) named(ledger string) *Store {
+	other := *s
+	other.ledger, other.prefix = ledger+".", "$KV."+s.bucket+"."+ledger+"."
+	return &other
+}
+
 // Load implements durable.Store. It asks the stream's leader. While the leader is being deposed, cut off from the others, it may still answer
 // from what it had.
 func (s *Store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
