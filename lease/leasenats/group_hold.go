@@ -45,7 +45,7 @@ type sign struct {
 }
 
 // Hold implements dispatch.Ownership. It joins as a new member, waits a tenth of a Session for others who join at the same time, and takes its
-// share. When others come it gives partitions back, the highest numbers first. After a Session in which the server was not
+// share. When others come it gives partitions back, the highest numbers first. After three quarters of a Session in which the server was not
 // reached all its partitions are lost; it goes on, and gets them back if nobody else was given them. When ctx is done it gives back
 // each partition as soon as its work has returned, leaves, and returns nil.
 //
@@ -72,6 +72,7 @@ func (m *member) run() error {
 	for {
 		leaving := m.ctx.Err() != nil
 		err := m.round(leaving)
+		m.lapse(err)
 		switch {
 		case err != nil && m.final(err):
 			m.lose(err)
@@ -83,15 +84,11 @@ func (m *member) run() error {
 			return nil
 		}
 
-		wait := m.cfg.Session / 10
-		if !m.expired() {
-			wait = min(wait, time.Until(m.kept.Add(m.cfg.Session)))
-		}
 		done := m.ctx.Done()
 		if leaving {
 			done = nil
 		}
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(m.within(m.cfg.Session / 10))
 		select {
 		case <-timer.C:
 		case <-done:
@@ -99,9 +96,14 @@ func (m *member) run() error {
 			m.note(p)
 		}
 		timer.Stop()
-		if m.expired() {
-			m.lose(cmp.Or(err, errSilent))
-		}
+		m.lapse(err)
+	}
+}
+
+// lapse loses everything if patience is over; err is why this member could not write, if it knows.
+func (m *member) lapse(err error) {
+	if m.expired() {
+		m.lose(cmp.Or(err, errSilent))
 	}
 }
 
@@ -110,8 +112,19 @@ var (
 	errTaken  = errors.New("leasenats: the group has taken this member out")
 )
 
-// expired: the others may have taken this member out.
-func (m *member) expired() bool { return time.Since(m.kept) >= m.cfg.Session }
+// patience is how long this member goes on when it cannot write. The rest of the session is for its works, to return before others begin.
+func (m *member) patience() time.Duration { return m.cfg.Session / 4 * 3 }
+
+// expired: the others will take this member out, or have.
+func (m *member) expired() bool { return time.Since(m.kept) >= m.patience() }
+
+// within is a time to wait, cut short by the moment at which patience ends.
+func (m *member) within(wait time.Duration) time.Duration {
+	if m.expired() {
+		return wait
+	}
+	return min(wait, time.Until(m.kept.Add(m.patience())))
+}
 
 // final: trying again will not help. A bucket that is not there may be one that the server has not opened yet, for a while.
 func (m *member) final(err error) bool {
@@ -159,10 +172,10 @@ func (m *member) end(partition int, t *tenure, err error) {
 	t.end(err)
 }
 
-// round reads the record and writes the next one, until nobody comes in between. It takes a quarter of a Session at most, so that a lost reply
+// round reads the record and writes the next one, until nobody comes in between. It takes a fifth of a Session at most, so that a lost reply
 // costs no more than that. A write whose reply is lost is found in the record by the next round.
 func (m *member) round(leaving bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), m.cfg.Session/4)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), m.within(m.cfg.Session/5))
 	defer cancel()
 	for {
 		asked := time.Now()
@@ -194,7 +207,9 @@ func (m *member) round(leaving bool) error {
 			_, err = m.kv.Update(ctx, m.key, record.encode(), revision)
 		}
 		if err == nil {
-			m.kept = written
+			if m.kept = written; m.expired() { // this process stood still before it heard of it
+				continue
+			}
 			m.apply(record)
 			return nil
 		}

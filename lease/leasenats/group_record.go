@@ -47,6 +47,9 @@ func decodeGroup(cfg *GroupConfig, value []byte) (r groupRecord, wrong string) {
 	if err := json.Unmarshal(value, &r); err != nil {
 		return r, "not a group: " + err.Error()
 	}
+	if r.Partitions < 1 || r.Partitions > mostPartitions {
+		return r, fmt.Sprintf("a group of %d partitions", r.Partitions)
+	}
 	held := map[int]bool{}
 	for name, s := range r.Members {
 		if session := time.Duration(s.Session) * time.Millisecond; s.Session > mostSession.Milliseconds() || session < leastSession {
