@@ -46,7 +46,8 @@ func (d *Dispatcher) choose(from int64, records []Record) (all []*arrivals, end 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	of := map[string]*arrivals{}
-	room := d.cfg.MaxBuffered - d.buffered
+	room, _ := d.records.take(len(records))
+	defer func() { d.records.give(room) }()
 	for end = from; len(records) > 0; records = records[1:] {
 		r := records[0]
 		if r.Offset < end { // not what Fetch promises
@@ -126,6 +127,7 @@ func (d *Dispatcher) enter(all []*arrivals, from, end int64) {
 		dom.queue = append(dom.queue, a.items...)
 		d.buffered += len(a.items)
 		d.count.skipped += uint64(len(a.done))
+		d.records.give(len(a.records) - len(a.items))
 		if a.err == nil && len(a.records) > 0 {
 			dom.refused = 0
 		}

@@ -5,6 +5,7 @@ package dispatch
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,9 @@ type Dispatcher struct {
 	// Contexts of one Run, set before its first goroutine starts. soft ends when the drain begins; handling when handlers have had
 	// their time; hard, which is the ledger's, when Run returns.
 	soft, handling, hard context.Context
+	lose                 context.CancelCauseFunc // ends soft, for a *LostError
+
+	places, records *stake // of MaxInFlight and MaxBuffered
 
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
@@ -45,10 +49,24 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dispatcher{
+	return sharing(cfg, &bound{most: cfg.MaxInFlight}, &bound{most: cfg.MaxBuffered, room: true}), nil
+}
+
+// sharing returns a Dispatcher with a part of each bound. Its Run gives them back.
+func sharing(cfg Config, places, records *bound) *Dispatcher {
+	d := &Dispatcher{
 		cfg: cfg, domains: map[string]*domain{},
 		high: math.MaxInt64, wake: make(chan struct{}, 1), quiet: make(chan struct{}),
-	}, nil
+	}
+	d.places = places.join(func() int {
+		go d.placed()
+		return 1
+	})
+	d.records = records.join(func() int {
+		d.readOn()
+		return 0
+	})
+	return d
 }
 
 // Run takes the partition and works it off until ctx is done. Then it drains: nothing new starts, running handlers may end
@@ -56,6 +74,9 @@ func New(cfg Config) (*Dispatcher, error) {
 // returns nil after a drain that left nothing running, *DrainError after any other, and ErrUsed when Run was called before: a
 // partition that comes back is a new Dispatcher's. A nil ctx, or a Dispatcher that New did not make, is an *InvalidError. Whatever
 // fails in between is tried again and told to the Observer.
+//
+// When the partition is lost, because the Source says so by a *LostError or because one is the cause that ctx is done, Run drains as
+// well, but commits nothing any more, and returns the *LostError; within a *DrainError if something was left running.
 //
 // Run blocks. A handler that ignores its context may outlive it; its outcome is then ignored.
 func (d *Dispatcher) Run(ctx context.Context) error {
@@ -73,15 +94,23 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer release()
 	handling, interrupt := context.WithCancel(lasting)
 	defer interrupt()
-	d.soft, d.handling, d.hard = ctx, handling, hard
+	soft, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	d.soft, d.handling, d.hard, d.lose = soft, handling, hard, lose
+	defer d.places.leave() // a handler that outlives this has its place until it ends
+	defer d.records.leave()
+	defer d.records.give(math.MaxInt)
 
 	if !d.take() {
+		if lost := d.ousted(context.Cause(soft)); lost != nil {
+			return lost
+		}
 		return nil
 	}
 	var loops sync.WaitGroup
 	loops.Go(d.fetch)
 	loops.Go(d.commits)
-	<-ctx.Done()
+	<-soft.Done()
 	d.halt()
 	loops.Wait()
 	return d.drain(interrupt)
@@ -133,14 +162,32 @@ func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 	}
 	d.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
-	defer cancel()
-	failed.Commit = d.commit(ctx)
-	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
-	if failed.Abandoned == 0 && failed.Commit == nil {
-		return nil
+	lost := d.ousted(context.Cause(d.soft))
+	if lost == nil {
+		ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
+		defer cancel()
+		failed.Commit = d.commit(ctx)
+		lost = d.ousted(failed.Commit)
+	} else {
+		failed.Commit = lost
 	}
-	return &failed
+	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
+	switch {
+	case failed.Abandoned > 0, lost == nil && failed.Commit != nil:
+		return &failed
+	case lost != nil:
+		return lost
+	}
+	return nil
+}
+
+// ousted returns the *LostError that err is, or nil, and ends the Run with it.
+func (d *Dispatcher) ousted(err error) *LostError {
+	var lost *LostError
+	if errors.As(err, &lost) {
+		d.lose(lost)
+	}
+	return lost
 }
 
 // settleDown closes quiet when a drain has nothing left to wait for. The lock is held.
@@ -219,10 +266,26 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 
 // launch starts goroutines for domains that are ready. The lock is held.
 func (d *Dispatcher) launch() {
-	for len(d.ready) > 0 && d.active < d.cfg.MaxInFlight {
+	for len(d.ready) > 0 {
+		if took, _ := d.places.take(1); took == 0 {
+			return
+		}
 		d.active++
 		go d.work(d.next())
 	}
+}
+
+// placed uses a place that was waited for.
+func (d *Dispatcher) placed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.ready) == 0 {
+		d.places.give(1)
+		return
+	}
+	d.active++
+	go d.work(d.next())
+	d.launch()
 }
 
 func (d *Dispatcher) next() *domain {
@@ -245,10 +308,12 @@ func (d *Dispatcher) work(dom *domain) {
 		case !d.pause(dom, wait):
 			d.rise(dom)
 		}
-		if dom = nil; len(d.ready) > 0 {
+		if dom = nil; len(d.ready) > 0 && !d.places.yields() {
 			dom = d.next()
 		} else {
 			d.active--
+			d.places.give(1)
+			d.launch()
 			d.settleDown()
 		}
 		d.mu.Unlock()

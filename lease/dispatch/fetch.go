@@ -32,6 +32,7 @@ func (d *Dispatcher) fetch() {
 		case len(records) > 0:
 			failures = 0
 			d.accept(from, records[:min(len(records), limit)])
+		case d.ousted(err) != nil: // soft is done
 		case !interrupted:
 			if failures++; err == nil {
 				err = errNothing
@@ -47,7 +48,7 @@ func (d *Dispatcher) fetch() {
 // A limit of 0 says that there is no room.
 func (d *Dispatcher) plan(stop context.CancelFunc) (from int64, limit int) {
 	d.mu.Lock()
-	room := d.cfg.MaxBuffered - d.buffered
+	_, room := d.records.take(0)
 	from, d.stop = d.high, stop
 	if again, ok := d.hungry(); ok && room > 0 {
 		from, limit, d.stop = again, batch, nil
@@ -89,11 +90,16 @@ func (dom *domain) wants(share int, now time.Time) bool {
 // nudge tells the fetch loop that there is more room, and calls it back from waiting at the end of the log when dom wants to be
 // read again. The lock is held.
 func (d *Dispatcher) nudge(dom *domain) {
+	d.readOn()
+	if d.stop != nil && dom.wants(d.cfg.MaxPerDomain, time.Now()) {
+		d.stop()
+	}
+}
+
+// readOn wakes the fetch loop.
+func (d *Dispatcher) readOn() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
-	}
-	if d.stop != nil && dom.wants(d.cfg.MaxPerDomain, time.Now()) {
-		d.stop()
 	}
 }

@@ -39,6 +39,9 @@ func (d *Dispatcher) commits() {
 			return
 		case <-tick.C:
 		}
+		if d.soft.Err() != nil {
+			return
+		}
 		_ = d.commit(d.soft) // told to the observer; the next tick tries again
 		if source, ok := d.cfg.Source.(Ended); ok {
 			if end, err := source.End(d.soft); err == nil {
@@ -58,6 +61,7 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 	if floor > said.committed {
 		if err := d.cfg.Source.Commit(ctx, floor); err != nil {
 			d.unless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
+			d.ousted(err)
 			return err
 		}
 		said.committed = floor

@@ -253,12 +253,8 @@ func (s *Source) failed(err error) error {
 	return &SourceError{Stream: s.cfg.Stream, Partition: s.cfg.Partition, Err: err}
 }
 
-var (
-	// ErrSource marks a *SourceError.
-	ErrSource = errors.New("leasenats: stream not read")
-	// ErrLost marks a *LostError.
-	ErrLost = errors.New("leasenats: partition lost")
-)
+// ErrSource marks a *SourceError.
+var ErrSource = errors.New("leasenats: stream not read")
 
 // SourceError says that the stream, or the bucket with the position, could not be read or written. The call may be made again.
 type SourceError struct {
@@ -273,17 +269,3 @@ func (e *SourceError) Error() string {
 
 // Unwrap returns ErrSource and what the client said.
 func (e *SourceError) Unwrap() []error { return []error{ErrSource, e.Err} }
-
-// LostError refuses a commit: another Source has claimed the partition since this one did.
-type LostError struct {
-	Stream    string
-	Partition string
-	Floor     int64 // that was not committed
-}
-
-func (e *LostError) Error() string {
-	return fmt.Sprintf("leasenats: stream %s, partition %s: floor %d not committed, another owner has claimed the partition", e.Stream, e.Partition, e.Floor)
-}
-
-// Unwrap returns ErrLost.
-func (e *LostError) Unwrap() error { return ErrLost }

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
 // position is what the Source last knew of its key.
@@ -21,7 +23,7 @@ type position struct {
 }
 
 // Committed implements dispatch.Source: the floor that was committed last, or the stream's first sequence. It claims the partition by
-// writing the key anew: whoever claimed it before gets *LostError from its next Commit. Which of two owners is right is for the
+// writing the key anew: whoever claimed it before gets a *dispatch.LostError from its next Commit. Which of two owners is right is for the
 // one who called later to know.
 func (s *Source) Committed(ctx context.Context) (int64, error) {
 	p := &s.position
@@ -50,7 +52,7 @@ func (s *Source) Committed(ctx context.Context) (int64, error) {
 	}
 }
 
-// Commit implements dispatch.Source. A floor that goes down is ignored. Errors: *LostError, *SourceError.
+// Commit implements dispatch.Source. A floor that goes down is ignored. Errors: *dispatch.LostError, *SourceError.
 func (s *Source) Commit(ctx context.Context, floor int64) error {
 	p := &s.position
 	p.mu.Lock()
@@ -77,7 +79,10 @@ func (s *Source) Commit(ctx context.Context, floor int64) error {
 			return err
 		}
 		if owner != p.owner {
-			return &LostError{Stream: s.cfg.Stream, Partition: s.cfg.Partition, Floor: floor}
+			return &dispatch.LostError{
+				Partition: s.cfg.Partition,
+				Err:       fmt.Errorf("leasenats: stream %s: floor %d not committed, another owner has claimed the partition", s.cfg.Stream, floor),
+			}
 		}
 		p.revision = revision
 	}

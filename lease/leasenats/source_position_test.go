@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
@@ -35,15 +36,15 @@ func TestSourcePosition(t *testing.T) {
 	second := source(t, nc, nil)
 	must(t, second, 20)
 	err := first.Commit(ctx, 30)
-	var lost *leasenats.LostError
-	if !errors.As(err, &lost) || !errors.Is(err, leasenats.ErrLost) || lost.Floor != 30 || lost.Partition != "all" {
+	var lost *dispatch.LostError
+	if !errors.As(err, &lost) || !errors.Is(err, dispatch.ErrLost) || lost.Partition != "all" {
 		t.Errorf("the former owner: %v", err)
 	}
 	if err := second.Commit(ctx, 25); err != nil {
 		t.Error(err)
 	}
 	must(t, first, 25) // it comes back
-	if err := second.Commit(ctx, 26); !errors.Is(err, leasenats.ErrLost) {
+	if err := second.Commit(ctx, 26); !errors.Is(err, dispatch.ErrLost) {
 		t.Errorf("the former owner: %v", err)
 	}
 

@@ -1,0 +1,111 @@
+package dispatch
+
+// This file is a bound that partitions share (D9): how much there is, who has how much of it, and whose turn it is.
+
+import (
+	"slices"
+	"sync"
+)
+
+// bound is a number of places, or of records, for all partitions together; a Dispatcher alone has bounds of its own. Places go from hand
+// to hand: what is given back goes to whoever waits with the fewest. Records cannot, because who has room for one may
+// find none to read. There, nobody takes more while he has as many as are free, so that there is always room for who comes next, and those
+// who read come to have equally many; and one is everybody's, whatever the others have.
+type bound struct {
+	most int
+	room bool // of records
+
+	mu     sync.Mutex // guards all below and the stakes; nothing foreign runs under it. Taken inside a Dispatcher's, never around it
+	taken  int
+	stakes []*stake
+	turn   uint64
+}
+
+// stake is what one partition has of a bound.
+type stake struct {
+	*bound
+	has   int
+	since uint64 // the turn in which it began to wait; 0: it does not
+	// wake says that there is room, and returns how much of it was taken with that. It is called under the bound's lock, so it must neither
+	// block nor call back.
+	wake func() int
+}
+
+func (b *bound) join(wake func() int) *stake {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := &stake{bound: b, wake: wake}
+	b.stakes = append(b.stakes, s)
+	return s
+}
+
+// leave counts s no longer among those who share. What it has it still has, until it gives it back.
+func (s *stake) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stakes = slices.DeleteFunc(s.stakes, func(other *stake) bool { return other == s })
+	s.pass()
+}
+
+// free is how much s may take. The lock is held.
+func (b *bound) free(s *stake) int {
+	free := max(0, b.most-b.taken)
+	if !b.room || len(b.stakes) == 1 {
+		return free
+	}
+	return max((free-s.has+1)/2, 1-s.has, 0) // after that s has as many as are free
+}
+
+// next is who waits with the least; of those, for the longest time. The lock is held.
+func (b *bound) next() *stake {
+	var next *stake
+	for _, s := range b.stakes {
+		if s.since > 0 && (next == nil || s.has < next.has || s.has == next.has && s.since < next.since) {
+			next = s
+		}
+	}
+	return next
+}
+
+// take takes up to n. It returns how much it took, and how much more it could have had; if there was nothing, s will be woken.
+func (s *stake) take(n int) (took, more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := s.free(s)
+	if free == 0 && s.since == 0 {
+		s.turn++
+		s.since = s.turn
+	}
+	took = min(n, free)
+	s.has += took
+	s.taken += took
+	return took, free - took
+}
+
+// give gives n back, or all that there is if that is less.
+func (s *stake) give(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = min(n, s.has)
+	s.has -= n
+	s.taken -= n
+	s.pass()
+}
+
+// pass wakes those for whom there is something. The lock is held.
+func (b *bound) pass() {
+	for s := b.next(); s != nil && b.free(s) > 0; s = b.next() {
+		s.since = 0
+		n := s.wake()
+		s.has += n
+		b.taken += n
+	}
+}
+
+// yields: another one waits that has less.
+func (s *stake) yields() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.next()
+	return next != nil && next.has < s.has
+}

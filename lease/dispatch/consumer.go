@@ -1,0 +1,119 @@
+package dispatch
+
+// This file is many partitions in one process: a Dispatcher for each that is held, under bounds that they share.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// Consumer works off the partitions that an Ownership gives it. It must come from NewConsumer and must not be copied.
+type Consumer struct {
+	ownership       Ownership
+	cfg             Config
+	places, records *bound
+	used            atomic.Bool // Run was called
+
+	mu     sync.Mutex // guards all below; nothing foreign runs under it
+	held   map[string]*Dispatcher
+	undone []error // of the partitions that ended with the Consumer
+}
+
+// NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher made from cfg, in which Name,
+// Ledger and Source must be zero: they are the partition's. MaxInFlight and MaxBuffered hold for all partitions together. A place in work that
+// falls free goes to the waiting partition that has the fewest; a partition fetches more while it has fewer records than could still
+// be fetched by all, and may always have one. Error: *InvalidError naming the field.
+func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
+	if ownership == nil {
+		return nil, &InvalidError{Field: "ownership", Value: "nil", Allowed: "not nil"}
+	}
+	for _, own := range []struct {
+		field string
+		zero  bool
+	}{{"Name", cfg.Name == ""}, {"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}} {
+		if !own.zero {
+			return nil, &InvalidError{Field: "Config." + own.field, Value: "set", Allowed: "zero: it is the partition's"}
+		}
+	}
+	cfg.Ledger, cfg.Source = struct{ lease.Ledger }{}, new(Log) // so that there are some; no Dispatcher sees them
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	return &Consumer{
+		ownership: ownership, cfg: cfg, held: map[string]*Dispatcher{},
+		places: &bound{most: cfg.MaxInFlight}, records: &bound{most: cfg.MaxBuffered, room: true},
+	}, nil
+}
+
+// Run joins the group and works off what it is given, until ctx is done or the membership cannot go on, which is the error. A
+// partition that is lost is given up and nothing more; one that is to go elsewhere is drained first, as Dispatcher.Run does it. A
+// *DrainError of a partition that ended because ctx was done is part of the error; of earlier ones the Observer was told (Drained). A
+// second Run is refused with ErrUsed; a nil ctx, a Consumer that NewConsumer did not make, and an Ownership that hands out a partition
+// twice, or one without a Source or a Ledger, with an *InvalidError. Run blocks until all partitions have been given back.
+func (c *Consumer) Run(ctx context.Context) error {
+	switch {
+	case ctx == nil:
+		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+	case c.ownership == nil:
+		return &InvalidError{Field: "Consumer", Value: "zero", Allowed: "one made by NewConsumer"}
+	}
+	if c.used.Swap(true) {
+		return ErrUsed
+	}
+	member, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	err := c.ownership.Hold(member, func(ctx context.Context, partition Partition) {
+		if err := c.work(ctx, partition); errors.Is(err, ErrInvalid) {
+			refuse(err)
+		} else if err != nil && member.Err() != nil && !errors.Is(err, ErrLost) {
+			c.mu.Lock()
+			c.undone = append(c.undone, err)
+			c.mu.Unlock()
+		}
+	})
+	if invalid := context.Cause(member); errors.Is(invalid, ErrInvalid) {
+		err = invalid
+	}
+	return errors.Join(append(c.undone, err)...)
+}
+
+// work runs the Dispatcher of one partition.
+func (c *Consumer) work(ctx context.Context, p Partition) error {
+	cfg := c.cfg
+	cfg.Name, cfg.Ledger, cfg.Source = p.Name, p.Ledger, p.Source
+	if p.Ledger == nil || p.Source == nil {
+		return &InvalidError{Field: "Partition " + p.Name, Value: "without a Ledger or a Source", Allowed: "one with both"}
+	}
+	c.mu.Lock()
+	if c.held[p.Name] != nil {
+		c.mu.Unlock()
+		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "one that is not being worked off"}
+	}
+	d := sharing(cfg, c.places, c.records)
+	c.held[p.Name] = d
+	c.mu.Unlock()
+	err := d.Run(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, p.Name)
+	return err
+}
+
+// Stats returns those of the partitions that are held, by name.
+func (c *Consumer) Stats() []Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]Stats, 0, len(c.held))
+	for _, d := range c.held {
+		all = append(all, d.Stats())
+	}
+	slices.SortFunc(all, func(a, b Stats) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}

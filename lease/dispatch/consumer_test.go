@@ -1,0 +1,336 @@
+package dispatch_test
+
+// This file holds D9: partitions that share their bounds, one that comes, goes or is lost, and what a Consumer refuses; all in virtual time.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// hands is an Ownership whose partitions a test hands out and takes away.
+type hands struct {
+	mu    sync.Mutex
+	ctx   context.Context
+	work  func(context.Context, dispatch.Partition)
+	held  map[string]context.CancelCauseFunc
+	group sync.WaitGroup
+	fail  chan error
+}
+
+func newHands() *hands {
+	return &hands{held: map[string]context.CancelCauseFunc{}, fail: make(chan error)}
+}
+
+func (h *hands) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+	h.mu.Lock()
+	h.ctx, h.work = ctx, work
+	h.mu.Unlock()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-h.fail:
+	}
+	h.mu.Lock()
+	for _, end := range h.held {
+		end(nil)
+	}
+	h.mu.Unlock()
+	h.group.Wait()
+	return err
+}
+
+// give hands p out; what it returns takes it away, and waits.
+func (h *hands) give(p dispatch.Partition) (take func(cause error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ctx, end := context.WithCancelCause(h.ctx)
+	h.held[p.Name] = end
+	done := make(chan struct{})
+	h.group.Go(func() {
+		defer close(done)
+		h.work(ctx, p)
+		end(nil)
+	})
+	return func(cause error) { end(cause); <-done }
+}
+
+// consuming is a Consumer in its Run.
+type consuming struct {
+	*dispatch.Consumer
+	*hands
+	cancel context.CancelFunc
+	result chan error
+}
+
+func consume(t testing.TB, cfg dispatch.Config) *consuming {
+	t.Helper()
+	h := newHands()
+	c, err := dispatch.NewConsumer(h, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &consuming{Consumer: c, hands: h, cancel: cancel, result: make(chan error, 1)}
+	go func() { r.result <- c.Run(ctx) }()
+	synctest.Wait()
+	return r
+}
+
+func (r *consuming) stop() error {
+	r.cancel()
+	return <-r.result
+}
+
+// filled returns a partition with n records of domains of their own.
+func filled(t testing.TB, name string, n int) dispatch.Partition {
+	log := new(dispatch.Log)
+	for i := range n {
+		log.Append(fmt.Sprint(name, "/", i), []byte(name))
+	}
+	return dispatch.Partition{Name: name, Source: log, Ledger: memory(t, 3)}
+}
+
+// In any company of partitions, whichever comes first: the bounds hold over all, busy partitions get equal parts, and one that was idle
+// waits no longer than it takes the others to finish one record each.
+func TestPropertyD9_SharedFairly(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		busy := rapid.IntRange(1, 8).Draw(rt, "busy")
+		idle := rapid.IntRange(1, 8).Draw(rt, "idle")
+		places := rapid.IntRange(1, 20).Draw(rt, "places")
+		buffered := places * rapid.SampledFrom([]int{1, 2, 100}).Draw(rt, "buffered") // with 100, records are no bound
+		apart := rapid.IntRange(0, 5).Draw(rt, "seconds apart")
+		synctest.Test(t, func(*testing.T) {
+			var mu sync.Mutex
+			now, most := 0, 0
+			count := map[string]int{}
+			start := map[string]time.Time{}
+			c := consume(t, dispatch.Config{MaxInFlight: places, MaxBuffered: buffered, Handler: func(_ context.Context, job dispatch.Job) error {
+				mu.Lock()
+				name := string(job.Record.Payload)
+				if count[name]++; start[name].IsZero() {
+					start[name] = time.Now()
+				}
+				now++
+				most = max(most, now)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				now--
+				return nil
+			}})
+			for i := range busy {
+				c.give(filled(t, fmt.Sprint("busy", i), 90*places))
+				time.Sleep(time.Duration(apart) * time.Second)
+			}
+			var quiet []dispatch.Partition
+			for i := range idle {
+				quiet = append(quiet, filled(t, fmt.Sprint("quiet", i), 0))
+				c.give(quiet[i])
+			}
+			time.Sleep(20 * time.Second) // all is even now
+			mu.Lock()
+			clear(count)
+			mu.Unlock()
+			time.Sleep(20 * time.Second)
+			mu.Lock()
+			least, greatest := 1<<30, 0
+			for i := range busy {
+				n := count[fmt.Sprint("busy", i)]
+				least, greatest = min(least, n), max(greatest, n)
+			}
+			mu.Unlock()
+			equal := min(20*places/busy, greatest)
+			if buffered == 100*places && greatest-least > 20+equal/10 || least < equal/4 { // 20: one place more, all the time
+				rt.Errorf("busy partitions had from %d to %d records done", least, greatest)
+			}
+			total := 0
+			for _, s := range c.Stats() {
+				total += s.Buffered
+			}
+			if total > buffered+busy+idle {
+				rt.Errorf("%d records fetched, want %d at most", total, buffered)
+			}
+			began := time.Now()
+			for i, p := range quiet {
+				p.Source.(*dispatch.Log).Append("k", fmt.Append(nil, "quiet", i))
+			}
+			time.Sleep(20 * time.Second)
+			_ = c.stop()
+			mu.Lock()
+			defer mu.Unlock()
+			if most > places {
+				rt.Errorf("%d in flight, want %d at most", most, places)
+			}
+			for i := range idle {
+				at := start[fmt.Sprint("quiet", i)]
+				if wait := at.Sub(began); at.IsZero() || wait > time.Duration((busy+idle+places-1)/places+1)*time.Second {
+					rt.Errorf("quiet%d began after %v beside %d busy and %d quiet on %d places", i, wait, busy, idle, places)
+				}
+			}
+		})
+	})
+}
+
+// One partition that hangs, in its handlers or in its retries, keeps its own records from going on, and nobody else's: also of those that
+// come when it has filled everything.
+func TestD9_StuckPartition(t *testing.T) {
+	for _, how := range []string{"hangs", "fails"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				c := consume(t, dispatch.Config{MaxInFlight: 8, MaxBuffered: 32, Backoff: time.Hour, MaxBackoff: time.Hour, Handler: func(_ context.Context, job dispatch.Job) error {
+					if string(job.Record.Payload) == "stuck" {
+						if how == "fails" {
+							return errors.New("later")
+						}
+						<-release
+					}
+					return nil
+				}})
+				first := filled(t, "first", 0)
+				c.give(first)
+				c.give(filled(t, "stuck", map[string]int{"hangs": 7, "fails": 100}[how]))
+				synctest.Wait()
+				late := filled(t, "late", 20)
+				c.give(late)
+				for range 20 {
+					first.Source.(*dispatch.Log).Append("k", nil)
+				}
+				time.Sleep(time.Minute)
+				for _, s := range c.Stats() {
+					want := uint64(20)
+					if s.Name == "stuck" {
+						want = 0
+					}
+					equal(t, s.Name, s.Succeeded, want)
+				}
+				close(release)
+				_ = c.stop()
+			})
+		})
+	}
+}
+
+// A partition that is lost is given up alone; one that goes is drained; one that comes back begins where it was.
+func TestD9_PartitionsComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done := newCalls()
+		hang := make(chan struct{})
+		seen := &events{}
+		c := consume(t, dispatch.Config{Observer: seen, DrainTimeout: time.Second, MaxInFlight: 2, CommitEvery: time.Hour, Handler: func(_ context.Context, job dispatch.Job) error {
+			defer done.enter(job)()
+			if job.Record.Domain == "hang" {
+				<-hang
+			}
+			time.Sleep(time.Second)
+			return nil
+		}})
+		a, b := filled(t, "a", 10), filled(t, "b", 2)
+		takeA := c.give(a)
+		takeB := c.give(b)
+		time.Sleep(2500 * time.Millisecond)
+		takeB(nil)
+		equal(t, "held", len(c.Stats()), 1)
+		floor, _ := b.Source.Committed(t.Context())
+		equal(t, "b, drained", floor, 2)
+		takeA(&dispatch.LostError{Partition: "a"})
+		equal(t, "held", len(c.Stats()), 0)
+		floor, _ = a.Source.Committed(t.Context())
+		equal(t, "a, lost", floor, 0)
+		c.give(a)
+		a.Source.(*dispatch.Log).Append("hang", nil)
+		time.Sleep(time.Minute)
+		equal(t, "a, again", c.Stats()[0].Succeeded+c.Stats()[0].Skipped, 10)
+		done.check(t)
+		var drain *dispatch.DrainError
+		if err := c.stop(); !errors.As(err, &drain) || drain.Name != "a" || drain.Abandoned != 1 {
+			t.Errorf("Run: %v", err)
+		}
+		for i := range 10 {
+			same(t, fmt.Sprint("a/", i), done.of(fmt.Sprint("a/", i)), int64(i))
+		}
+		close(hang)
+		time.Sleep(time.Second)
+	})
+}
+
+// What the Ownership says of the membership is what Run returns, once every partition has been given back.
+func TestConsumerEndsWithItsMembership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := consume(t, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
+		c.give(filled(t, "a", 3))
+		synctest.Wait()
+		c.fail <- errDead
+		if err := <-c.result; !errors.Is(err, errDead) {
+			t.Errorf("Run: %v", err)
+		}
+		equal(t, "held", len(c.Stats()), 0)
+		c.cancel()
+	})
+}
+
+func TestConsumerRefuses(t *testing.T) {
+	handler := func(context.Context, dispatch.Job) error { return nil }
+	for field, cfg := range map[string]dispatch.Config{
+		"Config.Name":        {Handler: handler, Name: "x"},
+		"Config.Ledger":      {Handler: handler, Ledger: memory(t, 0)},
+		"Config.Source":      {Handler: handler, Source: new(dispatch.Log)},
+		"Config.Handler":     {},
+		"Config.MaxInFlight": {Handler: handler, MaxInFlight: -1},
+	} {
+		c, err := dispatch.NewConsumer(newHands(), cfg)
+		refused(t, field, err)
+		if c != nil {
+			t.Errorf("%s: a Consumer all the same", field)
+		}
+	}
+	_, err := dispatch.NewConsumer(nil, dispatch.Config{Handler: handler})
+	refused(t, "ownership", err)
+	c, err := dispatch.NewConsumer(newHands(), dispatch.Config{Handler: handler})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "ctx", c.Run(nil)) //nolint:staticcheck // refused, not a panic
+	refused(t, "Consumer", new(dispatch.Consumer).Run(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Run(ctx); err != nil {
+		t.Errorf("Run after those that were refused: %v", err)
+	}
+	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrUsed) {
+		t.Errorf("a second Run: %v", err)
+	}
+
+	// An Ownership that breaks its word ends the Run.
+	for field, p := range map[string]dispatch.Partition{
+		"Partition.Name": filled(t, "a", 0), "Partition b": {Name: "b", Ledger: memory(t, 0)}, "Partition c": {Name: "c", Source: new(dispatch.Log)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := consume(t, dispatch.Config{Handler: handler})
+			c.give(dispatch.Partition{Name: "a", Source: new(dispatch.Log), Ledger: struct{ lease.Ledger }{memory(t, 0)}})
+			synctest.Wait()
+			c.give(p)
+			refused(t, field, <-c.result)
+			c.cancel()
+		})
+	}
+}
+
+func refused(t testing.TB, field string, err error) {
+	t.Helper()
+	var invalid *dispatch.InvalidError
+	if !errors.As(err, &invalid) || invalid.Field != field {
+		t.Errorf("%s: %v", field, err)
+	}
+}

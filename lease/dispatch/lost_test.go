@@ -1,0 +1,120 @@
+package dispatch_test
+
+// This file holds D8: a partition that is lost ends Run, whoever says so and whatever is running; all in virtual time.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// The Source says it, in any of its calls; what it says ends Run and is not argued with.
+func TestD8_SourceSaysLost(t *testing.T) {
+	for _, call := range []string{"Committed", "Fetch", "Commit"} {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lost := fmt.Errorf("it said: %w", &dispatch.LostError{Partition: "p", Err: errLost})
+				began, commits := time.Now(), 0
+				p := &process{Ledger: memory(t, 3), Source: fill("a", "b")}
+				p.fault = func(name, _ string) (before, after error) {
+					if name == "Commit" {
+						commits++
+					}
+					if name == call && (name == "Committed" || time.Since(began) >= time.Second) {
+						return lost, nil
+					}
+					return nil, nil
+				}
+				log := p.Source.(*dispatch.Log)
+				r := run(t, dispatch.Config{Ledger: p, Source: p, Handler: func(context.Context, dispatch.Job) error {
+					time.Sleep(time.Second + time.Millisecond) // so that nothing is committed before
+					return nil
+				}})
+				time.Sleep(time.Second + 500*time.Microsecond)
+				log.Append("c", nil) // something to fetch
+				var told *dispatch.LostError
+				if err := <-r.result; !errors.As(err, &told) || told.Partition != "p" || !errors.Is(err, errLost) || errors.Is(err, dispatch.ErrDrain) {
+					t.Errorf("Run: %v", err)
+				}
+				if want := map[string]int{"Commit": 1}[call]; commits != want {
+					t.Errorf("%d commits, want %d", commits, want)
+				}
+			})
+		})
+	}
+}
+
+// The cause of the context says it: running handlers may finish, nothing starts, and no floor is committed.
+func TestD8_CauseSaysLost(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		t.Run(fmt.Sprint("hangs ", hangs), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ledger, log, seen, c := memory(t, 3), fill("a", "a", "b"), &events{}, newCalls()
+				release := make(chan struct{})
+				d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, Observer: seen, DrainTimeout: time.Second, CommitEvery: time.Hour,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						defer c.enter(job)()
+						if hangs && job.Record.Domain == "b" {
+							<-release
+						}
+						time.Sleep(100 * time.Millisecond)
+						return nil
+					}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, end := context.WithCancelCause(t.Context())
+				result := make(chan error, 1)
+				go func() { result <- d.Run(ctx) }()
+				synctest.Wait()
+				end(&dispatch.LostError{Partition: "p", Err: errLost})
+				err = <-result
+				var drain *dispatch.DrainError
+				if !errors.Is(err, dispatch.ErrLost) || !errors.Is(err, errLost) || errors.As(err, &drain) != hangs || hangs && drain.Abandoned != 1 {
+					t.Errorf("Run: %v", err)
+				}
+				same(t, "a", c.of("a"), 0)
+				if floor, _ := log.Committed(t.Context()); floor != 0 || len(seen.of(dispatch.Committed)) > 0 {
+					t.Errorf("committed %d", floor)
+				}
+				close(release)
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// Before the partition is taken, too; and a drain whose last commit is refused says the same.
+func TestD8_LostAtBothEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancelCause(t.Context())
+		end(&dispatch.LostError{Partition: "p", Err: errLost})
+		cfg := dispatch.Config{Ledger: memory(t, 3), Source: fill("a"), Handler: func(context.Context, dispatch.Job) error { return nil }}
+		d, err := dispatch.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Run(ctx); !errors.Is(err, dispatch.ErrLost) {
+			t.Errorf("Run of a partition that is lost already: %v", err)
+		}
+
+		p := &process{Ledger: cfg.Ledger, Source: cfg.Source}
+		p.fault = func(call, _ string) (before, after error) {
+			if call == "Commit" {
+				before = &dispatch.LostError{Partition: "p"}
+			}
+			return before, nil
+		}
+		cfg.Source, cfg.CommitEvery = p, time.Hour
+		r := run(t, cfg)
+		synctest.Wait()
+		if err := r.stop(); !errors.Is(err, dispatch.ErrLost) || errors.Is(err, dispatch.ErrDrain) {
+			t.Errorf("a drain whose commit is refused: %v", err)
+		}
+	})
+}
