@@ -41,9 +41,10 @@ var rules = []rule{
 	{layer: "lease/durable", arrows: []string{"lease"}},
 	{layer: "lease/dispatch", arrows: []string{"lease"}, others: xsync},
 	{layer: "lease/leasetest", arrows: []string{"lease", "lease/durable"}, others: anything},
-	{layer: "lease/leasenats", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/leasetest", "lease/leasetest/faults"}, others: anything},
+	{layer: "lease/leasenats", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest"}, others: anything},
+	{layer: "lease/leasetest/ownertest", arrows: []string{"lease", "lease/dispatch"}},
 	{layer: "lease/leasetest/faults", arrows: []string{"lease", "lease/durable"}},
-	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/leasetest", "lease/leasetest/faults", "lease/leasepg/pgtest"}, others: anything},
+	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest", "lease/leasepg/pgtest"}, others: anything},
 	{layer: "lease/leasepg/pgtest", others: anything},
 
 	{layer: "warden/monitor"},

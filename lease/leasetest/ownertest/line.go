@@ -1,0 +1,126 @@
+package ownertest
+
+// This file is the network of one member: connections that can be silenced without being closed.
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+)
+
+// Line dials for one member, and can be cut: then nothing that is sent arrives any more, in either direction, and no connection is closed;
+// new ones are made, and are as silent. Mended, it delivers all that was sent meanwhile. Each connection goes through the loopback
+// address, so it is an ordinary one of TCP, with its deadlines. Its methods may be called at any time.
+type Line struct {
+	mu     sync.Mutex // guards all below
+	ends   map[net.Conn]bool
+	mended chan struct{} // open while the line is cut
+	closed bool
+	group  sync.WaitGroup
+}
+
+// NewLine returns a Line that is closed with the test.
+func NewLine(t testing.TB) *Line {
+	l := &Line{ends: map[net.Conn]bool{}, mended: make(chan struct{})}
+	close(l.mended)
+	t.Cleanup(func() {
+		l.Mend()
+		l.mu.Lock()
+		l.closed = true
+		for conn := range l.ends {
+			_ = conn.Close()
+		}
+		l.mu.Unlock()
+		l.group.Wait()
+	})
+	return l
+}
+
+// Cut silences the line.
+func (l *Line) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.mended:
+		l.mended = make(chan struct{})
+	default:
+	}
+}
+
+// Mend has everything delivered.
+func (l *Line) Mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.mended:
+	default:
+		close(l.mended)
+	}
+}
+
+// wait returns when the line is whole.
+func (l *Line) wait() {
+	l.mu.Lock()
+	mended := l.mended
+	l.mu.Unlock()
+	<-mended
+}
+
+// DialContext connects to address by way of the line.
+func (l *Line) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	far, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		_ = far.Close()
+		return nil, err
+	}
+	defer listener.Close()
+	client, err := dialer.DialContext(ctx, "tcp", listener.Addr().String())
+	if err != nil {
+		_ = far.Close()
+		return nil, err
+	}
+	near, err := listener.Accept()
+	if err != nil {
+		_, _ = far.Close(), client.Close()
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		_, _, _ = far.Close(), near.Close(), client.Close()
+		return nil, net.ErrClosed
+	}
+	for _, conn := range []net.Conn{near, far} {
+		l.ends[conn] = true
+	}
+	l.group.Go(func() { l.carry(near, far) })
+	l.group.Go(func() { l.carry(far, near) })
+	return client, nil
+}
+
+// carry passes on what from sends, until one of them is closed.
+func (l *Line) carry(from, to net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		l.wait()
+		if n > 0 {
+			if _, failed := to.Write(buffer[:n]); failed != nil {
+				break
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	_, _ = from.Close(), to.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.ends, from)
+}

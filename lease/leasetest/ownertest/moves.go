@@ -1,0 +1,170 @@
+package ownertest
+
+// This file moves partitions: members come, leave, are slow to give back, are cut off, and come back.
+
+import (
+	"testing"
+	"time"
+)
+
+func moves() []check {
+	return []check{
+		{"OneMember", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 5)
+			a := g.join(nil)
+			g.settled(a)
+			a.leave()
+			g.settled(g.join(nil)) // and the group is there for whoever comes later
+		}},
+		{"JoinsAndLeaves", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 6)
+			a := g.join(nil)
+			g.settled(a)
+			b := g.join(nil)
+			g.settled(a, b)
+			c, d := g.join(nil), g.join(nil)
+			g.settled(a, b, c, d)
+			a.leave()
+			g.settled(b, c, d)
+			b.cancel()
+			c.leave()
+			b.leave()
+			g.settled(d)
+		}},
+		{"MoreMembersThanPartitions", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 1)
+			a := g.join(nil)
+			g.settled(a)
+			b := g.join(nil)
+			for range 20 { // it is not passed to and fro: nobody could work like this
+				time.Sleep(10 * time.Millisecond)
+			}
+			holder := func() (m *member) {
+				g.eventually("one holder", func() bool {
+					switch {
+					case len(a.holds()) == 1 && len(b.works) == 0:
+						m = a
+					case len(b.holds()) == 1 && len(a.works) == 0:
+						m = b
+					}
+					return m != nil
+				})
+				return m
+			}
+			m := holder()
+			m.leave()
+			if other := holder(); other == m {
+				g.Errorf("%s holds the partition after it has left", m.name)
+			}
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if n := a.begun[g.group.Partitions[0]] + b.begun[g.group.Partitions[0]]; n > 4 {
+				g.Errorf("the one partition was begun %d times", n)
+			}
+		}},
+		// What is given back waits for work, and what stays goes on meanwhile.
+		{"GiveBackWaits", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 6)
+			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
+			g.settled(a)
+			b := g.join(nil)
+			g.eventually("a partition is asked back", func() bool { return len(a.holds()) < len(a.works) })
+			for range 30 { // time for one who does not wait
+				time.Sleep(10 * time.Millisecond)
+			}
+			g.mu.Lock()
+			if len(a.holds()) == 0 {
+				g.Errorf("every partition of %s was asked back for one more member", a.name)
+			}
+			g.mu.Unlock()
+			a.release()
+			g.settled(a, b)
+		}},
+		{"LeavingWaits", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 4)
+			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
+			g.settled(a)
+			b := g.join(func(m *member) { m.linger = make(chan struct{}) })
+			a.cancel()
+			g.eventually("all partitions are asked back", func() bool { return len(a.holds()) == 0 && len(a.works) > 0 })
+			for range 30 { // time for one who does not wait
+				time.Sleep(10 * time.Millisecond)
+			}
+			a.release()
+			g.settled(b)
+			b.release()
+		}},
+		// Work that returns while the partition is held has given it back: somebody gets it again.
+		{"WorkReturns", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 3)
+			a := g.join(func(m *member) { m.brief = g.group.Partitions[1] })
+			g.settled(a)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if a.begun[a.brief] < 2 {
+				g.Errorf("%s was begun %d times", a.brief, a.begun[a.brief])
+			}
+		}},
+		// A member that is gone without a word loses everything, and knows it by its own clock.
+		{"CutOff", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 4)
+			a := g.join(nil)
+			g.settled(a)
+			b := g.join(nil)
+			g.settled(a, b)
+			a.cutOff()
+			g.settled(b)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if a.lost != 2 {
+				g.Errorf("%d works of the member that was cut off ended with a LostError, want 2", a.lost)
+			}
+		}},
+		{"CutOffAndBack", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 4)
+			a, b := g.join(nil), g.join(nil)
+			for range 2 {
+				g.settled(a, b)
+				a.cutOff()
+				g.settled(b)
+				a.mend()
+			}
+			g.settled(a, b)
+		}},
+		// The whole group hears nothing for a while: the engine was away.
+		{"AllCutOff", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 4)
+			a, b := g.join(nil), g.join(nil)
+			g.settled(a, b)
+			a.cutOff()
+			b.cutOff()
+			g.eventually("all is lost", func() bool { return len(a.works)+len(b.works) == 0 })
+			a.mend()
+			b.mend()
+			g.settled(a, b)
+		}},
+		// Works that do not return at once when they are lost have the partition begun somewhere else meanwhile, but not in the same member.
+		{"CutOffWhileWorkLingers", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 3)
+			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
+			g.settled(a)
+			a.cutOff()
+			b := g.join(nil)
+			g.eventually("the other one has all", func() bool { return len(b.holds()) == 3 && len(a.holds()) == 0 })
+			a.mend()
+			for range 30 { // time for one who begins again
+				time.Sleep(10 * time.Millisecond)
+			}
+			a.release()
+			g.settled(a, b)
+		}},
+		{"LeavesWhileCutOff", func(t testing.TB, open Open) {
+			g := newTeam(t, open, 4)
+			a, b := g.join(nil), g.join(nil)
+			g.settled(a, b)
+			a.cutOff()
+			a.leave()
+			g.settled(b)
+		}},
+	}
+}

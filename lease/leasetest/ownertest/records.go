@@ -1,0 +1,300 @@
+package ownertest
+
+// This file works records off with Consumers while members come and go, and counts the effects downstream.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// register is a store downstream that does it as docs/dispatch.md says: it keeps the greatest token and the last offset of each domain
+// beside the data, and refuses a smaller one.
+type register struct {
+	mu      sync.Mutex
+	tokens  map[string]lease.Token
+	last    map[string]int64
+	effects map[string][]string // payloads in the order of their effects
+	refused int                 // writes under a token that was reclaimed
+}
+
+func newRegister() *register {
+	return &register{tokens: map[string]lease.Token{}, last: map[string]int64{}, effects: map[string][]string{}}
+}
+
+var errFenced = errors.New("ownertest: a greater token was there before")
+
+func (r *register) write(partition string, job dispatch.Job) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	domain := partition + "/" + job.Record.Domain
+	if job.Lease.Token < r.tokens[domain] {
+		r.refused++
+		return errFenced
+	}
+	r.tokens[domain] = job.Lease.Token
+	if last, any := r.last[domain]; any && job.Record.Offset <= last {
+		return nil // done before, by somebody who could not say so any more
+	}
+	r.last[domain] = job.Record.Offset
+	r.effects[domain] = append(r.effects[domain], string(job.Record.Payload))
+	return nil
+}
+
+func (r *register) count() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, effects := range r.effects {
+		n += len(effects)
+	}
+	return n
+}
+
+// consumer is a Consumer in its Run. Its Ownership is the member's, with an eye on what is handed out.
+type consumer struct {
+	Member
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error
+
+	mu   sync.Mutex // guards all below
+	held map[string]dispatch.Partition
+	ctx  map[string]context.Context
+	gone map[string]dispatch.Partition // work has returned
+}
+
+func (c *consumer) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+	return c.Member.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
+		c.mu.Lock()
+		c.held[p.Name], c.ctx[p.Name] = p, ctx
+		c.mu.Unlock()
+		work(ctx, p)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.held, p.Name)
+		c.gone[p.Name] = p
+	})
+}
+
+func (c *consumer) names() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.held {
+		if c.ctx[name].Err() == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// audit is what the consumers of one group write to.
+type audit struct {
+	testing.TB
+	*register
+	group     Group
+	consumers []*consumer
+	want      map[string][]string
+	wanted    int
+}
+
+func newAudit(t testing.TB, open Open, partitions int) *audit {
+	t.Helper()
+	a := &audit{TB: t, register: newRegister(), group: open(t, partitions), want: map[string][]string{}}
+	t.Cleanup(func() {
+		for _, c := range a.consumers {
+			c.Mend()
+			c.cancel()
+		}
+		for _, c := range a.consumers {
+			a.ends(c)
+		}
+	})
+	return a
+}
+
+// append writes n records of some domains to each partition.
+func (a *audit) append(n, domains int) {
+	for _, p := range a.group.Partitions {
+		for range n {
+			domain := "k" + strconv.Itoa(a.wanted%domains)
+			payload := strconv.Itoa(a.wanted)
+			a.wanted++
+			a.group.Append(p, domain, []byte(payload))
+			a.want[p+"/"+domain] = append(a.want[p+"/"+domain], payload)
+		}
+	}
+}
+
+// join starts a Consumer with one more member; before, if not nil, is called before every effect.
+func (a *audit) join(before func(job dispatch.Job)) *consumer {
+	a.Helper()
+	c := &consumer{
+		Member: a.group.Join(), ended: make(chan struct{}),
+		held: map[string]dispatch.Partition{}, ctx: map[string]context.Context{}, gone: map[string]dispatch.Partition{},
+	}
+	partitions := map[string]string{} // of each payload
+	for domain, payloads := range a.want {
+		p, _, _ := strings.Cut(domain, "/k")
+		for _, payload := range payloads {
+			partitions[payload] = p
+		}
+	}
+	d, err := dispatch.NewConsumer(c, dispatch.Config{
+		MaxInFlight: 8, MaxBuffered: 64, Backoff: 10 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
+		Grace: 50 * time.Millisecond, DrainTimeout: patience,
+		Handler: func(_ context.Context, job dispatch.Job) error {
+			if before != nil {
+				before(job)
+			}
+			time.Sleep(time.Millisecond) // so that there is somebody at work when something happens
+			return a.write(partitions[string(job.Record.Payload)], job)
+		},
+		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+			a.Errorf("%s was given up after %d retries: %v", letter.Record.Payload, letter.Lease.RetryCount, letter.Err)
+			return nil
+		},
+	})
+	if err != nil {
+		a.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	a.consumers = append(a.consumers, c)
+	go func() {
+		defer close(c.ended)
+		c.err = d.Run(ctx)
+	}()
+	return c
+}
+
+// ends waits for the end of a consumer's Run.
+func (a *audit) ends(c *consumer) {
+	a.Helper()
+	select {
+	case <-c.ended:
+		if c.err != nil && !errors.Is(c.err, dispatch.ErrDrain) {
+			a.Errorf("Run: %v", c.err)
+		}
+	case <-time.After(2 * patience):
+		a.Error("Run does not return")
+	}
+}
+
+func (a *audit) eventually(what string, so func() bool) {
+	a.Helper()
+	for until := time.Now().Add(patience); !so(); time.Sleep(2 * time.Millisecond) { // nothing tells
+		if time.Now().After(until) {
+			held := ""
+			for i, c := range a.consumers {
+				held += fmt.Sprintf("\nconsumer %d: %v", i, c.names())
+			}
+			a.Fatalf("never: %s; %d effects of %d%s", what, a.count(), a.wanted, held)
+		}
+	}
+}
+
+// check waits until everything is done, and holds it against what was written.
+func (a *audit) check() {
+	a.Helper()
+	a.eventually("everything is done", func() bool { return a.count() >= a.wanted })
+	a.register.mu.Lock()
+	defer a.register.mu.Unlock()
+	for domain, want := range a.want {
+		if got := a.effects[domain]; !slices.Equal(got, want) {
+			a.Errorf("%s: effects %v, want %v", domain, got, want)
+		}
+	}
+}
+
+// records: whatever the members do, every record has its effect once and in the order of its domain.
+func records(t testing.TB, open Open) {
+	a := newAudit(t, open, 4)
+	a.append(150, 12)
+	first := a.join(nil)
+	a.eventually("a beginning", func() bool { return a.count() > 50 })
+	second := a.join(nil)
+	a.eventually("the second one works", func() bool { return len(second.names()) > 0 })
+	a.eventually("a quarter", func() bool { return a.count() > a.wanted/4 })
+	first.Cut()
+	third := a.join(nil)
+	a.eventually("the third one works", func() bool { return len(third.names()) > 0 })
+	a.eventually("a half", func() bool { return a.count() > a.wanted/2 })
+	first.Mend()
+	second.cancel()
+	a.ends(second)
+	a.eventually("the first one is back", func() bool { return len(first.names()) > 0 })
+	third.Cut()
+	third.cancel() // and is never heard of again
+	a.check()
+}
+
+// zombie: a member that was cut off in the middle of a handler comes back and goes on as if nothing had happened. Its effect is refused by
+// its token, its commit by the Source.
+func zombie(t testing.TB, open Open) {
+	a := newAudit(t, open, 2)
+	a.append(40, 4)
+	hang, hangs := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var seventh dispatch.Job
+	var release sync.Once
+	t.Cleanup(func() { release.Do(func() { close(hang) }) })
+	old := a.join(func(job dispatch.Job) {
+		if string(job.Record.Payload) != "7" {
+			return
+		}
+		mine := false
+		once.Do(func() { mine = true })
+		if mine {
+			seventh = job
+			close(hangs)
+			<-hang
+		}
+	})
+	a.eventually("a handler that hangs", func() bool {
+		select {
+		case <-hangs:
+			return true
+		default:
+			return false
+		}
+	})
+	partition := a.group.Partitions[0] // where the first 40 are
+	old.mu.Lock()
+	held := old.held[partition]
+	old.mu.Unlock()
+	old.Cut()
+	a.join(nil)
+	a.eventually("everything is done without it", func() bool { return a.count() == a.wanted })
+	old.Mend()
+	release.Do(func() { close(hang) })
+	a.eventually("the old one has given the partition up", func() bool {
+		old.mu.Lock()
+		defer old.mu.Unlock()
+		_, gone := old.gone[partition]
+		return gone
+	})
+	a.register.mu.Lock()
+	if a.refused == 0 {
+		t.Error("the register took a write of the old owner")
+	}
+	a.register.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if c, err := held.Ledger.Succeed(ctx, seventh.Lease.Domain, seventh.Lease.Token); err == nil {
+		t.Errorf("the ledger took what the old owner completed: %+v", c)
+	}
+	var lost *dispatch.LostError
+	if err := held.Source.Commit(ctx, seventh.Record.Offset); !errors.As(err, &lost) || lost.Partition == "" {
+		t.Errorf("Commit of the old owner: %v, want a LostError", err)
+	}
+	a.check()
+}

@@ -1,0 +1,112 @@
+package ownertest
+
+// This file runs the suite on the group in memory, and breaks that on purpose, one way at a time; all in virtual time.
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestThePlainGroupPasses(t *testing.T) {
+	for _, c := range checks() {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.run(t, func(t testing.TB, partitions int) Group { return newPlain(t, "", partitions) })
+			})
+		})
+	}
+}
+
+// And in real time, as engines run it.
+func TestThePlainGroupPassesInRealTime(t *testing.T) {
+	Run(t, func(t testing.TB, partitions int) Group { return newPlain(t, "", partitions) })
+}
+
+// witness is a testing.TB that remembers a failure instead of passing it on.
+type witness struct {
+	testing.TB
+	mu       sync.Mutex // guards all below
+	said     []string
+	cleanups []func()
+}
+
+func (w *witness) note(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, what)
+}
+
+func (w *witness) Helper()                           {}
+func (w *witness) Error(args ...any)                 { w.note(fmt.Sprint(args...)) }
+func (w *witness) Errorf(format string, args ...any) { w.note(fmt.Sprintf(format, args...)) }
+func (w *witness) Fatal(args ...any)                 { w.note(fmt.Sprint(args...)); runtime.Goexit() }
+func (w *witness) Fatalf(format string, args ...any) {
+	w.note(fmt.Sprintf(format, args...))
+	runtime.Goexit()
+}
+func (w *witness) Cleanup(f func()) { w.cleanups = append(w.cleanups, f) }
+
+// watch runs a check to its end and returns what it said.
+func watch(t *testing.T, c check, open Open) string {
+	w := &witness{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.run(w, open)
+	}()
+	<-done
+	for _, f := range slices.Backward(w.cleanups) {
+		f()
+	}
+	time.Sleep(time.Hour) // whatever still runs comes to its end
+	return strings.Join(w.said, "; ")
+}
+
+func TestTheSuiteHasTeeth(t *testing.T) {
+	for fault, by := range map[string]string{
+		"a member does not look at its clock":      "CutOff AllCutOff",
+		"a member that hears nothing ends":         "CutOffAndBack AllCutOff",
+		"who leaves is silent":                     "LeavingWaits",
+		"Hold does not wait":                       "LeavingWaits",
+		"Hold returns the context's error":         "OneMember",
+		"the dead keep what they have":             "CutOff Records Zombie",
+		"who comes back goes on":                   "",
+		"one partition more is as good":            "JoinsAndLeaves",
+		"who comes first has all":                  "JoinsAndLeaves",
+		"what is given back is given away at once": "GiveBackWaits",
+		"all is given back at once":                "GiveBackWaits",
+		"what is still at work is begun again":     "CutOffWhileWorkLingers",
+		"whoever comes, has the first":             "JoinsAndLeaves",
+		"a name of its own":                        "OneMember",
+		"no source":                                "OneMember",
+		"nobody claims":                            "Zombie",
+		"what is given back is kept":               "JoinsAndLeaves WorkReturns",
+		"what is lost is asked back":               "CutOff",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			var who []string
+			for _, c := range checks() {
+				synctest.Test(t, func(t *testing.T) {
+					if said := watch(t, c, func(t testing.TB, partitions int) Group { return newPlain(t, fault, partitions) }); said != "" {
+						who = append(who, c.name)
+						t.Logf("%s: %.300s", c.name, said)
+					}
+				})
+			}
+			for _, want := range strings.Fields(by) {
+				if !strings.Contains(" "+strings.Join(who, " ")+" ", " "+want+" ") {
+					t.Errorf("caught by %v, want %s", who, by)
+				}
+			}
+			if len(who) == 0 {
+				t.Error("caught by nobody")
+			}
+		})
+	}
+}
