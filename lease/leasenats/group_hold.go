@@ -8,9 +8,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	mathrand "math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -49,7 +51,7 @@ type sign struct {
 // reached all its partitions are lost; it goes on, and gets them back if nobody else was given them. When ctx is done it gives back
 // each partition as soon as its work has returned, leaves, and returns nil.
 //
-// The membership cannot go on, and what is held is lost, when the bucket is gone, when its record was not written by a group
+// The membership cannot go on, and what is held is lost, when Conn is closed or the bucket is gone (*UnreachableError), when its record was not written by a group
 // (*KeyError; delete the key, and the group forms anew), or when it is of a group of other partitions (*InvalidError). A nil argument or a Group that
 // OpenGroup did not make is an *InvalidError as well.
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
@@ -128,7 +130,7 @@ func (m *member) within(wait time.Duration) time.Duration {
 
 // final: trying again will not help. A bucket that is not there may be one that the server has not opened yet, for a while.
 func (m *member) final(err error) bool {
-	return !errors.Is(err, ErrUnreachable) || errors.Is(err, jetstream.ErrStreamNotFound) && m.expired()
+	return !errors.Is(err, ErrUnreachable) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrStreamNotFound) && m.expired()
 }
 
 // running counts the works that have not returned.
@@ -215,6 +217,10 @@ func (m *member) round(leaving bool) error {
 		}
 		if !conflict(err) {
 			return m.store.unreachable(err)
+		}
+		select { // the more there are, the more come in between
+		case <-ctx.Done():
+		case <-time.After(mathrand.N(time.Duration(len(record.Members)) * time.Millisecond)):
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stopbank/stopbank/lease/durable"
@@ -30,6 +31,12 @@ func TestOwnership(t *testing.T) {
 		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
 			t.Fatal(err)
 		}
+		var open []func() // to be closed when the suite has ended the members
+		t.Cleanup(func() {
+			for _, end := range open {
+				end()
+			}
+		})
 		g := ownertest.Group{
 			Append: func(partition, domain string, payload []byte) {
 				number := partition[strings.LastIndex(partition, "-")+1:]
@@ -42,9 +49,13 @@ func TestOwnership(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(p.Close)
+				nc, err := nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, nc.Close, p.Close)
 				group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
-					Conn: connect(t, "nats://"+p.Addr()), Stream: name, Subject: name + ".*.>", Partitions: partitions,
+					Conn: nc, Stream: name, Subject: name + ".*.>", Partitions: partitions,
 					Bucket: name, Group: "g", Session: 500 * time.Millisecond,
 					Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
 					Ledger: durable.Config{MaxRetries: 100},

@@ -170,7 +170,7 @@ func (c *child) effects() int {
 // Processes join, leave, are killed and frozen, the server is restarted, all by chance; -torture.time says for how long. After each fault the others
 // go on.
 func TestGroupProcesses(t *testing.T) {
-	long, seed := 10*time.Second, rand.Uint64()
+	long, seed := 5*time.Second, rand.Uint64()
 	if f := flag.Lookup("torture.time").Value.(flag.Getter).Get().(time.Duration); f > 0 {
 		long = f
 	}

@@ -154,14 +154,17 @@ func TestGroupWorksOff(t *testing.T) {
 	b := consumer(t, connect(t, server.ClientURL()), handler("b"))
 	works("b")
 	cut := connect(t, server.ClientURL())
-	_ = consumer(t, cut, handler("c"))
+	c := consumer(t, cut, handler("c"))
 	works("c")
 	if err := a(); err != nil {
 		t.Errorf("a leaves: %v", err)
 	}
 	stop(server)
 	single(t, dir, at)
-	cut.Close() // c never comes back: after its session others have what it had
+	cut.Close() // c cannot leave: after its session others have what it had
+	if err := c(); !errors.Is(err, leasenats.ErrUnreachable) {
+		t.Errorf("c, without a connection: %v", err)
+	}
 	consumer(t, connect(t, server.ClientURL()), handler("d"))
 	works("d")
 	published()
