@@ -142,11 +142,12 @@ func (cfg *GroupConfig) agree(stream jetstream.StreamConfig) error {
 	if stream.SubjectTransform == nil {
 		return nil
 	}
-	m := partitionFunction.FindStringSubmatch(stream.SubjectTransform.Destination)
-	if m == nil || m[1] == strconv.Itoa(cfg.Partitions) {
-		return nil
+	for _, m := range partitionFunction.FindAllStringSubmatch(stream.SubjectTransform.Destination, 1) {
+		if m[1] != strconv.Itoa(cfg.Partitions) {
+			return &InvalidError{Field: "GroupConfig.Partitions", Value: cfg.Partitions, Allowed: m[1] + ", by the subject transform of the stream"}
+		}
 	}
-	return &InvalidError{Field: "GroupConfig.Partitions", Value: cfg.Partitions, Allowed: m[1] + ", by the subject transform of the stream"}
+	return nil
 }
 
 // name is a partition's.

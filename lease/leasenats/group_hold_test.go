@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -431,8 +432,7 @@ func TestGroupRandomDay(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 14))
 			present := map[string]*joined{}
 			thaws := map[string]func(){}
-			name := ""
-			for range 150 {
+			for n := range 150 {
 				time.Sleep(time.Duration(r.Int64N(int64(3 * session))))
 				names := make([]string, 0, len(present))
 				for name := range present {
@@ -440,7 +440,7 @@ func TestGroupRandomDay(t *testing.T) {
 				}
 				slices.Sort(names)
 				if len(names) == 0 || len(names) < 6 && r.IntN(4) == 0 {
-					name += "m"
+					name := strconv.Itoa(n)
 					present[name] = w.join(name, time.Duration(r.Int64N(int64(2*time.Second))))
 					continue
 				}
