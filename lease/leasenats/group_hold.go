@@ -224,7 +224,7 @@ func (m *member) round(leaving bool) error {
 		}
 		select { // the more there are, the more come in between
 		case <-ctx.Done():
-		case <-time.After(mathrand.N(time.Duration(len(record.Members)) * conflictWait)):
+		case <-time.After(mathrand.N(time.Duration(len(record.Members)+1) * conflictWait)):
 		}
 	}
 }

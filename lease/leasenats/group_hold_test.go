@@ -249,13 +249,18 @@ func bubble(t *testing.T, f func(w *world)) {
 	})
 }
 
+// stop lets them leave, all at once.
 func (w *world) stop(js ...*joined) {
 	w.Helper()
+	var group sync.WaitGroup
 	for _, j := range js {
-		if err := j.stop(); err != nil {
-			w.Errorf("%s: %v", j.name, err)
-		}
+		group.Go(func() {
+			if err := j.stop(); err != nil {
+				w.Errorf("%s: %v", j.name, err)
+			}
+		})
 	}
+	group.Wait()
 }
 
 func (w *world) record() groupRecord {
@@ -296,6 +301,24 @@ func TestGroupJoinLeaveDie(t *testing.T) {
 		if n := len(w.record().Members); n != 0 {
 			t.Errorf("%d members are left", n)
 		}
+	})
+}
+
+// The last member leaves in the moment in which the next one joins.
+func TestGroupLastLeavesFirstJoins(t *testing.T) {
+	bubble(t, func(w *world) {
+		last := w.join("0", 0)
+		for i := range 20 {
+			w.expect("alone", 3*time.Second, fmt.Sprint(i))
+			next := make(chan *joined)
+			go func() {
+				time.Sleep(time.Duration(i%4) * time.Millisecond)
+				next <- w.join(fmt.Sprint(i+1), 0)
+			}()
+			w.stop(last)
+			last = <-next
+		}
+		w.stop(last)
 	})
 }
 
@@ -472,9 +495,7 @@ func TestGroupRandomDay(t *testing.T) {
 				j.set(func() { j.away, j.losing = false, false })
 			}
 			w.expect(fmt.Sprint("seed ", seed), 10*session, slices.Collect(maps.Keys(present))...)
-			for _, j := range present {
-				w.stop(j)
-			}
+			w.stop(slices.Collect(maps.Values(present))...)
 		})
 	}
 }
