@@ -100,7 +100,7 @@ func TestStatusesPrintAsInTheContract(t *testing.T) {
 		"RETRY_SCHEDULED": lease.RetryScheduled, "GIVE_UP_NO_BACKLOG": lease.GiveUpNoBacklog, "GIVE_UP_NEXT_HINT": lease.GiveUpNextHint,
 		"UNKNOWN": lease.OutcomeUnknown, "PROCESSED": lease.OutcomeProcessed, "FAILED": lease.OutcomeFailed,
 		"TryAcquire": lease.OpTryAcquire, "Offer": lease.OpOffer, "AcquireNext": lease.OpAcquireNext, "Succeed": lease.OpSucceed,
-		"Fail": lease.OpFail, "Reclaim": lease.OpReclaim, "Compact": lease.OpCompact,
+		"Fail": lease.OpFail, "Reclaim": lease.OpReclaim, "Release": lease.OpRelease, "Compact": lease.OpCompact,
 		"UNDEFINED_0": lease.AcquireStatus(0), "UNDEFINED_9": lease.Outcome(9),
 	} {
 		if s.String() != want {

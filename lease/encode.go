@@ -10,8 +10,14 @@ import (
 	"slices"
 )
 
-// StateFormat is the newest format of an encoded State that this package reads, and the one that it writes.
-const StateFormat = 1
+// StateFormat is the newest format of an encoded State that this package reads. It writes a state in the oldest format that can say it,
+// so that programs which know no newer one can read as much as possible.
+const StateFormat = 2
+
+const (
+	plainFormat    = 1
+	releasedFormat = 2 // the lease has no owner
+)
 
 // ErrDecode marks a *DecodeError.
 var ErrDecode = errors.New("lease: not an encoded state")
@@ -41,9 +47,9 @@ const (
 	contentBits = phaseBits | hasBacklog | hasDone | hasFailed
 )
 
-// AppendBinary appends s to b (encoding.BinaryAppender) and never fails. The encoding, format 1, is
+// AppendBinary appends s to b (encoding.BinaryAppender) and never fails. The encoding is
 //
-//	format   1 byte
+//	format   1 byte: 2 for a lease that was released, otherwise 1
 //	content  1 byte: the phase (0 blank, 1 leased, 2 processed, 3 failed), +4 backlog, +8 processed, +16 failed
 //	lease    unless blank: offset (signed), token; if leased: AcquiredAt in Unix nanoseconds (signed), retries
 //	backlog  if any: how many, then each as its difference to the one before, the first to offset (signed)
@@ -68,7 +74,11 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	if len(given) > 0 {
 		content |= hasFailed
 	}
-	b = append(b, StateFormat, content)
+	format := byte(plainFormat)
+	if s.released {
+		format = releasedFormat
+	}
+	b = append(b, format, content)
 	if s.phase != blank {
 		b = binary.AppendVarint(b, s.offset)
 		b = binary.AppendUvarint(b, uint64(s.token))
@@ -109,14 +119,15 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	switch {
 	case len(data) == 0:
 		return &DecodeError{Format: -1, Reason: "no bytes"}
-	case data[0] != StateFormat:
+	case data[0] != plainFormat && data[0] != releasedFormat:
 		return &DecodeError{Format: int(data[0]), Reason: fmt.Sprintf("there is no format %d", data[0])}
 	case len(data) == 1 || data[1]&^contentBits != 0:
-		return &DecodeError{Format: StateFormat, Reason: "no content byte"}
+		return &DecodeError{Format: int(data[0]), Reason: "no content byte"}
 	}
 	content := data[1]
 	d := decoder{rest: data[2:]}
-	c := State{phase: phase(content & phaseBits)}
+	c := State{phase: phase(content & phaseBits), released: data[0] == releasedFormat}
+	d.check(!c.released || c.phase == leased, "released, and not leased")
 	if c.phase != blank {
 		c.offset, c.token = d.signed(), Token(d.unsigned())
 		d.check(c.token != 0, "token 0")
@@ -138,7 +149,7 @@ func (s *State) UnmarshalBinary(data []byte) error {
 		d.check(c.disjoint(), "an offset in two places")
 	}
 	if d.reason != "" {
-		return &DecodeError{Format: StateFormat, Reason: d.reason}
+		return &DecodeError{Format: int(data[0]), Reason: d.reason}
 	}
 	*s = c
 	return nil

@@ -87,7 +87,7 @@ func TestPropertyStateEncodingRoundTrip(t *testing.T) {
 	})
 }
 
-// The bytes of format 1, so that no later change of the code changes what lies in somebody's store.
+// The bytes of formats 1 and 2, so that no later change of the code changes what lies in somebody's store.
 func TestStateEncodingIsWrittenInStone(t *testing.T) {
 	var s lease.State
 	check := func(what, want string) {
@@ -119,6 +119,10 @@ func TestStateEncodingIsWrittenInStone(t *testing.T) {
 	step(lease.Op{Kind: lease.OpSucceed, Token: 302})
 	step(lease.Op{Kind: lease.OpTryAcquire, Offset: 12, Fresh: 303})
 	check("leased, two processed, one failed", "0119"+"18"+"af02"+"d00f"+"00"+"02"+"10"+"01"+"01"+"0e")
+	step(lease.Op{Kind: lease.OpRelease, Token: 303})
+	check("the same, released", "0219"+"18"+"af02"+"d00f"+"00"+"02"+"10"+"01"+"01"+"0e")
+	step(lease.Op{Kind: lease.OpReclaim, Token: 303, Fresh: 304})
+	check("the same, reclaimed", "0119"+"18"+"b002"+"d00f"+"00"+"02"+"10"+"01"+"01"+"0e")
 }
 
 func TestStateEncodingRefuses(t *testing.T) {
@@ -128,7 +132,10 @@ func TestStateEncodingRefuses(t *testing.T) {
 	}{
 		"nothing":                      {"", -1},
 		"format 0":                     {"0000", 0},
-		"a newer format":               {"0200", 2},
+		"a newer format":               {"0300", 3},
+		"no lease, released":           {"0200", 2},
+		"a completion, released":       {"02020e01", 2},
+		"a released lease cut off":     {"02010e", 2},
 		"no content":                   {"01", 1},
 		"unknown content":              {"0120", 1},
 		"a lease cut off":              {"01010e", 1},
@@ -185,7 +192,7 @@ func TestStateDecodingAllocatesByWhatIsThere(t *testing.T) {
 
 func FuzzStateDecode(f *testing.F) {
 	for _, seed := range []string{
-		"0100", "01050eac02d00f01020401", "0119" + "18af02d00f00" + "021001" + "010e", "0200", "0104ffffffff0f0202", "010802feffffffffffffffff0101",
+		"0100", "01050eac02d00f01020401", "0119" + "18af02d00f00" + "021001" + "010e", "0201" + "18af02d00f00", "0300", "0104ffffffff0f0202", "010802feffffffffffffffff0101",
 	} {
 		b, err := hex.DecodeString(seed)
 		if err != nil {

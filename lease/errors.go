@@ -38,7 +38,8 @@ func (e *BacklogOrderingError) Error() string {
 // Unwrap returns ErrBacklogOrdering.
 func (e *BacklogOrderingError) Unwrap() error { return ErrBacklogOrdering }
 
-// TokenMismatchError refuses a Succeed, Fail or Reclaim whose token is not the one of the lease that is held. The
+// TokenMismatchError refuses a Succeed, Fail, Reclaim or Release whose token is not the one of the lease that is held, and the
+// Succeed and Fail of a lease that was released. The
 // current token is left out on purpose: whoever lost a lease must not get it back from the refusal.
 type TokenMismatchError struct {
 	Domain string
@@ -53,7 +54,7 @@ func (e *TokenMismatchError) Error() string {
 // Unwrap returns ErrTokenMismatch.
 func (e *TokenMismatchError) Unwrap() error { return ErrTokenMismatch }
 
-// LeaseNotFoundError refuses a Succeed, Fail or Reclaim in a domain without a lease. Where Outcome is not
+// LeaseNotFoundError refuses a Succeed, Fail, Reclaim or Release in a domain without a lease. Where Outcome is not
 // OutcomeUnknown the token is the one that completed this domain last: the call was carried out before and only its reply
 // was lost. The ledger remembers that until the next lease in the domain, or a Compact above the offset.
 type LeaseNotFoundError struct {

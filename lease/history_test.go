@@ -131,13 +131,13 @@ type regime struct {
 }
 
 func regimes() []regime {
-	const try, offer, next, succeed, fail, reclaim, compact = lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext,
-		lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpCompact
-	all := []lease.OpKind{try, try, try, offer, next, next, succeed, succeed, succeed, fail, fail, reclaim, compact}
+	const try, offer, next, succeed, fail, reclaim, release, compact = lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext,
+		lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease, lease.OpCompact
+	all := []lease.OpKind{try, try, try, offer, next, next, succeed, succeed, succeed, fail, fail, reclaim, reclaim, release, compact}
 	return []regime{
 		{name: "short", maxRetries: 2, maxBacklog: []int{0, 1, 2, 3, 4}, ops: all, again: []int{1, 2, 3}},
 		{name: "tried again", minRetries: 2, maxRetries: 6, maxBacklog: []int{0, 2}, again: []int{2, 4, 8},
-			ops: []lease.OpKind{try, try, try, offer, next, next, succeed, fail, fail, fail, fail, reclaim, reclaim, compact}},
+			ops: []lease.OpKind{try, try, try, offer, next, next, succeed, fail, fail, fail, fail, reclaim, reclaim, release, compact}},
 		{name: "long backlog", maxRetries: 1, maxBacklog: []int{0, 0, 120}, ops: all, again: []int{1, 5, 120},
 			opening: []lease.OpKind{offer, offer, offer, offer, next, succeed}, least: 36, most: 50},
 		{name: "given up", maxBacklog: []int{0}, ops: all, again: []int{1, 5, 20},
@@ -173,7 +173,7 @@ func play(t *testing.T, judged func(*history) func(step) error) {
 // move makes a call, mostly one that moves its domain on, now and then a wrong one; or it makes the same few calls many times.
 func (h *history) move(t *rapid.T) {
 	domain := rapid.SampledFrom([]string{"A", "A", "B", "C", "D"}).Draw(t, "domain")
-	kind := rapid.IntRange(0, 15).Draw(t, "kind")
+	kind := rapid.IntRange(0, 16).Draw(t, "kind")
 	if kind < 11 {
 		h.do(t, h.draw(t, domain))
 		return
@@ -191,6 +191,8 @@ func (h *history) move(t *rapid.T) {
 		h.run(t, domain, times, lease.OpOffer)
 	case 14:
 		h.run(t, domain, times, lease.OpAcquireNext, lease.OpSucceed)
+	case 15:
+		h.run(t, domain, times, lease.OpAcquireNext, lease.OpRelease, lease.OpReclaim, lease.OpFail)
 	default:
 		h.run(t, domain, times, lease.OpOffer, lease.OpAcquireNext, lease.OpFail)
 	}
@@ -237,7 +239,7 @@ func (h *history) draw(t *rapid.T, domain string) model.Call {
 		default:
 			c.Offset = rapid.SampledFrom(who.asked).Draw(t, "asked before")
 		}
-	case lease.OpSucceed, lease.OpFail, lease.OpReclaim:
+	case lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease:
 		if c.Token = who.held.Token; c.Token == 0 {
 			c.Token = who.ended
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,9 +45,10 @@ func TestPropertyL1_OneHolderOneOffset(t *testing.T) {
 // and says how the last lease ended if that was its own.
 func TestPropertyL5_OnlyTheCurrentTokenActs(t *testing.T) {
 	type last struct {
-		token   lease.Token
-		offset  int64
-		outcome lease.Outcome // unknown while the lease lasts
+		token    lease.Token
+		offset   int64
+		released bool
+		outcome  lease.Outcome // unknown while the lease lasts
 	}
 	play(t, func(*history) func(step) error {
 		lasts := map[string]*last{}
@@ -56,17 +58,20 @@ func TestPropertyL5_OnlyTheCurrentTokenActs(t *testing.T) {
 				lasts[c.Domain] = &last{token: s.reply.Acquisition.Lease.Token, offset: s.reply.Acquisition.Lease.Offset}
 				return nil
 			}
-			if c.Op != lease.OpSucceed && c.Op != lease.OpFail && c.Op != lease.OpReclaim {
+			finishes := c.Op == lease.OpSucceed || c.Op == lease.OpFail
+			if !finishes && c.Op != lease.OpReclaim && c.Op != lease.OpRelease {
 				return nil
 			}
 			is := lasts[c.Domain]
 			held := is != nil && is.outcome == lease.OutcomeUnknown
-			if held && is.token == c.Token {
+			if held && is.token == c.Token && !(is.released && finishes) {
 				switch {
 				case err != nil:
 					return errors.New("the token of the lease is refused")
 				case c.Op == lease.OpReclaim:
-					is.token = s.reply.Lease.Token
+					is.token, is.released = s.reply.Lease.Token, false
+				case c.Op == lease.OpRelease:
+					is.released = true
 				case s.ended() && c.Op == lease.OpSucceed:
 					is.outcome = lease.OutcomeProcessed
 				case s.ended():
@@ -132,6 +137,51 @@ func TestL5_LostReply(t *testing.T) {
 		if !errors.As(err, &got) || got.Outcome != lease.OutcomeUnknown {
 			t.Fatalf("a token never handed out: %+v", got)
 		}
+	}
+}
+
+// L12 by the answers: a release is seen to take the owner and nothing else, a reclaim to give one and nothing else, and in between nobody
+// ends the lease and nobody else is granted one.
+func TestPropertyL12_ReleasedKeepsAllButTheOwner(t *testing.T) {
+	releases := 0
+	play(t, func(*history) func(step) error {
+		released := map[string]lease.Lease{}
+		return func(s step) error {
+			domain, c := s.call.Domain, s.call
+			is, was := released[domain]
+			switch {
+			case s.reply.Err == nil && c.Op == lease.OpRelease:
+				is, was = *s.before.Lease, true
+				is.Released = true
+				releases++
+				released[domain] = is
+			case s.reply.Err == nil && c.Op == lease.OpReclaim:
+				want := *s.before.Lease
+				want.Token, want.Released = s.reply.Lease.Token, false
+				if s.reply.Lease != want {
+					return fmt.Errorf("%+v was reclaimed as %+v", *s.before.Lease, s.reply.Lease)
+				}
+				delete(released, domain)
+				was = false
+			case was && (s.granted() || s.ended() || s.reply.Failure.Status != 0):
+				return fmt.Errorf("%+v has no owner", is)
+			}
+			for _, l := range s.leases() {
+				if was && l != is || !was && l.Released {
+					return fmt.Errorf("%+v is shown, released: %+v (%t)", l, is, was)
+				}
+			}
+			if was && s.after.Lease == nil {
+				return fmt.Errorf("%+v is gone", is)
+			}
+			if c.Op == lease.OpRelease && !slices.Equal(s.before.Backlog, s.after.Backlog) {
+				return fmt.Errorf("%v waited, now %v", s.before.Backlog, s.after.Backlog)
+			}
+			return nil
+		}
+	})
+	if releases == 0 {
+		t.Error("nothing was released")
 	}
 }
 

@@ -12,13 +12,14 @@ import (
 // a greater one: a store downstream that remembers the greatest token it saw can refuse a smaller one.
 type Token uint64
 
-// Lease is the right to work on one offset of one domain, until Succeed or Fail ends it or Reclaim hands it on.
+// Lease is the right to work on one offset of one domain, until Succeed or Fail ends it, Reclaim hands it on or Release gives it back.
 type Lease struct {
 	Domain     string
 	Offset     int64
 	Token      Token
 	AcquiredAt time.Time // when this offset was first acquired; UTC wall time, no monotonic reading. Retries keep it
 	RetryCount int       // Fail calls so far on this offset
+	Released   bool      // nobody holds it: Release gave it back, and Token is what Reclaim asks for
 }
 
 // Acquisition is what TryAcquire and AcquireNext answer.
@@ -83,9 +84,14 @@ type Ledger interface {
 	// AcquireNext takes the head of the backlog: Acquired, NothingToDo or Busy.
 	AcquireNext(ctx context.Context, domain string) (Acquisition, error)
 	// Reclaim gives the lease that held names a new token and returns it; offset, AcquiredAt and RetryCount stay. The
-	// former holder is fenced out. Of several callers that show the same token one wins, the others get
+	// former holder is fenced out; a lease that was released has an owner again. Of several callers that show the same token one wins, the others get
 	// *TokenMismatchError. Whether the holder is dead is for the caller to know.
 	Reclaim(ctx context.Context, domain string, held Token) (Lease, error)
+	// Release gives the lease back unfinished: it stays, without an owner, and its domain stays busy until somebody has reclaimed
+	// and finished it. Offset, Token, AcquiredAt and RetryCount are what they were, and no failure is counted. From then on
+	// Succeed and Fail get *TokenMismatchError, whoever calls; Release again with the same token changes nothing.
+	// Errors: *LeaseNotFoundError, *TokenMismatchError.
+	Release(ctx context.Context, domain string, token Token) error
 	// Compact raises the ledger's floor: in every domain an offset below it that is neither leased nor waiting counts
 	// as processed from now on, and the memory of such offsets is given back. Error: *FloorError for a floor that
 	// goes down.

@@ -1,6 +1,6 @@
 package lease_test
 
-// This file holds every answer against the naive model, and so L1 to L5 and L7 to L9 at once.
+// This file holds every answer against the naive model, and so L1 to L5, L7 to L9 and L12 at once.
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 )
 
 // Every call and answer, against the model, with Ready, Held and the inner structures checked as well.
-func TestPropertyL1L2L3L4L5L7L8L9_Machine(t *testing.T) {
+func TestPropertyL1L2L3L4L5L7L8L9L12_Machine(t *testing.T) {
 	made := 0
 	rapid.Check(t, func(t *rapid.T) {
 		models, owner := map[string]*model.Domain{}, map[lease.Token]string{}

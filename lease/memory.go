@@ -113,6 +113,13 @@ func (m *Memory) Reclaim(ctx context.Context, domain string, held Token) (Lease,
 	return r.Lease(domain), err
 }
 
+// Release implements Ledger.
+func (m *Memory) Release(ctx context.Context, domain string, token Token) error {
+	op := Op{Kind: OpRelease, Domain: domain, Token: token}
+	var r Result
+	return m.do(ctx, &op, &r)
+}
+
 // do carries op out on its domain, writes what it came to into r and tells the observer.
 func (m *Memory) do(ctx context.Context, op *Op, r *Result) error {
 	if err := m.admit(ctx, op.Domain); err != nil {

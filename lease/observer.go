@@ -7,7 +7,7 @@ package lease
 type Event struct {
 	Op     OpKind
 	Domain string // empty for Compact
-	// Offset is the one asked for (TryAcquire, Offer), leased (AcquireNext, Succeed, Fail, Reclaim) or, for Compact, the floor.
+	// Offset is the one asked for (TryAcquire, Offer), leased (AcquireNext, Succeed, Fail, Reclaim, Release) or, for Compact, the floor.
 	Offset int64
 	// Token is the lease's: the new one after Acquired and Reclaim. After an error it is the token shown.
 	Token      Token

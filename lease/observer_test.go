@@ -50,6 +50,13 @@ func TestObserverIsContained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := m.Release(ctx, "A", next.Token); err != nil {
+		t.Fatal(err)
+	}
+	released := next.Token
+	if next, err = m.Reclaim(ctx, "A", released); err != nil {
+		t.Fatal(err)
+	}
 	_, refused := m.Succeed(ctx, "A", held.Token)
 	held.RetryCount = 1
 	fail(t, m, next, lease.Failure{Status: lease.GiveUpNextHint, RetryCount: 1, Next: 2})
@@ -69,6 +76,8 @@ func TestObserverIsContained(t *testing.T) {
 		{Op: lease.OpTryAcquire, Domain: "A", Offset: 1, Token: held.Token, Acquire: lease.Acquired},
 		{Op: lease.OpFail, Domain: "A", Offset: 1, Token: held.Token, Fail: lease.RetryScheduled, RetryCount: 1},
 		{Op: lease.OpTryAcquire, Domain: "A", Offset: 2, Acquire: lease.Enqueued},
+		{Op: lease.OpReclaim, Domain: "A", Offset: 1, Token: released, RetryCount: 1},
+		{Op: lease.OpRelease, Domain: "A", Offset: 1, Token: released, RetryCount: 1},
 		{Op: lease.OpReclaim, Domain: "A", Offset: 1, Token: next.Token, RetryCount: 1},
 		{Op: lease.OpSucceed, Domain: "A", Token: held.Token, Err: refused},
 		{Op: lease.OpFail, Domain: "A", Offset: 1, Token: next.Token, Fail: lease.GiveUpNextHint, RetryCount: 1, Next: 2},

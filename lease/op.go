@@ -15,6 +15,7 @@ const (
 	OpSucceed
 	OpFail
 	OpReclaim
+	OpRelease
 	OpCompact
 )
 
@@ -33,6 +34,8 @@ func (k OpKind) String() string {
 		return "Fail"
 	case OpReclaim:
 		return "Reclaim"
+	case OpRelease:
+		return "Release"
 	case OpCompact:
 		return "Compact"
 	}
@@ -47,7 +50,7 @@ type Op struct {
 	Kind   OpKind
 	Domain string
 	Offset int64 // TryAcquire, Offer
-	Token  Token // Succeed, Fail, Reclaim: the token shown
+	Token  Token // Succeed, Fail, Reclaim, Release: the token shown
 
 	Fresh      Token // a token greater than all that this domain had, so never 0; TryAcquire, AcquireNext, Reclaim
 	Now        int64 // Unix nanoseconds; TryAcquire, AcquireNext
@@ -58,7 +61,7 @@ type Op struct {
 	spares *spares // nil: allocate
 }
 
-// Result is what an Op came to. Of the three statuses the operation's own is set; none is for Reclaim and Compact.
+// Result is what an Op came to. Of the three statuses the operation's own is set; none is for Reclaim, Release and Compact.
 type Result struct {
 	Acquire    AcquireStatus
 	Complete   CompletionStatus
@@ -67,7 +70,8 @@ type Result struct {
 	// Changed: the state is no longer what it was. Never true beside an error.
 	Changed bool
 
-	// The lease that was granted, found or rotated; for Succeed and Fail the one that they acted on. Token 0: none.
+	// The lease that was granted, found, rotated or released; for Succeed and Fail the one that they acted on. Token 0: none.
+	Released   bool
 	RetryCount int32
 	Offset     int64
 	Token      Token
@@ -84,7 +88,7 @@ func (r *Result) Lease(domain string) (l Lease) {
 
 func (r *Result) lease(domain string, l *Lease) {
 	if r.Token != 0 {
-		l.Domain, l.Offset, l.Token, l.RetryCount = domain, r.Offset, r.Token, int(r.RetryCount)
+		l.Domain, l.Offset, l.Token, l.RetryCount, l.Released = domain, r.Offset, r.Token, int(r.RetryCount), r.Released
 		l.AcquiredAt = time.Unix(0, r.AcquiredAt).UTC()
 	}
 }

@@ -54,6 +54,7 @@ func TestBadInput(t *testing.T) {
 		"Succeed":     func(ctx context.Context, d string) error { _, err := m.Succeed(ctx, d, held.Token); return err },
 		"Fail":        func(ctx context.Context, d string) error { _, err := m.Fail(ctx, d, held.Token); return err },
 		"Reclaim":     func(ctx context.Context, d string) error { _, err := m.Reclaim(ctx, d, held.Token); return err },
+		"Release":     func(ctx context.Context, d string) error { return m.Release(ctx, d, held.Token) },
 		"Inspect":     func(ctx context.Context, d string) error { _, err := m.Inspect(ctx, d); return err },
 	}
 	for name, call := range calls {

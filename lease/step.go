@@ -14,6 +14,7 @@ type State struct {
 	acquiredAt int64 // Unix nanoseconds, 0 unless leased
 	retries    int32
 	phase      phase
+	released   bool       // leased, without an owner
 	backlog    *queue     // nil when idle without backlog
 	done       *terminals // nil when empty
 }
@@ -56,6 +57,8 @@ func (s *State) Step(op *Op, r *Result) error {
 		return s.fail(op, r)
 	case OpReclaim:
 		return s.reclaim(op, r)
+	case OpRelease:
+		return s.release(op, r)
 	case OpCompact:
 		r.Changed = s.compact(op)
 		return nil
@@ -199,16 +202,27 @@ func (s *State) reclaim(op *Op, r *Result) error {
 	if err := s.check(op); err != nil {
 		return err
 	}
-	s.token = op.Fresh
+	s.token, s.released = op.Fresh, false
 	r.Changed = true
 	s.show(r)
 	return nil
 }
 
-// check is the fence (L5): it passes the token of the lease that is held, and no other.
+// release leaves the lease as it is, without an owner (L12). The second time it changes nothing: the first reply may have been lost.
+func (s *State) release(op *Op, r *Result) error {
+	if err := s.check(op); err != nil {
+		return err
+	}
+	r.Changed, s.released = !s.released, true
+	s.show(r)
+	return nil
+}
+
+// check is the fence (L5): it passes the token of the lease that is held, and no other. A released lease keeps its token to be
+// reclaimed by, but nobody may complete it (L12).
 func (s *State) check(op *Op) error {
 	if s.phase == leased {
-		if s.token == op.Token {
+		if s.token == op.Token && (!s.released || op.Kind == OpReclaim || op.Kind == OpRelease) {
 			return nil
 		}
 		return &TokenMismatchError{Domain: op.Domain, Offset: s.offset, Got: op.Token}
@@ -243,7 +257,7 @@ func (s *State) compact(op *Op) (changed bool) {
 
 // show writes the lease that is held into r.
 func (s *State) show(r *Result) {
-	r.Offset, r.Token, r.AcquiredAt, r.RetryCount = s.offset, s.token, s.acquiredAt, s.retries
+	r.Offset, r.Token, r.AcquiredAt, r.RetryCount, r.Released = s.offset, s.token, s.acquiredAt, s.retries, s.released
 }
 
 // due is a floor at which compacting pays: at or below the highest done offset, so that an engine which compacts

@@ -5,6 +5,8 @@ package durable
 import (
 	"errors"
 	"fmt"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 var (
@@ -16,6 +18,8 @@ var (
 	ErrContention = errors.New("durable: too many conflicts")
 	// ErrCorrupt marks a *CorruptError.
 	ErrCorrupt = errors.New("durable: corrupt record")
+	// ErrFull marks a *FullError.
+	ErrFull = errors.New("durable: record full")
 	// ErrNewer marks a *NewerError.
 	ErrNewer = errors.New("durable: record of a newer version")
 	// ErrExhausted marks an *ExhaustedError.
@@ -94,6 +98,22 @@ func (e *NewerError) Error() string {
 
 // Unwrap returns ErrNewer.
 func (e *NewerError) Unwrap() error { return ErrNewer }
+
+// FullError refuses an offset that the domain has not seen, because with it the domain's record could outgrow what the Store takes before all that
+// waits has been worked off. Those calls go on: work off what waits, or raise the floor. It is a lease.ErrBacklogFull as well.
+type FullError struct {
+	Domain string
+	Offset int64 // the offset refused
+	Size   int   // the record's with it, in bytes
+	Limit  int   // the Store's, in bytes; an arrival may use some bytes less than half of it
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("durable: domain %q: no room for offset %d: a record of %d bytes is more than half of %d", e.Domain, e.Offset, e.Size, e.Limit)
+}
+
+// Unwrap returns ErrFull and lease.ErrBacklogFull.
+func (e *FullError) Unwrap() []error { return []error{ErrFull, lease.ErrBacklogFull} }
 
 // ExhaustedError says that a ledger has no unused number left of a kind: "writers" (4,194,303 in the life of a ledger) or
 // "tokens" (2,199,023,255,551 in a row). The ledger is unchanged.

@@ -2,6 +2,13 @@ package durable
 
 // This file opens the records to their tests.
 
+import (
+	"bytes"
+	"hash/crc32"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
 // Redo reads the record of name, or the root, and writes it again.
 func Redo(b []byte, name string) ([]byte, error) {
 	if name == "" {
@@ -48,4 +55,21 @@ func RootOf(writers uint64, floor int64) []byte {
 const (
 	MaxWriter = maxWriter
 	MaxClock  = maxClock
+	LateClock = lateClock
 )
+
+// Newer is the record b of name as it would be if its state had been written in the next format, where it is in the newest. So a Ledger
+// stands to it as one of the version before stands to b.
+func Newer(b []byte, name string) ([]byte, error) {
+	r, err := decode(b, name, 1)
+	if err != nil {
+		return nil, err
+	}
+	state, err := r.state.AppendBinary(nil)
+	if err != nil || state[0] < lease.StateFormat {
+		return b, err
+	}
+	body := bytes.Clone(b[:len(b)-crc32.Size])
+	body[len(body)-len(state)]++
+	return seal(body, name), nil
+}

@@ -26,6 +26,9 @@ type Config struct {
 	// MaxCached bounds the domains whose latest state is kept in memory while no call works on them. 0: 10,000. Not negative. What is not kept is
 	// read again when it is used.
 	MaxCached int
+	// OldReaders says that programs built before Release existed still work on the ledger. They refuse what Release writes, so Release is refused
+	// with a *lease.InvalidError, and the lease stays as it is. What others release is read either way.
+	OldReaders bool
 }
 
 const (
@@ -38,7 +41,7 @@ const (
 // one Ledger on one domain take turns; other Ledgers are met by conflict and replay. It has no goroutine and nothing to close.
 //
 // Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (alone among all errors it leaves open whether the
-// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
+// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError; TryAcquire and Offer *FullError too. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
 type Ledger struct {
 	cfg   Config
 	cache cache
@@ -46,7 +49,7 @@ type Ledger struct {
 	writer atomic.Uint64 // this Ledger's number among all that ever wrote to the ledger; 0: none drawn yet
 	clock  atomic.Uint64 // of tokens: at least that of any token that this Ledger made
 	writes atomic.Uint64 // writes tried, for their marks
-	floor  atomic.Int64  // the greatest floor that this Ledger knows to be in the root
+	floor  atomic.Int64  // the greatest floor that this Ledger has read in the root
 	seen   atomic.Uint64 // the greatest version of the root that was answered
 	drawn  atomic.Uint64 // how many numbers the root is known to have given out
 }
@@ -109,10 +112,19 @@ func (l *Ledger) Reclaim(ctx context.Context, domain string, held lease.Token) (
 	return r.Lease(domain), err
 }
 
+// Release implements lease.Ledger.
+func (l *Ledger) Release(ctx context.Context, domain string, token lease.Token) error {
+	_, err := l.do(ctx, lease.Op{Kind: lease.OpRelease, Domain: domain, Token: token})
+	return err
+}
+
 // do carries op out on its domain and tells the observer, who may call the ledger: the turn is over by then.
 func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error) {
 	if err := l.admit(ctx, op.Domain); err != nil {
 		return r, err
+	}
+	if op.Kind == lease.OpRelease && l.cfg.OldReaders {
+		return r, &lease.InvalidError{Field: "durable.Config.OldReaders", Value: true, Allowed: "false, to Release"}
 	}
 	op.MaxRetries, op.MaxBacklog = l.cfg.MaxRetries, l.cfg.MaxBacklog
 	if op.Kind == lease.OpTryAcquire || op.Kind == lease.OpAcquireNext {
@@ -179,7 +191,7 @@ func (l *Ledger) Inspect(ctx context.Context, domain string) (v lease.View, err 
 			}
 		}
 		e.keep(rec, version)
-		v = rec.state.View(domain, l.raise(rec.floor))
+		v = rec.state.View(domain, l.floor.Load())
 		return nil
 	})
 	return v, err

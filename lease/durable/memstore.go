@@ -51,6 +51,9 @@ func (m *MemStore) Swap(ctx context.Context, name string, old uint64, state []by
 	return old + 1, nil
 }
 
+// Limit implements Store: there is none.
+func (m *MemStore) Limit(string) int { return 0 }
+
 // List implements Store.
 func (m *MemStore) List(ctx context.Context, index Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {

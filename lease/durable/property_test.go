@@ -56,7 +56,7 @@ func TestPropertyL1_L2_L4_L5_L9_Faults(t *testing.T) {
 			c := model.Call{
 				Op: rapid.SampledFrom([]lease.OpKind{
 					lease.OpTryAcquire, lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext, lease.OpAcquireNext,
-					lease.OpSucceed, lease.OpSucceed, lease.OpFail, lease.OpReclaim,
+					lease.OpSucceed, lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease,
 				}).Draw(t, "op"),
 				Domain: rapid.SampledFrom([]string{"A", "B"}).Draw(t, "domain"),
 				Offset: rapid.Int64Range(-2, 12).Draw(t, "offset"),

@@ -22,6 +22,8 @@ const (
 	writerBits = 22
 	maxWriter  = 1<<writerBits - 1
 	maxClock   = 1<<(63-writerBits) - 1
+	// lateClock is what no ledger counts to: behind it there is room for four thousand million tokens.
+	lateClock = maxClock - 1<<32
 )
 
 // mark names one write: the n-th of a writer. It is what a lost reply is found by.

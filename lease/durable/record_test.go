@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
@@ -127,7 +128,7 @@ func TestSealedNonsense(t *testing.T) {
 		"no state":                     {"A", "01" + "01" + "02" + "00" + marks, durable.ErrCorrupt},
 		"seventeen marks":              {"A", "01" + "01" + "02" + "00" + "11" + "0101010101010101010101010101010101010101010101010101010101010101" + "0101" + "0100", durable.ErrCorrupt},
 		"a broken state":               {"A", "01" + "01" + "02" + "00" + marks + "0120", durable.ErrCorrupt},
-		"a newer state":                {"A", "01" + "01" + "02" + "00" + marks + "0200", durable.ErrNewer},
+		"a newer state":                {"A", "01" + "01" + "02" + "00" + marks + "0300", durable.ErrNewer},
 		"a token above the greatest":   {"A", "01" + "01" + "02" + "00" + marks + "0101" + "0e" + "03" + "00" + "00", durable.ErrCorrupt},
 		"a number cut off":             {"A", "01" + "80", durable.ErrCorrupt},
 		"a root with something behind": {"", "01" + "01" + "00" + "00", durable.ErrCorrupt},
@@ -169,6 +170,27 @@ func TestRecordsAreWrittenInStone(t *testing.T) {
 	}
 }
 
+// A record of what was released differs from the others in the format of its state alone: 2, which a program that knows only 1 refuses.
+func TestReleasedIsWrittenInStone(t *testing.T) {
+	const before, state = "01" + "03" + "8180800c" + "00" + "01" + "0103", "01" + "0e" + "8180800c" + "d00f" + "01"
+	for format, released := range map[string]bool{"01": false, "02": true} {
+		store := &durable.MemStore{}
+		put(t, store, "", durable.RootOf(1, 0))
+		b, err := hex.DecodeString(before + format + state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, store, "A", durable.Seal(b, "A"))
+		if again, err := durable.Redo(durable.Seal(b, "A"), "A"); err != nil || !bytes.Equal(again, durable.Seal(b, "A")) {
+			t.Errorf("format %s: %x, %v", format, again, err)
+		}
+		want := lease.Lease{Domain: "A", Offset: 7, Token: 0x1800001, AcquiredAt: time.Unix(0, 1000).UTC(), RetryCount: 1, Released: released}
+		if v := inspect(t, open(t, durable.Config{Store: store}), "A"); v.Lease == nil || *v.Lease != want {
+			t.Errorf("format %s: %+v, want %+v", format, v.Lease, want)
+		}
+	}
+}
+
 func TestExhausted(t *testing.T) {
 	store := &durable.MemStore{}
 	put(t, store, "", durable.RootOf(durable.MaxWriter-1, 0))
@@ -183,7 +205,7 @@ func TestExhausted(t *testing.T) {
 		t.Error(err)
 	}
 	succeed(t, l, held) // needs no token
-	if _, err := open(t, durable.Config{Store: store}).Offer(ctx, "A", 2); !errors.As(err, &used) || used.Kind != "writers" {
+	if _, err := open(t, durable.Config{Store: store}).Offer(ctx, "B", 2); !errors.As(err, &used) || used.Kind != "writers" {
 		t.Error(err)
 	}
 }

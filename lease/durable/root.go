@@ -5,23 +5,9 @@ package durable
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"github.com/stopbank/stopbank/lease"
 )
-
-// raise makes floor known, if it is above what is known, and returns what is known.
-func (l *Ledger) raise(floor int64) int64 {
-	for {
-		known := l.floor.Load()
-		if floor <= known {
-			return known
-		}
-		if l.floor.CompareAndSwap(known, floor) {
-			return floor
-		}
-	}
-}
 
 // loadRoot reads the ledger's own record and learns its floor.
 func (l *Ledger) loadRoot(ctx context.Context) (root, uint64, error) {
@@ -42,13 +28,16 @@ func (l *Ledger) loadRoot(ctx context.Context) (root, uint64, error) {
 
 // sawRoot learns from the root that the store holds under version.
 func (l *Ledger) sawRoot(r root, version uint64) {
-	l.raise(r.floor)
+	climb(&l.floor, r.floor)
 	climb(&l.seen, version)
 	climb(&l.drawn, r.writers)
 }
 
 // climb lifts a to n, if n is more.
-func climb(a *atomic.Uint64, n uint64) {
+func climb[N int64 | uint64](a interface {
+	Load() N
+	CompareAndSwap(was, is N) bool
+}, n N) {
 	for {
 		was := a.Load()
 		if n <= was || a.CompareAndSwap(was, n) {

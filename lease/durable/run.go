@@ -17,6 +17,10 @@ const (
 	maxTries = 128
 	// maxSends bounds how often one swap is sent, and how often its outcome is asked for. It is the caller's ctx that bounds the time.
 	maxSends = 8
+	// reserve is more than a record grows by working off what waits, beyond doubling. That can as good as double it: varints tell each offset by
+	// its distance to the one before, and where every second one succeeds and the others fail, two sorted lists span the distances that
+	// the backlog spanned once. A lease, marks, counters and the beginnings of lists are below 400 bytes.
+	reserve = 512
 )
 
 // errStale is a Load that knows less than was known before.
@@ -29,6 +33,7 @@ var errForgot = errors.New("the ledger's own record was deleted or put back: it 
 func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Result) error {
 	rec, version := e.take()
 	current := false // rec was read, or confirmed, during this call
+	full := false    // it was found full once
 	for range maxTries {
 		if rec == nil {
 			var err error
@@ -42,7 +47,7 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 		if err != nil {
 			return err
 		}
-		before := rec.swaps
+		_, waits := rec.state.Waiting()
 		*r = lease.Result{}
 		refusal := l.step(rec, writer, op, r)
 		if errors.Is(refusal, ErrExhausted) {
@@ -66,7 +71,25 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 		}
 		m := mark{writer, l.writes.Add(1)}
 		rec.sign(m)
-		latest, at, applied, err := l.swap(ctx, e, version, rec, m, before)
+		data, err := rec.encode(e.name)
+		if err != nil {
+			return err
+		}
+		// What comes new to the domain must leave room. The head that TryAcquire takes was there.
+		arrives := r.Acquire == lease.Enqueued || op.Kind == lease.OpTryAcquire && !waits
+		if limit := l.cfg.Store.Limit(e.name); limit > 0 && arrives && len(data) > (limit-reserve)/2 {
+			if full {
+				return &FullError{Domain: op.Domain, Offset: op.Offset, Size: len(data), Limit: limit}
+			}
+			// By what is known here, which another writer, or a floor that this Ledger has not heard of, may have made smaller.
+			full = true
+			if _, _, err := l.loadRoot(ctx); err != nil {
+				return err
+			}
+			rec = nil
+			continue
+		}
+		latest, at, applied, err := l.swap(ctx, e, version, rec, data, m)
 		if err != nil {
 			return err
 		}
@@ -82,7 +105,7 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 
 // step trims rec to the floor and then carries op out on it. What is trimmed goes into the store with the next change.
 func (l *Ledger) step(rec *record, writer uint64, op *lease.Op, r *lease.Result) (err error) {
-	op.Floor = l.raise(rec.floor)
+	op.Floor = l.floor.Load() // decode has seen to it that rec's is no greater
 	if op.Floor > rec.floor {
 		if err := rec.state.Step(&lease.Op{Kind: lease.OpCompact, Floor: op.Floor}, new(lease.Result)); err != nil {
 			return err
@@ -118,13 +141,9 @@ func (l *Ledger) token(writer uint64, last lease.Token) (lease.Token, error) {
 	}
 }
 
-// swap sends rec, signed by m, in place of the version old, whose record counted before swaps. It reports what the store holds now
+// swap sends rec, signed by m and encoded as data, in place of the version old. It reports what the store holds now
 // and whether m was applied. If not, by a conflict, that is nil when it has to be read again.
-func (l *Ledger) swap(ctx context.Context, e *entry, old uint64, rec *record, m mark, before uint64) (*record, uint64, bool, error) {
-	data, err := rec.encode(e.name)
-	if err != nil {
-		return nil, 0, false, err
-	}
+func (l *Ledger) swap(ctx context.Context, e *entry, old uint64, rec *record, data []byte, m mark) (*record, uint64, bool, error) {
 	var lost error // the first send whose fate is unknown makes all that follows a search for it
 	for range maxSends {
 		version, err := l.cfg.Store.Swap(ctx, e.name, old, data, rec.index())
@@ -135,7 +154,7 @@ func (l *Ledger) swap(ctx context.Context, e *entry, old uint64, rec *record, m 
 			if lost == nil {
 				return nil, 0, false, nil
 			}
-			return l.search(ctx, e, old, m, before, lost)
+			return l.search(ctx, e, old, m, rec.swaps-1, lost)
 		case errors.Is(err, ErrNotApplied):
 			if lost == nil {
 				return nil, 0, false, &StoreError{Call: "Swap", Name: e.name, Err: err}
@@ -150,7 +169,7 @@ func (l *Ledger) swap(ctx context.Context, e *entry, old uint64, rec *record, m 
 	return nil, 0, false, &AmbiguousError{Domain: e.name, Cause: lost}
 }
 
-// search looks for m in what the store holds, after a lost reply and a conflict: m itself or another write is in the way. A Load that
+// search looks for m, made on the record that counted before swaps, in what the store holds, after a lost reply and a conflict: m itself or another write is in the way. A Load that
 // still shows old is not believed: what is in the way has not come into sight yet, and it may be m.
 func (l *Ledger) search(ctx context.Context, e *entry, old uint64, m mark, before uint64, lost error) (*record, uint64, bool, error) {
 	e.seen = max(e.seen, old+1)
@@ -191,23 +210,30 @@ func (l *Ledger) load(ctx context.Context, e *entry) (*record, uint64, error) {
 // decode reads the record of a domain, and the root if the record was written by a Ledger that this one has not heard of. Whoever wrote has
 // drawn his number from the root before, so a root that does not know him has been deleted or put back since, and would
 // number two Ledgers alike. So would one that gave this Ledger's number away: the record then has a mark of it that this Ledger never made.
+//
+// A record says two things that would spread to other domains: a floor, below which all counts as done, and a token, whose clock this
+// Ledger's clock has to pass. So a floor is believed only if the root has it, where it was written first, and a clock only if it leaves time.
+// A record that fails is another ledger's, or a root that is older than it was put back; it is refused, and nothing is learned from it.
 func (l *Ledger) decode(ctx context.Context, data []byte, name string, version uint64) (*record, error) {
 	rec, err := decode(data, name, version)
 	if err != nil {
 		return nil, err
 	}
-	known := l.drawn.Load()
-	if rec.writer() > known {
-		r, _, err := l.loadRoot(ctx)
-		if err != nil {
+	if rec.writer() > l.drawn.Load() || rec.floor > l.floor.Load() {
+		if _, _, err := l.loadRoot(ctx); err != nil {
 			return nil, err
 		}
-		known = r.writers
 	}
 	own := l.writer.Load()
 	stranger := func(m mark) bool { return own != 0 && m.writer == own && m.n > l.writes.Load() }
-	if rec.writer() > known || slices.ContainsFunc(rec.marks, stranger) {
+	if rec.writer() > l.drawn.Load() || slices.ContainsFunc(rec.marks, stranger) {
 		return nil, &StoreError{Call: "Load", Name: "", Err: fmt.Errorf("%w %q", errForgot, name)}
+	}
+	if floor := l.floor.Load(); rec.floor > floor {
+		return nil, corrupt(name, version, fmt.Errorf("floor %d is above the ledger's, %d", rec.floor, floor))
+	}
+	if clock := uint64(rec.last) >> writerBits; clock > lateClock && l.clock.Load() < lateClock {
+		return nil, corrupt(name, version, fmt.Errorf("token %d is among the last", rec.last))
 	}
 	return rec, nil
 }

@@ -1,6 +1,6 @@
 package durable
 
-// This file is what an engine brings: three calls, and what each of them has to keep.
+// This file is what an engine brings: three calls and a number, and what each of them has to keep.
 
 import (
 	"context"
@@ -37,6 +37,9 @@ type Store interface {
 	// An engine that is not sure returns the third kind: to say ErrNotApplied of a Swap that takes effect breaks the ledger.
 	// Swap need not repeat itself; the Ledger sends the same Swap again when it has to.
 	Swap(ctx context.Context, name string, old uint64, state []byte, index Index) (version uint64, err error)
+	// Limit returns the size in bytes of the greatest record that Swap takes under name, as far as is known; 0: there is no limit. It asks nobody
+	// and does not block. The Ledger takes no new offsets into a record that has reached half of it.
+	Limit(name string) int
 	// List yields the names whose last applied Swap filed them under index, which is Ready or Held. In no order; each name once;
 	// a name that is filed there from the call of the iterator to its end is not left out; one that comes or goes meanwhile may or may not be yielded.
 	// The engine holds no lock and no connection's turn while the body runs, which may call the Store. An error is yielded

@@ -31,7 +31,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		conn: cfg.Conn, js: js, bucket: cfg.Bucket, ledger: cfg.Ledger + ".",
-		prefix: "$KV." + cfg.Bucket + "." + cfg.Ledger + ".", timeout: cfg.Timeout,
+		prefix: "$KV." + cfg.Bucket + "." + cfg.Ledger + ".", listing: "$KV." + cfg.Bucket + "." + cfg.Ledger + "/listed",
+		timeout: cfg.Timeout, listAgain: listBatch,
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
@@ -49,6 +50,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := fit(cfg, want, s.stream.CachedInfo().Config); err != nil {
 		return nil, err
 	}
+	s.most, s.created = int(s.stream.CachedInfo().Config.MaxMsgSize), s.stream.CachedInfo().Created
 	return s, nil
 }
 

@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 	var ledgers atomic.Int64
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
 		store := openStore(t, leasenats.Config{Conn: nc, Bucket: "suite", Ledger: fmt.Sprintf("n%d", ledgers.Add(1)), Timeout: time.Minute})
-		return open(t, store, cfg)
+		return open(t, leasenats.ListAgain(store, 2), cfg)
 	})
 }
 

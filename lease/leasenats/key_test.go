@@ -40,8 +40,11 @@ func TestPropertyKeys(t *testing.T) {
 		}
 		m := nats.NewMsg("x")
 		m.Header.Set(indexHeader, "held")
-		if back, index, err := s.header(key, m.Header); err != nil || back != name || index.String() != "held" {
-			t.Fatalf("%s is read as %q, %v, %v", key, back, index, err)
+		if index, err := s.shelfOf(key, m.Header); err != nil || index.String() != "held" {
+			t.Fatalf("%s lies on %v, %v", key, index, err)
+		}
+		if back, err := s.nameOf(t.Context(), key); err != nil || back != name {
+			t.Fatalf("%s is read as %q, %v", key, back, err)
 		}
 	})
 }
@@ -51,8 +54,8 @@ func TestKeysOfNobody(t *testing.T) {
 	for _, key := range []string{"d.", "d.=", "d.=4", "d.=4g", "d.=41", "d.=2e", "d.a.b", "h.00", "x", "x.y", "d.a b"} {
 		m := nats.NewMsg("x")
 		m.Header.Set(indexHeader, "ready")
-		if name, _, err := s.header(key, m.Header); err == nil {
-			t.Errorf("%s is read as %q", key, name)
+		if at, err := s.shelfOf(key, m.Header); err == nil {
+			t.Errorf("%s lies on %v", key, at)
 		}
 	}
 }

@@ -1,12 +1,14 @@
 package leasenats
 
-// This file is List: the headers of the ledger's keys tell the shelf, so no record is read.
+// This file is List: what an earlier one found out, and the headers of the keys that were written since. No record is read.
 
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,21 +18,29 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// listBatch is how many headers one request brings.
+// listBatch is how many headers one request brings, and how many Lists may read again before one writes down what it found.
 const listBatch = 1000
 
-// List implements durable.Store. It reads a header of about 150 bytes for each domain that the ledger ever had, by a
-// consumer that is gone before the first name is yielded, and keeps the names that it found. A name that is too long for a key costs a request more. A key among the ledger's that is not a record is a
+// List implements durable.Store. It reads the headers, some 150 bytes each, of the keys that were written since an earlier List, by whomever, wrote down
+// what it had found; the first one in a bucket reads those of all domains. It does so by a consumer that is gone before the first name is yielded,
+// and keeps the names that it found. A name that is too long for a key costs a request more. A key among the ledger's that is not a record is a
 // *KeyError.
 func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		names, err := s.names(ctx, index)
+		keys, err := s.listed(ctx)
 		if err != nil {
 			yield("", err)
 			return
 		}
-		for _, name := range names {
-			if err := ctx.Err(); err != nil {
+		for key, at := range keys.live {
+			if at != index {
+				continue
+			}
+			name, err := s.nameOf(ctx, key)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
 				yield("", err)
 				return
 			}
@@ -41,16 +51,98 @@ func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string,
 	}
 }
 
-// names reads the headers until it has seen all that the leader had when it began. A key that is written meanwhile moves to the end
-// of the stream, and is met there; a name that was on the shelf all the time is therefore not missed, and it may be met twice.
-func (s *Store) names(ctx context.Context, index durable.Index) ([]string, error) {
-	newest, err := s.last(ctx, ">")
-	if err != nil || newest == nil {
+// listing is the keys that were on a shelf when the stream had come to a sequence. That is so for ever, whoever finds it out and whenever
+// he writes it down: a key that was written later has a message after that sequence. So a listing needs no transaction with the records, and
+// programs that know nothing of it may write them. It lies beside the ledger's keys, where older programs do not look.
+type listing struct {
+	live     map[string]durable.Index // by key
+	sequence uint64
+	version  uint64 // of the message that it was read from; 0: none
+}
+
+// written is a listing as a message holds it.
+type written struct {
+	Created  time.Time // of the stream: in another one, into which it was copied, the sequence means nothing
+	Sequence uint64
+	Ready    []string
+	Held     []string
+}
+
+// listed is the listing of this moment.
+func (s *Store) listed(ctx context.Context) (*listing, error) {
+	l, err := s.readListing(ctx)
+	if err != nil {
 		return nil, err
 	}
+	newest, err := s.last(ctx, s.prefix+">")
+	if err != nil {
+		return nil, err
+	}
+	if newest == nil || newest.sequence <= l.sequence {
+		return l, nil
+	}
+	changes, err := s.catchUp(ctx, l, newest.sequence)
+	if err != nil {
+		return nil, err
+	}
+	if changes > max(s.listAgain, len(l.live)) {
+		s.writeListing(ctx, l)
+	}
+	return l, nil
+}
+
+// readListing reads what an earlier List wrote down. One that is not there, or not to be understood, costs time and nothing else.
+func (s *Store) readListing(ctx context.Context) (*listing, error) {
+	m, err := s.last(ctx, s.listing)
+	if err != nil {
+		return nil, err
+	}
+	l := &listing{live: map[string]durable.Index{}}
+	if m == nil {
+		return l, nil
+	}
+	l.version = m.sequence
+	var w written
+	if json.Unmarshal(m.data, &w) == nil && w.Created.Equal(s.created) {
+		l.sequence = w.Sequence
+		for _, key := range w.Ready {
+			l.live[key] = durable.Ready
+		}
+		for _, key := range w.Held {
+			l.live[key] = durable.Held
+		}
+	}
+	return l, nil
+}
+
+// writeListing writes l down, unless it is too long for a message or another one has been written meanwhile. Nobody depends on it.
+func (s *Store) writeListing(ctx context.Context, l *listing) {
+	w := written{Created: s.created, Sequence: l.sequence}
+	for key, at := range l.live {
+		if at == durable.Ready {
+			w.Ready = append(w.Ready, key)
+		} else {
+			w.Held = append(w.Held, key)
+		}
+	}
+	m := nats.NewMsg(s.listing)
+	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(l.version, 10)}
+	var err error
+	if m.Data, err = json.Marshal(w); err != nil || len(m.Data) > s.Limit("") {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, _ = s.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+}
+
+// catchUp reads the headers after l's sequence until it has seen all that the leader had when it came to newest, and returns how many. A key that is written
+// meanwhile moves to the end of the stream, and is met there; so a name that was on the shelf all the time is not missed.
+func (s *Store) catchUp(ctx context.Context, l *listing, newest uint64) (changes int, err error) {
 	consumer, err := s.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		FilterSubject: s.prefix + ">",
-		DeliverPolicy: jetstream.DeliverAllPolicy,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   l.sequence + 1,
 		AckPolicy:     jetstream.AckNonePolicy,
 		HeadersOnly:   true,
 		MemoryStorage: true,
@@ -59,89 +151,85 @@ func (s *Store) names(ctx context.Context, index durable.Index) ([]string, error
 		InactiveThreshold: s.timeout + time.Minute,
 	})
 	if err != nil {
-		return nil, s.unreachable(err)
+		return 0, s.unreachable(err)
 	}
 	defer func() {
 		// Not in ctx, which may be done. What is not deleted here goes by itself.
 		_ = s.conn.Publish("$JS.API.CONSUMER.DELETE.KV_"+s.bucket+"."+consumer.CachedInfo().Name, nil)
 	}()
-	var (
-		found              []string
-		known              = map[string]bool{}
-		sequence, position uint64 // of the last message: in the stream, and among the consumer's
-	)
 	deadline := time.Now().Add(s.timeout)
 	for {
 		batch, err := consumer.FetchNoWait(listBatch)
 		if err != nil {
-			return nil, s.unreachable(err)
+			return 0, s.unreachable(err)
 		}
 		n := 0
 		for m := range batch.Messages() {
 			meta, err := m.Metadata()
 			if err != nil {
-				return nil, s.unreachable(err)
+				return 0, s.unreachable(err)
 			}
-			if position++; meta.Sequence.Consumer != position { // one was lost on the way, and is not sent again
-				return nil, s.unreachable(fmt.Errorf("header %d came in place of %d", meta.Sequence.Consumer, position))
+			if changes++; meta.Sequence.Consumer != uint64(changes) { // one was lost on the way, and is not sent again
+				return 0, s.unreachable(fmt.Errorf("header %d came in place of %d", meta.Sequence.Consumer, changes))
 			}
 			n++
-			sequence = meta.Sequence.Stream
 			key := strings.TrimPrefix(m.Subject(), s.prefix)
-			name, at, err := s.header(key, m.Headers())
-			if err == nil && at == index && name == "" {
-				name, err = s.nameOf(ctx, key)
-			}
+			at, err := s.shelfOf(key, m.Headers())
 			if err != nil {
-				return nil, err
+				return 0, err
 			}
-			if at == index && !known[name] {
-				known[name] = true
-				found = append(found, name)
+			if l.sequence = meta.Sequence.Stream; at == durable.Neither {
+				delete(l.live, key)
+			} else {
+				l.live[key] = at
 			}
 		}
 		if err := batch.Error(); err != nil {
-			return nil, s.unreachable(err)
+			return 0, s.unreachable(err)
 		}
 		switch {
-		case n < listBatch && sequence >= newest.sequence: // nothing was left when the batch was made
-			return found, nil
+		case n < listBatch && l.sequence >= newest: // nothing was left when the batch was made
+			return changes, nil
 		case n > 0:
 			deadline = time.Now().Add(s.timeout)
 		case time.Now().After(deadline):
-			return nil, s.unreachable(fmt.Errorf("the list ends at %d, the bucket at %d", sequence, newest.sequence))
+			return 0, s.unreachable(fmt.Errorf("the list ends at %d, the bucket at %d", l.sequence, newest))
 		default: // the server that sends the headers is behind the leader
 			if !pause(ctx) {
-				return nil, ctx.Err()
+				return 0, ctx.Err()
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
 }
 
-// header tells the name and the shelf of a key; the name is "" for the ledger's own record and for a key that is a hash.
-func (s *Store) header(key string, header nats.Header) (name string, index durable.Index, err error) {
-	if index, err = s.indexOf(key, header); err != nil || key == rootKey {
-		return "", durable.Neither, err
+// shelfOf tells the shelf of a key, and whether it is one of a ledger's.
+func (s *Store) shelfOf(key string, header nats.Header) (durable.Index, error) {
+	at, err := s.indexOf(key, header)
+	if err != nil || key == rootKey {
+		return durable.Neither, err
 	}
 	if rest, ok := strings.CutPrefix(key, hashed); ok && len(rest) == 2*sha256.Size {
-		return "", index, nil
+		return at, nil
 	}
-	rest, ok := strings.CutPrefix(key, plain)
-	if ok {
-		name, ok = unescape(rest)
+	if rest, ok := strings.CutPrefix(key, plain); ok {
+		if _, ok = unescape(rest); ok {
+			return at, nil
+		}
 	}
-	if !ok {
-		return "", 0, s.foreign(key, "not a key of a ledger")
-	}
-	return name, index, nil
+	return 0, s.foreign(key, "not a key of a ledger")
 }
 
-// nameOf reads the name under a key that is a hash.
+// nameOf is the name under a key. If that is a hash, it reads the record.
 func (s *Store) nameOf(ctx context.Context, key string) (string, error) {
-	m, err := s.last(ctx, key)
+	if rest, ok := strings.CutPrefix(key, plain); ok {
+		if name, ok := unescape(rest); ok {
+			return name, nil
+		}
+	}
+	m, err := s.last(ctx, s.prefix+key)
 	if err != nil {
 		return "", err
 	}

@@ -4,6 +4,7 @@ package leasenats
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ type Config struct {
 	// Bucket is the key-value bucket: letters, digits, - and _. Required. Open makes it when it is not there.
 	Bucket string
 	// Ledger names the ledger among those that share the bucket: letters, digits, - and _. "": "ledger". Keys of the bucket that do not
-	// begin with it and a point are never looked at.
+	// begin with it and a point are never looked at, but for <Ledger>/listed.
 	Ledger string
 	// Replicas is how many servers keep the bucket: 0 (1) to 5. A bucket that is there must have that many or more.
 	Replicas int
@@ -36,13 +37,17 @@ type Config struct {
 
 // Store is a durable.Store in a key-value bucket. It must come from Open: any other refuses every call. It has no goroutine of its own and nothing to close.
 type Store struct {
-	conn    *nats.Conn
-	js      jetstream.JetStream
-	stream  jetstream.Stream
-	bucket  string
-	ledger  string // the beginning of its keys
-	prefix  string // of the ledger's subjects
-	timeout time.Duration
+	conn      *nats.Conn
+	js        jetstream.JetStream
+	stream    jetstream.Stream
+	bucket    string
+	ledger    string    // the beginning of its keys
+	prefix    string    // of the ledger's subjects
+	listing   string    // the subject of what List wrote down
+	created   time.Time // the stream
+	listAgain int       // how many changes a List reads again before it writes down what it found
+	timeout   time.Duration
+	most      int // bytes that the bucket takes in a message, if above 0
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -53,6 +58,9 @@ const (
 
 	// retryWait is between two publishes that no server took, as while a stream elects its leader.
 	retryWait = 50 * time.Millisecond
+
+	// maxHeaders is more than the headers of a message take, which count like its data.
+	maxHeaders = 128
 
 	codeConflict         = 10071 // wrong last sequence: {seq}
 	codeConflictInFlight = 10164 // wrong last sequence: another write of the key is under way
@@ -74,7 +82,7 @@ func (s *Store) named(ledger string) *Store {
 // from what it had.
 func (s *Store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
 	key, long := keyOf(name)
-	m, err := s.last(ctx, key)
+	m, err := s.last(ctx, s.prefix+key)
 	if err != nil || m == nil {
 		return nil, 0, err
 	}
@@ -111,12 +119,12 @@ type message struct {
 	sequence uint64
 }
 
-// last is the last message under a key of the ledger, nil if there is none. The request is the one that only a leader answers: what
+// last is the last message under a subject of the bucket, nil if there is none. The request is the one that only a leader answers: what
 // jetstream sends for a bucket is served by followers too, who may be behind.
-func (s *Store) last(ctx context.Context, key string) (*message, error) {
+func (s *Store) last(ctx context.Context, subject string) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	request, err := json.Marshal(map[string]string{"last_by_subj": s.prefix + key})
+	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +160,7 @@ func (s *Store) last(ctx context.Context, key string) (*message, error) {
 	m := &message{data: answer.Message.Data, sequence: answer.Message.Sequence}
 	if len(answer.Message.Header) > 0 {
 		if m.header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
-			return nil, s.foreign(key, err.Error())
+			return nil, s.foreign(strings.TrimPrefix(subject, s.prefix), err.Error())
 		}
 	}
 	return m, nil
@@ -192,6 +200,22 @@ func (s *Store) foreign(key, reason string) error {
 }
 
 func (s *Store) unreachable(err error) error { return &UnreachableError{Bucket: s.bucket, Err: err} }
+
+// Limit implements durable.Store: what the server takes in a message (max_payload), or the bucket if that is less.
+func (s *Store) Limit(name string) int {
+	if s.conn == nil {
+		return 0
+	}
+	limit := int(s.conn.MaxPayload())
+	if s.most > 0 {
+		limit = min(limit, s.most)
+	}
+	limit -= maxHeaders
+	if _, long := keyOf(name); long {
+		limit -= len(name) + binary.MaxVarintLen64
+	}
+	return max(1, limit) // 0 would be no limit at all
+}
 
 // Swap implements durable.Store. While no server takes the request, as during an election, it is sent again until ctx or Timeout ends it.
 func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {

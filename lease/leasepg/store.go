@@ -66,6 +66,9 @@ const (
 	// maxStep is how far a version may move at once. Half of it on average, a row lasts for 2⁴⁰ swaps.
 	maxStep = 1 << 24
 
+	// maxState is a quarter of what a value may take, because a driver may send it in hexadecimal digits.
+	maxState = 1 << 28
+
 	// page is how many names List asks for at once.
 	page = 256
 )
@@ -153,6 +156,9 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 	}
 	return version, nil
 }
+
+// Limit implements durable.Store: 256 MiB. At a hundredth of that a swap takes tens of milliseconds; bound the backlog long before.
+func (s *Store) Limit(string) int { return maxState }
 
 // List implements durable.Store. It asks for a page of names at a time, in the order of their keys, and holds no connection while the body
 // runs. It blocks for one round trip a page.

@@ -137,6 +137,12 @@ func (p *processes) Reclaim(ctx context.Context, domain string, token lease.Toke
 	return p.next().Reclaim(ctx, domain, token)
 }
 
+func (p *processes) Release(ctx context.Context, domain string, token lease.Token) error {
+	p.whole.RLock()
+	defer p.whole.RUnlock()
+	return p.next().Release(ctx, domain, token)
+}
+
 func (p *processes) Inspect(ctx context.Context, domain string) (lease.View, error) {
 	p.whole.RLock()
 	defer p.whole.RUnlock()

@@ -63,12 +63,12 @@ func record(l lease.Ledger, seed uint64) []porcupine.Operation {
 				c := model.Call{Domain: domains[d], Offset: floor.Load() + rnd.Int64N(8) - 1}
 				c.Op = []lease.OpKind{
 					0, lease.OpTryAcquire, lease.OpTryAcquire, lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext, lease.OpAcquireNext,
-					lease.OpSucceed, lease.OpSucceed, lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpCompact,
-				}[rnd.IntN(13)]
+					lease.OpSucceed, lease.OpSucceed, lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease, lease.OpCompact,
+				}[rnd.IntN(14)]
 				switch c.Op {
 				case lease.OpCompact:
 					c.Domain, c.Offset = "", floor.Add(1)
-				case lease.OpSucceed, lease.OpFail, lease.OpReclaim:
+				case lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease:
 					if rnd.IntN(5) == 0 {
 						d = 1 - d // the other domain's token, which this one must refuse
 					}

@@ -42,7 +42,7 @@ func (m *run) call(t *rapid.T) {
 	c := model.Call{
 		Op: rapid.SampledFrom([]lease.OpKind{
 			lease.OpTryAcquire, lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext, lease.OpAcquireNext,
-			lease.OpSucceed, lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpCompact,
+			lease.OpSucceed, lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease, lease.OpCompact,
 		}).Draw(t, "op"),
 		Domain: rapid.SampledFrom(domains).Draw(t, "domain"),
 		Offset: rapid.Int64Range(-2, 12).Draw(t, "offset"),

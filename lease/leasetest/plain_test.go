@@ -204,6 +204,17 @@ func (p *plain) fence(r *entry, domain string, token lease.Token) error {
 	return &lease.LeaseNotFoundError{Domain: domain, Got: token}
 }
 
+// owner is the fence of who finishes.
+func (p *plain) owner(r *entry, domain string, token lease.Token) error {
+	if err := p.fence(r, domain, token); err != nil {
+		return err
+	}
+	if r.held.Released && p.fault != "what was released can be finished" {
+		return &lease.TokenMismatchError{Domain: domain, Offset: r.held.Offset, Got: token}
+	}
+	return nil
+}
+
 func (p *plain) end(r *entry, how lease.Outcome) (next int64, waits bool) {
 	r.done[r.held.Offset] = how
 	r.ended = lease.LeaseNotFoundError{Domain: r.held.Domain, Got: r.held.Token, Outcome: how, Offset: r.held.Offset}
@@ -220,7 +231,7 @@ func (p *plain) Succeed(ctx context.Context, domain string, token lease.Token) (
 		return lease.Completion{}, err
 	}
 	defer p.mu.Unlock()
-	if err := p.fence(r, domain, token); err != nil {
+	if err := p.owner(r, domain, token); err != nil {
 		return lease.Completion{}, err
 	}
 	next, waits := p.end(r, lease.OutcomeProcessed)
@@ -239,7 +250,7 @@ func (p *plain) Fail(ctx context.Context, domain string, token lease.Token) (lea
 		return lease.Failure{}, err
 	}
 	defer p.mu.Unlock()
-	if err := p.fence(r, domain, token); err != nil {
+	if err := p.owner(r, domain, token); err != nil {
 		return lease.Failure{}, err
 	}
 	limit := p.cfg.MaxRetries
@@ -276,13 +287,47 @@ func (p *plain) Reclaim(ctx context.Context, domain string, held lease.Token) (l
 	if p.fault != "Reclaim keeps the token" {
 		r.held.Token = p.token(r)
 	}
+	wasReleased := r.held.Released
+	r.held.Released = false
 	switch p.fault {
+	case "Reclaim of what was released counts a retry":
+		if wasReleased {
+			r.held.RetryCount++
+		}
+	case "Reclaim gives no owner":
+		r.held.Released = wasReleased
 	case "Reclaim forgets the retries":
 		r.held.RetryCount = 0
 	case "Reclaim renews the lease":
 		r.held.AcquiredAt = r.held.AcquiredAt.Add(1)
 	}
 	return *r.held, nil
+}
+
+func (p *plain) Release(ctx context.Context, domain string, token lease.Token) error {
+	r, err := p.enter(ctx, domain)
+	if err != nil {
+		return err
+	}
+	defer p.mu.Unlock()
+	if err := p.fence(r, domain, token); err != nil {
+		return err
+	}
+	r.held.Released = true
+	switch p.fault {
+	case "Release does nothing":
+		r.held.Released = false
+	case "Release counts a retry":
+		r.held.RetryCount++
+	case "Release renews the lease":
+		r.held.AcquiredAt = r.held.AcquiredAt.Add(1)
+	case "Release rotates the token":
+		r.held.Token = p.token(r)
+	case "Release puts the offset back into the backlog":
+		r.backlog = slices.Insert(r.backlog, 0, r.held.Offset)
+		r.held = nil
+	}
+	return nil
 }
 
 func (p *plain) Compact(ctx context.Context, floor int64) error {

@@ -26,6 +26,7 @@ func fence(t testing.TB, open Open) {
 		s.refused("Fail", err, lease.ErrTokenMismatch, want)
 		_, err = s.Reclaim(ctx, "A", wrong)
 		s.refused("Reclaim", err, lease.ErrTokenMismatch, want)
+		s.refused("Release", s.Release(ctx, "A", wrong), lease.ErrTokenMismatch, want)
 	}
 	if after := s.look("A"); !reflect.DeepEqual(before, after) {
 		s.Fatalf("%+v became %+v", before, after)
@@ -38,6 +39,7 @@ func fence(t testing.TB, open Open) {
 		s.refused("Fail", err, lease.ErrLeaseNotFound, want)
 		_, err = s.Reclaim(ctx, "C", token)
 		s.refused("Reclaim", err, lease.ErrLeaseNotFound, want)
+		s.refused("Release", s.Release(ctx, "C", token), lease.ErrLeaseNotFound, want)
 	}
 }
 
@@ -83,6 +85,48 @@ func reclaim(t testing.TB, open Open) {
 	_, err = s.Succeed(ctx, "A", dead.Token)
 	s.refused("Succeed of the dead", err, lease.ErrTokenMismatch, fenced)
 	s.succeed(heir, noBacklog)
+}
+
+func release(t testing.TB, open Open) {
+	s := start(t, open, lease.Config{MaxRetries: 1})
+	held := s.try("A", 1, lease.Acquired)
+	s.offers("A", 2, lease.Enqueued)
+	s.fails(held, lease.Failure{Status: lease.RetryScheduled, RetryCount: 1})
+	held.RetryCount, held.Released = 1, true
+	s.refused("Release with a wrong token", s.Release(ctx, "A", held.Token+1), lease.ErrTokenMismatch,
+		&lease.TokenMismatchError{Domain: "A", Offset: 1, Got: held.Token + 1})
+	for range 2 { // again, as after a reply that was lost
+		if err := s.Release(ctx, "A", held.Token); err != nil {
+			s.Fatalf("Release: %v", err)
+		}
+		if v := s.look("A"); v.Lease == nil || *v.Lease != held || !slices.Equal(v.Backlog, []int64{2}) {
+			s.Fatalf("released: %+v, lease %+v, want %+v", v, v.Lease, held)
+		}
+	}
+	fenced := &lease.TokenMismatchError{Domain: "A", Offset: 1, Got: held.Token}
+	_, err := s.Succeed(ctx, "A", held.Token)
+	s.refused("Succeed of what was released", err, lease.ErrTokenMismatch, fenced)
+	_, err = s.Ledger.Fail(ctx, "A", held.Token)
+	s.refused("Fail of what was released", err, lease.ErrTokenMismatch, fenced)
+	if again := s.try("A", 1, lease.AlreadyAcquired); again != held {
+		s.Fatalf("lease %+v, want %+v", again, held)
+	}
+	if a, err := s.AcquireNext(ctx, "A"); err != nil || a != (lease.Acquisition{Status: lease.Busy}) {
+		s.Fatalf("AcquireNext beside what was released: %+v, %v", a, err)
+	}
+	s.within("Held", func() error { return sameWalk(s.Held(ctx), map[string]lease.Lease{"A": held}, holder) })
+	s.within("Ready", func() error { return sameWalk(s.Ready(ctx), nil, waiter) })
+
+	heir, err := s.Reclaim(ctx, "A", held.Token)
+	want := held
+	want.Token, want.Released = heir.Token, false
+	if err != nil || heir.Token <= held.Token || heir != want {
+		s.Fatalf("Reclaim = %+v, %v, want %+v", heir, err, want)
+	}
+	s.refused("Release by who released before", s.Release(ctx, "A", held.Token), lease.ErrTokenMismatch, fenced)
+	s.succeed(heir, lease.Completion{Status: lease.NextHint, Next: 2})
+	s.refused("Release of what is done", s.Release(ctx, "A", heir.Token), lease.ErrLeaseNotFound,
+		&lease.LeaseNotFoundError{Domain: "A", Got: heir.Token, Outcome: lease.OutcomeProcessed, Offset: 1})
 }
 
 func compact(t testing.TB, open Open) {
@@ -199,6 +243,7 @@ func (s session) everyCall(ctx context.Context, domain string, token lease.Token
 	_, errs["Offer"] = s.Offer(ctx, domain, 4)
 	_, errs["AcquireNext"] = s.AcquireNext(ctx, domain)
 	_, errs["Reclaim"] = s.Reclaim(ctx, domain, token)
+	errs["Release"] = s.Release(ctx, domain, token)
 	_, errs["Fail"] = s.Ledger.Fail(ctx, domain, token)
 	_, errs["Succeed"] = s.Succeed(ctx, domain, token)
 	_, errs["Inspect"] = s.Inspect(ctx, domain)

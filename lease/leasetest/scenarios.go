@@ -27,6 +27,7 @@ func scenarios() []check {
 		{"OnlyTheCurrentTokenActs", fence},
 		{"CompletingTwiceTellsTheOutcome", twice},
 		{"ReclaimRotatesTheToken", reclaim},
+		{"ReleaseKeepsAllButTheOwner", release},
 		{"CompactSparesWhatIsLive", compact},
 		{"FloorNeverGoesDown", floor},
 		{"TokensRiseOverCompact", tokens},

@@ -31,6 +31,10 @@ func TestEachFaultMeetsItsScenario(t *testing.T) {
 			"Held of nothing does not look at the context", "Ready of nothing does not look at the context",
 			"Held goes on after its error", "Ready goes on after its error", "Held ends in silence", "Ready ends in silence",
 		},
+		"ReleaseKeepsAllButTheOwner": {
+			"what was released can be finished", "Release does nothing", "Release counts a retry", "Release renews the lease", "Release rotates the token",
+			"Release puts the offset back into the backlog", "Reclaim of what was released counts a retry", "Reclaim gives no owner",
+		},
 		"OffsetsAreWhole": {"an offset is cut to 32 bits", "an offset passes through a float", "the least offset is none"},
 		"FloorsAreWhole":  {"a floor is cut to 32 bits", "an offset is cut to 32 bits"},
 		"DomainsAreBytes": {

@@ -89,6 +89,8 @@ func (c Call) Do(ctx context.Context, l lease.Ledger) (r Reply) {
 		r.Failure, r.Err = l.Fail(ctx, c.Domain, c.Token)
 	case lease.OpReclaim:
 		r.Lease, r.Err = l.Reclaim(ctx, c.Domain, c.Token)
+	case lease.OpRelease:
+		r.Err = l.Release(ctx, c.Domain, c.Token)
 	case lease.OpCompact:
 		r.Err = l.Compact(ctx, c.Offset)
 	}
@@ -158,8 +160,12 @@ func (d *Domain) Accept(cfg lease.Config, c Call, got Reply) error {
 		want.Failure, want.Err = d.fail(cfg, c)
 	case lease.OpReclaim:
 		if want.Err = d.fence(c); want.Err == nil {
-			d.Lease.Token = d.fresh(got.Lease.Token)
+			d.Lease.Token, d.Lease.Released = d.fresh(got.Lease.Token), false
 			want.Lease = *d.Lease
+		}
+	case lease.OpRelease:
+		if want.Err = d.fence(c); want.Err == nil {
+			d.Lease.Released = true
 		}
 	case lease.OpCompact:
 		if c.Offset < d.Floor {
@@ -272,7 +278,8 @@ func (d *Domain) fence(c Call) error {
 		}
 		return &lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
 	}
-	if d.Lease.Token != c.Token {
+	finishes := c.Op == lease.OpSucceed || c.Op == lease.OpFail
+	if d.Lease.Token != c.Token || d.Lease.Released && finishes {
 		return &lease.TokenMismatchError{Domain: c.Domain, Offset: d.Lease.Offset, Got: c.Token}
 	}
 	return nil

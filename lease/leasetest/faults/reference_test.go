@@ -235,6 +235,8 @@ func (c *client) Swap(_ context.Context, name string, old uint64, state []byte, 
 	return a.Version, err
 }
 
+func (c *client) Limit(string) int { return 0 }
+
 func (c *client) List(_ context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		a, err := c.call("List", Ask{Index: index})
