@@ -18,6 +18,8 @@ var (
 	ErrSchema = errors.New("leasepg: wrong schema version")
 	// ErrSetting marks a *SettingError.
 	ErrSetting = errors.New("leasepg: unsafe setting")
+	// ErrPooler marks a *PoolerError.
+	ErrPooler = errors.New("leasepg: connection through a pooler")
 )
 
 // SchemaError refuses a database whose schema is of another version. If it is older, Migrate helps; if it is newer, a newer program
@@ -52,6 +54,20 @@ func (e *SettingError) Error() string {
 
 // Unwrap returns ErrSetting.
 func (e *SettingError) Unwrap() error { return ErrSetting }
+
+// PoolerError refuses a connection on which statements run in another backend than the one that it was announced for: a pooler stands
+// between. Advisory locks belong to a session, and a pooler may give it to somebody else after each transaction.
+type PoolerError struct {
+	Announced, Found uint32 // process numbers of backends
+}
+
+func (e *PoolerError) Error() string {
+	return fmt.Sprintf("leasepg: the connection is to backend %d, but statements run in backend %d: a pooler stands between; allowed: the server's own address",
+		e.Announced, e.Found)
+}
+
+// Unwrap returns ErrPooler.
+func (e *PoolerError) Unwrap() error { return ErrPooler }
 
 func noContext() error { return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"} }
 

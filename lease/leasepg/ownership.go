@@ -1,0 +1,227 @@
+package leasepg
+
+// This file is a group of members that share partitions out by advisory locks: what it is made from, and one member's life in it.
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// OwnershipConfig describes a group and one member of it.
+type OwnershipConfig struct {
+	// Conn says how to connect; pgx.ParseConfig makes it from a URL. Required. The member opens one connection of its own, and never
+	// another at the same time. It must lead to the server itself, not to a pooler.
+	Conn *pgx.ConnConfig
+	// Group is the group's name among those in the database: 1 to 255 bytes.
+	Group string
+	// Partitions are all that there are, in any order. Required. A member that knows more than the others takes those alone.
+	Partitions []string
+	// Open opens a partition that this member has got: its Source and its Ledger, for one call of work. Required. If it fails, the
+	// partition is given back, for whoever takes it next. Its ctx is that of work.
+	Open func(ctx context.Context, partition string) (dispatch.Partition, error)
+	// Lease is how long a member may be silent before the server takes its partitions away. It asks every second, or every quarter of
+	// the lease if that is less. 0: 10 s. 100 ms to an hour.
+	Lease time.Duration
+	// OnError, when not nil, is told why the membership was lost, or could not be resumed, and what Open said. It must be safe for
+	// concurrent use.
+	OnError func(error)
+}
+
+// Ownership is a dispatch.Ownership in PostgreSQL: whoever holds the advisory lock of a partition has the partition. Members share them
+// out evenly, by looking at who holds what. It needs no table and no rights but to connect. It must come from NewOwnership.
+type Ownership struct {
+	cfg      OwnershipConfig
+	class    int32            // of the partitions' locks
+	memberOf int32            // of the members' locks
+	key      map[string]int32 // of each partition
+	name     map[int32]string // of each key
+}
+
+var _ dispatch.Ownership = (*Ownership)(nil)
+
+// NewOwnership returns an Ownership. It does not connect. Errors: *lease.InvalidError naming the field.
+func NewOwnership(cfg OwnershipConfig) (*Ownership, error) {
+	invalid := func(field, value, allowed string) (*Ownership, error) {
+		return nil, &lease.InvalidError{Field: "leasepg.OwnershipConfig." + field, Value: value, Allowed: allowed}
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = 10 * time.Second
+	}
+	if cfg.OnError == nil {
+		cfg.OnError = func(error) {}
+	}
+	switch {
+	case cfg.Conn == nil:
+		return invalid("Conn", "nil", "what pgx.ParseConfig returns")
+	case len(cfg.Group) < 1 || len(cfg.Group) > maxLedger:
+		return invalid("Group", strconv.Quote(cfg.Group), "1 to 255 bytes")
+	case len(cfg.Partitions) == 0:
+		return invalid("Partitions", "none", "one or more")
+	case cfg.Open == nil:
+		return invalid("Open", "nil", "not nil")
+	case cfg.Lease < 100*time.Millisecond || cfg.Lease > time.Hour:
+		return invalid("Lease", cfg.Lease.String(), "100 ms to an hour")
+	}
+	o := &Ownership{
+		cfg: cfg, class: number("partitions of " + cfg.Group), memberOf: number("members of " + cfg.Group),
+		key: map[string]int32{}, name: map[int32]string{},
+	}
+	for _, p := range cfg.Partitions {
+		k := number(p)
+		if other, twice := o.name[k]; twice {
+			return invalid("Partitions", strconv.Quote(p)+" and "+strconv.Quote(other), "names that differ, also in their 31-bit hash")
+		}
+		o.key[p], o.name[k] = k, p
+	}
+	return o, nil
+}
+
+// number is the 31-bit hash that stands for a name in a lock.
+func number(name string) int32 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	sum := h.Sum64()
+	return int32((sum ^ sum>>31) & (1<<31 - 1))
+}
+
+// Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard of for the time of the
+// lease, has lost all that it held, waits until every work has returned, and joins again, for as long as ctx lasts. Hold returns nil when ctx
+// is done. It returns an error when the member can never have joined: *PoolerError, *SettingError, *lease.InvalidError for an Ownership
+// that NewOwnership did not make, or what the database says to its first connection.
+func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+	if o.class == 0 {
+		return &lease.InvalidError{Field: "leasepg.Ownership", Value: "zero", Allowed: "one made by NewOwnership"}
+	}
+	for joined := false; ; {
+		conn, err := o.join(ctx)
+		if err == nil {
+			joined = true
+			s := &session{Ownership: o, conn: conn, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}}
+			err = s.serve(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !joined || errors.Is(err, ErrPooler) || errors.Is(err, ErrSetting) {
+			return err
+		}
+		o.cfg.OnError(err)
+		pause := time.NewTimer(o.beat())
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+// beat is the time between two of a member's questions, and between two attempts to join.
+func (o *Ownership) beat() time.Duration { return min(o.cfg.Lease/4, time.Second) }
+
+// join connects, and finds out whether the connection is a session that ends when this member is silent.
+func (o *Ownership) join(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(o.cfg.Lease, 5*time.Second))
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, o.cfg.Conn.Copy())
+	if err != nil {
+		return nil, err
+	}
+	if err := o.settle(ctx, conn); err != nil {
+		drop(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (o *Ownership) settle(ctx context.Context, conn *pgx.Conn) error {
+	var pid uint32
+	var set string
+	// A locks server is the one that counts idle time: a client that stands still would otherwise keep its locks for as long as its
+	// connection is open, which nothing ever closes.
+	err := conn.QueryRow(ctx, "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
+		strconv.FormatInt(o.cfg.Lease.Milliseconds(), 10)).Scan(&pid, &set)
+	var refused *pgconn.PgError
+	switch {
+	case errors.As(err, &refused) && refused.Code == undefinedObject:
+		return &SettingError{Name: "idle_session_timeout", Value: "unknown to the server", Allowed: "PostgreSQL 14 or later"}
+	case err != nil:
+		return err
+	case pid != conn.PgConn().PID():
+		return &PoolerError{Announced: conn.PgConn().PID(), Found: pid}
+	}
+	return nil
+}
+
+const undefinedObject = "42704"
+
+// drop closes a connection, without waiting for long: the server may be gone.
+func drop(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // it ends either way
+}
+
+// view is who holds what, as one statement saw it.
+type view struct {
+	counts map[uint32]int // partitions of each member, by its backend
+	me     uint32
+	held   map[string]bool
+}
+
+// free are the partitions that nobody holds.
+func (o *Ownership) free(v view) []string {
+	return slices.DeleteFunc(slices.Clone(o.cfg.Partitions), func(p string) bool { return v.held[p] })
+}
+
+// shares says how many of the free partitions are for this member, and how many of its own it should give back, given that every
+// member comes to the same answer: what is free goes to whoever has the fewest; who has more than an equal part gives the rest back; and if
+// somebody has less than that all the same, those give who have one more than they must.
+func (v view) shares(free int) (take, give int) {
+	members := make([]uint32, 0, len(v.counts))
+	total := free
+	for m, n := range v.counts {
+		members = append(members, m)
+		total += n
+	}
+	slices.Sort(members)
+	least := total / len(members)
+	most := (total + len(members) - 1) / len(members)
+	counts := map[uint32]int{}
+	for m, n := range v.counts {
+		counts[m] = n
+	}
+	for ; free > 0; free-- {
+		poorest := slices.MinFunc(members, func(a, b uint32) int { return counts[a] - counts[b] })
+		counts[poorest]++
+	}
+	missing := 0
+	for _, m := range members {
+		missing += max(0, least-counts[m])
+	}
+	for _, m := range members {
+		surplus := max(0, counts[m]-most)
+		missing -= surplus
+		if m == v.me {
+			give = surplus
+		}
+	}
+	for _, m := range members {
+		if missing > 0 && counts[m] >= most && most > least {
+			missing--
+			if m == v.me {
+				give++
+			}
+		}
+	}
+	return counts[v.me] - v.counts[v.me], give
+}
