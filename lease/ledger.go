@@ -77,6 +77,9 @@ type Ledger interface {
 	// Fail counts a retry and keeps the lease, or, when the lease has MaxRetries retries behind it, ends it: its
 	// offset is failed for good. Errors: *LeaseNotFoundError, *TokenMismatchError.
 	Fail(ctx context.Context, domain string, token Token) (Failure, error)
+	// GiveUp is the Fail of a lease that has its retries behind it, however many it has: its offset is failed for good.
+	// Errors: *LeaseNotFoundError, *TokenMismatchError.
+	GiveUp(ctx context.Context, domain string, token Token) (Failure, error)
 
 	// Offer reports the arrival of offset and never grants: it answers Enqueued (now or earlier) or one of the Already
 	// statuses, whether the domain is busy or idle. Error: *BacklogFullError.

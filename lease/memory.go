@@ -12,10 +12,18 @@ import (
 	"sync"
 )
 
-// Config configures a Memory ledger. The zero value is a ledger without retries, with an unbounded backlog.
+// What Config.MaxRetries and that of a durable ledger may say besides a number of retries.
+const (
+	// DefaultRetries is what 0 means: with the pauses that package dispatch makes by default, 80 s of trying.
+	DefaultRetries = 10
+	// NoRetries makes the first failure final.
+	NoRetries = -1
+)
+
+// Config configures a Memory ledger. The zero value is a ledger with ten retries and an unbounded backlog.
 type Config struct {
 	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up, so an offset
-	// gets MaxRetries+1 attempts. 0 to 2147483647.
+	// gets MaxRetries+1 attempts. 1 to 2147483647; 0: DefaultRetries. None has to be said: NoRetries.
 	MaxRetries int
 	// MaxBacklog bounds the offsets that wait in one domain. 0: unbounded. Not negative.
 	MaxBacklog int
@@ -45,8 +53,8 @@ var _ Ledger = (*Memory)(nil)
 // NewMemory returns an empty ledger. It starts no goroutine, and there is nothing to close.
 // Error: *InvalidError naming the field.
 func NewMemory(cfg Config) (*Memory, error) {
-	if cfg.MaxRetries < 0 || cfg.MaxRetries > math.MaxInt32 {
-		return nil, &InvalidError{Field: "Config.MaxRetries", Value: cfg.MaxRetries, Allowed: "0 to 2147483647"}
+	if err := Retries("Config.MaxRetries", &cfg.MaxRetries); err != nil {
+		return nil, err
 	}
 	if cfg.MaxBacklog < 0 {
 		return nil, &InvalidError{Field: "Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
@@ -61,6 +69,19 @@ func NewMemory(cfg Config) (*Memory, error) {
 		st.seed, st.floor, st.last, st.stride = m.seed, math.MinInt64, Token(i), Token(stripes)
 	}
 	return m, nil
+}
+
+// Retries puts how many retries MaxRetries means in its place, or refuses it with an *InvalidError under the field's name. It is for engines.
+func Retries(field string, value *int) error {
+	switch {
+	case *value == 0:
+		*value = DefaultRetries
+	case *value == NoRetries:
+		*value = 0
+	case *value < 0 || *value > math.MaxInt32:
+		return &InvalidError{Field: field, Value: *value, Allowed: "-1 (none), 0 (10) or 1 to 2147483647"}
+	}
+	return nil
 }
 
 // TryAcquire implements Ledger.
@@ -84,6 +105,14 @@ func (m *Memory) Succeed(ctx context.Context, domain string, token Token) (Compl
 // Fail implements Ledger.
 func (m *Memory) Fail(ctx context.Context, domain string, token Token) (Failure, error) {
 	op := Op{Kind: OpFail, Domain: domain, Token: token}
+	var r Result
+	err := m.do(ctx, &op, &r)
+	return Failure{Status: r.Fail, RetryCount: int(r.RetryCount), Next: r.Next}, err
+}
+
+// GiveUp implements Ledger.
+func (m *Memory) GiveUp(ctx context.Context, domain string, token Token) (Failure, error) {
+	op := Op{Kind: OpFail, Domain: domain, Token: token, MaxRetries: NoRetries}
 	var r Result
 	err := m.do(ctx, &op, &r)
 	return Failure{Status: r.Fail, RetryCount: int(r.RetryCount), Next: r.Next}, err
@@ -125,7 +154,9 @@ func (m *Memory) do(ctx context.Context, op *Op, r *Result) error {
 	if err := m.admit(ctx, op.Domain); err != nil {
 		return err
 	}
-	op.MaxRetries, op.MaxBacklog = m.cfg.MaxRetries, m.cfg.MaxBacklog
+	if op.MaxBacklog = m.cfg.MaxBacklog; op.MaxRetries == 0 {
+		op.MaxRetries = m.cfg.MaxRetries
+	}
 	st, hash := m.stripe(op.Domain)
 	st.mu.Lock()
 	err := st.step(op, hash, r)

@@ -55,8 +55,8 @@ type Op struct {
 	Fresh      Token // a token greater than all that this domain had, so never 0; TryAcquire, AcquireNext, Reclaim
 	Now        int64 // Unix nanoseconds; TryAcquire, AcquireNext
 	Floor      int64 // the ledger's floor
-	MaxRetries int
-	MaxBacklog int // 0: no bound
+	MaxRetries int   // Fail calls that lead to a retry; NoRetries for GiveUp
+	MaxBacklog int   // 0: no bound
 
 	spares *spares // nil: allocate
 }

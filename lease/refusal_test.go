@@ -21,7 +21,7 @@ func TestConfigIsValidated(t *testing.T) {
 		cfg   lease.Config
 		field string
 	}{
-		{lease.Config{MaxRetries: -1}, "Config.MaxRetries"},
+		{lease.Config{MaxRetries: -2}, "Config.MaxRetries"},
 		{lease.Config{MaxRetries: math.MinInt}, "Config.MaxRetries"},
 		{lease.Config{MaxRetries: tooMany}, "Config.MaxRetries"},
 		{lease.Config{MaxBacklog: -1}, "Config.MaxBacklog"},
@@ -32,6 +32,38 @@ func TestConfigIsValidated(t *testing.T) {
 			t.Errorf("%+v: %v, %v", c.cfg, m, err)
 		}
 	}
+}
+
+// Nobody loses an offset by saying nothing: 0 is ten retries, and none has to be said.
+func TestL7_MaxRetriesZeroIsTen(t *testing.T) {
+	for said, want := range map[int]int{0: lease.DefaultRetries, lease.NoRetries: 0, 1: 1} {
+		m, err := lease.NewMemory(lease.Config{MaxRetries: said})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, retries := acquire(t, m, "A", 1), 0
+		for f := (lease.Failure{Status: lease.RetryScheduled}); f.Status == lease.RetryScheduled; retries++ {
+			if f, err = m.Fail(ctx, "A", held.Token); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if retries != want+1 {
+			t.Errorf("MaxRetries %d: given up by Fail %d, want %d", said, retries, want+1)
+		}
+	}
+}
+
+// GiveUp ends a lease whose retries are not behind it, and nobody else's.
+func TestL7_GiveUpIsTheLastFail(t *testing.T) {
+	m := open(t, lease.Config{MaxRetries: 5})
+	held := acquire(t, m, "A", 1)
+	if _, err := m.GiveUp(ctx, "A", held.Token+1); !errors.Is(err, lease.ErrTokenMismatch) {
+		t.Errorf("another's: %v", err)
+	}
+	if f, err := m.GiveUp(ctx, "A", held.Token); err != nil || f != (lease.Failure{Status: lease.GiveUpNoBacklog}) {
+		t.Errorf("GiveUp = %+v, %v", f, err)
+	}
+	wantStatus(t, m, "A", 1, lease.AlreadyFailed)
 }
 
 // Every error has a type with fields under a sentinel, and leaves the ledger alone.
@@ -53,6 +85,7 @@ func TestBadInput(t *testing.T) {
 		"AcquireNext": func(ctx context.Context, d string) error { _, err := m.AcquireNext(ctx, d); return err },
 		"Succeed":     func(ctx context.Context, d string) error { _, err := m.Succeed(ctx, d, held.Token); return err },
 		"Fail":        func(ctx context.Context, d string) error { _, err := m.Fail(ctx, d, held.Token); return err },
+		"GiveUp":      func(ctx context.Context, d string) error { _, err := m.GiveUp(ctx, d, held.Token); return err },
 		"Reclaim":     func(ctx context.Context, d string) error { _, err := m.Reclaim(ctx, d, held.Token); return err },
 		"Release":     func(ctx context.Context, d string) error { return m.Release(ctx, d, held.Token) },
 		"Inspect":     func(ctx context.Context, d string) error { _, err := m.Inspect(ctx, d); return err },

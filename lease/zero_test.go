@@ -16,10 +16,11 @@ func TestZeroMemory(t *testing.T) {
 		_, next := m.AcquireNext(ctx, "A")
 		_, done := m.Succeed(ctx, "A", 1)
 		_, fail := m.Fail(ctx, "A", 1)
+		_, giveUp := m.GiveUp(ctx, "A", 1)
 		_, reclaim := m.Reclaim(ctx, "A", 1)
 		_, inspect := m.Inspect(ctx, "A")
 		errs := map[string]error{
-			"TryAcquire": try, "Offer": offer, "AcquireNext": next, "Succeed": done, "Fail": fail, "Reclaim": reclaim, "Inspect": inspect,
+			"TryAcquire": try, "Offer": offer, "AcquireNext": next, "Succeed": done, "Fail": fail, "GiveUp": giveUp, "Reclaim": reclaim, "Inspect": inspect,
 			"Compact": m.Compact(ctx, -1), "Ready": nil, "Held": nil,
 		}
 		for _, errs["Ready"] = range m.Ready(ctx) {

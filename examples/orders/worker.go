@@ -19,7 +19,6 @@ import (
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
@@ -41,8 +40,6 @@ func (s *services) pipeline(ctx context.Context, o options, h *handler) error {
 	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 		Conn: s.nc, Stream: s.stream, Subject: s.subjects + "*.>", Partitions: o.partitions, Bucket: s.group, Session: o.session,
 		Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
-		// A take-over costs each held lease one attempt, so there are more than the handlers need.
-		Ledger: durable.Config{MaxRetries: 10},
 	})
 	if err != nil {
 		return err

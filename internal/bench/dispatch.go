@@ -75,7 +75,7 @@ func runDispatch(keys int, hot float64, workers int) (took, bound float64) {
 	work := make([]atomic.Int64, keys)
 	var done atomic.Int64
 	var end time.Time // of the last handler; written before cancel
-	d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, MaxInFlight: workers, Handler: func(_ context.Context, job dispatch.Job) error {
+	d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, MaxInFlight: workers, DeadLetter: dispatch.Discard, Handler: func(_ context.Context, job dispatch.Job) error {
 		began := time.Now()
 		time.Sleep(sleeps[job.Record.Offset])
 		work[of[job.Record.Offset]].Add(int64(time.Since(began)))

@@ -26,11 +26,11 @@ type arrivals struct {
 	err  error // why, if it was the ledger
 }
 
-// accept takes in what was read, beginning at from.
-func (d *Dispatcher) accept(from int64, records []Record) {
-	all, end := d.choose(from, records)
+// accept takes in what was read.
+func (d *Dispatcher) accept(w window) {
+	all, end := d.choose(w)
 	d.offer(all)
-	d.enter(all, from, end)
+	d.enter(all, w.first, end)
 	for _, a := range all {
 		if a.err != nil {
 			d.unless(d.soft, Event{Kind: LedgerError, Domain: a.domain, Offset: a.mark, Err: a.err})
@@ -42,22 +42,18 @@ func (d *Dispatcher) accept(from int64, records []Record) {
 }
 
 // choose says which of the records are new to their domains and have room. Everything below end has been looked at.
-func (d *Dispatcher) choose(from int64, records []Record) (all []*arrivals, end int64) {
+func (d *Dispatcher) choose(w window) (all []*arrivals, end int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	of := map[string]*arrivals{}
-	room, _ := d.records.take(len(records))
+	room, _ := d.records.take(len(w.records))
 	defer func() { d.records.give(room) }()
-	for end = from; len(records) > 0; records = records[1:] {
-		r := records[0]
-		if r.Offset < end { // not what Fetch promises
-			continue
-		}
+	for _, r := range w.records {
 		dom, a := d.domains[r.Domain], of[r.Domain]
 		behind := dom != nil && dom.behind
 		switch {
 		case a != nil && a.off: // it does not take more of this reading
-		case behind && (dom.mark < from || r.Offset < dom.mark): // one before it has to come first; or it was taken before
+		case behind && (dom.mark < w.first || r.Offset < dom.mark): // one before it has to come first; or it was taken before
 		case !behind && r.Offset < d.high: // it was taken before
 		case room == 0:
 			return all, r.Offset
@@ -77,9 +73,8 @@ func (d *Dispatcher) choose(from int64, records []Record) (all []*arrivals, end 
 			a.records = append(a.records, r)
 			room--
 		}
-		end = r.Offset + 1
 	}
-	return all, end
+	return all, w.end
 }
 
 // offer tells the ledger of the records, those of one domain one after the other.

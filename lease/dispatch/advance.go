@@ -45,15 +45,7 @@ func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 			if d.soft.Err() != nil { // the drain has begun: nothing new
 				return nil //nolint:nilerr // it is no failure of the handler's
 			}
-			if dom.stage == fresh {
-				wait = d.acquire(dom)
-			}
-			if dom.stage != leased || wait > 0 { // its record is not here, or its retry is not due
-				return nil
-			}
-			dom.err = d.handle(dom)
-			dom.stage = ended
-			return dom.err
+			return d.try(dom, &wait)
 		})
 		if ran || d.soft.Err() != nil {
 			return wait
@@ -63,6 +55,92 @@ func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 		}
 		sleep(d.soft, step(time.Millisecond, 50*time.Millisecond, refused))
 	}
+}
+
+// try makes the attempt that attempt was admitted for, if it comes to one. Its error is the handler's.
+func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
+	switch {
+	case dom.stage == fresh:
+		*wait = d.acquire(dom)
+		if dom.suspect || dom.resting { // inherited: it has its own time to wait
+			return nil
+		}
+	case dom.resting:
+		*wait = d.retake(dom)
+	}
+	if dom.stage != leased || *wait > 0 { // its record is not here, or the ledger refuses
+		return nil
+	}
+	d.pick(dom)
+	if dom.suspect && !dom.paid {
+		if *wait = d.pay(dom); !dom.paid {
+			return nil
+		}
+	}
+	dom.err = d.handle(dom)
+	dom.stage, dom.suspect = ended, false
+	return dom.err
+}
+
+// retake reclaims the lease that was given back until now.
+func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
+	held := dom.lease.Token
+	if dom.unsure {
+		v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
+		if err != nil {
+			return d.troubled(dom, err)
+		}
+		if v.Lease != nil && v.Lease.Offset == dom.lease.Offset {
+			held = v.Lease.Token
+		}
+	}
+	l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, held)
+	switch {
+	case isFence(err):
+		d.fence(dom, err)
+		return 0
+	case err != nil:
+		dom.unsure = true
+		return d.troubled(dom, err)
+	}
+	dom.resting, dom.unsure, dom.trouble = false, false, 0
+	d.hold(dom, l)
+	return 0
+}
+
+// pay counts a suspect's attempt before it is made. If the process dies of it that is known to the next one, and whatever else was
+// running then has paid nothing. Without an attempt left it is given up.
+func (d *Dispatcher) pay(dom *domain) (wait time.Duration) {
+	f, err := d.fail(d.hard, dom.lease, dom.unsure)
+	switch {
+	case isFence(err):
+		d.fence(dom, err)
+		return 0
+	case err != nil:
+		dom.unsure = true
+		return d.troubled(dom, err)
+	}
+	dom.unsure, dom.trouble = false, 0
+	if f.Status != lease.RetryScheduled {
+		dom.err = ErrDied
+		d.giveUp(dom, f, Event{Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, RetryCount: f.RetryCount, Err: dom.err})
+		return 0
+	}
+	dom.paid = true
+	dom.lease.RetryCount = f.RetryCount
+	d.hold(dom, dom.lease)
+	return 0
+}
+
+// giveUp leaves the record to its dead letter.
+func (d *Dispatcher) giveUp(dom *domain, f lease.Failure, e Event) {
+	d.mu.Lock()
+	dom.stage, dom.suspect, dom.ours = buried, false, 0
+	dom.after, dom.more = f.Next, f.Status == lease.GiveUpNextHint
+	d.count.gaveUp++
+	d.mu.Unlock()
+	e.Kind = GaveUp
+	d.observe(e)
 }
 
 // acquire asks for the lease on the domain's next offset, and finds its record.
@@ -91,7 +169,7 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 func (d *Dispatcher) hold(dom *domain, l lease.Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	dom.lease, dom.stage = l, missing
+	dom.lease, dom.stage, dom.ours = l, missing, l.Token
 	dom.open, dom.at = true, l.Offset
 	if dom.find(l.Offset) >= 0 || d.lost(dom, l.Offset) {
 		dom.stage = leased
@@ -117,28 +195,25 @@ func (d *Dispatcher) busy(dom *domain) (wait time.Duration) {
 		dom.unsure, dom.trouble = false, 0
 		return 0
 	}
-	if dom.foreign != v.Lease.Token {
+	if dom.foreign != v.Lease.Token && !v.Lease.Released {
 		dom.foreign, dom.foreignSince = v.Lease.Token, time.Now()
 		dom.trouble = 0
 		d.observe(Event{Kind: Foreign, Domain: dom.name, Offset: v.Lease.Offset, Token: v.Lease.Token})
 	}
-	if time.Since(dom.foreignSince) < d.cfg.Grace {
+	if !v.Lease.Released && time.Since(dom.foreignSince) < d.cfg.Grace {
 		dom.trouble++
 		return min(d.cfg.trouble(dom.trouble), time.Until(dom.foreignSince.Add(d.cfg.Grace)))
 	}
-	l, f, err := d.inherit(d.hard, *v.Lease)
+	t, err := d.inherit(d.hard, *v.Lease)
 	if err != nil {
 		return d.troubled(dom, err)
 	}
-	dom.foreign, dom.trouble = 0, 0
-	if f.Status != lease.RetryScheduled {
-		d.mu.Lock()
-		dom.at, dom.open = f.Next, f.Status == lease.GiveUpNextHint
-		d.mu.Unlock()
-		return d.reoffer(dom) // if it is the queue's first it is a dead letter now
+	d.mu.Lock()
+	dom.tenure, dom.open, dom.at = t, true, t.lease.Offset
+	if dom.find(dom.at) >= 0 || d.lost(dom, dom.at) {
+		dom.stage = leased
 	}
-	d.hold(dom, l)
-	dom.due = d.cfg.due(l.AcquiredAt, time.Now(), l.RetryCount, d.cfg.Rand())
+	d.mu.Unlock()
 	return time.Until(dom.due)
 }
 
@@ -186,11 +261,25 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 		return d.troubled(dom, err)
 	}
 	if d.handling.Err() != nil {
-		// The drain cut the handler off, which is no failure. The lease stays; who takes the partition next fails it once.
-		dom.stage = leased
+		// The drain cut the handler off, which is no failure. The lease is given back when the drain ends.
+		dom.stage, dom.paid = leased, false
 		return 0
 	}
-	f, err := d.fail(d.hard, l, dom.unsure)
+	if early := (*later)(nil); errors.As(dom.err, &early) {
+		wait := min(early.wait, maxPause)
+		if wait <= 0 {
+			wait = d.cfg.Backoff
+		}
+		dom.paid = false
+		return d.wait(dom, Event{Kind: Postponed, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Wait: wait, Took: time.Since(dom.began)})
+	}
+	f, err := lease.Failure{Status: lease.RetryScheduled, RetryCount: l.RetryCount}, error(nil)
+	switch {
+	case errors.Is(dom.err, ErrPermanent):
+		f, err = d.failure(d.hard, l, d.cfg.Ledger.GiveUp)
+	case !dom.paid:
+		f, err = d.fail(d.hard, l, dom.unsure)
+	}
 	switch {
 	case isFence(err):
 		d.fence(dom, err)
@@ -199,24 +288,27 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 		dom.unsure = true
 		return d.troubled(dom, err)
 	}
-	dom.unsure, dom.trouble = false, 0
-	failed := Event{Kind: Retrying, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: f.RetryCount, Err: dom.err, Took: time.Since(dom.began)}
-	if f.Status == lease.RetryScheduled {
-		dom.lease.RetryCount = f.RetryCount
-		dom.due = d.cfg.due(l.AcquiredAt, time.Now(), f.RetryCount, d.cfg.Rand())
-		dom.stage = leased
-		d.tally(&d.count.retried)
-		wait = time.Until(dom.due)
-		failed.Wait = wait
-		d.observe(failed)
-		return wait
+	dom.unsure, dom.paid, dom.trouble = false, false, 0
+	failed := Event{Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: f.RetryCount, Err: dom.err, Took: time.Since(dom.began)}
+	if f.Status != lease.RetryScheduled {
+		d.giveUp(dom, f, failed)
+		return d.bury(dom)
 	}
-	dom.stage = buried
-	dom.after, dom.more = f.Next, f.Status == lease.GiveUpNextHint
-	d.tally(&d.count.gaveUp)
-	failed.Kind = GaveUp
-	d.observe(failed)
-	return d.bury(dom)
+	dom.lease.RetryCount = f.RetryCount
+	failed.Kind, failed.Wait = Retrying, d.cfg.pause(f.RetryCount)
+	d.tally(&d.count.retried)
+	return d.wait(dom, failed)
+}
+
+// wait has dom come again after e.Wait, and gives its lease back until then.
+func (d *Dispatcher) wait(dom *domain, e Event) time.Duration {
+	dom.due = time.Now().Add(e.Wait)
+	d.rest(d.hard, dom.lease)
+	d.mu.Lock()
+	dom.stage, dom.resting, dom.ours = leased, true, 0
+	d.mu.Unlock()
+	d.observe(e)
+	return time.Until(dom.due)
 }
 
 // bury tells of the record that was given up. Until that has worked it is not done.
@@ -251,10 +343,7 @@ func (d *Dispatcher) exhume(dom *domain) (wait time.Duration, dead bool) {
 
 // write writes a dead letter. A wait of 0 says that it was accepted.
 func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) {
-	if d.cfg.DeadLetter == nil {
-		return 0
-	}
-	err := contained(func() error { return d.cfg.DeadLetter(d.handling, letter) })
+	err := d.bounded(func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
 	e := Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err}
 	if err != nil {
 		dom.trouble++
@@ -270,7 +359,7 @@ func (d *Dispatcher) finish(dom *domain, offset int64, more bool, next int64, co
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	*counter++
-	dom.open, dom.at = more, next
+	dom.open, dom.at, dom.ours = more, next, 0
 	dom.tenure = tenure{}
 	d.leave(dom, offset)
 }
@@ -289,7 +378,7 @@ func (d *Dispatcher) leave(dom *domain, offset int64) {
 // that has lost its partition comes to rest instead of reading on.
 func (d *Dispatcher) fence(dom *domain, err error) {
 	d.mu.Lock()
-	dom.stage = fenced
+	dom.stage, dom.ours = fenced, 0
 	for i := range dom.queue {
 		dom.queue[i].Payload = nil
 	}

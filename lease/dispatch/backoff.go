@@ -1,6 +1,6 @@
 package dispatch
 
-// This file says when to try again: a function of the lease and of nothing that a crash could take away.
+// This file says when to try again: by what this dispatcher saw, or, for what it took over and did not see, by the lease.
 
 import "time"
 
@@ -28,27 +28,29 @@ func steps(base, most time.Duration, n int) time.Duration {
 	return min(sum+time.Duration(n)*most, century)
 }
 
-// due is when retry n may begin: n steps after acquired, but from d(1) to d(n) after failed; u in [0, 1) is the chance that the
-// jitter makes something of.
-func (cfg Config) due(acquired, failed time.Time, n int, u float64) time.Time {
-	share := u * cfg.Jitter
-	last := step(cfg.Backoff, cfg.MaxBackoff, n)
-	at := acquired.Add(steps(cfg.Backoff, cfg.MaxBackoff, n) - part(last, share))
-	if soonest := failed.Add(cfg.Backoff - part(cfg.Backoff, share)); at.Before(soonest) {
-		return soonest
-	}
-	if latest := failed.Add(last - part(last, share)); at.After(latest) {
-		return latest
-	}
-	return at
+// pause is how long a record waits whose nth failure has just been seen: d(n), less what the jitter takes.
+func (cfg Config) pause(n int) time.Duration {
+	return cfg.shaken(step(cfg.Backoff, cfg.MaxBackoff, n))
 }
 
-func part(d time.Duration, share float64) time.Duration { return time.Duration(share * float64(d)) }
+// resume is how long a record waits for retry n that somebody else has acquired at acquired. When it failed is not known. It waits out
+// the schedule that its lease tells, so that take-overs do not begin the pause anew without end, and no longer than pause, so that
+// clocks that differ do not keep it.
+func (cfg Config) resume(acquired time.Time, n int) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	return max(0, min(cfg.pause(n), time.Until(acquired.Add(steps(cfg.Backoff, cfg.MaxBackoff, n)))))
+}
 
 // trouble is the pause after the nth refusal in a row by the ledger, the source or the receiver of dead letters: d(n), but 5 s at
 // most, so that an engine that is back is noticed.
 func (cfg Config) trouble(n int) time.Duration {
 	const most = 5 * time.Second
-	d := step(min(cfg.Backoff, most), min(cfg.MaxBackoff, most), n)
-	return d - part(d, cfg.Rand()*cfg.Jitter)
+	return cfg.shaken(step(min(cfg.Backoff, most), min(cfg.MaxBackoff, most), n))
+}
+
+// shaken is d less what the jitter takes.
+func (cfg Config) shaken(d time.Duration) time.Duration {
+	return d - time.Duration(cfg.Rand()*cfg.Jitter*float64(d))
 }

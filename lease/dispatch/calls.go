@@ -33,7 +33,12 @@ func (d *Dispatcher) fail(ctx context.Context, l lease.Lease, unsure bool) (leas
 			return lease.Failure{Status: lease.RetryScheduled, RetryCount: v.Lease.RetryCount}, nil
 		}
 	}
-	f, err := d.cfg.Ledger.Fail(ctx, l.Domain, l.Token)
+	return d.failure(ctx, l, d.cfg.Ledger.Fail)
+}
+
+// failure calls Fail or GiveUp. Given up before is given up: the reply was lost.
+func (d *Dispatcher) failure(ctx context.Context, l lease.Lease, call func(context.Context, string, lease.Token) (lease.Failure, error)) (lease.Failure, error) {
+	f, err := call(ctx, l.Domain, l.Token)
 	if lost := (*lease.LeaseNotFoundError)(nil); errors.As(err, &lost) && lost.Outcome == lease.OutcomeFailed {
 		next, more, err := d.head(ctx, l.Domain)
 		f = lease.Failure{Status: lease.GiveUpNoBacklog, RetryCount: l.RetryCount, Next: next}
@@ -54,51 +59,67 @@ func (d *Dispatcher) head(ctx context.Context, domain string) (next int64, more 
 	return v.Backlog[0], true, nil
 }
 
-// inherit takes the lease of a holder who is gone, and counts one failure against it.
-func (d *Dispatcher) inherit(ctx context.Context, held lease.Lease) (lease.Lease, lease.Failure, error) {
+// inherit takes the lease of a holder who is gone. One that was given back goes on where it was. Of any other the holder may have died:
+// it becomes a suspect. Nothing is counted.
+func (d *Dispatcher) inherit(ctx context.Context, held lease.Lease) (tenure, error) {
 	l, err := d.cfg.Ledger.Reclaim(ctx, held.Domain, held.Token)
 	if err != nil {
-		return l, lease.Failure{}, err
+		return tenure{}, err
 	}
-	var f lease.Failure
-	for n := 1; ; n++ {
-		if f, err = d.fail(ctx, l, n > 1); err == nil || isFence(err) || ctx.Err() != nil {
-			break
-		}
-		wait := d.cfg.trouble(n)
-		d.observe(Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err, Wait: wait})
-		sleep(ctx, wait)
+	t := tenure{stage: missing, lease: l, suspect: !held.Released, resting: held.Released}
+	retry := l.RetryCount
+	if t.suspect {
+		retry++
+	} else {
+		d.rest(ctx, l)
 	}
-	if err != nil {
-		return l, f, err
-	}
-	l.RetryCount = f.RetryCount
+	t.due = time.Now().Add(d.cfg.resume(l.AcquiredAt, retry))
 	d.tally(&d.count.reclaimed)
 	d.observe(Event{Kind: Reclaimed, Domain: l.Domain, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount})
-	if f.Status != lease.RetryScheduled {
-		d.tally(&d.count.gaveUp)
-		d.observe(Event{Kind: GaveUp, Domain: l.Domain, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount})
-	}
-	return l, f, nil
+	return t, nil
 }
 
-// handle calls the handler on the record that dom is leased for.
-func (d *Dispatcher) handle(dom *domain) error {
+// rest gives l back until its record is due: who dies meanwhile does not die of it. It is not tried again: if the ledger fails, l is a
+// suspect to whoever comes next, and no more. One with OldReaders refuses by its owner's wish.
+func (d *Dispatcher) rest(ctx context.Context, l lease.Lease) {
+	if err := d.cfg.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) && !errors.Is(err, lease.ErrInvalid) {
+		d.unless(ctx, Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err})
+	}
+}
+
+// pick finds the record that dom is leased for.
+func (d *Dispatcher) pick(dom *domain) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	i := dom.find(dom.lease.Offset)
 	if dom.gone = i < 0; dom.gone {
 		dom.work = item{Record: Record{Domain: dom.name, Offset: dom.lease.Offset}}
 	} else {
 		dom.work = dom.queue[i]
 	}
-	d.mu.Unlock()
+}
+
+// handle calls the handler on the record that was picked. A suspect has the stand for as long as an attempt may take; then the next
+// one's trial begins, whether this one listens to its context or not.
+func (d *Dispatcher) handle(dom *domain) error {
 	dom.began = time.Now()
 	if dom.gone {
 		return ErrRecordGone
 	}
+	if dom.suspect {
+		stand := time.AfterFunc(d.cfg.AttemptTimeout, func() { d.acquit(dom) })
+		defer stand.Stop()
+	}
 	job := Job{Record: dom.work.Record, Lease: dom.lease}
 	d.observe(Event{Kind: Started, Domain: dom.name, Offset: job.Lease.Offset, Token: job.Lease.Token, RetryCount: job.Lease.RetryCount})
-	return contained(func() error { return d.cfg.Handler(d.handling, job) })
+	return d.bounded(func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
+}
+
+// bounded calls fn with the time that an attempt has.
+func (d *Dispatcher) bounded(fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(d.handling, d.cfg.AttemptTimeout)
+	defer cancel()
+	return contained(func() error { return fn(ctx) })
 }
 
 // contained calls fn in a goroutine of its own, which a Goexit may take along, and makes an error of every way to end.

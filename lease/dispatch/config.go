@@ -20,8 +20,9 @@ type Job struct {
 }
 
 // Handler does the work of one record; nil is success. An error, a panic and runtime.Goexit are failures, and the record is tried
-// again until the ledger gives it up. Its context ends when a drain runs out of time, not when Run's does. It must be safe
-// for concurrent use; of one domain it runs once at a time.
+// again until the ledger gives it up; ErrPermanent gives it up at once, and Later is no failure. Its context ends after
+// AttemptTimeout and when a drain runs out of time, not when Run's does. It must be safe for concurrent use; of one domain it runs
+// once at a time.
 type Handler func(ctx context.Context, job Job) error
 
 // DeadLetter is a record that was given up.
@@ -29,7 +30,7 @@ type DeadLetter struct {
 	Record Record // without a Payload if the Source has lost the record
 	// Lease is that of the last attempt. It is zero where that was made in an earlier life.
 	Lease lease.Lease
-	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrRecordGone, or the ledger's *lease.InvalidError
+	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrDied, ErrRecordGone, or the ledger's *lease.InvalidError
 	// for a record that it cannot hold. Nil where that was in an earlier life.
 	Err error
 }
@@ -42,7 +43,10 @@ type Concurrency interface {
 	Do(ctx context.Context, run func() error) error
 }
 
-// Config describes a Dispatcher. Ledger, Source and Handler are needed, every other zero value means what the field says.
+// Discard is a receiver of dead letters that drops them.
+func Discard(context.Context, DeadLetter) error { return nil }
+
+// Config describes a Dispatcher. Ledger, Source, Handler and DeadLetter are needed, every other zero value means what the field says.
 type Config struct {
 	// Name appears in events, stats and errors; a partition's name, say.
 	Name    string
@@ -71,8 +75,11 @@ type Config struct {
 	// means no jitter.
 	Rand func() float64
 
+	// AttemptTimeout is how long one call of Handler or DeadLetter may take; then its context ends. One that ignores that keeps its
+	// key and its place until it returns, and what it returns then counts. 0: a minute.
+	AttemptTimeout time.Duration
 	// Grace is how long the lease of somebody else that turns up while the partition is ours is left alone before it is
-	// reclaimed and failed. 0: a minute.
+	// reclaimed. 0: a minute.
 	Grace time.Duration
 	// DrainTimeout is how long handlers may go on when Run's context is done. Then their context ends, and they get a
 	// tenth of this time to notice. 0: 10 s.
@@ -80,9 +87,9 @@ type Config struct {
 	// CommitEvery is how often the floor is committed. 0: 500 ms.
 	CommitEvery time.Duration
 
-	// DeadLetter, when not nil, is called for every record that was given up, at least once, by one of the MaxInFlight. Until
-	// it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again with the
-	// pauses of a retry. A restart may call it again for the same record. It must be safe for concurrent use.
+	// DeadLetter is called for every record that was given up, at least once, by one of the MaxInFlight. Needed: Discard drops
+	// such records. Until it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again
+	// with the pauses of a retry. A restart may call it again for the same record. It must be safe for concurrent use.
 	DeadLetter func(ctx context.Context, letter DeadLetter) error
 	// Observer, when not nil, is told what happens.
 	Observer Observer
@@ -97,6 +104,9 @@ func (cfg Config) complete() (Config, error) {
 		if part.nil {
 			return cfg, &InvalidError{Field: "Config." + part.field, Value: "nil", Allowed: "not nil"}
 		}
+	}
+	if cfg.DeadLetter == nil {
+		return cfg, &InvalidError{Field: "Config.DeadLetter", Value: "nil", Allowed: "a function; Discard drops what is given up"}
 	}
 
 	if err := orDefault("MaxInFlight", &cfg.MaxInFlight, 16, math.MaxInt32); err != nil {
@@ -116,6 +126,9 @@ func (cfg Config) complete() (Config, error) {
 	}
 	if cfg.MaxBackoff < cfg.Backoff {
 		return cfg, &InvalidError{Field: "Config.MaxBackoff", Value: cfg.MaxBackoff, Allowed: "Backoff (" + cfg.Backoff.String() + ") or more"}
+	}
+	if err := orDefault("AttemptTimeout", &cfg.AttemptTimeout, time.Minute, maxPause); err != nil {
+		return cfg, err
 	}
 	if err := orDefault("Grace", &cfg.Grace, time.Minute, maxPause); err != nil {
 		return cfg, err

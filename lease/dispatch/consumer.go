@@ -15,10 +15,10 @@ import (
 
 // Consumer works off the partitions that an Ownership gives it. It must come from NewConsumer and must not be copied.
 type Consumer struct {
-	ownership       Ownership
-	cfg             Config
-	places, records *bound
-	used            atomic.Bool // Run was called
+	ownership               Ownership
+	cfg                     Config
+	places, records, trials *bound
+	used                    atomic.Bool // Run was called
 
 	mu     sync.Mutex // guards all below; nothing foreign runs under it
 	held   map[string]*Dispatcher
@@ -48,7 +48,7 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		ownership: ownership, cfg: cfg, held: map[string]*Dispatcher{},
-		places: &bound{most: cfg.MaxInFlight}, records: &bound{most: cfg.MaxBuffered, room: true},
+		places: &bound{most: cfg.MaxInFlight}, records: &bound{most: cfg.MaxBuffered, room: true}, trials: &bound{most: 1},
 	}, nil
 }
 
@@ -96,7 +96,7 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 		c.mu.Unlock()
 		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "one that is not being worked off"}
 	}
-	d := sharing(cfg, c.places, c.records)
+	d := sharing(cfg, c.places, c.records, c.trials)
 	c.held[p.Name] = d
 	c.mu.Unlock()
 	err := d.Run(ctx)

@@ -74,6 +74,7 @@ type consuming struct {
 
 func consume(t testing.TB, cfg dispatch.Config) *consuming {
 	t.Helper()
+	cfg.DeadLetter = dispatch.Discard
 	h := newHands()
 	c, err := dispatch.NewConsumer(h, cfg)
 	if err != nil {
@@ -287,7 +288,7 @@ func TestConsumerRefuses(t *testing.T) {
 		"Config.Ledger":      {Handler: handler, Ledger: memory(t, 0)},
 		"Config.Source":      {Handler: handler, Source: new(dispatch.Log)},
 		"Config.Handler":     {},
-		"Config.MaxInFlight": {Handler: handler, MaxInFlight: -1},
+		"Config.MaxInFlight": {Handler: handler, DeadLetter: dispatch.Discard, MaxInFlight: -1},
 	} {
 		c, err := dispatch.NewConsumer(newHands(), cfg)
 		refused(t, field, err)
@@ -295,9 +296,9 @@ func TestConsumerRefuses(t *testing.T) {
 			t.Errorf("%s: a Consumer all the same", field)
 		}
 	}
-	_, err := dispatch.NewConsumer(nil, dispatch.Config{Handler: handler})
+	_, err := dispatch.NewConsumer(nil, dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
 	refused(t, "ownership", err)
-	c, err := dispatch.NewConsumer(newHands(), dispatch.Config{Handler: handler})
+	c, err := dispatch.NewConsumer(newHands(), dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +318,7 @@ func TestConsumerRefuses(t *testing.T) {
 		"Partition.Name": filled(t, "a", 0), "Partition b": {Name: "b", Ledger: memory(t, 0)}, "Partition c": {Name: "c", Source: new(dispatch.Log)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := consume(t, dispatch.Config{Handler: handler})
+			c := consume(t, dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
 			c.give(dispatch.Partition{Name: "a", Source: new(dispatch.Log), Ledger: struct{ lease.Ledger }{memory(t, 0)}})
 			synctest.Wait()
 			c.give(p)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 // Dispatcher works one partition off. It must come from New and must not be copied.
@@ -22,16 +24,18 @@ type Dispatcher struct {
 	soft, handling, hard context.Context
 	lose                 context.CancelCauseFunc // ends soft, for a *LostError
 
-	places, records *stake // of MaxInFlight and MaxBuffered
+	places, records, trials *stake // of MaxInFlight, of MaxBuffered, and of the one trial that all partitions have at a time
 
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
 	ready    byAge
-	active   int   // goroutines that work on a domain
-	buffered int   // records in the queues
-	behind   int   // domains that are behind
-	high     int64 // every record below is in a queue, done, or of a domain that is behind it
-	begun    bool  // high means something
+	suspects byAge   // that could go on, but one at a time
+	trial    *domain // the suspect that has gone on; nil: none
+	active   int     // goroutines that work on a domain
+	buffered int     // records in the queues
+	behind   int     // domains that are behind
+	high     int64   // every record below is in a queue, done, or of a domain that is behind it
+	begun    bool    // high means something
 	draining bool
 	closed   bool               // Run has returned, or is about to: nothing is written any more
 	paused   bool               // fetching waits for room
@@ -49,11 +53,11 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sharing(cfg, &bound{most: cfg.MaxInFlight}, &bound{most: cfg.MaxBuffered, room: true}), nil
+	return sharing(cfg, &bound{most: cfg.MaxInFlight}, &bound{most: cfg.MaxBuffered, room: true}, &bound{most: 1}), nil
 }
 
 // sharing returns a Dispatcher with a part of each bound. Its Run gives them back.
-func sharing(cfg Config, places, records *bound) *Dispatcher {
+func sharing(cfg Config, places, records, trials *bound) *Dispatcher {
 	d := &Dispatcher{
 		cfg: cfg, domains: map[string]*domain{},
 		high: math.MaxInt64, wake: make(chan struct{}, 1), quiet: make(chan struct{}),
@@ -64,6 +68,10 @@ func sharing(cfg Config, places, records *bound) *Dispatcher {
 	})
 	d.records = records.join(func() int {
 		d.readOn()
+		return 0
+	})
+	d.trials = trials.join(func() int {
+		go d.tried()
 		return 0
 	})
 	return d
@@ -98,6 +106,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer lose(nil)
 	d.soft, d.handling, d.hard, d.lose = soft, handling, hard, lose
 	defer d.places.leave() // a handler that outlives this has its place until it ends
+	defer d.trials.leave()
 	defer d.records.leave()
 	defer d.records.give(math.MaxInt)
 
@@ -121,7 +130,7 @@ func (d *Dispatcher) halt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.draining = true
-	d.ready = nil
+	d.ready, d.suspects = nil, nil
 	for _, dom := range d.domains {
 		if dom.place == ready || dom.place == pausing {
 			if dom.timer != nil {
@@ -162,15 +171,16 @@ func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 	}
 	d.mu.Unlock()
 
+	ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
+	defer cancel()
 	lost := d.ousted(context.Cause(d.soft))
 	if lost == nil {
-		ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
-		defer cancel()
 		failed.Commit = d.commit(ctx)
 		lost = d.ousted(failed.Commit)
 	} else {
 		failed.Commit = lost
 	}
+	d.giveBack(ctx)
 	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
 	switch {
 	case failed.Abandoned > 0, lost == nil && failed.Commit != nil:
@@ -188,6 +198,22 @@ func (d *Dispatcher) ousted(err error) *LostError {
 		d.lose(lost)
 	}
 	return lost
+}
+
+// giveBack releases the leases that the drain leaves, so that the next owner finds nobody dead and counts nothing. A suspect that has not had
+// its run stays one.
+func (d *Dispatcher) giveBack(ctx context.Context) {
+	d.mu.Lock()
+	var left []lease.Lease
+	for _, dom := range d.domains {
+		if dom.ours != 0 {
+			left = append(left, lease.Lease{Domain: dom.name, Offset: dom.at, Token: dom.ours})
+		}
+	}
+	d.mu.Unlock()
+	for _, l := range left {
+		d.rest(ctx, l)
+	}
 }
 
 // settleDown closes quiet when a drain has nothing left to wait for. The lock is held.
@@ -238,7 +264,11 @@ func (d *Dispatcher) rise(dom *domain) {
 	}
 	dom.place = ready
 	dom.key, _ = dom.low()
-	heap.Push(&d.ready, dom)
+	if dom.suspect && dom.stage == leased {
+		heap.Push(&d.suspects, dom)
+	} else {
+		heap.Push(&d.ready, dom)
+	}
 	d.launch()
 }
 
@@ -266,12 +296,17 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 
 // launch starts goroutines for domains that are ready. The lock is held.
 func (d *Dispatcher) launch() {
-	for len(d.ready) > 0 {
+	for d.more() {
 		if took, _ := d.places.take(1); took == 0 {
 			return
 		}
+		dom := d.next()
+		if dom == nil {
+			d.places.give(1)
+			return
+		}
 		d.active++
-		go d.work(d.next())
+		go d.work(dom)
 	}
 }
 
@@ -279,19 +314,65 @@ func (d *Dispatcher) launch() {
 func (d *Dispatcher) placed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.ready) == 0 {
+	dom := d.next()
+	if dom == nil {
 		d.places.give(1)
 		return
 	}
 	d.active++
-	go d.work(d.next())
+	go d.work(dom)
 	d.launch()
 }
 
+// tried begins the trial that was waited for, of any partition's suspects.
+func (d *Dispatcher) tried() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.launch()
+}
+
+// more: a domain could go on, but for the bounds. The lock is held.
+func (d *Dispatcher) more() bool {
+	return len(d.ready) > 0 || len(d.suspects) > 0 && d.trial == nil
+}
+
+// next takes out the domain that is next, nil if there is none: the one with the lowest offset, of the suspects only while none is on trial.
+// The lock is held.
 func (d *Dispatcher) next() *domain {
-	dom := heap.Pop(&d.ready).(*domain)
+	from := &d.ready
+	if d.trial == nil && len(d.suspects) > 0 && (len(d.ready) == 0 || d.suspects[0].key < d.ready[0].key) {
+		if took, _ := d.trials.take(1); took > 0 {
+			from = &d.suspects
+		}
+	}
+	if len(*from) == 0 {
+		return nil
+	}
+	dom := heap.Pop(from).(*domain)
 	dom.place = working
+	if from == &d.suspects {
+		d.trial = dom
+	}
 	return dom
+}
+
+// acquit ends dom's trial if it is on one, for the next suspect's to begin.
+func (d *Dispatcher) acquit(dom *domain) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.endTrial(dom) {
+		d.launch()
+	}
+}
+
+// endTrial ends dom's trial if it is on one. The lock is held.
+func (d *Dispatcher) endTrial(dom *domain) bool {
+	if d.trial != dom {
+		return false
+	}
+	d.trial = nil
+	d.trials.give(1)
+	return true
 }
 
 // work advances one domain after the other until none is ready.
@@ -300,17 +381,19 @@ func (d *Dispatcher) work(dom *domain) {
 		wait := d.advance(dom)
 		d.mu.Lock()
 		dom.place = idle
+		d.endTrial(dom)
 		switch {
 		case d.closed:
-			d.ready = nil
+			d.ready, d.suspects = nil, nil
 		case dom.stage == fenced:
 			dom.place = away
 		case !d.pause(dom, wait):
 			d.rise(dom)
 		}
-		if dom = nil; len(d.ready) > 0 && !d.places.yields() {
+		if dom = nil; d.more() && !d.places.yields() {
 			dom = d.next()
-		} else {
+		}
+		if dom == nil {
 			d.active--
 			d.places.give(1)
 			d.launch()

@@ -42,20 +42,20 @@
 //
 // # Trying again
 //
-// Retry n of an offset is due at
+// Retry n of an offset begins
 //
-//	AcquiredAt + d(1) + … + d(n),   d(i) = min(MaxBackoff, Backoff·2^(i-1)),   less up to Jitter of d(n)
+//	d(n) = min(MaxBackoff, Backoff·2^(n-1)),   less up to Jitter of that,
 //
-// but no sooner than d(1) after the failure, less the same share, for handlers that take longer than the schedule, and no later
-// than d(n) after it, for clocks that disagree. Both terms come from the lease, so whoever takes a partition over goes on in the
-// schedule where it was instead of beginning anew.
+// after its nth failure was seen, however long the handler took. Meanwhile the lease is given back. Who takes the partition over
+// goes on in the schedule AcquiredAt + d(1) + … + d(n) instead of beginning anew, and waits no longer than d(n).
 //
 // # Crashes
 //
 // A lease that is held when a partition is taken belonged to somebody who is gone. It is reclaimed, which fences that somebody out, and
-// failed once: if the record kills its process every time, it is given up after MaxRetries+1 lives instead of killing for ever. Every
-// lease that was held then pays one attempt, also that of an innocent record in the same process, and one that only waited for its
-// retry; MaxRetries should leave room for that.
+// nothing is counted. Given back, its record was waiting, and goes on. If not, its record ran when its process died, and may have killed it: it is a
+// suspect. Suspects run one at a time, beside everything else, and each run is counted before it begins, so that a process that
+// dies leaves one attempt more on the record that was on trial and on no other: a record that kills its process every time is given up
+// after MaxRetries+1 runs, alone.
 //
 // A handler may run twice for one record: when it succeeded and the process died before the ledger knew. Its writes can be
 // made to count once by the token of its [Job]: see docs/dispatch.md.

@@ -59,6 +59,9 @@ type domain struct {
 	place place
 	key   int64 // lowest offset when it went into the heap
 	timer *time.Timer
+	// ours is the token of a lease that we hold and a drain gives back; 0 without one, and while it is given back already or a
+	// suspect's that has not had its run.
+	ours lease.Token
 
 	tenure
 }
@@ -74,6 +77,9 @@ type tenure struct {
 	after   int64
 	due     time.Time // of the next attempt
 	began   time.Time
+	suspect bool // its lease was held by somebody who died: it runs alone among its like, and pays in advance
+	paid    bool // this attempt was counted before it began
+	resting bool // its lease was given back until it is due
 	trouble int  // refusals of the ledger or of the dead letter's receiver in a row
 	unsure  bool // the last call may have been carried out though it failed
 

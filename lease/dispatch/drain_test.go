@@ -154,6 +154,7 @@ func TestD4_DrainTimesOut(t *testing.T) {
 			equal(t, domain, v.Lease != nil, held)
 			if held {
 				equal(t, domain+": retries", v.Lease.RetryCount, map[string]int{"retries": 1}[domain])
+				equal(t, domain+": given back", v.Lease.Released, true)
 			}
 		}
 		close(release) // too late: nobody listens any more
@@ -232,4 +233,55 @@ func TestD4_RestartWithBacklog(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The table of a review: hand-overs use up no attempts and begin no pause anew, however many there are: not of what waits for its retry,
+// and not of what they cut off.
+func TestD4_HandOversCostNoAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const retries = 3
+		ledger, log := memory(t, retries), fill("waits", "is cut off")
+		c := newCalls()
+		cut := 0
+		var counts []int
+		var letters []dispatch.DeadLetter
+		began := time.Now()
+		for range 20 { // of 1.05 s
+			r := run(t, dispatch.Config{
+				Ledger: ledger, Source: log, Backoff: 5 * time.Second, MaxBackoff: 5 * time.Second, DrainTimeout: 500 * time.Millisecond,
+				Handler: func(ctx context.Context, job dispatch.Job) error {
+					defer c.enter(job)()
+					if job.Record.Domain == "waits" {
+						return errors.New("down")
+					}
+					counts = append(counts, job.Lease.RetryCount)
+					cut++
+					<-ctx.Done()
+					return ctx.Err()
+				},
+				DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+					letters = append(letters, letter)
+					return nil
+				},
+			})
+			time.Sleep(550 * time.Millisecond)
+			r.mustStop(t)
+		}
+		times, _ := c.at("waits")
+		var at []time.Duration
+		for _, time := range times {
+			at = append(at, time.Sub(began))
+		}
+		equal(t, "attempts", len(at), retries+1)
+		for i, at := range at { // while one drains nothing starts
+			if due := time.Duration(i) * 5 * time.Second; at < due || at > due+time.Duration(i)*500*time.Millisecond {
+				t.Errorf("attempt %d at %v, due at %v", i, at, due)
+			}
+		}
+		equal(t, "letters", len(letters), 1)
+		equal(t, "cut off", cut, 20)
+		for _, count := range counts {
+			equal(t, "retries of what was cut off", count, 0)
+		}
+	})
 }

@@ -5,6 +5,7 @@ package dispatch
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 var (
@@ -14,12 +15,18 @@ var (
 	ErrDrain = errors.New("dispatch: drain incomplete")
 	// ErrLost marks a *LostError.
 	ErrLost = errors.New("dispatch: partition lost")
+	// ErrBatch marks a *BatchError.
+	ErrBatch = errors.New("dispatch: not what Fetch promises")
 	// ErrUsed is what a second Run of one Dispatcher returns.
 	ErrUsed = errors.New("dispatch: Run was called before")
 	// ErrPanic marks a *PanicError.
 	ErrPanic = errors.New("dispatch: panic")
+	// ErrPermanent, somewhere in a handler's error, gives the record up at once: no other attempt would end better.
+	ErrPermanent = errors.New("dispatch: permanent failure")
 	// ErrGoexit is the failure of a handler that called runtime.Goexit.
 	ErrGoexit = errors.New("dispatch: handler called runtime.Goexit")
+	// ErrDied is the failure of a record whose last attempt ended with its process.
+	ErrDied = errors.New("dispatch: the last attempt ended with its process")
 	// ErrRecordGone is the failure of a record that the ledger has and the Source has lost. It is tried and given up like
 	// any other.
 	ErrRecordGone = errors.New("dispatch: the source has lost the record")
@@ -59,11 +66,48 @@ func (e *PanicError) Unwrap() []error {
 	return []error{ErrPanic}
 }
 
+// Later is a handler's answer that it is too early: it is called again after wait, or after Backoff if wait is not above 0. This is no failure
+// and counts as no attempt; the record keeps its domain waiting. Who takes the partition over before that does not know of
+// it, and calls the handler at once.
+func Later(wait time.Duration) error { return &later{wait} }
+
+type later struct{ wait time.Duration }
+
+func (e *later) Error() string { return "dispatch: not before " + e.wait.String() }
+
+// BatchError refuses what a Fetch returned, all of it: Offset is not above the offset before it, or for the first one
+// is below From. It is told with FetchFailed, and the records are asked for again: to drop the one out of order would be to lose it.
+type BatchError struct {
+	From   int64 // where Fetch was told to begin
+	After  int64 // the offset before, From-1 for the first record
+	Offset int64
+}
+
+func (e *BatchError) Error() string {
+	return fmt.Sprintf("dispatch: Fetch from %d returned offset %d after %d; allowed: from %d on, rising", e.From, e.Offset, e.After, e.From)
+}
+
+// Unwrap returns ErrBatch.
+func (e *BatchError) Unwrap() error { return ErrBatch }
+
+// ordered refuses records that begin below from or do not rise.
+func ordered(from int64, records []Record) error {
+	for i, r := range records {
+		if i == 0 && r.Offset < from {
+			return &BatchError{From: from, After: from - 1, Offset: r.Offset}
+		}
+		if i > 0 && r.Offset <= records[i-1].Offset {
+			return &BatchError{From: from, After: records[i-1].Offset, Offset: r.Offset}
+		}
+	}
+	return nil
+}
+
 // DrainError says what a drain left undone. Nothing is lost: who takes the partition next does it.
 type DrainError struct {
 	Name string
 	// Abandoned counts the records whose handler was still running, or whose outcome could not be written down. Their leases
-	// are left to be reclaimed.
+	// are given back.
 	Abandoned int
 	// Commit is why the floor was not committed, nil if it was.
 	Commit error

@@ -41,6 +41,7 @@ func ExampleDispatcher_Run() {
 			}
 			return nil
 		},
+		DeadLetter: dispatch.Discard,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -60,7 +61,7 @@ func ExampleDispatcher_Run() {
 func ExampleDeadLetter() {
 	events := new(dispatch.Log)
 	events.Append("ann", []byte("not JSON"))
-	ledger, _ := lease.NewMemory(lease.Config{}) // no retries
+	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: lease.NoRetries})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	d, _ := dispatch.New(dispatch.Config{

@@ -4,7 +4,5 @@ package dispatch
 
 import "time"
 
-// Due is when retry n may begin.
-func Due(cfg Config, acquired, failed time.Time, n int, u float64) time.Time {
-	return cfg.due(acquired, failed, n, u)
-}
+// Resume is how long a record that was acquired at acquired waits for retry n when it has been taken over.
+func Resume(cfg Config, acquired time.Time, n int) time.Duration { return cfg.resume(acquired, n) }

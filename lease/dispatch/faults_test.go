@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,7 @@ import (
 
 // Each call's reply is lost once, and once the call is not made at all: one attempt stays one attempt.
 func TestLostReplies(t *testing.T) {
-	for _, call := range []string{"Offer", "AcquireNext", "Succeed", "Fail", "Reclaim", "Compact", "Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
+	for _, call := range []string{"Offer", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact", "Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprint(call, " carried out ", after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -152,46 +153,87 @@ func TestSourceFails(t *testing.T) {
 	})
 }
 
-// A source that breaks its promises: nothing without an error, what is below from, too much, twice, out of order. It costs pauses, not records.
+// sloppy is a source that breaks its promises in every other Fetch; wrong says how.
 type sloppy struct {
 	*dispatch.Log
 	calls int
+	wrong func(from int64, records []dispatch.Record) []dispatch.Record
 }
 
 func (s *sloppy) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
-	if s.calls++; s.calls%2 == 1 {
-		return nil, nil
+	s.calls++
+	if s.calls%2 == 0 {
+		return s.Log.Fetch(ctx, from, limit)
 	}
 	records, err := s.Log.Fetch(ctx, max(0, from-2), limit+5)
-	if len(records) > 3 {
-		records = append(records, records[0], records[2], records[1])
-	}
-	return records, err
+	return s.wrong(from, records), err
 }
 
-func TestSloppySource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := new(dispatch.Log)
-		for i := range 50 {
-			log.Append(fmt.Sprint("k", i%3), nil)
-		}
-		c := newCalls()
-		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: &sloppy{Log: log}, MaxBuffered: 8, MaxPerDomain: 2, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			time.Sleep(time.Millisecond)
-			return nil
-		}})
-		time.Sleep(10 * time.Minute)
-		_ = r.stop()
-		c.check(t)
-		for k := range 3 {
-			var want []int64
-			for offset := int64(k); offset < 50; offset += 3 {
-				want = append(want, offset)
-			}
-			same(t, fmt.Sprint("k", k), c.of(fmt.Sprint("k", k)), want...)
-		}
-	})
+// What Fetch must not return is refused aloud: nothing of it is taken, the error names the offsets, and it is read again.
+func TestD2_SloppySourceIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		wrong func(from int64, records []dispatch.Record) []dispatch.Record
+		want  []dispatch.BatchError // of the first refusal
+	}{
+		"nothing": {wrong: func(int64, []dispatch.Record) []dispatch.Record { return nil }},
+		"below from": {
+			wrong: func(from int64, records []dispatch.Record) []dispatch.Record {
+				if from == 0 {
+					return []dispatch.Record{{Domain: "k0", Offset: -3}}
+				}
+				return records
+			},
+			want: []dispatch.BatchError{{From: 0, After: -1, Offset: -3}},
+		},
+		"neighbours swapped": {
+			wrong: func(_ int64, records []dispatch.Record) []dispatch.Record {
+				records = slices.DeleteFunc(records, func(r dispatch.Record) bool { return r.Offset%2 == 1 && r.Offset < 10 })
+				slices.Reverse(records)
+				return records
+			},
+			want: []dispatch.BatchError{{From: 0, After: 12, Offset: 11}},
+		},
+		"twice": {
+			wrong: func(_ int64, records []dispatch.Record) []dispatch.Record {
+				return append(records[len(records)-1:], records[len(records)-1])
+			},
+			want: []dispatch.BatchError{{From: 0, After: 12, Offset: 12}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := new(dispatch.Log)
+				for i := range 50 {
+					log.Append(fmt.Sprint("k", i%3), nil)
+				}
+				c, seen, wrong, want := newCalls(), &events{}, c.wrong, c.want
+				r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: &sloppy{Log: log, wrong: wrong}, Observer: seen, MaxBuffered: 8, MaxPerDomain: 2, Handler: func(_ context.Context, job dispatch.Job) error {
+					defer c.enter(job)()
+					time.Sleep(time.Millisecond)
+					return nil
+				}})
+				time.Sleep(10 * time.Minute)
+				r.mustStop(t)
+				c.check(t)
+				for k := range 3 {
+					var want []int64
+					for offset := int64(k); offset < 50; offset += 3 {
+						want = append(want, offset)
+					}
+					same(t, fmt.Sprint("k", k), c.of(fmt.Sprint("k", k)), want...)
+				}
+				equal(t, "floor", r.Stats().Floor, 50)
+				refused := seen.of(dispatch.FetchFailed)
+				if len(refused) == 0 {
+					t.Fatal("nothing was refused")
+				}
+				var got *dispatch.BatchError
+				if named := errors.As(refused[0].Err, &got) && errors.Is(refused[0].Err, dispatch.ErrBatch); named != (len(want) > 0) || named && *got != want[0] {
+					t.Errorf("refused: %v", refused[0].Err)
+				}
+			})
+		})
+	}
 }
 
 // Goexit and panics are failures like any other, and their stacks are told.

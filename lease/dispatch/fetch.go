@@ -3,7 +3,9 @@ package dispatch
 // This file reads: where next and how much, and what interrupts it.
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -11,9 +13,13 @@ const batch = 256 // records asked for at once, at most
 
 // fetch reads until the drain begins.
 func (d *Dispatcher) fetch() {
+	var read windows
 	for failures := 0; d.soft.Err() == nil; {
 		ctx, cancel := context.WithCancel(d.soft)
 		from, limit := d.plan(cancel)
+		if d.level() {
+			read = nil
+		}
 		if limit == 0 {
 			cancel()
 			select {
@@ -22,26 +28,109 @@ func (d *Dispatcher) fetch() {
 			}
 			continue
 		}
+		if w := read.at(from); w != nil {
+			cancel()
+			d.accept(*w)
+			continue
+		}
+		limit = read.until(from, limit)
 		records, err := d.cfg.Source.Fetch(ctx, from, limit)
 		interrupted := ctx.Err() != nil
 		d.mu.Lock()
 		d.stop = nil
 		d.mu.Unlock()
 		cancel()
+		if len(records) > 0 {
+			err = ordered(from, records)
+		} else if err == nil {
+			err = errNothing
+		}
 		switch {
-		case len(records) > 0:
+		case err == nil:
 			failures = 0
-			d.accept(from, records[:min(len(records), limit)])
-		case d.ousted(err) != nil: // soft is done
-		case !interrupted:
-			if failures++; err == nil {
-				err = errNothing
+			records = records[:min(len(records), limit)]
+			w := window{from, records[len(records)-1].Offset + 1, records}
+			if again := d.wanted(w); len(again.records) > 0 {
+				read.keep(again, d.cfg.MaxBuffered)
 			}
+			d.accept(w)
+		case d.ousted(err) != nil: // soft is done
+		case len(records) > 0, !interrupted:
+			failures++
 			wait := d.cfg.trouble(failures)
 			d.observe(Event{Kind: FetchFailed, Offset: from, Err: err, Wait: wait})
 			sleep(d.soft, wait)
 		}
 	}
+}
+
+// windows are what was read again, the last one first: a domain that is behind takes its share of a reading and comes back for the
+// next, which would otherwise be read once for each share.
+type windows []window
+
+// window has every record from first to before end that may be wanted.
+type window struct {
+	first, end int64
+	records    []Record
+}
+
+// at returns the window that offset is in, without what is below, and nil if none is kept.
+func (ws *windows) at(offset int64) *window {
+	for i, w := range *ws {
+		if w.first <= offset && offset < w.end {
+			copy((*ws)[1:i+1], *ws)
+			(*ws)[0] = w
+			from, _ := slices.BinarySearchFunc(w.records, offset, func(r Record, offset int64) int { return cmp.Compare(r.Offset, offset) })
+			return &window{offset, w.end, w.records[from:]}
+		}
+	}
+	return nil
+}
+
+// until is limit, or less where a window begins sooner.
+func (ws *windows) until(offset int64, limit int) int {
+	for _, w := range *ws {
+		if gap := w.first - offset; gap > 0 && gap < int64(limit) {
+			limit = int(gap)
+		}
+	}
+	return limit
+}
+
+// keep adds w, and drops what was used the longest time ago until no more than most records are kept.
+func (ws *windows) keep(w window, most int) {
+	*ws = slices.Insert(*ws, 0, w)
+	kept := 0
+	for i, w := range *ws {
+		if kept += len(w.records); kept > most {
+			*ws = slices.Delete(*ws, i, len(*ws))
+			return
+		}
+	}
+}
+
+// wanted is what may be wanted of w once more, if it was read again. A domain that is not behind has taken everything below high, and will
+// never be behind there.
+func (d *Dispatcher) wanted(w window) window {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	wanted := window{first: w.first, end: w.end}
+	if w.first >= d.high {
+		return wanted
+	}
+	for _, r := range w.records {
+		if dom := d.domains[r.Domain]; r.Offset >= d.high || dom != nil && dom.behind && r.Offset >= dom.mark {
+			wanted.records = append(wanted.records, r)
+		}
+	}
+	return wanted
+}
+
+// level: no domain is behind.
+func (d *Dispatcher) level() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.behind == 0
 }
 
 // plan says where to read and how much. The domain that is furthest behind and has room comes first, then what has never been read.

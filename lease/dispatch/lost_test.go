@@ -56,7 +56,7 @@ func TestD8_CauseSaysLost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger, log, seen, c := memory(t, 3), fill("a", "a", "b"), &events{}, newCalls()
 				release := make(chan struct{})
-				d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, Observer: seen, DrainTimeout: time.Second, CommitEvery: time.Hour,
+				d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, DeadLetter: dispatch.Discard, Observer: seen, DrainTimeout: time.Second, CommitEvery: time.Hour,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						if hangs && job.Record.Domain == "b" {
@@ -94,7 +94,7 @@ func TestD8_LostAtBothEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		end(&dispatch.LostError{Partition: "p", Err: errLost})
-		cfg := dispatch.Config{Ledger: memory(t, 3), Source: fill("a"), Handler: func(context.Context, dispatch.Job) error { return nil }}
+		cfg := dispatch.Config{Ledger: memory(t, 3), Source: fill("a"), DeadLetter: dispatch.Discard, Handler: func(context.Context, dispatch.Job) error { return nil }}
 		d, err := dispatch.New(cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -88,7 +88,13 @@ type world struct {
 	recorded map[int64]bool // the ledger said so, and has not been lost since
 	running  map[string]int64
 	inHand   int                    // of the process that lives
-	attempts map[int64]int          // by the ledger's count
+	faulty   bool                   // a life had faults, so that a death may look like a wait and a wait like a death
+	open     map[int64]bool         // begun, and the ledger has not been told how it ended
+	suspects map[int64]bool         // open when their process died, and not ended since
+	alone    map[int64]bool         // begun as suspects: their attempt is counted
+	counted  map[int64]int          // what the ledger should have counted
+	begun    map[int64]int          // runs since the ledger was lost
+	ended    int                    // lives
 	tokens   map[string]lease.Token // the last one of each domain
 	leases   map[lease.Token]int64  // the offset of each
 	letters  map[int64]int
@@ -126,8 +132,21 @@ func (w *world) called(job dispatch.Job) {
 	if job.Lease.RetryCount > w.retries {
 		w.found("%d: retry %d", r.Offset, job.Lease.RetryCount)
 	}
-	if w.attempts[r.Offset]++; w.attempts[r.Offset] > w.retries+1 {
-		w.found("%d: attempt %d", r.Offset, w.attempts[r.Offset])
+	if job.Lease.RetryCount > w.begun[r.Offset]+w.ended { // a reply that was lost when its process ended may cost an attempt
+		w.found("D6: %d: retry %d after %d runs in %d lives", r.Offset, job.Lease.RetryCount, w.begun[r.Offset], w.ended)
+	}
+	w.begun[r.Offset]++
+	w.open[r.Offset] = true
+	if w.alone[r.Offset] = w.suspects[r.Offset]; w.alone[r.Offset] {
+		w.counted[r.Offset]++
+		for _, other := range w.running {
+			if other != r.Offset && w.suspects[other] {
+				w.found("D6: suspects %d and %d at once", r.Offset, other)
+			}
+		}
+	}
+	if count := w.counted[r.Offset]; !w.faulty && count != job.Lease.RetryCount {
+		w.found("D6: %d: retry %d, but %d were counted", r.Offset, job.Lease.RetryCount, count)
 	}
 }
 
@@ -164,7 +183,6 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		return nil, nil
 	}
 	dead := false // guarded by w.mu
-	attempts := map[int64]int{}
 	var d *dispatch.Dispatcher
 	observer := &events{also: func(e dispatch.Event) {
 		w.mu.Lock()
@@ -175,6 +193,17 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		switch e.Kind {
 		case dispatch.Succeeded:
 			w.recorded[e.Offset] = true
+			delete(w.open, e.Offset)
+		case dispatch.Retrying:
+			delete(w.open, e.Offset)
+			if !w.alone[e.Offset] {
+				w.counted[e.Offset]++
+			}
+		case dispatch.GaveUp:
+			delete(w.open, e.Offset)
+			if !w.faulty && w.begun[e.Offset] <= w.retries {
+				w.found("D6: %d was given up after %d runs", e.Offset, w.begun[e.Offset])
+			}
 		case dispatch.DeadLettered:
 			w.recorded[e.Offset] = true
 		case dispatch.Fenced, dispatch.Foreign:
@@ -200,7 +229,6 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 				return errDead
 			}
 			w.called(job)
-			attempts[job.Record.Offset]++
 			offset := job.Record.Offset
 			w.mu.Unlock()
 			time.Sleep(time.Duration(w.took[offset]) * time.Millisecond)
@@ -210,6 +238,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 				return errDead
 			}
 			delete(w.running, job.Record.Domain)
+			delete(w.suspects, offset)
 			w.inHand--
 			if job.Lease.RetryCount < w.failures[offset] {
 				switch w.manner[offset] {
@@ -255,7 +284,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		l.appends--
 		time.Sleep(time.Duration(draw(5)) * time.Millisecond)
 	}
-	time.Sleep(time.Duration(l.lasts) * time.Millisecond)
+	time.Sleep(time.Duration(l.lasts)*time.Millisecond + time.Millisecond/2) // at no moment when a handler ends
 	if l.drain && l.faults > 0 {
 		p.mu.Lock()
 		p.fault = nil // so that the drain can succeed
@@ -267,6 +296,10 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		dead = true
 		clear(w.running)
 		w.inHand = 0
+		for offset := range w.open {
+			w.suspects[offset] = true
+		}
+		clear(w.open)
 		w.mu.Unlock()
 	}
 	cancel()
@@ -275,16 +308,21 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 	return d, err
 }
 
-func (w *world) tell() {
-	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: w.retries})
+func (w *world) tell(t testing.TB) {
+	ledger := memory(t, w.retries)
 	for i, l := range w.lives {
 		if l.ledgerLost {
-			ledger, _ = lease.NewMemory(lease.Config{MaxRetries: w.retries})
+			ledger = memory(t, w.retries)
 			clear(w.recorded)
-			clear(w.attempts)
+			for _, is := range []map[int64]bool{w.open, w.suspects, w.alone} {
+				clear(is)
+			}
+			clear(w.counted)
+			clear(w.begun)
 			clear(w.tokens)
 			clear(w.leases)
 		}
+		w.faulty, w.ended = w.faulty || l.faults > 0, i
 		d, err := w.live(i, l, ledger)
 		if l.drain && err != nil {
 			w.found("life %d: drain: %v", i, err)
@@ -310,14 +348,14 @@ func (w *world) tell() {
 	}
 }
 
-func TestPropertyD1D2D3D4_Machine(t *testing.T) {
+func TestPropertyD1D2D3D4D6_Machine(t *testing.T) {
 	lives, records := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{
 			story: drawStory(rt), log: new(dispatch.Log), done: map[int64]bool{}, recorded: map[int64]bool{}, running: map[string]int64{},
-			attempts: map[int64]int{}, tokens: map[string]lease.Token{}, leases: map[lease.Token]int64{}, letters: map[int64]int{},
+			open: map[int64]bool{}, suspects: map[int64]bool{}, alone: map[int64]bool{}, counted: map[int64]int{}, begun: map[int64]int{}, tokens: map[string]lease.Token{}, leases: map[lease.Token]int64{}, letters: map[int64]int{},
 		}
-		synctest.Test(t, func(*testing.T) { w.tell() })
+		synctest.Test(t, func(t *testing.T) { w.tell(t) })
 		if len(w.wrong) > 0 {
 			slices.Sort(w.wrong)
 			rt.Fatalf("%d findings, among them:\n%v", len(w.wrong), strings.Join(w.wrong[:min(len(w.wrong), 20)], "\n"))

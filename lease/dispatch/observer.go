@@ -20,7 +20,9 @@ const (
 	Succeeded
 	// Retrying: the handler failed with Err and will be called again after Wait.
 	Retrying
-	// GaveUp: the handler failed with Err for the last time.
+	// Postponed: the handler asked to be called again after Wait, with Later.
+	Postponed
+	// GaveUp: the handler failed with Err for the last time. ErrDied says that its process did.
 	GaveUp
 	// DeadLettered: the receiver of dead letters has accepted the record.
 	DeadLettered
@@ -28,7 +30,7 @@ const (
 	DeadLetterFailed
 	// Skipped: a record that was fetched is done already.
 	Skipped
-	// Reclaimed: a lease was taken from a holder who is gone, and failed once.
+	// Reclaimed: a lease was taken from a holder who is gone.
 	Reclaimed
 	// Foreign: somebody else holds a lease, and took it after the partition had become ours.
 	Foreign
@@ -64,6 +66,8 @@ func (k Kind) String() string {
 		return "Succeeded"
 	case Retrying:
 		return "Retrying"
+	case Postponed:
+		return "Postponed"
 	case GaveUp:
 		return "GaveUp"
 	case DeadLettered:

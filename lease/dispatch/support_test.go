@@ -57,11 +57,14 @@ type running struct {
 	result chan error
 }
 
-// run starts a dispatcher, without jitter unless cfg has a Rand.
+// run starts a dispatcher, without jitter unless cfg has a Rand, and dropping dead letters unless it says where they go.
 func run(t testing.TB, cfg dispatch.Config) *running {
 	t.Helper()
 	if cfg.Rand == nil {
 		cfg.Rand = func() float64 { return 0 }
+	}
+	if cfg.DeadLetter == nil {
+		cfg.DeadLetter = dispatch.Discard
 	}
 	d, err := dispatch.New(cfg)
 	if err != nil {
@@ -87,8 +90,12 @@ func (r *running) mustStop(t testing.TB) {
 	}
 }
 
+// memory is a ledger with so many retries; 0 is none.
 func memory(t testing.TB, retries int) *lease.Memory {
 	t.Helper()
+	if retries == 0 {
+		retries = lease.NoRetries
+	}
 	l, err := lease.NewMemory(lease.Config{MaxRetries: retries})
 	if err != nil {
 		t.Fatal(err)
@@ -143,6 +150,13 @@ func (c *calls) enter(job dispatch.Job) (leave func()) {
 		c.inside[domain]--
 		c.now--
 	}
+}
+
+// running is how many calls there are now.
+func (c *calls) running() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
 }
 
 func (c *calls) of(domain string) []int64 {
@@ -243,8 +257,17 @@ func (p *process) Fail(ctx context.Context, domain string, token lease.Token) (l
 	return called(p, "Fail", domain, func() (lease.Failure, error) { return p.Ledger.Fail(ctx, domain, token) })
 }
 
+func (p *process) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	return called(p, "GiveUp", domain, func() (lease.Failure, error) { return p.Ledger.GiveUp(ctx, domain, token) })
+}
+
 func (p *process) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
 	return called(p, "Reclaim", domain, func() (lease.Lease, error) { return p.Ledger.Reclaim(ctx, domain, held) })
+}
+
+func (p *process) Release(ctx context.Context, domain string, token lease.Token) error {
+	_, err := called(p, "Release", domain, func() (struct{}, error) { return struct{}{}, p.Ledger.Release(ctx, domain, token) })
+	return err
 }
 
 func (p *process) Inspect(ctx context.Context, domain string) (lease.View, error) {

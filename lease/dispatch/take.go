@@ -2,11 +2,7 @@ package dispatch
 
 // This file takes a partition over: where to begin, the leases of the dead (D6), and what waits in the ledger.
 
-import (
-	"time"
-
-	"github.com/stopbank/stopbank/lease"
-)
+import "github.com/stopbank/stopbank/lease"
 
 // take goes on until it has worked, or the drain begins.
 func (d *Dispatcher) take() bool {
@@ -42,7 +38,7 @@ func (d *Dispatcher) takeOnce() error {
 		if dom := d.domains[l.Domain]; dom != nil && dom.stage == missing && dom.lease.Token == l.Token {
 			continue // dealt with before the error
 		}
-		mine, f, err := d.inherit(d.soft, l)
+		t, err := d.inherit(d.soft, l)
 		if isFence(err) {
 			continue // it was completed, or taken by somebody else, in between: busy will see
 		}
@@ -50,15 +46,11 @@ func (d *Dispatcher) takeOnce() error {
 			return err
 		}
 		d.mu.Lock()
-		d.high = min(d.high, l.Offset) // also if it was given up: its dead letter needs the record
-		if f.Status == lease.RetryScheduled {
-			dom := d.domain(l.Domain)
-			dom.lease, dom.stage, dom.open, dom.at = mine, missing, true, mine.Offset
-			dom.due = d.cfg.due(mine.AcquiredAt, time.Now(), mine.RetryCount, d.cfg.Rand())
-		}
+		d.high = min(d.high, l.Offset)
+		dom := d.domain(l.Domain)
+		dom.tenure, dom.open, dom.at = t, true, l.Offset
 		d.mu.Unlock()
 	}
-	// What was given up above may have left work behind, so this comes second.
 	for head, err := range d.cfg.Ledger.Ready(d.soft) {
 		if err != nil {
 			return err

@@ -29,8 +29,8 @@ func TestConfig(t *testing.T) {
 	if _, err := durable.New(durable.Config{}); err == nil || err.Error() != "lease: durable.Config.Store is nil; allowed: a Store" {
 		t.Errorf("no Store: %v", err)
 	}
-	if _, err := durable.New(durable.Config{Store: store, MaxRetries: -1}); !errors.Is(err, lease.ErrInvalid) {
-		t.Errorf("MaxRetries -1: %v", err)
+	if _, err := durable.New(durable.Config{Store: store, MaxRetries: -2}); !errors.Is(err, lease.ErrInvalid) {
+		t.Errorf("MaxRetries -2: %v", err)
 	}
 	l := open(t, durable.Config{Store: store})
 	for _, domain := range []string{"", strings.Repeat("x", 1<<16)} {

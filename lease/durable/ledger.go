@@ -5,7 +5,6 @@ package durable
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +15,8 @@ import (
 type Config struct {
 	// Store keeps the ledger. Required. Several Ledgers, in one process or in many, may share one ledger in one store.
 	Store Store
-	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up. 0 to 2147483647. It is not
-	// kept in the store: each Ledger goes by its own.
+	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up. 1 to 2147483647; 0:
+	// lease.DefaultRetries; none has to be said: lease.NoRetries. It is not kept in the store: each Ledger goes by its own.
 	MaxRetries int
 	// MaxBacklog bounds the offsets that wait in one domain. 0: unbounded. Not negative. Not kept in the store either.
 	MaxBacklog int
@@ -61,12 +60,13 @@ func New(cfg Config) (*Ledger, error) {
 	switch {
 	case cfg.Store == nil:
 		return nil, &lease.InvalidError{Field: "durable.Config.Store", Value: "nil", Allowed: "a Store"}
-	case cfg.MaxRetries < 0 || cfg.MaxRetries > math.MaxInt32:
-		return nil, &lease.InvalidError{Field: "durable.Config.MaxRetries", Value: cfg.MaxRetries, Allowed: "0 to 2147483647"}
 	case cfg.MaxBacklog < 0:
 		return nil, &lease.InvalidError{Field: "durable.Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
 	case cfg.MaxCached < 0:
 		return nil, &lease.InvalidError{Field: "durable.Config.MaxCached", Value: cfg.MaxCached, Allowed: "0 (10,000) or more"}
+	}
+	if err := lease.Retries("durable.Config.MaxRetries", &cfg.MaxRetries); err != nil {
+		return nil, err
 	}
 	l := &Ledger{cfg: cfg, cache: cache{entries: map[string]*entry{}, max: cfg.MaxCached}}
 	if l.cache.max == 0 {
@@ -91,6 +91,12 @@ func (l *Ledger) Succeed(ctx context.Context, domain string, token lease.Token) 
 // Fail implements lease.Ledger.
 func (l *Ledger) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
 	r, err := l.do(ctx, lease.Op{Kind: lease.OpFail, Domain: domain, Token: token})
+	return lease.Failure{Status: r.Fail, RetryCount: int(r.RetryCount), Next: r.Next}, err
+}
+
+// GiveUp implements lease.Ledger.
+func (l *Ledger) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	r, err := l.do(ctx, lease.Op{Kind: lease.OpFail, Domain: domain, Token: token, MaxRetries: lease.NoRetries})
 	return lease.Failure{Status: r.Fail, RetryCount: int(r.RetryCount), Next: r.Next}, err
 }
 
@@ -126,7 +132,9 @@ func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error
 	if op.Kind == lease.OpRelease && l.cfg.OldReaders {
 		return r, &lease.InvalidError{Field: "durable.Config.OldReaders", Value: true, Allowed: "false, to Release"}
 	}
-	op.MaxRetries, op.MaxBacklog = l.cfg.MaxRetries, l.cfg.MaxBacklog
+	if op.MaxBacklog = l.cfg.MaxBacklog; op.MaxRetries == 0 {
+		op.MaxRetries = l.cfg.MaxRetries
+	}
 	if op.Kind == lease.OpTryAcquire || op.Kind == lease.OpAcquireNext {
 		op.Now = time.Now().UnixNano()
 	}

@@ -26,7 +26,7 @@ func openLedger(ctx context.Context, nc *nats.Conn) (*durable.Ledger, error) {
 	return durable.New(durable.Config{Store: store, MaxRetries: 5})
 }
 
-func shareOut(ctx context.Context, nc *nats.Conn, handler dispatch.Handler) error {
+func shareOut(ctx context.Context, nc *nats.Conn, cfg dispatch.Config) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
@@ -37,13 +37,11 @@ func shareOut(ctx context.Context, nc *nats.Conn, handler dispatch.Handler) erro
 	}); err != nil {
 		return err
 	}
-	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
-		Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: 12, Bucket: "orders", Ledger: durable.Config{MaxRetries: 5},
-	})
+	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: 12, Bucket: "orders"})
 	if err != nil {
 		return err
 	}
-	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: handler})
+	consumer, err := dispatch.NewConsumer(group, cfg)
 	if err != nil {
 		return err
 	}
@@ -74,11 +72,11 @@ func ExampleOpenGroup() {
 
 	ended := make(chan error, 1)
 	go func() {
-		ended <- shareOut(ctx, nc, func(_ context.Context, job dispatch.Job) error {
+		ended <- shareOut(ctx, nc, dispatch.Config{DeadLetter: dispatch.Discard, Handler: func(_ context.Context, job dispatch.Job) error {
 			fmt.Printf("%s %s\n", job.Record.Domain, job.Record.Payload)
 			stop()
 			return nil
-		})
+		}})
 	}()
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -86,7 +86,7 @@ func consumer(t testing.TB, nc *nats.Conn, handler dispatch.Handler) (stop func(
 		t.Fatal(err)
 	}
 	c, err := dispatch.NewConsumer(g, dispatch.Config{
-		Handler: handler, Backoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond, Grace: 100 * time.Millisecond,
+		Handler: handler, DeadLetter: dispatch.Discard, Backoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond, Grace: 100 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

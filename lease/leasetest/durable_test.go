@@ -119,6 +119,12 @@ func (p *processes) Fail(ctx context.Context, domain string, token lease.Token) 
 	return p.next().Fail(ctx, domain, token)
 }
 
+func (p *processes) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	p.whole.RLock()
+	defer p.whole.RUnlock()
+	return p.next().GiveUp(ctx, domain, token)
+}
+
 func (p *processes) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
 	p.whole.RLock()
 	defer p.whole.RUnlock()

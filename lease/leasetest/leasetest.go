@@ -47,5 +47,19 @@ func Run(t *testing.T, open Open) {
 }
 
 func checks() []check {
-	return slices.Concat(scenarios(), walkScenarios(), valueScenarios(), []check{{"Machine", machine}, {"Histories", histories}})
+	all := slices.Concat(scenarios(), walkScenarios(), valueScenarios(), []check{{"Machine", machine}, {"Histories", histories}})
+	for i, c := range all {
+		all[i].run = func(t testing.TB, open Open) { c.run(t, counted(open)) }
+	}
+	return all
+}
+
+// counted is open for the suite, which says how many retries there are: 0 is none.
+func counted(open Open) Open {
+	return func(t testing.TB, cfg lease.Config) lease.Ledger {
+		if cfg.MaxRetries == 0 {
+			cfg.MaxRetries = lease.NoRetries
+		}
+		return open(t, cfg)
+	}
 }

@@ -245,6 +245,28 @@ func (p *plain) Succeed(ctx context.Context, domain string, token lease.Token) (
 }
 
 func (p *plain) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	limit := p.cfg.MaxRetries
+	if err := lease.Retries("MaxRetries", &limit); err != nil {
+		return lease.Failure{}, err
+	}
+	switch p.fault {
+	case "one attempt too many":
+		limit++
+	case "no more than five retries":
+		limit = min(limit, 5)
+	}
+	return p.fail(ctx, domain, token, limit)
+}
+
+func (p *plain) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	limit := 0
+	if p.fault == "GiveUp gives one more chance" {
+		limit = 1
+	}
+	return p.fail(ctx, domain, token, limit)
+}
+
+func (p *plain) fail(ctx context.Context, domain string, token lease.Token, limit int) (lease.Failure, error) {
 	r, err := p.enter(ctx, domain)
 	if err != nil {
 		return lease.Failure{}, err
@@ -252,13 +274,6 @@ func (p *plain) Fail(ctx context.Context, domain string, token lease.Token) (lea
 	defer p.mu.Unlock()
 	if err := p.owner(r, domain, token); err != nil {
 		return lease.Failure{}, err
-	}
-	limit := p.cfg.MaxRetries
-	switch p.fault {
-	case "one attempt too many":
-		limit++
-	case "no more than five retries":
-		limit = min(limit, 5)
 	}
 	if r.held.RetryCount < limit {
 		r.held.RetryCount++

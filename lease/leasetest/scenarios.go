@@ -19,6 +19,7 @@ func scenarios() []check {
 		{"Scenario3_OutOfOrderAcquire", outOfOrder},
 		{"Scenario4_Retry", retry},
 		{"Scenario5_FinalGiveUp", giveUp},
+		{"GiveUpAtOnce", giveUpAtOnce},
 		{"Scenario6_Idempotence", idempotence},
 		{"TryAcquireTwiceIsAlreadyAcquired", alreadyAcquired},
 		{"BacklogKeepsArrivalOrderAndNoDuplicates", arrivalOrder},
@@ -176,6 +177,27 @@ func giveUp(t testing.TB, open Open) {
 			}
 			s.try("A", 1, lease.AlreadyFailed)
 		}
+	}
+}
+
+func giveUpAtOnce(t testing.TB, open Open) {
+	for retries := range 2 {
+		s := start(t, open, lease.Config{MaxRetries: 5})
+		held := s.try("A", 1, lease.Acquired)
+		s.try("A", 2, lease.Enqueued)
+		for n := range retries {
+			s.fails(held, lease.Failure{Status: lease.RetryScheduled, RetryCount: n + 1})
+		}
+		_, err := s.GiveUp(ctx, "A", held.Token+1)
+		s.refused("GiveUp", err, lease.ErrTokenMismatch, &lease.TokenMismatchError{Domain: "A", Offset: 1, Got: held.Token + 1})
+		f, err := s.GiveUp(ctx, "A", held.Token)
+		if want := (lease.Failure{Status: lease.GiveUpNextHint, RetryCount: retries, Next: 2}); err != nil || f != want {
+			s.Fatalf("GiveUp = %+v, %v, want %+v", f, err, want)
+		}
+		_, err = s.GiveUp(ctx, "A", held.Token)
+		s.refused("GiveUp again", err, lease.ErrLeaseNotFound, &lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Outcome: lease.OutcomeFailed, Offset: 1})
+		s.try("A", 1, lease.AlreadyFailed)
+		s.try("A", 2, lease.Acquired)
 	}
 }
 

@@ -97,6 +97,7 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 		"any token succeeds":                            scenario | random | concurrent,
 		"Succeed hands off":                             scenario | random | concurrent,
 		"one attempt too many":                          scenario | random | concurrent,
+		"GiveUp gives one more chance":                  scenario,
 		"a retry renews the lease":                      scenario | random,
 		"Reclaim keeps the token":                       scenario | random | concurrent,
 		"Reclaim forgets the retries":                   scenario | random,

@@ -1,0 +1,139 @@
+package dispatch_test
+
+// This file holds D7: how long a record waits after a failure that was seen, and after one that was not; all in virtual time.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// skewed is a ledger whose leases were granted by a clock that is off.
+type skewed struct {
+	lease.Ledger
+	by time.Duration
+}
+
+func (s skewed) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
+	a, err := s.Ledger.AcquireNext(ctx, domain)
+	a.Lease.AcquiredAt = a.Lease.AcquiredAt.Add(s.by)
+	return a, err
+}
+
+// failing fails each record of k after took, and notes when it began and ended.
+type failing struct{ begins, ends []time.Time }
+
+func (f *failing) handler(took func() time.Duration) dispatch.Handler {
+	return func(context.Context, dispatch.Job) error {
+		f.begins = append(f.begins, time.Now())
+		time.Sleep(took())
+		f.ends = append(f.ends, time.Now())
+		return errors.New("never")
+	}
+}
+
+// pauses are the times between an end and the beginning after it.
+func (f *failing) pauses() (all []time.Duration) {
+	for i, begin := range f.begins[1:] {
+		all = append(all, begin.Sub(f.ends[i]))
+	}
+	return all
+}
+
+// The table of a review: the pauses double, however long the handler takes and wherever the clock is that the lease was granted by.
+func TestD7_PausesDouble(t *testing.T) {
+	for _, took := range []time.Duration{0, 400 * time.Millisecond, time.Second} {
+		for _, by := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
+			t.Run(fmt.Sprint(took, by), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var f failing
+					r := run(t, dispatch.Config{
+						Ledger: skewed{memory(t, 6), by}, Source: fill("k"), Backoff: 50 * time.Millisecond,
+						Handler: f.handler(func() time.Duration { return took }),
+					})
+					time.Sleep(time.Minute)
+					r.mustStop(t)
+					ms := time.Millisecond
+					same(t, "pauses", f.pauses(), 50*ms, 100*ms, 200*ms, 400*ms, 800*ms, 1600*ms)
+				})
+			})
+		}
+	}
+}
+
+// After the nth failure that was seen a pause is at least (1 - Jitter) d(n) and at most d(n), whatever the handlers take, chance draws
+// and clocks say.
+func TestPropertyD7_PauseAfterFailure(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		backoff := time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(rt, "backoff"))
+		most := backoff + time.Duration(rapid.Int64Range(0, int64(1000*time.Hour)).Draw(rt, "more"))
+		jitter := rapid.Float64Range(0.01, 1).Draw(rt, "jitter")
+		chance := rapid.SliceOfN(rapid.Float64Range(0, 0.999), 8, 8).Draw(rt, "chance")
+		took := rapid.SliceOfN(rapid.Int64Range(0, int64(time.Minute)), 9, 9).Draw(rt, "took")
+		by := time.Duration(rapid.Int64Range(-int64(1000*time.Hour), int64(1000*time.Hour)).Draw(rt, "clock"))
+		var f failing
+		synctest.Test(t, func(t *testing.T) {
+			draws := 0
+			r := run(t, dispatch.Config{
+				Ledger: skewed{memory(t, 8), by}, Source: fill("k"), Backoff: backoff, MaxBackoff: most, Jitter: jitter,
+				CommitEvery: 10 * time.Hour,
+				Rand:        func() float64 { draws++; return chance[draws%len(chance)] },
+				Handler:     f.handler(func() time.Duration { return time.Duration(took[len(f.ends)]) }),
+			})
+			time.Sleep(9 * (most + time.Minute))
+			r.mustStop(t)
+		})
+		if len(f.begins) != 9 {
+			rt.Fatalf("%d attempts", len(f.begins))
+		}
+		for i, pause := range f.pauses() {
+			d := min(float64(most), float64(backoff)*math.Pow(2, float64(i)))
+			if float64(pause) < (1-jitter)*d-1 || float64(pause) > d+1 {
+				rt.Fatalf("pause %d is %v, d is %v, jitter %v", i+1, pause, time.Duration(d), jitter)
+			}
+		}
+	})
+}
+
+// Who takes a waiting record over waits until its schedule is over, d(n) at most; and the number of retries has no bound that a sum could
+// overflow or take long for.
+func TestPropertyD7_TakenOverGoesOnInItsSchedule(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(*testing.T) {
+			u := rapid.Float64Range(0, 0.999).Draw(rt, "u")
+			cfg := dispatch.Config{
+				Backoff: time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(rt, "backoff")),
+				Jitter:  rapid.Float64Range(0, 1).Draw(rt, "jitter"), Rand: func() float64 { return u },
+			}
+			cfg.MaxBackoff = cfg.Backoff + time.Duration(rapid.Int64Range(0, int64(1000*time.Hour)).Draw(rt, "more"))
+			n := rapid.OneOf(rapid.IntRange(0, 200), rapid.Just(math.MaxInt32)).Draw(rt, "n")
+			since := time.Duration(rapid.Int64Range(-int64(time.Hour), int64(100*time.Hour)).Draw(rt, "since"))
+
+			d := func(i int) float64 {
+				return min(float64(cfg.MaxBackoff), float64(cfg.Backoff)*math.Pow(2, float64(i-1)))
+			}
+			end := 0.0
+			for i := 1; i <= min(n, 100); i++ { // d(100) is MaxBackoff
+				end += d(i)
+			}
+			end += float64(max(0, n-100)) * d(100)
+			want := 0.0
+			if n > 0 {
+				want = max(0, min(end-float64(since), d(n)*(1-u*cfg.Jitter)))
+			}
+			got := float64(dispatch.Resume(cfg, time.Now().Add(-since), n))
+			if math.Abs(got-want) > 10+1e-9*math.Abs(want) {
+				rt.Fatalf("waits %v, want %v", time.Duration(got), time.Duration(want))
+			}
+		})
+	})
+}
