@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -497,5 +499,23 @@ func TestGroupRandomDay(t *testing.T) {
 			w.expect(fmt.Sprint("seed ", seed), 10*session, slices.Collect(maps.Keys(present))...)
 			w.stop(slices.Collect(maps.Values(present))...)
 		})
+	}
+}
+
+// The ledgers of a group's partitions share a bucket and nothing in it.
+func TestGroupStoresAreApart(t *testing.T) {
+	g := &Group{cfg: GroupConfig{Subject: "s.*", Group: "g"}, store: (&Store{bucket: "b"}).named("g")}
+	for _, number := range []int{3, 12} {
+		name := g.name(number)
+		of := reflect.ValueOf(*g.store.named(name))
+		for i := range of.NumField() {
+			if field := of.Type().Field(i); field.Type.Kind() == reflect.String && field.Name != "bucket" && !strings.Contains(of.Field(i).String(), name) {
+				t.Errorf("%s: %s is %q", name, field.Name, of.Field(i))
+			}
+		}
+		source, partition := g.partition(number)
+		if want := fmt.Sprint("s.", number); partition.Name != name || source.cfg.Subjects[0] != want || !strings.Contains(source.key, name) {
+			t.Errorf("%s: subject %s, position %s", partition.Name, source.cfg.Subjects[0], source.key)
+		}
 	}
 }

@@ -71,11 +71,11 @@ const (
 	codeNotFound         = 10037 // no message found
 )
 
-// named is the store of another ledger in the same bucket.
+// named is the store of a ledger in the bucket of s.
 func (s *Store) named(ledger string) *Store {
-	other := *s
-	other.ledger, other.prefix = ledger+".", "$KV."+s.bucket+"."+ledger+"."
-	return &other
+	own := *s
+	own.ledger, own.prefix, own.listing = ledger+".", "$KV."+s.bucket+"."+ledger+".", "$KV."+s.bucket+"."+ledger+"/listed"
+	return &own
 }
 
 // Load implements durable.Store. It asks the stream's leader. While the leader is being deposed, cut off from the others, it may still answer
