@@ -12,7 +12,10 @@ import (
 )
 
 func TestPinnedConsumersDoNotShare(t *testing.T) {
-	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	dir := t.TempDir()
+	server := single(t, dir, 0)
+	at := port(t, server)
+	nc := connect(t, server.ClientURL())
 	js := partitioned(t, nc)
 	var consumers []jetstream.Consumer
 	for p := range parts {
@@ -114,5 +117,12 @@ func TestPinnedConsumersDoNotShare(t *testing.T) {
 	}
 	if after := pins(); after[0] == before[0] {
 		t.Errorf("the pin stayed: %v", after)
+	}
+	// And a restart forgets all pins.
+	stop(server)
+	single(t, dir, at)
+	eventually(t, "the server is back", func() bool { _, err := consumers[0].Info(ctx); return err == nil })
+	if pins() != [parts]string{} {
+		t.Errorf("pinned after a restart: %v", pins())
 	}
 }
