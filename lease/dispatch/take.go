@@ -8,7 +8,7 @@ import "github.com/stopbank/stopbank/lease"
 func (d *Dispatcher) take() bool {
 	for n := 1; ; n++ {
 		err := d.takeOnce()
-		if err == nil || d.ousted(err) != nil || d.soft.Err() != nil {
+		if err == nil || d.ousted(err) || d.soft.Err() != nil {
 			return err == nil
 		}
 		wait := d.cfg.trouble(n)
