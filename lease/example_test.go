@@ -135,6 +135,26 @@ func ExampleMemory_Reclaim() {
 	// true
 }
 
+// A worker that has to stop gives its lease back. Whoever takes it over knows that nobody died of it.
+func ExampleMemory_Release() {
+	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: 3})
+	ctx := context.Background()
+	mine, _ := ledger.TryAcquire(ctx, "A", 1)
+	_ = ledger.Release(ctx, "A", mine.Lease.Token)
+
+	for held, err := range ledger.Held(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		heir, _ := ledger.Reclaim(ctx, held.Domain, held.Token)
+		if !held.Released {
+			_, _ = ledger.Fail(ctx, heir.Domain, heir.Token) // the attempt that its holder did not survive
+		}
+		fmt.Println(heir.Offset, held.Released, heir.Released, heir.RetryCount)
+	}
+	// Output: 1 true false 0
+}
+
 func ExampleMemory_Compact() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()

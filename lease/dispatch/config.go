@@ -20,8 +20,9 @@ type Job struct {
 }
 
 // Handler does the work of one record; nil is success. An error, a panic and runtime.Goexit are failures, and the record is tried
-// again until the ledger gives it up; ErrPermanent gives it up at once, and Later is no failure. Its context ends after AttemptTimeout and when a drain runs out of time, not when Run's
-// does. It must be safe for concurrent use; of one domain it runs once at a time.
+// again until the ledger gives it up; ErrPermanent gives it up at once, and Later is no failure. Its context ends after
+// AttemptTimeout and when a drain runs out of time, not when Run's does. It must be safe for concurrent use; of one domain it runs
+// once at a time.
 type Handler func(ctx context.Context, job Job) error
 
 // DeadLetter is a record that was given up.
@@ -29,7 +30,7 @@ type DeadLetter struct {
 	Record Record // without a Payload if the Source has lost the record
 	// Lease is that of the last attempt. It is zero where that was made in an earlier life.
 	Lease lease.Lease
-	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrRecordGone, or the ledger's *lease.InvalidError
+	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrDied, ErrRecordGone, or the ledger's *lease.InvalidError
 	// for a record that it cannot hold. Nil where that was in an earlier life.
 	Err error
 }
@@ -86,9 +87,9 @@ type Config struct {
 	// CommitEvery is how often the floor is committed. 0: 500 ms.
 	CommitEvery time.Duration
 
-	// DeadLetter is called for every record that was given up, at least once, by one of the MaxInFlight. Needed: Discard drops such records. Until
-	// it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again with the
-	// pauses of a retry. A restart may call it again for the same record. It must be safe for concurrent use.
+	// DeadLetter is called for every record that was given up, at least once, by one of the MaxInFlight. Needed: Discard drops
+	// such records. Until it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again
+	// with the pauses of a retry. A restart may call it again for the same record. It must be safe for concurrent use.
 	DeadLetter func(ctx context.Context, letter DeadLetter) error
 	// Observer, when not nil, is told what happens.
 	Observer Observer

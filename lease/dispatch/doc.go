@@ -5,8 +5,12 @@
 // # One partition
 //
 // A [Dispatcher] is one partition: one Source, one Ledger, one [Dispatcher.Run]. To be given a partition is to call Run with a new
-// Dispatcher; to lose it is to cancel that Run's context, whose return says that the partition may go elsewhere. Several partitions
-// share a bound on concurrency by sharing a [Concurrency].
+// Dispatcher; to lose it is to cancel that Run's context, whose return says that the partition may go elsewhere.
+//
+// # Many partitions
+//
+// A [Consumer] is a Dispatcher for each partition that an [Ownership] gives to this process, under bounds that they share. The
+// Ownership is membership of a group whose members divide the partitions among themselves.
 //
 // # A record's way
 //

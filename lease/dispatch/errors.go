@@ -107,7 +107,7 @@ func ordered(from int64, records []Record) error {
 type DrainError struct {
 	Name string
 	// Abandoned counts the records whose handler was still running, or whose outcome could not be written down. Their leases
-	// are left to be reclaimed.
+	// are given back.
 	Abandoned int
 	// Commit is why the floor was not committed, nil if it was.
 	Commit error

@@ -61,7 +61,7 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 	if floor > said.committed {
 		if err := d.cfg.Source.Commit(ctx, floor); err != nil {
 			d.unless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
-			d.ousted(err)
+			_ = d.ousted(err) // the error says it all
 			return err
 		}
 		said.committed = floor

@@ -41,8 +41,9 @@ type Source interface {
 	// there is. It is called once, when the partition is taken.
 	Committed(ctx context.Context) (int64, error)
 	// Fetch returns records in the order of their offsets, beginning with the first whose offset is from or above and leaving none
-	// out, at most limit; others are refused, all of them, with a *BatchError. It waits until there is one, and returns no empty slice without an error. The dispatcher cancels ctx to
-	// read somewhere else first; nothing is lost by that. It keeps the records, so a Source must not use them again.
+	// out, at most limit; what does not begin there and rise is refused whole, with a *BatchError. It waits until there is one, and
+	// returns no empty slice without an error. The dispatcher cancels ctx to read somewhere else first; nothing is lost by that. It
+	// keeps the records, so a Source must not use them again.
 	Fetch(ctx context.Context, from int64, limit int) ([]Record, error)
 	// Commit says that every record below floor is done. Floors rise. A Source that knows that the partition belongs to
 	// somebody else by now must refuse, with a *LostError.

@@ -152,6 +152,13 @@ func (c *calls) enter(job dispatch.Job) (leave func()) {
 	}
 }
 
+// running is how many calls there are now.
+func (c *calls) running() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
 func (c *calls) of(domain string) []int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -103,15 +103,14 @@ func (s *Store) readListing(ctx context.Context) (*listing, error) {
 	}
 	l.version = m.sequence
 	var w written
-	if json.Unmarshal(m.data, &w) != nil || !w.Created.Equal(s.created) {
-		return l, nil
-	}
-	l.sequence = w.Sequence
-	for _, key := range w.Ready {
-		l.live[key] = durable.Ready
-	}
-	for _, key := range w.Held {
-		l.live[key] = durable.Held
+	if json.Unmarshal(m.data, &w) == nil && w.Created.Equal(s.created) {
+		l.sequence = w.Sequence
+		for _, key := range w.Ready {
+			l.live[key] = durable.Ready
+		}
+		for _, key := range w.Held {
+			l.live[key] = durable.Held
+		}
 	}
 	return l, nil
 }

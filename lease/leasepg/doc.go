@@ -24,6 +24,11 @@
 // since a crash would lose tokens that were granted. It cannot see what a server behind it does: with fsync off, or with a replica that lags behind
 // and is promoted, acknowledged leases are lost, and with them the fence. docs/lease-engines.md has the whole list.
 //
+// # Sharing partitions out
+//
+// An [Ownership] divides partitions among the replicas of a service: whoever holds the advisory lock of a partition works on it. It has a connection of its
+// own, which must lead to the server itself.
+//
 // # Connections
 //
 // Each call takes one connection of the pool for one statement, and a walk over Ready or Held takes one for each page of names and keeps none while

@@ -24,6 +24,7 @@ var server *pgtest.Server
 
 func TestMain(m *testing.M) {
 	faults.Child(openSide)
+	ownershipChild()
 	os.Exit(run(m))
 }
 

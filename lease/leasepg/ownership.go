@@ -29,8 +29,8 @@ type OwnershipConfig struct {
 	// Open opens a partition that this member has got: its Source and its Ledger, for one call of work. Required. If it fails, the
 	// partition is given back, for whoever takes it next. Its ctx is that of work.
 	Open func(ctx context.Context, partition string) (dispatch.Partition, error)
-	// Lease is how long a member may be silent before the server takes its partitions away. A quarter of it is the time between two of
-	// its questions. 0: 10 s. 100 ms to an hour.
+	// Lease is how long a member may be silent before the server takes its partitions away. It asks every second, or every quarter of
+	// the lease if that is less. 0: 10 s. 100 ms to an hour.
 	Lease time.Duration
 	// OnError, when not nil, is told why the membership was lost, or could not be resumed, and what Open said. It must be safe for
 	// concurrent use.
@@ -116,7 +116,7 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 			return err
 		}
 		o.cfg.OnError(err)
-		pause := time.NewTimer(o.cfg.Lease / 4)
+		pause := time.NewTimer(o.beat())
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -124,6 +124,9 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 		}
 	}
 }
+
+// beat is the time between two of a member's questions, and between two attempts to join.
+func (o *Ownership) beat() time.Duration { return min(o.cfg.Lease/4, time.Second) }
 
 // join connects, and finds out whether the connection is a session that ends when this member is silent.
 func (o *Ownership) join(ctx context.Context) (*pgx.Conn, error) {

@@ -223,10 +223,10 @@ func (s *session) askBack(n int) {
 	}
 }
 
-// wait lasts until the next round is due: a quarter of the lease, or less if work has returned or ctx is done. It listens meanwhile, so that
+// wait lasts until the next round is due: a beat, or less if work has returned or ctx is done. It listens meanwhile, so that
 // a session which the server ends is noticed at once.
 func (s *session) wait(ctx context.Context) error {
-	pause, cancel := context.WithTimeout(context.Background(), s.cfg.Lease/4)
+	pause, cancel := context.WithTimeout(context.Background(), s.beat())
 	defer cancel()
 	if ctx.Err() == nil {
 		defer context.AfterFunc(ctx, cancel)()

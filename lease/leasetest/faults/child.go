@@ -23,6 +23,7 @@ type order struct {
 	MaxRetries      int
 	TakeOver        bool   // begin by reclaiming every lease
 	Alone           bool   // nobody else is at work
+	GiveBack        bool   // release the first lease, and end
 	HangAfter       int    // stand still after this many swaps, before the ledger hears of the last one; 0: never
 	PauseAt         *Entry // stand still with the lease on this, until told to go on
 	Poison          *Entry // die when handling this
@@ -32,7 +33,7 @@ const orderVariable = "STOPBANK_FAULTS_ORDER"
 
 // note is a line that a worker says.
 type note struct {
-	What   string // holding, done, refused, fenced, reclaimed, gave up, swapped, violation, finished
+	What   string // holding, done, refused, fenced, reclaimed, released, gave up, swapped, violation, finished
 	Domain string
 	Offset int64
 	Token  lease.Token

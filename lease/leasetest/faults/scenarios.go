@@ -18,6 +18,7 @@ var scenarios = []scenario{
 	{name: "killed between swap and reply", play: killed},
 	{name: "a record that kills its process", play: poisoned},
 	{name: "holder stopped, reclaimed, resumed", play: stopped},
+	{name: "given back and taken over", play: handedOver},
 	{name: "many processes race for one domain", play: raced},
 	{name: "reply dropped by the network", play: dropped, needs: func(s Server) bool { return s.Via != nil }},
 	{name: "server restarted under load", play: restarted, needs: func(s Server) bool { return s.Restart != nil }},
@@ -83,6 +84,20 @@ func stopped(r *round) {
 	r.ends(sleeper)
 	if r.heard("refused") != 1 || r.heard("fenced") != 1 {
 		r.Errorf("who was taken for dead was refused downstream %d times and by the ledger %d times, want once each", r.heard("refused"), r.heard("fenced"))
+	}
+}
+
+// handedOver: one worker after the other takes over and gives back what it holds. That is no failure, so not even one retry is needed.
+func handedOver(r *round) {
+	r.offer(3, abc...)
+	r.maxRetries = 0
+	for range 2 + r.rnd.IntN(3) {
+		r.ends(r.start(order{TakeOver: true, Alone: true, GiveBack: true}))
+		r.faults++
+	}
+	r.ends(r.start(order{TakeOver: true, Alone: true}))
+	if released := r.heard("released"); released != r.faults || r.heard("gave up") != 0 {
+		r.Errorf("given back %d times, want %d; given up %d times", released, r.faults, r.heard("gave up"))
 	}
 }
 

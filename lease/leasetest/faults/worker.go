@@ -20,6 +20,8 @@ type worker struct {
 	say    func(note)
 	resume <-chan struct{}
 	ledger *durable.Ledger
+
+	released bool // the lease that was to be given back
 }
 
 // patience bounds how long a worker tries what an engine refuses.
@@ -51,7 +53,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return err
 	}
 	if w.TakeOver {
-		if err := w.takeOver(ctx); err != nil {
+		if err := w.takeOver(ctx); err != nil || w.released {
 			return err
 		}
 	}
@@ -62,7 +64,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 			return err
 		}
 		for _, head := range heads {
-			if err := w.drain(ctx, head.Domain); err != nil {
+			if err := w.drain(ctx, head.Domain); err != nil || w.released {
 				return err
 			}
 		}
@@ -105,7 +107,7 @@ func collect[T any](ctx context.Context, walk func(context.Context) iter.Seq2[T,
 	return all, err
 }
 
-// takeOver takes every lease from its holder, who is thought dead, and counts that as a failure of the record.
+// takeOver takes every lease from its holder, who is thought dead, and counts that as a failure of the record, unless the lease was released.
 func (w *worker) takeOver(ctx context.Context) error {
 	held, err := collect(ctx, w.ledger.Held)
 	if err != nil {
@@ -117,6 +119,12 @@ func (w *worker) takeOver(ctx context.Context) error {
 			return err
 		}
 		if !ok {
+			continue
+		}
+		if l.Released {
+			if err := w.handle(ctx, heir); err != nil || w.released {
+				return err
+			}
 			continue
 		}
 		var f lease.Failure
@@ -131,7 +139,7 @@ func (w *worker) takeOver(ctx context.Context) error {
 			w.say(note{What: "gave up", Domain: heir.Domain, Offset: heir.Offset, Token: heir.Token})
 			continue
 		}
-		if err := w.handle(ctx, heir); err != nil {
+		if err := w.handle(ctx, heir); err != nil || w.released {
 			return err
 		}
 	}
@@ -186,7 +194,7 @@ func (w *worker) drain(ctx context.Context, domain string) error {
 		case a.Status != lease.Acquired:
 			return nil
 		}
-		if err := w.handle(ctx, a.Lease); err != nil {
+		if err := w.handle(ctx, a.Lease); err != nil || w.released {
 			return err
 		}
 	}
@@ -200,6 +208,16 @@ func (w *worker) handle(ctx context.Context, l lease.Lease) error {
 		w.say(says)
 	}
 	say("holding")
+	if w.GiveBack {
+		err := insist(ctx, func() error { return w.ledger.Release(ctx, l.Domain, l.Token) })
+		for errors.Is(err, durable.ErrAmbiguous) { // again changes nothing
+			err = insist(ctx, func() error { return w.ledger.Release(ctx, l.Domain, l.Token) })
+		}
+		if w.released = err == nil; w.released {
+			say("released")
+		}
+		return err
+	}
 	if at := w.PauseAt; at != nil && at.Domain == l.Domain && at.Offset == l.Offset {
 		<-w.resume
 	}
