@@ -33,6 +33,12 @@ func (a alone) Hold(ctx context.Context, work func(context.Context, dispatch.Par
 	return nil
 }
 
+// decisions counts what a ledger decides.
+type decisions struct{ *wardenprom.LedgerDecisions }
+
+// Observe implements lease.Observer.
+func (d decisions) Observe(e lease.Event) { d.Count(e.Op.String(), e.Result()) }
+
 // metrics shows a consumer with all its partitions, and the ledgers beside it.
 func metrics(ctx context.Context, consumer *dispatch.Consumer, group alone) (*wardenprom.Collector, error) {
 	ledgers := map[string]wardenprom.Ledger{}
@@ -80,9 +86,14 @@ func main() {
 }
 
 func run() error {
+	registry := prometheus.NewRegistry() // a service gives it to promhttp.HandlerFor
+	decided, err := wardenprom.NewLedgerDecisions("orders")
+	if err != nil {
+		return err
+	}
 	group := make(alone, partitions)
 	for i := range group {
-		ledger, err := lease.NewMemory(lease.Config{})
+		ledger, err := lease.NewMemory(lease.Config{Observer: decisions{decided}})
 		if err != nil {
 			return err
 		}
@@ -112,8 +123,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry() // a service gives it to promhttp.HandlerFor
-	if err := wardenprom.Register(registry, collector); err != nil {
+	if err := wardenprom.Register(registry, collector, decided); err != nil {
 		return err
 	}
 
@@ -137,13 +147,16 @@ func done(all []dispatch.Stats) bool {
 	return len(all) == partitions
 }
 
-// show prints some of what a scrape would get, without what is 0.
+// show prints what a scrape would get of the dispatchers, without what is 0.
 func show(registry *prometheus.Registry) error {
 	families, err := registry.Gather()
 	if err != nil {
 		return err
 	}
 	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "stopbank_dispatch_") {
+			continue
+		}
 		for _, m := range f.GetMetric() {
 			var labels []string
 			for _, l := range m.GetLabel() {

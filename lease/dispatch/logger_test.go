@@ -191,7 +191,7 @@ func TestLogsHaveNoPayload(t *testing.T) {
 		logger.Info("all", "record", record, "job", job, "letter", letter)
 	}
 	got := all.String()
-	for _, forbidden := range []string{string(secret), encoded, fmt.Sprint(secret), "authorization"} {
+	for _, forbidden := range []string{string(secret), encoded, fmt.Sprintf("%d", secret), "authorization"} {
 		if strings.Contains(got, forbidden) {
 			t.Errorf("%q is in the log: %s", forbidden, got)
 		}
