@@ -13,7 +13,6 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
@@ -99,9 +98,7 @@ func openShop(ctx context.Context, cfg shopConfig) (_ *shop, err error) {
 }
 
 // protect makes the warden and returns what puts a handler under it. It is not told how long requests take: that is mostly
-// the database's time, and a slow report would lower what it lets in of everything else. For the same reason its controller
-// begins with as many places as the reports and their queue can fill, and half as many more: those who wait for the database hold places
-// here too. With more than that, a sale would be far along before they are taken back.
+// the database's time, and a slow report would lower what it lets in of everything else.
 func (s *shop) protect(cfg shopConfig) (func(http.Handler) http.Handler, error) {
 	processor, err := monitor.New(monitor.Config{})
 	if err != nil {
@@ -110,7 +107,6 @@ func (s *shop) protect(cfg shopConfig) (func(http.Handler) http.Handler, error) 
 	s.warden, err = warden.New(warden.Config{
 		Sampler: processor,
 		Limiter: limiter.Config{Name: "storefront", Observer: cfg.limiter},
-		Control: control.Config{Initial: 6 * cfg.scenario.total() / 10},
 	})
 	if err != nil {
 		return nil, err

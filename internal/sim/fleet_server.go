@@ -55,9 +55,10 @@ func newServer(f *fleet, i int) (*server, error) {
 		// Samples of different servers are not taken at the same instant.
 		f.every(tick+time.Duration(i)*tick/time.Duration(f.Servers), tick, s.turn)
 	case f.Guard.Static > 0:
-		cfg.MaxQueue, cfg.StandAfter = f.Guard.Queue, time.Hour
+		cfg.MaxQueue = f.Guard.Queue
 		cfg.Initial = decision.ControlDecision{
-			Seq: 1, TargetConcurrency: f.Guard.Static, Reasons: []decision.Reason{decision.NewReason("static", "none", 0, decision.Hold)},
+			Seq: 1, TargetConcurrency: f.Guard.Static, Burst: time.Hour,
+			Reasons: []decision.Reason{decision.NewReason("static", "none", 0, decision.Hold)},
 		}
 	default:
 		return s, nil

@@ -106,11 +106,11 @@ func parameters(t *types.Named, local types.Qualifier) string {
 	return "[" + strings.Join(all, ", ") + "]"
 }
 
-// public lists the modules of go.work that others depend on, relative to the root.
+// public lists the modules that others depend on, relative to the root.
 func public(t *testing.T) []string {
 	t.Helper()
 	var dirs []string
-	for _, dir := range workModules(t) {
+	for _, dir := range append(workModules(t), outside...) {
 		if !slices.ContainsFunc(private, func(p string) bool { return strings.HasPrefix(dir+"/", strings.TrimSuffix(p, "/")+"/") }) {
 			dirs = append(dirs, dir)
 		}
@@ -123,7 +123,7 @@ func snapshot(t *testing.T, dir string) string {
 	t.Helper()
 	var text strings.Builder
 	fmt.Fprintf(&text, "# What %s/%s exports. Written by: make api\n", project, dir)
-	list := mustGo(t, filepath.Join(root(t), dir), []string{inWorkspace(t)}, "list", "-export", "-deps", "-json=ImportPath,Name,Export,Module", "./...")
+	list := mustGo(t, filepath.Join(root(t), dir), []string{inPlace(t, dir)}, "list", "-export", "-deps", "-json=ImportPath,Name,Export,Module", "./...")
 	archives, own := map[string]string{}, []string{}
 	type listed struct {
 		ImportPath, Name, Export string

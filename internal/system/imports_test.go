@@ -6,6 +6,7 @@ package system
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +44,7 @@ var rules = []rule{
 	{layer: "lease/leasetest", arrows: []string{"lease", "lease/durable"}, others: anything},
 	{layer: "lease/leasenats", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest"}, others: anything},
 	{layer: "lease/leasetest/ownertest", arrows: []string{"lease", "lease/dispatch"}},
+	{layer: "lease/leasekafka", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/leasetest/ownertest"}, others: anything},
 	{layer: "lease/leasetest/faults", arrows: []string{"lease", "lease/durable"}},
 	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest", "lease/leasepg/pgtest"}, others: anything},
 	{layer: "lease/leasepg/pgtest", others: anything},
@@ -132,14 +134,23 @@ func of(path string, modules []string) bool {
 	return slices.ContainsFunc(modules, func(m string) bool { return path == m || strings.HasPrefix(path, m+"/") })
 }
 
-// workPackages are the packages of go.work. A file may be for one system only, so the lists of several are put together.
-func workPackages(t *testing.T) []pkg {
+// allPackages are the packages of go.work, and those of the public modules outside. A file may be for one system only, so the lists of several
+// are put together.
+func allPackages(t *testing.T) []pkg {
 	t.Helper()
 	all := map[string]pkg{}
 	for _, goos := range []string{"linux", "darwin", "windows"} {
-		out := mustGo(t, root(t), []string{inWorkspace(t), "GOOS=" + goos},
-			"list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", "work")
-		for _, p := range decode[pkg](t, out) {
+		list := func(dir, env, pattern string) string {
+			return mustGo(t, filepath.Join(root(t), dir), []string{env, "GOOS=" + goos},
+				"list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", pattern)
+		}
+		out := []string{list("", inWorkspace(t), "work")}
+		for _, module := range public(t) {
+			if slices.Contains(outside, module) {
+				out = append(out, list(module, inPlace(t, module), "./..."))
+			}
+		}
+		for _, p := range decode[pkg](t, strings.Join(out, "\n")) {
 			sum := all[p.ImportPath]
 			sum.ImportPath = p.ImportPath
 			sum.Imports = union(sum.Imports, p.Imports)
@@ -158,8 +169,8 @@ func union(a, b []string) []string {
 }
 
 func TestImportRules(t *testing.T) {
-	packages := workPackages(t)
-	for _, module := range workModules(t) {
+	packages := allPackages(t)
+	for _, module := range append(workModules(t), public(t)...) {
 		path := project + "/" + module
 		if !slices.ContainsFunc(packages, func(p pkg) bool { return p.ImportPath == path || strings.HasPrefix(p.ImportPath, path+"/") }) {
 			t.Errorf("no package of the module %s was looked at", module)

@@ -111,7 +111,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.records.give(math.MaxInt)
 
 	if !d.take() {
-		lost := d.ousted(context.Cause(soft))
+		lost := lostIn(context.Cause(soft))
 		if lost == nil {
 			return nil
 		}
@@ -175,10 +175,10 @@ func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 
 	ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
 	defer cancel()
-	lost := d.ousted(context.Cause(d.soft))
+	lost := lostIn(context.Cause(d.soft))
 	if lost == nil {
 		failed.Commit = d.commit(ctx)
-		lost = d.ousted(failed.Commit)
+		lost = lostIn(failed.Commit)
 	} else {
 		failed.Commit = lost
 	}
@@ -193,12 +193,19 @@ func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 	return nil
 }
 
-// ousted returns the *LostError that err is, or nil, and ends the Run with it.
-func (d *Dispatcher) ousted(err error) *LostError {
-	var lost *LostError
-	if errors.As(err, &lost) {
+// ousted ends the Run if err is a *LostError.
+func (d *Dispatcher) ousted(err error) bool {
+	lost := lostIn(err)
+	if lost != nil {
 		d.lose(lost)
 	}
+	return lost != nil
+}
+
+// lostIn returns the *LostError that err is, or nil.
+func lostIn(err error) *LostError {
+	var lost *LostError
+	errors.As(err, &lost)
 	return lost
 }
 

@@ -54,7 +54,7 @@ func (d *Dispatcher) fetch() {
 				read.keep(again, d.cfg.MaxBuffered)
 			}
 			d.accept(w)
-		case d.ousted(err) != nil: // soft is done
+		case d.ousted(err): // soft is done
 		case len(records) > 0, !interrupted:
 			failures++
 			wait := d.cfg.trouble(failures)

@@ -12,7 +12,7 @@ func (d *Dispatcher) take() bool {
 		case err == nil:
 			d.observe(Event{Kind: Taken, Offset: d.high}) // nobody else moves it yet
 			return true
-		case d.ousted(err) != nil, d.soft.Err() != nil:
+		case d.ousted(err), d.soft.Err() != nil:
 			return false
 		}
 		wait := d.cfg.trouble(n)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -110,7 +111,7 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 			err = s.serve(ctx)
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was asked to end, and what it held is nobody's
 		}
 		if !joined || errors.Is(err, ErrPooler) || errors.Is(err, ErrSetting) {
 			return err
@@ -146,8 +147,8 @@ func (o *Ownership) join(ctx context.Context) (*pgx.Conn, error) {
 func (o *Ownership) settle(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var set string
-	// A locks server is the one that counts idle time: a client that stands still would otherwise keep its locks for as long as its
-	// connection is open, which nothing ever closes.
+	// The server counts how long the session is idle: a client that stands still would otherwise keep its locks for as long as its
+	// connection is open, and nothing closes that.
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
 		strconv.FormatInt(o.cfg.Lease.Milliseconds(), 10)).Scan(&pid, &set)
 	var refused *pgconn.PgError
@@ -196,10 +197,7 @@ func (v view) shares(free int) (take, give int) {
 	slices.Sort(members)
 	least := total / len(members)
 	most := (total + len(members) - 1) / len(members)
-	counts := map[uint32]int{}
-	for m, n := range v.counts {
-		counts[m] = n
-	}
+	counts := maps.Clone(v.counts)
 	for ; free > 0; free-- {
 		poorest := slices.MinFunc(members, func(a, b uint32) int { return counts[a] - counts[b] })
 		counts[poorest]++

@@ -229,7 +229,8 @@ func (s *session) wait(ctx context.Context) error {
 	pause, cancel := context.WithTimeout(context.Background(), s.beat())
 	defer cancel()
 	if ctx.Err() == nil {
-		defer context.AfterFunc(ctx, cancel)()
+		stop := context.AfterFunc(ctx, cancel)
+		defer stop()
 	}
 	s.mu.Lock()
 	s.poke = cancel

@@ -81,6 +81,7 @@ type outcome struct {
 	reason   limiter.Reason         // of a refusal; 0: it was granted a place
 	grant    limiter.Grant
 	waited   time.Duration
+	patience time.Duration
 	inFlight int
 	queued   int
 	bound    limiter.Bound
@@ -198,7 +199,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	case c.queue.Limit == 0:
 		c.refuse(&w.Outcome, queue.Full, 0)
 	default:
-		if v = c.queue.Offer(w, now, 0, p.rule.ShedProbability, draw); v != queue.Waits {
+		if v = c.queue.Offer(w, now, p.waitingRule(), draw); v != queue.Waits {
 			c.refuse(&w.Outcome, v, 0)
 		}
 	}
@@ -230,14 +231,21 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 		return true
 	}
 	now := s.clock()
-	v := queue.TooLate(err, w.Due, now, 0)
+	v := w.TooLate(err, now, 0)
 	if v == queue.Waits {
 		return false
 	}
-	c.queue.Remove(w)
+	c.queue.Remove(w, v, now)
+	w.Outcome.patience = w.Patience
 	c.refuse(&w.Outcome, v, now-w.Since)
 	s.settle(c)
 	return true
+}
+
+// waitingRule is what those who wait need to know of the decision. What is expected of a call only says how long a burst is: the
+// deadline of most calls bounds their wait, and not their work.
+func (p *part) waitingRule() queue.Rule {
+	return queue.Rule{Burst: max(p.rule.Burst, p.window.usual), Share: p.rule.ShedProbability}
 }
 
 // saysOpen is whether the breaker says that it is open. One that panics says nothing.
@@ -257,14 +265,18 @@ func (c *Compartment) look(o *outcome) {
 }
 
 // granted tells a call that has been taken out of the queue that it has its place.
-func (c *Compartment) granted(w *queue.Waiter[outcome], now time.Duration) {
+func (c *Compartment) granted(w *queue.Waiter[outcome], how queue.Verdict, now time.Duration) {
 	c.look(&w.Outcome)
-	w.Outcome.grant, w.Outcome.waited = limiter.QueueOldest, now-w.Since
+	w.Outcome.grant, w.Outcome.waited, w.Outcome.patience = limiter.QueueOldest, now-w.Since, w.Patience
+	if how == queue.Newest {
+		w.Outcome.grant = limiter.QueueNewest
+	}
 	w.Wake()
 }
 
 // dismiss is told by the queue whom it has let go.
 func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
+	w.Outcome.patience = w.Patience
 	c.refuse(&w.Outcome, why, now-w.Since)
 	w.Wake()
 }
@@ -305,7 +317,7 @@ func (c *Compartment) explain(d deadline, o outcome) limiter.Explanation {
 	e := limiter.Explanation{
 		Limiter: c.part.config.Name, Outcome: limiter.Started, Grant: o.grant, Reason: o.reason, At: time.Now(), Waited: o.waited,
 		Task:     limiter.Task{Name: c.key, Priority: c.part.config.Criticality},
-		Deadline: d.at, DeadlineFrom: d.from, Decision: o.decision, Standing: o.standing,
+		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.decision, Standing: o.standing,
 		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, Cut: o.cut,
 	}
 	switch o.reason {

@@ -42,7 +42,7 @@ func (r reason) String() string {
 // left is whether those who are refused for this reason leave the queue, or were late, and are not turned away on arrival.
 func (r reason) left() bool {
 	switch limiter.Reason(r) {
-	case limiter.DeadlineExceeded, limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
+	case limiter.PatienceExceeded, limiter.DeadlineExceeded, limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
 		return true
 	}
 	return r == timeoutQueued
@@ -52,7 +52,7 @@ func (r reason) left() bool {
 func reasonOf(v queue.Verdict) limiter.Reason {
 	return [queue.Verdicts]limiter.Reason{
 		queue.Shed: limiter.PressureHigh, queue.ShedInPart: limiter.ProbabilisticShedding, queue.Full: limiter.QueueOverflow,
-		queue.Late: limiter.DeadlineExceeded, queue.Gone: limiter.Canceled,
+		queue.Overstayed: limiter.PatienceExceeded, queue.Late: limiter.DeadlineExceeded, queue.Gone: limiter.Canceled,
 	}[v]
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -27,6 +28,7 @@ type callModel struct {
 	why    string // refused
 	since  time.Duration
 	due    time.Duration // 0: none
+	began  time.Duration
 }
 
 // tenantModel is one tenant; a part without tenants has one that stands for itself.
@@ -49,6 +51,7 @@ type partModel struct {
 	refusedFor map[string]uint64
 	admitted   uint64
 	finished   uint64
+	usual      time.Duration // what its calls take
 }
 
 type setModel struct {
@@ -210,7 +213,10 @@ func (m *setModel) serve() {
 		}
 		t.asked = 0
 		c := t.waiting[0]
-		t.waiting = t.waiting[1:]
+		if m.stands(t) {
+			c = t.waiting[len(t.waiting)-1]
+		}
+		t.waiting = slices.DeleteFunc(t.waiting, func(w *callModel) bool { return w == c })
 		m.start(c)
 		if len(t.waiting) > 0 {
 			m.asks++
@@ -219,7 +225,13 @@ func (m *setModel) serve() {
 	}
 }
 
+// stands is whether the oldest has waited for longer than a burst, or than the calls of its part usually take.
+func (m *setModel) stands(t *tenantModel) bool {
+	return len(t.waiting) > 0 && m.now-t.waiting[0].since > max(decision.DefaultBurst, t.waiting[0].part.usual)
+}
+
 func (m *setModel) start(c *callModel) {
+	c.began = m.now
 	c.state = inside
 	c.tenant.held++
 	c.part.admitted++
@@ -280,8 +292,15 @@ func (m *setModel) submit(p *partModel, key string) *callModel {
 		m.start(c)
 		return c
 	}
+	full := len(t.waiting) >= p.cfg.MaxQueue
+	if full && m.stands(t) {
+		oldest := t.waiting[0]
+		t.waiting = t.waiting[1:]
+		m.refuse(oldest, limiter.QueueOverflow.String())
+		full = false
+	}
 	switch {
-	case len(t.waiting) >= p.cfg.MaxQueue:
+	case full:
 		m.refuse(c, limiter.QueueOverflow.String())
 	default:
 		if t.asked == 0 {
@@ -296,7 +315,11 @@ func (m *setModel) submit(p *partModel, key string) *callModel {
 func (m *setModel) release(c *callModel) {
 	c.state = over
 	c.tenant.held--
-	c.part.finished++
+	took, p := m.now-c.began, c.part
+	if p.finished++; p.usual == 0 {
+		p.usual = took
+	}
+	p.usual += (took - p.usual) / 16
 	m.leave(c)
 	m.serve()
 }

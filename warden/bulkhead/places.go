@@ -86,13 +86,13 @@ func (s *Set) serve() {
 	}
 	now := s.clock()
 	for c := s.next(); c != nil; c = s.next() {
-		w, _ := c.queue.Next(now, 0)
+		w, how := c.queue.Next(now, c.part.waitingRule())
 		if w != nil {
 			s.take(c)
 			s.turns++
 			c.turn = s.turns // one place a turn
 			c.part.waiting.fix(c)
-			c.granted(w, now)
+			c.granted(w, how, now)
 		}
 		s.settle(c)
 	}

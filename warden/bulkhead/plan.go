@@ -127,7 +127,7 @@ func (s *Set) expire(d *decision.ControlDecision) {
 
 // enforce works out what plan and decision come to, and shares the places so. The caller holds mu.
 func (s *Set) enforce() {
-	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total}
+	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total, Burst: decision.DefaultBurst}
 	if s.decided != nil {
 		rule := s.decided
 		if s.standing == limiter.Stale && rule.Stale != nil {

@@ -111,8 +111,7 @@ const recentKept = 128
 // made makes c a compartment, or a tenant, of p.
 func (c *Compartment) made(p *part) {
 	c.part = p
-	// In order of arrival: nobody who is owed a place is refused because others wait long.
-	c.queue = queue.Queue[outcome]{Limit: p.config.MaxQueue, StandAfter: queue.Never, Left: c.dismiss}
+	c.queue = queue.Queue[outcome]{Limit: p.config.MaxQueue, Left: c.dismiss}
 }
 
 // byCriticality is a copy with the most critical first, equals as they were.

@@ -16,12 +16,15 @@ type window struct {
 	slices  [windowSlices]slice
 	busy    bool // the present slice has timed enough to choose
 	skip    int  // executions until the next one that is timed then
+
+	usual time.Duration // what the last executions that were timed took, on average
 }
 
 const (
 	windowSlices = 6
 	sliceLength  = 10 * time.Second
 	enough       = 512
+	lately       = 16 // executions: the span of usual
 	every        = 16
 
 	// Times are counted in ranges of 1024 ns up to 8 us, and from there in 8 ranges for each doubling up to an hour, so that
@@ -78,6 +81,10 @@ func (w *window) record(began stopwatch, now time.Duration, n *counts) {
 		return
 	}
 	took := max(0, now-began.at)
+	if w.usual == 0 {
+		w.usual = took
+	}
+	w.usual += (took - w.usual) / lately
 	s := w.at(now, n)
 	s.counts[rangeOf(took)] += began.weight
 	s.sum += float64(took) * float64(began.weight)

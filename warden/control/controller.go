@@ -14,9 +14,10 @@ import (
 
 // Rates of change, per second of time between samples, as exponents; and the most that one step may do.
 const (
-	shrinkRate = 3.6 // x0.7 in 100 ms
+	shrinkRate = 7.0 // x0.5 in 100 ms
 	growRate   = 2.0
-	tightest   = 0.7 // a step of the processors' half leaves at least this share of the target
+	tightest   = 0.5 // a step of the processors' half leaves at least this share of the target
+	blind      = 0.7 // what remains of the target when control is silent
 	longest    = 1.0 // seconds that one step accounts for
 	ahead      = 4.0 // times the other half's target, which the processors' target does not exceed
 	shedRate   = 0.5 // per second at full pressure
@@ -66,7 +67,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	full := float64(cfg.Initial)
-	return &Controller{cfg: cfg, state: state{processors: full, served: service{target: full}}}, nil
+	return &Controller{cfg: cfg, state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}}}, nil
 }
 
 // Step judges a sample. It never blocks for longer than another Step takes, and allocates the decision's Reasons and Stale.

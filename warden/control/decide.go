@@ -24,7 +24,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	// Who is blind slows down: by one step, and no further, because silence is no evidence of more than that.
 	stale := d
 	floor := min(st.target(), max(float64(cfg.Min), float64(cfg.Processors)))
-	stale.TargetConcurrency = int(math.Round(max(tightest*st.target(), floor)))
+	stale.TargetConcurrency = int(math.Round(max(blind*st.target(), floor)))
 	stale.Reasons = []decision.Reason{decision.NewReason("control_silent", "valid_for_seconds", cfg.ValidFor.Seconds(), decision.Tighten)}
 	stale.ValidFor = 0
 	d.Stale = &stale

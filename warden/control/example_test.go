@@ -32,7 +32,7 @@ func ExampleController_Step() {
 	// Output:
 	// 0.0s ################################ no_information: none=0 (hold)
 	// 0.5s ################################ calm: utilization=0.6 (relax)
-	// 1.0s #########                        queueing: lag_p90_seconds=0.09 (tighten)
+	// 1.0s ####                             queueing: lag_p90_seconds=0.09 (tighten)
 	// 1.5s ####                             queueing: lag_p90_seconds=0.09 (tighten)
 	// 2.0s ####                             calm: utilization=0.6 (relax)
 	// 2.5s ########                         calm: utilization=0.6 (relax)

@@ -171,9 +171,9 @@ func TestPropertyC4_Bounded(t *testing.T) {
 			}
 			d := c.Step(s)
 			was, is := float64(before.TargetConcurrency), float64(d.TargetConcurrency)
-			low, high := 0.7*(was-0.5)-0.5, max(2*(was+0.5)+0.5, float64(highest))
+			low, high := 0.5*(was-0.5)-0.5, max(2*(was+0.5)+0.5, float64(highest))
 			if running > 0 {
-				low = min(low, 0.7*(math.Floor(0.2*running)-0.5)-0.5)
+				low = min(low, 0.5*(math.Floor(0.2*running)-0.5)-0.5)
 			} else {
 				high = 2*(was+0.5) + 0.5
 			}

@@ -136,12 +136,12 @@ func TestC8_GrowthNeedsUse(t *testing.T) {
 	if d.TargetConcurrency != 16 {
 		t.Fatalf("target %d although 3 run", d.TargetConcurrency)
 	}
-	for range 40 {
+	for range 35 {
 		d = c.Step(now.next(used(d.TargetConcurrency)))
 	}
 	grown := d.TargetConcurrency
 	if grown < 64 {
-		t.Fatalf("target %d after 4 s of use", grown)
+		t.Fatalf("target %d after 3.5 s of use", grown)
 	}
 	// A jam, and back to where it was: that needs no use.
 	for range 40 {

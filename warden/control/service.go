@@ -30,7 +30,7 @@ const (
 
 	forget = 0.5 // seconds in which the expected time fades, as a time constant, while nothing runs
 
-	beyond = 0.05 // of the usual growth, at a concurrency beyond which work has waited before
+	wary = 0.02 // of the usual growth, after a cut that took waiting away; twice as much after each window in which nothing waited
 )
 
 // service is the part of the controller's state that judges execution times.
@@ -40,7 +40,6 @@ type service struct {
 	target float64 // how much may run, as far as this half knows
 	window window
 	base   baseline
-	knee   float64 // the concurrency at which a cut has ended that took nothing but waiting away; 0: unknown
 
 	phase  phase
 	in     float64 // seconds in this phase
@@ -48,6 +47,8 @@ type service struct {
 	back   float64 // the target before the cut
 	tested bool    // the cut is a test
 
+	longer    float64 // standard deviations by which the window's times are longer than the baseline's
+	pace      float64 // of growth, 0 to 1
 	limited   float64 // seconds for which the target limited the work since the last cut
 	testAfter float64 // execution times of that until the next test
 
@@ -91,11 +92,11 @@ func (v *service) step(s monitor.Service, dt, busy, initial float64) {
 }
 
 func (v *service) enter(p phase) {
-	v.phase, v.in = p, 0
+	v.phase, v.in, v.longer = p, 0, 0
 	v.window.reset()
 }
 
-// watch lets the target grow while it limits the work and nothing waits, and cuts it when something does.
+// watch lets the target grow while it limits the work and nothing waits, by as many as end, and cuts it when something does.
 func (v *service) watch(n, ended, dt, initial float64) {
 	w := &v.window
 	limited := n >= 0.8*v.target
@@ -114,7 +115,8 @@ func (v *service) watch(n, ended, dt, initial float64) {
 		v.target = min(initial, v.target*math.Exp(dt)) // nothing runs: whatever was wrong may be over
 	}
 	if limited && !v.slow {
-		v.grow(ended)
+		calm := min(max(2-v.longer/2, 0.3), 1) // what may yet turn out to be slow grows with less than its speed
+		v.target += min(ended*v.pace*calm, v.target)
 	}
 }
 
@@ -129,41 +131,27 @@ func (v *service) compare() bool {
 	n, x := w.concurrency(), w.throughput()
 	wait, z := shift(v.base.sorted, w.inOrder())
 	v.inflation = 1 + wait/v.base.lower
-	filled := n >= 0.7*v.target
-	if v.slow = z > 2; wait > noticed*v.base.lower && z > sure && (filled && x*wait > 0.2 || x*wait > 1) {
-		// By Little's law x*wait of them wait; and x*mean are at work, if the mean is known well enough.
-		work := x * v.base.mean * (1.1 + 2*v.base.spread*math.Sqrt(1/float64(len(v.base.times))+1/w.count))
-		v.cut(min(n-0.9*x*wait, work, shallow*n), false)
+	if v.longer, v.slow = z, z > sure; v.slow && wait > noticed*v.base.lower && x*wait > 0.2 && n >= 0.7*v.target {
+		// By Little's law x*wait of them wait.
+		v.cut(min(n-x*wait, shallow*n), false)
 		return true
 	}
 	if w.count < many && (w.time < 6*r || w.count < 2*few) {
 		return false
 	}
-	v.base.learn(w.times)
-	v.limited += w.time
-	if !filled {
+	if z < 2 { // else a queue that grows slowly would become the baseline
+		v.base.learn(w.times)
+	}
+	v.pace = min(2*v.pace, 1)
+	if v.limited += w.time; n < 0.9*math.Round(v.target) {
 		v.limited = 0
 	}
-	if v.testAfter == 0 {
-		v.testAfter = testFirst
-	}
-	if v.target > 1.3*v.knee {
-		v.knee = 0
-	}
-	if filled && v.target > 1 && v.limited > v.testAfter*r {
+	if v.target > 1 && v.limited > v.testAfter*r {
 		v.cut(shallow*n, true)
 		return true
 	}
 	w.reset()
 	return false
-}
-
-// grow lets one more run for each execution that ended: twice as many in an execution time.
-func (v *service) grow(ended float64) {
-	if v.knee > 0 && v.target >= 0.9*v.knee {
-		ended *= beyond
-	}
-	v.target += min(ended, v.target)
 }
 
 func (v *service) cut(to float64, test bool) {
@@ -190,7 +178,7 @@ func (v *service) conclude() {
 	} else {
 		// Where throughput fell as well, the cut went too deep by as much.
 		v.target = max(v.target, min(v.back, math.Ceil(w.concurrency()*v.from.throughput()/w.throughput())))
-		v.knee = v.target
+		v.pace = wary
 		if _, z := shift(v.base.sorted, w.inOrder()); z < -2 {
 			v.base.forget()
 			v.base.learn(w.times)

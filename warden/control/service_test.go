@@ -192,3 +192,26 @@ func TestC4_ACutLeavesAFifth(t *testing.T) {
 		t.Fatal("there was no cut")
 	}
 }
+
+// Work of 20 s: a trial that waited for its end would last for minutes.
+func TestC9_ATrialEndsWhenNothingRuns(t *testing.T) {
+	c, m := mustNew(t, control.Config{Processors: 1, Initial: 64}), crowd()
+	m.places, m.took = 4, 20
+	m.offered = 2
+	_, d := m.drive(c, 400, begin(c))
+	m.offered = 40
+	for steps := 0; !strings.Contains(fmt.Sprint(d.Reasons), "service_trial"); steps++ {
+		if d = c.Step(m.sample(d.TargetConcurrency)); steps > 10_000 {
+			t.Fatal("there was no trial")
+		}
+	}
+	if d.TargetConcurrency >= 64 {
+		t.Fatalf("target %d on trial", d.TargetConcurrency)
+	}
+	for range 160 {
+		d = c.Step(m.next(quiet()))
+	}
+	if d.TargetConcurrency < 64 {
+		t.Fatalf("target %d after 16 s in which nothing ran: %v", d.TargetConcurrency, d.Reasons)
+	}
+}

@@ -37,6 +37,9 @@ type ControlDecision struct {
 	Stale *ControlDecision
 	// Expected is the execution time that a task needs, as control judges it, 0 or more; 0: unknown.
 	Expected time.Duration
+	// Burst is how long a burst may keep a task waiting, 0 or more; 0: [DefaultBurst]. Where somebody has waited for longer, and for
+	// longer than Expected, a limiter serves the newest first.
+	Burst time.Duration
 	// Yields is how often, 0..MaxYields, a task that was granted its place lets other goroutines run before it starts, so
 	// that those which wait for a core in Go's scheduler reach the limiter first.
 	Yields int
@@ -44,6 +47,9 @@ type ControlDecision struct {
 
 // MaxYields bounds ControlDecision.Yields: more could not surface anything and would only hold the place.
 const MaxYields = 64
+
+// DefaultBurst is the Burst of a decision that does not say.
+const DefaultBurst = 25 * time.Millisecond
 
 // Default is the decision that rules before control has judged for the first time: no shedding, and room for one
 // task per processor that Go uses, sixteen at least, because nothing is known yet about what the tasks do. Its Seq is
@@ -84,6 +90,8 @@ func (d ControlDecision) validate(prefix string) error {
 		return &InvalidError{prefix + "ValidFor", d.ValidFor, "0 (until the next decision) or more"}
 	case d.Expected < 0:
 		return &InvalidError{prefix + "Expected", d.Expected, "0 (unknown) or more"}
+	case d.Burst < 0:
+		return &InvalidError{prefix + "Burst", d.Burst, "0 (25ms) or more"}
 	case d.Yields < 0 || d.Yields > MaxYields:
 		return &InvalidError{prefix + "Yields", d.Yields, "0 to 64"}
 	}
@@ -91,7 +99,7 @@ func (d ControlDecision) validate(prefix string) error {
 }
 
 // Sanitized returns a copy that shares no memory with d and that Validate accepts, each number moved to the nearest end
-// of its range. A ShedProbability that is not a number becomes 0, because shedding is the last resort. A Stale decision
+// of its range. A ShedProbability that is not a number becomes 0, because shedding is the last resort; a Burst of 0 is put in words. A Stale decision
 // loses its own ValidFor and Stale, and its target is lowered to that of d.
 func (d ControlDecision) Sanitized() ControlDecision {
 	s := d.sanitized()
@@ -115,6 +123,9 @@ func (d ControlDecision) sanitized() ControlDecision {
 	s.ValidFor = max(0, s.ValidFor)
 	s.Stale = nil
 	s.Expected = max(0, s.Expected)
+	if s.Burst <= 0 {
+		s.Burst = DefaultBurst
+	}
 	s.Yields = min(max(0, s.Yields), MaxYields)
 	return s
 }

@@ -4,10 +4,10 @@ package decision
 
 import "log/slog"
 
-// LogValue has the decision as a group: seq, target, shed, reasons as strings, and what else is set of at, valid_for, expected,
+// LogValue has the decision as a group: seq, target, shed, reasons as strings, and what else is set of at, valid_for, burst, expected,
 // yields, and stale, the decision that rules when this one has expired. It allocates.
 func (d ControlDecision) LogValue() slog.Value {
-	attrs := make([]slog.Attr, 0, 9)
+	attrs := make([]slog.Attr, 0, 10)
 	attrs = append(attrs, slog.Uint64("seq", d.Seq))
 	if !d.At.IsZero() {
 		attrs = append(attrs, slog.Time("at", d.At))
@@ -22,6 +22,9 @@ func (d ControlDecision) LogValue() slog.Value {
 	}
 	if d.ValidFor > 0 {
 		attrs = append(attrs, slog.Duration("valid_for", d.ValidFor))
+	}
+	if d.Burst > 0 && d.Burst != DefaultBurst {
+		attrs = append(attrs, slog.Duration("burst", d.Burst))
 	}
 	if d.Expected > 0 {
 		attrs = append(attrs, slog.Duration("expected", d.Expected))

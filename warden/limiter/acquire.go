@@ -120,7 +120,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	case l.closed || l.queue.Limit == 0:
 		o = l.refused(l.full(), 0)
 	default:
-		if v = l.queue.Offer(w, now, expected, l.rule.decision.ShedProbability, draw); v != queue.Waits {
+		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
 			o = l.refused(reasonOf(v), 0)
 		}
 	}
@@ -149,12 +149,12 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 		return 0, true
 	}
 	now, expected := l.clock(), l.rule.decision.Expected
-	v := queue.TooLate(err, w.Due, now, expected)
+	v := w.TooLate(err, now, expected)
 	if v == queue.Waits {
 		return expected, false
 	}
-	l.queue.Remove(w)
-	w.Outcome = l.refused(reasonOf(v), now-w.Since)
+	l.queue.Remove(w, v, now)
+	l.dismissed(w, v, now)
 	w.Outcome.cause = err
 	return 0, true
 }
@@ -245,21 +245,27 @@ func (l *Limiter) serve() {
 	now := l.clock()
 	l.refresh(now)
 	for l.stats.Running < l.rule.decision.TargetConcurrency {
-		w, how := l.queue.Next(now, l.rule.decision.Expected)
+		w, how := l.queue.Next(now, l.rule.queue())
 		if w == nil {
 			return
 		}
 		l.stats.Running++
 		w.Outcome = l.look()
-		w.Outcome.grant, w.Outcome.waited = grantOf(how), now-w.Since
+		w.Outcome.grant, w.Outcome.waited, w.Outcome.patience = grantOf(how), now-w.Since, w.Patience
 		w.Wake()
 	}
 }
 
 // dismiss is told by the queue whom it has let go.
 func (l *Limiter) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
-	w.Outcome = l.refused(reasonOf(why), now-w.Since)
+	l.dismissed(w, why, now)
 	w.Wake()
+}
+
+// dismissed writes down why a task that has waited does not run.
+func (l *Limiter) dismissed(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
+	w.Outcome = l.refused(reasonOf(why), now-w.Since)
+	w.Outcome.patience = w.Patience
 }
 
 // Permit is one place held by one task. It is a small value, free to copy and to release from any goroutine: all copies

@@ -16,6 +16,11 @@ type rule struct {
 	until    time.Duration // the last instant at which it is valid
 }
 
+// queue is what the queue needs to know of it.
+func (r *rule) queue() queue.Rule {
+	return queue.Rule{Expected: r.decision.Expected, Burst: r.decision.Burst, Share: r.decision.ShedProbability}
+}
+
 // Apply makes d the decision that rules, unless its Seq is less than that of the one applied last. It copies d, and
 // moves what is out of range to the end of its range, as [decision.ControlDecision.Sanitized] says. A higher
 // target lets waiters start at once; a lower one interrupts nothing, the number in flight shrinks as tasks end. On
@@ -85,8 +90,9 @@ func (l *Limiter) Close() {
 	l.closed = true
 	now := l.clock()
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
-		l.queue.Remove(w)
+		l.queue.Remove(w, queue.Waits, now)
 		w.Outcome = l.refused(Closed, now-w.Since)
+		w.Outcome.patience = w.Patience
 		w.Wake()
 	}
 }

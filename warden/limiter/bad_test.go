@@ -19,7 +19,6 @@ func TestBadConfig(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"Config.MaxQueue is -1":                                 {MaxQueue: -1},
 		"Config.StarvationEvery is -1":                          {StarvationEvery: -1},
-		"Config.StandAfter is -1ns":                             {StandAfter: -1},
 		"Config.Recent is -1":                                   {Recent: -1},
 		"Config.Initial.ShedProbability is NaN":                 {Initial: decision.ControlDecision{Seq: 1, ShedProbability: math.NaN()}},
 		"Config.Initial.ShedProbability is +Inf":                {Initial: decision.ControlDecision{ShedProbability: math.Inf(1)}},
@@ -33,7 +32,7 @@ func TestBadConfig(t *testing.T) {
 			t.Errorf("%+v: %v, want it to say %q", cfg, err, want)
 		}
 	}
-	for _, cfg := range []Config{{}, {Initial: decision.Default()}, {Initial: decision.ControlDecision{Seq: 1}, StandAfter: math.MaxInt64}} {
+	for _, cfg := range []Config{{}, {Initial: decision.Default()}, {Initial: decision.ControlDecision{Seq: 1, Burst: math.MaxInt64}}} {
 		if _, err := New(cfg); err != nil {
 			t.Error(err)
 		}

@@ -24,6 +24,9 @@ const (
 	ProbabilisticShedding
 	// PriorityDrop: the task waited in a full queue and made room for one of a higher priority.
 	PriorityDrop
+	// PatienceExceeded: the task has no deadline, and has waited until less time was left than it is expected to take before tasks
+	// like it, which could have waited on, have left (Q16).
+	PatienceExceeded
 	// DeadlineExceeded: the deadline, the task's or the context's, has passed, or less time is left than the task is
 	// expected to take.
 	DeadlineExceeded
@@ -34,11 +37,11 @@ const (
 	reasons
 )
 
-// String is the code: "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop",
+// String is the code: "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "patience_exceeded",
 // "deadline_exceeded", "canceled" or "closed"; "none" for the zero Reason.
 func (r Reason) String() string {
 	return nameOf("Reason", uint8(r), "none", "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop",
-		"deadline_exceeded", "canceled", "closed")
+		"patience_exceeded", "deadline_exceeded", "canceled", "closed")
 }
 
 // Grant says by what right a task was given its place.
@@ -70,7 +73,7 @@ func grantOf(v queue.Verdict) Grant {
 func reasonOf(v queue.Verdict) Reason {
 	return [queue.Verdicts]Reason{
 		queue.Shed: PressureHigh, queue.ShedInPart: ProbabilisticShedding, queue.Full: QueueOverflow,
-		queue.Evicted: PriorityDrop, queue.Late: DeadlineExceeded, queue.Gone: Canceled,
+		queue.Evicted: PriorityDrop, queue.Overstayed: PatienceExceeded, queue.Late: DeadlineExceeded, queue.Gone: Canceled,
 	}[v]
 }
 

@@ -26,6 +26,9 @@ type Explanation struct {
 	// none.
 	Deadline     time.Time
 	DeadlineFrom DeadlineSource
+	// Patience is for how long the task, which had no deadline, was taken to wait, because those like it have left then (Q16); 0: it
+	// did not wait, it had a deadline, or nothing was known.
+	Patience time.Duration
 	// Decision is what ruled when the outcome was decided, and Standing what kind of decision that is. It is shared:
 	// read it, do not write to it.
 	Decision *decision.ControlDecision
@@ -54,6 +57,9 @@ func (e Explanation) String() string {
 	if !e.Deadline.IsZero() {
 		fmt.Fprintf(&b, ", deadline %s (%s)", e.Deadline.Format(time.RFC3339Nano), e.DeadlineFrom)
 	}
+	if e.Patience > 0 {
+		fmt.Fprintf(&b, ", patience %s (assumed)", e.Patience)
+	}
 	fmt.Fprintf(&b, ", waited %s; limiter %q: %d in flight, %d queued", e.Waited, e.Limiter, e.InFlight, e.QueueLen)
 	if e.Bound != 0 {
 		fmt.Fprintf(&b, ", %s %d reached", e.Bound, e.Limit)
@@ -63,7 +69,7 @@ func (e Explanation) String() string {
 	}
 	if d := e.Decision; d != nil {
 		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.Standing, d.TargetConcurrency, d.ShedProbability)
-		if e.Reason == DeadlineExceeded && d.Expected > 0 {
+		if (e.Reason == DeadlineExceeded || e.Reason == PatienceExceeded) && d.Expected > 0 {
 			fmt.Fprintf(&b, ", expected %s", d.Expected)
 		}
 		for _, r := range d.Reasons {
@@ -110,6 +116,7 @@ func outcomeOf(r Reason) Outcome {
 type outcome struct {
 	rule     *rule
 	waited   time.Duration
+	patience time.Duration
 	inFlight int
 	queued   int
 	cause    error // of a refusal: the context's error, if that is why
@@ -122,7 +129,7 @@ type outcome struct {
 func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	e := Explanation{
 		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
-		Deadline: d.at, DeadlineFrom: d.from, Decision: o.rule.decision, Standing: o.rule.standing,
+		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.rule.decision, Standing: o.rule.standing,
 		InFlight: o.inFlight, QueueLen: o.queued, Cut: o.cut,
 	}
 	if o.reason != 0 {

@@ -67,12 +67,12 @@ var setups = []setup{
 	{maxQueue: 5, target: 2, every: 4},
 }
 
-func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_Machine(t *testing.T) {
+func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16_Machine(t *testing.T) {
 	made := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		s := rapid.SampledFrom(setups).Draw(rt, "setup")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			return move{rapid.IntRange(0, 8).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
+			return move{rapid.IntRange(0, 9).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
 		}), 20, 120).Draw(rt, "script")
 		if failed := drive(t, s, script, nil, nil); failed != "" {
 			rt.Fatal(failed)
@@ -82,16 +82,16 @@ func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_Machine(t *testing.T) {
 	t.Logf("%d steps", made)
 }
 
-// TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories runs the machine for longer than rapid does, and makes sure that it
+// TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16_LongHistories runs the machine for longer than rapid does, and makes sure that it
 // gets everywhere.
-func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories(t *testing.T) {
+func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16_LongHistories(t *testing.T) {
 	const histories, steps = 20, 300
 	seen := map[any]int{}
 	for i := range histories * len(setups) {
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
 		script := make([]move, steps)
 		for j := range script {
-			script[j] = move{rng.IntN(9), rng.IntN(32), rng.IntN(32)}
+			script[j] = move{rng.IntN(10), rng.IntN(32), rng.IntN(32)}
 		}
 		failed := drive(t, setups[i%len(setups)], script, nil, func(x *machine) {
 			for _, run := range x.tasks {
@@ -105,7 +105,7 @@ func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14_LongHistories(t *testing.T) {
 		}
 	}
 	for _, want := range []any{SlotFree, QueueOldest, QueueNewest, StarvationTurn, PressureHigh, QueueOverflow, ProbabilisticShedding,
-		PriorityDrop, DeadlineExceeded, Canceled, Closed, Initial, Applied, Stale} {
+		PriorityDrop, PatienceExceeded, DeadlineExceeded, Canceled, Closed, Initial, Applied, Stale} {
 		if t.Logf("%s: %d", want, seen[want]); seen[want] < 10 {
 			t.Errorf("%s occurred %d times", want, seen[want])
 		}
@@ -121,7 +121,7 @@ func TestMachineHasTeeth(t *testing.T) {
 	for name, spoil := range map[string]func(*Limiter){
 		"a place too many":      func(l *Limiter) { l.stats.Running-- },
 		"a place that is lost":  func(l *Limiter) { l.stats.Running++ },
-		"always newest first":   func(l *Limiter) { l.queue.StandAfter = 1 },
+		"always newest first":   func(l *Limiter) { l.rule.decision.Burst = 1 },
 		"a shorter queue":       func(l *Limiter) { l.queue.Limit-- },
 		"a refusal that is not": func(l *Limiter) { l.stats.byReason[Closed]++ },
 	} {
@@ -135,9 +135,9 @@ func TestMachineHasTeeth(t *testing.T) {
 	}
 }
 
-// FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14 is the same machine, driven by coverage: the first byte is the setup, then three
+// FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16 is the same machine, driven by coverage: the first byte is the setup, then three
 // a step.
-func FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14(f *testing.F) {
+func FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16(f *testing.F) {
 	f.Add([]byte{0, 0, 2, 0, 0, 2, 0, 0, 5, 0, 4, 0, 0})
 	f.Add([]byte{3, 0, 2, 0, 0, 2, 0, 0, 0, 0, 0, 5, 0, 6, 30, 0, 4, 0, 0, 4, 1, 0})
 	f.Add([]byte{6, 0, 2, 0, 0, 2, 0, 8, 0, 0, 7, 2, 6, 6, 31, 0, 9, 0, 0})

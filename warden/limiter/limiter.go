@@ -25,10 +25,6 @@ type Config struct {
 	// StarvationEvery N: one in N grants from the queue goes to the task that has waited longest, whatever its priority,
 	// and one in N of those that would be refused for want of importance is let into the queue and stays there. 0: none.
 	StarvationEvery int
-	// StandAfter is how long the oldest of a priority may wait before the queue of that priority stands, and is served from its
-	// newest end (Q4), 0 or more; 0: 25 ms or what a task is expected to take, and with a deadline half of the time that it
-	// had, at most a second.
-	StandAfter time.Duration
 	// Recent is how many explanations [Limiter.Recent] keeps, 0 or more; 0: 128.
 	Recent int
 	// Rand draws numbers in [0, 1) and may be called by many goroutines at once; nil: math/rand/v2. It decides who of the
@@ -73,7 +69,7 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	l := &Limiter{
 		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand, recent: queue.NewRecent[Explanation](cfg.Recent),
-		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery, StandAfter: cfg.StandAfter},
+		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
 	}
 	l.queue.Left = l.dismiss
 	l.mu.Lock()
@@ -90,8 +86,6 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 		return cfg.Initial, &InvalidError{"Config.MaxQueue", cfg.MaxQueue, "0 (nobody waits) or more"}
 	case cfg.StarvationEvery < 0:
 		return cfg.Initial, &InvalidError{"Config.StarvationEvery", cfg.StarvationEvery, orMore}
-	case cfg.StandAfter < 0:
-		return cfg.Initial, &InvalidError{"Config.StandAfter", cfg.StandAfter, orMore}
 	case cfg.Recent < 0:
 		return cfg.Initial, &InvalidError{"Config.Recent", cfg.Recent, orMore}
 	}

@@ -133,6 +133,7 @@ func (x *machine) apply(a, b int) {
 		Seq: x.seq + 1, TargetConcurrency: a % 5,
 		ShedProbability: []float64{0, 0.25, 0.5, 0.75, 1}[b%5],
 		Expected:        time.Duration(a/5%3) * 8 * time.Millisecond,
+		Burst:           []time.Duration{0, 7 * time.Millisecond, 40 * time.Millisecond}[(a+b)%3],
 		Yields:          b % 3,
 	}
 	if b/5%3 == 1 {
@@ -159,7 +160,7 @@ func (x *machine) apply(a, b int) {
 }
 
 func (x *machine) step(s move) {
-	switch s.op % 9 {
+	switch s.op % 10 {
 	case 0, 1, 2:
 		x.submit(s.a, s.b, false)
 	case 3:
@@ -179,9 +180,29 @@ func (x *machine) step(s move) {
 			x.l.Close()
 			x.m.close()
 		}
+	case 9:
+		x.crowd(s.a, s.b)
 	}
 	synctest.Wait()
 	x.check()
+}
+
+// crowd lets eighteen tasks without a deadline come one after the other, and leave if they wait for long.
+func (x *machine) crowd(a, b int) {
+	if b%8 == 7 {
+		time.Sleep(3 * time.Second)
+		x.m.advance(3 * time.Second)
+		synctest.Wait()
+	}
+	for range 18 {
+		x.submit(a, 0, false)
+		d := time.Duration(1+b%4) * 15 * time.Millisecond
+		time.Sleep(d)
+		x.m.advance(d)
+		synctest.Wait()
+		x.cancel(len(x.tasks) - 1)
+		synctest.Wait()
+	}
 }
 
 // check compares all that can be seen.
@@ -257,11 +278,11 @@ func (x *machine) checkTask(run *taskRun) {
 		}
 	}
 	state := map[Outcome]taskState{Started: runs, Rejected: refused, Withdrawn: refused}[e.Outcome]
-	if t.reason == DeadlineExceeded {
+	if t.reason == DeadlineExceeded || t.reason == PatienceExceeded {
 		e.QueueLen = t.queueLen // several may leave at one instant, in any order
 	}
 	if state != t.state || e.Grant != t.grant || e.Reason != t.reason || e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) ||
-		e.Waited != t.waited || e.Standing != t.standing || e.InFlight != t.inFlight || e.QueueLen != t.queueLen || e.Cut != t.cut ||
+		e.Waited != t.waited || e.Patience != t.patience || e.Standing != t.standing || e.InFlight != t.inFlight || e.QueueLen != t.queueLen || e.Cut != t.cut ||
 		!sameDecision(*e.Decision, t.decision) {
 		x.fatalf("task %d: %v\nwant %+v", t.id, e, *t)
 	}

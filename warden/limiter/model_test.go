@@ -4,6 +4,7 @@
 package limiter
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -15,6 +16,8 @@ type taskModel struct {
 	id       int
 	priority Priority
 	due      time.Duration // never: none
+	untold   bool          // it came without a deadline
+	patience time.Duration // what was assumed then; 0: nothing
 	since    time.Duration
 	leaveAt  time.Duration // when it is looked at again whether it can still make its deadline
 	spared   bool
@@ -28,6 +31,14 @@ type taskModel struct {
 	inFlight int
 	queueLen int
 	cut      Priority
+}
+
+// late is why it does not start: its deadline, or that of those like it.
+func (t *taskModel) late() Reason {
+	if t.patience > 0 {
+		return PatienceExceeded
+	}
+	return DeadlineExceeded
 }
 
 type taskState int
@@ -50,7 +61,8 @@ type model struct {
 	closed   bool
 	running  int
 	waiting  []*taskModel // in order of arrival
-	mix      []Priority   // of all that had to wait
+	mix      []mixModel   // of all that had to wait
+	ends     []endModel   // of all that waited without a deadline
 	turns    int
 	denied   int
 	all      []*taskModel
@@ -81,34 +93,45 @@ func (m *model) refuse(t *taskModel, why Reason) {
 	m.stamp(t)
 }
 
+// A mixModel is a task that had to wait. It counts half after each ten seconds on the clock.
+type mixModel struct {
+	priority Priority
+	at       time.Duration
+}
+
+// mixed is how much of the mix has a priority of which ok says so.
+func (m *model) mixed(ok func(Priority) bool) (sum float64) {
+	for _, e := range m.mix {
+		if ok(e.priority) {
+			sum += math.Ldexp(1, int(e.at/(10*time.Second))-int(m.now/(10*time.Second)))
+		}
+	}
+	return sum
+}
+
 // cut is the lowest priority that is not wholly in the share to be shed.
 func (m *model) cut() Priority {
-	share := m.d.ShedProbability * float64(len(m.mix))
+	share := m.d.ShedProbability * m.mixed(func(Priority) bool { return true })
 	if share == 0 {
 		return -128
 	}
-	mix := slices.Sorted(slices.Values(m.mix))
-	if int(share) == len(mix) {
-		return Critical
+	for _, p := range priorities { // all that there are in a machine, lowest first
+		if m.mixed(func(q Priority) bool { return q <= p }) > share {
+			return p
+		}
 	}
-	return mix[int(share)]
+	return Critical
 }
 
 func (m *model) shed(p Priority, draw float64) Reason {
-	m.mix = append(m.mix, p)
-	below, same := 0, 0
-	for _, q := range m.mix {
-		if q < p {
-			below++
-		} else if q == p {
-			same++
-		}
-	}
-	share := m.d.ShedProbability * float64(len(m.mix))
+	m.mix = append(m.mix, mixModel{p, m.now})
+	below := m.mixed(func(q Priority) bool { return q < p })
+	same := m.mixed(func(q Priority) bool { return q == p })
+	share := m.d.ShedProbability * m.mixed(func(Priority) bool { return true })
 	switch {
-	case float64(below+same) <= share:
+	case below+same <= share:
 		return PressureHigh
-	case float64(below) < share && draw < (share-float64(below))/float64(same):
+	case below < share && draw < (share-below)/same:
 		return ProbabilisticShedding
 	}
 	return 0
@@ -173,6 +196,11 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 		m.refuse(t, QueueOverflow)
 		return
 	}
+	if t.untold = t.due == never; t.untold {
+		if p := m.patience(t.priority); p > 0 {
+			t.patience, t.due = p, m.now+p
+		}
+	}
 	t.leaveAt = m.leaveAt(t)
 	m.waiting = append(m.waiting, t)
 }
@@ -182,6 +210,7 @@ func (m *model) makeRoom(t *taskModel) bool {
 	less := v != nil && v.priority < t.priority
 	if same := m.of(t.priority); !t.spared && !less && m.stands(t.priority) && !same[0].spared {
 		m.leave(same[0])
+		m.ended(same[0], false)
 		m.refuse(same[0], QueueOverflow)
 		return true
 	}
@@ -198,6 +227,7 @@ func (m *model) makeRoom(t *taskModel) bool {
 		return false
 	}
 	m.leave(v)
+	m.ended(v, false)
 	m.refuse(v, PriorityDrop)
 	return true
 }
@@ -221,8 +251,9 @@ func (m *model) serve() {
 	for len(m.waiting) > 0 && m.canStart() {
 		t, how := m.next()
 		m.leave(t)
+		m.ended(t, false)
 		if t.due != never && (t.due <= m.now || t.due-m.now < m.d.Expected) {
-			m.refuse(t, DeadlineExceeded)
+			m.refuse(t, t.late())
 			continue
 		}
 		m.turns++
@@ -277,6 +308,7 @@ func (m *model) cancel(t *taskModel) {
 		return
 	}
 	m.leave(t)
+	m.ended(t, true)
 	m.refuse(t, Canceled)
 }
 
@@ -325,7 +357,8 @@ func (m *model) advance(d time.Duration) {
 			}
 		case who.due <= m.now || who.due-m.now < m.d.Expected:
 			m.leave(who)
-			m.refuse(who, DeadlineExceeded)
+			m.ended(who, false)
+			m.refuse(who, who.late())
 		default:
 			who.leaveAt = m.leaveAt(who)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
 // TestQ7_EveryReason makes each reason occur, and looks for it in the error, the explanation, the recorder, the observer
@@ -84,8 +85,8 @@ func TestQ7_EveryReason(t *testing.T) {
 				l, p := occupied(t, Config{Name: "api", MaxQueue: 2, Initial: half, Observer: seen, Rand: func() float64 { return draws }})
 				// A mix in which the cut falls on the normal priority.
 				w := l.waiters.Get()
-				l.queue.Offer(w, 0, 0, 0, 0)
-				l.queue.Remove(w)
+				l.queue.Offer(w, 0, queue.Rule{}, 0)
+				l.queue.Remove(w, queue.Oldest, 0)
 				q := newLine(t, l)
 				c.provoke(t, l, q)
 				r := q.wantRefused("x", c.want)
@@ -125,7 +126,7 @@ func TestQ7_EveryReason(t *testing.T) {
 func TestQ7_Executions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		seen := &recording{}
-		l, p := occupied(t, Config{Name: "api", Observer: seen, StandAfter: 20 * time.Millisecond})
+		l, p := occupied(t, Config{Name: "api", Observer: seen, Initial: standing(1, 20*time.Millisecond)})
 		q := newLine(t, l)
 		q.join(Task{Name: "a"})
 		q.join(Task{Name: "b"})

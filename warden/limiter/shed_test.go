@@ -36,7 +36,7 @@ func TestQ11_FullQueue(t *testing.T) {
 func TestQ14_NoStarvation(t *testing.T) {
 	for every, want := range map[int]int{0: 0, 1: 1, 4: 4} {
 		bubble(t, func(t *testing.T) {
-			l, p := occupied(t, Config{MaxQueue: 50, StarvationEvery: every, StandAfter: time.Hour})
+			l, p := occupied(t, Config{MaxQueue: 50, StarvationEvery: every, Initial: standing(1, time.Hour)})
 			q := newLine(t, l)
 			q.join(Task{Name: "background", Priority: Background})
 			for i := range 20 {

@@ -22,10 +22,8 @@ func TestQ4_WhenAQueueStands(t *testing.T) {
 	}{
 		{"nothing is known: 25 ms", Config{}, 0, 25 * time.Millisecond},
 		{"or what a task is expected to take", Config{Initial: slow}, 0, 3 * time.Second},
-		{"half of the time to the deadline", Config{}, 200 * time.Millisecond, 100 * time.Millisecond},
-		{"at most a second of it", Config{}, time.Hour, time.Second},
-		{"or what a task is expected to take", Config{Initial: slow}, time.Hour, 3 * time.Second},
-		{"as configured", Config{StandAfter: 5 * time.Second}, 0, 5 * time.Second},
+		{"with a deadline as without", Config{}, time.Hour, 25 * time.Millisecond},
+		{"as decided", Config{Initial: standing(1, 5*time.Second)}, 0, 5 * time.Second},
 	} {
 		for more, want := range map[time.Duration][]string{0: {"1", "2"}, 1: {"2", "1"}} {
 			bubble(t, func(t *testing.T) {

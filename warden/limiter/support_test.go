@@ -41,6 +41,11 @@ func fixed(n int) decision.ControlDecision {
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: n}
 }
 
+// standing is the same, with a queue that stands after a while.
+func standing(n int, burst time.Duration) decision.ControlDecision {
+	return decision.ControlDecision{Seq: 1, TargetConcurrency: n, Burst: burst}
+}
+
 // occupied is a limiter, with a queue of 10 and a target of 1 unless cfg says otherwise, and a permit of it.
 func occupied(t testing.TB, cfg Config) (*Limiter, Permit) {
 	t.Helper()

@@ -31,8 +31,8 @@ func work() uint64 {
 // It returns how many started before the important one, and how many of all came through the queue.
 func surface(t *testing.T, yields int) (before, throughQueue int) {
 	d := fixed(1)
-	d.Yields = yields
-	l := mustNew(t, Config{MaxQueue: 100, Initial: d, StandAfter: time.Hour})
+	d.Yields, d.Burst = yields, time.Hour
+	l := mustNew(t, Config{MaxQueue: 100, Initial: d})
 	var order []Grant // the place is held while it is written
 	var sink atomic.Uint64
 	var wg sync.WaitGroup

@@ -16,7 +16,7 @@
 //
 // # What a refused client is told
 //
-//	ResourceExhausted   pressure_high, probabilistic_shedding, queue_overflow, priority_drop: too much is asked for
+//	ResourceExhausted   pressure_high, probabilistic_shedding, queue_overflow, priority_drop, patience_exceeded: too much is asked for
 //	Unavailable         closed: this server is going away, another one may be there; breaker_open: what it needs is not
 //	                    there
 //	DeadlineExceeded    deadline_exceeded: it could not have ended in time; timeout_queued, timeout_running: the

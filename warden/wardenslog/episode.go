@@ -20,12 +20,12 @@ type episode struct {
 	refused [kindsOfReason]atomic.Uint64
 }
 
-const kindsOfReason = 10
+const kindsOfReason = 11
 
 // reasons are those of limiters and compartments; the last stands for any other.
 func reasons() [kindsOfReason]string {
 	return [...]string{
-		"pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "deadline_exceeded", "closed",
+		"pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "patience_exceeded", "deadline_exceeded", "closed",
 		bulkhead.ReasonTimeoutQueued, bulkhead.ReasonBreakerOpen, bulkhead.ReasonReentry, "other",
 	}
 }

@@ -88,7 +88,7 @@ func TestQueueingTheory(t *testing.T) {
 
 // Every attempt has one end, and the check that says so would notice.
 func TestNothingIsLost(t *testing.T) {
-	w := Draw(2)
+	w := Draw(69)
 	r, err := Run(w, bubble(t), Ours, false)
 	must(t, err)
 	if r.All.Offered != len(w.users()) || r.Refused == 0 || r.stats.Submitted == 0 {

@@ -22,15 +22,15 @@ type row struct {
 // rows are the targets. They are all there are.
 var rows = []row{
 	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.97},
-	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.97},
-	{"no latch", Below, func(v Verdict) bool { return !v.Latch }, 1, 0.96},
+	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.98},
+	{"no latch", Below, func(v Verdict) bool { return !v.Latch }, 1, 0.98},
 	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0.99},
 	{"no harm before it", Below, func(v Verdict) bool { return !v.Cold }, 0.98, 0.97},
-	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.85, 0.58},
+	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.85, 0.62},
 	{"goodput ≥ 0.8", Overload, func(v Verdict) bool { return v.Goodput >= 0.8 }, 0.97, 0.83},
 	{"critical at most 0.01 below the oracle's", Overload, func(v Verdict) bool { return v.Critical <= 0.01 }, 0.95, 0.65},
 	{"failsafe-go gets no more done by over 0.02", classes, func(v Verdict) bool { return v.Behind <= 0.02 }, 0.99, 0.94},
-	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.95},
+	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.98},
 	{"no harm from the fifth execution time on", classes, func(v Verdict) bool { return !v.Harm }, 1, 0.98},
 }
 

@@ -67,7 +67,7 @@ var jobs = []job{
 		reads: []reading{count("histories of the ledger, judged by porcupine", `(\d+) histories judged`)},
 	},
 	fuzz("./admission", "FuzzA1A2A3A4A5A8A10"),
-	fuzz("./warden/limiter", "FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14"),
+	fuzz("./warden/limiter", "FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16"),
 	fuzz("./warden/bulkhead", "FuzzB1B2B3B5B7B8B11"),
 	fuzz("./lease", "FuzzStateDecode"),
 	fuzz("./lease/durable", "FuzzRecordDecode"),
@@ -76,8 +76,15 @@ var jobs = []job{
 		reads: faults("PostgreSQL"),
 	},
 	{
-		dir: "./lease/leasenats", run: "^TestTorture$", share: 0.2, once: true, args: []string{"-torture.time=%s", "-torture.seed=%d"},
+		dir: "./lease/leasenats", run: "^TestTorture$", share: 0.1, once: true, args: []string{"-torture.time=%s", "-torture.seed=%d"},
 		reads: faults("JetStream"),
+	},
+	{
+		dir: "./lease/leasenats", run: "^TestGroupProcesses$", share: 0.1, once: true, args: []string{"-torture.time=%s", "-torture.seed=%d"},
+		reads: []reading{
+			count("groups, JetStream: members that join, leave, are killed or frozen, servers restarted", `(\d+) rounds of processes in a group`),
+			count("groups, JetStream: records, none lost, doubled, out of order or stuck", `(\d+) orders, none lost`),
+		},
 	},
 	{
 		dir: "./lease/leasenats", run: "^TestLeaderLoss$", share: 0.1,

@@ -5,7 +5,6 @@ package ownertest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +41,7 @@ func (r *register) write(partition string, job dispatch.Job) error {
 		return errFenced
 	}
 	r.tokens[domain] = job.Lease.Token
-	if last, any := r.last[domain]; any && job.Record.Offset <= last {
+	if last, some := r.last[domain]; some && job.Record.Offset <= last {
 		return nil // done before, by somebody who could not say so any more
 	}
 	r.last[domain] = job.Record.Offset
@@ -193,11 +192,11 @@ func (a *audit) eventually(what string, so func() bool) {
 	a.Helper()
 	for until := time.Now().Add(patience); !so(); time.Sleep(2 * time.Millisecond) { // nothing tells
 		if time.Now().After(until) {
-			held := ""
+			held := make([][]string, len(a.consumers))
 			for i, c := range a.consumers {
-				held += fmt.Sprintf("\nconsumer %d: %v", i, c.names())
+				held[i] = c.names()
 			}
-			a.Fatalf("never: %s; %d effects of %d%s", what, a.count(), a.wanted, held)
+			a.Fatalf("never: %s; %d effects of %d; the consumers hold %q", what, a.count(), a.wanted, held)
 		}
 	}
 }
@@ -206,8 +205,8 @@ func (a *audit) eventually(what string, so func() bool) {
 func (a *audit) check() {
 	a.Helper()
 	a.eventually("everything is done", func() bool { return a.count() >= a.wanted })
-	a.register.mu.Lock()
-	defer a.register.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for domain, want := range a.want {
 		if got := a.effects[domain]; !slices.Equal(got, want) {
 			a.Errorf("%s: effects %v, want %v", domain, got, want)
@@ -282,11 +281,11 @@ func zombie(t testing.TB, open Open) {
 		_, gone := old.gone[partition]
 		return gone
 	})
-	a.register.mu.Lock()
+	a.mu.Lock()
 	if a.refused == 0 {
 		t.Error("the register took a write of the old owner")
 	}
-	a.register.mu.Unlock()
+	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if c, err := held.Ledger.Succeed(ctx, seventh.Lease.Domain, seventh.Lease.Token); err == nil {

@@ -99,7 +99,7 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 					}
 				})
 			}
-			for _, want := range strings.Fields(by) {
+			for want := range strings.FieldsSeq(by) {
 				if !strings.Contains(" "+strings.Join(who, " ")+" ", " "+want+" ") {
 					t.Errorf("caught by %v, want %s", who, by)
 				}

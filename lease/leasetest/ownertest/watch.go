@@ -211,18 +211,18 @@ func (g *team) eventually(what string, so func() bool) {
 		g.mu.Lock()
 		ok := so()
 		wrong := len(g.wrong) > 0
-		now := ""
+		var now strings.Builder
 		for _, m := range g.members {
-			now += fmt.Sprintf("\n%s: holds %v, works on %v", m.name, m.holds(), slices.Sorted(maps.Keys(m.works)))
+			fmt.Fprintf(&now, "\n%s: holds %v, works on %v", m.name, m.holds(), slices.Sorted(maps.Keys(m.works)))
 		}
 		g.mu.Unlock()
 		switch {
 		case ok:
 			return
 		case wrong:
-			g.Fatalf("waiting for: %s%s", what, now)
+			g.Fatalf("waiting for: %s%s", what, now.String())
 		case time.Now().After(until):
-			g.Fatalf("never: %s%s", what, now)
+			g.Fatalf("never: %s%s", what, now.String())
 		}
 	}
 }

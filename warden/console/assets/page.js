@@ -8,8 +8,9 @@ const $ = (id) => document.getElementById(id);
 const meanings = {
   pressure_high: "It would have had to wait, and its whole priority lies in the share that is shed now; or the target is 0 and it may not wait. More important work comes first.",
   probabilistic_shedding: "It would have had to wait, a share of its priority is shed now, and the draw fell on it. The share follows the shed probability.",
-  queue_overflow: "It would have had to wait, and the queue is full of tasks no less important, or its priority was too far behind to be served in time; or it was not allowed to wait.",
+  queue_overflow: "It would have had to wait, and the queue is full of tasks no less important; or it made room for a newer one in a full queue that stands; or it was not allowed to wait.",
   priority_drop: "It waited in a full queue and made room for a task of a higher priority.",
+  patience_exceeded: "It has no deadline, and waited for as long as those like it wait before they leave.",
   deadline_exceeded: "Its deadline has passed, or less time was left than a task takes: it could not have been in time. Of a compartment, most often: it waited for MaxWait, which metrics and logs call timeout_queued.",
   canceled: "Its caller gave up before it started. Nobody refused it.",
   closed: "The limiter was closed: the service is shutting down.",

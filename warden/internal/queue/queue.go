@@ -27,6 +27,7 @@ const (
 	Full                       // refused, or left: the queue is full of tasks that are no less important, or newer
 	Evicted                    // left: the queue was full, and something more important came
 	Late                       // left: it can no longer be done before its deadline
+	Overstayed                 // left: it could no longer be done before those like it have left
 	Gone                       // left: its context was canceled
 	Verdicts
 )
@@ -37,8 +38,6 @@ type Queue[T any] struct {
 	Limit int
 	// Every N: one in N grants goes to whoever has waited longest, and one in N refusals is spared. 0: none.
 	Every int
-	// StandAfter is the wait from which a priority's queue counts as standing; see standing.go.
-	StandAfter time.Duration
 	// Left is told of each waiter that another one's arrival or grant takes out of the queue. It must call Wake.
 	Left func(w *Waiter[T], why Verdict, now time.Duration)
 
@@ -59,19 +58,28 @@ type lane[T any] struct {
 	oldest, newest *Waiter[T]
 	waiting        int
 	mix            float64 // how many of the recent arrivals that had to wait were of this priority
+	learned        patience
+}
+
+// Rule is what the decision says that rules.
+type Rule struct {
+	// Expected is what a task is expected to take, and Burst how long a burst keeps tasks waiting.
+	Expected, Burst time.Duration
+	// Share is the part of all arrivals that is to be shed.
+	Share float64
 }
 
 // Len is how many wait.
 func (q *Queue[T]) Len() int { return q.waiting }
 
-// Offer lets w wait, or says why it may not: Shed, ShedInPart or Full. share is the part of all arrivals to be shed; draw, in
-// [0, 1), decides within the priority at which it ends. expected is what a task is expected to take.
-func (q *Queue[T]) Offer(w *Waiter[T], now, expected time.Duration, share, draw float64) Verdict {
-	w.Since, w.spared = now, false
+// Offer lets w wait, or says why it may not: Shed, ShedInPart or Full. draw, in [0, 1), decides within the priority at which
+// the share to be shed ends. If w has no deadline, it gets the patience of those like it, if that is known.
+func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) Verdict {
+	w.Since, w.Patience, w.untold, w.spared = now, 0, w.Due == Never, false
 	l := q.laneOf(w.Priority)
 	q.count(l, now)
 	v := Waits
-	switch cut, part := q.Cut(share); {
+	switch cut, part := q.Cut(r.Share); {
 	case w.Priority < cut, w.Priority == cut && part >= 1:
 		v = Shed
 	case w.Priority == cut && draw < part:
@@ -80,10 +88,13 @@ func (q *Queue[T]) Offer(w *Waiter[T], now, expected time.Duration, share, draw 
 	if v != Waits && q.mercy() {
 		w.spared, v = true, Waits
 	}
-	if v == Waits && q.waiting >= q.Limit && !q.makeRoom(l, w, now, expected) {
+	if v == Waits && q.waiting >= q.Limit && !q.makeRoom(l, w, now, r) {
 		v = Full
 	}
 	if v == Waits {
+		if p := l.patience(now, r); w.untold && p > 0 {
+			w.Patience, w.Due = p, now+p
+		}
 		q.push(l, w)
 	}
 	return v
@@ -92,30 +103,30 @@ func (q *Queue[T]) Offer(w *Waiter[T], now, expected time.Duration, share, draw 
 // Next takes out whose turn it is, and says by what right: the highest priority; in it the oldest, or the newest if its queue
 // stands. One grant in Every goes to the longest wait instead. Those that have less time left than expected are told to
 // leave. nil: nobody waits.
-func (q *Queue[T]) Next(now, expected time.Duration) (*Waiter[T], Verdict) {
+func (q *Queue[T]) Next(now time.Duration, r Rule) (*Waiter[T], Verdict) {
 	for q.waiting > 0 {
-		w, how := q.turn(now, expected)
-		if Missed(w.Due, now, expected) {
-			q.leave(w, Late, now)
+		w, how := q.turn(now, r)
+		if v := w.TooLate(nil, now, r.Expected); v != Waits {
+			q.leave(w, v, now)
 			continue
 		}
 		if q.turns++; how == LongestWait {
 			q.turns = 0
 		}
-		q.Remove(w)
+		q.Remove(w, how, now)
 		return w, how
 	}
 	return nil, Waits
 }
 
-func (q *Queue[T]) turn(now, expected time.Duration) (*Waiter[T], Verdict) {
+func (q *Queue[T]) turn(now time.Duration, r Rule) (*Waiter[T], Verdict) {
 	if q.Every > 0 && q.turns+1 >= q.Every {
 		return q.LongestWaiting(), LongestWait
 	}
 	for _, l := range q.lanes {
 		switch {
 		case l.waiting == 0:
-		case q.stands(l, now, expected):
+		case q.stands(l, now, r):
 			return l.newest, Newest
 		default:
 			return l.oldest, Oldest
@@ -134,9 +145,13 @@ func (q *Queue[T]) LongestWaiting() (oldest *Waiter[T]) {
 	return oldest
 }
 
-// Remove takes w, which waits, out of the queue. Whoever does so owns it, and is to Wake it, unless it is its own goroutine.
-func (q *Queue[T]) Remove(w *Waiter[T]) {
+// Remove takes w, which waits, out of the queue, and says why. Whoever does so owns it, and is to Wake it, unless it is its own
+// goroutine.
+func (q *Queue[T]) Remove(w *Waiter[T], why Verdict, now time.Duration) {
 	l := w.lane
+	if w.untold {
+		l.learned.ended(now-w.Since, why == Gone, now)
+	}
 	w.lane = nil
 	q.waiting--
 	l.waiting--
@@ -173,7 +188,7 @@ func (q *Queue[T]) push(l *lane[T], w *Waiter[T]) {
 }
 
 func (q *Queue[T]) leave(w *Waiter[T], why Verdict, now time.Duration) {
-	q.Remove(w)
+	q.Remove(w, why, now)
 	q.Left(w, why, now)
 }
 
@@ -197,12 +212,12 @@ func (q *Queue[T]) laneOf(priority int8) *lane[T] {
 // makeRoom evicts the youngest of the lowest priority from a full queue, if it is less important than w. Mercy may spare it,
 // and then the next one is looked at; or, if it is w that would be refused, spare w, and then the youngest of the lowest
 // goes whatever it is. If nobody is less important, and the queue of w's own lane stands, its oldest makes room.
-func (q *Queue[T]) makeRoom(l *lane[T], w *Waiter[T], now, expected time.Duration) bool {
+func (q *Queue[T]) makeRoom(l *lane[T], w *Waiter[T], now time.Duration, r Rule) bool {
 	victim := q.victim()
 	goes := func() bool { return victim != nil && (w.spared || victim.Priority < w.Priority) }
 	switch {
 	case w.spared:
-	case !goes() && l.oldest != nil && !l.oldest.spared && q.stands(l, now, expected):
+	case !goes() && l.oldest != nil && !l.oldest.spared && q.stands(l, now, r):
 		q.leave(l.oldest, Full, now)
 		return true
 	case !goes():

@@ -30,12 +30,12 @@ func TestQ10_CutByRank(t *testing.T) {
 		for range tasks {
 			w := waiter(mix[rng.IntN(len(mix))])
 			total[w.Priority]++
-			switch v := q.Offer(w, 0, 0, share, rng.Float64()); v {
+			switch v := q.Offer(w, 0, Rule{Share: share}, rng.Float64()); v {
 			case Shed, ShedInPart:
 				refused[w.Priority]++
 				sum++
 			case Waits:
-				q.Remove(w)
+				q.Remove(w, Oldest, 0)
 			default:
 				t.Fatal(v)
 			}

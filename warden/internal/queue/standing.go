@@ -9,23 +9,8 @@ import "time"
 // quickly; the others wait for the load to fall, until they leave, or until the queue is full and somebody newer comes. The ideas are those of
 // adaptive LIFO (Maurer, "Fail at Scale", ACM Queue 2015) and, for when it begins, of CoDel (Nichols and Jacobson, "Controlling Queue Delay",
 // ACM Queue 2012).
-const (
-	burst   = 25 * time.Millisecond // or what a task is expected to take, if that is longer: how long a burst keeps somebody waiting
-	longest = time.Second           // the same for who has a deadline, and less than half of his time has passed
-)
 
 // stands is whether the oldest of a lane has waited for longer than a burst would have kept it waiting.
-func (q *Queue[T]) stands(l *lane[T], now, expected time.Duration) bool {
-	w := l.oldest
-	if w == nil {
-		return false
-	}
-	patience := max(burst, expected)
-	switch {
-	case q.StandAfter > 0:
-		patience = q.StandAfter
-	case w.Due != Never:
-		patience = min((w.Due-w.Since)/2, max(longest, expected))
-	}
-	return now-w.Since > patience
+func (q *Queue[T]) stands(l *lane[T], now time.Duration, r Rule) bool {
+	return l.oldest != nil && now-l.oldest.Since > max(r.Burst, r.Expected)
 }

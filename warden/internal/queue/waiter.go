@@ -14,7 +14,8 @@ import (
 // task's own goroutine that gives up. All of that happens under the owner's mutex, so there is exactly one.
 type Waiter[T any] struct {
 	Priority int8
-	Due      time.Duration // its deadline, or Never
+	Due      time.Duration // its deadline, or Never; Offer may set it if it was Never
+	Patience time.Duration // for how long Offer has taken it to wait; 0: it has a deadline, or that is not known
 	Since    time.Duration // when it was offered to the queue
 	// Outcome is the owner's: written before Wake, and read by the task's goroutine after Wait.
 	Outcome T
@@ -22,6 +23,7 @@ type Waiter[T any] struct {
 	older, newer *Waiter[T]
 	lane         *lane[T] // nil: it is in no queue
 	number       uint64   // in order of arrival
+	untold       bool     // it was offered without a deadline
 	spared       bool     // exempt from eviction
 
 	ready chan struct{} // one value for each waiter that was taken out by another goroutine than its own
@@ -77,6 +79,15 @@ func TooLate(err error, due, now, expected time.Duration) Verdict {
 		return Late
 	}
 	return Waits
+}
+
+// TooLate is Gone, Late or Overstayed if w must not start any more, and else Waits.
+func (w *Waiter[T]) TooLate(err error, now, expected time.Duration) Verdict {
+	v := TooLate(err, w.Due, now, expected)
+	if v == Late && err == nil && w.Patience > 0 {
+		return Overstayed
+	}
+	return v
 }
 
 // Yield lets other goroutines run until that brings no new arrival, n times at most: so those that wait for a processor, in Go's

@@ -1,0 +1,182 @@
+package leasekafka
+
+// This file is what a Group is made of, and what New refuses.
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// Config describes a Group. Brokers, Group and Topics are needed, every other zero value means what the field says.
+type Config struct {
+	// Brokers are host:port of some brokers of the cluster; the client learns of the others.
+	Brokers []string
+	// Group is the consumer group's name.
+	Group string
+	// Topics are read whole: each partition of them is a dispatch.Partition, named topic/number. A new group begins at the first offset
+	// that there is.
+	Topics []string
+
+	// Ledger returns the ledger of a partition; a durable one is the same for every member. It is called when the partition is taken, again
+	// after a second while it fails, and its context ends with the partition. Nil: a ledger in memory, made of Memory, which
+	// knows nothing of what other members did.
+	Ledger func(ctx context.Context, topic string, partition int32) (lease.Ledger, error)
+	// Memory describes the ledgers in memory. Not used with Ledger.
+	Memory lease.Config
+	// Domain says which domain a record is of. Nil: its key, and dispatch.Keyless for a key that is null or empty. It is called once for
+	// each record that is fetched, by one goroutine for all partitions, so it should be quick. It must not panic.
+	Domain func(*kgo.Record) string
+	// Window bounds the memory for the records of one partition that wait to be read, or may be read again, in bytes; it is overrun by
+	// at most one answer of a broker. 0: 2 MiB. At least 1.
+	Window int
+
+	// DrainTimeout is how long a dispatcher lets its handlers go on when its partition is given away: dispatch.Config.DrainTimeout. 0: 10 s.
+	DrainTimeout time.Duration
+	// SessionTimeout is how long the group waits for a sign of life; one is given every third of it, or 3 s if that is less. 0: 45 s. At least
+	// 100 ms. Brokers have bounds of their own, from 6 s to 30 minutes: beyond them Hold fails.
+	SessionTimeout time.Duration
+	// RebalanceTimeout is how long the group waits in a rebalance for a member to give partitions back, and then takes all of its
+	// partitions away. 0: 60 s, or what DrainTimeout asks for if that is more. At least two and a half DrainTimeouts: the drain, the last commit,
+	// and some room.
+	RebalanceTimeout time.Duration
+
+	// Options are more options of the client: TLS, SASL, a logger, sizes of fetches, an instance ID. Those that a Config field or this package sets
+	// are refused, automatic commits and callbacks among them.
+	Options []kgo.Opt
+}
+
+// reserved are the options that have no place in Config.Options.
+func reserved() []any {
+	return []any{
+		kgo.SeedBrokers, kgo.WithContext, kgo.TransactionalID,
+		kgo.ConsumerGroup, kgo.ConsumeTopics, kgo.ConsumePartitions, kgo.ConsumeRegex, kgo.ConsumeExcludeTopics,
+		kgo.ConsumeStartOffset, kgo.ConsumeResetOffset, kgo.ShareGroup, kgo.KeepControlRecords,
+		kgo.Balancers, kgo.GroupProtocol, kgo.SessionTimeout, kgo.RebalanceTimeout, kgo.HeartbeatInterval, kgo.BlockRebalanceOnPoll,
+		kgo.OnPartitionsAssigned, kgo.OnPartitionsRevoked, kgo.OnPartitionsLost, kgo.OnOffsetsFetched, kgo.AdjustFetchOffsetsFn,
+		kgo.OnPartitionsCallbackBlocked,
+		kgo.AutoCommitMarks, kgo.AutoCommitInterval, kgo.AutoCommitCallback, kgo.GreedyAutoCommit,
+	}
+}
+
+// complete checks cfg and fills in what is left to it.
+func (cfg Config) complete() (Config, error) {
+	for _, needed := range []struct {
+		field  string
+		values []string
+	}{{"Brokers", cfg.Brokers}, {"Group", []string{cfg.Group}}, {"Topics", cfg.Topics}} {
+		if slices.Contains(needed.values, "") {
+			return cfg, &InvalidError{Field: "Config." + needed.field, Value: `""`, Allowed: "not empty"}
+		}
+		if len(needed.values) == 0 {
+			return cfg, &InvalidError{Field: "Config." + needed.field, Value: "empty", Allowed: "at least one"}
+		}
+	}
+	if err := orDefault("Window", &cfg.Window, 2<<20, 1, math.MaxInt); err != nil {
+		return cfg, err
+	}
+	if err := orDefault("DrainTimeout", &cfg.DrainTimeout, 10*time.Second, 1, time.Hour); err != nil {
+		return cfg, err
+	}
+	if err := orDefault("SessionTimeout", &cfg.SessionTimeout, 45*time.Second, 100*time.Millisecond, 24*time.Hour); err != nil {
+		return cfg, err
+	}
+	patience := max(100*time.Millisecond, cfg.DrainTimeout*5/2)
+	if err := orDefault("RebalanceTimeout", &cfg.RebalanceTimeout, max(time.Minute, patience), patience, 24*time.Hour); err != nil {
+		return cfg, err
+	}
+	if cfg.Ledger == nil {
+		if _, err := lease.NewMemory(cfg.Memory); err != nil {
+			return cfg, &InvalidError{Field: "Config.Memory", Value: err.Error(), Allowed: "what lease.NewMemory accepts"}
+		}
+	}
+	if cfg.Domain == nil {
+		cfg.Domain = byKey
+	}
+	return cfg, cfg.checkOptions()
+}
+
+// orDefault puts what 0 means in its place, and refuses what is out of range.
+func orDefault[T int | time.Duration](field string, value *T, zero, least, most T) error {
+	if *value == 0 {
+		*value = zero
+	}
+	if *value < least || *value > most {
+		return &InvalidError{Field: "Config." + field, Value: *value, Allowed: fmt.Sprintf("0 (%v) or %v to %v", zero, least, most)}
+	}
+	return nil
+}
+
+// checkOptions refuses what would take the client out of this package's hands. A client that has not been asked for anything connects to nobody.
+func (cfg Config) checkOptions() error {
+	invalid := func(value any, allowed string) error {
+		return &InvalidError{Field: "Config.Options", Value: value, Allowed: allowed}
+	}
+	theirs, err := kgo.NewClient(cfg.Options...)
+	if err != nil {
+		return invalid(err.Error(), "what kgo.NewClient accepts")
+	}
+	defer theirs.Close()
+	plain, err := kgo.NewClient()
+	if err != nil {
+		return invalid(err.Error(), "none")
+	}
+	defer plain.Close()
+	for _, option := range reserved() {
+		if !reflect.DeepEqual(theirs.OptValues(option), plain.OptValues(option)) {
+			name := runtime.FuncForPC(reflect.ValueOf(option).Pointer()).Name()
+			return invalid(name[strings.LastIndexByte(name, '/')+1:], "options of the client that leasekafka does not set")
+		}
+	}
+	if theirs.OptValue(kgo.DisableAutoCommit) == true {
+		return invalid("kgo.DisableAutoCommit", "nothing about commits: they are never automatic")
+	}
+	if err := kgo.ValidateOpts(cfg.options()...); err != nil {
+		return invalid(err.Error(), "what goes with the other fields")
+	}
+	return nil
+}
+
+// options are those of the client, but for the callbacks.
+func (cfg Config) options() []kgo.Opt {
+	start := kgo.NewOffset().AtStart()
+	// A member that hears nothing must know that it has lost everything before the group gives it to others, which is a session after the last
+	// sign of life. The next one follows within a third; it may be tried again for a quarter, and the last try hangs for a quarter.
+	quarter := cfg.SessionTimeout / 4
+	patience := min(10*time.Second, max(100*time.Millisecond, quarter))
+	own := []kgo.Opt{
+		kgo.DialTimeout(patience),
+		kgo.RequestTimeoutOverhead(patience),
+		kgo.RetryTimeoutFn(func(key int16) time.Duration {
+			switch key {
+			case int16(kmsg.Heartbeat):
+				return quarter
+			case int16(kmsg.JoinGroup), int16(kmsg.SyncGroup):
+				return cfg.SessionTimeout
+			}
+			return 30 * time.Second
+		}),
+	}
+	return append(append(own, cfg.Options...), kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topics...),
+		kgo.ConsumeStartOffset(start), kgo.ConsumeResetOffset(start),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.DisableAutoCommit(),
+		kgo.SessionTimeout(cfg.SessionTimeout), kgo.HeartbeatInterval(min(3*time.Second, cfg.SessionTimeout/3)), kgo.RebalanceTimeout(cfg.RebalanceTimeout))
+}
+
+func byKey(r *kgo.Record) string {
+	if len(r.Key) == 0 {
+		return dispatch.Keyless(r.Offset)
+	}
+	return string(r.Key)
+}

@@ -1,0 +1,130 @@
+package leasekafka_test
+
+// This file holds what is refused before a broker is asked, and what the group refuses for good.
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasekafka"
+)
+
+func TestConfig(t *testing.T) {
+	valid := func() leasekafka.Config {
+		return leasekafka.Config{Brokers: []string{"127.0.0.1:1"}, Group: "g", Topics: []string{"t"}}
+	}
+	if _, err := leasekafka.New(valid()); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		field string
+		spoil func(*leasekafka.Config)
+	}{
+		"no brokers":            {"Brokers", func(c *leasekafka.Config) { c.Brokers = nil }},
+		"no broker's name":      {"Brokers", func(c *leasekafka.Config) { c.Brokers = []string{""} }},
+		"no group":              {"Group", func(c *leasekafka.Config) { c.Group = "" }},
+		"no topics":             {"Topics", func(c *leasekafka.Config) { c.Topics = nil }},
+		"a topic without name":  {"Topics", func(c *leasekafka.Config) { c.Topics = []string{"t", ""} }},
+		"window":                {"Window", func(c *leasekafka.Config) { c.Window = -1 }},
+		"drain":                 {"DrainTimeout", func(c *leasekafka.Config) { c.DrainTimeout = -time.Second }},
+		"session":               {"SessionTimeout", func(c *leasekafka.Config) { c.SessionTimeout = time.Millisecond }},
+		"rebalance":             {"RebalanceTimeout", func(c *leasekafka.Config) { c.RebalanceTimeout = -time.Second }},
+		"rebalance below drain": {"RebalanceTimeout", func(c *leasekafka.Config) { c.DrainTimeout, c.RebalanceTimeout = time.Minute, time.Minute }},
+		"memory":                {"Memory", func(c *leasekafka.Config) { c.Memory = lease.Config{MaxBacklog: -1} }},
+		"automatic commits":     {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.ConsumerGroup("x"), kgo.AutoCommitMarks()} }},
+		"commit interval":       {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.AutoCommitInterval(time.Second)} }},
+		"no automatic commits":  {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.DisableAutoCommit()} }},
+		"another group":         {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.ConsumerGroup("x")} }},
+		"other balancers":       {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.Balancers(kgo.RangeBalancer())} }},
+		"a callback": {"Options", func(c *leasekafka.Config) {
+			c.Options = []kgo.Opt{kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) {})}
+		}},
+		"seeds":       {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.SeedBrokers("127.0.0.1:2")} }},
+		"no client's": {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.MetadataMaxAge(-1)} }},
+	} {
+		cfg := valid()
+		c.spoil(&cfg)
+		g, err := leasekafka.New(cfg)
+		var invalid *leasekafka.InvalidError
+		if g != nil || !errors.As(err, &invalid) || invalid.Field != "Config."+c.field || !errors.Is(err, leasekafka.ErrInvalid) {
+			t.Errorf("%s: %v, %v", name, g, err)
+		}
+	}
+
+	g, err := leasekafka.New(valid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := func(context.Context, dispatch.Partition) {}
+	for field, err := range map[string]error{
+		"ctx":   g.Hold(nil, work), //nolint:staticcheck // refused, not a panic
+		"work":  g.Hold(t.Context(), nil),
+		"Group": new(leasekafka.Group).Hold(t.Context(), work),
+	} {
+		var invalid *leasekafka.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("Hold with a bad %s: %v", field, err)
+		}
+	}
+}
+
+// What the group will never accept ends Hold.
+func TestHoldRefused(t *testing.T) {
+	k := start(t, 1)
+	cfg := k.config()
+	cfg.SessionTimeout = 24 * time.Hour // no broker waits as long
+	g, err := leasekafka.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *leasekafka.GroupError
+	if err := g.Hold(t.Context(), nothing); !errors.As(err, &refused) || refused.Group != k.topic || !errors.Is(err, kerr.InvalidSessionTimeout) || !errors.Is(err, leasekafka.ErrGroup) {
+		t.Errorf("a session of a day: %v", err)
+	}
+}
+
+func nothing(ctx context.Context, _ dispatch.Partition) { <-ctx.Done() }
+
+// Without a broker Hold waits for one, and ends when it is told to.
+func TestHoldUnreachable(t *testing.T) {
+	k := fake(t, 1)
+	k.Close()
+	g, err := leasekafka.New(k.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := g.Hold(ctx, nothing); err != nil {
+		t.Errorf("Hold: %v", err)
+	}
+}
+
+// A commit that is refused for another reason than the membership is an error that may pass; the partition stays.
+func TestCommitRefused(t *testing.T) {
+	k := fake(t, 1)
+	k.produce(t, of(3, 1, 1)...)
+	h := hold(t, k.config())
+	p := <-h.taken
+	k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		return answer(req.(*kmsg.OffsetCommitRequest), kerr.GroupAuthorizationFailed), nil, true
+	})
+	err := p.Source.Commit(t.Context(), 1)
+	var source *leasekafka.SourceError
+	if !errors.As(err, &source) || source.Topic != k.topic || source.Partition != 0 || !errors.Is(err, leasekafka.ErrSource) || !errors.Is(err, kerr.GroupAuthorizationFailed) {
+		t.Errorf("refused: %v", err)
+	}
+	if err := p.Source.Commit(t.Context(), 2); err != nil {
+		t.Errorf("the next: %v", err)
+	}
+	close(p.over)
+	h.stop(t)
+}

@@ -1,0 +1,82 @@
+package leasekafka
+
+// This file holds the errors, each a type with fields under a sentinel.
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+var (
+	// ErrInvalid marks an *InvalidError.
+	ErrInvalid = errors.New("leasekafka: invalid value")
+	// ErrGroup marks a *GroupError.
+	ErrGroup = errors.New("leasekafka: no membership")
+	// ErrSource marks a *SourceError.
+	ErrSource = errors.New("leasekafka: partition not read or committed")
+	// ErrRevoked is why a partition that was given back in a rebalance is lost.
+	ErrRevoked = errors.New("leasekafka: given back to the group")
+	// ErrForgotten is why a partition is lost that the group took away: the member was not heard of for a session's time, or did not
+	// give it back in a rebalance's time.
+	ErrForgotten = errors.New("leasekafka: taken away by the group")
+)
+
+// InvalidError refuses a Config field or an argument.
+type InvalidError struct {
+	Field   string
+	Value   any
+	Allowed string
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("leasekafka: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
+}
+
+// Unwrap returns ErrInvalid.
+func (e *InvalidError) Unwrap() error { return ErrInvalid }
+
+// GroupError says why the membership cannot go on: the brokers refuse it, and would refuse it again.
+type GroupError struct {
+	Group string
+	Err   error // the broker's, from kerr
+}
+
+func (e *GroupError) Error() string { return fmt.Sprintf("leasekafka: group %s: %v", e.Group, e.Err) }
+
+// Unwrap returns ErrGroup and Err.
+func (e *GroupError) Unwrap() []error { return []error{ErrGroup, e.Err} }
+
+// SourceError says that a partition could not be read, or its offset not be committed. The call may be made again.
+type SourceError struct {
+	Topic     string
+	Partition int32
+	Err       error
+}
+
+func (e *SourceError) Error() string {
+	return fmt.Sprintf("leasekafka: %s/%d: %v", e.Topic, e.Partition, e.Err)
+}
+
+// Unwrap returns ErrSource and Err.
+func (e *SourceError) Unwrap() []error { return []error{ErrSource, e.Err} }
+
+// hopeless tells what the group will never let in from what passes by itself.
+func hopeless(err error) bool {
+	for _, refusal := range []error{
+		kerr.InvalidSessionTimeout, kerr.InvalidGroupID, kerr.InconsistentGroupProtocol, kerr.FencedInstanceID, kerr.GroupMaxSizeReached,
+		kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,
+		kerr.UnsupportedSaslMechanism, kerr.UnsupportedVersion,
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// isGone tells a commit that the group refuses since this member is none of it any more.
+func isGone(err error) bool {
+	return errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.FencedInstanceID)
+}

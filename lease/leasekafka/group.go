@@ -1,0 +1,338 @@
+package leasekafka
+
+// This file is a membership: how it begins, what the group gives and takes, and how it ends.
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// Group is a place in a consumer group, filled by each Hold. It must come from New. Hold may be called again, and at the same time: every
+// call is a member of its own.
+type Group struct {
+	cfg   Config
+	seeks atomic.Int64 // of its members: how often a log had to be read from another place
+}
+
+var _ dispatch.Ownership = (*Group)(nil)
+
+// New returns a Group. It connects to nobody. Error: *InvalidError naming the field.
+func New(cfg Config) (*Group, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	return &Group{cfg: cfg}, nil
+}
+
+// Hold implements dispatch.Ownership: it joins the group and calls work for each partition that it gets. Brokers that cannot be reached, and
+// topics that are not there yet, are waited for. A partition whose work returns while it is held cannot be given
+// back alone in Kafka: work is called for it again, after a second. When ctx is done, works are ended and waited for while the
+// membership goes on, and then it is given up, which takes 5 s at most if no broker answers. Errors: *GroupError when the group refuses this member
+// for good, and *InvalidError.
+func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
+	switch {
+	case g == nil || g.cfg.Group == "":
+		return &InvalidError{Field: "Group", Value: "zero", Allowed: "one made by New"}
+	case ctx == nil:
+		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+	case work == nil:
+		return &InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
+	}
+	m := &member{
+		cfg: g.cfg, work: work, seeks: &g.seeks, ready: make(chan struct{}), failed: make(chan struct{}),
+		held: map[place]*partition{}, past: map[place]chan struct{}{}, interrupt: func() {},
+	}
+	var end context.CancelFunc
+	m.alive, end = context.WithCancel(context.Background())
+	defer end()
+	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive),
+		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
+	if err != nil {
+		return &InvalidError{Field: "Config.Options", Value: err.Error(), Allowed: "what kgo.NewClient accepts"}
+	}
+	m.client = client
+	close(m.ready)
+	m.calls.Go(m.poll)
+
+	select {
+	case <-ctx.Done():
+	case <-m.failed:
+	}
+	m.finish()
+	m.works.Wait()
+	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.SessionTimeout)) // then it has left anyway
+	if client.LeaveGroupContext(leaving) != nil {
+		end() // nobody answers, or will
+	}
+	cancel()
+	client.Close()
+	end()
+	m.calls.Wait()
+	return m.err
+}
+
+// member is one Hold.
+type member struct {
+	cfg    Config
+	work   func(context.Context, dispatch.Partition)
+	client *kgo.Client
+	ready  chan struct{}   // closed when there is a client
+	alive  context.Context // the client's
+	failed chan struct{}   // closed when the membership cannot go on
+	works  sync.WaitGroup
+	calls  sync.WaitGroup // the poll loop, and commits that are under way
+	seeks  *atomic.Int64
+
+	mu        sync.Mutex // guards all up to the next; taken before a partition's lock, never under one
+	held      map[place]*partition
+	past      map[place]chan struct{} // of partitions that were lost: closed when their work has returned
+	finishing bool
+	err       error
+
+	posting   sync.Mutex // guards the rest; no lock is taken under it
+	posts     []func()
+	interrupt context.CancelFunc // of the poll that waits
+}
+
+// lull is the pause before something is tried again that another's doing stands in the way of.
+const lull = 20 * time.Millisecond
+
+// after is like time.After, but leaves nothing behind when the membership ends.
+func (m *member) after(wait time.Duration) <-chan struct{} {
+	ctx, cancel := context.WithTimeout(m.alive, wait)
+	context.AfterFunc(ctx, cancel)
+	return ctx.Done()
+}
+
+// joined is told of every generation, after what was to be given back in it. Partitions that were lost by a new name are begun anew.
+func (m *member) joined(_ context.Context, client *kgo.Client, _ map[string][]int32) {
+	name := m.named(client)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for at, p := range m.held {
+		if p.member != name {
+			m.past[at] = p.done
+			m.start(at, nowhere, name)
+		}
+	}
+}
+
+// named returns this member's name. A group that forgets a member while that member joins gives it a new one in passing: the
+// client goes on with what it had, and calls nothing lost. But another may have had it in between, so here it is.
+func (m *member) named(client *kgo.Client) string {
+	name, _ := client.GroupMetadata()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.held {
+		if p.member != name {
+			p.lose(ErrForgotten)
+		}
+	}
+	return name
+}
+
+// assigned is told which partitions were given to this member, and where each was committed last; it says where the client is to begin.
+func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	select {
+	case <-m.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	name, _ := m.client.GroupMetadata()
+	fresh := map[string][]int32{}
+	begin := map[place]int64{}
+	for topic, partitions := range offsets {
+		for partition, offset := range partitions {
+			if at := offset.EpochOffset().Offset; at >= 0 {
+				begin[place{topic, partition}] = at
+			} else {
+				fresh[topic] = append(fresh[topic], partition)
+			}
+		}
+	}
+	for len(fresh) > 0 {
+		first, err := m.list(ctx, earliest, fresh)
+		if err == nil {
+			maps.Copy(begin, first)
+			break
+		}
+		// An error of this function would cost the member all of its partitions.
+		m.log("where partitions begin is not known, asking again", "err", err)
+		select {
+		case <-m.after(50 * lull):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	// The poll loop may still have records in its hands of a time when one of these partitions was here before. Between two polls it has none, and
+	// the client has forgotten all of them.
+	begun := make(chan struct{})
+	m.post(func() {
+		defer close(begun)
+		for at, offset := range begin {
+			if position := m.begin(at, offset, name); position != offset || offsets[at.topic][at.partition].EpochOffset().Offset < 0 {
+				offsets[at.topic][at.partition] = kgo.NewOffset().At(position)
+			}
+		}
+	})
+	select {
+	case <-begun:
+	case <-m.alive.Done():
+		return nil, m.alive.Err()
+	}
+	return offsets, ctx.Err()
+}
+
+// begin starts the work of a partition, and returns where its log is to be read from. A rebalance can make the client
+// ask again for a partition that has been begun: its work goes on.
+func (m *member) begin(at place, floor int64, name string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.held[at]
+	if p == nil {
+		m.start(at, floor, name)
+		return floor
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.window.next == nowhere {
+		return floor
+	}
+	return p.window.next
+}
+
+// start starts the work of a partition after any that it had here before. The lock is held.
+func (m *member) start(at place, floor int64, name string) {
+	if m.finishing {
+		return
+	}
+	p := m.partition(at, floor, name)
+	before := m.past[at]
+	delete(m.past, at)
+	m.held[at] = p
+	m.works.Go(func() { m.serve(p, before) })
+}
+
+// serve calls the work of a partition until it is taken away.
+func (m *member) serve(p *partition, before <-chan struct{}) {
+	defer close(p.done)
+	if before != nil {
+		<-before
+	}
+	for p.ctx.Err() == nil {
+		if err := m.equip(p); err != nil {
+			m.log("the floor or the ledger of a partition cannot be had, asking again", "partition", p.name(), "err", err)
+		} else {
+			m.work(p.ctx, dispatch.Partition{Name: p.name(), Source: p, Ledger: p.ledger})
+		}
+		pause := time.NewTimer(time.Second)
+		select {
+		case <-p.ctx.Done():
+		case <-pause.C:
+		}
+		pause.Stop()
+	}
+}
+
+// equip gets a partition what its work needs.
+func (m *member) equip(p *partition) (err error) {
+	if p.floor == nowhere { // nobody else has p by now
+		floor, err := m.floor(p.ctx, p.place)
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.floor = floor
+		p.mu.Unlock()
+	}
+	switch {
+	case p.ledger != nil:
+	case m.cfg.Ledger != nil:
+		p.ledger, err = m.cfg.Ledger(p.ctx, p.topic, p.partition)
+	default:
+		p.ledger, err = lease.NewMemory(m.cfg.Memory)
+	}
+	return err
+}
+
+// among returns those of partitions that are held.
+func (m *member) among(partitions map[string][]int32) []*partition {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []*partition
+	for topic, numbers := range partitions {
+		for _, number := range numbers {
+			if p := m.held[place{topic, number}]; p != nil {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
+// revoked gives partitions back: it returns when nobody works on them. The client goes on telling the group that this member lives.
+func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
+	m.named(client)
+	parts := m.among(partitions)
+	for _, p := range parts {
+		p.cancel(nil)
+	}
+	for _, p := range parts {
+		<-p.done
+		p.release()
+		m.mu.Lock()
+		delete(m.held, p.place)
+		m.mu.Unlock()
+	}
+	client.ResumeFetchPartitions(partitions) // for the next time
+}
+
+// lost is told of partitions that are somebody else's by now. Their work is not waited for, except by who gets them next.
+func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
+	for _, p := range m.among(partitions) {
+		p.lose(ErrForgotten)
+		m.mu.Lock()
+		delete(m.held, p.place)
+		m.past[p.place] = p.done
+		m.mu.Unlock()
+	}
+	client.ResumeFetchPartitions(partitions)
+}
+
+// finish ends every work, and lets none begin.
+func (m *member) finish() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.finishing = true
+	for _, p := range m.held {
+		p.cancel(nil)
+	}
+}
+
+// fail ends the membership.
+func (m *member) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		m.err = &GroupError{Group: m.cfg.Group, Err: err}
+		close(m.failed)
+	}
+}
+
+// log says something through the client's logger.
+func (m *member) log(message string, pairs ...any) {
+	if logger, ok := m.client.OptValue(kgo.WithLogger).(kgo.Logger); ok && logger.Level() >= kgo.LogLevelWarn {
+		logger.Log(kgo.LogLevelWarn, "leasekafka: "+message, append([]any{"group", m.cfg.Group}, pairs...)...)
+	}
+}

@@ -1,0 +1,126 @@
+package leasekafka
+
+// This file asks the brokers for what the client does not do by itself: commits of single partitions, and where a log begins and ends.
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// What a list of offsets is asked for.
+const (
+	latest   = -1
+	earliest = -2
+)
+
+var errElsewhere = errors.New("the broker's answer is not about what was asked")
+
+// known is how old what the client knows of a topic may be.
+const known = time.Hour
+
+// passes tells a refusal that a rebalance causes and its end will end.
+func passes(err error) bool {
+	return errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration)
+}
+
+// commit tells the group how far a partition is done, as the member that it was given to, in the generation that is now.
+func (m *member) commit(at *partition, floor int64) error {
+	topics := kmsg.NewPtrMetadataRequest()
+	topics.Topics = []kmsg.MetadataRequestTopic{{Topic: &at.topic}}
+	ids, err := m.client.RequestCachedMetadata(m.alive, topics, known)
+	if err != nil {
+		return err
+	}
+
+	part := kmsg.NewOffsetCommitRequestTopicPartition()
+	part.Partition, part.Offset, part.LeaderEpoch = at.partition, floor, -1
+	topic := kmsg.NewOffsetCommitRequestTopic()
+	topic.Topic, topic.Partitions = at.topic, []kmsg.OffsetCommitRequestTopicPartition{part}
+	if len(ids.Topics) == 1 {
+		topic.TopicID = ids.Topics[0].TopicID
+	}
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Topics = m.cfg.Group, []kmsg.OffsetCommitRequestTopic{topic}
+	req.MemberID = at.member
+	_, req.Generation = m.client.GroupMetadata()
+	if instance, ok := m.client.OptValue(kgo.InstanceID).(string); ok && instance != "" {
+		req.InstanceID = &instance
+	}
+	resp, err := req.RequestWith(m.alive, m.client)
+	if err != nil {
+		return err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return errElsewhere
+	}
+	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+}
+
+// floor asks the group how far a partition is done.
+func (m *member) floor(ctx context.Context, at place) (int64, error) {
+	topic := kmsg.NewOffsetFetchRequestTopic()
+	topic.Topic, topic.Partitions = at.topic, []int32{at.partition}
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Group, req.Topics, req.RequireStable = m.cfg.Group, []kmsg.OffsetFetchRequestTopic{topic}, true
+	resp, err := req.RequestWith(ctx, m.client)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, errElsewhere
+	}
+	part := resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
+		return 0, err
+	}
+	if part.Offset >= 0 {
+		return part.Offset, nil
+	}
+	first, err := m.list(ctx, earliest, map[string][]int32{at.topic: {at.partition}})
+	return first[at], err
+}
+
+// list asks for the earliest or the latest offset of each partition. A log's latest is the one after its last.
+func (m *member) list(ctx context.Context, which int64, of map[string][]int32) (map[place]int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	for topic, partitions := range of {
+		t := kmsg.NewListOffsetsRequestTopic()
+		t.Topic = topic
+		for _, partition := range partitions {
+			p := kmsg.NewListOffsetsRequestTopicPartition()
+			p.Partition, p.Timestamp = partition, which
+			t.Partitions = append(t.Partitions, p)
+		}
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, m.client)
+	if err != nil {
+		return nil, err
+	}
+	found := map[place]int64{}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return nil, err
+			}
+			found[place{t.Topic, p.Partition}] = p.Offset
+		}
+	}
+	for topic, partitions := range of {
+		for _, partition := range partitions {
+			if _, ok := found[place{topic, partition}]; !ok {
+				return nil, errElsewhere
+			}
+		}
+	}
+	return found, nil
+}

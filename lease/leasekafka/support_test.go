@@ -1,0 +1,318 @@
+package leasekafka_test
+
+// This file is what the tests share: a cluster, a topic, members that work on it, and the register that their handlers write to.
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasekafka"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// kafka is a cluster with a topic, and a group of the same name.
+type kafka struct {
+	*kfake.Cluster // nil with KAFKA_BROKERS
+	brokers        []string
+	topic          string
+	partitions     int
+	admin          *kgo.Client
+
+	mu      sync.Mutex
+	ledgers map[int32]*durable.MemStore
+}
+
+// start returns the cluster of KAFKA_BROKERS, or a fake one.
+func start(t testing.TB, partitions int32) *kafka {
+	t.Helper()
+	if list := os.Getenv("KAFKA_BROKERS"); list != "" {
+		return (&kafka{brokers: strings.Split(list, ",")}).open(t, partitions)
+	}
+	return fake(t, partitions)
+}
+
+// fake returns a cluster in this process, whose answers a test can bend.
+func fake(t testing.TB, partitions int32) *kafka {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SleepOutOfOrder())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	return (&kafka{Cluster: cluster, brokers: cluster.ListenAddrs()}).open(t, partitions)
+}
+
+// open makes the topic.
+func (k *kafka) open(t testing.TB, partitions int32) *kafka {
+	t.Helper()
+	k.topic = fmt.Sprintf("stopbank-%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), time.Now().UnixNano())
+	k.partitions, k.ledgers = int(partitions), map[int32]*durable.MemStore{}
+	admin, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.admin = admin
+	t.Cleanup(admin.Close)
+	req := kmsg.NewPtrCreateTopicsRequest()
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = k.topic, partitions, 1
+	compact := kmsg.NewCreateTopicsRequestTopicConfig()
+	policy := "compact"
+	compact.Name, compact.Value = "cleanup.policy", &policy
+	topic.Configs = append(topic.Configs, compact)
+	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
+	resp, err := req.RequestWith(t.Context(), admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// produce appends records, whose partition is given.
+func (k *kafka) produce(t testing.TB, records ...*kgo.Record) {
+	t.Helper()
+	for _, r := range records {
+		r.Topic = k.topic
+	}
+	if err := k.admin.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// of returns n records of keys, in turn, spread over partitions by key.
+func of(n, keys int, partitions int32) []*kgo.Record {
+	var records []*kgo.Record
+	for i := range n {
+		key := i % keys
+		records = append(records, &kgo.Record{Key: fmt.Appendf(nil, "key-%d", key), Value: fmt.Appendf(nil, "%d", i), Partition: int32(key) % partitions})
+	}
+	return records
+}
+
+// ledger is the durable ledger of a partition, one for all members.
+func (k *kafka) ledger(_ context.Context, _ string, partition int32) (lease.Ledger, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ledgers[partition] == nil {
+		k.ledgers[partition] = &durable.MemStore{}
+	}
+	return durable.New(durable.Config{Store: k.ledgers[partition], MaxRetries: 20})
+}
+
+// config is that of a member.
+func (k *kafka) config() leasekafka.Config {
+	session := 6 * time.Second // a broker's least
+	if k.Cluster != nil {
+		session = time.Second
+	}
+	return leasekafka.Config{
+		Brokers: k.brokers, Group: k.topic, Topics: []string{k.topic}, Ledger: k.ledger,
+		SessionTimeout: session, DrainTimeout: 2 * time.Second,
+		Options: []kgo.Opt{kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond)},
+	}
+}
+
+// committed returns what the group has committed of each partition, -1 for nothing.
+func (k *kafka) committed(t *testing.T, partitions int32) []int64 {
+	t.Helper()
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Group = k.topic
+	topic := kmsg.NewOffsetFetchRequestTopic()
+	topic.Topic = k.topic
+	offsets := make([]int64, partitions)
+	for p := range partitions {
+		topic.Partitions = append(topic.Partitions, p)
+	}
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(t.Context(), k.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range resp.Topics {
+		for _, p := range topic.Partitions {
+			offsets[p.Partition] = p.Offset
+		}
+	}
+	return offsets
+}
+
+// members returns the IDs of the group's members, and whether the group is settled: stable, which it is halfway through a cooperative rebalance
+// as well, and every partition given to one of them.
+func (k *kafka) members(t *testing.T) (ids []string, settled bool) {
+	t.Helper()
+	req := kmsg.NewPtrDescribeGroupsRequest()
+	req.Groups = []string{k.topic}
+	resp, err := req.RequestWith(t.Context(), k.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := 0
+	for _, m := range resp.Groups[0].Members {
+		ids = append(ids, m.MemberID)
+		var plan kmsg.ConsumerMemberAssignment
+		if plan.ReadFrom(m.MemberAssignment) == nil {
+			for _, topic := range plan.Topics {
+				given += len(topic.Partitions)
+			}
+		}
+	}
+	return ids, resp.Groups[0].State == "Stable" && given == k.partitions
+}
+
+// forget makes the group forget a member.
+func (k *kafka) forget(t *testing.T, id string) {
+	t.Helper()
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.MemberID = k.topic, id
+	req.Members = []kmsg.LeaveGroupRequestMember{{MemberID: id}}
+	resp, err := req.RequestWith(t.Context(), k.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holding is a member whose partitions the test works off by itself.
+type holding struct {
+	running
+	taken chan held
+}
+
+// held is a partition that a holding got; close over when it has been worked off.
+type held struct {
+	dispatch.Partition
+	ctx  context.Context
+	over chan struct{}
+}
+
+func hold(t *testing.T, cfg leasekafka.Config) *holding {
+	t.Helper()
+	group, err := leasekafka.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &holding{running{group, cancel, make(chan error, 1)}, make(chan held, 100)}
+	go func() {
+		h.result <- group.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
+			over := make(chan struct{})
+			h.taken <- held{p, ctx, over}
+			<-over
+		})
+	}()
+	t.Cleanup(cancel)
+	return h
+}
+
+// running is a member at work.
+type running struct {
+	group  *leasekafka.Group
+	cancel context.CancelFunc
+	result chan error
+}
+
+// run starts a member whose partitions a dispatch.Consumer works off.
+func run(t *testing.T, cfg leasekafka.Config, with dispatch.Config) *running {
+	t.Helper()
+	group, err := leasekafka.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with.DrainTimeout, with.DeadLetter = cfg.DrainTimeout, dispatch.Discard
+	if with.CommitEvery == 0 {
+		with.CommitEvery = 50 * time.Millisecond
+	}
+	consumer, err := dispatch.NewConsumer(group, with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{group: group, cancel: cancel, result: make(chan error, 1)}
+	go func() { r.result <- consumer.Run(ctx) }()
+	t.Cleanup(cancel)
+	return r
+}
+
+// stop leaves the group, having drained.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	r.cancel()
+	if err := <-r.result; err != nil {
+		t.Errorf("a member ended with: %v", err)
+	}
+}
+
+// register is a store downstream: of each partition and key it keeps what was done, behind a fence.
+type register struct {
+	mu       sync.Mutex
+	done     map[string][]int64 // offsets, by partition and key
+	token    map[string]lease.Token
+	inside   map[string]int
+	effects  int
+	refused  int // by the fence, or since they were done
+	runs     int
+	overlaps int // of two runs for one key
+}
+
+func newRegister() *register {
+	return &register{done: map[string][]int64{}, token: map[string]lease.Token{}, inside: map[string]int{}}
+}
+
+// write is what a handler does: it takes pause, and its effect counts once.
+func (g *register) write(job dispatch.Job, pause time.Duration) {
+	key := job.Lease.Domain
+	g.mu.Lock()
+	g.runs++
+	if g.inside[key]++; g.inside[key] > 1 {
+		g.overlaps++
+	}
+	g.mu.Unlock()
+	time.Sleep(pause) // the work
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside[key]--
+	done := g.done[key]
+	if job.Lease.Token < g.token[key] || len(done) > 0 && done[len(done)-1] >= job.Record.Offset {
+		g.refused++
+		return
+	}
+	g.token[key] = job.Lease.Token
+	g.done[key] = append(done, job.Record.Offset)
+	g.effects++
+}
+
+func (g *register) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.effects
+}
+
+// until waits for what must come.
+func until(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !met(); time.Sleep(5 * time.Millisecond) { // a broker tells nobody
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package leasekafka
+
+// This file is a partition's window: what was fetched and waits to be read, and what was read and may be asked for again.
+
+import (
+	"slices"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// window holds every record of the partition from start to next that the log has. Records leave it at its lower end.
+type window struct {
+	records     []dispatch.Record
+	start, next int64
+	read        int64 // what lies below it was handed out
+	bytes       int   // of all of them
+	ahead       int   // of those not handed out
+}
+
+// overhead is what a record costs besides its bytes, about.
+const overhead = 128
+
+func size(r dispatch.Record) int {
+	bytes := overhead + len(r.Domain) + len(r.Payload)
+	for _, h := range r.Headers {
+		bytes += len(h.Key) + len(h.Value)
+	}
+	return bytes
+}
+
+// reset empties the window; the next record is at offset or above.
+func (w *window) reset(offset int64) {
+	*w = window{start: offset, next: offset, read: offset}
+}
+
+// add takes a record in, unless it is there.
+func (w *window) add(r dispatch.Record) {
+	if r.Offset < w.next {
+		return
+	}
+	w.next = r.Offset + 1
+	w.records = append(w.records, r)
+	w.bytes += size(r)
+	if r.Offset >= w.read {
+		w.ahead += size(r)
+	}
+}
+
+// at is the place of the first record at offset or above.
+func (w *window) at(offset int64) int {
+	i, _ := slices.BinarySearchFunc(w.records, offset, func(r dispatch.Record, offset int64) int {
+		return int(min(1, max(-1, r.Offset-offset)))
+	})
+	return i
+}
+
+// hand returns at most limit records from offset on, which is not below start.
+func (w *window) hand(offset int64, limit int) []dispatch.Record {
+	first := w.at(offset)
+	last := first + max(0, min(limit, len(w.records)-first))
+	read := offset
+	if last > first {
+		read = w.records[last-1].Offset + 1
+	}
+	if read > w.read {
+		for _, r := range w.records[w.at(w.read):w.at(read)] {
+			w.ahead -= size(r)
+		}
+		w.read = read
+	}
+	return slices.Clone(w.records[first:last])
+}
+
+// trim forgets what lies below floor, and of what was handed out the oldest, until no more than most bytes are left.
+func (w *window) trim(floor int64, most int) {
+	n := 0
+	for _, r := range w.records {
+		if r.Offset >= w.read || r.Offset >= floor && w.bytes <= most {
+			break
+		}
+		w.bytes -= size(r)
+		w.start = r.Offset + 1
+		n++
+	}
+	clear(w.records[:n])
+	w.records = w.records[n:]
+}

@@ -1,0 +1,101 @@
+// Those who wait in a compartment and have said nothing of how long: in which order they are served, and when they are sent away.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// TestQ4_ClientsThatLeave sends twice what a compartment can do, by clients who leave after 250 ms and say so only by leaving:
+// nearly every place goes to one who is still there when the work is done.
+func TestQ4_ClientsThatLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, took, patience = 400, 20 * time.Millisecond, 250 * time.Millisecond
+		_, a := single(t, CompartmentConfig{Guaranteed: 2, MaxQueue: 1000})
+		var started, answered atomic.Int64
+		var clients sync.WaitGroup
+		for range n {
+			clients.Go(func() {
+				ctx, leave := context.WithCancel(context.Background())
+				defer leave()
+				defer time.AfterFunc(patience, leave).Stop()
+				_, _ = Do(ctx, a, func(ctx context.Context) (int, error) {
+					started.Add(1)
+					time.Sleep(took)
+					if ctx.Err() == nil {
+						answered.Add(1)
+					}
+					return 0, nil
+				})
+			})
+			time.Sleep(took / 4)
+		}
+		clients.Wait()
+		if answered.Load() < started.Load()*95/100 || started.Load() < n/2 {
+			t.Errorf("%d of %d were answered in time, of %d started", answered.Load(), n, started.Load())
+		}
+	})
+}
+
+// TestQ4_WhatCallsUsuallyTake: calls of a second keep their order for a second, because a burst of them lasts so long.
+func TestQ4_WhatCallsUsuallyTake(t *testing.T) {
+	for wait, first := range map[time.Duration]string{time.Second: "a", time.Second + 1: "b"} {
+		synctest.Test(t, func(t *testing.T) {
+			_, c := single(t, CompartmentConfig{Guaranteed: 1, Max: 1, MaxQueue: 10})
+			crew := &crew{t: t}
+			run := crew.send(c, "usual")
+			time.Sleep(time.Second)
+			run.leave <- nil
+			synctest.Wait()
+			run = crew.send(c, "in the way")
+			jobs := map[string]*job{"a": crew.send(c, "a"), "b": crew.send(c, "b")}
+			time.Sleep(wait)
+			run.leave <- nil
+			synctest.Wait()
+			if !jobs[first].started.Load() {
+				t.Errorf("after %v %s did not start first", wait, first)
+			}
+			for range 2 {
+				for _, j := range jobs {
+					if j.started.Load() && !j.ended.Load() {
+						j.leave <- nil
+						synctest.Wait()
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestQ16_Patience: once twenty have left at 200 ms, the next who has not said how long he waits is sent away then, and told why.
+func TestQ16_Patience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := single(t, CompartmentConfig{Guaranteed: 1, Max: 1, MaxQueue: 100})
+		crew := &crew{t: t}
+		holder := crew.send(c, "holder")
+		for range 20 {
+			j := crew.send(c, "leaver")
+			time.AfterFunc(200*time.Millisecond, j.cancel)
+		}
+		time.Sleep(300 * time.Millisecond)
+		last := crew.send(c, "x")
+		time.Sleep(time.Second)
+		var r *limiter.Rejection
+		if !last.ended.Load() || !errors.As(last.err, &r) || r.Reason != limiter.PatienceExceeded || r.Patience < 200*time.Millisecond || r.Waited != r.Patience {
+			t.Fatalf("%v", last.err)
+		}
+		if n := c.Snapshot(); n.Left["patience_exceeded"] != 1 {
+			t.Errorf("%+v", n)
+		}
+		holder.leave <- nil
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,168 @@
+// What tasks without a deadline are taken to wait: when it is known, for whom it counts, and who cannot make others go.
+
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// leavers lets n tasks come, one a millisecond, and leave after that time.
+func (q *line) leavers(n int, p Priority, after time.Duration) {
+	for i := range n {
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(after, cancel)
+		q.joinCtx(ctx, Task{Name: fmt.Sprint("leaver ", i, " of ", time.Now().UnixNano()), Priority: p})
+		sleep(time.Millisecond)
+	}
+	sleep(after)
+}
+
+// TestQ16_LearnedFromThoseWhoLeave: once sixteen have left at 200 ms, the next of their priority is taken to do so; nobody else is.
+func TestQ16_LearnedFromThoseWhoLeave(t *testing.T) {
+	const assumed = 215269482 * time.Nanosecond // the first age that is counted after 200 ms
+	for left, patience := range map[int]time.Duration{15: 0, 16: assumed} {
+		bubble(t, func(t *testing.T) {
+			l, p := occupied(t, Config{Name: "api", MaxQueue: 100})
+			q := newLine(t, l)
+			q.leavers(left, Normal, 200*time.Millisecond)
+			q.join(Task{Name: "another priority", Priority: High})
+			q.join(Task{Name: "it said", Deadline: time.Now().Add(time.Hour)})
+			q.join(Task{Name: "x"})
+			sleep(10 * time.Second)
+			if patience == 0 {
+				q.wantOrder(p, "another priority", "x", "it said")
+				return
+			}
+			r := q.wantRefused("x", PatienceExceeded)
+			if r.Patience != patience || r.Waited != patience || !r.Deadline.IsZero() || r.Bound != BoundTarget || r.Cause != nil {
+				t.Errorf("%+v", r)
+			}
+			const want = `limiter: rejected: patience_exceeded: task "x", priority normal, patience 215.269482ms (assumed), waited 215.269482ms; limiter "api": 1 in flight, 2 queued, target 1 reached; decision 1 (initial): target 1, shed 0`
+			if r.Error() != want {
+				t.Errorf("%v\nwant %s", r, want)
+			}
+			q.wantOrder(p, "another priority", "it said")
+		})
+	}
+}
+
+// TestQ16_LeavesTimeForTheWork: a task is not started so late that it could not be done before those like it leave, and whoever
+// leaves sooner than a burst and twice the work last teaches nothing.
+func TestQ16_LeavesTimeForTheWork(t *testing.T) {
+	const expected = 30 * time.Millisecond
+	for shown, waits := range map[time.Duration]time.Duration{
+		200 * time.Millisecond:                                   215269482 - expected + 1,
+		decision.DefaultBurst + 2*expected:                       90509667 - expected + 1, // counted as of that age
+		decision.DefaultBurst + 2*expected - 10*time.Millisecond: 0,
+	} {
+		bubble(t, func(t *testing.T) {
+			l, p := occupied(t, Config{MaxQueue: 100, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Expected: expected}})
+			q := newLine(t, l)
+			q.leavers(20, Normal, shown)
+			q.join(Task{Name: "x"})
+			sleep(time.Second)
+			if waits == 0 {
+				q.wantOrder(p, "x")
+				return
+			}
+			if r := q.wantRefused("x", PatienceExceeded); r.Waited != waits {
+				t.Errorf("shown %v: it waited %v, want %v", shown, r.Waited, waits)
+			}
+			q.wantOrder(p)
+		})
+	}
+}
+
+// TestQ16_IsForgotten: what was seen counts half after two seconds, so seconds after the last has left nothing is known any more.
+func TestQ16_IsForgotten(t *testing.T) {
+	for after, forgotten := range map[time.Duration]bool{0: false, 10 * time.Second: true} {
+		bubble(t, func(t *testing.T) {
+			l, p := occupied(t, Config{MaxQueue: 100})
+			q := newLine(t, l)
+			q.leavers(100, Normal, 100*time.Millisecond)
+			sleep(after)
+			q.join(Task{Name: "x"})
+			sleep(time.Hour)
+			if _, refused := q.refused["x"]; refused == forgotten {
+				t.Errorf("after %v: refused %v", after, q.refused["x"])
+			}
+			q.drain(p)
+		})
+	}
+}
+
+// TestQ16_NobodyIsRefusedWhileAPlaceIsFree: whatever is known, a task that need not wait runs (Q2), and nothing is assumed of it.
+func TestQ16_NobodyIsRefusedWhileAPlaceIsFree(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, p := occupied(t, Config{MaxQueue: 100})
+		q := newLine(t, l)
+		q.leavers(20, Normal, 50*time.Millisecond)
+		p.Release()
+		sleep(time.Millisecond)
+		q.join(Task{Name: "x"})
+		if e := q.permits["x"].Explain(); e.Grant != SlotFree || e.Patience != 0 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// TestQ16_AnAttackerMakesNobodyGo floods a service that others ask for more than it can do: with requests that are given up at
+// once, nineteen in twenty of all; or after 50 ms, four in five. Those who would wait ten seconds lose nothing but what the attacker's
+// requests that start cost them.
+func TestQ16_AnAttackerMakesNobodyGo(t *testing.T) {
+	for _, attack := range []struct {
+		requests int // for each of the others
+		patience time.Duration
+	}{{19, time.Millisecond}, {4, 50 * time.Millisecond}} {
+		bubble(t, func(t *testing.T) {
+			const n, took = 300, 10 * time.Millisecond
+			l := mustNew(t, Config{MaxQueue: 1024, Initial: fixed(1)})
+			var served, sentAway, left atomic.Int64
+			var all sync.WaitGroup
+			come := func(patience time.Duration) {
+				all.Go(func() {
+					ctx, leave := context.WithCancel(context.Background())
+					defer leave()
+					defer time.AfterFunc(patience, leave).Stop()
+					var r *Rejection
+					p, err := l.Acquire(ctx, Task{})
+					switch {
+					case err == nil:
+						time.Sleep(took)
+						p.Release()
+						if patience > time.Second {
+							served.Add(1)
+						}
+					case errors.As(err, &r) && r.Reason == Canceled:
+						left.Add(1)
+					default:
+						sentAway.Add(1)
+					}
+				})
+			}
+			for i := range n {
+				for range attack.requests {
+					come(attack.patience)
+				}
+				come(10 * time.Second)
+				if i%3 == 2 {
+					time.Sleep(took)
+				}
+				synctest.Wait()
+			}
+			all.Wait()
+			if served.Load() != n || sentAway.Load() != 0 || left.Load() < n {
+				t.Errorf("%+v: served %d of %d, sent %d away, %d left", attack, served.Load(), n, sentAway.Load(), left.Load())
+			}
+		})
+	}
+}
