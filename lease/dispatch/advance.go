@@ -82,22 +82,15 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	return dom.err
 }
 
-// retake reclaims the lease that was given back until now.
+// retake reclaims the lease that was given back until now. Another token says nothing about who owns the partition: anybody may take a lease that
+// nobody has, and a reply may have been lost. What became of it is found out as for a domain without a lease.
 func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
-	held := dom.lease.Token
-	if dom.unsure {
-		v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
-		if err != nil {
-			return d.troubled(dom, err)
-		}
-		if v.Lease != nil && v.Lease.Offset == dom.lease.Offset {
-			held = v.Lease.Token
-		}
-	}
-	l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, held)
+	l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, dom.lease.Token)
 	switch {
 	case isFence(err):
-		d.fence(dom, err)
+		d.mu.Lock()
+		dom.tenure = tenure{unsure: dom.unsure}
+		d.mu.Unlock()
 		return 0
 	case err != nil:
 		dom.unsure = true
