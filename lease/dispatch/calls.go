@@ -99,17 +99,22 @@ func (d *Dispatcher) pick(dom *domain) {
 	}
 }
 
-// handle calls the handler on the record that was picked. A suspect has the stand for as long as an attempt may take; then the next
-// one's trial begins, whether this one listens to its context or not.
+// handle calls the handler on the record that was picked. When its time is over, and whether it listens to its context or not, its place does not
+// count as its partition's any more, and if it was a suspect's, the next one's trial begins.
 func (d *Dispatcher) handle(dom *domain) error {
 	dom.began = time.Now()
 	if dom.gone {
 		return ErrRecordGone
 	}
-	if dom.suspect {
-		stand := time.AfterFunc(d.cfg.AttemptTimeout, func() { d.acquit(dom) })
-		defer stand.Stop()
-	}
+	over := time.AfterFunc(d.cfg.AttemptTimeout, func() {
+		d.places.overdue(1)
+		d.acquit(dom)
+	})
+	defer func() {
+		if !over.Stop() {
+			d.places.overdue(-1)
+		}
+	}()
 	job := Job{Record: dom.work.Record, Lease: dom.lease}
 	d.observe(Event{Kind: Started, Domain: dom.name, Offset: job.Lease.Offset, Token: job.Lease.Token, RetryCount: job.Lease.RetryCount})
 	return d.bounded(func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
