@@ -99,13 +99,22 @@ func (d *Dispatcher) pick(dom *domain) {
 	}
 }
 
-// handle calls the handler on the record that was picked. When its time is over, and whether it listens to its context or not, its place does not
-// count as its partition's any more, and if it was a suspect's, the next one's trial begins.
+// handle calls the handler on the record that was picked.
 func (d *Dispatcher) handle(dom *domain) error {
 	dom.began = time.Now()
 	if dom.gone {
 		return ErrRecordGone
 	}
+	job := Job{Record: dom.work.Record, Lease: dom.lease}
+	d.observe(Event{Kind: Started, Domain: dom.name, Offset: job.Lease.Offset, Token: job.Lease.Token, RetryCount: job.Lease.RetryCount})
+	return d.bounded(dom, func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
+}
+
+// bounded calls fn with the time that an attempt has. When that is over, and whether fn listens to its context or not, dom's place does not count
+// as its partition's any more, and if dom was on trial, the next suspect's trial begins.
+func (d *Dispatcher) bounded(dom *domain, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(d.handling, d.cfg.AttemptTimeout)
+	defer cancel()
 	over := time.AfterFunc(d.cfg.AttemptTimeout, func() {
 		d.places.overdue(1)
 		d.acquit(dom)
@@ -115,15 +124,6 @@ func (d *Dispatcher) handle(dom *domain) error {
 			d.places.overdue(-1)
 		}
 	}()
-	job := Job{Record: dom.work.Record, Lease: dom.lease}
-	d.observe(Event{Kind: Started, Domain: dom.name, Offset: job.Lease.Offset, Token: job.Lease.Token, RetryCount: job.Lease.RetryCount})
-	return d.bounded(func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
-}
-
-// bounded calls fn with the time that an attempt has.
-func (d *Dispatcher) bounded(fn func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(d.handling, d.cfg.AttemptTimeout)
-	defer cancel()
 	return contained(func() error { return fn(ctx) })
 }
 

@@ -1,15 +1,17 @@
 package dispatch_test
 
-// This file holds D9 where a handler does not return: its place is lost, its partition's turn is not.
+// This file holds D5 and D9 where a handler or a receiver of dead letters does not return: its place is lost, and nobody's turn is.
 
 import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -43,5 +45,33 @@ func TestD9_HungHandlerStarvesNobody(t *testing.T) {
 		mu.Unlock()
 		close(hang)
 		_ = c.stop()
+	})
+}
+
+// Two suspects have no attempt left. The receiver of dead letters never returns from the first that it is told of; the other one's turn comes all the same.
+func TestD5_HungDeadLetterEndsTheTrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger, log := memory(t, 0), fill("a", "b")
+		for offset, domain := range []string{"a", "b"} {
+			if a, err := ledger.TryAcquire(t.Context(), domain, int64(offset)); err != nil || a.Status != lease.Acquired {
+				t.Fatal(a, err)
+			}
+		}
+		hang := make(chan struct{})
+		told := make(chan string, 2)
+		var first atomic.Bool
+		r := run(t, dispatch.Config{Ledger: ledger, Source: log, AttemptTimeout: time.Minute,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+				told <- letter.Record.Domain
+				if first.CompareAndSwap(false, true) {
+					<-hang
+				}
+				return nil
+			}})
+		time.Sleep(10 * time.Minute)
+		equal(t, "dead letters", len(told), 2)
+		close(hang)
+		r.mustStop(t)
 	})
 }
