@@ -60,3 +60,35 @@ func TestD5_RestingLeaseTakenByLateOwner(t *testing.T) {
 		})
 	}
 }
+
+// The other way about: the partition has a new owner, and here nobody knows it yet. The new one's lease is left to it, whether it runs or rests.
+func TestD5_RestingLeaseOfNewOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger, log, c := memory(t, 9), fill("k"), newCalls()
+		r := run(t, dispatch.Config{Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
+			defer c.enter(job)()
+			return errors.New("later")
+		}})
+		time.Sleep(time.Second)
+		v, err := ledger.Inspect(t.Context(), "k")
+		if err != nil || v.Lease == nil {
+			t.Fatal(v, err)
+		}
+		l := *v.Lease
+		for range 7 { // the owner tries every 15 s, and gives the lease back in between
+			if l, err = ledger.Reclaim(t.Context(), "k", l.Token); err == nil {
+				_, err = ledger.Fail(t.Context(), "k", l.Token)
+			}
+			if err == nil {
+				err = ledger.Release(t.Context(), "k", l.Token)
+			}
+			if err != nil {
+				t.Error("the owner: ", err)
+				break
+			}
+			time.Sleep(15 * time.Second)
+		}
+		equal(t, "calls", len(c.of("k")), 1)
+		r.mustStop(t)
+	})
+}
