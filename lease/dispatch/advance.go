@@ -82,22 +82,16 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	return dom.err
 }
 
-// retake reclaims the lease that was given back until now.
+// retake reclaims the lease that was given back until now. Another token does not say who owns the partition: anybody may take a lease that
+// nobody has, and a reply may have been lost. What became of it is found out as for a domain without a lease, and whoever has taken it is left alone
+// for Grace, also when he gives it back: he may be the new owner.
 func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
-	held := dom.lease.Token
-	if dom.unsure {
-		v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
-		if err != nil {
-			return d.troubled(dom, err)
-		}
-		if v.Lease != nil && v.Lease.Offset == dom.lease.Offset {
-			held = v.Lease.Token
-		}
-	}
-	l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, held)
+	l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, dom.lease.Token)
 	switch {
 	case isFence(err):
-		d.fence(dom, err)
+		d.mu.Lock()
+		dom.tenure = tenure{unsure: dom.unsure, wary: true}
+		d.mu.Unlock()
 		return 0
 	case err != nil:
 		dom.unsure = true
@@ -167,7 +161,7 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 		d.mu.Unlock()
 		wait = d.reoffer(dom)
 	}
-	dom.unsure, dom.trouble, dom.foreign = false, 0, 0
+	dom.unsure, dom.wary, dom.trouble, dom.foreign = false, false, 0, 0
 	return wait
 }
 
@@ -201,12 +195,13 @@ func (d *Dispatcher) busy(dom *domain) (wait time.Duration) {
 		dom.unsure, dom.trouble = false, 0
 		return 0
 	}
-	if dom.foreign != v.Lease.Token && !v.Lease.Released {
+	given := v.Lease.Released && !dom.wary
+	if dom.foreign != v.Lease.Token && !given {
 		dom.foreign, dom.foreignSince = v.Lease.Token, time.Now()
 		dom.trouble = 0
 		d.observe(Event{Kind: Foreign, Domain: dom.name, Offset: v.Lease.Offset, Token: v.Lease.Token})
 	}
-	if !v.Lease.Released && time.Since(dom.foreignSince) < d.cfg.Grace {
+	if !given && time.Since(dom.foreignSince) < d.cfg.Grace {
 		dom.trouble++
 		return min(d.cfg.trouble(dom.trouble), time.Until(dom.foreignSince.Add(d.cfg.Grace)))
 	}
@@ -351,7 +346,7 @@ func (d *Dispatcher) exhume(dom *domain) (wait time.Duration, dead bool) {
 
 // write writes a dead letter. A wait of 0 says that it was accepted.
 func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) {
-	err := d.bounded(func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
+	err := d.bounded(dom, func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
 	e := Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err}
 	if err != nil {
 		dom.trouble++

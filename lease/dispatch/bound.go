@@ -25,6 +25,7 @@ type bound struct {
 type stake struct {
 	*bound
 	has   int
+	late  int    // of has: with handlers that are over their time. They do not count where the fewest is asked for
 	since uint64 // the turn in which it began to wait; 0: it does not
 	// wake says that there is room, and returns how much of it was taken with that. It is called under the bound's lock, so it must neither
 	// block nor call back.
@@ -56,11 +57,22 @@ func (b *bound) free(s *stake) int {
 	return max((free-s.has+1)/2, 1-s.has, 0) // after that s has as many as are free
 }
 
+// overdue counts n more handlers that are over their time, and go on. Their places are lost to everybody alike: if they counted as their
+// partition's part, a partition with one of them would wait for as long as enough others are busy.
+func (s *stake) overdue(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late += n
+}
+
+// part is what s has of what is shared out. The lock is held.
+func (s *stake) part() int { return s.has - s.late }
+
 // next is who waits with the least; of those, for the longest time. The lock is held.
 func (b *bound) next() *stake {
 	var next *stake
 	for _, s := range b.stakes {
-		if s.since > 0 && (next == nil || s.has < next.has || s.has == next.has && s.since < next.since) {
+		if s.since > 0 && (next == nil || s.part() < next.part() || s.part() == next.part() && s.since < next.since) {
 			next = s
 		}
 	}
@@ -107,5 +119,5 @@ func (s *stake) yields() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.next()
-	return next != nil && next.has < s.has
+	return next != nil && next.part() < s.part()
 }

@@ -99,26 +99,31 @@ func (d *Dispatcher) pick(dom *domain) {
 	}
 }
 
-// handle calls the handler on the record that was picked. A suspect has the stand for as long as an attempt may take; then the next
-// one's trial begins, whether this one listens to its context or not.
+// handle calls the handler on the record that was picked.
 func (d *Dispatcher) handle(dom *domain) error {
 	dom.began = time.Now()
 	if dom.gone {
 		return ErrRecordGone
 	}
-	if dom.suspect {
-		stand := time.AfterFunc(d.cfg.AttemptTimeout, func() { d.acquit(dom) })
-		defer stand.Stop()
-	}
 	job := Job{Record: dom.work.Record, Lease: dom.lease}
 	d.observe(Event{Kind: Started, Domain: dom.name, Offset: job.Lease.Offset, Token: job.Lease.Token, RetryCount: job.Lease.RetryCount})
-	return d.bounded(func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
+	return d.bounded(dom, func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
 }
 
-// bounded calls fn with the time that an attempt has.
-func (d *Dispatcher) bounded(fn func(context.Context) error) error {
+// bounded calls fn with the time that an attempt has. When that is over, and whether fn listens to its context or not, dom's place does not count
+// as its partition's any more, and if dom was on trial, the next suspect's trial begins.
+func (d *Dispatcher) bounded(dom *domain, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(d.handling, d.cfg.AttemptTimeout)
 	defer cancel()
+	over := time.AfterFunc(d.cfg.AttemptTimeout, func() {
+		d.places.overdue(1)
+		d.acquit(dom)
+	})
+	defer func() {
+		if !over.Stop() {
+			d.places.overdue(-1)
+		}
+	}()
 	return contained(func() error { return fn(ctx) })
 }
 

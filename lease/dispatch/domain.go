@@ -82,6 +82,7 @@ type tenure struct {
 	resting bool // its lease was given back until it is due
 	trouble int  // refusals of the ledger or of the dead letter's receiver in a row
 	unsure  bool // the last call may have been carried out though it failed
+	wary    bool // somebody took the lease that was given back here, and may be the partition's owner
 
 	foreign      lease.Token // the lease of somebody else that is in the way, 0: none
 	foreignSince time.Time

@@ -97,11 +97,17 @@ func number(name string) int32 {
 
 // Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard of for the time of the
 // lease, has lost all that it held, waits until every work has returned, and joins again, for as long as ctx lasts. Hold returns nil when ctx
-// is done. It returns an error when the member can never have joined: *PoolerError, *SettingError, *lease.InvalidError for an Ownership
-// that NewOwnership did not make, or what the database says to its first connection.
+// is done. It returns an error when the member can never have joined: *PoolerError, *SettingError, *lease.InvalidError for a nil
+// argument or an Ownership that NewOwnership did not make, or what the database says to its first connection. A partition whose work returns
+// while it is held, or that Open does not open, is given back and may be taken again with the next of the member's questions.
 func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
-	if o.class == 0 {
+	switch {
+	case ctx == nil:
+		return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+	case o == nil || o.cfg.Conn == nil:
 		return &lease.InvalidError{Field: "leasepg.Ownership", Value: "zero", Allowed: "one made by NewOwnership"}
+	case work == nil:
+		return &lease.InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	}
 	for joined := false; ; {
 		conn, err := o.join(ctx)

@@ -147,8 +147,19 @@ func TestOwnershipRefuses(t *testing.T) {
 	if _, err := leasepg.NewOwnership(bad); !refusesField(err, "leasepg.OwnershipConfig.Partitions") {
 		t.Errorf("a partition twice: %v", err)
 	}
-	if err := new(leasepg.Ownership).Hold(t.Context(), nil); !refusesField(err, "leasepg.Ownership") {
-		t.Errorf("a zero Ownership: %v", err)
+	nothing := func(context.Context, dispatch.Partition) {}
+	o, err := leasepg.NewOwnership(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, err := range map[string]error{
+		"leasepg.Ownership": errors.Join(new(leasepg.Ownership).Hold(t.Context(), nothing), (*leasepg.Ownership)(nil).Hold(t.Context(), nothing)),
+		"work":              o.Hold(t.Context(), nil),
+		"ctx":               o.Hold(nil, nothing), //nolint:staticcheck // the point of it
+	} {
+		if !refusesField(err, field) {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 	w := watch(t, good)
 	if <-w.ended; w.err == nil || errors.Is(w.err, lease.ErrInvalid) {

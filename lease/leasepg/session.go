@@ -31,7 +31,7 @@ type session struct {
 // holding is a partition whose lock is held.
 type holding struct {
 	end      context.CancelCauseFunc
-	giving   bool // it was asked back
+	giving   bool // it was asked back; one that returns by itself is in no hurry, or one that cannot be opened would be begun in a loop
 	returned bool // work has: the lock can go
 }
 
@@ -199,7 +199,7 @@ func (s *session) begin(name string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		h.returned = true
-		if s.poke != nil {
+		if h.giving && s.poke != nil {
 			s.poke()
 		}
 	}()
@@ -223,7 +223,7 @@ func (s *session) askBack(n int) {
 	}
 }
 
-// wait lasts until the next round is due: a beat, or less if work has returned or ctx is done. It listens meanwhile, so that
+// wait lasts until the next round is due: a beat, or less if work that was asked back has returned or ctx is done. It listens meanwhile, so that
 // a session which the server ends is noticed at once.
 func (s *session) wait(ctx context.Context) error {
 	pause, cancel := context.WithTimeout(context.Background(), s.beat())
@@ -235,7 +235,7 @@ func (s *session) wait(ctx context.Context) error {
 	s.mu.Lock()
 	s.poke = cancel
 	for _, h := range s.works {
-		if h.returned {
+		if h.giving && h.returned {
 			cancel()
 		}
 	}
@@ -260,6 +260,7 @@ func (s *session) abandon(why error) {
 		for name, h := range s.works {
 			if !h.returned {
 				running++
+				h.giving = true
 				h.end(&dispatch.LostError{Partition: name, Err: why})
 			}
 		}

@@ -1,0 +1,77 @@
+package dispatch_test
+
+// This file holds D5 and D9 where a handler or a receiver of dead letters does not return: its place is lost, and nobody's turn is.
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// Six others are busy and three places are left. The partition of the handler that hangs gets its part of them once that is over its time.
+func TestD9_HungHandlerStarvesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		count := map[string]int{}
+		hang := make(chan struct{})
+		c := consume(t, dispatch.Config{MaxInFlight: 4, AttemptTimeout: time.Minute, Handler: func(_ context.Context, job dispatch.Job) error {
+			if job.Record.Domain == "hung/0" {
+				<-hang
+				return nil
+			}
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			count[string(job.Record.Payload)]++
+			return nil
+		}})
+		c.give(filled(t, "hung", 20))
+		time.Sleep(time.Millisecond)
+		for i := range 6 {
+			c.give(filled(t, fmt.Sprint("busy", i), 2000))
+		}
+		time.Sleep(10 * time.Minute)
+		mu.Lock()
+		if count["hung"] < 19 {
+			t.Errorf("%d of 19 done", count["hung"])
+		}
+		mu.Unlock()
+		close(hang)
+		_ = c.stop()
+	})
+}
+
+// Two suspects have no attempt left. The receiver of dead letters never returns from the first that it is told of; the other one's turn comes all the same.
+func TestD5_HungDeadLetterEndsTheTrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger, log := memory(t, 0), fill("a", "b")
+		for offset, domain := range []string{"a", "b"} {
+			if a, err := ledger.TryAcquire(t.Context(), domain, int64(offset)); err != nil || a.Status != lease.Acquired {
+				t.Fatal(a, err)
+			}
+		}
+		hang := make(chan struct{})
+		told := make(chan string, 2)
+		var first atomic.Bool
+		r := run(t, dispatch.Config{Ledger: ledger, Source: log, AttemptTimeout: time.Minute,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+				told <- letter.Record.Domain
+				if first.CompareAndSwap(false, true) {
+					<-hang
+				}
+				return nil
+			}})
+		time.Sleep(10 * time.Minute)
+		equal(t, "dead letters", len(told), 2)
+		close(hang)
+		r.mustStop(t)
+	})
+}
