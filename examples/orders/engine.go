@@ -15,13 +15,16 @@ import (
 
 // engine is a connection of one process to the servers, for one run.
 type engine interface {
-	// fill publishes the orders, having made what they need: number i+1, the payload, is of buyer(o, i). Nobody else ever writes any.
-	fill(ctx context.Context, o options) error
+	// prepare makes the place that orders are published to.
+	prepare(ctx context.Context, o options) error
+	// publish appends the orders from i = first to behind: number i+1, which is the payload, is of buyer(o, i). The parent is the only one who
+	// does so, and each time it returns before the next.
+	publish(ctx context.Context, o options, first, behind int) error
 	// register returns the store of the effects.
 	register(ctx context.Context) (register, error)
 	// group is what a replica becomes a member of; it brings partitions with their ledgers.
 	group(ctx context.Context, o options) (dispatch.Ownership, error)
-	// remove takes back what fill and the members have made.
+	// remove takes back what the run has made.
 	remove(ctx context.Context) error
 	close()
 }

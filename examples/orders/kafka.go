@@ -107,22 +107,23 @@ func (k *onKafka) close() {
 	k.onNATS.close()
 }
 
-// fill leaves it to the client to choose a partition, by the customer.
-func (k *onKafka) fill(ctx context.Context, o options) error {
+func (k *onKafka) prepare(ctx context.Context, o options) error {
 	req := kmsg.NewPtrCreateTopicsRequest()
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = k.name, int32(o.partitions), -1
 	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
 	resp, err := req.RequestWith(ctx, k.client)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
-	}
 	if err != nil {
 		return err
 	}
-	records := make([]*kgo.Record, o.orders)
-	for i := range records {
-		records[i] = kgo.KeyStringRecord(buyer(o, i), strconv.Itoa(i+1))
+	return kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+}
+
+// publish leaves it to the client to choose a partition, by the customer.
+func (k *onKafka) publish(ctx context.Context, o options, first, behind int) error {
+	var records []*kgo.Record
+	for i := first; i < behind; i++ {
+		records = append(records, kgo.KeyStringRecord(buyer(o, i), strconv.Itoa(i+1)))
 	}
 	return k.client.ProduceSync(ctx, records...).FirstErr()
 }

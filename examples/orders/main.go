@@ -97,16 +97,14 @@ func parent(o options) (failed error) {
 	}
 	defer e.close()
 	fmt.Println("on", s.about)
-	began := time.Now()
-	if err := e.fill(ctx, o); err != nil {
-		return fmt.Errorf("fill: %w", err)
+	if err := e.prepare(ctx, o); err != nil {
+		return err
 	}
-	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", o.orders, o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
 	effects, err := e.register(ctx)
 	if err != nil {
 		return err
 	}
-	if err := story(ctx, o, effects); err != nil {
+	if err := story(ctx, o, e, effects); err != nil {
 		return err
 	}
 	if err := audit(ctx, o, effects); err != nil {
@@ -116,8 +114,14 @@ func parent(o options) (failed error) {
 }
 
 // story is what happens to the replicas, each time when some more of the orders are done.
-func story(ctx context.Context, o options, effects register) error {
+func story(ctx context.Context, o options, e engine, effects register) error {
 	began := time.Now()
+	most := o.orders * 5 / 6
+	if err := e.publish(ctx, o, 0, most); err != nil {
+		return err
+	}
+	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", most, o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
+	began = time.Now()
 	f := &fleet{o: o}
 	defer f.end()
 	for range o.replicas {
@@ -133,7 +137,13 @@ func story(ctx context.Context, o options, effects register) error {
 		func() error { say("is killed", 1); return f.kill(1) },
 		func() error { say("joins", o.replicas+1); return f.start() },
 		func() error { say("is frozen", 2); return f.freeze(2) },
-		func() error { say("will kill itself in a handler, behind the effect", 3); return f.crash(3) },
+		func() error {
+			say("will kill itself in a handler, behind the effect", 3)
+			if err := f.crash(3); err != nil {
+				return err
+			}
+			return e.publish(ctx, o, most, o.orders) // the rest, since its partitions may have run dry
+		},
 		func() error {
 			select { // until the others have what it had
 			case <-time.After(2 * o.session):

@@ -72,17 +72,19 @@ func dialNATS(o options, url string) (*onNATS, error) {
 
 func (n *onNATS) close() { n.nc.Close() }
 
-// fill lets the server put the number of a partition into the subject, by the customer.
-func (n *onNATS) fill(ctx context.Context, o options) error {
-	if _, err := n.js.CreateStream(ctx, jetstream.StreamConfig{
+// prepare lets the server put the number of a partition into the subject, by the customer.
+func (n *onNATS) prepare(ctx context.Context, o options) error {
+	_, err := n.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: n.stream, Subjects: []string{n.subjects + "*"},
 		SubjectTransform: &jetstream.SubjectTransformConfig{
 			Source: n.subjects + "*", Destination: fmt.Sprintf("%s{{partition(%d,1)}}.{{wildcard(1)}}", n.subjects, o.partitions),
 		},
-	}); err != nil {
-		return err
-	}
-	for i := range o.orders {
+	})
+	return err
+}
+
+func (n *onNATS) publish(ctx context.Context, o options, first, behind int) error {
+	for i := first; i < behind; i++ {
 		payload := strconv.AppendInt(nil, int64(i)+1, 10)
 		if _, err := n.js.PublishAsync(n.subjects+buyer(o, i), payload, jetstream.WithStallWait(time.Minute)); err != nil {
 			return err
@@ -97,8 +99,8 @@ func (n *onNATS) fill(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if got := stream.CachedInfo().State.Msgs; got != uint64(o.orders) {
-		return fmt.Errorf("%d orders in the stream", got)
+	if got := stream.CachedInfo().State.Msgs; got != uint64(behind) {
+		return fmt.Errorf("%d orders in the stream, %d published", got, behind)
 	}
 	return nil
 }

@@ -43,9 +43,7 @@ func connectPostgres(ctx context.Context, o options) (engine, error) {
 
 func (p *onPostgres) close() { p.pool.Close() }
 
-// fill writes the orders by one statement, and nobody writes any later. That is why they may be read by their ids: no id turns up below one that was
-// read. An outbox with several writers needs more, for who drew the smaller id may commit last, behind a position that has passed it.
-func (p *onPostgres) fill(ctx context.Context, o options) error {
+func (p *onPostgres) prepare(ctx context.Context, o options) error {
 	if err := leasepg.Migrate(ctx, p.pool); err != nil {
 		return err
 	}
@@ -55,14 +53,21 @@ func (p *onPostgres) fill(ctx context.Context, o options) error {
 		CREATE TABLE accounts (customer text PRIMARY KEY, version bigint NOT NULL, content jsonb NOT NULL)`); err != nil {
 		return err
 	}
-	if _, err := p.pool.Exec(ctx, `INSERT INTO positions (part) SELECT generate_series(0, $1 - 1)`, o.partitions); err != nil {
-		return err
-	}
-	_, err := p.pool.CopyFrom(ctx, pgx.Identifier{"orders"}, []string{"part", "id", "customer", "payload"}, pgx.CopyFromSlice(o.orders, func(i int) ([]any, error) {
+	_, err := p.pool.Exec(ctx, `INSERT INTO positions (part) SELECT generate_series(0, $1 - 1)`, o.partitions)
+	return err
+}
+
+// publish is one statement, and the next one begins when this one is committed: there is a single producer. That is why orders may be read by their
+// ids: none turns up below one that was read. An outbox with several writers needs more, for who drew the smaller id may commit
+// last, behind a position that has passed it.
+func (p *onPostgres) publish(ctx context.Context, o options, first, behind int) error {
+	rows := pgx.CopyFromSlice(behind-first, func(row int) ([]any, error) {
+		i := first + row
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(buyer(o, i)))
 		return []any{int(h.Sum32() % uint32(o.partitions)), i + 1, buyer(o, i), strconv.AppendInt(nil, int64(i)+1, 10)}, nil
-	}))
+	})
+	_, err := p.pool.CopyFrom(ctx, pgx.Identifier{"orders"}, []string{"part", "id", "customer", "payload"}, rows)
 	return err
 }
 
