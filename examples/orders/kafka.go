@@ -130,7 +130,7 @@ func (k *onKafka) publish(ctx context.Context, o options, first, behind int) err
 
 func (k *onKafka) group(_ context.Context, o options) (dispatch.Ownership, error) {
 	return leasekafka.New(leasekafka.Config{
-		Brokers: k.brokers, Group: k.name, Topics: []string{k.name}, SessionTimeout: o.session,
+		Brokers: k.brokers, Group: k.name, Topics: []string{k.name}, SessionTimeout: o.session, DrainTimeout: drain, RebalanceTimeout: 3 * drain,
 		Ledger: func(ctx context.Context, _ string, partition int32) (lease.Ledger, error) {
 			store, err := leasenats.Open(ctx, leasenats.Config{Conn: k.nc, Bucket: k.members, Ledger: fmt.Sprint("partition-", partition)})
 			if err != nil {

@@ -17,6 +17,9 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
+// drain is how long a replica lets its handlers go on when it gives a partition away.
+const drain = 2 * time.Second
+
 // work runs a replica until standard input ends, or the process does.
 func work(o options) error {
 	ctx, leave := context.WithCancel(context.Background())
@@ -46,7 +49,7 @@ func work(o options) error {
 	}
 	consumer, err := dispatch.NewConsumer(group, dispatch.Config{
 		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated{gate}, Observer: h,
-		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond,
+		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond, DrainTimeout: drain,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 			return fmt.Errorf("order %d was given up: %w", letter.Record.Offset, letter.Err) // none should be; the audit would miss it
 		},
