@@ -113,14 +113,15 @@ func parent(o options) (failed error) {
 	return e.remove(ctx)
 }
 
-// story is what happens to the replicas, each time when some more of the orders are done.
+// story is what happens to the replicas, each time when some more of the orders are done, and never by the clock: when all that was published
+// is done, others have what the frozen one had. Who is to kill itself, or wakes up, finds new orders.
 func story(ctx context.Context, o options, e engine, effects register) error {
+	sixths := func(n int) int { return o.orders * n / 6 }
 	began := time.Now()
-	most := o.orders * 5 / 6
-	if err := e.publish(ctx, o, 0, most); err != nil {
+	if err := e.publish(ctx, o, 0, sixths(4)); err != nil {
 		return err
 	}
-	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", most, o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
+	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", sixths(4), o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
 	began = time.Now()
 	f := &fleet{o: o}
 	defer f.end()
@@ -139,21 +140,14 @@ func story(ctx context.Context, o options, e engine, effects register) error {
 		func() error { say("is frozen", 2); return f.freeze(2) },
 		func() error {
 			say("will kill itself in a handler, behind the effect", 3)
-			if err := f.crash(3); err != nil {
-				return err
-			}
-			return e.publish(ctx, o, most, o.orders) // the rest, since its partitions may have run dry
+			return errors.Join(f.crash(3), e.publish(ctx, o, sixths(4), sixths(5)))
 		},
 		func() error {
-			select { // until the others have what it had
-			case <-time.After(2 * o.session):
-			case <-ctx.Done():
-			}
 			say("goes on, too late", 2)
-			return f.thaw(2)
+			return errors.Join(f.thaw(2), e.publish(ctx, o, sixths(5), o.orders))
 		},
 	} {
-		if err := await(ctx, effects, o.orders*(part+1)/6); err != nil {
+		if err := await(ctx, effects, sixths(part+1)); err != nil {
 			return err
 		}
 		if err := act(); err != nil {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func TestReplicasKilledAndFrozen(t *testing.T) {
 	for engine := range engines {
 		t.Run(engine, func(t *testing.T) {
-			o := options{engine: engine, orders: 1800, customers: 120, workers: 8, replicas: 3, partitions: 8, session: time.Second, dir: t.TempDir(), run: "test"}
+			o := options{engine: engine, orders: 1200, customers: 120, workers: 8, replicas: 3, partitions: 8, session: time.Second, dir: t.TempDir(), run: "test"}
 			err := parent(o)
 			if errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
 				t.Skip(err)
