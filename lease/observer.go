@@ -2,6 +2,11 @@ package lease
 
 // This file is what a ledger tells those who watch it.
 
+import (
+	"errors"
+	"log/slog"
+)
+
 // Event is one decision of a ledger: a call that reached the state machine, whether it was granted or refused. A
 // call turned away at the door (a done context, an empty domain) is no decision. Ready, Held and Inspect decide nothing.
 type Event struct {
@@ -18,6 +23,59 @@ type Event struct {
 	RetryCount int
 	Next       int64 // with NextHint and GiveUpNextHint
 	Err        error
+}
+
+// Result is what came of the call, as one word: its status, such as ACQUIRED; OK for a call without one; or the kind of its error, such as
+// TOKEN_MISMATCH, and ERROR for any that is not of this package. There are some twenty, so it can be a metric's label. It does not allocate.
+func (e Event) Result() string {
+	switch {
+	case e.Err != nil:
+		return kindOf(e.Err)
+	case e.Acquire != 0:
+		return e.Acquire.String()
+	case e.Complete != 0:
+		return e.Complete.String()
+	case e.Fail != 0:
+		return e.Fail.String()
+	}
+	return "OK"
+}
+
+func kindOf(err error) string {
+	for _, kind := range [...]struct {
+		err  error
+		name string
+	}{
+		{ErrBacklogOrdering, "BACKLOG_ORDERING"}, {ErrTokenMismatch, "TOKEN_MISMATCH"}, {ErrLeaseNotFound, "LEASE_NOT_FOUND"},
+		{ErrBacklogFull, "BACKLOG_FULL"}, {ErrFloor, "FLOOR"}, {ErrInvalid, "INVALID"},
+	} {
+		if errors.Is(err, kind.err) {
+			return kind.name
+		}
+	}
+	return "ERROR"
+}
+
+// LogValue implements slog.LogValuer: one group with Result and the fields that are set, Offset always.
+func (e Event) LogValue() slog.Value {
+	attrs := append(make([]slog.Attr, 0, 8), slog.String("op", e.Op.String()), slog.String("result", e.Result()))
+	if e.Domain != "" {
+		attrs = append(attrs, slog.String("domain", e.Domain))
+	}
+	attrs = append(attrs, slog.Int64("offset", e.Offset))
+	if e.Token != 0 {
+		attrs = append(attrs, slog.Uint64("token", uint64(e.Token)))
+	}
+	if e.RetryCount != 0 {
+		attrs = append(attrs, slog.Int("retry_count", e.RetryCount))
+	}
+	if e.Complete == NextHint || e.Fail == GiveUpNextHint {
+		attrs = append(attrs, slog.Int64("next", e.Next))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("err", e.Err.Error()))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // Observer watches a ledger. Observe runs in the caller's goroutine after the decision, with no lock held, so it may

@@ -3,6 +3,8 @@ package lease_test
 // This file is about observers: what they are told, and that nothing they do reaches the ledger.
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -120,5 +122,39 @@ func TestObserverOfCompactMayCompact(t *testing.T) {
 	}
 	if !slices.Equal(floors, []int64{1, 2, 3}) {
 		t.Fatalf("told of the floors %v", floors)
+	}
+}
+
+// An event has one word for what came of it, also when its error is wrapped, and logs what is set.
+func TestEventSaysWhatCameOfIt(t *testing.T) {
+	for _, c := range []struct {
+		event  lease.Event
+		result string
+		logged string
+	}{
+		{lease.Event{Op: lease.OpOffer, Domain: "A", Offset: 2, Acquire: lease.AlreadyProcessed}, "ALREADY_PROCESSED", "[op=Offer result=ALREADY_PROCESSED domain=A offset=2]"},
+		{lease.Event{Op: lease.OpSucceed, Domain: "A", Token: 7, Complete: lease.NextHint}, "NEXT_HINT", "[op=Succeed result=NEXT_HINT domain=A offset=0 token=7 next=0]"},
+		{
+			lease.Event{Op: lease.OpFail, Domain: "A", Fail: lease.GiveUpNextHint, RetryCount: 3, Next: 9},
+			"GIVE_UP_NEXT_HINT", "[op=Fail result=GIVE_UP_NEXT_HINT domain=A offset=0 retry_count=3 next=9]",
+		},
+		{lease.Event{Op: lease.OpCompact, Offset: 3}, "OK", "[op=Compact result=OK offset=3]"},
+		{
+			lease.Event{Op: lease.OpCompact, Offset: 2, Err: fmt.Errorf("engine: %w", &lease.FloorError{Floor: 3, Got: 2})},
+			"FLOOR", "[op=Compact result=FLOOR offset=2 err=engine: lease: floor 2 is below the ledger's floor 3]",
+		},
+		{lease.Event{Err: &lease.BacklogOrderingError{}}, "BACKLOG_ORDERING", ""},
+		{lease.Event{Err: &lease.TokenMismatchError{}}, "TOKEN_MISMATCH", ""},
+		{lease.Event{Err: &lease.LeaseNotFoundError{}}, "LEASE_NOT_FOUND", ""},
+		{lease.Event{Err: &lease.BacklogFullError{}}, "BACKLOG_FULL", ""},
+		{lease.Event{Err: &lease.InvalidError{}}, "INVALID", ""},
+		{lease.Event{Err: errors.New("the engine's own")}, "ERROR", ""},
+	} {
+		if got := c.event.Result(); got != c.result {
+			t.Errorf("%+v: %s, want %s", c.event, got, c.result)
+		}
+		if got := c.event.LogValue().String(); c.logged != "" && got != c.logged {
+			t.Errorf("logged: %s, want %s", got, c.logged)
+		}
 	}
 }

@@ -138,6 +138,12 @@ func (d *Dispatcher) giveUp(dom *domain, f lease.Failure, e Event) {
 	dom.stage, dom.suspect, dom.ours = buried, false, 0
 	dom.after, dom.more = f.Next, f.Status == lease.GiveUpNextHint
 	d.count.gaveUp++
+	switch {
+	case errors.Is(dom.err, ErrPermanent):
+		d.count.permanent++
+	case errors.Is(dom.err, ErrDied):
+		d.count.died++
+	}
 	d.mu.Unlock()
 	e.Kind = GaveUp
 	d.observe(e)
@@ -251,8 +257,9 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 		next, more, err := d.succeed(l)
 		switch {
 		case err == nil:
+			took := time.Since(dom.began)
 			d.finish(dom, l.Offset, more, next, &d.count.succeeded)
-			d.observe(Event{Kind: Succeeded, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Took: time.Since(dom.began)})
+			d.observe(Event{Kind: Succeeded, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Took: took})
 			return 0
 		case isFence(err):
 			d.fence(dom, err)
@@ -271,6 +278,7 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 			wait = d.cfg.Backoff
 		}
 		dom.paid = false
+		d.tally(&d.count.postponed)
 		return d.wait(dom, Event{Kind: Postponed, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Wait: wait, Took: time.Since(dom.began)})
 	}
 	f, err := lease.Failure{Status: lease.RetryScheduled, RetryCount: l.RetryCount}, error(nil)
@@ -349,6 +357,7 @@ func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) 
 		dom.trouble++
 		wait = max(d.cfg.trouble(dom.trouble), 1)
 		e.Kind, e.Err, e.Wait = DeadLetterFailed, err, wait
+		d.tally(&d.count.deadLetterFailed)
 	}
 	d.observe(e)
 	return wait

@@ -111,10 +111,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.records.give(math.MaxInt)
 
 	if !d.take() {
-		if lost := lostIn(context.Cause(soft)); lost != nil {
-			return lost
+		lost := lostIn(context.Cause(soft))
+		if lost == nil {
+			return nil
 		}
-		return nil
+		d.observe(Event{Kind: Drained, Err: lost})
+		return lost
 	}
 	var loops sync.WaitGroup
 	loops.Go(d.fetch)

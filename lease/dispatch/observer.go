@@ -53,7 +53,10 @@ const (
 	Paused
 	// Resumed: fetching goes on.
 	Resumed
-	// Drained: Run is about to return. Offset is the floor, Count the abandoned, Err why the floor could not be committed.
+	// Taken: the partition was taken, to be read from Offset on.
+	Taken
+	// Drained: Run is about to return. Offset is the floor, Count the abandoned, Err why the floor could not be committed: a
+	// *LostError when the partition is lost.
 	Drained
 )
 
@@ -98,6 +101,8 @@ func (k Kind) String() string {
 		return "Paused"
 	case Resumed:
 		return "Resumed"
+	case Taken:
+		return "Taken"
 	case Drained:
 		return "Drained"
 	}
@@ -120,7 +125,12 @@ type Event struct {
 
 // LogValue implements slog.LogValuer: one group with the fields that are set, Offset always.
 func (e Event) LogValue() slog.Value {
-	attrs := append(make([]slog.Attr, 0, 10), slog.String("kind", e.Kind.String()))
+	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind.String())}, e.attrs()...)...)
+}
+
+// attrs are the fields that are set but for Kind, and Offset.
+func (e Event) attrs() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 12)
 	if e.Name != "" {
 		attrs = append(attrs, slog.String("name", e.Name))
 	}
@@ -146,7 +156,7 @@ func (e Event) LogValue() slog.Value {
 	if e.Took != 0 {
 		attrs = append(attrs, slog.Duration("took", e.Took))
 	}
-	return slog.GroupValue(attrs...)
+	return attrs
 }
 
 // Observer watches a dispatcher. Observe runs after what it tells of, in the goroutine that did it and with no lock held; what it

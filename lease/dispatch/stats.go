@@ -10,19 +10,22 @@ import (
 // Stats are a dispatcher's counters and what it holds at one moment.
 type Stats struct {
 	Name string
+	// Held: the partition has been taken, and Run has not given it back.
+	Held bool
 
 	// Domains with unfinished work, by where they are: a handler or the ledger is at work; ready to go on when there is a free place; waiting
 	// for a retry, or for a ledger or a receiver of dead letters that refused; waiting for their record to be read; left to somebody
-	// else. Behind counts those of any state of which records have been put off.
-	Working, Ready, Pausing, Waiting, Fenced, Behind int
+	// else. Behind counts those of any state of which records have been put off, Suspects those that wait for their trial or are on it.
+	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects int
 
 	Buffered int           // records fetched and not done
 	Oldest   time.Duration // since the oldest of them was fetched; 0: there is none
 	Paused   bool          // fetching waits for room
 
-	// Counted since Run: records done by success, found done when they were fetched, given up, and given up with their dead letter accepted;
-	// failures that led to a retry; leases taken from somebody else; domains lost to somebody else.
-	Succeeded, Skipped, GaveUp, DeadLettered, Retried, Reclaimed, Lost uint64
+	// Counted since Run: records done by success, and found done when they were fetched; records given up, of them Permanent by ErrPermanent and Died
+	// with their process; dead letters that were accepted, and attempts at one that were not; failures that led to a retry, and answers with
+	// Later; leases taken from somebody else; domains lost to somebody else.
+	Succeeded, Skipped, GaveUp, Permanent, Died, DeadLettered, DeadLetterFailed, Retried, Postponed, Reclaimed, Lost uint64
 	// ObserverPanics counts panics of the Observer that were contained.
 	ObserverPanics uint64
 
@@ -35,7 +38,7 @@ type Stats struct {
 
 // counters are the part of Stats that is counted. Guarded by Dispatcher.mu.
 type counters struct {
-	succeeded, skipped, gaveUp, deadLettered, retried, reclaimed, lost, panics uint64
+	succeeded, skipped, gaveUp, permanent, died, deadLettered, deadLetterFailed, retried, postponed, reclaimed, lost, panics uint64
 }
 
 // Stats reads the counters. Its time grows with the domains that have work; it allocates nothing.
@@ -45,9 +48,13 @@ func (d *Dispatcher) Stats() Stats {
 	defer d.mu.Unlock()
 	c := d.count
 	s := Stats{
-		Name: d.cfg.Name, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Lag: -1,
-		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, DeadLettered: c.deadLettered, Retried: c.retried,
+		Name: d.cfg.Name, Held: d.begun && !d.closed, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Lag: -1,
+		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Permanent: c.permanent, Died: c.died,
+		DeadLettered: c.deadLettered, DeadLetterFailed: c.deadLetterFailed, Retried: c.retried, Postponed: c.postponed,
 		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,
+	}
+	if d.trial != nil {
+		s.Suspects++
 	}
 	for _, dom := range d.domains {
 		switch dom.place {
@@ -65,6 +72,9 @@ func (d *Dispatcher) Stats() Stats {
 		if len(dom.queue) > 0 {
 			s.Oldest = max(s.Oldest, now.Sub(dom.queue[0].since))
 		}
+		if dom.place != working && dom.suspect {
+			s.Suspects++
+		}
 	}
 	if d.begun {
 		s.Floor, s.Committed, s.Next = d.floor(), d.where.committed, d.high
@@ -77,7 +87,7 @@ func (d *Dispatcher) Stats() Stats {
 
 // LogValue implements slog.LogValuer: one group, without what is zero and says nothing.
 func (s Stats) LogValue() slog.Value {
-	attrs := make([]slog.Attr, 0, 24)
+	attrs := make([]slog.Attr, 0, 28)
 	if s.Name != "" {
 		attrs = append(attrs, slog.String("name", s.Name))
 	}
@@ -91,6 +101,7 @@ func (s Stats) LogValue() slog.Value {
 		value int
 	}{
 		{"working", s.Working}, {"ready", s.Ready}, {"pausing", s.Pausing}, {"waiting", s.Waiting}, {"fenced", s.Fenced}, {"behind", s.Behind},
+		{"suspects", s.Suspects},
 	} {
 		if n.value != 0 {
 			attrs = append(attrs, slog.Int(n.key, n.value))
@@ -103,7 +114,8 @@ func (s Stats) LogValue() slog.Value {
 		key   string
 		value uint64
 	}{
-		{"succeeded", s.Succeeded}, {"skipped", s.Skipped}, {"gave_up", s.GaveUp}, {"dead_lettered", s.DeadLettered}, {"retried", s.Retried},
+		{"succeeded", s.Succeeded}, {"skipped", s.Skipped}, {"gave_up", s.GaveUp}, {"permanent", s.Permanent}, {"died", s.Died},
+		{"dead_lettered", s.DeadLettered}, {"dead_letter_failed", s.DeadLetterFailed}, {"retried", s.Retried}, {"postponed", s.Postponed},
 		{"reclaimed", s.Reclaimed}, {"lost", s.Lost}, {"observer_panics", s.ObserverPanics},
 	} {
 		if n.value != 0 {

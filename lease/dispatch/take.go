@@ -8,8 +8,12 @@ import "github.com/stopbank/stopbank/lease"
 func (d *Dispatcher) take() bool {
 	for n := 1; ; n++ {
 		err := d.takeOnce()
-		if err == nil || d.ousted(err) || d.soft.Err() != nil {
-			return err == nil
+		switch {
+		case err == nil:
+			d.observe(Event{Kind: Taken, Offset: d.high}) // nobody else moves it yet
+			return true
+		case d.ousted(err), d.soft.Err() != nil:
+			return false
 		}
 		wait := d.cfg.trouble(n)
 		d.observe(Event{Kind: TakeFailed, Err: err, Wait: wait})

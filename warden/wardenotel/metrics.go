@@ -169,7 +169,7 @@ func nameOf(f facts.Family) string {
 // keyOf is the attribute of a label: those that name a thing have their own namespace.
 func keyOf(label string) attribute.Key {
 	switch label {
-	case "warden", "limiter", "set", "compartment", "gate", "ledger", "dispatcher":
+	case "warden", "limiter", "set", "compartment", "gate", "ledger", "dispatcher", "partition":
 		return attribute.Key("stopbank." + label + ".name")
 	}
 	return attribute.Key("stopbank." + label)

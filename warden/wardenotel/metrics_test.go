@@ -56,7 +56,9 @@ func everything(t testing.TB, mp metric.MeterProvider) *wardenotel.Metrics {
 		Ledgers: map[string]wardenotel.Ledger{"orders": {Stats: func() (wardenotel.LedgerStats, error) {
 			return wardenotel.LedgerStats{Held: 4, OldestHeld: 90 * time.Second}, nil
 		}}},
-		Dispatchers: map[string]wardenotel.Dispatcher{"orders": {Stats: func() wardenotel.DispatcherStats { return wardenotel.DispatcherStats{Fenced: 5, GaveUp: 10, Lag: 6} }}},
+		Dispatchers: map[string]wardenotel.Dispatcher{"orders": {Partitions: 8, Stats: func() []wardenotel.DispatcherStats {
+			return []wardenotel.DispatcherStats{{Name: "orders-3", Held: true, Fenced: 5, GaveUp: 10, Permanent: 4, Lag: 6}}
+		}}},
 	}))(t)
 }
 
@@ -78,9 +80,12 @@ func TestACollectionShowsWhatIs(t *testing.T) {
 		"stopbank.compartment.tenants{stopbank.compartment.name=api,stopbank.set.name=shop}":     1,
 		"stopbank.admission.rejected{stopbank.gate.name=login,stopbank.reason=saturated}":        4,
 		"stopbank.lease.oldest_held{stopbank.ledger.name=orders}":                                90,
-		"stopbank.dispatch.domains{stopbank.dispatcher.name=orders,stopbank.state=fenced}":       5,
-		"stopbank.dispatch.records{stopbank.dispatcher.name=orders,stopbank.result=gave_up}":     10,
-		"stopbank.scrape.failures{stopbank.source=set/shop}":                                     0,
+		"stopbank.dispatch.partitions{stopbank.dispatcher.name=orders}":                          8,
+		"stopbank.dispatch.partitions_held{stopbank.dispatcher.name=orders}":                     1,
+
+		"stopbank.dispatch.domains{stopbank.dispatcher.name=orders,stopbank.partition.name=orders-3,stopbank.state=fenced}":   5,
+		"stopbank.dispatch.given_up{stopbank.cause=retries,stopbank.dispatcher.name=orders,stopbank.partition.name=orders-3}": 6,
+		"stopbank.scrape.failures{stopbank.source=set/shop}":                                                                  0,
 	})
 	families := facts.Families()
 	if len(c.metrics) != len(families) {

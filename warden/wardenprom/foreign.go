@@ -28,30 +28,37 @@ type Ledger struct {
 	Stats func() (LedgerStats, error)
 }
 
-// LedgerStats are the state of a ledger.
+// LedgerStats are the state of a ledger. Leases that were given back until a retry is due (Lease.Released) are not under way, and are left out.
 type LedgerStats struct {
 	Held       int           // domains under lease
 	OldestHeld time.Duration // age of the oldest lease; 0: there is none
 	Ready      int           // domains without a lease in which something waits
 }
 
-// Dispatcher describes a dispatcher of leased work.
+// Dispatcher describes the leased work of one process: a dispatch.Consumer, or a dispatch.Dispatcher alone.
 type Dispatcher struct {
-	// Stats reads the dispatcher's counters. It is called at each scrape, by one goroutine at a time.
-	Stats func() DispatcherStats
+	// Stats reads the counters of each partition that there is. It is called at each scrape, by one goroutine at a time.
+	Stats func() []DispatcherStats
+	// Partitions is how many the whole group has to share out; less than 1: that is not shown.
+	Partitions int
 }
 
-// DispatcherStats are fields of dispatch.Stats by their names there.
+// DispatcherStats are dispatch.Stats field by field, so that one is converted to the other.
 type DispatcherStats struct {
-	Working, Ready, Pausing, Waiting, Fenced int
-	Buffered                                 int
-	Oldest                                   time.Duration
-	Paused                                   bool
-	Succeeded, Skipped, GaveUp               uint64
-	DeadLettered, Retried, Reclaimed, Lost   uint64
-	ObserverPanics                           uint64
-	Floor, Committed                         int64
-	Lag                                      int64 // less than 0: unknown
+	Name string // the partition's; may be empty
+	Held bool   // it has been taken
+
+	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects int
+
+	Buffered int
+	Oldest   time.Duration
+	Paused   bool
+
+	Succeeded, Skipped, GaveUp, Permanent, Died, DeadLettered, DeadLetterFailed, Retried, Postponed, Reclaimed, Lost uint64
+
+	ObserverPanics         uint64
+	Floor, Committed, Next int64
+	Lag                    int64 // less than 0: unknown
 }
 
 // The functions as package facts takes them. A nil function stays one, to be found there.
@@ -81,13 +88,19 @@ func ledgers(of map[string]Ledger) map[string]func() (facts.LedgerStats, error) 
 	return all
 }
 
-func dispatchers(of map[string]Dispatcher) map[string]func() facts.DispatcherStats {
-	all := map[string]func() facts.DispatcherStats{}
+func dispatchers(of map[string]Dispatcher) map[string]facts.Dispatcher {
+	all := map[string]facts.Dispatcher{}
 	for name, d := range of {
-		all[name] = nil
+		shown := facts.Dispatcher{Partitions: d.Partitions}
 		if d.Stats != nil {
-			all[name] = func() facts.DispatcherStats { return facts.DispatcherStats(d.Stats()) }
+			shown.Stats = func() (each []facts.DispatcherStats) {
+				for _, s := range d.Stats() {
+					each = append(each, facts.DispatcherStats(s))
+				}
+				return each
+			}
 		}
+		all[name] = shown
 	}
 	return all
 }

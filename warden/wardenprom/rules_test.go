@@ -209,6 +209,27 @@ func TestRulesAndDashboardNameWhatExists(t *testing.T) {
 	}
 }
 
+// TestMetricsOfWorkAreUsed: what is said of ledgers and dispatchers is in a rule, on the dashboard, or in the runbook.
+func TestMetricsOfWorkAreUsed(t *testing.T) {
+	used := text(t, alertsFile) + text(t, dashboardFile) + text(t, "../../docs/runbook.md")
+	isUsed := func(name string) bool { return regexp.MustCompile(name + `\b`).MatchString(used) }
+	of := regexp.MustCompile(`^stopbank_(dispatch|lease)_`)
+	n := 0
+	for _, name := range exported(t) {
+		if of.MatchString(name) {
+			if n++; !isUsed(name) {
+				t.Errorf("nobody looks at %s", name)
+			}
+		}
+	}
+	if isUsed("stopbank_dispatch_dead_letter") { // as a part of others it is
+		t.Error("a metric that nobody looks at is not noticed")
+	}
+	if n < 20 {
+		t.Errorf("only %d metrics of ledgers and dispatchers", n)
+	}
+}
+
 func TestDashboardParses(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups:\n  - name: dashboard\n    rules:\n")

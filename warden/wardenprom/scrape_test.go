@@ -88,12 +88,12 @@ func everything(t testing.TB) *prometheus.Registry {
 		Ledgers: map[string]wardenprom.Ledger{"orders": {Stats: func() (wardenprom.LedgerStats, error) {
 			return wardenprom.LedgerStats{Held: 4, OldestHeld: 90 * time.Second, Ready: 6}, nil
 		}}},
-		Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Stats: func() wardenprom.DispatcherStats {
-			return wardenprom.DispatcherStats{
-				Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Buffered: 6, Oldest: 7 * time.Second, Paused: true,
-				Succeeded: 8, Skipped: 9, GaveUp: 10, DeadLettered: 11, Retried: 12, Reclaimed: 13, Lost: 14, ObserverPanics: 15,
-				Floor: 16, Committed: 17, Lag: 0,
-			}
+		Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Partitions: 8, Stats: func() []wardenprom.DispatcherStats {
+			return []wardenprom.DispatcherStats{{
+				Name: "orders-3", Held: true, Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Suspects: 18, Buffered: 6, Oldest: 7 * time.Second, Paused: true,
+				Succeeded: 8, Skipped: 9, GaveUp: 60, Permanent: 20, Died: 30, DeadLettered: 11, DeadLetterFailed: 19, Retried: 12, Postponed: 21, Reclaimed: 13, Lost: 14,
+				ObserverPanics: 15, Floor: 16, Committed: 17, Lag: 0,
+			}, {Name: "orders-4", Lag: -1}}
 		}}},
 	}))(t)
 	return registered(t, c, limited, calls, ops)
@@ -179,27 +179,37 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_lease_ready{ledger="orders"}`:                                                    6,
 		`stopbank_lease_decisions_total{ledger="orders",operation="TryAcquire",result="ACQUIRED"}`: 2,
 
-		`stopbank_dispatch_domains{dispatcher="orders",state="working"}`:          1,
-		`stopbank_dispatch_domains{dispatcher="orders",state="ready"}`:            2,
-		`stopbank_dispatch_domains{dispatcher="orders",state="pausing"}`:          3,
-		`stopbank_dispatch_domains{dispatcher="orders",state="waiting"}`:          4,
-		`stopbank_dispatch_domains{dispatcher="orders",state="fenced"}`:           5,
-		`stopbank_dispatch_buffered{dispatcher="orders"}`:                         6,
-		`stopbank_dispatch_oldest_buffered_seconds{dispatcher="orders"}`:          7,
-		`stopbank_dispatch_paused{dispatcher="orders"}`:                           1,
-		`stopbank_dispatch_records_total{dispatcher="orders",result="succeeded"}`: 8,
-		`stopbank_dispatch_records_total{dispatcher="orders",result="skipped"}`:   9,
-		`stopbank_dispatch_records_total{dispatcher="orders",result="gave_up"}`:   10,
-		`stopbank_dispatch_dead_letters_total{dispatcher="orders"}`:               11,
-		`stopbank_dispatch_retries_total{dispatcher="orders"}`:                    12,
-		`stopbank_dispatch_reclaimed_total{dispatcher="orders"}`:                  13,
-		`stopbank_dispatch_lost_total{dispatcher="orders"}`:                       14,
-		`stopbank_dispatch_observer_panics_total{dispatcher="orders"}`:            15,
-		`stopbank_dispatch_floor_offset{dispatcher="orders"}`:                     16,
-		`stopbank_dispatch_committed_offset{dispatcher="orders"}`:                 17,
-		`stopbank_dispatch_lag_offsets{dispatcher="orders"}`:                      0,
-		`stopbank_scrape_failures_total{source="warden/api"}`:                     0,
-		`stopbank_scrape_failures_total{source="dispatcher/orders"}`:              0,
+		`stopbank_dispatch_partitions{dispatcher="orders"}`:      8,
+		`stopbank_dispatch_partitions_held{dispatcher="orders"}`: 1,
+
+		`stopbank_dispatch_domains{dispatcher="orders",partition="orders-3",state="working"}`:          1,
+		`stopbank_dispatch_domains{dispatcher="orders",partition="orders-3",state="ready"}`:            2,
+		`stopbank_dispatch_domains{dispatcher="orders",partition="orders-3",state="pausing"}`:          3,
+		`stopbank_dispatch_domains{dispatcher="orders",partition="orders-3",state="waiting"}`:          4,
+		`stopbank_dispatch_domains{dispatcher="orders",partition="orders-3",state="fenced"}`:           5,
+		`stopbank_dispatch_suspects{dispatcher="orders",partition="orders-3"}`:                         18,
+		`stopbank_dispatch_buffered{dispatcher="orders",partition="orders-3"}`:                         6,
+		`stopbank_dispatch_oldest_buffered_seconds{dispatcher="orders",partition="orders-3"}`:          7,
+		`stopbank_dispatch_paused{dispatcher="orders",partition="orders-3"}`:                           1,
+		`stopbank_dispatch_records_total{dispatcher="orders",partition="orders-3",result="succeeded"}`: 8,
+		`stopbank_dispatch_records_total{dispatcher="orders",partition="orders-3",result="skipped"}`:   9,
+		`stopbank_dispatch_dead_letters_total{dispatcher="orders",partition="orders-3"}`:               11,
+		`stopbank_dispatch_dead_letter_failures_total{dispatcher="orders",partition="orders-3"}`:       19,
+		`stopbank_dispatch_retries_total{dispatcher="orders",partition="orders-3"}`:                    12,
+		`stopbank_dispatch_postponed_total{dispatcher="orders",partition="orders-3"}`:                  21,
+		`stopbank_dispatch_reclaimed_total{dispatcher="orders",partition="orders-3"}`:                  13,
+		`stopbank_dispatch_lost_total{dispatcher="orders",partition="orders-3"}`:                       14,
+		`stopbank_dispatch_observer_panics_total{dispatcher="orders",partition="orders-3"}`:            15,
+		`stopbank_dispatch_floor_offset{dispatcher="orders",partition="orders-3"}`:                     16,
+		`stopbank_dispatch_committed_offset{dispatcher="orders",partition="orders-3"}`:                 17,
+		`stopbank_dispatch_lag_offsets{dispatcher="orders",partition="orders-3"}`:                      0,
+		`stopbank_dispatch_given_up_total{cause="retries",dispatcher="orders",partition="orders-3"}`:   10,
+		`stopbank_dispatch_given_up_total{cause="permanent",dispatcher="orders",partition="orders-3"}`: 20,
+		`stopbank_dispatch_given_up_total{cause="died",dispatcher="orders",partition="orders-3"}`:      30,
+
+		`stopbank_dispatch_paused{dispatcher="orders",partition="orders-4"}`: 0,
+		`stopbank_scrape_failures_total{source="warden/api"}`:                0,
+		`stopbank_scrape_failures_total{source="dispatcher/orders"}`:         0,
 	})
 	if strings.Contains(p.text, "tenant\\\"") {
 		t.Error("the key of a tenant is shown")
@@ -268,9 +278,11 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 func TestWhatIsUnknownIsMissing(t *testing.T) {
 	w := newWarden(t, &parts{decision: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}, nil)
 	c := must(wardenprom.New(wardenprom.Config{
-		Wardens:     map[string]*warden.Warden{"w": w},
-		Ledgers:     map[string]wardenprom.Ledger{"l": {Stats: func() (wardenprom.LedgerStats, error) { return wardenprom.LedgerStats{}, errors.New("no ledger") }}},
-		Dispatchers: map[string]wardenprom.Dispatcher{"d": {Stats: func() wardenprom.DispatcherStats { return wardenprom.DispatcherStats{Lag: -1} }}},
+		Wardens: map[string]*warden.Warden{"w": w},
+		Ledgers: map[string]wardenprom.Ledger{"l": {Stats: func() (wardenprom.LedgerStats, error) { return wardenprom.LedgerStats{}, errors.New("no ledger") }}},
+		Dispatchers: map[string]wardenprom.Dispatcher{"d": {Stats: func() []wardenprom.DispatcherStats {
+			return []wardenprom.DispatcherStats{{Name: "taken", Held: true, Lag: -1}, {Name: "not yet", Lag: 5}}
+		}}},
 	}))(t)
 	r := registered(t, c)
 	absent := func(parts ...string) {
@@ -290,8 +302,13 @@ func TestWhatIsUnknownIsMissing(t *testing.T) {
 		w.Watch()
 	}
 	absent("_monitor_", "_lease_", "_lag_offsets")
+	if _, there := scrape(t, r).values[`stopbank_dispatch_floor_offset{dispatcher="d",partition="not yet"}`]; there {
+		t.Error("a partition has a floor before it is taken")
+	}
 	scrape(t, r).want(t, map[string]float64{
-		`stopbank_control_target{warden="w"}`:               1,
-		`stopbank_scrape_failures_total{source="ledger/l"}`: 3,
+		`stopbank_dispatch_floor_offset{dispatcher="d",partition="taken"}`: 0,
+		`stopbank_dispatch_partitions_held{dispatcher="d"}`:                1,
+		`stopbank_control_target{warden="w"}`:                              1,
+		`stopbank_scrape_failures_total{source="ledger/l"}`:                4,
 	})
 }

@@ -19,7 +19,7 @@ type Config struct {
 	Sets        map[string]*bulkhead.Set
 	Gates       map[string]func() GateStats
 	Ledgers     map[string]func() (LedgerStats, error)
-	Dispatchers map[string]func() DispatcherStats
+	Dispatchers map[string]Dispatcher
 }
 
 // Problem is what is wrong with a Config: the field, its value, and what is allowed.
@@ -60,8 +60,8 @@ func Build(cfg Config) ([]*Source, *Problem) {
 		}
 		return err
 	})
-	add(b, "Dispatchers", "dispatcher", cfg.Dispatchers, func(stats func() DispatcherStats) bool { return stats != nil }, func(p Put, name string, stats func() DispatcherStats) error {
-		ReadDispatcher(p, name, stats())
+	add(b, "Dispatchers", "dispatcher", cfg.Dispatchers, func(d Dispatcher) bool { return d.Stats != nil }, func(p Put, name string, d Dispatcher) error {
+		ReadDispatcher(p, name, d)
 		return nil
 	})
 	if b.wrong != nil {

@@ -19,17 +19,28 @@ type LedgerStats struct {
 	Ready      int           // domains without a lease in which something waits
 }
 
-// DispatcherStats are what is shown of a dispatcher of leased work.
+// Dispatcher says how to ask for the partitions of one process, and how many there are for its whole group; less than 1: unknown.
+type Dispatcher struct {
+	Stats      func() []DispatcherStats
+	Partitions int
+}
+
+// DispatcherStats are what is shown of one partition.
 type DispatcherStats struct {
-	Working, Ready, Pausing, Waiting, Fenced int
-	Buffered                                 int
-	Oldest                                   time.Duration
-	Paused                                   bool
-	Succeeded, Skipped, GaveUp               uint64
-	DeadLettered, Retried, Reclaimed, Lost   uint64
-	ObserverPanics                           uint64
-	Floor, Committed                         int64
-	Lag                                      int64 // less than 0: unknown
+	Name string // the partition's; may be empty
+	Held bool   // it has been taken
+
+	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects int
+
+	Buffered int
+	Oldest   time.Duration
+	Paused   bool
+
+	Succeeded, Skipped, GaveUp, Permanent, Died, DeadLettered, DeadLetterFailed, Retried, Postponed, Reclaimed, Lost uint64
+
+	ObserverPanics         uint64
+	Floor, Committed, Next int64
+	Lag                    int64 // less than 0: unknown
 }
 
 // ReadGate says what a gate has counted.
@@ -50,25 +61,52 @@ func ReadLedger(p Put, name string, s LedgerStats) {
 	p("stopbank_lease_ready", float64(s.Ready), name)
 }
 
-// ReadDispatcher says what a dispatcher of leased work has counted.
-func ReadDispatcher(p Put, name string, s DispatcherStats) {
+// ReadDispatcher says which partitions a dispatcher of leased work has, and what was counted in each.
+func ReadDispatcher(p Put, name string, d Dispatcher) {
+	held := 0
+	for _, s := range d.Stats() {
+		if s.Held {
+			held++
+		}
+		readPartition(p, name, s)
+	}
+	p("stopbank_dispatch_partitions_held", float64(held), name)
+	if d.Partitions > 0 {
+		p("stopbank_dispatch_partitions", float64(d.Partitions), name)
+	}
+}
+
+// readPartition shows one partition. Before it is taken it has no floor, and a 0 would be one.
+func readPartition(p Put, name string, s DispatcherStats) {
+	show := func(metric string, v float64, labels ...string) {
+		p("stopbank_dispatch_"+metric, v, append([]string{name, s.Name}, labels...)...)
+	}
 	for state, n := range map[string]int{"working": s.Working, "ready": s.Ready, "pausing": s.Pausing, "waiting": s.Waiting, "fenced": s.Fenced} {
-		p("stopbank_dispatch_domains", float64(n), name, state)
+		show("domains", float64(n), state)
 	}
-	p("stopbank_dispatch_buffered", float64(s.Buffered), name)
-	p("stopbank_dispatch_oldest_buffered_seconds", s.Oldest.Seconds(), name)
-	p("stopbank_dispatch_paused", truth(s.Paused), name)
-	for result, n := range map[string]uint64{"succeeded": s.Succeeded, "skipped": s.Skipped, "gave_up": s.GaveUp} {
-		p("stopbank_dispatch_records_total", float64(n), name, result)
+	show("suspects", float64(s.Suspects))
+	show("buffered", float64(s.Buffered))
+	show("oldest_buffered_seconds", s.Oldest.Seconds())
+	show("paused", truth(s.Paused))
+	for result, n := range map[string]uint64{"succeeded": s.Succeeded, "skipped": s.Skipped} {
+		show("records_total", float64(n), result)
 	}
-	p("stopbank_dispatch_retries_total", float64(s.Retried), name)
-	p("stopbank_dispatch_dead_letters_total", float64(s.DeadLettered), name)
-	p("stopbank_dispatch_reclaimed_total", float64(s.Reclaimed), name)
-	p("stopbank_dispatch_lost_total", float64(s.Lost), name)
-	p("stopbank_dispatch_floor_offset", float64(s.Floor), name)
-	p("stopbank_dispatch_committed_offset", float64(s.Committed), name)
-	if s.Lag >= 0 {
-		p("stopbank_dispatch_lag_offsets", float64(s.Lag), name)
+	retried := s.GaveUp - min(s.GaveUp, s.Permanent+s.Died)
+	for cause, n := range map[string]uint64{"retries": retried, "permanent": s.Permanent, "died": s.Died} {
+		show("given_up_total", float64(n), cause)
 	}
-	p("stopbank_dispatch_observer_panics_total", float64(s.ObserverPanics), name)
+	show("dead_letters_total", float64(s.DeadLettered))
+	show("dead_letter_failures_total", float64(s.DeadLetterFailed))
+	show("retries_total", float64(s.Retried))
+	show("postponed_total", float64(s.Postponed))
+	show("reclaimed_total", float64(s.Reclaimed))
+	show("lost_total", float64(s.Lost))
+	if s.Held {
+		show("floor_offset", float64(s.Floor))
+		show("committed_offset", float64(s.Committed))
+		if s.Lag >= 0 {
+			show("lag_offsets", float64(s.Lag))
+		}
+	}
+	show("observer_panics_total", float64(s.ObserverPanics))
 }

@@ -1,0 +1,171 @@
+// Watched works two partitions off and shows what others see of it: Prometheus by metrics, a log by what needs somebody.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/warden/wardenprom"
+)
+
+const partitions = 2
+
+// alone is a group with one member, who has all partitions.
+type alone []dispatch.Partition
+
+// Hold implements dispatch.Ownership.
+func (a alone) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+	var each sync.WaitGroup
+	for _, p := range a {
+		each.Go(func() { work(ctx, p) })
+	}
+	each.Wait()
+	return nil
+}
+
+// decisions counts what a ledger decides.
+type decisions struct{ *wardenprom.LedgerDecisions }
+
+// Observe implements lease.Observer.
+func (d decisions) Observe(e lease.Event) { d.Count(e.Op.String(), e.Result()) }
+
+// metrics shows a consumer with all its partitions, and the ledgers beside it.
+func metrics(ctx context.Context, consumer *dispatch.Consumer, group alone) (*wardenprom.Collector, error) {
+	ledgers := map[string]wardenprom.Ledger{}
+	for _, p := range group {
+		ledgers[p.Name] = wardenprom.Ledger{Stats: func() (wardenprom.LedgerStats, error) { return held(ctx, p.Ledger) }}
+	}
+	return wardenprom.New(wardenprom.Config{
+		Ledgers: ledgers,
+		Dispatchers: map[string]wardenprom.Dispatcher{
+			"orders": {Partitions: partitions, Stats: func() (all []wardenprom.DispatcherStats) {
+				for _, s := range consumer.Stats() {
+					all = append(all, wardenprom.DispatcherStats(s))
+				}
+				return all
+			}},
+		},
+	})
+}
+
+// held counts what is under way, and what waits. What was given back until a retry is due is neither.
+func held(ctx context.Context, ledger lease.Ledger) (s wardenprom.LedgerStats, err error) {
+	for l, err := range ledger.Held(ctx) {
+		if err != nil {
+			return s, err
+		}
+		if !l.Released {
+			s.Held++
+			s.OldestHeld = max(s.OldestHeld, time.Since(l.AcquiredAt))
+		}
+	}
+	for _, err := range ledger.Ready(ctx) {
+		if err != nil {
+			return s, err
+		}
+		s.Ready++
+	}
+	return s, nil
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	registry := prometheus.NewRegistry() // a service gives it to promhttp.HandlerFor
+	decided, err := wardenprom.NewLedgerDecisions("orders")
+	if err != nil {
+		return err
+	}
+	group := make(alone, partitions)
+	for i := range group {
+		ledger, err := lease.NewMemory(lease.Config{Observer: decisions{decided}})
+		if err != nil {
+			return err
+		}
+		orders := new(dispatch.Log)
+		for _, customer := range []string{"ann", "bob", "ann"} {
+			orders.Append(customer, []byte("an order"))
+		}
+		group[i] = dispatch.Partition{Name: fmt.Sprint("orders-", i), Source: orders, Ledger: ledger}
+	}
+	consumer, err := dispatch.NewConsumer(group, dispatch.Config{
+		Handler: func(_ context.Context, job dispatch.Job) error {
+			if job.Record.Domain == "bob" {
+				return fmt.Errorf("%w: bob has moved", dispatch.ErrPermanent)
+			}
+			return nil
+		},
+		DeadLetter:  dispatch.Discard,
+		CommitEvery: 10 * time.Millisecond,
+		Observer:    &dispatch.Logger{To: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	collector, err := metrics(ctx, consumer, group)
+	if err != nil {
+		return err
+	}
+	if err := wardenprom.Register(registry, collector, decided); err != nil {
+		return err
+	}
+
+	ended := make(chan error, 1)
+	go func() { ended <- consumer.Run(ctx) }()
+	for !done(consumer.Stats()) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	err = show(registry)
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+// done: all partitions are held, and all their records committed.
+func done(all []dispatch.Stats) bool {
+	for _, s := range all {
+		if s.Committed < 3 {
+			return false
+		}
+	}
+	return len(all) == partitions
+}
+
+// show prints what a scrape would get of the dispatchers, without what is 0.
+func show(registry *prometheus.Registry) error {
+	families, err := registry.Gather()
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "stopbank_dispatch_") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
+				fmt.Println(f.GetName(), strings.Join(labels, ","), v)
+			}
+		}
+	}
+	return nil
+}
