@@ -2,14 +2,14 @@
 # Go, make and git are enough for all of them but `race`, which needs a C compiler as well.
 
 FUZZTIME = 10s
+ENGINE   = nats
 
 # The linter keeps absolute paths in its cache: each clone has its own.
 export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
 
 # The modules outside go.work (their dependencies must raise nobody's versions); internal/system checks that
-# there are no others. APART are those among them that are tested with the rest.
-APART   = lease/leasekafka
-OUTSIDE = internal/bench internal/tools $(APART)
+# there are no others.
+OUTSIDE = internal/bench internal/tools
 
 # internal/system reads the other modules, which the go command's test cache does not notice: it is never cached.
 SYSTEM = ./internal/system
@@ -27,19 +27,17 @@ help: ## list the targets
 demo: ## the storefront over real HTTP: a slow query with one pool and with compartments, a sale with and without a warden
 	@go run ./examples/storefront
 
-demo-orders: ## 10,000 orders on JetStream: replicas are killed and frozen in the middle, then an audit (NATS_URL: on your servers)
-	@go run ./examples/orders
+demo-orders: ## 10,000 orders: replicas are killed and frozen in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
+	@go run ./examples/orders -engine $(ENGINE)
 
 test: ## every test of every module
 	@echo "== tests"
 	@go test $(PACKAGES)
-	@for m in $(APART); do (cd $$m && GOWORK=off go test ./...) || exit 1; done
 	@echo "== workspace"
 	@go test -count=1 $(SYSTEM)
 
 race: ## the tests under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -race $(PACKAGES)
-	@for m in $(APART); do (cd $$m && GOWORK=off CGO_ENABLED=1 go test -race ./...) || exit 1; done
 
 lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module
 	@echo "== gofmt"

@@ -8,6 +8,9 @@ require (
 	github.com/chromedp/chromedp v0.23.0
 	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/stopbank/stopbank/admission v0.0.0
+	github.com/twmb/franz-go v1.21.7
+	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260515175617-8268a5d078c0
+	github.com/twmb/franz-go/pkg/kmsg v1.14.0
 	go.uber.org/goleak v1.3.0
 	modernc.org/sqlite v1.59.0
 )
@@ -27,6 +30,7 @@ require (
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
+	github.com/pierrec/lz4/v4 v4.1.26 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.71.0 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
@@ -48,6 +52,7 @@ require (
 	github.com/prometheus/client_golang v1.24.1
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/stopbank/stopbank/lease v0.0.0
+	github.com/stopbank/stopbank/lease/leasekafka v0.0.0
 	github.com/stopbank/stopbank/lease/leasenats v0.0.0
 	github.com/stopbank/stopbank/lease/leasepg v0.0.0
 	github.com/stopbank/stopbank/warden v0.0.0
@@ -71,3 +76,5 @@ replace github.com/stopbank/stopbank/lease/leasetest => ../lease/leasetest
 replace github.com/stopbank/stopbank/warden/wardenprom => ../warden/wardenprom
 
 replace github.com/stopbank/stopbank/lease/leasepg => ../lease/leasepg
+
+replace github.com/stopbank/stopbank/lease/leasekafka => ../lease/leasekafka

@@ -10,13 +10,12 @@ import (
 	"os/exec"
 )
 
-// workerEnv makes a replica of a test binary.
-const workerEnv = "ORDERS_REPLICA"
+// childEnv makes this program of a test binary, and tells a replica where the servers are: an address may hold a password.
+const childEnv = "ORDERS_SERVERS"
 
 // fleet is all replicas that were started, the first being number 1.
 type fleet struct {
 	o        options
-	url      string
 	replicas []*replica
 }
 
@@ -26,16 +25,25 @@ type replica struct {
 	dead  bool           // by a signal, as planned
 }
 
-func (f *fleet) start() error {
+// itself is this program once more.
+func itself(args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), childEnv+"=none"), os.Stderr
+	return cmd, nil
+}
+
+func (f *fleet) start() error {
+	o := f.o
+	cmd, err := itself("-replica", fmt.Sprint(len(f.replicas)+1), "-engine", o.engine, "-orders", fmt.Sprint(o.orders), "-customers", fmt.Sprint(o.customers),
+		"-workers", fmt.Sprint(o.workers), "-partitions", fmt.Sprint(o.partitions), "-session", o.session.String(), "-run", o.run)
 	if err != nil {
 		return err
 	}
-	o := f.o
-	cmd := exec.Command(self, "-replica", fmt.Sprint(len(f.replicas)+1), "-orders", fmt.Sprint(o.orders), "-customers", fmt.Sprint(o.customers),
-		"-workers", fmt.Sprint(o.workers), "-partitions", fmt.Sprint(o.partitions), "-session", o.session.String(), "-run", o.run)
-	cmd.Env = append(os.Environ(), workerEnv+"=1", "NATS_URL="+f.url)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Env, cmd.Stdout = append(cmd.Env, childEnv+"="+o.servers), os.Stdout
 	leash, err := cmd.StdinPipe()
 	if err != nil {
 		return err

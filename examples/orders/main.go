@@ -1,14 +1,19 @@
 // Orders is a pipeline of several processes, which are killed and frozen while they work, and which then shows that nothing was lost, doubled or
 // turned around.
 //
-// Order events of many customers lie in a JetStream stream, which the server parts by customer. The replicas share the partitions out
-// (leasenats.Group) and work them off (dispatch.Consumer): their ledgers, their positions and the effects of their handlers live in
-// JetStream too. Handlers fail and panic. One replica is killed with SIGKILL, one joins, one is frozen for longer than the others wait, and one sends
+// Order events of many customers lie in partitions. The replicas are members of a group that shares the partitions out, and work them off by a
+// dispatch.Consumer each. Handlers fail and panic. One replica is killed with SIGKILL, one joins, one is frozen for longer than the others wait, and one sends
 // itself SIGKILL in the middle of a handler, behind its effect and before anybody knows of it. An audit then reads the effects:
 // every order once, in order for each customer, under rising tokens. Exit code 1 says that it is not so.
 //
-// The server runs inside the process, on a port of the loopback, and keeps its files in -dir. With NATS_URL set a real one is used; what was made
-// there is removed after an audit that went well.
+// All of that is the same on three engines:
+//
+//	-engine    records            group                  ledgers, effects   the server
+//	nats       a stream           leasenats.Group        buckets            in the process, its files in -dir; or that of NATS_URL
+//	postgres   a table            leasepg.Ownership      tables             private, from what is installed; or that of STOPBANK_POSTGRES_URL
+//	kafka      a topic            leasekafka.Group       as with nats       a fake broker in a process of its own; or those of KAFKA_BROKERS
+//
+// What was made on a server that is not its own is removed after an audit that went well; a database always is.
 package main
 
 import (
@@ -18,6 +23,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"time"
 )
 
@@ -25,38 +31,48 @@ import (
 type options struct {
 	orders, customers, workers, replicas, partitions int
 	session                                          time.Duration
-	dir, run                                         string
+	engine, dir, run                                 string
 	replica                                          int
+	servers                                          string // what the engine connects to
 }
 
 func main() {
 	var o options
+	flag.StringVar(&o.engine, "engine", "nats", "nats, postgres or kafka")
 	flag.IntVar(&o.orders, "orders", 10_000, "order events")
 	flag.IntVar(&o.customers, "customers", 1_000, "customers")
 	flag.IntVar(&o.replicas, "replicas", 3, "processes at the beginning, at least 3: three of them come to harm, and one joins")
 	flag.IntVar(&o.partitions, "partitions", 12, "parts of the stream that the replicas share out")
 	flag.IntVar(&o.workers, "workers", 16, "handlers at once in each replica")
-	flag.DurationVar(&o.session, "session", 2*time.Second, "how long a replica may be silent before others take its partitions")
-	flag.StringVar(&o.dir, "dir", "", "directory for the embedded server; empty: a temporary one, removed after an audit that went well")
+	flag.DurationVar(&o.session, "session", 2*time.Second, "how long a replica may be silent before others take its partitions; at least 6 s with KAFKA_BROKERS")
+	flag.StringVar(&o.dir, "dir", "", "directory for the embedded JetStream; empty: a temporary one, removed after an audit that went well")
 	flag.StringVar(&o.run, "run", fmt.Sprintf("%08x", rand.Uint32()), "name of this run in the server")
 	flag.IntVar(&o.replica, "replica", 0, "be the replica of this number; 0: start them")
+	broker := flag.Bool("fake-broker", false, "be a broker that keeps everything in memory, until standard input ends")
 	flag.Parse()
-	do := parent
-	if o.replica > 0 {
-		do = work
+	o.servers = os.Getenv(childEnv)
+	var err error
+	switch {
+	case *broker:
+		err = fakeBroker()
+	case o.replica > 0:
+		err = work(o)
+	default:
+		err = parent(o)
 	}
-	if err := do(o); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "orders:", err)
 		os.Exit(1)
 	}
 }
 
-// parent fills the stream, lets the replicas work and come to harm, and audits.
+// parent publishes the orders, lets the replicas work and come to harm, and audits.
 func parent(o options) (failed error) {
-	if o.replicas < 3 {
-		return fmt.Errorf("-replicas is %d; allowed: 3 or more", o.replicas)
+	if err := o.check(); err != nil {
+		return err
 	}
-	ctx := context.Background()
+	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer end()
 	if o.dir == "" {
 		dir, err := os.MkdirTemp("", "orders-")
 		if err != nil {
@@ -69,26 +85,45 @@ func parent(o options) (failed error) {
 			}
 		}()
 	}
-	return withServer(o, func(s *services) error {
-		began := time.Now()
-		if err := s.fill(ctx, o); err != nil {
-			return fmt.Errorf("fill: %w", err)
-		}
-		fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", o.orders, o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
-		if err := s.story(ctx, o); err != nil {
-			return err
-		}
-		if err := s.audit(ctx, o); err != nil {
-			return err
-		}
-		return s.remove(ctx)
-	})
+	s, err := engines[o.engine].serve(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { failed = errors.Join(failed, s.stop()) }()
+	o.servers, o.session = s.at, max(o.session, s.session)
+	e, err := engines[o.engine].connect(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	fmt.Println("on", s.about)
+	if err := e.prepare(ctx, o); err != nil {
+		return err
+	}
+	effects, err := e.register(ctx)
+	if err != nil {
+		return err
+	}
+	if err := story(ctx, o, e, effects); err != nil {
+		return err
+	}
+	if err := audit(ctx, o, effects); err != nil {
+		return err
+	}
+	return e.remove(ctx)
 }
 
-// story is what happens to the replicas, each time when some more of the orders are done.
-func (s *services) story(ctx context.Context, o options) error {
+// story is what happens to the replicas, each time when some more of the orders are done, and never by the clock: when all that was published
+// is done, others have what the frozen one had. Who is to kill itself, or wakes up, finds new orders.
+func story(ctx context.Context, o options, e engine, effects register) error {
+	sixths := func(n int) int { return o.orders * n / 6 }
 	began := time.Now()
-	f := &fleet{o: o, url: s.url}
+	if err := e.publish(ctx, o, 0, sixths(4)); err != nil {
+		return err
+	}
+	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", sixths(4), o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
+	began = time.Now()
+	f := &fleet{o: o}
 	defer f.end()
 	for range o.replicas {
 		if err := f.start(); err != nil {
@@ -103,42 +138,39 @@ func (s *services) story(ctx context.Context, o options) error {
 		func() error { say("is killed", 1); return f.kill(1) },
 		func() error { say("joins", o.replicas+1); return f.start() },
 		func() error { say("is frozen", 2); return f.freeze(2) },
-		func() error { say("will kill itself in a handler, behind the effect", 3); return f.crash(3) },
 		func() error {
-			select { // until the others have what it had
-			case <-time.After(2 * o.session):
-			case <-ctx.Done():
-			}
+			say("will kill itself in a handler, behind the effect", 3)
+			return errors.Join(f.crash(3), e.publish(ctx, o, sixths(4), sixths(5)))
+		},
+		func() error {
 			say("goes on, too late", 2)
-			return f.thaw(2)
+			return errors.Join(f.thaw(2), e.publish(ctx, o, sixths(5), o.orders))
 		},
 	} {
-		if err := s.await(ctx, o.orders*(part+1)/6); err != nil {
+		if err := await(ctx, effects, sixths(part+1)); err != nil {
 			return err
 		}
 		if err := act(); err != nil {
 			return err
 		}
 	}
-	if err := s.await(ctx, o.orders); err != nil {
+	if err := await(ctx, effects, o.orders); err != nil {
 		return err
 	}
 	fmt.Printf("%6v  all %d orders are done\n", time.Since(began).Round(100*time.Millisecond), o.orders)
 	return f.leave()
 }
 
-// await waits until so many effects are there: each is one message in the stream under their bucket.
-func (s *services) await(ctx context.Context, effects int) error {
+// await waits until so many effects are there.
+func await(ctx context.Context, effects register, many int) error {
 	for until := time.Now().Add(2 * time.Minute); ; {
-		stream, err := s.js.Stream(ctx, "KV_"+s.effects)
-		if err != nil {
+		switch n, err := effects.swaps(ctx); {
+		case err != nil:
 			return err
-		}
-		switch n := stream.CachedInfo().State.LastSeq; {
-		case n >= uint64(effects):
+		case n >= many:
 			return nil
 		case time.Now().After(until):
-			return errors.New("two minutes without enough progress")
+			return fmt.Errorf("two minutes without enough progress: %d effects, not yet %d", n, many)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -16,13 +17,14 @@ import (
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // A replica is this binary, started by the parent.
 func TestMain(m *testing.M) {
-	if os.Getenv(workerEnv) != "" {
+	if os.Getenv(childEnv) != "" {
 		main()
 		return
 	}
@@ -30,14 +32,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// On each engine; of these PostgreSQL may be missing, unless STOPBANK_POSTGRES=required forbids that.
 func TestReplicasKilledAndFrozen(t *testing.T) {
-	o := options{orders: 1800, customers: 120, workers: 8, replicas: 3, partitions: 8, session: time.Second, dir: t.TempDir(), run: "test"}
-	if err := parent(o); err != nil {
-		t.Fatal(err)
+	for engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			o := options{engine: engine, orders: 1200, customers: 120, workers: 8, replicas: 3, partitions: 8, session: time.Second, dir: t.TempDir(), run: "test"}
+			err := parent(o)
+			if errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
-	o.replicas = 2
-	if err := parent(o); err == nil {
-		t.Error("two replicas are too few")
+}
+
+func TestOptionsThatCannotWork(t *testing.T) {
+	for want, o := range map[string]options{
+		"-replicas is 2; allowed: 3 or more":                       {engine: "nats", replicas: 2},
+		`-engine is "redis"; allowed: ["kafka" "nats" "postgres"]`: {engine: "redis", replicas: 3},
+	} {
+		if err := parent(o); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 

@@ -6,21 +6,19 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
+	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/stopbank/stopbank/admission"
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/leasenats"
 )
+
+// drain is how long a replica lets its handlers go on when it gives a partition away.
+const drain = 2 * time.Second
 
 // work runs a replica until standard input ends, or the process does.
 func work(o options) error {
@@ -33,18 +31,16 @@ func work(o options) error {
 		}
 		leave()
 	}()
-	return withServer(o, func(s *services) error { return s.pipeline(ctx, o, h) })
-}
-
-func (s *services) pipeline(ctx context.Context, o options, h *handler) error {
-	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
-		Conn: s.nc, Stream: s.stream, Subject: s.subjects + "*.>", Partitions: o.partitions, Bucket: s.group, Session: o.session,
-		Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
-	})
+	e, err := engines[o.engine].connect(ctx, o)
 	if err != nil {
 		return err
 	}
-	if h.register, err = s.js.KeyValue(ctx, s.effects); err != nil {
+	defer e.close()
+	group, err := e.group(ctx, o)
+	if err != nil {
+		return err
+	}
+	if h.effects, err = e.register(ctx); err != nil {
 		return err
 	}
 	gate, err := admission.New(admission.Config{Name: "handlers", Limit: o.workers})
@@ -53,7 +49,7 @@ func (s *services) pipeline(ctx context.Context, o options, h *handler) error {
 	}
 	consumer, err := dispatch.NewConsumer(group, dispatch.Config{
 		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated{gate}, Observer: h,
-		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond,
+		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond, DrainTimeout: drain,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 			return fmt.Errorf("order %d was given up: %w", letter.Record.Offset, letter.Err) // none should be; the audit would miss it
 		},
@@ -69,21 +65,9 @@ func (s *services) pipeline(ctx context.Context, o options, h *handler) error {
 	return nil
 }
 
-// account is the effect of a customer's orders: the register that tokens are compared with. It is written whole, by
-// compare-and-swap.
-type account struct {
-	Token lease.Token `json:"token"` // the greatest that has written
-	Done  []effect    `json:"done"`
-}
-
-type effect struct {
-	Order int64       `json:"order"`
-	Token lease.Token `json:"token"`
-}
-
 type handler struct {
-	register jetstream.KeyValue
-	crash    atomic.Bool // the process kills itself behind the next effect
+	effects register
+	crash   atomic.Bool // the process kills itself behind the next effect
 
 	written, repeated, refused atomic.Int64 // effects
 	retried, reclaimed, fenced atomic.Int64 // what the dispatchers tell
@@ -106,47 +90,39 @@ var errFenced = errors.New("a later lease has written already")
 
 // handle fails now and then, and otherwise has its effect.
 func (h *handler) handle(ctx context.Context, job dispatch.Job) error {
+	order, err := strconv.ParseInt(string(job.Record.Payload), 10, 64)
+	if err != nil {
+		return err
+	}
 	if job.Lease.RetryCount == 0 {
-		switch n := job.Record.Offset; {
-		case n%20 == 3:
+		switch {
+		case order%20 == 3:
 			return errors.New("the payment provider is busy")
-		case n%100 == 7:
+		case order%100 == 7:
 			panic("a bug that shows now and then")
 		}
 	}
-	return h.apply(ctx, job)
+	return h.apply(ctx, job, order)
 }
 
 // apply writes the effect of an order once. Three things make it so: the swap, which nobody comes between; the token, which keeps
 // out whoever has lost the lease; and the last order in the account, which tells a repeat.
-func (h *handler) apply(ctx context.Context, job dispatch.Job) error {
-	var a account
-	var revision uint64
-	entry, err := h.register.Get(ctx, job.Record.Domain)
-	switch {
-	case err == nil:
-		revision = entry.Revision()
-		if err := json.Unmarshal(entry.Value(), &a); err != nil {
-			return err
-		}
-	case !errors.Is(err, jetstream.ErrKeyNotFound):
+func (h *handler) apply(ctx context.Context, job dispatch.Job, order int64) error {
+	a, version, err := h.effects.load(ctx, job.Record.Domain)
+	if err != nil {
 		return err
 	}
 	if job.Lease.Token < a.Token {
 		h.refused.Add(1)
 		return errFenced
 	}
-	if n := len(a.Done); n > 0 && a.Done[n-1].Order >= job.Record.Offset {
+	if n := len(a.Done); n > 0 && a.Done[n-1].Order >= order {
 		h.repeated.Add(1)
 		return nil // an earlier attempt came this far, and its process died before the ledger knew
 	}
 	a.Token = job.Lease.Token
-	a.Done = append(a.Done, effect{Order: job.Record.Offset, Token: job.Lease.Token})
-	value, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	if _, err := h.register.Update(ctx, job.Record.Domain, value, revision); err != nil {
+	a.Done = append(a.Done, effect{Order: order, Token: job.Lease.Token})
+	if err := h.effects.swap(ctx, job.Record.Domain, a, version); err != nil {
 		return err // also when somebody else has written: the next attempt reads it
 	}
 	if h.written.Add(1); h.crash.Load() {

@@ -6,7 +6,6 @@ package system
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -134,23 +133,13 @@ func of(path string, modules []string) bool {
 	return slices.ContainsFunc(modules, func(m string) bool { return path == m || strings.HasPrefix(path, m+"/") })
 }
 
-// allPackages are the packages of go.work, and those of the public modules outside. A file may be for one system only, so the lists of several
-// are put together.
+// allPackages are the packages of go.work. A file may be for one system only, so the lists of several are put together.
 func allPackages(t *testing.T) []pkg {
 	t.Helper()
 	all := map[string]pkg{}
 	for _, goos := range []string{"linux", "darwin", "windows"} {
-		list := func(dir, env, pattern string) string {
-			return mustGo(t, filepath.Join(root(t), dir), []string{env, "GOOS=" + goos},
-				"list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", pattern)
-		}
-		out := []string{list("", inWorkspace(t), "work")}
-		for _, module := range public(t) {
-			if slices.Contains(outside, module) {
-				out = append(out, list(module, inPlace(t, module), "./..."))
-			}
-		}
-		for _, p := range decode[pkg](t, strings.Join(out, "\n")) {
+		out := mustGo(t, root(t), []string{inWorkspace(t), "GOOS=" + goos}, "list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", "work")
+		for _, p := range decode[pkg](t, out) {
 			sum := all[p.ImportPath]
 			sum.ImportPath = p.ImportPath
 			sum.Imports = union(sum.Imports, p.Imports)
@@ -170,7 +159,7 @@ func union(a, b []string) []string {
 
 func TestImportRules(t *testing.T) {
 	packages := allPackages(t)
-	for _, module := range append(workModules(t), public(t)...) {
+	for _, module := range workModules(t) {
 		path := project + "/" + module
 		if !slices.ContainsFunc(packages, func(p pkg) bool { return p.ImportPath == path || strings.HasPrefix(p.ImportPath, path+"/") }) {
 			t.Errorf("no package of the module %s was looked at", module)

@@ -37,15 +37,6 @@ func inWorkspace(t *testing.T) string {
 	return "GOWORK=" + filepath.Join(root(t), "go.work")
 }
 
-// inPlace makes the go command see a module as those see it who work on it: in the workspace, or alone if it is outside.
-func inPlace(t *testing.T, module string) string {
-	t.Helper()
-	if slices.Contains(outside, module) {
-		return "GOWORK=off"
-	}
-	return inWorkspace(t)
-}
-
 // gocmd runs the go command in dir with env added to the environment and returns its standard output. An error of it
 // holds all that it said.
 func gocmd(t *testing.T, dir string, env []string, args ...string) (string, error) {

@@ -15,7 +15,7 @@ type Partition struct {
 	Ledger lease.Ledger
 }
 
-// Ownership is membership of a group that shares partitions out: Kafka's consumer groups (leasekafka), pinned consumers of JetStream
+// Ownership is membership of a group that shares partitions out: Kafka's consumer groups (leasekafka), a record in a bucket of JetStream
 // (leasenats), advisory locks of PostgreSQL (leasepg). It says who should work where; it is not the fence. That is the ledger's token,
 // everywhere: a member may go on for a while after a partition was given to another, and loses nothing by it.
 type Ownership interface {

@@ -1,4 +1,4 @@
-// Package pgtest lends a PostgreSQL to tests and benchmarks: the one that STOPBANK_POSTGRES_URL names, or a private one,
+// Package pgtest lends a PostgreSQL to tests, benchmarks and demos: the one that STOPBANK_POSTGRES_URL names, or a private one,
 // started from what is installed and gone afterwards.
 package pgtest
 

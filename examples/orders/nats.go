@@ -1,0 +1,161 @@
+// On JetStream: a stream that the server parts by customer, and a bucket each for the group with its ledgers and for the effects.
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasenats"
+)
+
+// serveNATS returns the server of NATS_URL, or one inside this process.
+func serveNATS(_ context.Context, o options) (servers, error) {
+	if url := os.Getenv("NATS_URL"); url != "" {
+		return servers{at: url, about: "JetStream, the server of NATS_URL", stop: func() error { return nil }}, nil
+	}
+	// What a killed process has written is in the hands of the operating system, so lazy fsync loses nothing here; a power failure
+	// would be another matter (SyncAlways).
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: o.dir, NoLog: true, NoSigs: true})
+	if err != nil {
+		return servers{}, err
+	}
+	s.Start()
+	stop := func() error {
+		s.Shutdown()
+		s.WaitForShutdown()
+		return nil
+	}
+	if !s.ReadyForConnections(20 * time.Second) {
+		return servers{}, errors.Join(errors.New("the server does not start"), stop())
+	}
+	return servers{at: s.ClientURL(), about: "JetStream, a server in this process", stop: stop}, nil
+}
+
+// onNATS implements engine.
+type onNATS struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	stream   string
+	subjects string // the prefix of the orders' subjects: one for each customer
+	members  string // the bucket of the group
+	effects  string // the bucket of the accounts
+}
+
+func connectNATS(_ context.Context, o options) (engine, error) { return dialNATS(o, o.servers) }
+
+func dialNATS(o options, url string) (*onNATS, error) {
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &onNATS{
+		nc: nc, js: js, stream: "ORDERS_" + o.run, subjects: "orders." + o.run + ".", members: "group_" + o.run, effects: "effects_" + o.run,
+	}, nil
+}
+
+func (n *onNATS) close() { n.nc.Close() }
+
+// prepare lets the server put the number of a partition into the subject, by the customer.
+func (n *onNATS) prepare(ctx context.Context, o options) error {
+	_, err := n.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: n.stream, Subjects: []string{n.subjects + "*"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{
+			Source: n.subjects + "*", Destination: fmt.Sprintf("%s{{partition(%d,1)}}.{{wildcard(1)}}", n.subjects, o.partitions),
+		},
+	})
+	return err
+}
+
+func (n *onNATS) publish(ctx context.Context, o options, first, behind int) error {
+	for i := first; i < behind; i++ {
+		payload := strconv.AppendInt(nil, int64(i)+1, 10)
+		if _, err := n.js.PublishAsync(n.subjects+buyer(o, i), payload, jetstream.WithStallWait(time.Minute)); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-n.js.PublishAsyncComplete():
+	case <-time.After(time.Minute):
+		return errors.New("publishing takes more than a minute")
+	}
+	stream, err := n.js.Stream(ctx, n.stream)
+	if err != nil {
+		return err
+	}
+	if got := stream.CachedInfo().State.Msgs; got != uint64(behind) {
+		return fmt.Errorf("%d orders in the stream, %d published", got, behind)
+	}
+	return nil
+}
+
+func (n *onNATS) group(ctx context.Context, o options) (dispatch.Ownership, error) {
+	return leasenats.OpenGroup(ctx, leasenats.GroupConfig{
+		Conn: n.nc, Stream: n.stream, Subject: n.subjects + "*.>", Partitions: o.partitions, Bucket: n.members, Session: o.session,
+		Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
+	})
+}
+
+func (n *onNATS) remove(ctx context.Context) error {
+	return errors.Join(n.js.DeleteStream(ctx, n.stream), n.removeBuckets(ctx))
+}
+
+func (n *onNATS) removeBuckets(ctx context.Context) error {
+	return errors.Join(n.js.DeleteKeyValue(ctx, n.members), n.js.DeleteKeyValue(ctx, n.effects))
+}
+
+func (n *onNATS) register(ctx context.Context) (register, error) {
+	kv, err := n.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: n.effects})
+	return bucket{kv, n.js}, err
+}
+
+// bucket is a register whose versions are the keys' revisions.
+type bucket struct {
+	kv jetstream.KeyValue
+	js jetstream.JetStream
+}
+
+func (b bucket) load(ctx context.Context, customer string) (a account, version uint64, err error) {
+	entry, err := b.kv.Get(ctx, customer)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return account{}, 0, nil
+	} else if err != nil {
+		return account{}, 0, err
+	}
+	err = json.Unmarshal(entry.Value(), &a)
+	return a, entry.Revision(), err
+}
+
+func (b bucket) swap(ctx context.Context, customer string, a account, version uint64) error {
+	value, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	_, err = b.kv.Update(ctx, customer, value, version)
+	return err
+}
+
+// swaps counts the messages of the stream under the bucket: each is one.
+func (b bucket) swaps(ctx context.Context) (int, error) {
+	stream, err := b.js.Stream(ctx, "KV_"+b.kv.Bucket())
+	if err != nil {
+		return 0, err
+	}
+	return int(stream.CachedInfo().State.LastSeq), nil
+}
