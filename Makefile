@@ -27,7 +27,7 @@ help: ## list the targets
 demo: ## the storefront over real HTTP: a slow query with one pool and with compartments, a sale with and without a warden
 	@go run ./examples/storefront
 
-demo-orders: ## 10,000 orders on JetStream: killed twice in the middle, then audited (NATS_URL: on your servers)
+demo-orders: ## 10,000 orders on JetStream: replicas are killed and frozen in the middle, then an audit (NATS_URL: on your servers)
 	@go run ./examples/orders
 
 test: ## every test of every module

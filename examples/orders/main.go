@@ -1,48 +1,48 @@
-// Orders is a pipeline that is killed twice while it works, and then shows that nothing was lost, doubled or turned around.
+// Orders is a pipeline of several processes, which are killed and frozen while they work, and which then shows that nothing was lost, doubled or
+// turned around.
 //
-// Order events of many customers lie in a JetStream stream. A worker process takes them through lease/dispatch: its ledger, its
-// position and the effects of its handlers live in JetStream too. Handlers fail and panic. The first worker is killed with
-// SIGKILL half way, the second sends itself SIGKILL in the middle of a handler, behind its effect and before anybody knows of it; the third
-// finishes. An audit then reads the effects: every order once, in order for each customer, under rising tokens. Exit code 1 says
-// that it is not so.
+// Order events of many customers lie in a JetStream stream, which the server parts by customer. The replicas share the partitions out
+// (leasenats.Group) and work them off (dispatch.Consumer): their ledgers, their positions and the effects of their handlers live in
+// JetStream too. Handlers fail and panic. One replica is killed with SIGKILL, one joins, one is frozen for longer than the others wait, and one sends
+// itself SIGKILL in the middle of a handler, behind its effect and before anybody knows of it. An audit then reads the effects:
+// every order once, in order for each customer, under rising tokens. Exit code 1 says that it is not so.
 //
-// The server runs inside the process and keeps its files in -dir. With NATS_URL set a real one is used; what was made
+// The server runs inside the process, on a port of the loopback, and keeps its files in -dir. With NATS_URL set a real one is used; what was made
 // there is removed after an audit that went well.
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"strings"
 	"time"
 )
 
-// options are the flags. A worker gets those of its parent.
+// options are the flags. A replica gets those of its parent.
 type options struct {
-	orders, customers, workers int
-	dir, run                   string
-	worker                     bool
-	crashAfter                 int
+	orders, customers, workers, replicas, partitions int
+	session                                          time.Duration
+	dir, run                                         string
+	replica                                          int
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.orders, "orders", 10_000, "order events")
 	flag.IntVar(&o.customers, "customers", 1_000, "customers")
-	flag.IntVar(&o.workers, "workers", 32, "handlers at once")
+	flag.IntVar(&o.replicas, "replicas", 3, "processes at the beginning, at least 3: three of them come to harm, and one joins")
+	flag.IntVar(&o.partitions, "partitions", 12, "parts of the stream that the replicas share out")
+	flag.IntVar(&o.workers, "workers", 16, "handlers at once in each replica")
+	flag.DurationVar(&o.session, "session", 2*time.Second, "how long a replica may be silent before others take its partitions")
 	flag.StringVar(&o.dir, "dir", "", "directory for the embedded server; empty: a temporary one, removed after an audit that went well")
 	flag.StringVar(&o.run, "run", fmt.Sprintf("%08x", rand.Uint32()), "name of this run in the server")
-	flag.BoolVar(&o.worker, "worker", false, "be the worker")
-	flag.IntVar(&o.crashAfter, "crash-after", 0, "the worker sends itself SIGKILL in the handler of its nth effect; 0: it does not")
+	flag.IntVar(&o.replica, "replica", 0, "be the replica of this number; 0: start them")
 	flag.Parse()
 	do := parent
-	if o.worker {
+	if o.replica > 0 {
 		do = work
 	}
 	if err := do(o); err != nil {
@@ -51,8 +51,11 @@ func main() {
 	}
 }
 
-// parent fills the stream, lives through three workers, and audits.
+// parent fills the stream, lets the replicas work and come to harm, and audits.
 func parent(o options) (failed error) {
+	if o.replicas < 3 {
+		return fmt.Errorf("-replicas is %d; allowed: 3 or more", o.replicas)
+	}
 	ctx := context.Background()
 	if o.dir == "" {
 		dir, err := os.MkdirTemp("", "orders-")
@@ -66,33 +69,15 @@ func parent(o options) (failed error) {
 			}
 		}()
 	}
-	began := time.Now()
-	if err := withServer(o, func(s *services) error { return s.fill(ctx, o) }); err != nil {
-		return fmt.Errorf("fill: %w", err)
-	}
-	fmt.Printf("%d orders of %d customers published in %v\n", o.orders, o.customers, time.Since(began).Round(time.Millisecond))
-
-	o.worker = true
-	for i, life := range []struct {
-		how              string
-		killAt, crashAft int
-		killed           bool
-	}{
-		{"killed by its parent half way", o.orders / 2, 0, true},
-		{"kills itself inside a handler", 0, o.orders / 4, true},
-		{"left alone", 0, 0, false},
-	} {
-		began := time.Now()
-		done, killed, err := live(o, life.killAt, life.crashAft)
-		if err != nil {
-			return fmt.Errorf("worker %d: %w", i+1, err)
-		}
-		fmt.Printf("worker %d (%s): last heard of at %d orders, killed: %v, %v\n", i+1, life.how, done, killed, time.Since(began).Round(time.Millisecond))
-		if killed != life.killed {
-			return fmt.Errorf("worker %d: killed %v, planned %v", i+1, killed, life.killed)
-		}
-	}
 	return withServer(o, func(s *services) error {
+		began := time.Now()
+		if err := s.fill(ctx, o); err != nil {
+			return fmt.Errorf("fill: %w", err)
+		}
+		fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", o.orders, o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
+		if err := s.story(ctx, o); err != nil {
+			return err
+		}
 		if err := s.audit(ctx, o); err != nil {
 			return err
 		}
@@ -100,45 +85,61 @@ func parent(o options) (failed error) {
 	})
 }
 
-// live runs one worker until it ends, or kills it when it has done that many orders.
-func live(o options, killAt, crashAfter int) (done int, killed bool, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 0, false, err
-	}
-	cmd := exec.Command(self, "-worker", "-orders", fmt.Sprint(o.orders), "-customers", fmt.Sprint(o.customers), "-workers", fmt.Sprint(o.workers),
-		"-dir", o.dir, "-run", o.run, "-crash-after", fmt.Sprint(crashAfter))
-	cmd.Env = append(os.Environ(), workerEnv+"=1")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, false, err
-	}
-	if err := cmd.Start(); err != nil {
-		return 0, false, err
-	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if n := 0; strings.HasPrefix(lines.Text(), progress) {
-			_, _ = fmt.Sscanf(lines.Text(), progress+"%d", &n)
-			if done = n; killAt > 0 && done >= killAt && !killed {
-				killed = true
-				_ = cmd.Process.Kill() // SIGKILL: it gets no chance to do anything
-			}
-			continue
+// story is what happens to the replicas, each time when some more of the orders are done.
+func (s *services) story(ctx context.Context, o options) error {
+	began := time.Now()
+	f := &fleet{o: o, url: s.url}
+	defer f.end()
+	for range o.replicas {
+		if err := f.start(); err != nil {
+			return err
 		}
-		fmt.Println("  ", lines.Text())
 	}
-	err = cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == -1 { // ended by a signal
-		return done, true, nil
+	fmt.Printf("replicas 1 to %d work\n", o.replicas)
+	say := func(text string, replica int) {
+		fmt.Printf("%6v  replica %d %s\n", time.Since(began).Round(100*time.Millisecond), replica, text)
 	}
-	return done, false, err
+	for part, act := range []func() error{
+		func() error { say("is killed", 1); return f.kill(1) },
+		func() error { say("joins", o.replicas+1); return f.start() },
+		func() error { say("is frozen", 2); return f.freeze(2) },
+		func() error { say("will kill itself in a handler, behind the effect", 3); return f.crash(3) },
+		func() error {
+			select { // until the others have what it had
+			case <-time.After(2 * o.session):
+			case <-ctx.Done():
+			}
+			say("goes on, too late", 2)
+			return f.thaw(2)
+		},
+	} {
+		if err := s.await(ctx, o.orders*(part+1)/6); err != nil {
+			return err
+		}
+		if err := act(); err != nil {
+			return err
+		}
+	}
+	if err := s.await(ctx, o.orders); err != nil {
+		return err
+	}
+	fmt.Printf("%6v  all %d orders are done\n", time.Since(began).Round(100*time.Millisecond), o.orders)
+	return f.leave()
 }
 
-const (
-	// progress begins the lines that tell a parent how far its worker is.
-	progress = "done: "
-	// workerEnv makes a worker of a test binary.
-	workerEnv = "ORDERS_WORKER"
-)
+// await waits until so many effects are there: each is one message in the stream under their bucket.
+func (s *services) await(ctx context.Context, effects int) error {
+	for until := time.Now().Add(2 * time.Minute); ; {
+		stream, err := s.js.Stream(ctx, "KV_"+s.effects)
+		if err != nil {
+			return err
+		}
+		switch n := stream.CachedInfo().State.LastSeq; {
+		case n >= uint64(effects):
+			return nil
+		case time.Now().After(until):
+			return errors.New("two minutes without enough progress")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

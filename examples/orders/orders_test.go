@@ -20,7 +20,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// A worker is this binary, started by the parent.
+// A replica is this binary, started by the parent.
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
 		main()
@@ -30,9 +30,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestKilledTwice(t *testing.T) {
-	if err := parent(options{orders: 800, customers: 60, workers: 8, dir: t.TempDir(), run: "test"}); err != nil {
+func TestReplicasKilledAndFrozen(t *testing.T) {
+	o := options{orders: 1800, customers: 120, workers: 8, replicas: 3, partitions: 8, session: time.Second, dir: t.TempDir(), run: "test"}
+	if err := parent(o); err != nil {
 		t.Fatal(err)
+	}
+	o.replicas = 2
+	if err := parent(o); err == nil {
+		t.Error("two replicas are too few")
 	}
 }
 

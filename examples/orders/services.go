@@ -16,25 +16,23 @@ import (
 
 // services are a connection and the names of this run.
 type services struct {
-	nc                    *nats.Conn
-	js                    jetstream.JetStream
-	stream                string
-	subjects              string // the prefix of the orders' subjects: one for each customer
-	leases, effects, done string // buckets
+	nc             *nats.Conn
+	js             jetstream.JetStream
+	url            string
+	stream         string
+	subjects       string // the prefix of the orders' subjects: one for each customer
+	group, effects string // buckets
 }
 
 // withServer calls f with a server that is there while f runs.
 func withServer(o options, f func(*services) error) error {
-	var nc *nats.Conn
-	var err error
-	if url := os.Getenv("NATS_URL"); url != "" {
-		nc, err = nats.Connect(url, nats.MaxReconnects(-1))
-	} else {
-		// Not even a port on the loopback: who uses the server is in this process. What a killed process has written is in the
-		// hands of the operating system, so lazy fsync loses nothing here; a power failure would be another matter (SyncAlways).
-		s, failed := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: o.dir, NoLog: true, NoSigs: true})
-		if failed != nil {
-			return failed
+	url := os.Getenv("NATS_URL")
+	if url == "" {
+		// What a killed process has written is in the hands of the operating system, so lazy fsync loses nothing here; a power failure
+		// would be another matter (SyncAlways).
+		s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: o.dir, NoLog: true, NoSigs: true})
+		if err != nil {
+			return err
 		}
 		s.Start()
 		defer s.WaitForShutdown()
@@ -42,8 +40,9 @@ func withServer(o options, f func(*services) error) error {
 		if !s.ReadyForConnections(20 * time.Second) {
 			return errors.New("the server does not start")
 		}
-		nc, err = nats.Connect("", nats.InProcessServer(s))
+		url = s.ClientURL()
 	}
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return err
 	}
@@ -53,14 +52,20 @@ func withServer(o options, f func(*services) error) error {
 		return err
 	}
 	return f(&services{
-		nc: nc, js: js, stream: "ORDERS_" + o.run, subjects: "orders." + o.run + ".",
-		leases: "leases_" + o.run, effects: "effects_" + o.run, done: "positions_" + o.run,
+		nc: nc, js: js, url: url, stream: "ORDERS_" + o.run, subjects: "orders." + o.run + ".",
+		group: "group_" + o.run, effects: "effects_" + o.run,
 	})
 }
 
-// fill makes the stream and publishes the orders: order i is of customer i·7919 mod customers, so that neighbours are strangers.
+// fill makes the stream and publishes the orders: order i is of customer i·7919 mod customers, so that neighbours are strangers. The
+// server puts the number of a partition into the subject, by the customer.
 func (s *services) fill(ctx context.Context, o options) error {
-	if _, err := s.js.CreateStream(ctx, jetstream.StreamConfig{Name: s.stream, Subjects: []string{s.subjects + "*"}}); err != nil {
+	if _, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: s.stream, Subjects: []string{s.subjects + "*"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{
+			Source: s.subjects + "*", Destination: fmt.Sprintf("%s{{partition(%d,1)}}.{{wildcard(1)}}", s.subjects, o.partitions),
+		},
+	}); err != nil {
 		return err
 	}
 	if _, err := s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: s.effects}); err != nil {
@@ -91,7 +96,7 @@ func customer(n int) string { return fmt.Sprintf("customer-%04d", n) }
 // remove takes back what this run has made.
 func (s *services) remove(ctx context.Context) error {
 	failed := s.js.DeleteStream(ctx, s.stream)
-	for _, bucket := range []string{s.leases, s.effects, s.done} {
+	for _, bucket := range []string{s.group, s.effects} {
 		failed = errors.Join(failed, s.js.DeleteKeyValue(ctx, bucket))
 	}
 	return failed

@@ -1,9 +1,10 @@
-// The worker: a dispatcher over the stream, with a handler that fails, panics, and writes its effect in a way that a repeat or a
+// A replica: a member of the group, with a handler that fails, panics, and writes its effect in a way that a repeat or a
 // late writer cannot spoil.
 
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,44 +19,40 @@ import (
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// work runs the pipeline until all orders are done, or the process is.
+// work runs a replica until standard input ends, or the process does.
 func work(o options) error {
-	return withServer(o, func(s *services) error { return s.pipeline(context.Background(), o) })
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	h := new(handler)
+	go func() {
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			h.crash.Store(true)
+		}
+		leave()
+	}()
+	return withServer(o, func(s *services) error { return s.pipeline(ctx, o, h) })
 }
 
-func (s *services) pipeline(ctx context.Context, o options) error {
-	store, err := leasenats.Open(ctx, leasenats.Config{Conn: s.nc, Bucket: s.leases})
-	if err != nil {
-		return err
-	}
-	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 10})
-	if err != nil {
-		return err
-	}
-	source, err := leasenats.OpenSource(ctx, leasenats.SourceConfig{
-		Conn: s.nc, Stream: s.stream, Bucket: s.done, Partition: "all",
-		Domain: func(m jetstream.Msg) string { return strings.TrimPrefix(m.Subject(), s.subjects) },
+func (s *services) pipeline(ctx context.Context, o options, h *handler) error {
+	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
+		Conn: s.nc, Stream: s.stream, Subject: s.subjects + "*.>", Partitions: o.partitions, Bucket: s.group, Session: o.session,
+		Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
 	})
 	if err != nil {
 		return err
 	}
-	defer source.Close()
-	effects, err := s.js.KeyValue(ctx, s.effects)
-	if err != nil {
+	if h.register, err = s.js.KeyValue(ctx, s.effects); err != nil {
 		return err
 	}
 	gate, err := admission.New(admission.Config{Name: "handlers", Limit: o.workers})
 	if err != nil {
 		return err
 	}
-	h := &handler{register: effects, crashAfter: int64(o.crashAfter)}
-	d, err := dispatch.New(dispatch.Config{
-		Name: "orders", Ledger: ledger, Source: source, Handler: h.handle,
-		MaxInFlight: o.workers, Concurrency: gated{gate},
+	consumer, err := dispatch.NewConsumer(group, dispatch.Config{
+		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated{gate}, Observer: h,
 		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 			return fmt.Errorf("order %d was given up: %w", letter.Record.Offset, letter.Err) // none should be; the audit would miss it
@@ -64,27 +61,11 @@ func (s *services) pipeline(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	result := make(chan error, 1)
-	go func() { result <- d.Run(running) }()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for range tick.C {
-		stats := d.Stats()
-		fmt.Printf("%s%d\n", progress, stats.Succeeded)
-		if stats.Committed > int64(o.orders) {
-			break
-		}
-	}
-	stop()
-	if err := <-result; err != nil {
+	if err := consumer.Run(ctx); err != nil {
 		return err
 	}
-	stats := d.Stats()
-	fmt.Printf("%d succeeded, %d done before, %d retried, %d leases reclaimed; effects: %d written, %d there already, %d refused by the fence\n",
-		stats.Succeeded, stats.Skipped, stats.Retried, stats.Reclaimed, h.written.Load(), h.repeated.Load(), h.refused.Load())
+	fmt.Printf("        replica %d: %d effects, %d there already, %d refused; %d retried, %d leases reclaimed, %d lost to others\n",
+		o.replica, h.written.Load(), h.repeated.Load(), h.refused.Load(), h.retried.Load(), h.reclaimed.Load(), h.fenced.Load())
 	return nil
 }
 
@@ -101,10 +82,24 @@ type effect struct {
 }
 
 type handler struct {
-	register   jetstream.KeyValue
-	crashAfter int64
+	register jetstream.KeyValue
+	crash    atomic.Bool // the process kills itself behind the next effect
 
-	written, repeated, refused atomic.Int64
+	written, repeated, refused atomic.Int64 // effects
+	retried, reclaimed, fenced atomic.Int64 // what the dispatchers tell
+}
+
+// Observe counts. It implements dispatch.Observer.
+func (h *handler) Observe(e dispatch.Event) {
+	switch e.Kind {
+	case dispatch.Retrying:
+		h.retried.Add(1)
+	case dispatch.Reclaimed:
+		h.reclaimed.Add(1)
+	case dispatch.Fenced:
+		h.fenced.Add(1)
+	default:
+	}
 }
 
 var errFenced = errors.New("a later lease has written already")
@@ -154,7 +149,7 @@ func (h *handler) apply(ctx context.Context, job dispatch.Job) error {
 	if _, err := h.register.Update(ctx, job.Record.Domain, value, revision); err != nil {
 		return err // also when somebody else has written: the next attempt reads it
 	}
-	if h.written.Add(1) == h.crashAfter {
+	if h.written.Add(1); h.crash.Load() {
 		if self, err := os.FindProcess(os.Getpid()); err == nil {
 			_ = self.Kill()
 			select {} // the signal is on its way

@@ -29,11 +29,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, &InvalidError{Field: "Config.Conn", Value: err.Error(), Allowed: "a connection"}
 	}
-	s := &Store{
-		conn: cfg.Conn, js: js, bucket: cfg.Bucket, ledger: cfg.Ledger + ".",
-		prefix: "$KV." + cfg.Bucket + "." + cfg.Ledger + ".", listing: "$KV." + cfg.Bucket + "." + cfg.Ledger + "/listed",
-		timeout: cfg.Timeout, listAgain: listBatch,
-	}
+	s := (&Store{conn: cfg.Conn, js: js, bucket: cfg.Bucket, timeout: cfg.Timeout, listAgain: listBatch}).named(cfg.Ledger)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	want := wanted(cfg)

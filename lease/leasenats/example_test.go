@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file shows a ledger in a bucket.
+// This file shows a ledger in a bucket, and a group.
 
 import (
 	"context"
@@ -11,7 +11,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
@@ -22,6 +24,71 @@ func openLedger(ctx context.Context, nc *nats.Conn) (*durable.Ledger, error) {
 		return nil, err
 	}
 	return durable.New(durable.Config{Store: store, MaxRetries: 5})
+}
+
+func shareOut(ctx context.Context, nc *nats.Conn, cfg dispatch.Config) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"orders.*"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*", Destination: "orders.{{partition(12,1)}}.{{wildcard(1)}}"},
+	}); err != nil {
+		return err
+	}
+	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: 12, Bucket: "orders"})
+	if err != nil {
+		return err
+	}
+	consumer, err := dispatch.NewConsumer(group, cfg)
+	if err != nil {
+		return err
+	}
+	return consumer.Run(ctx)
+}
+
+func ExampleOpenGroup() {
+	ctx, stop := context.WithCancel(context.Background())
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s.Start()
+	defer s.Shutdown()
+	if !s.ReadyForConnections(20 * time.Second) {
+		log.Fatal("no server")
+	}
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+
+	ended := make(chan error, 1)
+	go func() {
+		ended <- shareOut(ctx, nc, dispatch.Config{DeadLetter: dispatch.Discard, Handler: func(_ context.Context, job dispatch.Job) error {
+			fmt.Printf("%s %s\n", job.Record.Domain, job.Record.Payload)
+			stop()
+			return nil
+		}})
+	}()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := js.Publish(ctx, "orders.customer-7", []byte("two hats"), jetstream.WithRetryAttempts(100)); err != nil { // until the stream is there
+		log.Fatal(err)
+	}
+	fmt.Println(<-ended)
+	// Output:
+	// orders.9.customer-7 two hats
+	// <nil>
 }
 
 func ExampleOpen() {

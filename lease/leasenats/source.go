@@ -7,6 +7,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -97,7 +99,7 @@ func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 	if err != nil {
 		return nil, &InvalidError{Field: "SourceConfig.Conn", Value: err.Error(), Allowed: "a connection"}
 	}
-	s := &Source{cfg: cfg, js: js, key: "source-" + cfg.Stream + "." + cfg.Partition, position: position{owner: rand.Text()}}
+	s := newSource(cfg, js, nil)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	if _, err := js.Stream(ctx, cfg.Stream); err != nil {
@@ -118,6 +120,10 @@ func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 	return s, nil
 }
 
+func newSource(cfg SourceConfig, js jetstream.JetStream, kv jetstream.KeyValue) *Source {
+	return &Source{cfg: cfg, js: js, kv: kv, key: "source-" + cfg.Stream + "." + cfg.Partition, position: position{owner: rand.Text()}}
+}
+
 // Fetch implements dispatch.Source.
 func (s *Source) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
 	r, err := s.reader(ctx, from)
@@ -128,13 +134,16 @@ func (s *Source) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 	for wait := jetstream.NextContext(ctx); len(records) < limit; wait = jetstream.NextMaxWait(lull) {
 		m, err := r.messages.Next(wait)
 		if err == nil {
-			var sequence int64
-			if sequence, err = sequenceOf(m); err == nil {
+			var meta *jetstream.MsgMetadata
+			if meta, err = m.Metadata(); err == nil {
+				sequence := int64(meta.Sequence.Stream)
 				if sequence < r.next { // sent twice, when the consumer was made anew
 					continue
 				}
 				r.next = sequence + 1
-				records = append(records, dispatch.Record{Domain: s.cfg.Domain(m), Offset: sequence, Payload: m.Data()})
+				records = append(records, dispatch.Record{
+					Domain: s.cfg.Domain(m), Offset: sequence, Payload: m.Data(), Headers: headersOf(m.Headers()), Time: meta.Timestamp,
+				})
 				continue
 			}
 		}
@@ -154,12 +163,14 @@ func (s *Source) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 	return records, nil
 }
 
-func sequenceOf(m jetstream.Msg) (int64, error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return 0, err
+// headersOf sorts by name: the client keeps no other order.
+func headersOf(of nats.Header) (headers []dispatch.Header) {
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		for _, value := range of[key] {
+			headers = append(headers, dispatch.Header{Key: key, Value: []byte(value)})
+		}
 	}
-	return int64(meta.Sequence.Stream), nil
+	return headers
 }
 
 // reader returns one that reads on at from.
@@ -211,10 +222,31 @@ func (s *Source) drop(r *reader) {
 	}
 }
 
-// End implements dispatch.Ended: the sequence after the stream's last message, of whatever subject.
+// End implements dispatch.Ended: the sequence after the last message of the partition's subjects. It reads that message.
 func (s *Source) End(ctx context.Context) (int64, error) {
-	state, err := s.state(ctx)
-	return int64(state.LastSeq) + 1, err
+	if err := s.made(); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	if err != nil {
+		return 0, s.failed(err)
+	}
+	if len(s.cfg.Subjects) == 0 {
+		return int64(stream.CachedInfo().State.LastSeq) + 1, nil
+	}
+	end := int64(1)
+	for _, subject := range s.cfg.Subjects {
+		last, err := stream.GetLastMsgForSubject(ctx, subject)
+		switch {
+		case err == nil:
+			end = max(end, int64(last.Sequence)+1)
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return 0, s.failed(err)
+		}
+	}
+	return end, nil
 }
 
 // made refuses a Source that OpenSource did not make.
@@ -223,19 +255,6 @@ func (s *Source) made() error {
 		return &InvalidError{Field: "Source", Value: "zero", Allowed: "one made by OpenSource"}
 	}
 	return nil
-}
-
-func (s *Source) state(ctx context.Context) (jetstream.StreamState, error) {
-	if err := s.made(); err != nil {
-		return jetstream.StreamState{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer cancel()
-	stream, err := s.js.Stream(ctx, s.cfg.Stream)
-	if err != nil {
-		return jetstream.StreamState{}, s.failed(err)
-	}
-	return stream.CachedInfo().State, nil
 }
 
 // Close stops reading. The position stays.

@@ -34,11 +34,11 @@ func (s *Source) Committed(ctx context.Context) (int64, error) {
 	for {
 		floor, revision, _, err := s.read(ctx)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			state, err := s.state(ctx)
+			stream, err := s.js.Stream(ctx, s.cfg.Stream)
 			if err != nil {
-				return 0, err
+				return 0, s.failed(err)
 			}
-			floor, revision = int64(max(1, state.FirstSeq)), 0
+			floor, revision = int64(max(1, stream.CachedInfo().State.FirstSeq)), 0
 		} else if err != nil {
 			return 0, err
 		}

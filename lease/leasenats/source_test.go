@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +132,32 @@ func TestSourcePartitionAndDomain(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	if end, err := s.End(ctx); end != 96 || err != nil { // those of others after it are not its lag
+		t.Errorf("end: %d, %v", end, err)
+	}
+	empty := source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Subjects = []string{"orders.nobody"} })
+	if end, err := empty.End(ctx); end != 1 || err != nil {
+		t.Errorf("the end of nothing: %d, %v", end, err)
+	}
+}
+
+// What a message carries beside its payload comes along.
+func TestSourceHeadersAndTime(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	js := orders(t, nc, 1, 1)
+	m := nats.NewMsg("orders.0")
+	m.Header = nats.Header{"b": {"2", "3"}, "a": {"1"}}
+	if _, err := js.PublishMsg(ctx, m); err != nil {
+		t.Fatal(err)
+	}
+	records := fetch(t, source(t, nc, nil), 1, 2)
+	want := []dispatch.Header{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte("2")}, {Key: "b", Value: []byte("3")}}
+	if records[0].Headers != nil || !reflect.DeepEqual(records[1].Headers, want) {
+		t.Errorf("headers: %v, %v", records[0].Headers, records[1].Headers)
+	}
+	if first, second := records[0].Time, records[1].Time; first.IsZero() || second.Before(first) {
+		t.Errorf("times: %v, %v", first, second)
 	}
 }
 

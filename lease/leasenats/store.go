@@ -71,6 +71,13 @@ const (
 	codeNotFound         = 10037 // no message found
 )
 
+// named is the store of a ledger in the bucket of s.
+func (s *Store) named(ledger string) *Store {
+	own := *s
+	own.ledger, own.prefix, own.listing = ledger+".", "$KV."+s.bucket+"."+ledger+".", "$KV."+s.bucket+"."+ledger+"/listed"
+	return &own
+}
+
 // Load implements durable.Store. It asks the stream's leader. While the leader is being deposed, cut off from the others, it may still answer
 // from what it had.
 func (s *Store) Load(ctx context.Context, name string) ([]byte, uint64, error) {

@@ -23,6 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	faults.Child(openSide)
+	asMember()
 	os.Exit(m.Run())
 }
 

@@ -76,8 +76,15 @@ var jobs = []job{
 		reads: faults("PostgreSQL"),
 	},
 	{
-		dir: "./lease/leasenats", run: "^TestTorture$", share: 0.2, once: true, args: []string{"-torture.time=%s", "-torture.seed=%d"},
+		dir: "./lease/leasenats", run: "^TestTorture$", share: 0.1, once: true, args: []string{"-torture.time=%s", "-torture.seed=%d"},
 		reads: faults("JetStream"),
+	},
+	{
+		dir: "./lease/leasenats", run: "^TestGroupProcesses$", share: 0.1, once: true, args: []string{"-torture.time=%s", "-torture.seed=%d"},
+		reads: []reading{
+			count("groups, JetStream: members that join, leave, are killed or frozen, servers restarted", `(\d+) rounds of processes in a group`),
+			count("groups, JetStream: records, none lost, doubled, out of order or stuck", `(\d+) orders, none lost`),
+		},
 	},
 	{
 		dir: "./lease/leasenats", run: "^TestLeaderLoss$", share: 0.1,

@@ -14,6 +14,7 @@ type Proxy struct {
 
 	mu      sync.Mutex // guards what follows
 	muted   bool
+	stalled chan struct{} // not nil: nothing passes until it is closed
 	refuses bool
 	open    map[net.Conn]bool
 	closed  bool
@@ -38,6 +39,29 @@ func (p *Proxy) Mute() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.muted = true
+}
+
+// Stall keeps what either side says from now on, until Flow lets it pass.
+func (p *Proxy) Stall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stalled == nil {
+		p.stalled = make(chan struct{})
+	}
+}
+
+// Flow lets everything pass that was kept, late as it is.
+func (p *Proxy) Flow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.flow()
+}
+
+func (p *Proxy) flow() {
+	if p.stalled != nil {
+		close(p.stalled)
+		p.stalled = nil
+	}
 }
 
 // Refuse cuts all connections, and takes no new ones until Resume.
@@ -67,6 +91,7 @@ func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()
 	p.closed = true
+	p.flow()
 	p.cut()
 	p.mu.Unlock()
 	p.group.Wait()
@@ -116,8 +141,11 @@ func (p *Proxy) pipe(to, from net.Conn, mutable bool) {
 	for {
 		n, err := from.Read(buffer)
 		p.mu.Lock()
-		lose := mutable && p.muted
+		lose, stalled := mutable && p.muted, p.stalled
 		p.mu.Unlock()
+		if stalled != nil {
+			<-stalled
+		}
 		if n > 0 && !lose {
 			if _, werr := to.Write(buffer[:n]); werr != nil {
 				return

@@ -1,0 +1,173 @@
+package leasenats
+
+// This file is a group whose members share the partitions of a stream out: what it is made from.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// GroupConfig configures a Group. All members of a group must agree on Stream, Subject and Partitions, for good: a member that does
+// not is refused. Sessions may differ.
+type GroupConfig struct {
+	// Conn is the connection to use. Required. It stays the caller's, who closes it after Hold has returned.
+	Conn *nats.Conn
+	// Stream is the stream to read. Required; it must be there.
+	Stream string
+	// Subject is the partitions' subjects, the first token * in it standing for a partition's number: "orders.*.>". Required. The stream puts
+	// messages there by a subject transform, {{partition(n,1)}} of their key.
+	Subject string
+	// Partitions is how many there are, 1 to 4,096, numbered from 0. Required. If the stream has a transform it must say the same number.
+	Partitions int
+	// Bucket is the key-value bucket for the group, the positions and the ledgers: letters, digits, - and _. Required.
+	// OpenGroup makes it when it is not there.
+	Bucket string
+	// Group names the group among those that share the bucket: letters, digits, - and _, at most 48. "": "group". Partitions are called
+	// by it, - and their number.
+	Group string
+	// Domain says which domain a message is of. Nil: its subject.
+	Domain func(jetstream.Msg) string
+	// Ledger is how each partition's ledger goes, but for its Store, which must be nil.
+	Ledger durable.Config
+	// Session is how long a member may be silent before the others take its partitions: 100 ms to an hour; 0: 10 seconds. A member writes the
+	// group's record ten times in that time.
+	Session time.Duration
+	// Replicas and Storage are of the bucket, as in Config.
+	Replicas int
+	Storage  jetstream.StorageType
+}
+
+// Group is membership of a group that shares out the partitions of a stream. The members keep one record, which each swaps for the
+// next by the key's revision: who is there, and who holds what. A member that has not changed its place in the record for its
+// Session, by the clock of the one who reads, is taken out. No clocks are compared, and a server that is away makes nobody suspect.
+//
+// It only says who should work. Commits are fenced by the key of the position, effects by the ledger's tokens.
+//
+// It must come from OpenGroup: any other refuses Hold.
+type Group struct {
+	cfg   GroupConfig
+	js    jetstream.JetStream
+	kv    jetstream.KeyValue
+	store *Store
+	key   string
+}
+
+var _ dispatch.Ownership = (*Group)(nil)
+
+const (
+	mostPartitions = 4096
+	leastSession   = 100 * time.Millisecond
+	mostSession    = time.Hour
+	mostGroupName  = 48
+)
+
+// OpenGroup returns a Group, having made its bucket if need be; ctx bounds that, and so do 5 seconds a request. It joins nothing: Hold does. Errors:
+// *InvalidError, *BucketError, *UnreachableError, *lease.InvalidError for what Ledger holds.
+func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
+	if cfg.Group == "" {
+		cfg.Group = "group"
+	}
+	if cfg.Session == 0 {
+		cfg.Session = 10 * time.Second
+	}
+	if cfg.Domain == nil {
+		cfg.Domain = jetstream.Msg.Subject
+	}
+	if err := cfg.check(ctx); err != nil {
+		return nil, err
+	}
+	g := &Group{cfg: cfg, key: "group-" + cfg.Group}
+	var err error
+	if g.store, err = Open(ctx, Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: cfg.Group, Replicas: cfg.Replicas, Storage: cfg.Storage}); err != nil {
+		return nil, err
+	}
+	if _, err := g.ledger(cfg.Group); err != nil {
+		return nil, err
+	}
+	g.js = g.store.js
+	ctx, cancel := context.WithTimeout(ctx, g.store.timeout)
+	defer cancel()
+	stream, err := g.js.Stream(ctx, cfg.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, &InvalidError{Field: "GroupConfig.Stream", Value: strconv.Quote(cfg.Stream), Allowed: "a stream that is there"}
+	}
+	if err == nil {
+		g.kv, err = g.js.KeyValue(ctx, cfg.Bucket)
+	}
+	if err != nil {
+		return nil, g.store.unreachable(err)
+	}
+	return g, cfg.agree(stream.CachedInfo().Config)
+}
+
+// check refuses what no server has to be asked about.
+func (cfg *GroupConfig) check(ctx context.Context) error {
+	const of = "GroupConfig."
+	if err := validate(ctx, of, Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: "group", Replicas: cfg.Replicas, Storage: cfg.Storage}); err != nil {
+		return err
+	}
+	switch {
+	case cfg.Stream == "":
+		return &InvalidError{Field: of + "Stream", Value: strconv.Quote(cfg.Stream), Allowed: "the name of a stream"}
+	case !slices.Contains(strings.Split(cfg.Subject, "."), "*"):
+		return &InvalidError{Field: of + "Subject", Value: strconv.Quote(cfg.Subject), Allowed: `a subject with a token * for the partition's number, as "orders.*.>"`}
+	case cfg.Partitions < 1 || cfg.Partitions > mostPartitions:
+		return &InvalidError{Field: of + "Partitions", Value: cfg.Partitions, Allowed: fmt.Sprint("1 to ", mostPartitions)}
+	case !token(cfg.Group) || len(cfg.Group) > mostGroupName:
+		return &InvalidError{Field: of + "Group", Value: strconv.Quote(cfg.Group), Allowed: fmt.Sprintf("1 to %d letters, digits, - and _", mostGroupName)}
+	case cfg.Session < leastSession || cfg.Session > mostSession:
+		return &InvalidError{Field: of + "Session", Value: cfg.Session, Allowed: fmt.Sprintf("0 (10 s) or %v to %v", leastSession, mostSession)}
+	case cfg.Ledger.Store != nil:
+		return &InvalidError{Field: of + "Ledger.Store", Value: "set", Allowed: "nil: the group has a store for each partition"}
+	}
+	return nil
+}
+
+var partitionFunction = regexp.MustCompile(`(?i)\{\{\s*partition\(\s*(\d+)`)
+
+// agree refuses a number of partitions that is not the transform's: the others would lie there unread.
+func (cfg *GroupConfig) agree(stream jetstream.StreamConfig) error {
+	if stream.SubjectTransform == nil {
+		return nil
+	}
+	for _, m := range partitionFunction.FindAllStringSubmatch(stream.SubjectTransform.Destination, 1) {
+		if m[1] != strconv.Itoa(cfg.Partitions) {
+			return &InvalidError{Field: "GroupConfig.Partitions", Value: cfg.Partitions, Allowed: m[1] + ", by the subject transform of the stream"}
+		}
+	}
+	return nil
+}
+
+// name is a partition's.
+func (g *Group) name(partition int) string { return g.cfg.Group + "-" + strconv.Itoa(partition) }
+
+// partition is one to work on. No server is asked for it.
+func (g *Group) partition(number int) (*Source, dispatch.Partition) {
+	subject := strings.Split(g.cfg.Subject, ".")
+	subject[slices.Index(subject, "*")] = strconv.Itoa(number)
+	name := g.name(number)
+	source := newSource(SourceConfig{
+		Conn: g.cfg.Conn, Stream: g.cfg.Stream, Subjects: []string{strings.Join(subject, ".")},
+		Bucket: g.cfg.Bucket, Partition: name, Domain: g.cfg.Domain, Timeout: g.store.timeout,
+	}, g.js, g.kv)
+	ledger, _ := g.ledger(name) // OpenGroup has tried what could be refused
+	return source, dispatch.Partition{Name: name, Source: source, Ledger: ledger}
+}
+
+func (g *Group) ledger(name string) (*durable.Ledger, error) {
+	cfg := g.cfg.Ledger
+	cfg.Store = g.store.named(name)
+	return durable.New(cfg)
+}

@@ -1,0 +1,74 @@
+package leasenats_test
+
+// This file holds a Group to the contract of dispatch.Ownership, with members that the network keeps everything from and for, and lets it pass late.
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasenats"
+	"github.com/stopbank/stopbank/lease/leasenats/internal/proxy"
+	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
+)
+
+func TestOwnership(t *testing.T) {
+	server := single(t, t.TempDir(), 0)
+	nc := connect(t, server.ClientURL())
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := 0
+	ownertest.Run(t, func(t testing.TB, partitions int) ownertest.Group {
+		groups++
+		name := fmt.Sprint("group", groups)
+		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
+			t.Fatal(err)
+		}
+		var open []func() // to be closed when the suite has ended the members
+		t.Cleanup(func() {
+			for _, end := range open {
+				end()
+			}
+		})
+		g := ownertest.Group{
+			Append: func(partition, domain string, payload []byte) {
+				number := partition[strings.LastIndex(partition, "-")+1:]
+				if _, err := js.Publish(ctx, name+"."+number+"."+domain, payload); err != nil {
+					t.Fatal(err)
+				}
+			},
+			Join: func() ownertest.Member {
+				p, err := proxy.New(server.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				nc, err := nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, nc.Close, p.Close)
+				group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
+					Conn: nc, Stream: name, Subject: name + ".*.>", Partitions: partitions,
+					Bucket: name, Group: "g", Session: 500 * time.Millisecond,
+					Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
+					Ledger: durable.Config{MaxRetries: 100},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ownertest.Member{Ownership: group, Cut: p.Stall, Mend: p.Flow}
+			},
+		}
+		for i := range partitions {
+			g.Partitions = append(g.Partitions, fmt.Sprint("g-", i))
+		}
+		return g
+	})
+}

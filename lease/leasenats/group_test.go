@@ -1,0 +1,243 @@
+package leasenats_test
+
+// This file lets members of a group work a stream off on a real server: a transform that makes the partitions, joins, leaves, a restart, a
+// member cut off, and what is refused.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasenats"
+)
+
+const (
+	parts = 8
+	keys  = 60
+)
+
+// partitioned makes the stream whose server puts each key into one of the partitions.
+func partitioned(t testing.TB, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"orders.*"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*", Destination: fmt.Sprintf("orders.{{partition(%d,1)}}.{{wildcard(1)}}", parts)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// publishing publishes orders of the customers in turn until it is stopped. A server that is away makes it wait, or say one thing twice.
+func publishing(t testing.TB, nc *nats.Conn) (stop func()) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() {
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-tick.C:
+				short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+				_, _ = js.Publish(short, fmt.Sprint("orders.customer-", i*7%keys), nil) // what counts is what is in the stream in the end
+				cancel()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() { cancel(); group.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+func groupConfig(nc *nats.Conn) leasenats.GroupConfig {
+	return leasenats.GroupConfig{
+		Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: parts, Bucket: "group", Session: time.Second,
+		Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
+		Ledger: durable.Config{MaxRetries: 50},
+	}
+}
+
+// consumer is a member that works until it is stopped.
+func consumer(t testing.TB, nc *nats.Conn, handler dispatch.Handler) (stop func() error) {
+	t.Helper()
+	g, err := leasenats.OpenGroup(ctx, groupConfig(nc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := dispatch.NewConsumer(g, dispatch.Config{
+		Handler: handler, DeadLetter: dispatch.Discard, Backoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond, Grace: 100 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(running) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+// layout is where each key's messages lie in the stream. It fails if a key is in two partitions.
+func layout(t testing.TB, nc *nats.Conn) map[string][]int64 {
+	t.Helper()
+	s := source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Partition = "layout" })
+	end, err := s.End(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offsets, partition := map[string][]int64{}, map[string]string{}
+	for _, r := range fetch(t, s, 1, int(end)-1) {
+		tokens := strings.Split(r.Domain, ".")
+		key := tokens[2]
+		if partition[key] == "" {
+			partition[key] = tokens[1]
+		}
+		if partition[key] != tokens[1] {
+			t.Fatalf("%s is in partitions %s and %s", key, partition[key], tokens[1])
+		}
+		offsets[key] = append(offsets[key], r.Offset)
+	}
+	return offsets
+}
+
+// Members come and go, the server is away and comes back, one member is cut off: each order once, in order for each customer.
+func TestGroupWorksOff(t *testing.T) {
+	dir := t.TempDir()
+	server := single(t, dir, 0)
+	at := port(t, server)
+	nc := connect(t, server.ClientURL())
+	partitioned(t, nc)
+	published := publishing(t, nc)
+	w := newWritten()
+	var mu sync.Mutex
+	by := map[string]int{} // effects by member
+	handler := func(name string) dispatch.Handler {
+		return func(_ context.Context, job dispatch.Job) error {
+			if job.Record.Offset%13 == 0 && job.Lease.RetryCount == 0 {
+				return errors.New("once")
+			}
+			time.Sleep(time.Millisecond) // the work
+			mu.Lock()
+			by[name]++
+			mu.Unlock()
+			return w.write(job)
+		}
+	}
+	works := func(name string) {
+		t.Helper()
+		eventually(t, name+" works", func() bool { mu.Lock(); defer mu.Unlock(); return by[name] > 50 })
+	}
+	a := consumer(t, nc, handler("a"))
+	works("a")
+	b := consumer(t, connect(t, server.ClientURL()), handler("b"))
+	works("b")
+	cut := connect(t, server.ClientURL())
+	c := consumer(t, cut, handler("c"))
+	works("c")
+	if err := a(); err != nil {
+		t.Errorf("a leaves: %v", err)
+	}
+	stop(server)
+	single(t, dir, at)
+	cut.Close() // c cannot leave: after its session others have what it had
+	if err := c(); !errors.Is(err, leasenats.ErrUnreachable) {
+		t.Errorf("c, without a connection: %v", err)
+	}
+	consumer(t, connect(t, server.ClientURL()), handler("d"))
+	works("d")
+	published()
+	want, n := layout(t, nc), 0
+	for _, offsets := range want {
+		n += len(offsets)
+	}
+	eventually(t, "all of them", func() bool { return w.count() == n })
+	if err := b(); err != nil {
+		t.Errorf("b leaves: %v", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, offsets := range want {
+		if !slices.Equal(w.offsets[key], offsets) {
+			t.Errorf("%s: %v, want %v", key, w.offsets[key], offsets)
+		}
+	}
+	t.Logf("%d orders of %d customers, by member: %v", n, len(want), by)
+}
+
+func TestOpenGroupRefuses(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	partitioned(t, nc)
+	for field, change := range map[string]func(*leasenats.GroupConfig){
+		"Conn":              func(cfg *leasenats.GroupConfig) { cfg.Conn = nil },
+		"Stream":            func(cfg *leasenats.GroupConfig) { cfg.Stream = "" },
+		"Stream ":           func(cfg *leasenats.GroupConfig) { cfg.Stream = "NONE" },
+		"Subject":           func(cfg *leasenats.GroupConfig) { cfg.Subject = "orders.>" },
+		"Partitions":        func(cfg *leasenats.GroupConfig) { cfg.Partitions = 0 },
+		"Partitions ":       func(cfg *leasenats.GroupConfig) { cfg.Partitions = 4097 },
+		"Partitions  ":      func(cfg *leasenats.GroupConfig) { cfg.Partitions = parts + 1 }, // not what the transform says
+		"Bucket":            func(cfg *leasenats.GroupConfig) { cfg.Bucket = "a.b" },
+		"Group":             func(cfg *leasenats.GroupConfig) { cfg.Group = "a b" },
+		"Group ":            func(cfg *leasenats.GroupConfig) { cfg.Group = strings.Repeat("g", 49) },
+		"Session":           func(cfg *leasenats.GroupConfig) { cfg.Session = time.Millisecond },
+		"Session ":          func(cfg *leasenats.GroupConfig) { cfg.Session = 2 * time.Hour },
+		"Replicas":          func(cfg *leasenats.GroupConfig) { cfg.Replicas = 6 },
+		"Ledger.Store":      func(cfg *leasenats.GroupConfig) { cfg.Ledger.Store = &leasenats.Store{} },
+		"Ledger.MaxRetries": func(cfg *leasenats.GroupConfig) { cfg.Ledger.MaxRetries = -2 },
+	} {
+		cfg := groupConfig(nc)
+		change(&cfg)
+		_, err := leasenats.OpenGroup(ctx, cfg)
+		var ours *leasenats.InvalidError
+		var ledgers *lease.InvalidError
+		if !(errors.As(err, &ours) && ours.Field == "GroupConfig."+strings.TrimSpace(field)) && !(errors.As(err, &ledgers) && "Ledger."+strings.TrimPrefix(ledgers.Field, "durable.Config.") == field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	// A bucket that goes while a member is there ends its membership, a session later.
+	g, err := leasenats.OpenGroup(ctx, groupConfig(nc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, _ := jetstream.New(nc)
+	var once sync.Once
+	var lost *dispatch.LostError
+	var mu sync.Mutex
+	err = g.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
+		once.Do(func() {
+			if err := js.DeleteKeyValue(context.Background(), "group"); err != nil {
+				t.Error(err)
+			}
+		})
+		<-ctx.Done()
+		mu.Lock()
+		defer mu.Unlock()
+		if !errors.As(context.Cause(ctx), &lost) {
+			t.Errorf("%s ended by %v", p.Name, context.Cause(ctx))
+		}
+	})
+	if !errors.Is(err, jetstream.ErrStreamNotFound) || lost == nil {
+		t.Errorf("the bucket is gone: %v, %v", err, lost)
+	}
+}

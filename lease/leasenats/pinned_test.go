@@ -1,0 +1,128 @@
+package leasenats_test
+
+// This file is why a Group does not elect by pinned consumers, with which a server of 2.11 or later gives all messages of a consumer to one of its
+// clients: what they do, and do not, on the server that the tests run.
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func TestPinnedConsumersDoNotShare(t *testing.T) {
+	dir := t.TempDir()
+	server := single(t, dir, 0)
+	at := port(t, server)
+	nc := connect(t, server.ClientURL())
+	js := partitioned(t, nc)
+	var consumers []jetstream.Consumer
+	for p := range parts {
+		c, err := js.CreateConsumer(ctx, "ORDERS", jetstream.ConsumerConfig{
+			Durable: fmt.Sprint("p", p), FilterSubject: fmt.Sprintf("orders.%d.>", p), AckPolicy: jetstream.AckExplicitPolicy,
+			PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"owners"}, PinnedTTL: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		consumers = append(consumers, c)
+	}
+	pins := func() (pins [parts]string) {
+		t.Helper()
+		for p, c := range consumers {
+			info, err := c.Info(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pins[p] = info.PriorityGroups[0].PinnedClientID
+		}
+		return pins
+	}
+	got := make(chan string, 1000)
+	member := func(name string) {
+		js, err := jetstream.New(connect(t, nc.ConnectedUrl()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p := range parts {
+			c, err := js.Consumer(ctx, "ORDERS", fmt.Sprint("p", p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			messages, err := c.Messages(jetstream.PullPriorityGroup("owners"), jetstream.PullMaxMessages(1), jetstream.PullExpiry(30*time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(messages.Stop)
+			go func() {
+				for {
+					m, err := messages.Next()
+					if err != nil {
+						return
+					}
+					_ = m.Ack()
+					got <- name
+				}
+			}()
+		}
+		eventually(t, name+" waits", func() bool {
+			for _, c := range consumers {
+				if info, err := c.Info(ctx); err != nil || info.NumWaiting == 0 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	round := func() (by map[string]int) {
+		t.Helper()
+		by = map[string]int{}
+		for i := range keys {
+			if _, err := js.Publish(ctx, fmt.Sprint("orders.customer-", i), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range keys {
+			by[<-got]++
+		}
+		return by
+	}
+
+	// A partition without messages has no owner, however long somebody waits for it: only a message pins.
+	member("first")
+	if pins() != [parts]string{} {
+		t.Errorf("pinned without a message: %v", pins())
+	}
+	// The first client is pinned to all partitions. A second one changes nothing: who is there does not count.
+	if by := round(); by["first"] != keys {
+		t.Errorf("one member: %v", by)
+	}
+	before := pins()
+	member("second")
+	if by := round(); by["first"] != keys || pins() != before {
+		t.Errorf("two members: %v", by)
+	}
+	// A pin is taken away by whoever asks, without saying whose: one that is late takes it from the next owner.
+	stranger, err := jetstream.New(connect(t, nc.ConnectedUrl()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := stranger.Stream(ctx, "ORDERS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.UnpinConsumer(ctx, "p0", "owners"); err != nil {
+		t.Fatal(err)
+	}
+	if after := pins(); after[0] == before[0] {
+		t.Errorf("the pin stayed: %v", after)
+	}
+	// And a restart forgets all pins.
+	stop(server)
+	single(t, dir, at)
+	eventually(t, "the server is back", func() bool { _, err := consumers[0].Info(ctx); return err == nil })
+	if pins() != [parts]string{} {
+		t.Errorf("pinned after a restart: %v", pins())
+	}
+}
