@@ -24,6 +24,17 @@ type Group struct {
 	Append func(partition, domain string, payload []byte)
 	// Join returns one more member, whose Hold has not been called.
 	Join func() Member
+
+	// What follows is for Torture alone.
+
+	// Lease is the time after which a member that is cut off loses its partitions.
+	Lease time.Duration
+	// Behind returns the partitions whose committed floor is not at the end of their log, without claiming any.
+	Behind func() ([]string, error)
+	// Process is what Child's join takes to make a member of this group in a process of its own. "": no processes.
+	Process string
+	// Restart ends the server and starts it again where it was. nil: the server is left alone.
+	Restart func() error
 }
 
 // Member is one member of a group, as a process of its own would be one.
