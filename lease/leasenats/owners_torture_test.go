@@ -69,7 +69,13 @@ func ownerChild(process string) (dispatch.Ownership, error) {
 func TestTortureOwners(t *testing.T) {
 	dir := t.TempDir()
 	server := single(t, dir, 0)
-	at, groups := port(t, server), make(chan int, 1)
+	at := port(t, server)
+	restart := func() error {
+		stop(server)
+		server = single(t, dir, at)
+		return nil
+	}
+	groups := make(chan int, 1)
 	groups <- 0
 	ownertest.Torture(t, func(t testing.TB, partitions int) ownertest.Group {
 		number := <-groups
@@ -164,11 +170,7 @@ func TestTortureOwners(t *testing.T) {
 				open = append(open, nc.Close)
 				return ownertest.Member{Ownership: group, Cut: mine.line.Cut, Mend: mine.line.Mend}
 			},
-			Restart: func() error {
-				stop(server)
-				server = single(t, dir, at)
-				return nil
-			},
+			Restart: restart,
 		}
 		for i := range partitions {
 			g.Partitions = append(g.Partitions, fmt.Sprint("g-", i))

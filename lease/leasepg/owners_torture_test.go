@@ -111,6 +111,20 @@ func (j joining) join(ctx context.Context) (*leasepg.Ownership, *pgxpool.Pool, e
 	return o, pool, err
 }
 
+// supervised is a member that is started again if it could not connect when it was started.
+type supervised struct{ *leasepg.Ownership }
+
+func (s supervised) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+	for {
+		err := s.Ownership.Hold(ctx, work)
+		var cannot *pgconn.ConnectError
+		if !errors.As(err, &cannot) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond) // nothing tells when the server is up
+	}
+}
+
 // ownerChild is what ownertest.Child makes a member of.
 func ownerChild(process string) (dispatch.Ownership, error) {
 	var j joining
@@ -118,7 +132,7 @@ func ownerChild(process string) (dispatch.Ownership, error) {
 		return nil, err
 	}
 	o, _, err := j.join(context.Background())
-	return o, err
+	return supervised{o}, err
 }
 
 func TestTortureOwners(t *testing.T) {
@@ -175,7 +189,7 @@ func TestTortureOwners(t *testing.T) {
 					t.Fatal(err)
 				}
 				open = append(open, pool.Close)
-				return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend}
+				return ownertest.Member{Ownership: supervised{o}, Cut: line.Cut, Mend: line.Mend}
 			},
 		}
 		if server.Private() {
