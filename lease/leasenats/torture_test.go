@@ -24,7 +24,6 @@ import (
 
 func TestMain(m *testing.M) {
 	faults.Child(openSide)
-	asMember()
 	ownertest.Child(ownerChild)
 	os.Exit(m.Run())
 }

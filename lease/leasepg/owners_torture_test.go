@@ -111,14 +111,12 @@ func (j joining) join(ctx context.Context) (*leasepg.Ownership, *pgxpool.Pool, e
 	return o, pool, err
 }
 
-// supervised is a member that is started again if it could not connect when it was started.
+// supervised is a member that is started again if the server was away when it was started.
 type supervised struct{ *leasepg.Ownership }
 
 func (s supervised) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	for {
-		err := s.Ownership.Hold(ctx, work)
-		var cannot *pgconn.ConnectError
-		if !errors.As(err, &cannot) {
+		if err := s.Ownership.Hold(ctx, work); err == nil || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond) // nothing tells when the server is up

@@ -6,7 +6,8 @@
 //
 // Members come, leave, are cut off and come back, while the suite watches who works on what: never two calls of work for one partition in
 // one member, never two members on one partition unless the first has lost it, every partition held as soon as things are quiet. Then
-// Consumers do the same with records, and the effects are counted.
+// Consumers do the same with records, and the effects are counted. [Torture] has all of that happen by chance, to members in processes of their
+// own too.
 package ownertest
 
 import (

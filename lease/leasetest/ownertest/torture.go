@@ -5,6 +5,7 @@ package ownertest
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -307,9 +308,7 @@ func (w *torture) settle(when string) bool {
 			why = fmt.Sprintf("floors of %v are behind (%v)", behind, err)
 		}
 		if violations == 0 && time.Now().After(until) {
-			w.mu.Lock()
-			w.found(&w.stuck, "%d records are not done; %s", undone, why)
-			w.mu.Unlock()
+			w.hangs("%d records are not done; %s", undone, why)
 			violations++
 		}
 		if violations > 0 {
@@ -317,6 +316,15 @@ func (w *torture) settle(when string) bool {
 			return false
 		}
 	}
+}
+
+// hangs notes that something is stuck, and where.
+func (w *torture) hangs(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.found(&w.stuck, format, args...)
+	stacks := make([]byte, 1<<20)
+	w.Logf("%s", stacks[:runtime.Stack(stacks, true)])
 }
 
 // unrest is why things are not at rest, or "". The crew is locked.
@@ -383,9 +391,7 @@ func (w *torture) end() {
 		select {
 		case <-h.ended:
 		case <-late:
-			w.mu.Lock()
-			w.found(&w.stuck, "%s does not end", h.name)
-			w.mu.Unlock()
+			w.hangs("%s does not end", h.name)
 			w.Errorf("%s does not end", h.name)
 			return
 		}
