@@ -99,10 +99,10 @@ func TestTortureOwners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// again: while the server comes back, it knows nothing of its streams for a moment.
+		// again calls until it succeeds: a server that comes back knows nothing of its streams for a moment.
 		again := func(call func(ctx context.Context) error) {
 			var err error
-			for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+			for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(5 * time.Millisecond) { // nothing tells when it does
 				err = func() error {
 					ctx, cancel := context.WithTimeout(ctx, time.Second)
 					defer cancel()
