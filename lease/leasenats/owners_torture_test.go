@@ -40,7 +40,8 @@ func (j joining) Dial(network, address string) (net.Conn, error) {
 
 // join makes a member with a connection of its own, waiting for the server if it is away.
 func (j joining) join() (*leasenats.Group, *nats.Conn, error) {
-	nc, err := nats.Connect(j.URL, nats.SetCustomDialer(j), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
+	nc, err := nats.Connect(j.URL, nats.SetCustomDialer(j), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // what goes wrong comes back to the caller as well
 	if err != nil {
 		return nil, nil, err
 	}

@@ -140,7 +140,7 @@ func TestTortureOwners(t *testing.T) {
 	}
 	exec := func(t testing.TB, sql string, args ...any) {
 		var err error
-		for range 3 { // its connections may be those to the server before the restart
+		for range 5 { // all of its connections may be those to the server before the restart
 			if _, err = admin.Exec(context.Background(), sql, args...); err == nil {
 				return
 			}

@@ -4,6 +4,7 @@ package ownertest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -180,15 +181,15 @@ func (a *account) add(b *account) {
 	a.violation += b.violation
 }
 
-// waiting describes some records that are not done.
-func (a *account) waiting() string {
+// said is what was found, and some of the domains that are not done.
+func (a *account) said() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var some []string
+	said := slices.Clone(a.findings)
 	for _, l := range a.lanes {
-		if l.next < l.length && len(some) < 5 {
-			some = append(some, fmt.Sprintf("%s waits for number %d of %d (token %d, %s)", l.name, l.next, l.length, l.token, l.holder))
+		if l.next < l.length && len(said) < len(a.findings)+5 {
+			said = append(said, fmt.Sprintf("%s waits for number %d of %d (token %d, %s)", l.name, l.next, l.length, l.token, l.holder))
 		}
 	}
-	return strings.Join(some, "; ")
+	return strings.Join(said, "\n")
 }

@@ -162,7 +162,7 @@ const mostMembers = 4
 
 // run is a group's life: each kind of round once, in any order.
 func (w *torture) run(open Open) {
-	w.group = open(w, 4)
+	w.up(func() { w.group = open(w, 4) })
 	defer w.end()
 	w.join()
 	for _, i := range w.rnd.Perm(len(kinds)) {
@@ -193,8 +193,6 @@ func (w *torture) run(open Open) {
 
 // write writes n records; of each oddity one, some handler is told to do something else than its work.
 func (w *torture) write(n, oddity int) {
-	w.server.RLock()
-	defer w.server.RUnlock()
 	odd := []string{sayFail, sayPanic, sayExit, sayHang, saySlow, saySlow, sayDie, sayPermanent}
 	for range n {
 		partition := w.group.Partitions[w.rnd.IntN(len(w.group.Partitions))]
@@ -205,7 +203,7 @@ func (w *torture) write(n, oddity int) {
 			say, times = odd[w.rnd.IntN(len(odd))], 1+w.rnd.IntN(2)
 		}
 		w.writes(partition, domain, payload, say, times)
-		w.group.Append(partition, domain, []byte(payload))
+		w.up(func() { w.group.Append(partition, domain, []byte(payload)) })
 	}
 }
 
@@ -235,13 +233,20 @@ func (w *torture) join() {
 	if there := w.there(); len(there) == mostMembers {
 		w.leave(there[w.rnd.IntN(len(there))])
 	}
+	w.up(func() {
+		if w.group.Process != "" && signals.Possible && w.rnd.IntN(2) == 0 {
+			w.process()
+		} else {
+			w.member()
+		}
+	})
+}
+
+// up does what needs the server.
+func (w *torture) up(do func()) {
 	w.server.RLock()
 	defer w.server.RUnlock()
-	if w.group.Process != "" && signals.Possible && w.rnd.IntN(2) == 0 {
-		w.process()
-	} else {
-		w.member()
-	}
+	do()
 }
 
 // there are the members that should hold something.
@@ -312,7 +317,7 @@ func (w *torture) settle(when string) bool {
 			violations++
 		}
 		if violations > 0 {
-			w.Errorf("%s: %s\n%s\n%s", when, strings.Join(w.findings, "\n"), w.waiting(), w.roll())
+			w.Errorf("%s: %s\n%s", when, w.said(), w.roll())
 			return false
 		}
 	}
