@@ -69,7 +69,7 @@ func newPlain(t testing.TB, fault string, partitions int) Group {
 func behindOf(logs []*Log) (behind []string, err error) {
 	for _, l := range logs {
 		end, _ := l.End(context.Background())
-		if floor, err := l.Log.Committed(context.Background()); err != nil || floor < end {
+		if floor, err := l.Committed(context.Background()); err != nil || floor < end {
 			behind = append(behind, l.Name)
 		}
 	}

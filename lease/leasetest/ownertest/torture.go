@@ -292,13 +292,12 @@ func (w *torture) wake(h *hand) {
 
 // settle waits for rest, and says whether all is well.
 func (w *torture) settle(when string) bool {
-	why := ""
 	for until := time.Now().Add(patience); ; time.Sleep(3 * time.Millisecond) { // an engine tells nobody when it has come to rest
 		if len(w.there()) == 0 {
 			w.join()
 		}
 		w.crew.Lock()
-		why = w.unrest()
+		why := w.unrest()
 		w.crew.Unlock()
 		undone, violations := w.open()
 		if why == "" && undone == 0 {
