@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,6 +75,7 @@ type joining struct {
 	URL, Group string
 	Partitions []string
 	dial       pgconn.DialFunc // nil: the usual one
+	told       func(error)     // nil: nobody is told
 }
 
 const joiningLease = 400 * time.Millisecond
@@ -83,7 +86,7 @@ func (j joining) join(ctx context.Context) (*leasepg.Ownership, *pgxpool.Pool, e
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.MaxConns = 4
+	cfg.MaxConns = 2 // the dead keep theirs until their group ends, and the server has a hundred for all groups
 	if j.dial != nil {
 		cfg.ConnConfig.DialFunc = j.dial
 	}
@@ -92,7 +95,7 @@ func (j joining) join(ctx context.Context) (*leasepg.Ownership, *pgxpool.Pool, e
 		return nil, nil, err
 	}
 	o, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
-		Conn: cfg.ConnConfig.Copy(), Group: j.Group, Partitions: j.Partitions, Lease: joiningLease,
+		Conn: cfg.ConnConfig.Copy(), Group: j.Group, Partitions: j.Partitions, Lease: joiningLease, OnError: j.told,
 		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
 			source := &table{pool: pool, group: j.Group, name: partition}
 			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: source.part()})
@@ -158,9 +161,14 @@ func TestTortureOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		var open []func() // to be closed when the members have ended
+		var mu sync.Mutex // guards told
+		var told []string // the last errors of members
 		t.Cleanup(func() {
 			for _, end := range open {
 				end()
+			}
+			if t.Failed() {
+				t.Logf("members were told:\n%s", strings.Join(told, "\n"))
 			}
 		})
 		next := map[string]int64{}
@@ -182,6 +190,11 @@ func TestTortureOwners(t *testing.T) {
 				line := ownertest.NewLine(t)
 				mine := j
 				mine.dial = line.DialContext
+				mine.told = func(err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					told = append(told[max(0, len(told)-19):], err.Error())
+				}
 				o, pool, err := mine.join(context.Background())
 				if err != nil {
 					t.Fatal(err)
