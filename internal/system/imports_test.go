@@ -42,9 +42,10 @@ var rules = []rule{
 	{layer: "lease/dispatch", arrows: []string{"lease"}, others: xsync},
 	{layer: "lease/leasetest", arrows: []string{"lease", "lease/durable"}, others: anything},
 	{layer: "lease/leasenats", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest"}, others: anything},
-	{layer: "lease/leasetest/ownertest", arrows: []string{"lease", "lease/dispatch"}},
+	{layer: "lease/leasetest/ownertest", arrows: []string{"lease", "lease/dispatch", "lease/leasetest/faults", "lease/leasetest/internal/signals"}},
+	{layer: "lease/leasetest/internal/signals"},
 	{layer: "lease/leasekafka", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/leasetest/ownertest"}, others: anything},
-	{layer: "lease/leasetest/faults", arrows: []string{"lease", "lease/durable"}},
+	{layer: "lease/leasetest/faults", arrows: []string{"lease", "lease/durable", "lease/leasetest/internal/signals"}},
 	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest", "lease/leasepg/pgtest"}, others: anything},
 	{layer: "lease/leasepg/pgtest", others: anything},
 

@@ -1,8 +1,9 @@
 package leasekafka_test
 
-// This file runs the contract's own suite.
+// This file runs the contract's own suite, and its torture.
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,36 +11,78 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasekafka"
 	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
-func TestOwnership(t *testing.T) {
-	ownertest.Run(t, func(t testing.TB, partitions int) ownertest.Group {
-		k := start(t, int32(partitions))
-		g := ownertest.Group{Append: func(partition, domain string, payload []byte) {
+func TestOwnership(t *testing.T) { ownertest.Run(t, group) }
+
+func TestTortureOwners(t *testing.T) { ownertest.Torture(t, group) }
+
+// distant is a store at the other end of a line.
+type distant struct {
+	durable.Store
+	line *ownertest.Line
+}
+
+func (d distant) Load(ctx context.Context, name string) ([]byte, uint64, error) {
+	d.line.Wait()
+	defer d.line.Wait()
+	return d.Store.Load(ctx, name)
+}
+
+func (d distant) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	d.line.Wait()
+	defer d.line.Wait()
+	return d.Store.Swap(ctx, name, old, state, index)
+}
+
+// group is an ownertest.Group on a topic of its own.
+func group(t testing.TB, partitions int) ownertest.Group {
+	k := start(t, int32(partitions))
+	written := make([]int64, partitions)
+	cfg := k.config()
+	cfg.DrainTimeout = time.Second // what a torture's members have
+	cfg.RebalanceTimeout = 2500 * time.Millisecond
+	if k.Cluster != nil {
+		cfg.SessionTimeout = 500 * time.Millisecond
+	}
+	g := ownertest.Group{
+		Lease: cfg.SessionTimeout,
+		Append: func(partition, domain string, payload []byte) {
 			number, err := strconv.Atoi(partition[strings.LastIndexByte(partition, '/')+1:])
 			if err != nil {
 				t.Fatal(err)
 			}
 			k.produce(t, &kgo.Record{Key: []byte(domain), Value: payload, Partition: int32(number)})
-		}}
-		for i := range partitions {
-			g.Partitions = append(g.Partitions, k.topic+"/"+strconv.Itoa(i))
-		}
-		g.Join = func() ownertest.Member {
-			line := ownertest.NewLine(t)
-			cfg := k.config()
-			if k.Cluster != nil {
-				cfg.SessionTimeout = 500 * time.Millisecond
+			written[number]++
+		},
+	}
+	for i := range partitions {
+		g.Partitions = append(g.Partitions, k.topic+"/"+strconv.Itoa(i))
+	}
+	g.Behind = func() (behind []string, err error) {
+		for i, floor := range k.committed(t, int32(partitions)) {
+			if max(floor, 0) < written[i] {
+				behind = append(behind, g.Partitions[i])
 			}
-			cfg.Options = append(cfg.Options, kgo.Dialer(line.DialContext))
-			group, err := leasekafka.New(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend}
 		}
-		return g
-	})
+		return behind, nil
+	}
+	g.Join = func() ownertest.Member {
+		line := ownertest.NewLine(t)
+		mine := cfg
+		mine.Options = append(mine.Options[:len(mine.Options):len(mine.Options)], kgo.Dialer(line.DialContext))
+		mine.Ledger = func(_ context.Context, _ string, partition int32) (lease.Ledger, error) {
+			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100})
+		}
+		group, err := leasekafka.New(mine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend}
+	}
+	return g
 }

@@ -107,14 +107,19 @@ func of(n, keys int, partitions int32) []*kgo.Record {
 	return records
 }
 
-// ledger is the durable ledger of a partition, one for all members.
-func (k *kafka) ledger(_ context.Context, _ string, partition int32) (lease.Ledger, error) {
+// store is what the ledger of a partition is kept in, one for all members.
+func (k *kafka) store(partition int32) *durable.MemStore {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ledgers[partition] == nil {
 		k.ledgers[partition] = &durable.MemStore{}
 	}
-	return durable.New(durable.Config{Store: k.ledgers[partition], MaxRetries: 20})
+	return k.ledgers[partition]
+}
+
+// ledger is the durable ledger of a partition.
+func (k *kafka) ledger(_ context.Context, _ string, partition int32) (lease.Ledger, error) {
+	return durable.New(durable.Config{Store: k.store(partition), MaxRetries: 20})
 }
 
 // config is that of a member.
@@ -131,7 +136,7 @@ func (k *kafka) config() leasekafka.Config {
 }
 
 // committed returns what the group has committed of each partition, -1 for nothing.
-func (k *kafka) committed(t *testing.T, partitions int32) []int64 {
+func (k *kafka) committed(t testing.TB, partitions int32) []int64 {
 	t.Helper()
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Group = k.topic

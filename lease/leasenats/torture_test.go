@@ -19,11 +19,12 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/leasenats"
 	"github.com/stopbank/stopbank/lease/leasetest/faults"
+	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 func TestMain(m *testing.M) {
 	faults.Child(openSide)
-	asMember()
+	ownertest.Child(ownerChild)
 	os.Exit(m.Run())
 }
 

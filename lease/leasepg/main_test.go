@@ -17,6 +17,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasepg"
 	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 	"github.com/stopbank/stopbank/lease/leasetest/faults"
+	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 // server is nil where there is no PostgreSQL; TestMain sets it before any test runs.
@@ -25,6 +26,7 @@ var server *pgtest.Server
 func TestMain(m *testing.M) {
 	faults.Child(openSide)
 	ownershipChild()
+	ownertest.Child(ownerChild)
 	os.Exit(run(m))
 }
 

@@ -36,12 +36,26 @@ func faults(engine string) []reading {
 	return all
 }
 
+// owners are the lines of lease/leasetest/ownertest.
+func owners(engine string) []reading {
+	var all []reading
+	for _, name := range []string{
+		"a member joins", "a member leaves", "a member is killed", "a member frozen past its lease", "a member frozen for less",
+		"a member frozen until others did its work", "everybody frozen", "many come and go at once", "handlers fail, panic, hang and kill",
+		"the server restarted",
+	} {
+		q := "owners: " + regexp.QuoteMeta(name)
+		all = append(all, reading{what: "rounds of owners, " + engine + ": " + name, expr: q + ` +(\d+) rounds`, optional: q + ` +left out`})
+	}
+	return append(all, count("records of owners, "+engine, `owners: all \d+ rounds, (\d+) records`))
+}
+
 // table is what was done, in order, and what went wrong.
 type table struct {
-	rows                            []row
-	checked                         int // processes at whose end goleak looked for goroutines
-	lost, doubled, leaked, violated int
-	findings                        []string
+	rows                                               []row
+	checked                                            int // processes at whose end goleak looked for goroutines
+	lost, doubled, disordered, stuck, leaked, violated int
+	findings                                           []string
 }
 
 type row struct {
@@ -50,7 +64,7 @@ type row struct {
 }
 
 var (
-	lostRow    = regexp.MustCompile(`(?m)^.*\ball +\d+ rounds.*\| lost (\d+), doubled (\d+), other violations (\d+)`)
+	lostRow    = regexp.MustCompile(`(?m)^.*\ball +\d+ rounds.*\| lost (\d+), doubled (\d+),(?: disordered (\d+), stuck (\d+),)? other violations (\d+)`)
 	leak       = regexp.MustCompile(`found unexpected goroutines`)
 	seenNoTest = regexp.MustCompile(`(?m)^testing: warning: no tests to run`)
 	skipped    = regexp.MustCompile(`(?m)^\s*--- SKIP: (\S+).*\n\s*(.*)`)
@@ -75,8 +89,10 @@ func (t *table) take(j *job, out string, err error, seed uint64) {
 		t.checked++
 	}
 	for _, m := range lostRow.FindAllStringSubmatch(out, -1) {
-		lost, doubled, other := number(m[1]), number(m[2]), number(m[3])
-		t.lost, t.doubled, t.violated = t.lost+lost, t.doubled+doubled, t.violated+other
+		t.lost, t.doubled, t.violated = t.lost+number(m[1]), t.doubled+number(m[2]), t.violated+number(m[5])
+		if m[3] != "" {
+			t.disordered, t.stuck = t.disordered+number(m[3]), t.stuck+number(m[4])
+		}
 	}
 	switch {
 	case err != nil:
@@ -105,7 +121,7 @@ func (t *table) take(j *job, out string, err error, seed uint64) {
 			violated("no %q to be read", r.what)
 		}
 	}
-	if len(j.reads) > 0 && strings.Contains(j.reads[0].what, "faults, ") && j.once && lostRow.FindString(out) == "" {
+	if len(j.reads) > 0 && strings.Contains(strings.Join(j.args, " "), "-torture.time") && lostRow.FindString(out) == "" {
 		violated("no counts of lost and doubled")
 	}
 }
@@ -130,8 +146,9 @@ func (t *table) print(w io.Writer) error {
 		}
 	}
 	fmt.Fprintf(w, "%12d  processes whose goroutines were looked at when they ended\n\n", t.checked)
-	fmt.Fprintf(w, "lost %d, doubled %d, goroutine leaks %d, violations %d\n", t.lost, t.doubled, t.leaked, t.violated)
-	if t.lost+t.doubled+t.leaked+t.violated == 0 {
+	fmt.Fprintf(w, "lost %d, doubled %d, disordered %d, stuck %d, goroutine leaks %d, violations %d\n",
+		t.lost, t.doubled, t.disordered, t.stuck, t.leaked, t.violated)
+	if t.lost+t.doubled+t.disordered+t.stuck+t.leaked+t.violated == 0 {
 		return nil
 	}
 	return errors.New("not all of that is 0\n" + strings.Join(t.findings, "\n"))

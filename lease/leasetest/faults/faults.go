@@ -35,12 +35,16 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
 )
 
 var (
 	tortureTime = flag.Duration("torture.time", 0, "how long faults are injected; 0: one round of each kind")
 	tortureSeed = flag.Uint64("torture.seed", 0, "seed of the choices; 0: a new one, which is printed")
 )
+
+// Budget returns what -torture.time and -torture.seed say.
+func Budget() (long time.Duration, seed uint64) { return *tortureTime, *tortureSeed }
 
 // Server is the engine under test, running.
 type Server struct {
@@ -109,7 +113,7 @@ func (c *counts) String() string {
 // seed that repeats the round's choices.
 func Run(t testing.TB, s Server) {
 	t.Helper()
-	if !signals {
+	if !signals.Possible {
 		t.Skip("faults: processes can be stopped and killed on Unix only")
 	}
 	seed := *tortureSeed

@@ -6,6 +6,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
 )
 
 type scenario struct {
@@ -76,10 +78,10 @@ func stopped(r *round) {
 			break
 		}
 	}
-	sleeper.stop()
+	signals.Stop(sleeper.cmd.Process)
 	r.faults++
 	r.ends(r.start(order{TakeOver: true, Alone: true}))
-	sleeper.wake()
+	signals.Wake(sleeper.cmd.Process)
 	sleeper.tell()
 	r.ends(sleeper)
 	if r.heard("refused") != 1 || r.heard("fenced") != 1 {
@@ -187,10 +189,10 @@ func storm(r *round) {
 			living[i] = r.start(order{TakeOver: true})
 			continue
 		}
-		p.stop()
+		signals.Stop(p.cmd.Process)
 		living = append(living, r.start(order{TakeOver: true}))
 		living[len(living)-1].until("holding")
-		p.wake()
+		signals.Wake(p.cmd.Process)
 	}
 	// Who is killed may have held a lease that nobody looks for any more.
 	living = append(living, r.start(order{TakeOver: true}))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
 )
 
 // worker takes what waits, carries it out in the register and says so to the ledger.
@@ -222,7 +223,7 @@ func (w *worker) handle(ctx context.Context, l lease.Lease) error {
 		<-w.resume
 	}
 	if at := w.Poison; at != nil && at.Domain == l.Domain && at.Offset == l.Offset {
-		die()
+		signals.Die()
 	}
 	var applied bool
 	err := again(ctx, func() (err error) {

@@ -59,8 +59,8 @@ func (l *Line) Mend() {
 	}
 }
 
-// wait returns when the line is whole.
-func (l *Line) wait() {
+// Wait returns when the line is whole.
+func (l *Line) Wait() {
 	l.mu.Lock()
 	mended := l.mended
 	l.mu.Unlock()
@@ -109,7 +109,7 @@ func (l *Line) carry(from, to net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		l.wait()
+		l.Wait()
 		if n > 0 {
 			if _, failed := to.Write(buffer[:n]); failed != nil {
 				break

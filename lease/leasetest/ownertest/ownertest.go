@@ -6,7 +6,8 @@
 //
 // Members come, leave, are cut off and come back, while the suite watches who works on what: never two calls of work for one partition in
 // one member, never two members on one partition unless the first has lost it, every partition held as soon as things are quiet. Then
-// Consumers do the same with records, and the effects are counted.
+// Consumers do the same with records, and the effects are counted. [Torture] has all of that happen by chance, to members in processes of their
+// own too.
 package ownertest
 
 import (
@@ -24,6 +25,17 @@ type Group struct {
 	Append func(partition, domain string, payload []byte)
 	// Join returns one more member, whose Hold has not been called.
 	Join func() Member
+
+	// What follows is for Torture alone.
+
+	// Lease is the time after which a member that is cut off loses its partitions.
+	Lease time.Duration
+	// Behind returns the partitions whose committed floor is not at the end of their log, without claiming any.
+	Behind func() ([]string, error)
+	// Process is what Child's join takes to make a member of this group in a process of its own. "": no processes.
+	Process string
+	// Restart ends the server and starts it again where it was. nil: the server is left alone.
+	Restart func() error
 }
 
 // Member is one member of a group, as a process of its own would be one.

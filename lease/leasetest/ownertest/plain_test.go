@@ -40,7 +40,11 @@ type plainMember struct {
 func newPlain(t testing.TB, fault string, partitions int) Group {
 	p := &plain{fault: fault, owner: map[*Log]*plainMember{}}
 	logs := map[string]*Log{}
-	g := Group{Append: func(partition, domain string, payload []byte) { logs[partition].Append(domain, payload) }}
+	g := Group{
+		Append: func(partition, domain string, payload []byte) { logs[partition].Append(domain, payload) },
+		Lease:  ttl,
+		Behind: func() (behind []string, err error) { return behindOf(p.logs) },
+	}
 	for i := range partitions {
 		l := NewLog(t, fmt.Sprint("p", i))
 		logs[l.Name] = l
@@ -59,6 +63,17 @@ func newPlain(t testing.TB, fault string, partitions int) Group {
 		return Member{Ownership: m, Cut: set(true), Mend: set(false)}
 	}
 	return g
+}
+
+// behindOf are the logs that are not committed to their end.
+func behindOf(logs []*Log) (behind []string, err error) {
+	for _, l := range logs {
+		end, _ := l.End(context.Background())
+		if floor, err := l.Committed(context.Background()); err != nil || floor < end {
+			behind = append(behind, l.Name)
+		}
+	}
+	return behind, nil
 }
 
 func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {

@@ -1,0 +1,181 @@
+package leasenats_test
+
+// This file tortures members of a Group, in this process and in processes of their own.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasenats"
+	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
+)
+
+// joining is what a member is made from.
+type joining struct {
+	URL, Stream string
+	Partitions  int
+	line        *ownertest.Line // nil: an ordinary connection
+}
+
+const joiningSession = 400 * time.Millisecond
+
+// Dial makes joining a dialer of the client.
+func (j joining) Dial(network, address string) (net.Conn, error) {
+	if j.line == nil {
+		return net.Dial(network, address)
+	}
+	return j.line.DialContext(context.Background(), network, address)
+}
+
+// join makes a member with a connection of its own, waiting for the server if it is away.
+func (j joining) join() (*leasenats.Group, *nats.Conn, error) {
+	nc, err := nats.Connect(j.URL, nats.SetCustomDialer(j), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // what goes wrong comes back to the caller as well
+	if err != nil {
+		return nil, nil, err
+	}
+	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // nothing tells when the server is up
+		g, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
+			Conn: nc, Stream: j.Stream, Subject: j.Stream + ".*.>", Partitions: j.Partitions, Bucket: j.Stream, Group: "g", Session: joiningSession,
+			Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
+			Ledger: durable.Config{MaxRetries: 100},
+		})
+		if err == nil || time.Now().After(until) {
+			return g, nc, err
+		}
+	}
+}
+
+// ownerChild is what ownertest.Child makes a member of.
+func ownerChild(process string) (dispatch.Ownership, error) {
+	var j joining
+	if err := json.Unmarshal([]byte(process), &j); err != nil {
+		return nil, err
+	}
+	g, _, err := j.join()
+	return g, err
+}
+
+func TestTortureOwners(t *testing.T) {
+	dir := t.TempDir()
+	server := single(t, dir, 0)
+	at := port(t, server)
+	restart := func() error {
+		stop(server)
+		server = single(t, dir, at)
+		return nil
+	}
+	groups := make(chan int, 1)
+	groups <- 0
+	ownertest.Torture(t, func(t testing.TB, partitions int) ownertest.Group {
+		number := <-groups
+		groups <- number + 1
+		j := joining{URL: fmt.Sprintf("nats://127.0.0.1:%d", at), Stream: fmt.Sprint("owners", number), Partitions: partitions}
+		process, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc, err := nats.Connect(j.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := []func(){nc.Close} // to be closed when the members have ended
+		t.Cleanup(func() {
+			for _, end := range open {
+				end()
+			}
+		})
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// again calls until it succeeds: a server that comes back knows nothing of its streams for a moment.
+		again := func(call func(ctx context.Context) error) {
+			var err error
+			for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(5 * time.Millisecond) { // nothing tells when it does
+				err = func() error {
+					ctx, cancel := context.WithTimeout(ctx, time.Second)
+					defer cancel()
+					return call(ctx)
+				}()
+				if err == nil {
+					return
+				}
+			}
+			t.Fatal(err)
+		}
+		again(func(ctx context.Context) error {
+			_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: j.Stream, Subjects: []string{j.Stream + ".>"}, Duplicates: 2 * time.Minute})
+			return err
+		})
+		g := ownertest.Group{
+			Lease: joiningSession, Process: string(process),
+			Append: func(partition, domain string, payload []byte) {
+				subject := j.Stream + "." + partition[strings.LastIndex(partition, "-")+1:] + "." + domain
+				again(func(ctx context.Context) error {
+					_, err := js.Publish(ctx, subject, payload, jetstream.WithMsgID(string(payload)))
+					return err
+				})
+			},
+			Behind: func() (behind []string, err error) {
+				ctx, cancel := context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				stream, err := js.Stream(ctx, j.Stream)
+				if err != nil {
+					return nil, err
+				}
+				kv, err := js.KeyValue(ctx, j.Stream)
+				if err != nil {
+					return nil, err
+				}
+				for i := range partitions {
+					last, err := stream.GetLastMsgForSubject(ctx, fmt.Sprintf("%s.%d.>", j.Stream, i))
+					if errors.Is(err, jetstream.ErrMsgNotFound) {
+						continue
+					} else if err != nil {
+						return nil, err
+					}
+					name := fmt.Sprint("g-", i)
+					position, err := kv.Get(ctx, "source-"+j.Stream+"."+name)
+					if err != nil {
+						return nil, err
+					}
+					var floor uint64
+					if _, err := fmt.Sscan(string(position.Value()), &floor); err != nil {
+						return nil, err
+					}
+					if floor <= last.Sequence {
+						behind = append(behind, name)
+					}
+				}
+				return behind, nil
+			},
+			Join: func() ownertest.Member {
+				mine := j
+				mine.line = ownertest.NewLine(t)
+				group, nc, err := mine.join()
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, nc.Close)
+				return ownertest.Member{Ownership: group, Cut: mine.line.Cut, Mend: mine.line.Mend}
+			},
+			Restart: restart,
+		}
+		for i := range partitions {
+			g.Partitions = append(g.Partitions, fmt.Sprint("g-", i))
+		}
+		return g
+	})
+}

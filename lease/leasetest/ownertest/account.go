@@ -1,0 +1,195 @@
+package ownertest
+
+// This file is the account of a torture: what was written to the log, what handlers did, and what they must not have done.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+// What a handler is told to do with its attempt.
+const (
+	sayDone      = "done"      // the effect is there: return nil
+	sayFenced    = "fenced"    // a greater token was there before: return an error
+	sayFail      = "fail"      // return an error
+	sayPanic     = "panic"     // panic
+	sayExit      = "exit"      // runtime.Goexit
+	sayHang      = "hang"      // return when the context is done
+	saySlow      = "slow"      // be deaf for a while, and ask again
+	sayDie       = "die"       // take the member along
+	sayPermanent = "permanent" // return an error that is ErrPermanent
+)
+
+// account keeps, for each domain, what was written to it, and is the store downstream: it compares tokens, and has an effect once.
+type account struct {
+	mu      sync.Mutex // guards all below
+	lanes   map[string]*lane
+	records map[string]*entry // by payload
+	undone  int
+
+	redone, refused, deadLetters                int
+	lost, doubled, disordered, stuck, violation int
+	findings                                    []string
+}
+
+// lane is what one domain of a partition has seen.
+type lane struct {
+	name   string
+	length int
+	next   int // the place of the first entry that is not done
+	token  lease.Token
+	holder string // who came with it
+	at     *entry // for this
+}
+
+// entry is a record.
+type entry struct {
+	payload string
+	lane    *lane
+	place   int
+	say     string // to the next attempts
+	times   int
+	done    bool
+	token   lease.Token // of the effect, the last one if there were more
+	settled bool        // it was done and committed when things had come to rest
+}
+
+func newAccount() *account { return &account{lanes: map[string]*lane{}, records: map[string]*entry{}} }
+
+// writes notes a record, before it is in the log. Its first attempts end as say says.
+func (a *account) writes(partition, domain, payload, say string, times int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	name := partition + "/" + domain
+	l := a.lanes[name]
+	if l == nil {
+		l = &lane{name: name}
+		a.lanes[name] = l
+	}
+	a.records[payload] = &entry{payload: payload, lane: l, place: l.length, say: say, times: times}
+	l.length++
+	a.undone++
+}
+
+// found notes a violation under one of the sums. The lock is held.
+func (a *account) found(sum *int, format string, args ...any) {
+	*sum++
+	if len(a.findings) < 20 {
+		a.findings = append(a.findings, fmt.Sprintf(format, args...))
+	}
+}
+
+// attempt is what a handler of holder asks before it does anything: it has its effect here and now, or is told something else.
+func (a *account) attempt(holder, payload string, token lease.Token) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.records[payload]
+	if e == nil {
+		a.found(&a.violation, "%s works on %q, which nobody wrote", holder, payload)
+		return sayPermanent
+	}
+	l := e.lane
+	switch {
+	case token < l.token:
+		a.refused++
+		return sayFenced
+	case token == l.token && (l.at != e || l.holder != holder):
+		a.found(&a.violation, "%s: token %d is that of %s for %s, and of %s for %s", l.name, token, l.holder, l.at.payload, holder, payload)
+	}
+	l.token, l.holder, l.at = token, holder, e
+	switch {
+	case e.done && (e.settled || token == e.token):
+		a.found(&a.doubled, "%s: %s is carried out by %s under token %d, after %d (settled: %v)", l.name, payload, holder, token, e.token, e.settled)
+		return sayDone
+	case e.done: // by somebody who could not say so any more
+		a.redone++
+		e.token = token
+		return sayDone
+	case e.place != l.next:
+		a.found(&a.disordered, "%s: %s is number %d and comes when number %d should", l.name, payload, e.place, l.next)
+	case e.say == sayPermanent:
+		return sayPermanent
+	case e.times > 0:
+		e.times--
+		return e.say
+	}
+	a.finish(e, token)
+	return sayDone
+}
+
+// finish is the effect. The lock is held.
+func (a *account) finish(e *entry, token lease.Token) {
+	e.done, e.token = true, token
+	e.lane.next = e.place + 1
+	a.undone--
+}
+
+// letter is a record that was given up.
+func (a *account) letter(holder, payload, why string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.deadLetters++
+	e := a.records[payload]
+	switch {
+	case e == nil || e.say != sayPermanent:
+		a.found(&a.lost, "%s was given up by %s: %s", payload, holder, why)
+	case e.done:
+	case e.place != e.lane.next:
+		a.found(&a.disordered, "%s: %s is given up as number %d when number %d should come", e.lane.name, payload, e.place, e.lane.next)
+	}
+	if e != nil && !e.done {
+		a.finish(e, e.token)
+	}
+}
+
+// rest: all is done and committed, so that nobody has a reason to do any of it again.
+func (a *account) rest() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for payload, e := range a.records {
+		if e.done {
+			e.settled = true
+		} else {
+			a.found(&a.lost, "%s: %s is committed and was never carried out", e.lane.name, payload)
+		}
+	}
+}
+
+// open says how many records are not done, and how many violations there are.
+func (a *account) open() (undone, violations int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.undone, a.lost + a.doubled + a.disordered + a.stuck + a.violation
+}
+
+// add adds b's sums, when b is over.
+func (a *account) add(b *account) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.undone += len(b.records)
+	a.redone += b.redone
+	a.refused += b.refused
+	a.deadLetters += b.deadLetters
+	a.lost += b.lost
+	a.doubled += b.doubled
+	a.disordered += b.disordered
+	a.stuck += b.stuck
+	a.violation += b.violation
+}
+
+// said is what was found, and some of the domains that are not done.
+func (a *account) said() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	said := slices.Clone(a.findings)
+	for _, l := range a.lanes {
+		if l.next < l.length && len(said) < len(a.findings)+5 {
+			said = append(said, fmt.Sprintf("%s waits for number %d of %d (token %d, %s)", l.name, l.next, l.length, l.token, l.holder))
+		}
+	}
+	return strings.Join(said, "\n")
+}

@@ -1,0 +1,134 @@
+package ownertest
+
+// This file is one member under torture: a Consumer that asks the account before it does anything, in this process or in one of its own.
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// call is what a member says to the account. Each gets an answer.
+type call struct {
+	ID      int64
+	What    string // attempt, letter, holds, ends, over
+	Token   uint64
+	Payload string // or the partition
+	Text    string
+}
+
+const attemptTimeout = 150 * time.Millisecond
+
+// consume is a member's life until ctx is done. die takes the member along, and returns when there is nothing left to take.
+func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, die func()) error {
+	handle := func(ctx context.Context, job dispatch.Job) error {
+		time.Sleep(time.Millisecond) // so that there is somebody at work when something happens
+		for {
+			switch ask(call{What: "attempt", Token: uint64(job.Lease.Token), Payload: string(job.Record.Payload)}) {
+			case sayDone:
+				return nil
+			case sayFenced:
+				return errFenced
+			case sayPanic:
+				panic("told to")
+			case sayExit:
+				runtime.Goexit()
+			case sayHang:
+				<-ctx.Done()
+				return ctx.Err()
+			case saySlow:
+				time.Sleep(2 * attemptTimeout)
+			case sayDie:
+				die()
+				return errors.New("ownertest: dead")
+			case sayPermanent:
+				return dispatch.ErrPermanent
+			default:
+				return errors.New("ownertest: told to fail")
+			}
+		}
+	}
+	c, err := dispatch.NewConsumer(telling{o, ask}, dispatch.Config{
+		Handler: handle, MaxInFlight: 8, MaxBuffered: 64, Backoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond,
+		AttemptTimeout: attemptTimeout, CommitEvery: 20 * time.Millisecond, Grace: 50 * time.Millisecond, DrainTimeout: time.Second,
+		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+			text := ""
+			if letter.Err != nil {
+				text = letter.Err.Error()
+			}
+			ask(call{What: "letter", Payload: string(letter.Record.Payload), Text: text})
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrDrain) { // what was not finished is for others
+		return err
+	}
+	return nil
+}
+
+// telling says what is held.
+type telling struct {
+	dispatch.Ownership
+	ask func(call) string
+}
+
+func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+	return o.Ownership.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
+		ends := sync.OnceFunc(func() { o.ask(call{What: "ends", Payload: p.Name}) })
+		o.ask(call{What: "holds", Payload: p.Name})
+		defer ends()
+		defer context.AfterFunc(ctx, ends)()
+		work(ctx, p)
+	})
+}
+
+// hand is a member seen by the torture. Everything is guarded by the torture's mu but what is set once.
+type hand struct {
+	name              string
+	cut, mend         func() // silences it, wakes it
+	leave             func() // asks it to end
+	kill              func() // ends it without a word
+	ended             chan struct{}
+	err               error // once ended
+	silent, gone, die bool  // cut off; asked to end; dead or dying
+	holds             map[string]int
+}
+
+// answer is what the account says to a member.
+func (w *torture) answer(h *hand, c call) string {
+	switch c.What {
+	case "attempt":
+		return w.attempt(h.name, c.Payload, lease.Token(c.Token))
+	case "letter":
+		w.letter(h.name, c.Payload, c.Text)
+	case "holds", "ends":
+		w.crew.Lock()
+		defer w.crew.Unlock()
+		if h.holds[c.Payload]++; c.What == "ends" {
+			h.holds[c.Payload] -= 2
+		}
+	}
+	return ""
+}
+
+// member starts one in this process.
+func (w *torture) member() *hand {
+	m := w.group.Join()
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &hand{cut: m.Cut, mend: m.Mend, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
+	h.kill = func() { m.Cut(); cancel() }
+	w.enlist(h, "member")
+	go func() {
+		defer close(h.ended)
+		h.err = consume(ctx, m.Ownership, func(c call) string { return w.answer(h, c) }, func() { w.killed(h); h.kill() })
+	}()
+	return h
+}

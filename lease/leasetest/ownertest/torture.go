@@ -1,0 +1,403 @@
+package ownertest
+
+// This file tortures: rounds of one fault each, drawn by a seed, after which everything has to come to rest and the account to be right.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/lease/leasetest/faults"
+	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
+)
+
+// Torture lets Consumers work records off while members join, leave, are killed and frozen and servers restarted, for -torture.time; without that, one
+// round of each kind by a fixed seed. Open must fill in what Group has for Torture, and its ledgers must allow a hundred retries. Where
+// there are processes, TestMain calls Child first.
+//
+// Every round writes records, lets one fault happen while they are worked on, writes some more, and waits until things are at rest: each record
+// carried out, each partition held by one member that is there, evenly, each floor at the end of its log. Handlers have their effect in an account that
+// compares tokens, and that knows what was written and what was committed at rest. It finds
+//
+//   - lost: a record that was given up, or is committed and was not carried out;
+//   - doubled: a record carried out again under the token of its effect, or after a rest;
+//   - disordered: a record carried out before an earlier one of its domain;
+//   - stuck: no rest within a minute, or a member that does not end;
+//   - and others: a token for two records or two members, a member that ends by itself.
+func Torture(t *testing.T, open Open) {
+	t.Helper()
+	long, seed := faults.Budget()
+	groups := 3 // most of a round is waiting
+	if long == 0 {
+		groups, seed = 1, max(seed, 1)
+	}
+	for seed == 0 {
+		seed = rand.Uint64() >> 32
+	}
+	t.Logf("seed %d (-torture.seed)", seed)
+	var mu sync.Mutex // guards rounds
+	rounds := map[string]int{}
+	total := newAccount()
+	var server sync.RWMutex
+	var next atomic.Uint64
+	var group sync.WaitGroup
+	began := time.Now()
+	for range groups {
+		group.Go(func() {
+			for n := next.Add(1); n <= uint64(groups) || time.Since(began) < long && !t.Failed(); n = next.Add(1) {
+				t.Run(fmt.Sprint("group", n), func(t *testing.T) {
+					w := &torture{TB: t, account: newAccount(), server: &server, rnd: rand.New(rand.NewPCG(seed, n)), rounds: map[string]int{}}
+					defer func() {
+						total.add(w.account)
+						mu.Lock()
+						defer mu.Unlock()
+						for kind, n := range w.rounds {
+							rounds[kind] += n
+						}
+					}()
+					w.run(open)
+				})
+			}
+		})
+	}
+	group.Wait()
+	all := 0
+	for _, kind := range kinds {
+		if rounds[kind.name] > 0 {
+			t.Logf("owners: %-44s %6d rounds", kind.name, rounds[kind.name])
+		} else {
+			t.Logf("owners: %-44s left out: not with this engine", kind.name)
+		}
+		all += rounds[kind.name]
+	}
+	t.Logf("owners: all %d rounds, %d records, %d redone under a greater token, %d refused by the fence, %d dead letters | "+
+		"lost %d, doubled %d, disordered %d, stuck %d, other violations %d", all, total.undone, total.redone, total.refused, total.deadLetters,
+		total.lost, total.doubled, total.disordered, total.stuck, total.violation)
+}
+
+// torture is one group and what happens to it.
+type torture struct {
+	testing.TB
+	*account
+	group   Group
+	server  *sync.RWMutex // held while it is restarted, read-held while it has to be there
+	rnd     *rand.Rand
+	rounds  map[string]int
+	written int
+
+	crew  sync.Mutex // guards hands and what they say is guarded
+	hands []*hand
+}
+
+// kind is a kind of round. do makes the fault happen; what it returns, if anything, is to be done when the others have come to rest.
+type kind struct {
+	name string
+	do   func(w *torture) (after func())
+}
+
+var kinds = []kind{
+	{"a member joins", func(w *torture) func() { w.join(); return nil }},
+	{"a member leaves", func(w *torture) func() { w.leave(w.pick()); return nil }},
+	{"a member is killed", func(w *torture) func() { w.kill(w.pick()); return nil }},
+	{"a member frozen past its lease", func(w *torture) func() {
+		h := w.pick()
+		w.freeze(h)
+		w.pause(w.group.Lease, 3*w.group.Lease)
+		w.wake(h)
+		return nil
+	}},
+	{"a member frozen for less", func(w *torture) func() {
+		h := w.pick()
+		w.freeze(h)
+		w.pause(0, w.group.Lease)
+		w.wake(h)
+		return nil
+	}},
+	{"a member frozen until others did its work", func(w *torture) func() {
+		h := w.pick()
+		w.freeze(h)
+		return func() { w.wake(h) }
+	}},
+	{"everybody frozen", func(w *torture) func() {
+		hands := w.there()
+		for _, h := range hands {
+			w.freeze(h)
+		}
+		w.pause(0, 2*w.group.Lease)
+		for _, h := range hands {
+			w.wake(h)
+		}
+		return nil
+	}},
+	{"many come and go at once", func(w *torture) func() {
+		for range 2 + w.rnd.IntN(3) {
+			switch w.rnd.IntN(3) {
+			case 0:
+				w.leave(w.pick())
+			case 1:
+				w.kill(w.pick())
+			}
+			w.join()
+		}
+		return nil
+	}},
+	{"handlers fail, panic, hang and kill", func(w *torture) func() { w.write(30, 3); return nil }},
+	{"the server restarted", func(w *torture) func() {
+		w.server.Lock()
+		defer w.server.Unlock()
+		if err := w.group.Restart(); err != nil {
+			w.Fatal(err)
+		}
+		return nil
+	}},
+}
+
+// mostMembers are there at once.
+const mostMembers = 4
+
+// run is a group's life: each kind of round once, in any order.
+func (w *torture) run(open Open) {
+	w.up(func() { w.group = open(w, 4) })
+	defer w.end()
+	w.join()
+	for _, i := range w.rnd.Perm(len(kinds)) {
+		if kinds[i].name == "the server restarted" && w.group.Restart == nil {
+			continue
+		}
+		w.write(20+w.rnd.IntN(30), 20)
+		w.begins()
+		after := kinds[i].do(w)
+		w.write(5, 20)
+		ok := w.settle(kinds[i].name)
+		if after != nil {
+			after()
+			ok = ok && w.settle(kinds[i].name+", and awake again")
+		}
+		if !ok {
+			return
+		}
+		w.rounds[kinds[i].name]++
+	}
+	// What the dead sent arrives now, and nothing of it counts.
+	for _, h := range w.hands {
+		h.mend()
+	}
+	w.write(20, 20)
+	w.settle("the dead are heard of again")
+}
+
+// write writes n records; of each oddity one, some handler is told to do something else than its work.
+func (w *torture) write(n, oddity int) {
+	odd := []string{sayFail, sayPanic, sayExit, sayHang, saySlow, saySlow, sayDie, sayPermanent}
+	for range n {
+		partition := w.group.Partitions[w.rnd.IntN(len(w.group.Partitions))]
+		domain, payload := fmt.Sprint("k", w.rnd.IntN(5)), fmt.Sprint(w.written)
+		w.written++
+		say, times := "", 0
+		if w.rnd.IntN(oddity) == 0 {
+			say, times = odd[w.rnd.IntN(len(odd))], 1+w.rnd.IntN(2)
+		}
+		w.writes(partition, domain, payload, say, times)
+		w.up(func() { w.group.Append(partition, domain, []byte(payload)) })
+	}
+}
+
+// begins waits until some of what was written is done, so that there is work at hand when something happens.
+func (w *torture) begins() {
+	undone, _ := w.open()
+	until := time.Now().Add(2 * w.group.Lease)
+	for left := undone; left > 0 && left > undone-w.rnd.IntN(undone+1) && time.Now().Before(until); left, _ = w.open() {
+		time.Sleep(time.Millisecond) // handlers tell nobody
+	}
+}
+
+func (w *torture) pause(least, most time.Duration) {
+	time.Sleep(least + time.Duration(w.rnd.Int64N(int64(most-least))))
+}
+
+// enlist counts a new hand in.
+func (w *torture) enlist(h *hand, what string) {
+	w.crew.Lock()
+	defer w.crew.Unlock()
+	h.name = fmt.Sprint(what, " ", len(w.hands))
+	w.hands = append(w.hands, h)
+}
+
+// join has one more member; if there are enough, another one leaves.
+func (w *torture) join() {
+	if there := w.there(); len(there) == mostMembers {
+		w.leave(there[w.rnd.IntN(len(there))])
+	}
+	w.up(func() {
+		if w.group.Process != "" && signals.Possible && w.rnd.IntN(2) == 0 {
+			w.process()
+		} else {
+			w.member()
+		}
+	})
+}
+
+// up does what needs the server.
+func (w *torture) up(do func()) {
+	w.server.RLock()
+	defer w.server.RUnlock()
+	do()
+}
+
+// there are the members that should hold something.
+func (w *torture) there() (hands []*hand) {
+	w.crew.Lock()
+	defer w.crew.Unlock()
+	for _, h := range w.hands {
+		if !h.silent && !h.gone && !h.die {
+			hands = append(hands, h)
+		}
+	}
+	return hands
+}
+
+// pick is a member that is there; if there is none, one comes.
+func (w *torture) pick() *hand {
+	for {
+		if hands := w.there(); len(hands) > 0 {
+			return hands[w.rnd.IntN(len(hands))]
+		}
+		w.join()
+	}
+}
+
+func (w *torture) set(flag *bool, to bool) {
+	w.crew.Lock()
+	defer w.crew.Unlock()
+	*flag = to
+}
+
+func (w *torture) leave(h *hand)  { w.set(&h.gone, true); h.leave() }
+func (w *torture) kill(h *hand)   { w.killed(h); h.kill() }
+func (w *torture) killed(h *hand) { w.set(&h.die, true) }
+func (w *torture) freeze(h *hand) { w.set(&h.silent, true); h.cut() }
+
+func (w *torture) wake(h *hand) {
+	w.crew.Lock()
+	defer w.crew.Unlock()
+	if h.silent = false; !h.die { // it may have died before it fell silent
+		h.mend()
+	}
+}
+
+// settle waits for rest, and says whether all is well.
+func (w *torture) settle(when string) bool {
+	for until := time.Now().Add(patience); ; time.Sleep(3 * time.Millisecond) { // an engine tells nobody when it has come to rest
+		if len(w.there()) == 0 {
+			w.join()
+		}
+		w.crew.Lock()
+		why := w.unrest()
+		w.crew.Unlock()
+		undone, violations := w.open()
+		if why == "" && undone == 0 {
+			behind, err := w.group.Behind()
+			if err == nil && len(behind) == 0 {
+				w.rest()
+				_, violations = w.open()
+				if violations == 0 {
+					return true
+				}
+			}
+			why = fmt.Sprintf("floors of %v are behind (%v)", behind, err)
+		}
+		if violations == 0 && time.Now().After(until) {
+			w.hangs("%d records are not done; %s", undone, why)
+			violations++
+		}
+		if violations > 0 {
+			w.Errorf("%s: %s\n%s", when, w.said(), w.roll())
+			return false
+		}
+	}
+}
+
+// hangs notes that something is stuck, and where.
+func (w *torture) hangs(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.found(&w.stuck, format, args...)
+	stacks := make([]byte, 1<<20)
+	w.Logf("%s", stacks[:runtime.Stack(stacks, true)])
+}
+
+// unrest is why things are not at rest, or "". The crew is locked.
+func (w *torture) unrest() string {
+	var there []*hand
+	for _, h := range w.hands {
+		ended := false
+		select {
+		case <-h.ended:
+			ended = true
+		default:
+		}
+		switch {
+		case h.die || h.silent:
+		case h.gone && !ended:
+			return h.name + " does not leave"
+		case ended && h.err != nil || ended && !h.gone:
+			w.mu.Lock()
+			w.found(&w.violation, "%s has ended: %v", h.name, h.err)
+			w.mu.Unlock()
+			h.die = true
+		case !h.gone:
+			there = append(there, h)
+		}
+	}
+	held := map[string]int{}
+	for _, h := range there {
+		n := 0
+		for p, times := range h.holds {
+			n += times
+			held[p] += times
+		}
+		if least := len(w.group.Partitions) / len(there); n < least || n > least+1 {
+			return fmt.Sprintf("%s holds %d partitions", h.name, n)
+		}
+	}
+	for _, p := range w.group.Partitions {
+		if held[p] != 1 {
+			return fmt.Sprintf("%d members hold %s", held[p], p)
+		}
+	}
+	return ""
+}
+
+// roll describes the members.
+func (w *torture) roll() string {
+	w.crew.Lock()
+	defer w.crew.Unlock()
+	var all []string
+	for _, h := range w.hands {
+		all = append(all, fmt.Sprintf("%s (silent %v, gone %v, dead %v) holds %v", h.name, h.silent, h.gone, h.die, h.holds))
+	}
+	return strings.Join(all, "\n")
+}
+
+// end ends every member, and waits for that.
+func (w *torture) end() {
+	late := time.After(patience)
+	for _, h := range w.hands {
+		h.mend()
+		h.leave()
+	}
+	for _, h := range w.hands {
+		select {
+		case <-h.ended:
+		case <-late:
+			w.hangs("%s does not end", h.name)
+			w.Errorf("%s does not end", h.name)
+			return
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package ownertest
+
+// This file tortures the group in memory, sound and broken: what is broken has to be found.
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stopbank/stopbank/lease"
+)
+
+func TestTortureOwners(t *testing.T) {
+	Torture(t, func(t testing.TB, partitions int) Group { return newPlain(t, "", partitions) })
+}
+
+// torment lets a group live, in virtual time, and returns what was found.
+func torment(t *testing.T, seed uint64, fault string) (said string) {
+	synctest.Test(t, func(t *testing.T) {
+		said = watch(t, check{run: func(t testing.TB, open Open) {
+			w := &torture{TB: t, account: newAccount(), server: new(sync.RWMutex), rnd: rand.New(rand.NewPCG(seed, 1)), rounds: map[string]int{}}
+			w.run(open)
+		}}, func(t testing.TB, partitions int) Group { return newPlain(t, fault, partitions) })
+	})
+	return said
+}
+
+func TestTortureHasTeeth(t *testing.T) {
+	for seed := range uint64(3) {
+		if said := torment(t, seed, ""); said != "" {
+			t.Errorf("the sound one, seed %d: %s", seed, said)
+		}
+	}
+	for _, fault := range []string{
+		"the dead keep what they have", "a member that hears nothing ends", "what is given back is kept", "who comes first has all",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			if said := torment(t, 0, fault); said == "" {
+				t.Error("not found")
+			}
+		})
+	}
+}
+
+// Each way in which the account can find something, and what is no fault.
+func TestAccount(t *testing.T) {
+	type try struct {
+		holder, payload string
+		token           lease.Token
+		want            string
+	}
+	const letter, rest = "letter", "rest"
+	for name, c := range map[string]struct {
+		tries                            []try
+		lost, doubled, disordered, other int
+		redone, refused                  int
+	}{
+		"in order":                    {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 9, sayPermanent}, {"b", "2", 0, letter}, {"", "", 0, rest}}},
+		"again, after a death":        {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone}}, redone: 1},
+		"who lost it is refused":      {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone}, {"a", "0", 1, sayFenced}}, redone: 1, refused: 1},
+		"given up twice":              {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 0, letter}, {"b", "2", 0, letter}}},
+		"again, under the same token": {tries: []try{{"a", "0", 1, sayDone}, {"a", "0", 1, sayDone}}, doubled: 1},
+		"again, after a rest": {
+			tries:   []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 0, letter}, {"", "", 0, rest}, {"b", "0", 7, sayDone}},
+			doubled: 1,
+		},
+		"one token for two members":  {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 1, sayDone}}, doubled: 1, other: 1},
+		"one token for two records":  {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 1, sayFail}}, other: 1},
+		"one is left out":            {tries: []try{{"a", "1", 1, sayDone}}, disordered: 1},
+		"given up before its turn":   {tries: []try{{"a", "2", 0, letter}}, disordered: 1},
+		"given up without a reason":  {tries: []try{{"a", "0", 0, letter}}, lost: 1},
+		"committed, not carried out": {tries: []try{{"a", "0", 1, sayDone}, {"", "", 0, rest}}, lost: 2},
+		"out of nowhere":             {tries: []try{{"a", "9", 1, sayPermanent}}, other: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount()
+			a.writes("p", "k", "0", "", 0)
+			a.writes("p", "k", "1", sayFail, 1)
+			a.writes("p", "k", "2", sayPermanent, 1)
+			for _, try := range c.tries {
+				switch try.want {
+				case letter:
+					a.letter(try.holder, try.payload, "why")
+				case rest:
+					a.rest()
+				default:
+					if got := a.attempt(try.holder, try.payload, try.token); got != try.want {
+						t.Errorf("%s for %s, token %d: %s, want %s", try.payload, try.holder, try.token, got, try.want)
+					}
+				}
+			}
+			if a.lost != c.lost || a.doubled != c.doubled || a.disordered != c.disordered || a.violation != c.other || a.redone != c.redone || a.refused != c.refused {
+				t.Errorf("lost %d, doubled %d, disordered %d, other %d, redone %d, refused %d; want %+v",
+					a.lost, a.doubled, a.disordered, a.violation, a.redone, a.refused, c)
+			}
+		})
+	}
+}
