@@ -4,7 +4,6 @@ package queue
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -66,10 +65,13 @@ func (l *lane[T]) patience(now time.Duration, r Rule) time.Duration {
 	if l.learned.total < leavers || l.learned.estimate(&waiting, least) == 0 {
 		return 0 // whoever waits still could only make it longer
 	}
-	i := ages - 1
+	i, younger := ages-1, ageOf(ages-2)
 	for w := l.oldest; w != nil; w = w.newer {
-		for i > 0 && now-w.Since <= ageOf(i-1) {
+		for now-w.Since <= younger {
 			i--
+			if younger = ageOf(i - 1); i == 0 {
+				younger = -1
+			}
 		}
 		if w.untold {
 			waiting[i]++
@@ -99,18 +101,19 @@ func (p *patience) estimate(waiting *[ages]float64, least time.Duration) time.Du
 	return 0
 }
 
-// ageLimits has the greatest age of each range.
-var ageLimits = func() (limits [ages]time.Duration) {
-	for i := range limits {
-		limits[i] = time.Duration(float64(youngest) * math.Exp2(float64(i)/perDoubling))
-	}
-	return limits
-}()
-
-func ageOf(i int) time.Duration { return ageLimits[i] }
+// ageOf is the greatest age of a range.
+func ageOf(i int) time.Duration {
+	return time.Duration(float64(youngest) * math.Exp2(float64(i)/perDoubling))
+}
 
 // rangeOf is the range of an age; what is older than the last one counts there.
 func rangeOf(d time.Duration) int {
-	i, _ := slices.BinarySearch(ageLimits[:ages-1], d)
+	i := 0
+	if d > 2*youngest { // the logarithm may be off by a little
+		i = min(int(perDoubling*math.Log2(float64(d)/float64(youngest)))-1, ages-1)
+	}
+	for i < ages-1 && ageOf(i) < d {
+		i++
+	}
 	return i
 }
