@@ -114,15 +114,9 @@ func parent(o options) (failed error) {
 }
 
 // story is what happens to the replicas, each time when some more of the orders are done, and never by the clock: when all that was published
-// is done, others have what the frozen one had. Who is to kill itself, or wakes up, finds new orders.
+// is done, others have what the dead or frozen one had. Who is frozen, is to kill itself, or wakes up, finds new orders. All have partitions before
+// any comes to harm.
 func story(ctx context.Context, o options, e engine, effects register) error {
-	sixths := func(n int) int { return o.orders * n / 6 }
-	began := time.Now()
-	if err := e.publish(ctx, o, 0, sixths(4)); err != nil {
-		return err
-	}
-	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", sixths(4), o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
-	began = time.Now()
 	f := &fleet{o: o}
 	defer f.end()
 	for range o.replicas {
@@ -130,14 +124,26 @@ func story(ctx context.Context, o options, e engine, effects register) error {
 			return err
 		}
 	}
-	fmt.Printf("replicas 1 to %d work\n", o.replicas)
+	if err := f.settled(ctx); err != nil {
+		return err
+	}
+	sixths := func(n int) int { return o.orders * n / 6 }
+	began := time.Now()
+	if err := e.publish(ctx, o, 0, sixths(3)); err != nil {
+		return err
+	}
+	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", sixths(3), o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
+	began = time.Now()
 	say := func(text string, replica int) {
 		fmt.Printf("%6v  replica %d %s\n", time.Since(began).Round(100*time.Millisecond), replica, text)
 	}
 	for part, act := range []func() error{
 		func() error { say("is killed", 1); return f.kill(1) },
-		func() error { say("joins", o.replicas+1); return f.start() },
-		func() error { say("is frozen", 2); return f.freeze(2) },
+		func() error { say("joins", o.replicas+1); return errors.Join(f.start(), f.settled(ctx)) },
+		func() error {
+			say("is frozen", 2)
+			return errors.Join(e.publish(ctx, o, sixths(3), sixths(4)), f.freeze(2))
+		},
 		func() error {
 			say("will kill itself in a handler, behind the effect", 3)
 			return errors.Join(f.crash(3), e.publish(ctx, o, sixths(4), sixths(5)))
