@@ -42,7 +42,7 @@ func main() {
 	flag.IntVar(&o.orders, "orders", 10_000, "order events")
 	flag.IntVar(&o.customers, "customers", 1_000, "customers")
 	flag.IntVar(&o.replicas, "replicas", 3, "processes at the beginning, at least 3: three of them come to harm, and one joins")
-	flag.IntVar(&o.partitions, "partitions", 12, "parts of the stream that the replicas share out")
+	flag.IntVar(&o.partitions, "partitions", 12, "parts of the stream that the replicas share out, more than -replicas: each is to have one before any comes to harm")
 	flag.IntVar(&o.workers, "workers", 16, "handlers at once in each replica")
 	flag.DurationVar(&o.session, "session", 2*time.Second, "how long a replica may be silent before others take its partitions; at least 6 s with KAFKA_BROKERS")
 	flag.StringVar(&o.dir, "dir", "", "directory for the embedded JetStream; empty: a temporary one, removed after an audit that went well")
