@@ -167,17 +167,16 @@ func story(ctx context.Context, o options, e engine, effects register) error {
 	return f.leave()
 }
 
-// await waits until so many effects are there.
+// await waits until so many effects are there. A server that is too busy to say is asked again.
 func await(ctx context.Context, effects register, many int) error {
-	for until := time.Now().Add(2 * time.Minute); ; {
+	for until := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		switch n, err := effects.swaps(ctx); {
-		case err != nil:
-			return err
-		case n >= many:
+		case err == nil && n >= many:
 			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
 		case time.Now().After(until):
-			return fmt.Errorf("two minutes without enough progress: %d effects, not yet %d", n, many)
+			return errors.Join(fmt.Errorf("two minutes without enough progress: %d effects, not yet %d", n, many), err)
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
