@@ -76,6 +76,9 @@ func (o options) check() error {
 	if o.replicas < 3 {
 		return fmt.Errorf("-replicas is %d; allowed: 3 or more", o.replicas)
 	}
+	if o.partitions <= o.replicas {
+		return fmt.Errorf("-partitions is %d; allowed: more than -replicas, %d", o.partitions, o.replicas)
+	}
 	return nil
 }
 

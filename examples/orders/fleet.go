@@ -3,11 +3,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"sync"
+	"time"
 )
 
 // childEnv makes this program of a test binary, and tells a replica where the servers are: an address may hold a password.
@@ -22,7 +25,19 @@ type fleet struct {
 type replica struct {
 	cmd   *exec.Cmd
 	leash io.WriteCloser // a line makes it crash; its end, drain and leave
-	dead  bool           // by a signal, as planned
+	voice *voice
+	dead  bool // by a signal, as planned
+}
+
+// voice is a replica's standard output, of which the first words say that it has a partition.
+type voice struct {
+	once  sync.Once
+	heard chan struct{} // closed
+}
+
+func (v *voice) Write(words []byte) (int, error) {
+	v.once.Do(func() { close(v.heard) })
+	return os.Stdout.Write(words)
 }
 
 // itself is this program once more.
@@ -43,13 +58,28 @@ func (f *fleet) start() error {
 	if err != nil {
 		return err
 	}
-	cmd.Env, cmd.Stdout = append(cmd.Env, childEnv+"="+o.servers), os.Stdout
+	v := &voice{heard: make(chan struct{})}
+	cmd.Env, cmd.Stdout = append(cmd.Env, childEnv+"="+o.servers), v
 	leash, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
-	f.replicas = append(f.replicas, &replica{cmd: cmd, leash: leash})
+	f.replicas = append(f.replicas, &replica{cmd: cmd, leash: leash, voice: v})
 	return cmd.Start()
+}
+
+// settled waits until every replica has been given a partition. A member that comes to harm has got through its first join then.
+func (f *fleet) settled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for i, r := range f.replicas {
+		select {
+		case <-r.voice.heard:
+		case <-ctx.Done():
+			return fmt.Errorf("replica %d gets no partition: %w", i+1, ctx.Err())
+		}
+	}
+	return nil
 }
 
 // kill ends a replica by SIGKILL: it gets no chance to do anything.

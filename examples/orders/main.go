@@ -42,7 +42,7 @@ func main() {
 	flag.IntVar(&o.orders, "orders", 10_000, "order events")
 	flag.IntVar(&o.customers, "customers", 1_000, "customers")
 	flag.IntVar(&o.replicas, "replicas", 3, "processes at the beginning, at least 3: three of them come to harm, and one joins")
-	flag.IntVar(&o.partitions, "partitions", 12, "parts of the stream that the replicas share out")
+	flag.IntVar(&o.partitions, "partitions", 12, "parts of the stream that the replicas share out, more than -replicas: each is to have one before any comes to harm")
 	flag.IntVar(&o.workers, "workers", 16, "handlers at once in each replica")
 	flag.DurationVar(&o.session, "session", 2*time.Second, "how long a replica may be silent before others take its partitions; at least 6 s with KAFKA_BROKERS")
 	flag.StringVar(&o.dir, "dir", "", "directory for the embedded JetStream; empty: a temporary one, removed after an audit that went well")
@@ -114,15 +114,9 @@ func parent(o options) (failed error) {
 }
 
 // story is what happens to the replicas, each time when some more of the orders are done, and never by the clock: when all that was published
-// is done, others have what the frozen one had. Who is to kill itself, or wakes up, finds new orders.
+// is done, others have what the dead or frozen one had. Who is frozen, is to kill itself, or wakes up, finds new orders. All have partitions before
+// any comes to harm.
 func story(ctx context.Context, o options, e engine, effects register) error {
-	sixths := func(n int) int { return o.orders * n / 6 }
-	began := time.Now()
-	if err := e.publish(ctx, o, 0, sixths(4)); err != nil {
-		return err
-	}
-	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", sixths(4), o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
-	began = time.Now()
 	f := &fleet{o: o}
 	defer f.end()
 	for range o.replicas {
@@ -130,14 +124,26 @@ func story(ctx context.Context, o options, e engine, effects register) error {
 			return err
 		}
 	}
-	fmt.Printf("replicas 1 to %d work\n", o.replicas)
+	if err := f.settled(ctx); err != nil {
+		return err
+	}
+	sixths := func(n int) int { return o.orders * n / 6 }
+	began := time.Now()
+	if err := e.publish(ctx, o, 0, sixths(3)); err != nil {
+		return err
+	}
+	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", sixths(3), o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
+	began = time.Now()
 	say := func(text string, replica int) {
 		fmt.Printf("%6v  replica %d %s\n", time.Since(began).Round(100*time.Millisecond), replica, text)
 	}
 	for part, act := range []func() error{
 		func() error { say("is killed", 1); return f.kill(1) },
-		func() error { say("joins", o.replicas+1); return f.start() },
-		func() error { say("is frozen", 2); return f.freeze(2) },
+		func() error { say("joins", o.replicas+1); return errors.Join(f.start(), f.settled(ctx)) },
+		func() error {
+			say("is frozen", 2)
+			return errors.Join(e.publish(ctx, o, sixths(3), sixths(4)), f.freeze(2))
+		},
 		func() error {
 			say("will kill itself in a handler, behind the effect", 3)
 			return errors.Join(f.crash(3), e.publish(ctx, o, sixths(4), sixths(5)))
@@ -161,17 +167,16 @@ func story(ctx context.Context, o options, e engine, effects register) error {
 	return f.leave()
 }
 
-// await waits until so many effects are there.
+// await waits until so many effects are there. A server that is too busy to say is asked again.
 func await(ctx context.Context, effects register, many int) error {
-	for until := time.Now().Add(2 * time.Minute); ; {
+	for until := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		switch n, err := effects.swaps(ctx); {
-		case err != nil:
-			return err
-		case n >= many:
+		case err == nil && n >= many:
 			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
 		case time.Now().After(until):
-			return fmt.Errorf("two minutes without enough progress: %d effects, not yet %d", n, many)
+			return errors.Join(fmt.Errorf("two minutes without enough progress: %d effects, not yet %d", n, many), err)
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }

@@ -51,6 +51,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	for want, o := range map[string]options{
 		"-replicas is 2; allowed: 3 or more":                       {engine: "nats", replicas: 2},
 		`-engine is "redis"; allowed: ["kafka" "nats" "postgres"]`: {engine: "redis", replicas: 3},
+		"-partitions is 3; allowed: more than -replicas, 3":        {engine: "nats", replicas: 3, partitions: 3},
 	} {
 		if err := parent(o); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

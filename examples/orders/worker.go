@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,7 +48,7 @@ func work(o options) error {
 	if err != nil {
 		return err
 	}
-	consumer, err := dispatch.NewConsumer(group, dispatch.Config{
+	consumer, err := dispatch.NewConsumer(&greeter{Ownership: group, replica: o.replica}, dispatch.Config{
 		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated{gate}, Observer: h,
 		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond, DrainTimeout: drain,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
@@ -63,6 +64,20 @@ func work(o options) error {
 	fmt.Printf("        replica %d: %d effects, %d there already, %d refused; %d retried, %d leases reclaimed, %d lost to others\n",
 		o.replica, h.written.Load(), h.repeated.Load(), h.refused.Load(), h.retried.Load(), h.reclaimed.Load(), h.fenced.Load())
 	return nil
+}
+
+// greeter tells the parent of the first partition.
+type greeter struct {
+	dispatch.Ownership
+	replica int
+	once    sync.Once
+}
+
+func (g *greeter) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+	return g.Ownership.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
+		g.once.Do(func() { fmt.Printf("        replica %d has a partition\n", g.replica) })
+		work(ctx, p)
+	})
 }
 
 type handler struct {

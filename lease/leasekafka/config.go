@@ -156,6 +156,8 @@ func (cfg Config) options() []kgo.Opt {
 	quarter := cfg.SessionTimeout / 4
 	patience := min(10*time.Second, max(100*time.Millisecond, quarter))
 	own := []kgo.Opt{
+		// A partition that is taken over is fetched behind the fetch that is under way, which otherwise waits 5 s for records of others.
+		kgo.FetchMaxWait(500 * time.Millisecond),
 		kgo.DialTimeout(patience),
 		kgo.RequestTimeoutOverhead(patience),
 		kgo.RetryTimeoutFn(func(key int16) time.Duration {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
@@ -148,5 +149,30 @@ func TestHotKey(t *testing.T) {
 				t.Errorf("%d seeks", seeks)
 			}
 		})
+	}
+}
+
+// A fetch that finds nothing is over soon: partitions that come meanwhile stand behind it. An option may say otherwise.
+func TestFetchWait(t *testing.T) {
+	for want, options := range map[int32][]kgo.Opt{500: nil, 100: {kgo.FetchMaxWait(100 * time.Millisecond)}} {
+		k := fake(t, 1)
+		waits := make(chan int32, 1000)
+		k.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.KeepControl()
+			select {
+			case waits <- req.(*kmsg.FetchRequest).MaxWaitMillis:
+			default:
+			}
+			return nil, nil, false
+		})
+		cfg := k.config()
+		cfg.Options = options
+		h := hold(t, cfg)
+		p := <-h.taken
+		if got := <-waits; got != want {
+			t.Errorf("a fetch waits %d ms, want %d", got, want)
+		}
+		close(p.over)
+		h.stop(t)
 	}
 }
