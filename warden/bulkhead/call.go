@@ -210,6 +210,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 		for over := false; !over && !w.Wait(done, s.clock(), 0); {
 			over = c.leave(ctx, w)
 		}
+		w.Outcome.patience = w.Patience
 	}
 	o := w.Outcome
 	s.waiters.Put(w)
@@ -236,7 +237,6 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 		return false
 	}
 	c.queue.Remove(w, v, now)
-	w.Outcome.patience = w.Patience
 	c.refuse(&w.Outcome, v, now-w.Since)
 	s.settle(c)
 	return true
@@ -267,7 +267,7 @@ func (c *Compartment) look(o *outcome) {
 // granted tells a call that has been taken out of the queue that it has its place.
 func (c *Compartment) granted(w *queue.Waiter[outcome], how queue.Verdict, now time.Duration) {
 	c.look(&w.Outcome)
-	w.Outcome.grant, w.Outcome.waited, w.Outcome.patience = limiter.QueueOldest, now-w.Since, w.Patience
+	w.Outcome.grant, w.Outcome.waited = limiter.QueueOldest, now-w.Since
 	if how == queue.Newest {
 		w.Outcome.grant = limiter.QueueNewest
 	}
@@ -276,7 +276,6 @@ func (c *Compartment) granted(w *queue.Waiter[outcome], how queue.Verdict, now t
 
 // dismiss is told by the queue whom it has let go.
 func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
-	w.Outcome.patience = w.Patience
 	c.refuse(&w.Outcome, why, now-w.Since)
 	w.Wake()
 }

@@ -130,6 +130,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 			expected, over = l.leave(ctx, w)
 		}
 		o = w.Outcome
+		o.patience = w.Patience
 	}
 	l.waiters.Put(w)
 	if o.reason != 0 {
@@ -154,7 +155,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 		return expected, false
 	}
 	l.queue.Remove(w, v, now)
-	l.dismissed(w, v, now)
+	w.Outcome = l.refused(reasonOf(v), now-w.Since)
 	w.Outcome.cause = err
 	return 0, true
 }
@@ -251,21 +252,15 @@ func (l *Limiter) serve() {
 		}
 		l.stats.Running++
 		w.Outcome = l.look()
-		w.Outcome.grant, w.Outcome.waited, w.Outcome.patience = grantOf(how), now-w.Since, w.Patience
+		w.Outcome.grant, w.Outcome.waited = grantOf(how), now-w.Since
 		w.Wake()
 	}
 }
 
 // dismiss is told by the queue whom it has let go.
 func (l *Limiter) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
-	l.dismissed(w, why, now)
-	w.Wake()
-}
-
-// dismissed writes down why a task that has waited does not run.
-func (l *Limiter) dismissed(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
 	w.Outcome = l.refused(reasonOf(why), now-w.Since)
-	w.Outcome.patience = w.Patience
+	w.Wake()
 }
 
 // Permit is one place held by one task. It is a small value, free to copy and to release from any goroutine: all copies

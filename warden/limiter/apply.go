@@ -92,7 +92,6 @@ func (l *Limiter) Close() {
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
 		l.queue.Remove(w, queue.Waits, now)
 		w.Outcome = l.refused(Closed, now-w.Since)
-		w.Outcome.patience = w.Patience
 		w.Wake()
 	}
 }

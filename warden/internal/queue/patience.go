@@ -67,11 +67,9 @@ func (l *lane[T]) patience(now time.Duration, r Rule) time.Duration {
 	}
 	i, younger := ages-1, ageOf(ages-2)
 	for w := l.oldest; w != nil; w = w.newer {
-		for now-w.Since <= younger {
+		for i > 0 && now-w.Since <= younger {
 			i--
-			if younger = ageOf(i - 1); i == 0 {
-				younger = -1
-			}
+			younger = ageOf(i - 1)
 		}
 		if w.untold {
 			waiting[i]++

@@ -92,8 +92,10 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 		v = Full
 	}
 	if v == Waits {
-		if p := l.patience(now, r); w.untold && p > 0 {
-			w.Patience, w.Due = p, now+p
+		if w.untold {
+			if p := l.patience(now, r); p > 0 {
+				w.Patience, w.Due = p, now+p
+			}
 		}
 		q.push(l, w)
 	}
