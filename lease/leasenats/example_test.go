@@ -48,27 +48,34 @@ func shareOut(ctx context.Context, nc *nats.Conn, cfg dispatch.Config) error {
 	return consumer.Run(ctx)
 }
 
-func ExampleOpenGroup() {
-	ctx, stop := context.WithCancel(context.Background())
+// serve starts a server and connects to it. Any with JetStream will do; this one lives in the process, until it is stopped.
+func serve() (nc *nats.Conn, stop func()) {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true})
 	if err != nil {
 		log.Fatal(err)
 	}
 	s.Start()
-	defer s.Shutdown()
 	if !s.ReadyForConnections(20 * time.Second) {
 		log.Fatal("no server")
 	}
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
+	if nc, err = nats.Connect(s.ClientURL()); err != nil {
 		log.Fatal(err)
 	}
-	defer nc.Close()
+	return nc, func() {
+		nc.Close()
+		s.Shutdown()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+func ExampleOpenGroup() {
+	ctx, stop := context.WithCancel(context.Background())
+	nc, hangUp := serve()
+	defer hangUp()
 
 	ended := make(chan error, 1)
 	go func() {
@@ -93,26 +100,8 @@ func ExampleOpenGroup() {
 
 func ExampleOpen() {
 	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	// Any server with JetStream will do; this one lives in the process.
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	s.Start()
-	defer s.Shutdown()
-	if !s.ReadyForConnections(20 * time.Second) {
-		log.Fatal("no server")
-	}
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer nc.Close()
+	nc, stop := serve()
+	defer stop()
 
 	before, err := openLedger(ctx, nc)
 	if err != nil {
