@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
 // capacity is whom requests ask for their place.
@@ -29,40 +31,92 @@ func (c capacity) check() error {
 	return nil
 }
 
+// whom is the compartment that r asks; nil: the warden, or a compartment that there is not.
+func (c capacity) whom(r *http.Request) *bulkhead.Compartment {
+	if c.compartment == nil {
+		return nil
+	}
+	return c.compartment(r)
+}
+
+// holds is whether the work of ctx has its place already.
+func (c capacity) holds(ctx context.Context, asked *bulkhead.Compartment) bool {
+	if c.compartment == nil {
+		return c.warden.Holds(ctx)
+	}
+	return asked.Holds(ctx)
+}
+
+// A claim is what a request asks for.
+type claim struct {
+	asked *bulkhead.Compartment // nil: the warden
+	task  warden.Task           // of a compartment, the deadline alone; its priority is what goes on from here
+	// patience says that the deadline is a stranger's word.
+	patience bool
+}
+
 // place is what one request holds. The zero place is none.
 type place struct {
-	ctx         context.Context       // to go on with
+	ctx         context.Context       // to go on with: it ends with the deadline, and knows the priority and who has given the place
 	asked       *bulkhead.Compartment // nil: the warden
 	warden      warden.Permit
 	compartment bulkhead.Permit
-	cancel      context.CancelFunc // of the deadline in ctx; nil: there is none
+	patience    *wire.Patience // in ctx; nil: there is none
+	cancel      func()         // of the deadline in ctx; nil: there is none
 }
 
-// acquire asks for a place for r. A compartment knows no tasks: the deadline goes to it in the context, and the rest of t
-// is not used. With an error the place says only who was asked.
-func (c capacity) acquire(r *http.Request, t warden.Task) (place, error) {
-	p := place{ctx: r.Context()}
-	var err error
-	if c.compartment == nil {
-		p.warden, err = c.warden.Acquire(p.ctx, t)
-		return p, err
-	}
-	if c.warden != nil {
-		c.warden.Watch() // its decisions rule the compartments, but nobody asks it for places
-	}
-	p.asked = c.compartment(r)
-	if !t.Deadline.IsZero() {
-		p.ctx, p.cancel = context.WithDeadline(p.ctx, t.Deadline)
-	}
+// acquire asks for the place of work with ctx. With an error the place says only who was asked.
+func (c capacity) acquire(ctx context.Context, is claim) (p place, err error) {
+	p.ctx, p.asked = ctx, is.asked
 	given := false
 	defer func() {
 		if !given && p.cancel != nil {
 			p.cancel()
 		}
 	}()
-	p.ctx, p.compartment, err = p.asked.Acquire(p.ctx)
-	given = err == nil
-	return p, err
+	if said := warden.PriorityFrom(ctx); said != is.task.Priority && (c.compartment != nil || is.task.Priority == warden.Normal) {
+		p.ctx = warden.WithPriority(p.ctx, is.task.Priority) // which no task of the warden's will say
+	}
+	if c.compartment == nil {
+		if p.ctx, p.warden, err = c.warden.Acquire(p.ctx, is.task); err != nil {
+			return p, err
+		}
+		p.bound(is)
+	} else {
+		if c.warden != nil {
+			c.warden.Watch() // its decisions rule the compartments, but nobody asks it for places
+		}
+		p.bound(is) // a compartment knows no tasks: the deadline goes to it in the context
+		if p.ctx, p.compartment, err = p.asked.Acquire(p.ctx); err != nil {
+			return p, err
+		}
+	}
+	given = true
+	if p.patience != nil {
+		p.patience.Start()
+	}
+	return p, nil
+}
+
+// bound lets ctx end with the deadline.
+func (p *place) bound(is claim) {
+	due := is.task.Deadline
+	switch {
+	case !wire.Sooner(due, p.ctx):
+	case is.patience:
+		p.patience = wire.NewPatience(p.ctx, due)
+		p.ctx, p.cancel = p.patience, p.patience.Stop
+	default:
+		p.ctx, p.cancel = context.WithDeadline(p.ctx, due)
+	}
+}
+
+// earlier is the earlier of two deadlines, of which zero is none, and whether it is the second.
+func earlier(a, b time.Time) (time.Time, bool) {
+	if b.IsZero() || !a.IsZero() && !b.Before(a) {
+		return a, false
+	}
+	return b, true
 }
 
 // errStatus is what the breaker of a compartment is told of a response that says nothing worse.
