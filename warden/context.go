@@ -44,6 +44,9 @@ func (m *mark) Value(key any) any {
 	return m.Context.Value(key)
 }
 
+// AfterFunc is what package context looks for: a context of somebody else's make is watched in its own way, and not by a goroutine.
+func (m *mark) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(m.Context, f) }
+
 // innermost is the mark of the task that was started last on the way to ctx, nil if none was.
 func innermost(ctx context.Context) *mark {
 	m, _ := ctx.Value(markKey{}).(*mark)

@@ -145,22 +145,3 @@ func (i *Interceptors) draw() float64 {
 	}
 	return min(v, 1)
 }
-
-// priority reads a priority. Its longest form is "background".
-func priority(s string) (warden.Priority, bool) {
-	switch s {
-	case "background":
-		return warden.Background, true
-	case "normal":
-		return warden.Normal, true
-	case "high":
-		return warden.High, true
-	case "critical":
-		return warden.Critical, true
-	}
-	if s == "" || len(s) > len("-128") || s[0] == '+' {
-		return 0, false // not to be parsed: the error would copy it
-	}
-	n, err := strconv.ParseInt(s, 10, 8)
-	return warden.Priority(n), err == nil
-}

@@ -8,39 +8,36 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/place"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// classify is what r asks of asked, or of the warden. Whoever it comes from, the shortest deadline counts, and a priority that is lower
-// than ours; to have a higher one the client must be trusted.
-func (c *Config) classify(r *http.Request, asked *bulkhead.Compartment) claim {
-	is, now := claim{asked: asked, task: c.Task(r)}, time.Now()
-	t := &is.task
+// classify completes what r asks for. Whoever it comes from, the shortest deadline counts, and a priority that is lower than ours; to
+// have a higher one the client must be trusted.
+func (c *Config) classify(r *http.Request, is *place.Claim) {
+	is.Task = c.Task(r)
+	t, now := &is.Task, time.Now()
 	t.Name = shortened(t.Name, r.RequestURI)
-	if c.Compartment != nil {
-		t.Priority = asked.Criticality()
+	if is.Apart {
+		t.Priority = is.Compartment.Criticality()
 	}
 	if t.Priority == warden.Normal {
 		t.Priority = warden.PriorityFrom(r.Context())
 	}
 	if c.Timeout > 0 {
-		t.Deadline, _ = earlier(t.Deadline, now.Add(c.Timeout))
+		is.Bound(now.Add(c.Timeout), false)
 	}
 	said := wire.Read(func(n wire.Name) []string { return r.Header[n.HTTP] })
 	if !said.Anything() {
-		return is
+		return
 	}
 	trusted := c.Trusted != nil && c.Trusted(r)
 	if said.Ranked && (trusted || said.Priority < t.Priority) {
 		t.Priority = said.Priority
 	}
 	if said.Left > 0 {
-		var theirs bool
-		t.Deadline, theirs = earlier(t.Deadline, now.Add(said.Left))
-		is.patience = theirs && !trusted
+		is.Bound(now.Add(said.Left), !trusted)
 	}
-	return is
 }
 
 // plainTask is Config.Task's default.

@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/place"
 )
 
 // Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
@@ -47,26 +47,26 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	asked := h.capacity.whom(r)
-	if h.capacity.holds(r.Context(), asked) { // mounted twice: the outer one has asked
+	is := h.capacity.claim(r)
+	if is.Holds(r.Context()) { // mounted twice: the outer one has asked
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	place, err := h.acquire(r, asked)
+	got, err := h.acquire(r, is)
 	if err != nil {
 		if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > mostUnread) {
 			w.Header().Set("Connection", "close")
 		}
-		if !h.answers.answer(w, place.asked, err) {
+		if !h.answers.answer(w, is.Compartment, err) {
 			h.answers.write(w, internalError(), err)
 		}
 		return
 	}
 	outer := r
-	r = r.WithContext(place.ctx)
+	r = r.WithContext(got.Ctx)
 	// The server removes the form's files, and logs in front tell the pattern, but they know only the outer request.
 	defer func() { outer.MultipartForm, outer.Pattern = r.MultipartForm, r.Pattern }()
-	inflight.Serve(place, h.next, w, r)
+	inflight.Serve(held{got}, h.next, w, r)
 }
 
 // mostUnread is the longest body for which a refused request's connection is kept. Before net/http's server answers a
@@ -76,9 +76,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const mostUnread = 64 << 10
 
 // acquire classifies the request and asks for its place.
-func (m *Middleware) acquire(r *http.Request, asked *bulkhead.Compartment) (place, error) {
+func (m *Middleware) acquire(r *http.Request, is place.Claim) (place.Place, error) {
 	if m.cfg.Task == nil {
-		return place{}, notMade("Middleware", "wardenhttp.New")
+		return place.Place{}, notMade("Middleware", "wardenhttp.New")
 	}
-	return m.capacity.acquire(r.Context(), m.cfg.classify(r, asked))
+	m.cfg.classify(r, &is)
+	return is.Acquire(r.Context())
 }

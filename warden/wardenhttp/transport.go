@@ -9,6 +9,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/place"
 )
 
 // TransportConfig describes a [Transport]. The zero value is ready to use.
@@ -78,12 +79,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inflight.RoundTrip(p, t.base, out)
+	return inflight.RoundTrip(held{p}, t.base, out)
 }
 
 // prepare asks for the request's place, and makes what is sent. If that comes to nothing, however, it closes the request's body, as a
 // RoundTripper must.
-func (t *Transport) prepare(req *http.Request) (p place, out *http.Request, err error) {
+func (t *Transport) prepare(req *http.Request) (p place.Place, out *http.Request, err error) {
 	ready := false
 	defer func() {
 		if !ready && req.Body != nil {
@@ -91,17 +92,17 @@ func (t *Transport) prepare(req *http.Request) (p place, out *http.Request, err 
 		}
 	}()
 	if t.task == nil {
-		return place{}, nil, notMade("Transport", "wardenhttp.NewTransport")
+		return p, nil, notMade("Transport", "wardenhttp.NewTransport")
 	}
-	is := claim{asked: t.capacity.whom(req), task: t.task(req)}
-	if is.task.Priority == warden.Normal {
-		is.task.Priority = warden.PriorityFrom(req.Context())
+	is := t.capacity.claim(req)
+	if is.Task = t.task(req); is.Task.Priority == warden.Normal {
+		is.Task.Priority = warden.PriorityFrom(req.Context())
 	}
-	if p, err = t.capacity.acquire(req.Context(), is); err != nil {
+	if p, err = is.Acquire(req.Context()); err != nil {
 		return p, nil, err
 	}
-	if out, err = tell(p.ctx, req); err != nil {
-		p.End(inflight.Outcome{Err: context.Canceled}) // nobody was asked, and nobody is to blame
+	if out, err = tell(p.Ctx, req); err != nil {
+		p.End(context.Canceled, true) // nobody was asked, and nobody is to blame
 		return p, nil, err
 	}
 	ready = true
