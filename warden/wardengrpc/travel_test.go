@@ -45,7 +45,7 @@ func TestThreeServices(t *testing.T) {
 			to := next
 			onward := func(ctx context.Context) error {
 				arrived(ctx)
-				time.Sleep(working)
+				time.Sleep(working) // the work: time that passes, of which none must be left at the next hop
 				switch {
 				case to == nil:
 					return nil
