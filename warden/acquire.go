@@ -64,7 +64,7 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 		return ctx, Permit{}, err
 	}
 	if ctx == nil {
-		return ctx, Permit{}, &InvalidError{"ctx", "nil", "a context"}
+		return nil, Permit{}, &InvalidError{"ctx", "nil", "a context"}
 	}
 	if w.Holds(ctx) {
 		w.reentries.Add(1)

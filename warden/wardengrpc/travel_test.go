@@ -184,7 +184,8 @@ func TestReentry(t *testing.T) {
 			return err
 		},
 	}
-	addr := serve(t, s, grpc.ChainUnaryInterceptor(i.UnaryServer(), i.UnaryServer()), grpc.ChainStreamInterceptor(i.StreamServer(), i.StreamServer()))
+	outer := mustNew(t, g.Warden, wardengrpc.Config{})
+	addr := serve(t, s, grpc.ChainUnaryInterceptor(outer.UnaryServer(), i.UnaryServer()), grpc.ChainStreamInterceptor(outer.StreamServer(), i.StreamServer()))
 	client := pb.NewTestServiceClient(dial(t, addr))
 	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
 	wantRefused(t, err, codes.Internal, "REENTRY")
@@ -202,8 +203,8 @@ func TestReentry(t *testing.T) {
 		t.Errorf("%+v, %d calls sent, %d tried", st, behind.calls.Load(), len(inside))
 	}
 	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1})
-	twice := mustNew(t, nil, wardengrpc.Config{Compartment: c.of})
-	client = pb.NewTestServiceClient(dial(t, serve(t, &service{}, grpc.ChainUnaryInterceptor(twice.UnaryServer(), twice.UnaryServer()))))
+	outer, inner := mustNew(t, nil, wardengrpc.Config{Compartment: c.of}), mustNew(t, nil, wardengrpc.Config{Compartment: c.of})
+	client = pb.NewTestServiceClient(dial(t, serve(t, &service{}, grpc.ChainUnaryInterceptor(outer.UnaryServer(), inner.UnaryServer()))))
 	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
 		t.Errorf("in a compartment: %v", err)
 	}

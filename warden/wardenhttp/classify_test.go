@@ -153,6 +153,27 @@ func TestH4_TrustIsAskedForThisRequest(t *testing.T) {
 	}
 }
 
+// What browsers send with ordinary requests, RFC 9218, neither raises nor lowers: Chrome's documents and fetches, Firefox's pictures, and what
+// is fetched late. Whoever says 7 means what nobody waits for.
+func TestH4_BrowsersAreTakenAsTheyAre(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		for urgency, want := range map[string]warden.Priority{
+			"u=0, i": 10, "u=0": 10, "u=1, i": 10, "u=1": 10, "u=2": 10, "u=3, i": 10, "i": 10, "u=4": 10, "u=5, i": 10, "u=6": 10,
+			"u=7": warden.Background, "u=7, i": warden.Background, "u=8": 10, "u=7, u=7": 10, " ": 10,
+		} {
+			r := newRequest()
+			r.Header.Set("Priority", urgency)
+			got := taskOf(t, wardenhttp.Config{
+				Task:    func(*http.Request) warden.Task { return warden.Task{Priority: 10} },
+				Trusted: func(*http.Request) bool { return trusted },
+			}, r)
+			if got.Priority != want || !got.Deadline.IsZero() {
+				t.Errorf("%q, trusted %v: %+v, want priority %d", urgency, trusted, got, want)
+			}
+		}
+	}
+}
+
 // What is asked of a context or of a compartment is the priority that a stranger may only lower, and the one that goes on.
 func TestH4_TheBaseMayBeTheContextsOrTheCompartments(t *testing.T) {
 	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "high", Guaranteed: 1, Criticality: warden.High}}})

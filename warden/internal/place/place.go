@@ -23,7 +23,7 @@ type Claim struct {
 }
 
 // Holds is whether the work of ctx has this place already.
-func (c Claim) Holds(ctx context.Context) bool {
+func (c *Claim) Holds(ctx context.Context) bool {
 	if c.Apart {
 		return c.Compartment.Holds(ctx)
 	}
@@ -47,8 +47,7 @@ type Place struct {
 }
 
 // Acquire asks for the place of work with ctx. With an error there is none, and nothing left of it.
-func (c Claim) Acquire(ctx context.Context) (p Place, err error) {
-	p.Ctx = ctx
+func (c *Claim) Acquire(ctx context.Context) (p Place, err error) {
 	given := false
 	defer func() {
 		if !given && p.cancel != nil {
@@ -56,21 +55,21 @@ func (c Claim) Acquire(ctx context.Context) (p Place, err error) {
 		}
 	}()
 	if said := warden.PriorityFrom(ctx); said != c.Task.Priority && (c.Apart || c.Task.Priority == warden.Normal) {
-		p.Ctx = warden.WithPriority(p.Ctx, c.Task.Priority) // which no task of the warden's will say
+		ctx = warden.WithPriority(ctx, c.Task.Priority) // which no task of the warden's will say
 	}
 	if c.Apart {
 		if c.Warden != nil {
 			c.Warden.Watch() // its decisions rule the compartments, but nobody asks it for places
 		}
-		p.bound(c) // a compartment knows no tasks: the deadline goes to it in the context
-		if p.Ctx, p.compartment, err = c.Compartment.Acquire(p.Ctx); err != nil {
-			return Place{}, err
+		ctx, p.patience, p.cancel = c.within(ctx) // a compartment knows no tasks: the deadline goes to it in the context
+		if p.Ctx, p.compartment, err = c.Compartment.Acquire(ctx); err != nil {
+			return p, err
 		}
 	} else {
-		if p.Ctx, p.warden, err = c.Warden.Acquire(p.Ctx, c.Task); err != nil {
-			return Place{}, err
+		if ctx, p.warden, err = c.Warden.Acquire(ctx, c.Task); err != nil {
+			return p, err
 		}
-		p.bound(c)
+		p.Ctx, p.patience, p.cancel = c.within(ctx)
 	}
 	given = true
 	if p.patience != nil {
@@ -79,18 +78,19 @@ func (c Claim) Acquire(ctx context.Context) (p Place, err error) {
 	return p, nil
 }
 
-// bound lets Ctx end with the deadline, if that is earlier than its own.
-func (p *Place) bound(c Claim) {
+// within is ctx with the deadline, if that is earlier than its own.
+func (c *Claim) within(ctx context.Context) (context.Context, *patience, func()) {
 	due := c.Task.Deadline
-	at, bounded := p.Ctx.Deadline()
+	at, bounded := ctx.Deadline()
 	switch {
 	case due.IsZero(), bounded && !due.Before(at):
+		return ctx, nil, nil
 	case c.Patience:
-		p.patience = newPatience(p.Ctx, due)
-		p.Ctx, p.cancel = p.patience, p.patience.stop
-	default:
-		p.Ctx, p.cancel = context.WithDeadline(p.Ctx, due)
+		p := newPatience(ctx, due)
+		return p, p, p.stop
 	}
+	ctx, cancel := context.WithDeadline(ctx, due)
+	return ctx, nil, cancel
 }
 
 // End gives the place back. err is what came of the request, for a breaker and for statistics. silent: the time that it took says

@@ -13,10 +13,11 @@ import (
 // Name is what a header is called: by net/http in its canonical form, in gRPC's metadata in lower case.
 type Name struct{ HTTP, GRPC string }
 
-// The headers that this project's clients send, as constants and all together.
+// The headers that this project's clients send.
 const (
-	PriorityHTTP, PriorityGRPC = "Warden-Priority", "warden-priority" // -128 to 127, or background, normal, high, critical
-	TimeoutHTTP                = "Warden-Timeout"                     // milliseconds, rounded down
+	PriorityHTTP = "Warden-Priority" // -128 to 127, or background, normal, high, critical
+	PriorityGRPC = "warden-priority"
+	TimeoutHTTP  = "Warden-Timeout" // milliseconds, rounded down
 )
 
 // Longest is the longest time that counts. Whoever has more is in no hurry, and has said nothing.
