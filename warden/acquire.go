@@ -14,12 +14,13 @@ import (
 type Permit struct {
 	permit limiter.Permit
 	span   monitor.Span
+	mark   *mark // nil: the task has no context
 }
 
 // Release ends the task, tells the monitor how long it took, and reports true to exactly one caller: the first. It does not
 // block and allocates nothing.
 func (p Permit) Release() bool {
-	if !p.permit.Release() {
+	if !p.release() {
 		return false
 	}
 	p.span.End()
@@ -29,10 +30,20 @@ func (p Permit) Release() bool {
 // Discard is Release for a task whose time says nothing about the service: a connection that was taken over, a client
 // that went away.
 func (p Permit) Discard() bool {
-	if !p.permit.Release() {
+	if !p.release() {
 		return false
 	}
 	p.span.Discard()
+	return true
+}
+
+func (p Permit) release() bool {
+	if !p.permit.Release() {
+		return false
+	}
+	if p.mark != nil {
+		p.mark.ended.Store(true)
+	}
 	return true
 }
 
@@ -40,21 +51,38 @@ func (p Permit) Discard() bool {
 // permit is released.
 func (p Permit) Explain() limiter.Explanation { return p.permit.Explain() }
 
-// Acquire lets the caller run, at once or after waiting, or returns a [*Rejection]; a nil ctx is a [*limiter.InvalidError]. Who
-// gets the permit must release it, whatever happens: defer p.Release(). It blocks and allocates as [limiter.Limiter.Acquire] does, and takes a sample
-// if one is overdue, for which it needs some microseconds and a few allocations.
-func (w *Warden) Acquire(ctx context.Context, t Task) (Permit, error) {
+// Acquire lets the caller run, at once or after waiting, and returns a permit and the context to go on with: it is ctx, and knows
+// the task's priority and that w has given it a place, until that is given back. A task of priority [Normal] has that of ctx, see
+// [WithPriority]. Who gets the permit must release it, whatever happens: defer p.Release().
+//
+// The error is a [*Rejection]; a [*ReentryError] at once, if ctx is that of work which has a place in w already, since that could
+// wait for itself for ever; or an [*InvalidError] if ctx or w is nil. The context is ctx then. Acquire blocks as
+// [limiter.Limiter.Acquire] does, allocates the context, of 32 bytes, and takes a sample if one is overdue, for which it needs some
+// microseconds and a few allocations.
+func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, error) {
 	if err := w.watch(); err != nil {
-		return Permit{}, err
+		return ctx, Permit{}, err
+	}
+	if ctx == nil {
+		return nil, Permit{}, &InvalidError{"ctx", "nil", "a context"}
+	}
+	if w.Holds(ctx) {
+		w.reentries.Add(1)
+		return ctx, Permit{}, &ReentryError{Limiter: w.name}
+	}
+	if t.Priority == Normal {
+		t.Priority = PriorityFrom(ctx)
 	}
 	p, err := w.limiter.Acquire(ctx, t)
 	if err != nil {
-		return Permit{}, err
+		return ctx, Permit{}, err
 	}
-	return Permit{p, w.recorder.Start()}, nil
+	m := &mark{Context: ctx, warden: w, priority: t.Priority}
+	return m, Permit{p, w.recorder.Start(), m}, nil
 }
 
-// TryAcquire is Acquire for a task that may not wait.
+// TryAcquire is Acquire for a task that may not wait. It knows no context, so the task has the priority that it says, and may have a
+// second place.
 func (w *Warden) TryAcquire(t Task) (Permit, error) {
 	if err := w.watch(); err != nil {
 		return Permit{}, err
@@ -63,21 +91,21 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 	if err != nil {
 		return Permit{}, err
 	}
-	return Permit{p, w.recorder.Start()}, nil
+	return Permit{p, w.recorder.Start(), nil}, nil
 }
 
-// Do runs fn(ctx) once it was granted a place, and gives the place back when fn returns, panics or calls runtime.Goexit;
-// a panic is not recovered. The error is fn's own; or that of [Warden.Acquire], and fn was not called; or an
-// [*InvalidError] if fn or w is nil.
+// Do runs fn once it was granted a place, with the context of [Warden.Acquire], and gives the place back when fn returns, panics or
+// calls runtime.Goexit; a panic is not recovered. The error is fn's own; or that of Acquire, and fn was not called; or an
+// [*InvalidError] if fn is nil. It blocks and allocates as Acquire does.
+//
+// Work that fn hands to other goroutines has fn's place while fn runs, and is refused a second one. What is to outlive fn, or needs a
+// place of its own, is to have a context that does not come from fn's.
 func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
-	switch {
-	case w == nil:
-		return zero, &InvalidError{"w", "nil", "a warden made by New"}
-	case fn == nil:
+	if fn == nil {
 		return zero, &InvalidError{"fn", "nil", "a function"}
 	}
-	p, err := w.Acquire(ctx, t)
+	ctx, p, err := w.Acquire(ctx, t)
 	if err != nil {
 		return zero, err
 	}

@@ -21,6 +21,8 @@ type (
 	Priority = limiter.Priority
 	// Rejection is why a task was not started: limiter.Rejection.
 	Rejection = limiter.Rejection //nolint:errname // the name that the limiter gives it
+	// ReentryError is why work that has a place was refused a second one: limiter.ReentryError.
+	ReentryError = limiter.ReentryError
 )
 
 // The common priorities of package limiter.
@@ -31,8 +33,12 @@ const (
 	Critical   = limiter.Critical
 )
 
-// ErrRejected is what every refusal is: errors.Is(err, ErrRejected).
-var ErrRejected = limiter.ErrRejected
+var (
+	// ErrRejected is what every refusal is: errors.Is(err, ErrRejected).
+	ErrRejected = limiter.ErrRejected
+	// ErrReentry is what every [*ReentryError] is.
+	ErrReentry = limiter.ErrReentry
+)
 
 // Sampler measures; [monitor.Sampler] is one. Calls take turns.
 type Sampler interface {
@@ -130,7 +136,7 @@ func New(cfg Config) (*Warden, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Warden{limiter: l, interval: cfg.Interval, also: cfg.Also, sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History}}
+	w := &Warden{limiter: l, name: cfg.Limiter.Name, interval: cfg.Interval, also: cfg.Also, sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History}}
 	if w.controller == nil {
 		if w.controller, err = control.New(cfg.Control); err != nil {
 			return nil, err

@@ -38,7 +38,7 @@ func ExampleDo() {
 func ExampleWarden_Acquire() {
 	w, _ := warden.New(warden.Config{})
 	handler := func(rw http.ResponseWriter, r *http.Request) {
-		permit, err := w.Acquire(r.Context(), warden.Task{Name: r.URL.Path, Deadline: time.Now().Add(time.Second)})
+		ctx, permit, err := w.Acquire(r.Context(), warden.Task{Name: r.URL.Path, Deadline: time.Now().Add(time.Second)})
 		var why *warden.Rejection
 		if errors.As(err, &why) {
 			rw.Header().Set("Retry-After", fmt.Sprint(max(1, int(why.RetryAfter.Seconds()))))
@@ -46,7 +46,7 @@ func ExampleWarden_Acquire() {
 			return
 		}
 		defer permit.Release()
-		fmt.Fprintln(rw, "done")
+		fmt.Fprintln(rw, "done with priority", warden.PriorityFrom(ctx))
 	}
 	fmt.Println(handler != nil, w.Limiter().Stats().Running)
 	// Output: true 0

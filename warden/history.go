@@ -56,6 +56,9 @@ func (w *Warden) remember(r Reading) {
 // Latest is the last reading; the zero Reading before the first. It does not wait for a sample that is being taken. Reasons
 // and Stale are shared: read them, do not write to them.
 func (w *Warden) Latest() Reading {
+	if w == nil {
+		return Reading{}
+	}
 	w.kept.Lock()
 	defer w.kept.Unlock()
 	return w.last
@@ -65,6 +68,9 @@ func (w *Warden) Latest() Reading {
 // of them. They are those of the last Config.History turns, whether anybody looked or not. It does not wait for a sample
 // that is being taken, and allocates what buf has no room for. Reasons and Stale are shared, as in [Warden.Latest].
 func (w *Warden) History(buf []Reading, since uint64) []Reading {
+	if w == nil {
+		return buf
+	}
 	w.kept.Lock()
 	defer w.kept.Unlock()
 	h := w.history
@@ -79,6 +85,9 @@ func (w *Warden) History(buf []Reading, since uint64) []Reading {
 // Levels is how the controller judges a sample, signal by signal; nil if it is one that does not say. See
 // [control.Controller.Levels].
 func (w *Warden) Levels(s monitor.Sample) []control.Level {
+	if w == nil {
+		return nil
+	}
 	if g, ok := w.controller.(gauge); ok {
 		return g.Levels(s)
 	}

@@ -17,9 +17,10 @@ import (
 var ErrRunning = errors.New("warden: is running already")
 
 // Warden is a monitor, a controller and a limiter that work together. All its methods may be called by any number of
-// goroutines. It must come from [New] and must not be copied.
+// goroutines. It must come from [New] and must not be copied; a nil or zero Warden refuses every call with an [*InvalidError].
 type Warden struct {
 	limiter    *limiter.Limiter
+	name       string            // the limiter's
 	recorder   *monitor.Recorder // nil if the sampler is not ours
 	sampler    Sampler
 	controller Controller
@@ -27,8 +28,9 @@ type Warden struct {
 	interval   time.Duration
 	epoch      time.Time
 
-	running atomic.Bool
-	sampled atomic.Int64 // nanoseconds from epoch to the last sample; what requests look at
+	running   atomic.Bool
+	reentries atomic.Uint64
+	sampled   atomic.Int64 // nanoseconds from epoch to the last sample; what requests look at
 
 	mu      sync.Mutex // one turn at a time: held while a sample is taken, judged and applied, so foreign code must not call back
 	kept    sync.Mutex // guards all below, written under mu as well; never held while foreign code runs, so that whoever looks need not wait for it
@@ -46,6 +48,8 @@ type Stats struct {
 	// Panics counts panics of Sampler, Controller and Also that were contained; the decision before stays in force, and
 	// in time the one that it named for that case.
 	Panics uint64
+	// Reentries counts calls of Acquire and Do that were refused with a [*ReentryError].
+	Reentries uint64
 }
 
 // Run takes a sample in every interval until ctx ends, and then returns nil. It blocks: start it with go. The error is
@@ -55,7 +59,7 @@ func (w *Warden) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
 		return &InvalidError{"ctx", "nil", "a context"}
-	case w.limiter == nil:
+	case !w.made():
 		return notMade()
 	}
 	if !w.running.CompareAndSwap(false, true) {
@@ -78,9 +82,9 @@ func (w *Warden) Run(ctx context.Context) error {
 
 // watch lets a request take the sample that is due. While Run is at work it gets half an interval's grace, so that
 // requests only help where the ticker is late. Where nothing is due it costs a load and a reading of the clock. The error
-// is for the zero Warden.
+// is for a nil or zero Warden.
 func (w *Warden) watch() error {
-	if w.limiter == nil {
+	if !w.made() {
 		return notMade()
 	}
 	if !w.overdue() || !w.mu.TryLock() {
@@ -93,7 +97,9 @@ func (w *Warden) watch() error {
 	return nil
 }
 
-func notMade() error { return &InvalidError{"Warden", "zero", "one made by New"} }
+func (w *Warden) made() bool { return w != nil && w.limiter != nil }
+
+func notMade() error { return &InvalidError{"Warden", "nil or zero", "one made by New"} }
 
 func (w *Warden) overdue() bool {
 	due := w.interval
@@ -131,13 +137,23 @@ func (w *Warden) turn(byRequest bool) {
 	}
 }
 
-// Stats is a copy of the counters. It does not wait for a sample that is being taken.
+// Stats is a copy of the counters; those of a nil Warden are 0. It does not wait for a sample that is being taken.
 func (w *Warden) Stats() Stats {
+	if w == nil {
+		return Stats{}
+	}
 	w.kept.Lock()
 	defer w.kept.Unlock()
-	return w.stats
+	s := w.stats
+	s.Reentries = w.reentries.Load()
+	return s
 }
 
 // Limiter is the limiter that runs the tasks, for its statistics and explanations. What it runs without [Warden.Acquire] or [Do]
-// is not told to the monitor. Let nobody else Apply decisions to it.
-func (w *Warden) Limiter() *limiter.Limiter { return w.limiter }
+// is not told to the monitor. Let nobody else Apply decisions to it. That of a nil Warden is nil.
+func (w *Warden) Limiter() *limiter.Limiter {
+	if w == nil {
+		return nil
+	}
+	return w.limiter
+}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"go.uber.org/goleak"
 
@@ -190,7 +191,7 @@ func TestBrokenParts(t *testing.T) {
 func TestServiceIsFed(t *testing.T) {
 	w := mustNew(t, Config{})
 	for i := range 5 {
-		p, err := w.Acquire(t.Context(), Task{Name: "work"})
+		_, p, err := w.Acquire(t.Context(), Task{Name: "work"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,13 +280,20 @@ func TestKeepsSampling(t *testing.T) {
 	}
 }
 
-// TestNothingAllocates: where no sample is due, a task that may run at once costs no memory.
-func TestNothingAllocates(t *testing.T) {
+// TestAllocatesTheContext: where no sample is due, a task that may run at once costs the context that it runs with, and nothing else.
+func TestAllocatesTheContext(t *testing.T) {
 	w := mustNew(t, Config{Interval: 10 * time.Second})
 	fn := func(context.Context) (int, error) { return 1, nil }
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(200, func() { _, _ = Do(ctx, w, Task{}, fn) }); n != 0 {
-		t.Errorf("Do: %v allocations", n)
+	if n := testing.AllocsPerRun(200, func() { _, _ = Do(ctx, w, Task{}, fn) }); n != 1 {
+		t.Errorf("Do: %v allocations, want the mark", n)
+	}
+	if size := unsafe.Sizeof(mark{}); size != 32 {
+		t.Errorf("the mark has %d bytes", size)
+	}
+	p := WithPriority(ctx, High)
+	if n := testing.AllocsPerRun(200, func() { PriorityFrom(p); w.Holds(p) }); n != 0 {
+		t.Errorf("PriorityFrom and Holds: %v allocations", n)
 	}
 }
 
@@ -305,21 +313,26 @@ func TestBadInput(t *testing.T) {
 	w, fn := mustNew(t, Config{}), func(context.Context) (int, error) { return 1, nil }
 	var zero Warden
 	call := func(_ int, err error) error { return err }
-	_, zeroAcquire := zero.Acquire(t.Context(), Task{})
+	_, _, zeroAcquire := zero.Acquire(t.Context(), Task{})
+	_, _, nilAcquire := (*Warden)(nil).Acquire(t.Context(), Task{})
+	_, _, nilContext := w.Acquire(nil, Task{}) //nolint:staticcheck // that is the point
+	_, nilTry := (*Warden)(nil).TryAcquire(Task{})
 	_, zeroTry := zero.TryAcquire(Task{})
 	for i, err := range []error{
 		call(Do[int](t.Context(), nil, Task{}, fn)),
 		call(Do[int](t.Context(), w, Task{}, nil)),
 		call(Do(t.Context(), &zero, Task{}, fn)),
-		zeroAcquire, zeroTry, zero.Run(t.Context()),
+		zeroAcquire, zeroTry, zero.Run(t.Context()), nilAcquire, nilTry, nilContext, (*Warden)(nil).Run(t.Context()),
 		w.Run(nil), //nolint:staticcheck // that is the point
 	} {
 		if !errors.As(err, &invalid) || invalid.Allowed == "" {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if _, err := w.Acquire(nil, Task{}); !errors.Is(err, limiter.ErrInvalid) { //nolint:staticcheck // that is the point
-		t.Errorf("nil ctx: %v", err)
+	var none *Warden
+	none.Watch()
+	if none.Limiter() != nil || none.Stats() != (Stats{}) || none.History(nil, 0) != nil || none.Latest().Decision.Seq != 0 || none.Levels(monitor.Sample{}) != nil {
+		t.Error("a nil warden says something")
 	}
 	if (Permit{}).Release() || (Permit{}).Discard() {
 		t.Error("the zero Permit released something")

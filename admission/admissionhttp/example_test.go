@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp"
 )
 
-// A server admits one report at a time and asks whoever comes too early to return in two seconds.
+// A server admits one report at a time and asks whoever comes too early to return in two seconds or a little later.
 func ExampleNewHandler() {
 	gate, err := admission.New(admission.Config{Name: "reports", Limit: 1})
 	if err != nil {
@@ -42,7 +42,7 @@ func ExampleNewHandler() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Printf("%d %q, Retry-After %q\n", resp.StatusCode, body, resp.Header.Get("Retry-After"))
+		fmt.Printf("%d %q, Retry-After %v\n", resp.StatusCode, body, resp.Header.Get("Retry-After") != "")
 	}
 
 	busy, err := gate.TryAcquire() // stands for a request that is being served
@@ -54,8 +54,8 @@ func ExampleNewHandler() {
 	busy.Release()
 	get()
 	// Output:
-	// 503 "Service Unavailable\n", Retry-After "2"
-	// 200 "a report", Retry-After ""
+	// 503 "Service Unavailable\n", Retry-After true
+	// 200 "a report", Retry-After false
 }
 
 // A client has at most one request to the orders service in flight. One whose body has not been read still is.

@@ -3,6 +3,7 @@
 package admissionhttp
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -15,8 +16,9 @@ import (
 type HandlerConfig struct {
 	// Gate admits the requests. Several handlers may share one.
 	Gate *admission.Gate
-	// RetryAfter is how long a refused client is asked to stay away, in whole seconds: it is rounded up, and 0 means one
-	// second. Negative is an error. Rejected, if set, does not use it.
+	// RetryAfter is how long a refused client is asked to stay away, in whole seconds: it is rounded up, 0 means one second, and up to as
+	// much again is added at random, because those who were refused together must not come back together. 0 to an hour. Rejected,
+	// if set, does not use it.
 	RetryAfter time.Duration
 	// Rejected answers the requests that the gate refused, without a permit. If it is nil the answer is 503 (Service
 	// Unavailable) in text/plain, with a Retry-After header.
@@ -36,21 +38,21 @@ type handler struct {
 // What the ResponseWriter that next gets can do, and a connection that it hijacks, says [inflight.Serve].
 //
 // To admit takes one small allocation, two where there is something to hijack. The error, an [*admission.InvalidError],
-// says that next or cfg.Gate is missing, that cfg.RetryAfter is negative, or that a handler is a nil http.HandlerFunc.
+// says that next or cfg.Gate is missing, that cfg.RetryAfter is out of range, or that a handler is a nil http.HandlerFunc.
 func NewHandler(next http.Handler, cfg HandlerConfig) (http.Handler, error) {
 	switch {
 	case next == nil || nilFunc(next):
 		return nil, &admission.InvalidError{Field: "next", Value: "nil", Allowed: "a handler"}
 	case cfg.Gate == nil:
 		return nil, &admission.InvalidError{Field: "HandlerConfig.Gate", Value: "nil", Allowed: "a gate"}
-	case cfg.RetryAfter < 0:
-		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (one second) or more"}
+	case cfg.RetryAfter < 0 || cfg.RetryAfter > time.Hour:
+		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (one second) to 1h"}
 	case nilFunc(cfg.Rejected):
 		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: "a nil http.HandlerFunc", Allowed: "nil or a handler"}
 	}
 	h := &handler{gate: cfg.Gate, next: next, rejected: cfg.Rejected}
 	if h.rejected == nil {
-		h.rejected = unavailable(wholeSeconds(cfg.RetryAfter))
+		h.rejected = wholeSeconds(cfg.RetryAfter)
 	}
 	return h, nil
 }
@@ -77,20 +79,16 @@ type held struct{ admission.Permit }
 // End releases.
 func (h held) End(inflight.Outcome) { h.Release() }
 
-// unavailable answers 503; its value is the Retry-After header, as RFC 9110 (10.2.3, 15.6.4) defines both.
-type unavailable string
+// unavailable answers 503, as RFC 9110 (15.6.4) defines it, and asks to stay away for so many seconds, at least.
+type unavailable int64
 
 // ServeHTTP answers the request.
 func (u unavailable) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Retry-After", string(u))
+	w.Header().Set("Retry-After", strconv.FormatInt(int64(u)+rand.Int64N(int64(u)+1), 10))
 	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
 }
 
 // wholeSeconds rounds up; at least one.
-func wholeSeconds(d time.Duration) string {
-	s := d / time.Second
-	if d%time.Second != 0 || s == 0 {
-		s++
-	}
-	return strconv.FormatInt(int64(s), 10)
+func wholeSeconds(d time.Duration) unavailable {
+	return unavailable(max(1, (d+time.Second-1)/time.Second))
 }

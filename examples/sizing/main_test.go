@@ -123,7 +123,7 @@ func TestObserveAWarden(t *testing.T) {
 	defer cancel()
 	var held []warden.Permit
 	for range 5000 {
-		p, err := w.Acquire(t.Context(), warden.Task{Priority: warden.Background})
+		_, p, err := w.Acquire(t.Context(), warden.Task{Priority: warden.Background})
 		if err != nil {
 			t.Fatal(err)
 		}

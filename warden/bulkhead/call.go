@@ -75,6 +75,16 @@ func innermost(ctx context.Context) *mark {
 	return m
 }
 
+// entered is whether ctx is that of a call that holds a place of p.
+func (p *part) entered(ctx context.Context) bool {
+	for m := innermost(ctx); m != nil; m = innermost(m.Context) {
+		if m.part == p && m.holds() {
+			return true
+		}
+	}
+	return false
+}
+
 // outcome is what was decided about a call that could not start at once, as things stood when it was decided.
 type outcome struct {
 	from     limiter.DeadlineSource // of the call's deadline
@@ -112,11 +122,9 @@ func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
 // begin waits for a place and asks the breaker. It fills in k, and a mark unless k has one, unless there is an error.
 func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.part
-	for m := innermost(ctx); m != nil; m = innermost(m.Context) {
-		if m.part == p && m.holds() {
-			p.refusedFor(reentry)
-			return &ReentryError{p.config.Name}
-		}
+	if p.entered(ctx) {
+		p.refusedFor(reentry)
+		return &ReentryError{Limiter: p.config.Name}
 	}
 	_, bounded := ctx.Deadline()
 	yields, ok := 0, false

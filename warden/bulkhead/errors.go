@@ -17,7 +17,7 @@ var (
 	// ErrTimeout is what every *TimeoutError is.
 	ErrTimeout = errors.New("bulkhead: timeout")
 	// ErrReentry is what every *ReentryError is.
-	ErrReentry = errors.New("bulkhead: reentry")
+	ErrReentry = limiter.ErrReentry
 	// ErrBreakerOpen is what every *BreakerOpenError is.
 	ErrBreakerOpen = errors.New("bulkhead: circuit breaker open")
 	// ErrStale is what every *StaleError is.
@@ -96,16 +96,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// ReentryError says that a compartment was entered by what it runs itself, which could wait for its own place for ever.
-type ReentryError struct{ Compartment string }
-
-// Error names the compartment.
-func (e *ReentryError) Error() string {
-	return fmt.Sprintf("bulkhead: %q is entered from inside itself", e.Compartment)
-}
-
-// Is reports whether target is ErrReentry.
-func (e *ReentryError) Is(target error) bool { return target == ErrReentry }
+// ReentryError says that a compartment was entered by what it runs itself: limiter.ReentryError, which wardens return too.
+type ReentryError = limiter.ReentryError
 
 // BreakerOpenError says that the circuit breaker let nothing pass. The function was not called.
 type BreakerOpenError struct {

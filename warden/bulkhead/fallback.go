@@ -10,8 +10,9 @@ import (
 // DoOr is Do with a fallback, which is called on the caller's goroutine, outside the compartment, when the call was
 // refused, timed out, found the breaker open, or fn returned an error. It is not called when the caller's context has ended,
 // fn panicked, the compartment is unknown or is re-entered by this call, or MaxFallback fallbacks run already: then the cause is
-// returned. cause is the error that Do would have returned; what fallback returns is the answer. A panic of fallback reaches
-// the caller.
+// returned. cause is the error that Do would have returned; what fallback returns is the answer. A fallback that is meant for some
+// errors only returns all others as they came: if errors.Is(cause, ErrNotFound) { return zero, cause }. A panic of fallback
+// reaches the caller.
 func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error),
 	fallback func(ctx context.Context, cause error) (T, error),
 ) (T, error) {

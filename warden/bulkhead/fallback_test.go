@@ -89,7 +89,7 @@ func TestB9_FallbackRules(t *testing.T) {
 func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		for _, inner := range []error{
-			&ReentryError{"a"}, &ReentryError{"b"}, &InvalidError{"fn", "nil", "a function"}, ErrUnknownCompartment,
+			&ReentryError{Limiter: "a"}, &ReentryError{Limiter: "b"}, &InvalidError{"fn", "nil", "a function"}, ErrUnknownCompartment,
 			&TimeoutError{Compartment: "a", Phase: Running}, &TimeoutError{Compartment: "a", Phase: Queued}, context.DeadlineExceeded,
 			&BreakerOpenError{"a", errors.New("open")}, context.Canceled,
 		} {
@@ -109,6 +109,28 @@ func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
 			}
 			rest(t, s, 0)
 		}
+	}
+}
+
+// A fallback that is meant for some errors returns the others as they came: so no 404 becomes an old answer.
+func TestB9_AFallbackMayDecline(t *testing.T) {
+	_, a := single(t, CompartmentConfig{Guaranteed: 1, MaxFallback: 1})
+	missing, broken := errors.New("not found"), errors.New("broken")
+	for range 3 {
+		for cause, want := range map[error]int{missing: 0, broken: 42} {
+			v, err := DoOr(t.Context(), a, func(context.Context) (int, error) { return 0, cause }, func(_ context.Context, cause error) (int, error) {
+				if errors.Is(cause, missing) {
+					return 0, cause
+				}
+				return 42, nil
+			})
+			if v != want || (want == 0) != errors.Is(err, missing) {
+				t.Errorf("%v: %d, %v", cause, v, err)
+			}
+		}
+	}
+	if s := a.Snapshot(); s.Degraded != 3 || s.FallbacksFailed != 3 || s.FallbacksInFlight != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -264,7 +264,7 @@ func TestB10_ReentryIsRefused(t *testing.T) {
 	for name, fn := range map[string]func(context.Context) (int, error){"itself": again(a), "through another": through} {
 		_, err := Do(t.Context(), a, fn)
 		var reentry *ReentryError
-		if !errors.As(err, &reentry) || !errors.Is(err, ErrReentry) || reentry.Compartment != "owner" {
+		if !errors.As(err, &reentry) || !errors.Is(err, ErrReentry) || reentry.Limiter != "owner" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -24,11 +24,6 @@ func (e *BreakerOpenError) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("compartment", e.Compartment), slog.String("reason", ReasonBreakerOpen), slog.Any("err", e.Err))
 }
 
-// LogValue has the error as a group: compartment and reason. It allocates.
-func (e *ReentryError) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("compartment", e.Compartment), slog.String("reason", ReasonReentry))
-}
-
 // LogValue has the error as a group: given and current. It allocates.
 func (e *StaleError) LogValue() slog.Value {
 	return slog.GroupValue(slog.Uint64("given", e.Given), slog.Uint64("current", e.Current))

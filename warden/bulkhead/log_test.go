@@ -25,7 +25,7 @@ func TestLogValues(t *testing.T) {
 		{&TimeoutError{Compartment: "a", Phase: Queued, After: time.Second, Rejection: why}, "e.rejection.reason=deadline_exceeded"},
 		{&TimeoutError{Compartment: "a", Phase: Running, After: time.Minute}, "e.compartment=a e.phase=running e.after=1m0s\n"},
 		{&BreakerOpenError{Compartment: "a", Err: errors.New("open")}, "e.compartment=a e.reason=breaker_open e.err=open\n"},
-		{&ReentryError{Compartment: "a"}, "e.compartment=a e.reason=reentry\n"},
+		{&ReentryError{Limiter: "a"}, "e.limiter=a e.reason=reentry\n"},
 		{&StaleError{Given: 1, Current: 2}, "e.given=1 e.current=2\n"},
 	} {
 		var b bytes.Buffer

@@ -3,6 +3,7 @@
 package bulkhead
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -162,6 +163,10 @@ func (c *Compartment) refusal() error {
 	s.mu.Unlock()
 	return &UnknownCompartmentError{c.unknown.name}
 }
+
+// Holds is whether ctx is that of a call which has its place in c now: the one that [Do] or [Compartment.Acquire] has given it, or one
+// made from that. The places of a tenant are its compartment's. It allocates nothing.
+func (c *Compartment) Holds(ctx context.Context) bool { return c.known() && c.part.entered(ctx) }
 
 // Name is the name of the compartment, "" of nil. A tenant has the name of its compartment.
 func (c *Compartment) Name() string {

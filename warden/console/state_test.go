@@ -76,7 +76,7 @@ func full(t *testing.T) *Console {
 	for range 2 {
 		c.state(new(cursor)) // so that there is a before
 		time.Sleep(time.Second)
-		p, err := w.Acquire(t.Context(), warden.Task{})
+		_, p, err := w.Acquire(t.Context(), warden.Task{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,6 +64,9 @@ func (e Explanation) String() string {
 	if e.Bound != 0 {
 		fmt.Fprintf(&b, ", %s %d reached", e.Bound, e.Limit)
 	}
+	if e.mayNotWait() {
+		b.WriteString(", may not wait")
+	}
 	if e.hasCut() {
 		fmt.Fprintf(&b, ", cut at %s", e.Cut)
 	}
@@ -77,6 +80,11 @@ func (e Explanation) String() string {
 		}
 	}
 	return b.String()
+}
+
+// mayNotWait is whether the task was refused for want of a place because it had no queue to wait in: one that is full has somebody in it.
+func (e Explanation) mayNotWait() bool {
+	return e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
 }
 
 // hasCut is whether Cut says something; that of the zero Explanation, which a permit has once it is released, does not.
@@ -93,8 +101,28 @@ type Rejection struct { //nolint:errname // the word of the field
 	Cause error
 }
 
-// Error has reason, task, limiter and decision on one line. It allocates.
-func (r *Rejection) Error() string { return "limiter: " + r.String() }
+// Error names limiter and reason, and which bound was reached, in words that are the same for every refusal of that kind: no number, no
+// time, no task, so that logs and counters can group by it. The whole story is in String, which Explanation has, in LogValue and in
+// the fields. It allocates.
+func (r *Rejection) Error() string {
+	var b strings.Builder
+	b.WriteString("limiter: ")
+	if r.Limiter != "" {
+		fmt.Fprintf(&b, "%q: ", r.Limiter)
+	}
+	b.WriteString(r.Outcome.String())
+	if r.Outcome == Rejected {
+		fmt.Fprintf(&b, ": %s", r.Reason)
+	}
+	if r.Bound != 0 {
+		fmt.Fprintf(&b, " (%s reached", r.Bound)
+		if r.mayNotWait() {
+			b.WriteString(", may not wait")
+		}
+		b.WriteByte(')')
+	}
+	return b.String()
+}
 
 // Is reports whether target is ErrRejected.
 func (r *Rejection) Is(target error) bool { return target == ErrRejected }

@@ -46,8 +46,8 @@ func TestQ16_LearnedFromThoseWhoLeave(t *testing.T) {
 			if r.Patience != patience || r.Waited != patience || !r.Deadline.IsZero() || r.Bound != BoundTarget || r.Cause != nil {
 				t.Errorf("%+v", r)
 			}
-			const want = `limiter: rejected: patience_exceeded: task "x", priority normal, patience 215.269482ms (assumed), waited 215.269482ms; limiter "api": 1 in flight, 2 queued, target 1 reached; decision 1 (initial): target 1, shed 0`
-			if r.Error() != want {
+			const want = `rejected: patience_exceeded: task "x", priority normal, patience 215.269482ms (assumed), waited 215.269482ms; limiter "api": 1 in flight, 2 queued, target 1 reached; decision 1 (initial): target 1, shed 0`
+			if r.String() != want {
 				t.Errorf("%v\nwant %s", r, want)
 			}
 			q.wantOrder(p, "another priority", "it said")

@@ -98,8 +98,8 @@ func TestQ7_EveryReason(t *testing.T) {
 					t.Errorf("%+v under %+v", r, r.Decision)
 				}
 				for _, part := range []string{c.want.String(), c.why, `"x"`, `"api"`, "queueing: lag_p90_seconds=0.012 (tighten)"} {
-					if !strings.Contains(r.Error(), part) {
-						t.Errorf("%q does not say %q", r.Error(), part)
+					if !strings.Contains(r.String(), part) {
+						t.Errorf("%q does not say %q", r.String(), part)
 					}
 				}
 				recent := l.Recent()
@@ -199,12 +199,12 @@ func TestQ7_WhoseDeadlineAndWhichBound(t *testing.T) {
 			due := in(c.want)
 			_, err := l.Acquire(ctx, task)
 			r := wantReason(t, err, DeadlineExceeded)
-			if !r.Deadline.Equal(due) || r.DeadlineFrom != c.from || !strings.Contains(err.Error(), "("+c.from.String()+")") ||
-				!strings.Contains(err.Error(), "expected 5ms") {
+			if !r.Deadline.Equal(due) || r.DeadlineFrom != c.from || !strings.Contains(r.String(), "("+c.from.String()+")") ||
+				!strings.Contains(r.String(), "expected 5ms") {
 				t.Errorf("%+v: %s", c, err)
 			}
 			// Who was late already when it came has met no bound.
-			if full := r.Waited > 0; full != (r.Bound == BoundTarget && r.Limit == 1) || full != strings.Contains(err.Error(), "target 1 reached") {
+			if full := r.Waited > 0; full != (r.Bound == BoundTarget && r.Limit == 1) || full != strings.Contains(r.String(), "target 1 reached") {
 				t.Errorf("%+v: %s", c, err)
 			}
 		}

@@ -189,7 +189,7 @@ func TestARefusedCallIsToldWhy(t *testing.T) {
 			t.Fatal(n, err)
 		}
 
-		place, err := w.Acquire(t.Context(), warden.Task{}) // the only one
+		_, place, err := w.Acquire(t.Context(), warden.Task{}) // the only one
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,4 +322,23 @@ func TestOnTheClientsSide(t *testing.T) {
 	if !errors.As(err, &why) || why.Reason != limiter.Closed || sent != 0 {
 		t.Errorf("%v, %d sent", err, sent)
 	}
+}
+
+// A client's deadline is known before connect reads it, whatever the protocol.
+func TestDeadlinesAreRead(t *testing.T) {
+	protocols(t, func(t *testing.T, client *http.Client, options []connect.ClientOption) {
+		left := make(chan time.Duration, 1)
+		url := serve(t, newMiddleware(t, newWarden(t)), map[string]http.Handler{"/": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			at, _ := r.Context().Deadline()
+			left <- time.Until(at)
+			w.WriteHeader(http.StatusNotFound)
+		})})
+		echo := connect.NewClient[text, text](client, url+"/echo.Echo/Say", options...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := echo.CallUnary(ctx, connect.NewRequest(wrapperspb.String("hello")))
+		if d := <-left; d <= time.Minute || d > time.Hour {
+			t.Errorf("the handler has %v left; %v", d, err)
+		}
+	})
 }

@@ -29,7 +29,7 @@ func TestClientDoesNotSendWhatIsRefused(t *testing.T) {
 	s := &service{}
 	client := pb.NewTestServiceClient(dial(t, serve(t, s), through(mustNew(t, g.Warden, wardengrpc.Config{}))...))
 	// A client's own metadata is the server's business.
-	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(wardengrpc.PriorityKey, "background"))
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("warden-priority", "background"))
 	_, unary := client.UnaryCall(ctx, &pb.SimpleRequest{})
 	_, out := client.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{})
 	_, in := client.StreamingInputCall(ctx)

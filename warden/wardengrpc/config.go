@@ -11,17 +11,16 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/wire"
 )
-
-// PriorityKey is the key of the metadata in which a client may say how much its call matters: an integer, -128 to 127, or one
-// of background, normal, high and critical. See Config.Trusted.
-const PriorityKey = "warden-priority"
 
 // Config describes [Interceptors]. The zero value is meant for production. Its functions are called by many goroutines at once,
 // before the call asks for its place; if one of them panics, that is the panic of the call, which then holds nothing.
 type Config struct {
-	// Task says what a call is to the warden, by its context and full method ("/package.Service/Method"). nil: a task of
-	// normal priority that is called by the method. Its Name is cut to 256 bytes.
+	// Task says what a call is to the warden, by its context and full method ("/package.Service/Method"). nil: a task that is called
+	// by the method. Normal priority means that of the context: on the client's side, of the request that is being served. Its Name is
+	// cut to 256 bytes.
 	Task func(ctx context.Context, fullMethod string) warden.Task
 	// Compartment says in which compartment a call is to run, by its context and full method. nil: in none, the warden is
 	// asked. If it is set, calls ask the compartment instead: its Criticality is their priority, and Task is not asked. A call
@@ -29,9 +28,10 @@ type Config struct {
 	Compartment func(ctx context.Context, fullMethod string) *bulkhead.Compartment
 	// Exempt calls need no place and never wait. nil: those that [Exempt] says.
 	Exempt func(fullMethod string) bool
-	// Trusted clients are believed the priority in their metadata, on the server's side. From all others it is taken only
-	// if it is lower than Task's. nil: nobody is trusted. A key that is there more than once, or that is no priority, is as
-	// if it were not there, whoever sent it.
+	// Trusted clients are believed a priority that is higher than Task's, on the server's side. Deadlines that are shorter, and
+	// priorities that are lower, are believed of everybody. When the deadline of a stranger passes, no breaker is told of a failure;
+	// of a trusted client it is. nil: nobody is trusted. Which keys are understood is in docs/observability.md; one that is there
+	// more than once, or is anything but what is described there, is as if it were not there, whoever sent it.
 	Trusted func(ctx context.Context, fullMethod string) bool
 	// Refused, if not nil, is told every call that was refused, after the decision, in the call's own goroutine: what it
 	// spends, the call waits for. A panic in it is contained.
@@ -87,20 +87,49 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	return &Interceptors{w, cfg}, nil
 }
 
-// task is what a call is to the warden. asked: it came from a client, whose word may count.
-func (i *Interceptors) task(ctx context.Context, fullMethod string, asked bool) warden.Task {
-	t := i.cfg.Task(ctx, fullMethod)
-	if len(t.Name) > longestName { // a client may have made it up, and explanations keep it alive
+// classify completes what a call asks for, and says whether its client is trusted. served: it came from one, whose word may count.
+func (i *Interceptors) classify(ctx context.Context, is *place.Claim, fullMethod string, served bool) (trusted bool) {
+	t := &is.Task
+	if is.Apart {
+		if served {
+			t.Priority = is.Compartment.Criticality()
+		}
+	} else if *t = i.cfg.Task(ctx, fullMethod); len(t.Name) > longestName { // a client may have made it up, and explanations keep it alive
 		t.Name = strings.Clone(t.Name[:longestName])
 	}
-	if !asked {
-		return t
+	if t.Priority == warden.Normal {
+		t.Priority = warden.PriorityFrom(ctx)
 	}
-	if v := metadata.ValueFromIncomingContext(ctx, PriorityKey); len(v) == 1 { // two may be two people's
-		p, ok := priority(v[0])
-		if ok && (p < t.Priority || p > t.Priority && i.cfg.Trusted != nil && i.cfg.Trusted(ctx, fullMethod)) {
-			t.Priority = p
-		}
+	if !served {
+		return true
 	}
-	return t
+	said := wire.Read(func(n wire.Name) []string { return metadata.ValueFromIncomingContext(ctx, n.GRPC) })
+	if _, bounded := ctx.Deadline(); !bounded && !said.Anything() {
+		return true
+	}
+	trusted = i.cfg.Trusted != nil && i.cfg.Trusted(ctx, fullMethod)
+	if said.Ranked && (trusted || said.Priority < t.Priority) {
+		t.Priority = said.Priority
+	}
+	if said.Left > 0 {
+		is.Bound(time.Now().Add(said.Left), !trusted)
+	}
+	return trusted
+}
+
+// outgoing is ctx with what the other side is told of it. The time that is left gRPC sends itself; the priority is ours alone, whatever was
+// there, and is not said if it is Normal: whoever has no opinion takes the other side's.
+func outgoing(ctx context.Context) context.Context {
+	p := warden.PriorityFrom(ctx)
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if p == warden.Normal && len(md.Get(wire.PriorityGRPC)) == 0 {
+		return ctx
+	}
+	if md == nil {
+		md = metadata.MD{}
+	}
+	if md.Delete(wire.PriorityGRPC); p != warden.Normal {
+		md.Set(wire.PriorityGRPC, p.String())
+	}
+	return metadata.NewOutgoingContext(ctx, md)
 }

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/place"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
@@ -22,14 +22,18 @@ func (i *Interceptors) UnaryServer() grpc.UnaryServerInterceptor {
 		if i.exempt(info.FullMethod) {
 			return handler(ctx, req)
 		}
-		h, err := i.begin(ctx, info.FullMethod, true)
+		is := i.claim(ctx, info.FullMethod)
+		if is.Holds(ctx) { // there twice: the outer one has asked
+			return handler(ctx, req)
+		}
+		h, err := i.begin(ctx, is, info.FullMethod, true)
 		if err != nil {
 			return nil, err
 		}
 		err = errEndedEarly
 		defer func() { h.end(err) }()
 		var resp any
-		resp, err = handler(h.ctx, req)
+		resp, err = handler(h.Ctx, req)
 		return resp, i.Convert(err)
 	}
 }
@@ -41,14 +45,16 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 		if i.exempt(info.FullMethod) {
 			return handler(srv, ss)
 		}
-		h, err := i.begin(ss.Context(), info.FullMethod, true)
+		is := i.claim(ss.Context(), info.FullMethod)
+		if is.Holds(ss.Context()) {
+			return handler(srv, ss)
+		}
+		h, err := i.begin(ss.Context(), is, info.FullMethod, true)
 		if err != nil {
 			return err
 		}
 		h.stream = true
-		if h.ctx != ss.Context() {
-			ss = within{ss, h.ctx}
-		}
+		ss = within{ss, h.Ctx}
 		err = errEndedEarly
 		defer func() { h.end(err) }()
 		err = handler(srv, ss)
@@ -64,18 +70,18 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 		if i.exempt(method) {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
-		h, err := i.begin(ctx, method, false)
+		h, err := i.begin(ctx, i.claim(ctx, method), method, false)
 		if err != nil {
 			return err
 		}
 		err = errEndedEarly
 		defer func() { h.end(err) }()
-		err = invoker(h.ctx, method, req, reply, cc, opts...)
+		err = invoker(outgoing(h.Ctx), method, req, reply, cc, opts...)
 		return err
 	}
 }
 
-// within is a stream under the context of its compartment.
+// within is a stream under the context of its place.
 type within struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -85,29 +91,24 @@ func (w within) Context() context.Context { return w.ctx }
 
 // hold is the place of one call. All copies together give it back once.
 type hold struct {
-	ctx         context.Context // the call goes on with it
-	warden      warden.Permit
-	compartment bulkhead.Permit
-	stream      bool // how long it took says nothing
+	place.Place
+	stream bool // how long it took says nothing
+	// stranger is the context of a call whose client is not trusted, and whose deadline is therefore its own affair; nil: there is none.
+	stranger context.Context
 }
 
 // errEndedEarly is what a compartment is told of a call that panicked or ended its goroutine.
 var errEndedEarly = errors.New("wardengrpc: the call panicked or called runtime.Goexit")
 
 // begin asks for the place of a call. served: it came to a server.
-func (i *Interceptors) begin(ctx context.Context, fullMethod string, served bool) (hold, error) {
-	h := hold{ctx: ctx}
-	var err error
-	switch {
-	case i.cfg.Compartment != nil:
-		if i.w != nil {
-			i.w.Watch() // its decisions rule the compartments, but nobody asks it for places
-		}
-		h.ctx, h.compartment, err = i.cfg.Compartment(ctx, fullMethod).Acquire(ctx)
-	case i.w != nil:
-		h.warden, err = i.w.Acquire(ctx, i.task(ctx, fullMethod, served))
-	default:
+func (i *Interceptors) begin(ctx context.Context, is place.Claim, fullMethod string, served bool) (h hold, err error) {
+	if i.w == nil && i.cfg.Compartment == nil {
 		err = &warden.InvalidError{Field: "Interceptors", Value: "zero", Allowed: "ones made by New"}
+	} else {
+		if !i.classify(ctx, &is, fullMethod, served) {
+			h.stranger = ctx
+		}
+		h.Place, err = is.Acquire(ctx)
 	}
 	if err == nil {
 		return h, nil
@@ -119,6 +120,15 @@ func (i *Interceptors) begin(ctx context.Context, fullMethod string, served bool
 	refused := i.refusal(err, m)
 	i.tell(ctx, fullMethod, refused)
 	return hold{}, refused
+}
+
+// claim says whom a call asks.
+func (i *Interceptors) claim(ctx context.Context, fullMethod string) place.Claim {
+	is := place.Claim{Warden: i.w}
+	if i.cfg.Compartment != nil {
+		is.Apart, is.Compartment = true, i.cfg.Compartment(ctx, fullMethod)
+	}
+	return is
 }
 
 func (i *Interceptors) exempt(fullMethod string) bool {
@@ -133,16 +143,12 @@ func (i *Interceptors) tell(ctx context.Context, fullMethod string, err *Refused
 	i.cfg.Refused(ctx, fullMethod, err)
 }
 
-// end gives the place back, once. err is what came of the call.
+// end gives the place back, once. err is what came of the call. A caller who went away, or a stranger who waits no longer, is nobody's
+// failure; the time of a call whose deadline has passed counts all the same.
 func (h hold) end(err error) {
-	gone := errors.Is(h.ctx.Err(), context.Canceled)
-	if gone && status.Code(err) == codes.Canceled {
-		err = context.Canceled // its caller's doing, and nothing that a breaker should know
+	gone := errors.Is(h.Ctx.Err(), context.Canceled)
+	if gone && (h.stranger != nil || status.Code(err) == codes.Canceled) || h.stranger != nil && h.stranger.Err() != nil {
+		err = context.Canceled
 	}
-	h.compartment.Release(err)
-	if h.stream || gone {
-		h.warden.Discard()
-		return
-	}
-	h.warden.Release()
+	h.End(err, h.stream || gone)
 }

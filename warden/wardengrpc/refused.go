@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
@@ -74,23 +73,4 @@ func (i *Interceptors) refusal(err error, m rpcstatus.Status) *RefusedError {
 		detailed = s
 	}
 	return &RefusedError{Err: err, status: detailed}
-}
-
-// priority reads a priority. Its longest form is "background".
-func priority(s string) (warden.Priority, bool) {
-	switch s {
-	case "background":
-		return warden.Background, true
-	case "normal":
-		return warden.Normal, true
-	case "high":
-		return warden.High, true
-	case "critical":
-		return warden.Critical, true
-	}
-	if s == "" || len(s) > len("-128") || s[0] == '+' {
-		return 0, false // not to be parsed: the error would copy it
-	}
-	n, err := strconv.ParseInt(s, 10, 8)
-	return warden.Priority(n), err == nil
 }

@@ -202,7 +202,7 @@ func TestPriorities(t *testing.T) {
 	} {
 		for _, trusted := range []bool{false, true} {
 			md := metadata.MD{}
-			md.Append(wardengrpc.PriorityKey, c.said...)
+			md.Append("warden-priority", c.said...)
 			want := c.plain
 			if trusted {
 				md.Set("trusted", "1")

@@ -20,7 +20,7 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 		if i.exempt(method) {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
-		h, err := i.begin(ctx, method, false)
+		h, err := i.begin(ctx, i.claim(ctx, method), method, false)
 		if err != nil {
 			return nil, err
 		}
@@ -33,12 +33,12 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 			}
 		}()
 		var cs grpc.ClientStream
-		if cs, err = streamer(h.ctx, desc, cc, method, opts...); err != nil {
+		if cs, err = streamer(outgoing(h.Ctx), desc, cc, method, opts...); err != nil {
 			return nil, err
 		}
 		opened = true
 		s := &clientStream{ClientStream: cs, hold: h, one: !desc.ServerStreams}
-		s.unwatch = context.AfterFunc(h.ctx, func() { h.end(h.ctx.Err()) })
+		s.unwatch = context.AfterFunc(h.Ctx, func() { h.end(h.Ctx.Err()) })
 		return s, nil
 	}
 }

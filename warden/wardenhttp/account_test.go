@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,16 @@ func TestH9_ServersTime(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}, 0},
 		"too late": {func(_ func(), _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 1},
+		"no stranger waits any more": {func(_ func(), _ http.ResponseWriter, r *http.Request) {
+			if <-r.Context().Done(); !errors.Is(r.Context().Err(), context.Canceled) || !errors.Is(context.Cause(r.Context()), context.DeadlineExceeded) {
+				panic(r.Context().Err())
+			}
+		}, 0},
+		"no friend waits any more": {func(_ func(), _ http.ResponseWriter, r *http.Request) {
+			if <-r.Context().Done(); !errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+				panic(r.Context().Err())
+			}
+		}, 1},
 		"hijacked": {func(_ func(), w http.ResponseWriter, _ *http.Request) {
 			if c, _, err := http.NewResponseController(w).Hijack(); err != nil || c.Close() != nil {
 				panic(err)
@@ -66,14 +77,18 @@ func TestH9_ServersTime(t *testing.T) {
 		}, 0},
 	} {
 		got := counted(t, func(w *warden.Warden) {
-			m, err := wardenhttp.New(w, wardenhttp.Config{})
+			m, err := wardenhttp.New(w, wardenhttp.Config{Trusted: func(*http.Request) bool { return strings.Contains(name, "friend") }})
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
+			r := newRequest().WithContext(ctx)
+			if strings.Contains(name, "waits") {
+				r.Header.Set("Warden-Timeout", "1000")
+			}
 			h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.next(cancel, w, r) }))
-			finish(func() { h.ServeHTTP(fakeWriter{ResponseWriter: httptest.NewRecorder()}, newRequest().WithContext(ctx)) })
+			finish(func() { h.ServeHTTP(fakeWriter{ResponseWriter: httptest.NewRecorder()}, r) })
 		})
 		if got != c.want {
 			t.Errorf("%s: %d counted, want %d", name, got, c.want)
@@ -185,11 +200,6 @@ func TestInvalidConfig(t *testing.T) {
 		{"wardenhttp.Config.Timeout", w, wardenhttp.Config{Timeout: -1}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: -1}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: time.Hour + 1}},
-		{"wardenhttp.Config.PriorityHeader", w, wardenhttp.Config{PriorityHeader: "a b"}},
-		{"wardenhttp.Config.PriorityHeader", w, wardenhttp.Config{PriorityHeader: "a:"}},
-		{"wardenhttp.Config.TimeoutHeader", w, wardenhttp.Config{TimeoutHeader: "\x7f"}},
-		{"wardenhttp.Config.TimeoutHeader", w, wardenhttp.Config{TimeoutHeader: "é"}},
-		{"wardenhttp.Config.TimeoutHeader", w, wardenhttp.Config{TimeoutHeader: "WARDEN-priority"}},
 	} {
 		m, err := wardenhttp.New(c.w, c.cfg)
 		var invalid *warden.InvalidError

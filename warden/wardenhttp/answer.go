@@ -139,10 +139,23 @@ func (a answers) body(p problem, err error) []byte {
 		b = strconv.AppendUint(append(b, `,"decision":`...), p.decision.Seq, 10)
 	}
 	if a.verbose {
-		detail, _ := json.Marshal(err.Error()) // a string: it cannot fail
+		detail, _ := json.Marshal(story(err)) // a string: it cannot fail
 		b = append(append(b, `,"detail":`...), detail...)
 	}
 	return append(b, "}\n"...)
+}
+
+// story is all that is known of err.
+func story(err error) string {
+	var rejection *warden.Rejection
+	var timeout *bulkhead.TimeoutError
+	switch {
+	case errors.As(err, &timeout) && timeout.Rejection != nil:
+		return timeout.Error() + ": " + timeout.Rejection.String()
+	case errors.As(err, &rejection):
+		return rejection.String()
+	}
+	return err.Error()
 }
 
 // after is the value of Retry-After: whole seconds (RFC 9110, 10.2.3), at least what the limiter knows and at most twice

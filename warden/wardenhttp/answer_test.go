@@ -74,7 +74,7 @@ func TestH5_CauseStatusHeadersBody(t *testing.T) {
 		{&bulkhead.TimeoutError{Compartment: "secret", Phase: bulkhead.Running, After: time.Second}, nil, 504, "Gateway Timeout", "timeout_running", "", false},
 		{&bulkhead.BreakerOpenError{Compartment: "secret", Err: errors.New("secret")}, nil, 503, full, "breaker_open", "1", false},
 		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "internal", "", false},
-		{&bulkhead.ReentryError{Compartment: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
+		{&bulkhead.ReentryError{Limiter: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
 		{&bulkhead.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
 		{&limiter.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
 		{&warden.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},

@@ -4,82 +4,40 @@ package wardenhttp
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// classify is the task of a request.
-func (c *Config) classify(r *http.Request) warden.Task {
-	t := c.Task(r)
+// classify completes what r asks for. Whoever it comes from, the shortest deadline counts, and a priority that is lower than ours; to
+// have a higher one the client must be trusted.
+func (c *Config) classify(r *http.Request, is *place.Claim) {
+	is.Task = c.Task(r)
+	t, now := &is.Task, time.Now()
 	t.Name = shortened(t.Name, r.RequestURI)
-	p, ranked := priority(only(r.Header, c.PriorityHeader))
-	left := timeout(only(r.Header, c.TimeoutHeader))
-	trusted := (ranked || left > 0) && c.Trusted != nil && c.Trusted(r)
-	if ranked && (trusted || p < t.Priority) {
-		t.Priority = p
+	if is.Apart {
+		t.Priority = is.Compartment.Criticality()
 	}
-	if !trusted {
-		left = 0
+	if t.Priority == warden.Normal {
+		t.Priority = warden.PriorityFrom(r.Context())
 	}
-	if c.Timeout > 0 && (left == 0 || c.Timeout < left) {
-		left = c.Timeout
+	if c.Timeout > 0 {
+		is.Bound(now.Add(c.Timeout), false)
 	}
-	if left > 0 {
-		if due := time.Now().Add(left); t.Deadline.IsZero() || due.Before(t.Deadline) {
-			t.Deadline = due
-		}
+	said := wire.Read(func(n wire.Name) []string { return r.Header[n.HTTP] })
+	if !said.Anything() {
+		return
 	}
-	return t
-}
-
-// only is the value of a header that is there once; else "", which means nothing in any of them. Two values may be two
-// people's, and there is no telling which is whose.
-func only(h http.Header, name string) string {
-	if v := h[name]; len(v) == 1 {
-		return v[0]
+	trusted := c.Trusted != nil && c.Trusted(r)
+	if said.Ranked && (trusted || said.Priority < t.Priority) {
+		t.Priority = said.Priority
 	}
-	return ""
-}
-
-// priority reads a priority. Its longest form is "background".
-func priority(s string) (warden.Priority, bool) {
-	switch s {
-	case "background":
-		return warden.Background, true
-	case "normal":
-		return warden.Normal, true
-	case "high":
-		return warden.High, true
-	case "critical":
-		return warden.Critical, true
+	if said.Left > 0 {
+		is.Bound(now.Add(said.Left), !trusted)
 	}
-	if len(s) == 0 || len(s) > len("-128") || s[0] == '+' {
-		return 0, false // not to be parsed: the error would copy it
-	}
-	n, err := strconv.ParseInt(s, 10, 8)
-	return warden.Priority(n), err == nil
-}
-
-// timeout reads a number of milliseconds; 0: there is none.
-func timeout(s string) time.Duration {
-	const longest = 86400000
-	if len(s) > len("86400000") {
-		return 0
-	}
-	ms := 0
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' {
-			return 0
-		}
-		ms = 10*ms + int(c-'0')
-	}
-	if ms > longest {
-		return 0
-	}
-	return time.Duration(ms) * time.Millisecond
 }
 
 // plainTask is Config.Task's default.

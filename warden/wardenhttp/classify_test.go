@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -88,7 +89,7 @@ func TestH4_TimeoutHeader(t *testing.T) {
 			before := time.Now()
 			got := taskOf(t, wardenhttp.Config{Trusted: trusted}, r).Deadline
 			switch {
-			case trusted == nil || want == 0:
+			case want == 0:
 				if !got.IsZero() {
 					t.Errorf("%q, trusted %v: a deadline, %v", value, trusted != nil, got.Sub(before))
 				}
@@ -104,7 +105,7 @@ func TestH4_TimeoutHeader(t *testing.T) {
 	}
 }
 
-// The earliest deadline counts, whoever sets it.
+// The earliest deadline counts, whoever sets it, a stranger as well.
 func TestH4_NobodyExtendsADeadline(t *testing.T) {
 	const soon, later = time.Hour, 2 * time.Hour
 	for _, c := range []struct {
@@ -118,7 +119,7 @@ func TestH4_NobodyExtendsADeadline(t *testing.T) {
 		{"header before the others", later, later, soon, soon},
 	} {
 		before := time.Now()
-		cfg := wardenhttp.Config{Timeout: c.timeout, Trusted: everybody, Task: func(*http.Request) (task warden.Task) {
+		cfg := wardenhttp.Config{Timeout: c.timeout, Task: func(*http.Request) (task warden.Task) {
 			if c.task > 0 {
 				task.Deadline = before.Add(c.task)
 			}
@@ -137,18 +138,13 @@ func TestH4_NobodyExtendsADeadline(t *testing.T) {
 
 func TestH4_TrustIsAskedForThisRequest(t *testing.T) {
 	asked := 0
-	cfg := wardenhttp.Config{
-		PriorityHeader: "x-class", TimeoutHeader: "x-envoy-expected-rq-timeout-ms",
-		Trusted: func(r *http.Request) bool { asked++; return r.Host == "inside" },
-	}
+	cfg := wardenhttp.Config{Trusted: func(r *http.Request) bool { asked++; return r.Host == "inside" }}
 	for host, want := range map[string]warden.Priority{"inside": 100, "outside": 0} {
 		r := newRequest()
 		r.Host = host
-		r.Header.Set("X-Class", "100")
-		r.Header.Set("Warden-Priority", "101") // has another name now
+		r.Header.Set("Warden-Priority", "100")
 		r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "60000")
-		got := taskOf(t, cfg, r)
-		if got.Priority != want || got.Deadline.IsZero() == (host == "inside") {
+		if got := taskOf(t, cfg, r); got.Priority != want || got.Deadline.IsZero() {
 			t.Errorf("%s: %+v", host, got)
 		}
 	}
@@ -157,13 +153,74 @@ func TestH4_TrustIsAskedForThisRequest(t *testing.T) {
 	}
 }
 
+// What browsers send with ordinary requests, RFC 9218, neither raises nor lowers: Chrome's documents and fetches, Firefox's pictures, and what
+// is fetched late. Whoever says 7 means what nobody waits for.
+func TestH4_BrowsersAreTakenAsTheyAre(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		for urgency, want := range map[string]warden.Priority{
+			"u=0, i": 10, "u=0": 10, "u=1, i": 10, "u=1": 10, "u=2": 10, "u=3, i": 10, "i": 10, "u=4": 10, "u=5, i": 10, "u=6": 10,
+			"u=7": warden.Background, "u=7, i": warden.Background, "u=8": 10, "u=7, u=7": 10, " ": 10,
+		} {
+			r := newRequest()
+			r.Header.Set("Priority", urgency)
+			got := taskOf(t, wardenhttp.Config{
+				Task:    func(*http.Request) warden.Task { return warden.Task{Priority: 10} },
+				Trusted: func(*http.Request) bool { return trusted },
+			}, r)
+			if got.Priority != want || !got.Deadline.IsZero() {
+				t.Errorf("%q, trusted %v: %+v, want priority %d", urgency, trusted, got, want)
+			}
+		}
+	}
+}
+
+// What is asked of a context or of a compartment is the priority that a stranger may only lower, and the one that goes on.
+func TestH4_TheBaseMayBeTheContextsOrTheCompartments(t *testing.T) {
+	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "high", Guaranteed: 1, Criticality: warden.High}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		said       string
+		trusted    bool
+		task, want warden.Priority
+	}{
+		{"", false, 0, warden.High}, {"critical", false, 0, warden.High}, {"critical", true, 0, warden.Critical}, {"normal", false, 0, warden.Normal},
+		{"background", false, 0, warden.Background}, {"70", false, 0, warden.High}, {"", false, -3, -3}, {"5", false, -3, -3}, {"-5", false, -3, -5},
+	} {
+		for _, in := range []*bulkhead.Compartment{nil, set.Compartment("high")} {
+			cfg := wardenhttp.Config{Trusted: func(*http.Request) bool { return c.trusted }}
+			r := newRequest()
+			if in == nil {
+				r = r.WithContext(warden.WithPriority(r.Context(), warden.High))
+				cfg.Task = func(*http.Request) warden.Task { return warden.Task{Priority: c.task} }
+			} else {
+				cfg.Compartment = func(*http.Request) *bulkhead.Compartment { return in }
+				if c.task != 0 {
+					continue // it has no tasks
+				}
+			}
+			if c.said != "" {
+				r.Header.Set("Warden-Priority", c.said)
+			}
+			got := warden.Priority(99)
+			newMiddleware(t, newGuard(t, 1, 0), cfg).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				got = warden.PriorityFrom(r.Context())
+			})).ServeHTTP(httptest.NewRecorder(), r)
+			if got != c.want {
+				t.Errorf("%+v, compartment %v: %v", c, in != nil, got)
+			}
+		}
+	}
+}
+
 // FuzzH4_Headers holds the reading of headers against a slow and plain one, and against the promise itself.
 func FuzzH4_Headers(f *testing.F) {
-	f.Add("critical", "1000", int8(0), false, false)
-	f.Add("-128", "0", int8(5), true, false)
-	f.Add("127", "86400001", int8(-5), true, true)
-	f.Add("+1", "-1", int8(127), true, false)
-	f.Add("99999999999999999999", "99999999999999999999", int8(-128), false, true)
+	f.Add("critical", "1000", "u=0, i", int8(0), false, false)
+	f.Add("-128", "0", "u=7", int8(5), true, false)
+	f.Add("127", "86400001", "u=7, i", int8(-5), true, true)
+	f.Add("+1", "-1", "u=7", int8(127), true, false)
+	f.Add("99999999999999999999", "99999999999999999999", "", int8(-128), false, true)
 	names := map[string]int64{"background": -64, "normal": 0, "high": 64, "critical": 127}
 	number := func(s, form string, low, high int64) (int64, bool) {
 		n, ok := new(big.Int).SetString(s, 10)
@@ -172,11 +229,12 @@ func FuzzH4_Headers(f *testing.F) {
 		}
 		return n.Int64(), true
 	}
-	f.Fuzz(func(t *testing.T, rank, left string, ours int8, trusted, twice bool) {
+	urgency := regexp.MustCompile(`\A(i, ?)?u=7(, ?i)?\z`)
+	f.Fuzz(func(t *testing.T, rank, left, urgent string, ours int8, trusted, twice bool) {
 		r := newRequest()
-		r.Header["Warden-Priority"], r.Header["Warden-Timeout"] = []string{rank}, []string{left}
+		r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{rank}, []string{left}, []string{urgent}
 		if twice {
-			r.Header["Warden-Priority"], r.Header["Warden-Timeout"] = []string{rank, rank}, []string{left, "1"}
+			r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{rank, rank}, []string{left, "1"}, []string{urgent, urgent}
 		}
 		due := time.Now().Add(48 * time.Hour)
 		before := time.Now()
@@ -185,22 +243,30 @@ func FuzzH4_Headers(f *testing.F) {
 			Trusted: func(*http.Request) bool { return trusted },
 		}, r)
 
-		if !trusted && (got.Priority > warden.Priority(ours) || !got.Deadline.Equal(due)) || got.Deadline.After(due) {
-			t.Fatalf("%q, %q made %+v of priority %d", rank, left, got, ours)
+		if !trusted && got.Priority > warden.Priority(ours) || got.Deadline.After(due) {
+			t.Fatalf("%q, %q, %q made %+v of priority %d", rank, left, urgent, got, ours)
 		}
 		p, ok := names[rank]
 		if !ok {
-			p, ok = number(rank, `^(-?[0-9]{1,3}|[0-9]{4})$`, -128, 127)
+			p, ok = number(rank, `\A(-?[0-9]{1,3}|[0-9]{4})\z`, -128, 127)
 		}
-		if want := int64(ours); ok && !twice && (trusted || p < want) {
-			if int64(got.Priority) != p {
-				t.Fatalf("%q: %d, want %d", rank, got.Priority, p)
+		if urgency.MatchString(urgent) && (!ok || p > -64) {
+			p, ok = -64, true
+		}
+		switch want := int64(ours); {
+		case strings.Contains(urgent, "u=7"): // more forms than those above: see FuzzUrgency of warden/internal/wire
+			if !trusted && (int64(got.Priority) > want || ok && !twice && int64(got.Priority) > p) {
+				t.Fatalf("%q, %q: %d", rank, urgent, got.Priority)
 			}
-		} else if int64(got.Priority) != want {
-			t.Fatalf("%q: %d, want %d", rank, got.Priority, want)
+		case ok && !twice && (trusted || p < want):
+			if int64(got.Priority) != p {
+				t.Fatalf("%q, %q: %d, want %d", rank, urgent, got.Priority, p)
+			}
+		case int64(got.Priority) != want:
+			t.Fatalf("%q, %q: %d, want %d", rank, urgent, got.Priority, want)
 		}
-		ms, ok := number(left, `^[0-9]{1,8}$`, 1, 86400000)
-		if ok && trusted && !twice {
+		ms, ok := number(left, `\A[0-9]{1,8}\z`, 1, 86400000)
+		if ok && !twice {
 			d := time.Duration(ms) * time.Millisecond
 			if got.Deadline.Before(before.Add(d)) || got.Deadline.After(time.Now().Add(d)) {
 				t.Fatalf("%q: %v, want %v", left, got.Deadline.Sub(before), d)

@@ -4,48 +4,38 @@ package wardenhttp
 
 import (
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
-// The headers in which a client may say how much its request matters and how long it will wait, if Config names no others.
-// Both are understood as [Config.Trusted] says.
-const (
-	// DefaultPriorityHeader holds an integer, -128 to 127, or one of background, normal, high and critical.
-	DefaultPriorityHeader = "Warden-Priority"
-	// DefaultTimeoutHeader holds milliseconds, 1 to 86400000 (a day), in digits alone.
-	DefaultTimeoutHeader = "Warden-Timeout"
-)
-
 // Config describes a [Middleware]. The zero value is meant for production. Its functions are called by many goroutines at
 // once, before the request asks for its place; if one of them panics, that is the panic of the request, which then
 // holds nothing.
 type Config struct {
-	// Task says what a request is to the warden. nil: a task of normal priority that is called by the pattern of the
-	// [http.ServeMux] in front of the middleware, or by the request's path if there is none.
+	// Task says what a request is to the warden. nil: a task that is called by the pattern of the [http.ServeMux] in front of the
+	// middleware, or by the request's path if there is none. Normal priority means that of the context ([warden.WithPriority]).
 	//
 	// What is refused is remembered for a while with its Name, which is cut to 256 bytes.
 	Task func(*http.Request) warden.Task
-	// Timeout is how long after it arrived a request is worth an answer, 0 or more; 0: for ever. A deadline of Task's or
-	// the context's counts as well: the earlier one. As any deadline it only prevents starting.
+	// Timeout is how long after it arrived a request is worth an answer, 0 or more; 0: for ever. It is not started any later, and its
+	// context ends then, under a warden and in compartments. A deadline of Task's, the context's or the client's counts as
+	// well: the earliest.
 	Timeout time.Duration
 	// Exempt requests need no place and never wait: health checks. nil: none.
 	Exempt func(*http.Request) bool
 	// Compartment says in which compartment a request is to run. nil: in none, the warden is asked. If it is set, requests
-	// ask the compartment instead: its Criticality is their priority, and what they have of a deadline ends their context.
+	// ask the compartment instead, its Criticality is their priority, and of Task the deadline alone is used.
 	// One for which it returns nil is answered 500, because a compartment that the set does not know is a mistake.
 	Compartment func(*http.Request) *bulkhead.Compartment
 
-	// Trusted requests are believed what their headers say. From all others, a priority is taken only if it is lower than
-	// Task's, and a timeout not at all. nil: nobody is. A header that is there more than once, or that is anything but
-	// what is described at its default name, is as if it were not there, whoever sent it.
+	// Trusted requests are believed a priority that is higher than Task's. Deadlines that are shorter, and priorities that are lower,
+	// are believed of everybody: the one gives up what others may have, the other leaves sooner. A stranger's deadline ends its
+	// request as if the client had gone away then; that of a trusted client counts as the service's. nil: nobody is trusted. Which
+	// headers are understood is in docs/wardenhttp.md; one that is there more than once, or is anything but what is described
+	// there, is as if it were not there, whoever sent it.
 	Trusted func(*http.Request) bool
-	// PriorityHeader and TimeoutHeader are the names of the headers; "": DefaultPriorityHeader and DefaultTimeoutHeader.
-	PriorityHeader, TimeoutHeader string
 
 	// RetryAfter is how long a refused client is asked to stay away if the limiter cannot tell, up to an hour; 0: a second.
 	RetryAfter time.Duration
@@ -83,36 +73,8 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (a second) to 1h"}
 	}
-	for _, h := range []struct {
-		field, otherwise string
-		name             *string
-	}{
-		{"PriorityHeader", DefaultPriorityHeader, &cfg.PriorityHeader},
-		{"TimeoutHeader", DefaultTimeoutHeader, &cfg.TimeoutHeader},
-	} {
-		if *h.name == "" {
-			*h.name = h.otherwise
-		}
-		if !token(*h.name) {
-			return nil, &warden.InvalidError{Field: "wardenhttp.Config." + h.field, Value: strconv.Quote(*h.name), Allowed: "the name of a header"}
-		}
-		*h.name = http.CanonicalHeaderKey(*h.name)
-	}
-	if cfg.TimeoutHeader == cfg.PriorityHeader {
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.TimeoutHeader", Value: strconv.Quote(cfg.TimeoutHeader), Allowed: "another name than PriorityHeader's"}
-	}
 	if cfg.Task == nil {
 		cfg.Task = plainTask
 	}
 	return &Middleware{who, cfg, answers{cfg.RetryAfter, cfg.Rand, cfg.Verbose}}, nil
-}
-
-// token says whether s can be the name of a header (RFC 9110, 5.6.2).
-func token(s string) bool {
-	for _, c := range []byte(s) {
-		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -30,21 +30,28 @@ func TestH10_PlaceAllocatesLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := wardenhttp.New(w, wardenhttp.Config{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	rec, req := httptest.NewRecorder(), newRequest()
+	rec, req, impatient := httptest.NewRecorder(), newRequest(), newRequest()
+	impatient.Header.Set("Warden-Timeout", "60000")
 	for name, c := range map[string]struct {
 		w    http.ResponseWriter
+		r    *http.Request
+		cfg  wardenhttp.Config
 		most float64
 	}{
-		"nothing to hijack": {rec, 1},
-		"a Hijacker":        {fakeWriter{rec, rec}, 2},
+		"nothing to hijack":     {rec, req, wardenhttp.Config{}, 3},
+		"a Hijacker":            {fakeWriter{rec, rec}, req, wardenhttp.Config{}, 4},
+		"a deadline":            {rec, req, wardenhttp.Config{Timeout: time.Minute}, 7},
+		"a stranger's deadline": {rec, impatient, wardenhttp.Config{}, 10},
 	} {
-		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, req) }); got > c.most {
+		m, err := wardenhttp.New(w, c.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, c.r) }); got > c.most {
 			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)
+		} else {
+			t.Logf("%s: %v allocations", name, got)
 		}
 	}
 }

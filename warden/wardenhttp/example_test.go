@@ -88,6 +88,66 @@ func ExampleNewTransport() {
 	// paid <nil> 0
 }
 
+// A service between two others: what a client said of its request, and how much time it has left, goes on to the service behind.
+func ExampleNewTransport_onward() {
+	serve := func(next http.HandlerFunc) (url string, stop func()) {
+		w, err := warden.New(warden.Config{})
+		if err != nil {
+			panic(err)
+		}
+		mw, err := wardenhttp.New(w, wardenhttp.Config{})
+		if err != nil {
+			panic(err)
+		}
+		server := httptest.NewServer(mw.Handler(next))
+		return server.URL, server.Close
+	}
+	url, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+		_, bounded := r.Context().Deadline()
+		fmt.Fprint(w, "priority ", warden.PriorityFrom(r.Context()), ", deadline ", bounded)
+	})
+	defer stop()
+	w, err := warden.New(warden.Config{}) // of the service behind
+	if err != nil {
+		panic(err)
+	}
+	behind, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{})
+	if err != nil {
+		panic(err)
+	}
+	client := &http.Client{Transport: behind}
+	defer client.CloseIdleConnections()
+	front, stopFront := serve(func(w http.ResponseWriter, r *http.Request) {
+		req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, url, http.NoBody)
+		if err != nil {
+			panic(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			panic(err)
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(w, resp.Body)
+	})
+	defer stopFront()
+
+	req, err := http.NewRequest(http.MethodGet, front, http.NoBody)
+	if err != nil {
+		panic(err)
+	}
+	req.Header.Set("Warden-Priority", "background")
+	req.Header.Set("X-Request-Timeout", "30")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		panic(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	fmt.Println(string(body), err)
+	http.DefaultClient.CloseIdleConnections()
+	// Output: priority background, deadline true <nil>
+}
+
 // A handler that asks for a compartment itself, around the part of it that needs one.
 func ExampleWriteError() {
 	set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{{Name: "search", Guaranteed: 2}}})

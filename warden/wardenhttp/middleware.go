@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/warden/internal/place"
 )
 
 // Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
@@ -18,10 +19,15 @@ import (
 // see [http.Hijacker]. How long it took is not counted as the service's time if the connection was hijacked, or if the
 // request's context was canceled, which is what net/http does when the client goes away.
 //
+// The context of the request that next gets ends with its deadline: the earliest of Config.Timeout's, the Task's and the client's
+// (see Config.Trusted). It knows the priority ([warden.PriorityFrom]), which goes on with the requests that next sends through a
+// [Transport], and that the request has its place: to ask the same warden once more from inside is a [*warden.ReentryError]. A
+// middleware around another one of the same warden, or the same compartment, counts once: the inner one calls its next.
+//
 // What the ResponseWriter that next gets can do, and a connection that it hijacks, says [inflight.Serve].
 //
-// A request that is given its place at once costs one small allocation, two where there is something to hijack, besides
-// those of Config's functions. One that the warden refuses costs three: what is known about it, the values of the headers and
+// A request that is given its place at once costs three allocations: what is known of it, its context and the copy that has that, one
+// more where there is something to hijack, and some for a deadline, besides those of Config's functions. One that the warden refuses costs three: what is known about it, the values of the headers and
 // the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if next == nil {
@@ -41,7 +47,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	place, err := h.acquire(r)
+	is := h.capacity.claim(r)
+	if is.Holds(r.Context()) { // mounted twice: the outer one has asked
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	got, err := h.acquire(r, is)
 	if err != nil {
 		if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > mostUnread) {
 			w.Header().Set("Connection", "close")
@@ -49,17 +60,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if h.cfg.Answer != nil && h.cfg.Answer(w, r, err) {
 			return
 		}
-		if !h.answers.answer(w, place.asked, err) {
+		if !h.answers.answer(w, is.Compartment, err) {
 			h.answers.write(w, internalError(), err)
 		}
 		return
 	}
-	if in := place.ctx; in != r.Context() {
-		outer := r
-		r = r.WithContext(in)
-		defer func() { outer.MultipartForm = r.MultipartForm }() // the server removes its files, but knows only the outer request
-	}
-	inflight.Serve(place, h.next, w, r)
+	outer := r
+	r = r.WithContext(got.Ctx)
+	// The server removes the form's files, and logs in front tell the pattern, but they know only the outer request.
+	defer func() { outer.MultipartForm, outer.Pattern = r.MultipartForm, r.Pattern }()
+	inflight.Serve(held{got}, h.next, w, r)
 }
 
 // mostUnread is the longest body for which a refused request's connection is kept. Before net/http's server answers a
@@ -69,9 +79,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const mostUnread = 64 << 10
 
 // acquire classifies the request and asks for its place.
-func (m *Middleware) acquire(r *http.Request) (place, error) {
+func (m *Middleware) acquire(r *http.Request, is place.Claim) (place.Place, error) {
 	if m.cfg.Task == nil {
-		return place{}, notMade("Middleware", "wardenhttp.New")
+		return place.Place{}, notMade("Middleware", "wardenhttp.New")
 	}
-	return m.capacity.acquire(r, m.cfg.classify(r))
+	m.cfg.classify(r, &is)
+	return is.Acquire(r.Context())
 }

@@ -1,4 +1,4 @@
-// A place, whoever gives it, a warden or a compartment, and what they are told when a request gives it back.
+// Whom requests ask for their place, and what that is told when they give it back.
 
 package wardenhttp
 
@@ -10,6 +10,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/place"
 )
 
 // capacity is whom requests ask for their place.
@@ -29,61 +30,29 @@ func (c capacity) check() error {
 	return nil
 }
 
-// place is what one request holds. The zero place is none.
-type place struct {
-	ctx         context.Context       // to go on with
-	asked       *bulkhead.Compartment // nil: the warden
-	warden      warden.Permit
-	compartment bulkhead.Permit
-	cancel      context.CancelFunc // of the deadline in ctx; nil: there is none
+// claim says whom r asks.
+func (c capacity) claim(r *http.Request) place.Claim {
+	is := place.Claim{Warden: c.warden}
+	if c.compartment != nil {
+		is.Apart, is.Compartment = true, c.compartment(r)
+	}
+	return is
 }
 
-// acquire asks for a place for r. A compartment knows no tasks: the deadline goes to it in the context, and the rest of t
-// is not used. With an error the place says only who was asked.
-func (c capacity) acquire(r *http.Request, t warden.Task) (place, error) {
-	p := place{ctx: r.Context()}
-	var err error
-	if c.compartment == nil {
-		p.warden, err = c.warden.Acquire(p.ctx, t)
-		return p, err
-	}
-	if c.warden != nil {
-		c.warden.Watch() // its decisions rule the compartments, but nobody asks it for places
-	}
-	p.asked = c.compartment(r)
-	if !t.Deadline.IsZero() {
-		p.ctx, p.cancel = context.WithDeadline(p.ctx, t.Deadline)
-	}
-	given := false
-	defer func() {
-		if !given && p.cancel != nil {
-			p.cancel()
-		}
-	}()
-	p.ctx, p.compartment, err = p.asked.Acquire(p.ctx)
-	given = err == nil
-	return p, err
-}
+// held is the place of a request that is followed to its end.
+type held struct{ place.Place }
 
 // errStatus is what the breaker of a compartment is told of a response that says nothing worse.
 var errStatus = errors.New("wardenhttp: the response has a status of 500 or more")
 
-// End gives the place back. If somebody lost interest, or the connection was upgraded, the time that it took says nothing
-// about the service.
-func (p place) End(came inflight.Outcome) {
+// End gives the place back. If somebody lost interest, or the connection was upgraded, the time that it took says nothing about the
+// service.
+func (h held) End(came inflight.Outcome) {
 	err := came.Err
 	if err == nil && came.Status >= http.StatusInternalServerError {
 		err = errStatus
 	}
-	if came.Upgraded || errors.Is(err, context.Canceled) {
-		p.warden.Discard()
-	} else {
-		p.warden.Release()
-	}
-	p.compartment.Release(err)
-	if p.cancel != nil {
-		p.cancel()
-	}
+	h.Place.End(err, came.Upgraded || errors.Is(err, context.Canceled))
 }
 
 func notMade(what, by string) error {

@@ -58,7 +58,7 @@ func ExampleRefused() {
 
 	w, _ := warden.New(warden.Config{})
 	w.Limiter().Close()
-	_, err := w.Acquire(ctx, warden.Task{Name: "checkout"})
+	_, _, err := w.Acquire(ctx, warden.Task{Name: "checkout"})
 	err = wardenotel.Refused(ctx, err)
 	span.End()
 

@@ -19,7 +19,7 @@ const EventRefused = "stopbank.refused"
 
 // Refused adds an event to the span of ctx if err is a refusal of a limiter or a compartment, and returns err:
 //
-//	permit, err := w.Acquire(ctx, task)
+//	ctx, permit, err := w.Acquire(ctx, task)
 //	if err != nil {
 //		return wardenotel.Refused(ctx, err)
 //	}
@@ -65,7 +65,7 @@ func explain(err error) []attribute.KeyValue {
 	case errors.As(err, &open):
 		return []attribute.KeyValue{reason("breaker_open"), compartment(open.Compartment)}
 	case errors.As(err, &reentry):
-		return []attribute.KeyValue{reason("reentry"), compartment(reentry.Compartment)}
+		return []attribute.KeyValue{reason("reentry"), keyOf("limiter").String(short(reentry.Limiter))}
 	case errors.As(err, &rejection):
 		return append([]attribute.KeyValue{reason(rejection.Reason.String())}, explained(rejection)...)
 	}

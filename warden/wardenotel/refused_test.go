@@ -90,10 +90,14 @@ func TestOtherRefusals(t *testing.T) {
 		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Running, After: time.Second},
 		"timeout_queued":  &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Queued, Rejection: queued},
 		"breaker_open":    &bulkhead.BreakerOpenError{Compartment: "api", Err: errors.New("open")},
-		"reentry":         &bulkhead.ReentryError{Compartment: "api"},
+		"reentry":         &bulkhead.ReentryError{Limiter: "api"},
 	} {
 		attrs := told(t, err)
-		if attrs["stopbank.reason"].AsString() != reason || attrs["stopbank.compartment.name"].AsString() != "api" {
+		name := "stopbank.compartment.name"
+		if reason == "reentry" { // a warden's as well
+			name = "stopbank.limiter.name"
+		}
+		if attrs["stopbank.reason"].AsString() != reason || attrs[attribute.Key(name)].AsString() != "api" {
 			t.Errorf("%s: %v", reason, attrs)
 		}
 		if _, there := attrs["stopbank.in_flight"]; there != (reason == "timeout_queued") {

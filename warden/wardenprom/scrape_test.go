@@ -105,6 +105,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_warden_samples_total{taken_by="request",warden="api"}`: 1,
 		`stopbank_warden_samples_total{taken_by="ticker",warden="api"}`:  0,
 		`stopbank_warden_panics_total{warden="api"}`:                     0,
+		`stopbank_warden_reentries_total{warden="api"}`:                  0,
 		`stopbank_control_decisions_total{warden="api"}`:                 5,
 		`stopbank_control_decision_timestamp_seconds{warden="api"}`:      1000.5,
 		`stopbank_control_decision_valid_seconds{warden="api"}`:          2,

@@ -3,6 +3,7 @@
 package wardenslog
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Bulkhead returns the observer for one set (bulkhead.Config.Observer). The tenants of a compartment are logged as that
@@ -122,7 +124,7 @@ func (o *setLog) told(text string, e bulkhead.Event) line {
 	}}
 }
 
-// about is what an event says of one call. Its error is for people, and may have anything of a client in it.
+// about is what an event says of one call. Its error is for people, and may have anything of a client in it; a refusal tells its parts.
 func about(e bulkhead.Event) []slog.Attr {
 	attrs := []slog.Attr{slog.String("compartment", e.Compartment)}
 	if e.Tenant != "" {
@@ -132,7 +134,11 @@ func about(e bulkhead.Event) []slog.Attr {
 		attrs = append(attrs, slog.String("reason", e.Reason))
 	}
 	attrs = append(attrs, slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
-	if e.Err != nil {
+	var rejection *limiter.Rejection
+	switch {
+	case errors.As(e.Err, &rejection):
+		attrs = append(attrs, slog.Any("err", rejection))
+	case e.Err != nil:
 		attrs = append(attrs, slog.String("err", short(e.Err.Error())))
 	}
 	return attrs

@@ -69,7 +69,7 @@ func TestASetIsLogged(t *testing.T) {
 			_, _ = bulkhead.DoOr(ctx, checkout, ok, func(context.Context, error) (int, error) { return 0, errors.New("no fallback") })
 		}
 		out = logged("refusing", "fallback_failed", "refused", "fallback_failed", "refused", "fallback_failed")
-		has(out[0], `"reason":"queue_overflow"`, `"compartment":"checkout"`, `"level":"WARN"`)
+		has(out[0], `"reason":"queue_overflow"`, `"compartment":"checkout"`, `"level":"WARN"`, `"err":{"limiter":"checkout",`, `"bound":"own_places","limit":1`)
 		close(stuck)
 		out = logged("abandoned function panicked")
 		has(out[0], "function panicked", "goroutine", `"level":"WARN"`)

@@ -53,6 +53,7 @@ func Families() []Family {
 		Family{"samples_total", Count, "{sample}", "Samples taken, by the ticker or by requests because the ticker was late.", by("taken_by")},
 		Family{"largest_sample_gap_seconds", Level, "s", "The longest time between two samples so far.", nil},
 		Family{"panics_total", Count, "{panic}", "Panics of sampler, controller and target that were contained.", nil},
+		Family{"reentries_total", Count, "{task}", "Tasks refused because their caller held a place already.", nil},
 	)
 	group("stopbank_control_", by("warden"),
 		Family{"decisions_total", Count, "{decision}", "Decisions so far: the number of the last one.", nil},

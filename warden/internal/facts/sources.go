@@ -45,6 +45,7 @@ func ReadWarden(p Put, name string, w *warden.Warden) {
 	p("stopbank_warden_samples_total", float64(s.ByRequests), name, "request")
 	p("stopbank_warden_largest_sample_gap_seconds", s.LargestGap.Seconds(), name)
 	p("stopbank_warden_panics_total", float64(s.Panics), name)
+	p("stopbank_warden_reentries_total", float64(s.Reentries), name)
 	if s.Samples == 0 || last.Decision.Seq == 0 {
 		return // nothing was measured yet, and a 0 would say otherwise
 	}

@@ -1,0 +1,175 @@
+// Package wire is what requests say to the servers that they go to: how much time is left, and how much they matter. HTTP says it
+// in headers, gRPC in metadata, in the same words.
+package wire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// Name is what a header is called: by net/http in its canonical form, in gRPC's metadata in lower case.
+type Name struct{ HTTP, GRPC string }
+
+// The headers that this project's clients send.
+const (
+	PriorityHTTP = "Warden-Priority" // -128 to 127, or background, normal, high, critical
+	PriorityGRPC = "warden-priority"
+	TimeoutHTTP  = "Warden-Timeout" // milliseconds, rounded down
+)
+
+// Longest is the longest time that counts. Whoever has more is in no hurry, and has said nothing.
+const Longest = 24 * time.Hour
+
+// Said is what a request says of itself.
+type Said struct {
+	Left     time.Duration // until nobody waits for the answer any more; 0: it does not say
+	Priority limiter.Priority
+	Ranked   bool // it says a priority
+}
+
+// Anything is whether it says something.
+func (s Said) Anything() bool { return s.Ranked || s.Left > 0 }
+
+// Read is what a request says, in all dialects: values are those of one header. Of several the shortest time and the lowest priority
+// count, since nobody waits for longer than the first of them lasts. A header that is there twice, or is not exactly what it may
+// be, is as if it were not there: two values may be two people's, and a repair would be a guess.
+func Read(values func(Name) []string) Said {
+	var s Said
+	for _, dialect := range [...]struct {
+		name Name
+		read func(string) (time.Duration, bool)
+	}{
+		{Name{TimeoutHTTP, "warden-timeout"}, milliseconds},
+		{Name{"Grpc-Timeout", "grpc-timeout"}, grpcTimeout},
+		{Name{"Connect-Timeout-Ms", "connect-timeout-ms"}, milliseconds},
+		{Name{"X-Envoy-Expected-Rq-Timeout-Ms", "x-envoy-expected-rq-timeout-ms"}, milliseconds},
+		{Name{"X-Request-Timeout", "x-request-timeout"}, seconds},
+		{Name{"X-Request-Timeout-Ms", "x-request-timeout-ms"}, milliseconds},
+	} {
+		if left, ok := once(values(dialect.name), dialect.read); ok && left > 0 && left <= Longest && (s.Left == 0 || left < s.Left) {
+			s.Left = left
+		}
+	}
+	s.Priority, s.Ranked = once(values(Name{PriorityHTTP, PriorityGRPC}), priority)
+	if p, ok := once(values(Name{"Priority", "priority"}), urgency); ok && (!s.Ranked || p < s.Priority) {
+		s.Priority, s.Ranked = p, true
+	}
+	return s
+}
+
+func once[T any](values []string, read func(string) (T, bool)) (v T, ok bool) {
+	if len(values) == 1 {
+		v, ok = read(values[0])
+	}
+	if !ok {
+		return *new(T), false
+	}
+	return v, true
+}
+
+// digits reads a number of 8 digits at most, and nothing but digits.
+func digits(s string) (n int64, ok bool) {
+	if s == "" || len(s) > 8 {
+		return 0, false
+	}
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, true
+}
+
+func milliseconds(s string) (time.Duration, bool) {
+	n, ok := digits(s)
+	return time.Duration(n) * time.Millisecond, ok
+}
+
+// grpcTimeout reads what gRPC's protocol calls a Timeout: digits and the letter of a unit.
+func grpcTimeout(s string) (time.Duration, bool) {
+	if s == "" {
+		return 0, false
+	}
+	unit := time.Duration(0)
+	switch s[len(s)-1] {
+	case 'H':
+		unit = time.Hour
+	case 'M':
+		unit = time.Minute
+	case 'S':
+		unit = time.Second
+	case 'm':
+		unit = time.Millisecond
+	case 'u':
+		unit = time.Microsecond
+	case 'n':
+		unit = time.Nanosecond
+	}
+	n, ok := digits(s[:len(s)-1])
+	if !ok || unit == 0 || n > int64(Longest/unit) {
+		return 0, false
+	}
+	return time.Duration(n) * unit, true
+}
+
+// seconds reads a number of seconds, perhaps with a fraction, perhaps with the unit behind it: 30, 2.5, 30s, 500ms. A program that
+// means milliseconds by a bare number says a thousand times as much as it means, which is harmless; the other way it would not be.
+func seconds(s string) (time.Duration, bool) {
+	if ms, ok := strings.CutSuffix(s, "ms"); ok {
+		return milliseconds(ms)
+	}
+	whole, fraction, parts := strings.Cut(strings.TrimSuffix(s, "s"), ".")
+	n, ok := digits(whole)
+	if !ok || n > int64(Longest/time.Second) {
+		return 0, false
+	}
+	d := time.Duration(n) * time.Second
+	if !parts {
+		return d, true
+	}
+	part, ok := digits(fraction)
+	for range 8 - len(fraction) {
+		part *= 10
+	}
+	return d + time.Duration(part)*10*time.Nanosecond, ok
+}
+
+// priority reads a priority. Its longest form is "background".
+func priority(s string) (limiter.Priority, bool) {
+	switch s {
+	case "background":
+		return limiter.Background, true
+	case "normal":
+		return limiter.Normal, true
+	case "high":
+		return limiter.High, true
+	case "critical":
+		return limiter.Critical, true
+	}
+	if s == "" || len(s) > len("-128") || s[0] == '+' {
+		return 0, false // not to be parsed: the error would copy it
+	}
+	n, err := strconv.ParseInt(s, 10, 8)
+	return limiter.Priority(n), err == nil
+}
+
+// urgency reads a Priority of RFC 9218: u, 0 to 7, and perhaps i. Only 7, "background tasks such as delivery of software updates",
+// says something here. All others are a browser's opinion of the order in which one page's parts should come, u=0 for every document
+// and u=5 for every picture, and say nothing of one request beside another client's.
+func urgency(s string) (limiter.Priority, bool) {
+	u := byte(0)
+	for member := range strings.SplitSeq(s, ",") {
+		switch member = strings.Trim(member, " \t"); {
+		case member == "i", member == "i=?0", member == "i=?1":
+		case u == 0 && len(member) == len("u=7") && member[:2] == "u=" && member[2] >= '0' && member[2] <= '7':
+			u = member[2]
+		default:
+			return 0, false
+		}
+	}
+	return limiter.Background, u == '7'
+}

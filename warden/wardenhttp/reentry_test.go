@@ -1,0 +1,174 @@
+// Nobody waits for himself: a request that has its place is not given, and not made to wait for, a second one.
+
+package wardenhttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// Handlers in one another, transports and functions, in any order, under two wardens and in two compartments: each that is met for the
+// second time passes the request on if it is a middleware, and refuses it otherwise. Nothing waits, and nothing is left.
+func TestPropertyH13_AnyNesting(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{
+			{Name: "c", Guaranteed: 1, MaxQueue: 10}, {Name: "d", Guaranteed: 1, MaxQueue: 10},
+		}})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		guards := []*guard{newGuard(t, 1, 10), newGuard(t, 1, 10)}
+		steps := rapid.SliceOfN(rapid.IntRange(0, 11), 1, 8).Draw(rt, "steps")
+		held, refused, reached := map[int]bool{}, false, false
+		var enter func(w http.ResponseWriter, r *http.Request, rest []int)
+		enter = func(w http.ResponseWriter, r *http.Request, rest []int) {
+			if len(rest) == 0 {
+				reached = true
+				return
+			}
+			who, how := rest[0]%4, rest[0]/4 // two wardens, two compartments; middleware, transport, function
+			again := held[who]
+			wasHeld := held[who]
+			held[who] = true
+			defer func() { held[who] = wasHeld }()
+			onward := func(ctx context.Context) error { enter(w, r.WithContext(ctx), rest[1:]); return nil }
+			var cfg wardenhttp.Config
+			var tcfg wardenhttp.TransportConfig
+			var wd *warden.Warden
+			if who < 2 {
+				wd = guards[who].Warden
+			} else {
+				cfg.Compartment = in(set.Compartment([]string{"c", "d"}[who-2]))
+				tcfg.Compartment = cfg.Compartment
+			}
+			var err error
+			switch {
+			case how == 0:
+				m, err := wardenhttp.New(wd, cfg)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _ = onward(r.Context()) })).ServeHTTP(w, r)
+				return
+			case how == 1:
+				tcfg.Base = roundTrip(func(r *http.Request) (*http.Response, error) {
+					return respond(http.StatusOK, http.NoBody), onward(r.Context())
+				})
+				tr, err2 := wardenhttp.NewTransport(wd, tcfg)
+				if err2 != nil {
+					rt.Fatal(err2)
+				}
+				var resp *http.Response
+				if resp, err = tr.RoundTrip(newRequest().WithContext(r.Context())); err == nil {
+					resp.Body.Close()
+				}
+			case who < 2:
+				_, err = warden.Do(r.Context(), wd, warden.Task{}, func(ctx context.Context) (int, error) { return 0, onward(ctx) })
+			default:
+				_, err = bulkhead.Do(r.Context(), cfg.Compartment(nil), func(ctx context.Context) (int, error) { return 0, onward(ctx) })
+			}
+			var reentry *warden.ReentryError
+			if errors.As(err, &reentry) != again || again && !errors.Is(err, bulkhead.ErrReentry) {
+				rt.Fatalf("%v: %v, again %v", rest, err, again)
+			}
+			if again {
+				refused = true
+				rec := httptest.NewRecorder()
+				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"internal"`) {
+					rt.Fatalf("told %d %s", rec.Code, rec.Body)
+				}
+			}
+		}
+		enter(httptest.NewRecorder(), newRequest(), steps)
+		if refused == reached {
+			rt.Fatalf("%v: refused %v, reached %v", steps, refused, reached)
+		}
+		for _, g := range guards {
+			if s := g.Limiter().Stats(); s.Running != 0 || s.Queued != 0 || s.Rejected+s.Canceled != 0 {
+				rt.Fatalf("%+v", s)
+			}
+		}
+		if s := set.Snapshot(); s.InFlight != 0 {
+			rt.Fatalf("%+v", s)
+		}
+	})
+}
+
+// A server and its outbound calls that share a warden: each request is told at once, and the next ones are served.
+func TestH13_OneWardenForServerAndClient(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		g := newGuard(t, 2, 10)
+		behind := serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
+		client, m := through(t, g, behind), newMiddleware(t, g, wardenhttp.Config{})
+		s := serve(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, behind.URL, strings.NewReader("x"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp, err := client.Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			if !errors.Is(err, warden.ErrReentry) || !m.WriteError(w, nil, err) {
+				t.Errorf("%v", err)
+			}
+		})))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				resp, err := post(t, s)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusInternalServerError {
+					t.Error(resp.Status)
+				}
+			})
+		}
+		all.Wait()
+		if g.wantEmpty(t); g.Stats().Reentries != 8 {
+			t.Errorf("%+v", g.Stats())
+		}
+	})
+}
+
+// Mounted twice, around the mux and around one of its handlers, a middleware counts once.
+func TestH13_MountedTwice(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 1, MaxQueue: 10})
+		g := newGuard(t, 1, 10)
+		inside, err := wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		under, mux := newMiddleware(t, g, wardenhttp.Config{}), http.NewServeMux()
+		mux.Handle("/", inside.Handler(under.Handler(inside.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if c.Snapshot().InFlight != 1 || g.Limiter().Stats().Running != 1 {
+				t.Errorf("%+v, %+v", c.Snapshot(), g.Limiter().Stats())
+			}
+			_, _ = io.WriteString(w, "x")
+		})))))
+		s := serve(under.Handler(mux))
+		for range 3 {
+			wantStatus(t, s, http.StatusOK)
+		}
+		if g.wantEmpty(t); c.Snapshot().Submitted != 3 || g.Limiter().Stats().Submitted != 3 {
+			t.Errorf("%+v, %+v", c.Snapshot(), g.Limiter().Stats())
+		}
+	})
+}

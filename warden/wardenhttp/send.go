@@ -1,0 +1,48 @@
+// What a request that is sent says of itself: how much time is left, and how much it matters.
+
+package wardenhttp
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/internal/wire"
+)
+
+// tell is req under ctx, which says in its headers what ctx knows. The error is context.DeadlineExceeded: less than a millisecond is
+// left, and to say that there is one would give away what nobody has.
+//
+// The priority's header is ours alone: one that was there may be a stranger's, which a proxy passes on, and would have our word for
+// it. A time that was there counts if it is shorter. What means Normal is not said: whoever has no opinion takes the other side's.
+func tell(ctx context.Context, req *http.Request) (*http.Request, error) {
+	out := req.WithContext(ctx)
+	p := warden.PriorityFrom(ctx)
+	due, bounded := ctx.Deadline()
+	_, ranked := req.Header[wire.PriorityHTTP]
+	if !bounded && !ranked && p == warden.Normal {
+		return out, nil
+	}
+	if out.Header = req.Header.Clone(); out.Header == nil {
+		out.Header = make(http.Header, 2)
+	}
+	if delete(out.Header, wire.PriorityHTTP); p != warden.Normal {
+		out.Header[wire.PriorityHTTP] = []string{p.String()}
+	}
+	if !bounded {
+		return out, nil
+	}
+	left := time.Until(due)
+	if said := wire.Read(func(n wire.Name) []string { return req.Header[n.HTTP] }); said.Left > 0 {
+		left = min(left, said.Left)
+	}
+	switch {
+	case left < time.Millisecond:
+		return nil, context.DeadlineExceeded
+	case left <= wire.Longest:
+		out.Header[wire.TimeoutHTTP] = []string{strconv.FormatInt(left.Milliseconds(), 10)}
+	}
+	return out, nil
+}

@@ -1,0 +1,431 @@
+// Deadline and priority on their way through several services.
+
+package wardenhttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// A hop is one service of a chain, and what it is configured to be.
+type hop struct {
+	task             warden.Priority
+	timeout          time.Duration
+	trusts           bool
+	busy             time.Duration // its only place is taken for so long
+	transit, working time.Duration // before it arrives, and before it asks the next
+
+	started  bool // what came of it
+	late     bool
+	due      time.Time
+	bounded  bool
+	priority warden.Priority
+	told     http.Header
+}
+
+// chain is a client's transport to the first of these services, each of which asks the next. Nothing but its own warden stands
+// between a request and its handler.
+func chain(t *testing.T, hops []*hop) http.RoundTripper {
+	t.Helper()
+	if len(hops) == 0 {
+		return nil
+	}
+	h, next := hops[0], chain(t, hops[1:])
+	here, there := newGuard(t, 1, 1), newGuard(t, 1, 0)
+	m := newMiddleware(t, here, wardenhttp.Config{
+		Timeout: h.timeout, Trusted: func(*http.Request) bool { return h.trusts },
+		Task: func(*http.Request) warden.Task { return warden.Task{Priority: h.task} },
+	})
+	handler := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h.started = true
+		h.due, h.bounded = r.Context().Deadline()
+		h.late = h.bounded && !time.Now().Before(h.due)
+		h.priority = warden.PriorityFrom(r.Context())
+		time.Sleep(h.working)
+		if next == nil {
+			return
+		}
+		out := newRequest().WithContext(r.Context())
+		resp, err := newTransport(t, there, next).RoundTrip(out)
+		if err == nil {
+			resp.Body.Close()
+		}
+	}))
+	return roundTrip(func(req *http.Request) (*http.Response, error) {
+		time.Sleep(h.transit)
+		if h.busy > 0 {
+			p, err := here.TryAcquire(warden.Task{})
+			if err != nil {
+				return nil, err
+			}
+			time.AfterFunc(h.busy, func() { p.Release() })
+		}
+		h.told = req.Header.Clone()
+		r := newRequest()
+		r.Header = req.Header.Clone()
+		rec := httptest.NewRecorder()
+		handler.ServeHTTP(rec, r)
+		return rec.Result(), nil
+	})
+}
+
+// Each hop sees the deadline of the one before less what has passed, and never more, and as much of the priority as it believes.
+func TestPropertyH12H14_ThroughManyHops(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		ms := func(most int, name string) time.Duration {
+			return time.Duration(rapid.IntRange(0, most*4).Draw(rt, name)) * time.Millisecond / 4
+		}
+		hops := make([]*hop, rapid.IntRange(1, 4).Draw(rt, "hops"))
+		for i := range hops {
+			hops[i] = &hop{
+				task:   rapid.SampledFrom([]warden.Priority{0, 0, 0, warden.Background, warden.High, warden.Critical, 5, -5}).Draw(rt, "task"),
+				trusts: rapid.Bool().Draw(rt, "trusts"), transit: ms(20, "transit"), working: ms(50, "working"),
+			}
+			if rapid.Bool().Draw(rt, "bounded") {
+				hops[i].timeout = max(1, ms(200, "timeout"))
+			}
+			if rapid.Bool().Draw(rt, "busy") {
+				hops[i].busy = ms(60, "busy for")
+			}
+		}
+		patience := ms(300, "patience")
+		said := rapid.SampledFrom([]warden.Priority{0, warden.Background, warden.Critical, 7}).Draw(rt, "said")
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var due time.Time
+			if patience > 0 {
+				ctx, cancel = context.WithTimeout(ctx, patience)
+				defer cancel()
+				due, _ = ctx.Deadline()
+			}
+			now, priority := time.Now(), said
+			resp, err := newTransport(t, newGuard(t, 1, 0), chain(t, hops)).RoundTrip(newRequest().WithContext(warden.WithPriority(ctx, said)))
+			if err == nil {
+				resp.Body.Close()
+			}
+			stopped := false
+			for i, h := range hops {
+				left := time.Duration(0)
+				if !due.IsZero() {
+					if left = due.Sub(now).Truncate(time.Millisecond); left < time.Millisecond {
+						stopped = true // not sent
+					}
+				}
+				if stopped {
+					if h.started || h.told != nil {
+						rt.Fatalf("hop %d was asked for something too late: %+v", i, h)
+					}
+					continue
+				}
+				want := ""
+				if left > 0 {
+					want = strconv.FormatInt(left.Milliseconds(), 10)
+				}
+				if got := h.told.Get("Warden-Timeout"); got != want {
+					rt.Fatalf("hop %d was told %q, want %q", i, got, want)
+				}
+				if got := h.told.Get("Warden-Priority"); (got == "") != (priority == 0) || got != "" && got != priority.String() {
+					rt.Fatalf("hop %d was told %q, want %v", i, got, priority)
+				}
+				now = now.Add(h.transit) // it arrives
+				due = time.Time{}
+				if left > 0 {
+					due = now.Add(left)
+				}
+				if h.timeout > 0 && (due.IsZero() || now.Add(h.timeout).Before(due)) {
+					due = now.Add(h.timeout)
+				}
+				ours := h.task
+				if priority != 0 && (h.trusts || priority < ours) {
+					ours = priority
+				}
+				priority = ours
+				now = now.Add(h.busy) // it has its place
+				if !due.IsZero() && !now.Before(due) {
+					stopped = true
+				}
+				if h.started == stopped || h.late {
+					rt.Fatalf("hop %d: %+v, stopped %v", i, h, stopped)
+				}
+				if stopped {
+					continue
+				}
+				if h.bounded == due.IsZero() || h.bounded && !h.due.Equal(due) || h.priority != priority {
+					rt.Fatalf("hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, due.Sub(now), priority)
+				}
+				now = now.Add(h.working)
+				if !due.IsZero() && !now.Before(due) {
+					stopped = true // its context has ended
+				}
+			}
+		})
+	})
+}
+
+// Three services over real connections, of which none is configured.
+func TestH12_ThreeServices(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		const working = 20 * time.Millisecond
+		type arrival struct {
+			left     int64 // as it was told
+			due      time.Time
+			priority warden.Priority
+		}
+		var arrivals []arrival
+		var next *httptest.Server
+		for range 3 {
+			to := next
+			client := &http.Client{}
+			if to != nil {
+				client = through(t, newGuard(t, 1, 0), to)
+			}
+			next = serve(newHandler(t, newGuard(t, 1, 0), func(w http.ResponseWriter, r *http.Request) {
+				due, _ := r.Context().Deadline()
+				left, _ := strconv.ParseInt(r.Header.Get("Warden-Timeout"), 10, 64)
+				arrivals = append(arrivals, arrival{left, due, warden.PriorityFrom(r.Context())})
+				if to == nil {
+					return
+				}
+				time.Sleep(working)
+				before := time.Until(due).Milliseconds()
+				req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, to.URL, http.NoBody)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp.Body.Close()
+				if told := arrivals[len(arrivals)-1].left; resp.StatusCode == http.StatusOK && len(arrivals) == 3 && told > before {
+					t.Errorf("told %d ms, and %d were left", told, before)
+				}
+			}))
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, next.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Request-Timeout", "60")
+		req.Header.Set("Priority", "u=7")
+		resp, err := next.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || len(arrivals) != 3 {
+			t.Fatalf("%s after %d hops", resp.Status, len(arrivals))
+		}
+		for i, a := range arrivals {
+			if a.priority != warden.Background || a.due.IsZero() {
+				t.Errorf("hop %d: %+v", i, a)
+			}
+		}
+		if first, second := arrivals[1].left, arrivals[2].left; first > 60_000-working.Milliseconds() || second > first-working.Milliseconds() || second <= 0 {
+			t.Errorf("told %d and %d ms of 60000", first, second)
+		}
+	})
+}
+
+// Where a place was waited for until too late, or nothing is left to wait for, nothing starts.
+func TestH12_NothingStartsTooLate(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		g := newGuard(t, 1, 1)
+		p, err := g.TryAcquire(warden.Task{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Release()
+		var started atomic.Int32
+		s := serve(newHandler(t, g, func(http.ResponseWriter, *http.Request) { started.Add(1) }))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Grpc-Timeout", "50m")
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusGatewayTimeout || started.Load() != 0 {
+			t.Errorf("%s, started %d", resp.Status, started.Load())
+		}
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(900*time.Microsecond))
+		defer cancel()
+		client := newGuard(t, 1, 0)
+		resp, err = through(t, client, s).Do(req.Clone(ctx))
+		if err == nil {
+			resp.Body.Close()
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || started.Load() != 0 {
+			t.Errorf("%v, started %d", err, started.Load())
+		}
+		client.wantEmpty(t)
+	})
+}
+
+// What a proxy passes on must not have its word for it, and what the caller says of time counts if it is shorter.
+func TestH12_HeadersThatWereThere(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		header         http.Header
+		left           time.Duration
+		priority       warden.Priority
+		wantTime, rank string
+	}{
+		{"a stranger's priority", http.Header{"Warden-Priority": {"critical"}}, 0, 0, "", ""},
+		{"another's instead of ours", http.Header{"Warden-Priority": {"critical", "x"}}, 0, -5, "", "-5"},
+		{"nothing known", http.Header{"Warden-Timeout": {"70"}}, 0, 0, "70", ""},
+		{"shorter", http.Header{"X-Request-Timeout-Ms": {"70"}}, time.Second, 0, "70", ""},
+		{"longer", http.Header{"Warden-Timeout": {"7000"}}, time.Second, 0, "1000", ""},
+		{"not understood", http.Header{"Warden-Timeout": {"-1"}}, time.Second, 0, "1000", ""},
+		{"twice", http.Header{"Warden-Timeout": {"1", "2"}}, time.Second, 0, "1000", ""},
+		{"days", nil, 25 * time.Hour, warden.High, "", "high"},
+		{"no header at all", nil, time.Second, warden.Critical, "1000", "critical"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := warden.WithPriority(t.Context(), c.priority)
+			if c.left > 0 {
+				var cancel func()
+				ctx, cancel = context.WithTimeout(ctx, c.left)
+				defer cancel()
+			}
+			req := newRequest().WithContext(ctx)
+			req.Header = c.header.Clone()
+			sent := http.Header(nil)
+			resp, err := newTransport(t, newGuard(t, 1, 0), roundTrip(func(r *http.Request) (*http.Response, error) {
+				sent = r.Header
+				return respond(http.StatusOK, http.NoBody), nil
+			})).RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if got := sent["Warden-Timeout"]; len(got) > 1 || sent.Get("Warden-Timeout") != c.wantTime {
+				t.Errorf("%s: time %q, want %q", c.name, got, c.wantTime)
+			}
+			if got := sent["Warden-Priority"]; len(got) > 1 || sent.Get("Warden-Priority") != c.rank {
+				t.Errorf("%s: priority %q, want %q", c.name, got, c.rank)
+			}
+		})
+	}
+}
+
+// A task of the transport's own has its own priority and deadline; one that says nothing has the request's.
+func TestH12_TheTasksOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, own := range []warden.Priority{warden.Normal, warden.High} {
+			sent := http.Header(nil)
+			rt, err := wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{
+				Task: func(*http.Request) warden.Task {
+					return warden.Task{Priority: own, Deadline: time.Now().Add(time.Minute)}
+				},
+				Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+					sent = r.Header
+					if due, _ := r.Context().Deadline(); time.Until(due) != time.Minute {
+						t.Errorf("its context ends in %v", time.Until(due))
+					}
+					return respond(http.StatusOK, http.NoBody), nil
+				}),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := rt.RoundTrip(newRequest().WithContext(warden.WithPriority(t.Context(), warden.Background)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			want := "background"
+			if own != warden.Normal {
+				want = own.String()
+			}
+			if sent.Get("Warden-Priority") != want || sent.Get("Warden-Timeout") != "60000" {
+				t.Errorf("%v: %v", own, sent)
+			}
+		}
+	})
+}
+
+// Timeout is the handler's deadline, however the middleware is mounted, and a stranger's ends it as if he had gone away.
+func TestH14_TimeoutIsTheHandlersDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := compartment(t, bulkhead.CompartmentConfig{})
+		for name, cfg := range map[string]wardenhttp.Config{"warden": {}, "compartment": {Compartment: in(c)}} {
+			for _, theirs := range []string{"", "2000", "500"} {
+				cfg.Timeout = time.Second
+				m, err := wardenhttp.New(newGuard(t, 1, 0).Warden, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, ends := time.Second, context.DeadlineExceeded
+				if theirs == "500" {
+					want, ends = 500*time.Millisecond, context.Canceled
+				}
+				r := newRequest()
+				if theirs != "" {
+					r.Header.Set("Warden-Timeout", theirs)
+				}
+				began := time.Now()
+				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					due, bounded := r.Context().Deadline()
+					if <-r.Context().Done(); !bounded || !due.Equal(began.Add(want)) || time.Since(began) != want || !errors.Is(r.Context().Err(), ends) {
+						t.Errorf("%s, %s: due after %v, ended after %v: %v", name, theirs, due.Sub(began), time.Since(began), r.Context().Err())
+					}
+				})).ServeHTTP(httptest.NewRecorder(), r)
+			}
+		}
+		if s := c.Snapshot(); s.Outcomes["timed_out"] != 0 || s.InFlight != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A stranger who has no time must not open the breaker of what is slower than he is.
+func TestH14_ImpatienceOpensNoBreaker(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			told := &fuse{}
+			c := compartment(t, bulkhead.CompartmentConfig{Breaker: told})
+			m, err := wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool { return trusted }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newRequest()
+			r.Header.Set("Warden-Timeout", "1")
+			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })).ServeHTTP(httptest.NewRecorder(), r)
+			if len(told.told) != 1 || bulkhead.NoVerdict(told.told[0]) == trusted {
+				t.Errorf("trusted %v: the breaker was told %v", trusted, told.told)
+			}
+		})
+	}
+}
+
+// What is logged in front of the middleware knows the pattern that the mux behind it found.
+func TestThePatternIsKnownOutside(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /orders/{id}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") })
+	r := httptest.NewRequest(http.MethodGet, "/orders/7", http.NoBody)
+	newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{}).Handler(mux).ServeHTTP(httptest.NewRecorder(), r)
+	if r.Pattern != "GET /orders/{id}" {
+		t.Errorf("pattern %q", r.Pattern)
+	}
+}
