@@ -14,7 +14,7 @@ import (
 // classify is the task of a request.
 func (c *Config) classify(r *http.Request) warden.Task {
 	t := c.Task(r)
-	t.Name = shortened(t.Name, r.RequestURI)
+	t.Name = named(t.Name, r)
 	p, ranked := priority(only(r.Header, c.PriorityHeader))
 	left := timeout(only(r.Header, c.TimeoutHeader))
 	trusted := (ranked || left > 0) && c.Trusted != nil && c.Trusted(r)
@@ -90,11 +90,16 @@ func plainTask(r *http.Request) warden.Task {
 	return warden.Task{Name: r.URL.Path}
 }
 
-// shortened is a name that keeps little memory alive: it may well be a part of the request's first line, and a client can
-// make that as long as the server reads headers.
-func shortened(name, line string) string {
+// named cuts a task's name, and makes it one that keeps no more alive than itself: it may be a part of the request's first line, of a
+// header or of a body, and clients make those as long as the server reads them. A route's pattern belongs to the server, and a short line
+// may be kept.
+func named(name string, r *http.Request) string {
 	const longest = 256
-	if max(len(name), len(line)) <= longest {
+	switch {
+	case len(name) > longest:
+	case name == r.Pattern:
+		return name
+	case len(r.Method)+len(r.RequestURI) <= longest && r.URL != nil && name == r.URL.Path:
 		return name
 	}
 	return strings.Clone(name[:min(len(name), longest)])

@@ -3,9 +3,11 @@
 package wardenhttp
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -40,6 +42,19 @@ type Config struct {
 	// One for which it returns nil is answered 500, because a compartment that the set does not know is a mistake.
 	Compartment func(*http.Request) *bulkhead.Compartment
 
+	// Buffered keeps each answer in memory until its handler is done, as net/http's TimeoutHandler does. So a request whose time is up
+	// is answered 504 at once, although its handler may run on: it holds its place until it is done, and what it writes then
+	// goes nowhere. Handlers run on goroutines of their own, cannot flush or hijack, and give their place back before the client
+	// has read the answer.
+	Buffered bool
+	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 0 or more; 0: 10 s.
+	// MinRate is how many bytes a second of either, 0 or more, earn that time back; 0: 4096. Nothing else counts: neither the time
+	// in which the handler computes, nor that of an event stream without events. A client that is slower is cut off: Read and
+	// Write return [ErrSlowPeer], and if the handler answers nothing, the answer is 408. A handler that
+	// sets a deadline through [http.ResponseController] rules that direction from then on, as one that hijacks does the connection.
+	Grace   time.Duration
+	MinRate int
+
 	// Trusted requests are believed what their headers say. From all others, a priority is taken only if it is lower than
 	// Task's, and a timeout not at all. nil: nobody is. A header that is there more than once, or that is anything but
 	// what is described at its default name, is as if it were not there, whoever sent it.
@@ -64,6 +79,8 @@ type Middleware struct {
 	capacity capacity
 	cfg      Config
 	answers  answers
+	pace     pace
+	noticed  atomic.Bool // what should be mounted outside
 }
 
 // New returns a Middleware that asks w for places, or the compartments of cfg.Compartment: then w, which may be nil, is the one
@@ -77,6 +94,10 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	switch {
 	case cfg.Timeout < 0:
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Timeout", Value: cfg.Timeout, Allowed: "0 (for ever) or more"}
+	case cfg.Grace < 0:
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Grace", Value: cfg.Grace, Allowed: "0 (10s) or more"}
+	case cfg.MinRate < 0:
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.MinRate", Value: cfg.MinRate, Allowed: "0 (4096 bytes a second) or more"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (a second) to 1h"}
 	}
@@ -101,7 +122,8 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	if cfg.Task == nil {
 		cfg.Task = plainTask
 	}
-	return &Middleware{who, cfg, answers{cfg.RetryAfter, cfg.Rand, cfg.Verbose}}, nil
+	slowest := pace{cmp.Or(cfg.Grace, 10*time.Second), cmp.Or(cfg.MinRate, 4096)}
+	return &Middleware{capacity: who, cfg: cfg, answers: answers{cfg.RetryAfter, cfg.Rand, cfg.Verbose}, pace: slowest}, nil
 }
 
 // token says whether s can be the name of a header (RFC 9110, 5.6.2).

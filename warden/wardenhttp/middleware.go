@@ -5,8 +5,10 @@ package wardenhttp
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
 // Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
@@ -43,27 +45,42 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	place, err := h.acquire(r)
 	if err != nil {
-		if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > mostUnread) {
-			w.Header().Set("Connection", "close")
-		}
-		if !h.answers.answer(w, place.asked, err) {
-			h.answers.write(w, internalError(), err)
-		}
+		h.refuse(w, r, place.asked, err)
 		return
 	}
-	if in := place.ctx; in != r.Context() {
-		outer := r
-		r = r.WithContext(in)
-		defer func() { outer.MultipartForm = r.MultipartForm }() // the server removes its files, but knows only the outer request
+	e := &exchange{h: h, place: place, asked: r}
+	inner := e.request()
+	switch {
+	case h.cfg.Buffered:
+		e.buffer(w, inner)
+	default:
+		if inner != r {
+			defer func() { r.MultipartForm = inner.MultipartForm }() // the server removes its files, but knows only the outer request
+		}
+		inflight.Serve(e, e, w, inner)
 	}
-	inflight.Serve(place, h.next, w, r)
 }
 
-// mostUnread is the longest body for which a refused request's connection is kept. Before net/http's server answers a
-// request with an unread body over HTTP/1, it reads the rest, up to 256 KiB, unless the connection will be closed: a
-// refusal would come only after an upload. (Over HTTP/2 it does not, and to ask for the end of the connection would end
-// it for all requests in it.)
-const mostUnread = 64 << 10
+// refuse answers r, which c, if any, has refused. Before net/http's server answers over HTTP/1 a request with an unread body, it reads
+// the rest, up to 256 KiB, unless the connection will be closed: a refusal would come only after an upload, or never. So it is given a
+// moment for a short body, which keeps the connection, and none for others. (Over HTTP/2 it does not read, and to ask for the
+// end of the connection would end it for all requests in it.)
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, c *bulkhead.Compartment, err error) {
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(forUnread)) // or the server's ReadTimeout ends it
+		if r.ContentLength < 0 || r.ContentLength > mostUnread {
+			w.Header().Set("Connection", "close")
+		}
+	}
+	if !h.answers.answer(w, c, err) {
+		h.answers.write(w, internalError(), err)
+	}
+}
+
+const (
+	mostUnread = 64 << 10               // the longest body for which a refused request's connection is kept
+	forUnread  = 500 * time.Millisecond // how long it is waited for the rest of one
+)
 
 // acquire classifies the request and asks for its place.
 func (m *Middleware) acquire(r *http.Request) (place, error) {
