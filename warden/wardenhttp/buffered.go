@@ -29,8 +29,9 @@ type kept struct {
 	mu     sync.Mutex // guards all below
 	status int
 	body   bytes.Buffer
-	left   bool // nobody waits
-	ended  bool
+	left   bool  // nobody waits
+	ended  bool  // the handler is done
+	over   error // of its context, when it was
 }
 
 // buffer calls the next handler and waits until it is done, its time is up or the client has gone. Which of them it was is decided once.
@@ -43,14 +44,14 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	case <-k.done:
 	case <-r.Context().Done():
 	}
-	left := k.leave()
+	left, over := k.leave(r.Context())
 	if !left {
 		<-k.done
 		e.asked.MultipartForm = r.MultipartForm
 		k.pass()
 	}
 	_, late := e.in.state()
-	switch over := r.Context().Err(); {
+	switch {
 	case errors.Is(over, context.DeadlineExceeded), errors.Is(late, context.DeadlineExceeded):
 		e.answer(timeoutRunning(), context.DeadlineExceeded)
 	case left:
@@ -69,11 +70,7 @@ func (k *kept) run(e *exchange, r *http.Request) {
 		if v != nil {
 			k.panicked, k.stack = v, debug.Stack()
 		}
-		k.mu.Lock()
-		k.ended = true
-		left := k.left
-		k.mu.Unlock()
-		if !left {
+		if left, _ := k.leave(nil); !left {
 			close(k.done)
 			return
 		}
@@ -84,16 +81,29 @@ func (k *kept) run(e *exchange, r *http.Request) {
 			logf(r, "wardenhttp: panic of a handler whose client was answered before: %v\n%s", v, k.stack)
 		}
 	}()
-	inflight.Serve(e, e.h.next, k, r)
+	inflight.Serve(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer k.end(r.Context()) // before the place is given back, which ends the context
+		defer e.unwatch()
+		e.h.next.ServeHTTP(w, r)
+	}), k, r)
 	k.returned = true
 }
 
-// leave ends waiting for the handler, unless it is done.
-func (k *kept) leave() bool {
+// end notes that the handler is done, and whether it was in time.
+func (k *kept) end(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.left = !k.ended
-	return k.left
+	k.ended, k.over = true, ctx.Err()
+}
+
+// leave ends waiting for the handler, unless it is done; over says why its context had ended, or has now.
+func (k *kept) leave(ctx context.Context) (left bool, over error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.ended {
+		k.left, k.over = true, ctx.Err()
+	}
+	return k.left, k.over
 }
 
 // pass ends as a handler has ended that did not return.

@@ -25,7 +25,8 @@ type exchange struct {
 	asked               *http.Request // as it came
 	body                upload
 	in, out             side
-	hijacked            bool // guarded by out.mu
+	watching            func() bool // stops watching the context; nil: nothing does
+	hijacked            bool        // guarded by out.mu
 }
 
 // upload is the body of the request, as the handler reads it.
@@ -57,13 +58,21 @@ func (e *exchange) attach(w http.ResponseWriter) {
 	e.ResponseWriter = w
 	e.in = side{pace: e.h.pace, w: w, reads: true, spare: e.h.pace.grace}
 	e.out = side{pace: e.h.pace, w: w, spare: e.h.pace.grace}
-	if due, ok := e.place.ctx.Deadline(); ok {
-		e.in.latest = due
+	if _, bounded := e.place.ctx.Deadline(); bounded && e.hasBody() {
+		e.watching = context.AfterFunc(e.place.ctx, func() { e.in.stop(e.place.ctx.Err()) })
+	}
+}
+
+// unwatch is called before the place is given back, which ends the context.
+func (e *exchange) unwatch() {
+	if e.watching != nil {
+		e.watching()
 	}
 }
 
 // detach ends that. What net/http still has to read and to write is bounded as well, unless the server does it.
 func (e *exchange) detach() {
+	e.unwatch()
 	e.out.mu.Lock()
 	hijacked := e.hijacked
 	e.out.mu.Unlock()
@@ -99,7 +108,7 @@ func (e *exchange) conclude() {
 // answer answers with p. Before, nothing more is read, or net/http would wait for the rest of the body.
 func (e *exchange) answer(p problem, err error) {
 	if e.hasBody() {
-		e.in.stop(http.ErrBodyReadAfterClose)
+		e.in.stop(err)
 	}
 	e.h.answers.write(e, p, err)
 }

@@ -3,7 +3,6 @@
 package wardenhttp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -37,10 +36,9 @@ func (p pace) worth(n int64) time.Duration {
 // up, each byte that passes earns some back. When there is none left while the handler waits, a deadline in the past ends the
 // wait. A handler that computes, and an event stream that has nothing to say, cost their client nothing.
 type side struct {
-	pace   pace
-	w      http.ResponseWriter // what has the deadlines
-	reads  bool
-	latest time.Time // to read; zero: for ever
+	pace  pace
+	w     http.ResponseWriter // what has the deadlines
+	reads bool
 
 	mu    sync.Mutex // guards all below; whoever holds it does not wait for the client
 	spare time.Duration
@@ -51,6 +49,7 @@ type side struct {
 	used  bool  // something was read, or written
 	whole bool  // the body has come to its end
 	late  error // why nothing more is waited for
+	over  bool  // the handler is done, and w must not be touched
 }
 
 // enter is called before the handler waits for the client.
@@ -63,13 +62,10 @@ func (s *side) enter() (began time.Time, err error) {
 	}
 	began = time.Now()
 	s.waits, s.due = true, began.Add(s.spare)
-	if !s.latest.IsZero() && s.latest.Before(s.due) {
-		s.due = s.latest
-	}
-	if left := s.due.Sub(began); s.timer == nil {
-		s.timer = time.AfterFunc(left, s.expire)
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.spare, s.expire)
 	} else {
-		s.timer.Reset(left)
+		s.timer.Reset(s.spare)
 	}
 	return began, nil
 }
@@ -99,9 +95,6 @@ func (s *side) expire() {
 		return
 	}
 	s.late = fmt.Errorf("%w: %w", ErrSlowPeer, os.ErrDeadlineExceeded)
-	if s.due.Equal(s.latest) {
-		s.late = fmt.Errorf("wardenhttp: the request's time was up before its body had come: %w", context.DeadlineExceeded)
-	}
 	s.setDeadline(time.Unix(1, 0))
 }
 
@@ -109,6 +102,9 @@ func (s *side) expire() {
 func (s *side) stop(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
 	if s.late == nil {
 		s.late = why
 	}
@@ -130,7 +126,7 @@ func (s *side) end(bounded bool) {
 	case bounded && (s.used || s.reads):
 		s.setDeadline(time.Now().Add(s.spare))
 	}
-	if s.late == nil {
+	if s.over = true; s.late == nil {
 		s.late = io.ErrClosedPipe
 	}
 }
@@ -139,7 +135,7 @@ func (s *side) end(bounded bool) {
 func (s *side) hand(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if errors.Is(s.late, io.ErrClosedPipe) {
+	if s.over {
 		return s.late
 	}
 	s.own = true
