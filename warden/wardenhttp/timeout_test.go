@@ -214,8 +214,8 @@ func TestH1H16_BufferedEndings(t *testing.T) {
 		g.wantEmpty(t)
 	}
 
-	var logged bytes.Buffer
-	server := &http.Server{ErrorLog: log.New(&logged, "", 0)}
+	logged := new(lines)
+	server := &http.Server{ErrorLog: log.New(logged, "", 0)}
 	synctest.Test(t, func(t *testing.T) {
 		c := compartment(t, bulkhead.CompartmentConfig{Timeout: time.Second})
 		h := inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: true}, func(http.ResponseWriter, *http.Request) {
