@@ -20,11 +20,15 @@ import (
 // see [http.Hijacker]. How long it took is not counted as the service's time if the connection was hijacked, or if the
 // request's context was canceled, which is what net/http does when the client goes away.
 //
-// What the ResponseWriter that next gets can do, and a connection that it hijacks, says [inflight.Serve].
+// A client that keeps next waiting is cut off, as [Config].Grace says. A request whose context's deadline passes while next runs is answered
+// 504 if next returns and has written nothing; with [Config].Buffered at once, whatever next does.
 //
-// A request that is given its place at once costs one small allocation, two where there is something to hijack, besides
-// those of Config's functions. One that the warden refuses costs three: what is known about it, the values of the headers and
-// the body.
+// The ResponseWriter that next gets can do what w can, and so can a connection that it hijacks; the deprecated http.CloseNotifier is
+// not passed on. With Buffered it can only be written to.
+//
+// A request that is given its place at once costs two small allocations, three where there is something to hijack, besides
+// those of Config's functions; what it reads or writes costs a timer more, a body or a deadline the request that knows it. One that
+// the warden refuses costs three: what is known about it, the values of the headers and the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		next = http.DefaultServeMux
@@ -50,15 +54,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	e := &exchange{h: h, place: place, asked: r}
 	inner := e.request()
-	switch {
-	case h.cfg.Buffered:
+	if h.cfg.Buffered {
 		e.buffer(w, inner)
-	default:
-		if inner != r {
-			defer func() { r.MultipartForm = inner.MultipartForm }() // the server removes its files, but knows only the outer request
-		}
-		inflight.Serve(e, e, w, inner)
+		return
 	}
+	if inner != r {
+		defer func() { r.MultipartForm = inner.MultipartForm }() // the server removes its files, but knows only the outer request
+	}
+	inflight.Serve(e, e, w, inner)
 }
 
 // refuse answers r, which c, if any, has refused. Before net/http's server answers over HTTP/1 a request with an unread body, it reads
