@@ -15,6 +15,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func serve(t *testing.T, s *service) string {
@@ -31,6 +32,15 @@ func mustNew(t *testing.T, cfg console.Config, names ...string) *service {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func mustLimiter(t *testing.T) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(limiter.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // crowd takes places of the warden until it is refused one, and lets one more task wait. release ends all that.
@@ -132,6 +142,34 @@ func TestBrowser(t *testing.T) {
 		}
 		p.must(chromedp.Do(p.ctx, chromedp.Click("#pause")))
 		p.until(value("In flight") + ` === "0"`)
+		p.clean(base)
+	})
+
+	t.Run("alike", func(t *testing.T) { // things of one name are as many as they are, and what is said of them is of now
+		long := strings.Repeat("n", 250)
+		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond, Limiters: []console.Limiter{
+			{Name: "reports", Limiter: mustLimiter(t)}, {Name: "warden", Limiter: mustLimiter(t)}, {Name: "Compartments", Limiter: mustLimiter(t)},
+		}}, "reports", long+"a", long+"b")
+		base := serve(t, s)
+		p := open(t, chromium, base, 1280, 900, "light", false)
+		p.until(`document.querySelectorAll("#compartments > *").length === 6`)
+		_, permit, err := s.database.Compartment("reports").Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, _ = s.database.Compartment("reports").Acquire(t.Context()) // is refused
+		p.until(`[...document.querySelectorAll("#verdicts li")].some(e => e.textContent.includes("reports") && e.dataset.level !== "ok")`)
+		permit.Release(nil)
+		verdicts := eval[int](p, `document.querySelectorAll("#verdicts li").length`)
+		p.must(chromedp.Do(p.ctx, chromedp.Sleep(time.Second))) // ten events more
+		if n := eval[int](p, `document.querySelectorAll("#verdicts li").length`); n > verdicts {
+			t.Errorf("%d sentences became %d", verdicts, n)
+		}
+		for of, want := range map[string]int{"#compartments": 6, "#limiter-cards": 3} {
+			if n := eval[int](p, `document.querySelectorAll("`+of+` > *").length`); n != want {
+				t.Errorf("%s has %d cards, want %d", of, n, want)
+			}
+		}
 		p.clean(base)
 	})
 

@@ -44,9 +44,15 @@ func run(ctx context.Context, public, private string, load bool) error {
 	}
 
 	// Streams never end by themselves: a shutdown has to close them.
-	operators := &http.Server{Addr: private, Handler: s.private(), ReadHeaderTimeout: time.Second}
+	operators := &http.Server{
+		Addr: private, Handler: s.private(),
+		ReadHeaderTimeout: time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute,
+	}
 	operators.RegisterOnShutdown(s.console.Close)
-	clients := &http.Server{Addr: public, Handler: s.public(), ReadHeaderTimeout: time.Second}
+	clients := &http.Server{
+		Addr: public, Handler: s.public(),
+		ReadHeaderTimeout: time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute,
+	}
 
 	for _, server := range []*http.Server{operators, clients} {
 		go func() { ended <- server.ListenAndServe() }()

@@ -36,7 +36,7 @@ func shop() http.Handler {
 	return mux
 }
 
-// serve is the ten lines.
+// serve is the whole of it.
 func serve(ctx context.Context, addr string, mux http.Handler) error {
 	w, err := warden.New(warden.Config{})
 	if err != nil {
@@ -47,7 +47,11 @@ func serve(ctx context.Context, addr string, mux http.Handler) error {
 	if err != nil {
 		return err
 	}
-	return http.ListenAndServe(addr, mw.Handler(mux))
+	server := &http.Server{
+		Addr: addr, Handler: mw.Handler(mux),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+	}
+	return server.ListenAndServe()
 }
 
 // what says what a request is: refunds matter most.

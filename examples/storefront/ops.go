@@ -78,10 +78,12 @@ func newOps(l net.Listener, s *shop, o observers, token string) (*ops, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/console/", http.StripPrefix("/console", page))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.Handle("/plan", planHandler{s.way.(*compartments), sha256.Sum256([]byte(token)), token != ""})
+	mux.Handle("GET /metrics", page.Guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	mux.Handle("/plan", page.Guard(planHandler{s.way.(*compartments), sha256.Sum256([]byte(token)), token != ""}))
 	mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+	}
 	srv.RegisterOnShutdown(page.Close) // its streams never end by themselves
 	p := &ops{"http://" + l.Addr().String(), srv, make(chan error, 1)}
 	go func() { p.served <- srv.Serve(l) }()
@@ -153,7 +155,7 @@ func readPlan(r io.Reader) (plan bulkhead.Plan, err error) {
 	if err := dec.Decode(&given); err != nil {
 		return plan, err
 	}
-	if dec.More() {
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More says no before a closing bracket
 		return plan, errors.New("more than one JSON value")
 	}
 	if given.Revision == nil || given.Total == nil {

@@ -106,6 +106,8 @@ func TestPlan(t *testing.T) {
 		{"a field mistyped", "POST", right, strings.Replace(same, "guaranteed", "guarantee", 1), http.StatusBadRequest, "guarantee"},
 		{"a field missing", "POST", right, strings.Replace(same, `"lendable":2,`, "", 1), http.StatusBadRequest, "lendable"},
 		{"two plans", "POST", right, same + same, http.StatusBadRequest, "more than one"},
+		{"a plan and a bracket", "POST", right, same + "] anything at all", http.StatusBadRequest, "more than one"},
+		{"a plan and a brace", "POST", right, same + "}" + same, http.StatusBadRequest, "more than one"},
 		{"too long", "POST", right, `{"revision":` + strings.Repeat(" ", 70<<10) + `1}`, http.StatusBadRequest, "too large"},
 		{"a compartment missing", "POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments = p.Compartments[1:] }), http.StatusBadRequest, "without"},
 		{"guarantees above the total", "POST", right, encoded(func(p *bulkhead.Plan) { p.Total = 9 }), http.StatusBadRequest, "Plan.Compartments"},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,8 +30,22 @@ func (w refusing) close() error  { return nil }
 
 func ask(s *server, method, path string) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
-	s.mux().ServeHTTP(rec, httptest.NewRequest(method, path, nil))
+	req := httptest.NewRequest(method, path, nil)
+	req.RemoteAddr = "127.0.0.1:1234"
+	s.mux().ServeHTTP(rec, req)
 	return rec
+}
+
+func TestCountsAreForTheHouse(t *testing.T) {
+	for from, want := range map[string]int{"192.0.2.1:1234": http.StatusForbidden, "[2001:db8::1]:1": http.StatusForbidden, "": http.StatusForbidden, "[::1]:1": http.StatusNotFound} {
+		rec := httptest.NewRecorder()
+		req := httptest.NewRequest("GET", "/admin/counts", nil)
+		req.RemoteAddr = from
+		newServer(nil, refusing{sql.ErrNoRows}, 0).mux().ServeHTTP(rec, req)
+		if rec.Code != want {
+			t.Errorf("from %q: %d, want %d", from, rec.Code, want)
+		}
+	}
 }
 
 func reasonOf(rec *httptest.ResponseRecorder) string {
@@ -51,11 +66,14 @@ func TestRefusalsInHTTP(t *testing.T) {
 		{errPoolTimeout, http.StatusGatewayTimeout, "pool_timeout", false},
 		{sql.ErrNoRows, http.StatusNotFound, "not_found", false},
 		{context.Canceled, 499, "canceled", false},
-		{errors.New("disk on fire"), http.StatusInternalServerError, "", false},
+		{errors.New("disk on fire"), http.StatusInternalServerError, "internal", false},
 	} {
 		for _, path := range []string{"/analytics/report", "/products", "/admin/counts"} { // products has nothing to fall back to yet
 			s := newServer(nil, refusing{c.err}, 0)
 			rec := ask(s, "GET", path)
+			if strings.Contains(rec.Body.String(), "fire") {
+				t.Errorf("%s tells what has gone wrong inside: %s", path, rec.Body)
+			}
 			if retry := rec.Header().Get("Retry-After") != ""; rec.Code != c.status || reasonOf(rec) != c.reason || retry != c.retry {
 				t.Errorf("%s: %v: status %d, reason %q, Retry-After %v", path, c.err, rec.Code, reasonOf(rec), retry)
 			}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -53,6 +54,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // tokens are the names that an operator gives.
 const tokens = "1 to 64 letters, digits, - and _"
 
+// positions begins the keys of sources' positions, beside which no ledger of that name can lie.
+const positions = "source-"
+
 func token(s string) bool {
 	return s != "" && len(s) <= 64 && !slices.ContainsFunc([]byte(s), func(c byte) bool { return !safe(c) || c == '/' })
 }
@@ -66,8 +70,8 @@ func validate(ctx context.Context, of string, cfg Config) error {
 		return &InvalidError{Field: of + "Conn", Value: "nil", Allowed: "a connection"}
 	case !token(cfg.Bucket):
 		return &InvalidError{Field: of + "Bucket", Value: strconv.Quote(cfg.Bucket), Allowed: tokens}
-	case !token(cfg.Ledger):
-		return &InvalidError{Field: of + "Ledger", Value: strconv.Quote(cfg.Ledger), Allowed: tokens}
+	case !token(cfg.Ledger), strings.HasPrefix(cfg.Ledger, positions):
+		return &InvalidError{Field: of + "Ledger", Value: strconv.Quote(cfg.Ledger), Allowed: tokens + ", not beginning with " + positions}
 	case cfg.Replicas < 0 || cfg.Replicas > 5:
 		return &InvalidError{Field: of + "Replicas", Value: cfg.Replicas, Allowed: "0 to 5"}
 	case cfg.Storage != jetstream.FileStorage && cfg.Storage != jetstream.MemoryStorage:

@@ -121,7 +121,7 @@ func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 }
 
 func newSource(cfg SourceConfig, js jetstream.JetStream, kv jetstream.KeyValue) *Source {
-	return &Source{cfg: cfg, js: js, kv: kv, key: "source-" + cfg.Stream + "." + cfg.Partition, position: position{owner: rand.Text()}}
+	return &Source{cfg: cfg, js: js, kv: kv, key: positions + cfg.Stream + "." + cfg.Partition, position: position{owner: rand.Text()}}
 }
 
 // Fetch implements dispatch.Source.

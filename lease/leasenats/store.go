@@ -24,7 +24,7 @@ type Config struct {
 	Conn *nats.Conn
 	// Bucket is the key-value bucket: letters, digits, - and _. Required. Open makes it when it is not there.
 	Bucket string
-	// Ledger names the ledger among those that share the bucket: letters, digits, - and _. "": "ledger". Keys of the bucket that do not
+	// Ledger names the ledger among those that share the bucket: letters, digits, - and _, not source- first. "": "ledger". Keys of the bucket that do not
 	// begin with it and a point are never looked at, but for <Ledger>/listed.
 	Ledger string
 	// Replicas is how many servers keep the bucket: 0 (1) to 5. A bucket that is there must have that many or more.

@@ -119,6 +119,8 @@ func (s *Store) Load(ctx context.Context, name string) (state []byte, version ui
 		return nil, 0, nil
 	case err != nil:
 		return nil, 0, fmt.Errorf("leasepg: load: %w", err)
+	case found <= 0: // durable takes 0 for a record that is not there
+		return nil, 0, fmt.Errorf("leasepg: load: the row of %q has version %d, and no program writes that", name, found)
 	}
 	return state, uint64(found), nil
 }

@@ -262,3 +262,16 @@ func TestLostVersionsDoNotReturn(t *testing.T) {
 		kept = now
 	}
 }
+
+// A row that no program has written so is an error, and not a domain that is not there.
+func TestARowOfVersionZeroIsAnError(t *testing.T) {
+	pool := migrated(t, 2)
+	s := open(t, pool)
+	swap(t, s, "A", 0, "state", durable.Held)
+	if _, err := pool.Exec(t.Context(), "UPDATE stopbank.lease_domains SET version = 0"); err != nil {
+		t.Fatal(err)
+	}
+	if state, version, err := s.Load(t.Context(), "A"); err == nil || state != nil || version != 0 || !strings.Contains(err.Error(), "version 0") {
+		t.Errorf("%q at %d, %v", state, version, err)
+	}
+}

@@ -442,12 +442,14 @@ func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
 	if err == nil {
 		return Succeeded, nil
 	}
-	over := ctx.Err() != nil // asked first: when the caller's ends, so does the function's
-	switch {
-	case k.Err() != nil:
+	over := ctx.Err() // asked first: when the caller's ends, so does the function's
+	switch caller := k.Err(); {
+	case caller != nil && !(over == context.DeadlineExceeded && caller == context.Canceled): //nolint:errorlint // what contexts say
 		return Canceled, err
-	case over && errors.Is(err, context.DeadlineExceeded):
+	case over != nil && errors.Is(err, context.DeadlineExceeded): // also if the caller has left since
 		return TimedOut, &TimeoutError{Compartment: k.part.config.Name, Phase: Running, After: k.part.config.Timeout}
+	case caller != nil:
+		return Canceled, err
 	}
 	return Failed, err
 }

@@ -83,7 +83,7 @@ func setJSON(s bulkhead.Snapshot) *setNow {
 	for _, c := range s.Compartments {
 		x, ran := c.Execution, c.Execution.Count > 0
 		out.Compartments = append(out.Compartments, compartment{
-			Name: clip(c.Name, longestName), Criticality: int(c.Criticality), CriticalityName: c.Criticality.String(),
+			Name: clipName(c.Name), Criticality: int(c.Criticality), CriticalityName: c.Criticality.String(),
 			InFlight: c.InFlight, Queued: c.Queued, MaxQueue: c.MaxQueue, Guaranteed: c.Guaranteed, Lendable: c.Lendable, Max: c.Max,
 			EffectiveGuaranteed: c.EffectiveGuaranteed, EffectiveLendable: c.EffectiveLendable, EffectiveMax: c.EffectiveMax,
 			Lent: c.Lent, Borrowed: c.Borrowed, Submitted: c.Submitted, Admitted: c.Admitted, Finished: c.Finished,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,16 +26,20 @@ type Config struct {
 	Set *bulkhead.Set
 	// Limiters are further limiters to show, each under a name of its own. That of Warden is shown anyway.
 	Limiters []Limiter
+	// Hosts are the names, without ports, by which browsers may ask for the console, besides IP addresses and localhost; "*": any. Without
+	// this, a page could give itself the console's address (DNS rebinding) and read it. Behind a proxy that
+	// keeps the Host header, the proxy's name belongs here.
+	Hosts []string
 	// Interval is the time between two looks while somebody watches, 100 ms to 10 s; 0: 1 s.
 	Interval time.Duration
 	// MaxStreams bounds how many may watch at once, 1 to 1000; 0: 16. Who comes later is refused with status 503, and the
-	// page then asks for the state from time to time instead.
+	// page then asks for the state from time to time instead. As many may be sent state.json at once.
 	MaxStreams int
 	// MaxRejections bounds how many of the last refusals are shown, 1 to 1000; 0: 50. There are no more than the limiters
 	// remember.
 	MaxRejections int
 	// WriteTimeout is how long a reader may take to read what was written for it before it is cut off, 10 ms to 1 m;
-	// 0: 10 s. It takes the place of http.Server.WriteTimeout, which would end every stream.
+	// 0: 10 s. It takes the place of http.Server.WriteTimeout.
 	WriteTimeout time.Duration
 }
 
@@ -55,6 +60,7 @@ type Console struct {
 
 	mu      sync.Mutex // guards all below; what is called under it takes locks of the layers, and runs nothing foreign
 	streams int
+	asked   int // of state.json, being answered
 	closed  bool
 	past    past
 }
@@ -88,7 +94,12 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Warden != nil && cfg.Warden.Limiter() == nil {
 		return nil, &InvalidError{"Config.Warden", "zero", "one made by warden.New"}
 	}
-	cfg.Limiters = slices.Clone(cfg.Limiters)
+	cfg.Limiters, cfg.Hosts = slices.Clone(cfg.Limiters), slices.Clone(cfg.Hosts)
+	for i, host := range cfg.Hosts {
+		if host == "" || strings.ContainsAny(host, ":/") {
+			return nil, &InvalidError{fmt.Sprintf("Config.Hosts[%d]", i), fmt.Sprintf("%q", host), "a name without a port, or *"}
+		}
+	}
 	names := map[string]bool{}
 	for i, l := range cfg.Limiters {
 		switch field := fmt.Sprintf("Config.Limiters[%d]", i); {

@@ -22,6 +22,7 @@ func TestBadConfig(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"Config is empty":                                             {},
 		"Config.Warden is zero":                                       {Warden: new(warden.Warden)},
+		`Config.Hosts[1] is "a:80"`:                                   {Warden: w, Hosts: []string{"a", "a:80"}},
 		"Config.Limiters[0].Limiter is <nil>":                         {Limiters: []Limiter{{Name: "a"}}},
 		`Config.Limiters[0].Name is ""`:                               {Limiters: []Limiter{{Limiter: l}}},
 		`Config.Limiters[1].Name is "a"`:                              {Limiters: []Limiter{{"a", l}, {"a", l}}},

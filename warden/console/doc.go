@@ -4,7 +4,10 @@
 //	c, err := console.New(console.Config{Warden: w})
 //	mux := http.NewServeMux()
 //	mux.Handle("/console/", http.StripPrefix("/console", c))
-//	http.ListenAndServe("127.0.0.1:6060", mux)
+//	server := &http.Server{
+//		Addr: "127.0.0.1:6060", Handler: mux,
+//		ReadHeaderTimeout: time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute,
+//	}
 //
 // # Where it may be seen
 //

@@ -5,11 +5,15 @@ package console
 import (
 	"embed"
 	"encoding/json"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 //go:embed assets
@@ -31,6 +35,12 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+	// Where deadlines are not supported, a reader that does not read holds its goroutine until it goes.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(c.cfg.WriteTimeout))
+	if code, detail := c.stranger(r); code != "" {
+		refuse(w, http.StatusForbidden, code, detail)
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
 		refuse(w, http.StatusMethodNotAllowed, "read_only", "The console is read-only: GET and HEAD.")
@@ -50,6 +60,12 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "icon.svg":
 		serve(w, "image/svg+xml", asset(name))
 	case "state.json":
+		if !c.ask() {
+			h.Set("Retry-After", "1")
+			refuse(w, http.StatusServiceUnavailable, "busy", "As many as may watch are being answered: try again.")
+			return
+		}
+		defer c.answered()
 		body, err := json.Marshal(c.state(new(cursor)))
 		if err != nil {
 			refuse(w, http.StatusInternalServerError, "not_encodable", err.Error())
@@ -61,6 +77,57 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		refuse(w, http.StatusNotFound, "not_found", "The console has no such page.")
 	}
+}
+
+// ask takes one of the places for answers with the whole state, each of which is long and costs the service's own processor.
+func (c *Console) ask() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked == c.cfg.MaxStreams {
+		return false
+	}
+	c.asked++
+	return true
+}
+
+func (c *Console) answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked--
+}
+
+// Guard returns a handler that calls next, unless a browser was led here by another site or by a name that is none of Config.Hosts: those
+// are answered 403, as by the console itself. It is for what is served beside it, such as metrics.
+func (c *Console) Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if code, detail := c.stranger(r); code != "" {
+			refuse(w, http.StatusForbidden, code, detail)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// stranger says why a request must not be answered. A name that somebody else has given this address could be anybody's; an address, or
+// none, is no name. And what another site asks for, it cannot read, but it could ask for it all day: it may only link here.
+func (c *Console) stranger(r *http.Request) (code, detail string) {
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	if known := func(name string) bool { return name == "*" || strings.EqualFold(name, host) }; err != nil && host != "" && !known("localhost") &&
+		!slices.ContainsFunc(c.cfg.Hosts, known) {
+		return "unknown_host", "The console is not asked for by this name: see console.Config.Hosts."
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return "", ""
+	}
+	if r.Header.Get("Sec-Fetch-Dest") == "document" {
+		return "", ""
+	}
+	return "cross_site", "Another site asks: open the console itself."
 }
 
 // asset is an embedded file; a name that is not there is empty, which the tests would see.

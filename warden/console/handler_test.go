@@ -105,7 +105,7 @@ func TestMounts(t *testing.T) {
 		{"/a:b", "/a:b", "./a:b/"},
 		{"//evil.example", "//evil.example", "./evil.example/"},
 	} {
-		r := httptest.NewRequest(http.MethodGet, "http://host"+m.ask, nil)
+		r := httptest.NewRequest(http.MethodGet, "http://localhost"+m.ask, nil)
 		r.RequestURI = m.ask
 		w := httptest.NewRecorder()
 		http.StripPrefix(m.prefix, c).ServeHTTP(w, r)

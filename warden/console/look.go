@@ -174,7 +174,7 @@ func (p *past) keep(s *state) {
 
 func poolOf(name string, s limiter.Stats, lately *recent) pool {
 	p := pool{
-		Name: clip(name, longestName), Target: s.Target, InFlight: s.Running, Queued: s.Queued, Executed: s.Executed,
+		Name: clipName(name), Target: s.Target, InFlight: s.Running, Queued: s.Queued, Executed: s.Executed,
 		Rejected: s.Rejected, Canceled: s.Canceled, ByReason: map[string]uint64{}, Recent: lately,
 	}
 	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {

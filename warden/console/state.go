@@ -3,6 +3,8 @@
 package console
 
 import (
+	"hash/fnv"
+	"io"
 	"log/slog"
 	"math"
 	"strconv"
@@ -222,6 +224,16 @@ func clip(s string, n int) string {
 	return s[:n] + "…"
 }
 
+// clipName cuts the name of a limiter or a compartment, and keeps names apart that begin in the same way.
+func clipName(s string) string {
+	if len(s) <= longestName {
+		return s
+	}
+	sum := fnv.New32a()
+	_, _ = io.WriteString(sum, s)
+	return clip(s, longestName) + strconv.FormatUint(uint64(sum.Sum32()), 36)
+}
+
 func decisionJSON(d *decision.ControlDecision) *decisionOf {
 	if d == nil {
 		return nil
@@ -261,7 +273,7 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 }
 
 func rejectionJSON(e limiter.Explanation) rejection {
-	e.Limiter, e.Task.Name = clip(e.Limiter, longestName), clip(e.Task.Name, longestName)
+	e.Limiter, e.Task.Name = clipName(e.Limiter), clip(e.Task.Name, longestName)
 	out := rejection{
 		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: when{e.At}, Limiter: e.Limiter,
 		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Task: e.Task.Name, Priority: int(e.Task.Priority),

@@ -81,6 +81,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		if err := rc.Flush(); err != nil {
 			return
 		}
+		_ = rc.SetWriteDeadline(time.Time{}) // over HTTP/2 it would end the stream while there is nothing to write
 		event = event[:0]
 		select {
 		case <-r.Context().Done():

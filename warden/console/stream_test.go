@@ -81,7 +81,7 @@ func TestStreamAdds(t *testing.T) {
 		watch := func() *reader {
 			ctx, cancel := context.WithCancel(t.Context())
 			r := &reader{&recorder{http.Header{}, make(chan string, 100)}, nil, cancel}
-			go c.ServeHTTP(r, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
+			go c.ServeHTTP(r, httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/events", nil))
 			return r
 		}
 		take := func(r *reader) {
@@ -200,12 +200,12 @@ func TestShutdown(t *testing.T) {
 	}
 	c.Close()
 	w := httptest.NewRecorder()
-	c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events", nil))
+	c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/events", nil))
 	if w.Code != 503 || at(t, decode(t, w.Body.String()), "code") != "closed" {
 		t.Fatalf("after Close: %d, %s", w.Code, w.Body)
 	}
 	w = httptest.NewRecorder()
-	c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/state.json", nil))
+	c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/state.json", nil))
 	if w.Code != 200 {
 		t.Fatalf("state.json after Close: %d", w.Code)
 	}

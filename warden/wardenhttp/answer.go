@@ -49,6 +49,11 @@ func internalError() problem {
 	return problem{status: http.StatusInternalServerError, reason: "internal"}
 }
 
+// timeoutRunning is the answer to a request whose time was up while its handler ran.
+func timeoutRunning() problem {
+	return problem{status: http.StatusGatewayTimeout, reason: "timeout_running"}
+}
+
 // describe is what a client may know of err, which c answered; false: it is not ours.
 func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // what the middleware gets; whoever wraps one has it searched for
@@ -57,6 +62,8 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
 	switch {
+	case errors.Is(err, ErrSlowPeer):
+		return slowPeer(), true
 	case errors.As(err, &timeout):
 		p := problem{status: http.StatusGatewayTimeout, reason: "timeout_" + timeout.Phase.String()}
 		if timeout.Rejection != nil {

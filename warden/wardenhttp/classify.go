@@ -17,7 +17,7 @@ import (
 func (c *Config) classify(r *http.Request, is *place.Claim) {
 	is.Task = c.Task(r)
 	t, now := &is.Task, time.Now()
-	t.Name = shortened(t.Name, r.RequestURI)
+	t.Name = named(t.Name, r)
 	if is.Apart {
 		t.Priority = is.Compartment.Criticality()
 	}
@@ -48,11 +48,16 @@ func plainTask(r *http.Request) warden.Task {
 	return warden.Task{Name: r.URL.Path}
 }
 
-// shortened is a name that keeps little memory alive: it may well be a part of the request's first line, and a client can
-// make that as long as the server reads headers.
-func shortened(name, line string) string {
+// named cuts a task's name, and makes it one that keeps no more alive than itself: it may be a part of the request's first line, of a
+// header or of a body, and clients make those as long as the server reads them. A route's pattern belongs to the server, and a short line
+// may be kept.
+func named(name string, r *http.Request) string {
 	const longest = 256
-	if max(len(name), len(line)) <= longest {
+	switch {
+	case len(name) > longest:
+	case name == r.Pattern:
+		return name
+	case len(r.Method)+len(r.RequestURI) <= longest && r.URL != nil && name == r.URL.Path:
 		return name
 	}
 	return strings.Clone(name[:min(len(name), longest)])

@@ -3,7 +3,9 @@
 package wardenhttp
 
 import (
+	"cmp"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -29,6 +31,19 @@ type Config struct {
 	// ask the compartment instead, its Criticality is their priority, and of Task the deadline alone is used.
 	// One for which it returns nil is answered 500, because a compartment that the set does not know is a mistake.
 	Compartment func(*http.Request) *bulkhead.Compartment
+
+	// Buffered keeps each answer in memory until its handler is done, as net/http's TimeoutHandler does. So a request whose time is up
+	// is answered 504 at once, although its handler may run on: it holds its place until it is done, and what it writes then
+	// goes nowhere. Handlers run on goroutines of their own, cannot flush or hijack, and give their place back before the client
+	// has read the answer.
+	Buffered bool
+	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 0 or more; 0: 10 s.
+	// MinRate is how many bytes a second of either, 0 or more, earn that time back; 0: 4096. Nothing else counts: neither the time
+	// in which the handler computes, nor that of an event stream without events. A client that is slower is cut off: Read and
+	// Write return [ErrSlowPeer], and if the handler answers nothing, the answer is 408. A handler that
+	// sets a deadline through [http.ResponseController] rules that direction from then on, as one that hijacks does the connection.
+	Grace   time.Duration
+	MinRate int
 
 	// Trusted requests are believed a priority that is higher than Task's. Deadlines that are shorter, and priorities that are lower,
 	// are believed of everybody: the one gives up what others may have, the other leaves sooner. A stranger's deadline ends its
@@ -57,6 +72,8 @@ type Middleware struct {
 	capacity capacity
 	cfg      Config
 	answers  answers
+	pace     pace
+	noticed  atomic.Bool // what should be mounted outside
 }
 
 // New returns a Middleware that asks w for places, or the compartments of cfg.Compartment: then w, which may be nil, is the one
@@ -70,11 +87,16 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	switch {
 	case cfg.Timeout < 0:
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Timeout", Value: cfg.Timeout, Allowed: "0 (for ever) or more"}
+	case cfg.Grace < 0:
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Grace", Value: cfg.Grace, Allowed: "0 (10s) or more"}
+	case cfg.MinRate < 0:
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.MinRate", Value: cfg.MinRate, Allowed: "0 (4096 bytes a second) or more"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (a second) to 1h"}
 	}
 	if cfg.Task == nil {
 		cfg.Task = plainTask
 	}
-	return &Middleware{who, cfg, answers{cfg.RetryAfter, cfg.Rand, cfg.Verbose}}, nil
+	slowest := pace{cmp.Or(cfg.Grace, 10*time.Second), cmp.Or(cfg.MinRate, 4096)}
+	return &Middleware{capacity: who, cfg: cfg, answers: answers{cfg.RetryAfter, cfg.Rand, cfg.Verbose}, pace: slowest}, nil
 }

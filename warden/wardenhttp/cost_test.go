@@ -38,9 +38,9 @@ func TestH10_PlaceAllocatesLittle(t *testing.T) {
 		cfg  wardenhttp.Config
 		most float64
 	}{
-		"nothing to hijack":     {rec, req, wardenhttp.Config{}, 3},
-		"a Hijacker":            {fakeWriter{rec, rec}, req, wardenhttp.Config{}, 4},
-		"a deadline":            {rec, req, wardenhttp.Config{Timeout: time.Minute}, 7},
+		"nothing to hijack":     {rec, req, wardenhttp.Config{}, 4},
+		"a Hijacker":            {fakeWriter{rec, rec}, req, wardenhttp.Config{}, 5},
+		"a deadline":            {rec, req, wardenhttp.Config{Timeout: time.Minute}, 8},
 		"a stranger's deadline": {rec, impatient, wardenhttp.Config{}, 10},
 	} {
 		m, err := wardenhttp.New(w, c.cfg)

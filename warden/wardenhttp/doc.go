@@ -12,6 +12,8 @@
 //     client that went away.
 //   - A refusal is an answer. It says to the client what helps the client, in the form of RFC 9457, and nothing about the
 //     inside; [WriteError] writes the same for handlers that ask for places themselves.
+//   - A client that trickles its body in, or its answer out, is cut off, and the request ends as soon as its handler has
+//     noticed. One whose time is up is told so: 504, and never a 200 that no handler has said.
 //   - A client may say in a header that its request matters less. That it matters more, or must not wait long, is
 //     believed only if the client is trusted.
 //
@@ -19,5 +21,5 @@
 // end nor closed. That is a leak of the connection without a warden as well. So a handler that hijacks closes what it got
 // also when it panics, and a client defers resp.Body.Close().
 //
-// The invariants H1 to H11 and the table of answers are in docs/wardenhttp.md.
+// The invariants H1 to H20 and the table of answers are in docs/wardenhttp.md.
 package wardenhttp

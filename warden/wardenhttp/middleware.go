@@ -5,8 +5,10 @@ package wardenhttp
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/place"
 )
 
@@ -24,11 +26,15 @@ import (
 // [Transport], and that the request has its place: to ask the same warden once more from inside is a [*warden.ReentryError]. A
 // middleware around another one of the same warden, or the same compartment, counts once: the inner one calls its next.
 //
-// What the ResponseWriter that next gets can do, and a connection that it hijacks, says [inflight.Serve].
+// A client that keeps next waiting is cut off, as [Config].Grace says. A request whose context's deadline passes while next runs is answered
+// 504 if next returns and has written nothing; with [Config].Buffered at once, whatever next does.
 //
-// A request that is given its place at once costs three allocations: what is known of it, its context and the copy that has that, one
-// more where there is something to hijack, and some for a deadline, besides those of Config's functions. One that the warden refuses costs three: what is known about it, the values of the headers and
-// the body.
+// The ResponseWriter that next gets can do what w can, and so can a connection that it hijacks; the deprecated http.CloseNotifier is
+// not passed on. With Buffered it can only be written to.
+//
+// A request that is given its place at once costs four allocations: what is known of it, its context, the copy that has that, and what watches
+// its client; one more where there is something to hijack, and some for a deadline, besides those of Config's functions. What it reads or writes costs a timer more. One that
+// the warden refuses costs three: what is known about it, the values of the headers and the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		next = http.DefaultServeMux
@@ -54,29 +60,43 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	got, err := h.acquire(r, is)
 	if err != nil {
-		if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > mostUnread) {
-			w.Header().Set("Connection", "close")
-		}
-		if h.cfg.Answer != nil && h.cfg.Answer(w, r, err) {
-			return
-		}
-		if !h.answers.answer(w, is.Compartment, err) {
-			h.answers.write(w, internalError(), err)
-		}
+		h.refuse(w, r, is.Compartment, err)
 		return
 	}
-	outer := r
-	r = r.WithContext(got.Ctx)
+	e := &exchange{h: h, place: held{got}, asked: r}
+	inner := e.request()
+	if h.cfg.Buffered {
+		e.buffer(w, inner)
+		return
+	}
 	// The server removes the form's files, and logs in front tell the pattern, but they know only the outer request.
-	defer func() { outer.MultipartForm, outer.Pattern = r.MultipartForm, r.Pattern }()
-	inflight.Serve(held{got}, h.next, w, r)
+	defer func() { r.MultipartForm, r.Pattern = inner.MultipartForm, inner.Pattern }()
+	inflight.Serve(e, e, w, inner)
 }
 
-// mostUnread is the longest body for which a refused request's connection is kept. Before net/http's server answers a
-// request with an unread body over HTTP/1, it reads the rest, up to 256 KiB, unless the connection will be closed: a
-// refusal would come only after an upload. (Over HTTP/2 it does not, and to ask for the end of the connection would end
-// it for all requests in it.)
-const mostUnread = 64 << 10
+// refuse answers r, which c, if any, has refused. Before net/http's server answers over HTTP/1 a request with an unread body, it reads
+// the rest, up to 256 KiB, unless the connection will be closed: a refusal would come only after an upload, or never. So it is given a
+// moment for a short body, which keeps the connection, and none for others. (Over HTTP/2 it does not read, and to ask for the
+// end of the connection would end it for all requests in it.)
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, c *bulkhead.Compartment, err error) {
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(forUnread)) // or the server's ReadTimeout ends it
+		if r.ContentLength < 0 || r.ContentLength > mostUnread {
+			w.Header().Set("Connection", "close")
+		}
+	}
+	if h.cfg.Answer != nil && h.cfg.Answer(w, r, err) {
+		return
+	}
+	if !h.answers.answer(w, c, err) {
+		h.answers.write(w, internalError(), err)
+	}
+}
+
+const (
+	mostUnread = 64 << 10               // the longest body for which a refused request's connection is kept
+	forUnread  = 500 * time.Millisecond // how long it is waited for the rest of one
+)
 
 // acquire classifies the request and asks for its place.
 func (m *Middleware) acquire(r *http.Request, is place.Claim) (place.Place, error) {

@@ -64,11 +64,14 @@ function usual(list, otherwise) {
 
 // ---- Lists that keep their elements, so that what is open stays open and what is selected stays selected
 
-/** keyed makes the children of list those of items, in order. make builds one, update changes it. */
+/** keyed makes the children of list those of items, in order. make builds one, update changes it. Of items with the same key, each has its own. */
 function keyed(list, items, key, make, update, stays = () => false) {
   const old = new Map([...list.children].map((e) => [e.dataset.key, e]));
+  const taken = new Set();
   const wanted = items.map((item) => {
-    const k = key(item);
+    let k = key(item);
+    while (taken.has(k)) k += "\n"; // two things may have one name
+    taken.add(k);
     let e = old.get(k);
     old.delete(k);
     if (!e) {

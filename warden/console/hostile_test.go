@@ -1,0 +1,210 @@
+// Readers that mean harm: they ask and do not read, from other sites, by names that are not the console's. And names that are alike.
+
+package console
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+)
+
+// counted counts the requests that are being answered.
+func counted(now *atomic.Int64, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now.Add(1)
+		defer now.Add(-1)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func wantNone(t *testing.T, now *atomic.Int64) {
+	t.Helper()
+	for hangs := time.Now().Add(10 * time.Second); now.Load() > 0; time.Sleep(time.Millisecond) { // handlers say nothing when they end
+		if time.Now().After(hangs) {
+			t.Fatalf("%d requests are still being answered", now.Load())
+		}
+	}
+}
+
+// A hundred streams of one HTTP/2 connection ask for the state and let not a byte of it pass. They are cut off, and only so many had it made.
+func TestWhoDoesNotReadIsCutOff(t *testing.T) {
+	const streams, most = 100, 3
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxStreams: most, WriteTimeout: 100 * time.Millisecond})
+	var now atomic.Int64
+	server := httptest.NewUnstartedServer(counted(&now, c))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	frame := func(kind, flags byte, stream uint32, payload string) string {
+		head := append([]byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}, make([]byte, 4)...)
+		binary.BigEndian.PutUint32(head[5:], stream)
+		return string(head) + payload
+	}
+	// SETTINGS_INITIAL_WINDOW_SIZE 0; then GET, http, the path and the authority "localhost" (RFC 7541, appendix A and 6.2.2).
+	ask := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, "\x00\x04\x00\x00\x00\x00")
+	for i := range uint32(streams) {
+		ask += frame(1, 5, 2*i+1, "\x82\x86\x04\x0b/state.json\x01\x09localhost")
+	}
+	if _, err := io.WriteString(conn, ask); err != nil {
+		t.Fatal(err)
+	}
+	answered := map[string]int{}
+	for ended := 0; ended < streams; { // each is reset
+		var head [9]byte
+		if _, err := io.ReadFull(conn, head[:]); err != nil {
+			t.Fatalf("%d of %d were cut off: %v", ended, streams, err)
+		}
+		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+		if _, err := io.ReadFull(conn, payload); err != nil {
+			t.Fatal(err)
+		}
+		switch head[3] {
+		case 1: // the first field is :status, 200 by its index
+			answered[map[bool]string{true: "200", false: "other"}[payload[0] == 0x88]]++
+		case 3:
+			ended++
+		}
+	}
+	if answered["200"] == 0 || answered["other"] == 0 {
+		t.Errorf("answered: %v, want some with the state and some without", answered)
+	}
+	wantNone(t, &now)
+}
+
+// No more than MaxStreams are sent state.json at once, and the next one is as soon as one of them has it.
+func TestStateBound(t *testing.T) {
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxStreams: 2})
+	slow := &blocked{free: make(chan struct{}), writing: make(chan struct{}, 2)}
+	done := make(chan struct{}, 2)
+	for range 2 {
+		go func() {
+			c.ServeHTTP(slow, httptest.NewRequest(http.MethodGet, "http://localhost/state.json", nil))
+			done <- struct{}{}
+		}()
+		<-slow.writing
+	}
+	ask := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/state.json", nil))
+		return w
+	}
+	if w := ask(); w.Code != 503 || at(t, decode(t, w.Body.String()), "code") != "busy" || w.Header().Get("Retry-After") == "" {
+		t.Errorf("the third: %d, %s", w.Code, w.Body)
+	}
+	close(slow.free)
+	<-done
+	<-done
+	if w := ask(); w.Code != 200 {
+		t.Errorf("afterwards: %d, %s", w.Code, w.Body)
+	}
+}
+
+// blocked is a reader that does not read for a while.
+type blocked struct{ free, writing chan struct{} }
+
+func (b *blocked) Header() http.Header { return http.Header{} }
+func (b *blocked) WriteHeader(int)     {}
+func (b *blocked) Write(p []byte) (int, error) {
+	b.writing <- struct{}{}
+	<-b.free
+	return len(p), nil
+}
+
+// TestStrangers: a page of another site, or of a name that points here, is told nothing; what is no browser is not bothered.
+func TestStrangers(t *testing.T) {
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), Hosts: []string{"Ops.example.com"}})
+	guarded := c.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `"version":1 and text/html`) }))
+	for _, x := range []struct {
+		host, site, dest string
+		code             string // "": it is answered
+	}{
+		{"localhost", "", "", ""},
+		{"localhost:6060", "same-origin", "empty", ""},
+		{"LOCALHOST:6060", "none", "document", ""},
+		{"127.0.0.1", "", "", ""},
+		{"127.0.0.1:6060", "same-origin", "empty", ""},
+		{"[::1]:6060", "", "", ""},
+		{"[::1]", "", "", ""},
+		{"10.1.2.3:6060", "", "", ""},
+		{"ops.example.com:443", "same-origin", "empty", ""},
+		{"", "", "", ""},
+		{"evil.example", "", "", "unknown_host"},
+		{"evil.example:6060", "same-origin", "empty", "unknown_host"},
+		{"localhost.evil.example", "none", "document", "unknown_host"},
+		{"127.0.0.1.evil.example:80", "", "", "unknown_host"},
+		{"x.ops.example.com", "", "", "unknown_host"},
+		{"localhost:6060", "cross-site", "empty", "cross_site"},
+		{"localhost:6060", "cross-site", "iframe", "cross_site"},
+		{"localhost:6060", "same-site", "script", "cross_site"},
+		{"localhost:6060", "cross-site", "document", ""}, // a link in a wiki
+	} {
+		for _, path := range []string{"/", "/state.json", "/metrics"} {
+			h := http.Handler(c)
+			if path == "/metrics" {
+				h = guarded
+			}
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Host = x.host
+			for name, value := range map[string]string{"Sec-Fetch-Site": x.site, "Sec-Fetch-Dest": x.dest} {
+				if value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			switch body := w.Body.String(); {
+			case x.code == "" && (w.Code != 200 || !strings.Contains(body, "version") && !strings.Contains(body, "html")):
+				t.Errorf("%+v %s: %d, %.100s", x, path, w.Code, body)
+			case x.code != "" && (w.Code != 403 || at(t, decode(t, body), "code") != x.code):
+				t.Errorf("%+v %s: %d, %.100s", x, path, w.Code, body)
+			}
+		}
+	}
+	any := mustNew(t, Config{Warden: mustWarden(t, new(script)), Hosts: []string{"*"}})
+	w := httptest.NewRecorder()
+	any.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://evil.example/state.json", nil))
+	if w.Code != 200 {
+		t.Errorf("any host: %d", w.Code)
+	}
+}
+
+// Names that are alike as far as they are shown stay apart, also in what is remembered of them.
+func TestLongNamesStayApart(t *testing.T) {
+	long := strings.Repeat("n", 300)
+	c := mustNew(t, Config{
+		Set:      mustSet(t, bulkhead.CompartmentConfig{Name: long + "a", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: long + "b", Guaranteed: 1}),
+		Limiters: []Limiter{{long + "a", mustLimiter(t, 1)}, {long + "b", mustLimiter(t, 1)}},
+	})
+	_, body := get(t, mount(t, c)+"state.json")
+	s := decode(t, body)
+	names := map[string]bool{}
+	for i := range 2 {
+		names["compartment:"+fmt.Sprint(at(t, s, "set", "compartments", i, "name"))] = true
+		names["limiter:"+fmt.Sprint(at(t, s, "limiters", i, "name"))] = true
+	}
+	pools := at(t, s, "pools", 0, "pools").(map[string]any)
+	if len(names) != 4 || len(pools) != 4 {
+		t.Errorf("%d names, %d of them remembered", len(names), len(pools))
+	}
+	for name := range names {
+		if _, ok := pools[name]; !ok || len(name) > longestName+40 {
+			t.Errorf("%s: remembered %v", name, ok)
+		}
+	}
+}

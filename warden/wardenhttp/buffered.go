@@ -1,0 +1,168 @@
+// Buffered handlers: a goroutine of their own, and an answer that is kept until they are done, so that nobody waits for one
+// whose time is up.
+
+package wardenhttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log"
+	"maps"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"sync"
+
+	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+)
+
+// kept is an answer that nobody has seen yet.
+type kept struct {
+	header   http.Header
+	done     chan struct{} // closed when the handler is done and somebody waits for it
+	returned bool          // written before done is closed
+	panicked any           // the same
+	stack    []byte
+
+	mu     sync.Mutex // guards all below
+	status int
+	body   bytes.Buffer
+	left   bool  // nobody waits
+	ended  bool  // the handler is done
+	over   error // the cause of the end of its context, when it was: a stranger's deadline cancels it, and is one all the same
+}
+
+// buffer calls the next handler and waits until it is done, its time is up or the client has gone. Which of them it was is decided once.
+func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
+	e.attach(w)
+	defer e.detach()
+	k := &kept{header: http.Header{}, done: make(chan struct{})}
+	go k.run(e, r)
+	select {
+	case <-k.done:
+	case <-r.Context().Done():
+	}
+	left, over := k.leave(r.Context())
+	if !left {
+		<-k.done
+		e.asked.MultipartForm, e.asked.Pattern = r.MultipartForm, r.Pattern
+		k.pass()
+	}
+	_, late := e.in.state()
+	switch {
+	case errors.Is(over, context.DeadlineExceeded), errors.Is(late, context.DeadlineExceeded):
+		e.answer(timeoutRunning(), context.DeadlineExceeded)
+	case left:
+		e.answer(problem{status: statusClientClosed, reason: "canceled"}, over)
+	case k.status == 0 && errors.Is(late, ErrSlowPeer):
+		e.answer(slowPeer(), late)
+	default:
+		k.send(e)
+	}
+}
+
+// run calls the handler, and gives its place back when it is done.
+func (k *kept) run(e *exchange, r *http.Request) {
+	defer func() {
+		v := recover()
+		if v != nil {
+			k.panicked, k.stack = v, debug.Stack()
+		}
+		if left, _ := k.leave(nil); !left {
+			close(k.done)
+			return
+		}
+		if r.MultipartForm != nil {
+			_ = r.MultipartForm.RemoveAll() // as the server would
+		}
+		if v != nil && v != http.ErrAbortHandler { //nolint:errorlint // what net/http looks for
+			logf(r, "wardenhttp: panic of a handler whose client was answered before: %v\n%s", v, k.stack)
+		}
+	}()
+	inflight.Serve(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer k.end(r.Context()) // before the place is given back, which ends the context
+		defer e.unwatch()
+		e.h.next.ServeHTTP(w, r)
+	}), k, r)
+	k.returned = true
+}
+
+// end notes that the handler is done, and whether it was in time.
+func (k *kept) end(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended, k.over = true, context.Cause(ctx)
+}
+
+// leave ends waiting for the handler, unless it is done; over says why its context had ended, or has now.
+func (k *kept) leave(ctx context.Context) (left bool, over error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.ended {
+		k.left, k.over = true, context.Cause(ctx)
+	}
+	return k.left, k.over
+}
+
+// pass ends as a handler has ended that did not return.
+func (k *kept) pass() {
+	switch {
+	case k.returned:
+	case k.panicked == nil:
+		runtime.Goexit()
+	case k.panicked == http.ErrAbortHandler: //nolint:errorlint // what net/http looks for
+		panic(k.panicked) //nolint:forbidigo // it is the handler's own
+	default:
+		panic(&bulkhead.PanicError{Value: k.panicked, Stack: k.stack}) //nolint:forbidigo // it is the handler's own
+	}
+}
+
+// send sends the answer.
+func (k *kept) send(e *exchange) {
+	maps.Copy(e.Header(), k.header)
+	if k.status != 0 {
+		e.WriteHeader(k.status)
+	}
+	if k.body.Len() > 0 {
+		_, _ = e.Write(k.body.Bytes()) // if it fails, nobody is left to be told
+	}
+}
+
+// Header is that of the answer.
+func (k *kept) Header() http.Header { return k.header }
+
+// WriteHeader keeps the first status.
+func (k *kept) WriteHeader(status int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.setStatus(status)
+}
+
+// setStatus leaves out what only announces an answer. The caller holds mu.
+func (k *kept) setStatus(status int) {
+	if k.status == 0 && (status >= http.StatusOK || status < http.StatusContinue) { // net/http says what it thinks of the latter
+		k.status = status
+	}
+}
+
+// Write keeps a copy of b.
+func (k *kept) Write(b []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.left {
+		return 0, http.ErrHandlerTimeout
+	}
+	k.setStatus(http.StatusOK)
+	return k.body.Write(b)
+}
+
+// logf writes where the server writes.
+func logf(r *http.Request, format string, args ...any) {
+	if s := serverOf(r); s != nil && s.ErrorLog != nil {
+		s.ErrorLog.Printf(format, args...)
+		return
+	}
+	log.Printf(format, args...)
+}

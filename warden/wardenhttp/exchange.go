@@ -1,0 +1,315 @@
+// A request that has its place, as its handler sees it: the answer goes through it, and so does the body.
+
+package wardenhttp
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+)
+
+// exchange is one request with its place: the permit that ends with it, the handler in front of the next one, and the
+// ResponseWriter that the next one gets.
+type exchange struct {
+	http.ResponseWriter // below; gone once the handler has given the connection away and is done
+	h                   *handler
+	place               held
+	asked               *http.Request // as it came
+	body                upload
+	in, out             side
+	watching            func() bool // stops watching the context; nil: nothing does
+	hijacked            bool        // guarded by out.mu
+}
+
+// upload is the body of the request, as the handler reads it.
+type upload struct {
+	io.ReadCloser
+	e *exchange
+}
+
+// request is what the handler gets: a copy, with the context and the body that are its own.
+func (e *exchange) request() *http.Request {
+	r, hasBody := e.asked, e.hasBody()
+	r = r.WithContext(e.place.Ctx)
+	if hasBody {
+		e.body = upload{r.Body, e}
+		r.Body = &e.body
+	}
+	return r
+}
+
+func (e *exchange) hasBody() bool {
+	return e.asked != nil && e.asked.Body != nil && e.asked.Body != http.NoBody
+}
+
+// attach begins to watch the client through w.
+func (e *exchange) attach(w http.ResponseWriter) {
+	e.ResponseWriter = w
+	e.in = side{pace: e.h.pace, w: w, reads: true, spare: e.h.pace.grace}
+	e.out = side{pace: e.h.pace, w: w, spare: e.h.pace.grace}
+	if _, bounded := e.place.Ctx.Deadline(); bounded && e.hasBody() {
+		e.watching = context.AfterFunc(e.place.Ctx, func() { e.in.stop(e.place.Ctx.Err()) })
+	}
+}
+
+// unwatch is called before the place is given back, which ends the context.
+func (e *exchange) unwatch() {
+	if e.watching != nil {
+		e.watching()
+	}
+}
+
+// detach ends that. What net/http still has to read and to write is bounded as well, unless the server does it.
+func (e *exchange) detach() {
+	e.unwatch()
+	e.out.mu.Lock()
+	hijacked := e.hijacked
+	e.out.mu.Unlock()
+	server := serverOf(e.asked)
+	e.in.end(!hijacked && e.hasBody() && e.asked.ProtoMajor == 1)
+	e.out.end(!hijacked && server != nil && server.WriteTimeout == 0)
+	if hijacked { // the connection may live for days, and keeps its permit
+		e.ResponseWriter, e.in.w, e.out.w, e.asked, e.body = gone{}, gone{}, gone{}, nil, upload{http.NoBody, e}
+	}
+}
+
+// ServeHTTP calls the next handler, and answers for one that has nothing to say because its time was up.
+func (e *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.attach(w)
+	defer e.detach()
+	e.h.next.ServeHTTP(e.writer(), r)
+	if used, _ := e.out.state(); !used {
+		e.conclude()
+	}
+}
+
+// conclude answers where the handler has not. Otherwise net/http would: with 200 and nothing.
+func (e *exchange) conclude() {
+	_, late := e.in.state()
+	switch {
+	case errors.Is(late, ErrSlowPeer):
+		e.answer(slowPeer(), late)
+	case errors.Is(late, context.DeadlineExceeded), errors.Is(context.Cause(e.place.Ctx), context.DeadlineExceeded):
+		e.answer(timeoutRunning(), context.DeadlineExceeded)
+	}
+}
+
+// answer answers with p. Before, nothing more is read, or net/http would wait for the rest of the body.
+func (e *exchange) answer(p problem, err error) {
+	if e.hasBody() {
+		e.in.stop(err)
+	}
+	e.h.answers.write(e, p, err)
+}
+
+// End gives the place back. Of a client that was too slow, the time says nothing about the service.
+func (e *exchange) End(came inflight.Outcome) {
+	for _, s := range []*side{&e.in, &e.out} {
+		switch _, late := s.state(); {
+		case errors.Is(late, ErrSlowPeer):
+			came.Err = context.Canceled
+		case errors.Is(late, context.DeadlineExceeded) && came.Err == nil:
+			came.Err = late
+		}
+	}
+	e.place.End(came)
+}
+
+// writer is the exchange with what the original can do besides.
+func (e *exchange) writer() http.ResponseWriter {
+	_, flushes := e.ResponseWriter.(http.Flusher)
+	_, hijacks := e.ResponseWriter.(http.Hijacker)
+	_, pushes := e.ResponseWriter.(http.Pusher)
+	switch {
+	case hijacks && flushes:
+		return hijackFlusher{flusher{e}}
+	case hijacks:
+		return hijacker{e}
+	case pushes && flushes:
+		return pushFlusher{flusher{e}}
+	case flushes:
+		return flusher{e}
+	}
+	return e
+}
+
+// Unwrap is for http.ResponseController, which finds there whatever is not here.
+func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+
+// SetReadDeadline is what http.ResponseController calls: from now on the handler says how long it waits for the body.
+func (e *exchange) SetReadDeadline(t time.Time) error { return e.in.hand(t) }
+
+// SetWriteDeadline is the same of the answer.
+func (e *exchange) SetWriteDeadline(t time.Time) error { return e.out.hand(t) }
+
+// WriteHeader notes that there is an answer.
+func (e *exchange) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		e.out.use()
+	}
+	if status == http.StatusServiceUnavailable {
+		e.h.notice(e.asked)
+	}
+	e.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes b, in pieces, so that a client that takes them in time is not late with the whole.
+func (e *exchange) Write(b []byte) (n int, err error) {
+	for {
+		m, err := e.write(b[n:min(len(b), n+e.h.pace.piece())])
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+func (e *exchange) write(b []byte) (int, error) {
+	began, err := e.out.enter()
+	if err != nil {
+		return 0, err
+	}
+	n, err := e.ResponseWriter.Write(b)
+	return n, e.out.leave(began, int64(n), err)
+}
+
+// WriteString keeps the original's WriteString, if it has one.
+func (e *exchange) WriteString(s string) (n int, err error) {
+	for {
+		m, err := e.writeString(s[n:min(len(s), n+e.h.pace.piece())])
+		if n += m; err != nil || n == len(s) {
+			return n, err
+		}
+	}
+}
+
+func (e *exchange) writeString(s string) (int, error) {
+	began, err := e.out.enter()
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.WriteString(e.ResponseWriter, s)
+	return n, e.out.leave(began, int64(n), err)
+}
+
+// ReadFrom keeps sendfile for files, again in pieces. Any other source may be slow by itself, which is not the client's fault.
+func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
+	to, ok := e.ResponseWriter.(io.ReaderFrom)
+	rest, source := int64(1<<63-1), r
+	if l, limited := r.(*io.LimitedReader); limited {
+		rest, source = l.N, l.R
+		defer func() { l.N -= n }()
+	}
+	if !ok || !regular(source) {
+		return io.Copy(struct{ io.Writer }{e}, r)
+	}
+	for rest > n {
+		most := min(rest-n, int64(e.h.pace.piece()))
+		began, err := e.out.enter()
+		if err != nil {
+			return n, err
+		}
+		m, err := to.ReadFrom(&io.LimitedReader{R: source, N: most})
+		n += m
+		if err = e.out.leave(began, m, err); err != nil || m < most {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// regular reports whether r is a file on a disk, which may be sent without being read.
+func regular(r io.Reader) bool {
+	f, ok := r.(interface {
+		fs.File
+		io.Seeker
+		syscall.Conn
+	})
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
+// Read reads the body.
+func (u *upload) Read(b []byte) (int, error) {
+	began, err := u.e.in.enter()
+	if err != nil {
+		return 0, err
+	}
+	n, err := u.ReadCloser.Read(b)
+	return n, u.e.in.leave(began, int64(n), err)
+}
+
+// flusher is an exchange that can be flushed.
+type flusher struct{ *exchange }
+
+// Flush is FlushError for those who look for an http.Flusher.
+func (w flusher) Flush() { _ = w.FlushError() }
+
+// FlushError is what http.ResponseController calls.
+func (w flusher) FlushError() error {
+	began, err := w.out.enter()
+	if err != nil {
+		return err
+	}
+	return w.out.leave(began, 0, http.NewResponseController(w.ResponseWriter).Flush())
+}
+
+// hijacker is an exchange whose connection can be taken over.
+type hijacker struct{ *exchange }
+
+// Hijack hands the connection out. From then on it is the handler's, and nobody watches how slow the client is.
+func (w hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+
+func (e *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, buf, err := http.NewResponseController(e.ResponseWriter).Hijack()
+	if err == nil {
+		e.out.use()
+		e.out.mu.Lock()
+		e.hijacked = true
+		e.out.mu.Unlock()
+	}
+	return c, buf, err
+}
+
+// hijackFlusher is both.
+type hijackFlusher struct{ flusher }
+
+// Hijack hands the connection out.
+func (w hijackFlusher) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+
+// pushFlusher is an exchange over HTTP/2.
+type pushFlusher struct{ flusher }
+
+// Push is the original's.
+func (w pushFlusher) Push(target string, opts *http.PushOptions) error {
+	if p, ok := w.ResponseWriter.(http.Pusher); ok {
+		return p.Push(target, opts)
+	}
+	return http.ErrNotSupported
+}
+
+// gone is where the ResponseWriter of a connection that was given away has been.
+type gone struct{}
+
+func (gone) Header() http.Header       { return http.Header{} }
+func (gone) Write([]byte) (int, error) { return 0, http.ErrHijacked }
+func (gone) WriteHeader(int)           {}
+
+// serverOf is the server that r came to; nil: none of net/http's.
+func serverOf(r *http.Request) *http.Server {
+	if r == nil {
+		return nil
+	}
+	s, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
+	return s
+}

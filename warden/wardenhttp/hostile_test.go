@@ -1,0 +1,318 @@
+// Clients that mean harm: bodies that are announced and never come, requests that are reset as they come, lines as long as the
+// server reads them. What they leave behind is counted: connections, goroutines (by goleak), places, bytes.
+
+package wardenhttp_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// A refusal is told, and costs its goroutine no longer than a moment, however little of the announced body comes.
+func TestH17_RefusedUploadsAreAnsweredAndEnd(t *testing.T) {
+	closed := make(chan struct{}, 100)
+	s := httptest.NewUnstartedServer(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }))
+	s.Config.ConnState = func(_ net.Conn, is http.ConnState) {
+		if is == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	s.Start()
+	defer s.Close()
+	for name, c := range map[string]struct{ head, piece string }{
+		"one byte announced":       {"Content-Length: 1", ""},
+		"as long as is waited for": {"Content-Length: 65536", "x"},
+		"longer":                   {"Content-Length: 65537", "x"},
+		"of unknown length":        {"Transfer-Encoding: chunked", "1\r\nx\r\n"},
+		"with an expectation":      {"Content-Length: 7\r\nExpect: 100-continue", ""},
+	} {
+		conn, in := raw(t, s, "POST / HTTP/1.1\r\nHost: x\r\n"+c.head+"\r\n\r\n")
+		go func() { // trickles until it cannot
+			for {
+				if _, err := io.WriteString(conn, c.piece); err != nil {
+					return
+				}
+				<-time.After(10 * time.Millisecond)
+			}
+		}()
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
+			t.Errorf("%s: %s, close %v", name, resp.Status, resp.Close)
+		}
+		await(t, name+": the end of the connection", closed)
+		_ = conn.Close()
+	}
+}
+
+// What a handler has not read of a body is waited for no longer than its client may be slow.
+func TestH17_UnreadBodiesEnd(t *testing.T) {
+	closed := make(chan struct{}, 100)
+	g := newGuard(t, 1, 0)
+	s := httptest.NewUnstartedServer(newMiddleware(t, g, wardenhttp.Config{Grace: 50 * time.Millisecond}).Handler(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	s.Config.ConnState = func(_ net.Conn, is http.ConnState) {
+		if is == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	s.Start()
+	defer s.Close()
+	raw(t, s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
+	await(t, "the end of the connection", closed)
+	g.wantEmpty(t)
+}
+
+// A name keeps no more alive than itself, of whatever it is a part: the path beside a long method or query, a header, a body.
+func TestH18_NamesKeepNothingElseAlive(t *testing.T) {
+	const requests, long = 24, 900 << 10
+	for name, c := range map[string]struct {
+		line string
+		task func(*http.Request) warden.Task
+	}{
+		"a long method": {"%s /x HTTP/1.1\r\n", nil},
+		"a long query":  {"GET /x?%s HTTP/1.1\r\n", nil},
+		"a long path":   {"GET /%s HTTP/1.1\r\n", nil},
+		"a piece of a header": {"GET /x HTTP/1.1\r\nName: %s\r\n", func(r *http.Request) warden.Task {
+			return warden.Task{Name: r.Header.Get("Name")[:10]}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuard(t, 0, 0)
+			s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Task: c.task}).Handler(nil), false)
+			before := heap()
+			for range requests {
+				conn, in := raw(t, s, fmt.Sprintf(c.line, strings.Repeat("M", long))+"Host: x\r\nConnection: close\r\n\r\n")
+				if _, err := io.Copy(io.Discard, in); err != nil {
+					t.Error(err)
+				}
+				_ = conn.Close()
+			}
+			if grown := heap() - before; grown > requests*long/4 {
+				t.Errorf("%d refused requests keep %d bytes", requests, grown)
+			}
+			if n := len(g.Limiter().Recent()); n != requests {
+				t.Errorf("%d of them are remembered", n)
+			}
+			for _, task := range g.tasks {
+				if len(task.Name) > 256 {
+					t.Errorf("a name of %d bytes", len(task.Name))
+				}
+			}
+		})
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// HTTP/2 by hand: what no client sends.
+
+// prior starts a server that speaks HTTP/2 without TLS, and connects to it.
+func prior(t *testing.T, h http.Handler) net.Conn {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Config.HTTP2 = &http.HTTP2Config{WriteByteTimeout: 100 * time.Millisecond}
+	s.Start()
+	t.Cleanup(s.Close)
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(3 * patience))
+	if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The types of frames, and flags (RFC 9113, 6).
+const (
+	frameData, frameHeaders, frameReset, frameSettings, frameGoAway, frameWindow = 0, 1, 3, 4, 7, 8
+	endStream, endHeaders, ack                                                   = 1, 4, 1
+)
+
+func frame(kind, flags byte, stream uint32, payload []byte) []byte {
+	b := []byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}
+	return append(binary.BigEndian.AppendUint32(b, stream), payload...)
+}
+
+// fields are :method, :scheme http, :path / and :authority x (RFC 7541, appendix A).
+func fields(post bool) []byte {
+	method := byte(0x82)
+	if post {
+		method = 0x83
+	}
+	return []byte{method, 0x86, 0x84, 0x41, 1, 'x'}
+}
+
+// Streams that are reset as they are opened: the handlers at work are never more than the places, none is left, and nothing is kept.
+func TestH1H3_RapidReset(t *testing.T) {
+	const streams, places = 5000, 2
+	g := newGuard(t, places, 4)
+	var now, most atomic.Int64
+	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	})))
+	before := heap()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(io.Discard, conn)
+	}()
+	write := func(b []byte) bool {
+		_, err := conn.Write(b)
+		return err == nil // the server may say that it is enough
+	}
+	ok := write(frame(frameSettings, 0, 0, nil))
+	sent := 0
+	for id := uint32(1); ok && sent < streams; id += 2 {
+		ok = write(append(frame(frameHeaders, endHeaders, id, fields(true)), frame(frameReset, 0, id, []byte{0, 0, 0, 8})...))
+		sent++
+	}
+	_ = conn.Close()
+	<-done
+	g.wantEmpty(t)
+	if m := most.Load(); m > places {
+		t.Errorf("%d handlers at once, of %d", m, places)
+	}
+	s := g.Limiter().Stats()
+	if t.Logf("%d streams: %+v", sent, s); s.Queued != 0 || s.Submitted == 0 {
+		t.Errorf("%+v", s)
+	}
+	if grown := heap() - before; grown > 4<<20 {
+		t.Errorf("%d bytes are kept", grown)
+	}
+}
+
+// One connection with more uploads than places, none of which ends: all are cut off, and the connection lives.
+func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
+	const streams, places = 50, 4
+	g := newGuard(t, places, streams)
+	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{Grace: 20 * time.Millisecond}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	})))
+	out := frame(frameSettings, 0, 0, nil)
+	for i := range uint32(streams) {
+		out = append(out, frame(frameHeaders, endHeaders, 2*i+1, fields(true))...)
+		out = append(out, frame(frameData, 0, 2*i+1, []byte("x"))...)
+	}
+	if _, err := conn.Write(out); err != nil {
+		t.Fatal(err)
+	}
+	answered := map[uint32]bool{}
+	for len(answered) < streams {
+		var head [9]byte
+		if _, err := io.ReadFull(conn, head[:]); err != nil {
+			t.Fatalf("%d of %d answered: %v", len(answered), streams, err)
+		}
+		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+		if _, err := io.ReadFull(conn, payload); err != nil {
+			t.Fatal(err)
+		}
+		switch id := binary.BigEndian.Uint32(head[5:]); head[3] {
+		case frameHeaders:
+			answered[id] = true
+		case frameGoAway:
+			t.Fatalf("the connection was ended: %q", payload)
+		case frameSettings:
+			if head[4]&ack == 0 {
+				_, _ = conn.Write(frame(frameSettings, ack, 0, nil))
+			}
+		}
+	}
+	g.wantEmpty(t)
+	if s := g.Limiter().Stats(); s.Executed != streams || s.Queued != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A window of nothing: the answer cannot be sent, over HTTP/2 stream by stream.
+func TestH15_StreamsWithoutAWindow(t *testing.T) {
+	const streams = 20
+	g := newGuard(t, streams, 0)
+	failed := make(chan error, streams)
+	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{Grace: 50 * time.Millisecond}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write(make([]byte, 1<<20))
+		failed <- err
+	})))
+	out := frame(frameSettings, 0, 0, []byte{0, 4, 0, 0, 0, 1}) // SETTINGS_INITIAL_WINDOW_SIZE 1
+	for i := range uint32(streams) {
+		out = append(out, frame(frameHeaders, endHeaders|endStream, 2*i+1, fields(false))...)
+	}
+	if _, err := conn.Write(out); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(io.Discard, conn)
+	}()
+	for range streams {
+		if err := <-failed; err == nil {
+			t.Error("written")
+		}
+	}
+	g.wantEmpty(t)
+	_ = conn.Close()
+	<-done
+}
+
+// Wide windows, and nobody who reads from the connection: a stream's end cannot be sent either. There WriteByteTimeout ends the
+// connection, and with it the Writes.
+func TestH15_AConnectionThatIsNotRead(t *testing.T) {
+	const streams = 3
+	g := newGuard(t, streams, 0)
+	failed := make(chan error, streams)
+	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{Grace: 50 * time.Millisecond}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var err error
+		for err == nil {
+			_, err = w.Write(make([]byte, 1<<20))
+		}
+		failed <- err
+	})))
+	out := frame(frameSettings, 0, 0, []byte{0, 4, 0x7f, 0xff, 0xff, 0xff})
+	out = append(out, frame(frameWindow, 0, 0, []byte{0x7f, 0, 0, 0})...)
+	for i := range uint32(streams) {
+		out = append(out, frame(frameHeaders, endHeaders|endStream, 2*i+1, fields(false))...)
+	}
+	if _, err := conn.Write(out); err != nil {
+		t.Fatal(err)
+	}
+	for range streams {
+		if err := <-failed; !errors.Is(err, wardenhttp.ErrSlowPeer) {
+			t.Error(err)
+		}
+	}
+	g.wantEmpty(t)
+}

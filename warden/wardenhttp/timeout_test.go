@@ -1,0 +1,352 @@
+// Requests whose time is up while their handler runs: what the client is told, and what becomes of the handler and its place.
+
+package wardenhttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// A script is what a handler does, and when: which it stops with its context or does not.
+type script struct {
+	writes time.Duration // before it writes; negative: it does not
+	status int           // with a header; 0: none
+	works  time.Duration // until it returns
+	obeys  bool          // it stops with its context
+}
+
+func (s script) run(w http.ResponseWriter, r *http.Request) error {
+	began := time.Now()
+	until := func(d time.Duration) bool {
+		var done <-chan struct{}
+		if s.obeys {
+			done = r.Context().Done()
+		}
+		select {
+		case <-time.After(d - time.Since(began)):
+			return true
+		case <-done:
+			return false
+		}
+	}
+	if s.writes >= 0 {
+		if !until(s.writes) {
+			return nil
+		}
+		w.Header().Set("Answer", "42")
+		if s.status != 0 {
+			w.WriteHeader(s.status)
+		}
+		if _, err := io.WriteString(w, "body"); err != nil {
+			until(s.works)
+			return err
+		}
+	}
+	until(s.works)
+	return nil
+}
+
+// Whatever a handler does, its client is told what it said in time, or 504, and never a 200 that nobody has said; buffered, at the
+// instant at which the time is up. It holds its place until it returns, and not longer.
+func TestPropertyH16_TimeIsUp(t *testing.T) {
+	const timeout = time.Second
+	for name, kind := range map[string]func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int){
+		"a compartment": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
+			c := compartment(t, bulkhead.CompartmentConfig{Timeout: timeout})
+			return inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: buffered}, h), func() int { return c.Snapshot().InFlight }
+		},
+		"a warden": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
+			g := newGuard(t, 1, 0)
+			return within(timeout, newMiddleware(t, g, wardenhttp.Config{Buffered: buffered}).Handler(h)),
+				func() int { return g.Limiter().Stats().Running }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				half := func(label string, least int) time.Duration { // never the instant at which the time is up
+					return time.Duration(rapid.IntRange(least, 3).Draw(rt, label))*timeout/2 + timeout/4
+				}
+				s := script{half("writes", -1), rapid.SampledFrom([]int{0, 200, 204, 418}).Draw(rt, "status"), half("works", 0), rapid.Bool().Draw(rt, "obeys")}
+				s.works = max(s.works, s.writes)
+				buffered := rapid.Bool().Draw(rt, "buffered")
+
+				stops := s.works
+				if s.obeys {
+					stops = min(stops, timeout)
+				}
+				answered, wrote := stops, s.writes >= 0 && s.writes <= stops
+				want := max(http.StatusOK, s.status)
+				switch {
+				case buffered && stops >= timeout:
+					answered, want = timeout, http.StatusGatewayTimeout
+				case !wrote && stops >= timeout:
+					want = http.StatusGatewayTimeout
+				case !wrote:
+					want = http.StatusOK
+				}
+				synctest.Test(t, func(t *testing.T) {
+					var wrong error
+					h, inFlight := kind(t, buffered, func(w http.ResponseWriter, r *http.Request) { wrong = s.run(w, r) })
+					began := time.Now()
+					rec := httptest.NewRecorder()
+					h.ServeHTTP(rec, newRequest())
+					if took := time.Since(began); took != answered || rec.Code != want {
+						t.Errorf("%d after %v, want %d after %v", rec.Code, took, want, answered)
+					}
+					late := want == http.StatusGatewayTimeout
+					if late != strings.Contains(rec.Body.String(), `"reason":"timeout_running"`) {
+						t.Errorf("%s", rec.Body)
+					}
+					if said := wrote && !late; said != (rec.Header().Get("Answer") == "42") {
+						t.Errorf("the handler has answered: %v, header %v", said, rec.Header())
+					}
+					synctest.Wait() // both may have waited for the same instant
+					if n := inFlight(); (n == 1) != (answered < stops) {
+						t.Errorf("%d in flight when the client is answered", n)
+					}
+					time.Sleep(10 * timeout)
+					if n := inFlight(); n != 0 {
+						t.Errorf("%d in flight in the end", n)
+					}
+					if wantErr := buffered && s.writes > timeout && !s.obeys; wantErr != errors.Is(wrong, http.ErrHandlerTimeout) {
+						t.Errorf("a late Write: %v", wrong)
+					}
+				})
+			})
+		})
+	}
+}
+
+// Over real connections: the answer is there while the handler is stuck, also in reading a body that does not come.
+func TestH16_BufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		c := compartment(t, bulkhead.CompartmentConfig{Timeout: 50 * time.Millisecond})
+		free := make(chan struct{})
+		failed := make(chan error, 1)
+		s := serve(inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: true}, func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.Copy(io.Discard, r.Body)
+			<-free
+			failed <- err
+			_, _ = io.WriteString(w, "too late")
+		}))
+		upload, client := io.Pipe()
+		defer client.Close()
+		go func() { _, _ = io.WriteString(client, "x") }()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, upload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(body), "timeout_running") || err != nil {
+			t.Errorf("%s: %s, %v", resp.Status, body, err)
+		}
+		if n := c.Snapshot().InFlight; n != 1 {
+			t.Errorf("%d in flight while the handler runs", n)
+		}
+		close(free)
+		if err := <-failed; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the body: %v", err)
+		}
+		for hangs := time.Now().Add(patience); c.Snapshot().InFlight > 0 && time.Now().Before(hangs); {
+			<-time.After(time.Millisecond)
+		}
+		if s := c.Snapshot(); s.InFlight != 0 || s.Outcomes["timed_out"] != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A buffered handler ends as it would without: panics and Goexit are its client's, as long as it waits; afterwards they are
+// logged, and end nothing else.
+func TestH1H16_BufferedEndings(t *testing.T) {
+	value := errors.New("on purpose")
+	for name, c := range map[string]struct {
+		next http.HandlerFunc
+		want any
+	}{
+		"panics": {func(http.ResponseWriter, *http.Request) { panic(value) }, value},
+		"aborts": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, http.ErrAbortHandler},
+		"exits":  {func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, nil},
+	} {
+		g := newGuard(t, 1, 0)
+		h := newMiddleware(t, g, wardenhttp.Config{Buffered: true}).Handler(c.next)
+		var got any
+		returned := false
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() { got = recover() }()
+			h.ServeHTTP(httptest.NewRecorder(), newRequest())
+			returned = true
+		}()
+		<-done
+		var wrapped *bulkhead.PanicError
+		if err, ok := got.(error); ok && errors.As(err, &wrapped) {
+			if got = wrapped.Value; !bytes.Contains(wrapped.Stack, []byte("TestH1H16_BufferedEndings")) {
+				t.Errorf("%s: the stack is not the handler's:\n%s", name, wrapped.Stack)
+			}
+		}
+		if got != c.want || returned {
+			t.Errorf("%s: %v, returned %v", name, got, returned)
+		}
+		g.wantEmpty(t)
+	}
+
+	logged := new(lines)
+	server := &http.Server{ErrorLog: log.New(logged, "", 0)}
+	synctest.Test(t, func(t *testing.T) {
+		c := compartment(t, bulkhead.CompartmentConfig{Timeout: time.Second})
+		h := inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: true}, func(http.ResponseWriter, *http.Request) {
+			time.Sleep(time.Minute)
+			panic("late, on purpose")
+		})
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, newRequest().WithContext(context.WithValue(t.Context(), http.ServerContextKey, server)))
+		time.Sleep(time.Hour)
+		if rec.Code != http.StatusGatewayTimeout || c.Snapshot().InFlight != 0 || !strings.Contains(logged.String(), "late, on purpose") {
+			t.Errorf("%d, %+v, %q", rec.Code, c.Snapshot(), logged.String())
+		}
+	})
+}
+
+// Who reads slowly holds no place once the answer is kept, and gets all of it.
+func TestH16_BufferedAnswersHoldNoPlaceWhileTheyAreRead(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		const length = 8 << 20
+		g := newGuard(t, 1, 0)
+		s := serve(newMiddleware(t, g, wardenhttp.Config{Buffered: true}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = fmt.Fprint(w, strings.Repeat("x", length))
+		})))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		g.wantEmpty(t)
+		body, err := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusTeapot || resp.Header.Get("Content-Type") != "text/plain" || len(body) != length || err != nil {
+			t.Errorf("%s, %v, %d bytes, %v", resp.Status, resp.Header, len(body), err)
+		}
+	})
+}
+
+// The standard library's own timeout leaves its handler running. Where that breaks the bound, somebody is told.
+func TestH19_TimeoutHandlerInsideIsNoticed(t *testing.T) {
+	for name, c := range map[string]struct {
+		mount func(m *wardenhttp.Middleware, slow http.Handler) http.Handler
+		told  int
+	}{
+		"inside": {func(m *wardenhttp.Middleware, slow http.Handler) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("/", http.TimeoutHandler(slow, time.Millisecond, ""))
+			return m.Handler(mux)
+		}, 1},
+		"outside": {func(m *wardenhttp.Middleware, slow http.Handler) http.Handler {
+			return http.TimeoutHandler(m.Handler(slow), time.Millisecond, "")
+		}, 0},
+		"another 503": {func(m *wardenhttp.Middleware, _ http.Handler) http.Handler {
+			return m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuard(t, 10, 0)
+			free := make(chan struct{})
+			s := httptest.NewUnstartedServer(c.mount(newMiddleware(t, g, wardenhttp.Config{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-free })))
+			logged := new(lines)
+			s.Config.ErrorLog = log.New(logged, "", 0)
+			s.Start()
+			defer s.Close()
+			defer close(free)
+			for range 3 {
+				wantStatus(t, s, http.StatusServiceUnavailable)
+			}
+			if n := strings.Count(logged.String(), "http.TimeoutHandler inside the middleware"); n != c.told {
+				t.Errorf("told %d times, want %d: %s", n, c.told, logged)
+			}
+		})
+	}
+}
+
+// lines is a log that servers may write while it is read.
+type lines struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Whose word the time is does not matter to the one who waits: a stranger's deadline cancels the handler's context, and is answered as any other.
+func TestH16_AStrangersTimeIsUp(t *testing.T) {
+	for _, buffered := range []bool{false, true} {
+		w, err := warden.New(warden.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mw, err := wardenhttp.New(w, wardenhttp.Config{Buffered: buffered})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewServer(mw.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			if err := r.Context().Err(); !errors.Is(err, context.Canceled) {
+				t.Errorf("the context ended with %v", err)
+			}
+		})))
+		for _, body := range []string{"", "a body"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Warden-Timeout", "20")
+			resp, err := s.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(got), "timeout_running") {
+				t.Errorf("buffered %t, body %q: %d %s", buffered, body, resp.StatusCode, got)
+			}
+		}
+		s.Close()
+	}
+}
