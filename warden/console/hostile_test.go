@@ -57,11 +57,12 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 		return string(head) + payload
 	}
 	// SETTINGS_INITIAL_WINDOW_SIZE 0; then GET, http, the path and the authority "localhost" (RFC 7541, appendix A and 6.2.2).
-	ask := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, "\x00\x04\x00\x00\x00\x00")
+	var ask strings.Builder
+	ask.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, "\x00\x04\x00\x00\x00\x00"))
 	for i := range uint32(streams) {
-		ask += frame(1, 5, 2*i+1, "\x82\x86\x04\x0b/state.json\x01\x09localhost")
+		ask.WriteString(frame(1, 5, 2*i+1, "\x82\x86\x04\x0b/state.json\x01\x09localhost"))
 	}
-	if _, err := io.WriteString(conn, ask); err != nil {
+	if _, err := io.WriteString(conn, ask.String()); err != nil {
 		t.Fatal(err)
 	}
 	answered := map[string]int{}
@@ -176,9 +177,9 @@ func TestStrangers(t *testing.T) {
 			}
 		}
 	}
-	any := mustNew(t, Config{Warden: mustWarden(t, new(script)), Hosts: []string{"*"}})
+	anybody := mustNew(t, Config{Warden: mustWarden(t, new(script)), Hosts: []string{"*"}})
 	w := httptest.NewRecorder()
-	any.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://evil.example/state.json", nil))
+	anybody.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://evil.example/state.json", nil))
 	if w.Code != 200 {
 		t.Errorf("any host: %d", w.Code)
 	}
