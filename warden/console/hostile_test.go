@@ -35,10 +35,10 @@ func wantNone(t *testing.T, now *atomic.Int64) {
 	}
 }
 
-// A hundred streams of one HTTP/2 connection ask for the state and let not a byte of it pass. They are cut off, and only so many had it made.
+// A hundred streams of one HTTP/2 connection ask for the state and let not a byte of it pass. They are cut off.
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {
-	const streams, most = 100, 3
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxStreams: most, WriteTimeout: 100 * time.Millisecond})
+	const streams = 100
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), WriteTimeout: 100 * time.Millisecond})
 	var now atomic.Int64
 	server := httptest.NewUnstartedServer(counted(&now, c))
 	server.Config.Protocols = new(http.Protocols)
@@ -65,7 +65,6 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	if _, err := io.WriteString(conn, ask.String()); err != nil {
 		t.Fatal(err)
 	}
-	answered := map[string]int{}
 	for ended := 0; ended < streams; { // each is reset
 		var head [9]byte
 		if _, err := io.ReadFull(conn, head[:]); err != nil {
@@ -75,15 +74,9 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 		if _, err := io.ReadFull(conn, payload); err != nil {
 			t.Fatal(err)
 		}
-		switch head[3] {
-		case 1: // the first field is :status, 200 by its index
-			answered[map[bool]string{true: "200", false: "other"}[payload[0] == 0x88]]++
-		case 3:
+		if head[3] == 3 { // RST_STREAM
 			ended++
 		}
-	}
-	if answered["200"] == 0 || answered["other"] == 0 {
-		t.Errorf("answered: %v, want some with the state and some without", answered)
 	}
 	wantNone(t, &now)
 }

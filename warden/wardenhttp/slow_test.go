@@ -371,7 +371,7 @@ func TestH15_SlowClientsLeaveRoomForOthers(t *testing.T) {
 			}
 		})
 	}
-	for g.Limiter().Stats().Rejected == 0 { // until they take all
+	for hangs := time.Now().Add(patience); g.Limiter().Stats().Rejected == 0 && time.Now().Before(hangs); { // until they take all
 		<-time.After(time.Millisecond)
 	}
 	answered := 0
