@@ -47,14 +47,14 @@ func checkActions(file, text string) []string {
 func TestStrangers(t *testing.T) {
 	servers, workflows := 0, 0
 	walk(t, root(t), func(file string) {
-		switch text := ""; {
+		switch {
 		case path.Dir(file) == ".github/workflows":
-			text = read(t, root(t), file)
+			text := read(t, root(t), file)
 			workflows += len(uses.FindAllString(text, -1))
 			report(t, checkActions(file, text))
 		case strings.HasPrefix(file, "internal/"), strings.HasSuffix(file, "_test.go"):
 		case path.Ext(file) == ".go", path.Ext(file) == ".md":
-			text = read(t, root(t), file)
+			text := read(t, root(t), file)
 			servers += len(serverOf.FindAllString(text, -1))
 			report(t, checkServers(file, text))
 		}

@@ -35,10 +35,10 @@ func wantNone(t *testing.T, now *atomic.Int64) {
 	}
 }
 
-// A hundred streams of one HTTP/2 connection ask for the state and let not a byte of it pass. They are cut off, and only so many had it made.
+// A hundred streams of one HTTP/2 connection ask for the state and let not a byte of it pass. They are cut off.
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {
-	const streams, most = 100, 3
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxStreams: most, WriteTimeout: 100 * time.Millisecond})
+	const streams = 100
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), WriteTimeout: 100 * time.Millisecond})
 	var now atomic.Int64
 	server := httptest.NewUnstartedServer(counted(&now, c))
 	server.Config.Protocols = new(http.Protocols)
@@ -57,14 +57,14 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 		return string(head) + payload
 	}
 	// SETTINGS_INITIAL_WINDOW_SIZE 0; then GET, http, the path and the authority "localhost" (RFC 7541, appendix A and 6.2.2).
-	ask := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, "\x00\x04\x00\x00\x00\x00")
+	var ask strings.Builder
+	ask.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, "\x00\x04\x00\x00\x00\x00"))
 	for i := range uint32(streams) {
-		ask += frame(1, 5, 2*i+1, "\x82\x86\x04\x0b/state.json\x01\x09localhost")
+		ask.WriteString(frame(1, 5, 2*i+1, "\x82\x86\x04\x0b/state.json\x01\x09localhost"))
 	}
-	if _, err := io.WriteString(conn, ask); err != nil {
+	if _, err := io.WriteString(conn, ask.String()); err != nil {
 		t.Fatal(err)
 	}
-	answered := map[string]int{}
 	for ended := 0; ended < streams; { // each is reset
 		var head [9]byte
 		if _, err := io.ReadFull(conn, head[:]); err != nil {
@@ -74,15 +74,9 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 		if _, err := io.ReadFull(conn, payload); err != nil {
 			t.Fatal(err)
 		}
-		switch head[3] {
-		case 1: // the first field is :status, 200 by its index
-			answered[map[bool]string{true: "200", false: "other"}[payload[0] == 0x88]]++
-		case 3:
+		if head[3] == 3 { // RST_STREAM
 			ended++
 		}
-	}
-	if answered["200"] == 0 || answered["other"] == 0 {
-		t.Errorf("answered: %v, want some with the state and some without", answered)
 	}
 	wantNone(t, &now)
 }
@@ -176,9 +170,9 @@ func TestStrangers(t *testing.T) {
 			}
 		}
 	}
-	any := mustNew(t, Config{Warden: mustWarden(t, new(script)), Hosts: []string{"*"}})
+	anybody := mustNew(t, Config{Warden: mustWarden(t, new(script)), Hosts: []string{"*"}})
 	w := httptest.NewRecorder()
-	any.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://evil.example/state.json", nil))
+	anybody.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://evil.example/state.json", nil))
 	if w.Code != 200 {
 		t.Errorf("any host: %d", w.Code)
 	}

@@ -70,7 +70,7 @@ func (k *kept) run(e *exchange, r *http.Request) {
 		if v != nil {
 			k.panicked, k.stack = v, debug.Stack()
 		}
-		if left, _ := k.leave(nil); !left {
+		if left, _ := k.leave(r.Context()); !left {
 			close(k.done)
 			return
 		}

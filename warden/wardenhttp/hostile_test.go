@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -294,7 +295,11 @@ func TestH15_AConnectionThatIsNotRead(t *testing.T) {
 	const streams = 3
 	g := newGuard(t, streams, 0)
 	failed := make(chan error, streams)
+	var begun sync.WaitGroup
+	begun.Add(streams)
 	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{Grace: 50 * time.Millisecond}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		begun.Done()
+		begun.Wait() // the first to write may be the last that the connection lets in
 		var err error
 		for err == nil {
 			_, err = w.Write(make([]byte, 1<<20))

@@ -79,9 +79,9 @@ func (s *side) leave(began time.Time, n int64, err error) error {
 	}
 	s.waits = false
 	s.timer.Stop()
-	s.whole = s.whole || err == io.EOF
+	s.whole = s.whole || errors.Is(err, io.EOF)
 	s.spare = min(s.pace.grace, s.spare-time.Since(began)+s.pace.worth(n))
-	if err != nil && err != io.EOF && s.late != nil {
+	if err != nil && !s.whole && s.late != nil {
 		return s.late
 	}
 	return err
@@ -95,7 +95,7 @@ func (s *side) expire() {
 		return
 	}
 	s.late = fmt.Errorf("%w: %w", ErrSlowPeer, os.ErrDeadlineExceeded)
-	s.setDeadline(time.Unix(1, 0))
+	_ = s.setDeadline(time.Unix(1, 0))
 }
 
 // stop ends waiting for the client, now and from now on.
@@ -108,7 +108,7 @@ func (s *side) stop(why error) {
 	if s.late == nil {
 		s.late = why
 	}
-	s.setDeadline(time.Unix(1, 0))
+	_ = s.setDeadline(time.Unix(1, 0))
 }
 
 // end is stop when the handler is done: the ResponseWriter must not be touched any more. Whoever waits all the same, on a goroutine of
@@ -122,9 +122,9 @@ func (s *side) end(bounded bool) {
 	switch {
 	case s.own || s.late != nil || s.whole:
 	case s.waits:
-		s.setDeadline(time.Unix(1, 0))
+		_ = s.setDeadline(time.Unix(1, 0))
 	case bounded && (s.used || s.reads):
-		s.setDeadline(time.Now().Add(s.spare))
+		_ = s.setDeadline(time.Now().Add(s.spare))
 	}
 	if s.over = true; s.late == nil {
 		s.late = io.ErrClosedPipe
