@@ -120,10 +120,10 @@ func (s *server) settled(a settlement) {
 	s.execute(a.attempt, a.permit)
 }
 
-// retryAfter is what wardenhttp would write: whole seconds, and up to as much again.
+// retryAfter is what wardenhttp would write: whole seconds, and up to as much again; nothing to those whose deadline cannot be met.
 func (s *server) retryAfter(err error) time.Duration {
 	var rejection *limiter.Rejection
-	if s.control == nil || !errors.As(err, &rejection) {
+	if s.control == nil || !errors.As(err, &rejection) || rejection.Reason == limiter.DeadlineExceeded {
 		return 0
 	}
 	known := max(1, (rejection.RetryAfter+time.Second-1)/time.Second)

@@ -115,7 +115,7 @@ func (i *Interceptors) begin(ctx context.Context, fullMethod string, served bool
 	if !ours { // none that a place is refused with
 		m = meaning{code: codes.Internal, reason: "invalid"}
 	}
-	refused := i.refusal(err, m)
+	refused := i.refusal(err, m, map[string]string{processedKey: "false"})
 	i.tell(ctx, fullMethod, refused)
 	return hold{}, refused
 }

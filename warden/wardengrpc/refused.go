@@ -104,14 +104,22 @@ func (i *Interceptors) Convert(err error) error {
 	if !ours {
 		return err
 	}
-	return i.refusal(err, m)
+	return i.refusal(err, m, nil)
 }
 
-func (i *Interceptors) refusal(err error, m meaning) *RefusedError {
+// processedKey is in the ErrorInfo of a call that the interceptor refused: "false". No handler has seen it, so that it can be made again whatever
+// its method. Convert does not write it: a handler may have done something before.
+const processedKey = "processed"
+
+// refusal is err on the wire, with what is to be in its ErrorInfo besides the decision.
+func (i *Interceptors) refusal(err error, m meaning, also map[string]string) *RefusedError {
 	s := status.New(m.code, "warden: "+m.reason)
-	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(m.reason), Domain: Domain}
+	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(m.reason), Domain: Domain, Metadata: also}
 	if m.decision > 0 {
-		info.Metadata = map[string]string{"decision": strconv.FormatUint(m.decision, 10)}
+		if also == nil {
+			info.Metadata = map[string]string{}
+		}
+		info.Metadata["decision"] = strconv.FormatUint(m.decision, 10)
 	}
 	var detailed *status.Status
 	var failed error

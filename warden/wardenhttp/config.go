@@ -101,7 +101,7 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	if cfg.Task == nil {
 		cfg.Task = plainTask
 	}
-	return &Middleware{who, cfg, answers{cfg.RetryAfter, cfg.Rand, cfg.Verbose}}, nil
+	return &Middleware{who, cfg, answers{retryAfter: cfg.RetryAfter, rand: cfg.Rand, verbose: cfg.Verbose}}, nil
 }
 
 // token says whether s can be the name of a header (RFC 9110, 5.6.2).

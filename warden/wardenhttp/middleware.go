@@ -46,8 +46,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > mostUnread) {
 			w.Header().Set("Connection", "close")
 		}
-		if !h.answers.answer(w, place.asked, err) {
-			h.answers.write(w, internalError(), err)
+		answers := h.answers
+		answers.unseen = true
+		if !answers.answer(w, place.asked, err) {
+			answers.write(w, internalError(), err)
 		}
 		return
 	}
