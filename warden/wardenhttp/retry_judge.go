@@ -48,10 +48,8 @@ func judge(ctx context.Context, resp *http.Response, err error) verdict {
 	return verdict{outcome: retry.Accepted}
 }
 
-// refusedStream is the code of an HTTP/2 stream that the server has not worked on (RFC 9113, 8.7).
-const refusedStream = 7
-
-// streamError is what net/http's HTTP/2 has errors.As fill in: a type with these fields.
+// streamError is what net/http's HTTP/2 has errors.As fill in: a type with these fields. It says that a stream was reset. One that the server has not
+// worked on (REFUSED_STREAM, GOAWAY) net/http sends again by itself.
 type streamError struct {
 	StreamID uint32
 	Code     uint32
@@ -73,9 +71,7 @@ func judgeError(ctx context.Context, err error) verdict {
 		return verdict{outcome: retry.Refused} // no time is left
 	case errors.As(err, &dialed) && dialed.Op == "dial":
 		return verdict{outcome: retry.Refused, again: true, unprocessed: true}
-	case errors.As(err, &stream):
-		return verdict{outcome: retry.Refused, again: true, unprocessed: stream.Code == refusedStream}
-	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &stream), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.DeadlineExceeded):
 		return verdict{outcome: retry.Refused, again: true}
 	}
 	return verdict{} // such as a certificate that is not accepted, or a URL that nobody understands
