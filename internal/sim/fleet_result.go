@@ -191,20 +191,17 @@ func FleetTable(runs []*FleetResult) string {
 	return b.String()
 }
 
-// ClientTable is the Markdown table of how clients come through triggers, one row for each and the same triggers in each. The last trigger is that
-// everything is refused.
+// ClientTable is the Markdown table of how clients come through triggers, a row for each: a step and a slow dependency, each without and with wardens, and
+// servers that refuse everything.
 func ClientTable(rows [][]*FleetResult) string {
 	var b strings.Builder
-	b.WriteString("| clients |")
-	last := len(rows[0]) - 1
-	for _, r := range rows[0][:last] {
-		fmt.Fprintf(&b, " %s; servers: %s |", r.Fleet.Name, r.Fleet.Guard.Name)
-	}
-	fmt.Fprintf(&b, " %s; back after | in its last 10 s: attempts per request | per request that was sent |\n|---|%s\n", rows[0][last].Fleet.Name, strings.Repeat("---|", last+3))
+	b.WriteString("| clients | step; nothing guards | step; wardens | slow dependency; nothing guards | slow dependency; wardens | all refused | per request asked for | per request sent |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|\n")
 	for _, row := range rows {
 		fmt.Fprintf(&b, "| %s |", row[0].Fleet.Retry.Name)
+		last := len(row) - 1
 		for _, r := range row[:last] {
-			fmt.Fprintf(&b, " %s (%.2f attempts) |", r.back(), r.during().amplification())
+			fmt.Fprintf(&b, " %s (%.2f) |", r.back(), r.during().amplification())
 		}
 		refused := row[last].refused()
 		fmt.Fprintf(&b, " %s | %.2f | %.2f |\n", row[last].back(), refused.amplification(), float64(refused.attempts)/float64(refused.offered-refused.throttled))

@@ -65,11 +65,6 @@ func moment(sc Fleet) Fleet {
 	return sc
 }
 
-func calm(sc Fleet) Fleet {
-	sc.Name = "load 0.9, no trigger"
-	return sc
-}
-
 func down(sc Fleet) Fleet {
 	sc.Name, sc.Down, sc.Until, sc.Length = "everything is refused for 20 s", true, sc.From+20*time.Second, 32*time.Second
 	return sc
@@ -79,7 +74,7 @@ const size = 20
 
 // Fleets are those whose users make three attempts at once, without their guards.
 func Fleets() []Fleet {
-	return []Fleet{step(computing(size, 0.7)), slow(waiting(size, 0.7)), moment(computing(size, 0.7)), calm(computing(size, 0.9))}
+	return []Fleet{step(computing(size, 0.7)), slow(waiting(size, 0.7)), moment(computing(size, 0.7))}
 }
 
 // under are a fleet under each guard.

@@ -224,7 +224,7 @@ func TestFleet(t *testing.T) {
 	must(t, err)
 	text, err := Splice(string(page), "Twenty servers, users who make 3 attempts at once.\n\n"+FleetTable(all)+
 		"\nFive servers, the same users, a step to 2 for 3 s at different loads: back after, and answered in the end.\n\n"+LoadTable(rows)+
-		"\nTwenty servers, by client: back after, and attempts per request while the trigger is there.\n\n"+ClientTable(byClient)+
+		"\nTwenty servers, by client: back after (attempts per request while the trigger is there); and the attempts of the last 10 s in which all is refused.\n\n"+ClientTable(byClient)+
 		"\nThree hops of four servers under wardens, of which the last can do half of what is asked for; no retries.\n\n"+HopTable(chains))
 	must(t, err)
 	must(t, os.WriteFile(file, []byte(text), 0o644))
