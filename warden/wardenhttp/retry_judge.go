@@ -20,9 +20,9 @@ import (
 // request, so that it can be sent again whatever its method. [WriteError] does not write it: a handler may have done something before.
 const RefusedHeader = "Warden-Refused"
 
-// IdempotencyKeyHeader makes a request repeatable whose method is not: the server knows it again
+// idempotencyKey makes a request repeatable whose method is not: the server knows it again
 // (draft-ietf-httpapi-idempotency-key-header).
-const IdempotencyKeyHeader = "Idempotency-Key"
+const idempotencyKey = "Idempotency-Key"
 
 // verdict is what came of an attempt.
 type verdict struct {
@@ -83,7 +83,7 @@ func idempotent(r *http.Request) bool {
 	case http.MethodGet, "", http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
 		return true
 	}
-	return only(r.Header, IdempotencyKeyHeader) != ""
+	return only(r.Header, idempotencyKey) != ""
 }
 
 // retryAfter reads Retry-After: seconds or a date (RFC 9110, 10.2.3), against the response's own Date, so that clocks need not agree. 0: there
