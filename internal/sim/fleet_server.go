@@ -5,6 +5,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -126,8 +127,8 @@ func (s *server) retryAfter(err error) time.Duration {
 	if s.control == nil || !errors.As(err, &rejection) || rejection.Reason == limiter.DeadlineExceeded {
 		return 0
 	}
-	known := max(1, (rejection.RetryAfter+time.Second-1)/time.Second)
-	return time.Second * (known + time.Duration(s.fleet.chance.Float64()*float64(known+1)))
+	known := max(1, math.Ceil(rejection.RetryAfter.Seconds()))
+	return seconds(known + math.Floor(s.fleet.chance.Float64()*(known+1)))
 }
 
 // execute does the work. Nobody tells it that its user has left.

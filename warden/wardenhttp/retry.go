@@ -188,8 +188,7 @@ func (t *Retry) send(req *http.Request, cancel context.CancelCauseFunc) (*http.R
 	if err == nil && inTime() {
 		return resp, nil
 	}
-	switch cause := context.Cause(req.Context()); cause { //nolint:errorlint // these two, and not those of a Retry outside
-	case late, errLost:
+	if cause := context.Cause(req.Context()); errors.Is(cause, late) || errors.Is(cause, errLost) {
 		discard(resp)
 		return nil, cause
 	}

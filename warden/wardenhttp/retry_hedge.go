@@ -81,7 +81,7 @@ func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.C
 	r.hedged, r.cancel = make(chan struct{}), cancel
 	r.mu.Unlock()
 
-	resp, err := t.contained(withPriority(second.WithContext(ctx), p), cancel)
+	resp, err := t.contained(withPriority(second.WithContext(ctx), p), cancel) //nolint:bodyclose // who wins returns it, and discard closes it
 	v := judge(req.Context(), resp, err)
 	c.Ended(p, v.outcome)
 	r.mu.Lock()

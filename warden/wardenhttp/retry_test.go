@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,7 +53,7 @@ func newRetry(t fataler, c *retry.Caller, cfg wardenhttp.RetryConfig) *wardenhtt
 // outcome is one answer of the base, and what the model knows of it.
 type outcome struct {
 	status                   int // 0: err
-	refused, key             bool
+	refused                  bool
 	err                      error
 	again, unprocessed, sent bool
 }
@@ -129,7 +130,7 @@ func TestPropertyR3R6_Machine(t *testing.T) {
 		})
 		resp, err := newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base, AttemptTimeout: timeout}).RoundTrip(req)
 
-		idempotent := key || strings.Contains(" GET HEAD OPTIONS TRACE PUT DELETE ", " "+method+" ")
+		idempotent := key || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, method)
 		want := 1
 		for want < 3 && script[want-1].again && (idempotent || script[want-1].unprocessed) && kind != "once" {
 			want++
