@@ -93,7 +93,7 @@ func (e *AttemptTimeoutError) Timeout() bool { return true }
 // [http.NewRequest] sets it for the usual readers. The request is not modified.
 //
 // RoundTrip blocks as long as the attempts and the waits between them do. No goroutine outlives it but that of a hedge that lost, until the base
-// has noticed that it was canceled. One attempt allocates nothing, unless AttemptTimeout or HedgeAfter is set.
+// has noticed that it was canceled. A request that is sent once costs one small allocation, unless AttemptTimeout or HedgeAfter is set.
 func (t *Retry) RoundTrip(req *http.Request) (*http.Response, error) {
 	c, err := t.begin(req)
 	if err != nil {

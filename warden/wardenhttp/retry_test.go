@@ -503,6 +503,19 @@ func TestR2_BudgetCancelsNothing(t *testing.T) {
 	all.Wait()
 }
 
+func TestRetryAllocatesOnce(t *testing.T) {
+	resp := respond(http.StatusOK, http.NoBody)
+	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) { return resp, nil })})
+	req := newRequest()
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := rt.RoundTrip(req); err != nil {
+			t.Error(err)
+		}
+	}); n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestInvalidRetry(t *testing.T) {
 	c := newCaller(t, retry.Config{})
 	for field, f := range map[string]func() (*wardenhttp.Retry, error){
