@@ -132,7 +132,7 @@ func TestPropertyR1R4R5R7_Machine(t *testing.T) {
 		}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) burst {
 			return burst{
-				pause:    rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, 150 * time.Millisecond, second, 3 * second, 9 * second, 40 * second}).Draw(rt, "pause"),
+				pause:    rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, 150 * time.Millisecond, 990 * time.Millisecond, second, 3 * second, 9 * second, 40 * second}).Draw(rt, "pause"),
 				priority: rapid.SampledFrom([]limiter.Priority{limiter.Normal, limiter.Critical}).Draw(rt, "priority"),
 				draw:     rapid.SampledFrom([]float64{0, 0.3, 0.79999, 0.8, 0.99, math.NaN(), -1, 2}).Draw(rt, "draw"),
 				calls:    rapid.IntRange(1, 30).Draw(rt, "calls"),
@@ -308,7 +308,7 @@ func TestR1_BudgetUnderConcurrency(t *testing.T) {
 			if n := since(m.retries, now.Add(-10*second)); float64(n) > 0.1*float64(since(m.firsts, now.Add(-10*second))) {
 				t.Fatalf("%d retries", n)
 			}
-			time.Sleep(700 * time.Millisecond)
+			time.Sleep(990 * time.Millisecond)
 		}
 		if s := c.Stats(); float64(s.Retries) > 0.1*float64(s.Calls) || float64(s.Retries) < 0.09*float64(s.Calls) {
 			t.Errorf("%+v", s)
