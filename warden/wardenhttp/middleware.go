@@ -46,6 +46,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > mostUnread) {
 			w.Header().Set("Connection", "close")
 		}
+		if h.cfg.Answer != nil && h.cfg.Answer(w, r, err) {
+			return
+		}
 		answers := h.answers
 		answers.unseen = true
 		if !answers.answer(w, place.asked, err) {
