@@ -5,7 +5,6 @@ package sim
 import (
 	"cmp"
 	"container/heap"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -18,8 +17,14 @@ import (
 // A Fleet is a number of equal servers, and what happens to them.
 type Fleet struct {
 	Name string
-	// Servers is how many there are, Cores how many processors each one has.
+	// Servers is how many there are in each hop, Cores how many processors each one has.
 	Servers, Cores int
+	// Front is the processor time that each hop before the last takes for a request before it calls the next one; Work is
+	// that of the last. Empty: users call the last hop. Propagate says that a call between hops carries its user's deadline and
+	// priority; else it has normal priority and Inner to be answered.
+	Front     []time.Duration
+	Propagate bool
+	Inner     time.Duration
 	// Places is how many calls the dependency serves at once, which all servers share; 0: any number.
 	Places int
 	// Work is the median of what one request needs.
@@ -29,9 +34,10 @@ type Fleet struct {
 	// Load is what users ask for, in capacities, not counting what they ask for again.
 	Load float64
 	// From and Until are when the trigger is there: the load is Peak then, and calls of the dependency take Slow times as
-	// long; 0: as usual.
+	// long; 0: as usual. Down: every server refuses everything.
 	From, Until time.Duration
 	Peak, Slow  float64
+	Down        bool
 	// Length is how long users come.
 	Length time.Duration
 	// Timeout is how long an attempt may take.
@@ -55,10 +61,10 @@ type fleet struct {
 	servers []*server
 	dep     *dependency
 	chance  *rand.Rand // for what depends on earlier outcomes: balancing and backing off
-	tokens  float64    // of the retry budget
-	open    int        // requests without an outcome
-	arrived bool       // nobody comes any more
-	stirred bool       // a goroutine that waits in a limiter may have something to do
+	client  client
+	open    int  // requests without an outcome
+	arrived bool // nobody comes any more
+	stirred bool // a goroutine that waits in a limiter may have something to do
 	result  *FleetResult
 
 	wake    chan struct{} // has room for one: settled is not empty
@@ -84,7 +90,11 @@ func RunFleet(sc Fleet) (*FleetResult, error) {
 			s.close()
 		}
 	}()
-	for i := range sc.Servers {
+	var err error
+	if f.client, err = newClient(sc, f.chance); err != nil {
+		return nil, err
+	}
+	for i := range sc.Servers * (len(sc.Front) + 1) {
 		s, err := newServer(f, i)
 		if err != nil {
 			return nil, err
@@ -202,11 +212,12 @@ func (e *events) Pop() any {
 	return x
 }
 
+// down says whether servers refuse everything now.
+func (f *fleet) down() bool { return f.Down && f.now() >= f.From && f.now() < f.Until }
+
 func (sc Fleet) load(at time.Duration) float64 {
 	if sc.Peak > 0 && at >= sc.From && at < sc.Until {
 		return sc.Peak
 	}
 	return sc.Load
 }
-
-func (sc Fleet) title() string { return fmt.Sprintf("%s; %s", sc.Name, sc.Retry.Name) }

@@ -19,10 +19,12 @@ type FleetResult struct {
 	Fleet Fleet
 
 	offered, good, failed int // requests
-	// Attempts: how many there were; what became of them for the user, who hears an answer, hears a refusal, or stops
-	// waiting; for those, whether an answer comes all the same; and what the servers did.
+	// Attempts of users: how many there were, and what became of them: an answer, a refusal, or the user stops waiting. What comes
+	// to anybody all the same is unheard.
 	attempts, answers, refusals, timeouts, unheard int
-	inTime, late, refused, inside                  int
+	// Messages to servers, the users' and those between hops; how many were answered, how many are still inside.
+	sent, answered, inside int
+	executed               []struct{ all, wasted int } // by hop
 
 	windows []fleetWindow
 }
@@ -30,12 +32,12 @@ type FleetResult struct {
 // fleetWindow is about the requests that came in it, but for attempts and target.
 type fleetWindow struct {
 	offered, good, critical, goodCritical int
-	attempts                              int
+	attempts, throttled                   int
 	target                                int // of all servers together, at its end
 }
 
 func newFleetResult(sc Fleet) *FleetResult {
-	return &FleetResult{Fleet: sc, windows: make([]fleetWindow, sc.Length/window)}
+	return &FleetResult{Fleet: sc, windows: make([]fleetWindow, sc.Length/window), executed: make([]struct{ all, wasted int }, len(sc.Front)+1)}
 }
 
 // at is the window of that time; what comes after the last one counts nowhere.
@@ -60,6 +62,9 @@ func (r *FleetResult) try(at time.Duration) {
 	r.at(at).attempts++
 }
 
+// throttle counts a request of which nothing was sent.
+func (r *FleetResult) throttle(at time.Duration) { r.at(at).throttled++ }
+
 func (r *FleetResult) done(q *request, good bool) {
 	if !good {
 		r.failed++
@@ -82,6 +87,7 @@ func (r *FleetResult) sum(from, until time.Duration) (s fleetWindow) {
 			s.critical += w.critical
 			s.goodCritical += w.goodCritical
 			s.attempts += w.attempts
+			s.throttled += w.throttled
 		}
 	}
 	return s
@@ -102,8 +108,16 @@ const warm, last = 2 * time.Second, 4 * time.Second
 // before, during and after are the time before the trigger, with it, and the last seconds of the run.
 func (r *FleetResult) before() fleetWindow { return r.sum(warm, r.Fleet.From) }
 
+// steady is all but the beginning.
+func (r *FleetResult) steady() fleetWindow { return r.sum(warm, r.Fleet.Length) }
+
 // during is the time of the trigger.
 func (r *FleetResult) during() fleetWindow { return r.sum(r.Fleet.From, r.Fleet.Until) }
+
+// refused are the last ten seconds of the trigger.
+func (r *FleetResult) refused() fleetWindow {
+	return r.sum(r.Fleet.Until-10*time.Second, r.Fleet.Until)
+}
 
 // after is the end of the run.
 func (r *FleetResult) after() fleetWindow {
@@ -133,8 +147,13 @@ func (r *FleetResult) Metastable() bool {
 	return r.after().success() < 0.5*r.before().success() && r.Load() > 1
 }
 
-// Wasted is the share of executions whose user had left.
-func (r *FleetResult) Wasted() float64 { return float64(r.late) / max(float64(r.late+r.inTime), 1) }
+// WastedAt is the share of executions at a hop whose user had left.
+func (r *FleetResult) WastedAt(hop int) float64 {
+	return float64(r.executed[hop].wasted) / max(float64(r.executed[hop].all), 1)
+}
+
+// Wasted is WastedAt the last hop.
+func (r *FleetResult) Wasted() float64 { return r.WastedAt(len(r.executed) - 1) }
 
 // Check says which counts do not add up.
 func (r *FleetResult) Check() error {
@@ -146,7 +165,7 @@ func (r *FleetResult) Check() error {
 		{"requests end once", r.offered, r.good + r.failed},
 		{"attempts end once for their users", r.attempts, r.answers + r.refusals + r.timeouts},
 		{"a good request is one answer", r.good, r.answers},
-		{"attempts end once at the servers", r.attempts, r.inTime + r.late + r.refused + r.inside},
+		{"messages are answered once", r.sent, r.answered + r.inside},
 	} {
 		if law.left != law.right {
 			wrong = append(wrong, fmt.Sprintf("%s: %d is not %d", law.name, law.left, law.right))
@@ -161,13 +180,50 @@ func (r *FleetResult) Check() error {
 // FleetTable is the Markdown table of runs.
 func FleetTable(runs []*FleetResult) string {
 	var b strings.Builder
-	b.WriteString("| what happens; retries | servers | before | during | critical | in the end | back after | load in the end | wasted |\n")
+	b.WriteString("| what happens | servers | before | during | critical | in the end | back after | load in the end | wasted |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range runs {
 		before, during, after := r.before(), r.during(), r.after()
 		fmt.Fprintf(&b, "| %s | %s | %.3f | %.3f | %.3f | %.3f | %s | %.2f | %.0f %% |\n",
-			r.Fleet.title(), r.Fleet.Guard.Name, before.success(), during.success(), during.criticalSuccess(), after.success(), r.back(),
+			r.Fleet.Name, r.Fleet.Guard.Name, before.success(), during.success(), during.criticalSuccess(), after.success(), r.back(),
 			r.Load(), math.Round(100*r.Wasted()))
+	}
+	return b.String()
+}
+
+// ClientTable is the Markdown table of how clients come through triggers, a row for each: a step and a slow dependency, each without and with wardens, and
+// servers that refuse everything.
+func ClientTable(rows [][]*FleetResult) string {
+	var b strings.Builder
+	b.WriteString("| clients | step; nothing guards | step; wardens | slow dependency; nothing guards | slow dependency; wardens | all refused | per request asked for | per request sent |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	for _, row := range rows {
+		fmt.Fprintf(&b, "| %s |", row[0].Fleet.Retry.Name)
+		last := len(row) - 1
+		for _, r := range row[:last] {
+			fmt.Fprintf(&b, " %s (%.2f) |", r.back(), r.during().amplification())
+		}
+		refused := row[last].refused()
+		fmt.Fprintf(&b, " %s | %.2f | %.2f |\n", row[last].back(), refused.amplification(), float64(refused.attempts)/float64(refused.offered-refused.throttled))
+	}
+	return b.String()
+}
+
+// HopTable is the Markdown table of chains.
+func HopTable(runs []*FleetResult) string {
+	var b strings.Builder
+	b.WriteString("| users wait | calls carry | answered | critical | wasted at hop 1 | at hop 2 | at hop 3 |\n|---|---|---|---|---|---|---|\n")
+	for _, r := range runs {
+		carry := "nothing"
+		if r.Fleet.Propagate {
+			carry = "deadline and criticality"
+		}
+		w := r.steady()
+		fmt.Fprintf(&b, "| %d ms | %s | %.3f | %.3f |", r.Fleet.Timeout.Milliseconds(), carry, w.success(), w.criticalSuccess())
+		for hop := range r.executed {
+			fmt.Fprintf(&b, " %.1f %% |", 100*r.WastedAt(hop))
+		}
+		b.WriteString("\n")
 	}
 	return b.String()
 }

@@ -18,8 +18,16 @@ func guards(static int) []Guard {
 func once() Retry      { return Retry{Name: "no retries", Attempts: 1} }
 func immediate() Retry { return Retry{Name: "3 attempts at once", Attempts: 3} }
 func backoff() Retry   { return Retry{Name: "3 attempts, backoff", Attempts: 3, Base: 200 * ms} }
-func budget() Retry {
-	return Retry{Name: "3 attempts, backoff, budget 0.2", Attempts: 3, Base: 200 * ms, Budget: 0.2}
+
+// clients are all that are compared. The 1000 processes of the last one make 1.4 requests a second each at a load of 0.7.
+func clients() []Retry {
+	return []Retry{
+		once(), immediate(), backoff(),
+		{Name: "backoff, Finagle's budget", Attempts: 3, Base: 200 * ms, Budget: 0.2},
+		{Name: "backoff, failsafe-go's budget", Attempts: 3, Base: 200 * ms, Failsafe: true},
+		{Name: "`retry.Caller` in 20 processes", Callers: 20},
+		{Name: "`retry.Caller` in 1000 processes", Callers: 1000},
+	}
 }
 
 // computing is a fleet that only computes, at this load.
@@ -41,27 +49,32 @@ func waiting(servers int, load float64) Fleet {
 	return sc
 }
 
-func fleetNamed(name string, sc Fleet, retry Retry, change func(sc *Fleet)) Fleet {
-	sc.Name, sc.Retry = name, retry
-	change(&sc)
+// The triggers. A step comes to a fleet that computes, the others to one whose dependency all servers share.
+func step(sc Fleet) Fleet {
+	sc.Name, sc.Peak = "load 0.7, 2 for 3 s", 2
 	return sc
 }
 
-// Fleets are all of them, without their guards.
-func Fleets() (all []Fleet) {
-	const size = 20
-	step := func(sc *Fleet) { sc.Peak = 2 }
-	slow := func(sc *Fleet) { sc.Slow = 5 }
-	for _, retry := range []Retry{once(), immediate(), backoff(), budget()} {
-		all = append(all, fleetNamed("load 0.7, 2 for 3 s", computing(size, 0.7), retry, step))
-	}
-	for _, retry := range []Retry{immediate(), backoff()} {
-		all = append(all, fleetNamed("load 0.7, dependency 5 times slower for 3 s", waiting(size, 0.7), retry, slow))
-	}
-	return append(all,
-		fleetNamed("load 0.7, 4 for 0.2 s", computing(size, 0.7), immediate(), func(sc *Fleet) { sc.Peak, sc.Until = 4, sc.From+200*ms }),
-		fleetNamed("load 0.9, no trigger", computing(size, 0.9), immediate(), func(*Fleet) {}),
-	)
+func slow(sc Fleet) Fleet {
+	sc.Name, sc.Slow = "load 0.7, dependency 5 times slower for 3 s", 5
+	return sc
+}
+
+func moment(sc Fleet) Fleet {
+	sc.Name, sc.Peak, sc.Until = "load 0.7, 4 for 0.2 s", 4, sc.From+200*ms
+	return sc
+}
+
+func down(sc Fleet) Fleet {
+	sc.Name, sc.Down, sc.Until, sc.Length = "everything is refused for 20 s", true, sc.From+20*time.Second, 32*time.Second
+	return sc
+}
+
+const size = 20
+
+// Fleets are those whose users make three attempts at once, without their guards.
+func Fleets() []Fleet {
+	return []Fleet{step(computing(size, 0.7)), slow(waiting(size, 0.7)), moment(computing(size, 0.7))}
 }
 
 // under are a fleet under each guard.
@@ -74,4 +87,14 @@ func under(sc Fleet) (all []Fleet) {
 		all = append(all, sc)
 	}
 	return all
+}
+
+// hops is a chain of three services, of which the last one can do least: users ask for twice of what it can do. The first two could do
+// a quarter more than they are asked for.
+func hops(patience time.Duration, propagate bool) Fleet {
+	sc := computing(4, 2)
+	front := seconds(sc.Work.CPU.Seconds() / 2.5)
+	sc.Front, sc.Propagate, sc.Inner, sc.Timeout, sc.Retry = []time.Duration{front, front}, propagate, time.Second, patience, once()
+	sc.Guard = Guard{Name: "warden", Warden: true}
+	return sc
 }

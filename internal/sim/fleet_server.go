@@ -4,6 +4,8 @@ package sim
 
 import (
 	"context"
+	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -30,6 +32,7 @@ const reception = 100 * time.Microsecond
 
 type server struct {
 	fleet   *fleet
+	hop     int
 	cpu     *cpu
 	sensor  *sensor
 	limiter *limiter.Limiter    // nil: none
@@ -41,7 +44,7 @@ type server struct {
 }
 
 func newServer(f *fleet, i int) (*server, error) {
-	s := &server{fleet: f, cpu: newCPU(f.Cores)}
+	s := &server{fleet: f, hop: i / f.Servers, cpu: newCPU(f.Cores)}
 	s.sensor = &sensor{cpu: s.cpu, last: f.start, at: f.start}
 	cfg := limiter.Config{Rand: rand.New(rand.NewPCG(f.Seed, uint64(100+i))).Float64}
 	switch {
@@ -94,13 +97,17 @@ func (s *server) receive(a *attempt) {
 }
 
 func (s *server) admit(a *attempt) {
-	if s.limiter == nil {
+	switch {
+	case s.fleet.down():
+		s.answer(a, answer{})
+		return
+	case s.limiter == nil:
 		s.execute(a, limiter.Permit{})
 		return
 	}
 	task := limiter.Task{Priority: limiter.Normal}
 	if s.control != nil {
-		task = limiter.Task{Priority: a.priority, Deadline: s.fleet.start.Add(a.due)}
+		task = a.told
 	}
 	s.fleet.acquire(a, func() (limiter.Permit, error) { return s.limiter.Acquire(context.Background(), task) })
 }
@@ -108,42 +115,66 @@ func (s *server) admit(a *attempt) {
 // settled goes on with an attempt that the limiter has answered.
 func (s *server) settled(a settlement) {
 	if a.err != nil {
-		s.answer(a.attempt, false)
+		s.answer(a.attempt, answer{asked: s.retryAfter(a.err)})
 		return
 	}
 	s.execute(a.attempt, a.permit)
 }
 
+// retryAfter is what wardenhttp would write: whole seconds, and up to as much again; nothing to those whose deadline cannot be met.
+func (s *server) retryAfter(err error) time.Duration {
+	var rejection *limiter.Rejection
+	if s.control == nil || !errors.As(err, &rejection) || rejection.Reason == limiter.DeadlineExceeded {
+		return 0
+	}
+	known := max(1, math.Ceil(rejection.RetryAfter.Seconds()))
+	return seconds(known + math.Floor(s.fleet.chance.Float64()*(known+1)))
+}
+
 // execute does the work. Nobody tells it that its user has left.
 func (s *server) execute(a *attempt, permit limiter.Permit) {
 	begun := s.sensor.start()
-	finish := func() {
+	finish := func(came answer) {
 		s.sensor.end(begun)
 		permit.Release()
 		s.fleet.stirred = true
-		s.answer(a, true)
+		s.executed(a)
+		s.answer(a, came)
 	}
-	s.compute(a.work.CPU, func() {
-		if a.work.IO == 0 {
-			finish()
-			return
-		}
-		s.fleet.call(a.work.IO, func() { s.compute(arrival, finish) })
-	})
+	fine := func() { finish(answer{ok: true}) }
+	switch {
+	case s.hop < len(s.fleet.Front):
+		s.compute(s.fleet.Front[s.hop], func() { s.next(a, finish) })
+	case a.work.IO == 0:
+		s.compute(a.work.CPU, fine)
+	default:
+		s.compute(a.work.CPU, func() { s.fleet.call(a.work.IO, func() { s.compute(arrival, fine) }) })
+	}
 }
 
-func (s *server) answer(a *attempt, ok bool) {
-	s.inside--
-	r := s.fleet.result
-	switch {
-	case !ok:
-		r.refused++
-	case s.fleet.now() > a.due:
-		r.late++
-	default:
-		r.inTime++
+// next calls the hop behind, and passes on what it hears.
+func (s *server) next(a *attempt, then func(answer)) {
+	f := s.fleet
+	sub := &attempt{request: a.request, due: f.now() + f.Inner, worth: a.worth, heard: then}
+	sub.told = f.task(limiter.Normal, sub.due)
+	if f.Propagate {
+		sub.due, sub.told = a.due, a.told
 	}
-	s.fleet.after(hop, func() { s.fleet.answered(a, ok) })
+	f.send(sub, s.hop+1)
+}
+
+// executed counts an execution: wasted if the user had left.
+func (s *server) executed(a *attempt) {
+	count := &s.fleet.result.executed[s.hop]
+	if count.all++; s.fleet.now() > a.worth {
+		count.wasted++
+	}
+}
+
+func (s *server) answer(a *attempt, came answer) {
+	s.inside--
+	s.fleet.result.answered++
+	s.fleet.after(hop, func() { s.fleet.hear(a, came) })
 }
 
 // compute takes d of processor time, in slices if others wait.

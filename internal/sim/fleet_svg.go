@@ -29,7 +29,7 @@ func FleetSVG(runs []*FleetResult) string {
 	end := sc.Length.Seconds()
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="11">`+"\n", width, 3*(high+gap)+30)
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/><text x="%g" y="15" font-size="13">%s</text>`+"\n", left, sc.title())
+	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/><text x="%g" y="15" font-size="13">%s</text>`+"\n", left, sc.Name)
 	from, until := place(sc.From.Seconds(), end), place(sc.Until.Seconds(), end)
 	for i := range 3 {
 		fmt.Fprintf(&b, `<rect x="%.1f" y="%g" width="%.1f" height="%g" fill="#eee"/>`+"\n", from, 30+float64(i)*(high+gap), until-from, high)

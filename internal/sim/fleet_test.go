@@ -89,7 +89,7 @@ func TestFleetAddsUp(t *testing.T) {
 				sc.Guard.Name, r.offered, r.attempts, r.timeouts, r.unheard, r.inside)
 		}
 	}
-	wrong := &FleetResult{offered: 3, good: 1, failed: 1, answers: 1, attempts: 1, inTime: 1}
+	wrong := &FleetResult{offered: 3, good: 1, failed: 1, answers: 1, attempts: 1}
 	if err := wrong.Check(); err == nil || !strings.Contains(err.Error(), "requests end once: 3 is not 2") {
 		t.Errorf("a lost request: %v", err)
 	}
@@ -120,16 +120,50 @@ func TestFleetCapacityIsWhatTheModelCanDo(t *testing.T) {
 	for _, sc := range []Fleet{computing(2, 2), waiting(2, 2)} {
 		sc.Retry, sc.Length, sc.Guard = once(), 10*time.Second, under(sc)[3].Guard
 		r := runFleet(t, sc)
-		if rate := float64(r.inTime+r.late) / sc.Length.Seconds(); rate < 0.95*sc.Capacity || rate > 1.05*sc.Capacity {
+		if rate := float64(r.executed[0].all) / sc.Length.Seconds(); rate < 0.95*sc.Capacity || rate > 1.05*sc.Capacity {
 			t.Errorf("%+v: %.0f per second, said to be %.0f", sc.Work, rate, sc.Capacity)
 		}
 	}
 }
 
+// Our client alone, before servers that nothing guards: back within 5 s, 1.1 attempts for each request that is sent.
+func TestFleetComesBackByItsClientsAlone(t *testing.T) {
+	for _, callers := range []int{1, 4} {
+		sc := small(0.7, Guard{Name: "nothing"})
+		sc.Retry = Retry{Callers: callers}
+		r := runFleet(t, sc)
+		if d, ok := r.Recovery(); !ok || d > 5*time.Second || r.before().success() < 0.999 || r.after().success() < 0.999 {
+			t.Errorf("%d callers: %s", callers, FleetTable([]*FleetResult{r}))
+		}
+		sc = down(computing(2, 0.7))
+		sc.Retry = Retry{Callers: callers}
+		refused := runFleet(t, sc)
+		w := refused.refused()
+		// An attempt counts when it is made, a request when it comes.
+		if sent := w.offered - w.throttled; w.throttled == 0 || w.attempts <= sent || float64(w.attempts) > 1.1*float64(sent)+5 {
+			t.Errorf("%d callers: %+v", callers, w)
+		}
+		if d, ok := refused.Recovery(); !ok || d > 5*time.Second {
+			t.Errorf("%d callers: %s", callers, FleetTable([]*FleetResult{refused}))
+		}
+	}
+}
+
+// Deadlines and criticality that travel through three hops, and what is lost without.
+func TestFleetOfThreeHops(t *testing.T) {
+	with, without := runFleet(t, hops(250*ms, true)), runFleet(t, hops(250*ms, false))
+	if with.Wasted() > 0.01 || with.steady().criticalSuccess() < 0.99 || with.steady().success() < 0.48 {
+		t.Error(HopTable([]*FleetResult{with}))
+	}
+	if without.Wasted() < 2*with.Wasted() || without.steady().criticalSuccess() > 0.8 {
+		t.Error(HopTable([]*FleetResult{without}))
+	}
+}
+
 // fleetPlots are the fleets that docs/fleet.md shows.
 var fleetPlots = map[string]string{
-	"load 0.7, 2 for 3 s; 3 attempts at once":                         "step",
-	"load 0.7, dependency 5 times slower for 3 s; 3 attempts at once": "dependency",
+	"load 0.7, 2 for 3 s":                         "step",
+	"load 0.7, dependency 5 times slower for 3 s": "dependency",
 }
 
 // TestFleet is `make fleet`.
@@ -137,19 +171,23 @@ func TestFleet(t *testing.T) {
 	if *write == "" && *only == "" {
 		t.Skip("runs in `make fleet`; the other tests are the slice of it for every day")
 	}
+	run := func(sc Fleet) *FleetResult {
+		began := time.Now()
+		r := runFleet(t, sc)
+		fmt.Println(sc.Retry.Name, strings.Split(FleetTable([]*FleetResult{r}), "\n")[2], time.Since(began).Round(ms))
+		return r
+	}
 	var all []*FleetResult
 	for _, sc := range Fleets() {
-		if !regexp.MustCompile(*only).MatchString(sc.title()) {
+		if !regexp.MustCompile(*only).MatchString(sc.Name) {
 			continue
 		}
 		var runs []*FleetResult
 		for _, sc := range under(sc) {
-			began := time.Now()
-			runs = append(runs, runFleet(t, sc))
-			fmt.Println(strings.Split(FleetTable(runs[len(runs)-1:]), "\n")[2], time.Since(began).Round(ms))
+			runs = append(runs, run(sc))
 		}
 		all = append(all, runs...)
-		if name, ok := fleetPlots[sc.title()]; ok && *write != "" {
+		if name, ok := fleetPlots[sc.Name]; ok && *write != "" {
 			must(t, os.WriteFile(filepath.Join(*write, "fleet-"+name+".svg"), []byte(FleetSVG(runs)), 0o644))
 		}
 	}
@@ -159,16 +197,35 @@ func TestFleet(t *testing.T) {
 	var rows [][]*FleetResult
 	for _, load := range []float64{0.25, 0.4, 0.7, 0.95} {
 		var row []*FleetResult
-		for _, sc := range under(fleetNamed("", computing(5, load), immediate(), func(sc *Fleet) { sc.Peak = 2 })) {
-			row = append(row, runFleet(t, sc))
+		for _, sc := range under(step(computing(5, load))) {
+			row = append(row, run(sc))
 		}
 		rows = append(rows, row)
 	}
-	fmt.Print(LoadTable(rows))
+	var byClient [][]*FleetResult
+	for _, client := range clients() {
+		var row []*FleetResult
+		for _, sc := range []Fleet{step(computing(size, 0.7)), slow(waiting(size, 0.7))} {
+			sc.Retry = client
+			row = append(row, run(sc))
+			sc.Guard = Guard{Name: "warden", Warden: true}
+			row = append(row, run(sc))
+		}
+		sc := down(computing(size, 0.7))
+		sc.Retry = client
+		byClient = append(byClient, append(row, run(sc)))
+	}
+	var chains []*FleetResult
+	for _, patience := range []time.Duration{250 * ms, 100 * ms} {
+		chains = append(chains, run(hops(patience, false)), run(hops(patience, true)))
+	}
 	file := filepath.Join(*write, "fleet.md")
 	page, err := os.ReadFile(file)
 	must(t, err)
-	text, err := Splice(string(page), FleetTable(all)+"\nFleets of five servers, 3 attempts at once, a step to 2 for 3 s at different loads: back after, and answered in the end.\n\n"+LoadTable(rows))
+	text, err := Splice(string(page), "Twenty servers, users who make 3 attempts at once.\n\n"+FleetTable(all)+
+		"\nFive servers, the same users, a step to 2 for 3 s at different loads: back after, and answered in the end.\n\n"+LoadTable(rows)+
+		"\nTwenty servers, by client: back after (attempts per request while the trigger is there); and the attempts of the last 10 s in which all is refused.\n\n"+ClientTable(byClient)+
+		"\nThree hops of four servers under wardens, of which the last can do half of what is asked for; no retries.\n\n"+HopTable(chains))
 	must(t, err)
 	must(t, os.WriteFile(file, []byte(text), 0o644))
 }

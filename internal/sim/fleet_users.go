@@ -7,32 +7,33 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/retry"
 )
-
-// A Retry is what users do when an attempt was refused or has taken too long.
-type Retry struct {
-	Name string
-	// Attempts is how many they make at most, 1 or more.
-	Attempts int
-	// Base is the upper end of the random time before the second attempt; it doubles each time. 0: at once.
-	Base time.Duration
-	// Budget is how many retries per first attempt all users together may make, with 100 saved up at most; 0: any number.
-	Budget float64
-}
 
 type request struct {
 	at       time.Duration
 	priority limiter.Priority
 	work     Work
 	attempts int
+	call     retry.Call // of users who have one
 }
 
+// attempt is one message to a server: of a user, or of a server to one of the next hop.
 type attempt struct {
 	*request
 	number uint64
 	at     *server
-	due    time.Duration
-	over   bool // nobody waits for it any more
+	told   limiter.Task  // what the server is told of it
+	due    time.Duration // when its sender stops waiting
+	worth  time.Duration // when the user does
+	heard  func(answer)  // the sender hears how it ended
+	over   bool          // nobody waits for it any more
+}
+
+// answer is how an attempt ended for its sender.
+type answer struct {
+	ok, silence bool          // neither: refused
+	asked       time.Duration // how long the server asked to be left alone
 }
 
 // arrivals has users come at random times. What they are and when they come does not depend on what happens.
@@ -52,86 +53,90 @@ func (f *fleet) arrivals() {
 				r.work.IO = lognormal(rng, f.Work.IO)
 			}
 			f.open++
-			f.tokens = min(f.tokens+f.Retry.Budget, 100)
 			f.result.offer(r)
-			f.try(r)
+			if f.client.begin(r) {
+				f.try(r)
+			} else {
+				f.result.throttle(r.at)
+				f.done(r, false)
+			}
 			next()
 		})
 	}
 	next()
 }
 
-// try sends an attempt to a server.
+// try sends a user's attempt to a server of the first hop.
 func (f *fleet) try(r *request) {
 	r.attempts++
 	f.result.try(f.now())
-	f.numbers++
-	a := &attempt{request: r, number: f.numbers, at: f.choose(), due: f.now() + f.Timeout}
-	a.at.outstanding++
-	f.after(hop, func() { a.at.receive(a) })
-	f.after(f.Timeout, func() {
-		if !a.over {
+	due := f.now() + f.Timeout
+	f.send(&attempt{request: r, due: due, worth: due, told: f.task(r.priority, due), heard: func(came answer) {
+		f.client.ended(r, came.ok)
+		switch {
+		case came.ok:
+			f.result.answers++
+			f.done(r, true)
+			return
+		case came.silence:
 			f.result.timeouts++
-			f.leave(a)
-			f.again(r)
+		default:
+			f.result.refusals++
 		}
-	})
+		wait, ok := f.client.again(r, came.asked)
+		if !ok {
+			f.done(r, false)
+			return
+		}
+		f.after(wait, func() {
+			if f.client.start(r) {
+				f.try(r)
+			} else {
+				f.done(r, false)
+			}
+		})
+	}}, 0)
 }
 
-// choose is what the balancer does: of two servers drawn at random, the one with fewer outstanding attempts.
-func (f *fleet) choose() *server {
-	a, b := f.servers[f.chance.IntN(len(f.servers))], f.servers[f.chance.IntN(len(f.servers))]
+func (f *fleet) task(p limiter.Priority, due time.Duration) limiter.Task {
+	return limiter.Task{Priority: p, Deadline: f.start.Add(due)}
+}
+
+// send sends an attempt to a server of that hop.
+func (f *fleet) send(a *attempt, to int) {
+	f.numbers++
+	f.result.sent++
+	a.number, a.at = f.numbers, f.choose(to)
+	a.at.outstanding++
+	f.after(hop, func() { a.at.receive(a) })
+	f.after(max(0, a.due-f.now()), func() { f.hear(a, answer{silence: true}) })
+}
+
+// choose is what the balancer does: of two servers of the hop drawn at random, the one with fewer outstanding attempts.
+func (f *fleet) choose(to int) *server {
+	those := f.servers[to*f.Servers : (to+1)*f.Servers]
+	a, b := those[f.chance.IntN(f.Servers)], those[f.chance.IntN(f.Servers)]
 	if b.outstanding < a.outstanding {
 		return b
 	}
 	return a
 }
 
-// leave ends the waiting for an attempt.
-func (f *fleet) leave(a *attempt) {
+// hear is when something has reached whoever sent the attempt and may still wait.
+func (f *fleet) hear(a *attempt, came answer) {
+	if a.over {
+		if !came.silence {
+			f.result.unheard++
+		}
+		return
+	}
 	a.over = true
 	a.at.outstanding--
-}
-
-// answered is when the answer of a server has reached whoever may still wait for it.
-func (f *fleet) answered(a *attempt, ok bool) {
-	if a.over {
-		f.result.unheard++
-		return
-	}
-	f.leave(a)
-	if !ok {
-		f.result.refusals++
-		f.again(a.request)
-		return
-	}
-	f.result.answers++
-	f.done(a.request, true)
-}
-
-// again makes another attempt, if there is one left.
-func (f *fleet) again(r *request) {
-	if r.attempts == f.Retry.Attempts || !f.afford() {
-		f.done(r, false)
-		return
-	}
-	wait := f.Retry.Base << (r.attempts - 1)
-	f.after(time.Duration(f.chance.Float64()*float64(wait)), func() { f.try(r) })
-}
-
-// afford takes a retry off the budget.
-func (f *fleet) afford() bool {
-	if f.Retry.Budget == 0 {
-		return true
-	}
-	if f.tokens < 1 {
-		return false
-	}
-	f.tokens--
-	return true
+	a.heard(came)
 }
 
 func (f *fleet) done(r *request, good bool) {
 	f.open--
+	f.client.done(r)
 	f.result.done(r, good)
 }

@@ -24,11 +24,12 @@ import (
 var layers = map[byte][]string{
 	'A': {"admission"}, 'L': {"lease"}, 'M': {"warden/monitor"}, 'C': {"warden/control", "internal/sim/swarm"}, 'Q': {"warden/limiter", "warden/internal/queue"},
 	'B': {"warden/bulkhead"}, 'D': {"lease/dispatch"}, 'H': {"warden/wardenhttp", "admission/admissionhttp/inflight"},
+	'R': {"warden/retry", "warden/wardenhttp", "warden/wardengrpc"},
 }
 
 var (
 	definition = regexp.MustCompile(`(?m)^- \*\*([A-Z]\d+)\*\*`)
-	testName   = regexp.MustCompile(`(?m)^func (?:Test|Fuzz)(?:Property|Fuzz|Race|Stress)?((?:[ALMCQBDH]\d+_?)+)(?:_\w*)?\(`)
+	testName   = regexp.MustCompile(`(?m)^func (?:Test|Fuzz)(?:Property|Fuzz|Race|Stress)?((?:[ALMCQBDHR]\d+_?)+)(?:_\w*)?\(`)
 	number     = regexp.MustCompile(`[A-Z]\d+`)
 )
 

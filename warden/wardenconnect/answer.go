@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
 // Domain is that of every ErrorInfo of this package.
@@ -36,7 +37,8 @@ func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *htt
 		if !ours {
 			status = rpcstatus.Invalid()
 		}
-		_ = writer.Write(w, r, refusal(status, err)) // if it fails, nobody is left to be told
+		w.Header()[wardenhttp.RefusedHeader] = []string{status.Reason}
+		_ = writer.Write(w, r, refusal(status, err, true)) // if it fails, nobody is left to be told
 		return true
 	}
 }
@@ -52,7 +54,7 @@ func Convert(err error) error {
 	if !ours {
 		return err
 	}
-	return refusal(status, err)
+	return refusal(status, err, false)
 }
 
 // refused says no more on the wire than the other side may know; errors.As finds the cause on this side.
@@ -64,13 +66,10 @@ type refused struct {
 func (e *refused) Error() string { return "warden: " + e.reason }
 func (e *refused) Unwrap() error { return e.cause }
 
-func refusal(s rpcstatus.Status, cause error) *connect.Error {
+// refusal is cause on the wire. unseen: no handler has seen the call.
+func refusal(s rpcstatus.Status, cause error, unseen bool) *connect.Error {
 	e := connect.NewError(connect.Code(s.Code), &refused{s.Reason, cause})
-	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(s.Reason), Domain: Domain}
-	if s.Decision > 0 {
-		info.Metadata = map[string]string{"decision": strconv.FormatUint(s.Decision, 10)}
-	}
-	detail(e, info)
+	detail(e, &errdetails.ErrorInfo{Reason: strings.ToUpper(s.Reason), Domain: Domain, Metadata: s.Metadata(unseen)})
 	if s.Again {
 		after := s.Delay(retryAfter, nil)
 		detail(e, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})

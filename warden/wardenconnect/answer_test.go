@@ -93,6 +93,7 @@ type told struct {
 	Message string
 	Reason  string
 	Decided bool // by a decision with a number
+	Unseen  bool // no handler has seen the call
 	Again   bool // with a delay of 1 to 2 s, and Retry-After that agrees
 }
 
@@ -112,7 +113,7 @@ func read(t *testing.T, err error) told {
 		switch v := v.(type) {
 		case *errdetails.ErrorInfo:
 			n, _ := strconv.Atoi(v.GetMetadata()["decision"])
-			r.Reason, r.Decided = v.GetReason(), n >= 7
+			r.Reason, r.Decided, r.Unseen = v.GetReason(), n >= 7, v.GetMetadata()["processed"] == "false"
 		case *errdetails.RetryInfo:
 			delay = v.GetRetryDelay().AsDuration()
 		default:
@@ -193,7 +194,7 @@ func TestARefusedCallIsToldWhy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := told{connect.CodeResourceExhausted, "warden: pressure_high", "PRESSURE_HIGH", true, true}
+		want := told{connect.CodeResourceExhausted, "warden: pressure_high", "PRESSURE_HIGH", true, true, true}
 		if diff := cmp.Diff(want, read(t, unary())); diff != "" {
 			t.Error("unary:", diff)
 		}
@@ -207,7 +208,7 @@ func TestARefusedCallIsToldWhy(t *testing.T) {
 		}
 
 		w.Limiter().Close()
-		want = told{connect.CodeUnavailable, "warden: closed", "CLOSED", true, false}
+		want = told{connect.CodeUnavailable, "warden: closed", "CLOSED", true, true, false}
 		if diff := cmp.Diff(want, read(t, unary())); diff != "" {
 			t.Error("closed:", diff)
 		}
@@ -278,7 +279,7 @@ func TestConvert(t *testing.T) {
 	w.Limiter().Close()
 	_, closed := w.TryAcquire(warden.Task{Name: "inside"})
 	got := wardenconnect.Convert(closed)
-	if diff := cmp.Diff(told{connect.CodeUnavailable, "warden: closed", "CLOSED", true, false}, read(t, got)); diff != "" {
+	if diff := cmp.Diff(told{connect.CodeUnavailable, "warden: closed", "CLOSED", true, false, false}, read(t, got)); diff != "" {
 		t.Error(diff)
 	}
 	var why *warden.Rejection
@@ -294,9 +295,9 @@ func TestConvert(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]told{
-		bulkhead.ErrBreakerOpen:        {connect.CodeUnavailable, "warden: breaker_open", "BREAKER_OPEN", false, true},
-		bulkhead.ErrReentry:            {connect.CodeInternal, "warden: reentry", "REENTRY", false, false},
-		bulkhead.ErrUnknownCompartment: {connect.CodeInternal, "warden: unknown_compartment", "UNKNOWN_COMPARTMENT", false, false},
+		bulkhead.ErrBreakerOpen:        {connect.CodeUnavailable, "warden: breaker_open", "BREAKER_OPEN", false, false, true},
+		bulkhead.ErrReentry:            {connect.CodeInternal, "warden: reentry", "REENTRY", false, false, false},
+		bulkhead.ErrUnknownCompartment: {connect.CodeInternal, "warden: unknown_compartment", "UNKNOWN_COMPARTMENT", false, false, false},
 	} {
 		if diff := cmp.Diff(want, read(t, wardenconnect.Convert(err))); diff != "" {
 			t.Error(diff)

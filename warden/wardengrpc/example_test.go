@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
@@ -74,4 +77,23 @@ func ExampleInterceptors_UnaryClient() {
 	var why *warden.Rejection
 	fmt.Println(status.Code(err) == codes.Unavailable, errors.As(err, &why), why.Reason, why.Task.Name)
 	// Output: true true closed /prices.Prices/Quote
+}
+
+// A client that calls again what may be handled twice, within a budget; it asks its warden for a place for each attempt.
+func ExampleNewRetry() {
+	w, _ := warden.New(warden.Config{})
+	guard, _ := wardengrpc.New(w, wardengrpc.Config{})
+	caller, _ := retry.New(retry.Config{Backoff: time.Millisecond})
+	again, _ := wardengrpc.NewRetry(caller, wardengrpc.RetryConfig{
+		Repeatable: func(fullMethod string) bool { return strings.HasPrefix(fullMethod, "/prices.Prices/Get") },
+	})
+	cc, _ := grpc.NewClient("127.0.0.1:1", // nobody is there
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(again.UnaryClient(), guard.UnaryClient()),
+		grpc.WithChainStreamInterceptor(again.StreamClient(), guard.StreamClient()),
+	)
+	defer cc.Close()
+	err := cc.Invoke(context.Background(), "/prices.Prices/GetQuote", &healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
+	fmt.Println(status.Code(err), caller.Stats().Retries)
+	// Output: Unavailable 1
 }

@@ -117,7 +117,7 @@ func (i *Interceptors) begin(ctx context.Context, is place.Claim, fullMethod str
 	if !ours { // none that a place is refused with
 		m = rpcstatus.Invalid()
 	}
-	refused := i.refusal(err, m)
+	refused := i.refusal(err, m, true)
 	i.tell(ctx, fullMethod, refused)
 	return hold{}, refused
 }

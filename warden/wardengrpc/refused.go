@@ -4,7 +4,6 @@ package wardengrpc
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -53,15 +52,13 @@ func (i *Interceptors) Convert(err error) error {
 	if !ours {
 		return err
 	}
-	return i.refusal(err, m)
+	return i.refusal(err, m, false)
 }
 
-func (i *Interceptors) refusal(err error, m rpcstatus.Status) *RefusedError {
+// refusal is err on the wire. unseen: no handler has seen the call. Convert does not say so: a handler may have done something before.
+func (i *Interceptors) refusal(err error, m rpcstatus.Status, unseen bool) *RefusedError {
 	s := status.New(codes.Code(m.Code), "warden: "+m.Reason)
-	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(m.Reason), Domain: Domain}
-	if m.Decision > 0 {
-		info.Metadata = map[string]string{"decision": strconv.FormatUint(m.Decision, 10)}
-	}
+	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(m.Reason), Domain: Domain, Metadata: m.Metadata(unseen)}
 	var detailed *status.Status
 	var failed error
 	if m.Again {

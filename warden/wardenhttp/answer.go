@@ -105,6 +105,7 @@ type answers struct {
 	retryAfter time.Duration
 	rand       func() float64
 	verbose    bool
+	unseen     bool // no handler has seen the request
 }
 
 // answer answers with what a client may know of err, which c answered, and reports whether err was ours.
@@ -119,14 +120,17 @@ func (a answers) answer(w http.ResponseWriter, c *bulkhead.Compartment, err erro
 // write answers with p, which is what a client may know of err. An overloaded server does this more often than anything
 // else, so the headers are set by their canonical names, and their values are one allocation, the body another.
 func (a answers) write(w http.ResponseWriter, p problem, err error) {
-	h, values := w.Header(), [...]string{"application/problem+json", "nosniff", ""}
+	h, values := w.Header(), [...]string{"application/problem+json", "nosniff", p.reason, ""}
 	for _, ofContent := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control"} {
 		delete(h, ofContent) // of the content that somebody meant to send
 	}
 	h["Content-Type"], h["X-Content-Type-Options"] = values[0:1:1], values[1:2:2]
 	if p.status == http.StatusServiceUnavailable || p.status == http.StatusTooManyRequests {
-		values[2] = a.after(p.retryAfter)
-		h["Retry-After"] = values[2:3:3]
+		values[3] = a.after(p.retryAfter)
+		h["Retry-After"] = values[3:4:4]
+	}
+	if a.unseen {
+		h[RefusedHeader] = values[2:3:3]
 	}
 	w.WriteHeader(p.status)
 	_, _ = w.Write(a.body(p, err)) // if it fails, nobody is left to be told

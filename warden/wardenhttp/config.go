@@ -98,5 +98,5 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 		cfg.Task = plainTask
 	}
 	slowest := pace{cmp.Or(cfg.Grace, 10*time.Second), cmp.Or(cfg.MinRate, 4096)}
-	return &Middleware{capacity: who, cfg: cfg, answers: answers{cfg.RetryAfter, cfg.Rand, cfg.Verbose}, pace: slowest}, nil
+	return &Middleware{capacity: who, cfg: cfg, answers: answers{retryAfter: cfg.RetryAfter, rand: cfg.Rand, verbose: cfg.Verbose}, pace: slowest}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -170,4 +171,50 @@ func ExampleWriteError() {
 	// Output:
 	// 200  found
 	// 500  {"title":"Internal Server Error","status":500,"reason":"internal"}
+}
+
+// A client of a service that refuses the first request: the retry is within the budget, and what reaches the server of it is a second attempt.
+func ExampleNewRetry() {
+	attempts := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if attempts++; attempts == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, "served")
+	}))
+	defer server.Close()
+	w, err := warden.New(warden.Config{Interval: 10 * time.Second})
+	if err != nil {
+		panic(err)
+	}
+
+	caller, err := retry.New(retry.Config{}) // one for each dependency
+	if err != nil {
+		panic(err)
+	}
+	places, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{}) // each attempt asks for a place; leave it out if you need none
+	if err != nil {
+		panic(err)
+	}
+	again, err := wardenhttp.NewRetry(caller, wardenhttp.RetryConfig{Base: places})
+	if err != nil {
+		panic(err)
+	}
+	client := &http.Client{Transport: again, Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+
+	resp, err := client.Get(server.URL)
+	switch {
+	case errors.Is(err, retry.ErrThrottled):
+		fmt.Println("not sent:", err)
+	case err != nil:
+		fmt.Println(err)
+	default:
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		fmt.Println(resp.StatusCode, string(body), caller.Stats().Retries)
+	}
+	// Output:
+	// 200 served 1
 }

@@ -88,8 +88,10 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, c *bulkhead.Com
 	if h.cfg.Answer != nil && h.cfg.Answer(w, r, err) {
 		return
 	}
-	if !h.answers.answer(w, c, err) {
-		h.answers.write(w, internalError(), err)
+	answers := h.answers
+	answers.unseen = true
+	if !answers.answer(w, c, err) {
+		answers.write(w, internalError(), err)
 	}
 }
 

@@ -18,10 +18,13 @@ import (
 // The priority's header is ours alone: one that was there may be a stranger's, which a proxy passes on, and would have our word for
 // it. A time that was there counts if it is shorter. What means Normal is not said: whoever has no opinion takes the other side's.
 func tell(ctx context.Context, req *http.Request) (*http.Request, error) {
-	out := req.WithContext(ctx)
 	p := warden.PriorityFrom(ctx)
 	due, bounded := ctx.Deadline()
 	_, ranked := req.Header[wire.PriorityHTTP]
+	if !bounded && !ranked && p == warden.Normal && ctx == req.Context() {
+		return req, nil
+	}
+	out := req.WithContext(ctx)
 	if !bounded && !ranked && p == warden.Normal {
 		return out, nil
 	}

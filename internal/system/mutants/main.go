@@ -40,6 +40,7 @@ var layers = map[byte][]string{
 	'B': {"./warden/bulkhead"},
 	'D': {"./lease/dispatch"},
 	'H': {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
+	'R': {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
 }
 
 func main() {
@@ -253,7 +254,7 @@ func (p program) run(ctx context.Context, args ...string) (string, error) {
 
 // pattern matches the names of the tests that carry a number, as internal/system demands them.
 func pattern(number string) string {
-	return `^(Test|Fuzz)(Property|Fuzz|Race|Stress)?([ALMCQBDH][0-9]+_?)*` + number + `([^0-9]|$)`
+	return `^(Test|Fuzz)(Property|Fuzz|Race|Stress)?([ALMCQBDHR][0-9]+_?)*` + number + `([^0-9]|$)`
 }
 
 var (

@@ -21,7 +21,7 @@ type mutant struct {
 }
 
 // head begins a mutant: "A3 admission/gate.go".
-var head = regexp.MustCompile(`^([ALMCQBDH][0-9]+) (\S+\.go)$`)
+var head = regexp.MustCompile(`^([ALMCQBDHR][0-9]+) (\S+\.go)$`)
 
 // parse reads mutants. Each is a head and then lines that begin with - (there now) and + (instead); lines that begin
 // with # say what is broken and why it matters.
@@ -109,7 +109,7 @@ func load() ([]mutant, error) {
 	return all, nil
 }
 
-var bullet = regexp.MustCompile(`(?m)^- \*\*([ALMCQBDH][0-9]+)\*\*`)
+var bullet = regexp.MustCompile(`(?m)^- \*\*([ALMCQBDHR][0-9]+)\*\*`)
 
 // defined lists the numbers that the pages of dir define.
 func defined(dir string) ([]string, error) {

@@ -34,7 +34,7 @@ func row(m mutant, v verdict) string {
 	return fmt.Sprintf("| %s | %s | %s |", m.number, strings.ReplaceAll(m.what, "|", `\|`), strings.Join(v.tests, ", "))
 }
 
-var rowOf = regexp.MustCompile(`(?m)^\| ([ALMCQBDH][0-9]+) \|.*$`)
+var rowOf = regexp.MustCompile(`(?m)^\| ([ALMCQBDHR][0-9]+) \|.*$`)
 
 // write puts rows into the page, in place of those about the same numbers, and names the defined numbers that have none.
 func write(page string, rows map[string][]string, defined []string) error {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -78,6 +79,21 @@ func ofRejection(r *warden.Rejection, err error) Status {
 
 // Invalid is a mistake in the server.
 func Invalid() Status { return Status{Code: internal, Reason: "invalid"} }
+
+// Processed is in the metadata of the ErrorInfo of a call that no handler has seen: "false". It can be made again whatever its method.
+const Processed = "processed"
+
+// Metadata is that of the ErrorInfo. unseen: no handler has seen the call.
+func (s Status) Metadata(unseen bool) map[string]string {
+	m := map[string]string{}
+	if s.Decision > 0 {
+		m["decision"] = strconv.FormatUint(s.Decision, 10)
+	}
+	if unseen {
+		m[Processed] = "false"
+	}
+	return m
+}
 
 // Delay is how long a caller is asked to wait before it tries again: what the limiter knows, else otherwise, and up to as much again by draw,
 // which is in [0, 1) and may be nil: callers who are refused together must not come back together.

@@ -1,0 +1,232 @@
+// The client's side: a call that was refused is made again, if that is safe, affordable and of use.
+
+package wardengrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
+	"github.com/stopbank/stopbank/warden/retry"
+)
+
+// RetryConfig describes a [Retry]. The zero value is ready to use. Its functions are called by many goroutines at once.
+type RetryConfig struct {
+	// Priority says how much a call matters: refusals are counted for each priority by itself. nil: what its context says
+	// ([warden.PriorityFrom]).
+	Priority func(ctx context.Context, fullMethod string) warden.Priority
+	// Repeatable says whether a method may be handled twice. nil: none may. Calls of other methods are made again only if they were certainly
+	// not handled.
+	Repeatable func(fullMethod string) bool
+	// AttemptTimeout is how long an attempt of a unary call may take, 0 or more; 0: as long as the context lets it.
+	AttemptTimeout time.Duration
+}
+
+// Retry makes calls again under the rules of a [retry.Caller]. It may be used by any number of goroutines and connections, and must come from
+// [NewRetry]: the zero Retry makes no call. gRPC's own retry policies know no budget: do not configure them as well. Its transparent retries,
+// of calls that no server has seen, remain.
+type Retry struct {
+	caller *retry.Caller
+	cfg    RetryConfig
+}
+
+// NewRetry returns a Retry that asks c. One Caller for each dependency: what one refuses says nothing about another. The error, a
+// [*warden.InvalidError], names the argument that is wrong.
+func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
+	switch {
+	case c == nil:
+		return nil, &warden.InvalidError{Field: "c", Value: "nil", Allowed: "a caller made by retry.New"}
+	case cfg.AttemptTimeout < 0:
+		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (none) or more"}
+	}
+	if cfg.Priority == nil {
+		cfg.Priority = func(ctx context.Context, _ string) warden.Priority { return warden.PriorityFrom(ctx) }
+	}
+	if cfg.Repeatable == nil {
+		cfg.Repeatable = func(string) bool { return false }
+	}
+	return &Retry{c, cfg}, nil
+}
+
+// UnaryClient makes unary calls again: grpc.WithChainUnaryInterceptor(r.UnaryClient(), ...). It belongs before [Interceptors.UnaryClient], so that
+// each attempt asks for a place. A call that the throttle refuses is not sent; its error is a [*retry.ThrottledError]. Otherwise the error is that of
+// the last attempt, or of the context if that ends between two of them.
+func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		_, _, err := r.call(ctx, method, opts, func(ctx context.Context, opts []grpc.CallOption) (bool, error) {
+			if r.cfg.AttemptTimeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, r.cfg.AttemptTimeout)
+				defer cancel()
+			}
+			return true, invoker(ctx, method, req, reply, cc, opts...)
+		})
+		return err
+	}
+}
+
+// StreamClient lets streams of a client begin under the same rules: grpc.WithChainStreamInterceptor(r.StreamClient(), ...). Opening a stream is tried
+// again; one that is open is not opened again, because what was sent on it is gone. How it is first answered counts for the throttle.
+func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		var cs grpc.ClientStream
+		call, p, err := r.call(ctx, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
+			cs, err = streamer(ctx, desc, cc, method, opts...)
+			return err != nil, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &judgedStream{ClientStream: cs, ctx: ctx, call: call, priority: p}, nil
+	}
+}
+
+// judgedStream tells the caller how the stream was first answered.
+type judgedStream struct {
+	grpc.ClientStream
+	ctx      context.Context // of the call: the stream's own ends with the stream
+	call     retry.Call
+	priority warden.Priority
+	told     bool // RecvMsg is called by one goroutine at a time
+}
+
+// RecvMsg is the stream's own.
+func (s *judgedStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if !s.told {
+		s.told = true
+		answered := err
+		var trailer metadata.MD
+		switch {
+		case errors.Is(err, io.EOF):
+			answered = nil // it ended, and well
+		case err != nil:
+			trailer = s.Trailer()
+		}
+		s.call.Ended(s.priority, judge(s.ctx, answered, trailer, true).outcome)
+	}
+	return err
+}
+
+// call makes a call in so many attempts as it takes. try says whether the attempt has ended: a stream that was opened has not.
+func (r *Retry) call(ctx context.Context, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error)) (retry.Call, warden.Priority, error) {
+	if r.caller == nil {
+		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "zero", Allowed: "one made by wardengrpc.NewRetry"}
+	}
+	p := r.cfg.Priority(ctx, method)
+	call, err := r.caller.Begin(p)
+	if err != nil {
+		return call, p, err
+	}
+	repeatable := r.cfg.Repeatable(method)
+	deadline, _ := ctx.Deadline()
+	ctx = outgoing(ctx)
+	for {
+		var trailer metadata.MD
+		var server peer.Peer
+		ended, err := try(ctx, append(opts[:len(opts):len(opts)], grpc.Trailer(&trailer), grpc.Peer(&server)))
+		if !ended {
+			return call, p, nil
+		}
+		v := judge(ctx, err, trailer, server.Addr != nil)
+		call.Ended(p, v.outcome)
+		if !v.again || !(v.unprocessed || repeatable) {
+			return call, p, err
+		}
+		wait, ok := call.Retry(v.after, deadline)
+		if !ok {
+			return call, p, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return call, p, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// verdict is what came of an attempt.
+type verdict struct {
+	outcome     retry.Outcome
+	again       bool          // another attempt may fare better
+	unprocessed bool          // no handler has seen it: any method can be called again
+	after       time.Duration // that the server wants to be left alone; negative: for good
+}
+
+// judge says what came of an attempt of a call with this context. sent: there was a server that it was sent to.
+func judge(ctx context.Context, err error, trailer metadata.MD, sent bool) verdict {
+	s, known := status.FromError(err)
+	var local *RefusedError
+	switch {
+	case errors.As(err, &local), err != nil && bulkhead.NoVerdict(err), !known, errors.Is(ctx.Err(), context.Canceled):
+		return verdict{} // it was not sent, or its caller went away
+	case err != nil && ctx.Err() != nil:
+		return verdict{outcome: retry.Refused} // no time is left
+	}
+	said := read(s, trailer)
+	switch s.Code() {
+	case codes.Unavailable:
+		return verdict{retry.Refused, true, said.unprocessed || !sent, said.after}
+	case codes.DeadlineExceeded:
+		return verdict{retry.Refused, true, said.unprocessed, said.after}
+	case codes.ResourceExhausted:
+		if !said.refused { // a message that is too long, a quota
+			return verdict{outcome: retry.Accepted}
+		}
+		return verdict{retry.Refused, true, said.unprocessed, said.after}
+	case codes.Canceled:
+		return verdict{}
+	}
+	return verdict{outcome: retry.Accepted}
+}
+
+// pushbackKey is in the trailer of a server that says when to try again, in milliseconds; what is no such number means never (gRFC A6).
+const pushbackKey = "grpc-retry-pushback-ms"
+
+// said is what a status and its trailer say about another attempt.
+type said struct {
+	refused, unprocessed bool
+	after                time.Duration
+}
+
+func read(s *status.Status, trailer metadata.MD) (r said) {
+	const longest = 24 * time.Hour
+	for _, d := range s.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			if d.GetDomain() == Domain {
+				r.refused = true
+				r.unprocessed = d.GetMetadata()[rpcstatus.Processed] == "false"
+			}
+		case *errdetails.RetryInfo:
+			r.refused = true
+			if delay := d.GetRetryDelay(); delay.IsValid() {
+				r.after = min(max(0, delay.AsDuration()), longest)
+			}
+		}
+	}
+	if v := trailer.Get(pushbackKey); len(v) > 0 {
+		r.refused = true
+		ms, err := strconv.ParseInt(v[0], 10, 32)
+		if len(v) > 1 || err != nil || ms < 0 {
+			r.after = -1
+		} else {
+			r.after = time.Duration(ms) * time.Millisecond
+		}
+	}
+	return r
+}

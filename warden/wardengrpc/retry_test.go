@@ -1,0 +1,314 @@
+// What is called again, and what is not, on a real server.
+
+package wardengrpc_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/retry"
+	"github.com/stopbank/stopbank/warden/wardengrpc"
+)
+
+// generous retries as often as the rules of safety let it, and at once.
+var generous = retry.Config{Ratio: 1, Floor: 1000, Backoff: 1}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+func newRetry(t fataler, cfg retry.Config, of wardengrpc.RetryConfig) (*wardengrpc.Retry, *retry.Caller) {
+	t.Helper()
+	c, err := retry.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := wardengrpc.NewRetry(c, of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, c
+}
+
+// again is the options of a connection whose calls go through r.
+func again(r *wardengrpc.Retry) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(r.UnaryClient()), grpc.WithChainStreamInterceptor(r.StreamClient())}
+}
+
+func repeatable(string) bool { return true }
+
+// answer is what the server says to one attempt, and what the model knows of it.
+type answer struct {
+	code       codes.Code
+	info, wait bool
+	processed  string // in the ErrorInfo
+	pushback   []string
+	again      bool
+}
+
+func (a answer) err(t fataler) error {
+	s := status.New(a.code, "as the script says")
+	var err error
+	if a.info {
+		info := &errdetails.ErrorInfo{Domain: wardengrpc.Domain, Reason: "PRESSURE_HIGH", Metadata: map[string]string{"processed": a.processed}}
+		if s, err = s.WithDetails(info); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a.wait {
+		if s, err = s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Nanosecond)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s.Err()
+}
+
+var answers = []answer{
+	{code: codes.OK}, {code: codes.Internal}, {code: codes.NotFound}, {code: codes.Aborted, wait: true}, {code: codes.ResourceExhausted},
+	{code: codes.Unavailable, again: true}, {code: codes.ResourceExhausted, wait: true, again: true}, {code: codes.DeadlineExceeded, again: true},
+	{code: codes.ResourceExhausted, info: true, again: true}, {code: codes.ResourceExhausted, info: true, wait: true, processed: "false", again: true},
+	{code: codes.Unavailable, info: true, processed: "false", again: true}, {code: codes.Unavailable, info: true, processed: "true", again: true},
+	{code: codes.Unavailable, pushback: []string{"0"}, again: true}, {code: codes.Unavailable, pushback: []string{"-1"}},
+	{code: codes.Unavailable, pushback: []string{"1", "1"}}, {code: codes.Unavailable, pushback: []string{"soon"}}, {code: codes.Unavailable, pushback: []string{""}},
+	{code: codes.ResourceExhausted, pushback: []string{"1"}, again: true}, {code: codes.Canceled},
+}
+
+// Whatever a server answers: no call is handled twice that must not be, and the last answer is what the caller gets.
+func TestPropertyR3R5_Machine(t *testing.T) {
+	var script []answer
+	attempts, handled := 0, 0
+	s := &service{unary: func(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		a := script[attempts]
+		attempts++
+		if a.processed != "false" {
+			handled++
+		}
+		for _, v := range a.pushback {
+			if err := grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", v)); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := a.err(t); err != nil {
+			return nil, err
+		}
+		return &pb.SimpleResponse{Username: r.GetPayload().String()}, nil
+	}}
+	addr := serve(t, s)
+	clients := map[bool]pb.TestServiceClient{}
+	for _, safe := range []bool{true, false} {
+		r, _ := newRetry(t, retry.Config{Ratio: 1, Floor: 1000, Backoff: 1, Rand: func() float64 { return 0.999 }}, wardengrpc.RetryConfig{Repeatable: func(m string) bool { return safe && m == unaryCall }})
+		clients[safe] = pb.NewTestServiceClient(dial(t, addr, again(r)...))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		script = rapid.SliceOfN(rapid.SampledFrom(answers), 3, 3).Draw(t, "script")
+		safe := rapid.Bool().Draw(t, "repeatable")
+		attempts, handled = 0, 0
+		var trailer metadata.MD
+		_, err := clients[safe].UnaryCall(context.Background(), &pb.SimpleRequest{}, grpc.Trailer(&trailer))
+		want := 1
+		for want < 3 && script[want-1].again && (safe || script[want-1].processed == "false") {
+			want++
+		}
+		last := script[want-1]
+		if attempts != want || handled > 1 && !safe || status.Code(err) != last.code {
+			t.Fatalf("%d attempts, %d handled, %v; want %d and %s", attempts, handled, err, want, last.code)
+		}
+		if got := trailer.Get("grpc-retry-pushback-ms"); len(got) != len(last.pushback) {
+			t.Fatalf("the caller's own trailer has %q, want %q", got, last.pushback)
+		}
+	})
+}
+
+// What an interceptor of ours refused is called again, whatever it is; what a handler converted is not.
+func TestR3_OurOwnRefusals(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	g.Limiter().Close()
+	for _, byHandler := range []bool{false, true} {
+		s := &service{}
+		i := mustNew(t, g.Warden, wardengrpc.Config{Exempt: func(string) bool { return byHandler }})
+		refused := 0
+		r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
+		addr := serve(t, s, grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+			if refused++; refused > 2 {
+				return h(ctx, req)
+			}
+			if byHandler {
+				return nil, i.Convert(&warden.Rejection{})
+			}
+			return i.UnaryServer()(ctx, req, info, h)
+		}))
+		_, err := pb.NewTestServiceClient(dial(t, addr, again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{})
+		if s := c.Stats(); byHandler != (err != nil) || s.Retries != map[bool]uint64{true: 0, false: 2}[byHandler] {
+			t.Errorf("by a handler: %v; %v, %+v", byHandler, err, s)
+		}
+	}
+}
+
+// Nobody is there: nothing was sent, so that anything is tried again.
+func TestR3_NothingWasSent(t *testing.T) {
+	r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
+	client := pb.NewTestServiceClient(dial(t, "127.0.0.1:1", again(r)...))
+	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != codes.Unavailable {
+		t.Error(err)
+	}
+	if _, err := client.FullDuplexCall(t.Context()); status.Code(err) != codes.Unavailable {
+		t.Error(err)
+	}
+	if s := c.Stats(); s.Calls != 2 || s.Retries != 4 || s.Refused != 6 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What the throttle refuses is not sent, streams neither; how streams are answered counts.
+func TestR4_ThrottledCallIsNotSent(t *testing.T) {
+	busy := status.Error(codes.Unavailable, "busy")
+	s := &service{
+		unary:  func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return nil, busy },
+		duplex: func(pb.TestService_FullDuplexCallServer) error { return busy },
+	}
+	r, c := newRetry(t, retry.Config{Rand: func() float64 { return 0 }}, wardengrpc.RetryConfig{})
+	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
+	for range 5 {
+		if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != codes.Unavailable {
+			t.Fatal(err)
+		}
+		stream, err := client.FullDuplexCall(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+			t.Fatal(err)
+		}
+	}
+	_, unary := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+	_, stream := client.FullDuplexCall(t.Context())
+	for _, err := range []error{unary, stream} {
+		var throttled *retry.ThrottledError
+		if !errors.Is(err, retry.ErrThrottled) || !errors.As(err, &throttled) || throttled.Accepted != 0 {
+			t.Error(err)
+		}
+	}
+	if n := s.calls.Load(); n != 10 || c.Stats().Throttled != 2 || c.Stats().Refused != 10 {
+		t.Errorf("%d were sent, %+v", n, c.Stats())
+	}
+}
+
+// A stream that was answered is accepted once, however long it goes on.
+func TestR8_StreamsCountOnce(t *testing.T) {
+	s := &service{duplex: func(ss pb.TestService_FullDuplexCallServer) error {
+		for range 3 {
+			if err := ss.Send(&pb.StreamingOutputCallResponse{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	r, c := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable})
+	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
+	stream, err := client.FullDuplexCall(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if !errors.Is(err, io.EOF) || c.Stats() != (retry.Stats{Calls: 1, Accepted: 1}) {
+		t.Errorf("%v, %+v", err, c.Stats())
+	}
+}
+
+// The deadline bounds the wait, a caller that goes away ends it, and a slow attempt is tried again.
+func TestR5_Waits(t *testing.T) {
+	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		return nil, answer{code: codes.ResourceExhausted, info: true, processed: "false"}.later(t)
+	}}
+	r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
+	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
+	short, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	if _, err := client.UnaryCall(short, &pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted || short.Err() != nil {
+		t.Error(err)
+	}
+	long, leave := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, leave)
+	if _, err := client.UnaryCall(long, &pb.SimpleRequest{}); status.Code(err) != codes.Canceled {
+		t.Error(err)
+	}
+	if s := c.Stats(); s.NoTime != 1 || s.Retries > 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// later is the answer with a RetryInfo of five seconds.
+func (a answer) later(t fataler) error {
+	s, err := status.Convert(a.err(t)).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(5 * time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Err()
+}
+
+func TestAttemptTimeout(t *testing.T) {
+	slow := true
+	s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		if slow {
+			slow = false
+			<-ctx.Done()
+		}
+		return &pb.SimpleResponse{}, nil
+	}}
+	r, c := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable, AttemptTimeout: 200 * time.Millisecond})
+	if _, err := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
+		t.Error(err)
+	}
+	if s := c.Stats(); s.Retries != 1 || s.Refused != 1 || s.Accepted != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A call has the priority that it is sent with, and its refusals count for that.
+func TestR7_PriorityOfACall(t *testing.T) {
+	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		return nil, status.Error(codes.Unavailable, "busy")
+	}}
+	r, _ := newRetry(t, retry.Config{Rand: func() float64 { return 0 }}, wardengrpc.RetryConfig{})
+	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
+	low := warden.WithPriority(t.Context(), warden.Background)
+	for range 10 {
+		client.UnaryCall(low, &pb.SimpleRequest{})
+	}
+	_, refused := client.UnaryCall(low, &pb.SimpleRequest{})
+	_, sent := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+	var throttled *retry.ThrottledError
+	if !errors.As(refused, &throttled) || throttled.Priority != warden.Background || status.Code(sent) != codes.Unavailable {
+		t.Errorf("%v, %v", refused, sent)
+	}
+}
+
+func TestInvalidRetry(t *testing.T) {
+	if r, err := wardengrpc.NewRetry(nil, wardengrpc.RetryConfig{}); r != nil || !errors.Is(err, warden.ErrInvalid) {
+		t.Errorf("%v, %v", r, err)
+	}
+	if r, err := wardengrpc.NewRetry(&retry.Caller{}, wardengrpc.RetryConfig{AttemptTimeout: -1}); r != nil || !errors.Is(err, warden.ErrInvalid) {
+		t.Errorf("%v, %v", r, err)
+	}
+	var zero wardengrpc.Retry
+	client := pb.NewTestServiceClient(dial(t, "127.0.0.1:1", again(&zero)...))
+	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); !errors.Is(err, warden.ErrInvalid) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,109 @@
+// Hedges: a second attempt beside one that takes long, of one class less, and the first answer wins.
+
+package wardenhttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/retry"
+)
+
+// race is one attempt and its hedge.
+type race struct {
+	mu     sync.Mutex
+	over   bool          // the first attempt has ended: no hedge starts, and none that runs cancels it
+	lost   bool          // nobody wants the hedge's answer
+	hedged chan struct{} // closed when the hedge has ended; nil: there is none
+	cancel context.CancelCauseFunc
+	won    bool
+
+	resp *http.Response // what the hedge came to, once hedged is closed
+	v    verdict
+	err  error
+}
+
+// race sends the request, and its hedge when it has not been answered after HedgeAfter. The first attempt runs on this goroutine. Only an answer
+// ends the other attempt: a refusal leaves it alone.
+func (t *Retry) race(req *http.Request, c *call) (*http.Response, verdict, error) {
+	r := &race{}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	timer := time.AfterFunc(t.cfg.HedgeAfter, func() { t.hedge(r, req, c, cancel) })
+	defer timer.Stop() // also if the base panics
+	resp, err := t.send(req.WithContext(ctx), cancel)
+	v := judge(req.Context(), resp, err)
+	c.Ended(c.priority, v.outcome)
+
+	r.mu.Lock()
+	r.over = true
+	hedged, won := r.hedged, r.won
+	if hedged != nil && !won && v.outcome == retry.Accepted {
+		r.lost = true
+		r.cancel(errLost)
+	}
+	lost := r.lost
+	r.mu.Unlock()
+	if hedged == nil || lost {
+		return resp, v, err
+	}
+	<-hedged // it ends with the request's context if not before
+	if won || r.v.outcome == retry.Accepted {
+		discard(resp)
+		return r.resp, r.v, r.err
+	}
+	discard(r.resp)
+	return resp, v, err
+}
+
+// hedge sends the second attempt, if the caller affords one.
+func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.CancelCauseFunc) {
+	r.mu.Lock()
+	if r.over {
+		r.mu.Unlock()
+		return
+	}
+	second, err := rewound(req)
+	if err != nil {
+		r.mu.Unlock()
+		return
+	}
+	p, ok := c.Hedge()
+	if !ok {
+		r.mu.Unlock()
+		closeBody(second)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	r.hedged, r.cancel = make(chan struct{}), cancel
+	r.mu.Unlock()
+
+	resp, err := t.contained(second.WithContext(warden.WithPriority(ctx, p)), cancel) //nolint:bodyclose // who wins returns it, and discard closes it
+	v := judge(req.Context(), resp, err)
+	c.Ended(p, v.outcome)
+	r.mu.Lock()
+	r.resp, r.v, r.err = resp, v, err
+	lost := r.lost
+	if !r.over && v.outcome == retry.Accepted {
+		r.won = true
+		cancelFirst(errLost)
+	}
+	r.mu.Unlock()
+	close(r.hedged)
+	if lost {
+		discard(resp)
+	}
+}
+
+// contained is send, whose panic would end the program: nobody is above this goroutine.
+func (t *Retry) contained(req *http.Request, cancel context.CancelCauseFunc) (resp *http.Response, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("wardenhttp: the base panicked in a hedge: %v", v)
+		}
+	}()
+	return t.send(req, cancel)
+}

@@ -1,0 +1,541 @@
+// What is sent again, and what is not: on real connections, and beside a model.
+
+package wardenhttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/retry"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// generous retries as often as the rules of safety let it, and at once.
+var generous = retry.Config{Ratio: 1, Floor: 1000, Backoff: 1}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+func newCaller(t fataler, cfg retry.Config) *retry.Caller {
+	t.Helper()
+	c, err := retry.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func newRetry(t fataler, c *retry.Caller, cfg wardenhttp.RetryConfig) *wardenhttp.Retry {
+	t.Helper()
+	r, err := wardenhttp.NewRetry(c, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// outcome is one answer of the base, and what the model knows of it.
+type outcome struct {
+	status                   int // 0: err
+	refused                  bool
+	err                      error
+	again, unprocessed, sent bool
+}
+
+var outcomes = []outcome{
+	{status: 200, sent: true}, {status: 404, sent: true}, {status: 500, sent: true},
+	{status: 503, again: true, sent: true}, {status: 429, again: true, sent: true}, {status: 502, again: true, sent: true}, {status: 504, again: true, sent: true},
+	{status: 503, refused: true, again: true, unprocessed: true, sent: true}, {status: 504, refused: true, again: true, unprocessed: true, sent: true},
+	{status: 500, refused: true, sent: true},
+	{err: &net.OpError{Op: "dial", Err: errors.New("refused")}, again: true, unprocessed: true},
+	{err: &net.OpError{Op: "read", Err: errors.New("reset")}, again: true, sent: true},
+	{err: io.ErrUnexpectedEOF, again: true, sent: true}, {err: context.DeadlineExceeded, again: true, sent: true},
+	{err: errors.New("x509: unknown authority")}, {err: warden.ErrRejected},
+}
+
+// Whatever the base answers: nothing is processed twice that must not be, every body is closed once, every response that nobody sees is closed before
+// the next attempt, each attempt sends the whole body, and the last answer is what is returned.
+func TestPropertyR3R6_Machine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		method := rapid.SampledFrom([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "CONNECT", "get"}).Draw(t, "method")
+		script := rapid.SliceOfN(rapid.SampledFrom(outcomes), 3, 3).Draw(t, "script")
+		key := rapid.Bool().Draw(t, "key")
+		kind := rapid.SampledFrom([]string{"none", "NoBody", "rewindable", "once"}).Draw(t, "body")
+		timeout := rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "timeout")
+
+		var bodies []*payload
+		body := func() *payload {
+			bodies = append(bodies, newPayload("whole"))
+			return bodies[len(bodies)-1]
+		}
+		req := httptest.NewRequest(method, "http://host/", nil)
+		req.Body = nil
+		switch kind {
+		case "NoBody":
+			req.Body = http.NoBody
+		case "once":
+			req.Body = body()
+		case "rewindable":
+			req.Body = body()
+			req.GetBody = func() (io.ReadCloser, error) { return body(), nil }
+		}
+		if key {
+			req.Header.Set("Idempotency-Key", "7")
+		}
+
+		var responses []*payload
+		processed := 0 // perhaps
+		base := roundTrip(func(r *http.Request) (*http.Response, error) {
+			o := script[len(responses)]
+			for i, earlier := range responses {
+				if earlier.closes.Load() != 1 && script[i].err == nil {
+					t.Fatal("another attempt before the last response was closed")
+				}
+			}
+			if r.Body != nil {
+				if b, err := io.ReadAll(r.Body); err != nil || kind != "NoBody" && string(b) != "whole" {
+					t.Fatalf("attempt %d sends %q: %v", len(responses)+1, b, err)
+				}
+				r.Body.Close()
+			}
+			responses = append(responses, newPayload("answer "+strconv.Itoa(len(responses)+1)))
+			if o.sent && !o.unprocessed {
+				processed++
+			}
+			if o.err != nil {
+				return nil, o.err
+			}
+			resp := respond(o.status, responses[len(responses)-1])
+			resp.Header = http.Header{}
+			if o.refused {
+				resp.Header.Set("Warden-Refused", "pressure_high")
+			}
+			return resp, nil
+		})
+		resp, err := newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base, AttemptTimeout: timeout}).RoundTrip(req)
+
+		idempotent := key || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, method)
+		want := 1
+		for want < 3 && script[want-1].again && (idempotent || script[want-1].unprocessed) && kind != "once" {
+			want++
+		}
+		if len(responses) != want {
+			t.Fatalf("%d attempts, want %d", len(responses), want)
+		}
+		if processed > 1 && !idempotent {
+			t.Fatalf("%s was processed %d times", method, processed)
+		}
+		for i, b := range bodies {
+			if n := b.closes.Load(); n != 1 {
+				t.Fatalf("body %d was closed %d times", i+1, n)
+			}
+		}
+		last := script[want-1]
+		switch {
+		case last.err != nil:
+			if resp != nil || !errors.Is(err, last.err) {
+				t.Fatalf("%v, %v; want %v", resp, err, last.err)
+			}
+		case err != nil || resp.StatusCode != last.status:
+			t.Fatalf("%v, %v; want %d", resp, err, last.status)
+		default:
+			if n := responses[want-1].closes.Load(); n != 0 {
+				t.Fatalf("the answer was closed %d times", n)
+			}
+			if b, err := io.ReadAll(resp.Body); string(b) != "answer "+strconv.Itoa(want) || err != nil {
+				t.Fatalf("the answer is %q: %v", b, err)
+			}
+			resp.Body.Close()
+		}
+	})
+}
+
+// do sends a request whose body, if it is not empty, can be sent again.
+func do(t *testing.T, rt http.RoundTripper, method, url, body string) (int, string, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: rt}).Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b), nil
+}
+
+// echo answers with what it was sent; the first so many requests get refuse instead.
+func echo(n int32, refuse http.HandlerFunc, arrived *atomic.Int32) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if arrived.Add(1) <= n {
+			refuse(w, r)
+			return
+		}
+		_, _ = io.Copy(w, r.Body)
+	})
+}
+
+// Over both protocols, through a Transport: what a middleware refused is sent again whatever it is, on the same connection, and nothing else that is not safe.
+func TestR3_RealServers(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		closed := newGuard(t, 1, 0)
+		closed.Limiter().Close()
+		refusing := newMiddleware(t, closed, wardenhttp.Config{}).Handler(nil)
+		ours := func(w http.ResponseWriter, r *http.Request) { refusing.ServeHTTP(hasty{w}, r) }
+		by := func(w http.ResponseWriter, _ *http.Request) { // a handler that has begun
+			wardenhttp.WriteError(hasty{w}, nil, &warden.Rejection{})
+		}
+		aborts := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+		for _, c := range []struct {
+			method string
+			refuse http.HandlerFunc
+			want   int32 // attempts
+		}{
+			{"GET", ours, 3}, {"POST", ours, 3}, {"PATCH", ours, 3},
+			{"GET", by, 3}, {"PUT", by, 3}, {"POST", by, 1},
+			{"PUT", aborts, 3}, {"POST", aborts, 1},
+		} {
+			var arrived atomic.Int32
+			s := serve(echo(2, c.refuse, &arrived))
+			g := newGuard(t, 1, 0)
+			rt := newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: newTransport(t, g, s.Client().Transport)})
+			status, body, err := do(t, rt, c.method, s.URL, "hello")
+			if got := arrived.Load(); got != c.want {
+				t.Errorf("%s: %d attempts, want %d", c.method, got, c.want)
+			}
+			if c.want == 3 && (err != nil || status != http.StatusOK || body != "hello") {
+				t.Errorf("%s: %d %q %v", c.method, status, body, err)
+			}
+			if c.want == 1 && err == nil && status != http.StatusServiceUnavailable {
+				t.Errorf("%s: %d", c.method, status)
+			}
+			g.wantEmpty(t)
+			rt.CloseIdleConnections()
+		}
+	})
+}
+
+// hasty asks for no patience: these tests wait for nothing.
+type hasty struct{ http.ResponseWriter }
+
+func (h hasty) WriteHeader(status int) {
+	h.Header().Del("Retry-After")
+	h.ResponseWriter.WriteHeader(status)
+}
+
+func TestR6_RefusedResponsesKeepTheirConnection(t *testing.T) {
+	var arrived, connections atomic.Int32
+	s := httptest.NewUnstartedServer(echo(4, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }, &arrived))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.Start()
+	defer s.Close()
+	cfg := generous
+	cfg.Attempts = 5
+	rt := newRetry(t, newCaller(t, cfg), wardenhttp.RetryConfig{Base: s.Client().Transport})
+	if status, body, err := do(t, rt, "PUT", s.URL, "hello"); status != http.StatusOK || body != "hello" || err != nil {
+		t.Errorf("%d %q %v", status, body, err)
+	}
+	if arrived.Load() != 5 || connections.Load() != 1 {
+		t.Errorf("%d attempts on %d connections", arrived.Load(), connections.Load())
+	}
+}
+
+// Nobody listens: nothing was sent, so a POST is tried again, and its body is closed each time.
+func TestR3_ConnectionRefused(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	c := newCaller(t, generous)
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	if _, _, err := do(t, newRetry(t, c, wardenhttp.RetryConfig{Base: base}), "POST", "http://"+l.Addr().String(), "hello"); err == nil {
+		t.Error("answered")
+	}
+	if s := c.Stats(); s.Calls != 1 || s.Retries != 2 || s.Refused != 3 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What the throttle refuses is not sent, and says so through an http.Client.
+func TestR4_ThrottledRequestIsNotSent(t *testing.T) {
+	var sent int
+	cfg := retry.Config{Rand: func() float64 { return 0 }}
+	rt := newRetry(t, newCaller(t, cfg), wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) {
+		sent++
+		return respond(http.StatusTooManyRequests, http.NoBody), nil
+	})})
+	client := &http.Client{Transport: rt}
+	for i := range 40 {
+		b := newPayload("hello")
+		req := httptest.NewRequest(http.MethodPost, "http://host/", b)
+		req.RequestURI = ""
+		resp, err := client.Do(req)
+		var throttled *retry.ThrottledError
+		if i < 10 != (err == nil) || err != nil && (!errors.Is(err, retry.ErrThrottled) || !errors.As(err, &throttled) || throttled.Requests != int64(i) || resp != nil) {
+			t.Fatalf("request %d: %v, %v", i, resp, err)
+		}
+		if err != nil && b.closes.Load() != 1 {
+			t.Errorf("its body was closed %d times", b.closes.Load())
+		}
+	}
+	if sent != 10 {
+		t.Errorf("%d were sent, want 10", sent)
+	}
+}
+
+// What the server asks for comes first, then the deadline: a wait that would outlast it is not begun, and the refusal is returned as it was.
+func TestR5_DeadlineBoundsTheWait(t *testing.T) {
+	var sent int
+	c := newCaller(t, generous)
+	rt := newRetry(t, c, wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) {
+		sent++
+		resp := respond(http.StatusServiceUnavailable, newPayload("later"))
+		resp.Header = http.Header{"Retry-After": {"2"}}
+		return resp, nil
+	})})
+	ctx, cancel := context.WithTimeout(t.Context(), 1900*time.Millisecond)
+	defer cancel()
+	resp, err := rt.RoundTrip(newRequest().WithContext(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(resp.Body); sent != 1 || string(b) != "later" || err != nil || ctx.Err() != nil || c.Stats().NoTime != 1 {
+		t.Errorf("sent %d times, %q, %v, %+v", sent, b, err, c.Stats())
+	}
+	resp.Body.Close()
+}
+
+// Who goes away while it waits for the next attempt gets the context's error, and leaves nothing open.
+func TestR6_CanceledBetweenAttempts(t *testing.T) {
+	answer, first, second := newPayload("later"), newPayload("body"), newPayload("body")
+	ctx, cancel := context.WithCancel(t.Context())
+	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+		r.Body.Close()
+		time.AfterFunc(time.Millisecond, cancel)
+		resp := respond(http.StatusServiceUnavailable, answer)
+		resp.Header = http.Header{"Retry-After": {"5"}}
+		return resp, nil
+	})})
+	req := httptest.NewRequest(http.MethodPut, "/", first).WithContext(ctx)
+	req.GetBody = func() (io.ReadCloser, error) { return second, nil }
+	if resp, err := rt.RoundTrip(req); resp != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", resp, err)
+	}
+	for i, b := range []*payload{answer, first, second} {
+		if n := b.closes.Load(); n != 1 {
+			t.Errorf("body %d was closed %d times", i, n)
+		}
+	}
+}
+
+// A server that does not answer is asked again after AttemptTimeout, if that is safe.
+func TestAttemptTimeout(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		for method, want := range map[string]int32{"PUT": 2, "POST": 1} {
+			var arrived atomic.Int32
+			s := serve(echo(1, func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				<-r.Context().Done()
+			}, &arrived))
+			c := newCaller(t, generous)
+			rt := newRetry(t, c, wardenhttp.RetryConfig{Base: s.Client().Transport, AttemptTimeout: 300 * time.Millisecond})
+			status, body, err := do(t, rt, method, s.URL, "hello")
+			var late *wardenhttp.AttemptTimeoutError
+			switch {
+			case want == 2 && (status != http.StatusOK || body != "hello" || err != nil):
+				t.Errorf("%s: %d %q %v", method, status, body, err)
+			case want == 1 && (!errors.As(err, &late) || !errors.Is(err, context.DeadlineExceeded) || !late.Timeout()):
+				t.Errorf("%s: %v", method, err)
+			}
+			if got := arrived.Load(); got != want || c.Stats().Refused != 1 {
+				t.Errorf("%s: %d attempts, %+v", method, got, c.Stats())
+			}
+		}
+	})
+}
+
+// The hedge carries one class less, the first answer wins, and the loser hears that nobody waits for it.
+func TestR7_HedgeWins(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		arrived, left := make(chan struct{}), make(chan struct{})
+		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch p := r.Header.Get("Warden-Priority"); p {
+			case "high":
+				close(arrived)
+				<-r.Context().Done()
+				close(left)
+			case "": // normal, which need not be said
+				<-arrived // whichever came first
+				_, _ = io.WriteString(w, "hedge")
+			default:
+				t.Errorf("priority %q", p)
+			}
+		}))
+		c := newCaller(t, generous)
+		rt := newRetry(t, c, wardenhttp.RetryConfig{Base: s.Client().Transport, HedgeAfter: time.Millisecond})
+		req, err := http.NewRequestWithContext(warden.WithPriority(t.Context(), warden.High), http.MethodGet, s.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); string(b) != "hedge" || err != nil {
+			t.Errorf("%q, %v", b, err)
+		}
+		resp.Body.Close()
+		await(t, "the loser hears of it", left)
+		if len(req.Header) != 0 {
+			t.Errorf("the request was changed: %v", req.Header)
+		}
+		if got := c.Stats(); got.Hedges != 1 || got.Accepted != 1 || got.Refused != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A hedge that is refused leaves the first attempt alone, and the first attempt's answer ends the hedge.
+func TestR2R6_HedgesThatLose(t *testing.T) {
+	for _, refused := range []bool{true, false} {
+		hedged, ended := make(chan struct{}), make(chan struct{})
+		var attempts atomic.Int32
+		answer, refusal := newPayload("first"), newPayload("busy")
+		base := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if attempts.Add(1) == 1 {
+				<-hedged
+				if err := r.Context().Err(); err != nil {
+					t.Errorf("the first attempt was canceled: %v", err)
+				}
+				return respond(http.StatusOK, answer), nil
+			}
+			if refused {
+				close(hedged)
+				defer close(ended)
+				return respond(http.StatusServiceUnavailable, refusal), nil
+			}
+			close(hedged)
+			<-r.Context().Done()
+			close(ended)
+			return nil, r.Context().Err()
+		})
+		c := newCaller(t, generous)
+		rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: time.Millisecond})
+		resp, err := rt.RoundTrip(newRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); string(b) != "first" || err != nil {
+			t.Errorf("%q, %v", b, err)
+		}
+		resp.Body.Close()
+		await(t, "the hedge ends", ended)
+		if got := c.Stats(); got.Hedges != 1 || got.Accepted != 1 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// The budget is used up while first attempts, retries and hedges are in flight: nobody is canceled, and no further attempt begins.
+func TestR2_BudgetCancelsNothing(t *testing.T) {
+	const n = 20
+	release := make(chan struct{})
+	var started, canceled atomic.Int32
+	base := roundTrip(func(r *http.Request) (*http.Response, error) {
+		started.Add(1)
+		select {
+		case <-release:
+			return respond(http.StatusOK, http.NoBody), nil
+		case <-r.Context().Done():
+			canceled.Add(1)
+			return nil, r.Context().Err()
+		}
+	})
+	c := newCaller(t, retry.Config{Ratio: 0.1, Floor: -1})
+	rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: 20 * time.Millisecond})
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			resp, err := rt.RoundTrip(newRequest())
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("%v, %v", resp, err)
+			}
+		})
+	}
+	for s := c.Stats(); s.Hedges+s.NoBudget < n; s = c.Stats() {
+		time.Sleep(time.Millisecond) // until every hedge was asked for: nothing tells
+	}
+	if got := canceled.Load(); got != 0 {
+		t.Errorf("%d attempts were canceled in flight", got)
+	}
+	if s := c.Stats(); s.Hedges > n/10 || int(started.Load()) > n+n/10 {
+		t.Errorf("%d attempts, %+v", started.Load(), s)
+	}
+	close(release)
+	all.Wait()
+}
+
+func TestRetryAllocatesOnce(t *testing.T) {
+	resp := respond(http.StatusOK, http.NoBody)
+	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) { return resp, nil })})
+	req := newRequest()
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := rt.RoundTrip(req); err != nil {
+			t.Error(err)
+		}
+	}); n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestInvalidRetry(t *testing.T) {
+	c := newCaller(t, retry.Config{})
+	for field, f := range map[string]func() (*wardenhttp.Retry, error){
+		"c": func() (*wardenhttp.Retry, error) { return wardenhttp.NewRetry(nil, wardenhttp.RetryConfig{}) },
+		"wardenhttp.RetryConfig.AttemptTimeout": func() (*wardenhttp.Retry, error) {
+			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{AttemptTimeout: -1})
+		},
+		"wardenhttp.RetryConfig.HedgeAfter": func() (*wardenhttp.Retry, error) {
+			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{HedgeAfter: -1})
+		},
+	} {
+		rt, err := f()
+		var invalid *warden.InvalidError
+		if rt != nil || !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v, %v", field, rt, err)
+		}
+	}
+	var zero wardenhttp.Retry
+	b := newPayload("")
+	if _, err := zero.RoundTrip(httptest.NewRequest(http.MethodPost, "/", b)); !errors.Is(err, warden.ErrInvalid) || b.closes.Load() != 1 {
+		t.Errorf("%v, closed %d times", err, b.closes.Load())
+	}
+	zero.CloseIdleConnections()
+}
