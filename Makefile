@@ -9,7 +9,7 @@ export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
 
 # The modules outside go.work (their dependencies must raise nobody's versions); internal/system checks that
 # there are no others.
-OUTSIDE = internal/bench internal/tools
+OUTSIDE = examples/frameworks internal/bench internal/tools
 
 # internal/system reads the other modules, which the go command's test cache does not notice: it is never cached.
 SYSTEM = ./internal/system

@@ -16,7 +16,7 @@ import (
 const oldest = "1.25.0"
 
 // outside are the modules that go.work must not use, since what linters and peers depend on is no concern of a user of the others.
-var outside = []string{"internal/bench", "internal/tools"}
+var outside = []string{"examples/frameworks", "internal/bench", "internal/tools"}
 
 // alone are the modules that need the standard library alone, with the siblings that they may require: warden follows HTTP
 // requests with a package of admission. All else that their go.mod may ask for is testOnly.

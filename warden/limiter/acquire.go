@@ -50,15 +50,15 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 		now = l.clock()
 		l.refresh(now)
 	}
-	l.stats.Submitted++
+	l.submit(t)
 	var o outcome
 	switch {
 	case queue.Missed(d.due, now, l.rule.decision.Expected):
-		o = l.refused(DeadlineExceeded, 0)
+		o = l.refused(t.Priority, DeadlineExceeded, 0)
 	case !l.free():
-		o = l.refused(l.full(), 0)
+		o = l.refused(t.Priority, l.full(), 0)
 	default:
-		o = l.grant()
+		o = l.grant(t.Priority)
 		p := l.sit(t, d, o)
 		l.mu.Unlock()
 		return l.tellStart(p), nil
@@ -92,8 +92,8 @@ func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
 	if !l.free() {
 		return p, o, false
 	}
-	l.stats.Submitted++
-	o = l.grant()
+	l.submit(t)
+	o = l.grant(t.Priority)
 	if o.rule.decision.Yields == 0 {
 		p = l.sit(t, deadline{}, o)
 	}
@@ -108,20 +108,20 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	w.Priority, w.Due = int8(t.Priority), d.due
 	l.mu.Lock()
 	l.refresh(now)
-	l.stats.Submitted++
+	l.submit(t)
 	o, expected := outcome{}, l.rule.decision.Expected
 	v := queue.TooLate(err, d.due, now, expected)
 	switch {
 	case v != queue.Waits:
-		o = l.refused(reasonOf(v), 0)
+		o = l.refused(t.Priority, reasonOf(v), 0)
 		o.cause = err
 	case l.free():
-		o = l.grant()
+		o = l.grant(t.Priority)
 	case l.closed || l.queue.Limit == 0:
-		o = l.refused(l.full(), 0)
+		o = l.refused(t.Priority, l.full(), 0)
 	default:
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
-			o = l.refused(reasonOf(v), 0)
+			o = l.refused(t.Priority, reasonOf(v), 0)
 		}
 	}
 	l.mu.Unlock()
@@ -155,7 +155,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 		return expected, false
 	}
 	l.queue.Remove(w, v, now)
-	w.Outcome = l.refused(reasonOf(v), now-w.Since)
+	w.Outcome = l.refused(Priority(w.Priority), reasonOf(v), now-w.Since)
 	w.Outcome.cause = err
 	return 0, true
 }
@@ -175,8 +175,8 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	l.mu.Lock()
 	if v != queue.Waits {
-		l.stats.Running--
-		o = l.refused(reasonOf(v), o.waited)
+		l.vacate(t.Priority)
+		o = l.refused(t.Priority, reasonOf(v), o.waited)
 		o.cause = err
 		l.serve()
 		l.mu.Unlock()
@@ -195,12 +195,12 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 func (l *Limiter) arrivals() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.stats.Submitted
+	return l.submitted
 }
 
 // free is whether a task may start at once. The caller holds mu, as for all below.
 func (l *Limiter) free() bool {
-	return !l.closed && l.stats.Running < l.rule.decision.TargetConcurrency && l.queue.Len() == 0
+	return !l.closed && l.running < l.rule.decision.TargetConcurrency && l.queue.Len() == 0
 }
 
 // full is why a task that found no place, and may not wait, is refused.
@@ -214,19 +214,30 @@ func (l *Limiter) full() Reason {
 	return QueueOverflow
 }
 
+// submit counts a task that asks.
+func (l *Limiter) submit(t Task) {
+	l.submitted++
+	l.classes[t.Priority.class()].Submitted++
+}
+
+// occupy takes a place, and vacate gives it back.
+func (l *Limiter) occupy(p Priority) { l.running++; l.classes[p.class()].Running++ }
+func (l *Limiter) vacate(p Priority) { l.running--; l.classes[p.class()].Running-- }
+
 // grant takes a place for a task that did not wait.
-func (l *Limiter) grant() outcome {
-	l.stats.Running++
-	return outcome{rule: l.rule, grant: SlotFree, cut: lowest, inFlight: l.stats.Running}
+func (l *Limiter) grant(p Priority) outcome {
+	l.occupy(p)
+	return outcome{rule: l.rule, grant: SlotFree, cut: lowest, inFlight: l.running}
 }
 
 // refused counts a refusal, and says how things stand.
-func (l *Limiter) refused(why Reason, waited time.Duration) outcome {
-	l.stats.byReason[why]++
+func (l *Limiter) refused(p Priority, why Reason, waited time.Duration) outcome {
+	c := &l.classes[p.class()]
+	c.byReason[why]++
 	if why == Canceled {
-		l.stats.Canceled++
+		c.Canceled++
 	} else {
-		l.stats.Rejected++
+		c.Rejected++
 	}
 	o := l.look()
 	o.reason, o.waited = why, waited
@@ -235,22 +246,22 @@ func (l *Limiter) refused(why Reason, waited time.Duration) outcome {
 
 func (l *Limiter) look() outcome {
 	cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
-	return outcome{rule: l.rule, inFlight: l.stats.Running, queued: l.queue.Len(), cut: Priority(cut)}
+	return outcome{rule: l.rule, inFlight: l.running, queued: l.queue.Len(), cut: Priority(cut)}
 }
 
 // serve gives free places to those who wait. Whatever may have made a place free, a call of serve follows it under the same lock.
 func (l *Limiter) serve() {
-	if l.queue.Len() == 0 || l.stats.Running >= l.rule.decision.TargetConcurrency {
+	if l.queue.Len() == 0 || l.running >= l.rule.decision.TargetConcurrency {
 		return
 	}
 	now := l.clock()
 	l.refresh(now)
-	for l.stats.Running < l.rule.decision.TargetConcurrency {
+	for l.running < l.rule.decision.TargetConcurrency {
 		w, how := l.queue.Next(now, l.rule.queue())
 		if w == nil {
 			return
 		}
-		l.stats.Running++
+		l.occupy(Priority(w.Priority))
 		w.Outcome = l.look()
 		w.Outcome.grant, w.Outcome.waited = grantOf(how), now-w.Since
 		w.Wake()
@@ -259,7 +270,7 @@ func (l *Limiter) serve() {
 
 // dismiss is told by the queue whom it has let go.
 func (l *Limiter) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
-	w.Outcome = l.refused(reasonOf(why), now-w.Since)
+	w.Outcome = l.refused(Priority(w.Priority), reasonOf(why), now-w.Since)
 	w.Wake()
 }
 
@@ -317,8 +328,8 @@ func (p Permit) release() bool {
 	}
 	s.number++
 	s.next, l.idle = l.idle, s
-	l.stats.Running--
-	l.stats.Executed++
+	l.vacate(s.task.Priority)
+	l.classes[s.task.Priority.class()].Executed++
 	l.serve()
 	return true
 }

@@ -91,7 +91,7 @@ func (l *Limiter) Close() {
 	now := l.clock()
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
 		l.queue.Remove(w, queue.Waits, now)
-		w.Outcome = l.refused(Closed, now-w.Since)
+		w.Outcome = l.refused(Priority(w.Priority), Closed, now-w.Since)
 		w.Wake()
 	}
 }

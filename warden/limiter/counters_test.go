@@ -23,8 +23,20 @@ func TestPropertyQ6_CountersAtAnyInstant(t *testing.T) {
 			last, looks := Stats{}, 0
 			for ; ; looks++ {
 				s := l.Stats()
-				if s.Submitted != s.Executed+s.Rejected+s.Canceled+uint64(s.Queued)+uint64(s.Running) {
-					t.Errorf("%+v does not add up", s)
+				var sum Tally
+				for _, c := range []Tally{s.Tally, s.Of(Background), s.Of(Normal), s.Of(High), s.Of(Critical)} {
+					if c.Submitted != c.Executed+c.Rejected+c.Canceled+uint64(c.Queued)+uint64(c.Running) {
+						t.Errorf("%+v does not add up", c)
+					}
+				}
+				for i, c := range s.classes {
+					sum.add(c)
+					if sum.Queued += c.Queued; c.Submitted < last.classes[i].Submitted || c.Executed < last.classes[i].Executed {
+						t.Errorf("class %d: %+v after %+v", i, c, last.classes[i])
+					}
+				}
+				if sum != s.Tally {
+					t.Errorf("the classes add up to %+v, not %+v", sum, s.Tally)
 				}
 				byReason := uint64(0)
 				for r := range reasons {
@@ -134,5 +146,29 @@ func TestRaceQ6_CopiesOfAnObservedPermit(t *testing.T) {
 	}
 	if s := l.Stats(); len(executed) != tasks || s.Executed != tasks || s.Running != 0 {
 		t.Errorf("%d tasks, %+v", len(executed), s)
+	}
+}
+
+// Every priority counts as the highest of the four common ones that is not above it, or as the lowest.
+func TestPropertyQ6_EveryPriorityHasAClass(t *testing.T) {
+	for p := -128; p <= 127; p++ {
+		want := Background
+		for _, c := range []Priority{Normal, High, Critical} {
+			if int(c) <= p {
+				want = c
+			}
+		}
+		if got := Priority(p).Class(); got != want {
+			t.Errorf("%d counts as %s, want %s", p, got, want)
+		}
+		l := mustNew(t, Config{Initial: fixed(1)})
+		permit, err := l.TryAcquire(Task{Priority: Priority(p)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := l.Stats(); s.Of(want) != s.Tally || s.Running != 1 {
+			t.Errorf("%d: %+v of %+v", p, s.Of(want), s)
+		}
+		permit.Release()
 	}
 }

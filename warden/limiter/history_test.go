@@ -119,11 +119,12 @@ func TestMachineHasTeeth(t *testing.T) {
 		t.Fatal(failed)
 	}
 	for name, spoil := range map[string]func(*Limiter){
-		"a place too many":      func(l *Limiter) { l.stats.Running-- },
-		"a place that is lost":  func(l *Limiter) { l.stats.Running++ },
+		"a place too many":      func(l *Limiter) { l.running-- },
+		"a place that is lost":  func(l *Limiter) { l.running++ },
 		"always newest first":   func(l *Limiter) { l.rule.decision.Burst = 1 },
 		"a shorter queue":       func(l *Limiter) { l.queue.Limit-- },
-		"a refusal that is not": func(l *Limiter) { l.stats.byReason[Closed]++ },
+		"another class":         func(l *Limiter) { l.classes[1].Submitted--; l.classes[2].Submitted++ },
+		"a refusal that is not": func(l *Limiter) { l.classes[1].byReason[Closed]++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			failed := drive(t, setups[1], script, func(x *machine) { spoil(x.l) }, nil)

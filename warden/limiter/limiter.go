@@ -52,7 +52,10 @@ type Limiter struct {
 	closed bool
 	queue  queue.Queue[outcome]
 	idle   *seat // those that nobody has
-	stats  Stats // but Queued and Target
+
+	running                  int
+	submitted, foreignPanics uint64
+	classes                  [classes]Tally // but Queued
 }
 
 // New returns an open limiter. The error, an [*InvalidError], names the field of cfg that is wrong.
@@ -110,29 +113,56 @@ func notMade() error { return &InvalidError{"Limiter", "nil or zero", "a limiter
 // Inside, time is how long the limiter has existed, by the monotonic clock.
 func (l *Limiter) clock() time.Duration { return time.Since(l.epoch) }
 
-// Stats are a limiter's counters, all of one instant: Submitted = Executed + Rejected + Canceled + Queued + Running. The
-// first four, and RejectedFor, never fall.
+// Stats are a limiter's counters, all of one instant.
 type Stats struct {
+	Tally // of all tasks
+	// Target is the TargetConcurrency that rules.
+	Target int
+	// Standing is the kind of decision that rules: Stale means that control has been silent for longer than its last decision was to hold.
+	Standing Standing
+	// ForeignPanics counts panics of the Observer, or of a context, that were contained. It never falls.
+	ForeignPanics uint64
+
+	classes [classes]Tally
+}
+
+// Of is the Tally of the tasks whose priority is of the same class as p: see [Priority.Class]. Those of the four classes add up to that of all.
+func (s Stats) Of(p Priority) Tally { return s.classes[p.class()] }
+
+// Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running. The first four, and RejectedFor, never fall.
+type Tally struct {
 	Submitted uint64 // calls of Acquire, TryAcquire and Do that were no mistake of the caller's
 	Executed  uint64 // tasks whose permit was released
 	Rejected  uint64 // tasks refused for any reason but Canceled
 	Canceled  uint64 // tasks whose context was canceled before they started
 	Queued    int    // tasks that wait now: QueueLen of an explanation
 	Running   int    // tasks that hold a place now: InFlight of an explanation
-	// Target is the TargetConcurrency that rules.
-	Target int
-	// ForeignPanics counts panics of the Observer, or of a context, that were contained.
-	ForeignPanics uint64
 
 	byReason [reasons]uint64
 }
 
 // RejectedFor is how many tasks were refused for this reason.
-func (s Stats) RejectedFor(r Reason) uint64 {
+func (t Tally) RejectedFor(r Reason) uint64 {
 	if r >= reasons {
 		return 0
 	}
-	return s.byReason[r]
+	return t.byReason[r]
+}
+
+func (t *Tally) add(o Tally) {
+	t.Submitted += o.Submitted
+	t.Executed += o.Executed
+	t.Rejected += o.Rejected
+	t.Canceled += o.Canceled
+	t.Running += o.Running
+	for r, n := range o.byReason {
+		t.byReason[r] += n
+	}
+}
+
+// waiting is how many of those who asked have neither begun nor left.
+func (t Tally) waiting() int {
+	return int(t.Submitted-t.Executed-t.Rejected-t.Canceled) - t.Running //nolint:gosec // no more than wait
 }
 
 // Stats reads the counters; those of a nil or zero Limiter are 0. It may wait for a mutex that is held for microseconds, and
@@ -143,9 +173,12 @@ func (l *Limiter) Stats() Stats {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.stats
+	s := Stats{Target: l.rule.decision.TargetConcurrency, Standing: l.rule.standing, ForeignPanics: l.foreignPanics, classes: l.classes}
+	for i := range s.classes {
+		s.classes[i].Queued = s.classes[i].waiting()
+		s.add(s.classes[i])
+	}
 	s.Queued = l.queue.Len()
-	s.Target = l.rule.decision.TargetConcurrency
 	return s
 }
 

@@ -208,32 +208,31 @@ func (x *machine) crowd(a, b int) {
 // check compares all that can be seen.
 func (x *machine) check() {
 	var want Stats
-	var events [Withdrawn + 1]int64
 	for _, run := range x.tasks {
 		x.checkTask(run)
-		want.Submitted++
-		switch run.is.state {
-		case waits:
-			want.Queued++
-		case runs:
-			want.Running++
-			events[Started]++
-		case ended:
-			want.Executed++
-			events[Started]++
-			events[Executed]++
-		case refused:
-			want.byReason[run.is.reason]++
-			if run.is.reason == Canceled {
-				want.Canceled++
-				events[Withdrawn]++
-			} else {
-				want.Rejected++
-				events[Rejected]++
+		for _, tally := range []*Tally{&want.Tally, &want.classes[classOf(run.is.priority)]} {
+			tally.Submitted++
+			switch run.is.state {
+			case waits:
+				tally.Queued++
+			case runs:
+				tally.Running++
+			case ended:
+				tally.Executed++
+			case refused:
+				tally.byReason[run.is.reason]++
+				if run.is.reason == Canceled {
+					tally.Canceled++
+				} else {
+					tally.Rejected++
+				}
 			}
 		}
 	}
-	want.Target = x.m.d.TargetConcurrency
+	events := map[Outcome]uint64{
+		Started: uint64(want.Running) + want.Executed, Executed: want.Executed, Rejected: want.Rejected, Withdrawn: want.Canceled,
+	}
+	want.Target, want.Standing = x.m.d.TargetConcurrency, x.m.standing
 	if got := x.l.Stats(); got != want {
 		x.fatalf("Stats = %+v, want %+v", got, want)
 	}
@@ -241,10 +240,20 @@ func (x *machine) check() {
 		x.fatalf("the model broke its own rules: %+v", want)
 	}
 	for outcome, want := range events {
-		if got := x.events[outcome].Load(); got != want {
-			x.fatalf("%d events tell of tasks %s, want %d", got, Outcome(outcome), want)
+		if got := uint64(x.events[outcome].Load()); got != want {
+			x.fatalf("%d events tell of tasks %s, want %d", got, outcome, want)
 		}
 	}
+}
+
+// classOf is the place of a priority among the four classes.
+func classOf(p Priority) (class int) {
+	for i, least := range []Priority{lowest, Normal, High, Critical} {
+		if p >= least {
+			class = i
+		}
+	}
+	return class
 }
 
 func (x *machine) checkTask(run *taskRun) {

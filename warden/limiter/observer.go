@@ -63,7 +63,7 @@ func (l *Limiter) errOf(ctx context.Context) (err error) {
 func (l *Limiter) contain() {
 	if recover() != nil { //nolint:revive // it is deferred itself
 		l.mu.Lock()
-		l.stats.ForeignPanics++
+		l.foreignPanics++
 		l.mu.Unlock()
 	}
 }

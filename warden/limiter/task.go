@@ -49,6 +49,27 @@ func (p Priority) String() string {
 	return strconv.Itoa(int(p))
 }
 
+// classes is how many classes there are.
+const classes = 4
+
+// Class is the common priority that p counts as where only few can be told apart, as in metrics: the highest of the four that is not above
+// it. Whatever is below Normal counts as Background.
+func (p Priority) Class() Priority {
+	return [classes]Priority{Background, Normal, High, Critical}[p.class()]
+}
+
+func (p Priority) class() int {
+	switch {
+	case p < Normal:
+		return 0
+	case p < High:
+		return 1
+	case p < Critical:
+		return 2
+	}
+	return 3
+}
+
 // A deadline is the earlier of a task's own and its context's.
 type deadline struct {
 	at   time.Time

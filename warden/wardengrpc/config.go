@@ -4,7 +4,6 @@ package wardengrpc
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -84,9 +83,6 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	}
 	if cfg.RetryAfter == 0 {
 		cfg.RetryAfter = defaultRetryAfter
-	}
-	if cfg.Rand == nil {
-		cfg.Rand = rand.Float64
 	}
 	return &Interceptors{w, cfg}, nil
 }

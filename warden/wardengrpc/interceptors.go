@@ -12,6 +12,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
 // UnaryServer lets unary calls of a server ask for their place: grpc.ChainUnaryInterceptor(i.UnaryServer(), ...). What it
@@ -111,9 +112,9 @@ func (i *Interceptors) begin(ctx context.Context, fullMethod string, served bool
 	if err == nil {
 		return h, nil
 	}
-	m, ours := mean(err)
+	m, ours := rpcstatus.Of(err)
 	if !ours { // none that a place is refused with
-		m = meaning{code: codes.Internal, reason: "invalid"}
+		m = rpcstatus.Invalid()
 	}
 	refused := i.refusal(err, m)
 	i.tell(ctx, fullMethod, refused)

@@ -67,6 +67,9 @@ type Config struct {
 	// Rand draws numbers in [0, 1) and may be called by many goroutines at once; nil: math/rand/v2. It spreads
 	// Retry-After.
 	Rand func() float64
+	// Answer, if not nil, may answer a refused request itself, in the form that its clients expect, and reports whether it did; if not, nothing may have
+	// been written. The error is one that WriteError takes. Package wardenconnect has one for the protocols of RPCs.
+	Answer func(w http.ResponseWriter, r *http.Request, err error) bool
 	// Verbose adds to a refusal everything that is known about it, for clients who may know how things are inside.
 	Verbose bool
 }

@@ -75,6 +75,9 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, c *bulkhead.Com
 			w.Header().Set("Connection", "close")
 		}
 	}
+	if h.cfg.Answer != nil && h.cfg.Answer(w, r, err) {
+		return
+	}
 	if !h.answers.answer(w, c, err) {
 		h.answers.write(w, internalError(), err)
 	}

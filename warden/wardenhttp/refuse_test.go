@@ -276,3 +276,31 @@ func TestH3_OverloadNeverExceedsTheTarget(t *testing.T) {
 		}
 	})
 }
+
+// Answer answers in its own form, or leaves it to the middleware.
+func TestAnswerOfOnesOwn(t *testing.T) {
+	w, err := warden.New(warden.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Limiter().Close()
+	mw, err := wardenhttp.New(w, wardenhttp.Config{Answer: func(w http.ResponseWriter, r *http.Request, err error) bool {
+		var why *warden.Rejection
+		if r.URL.Path != "/page" || !errors.As(err, &why) {
+			return false
+		}
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, why.Reason.String())
+		return true
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/page": "418 closed", "/other": "503 {"} {
+		rec := httptest.NewRecorder()
+		mw.Handler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		if got := fmt.Sprintf("%d %s", rec.Code, rec.Body); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}

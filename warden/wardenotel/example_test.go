@@ -39,10 +39,15 @@ func ExampleNew() {
 	_ = reader.Collect(context.Background(), &all)
 	for _, m := range all.ScopeMetrics[0].Metrics {
 		if sum, ok := m.Data.(metricdata.Sum[float64]); ok && m.Name == "stopbank.limiter.executed" {
-			fmt.Println(m.Name, sum.DataPoints[0].Value, m.Unit)
+			for _, p := range sum.DataPoints {
+				if p.Value > 0 {
+					class, _ := p.Attributes.Value("stopbank.priority")
+					fmt.Println(m.Name, class.AsString(), p.Value, m.Unit)
+				}
+			}
 		}
 	}
-	// Output: stopbank.limiter.executed 1 {task}
+	// Output: stopbank.limiter.executed normal 1 {task}
 }
 
 // Whoever asked for a place tells the span why there was none.

@@ -67,21 +67,21 @@ func TestACollectionShowsWhatIs(t *testing.T) {
 	m := everything(t, mp)
 	c := collect(t, reader)
 	c.want(t, map[string]float64{
-		"stopbank.limiter.running{stopbank.limiter.name=prices}":                                 1,
-		"stopbank.limiter.rejected{stopbank.limiter.name=prices,stopbank.reason=queue_overflow}": 1,
-		"stopbank.limiter.target{stopbank.limiter.name=api}":                                     12,
-		"stopbank.warden.samples{stopbank.taken_by=request,stopbank.warden.name=api}":            1,
-		"stopbank.control.decisions{stopbank.warden.name=api}":                                   5,
-		"stopbank.control.reason{stopbank.reason=queueing,stopbank.warden.name=api}":             1,
-		"stopbank.monitor.utilization_ratio{stopbank.warden.name=api}":                           .75,
-		"stopbank.monitor.lag{stopbank.percentile=90,stopbank.warden.name=api}":                  .002,
-		"stopbank.bulkhead.places{stopbank.set.name=shop}":                                       2,
-		"stopbank.compartment.admitted{stopbank.compartment.name=api,stopbank.set.name=shop}":    1,
-		"stopbank.compartment.tenants{stopbank.compartment.name=api,stopbank.set.name=shop}":     1,
-		"stopbank.admission.rejected{stopbank.gate.name=login,stopbank.reason=saturated}":        4,
-		"stopbank.lease.oldest_held{stopbank.ledger.name=orders}":                                90,
-		"stopbank.dispatch.partitions{stopbank.dispatcher.name=orders}":                          8,
-		"stopbank.dispatch.partitions_held{stopbank.dispatcher.name=orders}":                     1,
+		"stopbank.limiter.running{stopbank.limiter.name=prices,stopbank.priority=normal}":                                 1,
+		"stopbank.limiter.rejected{stopbank.limiter.name=prices,stopbank.priority=normal,stopbank.reason=queue_overflow}": 1,
+		"stopbank.limiter.target{stopbank.limiter.name=api}":                                                              12,
+		"stopbank.warden.samples{stopbank.taken_by=request,stopbank.warden.name=api}":                                     1,
+		"stopbank.control.decisions{stopbank.warden.name=api}":                                                            5,
+		"stopbank.control.reason{stopbank.reason=queueing,stopbank.warden.name=api}":                                      1,
+		"stopbank.monitor.utilization_ratio{stopbank.warden.name=api}":                                                    .75,
+		"stopbank.monitor.lag{stopbank.percentile=90,stopbank.warden.name=api}":                                           .002,
+		"stopbank.bulkhead.places{stopbank.set.name=shop}":                                                                2,
+		"stopbank.compartment.admitted{stopbank.compartment.name=api,stopbank.set.name=shop}":                             1,
+		"stopbank.compartment.tenants{stopbank.compartment.name=api,stopbank.set.name=shop}":                              1,
+		"stopbank.admission.rejected{stopbank.gate.name=login,stopbank.reason=saturated}":                                 4,
+		"stopbank.lease.oldest_held{stopbank.ledger.name=orders}":                                                         90,
+		"stopbank.dispatch.partitions{stopbank.dispatcher.name=orders}":                                                   8,
+		"stopbank.dispatch.partitions_held{stopbank.dispatcher.name=orders}":                                              1,
 
 		"stopbank.dispatch.domains{stopbank.dispatcher.name=orders,stopbank.partition.name=orders-3,stopbank.state=fenced}":   5,
 		"stopbank.dispatch.given_up{stopbank.cause=retries,stopbank.dispatcher.name=orders,stopbank.partition.name=orders-3}": 6,
@@ -270,13 +270,13 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	}
 	got := collect(t, reader)
 	got.want(t, map[string]float64{
-		"stopbank.limiter.wait.duration{stopbank.limiter.name=l,stopbank.outcome=started} sum":                 2,
-		"stopbank.limiter.wait.duration{stopbank.limiter.name=l,stopbank.outcome=rejected} sum":                8,
-		"stopbank.limiter.wait.duration{stopbank.limiter.name=l,stopbank.outcome=canceled} sum":                16,
-		"stopbank.limiter.execution.duration{stopbank.limiter.name=l} sum":                                     4,
-		"stopbank.compartment.wait.duration{stopbank.compartment.name=a\uFFFD,stopbank.set.name=s} count":      2,
-		"stopbank.compartment.execution.duration{stopbank.compartment.name=a\uFFFD,stopbank.set.name=s} sum":   2,
-		"stopbank.compartment.execution.duration{stopbank.compartment.name=a\uFFFD,stopbank.set.name=s} count": 1,
+		"stopbank.limiter.wait.duration{stopbank.limiter.name=l,stopbank.outcome=started,stopbank.priority=normal} sum":  2,
+		"stopbank.limiter.wait.duration{stopbank.limiter.name=l,stopbank.outcome=rejected,stopbank.priority=normal} sum": 8,
+		"stopbank.limiter.wait.duration{stopbank.limiter.name=l,stopbank.outcome=canceled,stopbank.priority=normal} sum": 16,
+		"stopbank.limiter.execution.duration{stopbank.limiter.name=l} sum":                                               4,
+		"stopbank.compartment.wait.duration{stopbank.compartment.name=a\uFFFD,stopbank.set.name=s} count":                2,
+		"stopbank.compartment.execution.duration{stopbank.compartment.name=a\uFFFD,stopbank.set.name=s} sum":             2,
+		"stopbank.compartment.execution.duration{stopbank.compartment.name=a\uFFFD,stopbank.set.name=s} count":           1,
 	})
 	for name, m := range got.metrics {
 		if m.Unit != "s" {

@@ -62,32 +62,39 @@ func (r recorder) record(seconds float64) {
 // LimiterTimes records the waiting and execution times of one limiter. It is the limiter's observer. Observe costs what
 // the SDK's Record costs. It must come from [NewLimiterTimes].
 type LimiterTimes struct {
-	started, rejected, canceled, executed recorder
+	waited   map[waited]recorder // never written to
+	executed recorder
+}
+
+// waited is what the waiting time is told by.
+type waited struct {
+	outcome limiter.Outcome
+	class   limiter.Priority
 }
 
 // NewLimiterTimes returns histograms to be set as limiter.Config.Observer: stopbank.limiter.wait.duration, by
-// stopbank.outcome, and stopbank.limiter.execution.duration. The error is an [*InvalidError], or the provider's.
+// stopbank.outcome and stopbank.priority, and stopbank.limiter.execution.duration. The error is an [*InvalidError], or the provider's.
 func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 	wait, execution, err := durations(cfg, "limiter")
 	if err != nil {
 		return nil, err
 	}
 	name := keyOf("limiter").String(cfg.Name)
-	waited := func(o limiter.Outcome) recorder { return newRecorder(wait, name, keyOf("outcome").String(o.String())) }
-	return &LimiterTimes{waited(limiter.Started), waited(limiter.Rejected), waited(limiter.Withdrawn), newRecorder(execution, name)}, nil
+	t := &LimiterTimes{map[waited]recorder{}, newRecorder(execution, name)}
+	for _, class := range facts.Classes() {
+		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.Withdrawn} {
+			t.waited[waited{o, class}] = newRecorder(wait, name, keyOf("outcome").String(o.String()), keyOf("priority").String(class.String()))
+		}
+	}
+	return t, nil
 }
 
 // Observe is what the limiter calls.
 func (t *LimiterTimes) Observe(e limiter.Event) {
-	switch e.Outcome {
-	case limiter.Started:
-		t.started.record(e.Waited.Seconds())
-	case limiter.Rejected:
-		t.rejected.record(e.Waited.Seconds())
-	case limiter.Withdrawn:
-		t.canceled.record(e.Waited.Seconds())
-	case limiter.Executed:
+	if e.Outcome == limiter.Executed {
 		t.executed.record(e.Took.Seconds())
+	} else if r, ok := t.waited[waited{e.Outcome, e.Task.Priority.Class()}]; ok {
+		r.record(e.Waited.Seconds())
 	}
 }
 

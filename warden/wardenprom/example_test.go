@@ -46,12 +46,12 @@ func ExampleNew() {
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "stopbank_limiter_executed_total") || strings.HasPrefix(line, "stopbank_limiter_execution_seconds_count") {
+		if strings.HasPrefix(line, `stopbank_limiter_executed_total{limiter="api",priority="normal"}`) || strings.HasPrefix(line, "stopbank_limiter_execution_seconds_count") {
 			fmt.Print(line)
 		}
 	}
 	// Output:
-	// stopbank_limiter_executed_total{limiter="api"} 1
+	// stopbank_limiter_executed_total{limiter="api",priority="normal"} 1
 	// stopbank_limiter_execution_seconds_count{limiter="api"} 1
 }
 

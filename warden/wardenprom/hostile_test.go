@@ -230,12 +230,12 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	p := scrape(t, r)
-	started := p.values[`stopbank_limiter_wait_seconds{limiter="l",outcome="started"} count`]
+	started := p.values[`stopbank_limiter_wait_seconds{limiter="l",outcome="started",priority="normal"} count`]
 	p.want(t, map[string]float64{
-		`stopbank_limiter_executed_total{limiter="l"}`:                         started,
-		`stopbank_limiter_execution_seconds{limiter="l"} count`:                started,
-		`stopbank_limiter_wait_seconds{limiter="l",outcome="rejected"} count`:  1200 - started,
-		`stopbank_lease_decisions_total{ledger="o",operation="op",result="x"}`: 600,
+		`stopbank_limiter_executed_total{limiter="l",priority="normal"}`:                        started,
+		`stopbank_limiter_execution_seconds{limiter="l"} count`:                                 started,
+		`stopbank_limiter_wait_seconds{limiter="l",outcome="rejected",priority="normal"} count`: 1200 - started,
+		`stopbank_lease_decisions_total{ledger="o",operation="op",result="x"}`:                  600,
 	})
 	if n := p.values[`stopbank_compartment_wait_seconds{compartment="a",set="s"} count`]; n != 600 {
 		t.Errorf("%v calls in a, want 600", n)

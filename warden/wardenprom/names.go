@@ -9,7 +9,7 @@ const (
 	compartmentExecution = "stopbank_compartment_execution_seconds"
 	leaseDecisions       = "stopbank_lease_decisions_total"
 
-	helpLimiterWait          = "Time that tasks waited for their place, by what became of them."
+	helpLimiterWait          = "Time that tasks waited for their place, by what became of them and class of priority."
 	helpLimiterExecution     = "Time that tasks held their place."
 	helpCompartmentWait      = "Time that calls waited for their place."
 	helpCompartmentExecution = "Time that functions ran until their caller was answered."

@@ -125,23 +125,25 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_monitor_service_concurrency{warden="api"}`:             1.5,
 		`stopbank_limiter_target{limiter="api"}`:                         12,
 
-		`stopbank_limiter_running{limiter="prices"}`:                                        1,
-		`stopbank_limiter_queued{limiter="prices"}`:                                         0,
-		`stopbank_limiter_target{limiter="prices"}`:                                         1,
-		`stopbank_limiter_submitted_total{limiter="prices"}`:                                4,
-		`stopbank_limiter_executed_total{limiter="prices"}`:                                 1,
-		`stopbank_limiter_canceled_total{limiter="prices"}`:                                 1,
-		`stopbank_limiter_rejected_total{limiter="prices",reason="queue_overflow"}`:         1,
-		`stopbank_limiter_rejected_total{limiter="prices",reason="pressure_high"}`:          0,
-		`stopbank_limiter_rejected_total{limiter="prices",reason="probabilistic_shedding"}`: 0,
-		`stopbank_limiter_rejected_total{limiter="prices",reason="priority_drop"}`:          0,
-		`stopbank_limiter_rejected_total{limiter="prices",reason="deadline_exceeded"}`:      0,
-		`stopbank_limiter_rejected_total{limiter="prices",reason="closed"}`:                 0,
-		`stopbank_limiter_foreign_panics_total{limiter="prices"}`:                           0,
-		`stopbank_limiter_wait_seconds{limiter="prices",outcome="started"} count`:           2,
-		`stopbank_limiter_wait_seconds{limiter="prices",outcome="rejected"} count`:          1,
-		`stopbank_limiter_wait_seconds{limiter="prices",outcome="canceled"} count`:          1,
-		`stopbank_limiter_execution_seconds{limiter="prices"} count`:                        1,
+		`stopbank_limiter_running{limiter="prices",priority="normal"}`:                                        1,
+		`stopbank_limiter_queued{limiter="prices",priority="normal"}`:                                         0,
+		`stopbank_limiter_target{limiter="prices"}`:                                                           1,
+		`stopbank_limiter_submitted_total{limiter="prices",priority="normal"}`:                                4,
+		`stopbank_limiter_executed_total{limiter="prices",priority="normal"}`:                                 1,
+		`stopbank_limiter_canceled_total{limiter="prices",priority="normal"}`:                                 1,
+		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="queue_overflow"}`:         1,
+		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="pressure_high"}`:          0,
+		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="probabilistic_shedding"}`: 0,
+		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="priority_drop"}`:          0,
+		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="deadline_exceeded"}`:      0,
+		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="closed"}`:                 0,
+		`stopbank_limiter_submitted_total{limiter="prices",priority="critical"}`:                              0,
+		`stopbank_limiter_decision_stale{limiter="prices"}`:                                                   0,
+		`stopbank_limiter_foreign_panics_total{limiter="prices"}`:                                             0,
+		`stopbank_limiter_wait_seconds{limiter="prices",outcome="started",priority="normal"} count`:           2,
+		`stopbank_limiter_wait_seconds{limiter="prices",outcome="rejected",priority="normal"} count`:          1,
+		`stopbank_limiter_wait_seconds{limiter="prices",outcome="canceled",priority="normal"} count`:          1,
+		`stopbank_limiter_execution_seconds{limiter="prices"} count`:                                          1,
 
 		`stopbank_bulkhead_places{set="shop"}`:                                                       10,
 		`stopbank_bulkhead_effective_places{set="shop"}`:                                             10,
@@ -214,7 +216,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 	if strings.Contains(p.text, "tenant\\\"") {
 		t.Error("the key of a tenant is shown")
 	}
-	if _, there := p.values[`stopbank_limiter_rejected_total{limiter="prices",reason="canceled"}`]; there {
+	if _, there := p.values[`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="canceled"}`]; there {
 		t.Error("who went away is counted as refused")
 	}
 	gap := `stopbank_warden_largest_sample_gap_seconds{warden="api"}`

@@ -56,9 +56,15 @@ func histogram(name, help, of, is string, buckets []float64, labels ...string) *
 // LimiterTimes keeps the waiting and execution times of one limiter in histograms. It is the limiter's observer and a
 // prometheus.Collector. Observe does not block and allocates nothing once each outcome has been seen. It must come from [NewLimiterTimes].
 type LimiterTimes struct {
-	wait, execution            *prometheus.HistogramVec
-	started, rejected, cancels prometheus.Observer
-	executed                   prometheus.Observer
+	wait, execution *prometheus.HistogramVec
+	waited          map[waited]prometheus.Observer // never written to
+	executed        prometheus.Observer
+}
+
+// waited is what the waiting time is told by.
+type waited struct {
+	outcome limiter.Outcome
+	class   limiter.Priority
 }
 
 // NewLimiterTimes returns histograms to be set as limiter.Config.Observer. The error is an [*InvalidError].
@@ -68,27 +74,25 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 		return nil, err
 	}
 	t := &LimiterTimes{
-		wait:      histogram(limiterWait, helpLimiterWait, "limiter", cfg.Name, buckets, "outcome"),
+		wait:      histogram(limiterWait, helpLimiterWait, "limiter", cfg.Name, buckets, "outcome", "priority"),
+		waited:    map[waited]prometheus.Observer{},
 		execution: histogram(limiterExecution, helpLimiterExecution, "limiter", cfg.Name, buckets),
 	}
-	t.started = t.wait.WithLabelValues(limiter.Started.String())
-	t.rejected = t.wait.WithLabelValues(limiter.Rejected.String())
-	t.cancels = t.wait.WithLabelValues(limiter.Withdrawn.String())
+	for _, class := range facts.Classes() {
+		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.Withdrawn} {
+			t.waited[waited{o, class}] = t.wait.WithLabelValues(o.String(), class.String())
+		}
+	}
 	t.executed = t.execution.WithLabelValues()
 	return t, nil
 }
 
 // Observe is what the limiter calls.
 func (t *LimiterTimes) Observe(e limiter.Event) {
-	switch e.Outcome {
-	case limiter.Started:
-		t.started.Observe(e.Waited.Seconds())
-	case limiter.Rejected:
-		t.rejected.Observe(e.Waited.Seconds())
-	case limiter.Withdrawn:
-		t.cancels.Observe(e.Waited.Seconds())
-	case limiter.Executed:
+	if e.Outcome == limiter.Executed {
 		t.executed.Observe(e.Took.Seconds())
+	} else if h, ok := t.waited[waited{e.Outcome, e.Task.Priority.Class()}]; ok {
+		h.Observe(e.Waited.Seconds())
 	}
 }
 

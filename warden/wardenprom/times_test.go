@@ -35,13 +35,13 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	}
 	p := scrape(t, registered(t, l, c))
 	p.want(t, map[string]float64{
-		`stopbank_limiter_wait_seconds{limiter="l",outcome="started"} sum`:    2,
-		`stopbank_limiter_wait_seconds{limiter="l",outcome="rejected"} sum`:   8,
-		`stopbank_limiter_wait_seconds{limiter="l",outcome="canceled"} sum`:   16,
-		`stopbank_limiter_execution_seconds{limiter="l"} sum`:                 4,
-		`stopbank_compartment_wait_seconds{compartment="a",set="s"} sum`:      5,
-		`stopbank_compartment_wait_seconds{compartment="a",set="s"} count`:    2,
-		`stopbank_compartment_execution_seconds{compartment="a",set="s"} sum`: 2,
+		`stopbank_limiter_wait_seconds{limiter="l",outcome="started",priority="normal"} sum`:  2,
+		`stopbank_limiter_wait_seconds{limiter="l",outcome="rejected",priority="normal"} sum`: 8,
+		`stopbank_limiter_wait_seconds{limiter="l",outcome="canceled",priority="normal"} sum`: 16,
+		`stopbank_limiter_execution_seconds{limiter="l"} sum`:                                 4,
+		`stopbank_compartment_wait_seconds{compartment="a",set="s"} sum`:                      5,
+		`stopbank_compartment_wait_seconds{compartment="a",set="s"} count`:                    2,
+		`stopbank_compartment_execution_seconds{compartment="a",set="s"} sum`:                 2,
 	})
 	if n := len(p.families["stopbank_compartment_wait_seconds"].GetMetric()); n != 1 {
 		t.Errorf("%d compartments, want 1", n)

@@ -39,13 +39,14 @@ func Families() []Family {
 	by := func(labels ...string) []string { return labels }
 
 	group("stopbank_limiter_", by("limiter"),
-		Family{"running", Amount, "{task}", "Tasks that hold a place.", nil},
-		Family{"queued", Amount, "{task}", "Tasks that wait.", nil},
+		Family{"running", Amount, "{task}", "Tasks that hold a place, by class of priority.", by("priority")},
+		Family{"queued", Amount, "{task}", "Tasks that wait, by class of priority.", by("priority")},
 		Family{"target", Level, "{task}", "Tasks that may run at once, by the decision that rules.", nil},
-		Family{"submitted_total", Count, "{task}", "Tasks that asked to run.", nil},
-		Family{"executed_total", Count, "{task}", "Tasks that ran and ended.", nil},
-		Family{"rejected_total", Count, "{task}", "Tasks that were refused, by reason.", by("reason")},
-		Family{"canceled_total", Count, "{task}", "Tasks whose context was canceled before they started.", nil},
+		Family{"decision_stale", Level, "1", "1 if the decision that ruled has outlived its validity, else 0.", nil},
+		Family{"submitted_total", Count, "{task}", "Tasks that asked to run, by class of priority.", by("priority")},
+		Family{"executed_total", Count, "{task}", "Tasks that ran and ended, by class of priority.", by("priority")},
+		Family{"rejected_total", Count, "{task}", "Tasks that were refused, by reason and class of priority.", by("reason", "priority")},
+		Family{"canceled_total", Count, "{task}", "Tasks whose context was canceled before they started, by class of priority.", by("priority")},
 		Family{"foreign_panics_total", Count, "{panic}", "Panics of the observer, or of a context, that were contained.", nil},
 	)
 	group("stopbank_warden_", by("warden"),

@@ -14,18 +14,27 @@ import (
 // ReadLimiter says what a limiter has counted.
 func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 	s := l.Stats()
-	p("stopbank_limiter_running", float64(s.Running), name)
-	p("stopbank_limiter_queued", float64(s.Queued), name)
 	p("stopbank_limiter_target", float64(s.Target), name)
-	p("stopbank_limiter_submitted_total", float64(s.Submitted), name)
-	p("stopbank_limiter_executed_total", float64(s.Executed), name)
-	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
-		if r != limiter.Canceled {
-			p("stopbank_limiter_rejected_total", float64(s.RejectedFor(r)), name, r.String())
+	p("stopbank_limiter_decision_stale", truth(s.Standing == limiter.Stale), name)
+	p("stopbank_limiter_foreign_panics_total", float64(s.ForeignPanics), name)
+	for _, class := range Classes() {
+		t, priority := s.Of(class), class.String()
+		p("stopbank_limiter_running", float64(t.Running), name, priority)
+		p("stopbank_limiter_queued", float64(t.Queued), name, priority)
+		p("stopbank_limiter_submitted_total", float64(t.Submitted), name, priority)
+		p("stopbank_limiter_executed_total", float64(t.Executed), name, priority)
+		p("stopbank_limiter_canceled_total", float64(t.Canceled), name, priority)
+		for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
+			if r != limiter.Canceled {
+				p("stopbank_limiter_rejected_total", float64(t.RejectedFor(r)), name, r.String(), priority)
+			}
 		}
 	}
-	p("stopbank_limiter_canceled_total", float64(s.Canceled), name)
-	p("stopbank_limiter_foreign_panics_total", float64(s.ForeignPanics), name)
+}
+
+// Classes are those of priorities, whose names are the values of the label priority.
+func Classes() []limiter.Priority {
+	return []limiter.Priority{limiter.Background, limiter.Normal, limiter.High, limiter.Critical}
 }
 
 // ReadWarden says what a warden and its limiter has counted.

@@ -1,0 +1,204 @@
+// The shop on three routers, over real HTTP.
+
+package frameworks_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"go.uber.org/goleak"
+
+	"github.com/stopbank/stopbank/examples/frameworks"
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.ReleaseMode)
+	log.SetOutput(io.Discard) // recovered panics
+	goleak.VerifyTestMain(m)
+}
+
+// A counter follows a limiter's events.
+type counter struct {
+	mu      sync.Mutex
+	tasks   []warden.Task // that began or were refused
+	running int
+	ended   chan struct{} // a task has
+}
+
+func (c *counter) Observe(e limiter.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch e.Outcome {
+	case limiter.Executed:
+		c.running--
+		c.ended <- struct{}{}
+		return
+	case limiter.Started:
+		c.running++
+	}
+	c.tasks = append(c.tasks, e.Task)
+}
+
+func (c *counter) inFlight() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running
+}
+
+// A place is one framework that serves a shop under a warden.
+type place struct {
+	*counter
+	warden *warden.Warden
+	url    string
+}
+
+func each(t *testing.T, sell func(w http.ResponseWriter, r *http.Request, id string) error, test func(t *testing.T, p place)) {
+	t.Helper()
+	for _, f := range []struct {
+		name  string
+		build func(*wardenhttp.Middleware, frameworks.Shop) http.Handler
+	}{{"chi", frameworks.Chi}, {"echo", frameworks.Echo}, {"gin", frameworks.Gin}} {
+		t.Run(f.name, func(t *testing.T) {
+			c := &counter{ended: make(chan struct{}, 100)}
+			w, err := warden.New(warden.Config{Limiter: limiter.Config{Observer: c}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mw, err := wardenhttp.New(w, wardenhttp.Config{Task: frameworks.Task})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := httptest.NewServer(f.build(mw, frameworks.Shop{Sell: sell}))
+			defer s.Close()
+			test(t, place{c, w, s.URL})
+			if n := c.inFlight(); n != 0 {
+				t.Errorf("%d places are held in the end", n)
+			}
+		})
+	}
+}
+
+// send returns status, type and body.
+func send(t *testing.T, method, url string) (int, string, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &http.Transport{DisableKeepAlives: true}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header.Get("Content-Type"), string(body)
+}
+
+func TestTasksAreNamedAndRankedByTheirRoutes(t *testing.T) {
+	sold := func(http.ResponseWriter, *http.Request, string) error { return nil }
+	each(t, sold, func(t *testing.T, p place) {
+		if status, _, body := send(t, http.MethodPost, p.url+"/checkout/12345"); status != http.StatusOK || body != "sold 12345" {
+			t.Error(status, body)
+		}
+		if status, _, body := send(t, http.MethodGet, p.url+"/reports"); status != http.StatusOK || body != "a report" {
+			t.Error(status, body)
+		}
+		<-p.ended
+		<-p.ended
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		got := slices.Clone(p.tasks)
+		if len(got) != 2 || !strings.HasPrefix(got[0].Name, "POST /checkout/") || strings.Contains(got[0].Name, "12345") || got[0].Priority != warden.Critical ||
+			got[1].Name != "GET /reports" || got[1].Priority != warden.Background {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestARefusalEndsTheRequest(t *testing.T) {
+	var calls atomic.Int32
+	sell := func(http.ResponseWriter, *http.Request, string) error { calls.Add(1); return nil }
+	each(t, sell, func(t *testing.T, p place) {
+		p.warden.Limiter().Close()
+		status, kind, body := send(t, http.MethodPost, p.url+"/checkout/1")
+		var problem struct{ Reason string }
+		if err := json.Unmarshal([]byte(body), &problem); err != nil || status != http.StatusServiceUnavailable || kind != "application/problem+json" || problem.Reason != "closed" {
+			t.Errorf("%d %s %s", status, kind, body)
+		}
+		if n := calls.Swap(0); n != 0 {
+			t.Errorf("the handler of a refused request was called %d times", n)
+		}
+		if status, _, body := send(t, http.MethodGet, p.url+"/healthz"); status != http.StatusOK || body != "here" {
+			t.Error("health:", status, body)
+		}
+	})
+}
+
+func TestFailuresAndPanicsGiveTheirPlacesBack(t *testing.T) {
+	sell := func(_ http.ResponseWriter, _ *http.Request, id string) error {
+		if id == "1" {
+			return errors.New("out of stock")
+		}
+		panic("a bug")
+	}
+	each(t, sell, func(t *testing.T, p place) {
+		for id, want := range map[string]string{"1": "not sold\n", "2": ""} {
+			status, _, body := send(t, http.MethodPost, p.url+"/checkout/"+id)
+			if status != http.StatusInternalServerError || want != "" && body != want {
+				t.Errorf("%s: %d %q", id, status, body)
+			}
+			<-p.ended
+		}
+	})
+}
+
+// A connection that is taken over is part of its request until it is closed.
+func TestAConnectionThatIsTakenOverHoldsItsPlace(t *testing.T) {
+	taken := make(chan net.Conn, 1)
+	sell := func(w http.ResponseWriter, _ *http.Request, _ string) error {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: talk\r\n\r\n")
+		taken <- c
+		return err
+	}
+	each(t, sell, func(t *testing.T, p place) {
+		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "POST /checkout/1 HTTP/1.1\r\nHost: shop\r\nContent-Length: 0\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		conn := <-taken
+		time.Sleep(20 * time.Millisecond) // long enough for a handler that has returned to give its place back, if it did
+		if n := p.inFlight(); n != 1 {
+			t.Errorf("%d places held by an open connection", n)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		<-p.ended
+	})
+}

@@ -1,0 +1,97 @@
+// Package rpcstatus is what the errors of this module mean to the caller of a remote procedure: gRPC's codes by number, which
+// are Connect's too, so that wardengrpc and wardenconnect cannot differ.
+package rpcstatus
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// Domain is that of every google.rpc.ErrorInfo.
+const Domain = "stopbank/warden"
+
+// The codes of google.rpc.Code that are used.
+const (
+	canceled          = 1
+	deadlineExceeded  = 4
+	resourceExhausted = 8
+	internal          = 13
+	unavailable       = 14
+)
+
+// Status is what a caller may know of an error.
+type Status struct {
+	Code     uint32        // a google.rpc.Code
+	Reason   string        // as the limiter spells it
+	Decision uint64        // the number of the one that ruled; 0: none did
+	Again    bool          // another try at the same server is worth its while,
+	After    time.Duration // after this; 0: the limiter cannot tell
+}
+
+// Of says what err means; false: it is none of this module's.
+func Of(err error) (Status, bool) {
+	var rejection *warden.Rejection
+	var timeout *bulkhead.TimeoutError
+	switch {
+	case errors.As(err, &timeout):
+		return Status{Code: deadlineExceeded, Reason: "timeout_" + timeout.Phase.String()}, true
+	case errors.Is(err, bulkhead.ErrBreakerOpen):
+		return Status{Code: unavailable, Reason: "breaker_open", Again: true}, true
+	case errors.Is(err, bulkhead.ErrReentry):
+		return Status{Code: internal, Reason: "reentry"}, true
+	case errors.Is(err, bulkhead.ErrUnknownCompartment):
+		return Status{Code: internal, Reason: "unknown_compartment"}, true
+	case errors.As(err, &rejection):
+		return ofRejection(rejection, err), true
+	case errors.Is(err, warden.ErrInvalid), errors.Is(err, limiter.ErrInvalid), errors.Is(err, bulkhead.ErrInvalid):
+		return Invalid(), true
+	}
+	return Status{}, false
+}
+
+func ofRejection(r *warden.Rejection, err error) Status {
+	s := Status{Reason: r.Reason.String(), After: r.RetryAfter}
+	if r.Decision != nil {
+		s.Decision = r.Decision.Seq
+	}
+	switch r.Reason {
+	case limiter.DeadlineExceeded:
+		s.Code = deadlineExceeded
+	case limiter.Canceled:
+		s.Code = canceled
+		if errors.Is(err, context.DeadlineExceeded) {
+			s.Code = deadlineExceeded
+		}
+	case limiter.Closed:
+		s.Code = unavailable
+	default:
+		s.Code, s.Again = resourceExhausted, true
+	}
+	return s
+}
+
+// Invalid is a mistake in the server.
+func Invalid() Status { return Status{Code: internal, Reason: "invalid"} }
+
+// Delay is how long a caller is asked to wait before it tries again: what the limiter knows, else otherwise, and up to as much again by draw,
+// which is in [0, 1) and may be nil: callers who are refused together must not come back together.
+func (s Status) Delay(otherwise time.Duration, draw func() float64) time.Duration {
+	d := s.After
+	if d == 0 {
+		d = otherwise
+	}
+	if draw == nil {
+		draw = rand.Float64
+	}
+	v := draw()
+	if !(v >= 0) { // NaN as well
+		v = 0
+	}
+	return d + time.Duration(float64(d)*min(v, 1))
+}

@@ -1,0 +1,86 @@
+// What a refused client is told: errors of this project as connect's.
+
+package wardenconnect
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
+)
+
+// Domain is that of every ErrorInfo of this package.
+const Domain = rpcstatus.Domain
+
+// retryAfter is what a client is asked to wait if the limiter cannot tell.
+const retryAfter = time.Second
+
+// Answer is for wardenhttp.Config.Answer: it answers refused calls in their protocol, and leaves all other requests to the middleware. To be
+// one of Connect's unary calls, a request must say so (Connect-Protocol-Version, or connect=v1 in the query of a GET, as generated clients do): else every JSON
+// that is posted could be one. The options are those of the handlers, as far as connect.NewErrorWriter looks at them.
+func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *http.Request, err error) bool {
+	writer := connect.NewErrorWriter(append([]connect.HandlerOption{connect.WithRequireConnectProtocolHeader()}, options...)...)
+	return func(w http.ResponseWriter, r *http.Request, err error) bool {
+		if !writer.IsSupported(r) {
+			return false
+		}
+		status, ours := rpcstatus.Of(err)
+		if !ours {
+			status = rpcstatus.Invalid()
+		}
+		_ = writer.Write(w, r, refusal(status, err)) // if it fails, nobody is left to be told
+		return true
+	}
+}
+
+// Convert returns err as a *connect.Error if it is, or wraps, a refusal of this project that is none yet, and otherwise as it is. It is
+// for handlers that ask for places themselves.
+func Convert(err error) error {
+	var already *connect.Error
+	if errors.As(err, &already) {
+		return err
+	}
+	status, ours := rpcstatus.Of(err)
+	if !ours {
+		return err
+	}
+	return refusal(status, err)
+}
+
+// refused says no more on the wire than the other side may know; errors.As finds the cause on this side.
+type refused struct {
+	reason string
+	cause  error
+}
+
+func (e *refused) Error() string { return "warden: " + e.reason }
+func (e *refused) Unwrap() error { return e.cause }
+
+func refusal(s rpcstatus.Status, cause error) *connect.Error {
+	e := connect.NewError(connect.Code(s.Code), &refused{s.Reason, cause})
+	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(s.Reason), Domain: Domain}
+	if s.Decision > 0 {
+		info.Metadata = map[string]string{"decision": strconv.FormatUint(s.Decision, 10)}
+	}
+	detail(e, info)
+	if s.Again {
+		after := s.Delay(retryAfter, nil)
+		detail(e, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
+		e.Meta().Set("Retry-After", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10))
+	}
+	return e
+}
+
+func detail(e *connect.Error, m proto.Message) {
+	if d, err := connect.NewErrorDetail(m); err == nil { // it fails for messages that cannot be marshaled: these can
+		e.AddDetail(d)
+	}
+}

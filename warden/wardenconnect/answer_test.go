@@ -1,0 +1,325 @@
+// Refused calls in the three protocols, over real HTTP/1 and HTTP/2.
+
+package wardenconnect_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/wardenconnect"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type text = wrapperspb.StringValue
+
+// ruling decides as it did before.
+type ruling decision.ControlDecision
+
+func (r ruling) Step(monitor.Sample) decision.ControlDecision { return decision.ControlDecision(r) }
+
+// newWarden returns one that runs one call and sheds who would have to wait.
+func newWarden(t *testing.T) *warden.Warden {
+	t.Helper()
+	d := decision.ControlDecision{
+		Seq: 7, TargetConcurrency: 1, ShedProbability: 1,
+		Reasons: []decision.Reason{decision.NewReason("test", "none", 0, decision.Hold)},
+	}
+	w, err := warden.New(warden.Config{Controller: ruling(d), Limiter: limiter.Config{Initial: d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// serve serves handlers by their paths behind a middleware, over HTTP/1 and HTTP/2 without TLS.
+func serve(t *testing.T, mw *wardenhttp.Middleware, handlers map[string]http.Handler) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	for path, h := range handlers {
+		mux.Handle(path, h)
+	}
+	s := httptest.NewUnstartedServer(mw.Handler(mux))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func newMiddleware(t *testing.T, w *warden.Warden) *wardenhttp.Middleware {
+	t.Helper()
+	mw, err := wardenhttp.New(w, wardenhttp.Config{Answer: wardenconnect.Answer()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mw
+}
+
+// newClient returns an http.Client for HTTP/1, or for HTTP/2 alone, which gRPC needs.
+func newClient(t *testing.T, http2 bool) *http.Client {
+	t.Helper()
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetHTTP1(!http2)
+	tr.Protocols.SetUnencryptedHTTP2(http2)
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+}
+
+// told is what a client can read in an error.
+type told struct {
+	Code    connect.Code
+	Message string
+	Reason  string
+	Decided bool // by a decision with a number
+	Again   bool // with a delay of 1 to 2 s, and Retry-After that agrees
+}
+
+func read(t *testing.T, err error) told {
+	t.Helper()
+	var e *connect.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%v is no *connect.Error", err)
+	}
+	r := told{Code: e.Code(), Message: e.Message()}
+	var delay time.Duration
+	for _, d := range e.Details() {
+		v, err := d.Value()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch v := v.(type) {
+		case *errdetails.ErrorInfo:
+			n, _ := strconv.Atoi(v.GetMetadata()["decision"])
+			r.Reason, r.Decided = v.GetReason(), n >= 7
+		case *errdetails.RetryInfo:
+			delay = v.GetRetryDelay().AsDuration()
+		default:
+			t.Errorf("a detail %T", v)
+		}
+	}
+	after := e.Meta().Get("Retry-After")
+	if (delay > 0) != (after != "") {
+		t.Errorf("delay %v, Retry-After %q", delay, after)
+	}
+	if delay > 0 {
+		seconds, err := strconv.Atoi(after)
+		if err != nil || time.Duration(seconds)*time.Second < delay || delay < time.Second || delay > 2*time.Second {
+			t.Errorf("delay %v, Retry-After %q; want 1 s to 2 s", delay, after)
+		}
+		r.Again = true
+	}
+	return r
+}
+
+// protocols are the three, each over what it needs.
+func protocols(t *testing.T, each func(t *testing.T, client *http.Client, options []connect.ClientOption)) {
+	t.Helper()
+	for _, p := range []struct {
+		name    string
+		http2   bool
+		options []connect.ClientOption
+	}{
+		{"connect", false, nil},
+		{"connect get", false, []connect.ClientOption{connect.WithHTTPGet()}},
+		{"grpc", true, []connect.ClientOption{connect.WithGRPC()}},
+		{"grpc-web", false, []connect.ClientOption{connect.WithGRPCWeb()}},
+		{"connect over http2", true, nil},
+	} {
+		t.Run(p.name, func(t *testing.T) { each(t, newClient(t, p.http2), p.options) })
+	}
+}
+
+func TestARefusedCallIsToldWhy(t *testing.T) {
+	protocols(t, func(t *testing.T, client *http.Client, options []connect.ClientOption) {
+		w := newWarden(t)
+		say := func(_ context.Context, req *connect.Request[text]) (*connect.Response[text], error) {
+			return connect.NewResponse(req.Msg), nil
+		}
+		count := func(_ context.Context, _ *connect.Request[text], s *connect.ServerStream[text]) error {
+			return errors.Join(s.Send(wrapperspb.String("one")), s.Send(wrapperspb.String("two")))
+		}
+		url := serve(t, newMiddleware(t, w), map[string]http.Handler{
+			"/echo.Echo/Say":   connect.NewUnaryHandler("/echo.Echo/Say", say, connect.WithIdempotency(connect.IdempotencyNoSideEffects)),
+			"/echo.Echo/Count": connect.NewServerStreamHandler("/echo.Echo/Count", count),
+		})
+		options = append(options, connect.WithIdempotency(connect.IdempotencyNoSideEffects))
+		echo := connect.NewClient[text, text](client, url+"/echo.Echo/Say", options...)
+		counts := connect.NewClient[text, text](client, url+"/echo.Echo/Count", options...)
+
+		unary := func() error {
+			_, err := echo.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
+			return err
+		}
+		stream := func() (n int, err error) {
+			s, err := counts.CallServerStream(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
+			if err != nil {
+				return 0, err
+			}
+			for s.Receive() {
+				n++
+			}
+			return n, errors.Join(s.Err(), s.Close())
+		}
+		if err := unary(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := stream(); n != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+
+		place, err := w.Acquire(t.Context(), warden.Task{}) // the only one
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := told{connect.CodeResourceExhausted, "warden: pressure_high", "PRESSURE_HIGH", true, true}
+		if diff := cmp.Diff(want, read(t, unary())); diff != "" {
+			t.Error("unary:", diff)
+		}
+		_, err = stream()
+		if diff := cmp.Diff(want, read(t, err)); diff != "" {
+			t.Error("stream:", diff)
+		}
+		place.Release()
+		if err := unary(); err != nil {
+			t.Error("with a free place:", err)
+		}
+
+		w.Limiter().Close()
+		want = told{connect.CodeUnavailable, "warden: closed", "CLOSED", true, false}
+		if diff := cmp.Diff(want, read(t, unary())); diff != "" {
+			t.Error("closed:", diff)
+		}
+	})
+}
+
+// A place is held from before the first message is read until the last one is written.
+func TestAStreamHoldsItsPlace(t *testing.T) {
+	protocols(t, func(t *testing.T, client *http.Client, options []connect.ClientOption) {
+		w := newWarden(t)
+		goOn := make(chan struct{})
+		count := func(_ context.Context, _ *connect.Request[text], s *connect.ServerStream[text]) error {
+			err := s.Send(wrapperspb.String("one"))
+			<-goOn
+			return err
+		}
+		url := serve(t, newMiddleware(t, w), map[string]http.Handler{"/": connect.NewServerStreamHandler("/echo.Echo/Count", count)})
+		counts := connect.NewClient[text, text](client, url+"/echo.Echo/Count", options...)
+		first, err := counts.CallServerStream(t.Context(), connect.NewRequest(wrapperspb.String("")))
+		if err != nil || !first.Receive() {
+			t.Fatal(err, first.Err())
+		}
+		second, err := counts.CallServerStream(t.Context(), connect.NewRequest(wrapperspb.String("")))
+		if err == nil {
+			second.Receive()
+			err = second.Err()
+			_ = second.Close()
+		}
+		if got := read(t, err).Code; got != connect.CodeResourceExhausted {
+			t.Error("beside a stream:", got)
+		}
+		close(goOn)
+		if first.Receive() || first.Err() != nil {
+			t.Error("its end:", first.Err())
+		}
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What is no RPC gets what the middleware answers, on the same server.
+func TestOtherRequestsAreLeftAlone(t *testing.T) {
+	w := newWarden(t)
+	url := serve(t, newMiddleware(t, w), map[string]http.Handler{"/": http.NotFoundHandler()})
+	w.Limiter().Close()
+	client := newClient(t, false)
+	for _, send := range []func() (*http.Response, error){
+		func() (*http.Response, error) { return client.Get(url) },
+		func() (*http.Response, error) { return client.Post(url, "application/json", strings.NewReader("{}")) },
+	} {
+		resp, err := send()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var problem struct{ Reason string }
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err := json.Unmarshal(body, &problem); err != nil || problem.Reason != "closed" || resp.StatusCode != http.StatusServiceUnavailable ||
+			resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%d %s", resp.StatusCode, body)
+		}
+	}
+}
+
+func TestConvert(t *testing.T) {
+	w := newWarden(t)
+	w.Limiter().Close()
+	_, closed := w.TryAcquire(warden.Task{Name: "inside"})
+	got := wardenconnect.Convert(closed)
+	if diff := cmp.Diff(told{connect.CodeUnavailable, "warden: closed", "CLOSED", true, false}, read(t, got)); diff != "" {
+		t.Error(diff)
+	}
+	var why *warden.Rejection
+	if !errors.As(got, &why) || why.Task.Name != "inside" {
+		t.Errorf("%v: the cause is lost", got)
+	}
+	if again := wardenconnect.Convert(got); !errors.Is(again, got) {
+		t.Errorf("converted twice: %v", again)
+	}
+	for _, err := range []error{nil, io.EOF} {
+		if got := wardenconnect.Convert(err); !errors.Is(got, err) {
+			t.Errorf("%v became %v", err, got)
+		}
+	}
+	for err, want := range map[error]told{
+		bulkhead.ErrBreakerOpen:        {connect.CodeUnavailable, "warden: breaker_open", "BREAKER_OPEN", false, true},
+		bulkhead.ErrReentry:            {connect.CodeInternal, "warden: reentry", "REENTRY", false, false},
+		bulkhead.ErrUnknownCompartment: {connect.CodeInternal, "warden: unknown_compartment", "UNKNOWN_COMPARTMENT", false, false},
+	} {
+		if diff := cmp.Diff(want, read(t, wardenconnect.Convert(err))); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// A call that the client's own warden refuses is not sent.
+func TestOnTheClientsSide(t *testing.T) {
+	sent := 0
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { sent++ }))
+	defer s.Close()
+	w := newWarden(t)
+	transport, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer transport.CloseIdleConnections()
+	w.Limiter().Close()
+	echo := connect.NewClient[text, text](&http.Client{Transport: transport}, s.URL+"/echo.Echo/Say")
+	_, err = echo.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
+	var why *warden.Rejection
+	if !errors.As(err, &why) || why.Reason != limiter.Closed || sent != 0 {
+		t.Errorf("%v, %d sent", err, sent)
+	}
+}
