@@ -26,14 +26,14 @@ func fresh(t *testing.T, n int32) *pgxpool.Pool {
 	return connect(t, at, n)
 }
 
-func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func ask(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (answer string) {
+func ask(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (answer string) {
 	t.Helper()
 	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&answer); err != nil {
 		t.Fatalf("%s: %v", sql, err)
