@@ -26,7 +26,7 @@ func fresh(t *testing.T, n int32) *pgxpool.Pool {
 	return connect(t, at, n)
 }
 
-func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+func execute(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -80,12 +80,12 @@ func TestSchemaVersions(t *testing.T) {
 		t.Errorf("state %q after another Migrate", state)
 	}
 
-	exec(t, pool, "UPDATE stopbank.lease_schema SET version = version + 1")
+	execute(t, pool, "UPDATE stopbank.lease_schema SET version = version + 1")
 	refusesSchema(t, open(), leasepg.SchemaError{Found: newest + 1, Want: newest})
 	refusesSchema(t, leasepg.Migrate(t.Context(), pool), leasepg.SchemaError{Found: newest + 1, Want: newest})
-	exec(t, pool, "UPDATE stopbank.lease_schema SET version = 0")
+	execute(t, pool, "UPDATE stopbank.lease_schema SET version = 0")
 	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: newest})
-	exec(t, pool, "DELETE FROM stopbank.lease_schema")
+	execute(t, pool, "DELETE FROM stopbank.lease_schema")
 	if err := open(); err == nil {
 		t.Error("opened, with no version at all")
 	}
@@ -139,7 +139,7 @@ func TestLeastRights(t *testing.T) {
 		"GRANT USAGE, SELECT ON stopbank.outbox_ids TO stopbank_app", "GRANT INSERT ON stopbank.outboxes, stopbank.outbox_records TO stopbank_app",
 		"GRANT INSERT, UPDATE ON stopbank.outbox_positions TO stopbank_app", "GRANT DELETE ON stopbank.outbox_records TO stopbank_app",
 	} {
-		exec(t, owner, sql)
+		execute(t, owner, sql)
 	}
 	pool := migrated(t, 1, "role=stopbank_app") // Migrate finds nothing to do
 	if got := ask(t, pool, "SELECT current_user"); got != "stopbank_app" {

@@ -155,7 +155,7 @@ func TestL13_LateCommit(t *testing.T) {
 // What an open transaction does to other tables, or has only read of these, holds nothing up.
 func TestOtherWritersHoldNothingUp(t *testing.T) {
 	pool := migrated(t, 4)
-	exec(t, pool, "CREATE TABLE IF NOT EXISTS others (n int)")
+	execute(t, pool, "CREATE TABLE IF NOT EXISTS others (n int)")
 	o := outbox(t, pool, 1)
 	s := opened(t, o, 0, new(durable.MemStore))
 	from, _ := take(t, s)
@@ -269,10 +269,10 @@ func TestPropertyL13_Outbox(t *testing.T) {
 	}
 	t.Logf("seed %d (-torture.seed)", seed)
 	pool := migrated(t, writers+partitions+1)
-	exec(t, pool, "CREATE TABLE IF NOT EXISTS outbox_keys (outbox text, k int, n int NOT NULL, PRIMARY KEY (outbox, k)) WITH (fillfactor = 50)")
+	execute(t, pool, "CREATE TABLE IF NOT EXISTS outbox_keys (outbox text, k int, n int NOT NULL, PRIMARY KEY (outbox, k)) WITH (fillfactor = 50)")
 	name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
 	o := reopened(t, pool, name, partitions)
-	exec(t, pool, "INSERT INTO outbox_keys SELECT $1, generate_series(0, $2 - 1), 0", o.Partitions()[0], keys)
+	execute(t, pool, "INSERT INTO outbox_keys SELECT $1, generate_series(0, $2 - 1), 0", o.Partitions()[0], keys)
 	two := ask(t, pool, "SELECT current_setting('max_prepared_transactions')") != "0"
 
 	var written sync.WaitGroup

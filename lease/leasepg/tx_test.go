@@ -187,7 +187,7 @@ func TestSucceedTxRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	state("of another database", begin(elsewhere, pgx.TxOptions{}))
-	exec(t, elsewhere, "UPDATE stopbank.lease_schema SET version = version + 1")
+	execute(t, elsewhere, "UPDATE stopbank.lease_schema SET version = version + 1")
 	refusesSchema(t, leasepg.SucceedTx(t.Context(), begin(elsewhere, pgx.TxOptions{}), l, job), leasepg.SchemaError{Found: newest + 1, Want: newest})
 	refusesSchema(t, leasepg.SucceedTx(t.Context(), begin(fresh(t, 1), pgx.TxOptions{}), l, job), leasepg.SchemaError{Want: newest})
 
