@@ -14,8 +14,8 @@ import (
 
 // Listen wakes the Sources of the outbox as soon as a transaction with records is committed, until ctx is done; then it returns nil. It needs a connection of its own,
 // for as long as it runs, to the server itself: conn says how to connect. It connects again when the connection breaks, and after each connection
-// wakes everybody once. Without Listen, while it is away, and where producers are Quiet, a Source finds records by looking every Poll: a notification that is lost
-// costs no more. It returns an error if its first connection fails, or leads through a pooler (*PoolerError), and for a nil argument
+// wakes everybody once. Without Listen, while it is away, and for producers that do not Notify, a Source finds records by looking every Poll: a notification
+// that is lost costs no more. It returns an error if its first connection fails, or leads through a pooler (*PoolerError), and for a nil argument
 // (*lease.InvalidError).
 func (o *Outbox) Listen(ctx context.Context, conn *pgx.ConnConfig) error {
 	if err := o.made(ctx); err != nil {

@@ -34,9 +34,9 @@ type OutboxConfig struct {
 	Partitions int
 	// Poll is how often a Source looks for new records while nobody wakes it (see Listen). 0: 200 ms. 1 ms to a minute.
 	Poll time.Duration
-	// Quiet has Enqueue notify nobody. PostgreSQL lets one transaction with a notification commit at a time, so with many producers it
-	// costs throughput; without it a record waits for the next Poll.
-	Quiet bool
+	// Notify has Enqueue wake those who Listen when its transaction is committed. PostgreSQL lets transactions that notify commit one at a time, which
+	// bounds how many a second there can be of them, and refuses to prepare one (PREPARE TRANSACTION). Without it a record waits for the next Poll.
+	Notify bool
 }
 
 // Outbox is records in PostgreSQL, divided into partitions: enqueued in any transactions of any processes, and read by one owner a partition. It loses none and
@@ -206,7 +206,7 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, records []dispatch.Recor
 	}
 	var inserted int
 	var notified any
-	err = tx.QueryRow(ctx, enqueue, o.cfg.Name, partitions, domains, payloads, headers, times, o.identity, version, !o.cfg.Quiet).Scan(&inserted, &notified)
+	err = tx.QueryRow(ctx, enqueue, o.cfg.Name, partitions, domains, payloads, headers, times, o.identity, version, o.cfg.Notify).Scan(&inserted, &notified)
 	switch {
 	case err != nil:
 		return transaction("enqueue", err)

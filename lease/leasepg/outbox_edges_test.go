@@ -322,7 +322,7 @@ func TestOutboxPutBack(t *testing.T) {
 func TestListen(t *testing.T) {
 	pool := migrated(t, 3)
 	name := t.Name()
-	o, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: 1, Poll: time.Minute})
+	o, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: 1, Poll: time.Minute, Notify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestL13_Prepared(t *testing.T) {
 		t.Skip("the server prepares no transactions")
 	}
 	o := outbox(t, pool, 1)
-	quiet, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: strings.TrimSuffix(o.Partitions()[0], "/0"), Partitions: 1, Quiet: true})
+	quiet, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: strings.TrimSuffix(o.Partitions()[0], "/0"), Partitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func outbox(t testing.TB, pool *pgxpool.Pool, partitions int) *leasepg.Outbox {
 
 func reopened(t testing.TB, pool *pgxpool.Pool, name string, partitions int) *leasepg.Outbox {
 	t.Helper()
-	o, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions, Poll: 5 * time.Millisecond})
+	o, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions, Poll: 5 * time.Millisecond, Notify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestPropertyL13_Outbox(t *testing.T) {
 	two := ask(t, pool, "SELECT current_setting('max_prepared_transactions')") != "0"
 
 	var written sync.WaitGroup
-	quiet, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions, Quiet: true})
+	quiet, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions})
 	if err != nil {
 		t.Fatal(err)
 	}
