@@ -116,7 +116,7 @@ const (
 	readOnly = "25006"
 )
 
-// elsewhere says why a transaction is not in the database of id.
+// elsewhere says why a transaction has not taken what the database of id would take.
 func elsewhere(ctx context.Context, tx pgx.Tx, id string) error {
 	want, err := newest()
 	if err != nil {
@@ -127,8 +127,11 @@ func elsewhere(ctx context.Context, tx pgx.Tx, id string) error {
 	if err := tx.QueryRow(ctx, "SELECT version, "+identity+" FROM stopbank.lease_schema").Scan(&found, &at); err != nil {
 		return transaction("enqueue", err)
 	}
-	if found != want {
+	switch {
+	case found != want:
 		return &SchemaError{Found: found, Want: want}
+	case at != id:
+		return &TxError{Call: "enqueue", State: "of another database"}
 	}
-	return &TxError{Call: "enqueue", State: "of another database"}
+	return errors.New("leasepg: enqueue: the database left records out: is there a trigger or a policy on stopbank.outbox_records?")
 }
