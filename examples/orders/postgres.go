@@ -1,4 +1,4 @@
-// On PostgreSQL: a table each of the orders, the partitions' positions and the accounts, beside the ledgers; advisory locks share the partitions out.
+// On PostgreSQL: an outbox of the orders and a table of the accounts, beside the ledgers; advisory locks share the partitions out.
 
 package main
 
@@ -6,9 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"hash/fnv"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -47,97 +45,53 @@ func (p *onPostgres) prepare(ctx context.Context, o options) error {
 	if err := leasepg.Migrate(ctx, p.pool); err != nil {
 		return err
 	}
-	if _, err := p.pool.Exec(ctx, `
-		CREATE TABLE orders (part integer, id bigint, customer text NOT NULL, payload bytea NOT NULL, PRIMARY KEY (part, id));
-		CREATE TABLE positions (part integer PRIMARY KEY, claims bigint NOT NULL DEFAULT 0, floor bigint NOT NULL DEFAULT 0);
-		CREATE TABLE accounts (customer text PRIMARY KEY, version bigint NOT NULL, content jsonb NOT NULL)`); err != nil {
+	if _, err := p.pool.Exec(ctx, `CREATE TABLE accounts (customer text PRIMARY KEY, version bigint NOT NULL, content jsonb NOT NULL)`); err != nil {
 		return err
 	}
-	_, err := p.pool.Exec(ctx, `INSERT INTO positions (part) SELECT generate_series(0, $1 - 1)`, o.partitions)
+	_, err := p.outbox(ctx, o)
 	return err
 }
 
-// publish is one statement, and the next one begins when this one is committed: there is a single producer. That is why orders may be read by their
-// ids: none turns up below one that was read. An outbox with several writers needs more, for who drew the smaller id may commit
-// last, behind a position that has passed it.
+func (p *onPostgres) outbox(ctx context.Context, o options) (*leasepg.Outbox, error) {
+	return leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: p.pool, Name: "orders", Partitions: o.partitions})
+}
+
+// publish is one transaction; where an order is a row of its own, that row would be in it too.
 func (p *onPostgres) publish(ctx context.Context, o options, first, behind int) error {
-	rows := pgx.CopyFromSlice(behind-first, func(row int) ([]any, error) {
-		i := first + row
-		h := fnv.New32a()
-		_, _ = h.Write([]byte(buyer(o, i)))
-		return []any{int(h.Sum32() % uint32(o.partitions)), i + 1, buyer(o, i), strconv.AppendInt(nil, int64(i)+1, 10)}, nil
-	})
-	_, err := p.pool.CopyFrom(ctx, pgx.Identifier{"orders"}, []string{"part", "id", "customer", "payload"}, rows)
-	return err
+	box, err := p.outbox(ctx, o)
+	if err != nil {
+		return err
+	}
+	var orders []dispatch.Record
+	for i := first; i < behind; i++ {
+		orders = append(orders, dispatch.Record{Domain: buyer(o, i), Payload: strconv.AppendInt(nil, int64(i)+1, 10)})
+	}
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error { return box.Enqueue(ctx, tx, orders...) })
 }
 
-func (p *onPostgres) group(_ context.Context, o options) (dispatch.Ownership, error) {
-	parts := map[string]int{}
-	cfg := leasepg.OwnershipConfig{
-		Conn: p.pool.Config().ConnConfig, Group: "orders", Lease: o.session,
+func (p *onPostgres) group(ctx context.Context, o options) (dispatch.Ownership, error) {
+	box, err := p.outbox(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return leasepg.NewOwnership(leasepg.OwnershipConfig{
+		Conn: p.pool.Config().ConnConfig, Group: "orders", Partitions: box.Partitions(), Lease: o.session,
 		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
 			store, err := leasepg.New(ctx, leasepg.Config{Pool: p.pool, Ledger: partition})
 			if err != nil {
 				return dispatch.Partition{}, err
 			}
 			ledger, err := durable.New(durable.Config{Store: store})
-			return dispatch.Partition{Name: partition, Source: &table{pool: p.pool, part: parts[partition]}, Ledger: ledger}, err
+			if err != nil {
+				return dispatch.Partition{}, err
+			}
+			return box.Open(ctx, partition, ledger)
 		},
-	}
-	for i := range o.partitions {
-		name := "orders/" + strconv.Itoa(i)
-		parts[name] = i
-		cfg.Partitions = append(cfg.Partitions, name)
-	}
-	return leasepg.NewOwnership(cfg)
+	})
 }
 
 // remove leaves it to the end of the database, which is this run's alone.
 func (*onPostgres) remove(context.Context) error { return nil }
-
-// table is a partition of the orders as a dispatch.Source, for one owner.
-type table struct {
-	pool  *pgxpool.Pool
-	part  int
-	claim int64
-}
-
-// Committed claims the position: from now on the commits of earlier owners are refused.
-func (t *table) Committed(ctx context.Context) (floor int64, err error) {
-	err = t.pool.QueryRow(ctx, `UPDATE positions SET claims = claims + 1 WHERE part = $1 RETURNING claims, floor`, t.part).Scan(&t.claim, &floor)
-	return floor, err
-}
-
-// Commit is fenced by the claim.
-func (t *table) Commit(ctx context.Context, floor int64) error {
-	done, err := t.pool.Exec(ctx, `UPDATE positions SET floor = $1 WHERE part = $2 AND claims = $3`, floor, t.part, t.claim)
-	if err == nil && done.RowsAffected() == 0 {
-		return &dispatch.LostError{Partition: strconv.Itoa(t.part), Err: errors.New("a later owner has claimed the position")}
-	}
-	return err
-}
-
-// Fetch looks again and again where there is nothing; LISTEN would tell it sooner.
-func (t *table) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
-	for {
-		rows, err := t.pool.Query(ctx, `SELECT customer, id, payload FROM orders WHERE part = $1 AND id >= $2 ORDER BY id LIMIT $3`, t.part, from, limit)
-		if err != nil {
-			return nil, err
-		}
-		records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r dispatch.Record, err error) {
-			err = row.Scan(&r.Domain, &r.Offset, &r.Payload)
-			return r, err
-		})
-		if err != nil || len(records) > 0 {
-			return records, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
 
 func (p *onPostgres) register(context.Context) (register, error) { return p, nil }
 

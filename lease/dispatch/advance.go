@@ -252,9 +252,7 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 		next, more, err := d.succeed(l)
 		switch {
 		case err == nil:
-			took := time.Since(dom.began)
-			d.finish(dom, l.Offset, more, next, &d.count.succeeded)
-			d.observe(Event{Kind: Succeeded, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Took: took})
+			d.succeeded(dom, next, more)
 			return 0
 		case isFence(err):
 			d.fence(dom, err)
@@ -284,6 +282,14 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 		f, err = d.fail(d.hard, l, dom.unsure)
 	}
 	switch {
+	case isProcessed(err):
+		// The handler ended the lease in its own transaction, and that was committed, whatever the handler heard of it.
+		next, more, err := d.head(d.hard, dom.name)
+		if err != nil {
+			return d.troubled(dom, err)
+		}
+		d.succeeded(dom, next, more)
+		return 0
 	case isFence(err):
 		d.fence(dom, err)
 		return 0
@@ -301,6 +307,13 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 	failed.Kind, failed.Wait = Retrying, d.cfg.pause(f.RetryCount)
 	d.tally(&d.count.retried)
 	return d.wait(dom, failed)
+}
+
+// succeeded ends the record that dom has in work.
+func (d *Dispatcher) succeeded(dom *domain, next int64, more bool) {
+	l, took := dom.lease, time.Since(dom.began)
+	d.finish(dom, l.Offset, more, next, &d.count.succeeded)
+	d.observe(Event{Kind: Succeeded, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Took: took})
 }
 
 // wait has dom come again after e.Wait, and gives its lease back until then.
@@ -397,6 +410,12 @@ func (d *Dispatcher) troubled(dom *domain, err error) (wait time.Duration) {
 	wait = d.cfg.trouble(dom.trouble)
 	d.observe(Event{Kind: LedgerError, Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, Err: err, Wait: wait})
 	return wait
+}
+
+// isProcessed: the lease was ended with this token, by a Succeed whose reply was lost or that the handler made itself.
+func isProcessed(err error) bool {
+	done := (*lease.LeaseNotFoundError)(nil)
+	return errors.As(err, &done) && done.Outcome == lease.OutcomeProcessed
 }
 
 // isFence: the lease that this token held is somebody else's, or was completed by somebody else.

@@ -12,10 +12,10 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// succeed ends a lease. Done before is done: the reply was lost.
+// succeed ends a lease. Done before is done: the reply was lost, or the handler has done it.
 func (d *Dispatcher) succeed(l lease.Lease) (next int64, more bool, err error) {
 	c, err := d.cfg.Ledger.Succeed(d.hard, l.Domain, l.Token)
-	if lost := (*lease.LeaseNotFoundError)(nil); errors.As(err, &lost) && lost.Outcome == lease.OutcomeProcessed {
+	if isProcessed(err) {
 		return d.head(d.hard, l.Domain)
 	}
 	return c.Next, c.Status == lease.NextHint, err
@@ -105,7 +105,7 @@ func (d *Dispatcher) handle(dom *domain) error {
 	if dom.gone {
 		return ErrRecordGone
 	}
-	job := Job{Record: dom.work.Record, Lease: dom.lease}
+	job := Job{Record: dom.work.Record, Lease: dom.lease, Ledger: d.cfg.Ledger}
 	d.observe(Event{Kind: Started, Domain: dom.name, Offset: job.Lease.Offset, Token: job.Lease.Token, RetryCount: job.Lease.RetryCount})
 	return d.bounded(dom, func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
 }

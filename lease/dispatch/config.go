@@ -17,6 +17,9 @@ type Job struct {
 	// Lease is the right to it. Its Token is the fence: a store that keeps the greatest token it has seen for the domain and
 	// refuses a smaller one cannot be written to by whoever lost the lease. RetryCount is 0 at the first attempt.
 	Lease lease.Lease
+	// Ledger is the one that granted it, for a handler that ends the lease in its own transaction (leasepg.SucceedTx). Leave
+	// the rest to the dispatcher.
+	Ledger lease.Ledger
 }
 
 // Handler does the work of one record; nil is success. An error, a panic and runtime.Goexit are failures, and the record is tried

@@ -189,12 +189,12 @@ func (l *Ledger) Inspect(ctx context.Context, domain string) (v lease.View, err 
 	}
 	// In turn, so that no call of this Ledger that is judged by an earlier floor can land behind what is seen here.
 	err = l.inTurn(ctx, domain, func(e *entry) error {
-		rec, version, err := l.load(ctx, e)
+		rec, version, err := l.load(ctx, l.cfg.Store, e)
 		if err != nil {
 			return err
 		}
 		if version != 0 { // otherwise load has read the root
-			if _, _, err := l.loadRoot(ctx); err != nil {
+			if _, _, err := l.loadRoot(ctx, l.cfg.Store); err != nil {
 				return err
 			}
 		}

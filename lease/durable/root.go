@@ -10,8 +10,8 @@ import (
 )
 
 // loadRoot reads the ledger's own record and learns its floor.
-func (l *Ledger) loadRoot(ctx context.Context) (root, uint64, error) {
-	data, version, err := l.read(ctx, "", l.seen.Load())
+func (l *Ledger) loadRoot(ctx context.Context, from Store) (root, uint64, error) {
+	data, version, err := l.read(ctx, from, "", l.seen.Load())
 	if err != nil {
 		return root{}, 0, err
 	}
@@ -51,7 +51,7 @@ func climb[N int64 | uint64](a interface {
 func (l *Ledger) amend(ctx context.Context, change func(r *root) (bool, error)) (lost, err error) {
 	losses := 0
 	for range maxTries {
-		r, version, err := l.loadRoot(ctx)
+		r, version, err := l.loadRoot(ctx, l.cfg.Store)
 		if err != nil {
 			return lost, err
 		}

@@ -37,7 +37,7 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 	for range maxTries {
 		if rec == nil {
 			var err error
-			if rec, version, err = l.load(ctx, e); err != nil {
+			if rec, version, err = l.load(ctx, l.cfg.Store, e); err != nil {
 				return err
 			}
 			current = true
@@ -56,7 +56,7 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 		if !r.Changed {
 			// By the state in memory nothing changes. Another writer may have moved on since, so the store has the word.
 			if !current {
-				latest, at, err := l.load(ctx, e)
+				latest, at, err := l.load(ctx, l.cfg.Store, e)
 				if err != nil {
 					return err
 				}
@@ -83,7 +83,7 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 			}
 			// By what is known here, which another writer, or a floor that this Ledger has not heard of, may have made smaller.
 			full = true
-			if _, _, err := l.loadRoot(ctx); err != nil {
+			if _, _, err := l.loadRoot(ctx, l.cfg.Store); err != nil {
 				return err
 			}
 			rec = nil
@@ -173,9 +173,9 @@ func (l *Ledger) swap(ctx context.Context, e *entry, old uint64, rec *record, da
 // still shows old is not believed: what is in the way has not come into sight yet, and it may be m.
 func (l *Ledger) search(ctx context.Context, e *entry, old uint64, m mark, before uint64, lost error) (*record, uint64, bool, error) {
 	e.seen = max(e.seen, old+1)
-	rec, version, err := l.load(ctx, e)
+	rec, version, err := l.load(ctx, l.cfg.Store, e)
 	for tries := 1; err != nil && tries < maxSends && ctx.Err() == nil; tries++ {
-		rec, version, err = l.load(ctx, e)
+		rec, version, err = l.load(ctx, l.cfg.Store, e)
 	}
 	if err != nil {
 		return nil, 0, false, &AmbiguousError{Domain: e.name, Cause: err}
@@ -191,19 +191,19 @@ func (l *Ledger) search(ctx context.Context, e *entry, old uint64, m mark, befor
 
 // load reads a domain. Of one that is not there it makes an empty record, after it has read the ledger's floor: that the domain is not there
 // says nothing about the offsets below.
-func (l *Ledger) load(ctx context.Context, e *entry) (*record, uint64, error) {
-	data, version, err := l.read(ctx, e.name, e.seen)
+func (l *Ledger) load(ctx context.Context, from Store, e *entry) (*record, uint64, error) {
+	data, version, err := l.read(ctx, from, e.name, e.seen)
 	if err != nil {
 		return nil, 0, err
 	}
 	e.seen = version
 	if version == 0 {
-		if _, _, err := l.loadRoot(ctx); err != nil {
+		if _, _, err := l.loadRoot(ctx, from); err != nil {
 			return nil, 0, err
 		}
 		return &record{floor: noFloor}, 0, nil
 	}
-	rec, err := l.decode(ctx, data, e.name, version)
+	rec, err := l.decode(ctx, from, data, e.name, version)
 	return rec, version, err
 }
 
@@ -214,13 +214,13 @@ func (l *Ledger) load(ctx context.Context, e *entry) (*record, uint64, error) {
 // A record says two things that would spread to other domains: a floor, below which all counts as done, and a token, whose clock this
 // Ledger's clock has to pass. So a floor is believed only if the root has it, where it was written first, and a clock only if it leaves time.
 // A record that fails is another ledger's, or a root that is older than it was put back; it is refused, and nothing is learned from it.
-func (l *Ledger) decode(ctx context.Context, data []byte, name string, version uint64) (*record, error) {
+func (l *Ledger) decode(ctx context.Context, from Store, data []byte, name string, version uint64) (*record, error) {
 	rec, err := decode(data, name, version)
 	if err != nil {
 		return nil, err
 	}
 	if rec.writer() > l.drawn.Load() || rec.floor > l.floor.Load() {
-		if _, _, err := l.loadRoot(ctx); err != nil {
+		if _, _, err := l.loadRoot(ctx, from); err != nil {
 			return nil, err
 		}
 	}
@@ -239,9 +239,9 @@ func (l *Ledger) decode(ctx context.Context, data []byte, name string, version u
 }
 
 // read loads the bytes under a name, and again while they are older than seen.
-func (l *Ledger) read(ctx context.Context, name string, seen uint64) ([]byte, uint64, error) {
+func (l *Ledger) read(ctx context.Context, from Store, name string, seen uint64) ([]byte, uint64, error) {
 	for range maxSends {
-		data, version, err := l.cfg.Store.Load(ctx, name)
+		data, version, err := from.Load(ctx, name)
 		if err != nil {
 			return nil, 0, &StoreError{Call: "Load", Name: name, Err: err}
 		}

@@ -55,11 +55,11 @@ func walk[T any](ctx context.Context, l *Ledger, index Index, show func(string, 
 }
 
 func look[T any](ctx context.Context, l *Ledger, domain string, show func(string, *lease.State) (T, bool)) (item T, ok bool, err error) {
-	data, version, err := l.read(ctx, domain, 1) // it was listed, so it is there
+	data, version, err := l.read(ctx, l.cfg.Store, domain, 1) // it was listed, so it is there
 	if err != nil {
 		return item, false, err
 	}
-	rec, err := l.decode(ctx, data, domain, version)
+	rec, err := l.decode(ctx, l.cfg.Store, data, domain, version)
 	if err != nil {
 		return item, false, err
 	}

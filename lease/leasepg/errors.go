@@ -1,6 +1,6 @@
 package leasepg
 
-// This file holds the errors: what New and Migrate refuse, and what a failed swap leaves open.
+// This file holds the errors: what is refused, and what a failed swap leaves open.
 
 import (
 	"errors"
@@ -20,6 +20,10 @@ var (
 	ErrSetting = errors.New("leasepg: unsafe setting")
 	// ErrPooler marks a *PoolerError.
 	ErrPooler = errors.New("leasepg: connection through a pooler")
+	// ErrTx marks a *TxError.
+	ErrTx = errors.New("leasepg: unusable transaction")
+	// ErrRewound marks a *RewoundError.
+	ErrRewound = errors.New("leasepg: outbox put back")
 )
 
 // SchemaError refuses a database whose schema is of another version. If it is older, Migrate helps; if it is newer, a newer program
@@ -68,6 +72,41 @@ func (e *PoolerError) Error() string {
 
 // Unwrap returns ErrPooler.
 func (e *PoolerError) Unwrap() error { return ErrPooler }
+
+// TxError refuses a transaction in which nothing can be written down. Nothing was.
+type TxError struct {
+	Call  string // "enqueue" or "succeed"
+	State string // "over", "aborted", "read-only" or "of another database"
+	Err   error  // what said so; nil for another database
+}
+
+func (e *TxError) Error() string {
+	return fmt.Sprintf("leasepg: %s: the transaction is %s; allowed: an open one that may write, in the database of the ledger or outbox", e.Call, e.State)
+}
+
+// Unwrap returns ErrTx and Err.
+func (e *TxError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrTx}
+	}
+	return []error{ErrTx, e.Err}
+}
+
+// RewoundError says that an outbox is at an earlier place than was reached before: it was restored from a backup, or its tables were changed by
+// hand. What is enqueued now would get numbers that the ledger may take for done. Nothing was skipped: docs/outbox.md says how to go on.
+type RewoundError struct {
+	Partition string
+	What      string // is too small: "the greatest id drawn", "the first record" or "the position"
+	Found     int64
+	Known     int64 // it is not smaller, by the position or by the ledger's floor
+}
+
+func (e *RewoundError) Error() string {
+	return fmt.Sprintf("leasepg: outbox, partition %s: %s is %d, and %d was reached before: it was put back", e.Partition, e.What, e.Found, e.Known)
+}
+
+// Unwrap returns ErrRewound.
+func (e *RewoundError) Unwrap() error { return ErrRewound }
 
 func noContext() error { return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"} }
 

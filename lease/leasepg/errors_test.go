@@ -211,7 +211,7 @@ func TestCutOffInTheMiddle(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				exec(t, watch, "SELECT pg_terminate_backend($1)", pid)
+				execute(t, watch, "SELECT pg_terminate_backend($1)", pid)
 				waiting(t, watch) // it is sent again, on another connection
 				if err := tx.Rollback(t.Context()); err != nil {
 					t.Fatal(err)

@@ -5,8 +5,11 @@ package leasepg
 import (
 	"context"
 	"io/fs"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
 // The statements of List.
@@ -30,3 +33,27 @@ func Failed(err error) error { return failed(err) }
 func Shares(counts map[uint32]int, me uint32, free int) (take, give int) {
 	return view{counts: counts, me: me}.shares(free)
 }
+
+// Horizon is what a process knows of the outbox, without a server.
+type Horizon struct {
+	h horizon
+	s seen
+}
+
+// Look tells it of the greatest id drawn and of the writers that there were after that, and returns up to which id all is decided.
+func (h *Horizon) Look(drawn int64, writers []string) (safe int64, held bool) {
+	is := seen{drawn: drawn, safe: h.s.safe}
+	h.h.advance(&is, writers, time.Unix(1, 0))
+	h.s = is
+	return is.safe, !is.held.IsZero()
+}
+
+// Looks is how often o has looked at the server.
+func (o *Outbox) Looks() uint64 {
+	_, begun := o.horizon.now()
+	return begun
+}
+
+// Packed and Unpacked write headers down and read them.
+func Packed(headers []dispatch.Header) []byte      { return packed(headers) }
+func Unpacked(b []byte) ([]dispatch.Header, error) { return unpacked(b) }

@@ -26,6 +26,7 @@ var server *pgtest.Server
 func TestMain(m *testing.M) {
 	faults.Child(openSide)
 	ownershipChild()
+	bankChild()
 	ownertest.Child(ownerChild)
 	os.Exit(run(m))
 }

@@ -27,7 +27,8 @@ const migrating = 0x73746f7062616e6b
 // Migrate brings the schema `stopbank` to the version that this package works with, in one transaction: all of it happens or
 // nothing. A database that is there already is left as it is, and of several callers at once one does the work. It needs the
 // right to create a schema, which the role that runs the ledger does not: that one needs USAGE on the schema, SELECT on its
-// tables, and INSERT and UPDATE on lease_domains. It blocks until the database has answered. Error: *SchemaError for a
+// tables, and INSERT and UPDATE on lease_domains. One that opens an outbox needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and
+// outbox_records besides, and one that reads it INSERT and UPDATE on outbox_positions and DELETE on outbox_records. It blocks until the database has answered. Error: *SchemaError for a
 // schema newer than this package, *lease.InvalidError for a nil argument, or what the database says.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	switch {
@@ -82,27 +83,39 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 }
 
 // check asks for the schema's version, and for a setting without which a fence does not hold: with synchronous_commit off,
-// PostgreSQL acknowledges a token that a crash makes it forget.
-func check(ctx context.Context, pool *pgxpool.Pool) error {
+// PostgreSQL acknowledges a token that a crash makes it forget. It returns which database this is.
+func check(ctx context.Context, pool *pgxpool.Pool) (id string, err error) {
 	want, err := newest()
 	if err != nil {
-		return err
+		return "", err
 	}
 	var found int
 	var commit string
+	// The version first: an older schema has no identity.
 	err = pool.QueryRow(ctx, "SELECT version, current_setting('synchronous_commit') FROM stopbank.lease_schema").Scan(&found, &commit)
-	var refused *pgconn.PgError
 	switch {
-	case errors.As(err, &refused) && (refused.Code == undefinedTable || refused.Code == undefinedSchema):
-		return &SchemaError{Want: want}
+	case absent(err):
+		return "", &SchemaError{Want: want}
 	case err != nil:
-		return fmt.Errorf("leasepg: the schema's version: %w", err)
+		return "", fmt.Errorf("leasepg: the schema's version: %w", err)
 	case found != want:
-		return &SchemaError{Found: found, Want: want}
+		return "", &SchemaError{Found: found, Want: want}
 	case commit == "off":
-		return &SettingError{Name: "synchronous_commit", Value: commit, Allowed: "anything else: off loses tokens that were granted"}
+		return "", &SettingError{Name: "synchronous_commit", Value: commit, Allowed: "anything else: off loses tokens that were granted"}
 	}
-	return nil
+	if err := pool.QueryRow(ctx, "SELECT "+identity+" FROM stopbank.lease_schema").Scan(&id); err != nil {
+		return "", fmt.Errorf("leasepg: the database's identity: %w", err)
+	}
+	return id, nil
+}
+
+// identity is an expression over lease_schema: which database this is. A copy in the same server has another oid, any other database another uuid.
+const identity = `database::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())`
+
+// absent: there is no schema.
+func absent(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && (refused.Code == undefinedTable || refused.Code == undefinedSchema || refused.Code == undefinedColumn)
 }
 
 // newest is the version that this package works with.
@@ -113,5 +126,6 @@ func newest() (int, error) {
 
 const (
 	undefinedTable  = "42P01"
+	undefinedColumn = "42703"
 	undefinedSchema = "3F000"
 )

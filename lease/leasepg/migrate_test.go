@@ -26,14 +26,14 @@ func fresh(t *testing.T, n int32) *pgxpool.Pool {
 	return connect(t, at, n)
 }
 
-func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+func execute(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func ask(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (answer string) {
+func ask(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (answer string) {
 	t.Helper()
 	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&answer); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -49,13 +49,16 @@ func refusesSchema(t *testing.T, err error, want leasepg.SchemaError) {
 	}
 }
 
+// newest is the schema's version.
+const newest = 2
+
 func TestSchemaVersions(t *testing.T) {
 	pool := fresh(t, 4)
 	open := func() error {
 		_, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool})
 		return err
 	}
-	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: 1})
+	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: newest})
 	var group sync.WaitGroup
 	for range 4 { // programs that start together
 		group.Go(func() {
@@ -77,12 +80,12 @@ func TestSchemaVersions(t *testing.T) {
 		t.Errorf("state %q after another Migrate", state)
 	}
 
-	exec(t, pool, "UPDATE stopbank.lease_schema SET version = 2")
-	refusesSchema(t, open(), leasepg.SchemaError{Found: 2, Want: 1})
-	refusesSchema(t, leasepg.Migrate(t.Context(), pool), leasepg.SchemaError{Found: 2, Want: 1})
-	exec(t, pool, "UPDATE stopbank.lease_schema SET version = 0")
-	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: 1})
-	exec(t, pool, "DELETE FROM stopbank.lease_schema")
+	execute(t, pool, "UPDATE stopbank.lease_schema SET version = version + 1")
+	refusesSchema(t, open(), leasepg.SchemaError{Found: newest + 1, Want: newest})
+	refusesSchema(t, leasepg.Migrate(t.Context(), pool), leasepg.SchemaError{Found: newest + 1, Want: newest})
+	execute(t, pool, "UPDATE stopbank.lease_schema SET version = 0")
+	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: newest})
+	execute(t, pool, "DELETE FROM stopbank.lease_schema")
 	if err := open(); err == nil {
 		t.Error("opened, with no version at all")
 	}
@@ -94,31 +97,34 @@ func TestMigrateInSteps(t *testing.T) {
 	if err := leasepg.Migrate(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	first, err := fs.ReadFile(leasepg.Migrations(), "migrations/0001_domains.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
 	files := fstest.MapFS{
-		"migrations/0001_domains.sql": {Data: first}, // would fail if it were carried out again
-		"migrations/0002_more.sql":    {Data: []byte("CREATE TABLE stopbank.two (x int); INSERT INTO stopbank.two VALUES (2);")},
-		"migrations/0003_wrong.sql":   {Data: []byte("CREATE TABLE stopbank.three (x int); SELECT 1/0;")},
+		"migrations/0003_more.sql":  {Data: []byte("CREATE TABLE stopbank.two (x int); INSERT INTO stopbank.two VALUES (2);")},
+		"migrations/0004_wrong.sql": {Data: []byte("CREATE TABLE stopbank.three (x int); SELECT 1/0;")},
 	}
-	if err := leasepg.MigrateFrom(t.Context(), pool, files); err == nil || !strings.Contains(err.Error(), "0003_wrong.sql") {
+	for _, name := range []string{"migrations/0001_domains.sql", "migrations/0002_outbox.sql"} {
+		data, err := fs.ReadFile(leasepg.Migrations(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = &fstest.MapFile{Data: data} // would fail if it were carried out again
+	}
+	if err := leasepg.MigrateFrom(t.Context(), pool, files); err == nil || !strings.Contains(err.Error(), "0004_wrong.sql") {
 		t.Fatalf("%v, want the file that fails", err)
 	}
+	const known = "lease_domains lease_schema outbox_positions outbox_records outboxes"
 	const tables = "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'stopbank'"
-	if got := ask(t, pool, tables); got != "lease_domains lease_schema" {
+	if got := ask(t, pool, tables); got != known {
 		t.Errorf("half a migration left %s", got)
 	}
-	files["migrations/0003_wrong.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE stopbank.three (x int)")}
+	files["migrations/0004_wrong.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE stopbank.three (x int)")}
 	if err := leasepg.MigrateFrom(t.Context(), pool, files); err != nil {
 		t.Fatal(err)
 	}
-	if got := ask(t, pool, tables); got != "lease_domains lease_schema three two" {
+	if got := ask(t, pool, tables); got != known+" three two" {
 		t.Errorf("the migrations left %s", got)
 	}
-	_, err = leasepg.New(t.Context(), leasepg.Config{Pool: pool})
-	refusesSchema(t, err, leasepg.SchemaError{Found: 3, Want: 1})
+	_, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool})
+	refusesSchema(t, err, leasepg.SchemaError{Found: 4, Want: newest})
 }
 
 // The role that runs a ledger has no more rights than Migrate's docstring asks for.
@@ -130,8 +136,10 @@ func TestLeastRights(t *testing.T) {
 	for _, sql := range []string{
 		"CREATE ROLE stopbank_app", "GRANT USAGE ON SCHEMA stopbank TO stopbank_app",
 		"GRANT SELECT ON ALL TABLES IN SCHEMA stopbank TO stopbank_app", "GRANT INSERT, UPDATE ON stopbank.lease_domains TO stopbank_app",
+		"GRANT USAGE, SELECT ON stopbank.outbox_ids TO stopbank_app", "GRANT INSERT ON stopbank.outboxes, stopbank.outbox_records TO stopbank_app",
+		"GRANT INSERT, UPDATE ON stopbank.outbox_positions TO stopbank_app", "GRANT DELETE ON stopbank.outbox_records TO stopbank_app",
 	} {
-		exec(t, owner, sql)
+		execute(t, owner, sql)
 	}
 	pool := migrated(t, 1, "role=stopbank_app") // Migrate finds nothing to do
 	if got := ask(t, pool, "SELECT current_user"); got != "stopbank_app" {
@@ -142,6 +150,15 @@ func TestLeastRights(t *testing.T) {
 	swap(t, s, "A", v, "two", durable.Ready)
 	load(t, s, "A")
 	list(t, s, durable.Ready)
+	o := outbox(t, pool, 1)
+	put(t, pool, o, record("A", 1))
+	source := opened(t, o, 0, new(durable.MemStore))
+	first, _ := take(t, source)
+	if got := next(t, source, first, 10); len(got) != 1 {
+		t.Errorf("%d records, want 1", len(got))
+	} else if err := source.Commit(t.Context(), got[0].Offset+1); err != nil {
+		t.Error(err)
+	}
 	if _, err := pool.Exec(t.Context(), "DELETE FROM stopbank.lease_domains"); err == nil {
 		t.Error("the role may delete")
 	}

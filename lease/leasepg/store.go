@@ -33,13 +33,14 @@ type Config struct {
 // Store is a durable.Store in PostgreSQL. It must come from New: any other refuses every call. It holds no state but its Config, so several of one
 // ledger, in one process or in many, are as good as one.
 type Store struct {
-	pool   *pgxpool.Pool
-	ledger string
+	pool     *pgxpool.Pool
+	ledger   string
+	identity string // of the database
 }
 
 var _ durable.Store = (*Store)(nil)
 
-// New returns the store of a ledger, after one query that finds out whether the database can keep it. It starts no
+// New returns the store of a ledger, after two queries that find out whether the database can keep it, and which one it is. It starts no
 // goroutine, and there is nothing to close. Errors: *lease.InvalidError naming the field, *SchemaError, *SettingError, or what the pool says.
 func New(ctx context.Context, cfg Config) (*Store, error) {
 	if ctx == nil {
@@ -51,10 +52,11 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 	if len(cfg.Ledger) > maxLedger || !utf8.ValidString(cfg.Ledger) || strings.ContainsRune(cfg.Ledger, 0) {
 		return nil, &lease.InvalidError{Field: "leasepg.Config.Ledger", Value: strconv.Quote(cfg.Ledger), Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
 	}
-	if err := check(ctx, cfg.Pool); err != nil {
+	id, err := check(ctx, cfg.Pool)
+	if err != nil {
 		return nil, err
 	}
-	return &Store{pool: cfg.Pool, ledger: cfg.Ledger}, nil
+	return &Store{pool: cfg.Pool, ledger: cfg.Ledger, identity: id}, nil
 }
 
 const (
@@ -133,17 +135,7 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 	if len(name) > maxName {
 		return 0, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
 	}
-	if state == nil {
-		state = []byte{} // nil would be NULL
-	}
-	domain, long := key(name)
-	version := old + 1 + rand.Uint64N(maxStep)
-	held, ready := index == durable.Held, index == durable.Ready
-	query, args := replace, []any{s.ledger, domain, int64(old), int64(version), held, ready, state}
-	if old == 0 {
-		query, args = create, []any{s.ledger, domain, long, int64(version), held, ready, state}
-	}
-
+	query, args, version := s.swap(name, old, state, index)
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("leasepg: %w: no connection: %w", durable.ErrNotApplied, err)
@@ -157,6 +149,20 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 		return 0, fmt.Errorf("leasepg: %w: not at version %d", durable.ErrConflict, old)
 	}
 	return version, nil
+}
+
+// swap is the statement of a Swap, and the version that it leaves.
+func (s *Store) swap(name string, old uint64, state []byte, index durable.Index) (query string, args []any, version uint64) {
+	if state == nil {
+		state = []byte{} // nil would be NULL
+	}
+	domain, long := key(name)
+	version = old + 1 + rand.Uint64N(maxStep)
+	held, ready := index == durable.Held, index == durable.Ready
+	if old == 0 {
+		return create, []any{s.ledger, domain, long, int64(version), held, ready, state}, version
+	}
+	return replace, []any{s.ledger, domain, int64(old), int64(version), held, ready, state}, version
 }
 
 // Limit implements durable.Store: 256 MiB. At a hundredth of that a swap takes tens of milliseconds; bound the backlog long before.

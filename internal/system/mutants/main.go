@@ -30,17 +30,26 @@ import (
 //go:embed *.txt
 var files embed.FS
 
-// layers says where the tests of a letter are.
-var layers = map[byte][]string{
-	'A': {"./admission"},
-	'L': {"./lease"},
-	'M': {"./warden/monitor"},
-	'C': {"./warden/control"},
-	'Q': {"./warden/limiter", "./warden/internal/queue"},
-	'B': {"./warden/bulkhead"},
-	'D': {"./lease/dispatch"},
-	'H': {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
-	'R': {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
+// layers says where the tests of a letter are, or of a number that has its own place.
+var layers = map[string][]string{
+	"A":   {"./admission"},
+	"L":   {"./lease"},
+	"M":   {"./warden/monitor"},
+	"C":   {"./warden/control"},
+	"Q":   {"./warden/limiter", "./warden/internal/queue"},
+	"B":   {"./warden/bulkhead"},
+	"D":   {"./lease/dispatch"},
+	"L13": {"./lease/leasepg"}, "L14": {"./lease/leasepg"},
+	"R": {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
+	"H": {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
+}
+
+// places returns the directories with the tests of a number.
+func places(number string) []string {
+	if own := layers[number]; own != nil {
+		return own
+	}
+	return layers[number[:1]]
 }
 
 func main() {
@@ -159,7 +168,7 @@ type runner struct {
 
 // try applies m, runs the tests and takes it back.
 func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
-	for _, dir := range layers[m.number[0]] {
+	for _, dir := range places(m.number) {
 		if err := r.measure(ctx, dir); err != nil {
 			return v, err
 		}
@@ -179,7 +188,7 @@ func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 	defer func() { err = errors.Join(err, os.WriteFile(path, original, 0o600)) }()
 
 	v.tried = r.only
-	for _, dir := range layers[m.number[0]] {
+	for _, dir := range places(m.number) {
 		p, err := r.build(ctx, dir)
 		if err != nil {
 			return v, fmt.Errorf("does not compile: %w", err)

@@ -116,7 +116,7 @@ func (c *cluster) start(ctx context.Context) error {
 	settings := map[string]string{
 		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(c.port), "unix_socket_directories": c.dir,
 		"max_connections": "100", "shared_buffers": "64MB", "max_wal_size": "256MB",
-		"fsync": onOff(c.durable), "synchronous_commit": "on",
+		"fsync": onOff(c.durable), "synchronous_commit": "on", "max_prepared_transactions": "16",
 	}
 	args := []string{"-D", c.data()}
 	for name, value := range settings {

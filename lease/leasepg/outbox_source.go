@@ -1,0 +1,224 @@
+package leasepg
+
+// This file is a partition of an outbox as a dispatch.Source: how it is opened, read, committed and tidied up.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// partition is read by one Dispatcher.
+type partition struct {
+	*Outbox
+	name   string
+	number int
+
+	claim int64 // this owner's number among all that ever claimed the position
+	floor int64 // committed; only Commit uses it, after Committed
+
+	// Only Fetch uses these: from the id from on there is nothing up to none.
+	from, none int64
+}
+
+var (
+	_ dispatch.Source = (*partition)(nil)
+	_ dispatch.Ended  = (*partition)(nil)
+)
+
+const (
+	askPosition = `SELECT coalesce(p.floor, o.first), (SELECT last_value - (NOT is_called)::int FROM stopbank.outbox_ids),
+			(SELECT id FROM stopbank.outbox_records r WHERE r.outbox = $1 AND r.partition = $2 ORDER BY id LIMIT 1)
+		FROM stopbank.outboxes o LEFT JOIN stopbank.outbox_positions p ON p.outbox = o.outbox AND p.partition = $2 WHERE o.outbox = $1`
+	claim = `INSERT INTO stopbank.outbox_positions AS p (outbox, partition, claims, floor)
+		SELECT outbox, $2, 1, first FROM stopbank.outboxes WHERE outbox = $1
+		ON CONFLICT (outbox, partition) DO UPDATE SET claims = p.claims + 1 RETURNING claims, floor`
+	askRun = `SELECT extract(epoch FROM pg_postmaster_start_time())::text`
+	fetch  = `SELECT id, domain, payload, headers, enqueued FROM stopbank.outbox_records
+		WHERE outbox = $1 AND partition = $2 AND id BETWEEN $3 AND $4 ORDER BY id LIMIT $5`
+	askEnd = `SELECT coalesce((SELECT id + 1 FROM stopbank.outbox_records r
+			WHERE r.outbox = $1 AND r.partition = $2 AND r.id >= p.floor ORDER BY id DESC LIMIT 1), p.floor)
+		FROM stopbank.outbox_positions p WHERE p.outbox = $1 AND p.partition = $2`
+
+	// The floor moves to $4, or over as many rows as may be deleted at once, and they go in the same statement: so no row that was done lies
+	// below a floor, and one that does was put back. Without the claim nothing moves.
+	commit = `WITH done AS (
+			SELECT count(*) AS n, max(id) AS last FROM (
+				SELECT id FROM stopbank.outbox_records WHERE outbox = $1 AND partition = $2 AND id >= $3 AND id < $4 ORDER BY id LIMIT $5) r
+		), moved AS (
+			UPDATE stopbank.outbox_positions p SET floor = CASE WHEN d.n < $5 THEN $4 ELSE d.last + 1 END
+			FROM done d WHERE p.outbox = $1 AND p.partition = $2 AND p.claims = $6 RETURNING p.floor
+		), deleted AS (
+			DELETE FROM stopbank.outbox_records r USING moved
+			WHERE r.outbox = $1 AND r.partition = $2 AND r.id >= $3 AND r.id < moved.floor
+		) SELECT floor FROM moved`
+	deleting = 5000
+
+	// soon is the first pause while a transaction keeps the horizon where it is.
+	soon = time.Millisecond
+)
+
+// Open returns a partition of the outbox for a Dispatcher or for OwnershipConfig.Open: its Source, and the ledger that it will be worked under, which may be
+// in any engine. It claims nothing: the Dispatcher does. A Source keeps what is below its floor deleted, in the statement that commits the floor. It refuses, with a
+// *RewoundError, an outbox that was put back to an earlier state than the ledger's: what is enqueued in it would be taken for done. It blocks for
+// one round trip and the ledger's Inspect. Errors besides: *lease.InvalidError, the ledger's, or what the database says.
+func (o *Outbox) Open(ctx context.Context, name string, ledger lease.Ledger) (dispatch.Partition, error) {
+	if err := o.made(ctx); err != nil {
+		return dispatch.Partition{}, err
+	}
+	number := slices.Index(o.Partitions(), name)
+	switch {
+	case number < 0:
+		return dispatch.Partition{}, &lease.InvalidError{Field: "partition", Value: name, Allowed: "one of Partitions"}
+	case ledger == nil:
+		return dispatch.Partition{}, &lease.InvalidError{Field: "ledger", Value: "nil", Allowed: "a ledger"}
+	}
+	s := &partition{Outbox: o, name: name, number: number}
+	var floor, drawn int64
+	var first *int64
+	if err := o.cfg.Pool.QueryRow(ctx, askPosition, o.cfg.Name, number).Scan(&floor, &drawn, &first); err != nil {
+		return dispatch.Partition{}, s.failed(err)
+	}
+	known, err := ledger.Inspect(ctx, o.cfg.Name) // any domain: it is the floor that counts
+	switch {
+	case err != nil:
+		return dispatch.Partition{}, err
+	case drawn < floor-1:
+		err = &RewoundError{Partition: name, What: "the greatest id drawn", Found: drawn, Known: floor - 1}
+	case first != nil && *first < floor:
+		err = &RewoundError{Partition: name, What: "the first record", Found: *first, Known: floor}
+	case known.Floor > floor:
+		err = &RewoundError{Partition: name, What: "the position", Found: floor, Known: known.Floor}
+	}
+	if err != nil {
+		return dispatch.Partition{}, err
+	}
+	return dispatch.Partition{Name: name, Source: s, Ledger: ledger}, nil
+}
+
+func (s *partition) failed(err error) error {
+	return fmt.Errorf("leasepg: outbox, partition %s: %w", s.name, err)
+}
+
+// Committed claims the position: from now on the commits of earlier owners are refused.
+func (s *partition) Committed(ctx context.Context) (int64, error) {
+	if err := s.cfg.Pool.QueryRow(ctx, claim, s.cfg.Name, s.number).Scan(&s.claim, &s.floor); err != nil {
+		return 0, s.failed(err)
+	}
+	return s.floor, nil
+}
+
+// Commit is fenced by the claim.
+func (s *partition) Commit(ctx context.Context, floor int64) error {
+	for s.floor < floor {
+		err := s.cfg.Pool.QueryRow(ctx, commit, s.cfg.Name, s.number, s.floor, floor, deleting, s.claim).Scan(&s.floor)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return &dispatch.LostError{Partition: s.name, Err: errors.New("leasepg: a later owner has claimed the position")}
+		case err != nil:
+			return s.failed(err)
+		}
+	}
+	return nil
+}
+
+// End is the id after the last record that shows, safe or not.
+func (s *partition) End(ctx context.Context) (end int64, err error) {
+	if err := s.cfg.Pool.QueryRow(ctx, askEnd, s.cfg.Name, s.number).Scan(&end); err != nil {
+		return 0, s.failed(err)
+	}
+	return end, nil
+}
+
+// Fetch reads up to the horizon. Where nothing is left it looks whether the horizon has moved, soon and then ever less often while a transaction keeps it where
+// it is, else after Poll or when it is woken.
+func (s *partition) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
+	pause := soon
+	view, after := s.horizon.now()
+	for {
+		strange := false
+		if view.safe >= from && !(from == s.from && view.safe <= s.none) {
+			records, err := s.read(ctx, view, from, limit)
+			if strange = errors.Is(err, errRun); len(records) > 0 || err != nil && !strange {
+				return records, err
+			}
+		}
+		waiting := s.waiting()
+		fresh, err := s.horizon.look(ctx, after)
+		switch {
+		case err != nil:
+			return nil, s.failed(err)
+		case from > fresh.drawn+1:
+			return nil, &dispatch.LostError{Partition: s.name, Err: &RewoundError{
+				Partition: s.name, What: "the greatest id drawn", Found: fresh.drawn, Known: from - 1,
+			}}
+		case strange && fresh.run == view.run:
+			return nil, s.failed(errRun)
+		}
+		moved := fresh.safe > view.safe || fresh.run != view.run
+		if view, after = fresh, fresh.number; moved {
+			pause = soon
+			continue
+		}
+		wait := s.cfg.Poll
+		if !view.held.IsZero() {
+			wait = min(pause, wait)
+			pause *= 2
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-waiting:
+			_, after = s.horizon.now() // what was begun before may not show it
+			pause = soon
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+		timer.Stop()
+	}
+}
+
+// errRun: the rows came from a server that is not the one of the horizon, or not any more.
+var errRun = errors.New("leasepg: the server was started anew, or records are read from another one")
+
+// read returns what lies from the id from on and below the horizon.
+func (s *partition) read(ctx context.Context, view seen, from int64, limit int) (records []dispatch.Record, err error) {
+	var run string
+	batch := new(pgx.Batch)
+	batch.Queue(askRun).QueryRow(func(row pgx.Row) error { return row.Scan(&run) })
+	batch.Queue(fetch, s.cfg.Name, s.number, from, view.safe, limit).Query(func(rows pgx.Rows) (err error) {
+		records, err = pgx.CollectRows(rows, record)
+		return err
+	})
+	switch err := s.cfg.Pool.SendBatch(ctx, batch).Close(); {
+	case err != nil:
+		return nil, s.failed(err)
+	case run != view.run:
+		return nil, s.failed(errRun)
+	}
+	if len(records) < limit {
+		s.from, s.none = from, view.safe
+		if len(records) > 0 {
+			s.from = records[len(records)-1].Offset + 1
+		}
+	}
+	return records, nil
+}
+
+func record(row pgx.CollectableRow) (r dispatch.Record, err error) {
+	var domain, headers []byte
+	if err := row.Scan(&r.Offset, &domain, &r.Payload, &headers, &r.Time); err != nil {
+		return r, err
+	}
+	r.Domain = string(domain)
+	r.Headers, err = unpacked(headers)
+	return r, err
+}

@@ -1,0 +1,137 @@
+package leasepg
+
+// This file finishes a record in the transaction that did its work: the ledger's row is one more of the rows that it changes.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// SucceedTx is the Succeed of l in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler passes its Job's Ledger and Lease,
+// commits, and returns nil or the commit's error: a Dispatcher then finds out by the ledger what became of it. The ledger must be a *durable.Ledger whose
+// Store is a *Store of tx's database.
+//
+// Call it last. It locks the domain's row until tx ends, so that calls of the ledger on that domain, an Offer of the next record too, wait as long. It
+// blocks for two round trips in tx's connection, and for a writer of that row that was before it; it takes no other connection.
+//
+// Errors: *lease.TokenMismatchError and *lease.LeaseNotFoundError where the lease is not held any more; *TxError for a transaction that is over, aborted, read-only, or of
+// another database; *SchemaError; *lease.InvalidError naming the argument; *durable.StoreError with what the database says, such as a serialization failure. After
+// an error roll tx back: what it wrote must not be kept.
+func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Lease) error {
+	kept, _ := ledger.(*durable.Ledger)
+	if kept == nil {
+		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a *durable.Ledger"}
+	}
+	store, _ := kept.Store().(*Store)
+	switch {
+	case ctx == nil:
+		return noContext()
+	case tx == nil:
+		return &lease.InvalidError{Field: "tx", Value: "nil", Allowed: "a transaction"}
+	case store == nil || store.pool == nil:
+		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "one in a *leasepg.Store"}
+	}
+	_, err := kept.SucceedIn(ctx, &within{Store: store, tx: tx}, l.Domain, l.Token)
+	return err
+}
+
+// within is a ledger's store as a transaction sees it.
+type within struct {
+	*Store
+	tx pgx.Tx
+}
+
+// Load locks the record until the transaction ends. The ledger's own is left to all.
+func (w *within) Load(ctx context.Context, name string) (state []byte, version uint64, err error) {
+	want, err := newest()
+	if err != nil {
+		return nil, 0, err
+	}
+	query := load
+	if name != "" {
+		query += " FOR UPDATE"
+	}
+	var id string
+	var schema int
+	var found int64
+	domain, _ := key(name)
+	batch := new(pgx.Batch)
+	batch.Queue("SELECT version, " + identity + " FROM stopbank.lease_schema").QueryRow(func(row pgx.Row) error { return row.Scan(&schema, &id) })
+	batch.Queue(query, w.ledger, domain).QueryRow(func(row pgx.Row) error {
+		if err := row.Scan(&found, &state); !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		return nil
+	})
+	switch err := w.tx.SendBatch(ctx, batch).Close(); {
+	case err != nil:
+		return nil, 0, transaction("succeed", err)
+	case schema != want:
+		return nil, 0, &SchemaError{Found: schema, Want: want}
+	case id != w.identity:
+		return nil, 0, &TxError{Call: "succeed", State: "of another database"}
+	}
+	return state, uint64(found), nil
+}
+
+// Swap writes the record that Load has locked.
+func (w *within) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	query, args, version := w.swap(name, old, state, index)
+	done, err := w.tx.Exec(ctx, query, args...)
+	switch {
+	case err != nil:
+		return 0, transaction("succeed", err)
+	case done.RowsAffected() == 0:
+		return 0, fmt.Errorf("leasepg: %w: not at version %d", durable.ErrConflict, old)
+	}
+	return version, nil
+}
+
+// transaction says what is wrong with a transaction, if that is what err is about.
+func transaction(call string, err error) error {
+	var refused *pgconn.PgError
+	switch errors.As(err, &refused); {
+	case errors.Is(err, pgx.ErrTxClosed):
+		return &TxError{Call: call, State: "over", Err: err}
+	case refused != nil && refused.Code == aborted:
+		return &TxError{Call: call, State: "aborted", Err: err}
+	case refused != nil && refused.Code == readOnly:
+		return &TxError{Call: call, State: "read-only", Err: err}
+	case absent(err):
+		want, unread := newest()
+		return errors.Join(&SchemaError{Want: want}, unread)
+	}
+	return fmt.Errorf("leasepg: %s: %w", call, err)
+}
+
+const (
+	aborted  = "25P02"
+	readOnly = "25006"
+)
+
+// elsewhere says why a transaction has not taken what the database of id would take.
+func elsewhere(ctx context.Context, tx pgx.Tx, id string) error {
+	want, err := newest()
+	if err != nil {
+		return err
+	}
+	var found int
+	var at string
+	if err := tx.QueryRow(ctx, "SELECT version, "+identity+" FROM stopbank.lease_schema").Scan(&found, &at); err != nil {
+		return transaction("enqueue", err)
+	}
+	switch {
+	case found != want:
+		return &SchemaError{Found: found, Want: want}
+	case at != id:
+		return &TxError{Call: "enqueue", State: "of another database"}
+	}
+	return errors.New("leasepg: enqueue: the database left records out: is there a trigger or a policy on stopbank.outbox_records?")
+}

@@ -1,0 +1,236 @@
+package leasepg_test
+
+// This file is about a record that is finished in the transaction of its handler: done if that is committed, untouched if it is not, and refused where it
+// could not be both.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasepg"
+)
+
+// held is a ledger with a lease on offset 1 of A, and 2 behind it.
+func held(t testing.TB, pool *pgxpool.Pool) (*durable.Ledger, lease.Lease) {
+	t.Helper()
+	l := ledgerIn(t, open(t, pool))
+	a, err := l.TryAcquire(t.Context(), "A", 1)
+	if err != nil || a.Status != lease.Acquired {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if status, err := l.Offer(t.Context(), "A", 2); err != nil || status != lease.Enqueued {
+		t.Fatalf("%v, %v", status, err)
+	}
+	return l, a.Lease
+}
+
+func ledgerIn(t testing.TB, store durable.Store) *durable.Ledger {
+	t.Helper()
+	l, err := durable.New(durable.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// outcome is what became of the lease: held, done, or something else.
+func outcome(t testing.TB, l *durable.Ledger, held lease.Lease) string {
+	t.Helper()
+	v, err := l.Inspect(t.Context(), held.Domain)
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case v.Lease != nil && v.Lease.Token == held.Token && v.Processed == 0:
+		return "held"
+	case v.Lease == nil && v.Processed == 1:
+		return "done"
+	}
+	return fmt.Sprintf("%+v", v)
+}
+
+func TestL14_SucceedTx(t *testing.T) {
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			pool := migrated(t, 1, "default_query_exec_mode="+mode) // the transaction's connection is the only one
+			l, job := held(t, pool)
+			rolledBack := errors.New("the user thinks better of it")
+			finish := func(tx pgx.Tx) error { return leasepg.SucceedTx(t.Context(), tx, l, job) }
+			if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return errors.Join(finish(tx), rolledBack) }); err == nil || err.Error() != rolledBack.Error() {
+				t.Fatal(err)
+			}
+			if got := outcome(t, l, job); got != "held" {
+				t.Fatalf("rolled back: %s", got)
+			}
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { // only a savepoint is rolled back
+				if err := pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error { return errors.Join(finish(tx), rolledBack) }); !errors.Is(err, rolledBack) {
+					return err
+				}
+				return nil
+			})
+			if got := outcome(t, l, job); err != nil || got != "held" {
+				t.Fatalf("rolled back to a savepoint: %s, %v", got, err)
+			}
+			if err := pgx.BeginFunc(t.Context(), pool, finish); err != nil {
+				t.Fatal(err)
+			}
+			if got := outcome(t, l, job); got != "done" {
+				t.Fatalf("committed: %s", got)
+			}
+			var again *lease.LeaseNotFoundError
+			if err := pgx.BeginFunc(t.Context(), pool, finish); !errors.As(err, &again) || again.Outcome != lease.OutcomeProcessed {
+				t.Errorf("a second time: %v", err)
+			}
+			if _, err := l.Succeed(t.Context(), "A", job.Token); !errors.As(err, &again) || again.Outcome != lease.OutcomeProcessed || again.Offset != 1 {
+				t.Errorf("Succeed, after it: %v", err)
+			}
+			if a, err := l.AcquireNext(t.Context(), "A"); err != nil || a.Lease.Offset != 2 || a.Lease.Token <= job.Token {
+				t.Errorf("the next one: %+v, %v", a, err)
+			}
+		})
+	}
+}
+
+// Until the transaction ends, calls on the domain wait; then they see what became of it, whichever it is.
+func TestL14_OthersWait(t *testing.T) {
+	pool := migrated(t, 4)
+	for _, commits := range []bool{false, true} {
+		l, job := held(t, pool)
+		other := ledgerIn(t, l.Store())
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := leasepg.SucceedTx(t.Context(), tx, l, job); err != nil {
+			t.Fatal(err)
+		}
+		reclaimed := make(chan error, 1)
+		go func() {
+			_, err := other.Reclaim(t.Context(), "A", job.Token)
+			reclaimed <- err
+		}()
+		waits(t, pool)
+		select {
+		case err := <-reclaimed:
+			t.Fatalf("reclaimed beside the transaction: %v", err)
+		default:
+		}
+		if commits {
+			err = tx.Commit(t.Context())
+		} else {
+			err = tx.Rollback(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-reclaimed; commits != errors.Is(err, lease.ErrLeaseNotFound) || !commits && err != nil {
+			t.Errorf("committed %v, reclaimed: %v", commits, err)
+		}
+		if !commits { // the former holder has lost it
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return leasepg.SucceedTx(t.Context(), tx, l, job) })
+			if !errors.Is(err, lease.ErrTokenMismatch) {
+				t.Errorf("with a token that was reclaimed: %v", err)
+			}
+		}
+	}
+}
+
+// waits returns when a statement on the ledgers waits for a lock.
+func waits(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	for ask(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%lease_domains%' AND datname = current_database()") == "0" {
+		time.Sleep(time.Millisecond) // nothing tells
+	}
+}
+
+// A transaction in which the record cannot be finished is refused, and says why.
+func TestSucceedTxRefuses(t *testing.T) {
+	pool := migrated(t, 8) // each transaction keeps its connection to the end
+	l, job := held(t, pool)
+	begin := func(pool *pgxpool.Pool, options pgx.TxOptions) pgx.Tx {
+		t.Helper()
+		tx, err := pool.BeginTx(t.Context(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+		return tx
+	}
+	state := func(want string, tx pgx.Tx) {
+		t.Helper()
+		var refused *leasepg.TxError
+		if err := leasepg.SucceedTx(t.Context(), tx, l, job); !errors.As(err, &refused) || refused.State != want || !errors.Is(err, leasepg.ErrTx) {
+			t.Errorf("a transaction that is %s: %v", want, err)
+		}
+	}
+	over := begin(pool, pgx.TxOptions{})
+	if err := over.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	state("over", over)
+	broken := begin(pool, pgx.TxOptions{})
+	if _, err := broken.Exec(t.Context(), "SELECT 1/0"); err == nil {
+		t.Fatal("1/0")
+	}
+	state("aborted", broken)
+	state("read-only", begin(pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}))
+	elsewhere := fresh(t, 4)
+	if err := leasepg.Migrate(t.Context(), elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	state("of another database", begin(elsewhere, pgx.TxOptions{}))
+	execute(t, elsewhere, "UPDATE stopbank.lease_schema SET version = version + 1")
+	refusesSchema(t, leasepg.SucceedTx(t.Context(), begin(elsewhere, pgx.TxOptions{}), l, job), leasepg.SchemaError{Found: newest + 1, Want: newest})
+	refusesSchema(t, leasepg.SucceedTx(t.Context(), begin(fresh(t, 1), pgx.TxOptions{}), l, job), leasepg.SchemaError{Want: newest})
+
+	// A conflict is the user's to try again.
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		late := begin(pool, pgx.TxOptions{IsoLevel: level})
+		if _, err := late.Exec(t.Context(), "SELECT count(*) FROM stopbank.lease_schema"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Fail(t.Context(), "A", job.Token); err != nil {
+			t.Fatal(err)
+		}
+		var server *pgconn.PgError
+		if err := leasepg.SucceedTx(t.Context(), late, l, job); !errors.As(err, &server) || server.Code != "40001" {
+			t.Errorf("%s: %v, want a serialization failure", level, err)
+		}
+	}
+	if got := outcome(t, l, job); got != "held" {
+		t.Fatalf("after all of it: %s", got)
+	}
+	if err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) error {
+		return leasepg.SucceedTx(t.Context(), tx, l, job)
+	}); err != nil {
+		t.Errorf("serializable, alone: %v", err)
+	}
+
+	memory, err := lease.NewMemory(lease.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx := begin(pool, pgx.TxOptions{})
+	for _, ledger := range []lease.Ledger{nil, memory, ledgerIn(t, new(durable.MemStore)), (*durable.Ledger)(nil), ledgerIn(t, new(leasepg.Store))} {
+		if err := leasepg.SucceedTx(t.Context(), tx, ledger, job); !refusesField(err, "ledger") {
+			t.Errorf("%T: %v", ledger, err)
+		}
+	}
+	if err := leasepg.SucceedTx(t.Context(), nil, l, job); !refusesField(err, "tx") {
+		t.Errorf("no transaction: %v", err)
+	}
+	if err := leasepg.SucceedTx(nil, tx, l, job); !refusesField(err, "ctx") { //nolint:staticcheck // refused, not a panic
+		t.Errorf("no context: %v", err)
+	}
+	if err := leasepg.SucceedTx(t.Context(), tx, l, lease.Lease{}); !refusesField(err, "domain") {
+		t.Errorf("no lease: %v", err)
+	}
+}
