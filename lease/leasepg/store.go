@@ -35,6 +35,7 @@ type Config struct {
 type Store struct {
 	pool   *pgxpool.Pool
 	ledger string
+	gather gatherer
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -123,25 +124,31 @@ func (s *Store) Load(ctx context.Context, name string) (state []byte, version ui
 	return state, uint64(found), nil
 }
 
-// Swap implements durable.Store. It blocks for one round trip, and for a writer of the same record that is before it.
-func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+// change makes a swap of what a caller wants.
+func (s *Store) change(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (*change, error) {
 	if err := s.made(); err != nil {
-		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
+		return nil, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("leasepg: %w: not sent: %w", durable.ErrNotApplied, err)
 	}
 	if len(name) > maxName {
-		return 0, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
+		return nil, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
 	}
 	if state == nil {
 		state = []byte{} // nil would be NULL
 	}
-	domain, long := key(name)
-	version := old + 1 + rand.Uint64N(maxStep)
-	held, ready := index == durable.Held, index == durable.Ready
-	query, args := replace, []any{s.ledger, domain, int64(old), int64(version), held, ready, state}
-	if old == 0 {
-		query, args = create, []any{s.ledger, domain, long, int64(version), held, ready, state}
-	}
+	c := &change{name: name, old: old, version: old + 1 + rand.Uint64N(maxStep), held: index == durable.Held, ready: index == durable.Ready, state: state}
+	c.domain, c.long = key(name)
+	return c, nil
+}
 
+// swapAlone carries c out in a statement of its own.
+func (s *Store) swapAlone(ctx context.Context, c *change) (uint64, error) {
+	query, args := replace, []any{s.ledger, c.domain, int64(c.old), int64(c.version), c.held, c.ready, c.state}
+	if c.old == 0 {
+		query, args = create, []any{s.ledger, c.domain, c.long, int64(c.version), c.held, c.ready, c.state}
+	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("leasepg: %w: no connection: %w", durable.ErrNotApplied, err)
@@ -152,9 +159,9 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 		return 0, failed(err)
 	}
 	if done.RowsAffected() == 0 {
-		return 0, fmt.Errorf("leasepg: %w: not at version %d", durable.ErrConflict, old)
+		return 0, fmt.Errorf("leasepg: %w: not at version %d", durable.ErrConflict, c.old)
 	}
-	return version, nil
+	return c.version, nil
 }
 
 // Limit implements durable.Store: 256 MiB. At a hundredth of that a swap takes tens of milliseconds; bound the backlog long before.
