@@ -18,7 +18,7 @@ import (
 
 // Each call's reply is lost once, and once the call is not made at all: one attempt stays one attempt.
 func TestLostReplies(t *testing.T) {
-	for _, call := range []string{"Offer", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact", "Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
+	for _, call := range []string{"TryAcquire", "AcquireNext", "Offer", "Succeed", "Fail", "Reclaim", "Release", "Compact", "Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprint(call, " carried out ", after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -1,15 +1,13 @@
 package leasepg
 
-// This file is the store: three calls, each a statement.
+// This file is the store: what it is made from, the keys of its rows, and its lists.
 
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -30,12 +28,13 @@ type Config struct {
 	Ledger string
 }
 
-// Store is a durable.Store in PostgreSQL. It must come from New: any other refuses every call. It holds no state but its Config, so several of one
-// ledger, in one process or in many, are as good as one.
+// Store is a durable.Store in PostgreSQL. It must come from New: any other refuses every call. Several of one ledger, in one process or in many,
+// are as right as one; calls that are made side by side on one Store share statements.
 type Store struct {
 	pool   *pgxpool.Pool
 	ledger string
-	gather gatherer
+	loads  gatherer[loading]
+	swaps  gatherer[swapping]
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -55,7 +54,9 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 	if err := check(ctx, cfg.Pool); err != nil {
 		return nil, err
 	}
-	return &Store{pool: cfg.Pool, ledger: cfg.Ledger}, nil
+	s := &Store{pool: cfg.Pool, ledger: cfg.Ledger}
+	s.loads.send, s.swaps.send = s.loadTogether, s.swapTogether
+	return s, nil
 }
 
 const (
@@ -85,11 +86,6 @@ func key(name string) (key, long []byte) {
 }
 
 const (
-	load   = `SELECT version, state FROM stopbank.lease_domains WHERE ledger = $1 AND domain = $2`
-	create = `INSERT INTO stopbank.lease_domains (ledger, domain, long_domain, version, held, ready, state)
-		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
-	replace = `UPDATE stopbank.lease_domains SET version = $4, held = $5, ready = $6, state = $7
-		WHERE ledger = $1 AND domain = $2 AND version = $3`
 	listHeld = `SELECT domain, long_domain FROM stopbank.lease_domains
 		WHERE ledger = $1 AND held AND domain >= $2 ORDER BY domain LIMIT $3`
 	listReady = `SELECT domain, long_domain FROM stopbank.lease_domains
@@ -102,66 +98,6 @@ func (s *Store) made() error {
 		return &lease.InvalidError{Field: "leasepg.Store", Value: "zero", Allowed: "one made by New"}
 	}
 	return nil
-}
-
-// Load implements durable.Store. It blocks for one round trip.
-func (s *Store) Load(ctx context.Context, name string) (state []byte, version uint64, err error) {
-	if err := s.made(); err != nil {
-		return nil, 0, err
-	}
-	if len(name) > maxName {
-		return nil, 0, &lease.InvalidError{Field: "name", Value: fmt.Sprintf("%d bytes", len(name)), Allowed: "0 to 65535 bytes"}
-	}
-	domain, _ := key(name)
-	var found int64
-	err = s.pool.QueryRow(ctx, load, s.ledger, domain).Scan(&found, &state)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, 0, nil
-	case err != nil:
-		return nil, 0, fmt.Errorf("leasepg: load: %w", err)
-	}
-	return state, uint64(found), nil
-}
-
-// change makes a swap of what a caller wants.
-func (s *Store) change(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (*change, error) {
-	if err := s.made(); err != nil {
-		return nil, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("leasepg: %w: not sent: %w", durable.ErrNotApplied, err)
-	}
-	if len(name) > maxName {
-		return nil, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
-	}
-	if state == nil {
-		state = []byte{} // nil would be NULL
-	}
-	c := &change{name: name, old: old, version: old + 1 + rand.Uint64N(maxStep), held: index == durable.Held, ready: index == durable.Ready, state: state}
-	c.domain, c.long = key(name)
-	return c, nil
-}
-
-// swapAlone carries c out in a statement of its own.
-func (s *Store) swapAlone(ctx context.Context, c *change) (uint64, error) {
-	query, args := replace, []any{s.ledger, c.domain, int64(c.old), int64(c.version), c.held, c.ready, c.state}
-	if c.old == 0 {
-		query, args = create, []any{s.ledger, c.domain, c.long, int64(c.version), c.held, c.ready, c.state}
-	}
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("leasepg: %w: no connection: %w", durable.ErrNotApplied, err)
-	}
-	done, err := conn.Exec(ctx, query, args...)
-	conn.Release()
-	if err != nil {
-		return 0, failed(err)
-	}
-	if done.RowsAffected() == 0 {
-		return 0, fmt.Errorf("leasepg: %w: not at version %d", durable.ErrConflict, c.old)
-	}
-	return c.version, nil
 }
 
 // Limit implements durable.Store: 256 MiB. At a hundredth of that a swap takes tens of milliseconds; bound the backlog long before.
