@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	pgWorkers    = 256
+	pgWorkers    = 500
 	riverWorkers = 500
 )
 

@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxFlights is how many statements are under way before calls gather. As many callers never wait for each other.
-	maxFlights = 2
+	maxFlights = 4
 	// maxGathered bounds the calls of one statement.
 	maxGathered = 256
 	// patience is how long a call that was sent alone counts as under way. It may wait for a row lock of somebody else's transaction, which is no

@@ -20,7 +20,8 @@ const (
 		WHERE ledger = $1 AND domain = $2 AND version = $3`
 
 	// swapMany changes those rows that are where they are said to be and that nobody has locked, and tells which. It waits for nobody, but for somebody
-	// who creates the same row: in one order, so that no two of them wait for each other.
+	// who creates the same row: in one order, so that no two of them wait for each other. LATERAL has it look each row up by its key, whatever the
+	// planner believes of a table that was never analyzed.
 	swapMany = `WITH given AS (
 			SELECT * FROM unnest($2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::boolean[], $7::boolean[], $8::bytea[])
 				AS g (domain, long_domain, old, version, held, ready, state)
@@ -29,9 +30,10 @@ const (
 			SELECT $1, domain, long_domain, version, held, ready, state FROM given WHERE old = 0 ORDER BY domain
 			ON CONFLICT DO NOTHING RETURNING domain
 		), free AS (
-			SELECT d.ctid AS place, g.version, g.held, g.ready, g.state
-			FROM given g JOIN stopbank.lease_domains d ON d.ledger = $1 AND d.domain = g.domain AND d.version = g.old
-			WHERE g.old <> 0 FOR NO KEY UPDATE OF d SKIP LOCKED
+			SELECT d.place, g.version, g.held, g.ready, g.state FROM given g, LATERAL (
+				SELECT ctid AS place FROM stopbank.lease_domains
+				WHERE ledger = $1 AND domain = g.domain AND version = g.old FOR NO KEY UPDATE SKIP LOCKED
+			) d WHERE g.old <> 0
 		), replaced AS (
 			UPDATE stopbank.lease_domains d SET version = f.version, held = f.held, ready = f.ready, state = f.state
 			FROM free f WHERE d.ctid = f.place RETURNING d.domain
