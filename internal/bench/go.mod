@@ -15,7 +15,10 @@ require (
 	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/stopbank/stopbank/admission v0.0.0
 	github.com/stopbank/stopbank/lease v0.0.0
+	github.com/stopbank/stopbank/lease/leasekafka v0.0.0-00010101000000-000000000000
 	github.com/stopbank/stopbank/lease/leasepg v0.0.0
+	github.com/twmb/franz-go v1.22.2
+	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
 	github.com/zeromicro/go-zero v1.10.3
 	golang.org/x/net v0.57.0
 	golang.org/x/perf v0.0.0-20250813145418-2f7363a06fe1
@@ -36,7 +39,7 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/klauspost/compress v1.19.2 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/lufia/plan9stats v0.0.0-20230110061619-bbe2e5e100de // indirect
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
@@ -45,6 +48,7 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/power-devops/perfstat v0.0.0-20221212215047-62379fc7944b // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/riverqueue/river/riverdriver v0.51.1 // indirect
@@ -58,6 +62,7 @@ require (
 	github.com/tidwall/sjson v1.2.5 // indirect
 	github.com/tklauser/go-sysconf v0.3.11 // indirect
 	github.com/tklauser/numcpus v0.6.0 // indirect
+	github.com/twmb/franz-go/pkg/kmsg v1.15.0 // indirect
 	github.com/yusufpapurcu/wmi v1.2.2 // indirect
 	go.opentelemetry.io/otel v1.40.0 // indirect
 	go.opentelemetry.io/otel/trace v1.40.0 // indirect
@@ -86,3 +91,5 @@ replace github.com/stopbank/stopbank/lease/leasepg => ../../lease/leasepg
 replace github.com/stopbank/stopbank/lease/leasetest => ../../lease/leasetest
 
 replace github.com/stopbank/stopbank/lease/leasenats => ../../lease/leasenats
+
+replace github.com/stopbank/stopbank/lease/leasekafka => ../../lease/leasekafka

@@ -62,7 +62,7 @@ func main() {
 // allRows are the rows of every layer, in the order of the report.
 func allRows() []row {
 	return slices.Concat(admissionRows(), leaseRows(), leasenatsRows(), leasepgRows(), dispatchRows(),
-		throughputPostgresRows(), throughputJetstreamRows(), wardenRows(), bulkheadRows(), wardenhttpRows())
+		throughputPostgresRows(), throughputJetstreamRows(), throughputKafkaRows(), wardenRows(), bulkheadRows(), wardenhttpRows())
 }
 
 func exit(format string, args ...any) {
