@@ -70,7 +70,9 @@ func (t *tally) handle(j job, record int64) {
 }
 
 // wait is a handler of 1 to 5 ms, by the record.
-func wait(record int64) { time.Sleep(time.Millisecond + time.Duration(record*7919%4000)*time.Microsecond) }
+func wait(record int64) {
+	time.Sleep(time.Millisecond + time.Duration(record*7919%4000)*time.Microsecond)
+}
 
 // member is the life of such a process: it says that it is ready, begins when it is told, says how much is done whenever that is more, and ends
 // with its standard input.
