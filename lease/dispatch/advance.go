@@ -197,13 +197,13 @@ func (d *Dispatcher) refused(dom *domain, err error) (wait time.Duration) {
 		dom.open, dom.at = true, disordered.Expected
 		d.mu.Unlock()
 		return 0
-	case errors.Is(err, lease.ErrBacklogFull): // behind a lease of somebody else's; or the record of the domain is full
-		return d.busy(dom, err)
 	case errors.Is(err, lease.ErrInvalid): // no ledger will ever take it
 		d.mu.Lock()
 		dom.queue[0].dead, dom.queue[0].cause = true, err
 		d.mu.Unlock()
 		return 0
+	case errors.Is(err, lease.ErrBacklogFull): // behind a lease of somebody else's; or the record of the domain is full
+		return d.busy(dom, err)
 	}
 	dom.unsure = true
 	return d.troubled(dom, err)
