@@ -201,6 +201,17 @@ type contender struct {
 	most float64 // target of ours / it, 0: none
 }
 
+// teamSizes are the rows of an engine.
+func teamSizes() []struct {
+	processes int
+	waits     bool
+} {
+	return []struct {
+		processes int
+		waits     bool
+	}{{1, false}, {2, false}, {4, false}, {1, true}, {4, true}}
+}
+
 // teamRow is contenders in turn, ours first.
 func teamRow(layer, title string, processes int, waits bool, all ...contender) row {
 	handler := "no-op handler"

@@ -19,13 +19,11 @@ const natsWorkers = 256
 
 func throughputJetstreamRows() []row {
 	var rows []row
-	for _, waits := range []bool{false, true} {
-		for _, processes := range []int{1, 2, 4} {
-			rows = append(rows, teamRow("throughput on JetStream", "JetStream", processes, waits,
-				contender{name: fmt.Sprintf("dispatch over leasenats, %d workers a process, in order per key", natsWorkers), load: loadJetstream("jetstream")},
-				contender{name: fmt.Sprintf("a pull consumer, acks awaited, %d workers a process, in no order", natsWorkers), load: loadJetstream("pull")},
-			))
-		}
+	for _, how := range teamSizes() {
+		rows = append(rows, teamRow("throughput on JetStream", "JetStream", how.processes, how.waits,
+			contender{name: fmt.Sprintf("dispatch over leasenats, %d workers a process, in order per key", natsWorkers), load: loadJetstream("jetstream")},
+			contender{name: fmt.Sprintf("a pull consumer, acks awaited, %d workers a process, in no order", natsWorkers), load: loadJetstream("pull")},
+		))
 	}
 	return rows
 }

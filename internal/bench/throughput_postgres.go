@@ -35,13 +35,11 @@ func throughputPostgresRows() []row {
 		return nil // leasepgRows has said so
 	}
 	var rows []row
-	for _, waits := range []bool{false, true} {
-		for _, processes := range []int{1, 2, 4} {
-			rows = append(rows, teamRow("throughput on PostgreSQL", "PostgreSQL", processes, waits,
-				contender{name: fmt.Sprintf("dispatch over leasepg, %d workers a process, in order per key", pgWorkers), load: loadPostgres},
-				contender{name: fmt.Sprintf("River, %d workers a process, in no order", riverWorkers), load: loadRiver, most: 1},
-			))
-		}
+	for _, how := range teamSizes() {
+		rows = append(rows, teamRow("throughput on PostgreSQL", "PostgreSQL", how.processes, how.waits,
+			contender{name: fmt.Sprintf("dispatch over leasepg, %d workers a process, in order per key", pgWorkers), load: loadPostgres},
+			contender{name: fmt.Sprintf("River, %d workers a process, in no order", riverWorkers), load: loadRiver, most: 1},
+		))
 	}
 	return rows
 }
