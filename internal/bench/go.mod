@@ -15,10 +15,10 @@ require (
 	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/stopbank/stopbank/admission v0.0.0
 	github.com/stopbank/stopbank/lease v0.0.0
-	github.com/stopbank/stopbank/lease/leasekafka v0.0.0-00010101000000-000000000000
+	github.com/stopbank/stopbank/lease/leasekafka v0.0.0
 	github.com/stopbank/stopbank/lease/leasepg v0.0.0
-	github.com/twmb/franz-go v1.22.2
-	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
+	github.com/twmb/franz-go v1.21.7
+	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260515175617-8268a5d078c0
 	github.com/zeromicro/go-zero v1.10.3
 	golang.org/x/net v0.57.0
 	golang.org/x/perf v0.0.0-20250813145418-2f7363a06fe1
@@ -62,7 +62,7 @@ require (
 	github.com/tidwall/sjson v1.2.5 // indirect
 	github.com/tklauser/go-sysconf v0.3.11 // indirect
 	github.com/tklauser/numcpus v0.6.0 // indirect
-	github.com/twmb/franz-go/pkg/kmsg v1.15.0 // indirect
+	github.com/twmb/franz-go/pkg/kmsg v1.14.0 // indirect
 	github.com/yusufpapurcu/wmi v1.2.2 // indirect
 	go.opentelemetry.io/otel v1.40.0 // indirect
 	go.opentelemetry.io/otel/trace v1.40.0 // indirect
