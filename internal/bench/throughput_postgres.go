@@ -220,17 +220,17 @@ func riverMember(ctx context.Context, j job, t *tally) error {
 	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-completed:
 			t.done.Add(1)
 		case <-ctx.Done():
-			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			defer cancel()
-			if err := client.Stop(stop); !errors.Is(err, context.DeadlineExceeded) {
-				return err
-			}
-			return nil
 		}
 	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := client.Stop(stop); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
 }

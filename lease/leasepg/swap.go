@@ -61,18 +61,13 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 	if len(name) > maxName {
 		return 0, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
 	}
-	if state == nil {
-		state = []byte{} // nil would be NULL
+	if len(state) <= maxShared {
+		// A caller who leaves may use it for something else while it is being sent with others. And nil would be NULL.
+		state = append([]byte{}, state...)
 	}
 	c := &call[swapping]{what: swapping{old: old, version: old + 1 + rand.Uint64N(maxStep), held: index == durable.Held, ready: index == durable.Ready, state: state}}
 	c.what.domain, c.what.long = key(name)
-	alone := func() error { return s.swapAlone(ctx, &c.what) }
-	sent, err := true, error(nil)
-	if len(state) > maxShared {
-		err = alone()
-	} else {
-		sent, err = s.swaps.do(ctx, c, alone)
-	}
+	sent, err := s.swaps.do(ctx, c, func() error { return s.swapAlone(ctx, &c.what) })
 	switch {
 	case !sent:
 		return 0, fmt.Errorf("leasepg: %w: not sent: %w", durable.ErrNotApplied, err)
@@ -103,7 +98,7 @@ func (s *Store) swapAlone(ctx context.Context, w *swapping) error {
 }
 
 // swapTogether leaves what was not carried out for its caller to send alone: a conflict, a row that is locked, a refusal show there. Two of one record
-// are never sent together.
+// are never sent together, and one with a long state is sent alone as well.
 func (s *Store) swapTogether(ctx context.Context, batch []*call[swapping]) {
 	var domains, longs, states [][]byte
 	var olds, versions []int64
@@ -112,7 +107,7 @@ func (s *Store) swapTogether(ctx context.Context, batch []*call[swapping]) {
 	for _, c := range batch {
 		w := c.what
 		c.alone = true
-		if carried[string(w.domain)] == nil {
+		if carried[string(w.domain)] == nil && len(w.state) <= maxShared {
 			carried[string(w.domain)] = c
 			domains, longs, states = append(domains, w.domain), append(longs, w.long), append(states, w.state)
 			olds, versions = append(olds, int64(w.old)), append(versions, int64(w.version))
