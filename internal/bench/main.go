@@ -16,6 +16,9 @@ import (
 )
 
 func main() {
+	if spec := os.Getenv(memberVariable); spec != "" {
+		member(spec)
+	}
 	rounds := flag.Int("rounds", 41, "rounds per row, at least 5")
 	slice := flag.Duration("slice", 10*time.Millisecond, "how long a variant runs in a round, from 1ms to 1s")
 	only := flag.String("rows", "", "measure only the rows whose title matches this regular expression")
@@ -58,7 +61,8 @@ func main() {
 
 // allRows are the rows of every layer, in the order of the report.
 func allRows() []row {
-	return slices.Concat(admissionRows(), leaseRows(), leasenatsRows(), leasepgRows(), dispatchRows(), wardenRows(), bulkheadRows(), wardenhttpRows())
+	return slices.Concat(admissionRows(), leaseRows(), leasenatsRows(), leasepgRows(), dispatchRows(),
+		throughputPostgresRows(), throughputJetstreamRows(), throughputKafkaRows(), wardenRows(), bulkheadRows(), wardenhttpRows())
 }
 
 func exit(format string, args ...any) {

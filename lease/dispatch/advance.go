@@ -15,6 +15,9 @@ import (
 func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 	switch dom.stage {
 	case fresh, missing:
+		if wait, early := d.review(dom); early {
+			return wait
+		}
 		if wait, dead := d.exhume(dom); dead {
 			return wait
 		}
@@ -143,26 +146,82 @@ func (d *Dispatcher) giveUp(dom *domain, f lease.Failure, e Event) {
 	d.observe(e)
 }
 
-// acquire asks for the lease on the domain's next offset, and finds its record.
+// acquire asks for the lease on the domain's next offset, which is the ledger's if that has one. Records that are done already are passed over.
 func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
-	a, err := d.cfg.Ledger.AcquireNext(d.hard, dom.name)
-	if err != nil {
-		dom.unsure = true
-		return d.troubled(dom, err)
-	}
-	switch a.Status {
-	case lease.Acquired:
-		d.hold(dom, a.Lease)
-	case lease.Busy:
-		return d.busy(dom)
-	default:
+	for {
 		d.mu.Lock()
-		dom.open = false
+		var first item
+		open, waiting := dom.open, len(dom.queue) > 0
+		if waiting {
+			first = dom.queue[0]
+		}
 		d.mu.Unlock()
-		wait = d.reoffer(dom)
+		var a lease.Acquisition
+		var err error
+		switch {
+		case open:
+			a, err = d.cfg.Ledger.AcquireNext(d.hard, dom.name)
+		case waiting && !first.dead:
+			a, err = d.cfg.Ledger.TryAcquire(d.hard, dom.name, first.Offset)
+		default:
+			return 0
+		}
+		if err != nil {
+			return d.refused(dom, err)
+		}
+		switch a.Status {
+		case lease.Acquired:
+			d.hold(dom, a.Lease)
+		case lease.Busy, lease.Enqueued, lease.AlreadyAcquired:
+			return d.busy(dom, nil)
+		case lease.NothingToDo:
+			d.mu.Lock()
+			dom.open = false
+			d.mu.Unlock()
+		case lease.AlreadyProcessed, lease.AlreadyFailed:
+			d.known(dom, first.Offset, a.Status)
+		}
+		dom.unsure, dom.wary, dom.trouble, dom.foreign = false, false, 0, 0
+		if dom.stage != fresh || d.soft.Err() != nil {
+			return 0
+		}
 	}
-	dom.unsure, dom.wary, dom.trouble, dom.foreign = false, false, 0, 0
-	return wait
+}
+
+// refused deals with an error of acquire.
+func (d *Dispatcher) refused(dom *domain, err error) (wait time.Duration) {
+	var disordered *lease.BacklogOrderingError
+	switch {
+	case errors.As(err, &disordered): // the ledger has had others of it
+		d.mu.Lock()
+		dom.open, dom.at = true, disordered.Expected
+		d.mu.Unlock()
+		return 0
+	case errors.Is(err, lease.ErrInvalid): // no ledger will ever take it
+		d.mu.Lock()
+		dom.queue[0].dead, dom.queue[0].cause = true, err
+		d.mu.Unlock()
+		return 0
+	case errors.Is(err, lease.ErrBacklogFull): // behind a lease of somebody else's; or the record of the domain is full
+		return d.busy(dom, err)
+	}
+	dom.unsure = true
+	return d.troubled(dom, err)
+}
+
+// known takes note that the queue's first record was done, or given up, in an earlier life.
+func (d *Dispatcher) known(dom *domain, offset int64, how lease.AcquireStatus) {
+	if how == lease.AlreadyFailed {
+		d.mu.Lock()
+		dom.queue[0].dead = true
+		d.mu.Unlock()
+		return
+	}
+	d.mu.Lock()
+	d.count.skipped++
+	d.leave(dom, offset)
+	d.mu.Unlock()
+	d.observe(Event{Kind: Skipped, Domain: dom.name, Offset: offset})
 }
 
 // hold makes l the lease that dom works under, and leased its stage if the record is here, or will never be.
@@ -177,13 +236,16 @@ func (d *Dispatcher) hold(dom *domain, l lease.Lease) {
 }
 
 // busy deals with a lease that is not ours. If the call before was cut off it is ours after all. Else somebody took it after the
-// partition had become ours: somebody who has not noticed yet, and gets Grace to finish.
-func (d *Dispatcher) busy(dom *domain) (wait time.Duration) {
+// partition had become ours: somebody who has not noticed yet, and gets Grace to finish. If there is none, refusal is what was in the way.
+func (d *Dispatcher) busy(dom *domain, refusal error) (wait time.Duration) {
 	v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
 	if err != nil {
 		return d.troubled(dom, err)
 	}
 	if v.Lease == nil {
+		if refusal != nil {
+			return d.troubled(dom, refusal)
+		}
 		return 0
 	}
 	if dom.unsure {
@@ -218,31 +280,30 @@ func (d *Dispatcher) busy(dom *domain) (wait time.Duration) {
 	return time.Until(dom.due)
 }
 
-// reoffer asks the ledger what became of the queue's first record, which it does not have in its backlog.
-func (d *Dispatcher) reoffer(dom *domain) (wait time.Duration) {
+// review asks the ledger what became of a record that comes before the one that it is at.
+func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 	d.mu.Lock()
 	var first item
-	waiting := len(dom.queue) > 0
-	if waiting {
+	if early = dom.early(); early {
 		first = dom.queue[0]
 	}
 	d.mu.Unlock()
-	if !waiting {
-		return 0
+	if !early {
+		return 0, false
 	}
 	status, err := d.cfg.Ledger.Offer(d.hard, dom.name, first.Offset)
 	switch {
 	case err != nil:
-		return d.troubled(dom, err)
-	case status == lease.AlreadyProcessed:
-		d.finish(dom, first.Offset, dom.open, dom.at, &d.count.skipped)
-		d.observe(Event{Kind: Skipped, Domain: dom.name, Offset: first.Offset})
-	case status == lease.AlreadyFailed:
+		return d.troubled(dom, err), true
+	case status == lease.AlreadyProcessed, status == lease.AlreadyFailed:
+		d.known(dom, first.Offset, status)
+	default:
 		d.mu.Lock()
-		dom.queue[0].dead = true
+		dom.queue[0].waits = true
 		d.mu.Unlock()
 	}
-	return 0
+	dom.trouble = 0
+	return 0, true
 }
 
 // settle tells the ledger how the handler ended.
@@ -387,7 +448,6 @@ func (d *Dispatcher) leave(dom *domain, offset int64) {
 		d.buffered--
 		d.records.give(1)
 	}
-	dom.again = time.Time{} // the ledger may have room now
 	d.nudge(dom)
 }
 

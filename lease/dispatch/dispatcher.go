@@ -259,7 +259,7 @@ func (d *Dispatcher) rise(dom *domain) {
 			return
 		}
 	case missing:
-		if dom.dead() {
+		if dom.dead() || dom.early() {
 			break
 		}
 		if dom.find(dom.at) < 0 && !d.lost(dom, dom.at) {

@@ -14,13 +14,13 @@
 //
 // # A record's way
 //
-//	Source.Fetch -> Ledger.Offer -> waits -> Ledger.AcquireNext -> Handler -> Succeed ------------> done
-//	                                              ^                  |
-//	                                              |                  +-> Fail -> retry, later ----> Handler
-//	                                              +-- next of its ------+------> given up -> DeadLetter -> done
-//	                                                  domain
+//	Source.Fetch -> waits -> Ledger.TryAcquire -> Handler -> Succeed ------------> done
+//	                              ^                  |
+//	                              |                  +-> Fail -> retry, later ----> Handler
+//	                              +-- next of its ------+------> given up -> DeadLetter -> done
+//	                                  domain
 //
-// Of one domain at most one record is between AcquireNext and done. Of the domains that could go on, the one whose record has the
+// Of one domain at most one record is between TryAcquire and done. Of the domains that could go on, the one whose record has the
 // lowest offset goes first: whatever has fallen behind becomes the oldest, so nothing starves, a hot key is served without a
 // pause as soon as it is the bottleneck, and the commit floor follows closely.
 //
@@ -36,7 +36,7 @@
 // # Bounds, and what is put off
 //
 // Records fetched and not done are at most MaxBuffered, and of one domain at most MaxPerDomain. A record of a domain that has its
-// share, or that the ledger has no room for, is put off: the dispatcher drops it and keeps one number for the domain, the
+// share is put off: the dispatcher drops it and keeps one number for the domain, the
 // offset from which it has to be read again. It reads again when the domain has room, with the records of all others left out. So a
 // stuck key costs MaxPerDomain places and no more, while the others go on; and only when all places are taken does fetching stop.
 //

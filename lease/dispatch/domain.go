@@ -16,6 +16,7 @@ type item struct {
 	since time.Time // when it was fetched
 	dead  bool      // the ledger gave it up in an earlier life: only its dead letter is left to do
 	cause error     // why a dead item never reached the ledger; nil otherwise
+	waits bool      // the ledger has it in its backlog
 }
 
 // place is where a domain is. Only a domain that works is touched without the lock, by the one goroutine that works on it.
@@ -51,10 +52,8 @@ type domain struct {
 	at   int64
 
 	// behind: records from mark on were put off. Those of the queue are below it.
-	behind  bool
-	mark    int64
-	refused int       // Offers that the ledger refused in a row
-	again   time.Time // not to be read again before; zero: at once
+	behind bool
+	mark   int64
 
 	place place
 	key   int64 // lowest offset when it went into the heap
@@ -114,6 +113,11 @@ func (dom *domain) find(offset int64) int {
 
 // dead: the queue's first record was given up in an earlier life.
 func (dom *domain) dead() bool { return len(dom.queue) > 0 && dom.queue[0].dead }
+
+// early: the queue's first record comes before what the ledger is at. It was done in an earlier life, or given up.
+func (dom *domain) early() bool {
+	return dom.open && len(dom.queue) > 0 && dom.queue[0].Offset < dom.at && !dom.queue[0].dead && !dom.queue[0].waits
+}
 
 // drop takes offset out of the queue, if it is there.
 func (dom *domain) drop(offset int64) (dropped bool) {

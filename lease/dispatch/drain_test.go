@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -73,38 +72,6 @@ func TestD4_AdmittedTooLate(t *testing.T) {
 		if got := c.of("a"); len(got) > 0 || r.Stats().Succeeded > 0 {
 			t.Errorf("started in the drain: %v", got)
 		}
-	})
-}
-
-// hesitant is a ledger whose Offers take as long as they may.
-type hesitant struct{ lease.Ledger }
-
-func (hesitant) Offer(ctx context.Context, _ string, _ int64) (lease.AcquireStatus, error) {
-	<-ctx.Done()
-	return 0, ctx.Err()
-}
-
-// A drain that cuts Offers short is no failure of the ledger's, and what was not offered is read again by the next Run.
-func TestD4_DrainCutsOffersShort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ledger, log := memory(t, 0), fill("a", "b", "a")
-		seen, c := &events{}, newCalls()
-		handler := func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			return nil
-		}
-		r := run(t, dispatch.Config{Ledger: hesitant{ledger}, Source: log, Observer: seen, Handler: handler})
-		synctest.Wait()
-		r.mustStop(t)
-		if told := seen.of(dispatch.LedgerError); len(told) != 0 {
-			t.Errorf("told: %+v", told)
-		}
-		equal(t, "drained", len(seen.of(dispatch.Drained)), 1)
-		r = run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: handler})
-		synctest.Wait()
-		r.mustStop(t)
-		same(t, "a", c.of("a"), 0, 2)
-		same(t, "b", c.of("b"), 1)
 	})
 }
 

@@ -18,12 +18,16 @@ import (
 
 // Each call's reply is lost once, and once the call is not made at all: one attempt stays one attempt.
 func TestLostReplies(t *testing.T) {
-	for _, call := range []string{"Offer", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact", "Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
+	for _, call := range []string{"TryAcquire", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact", "Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprint(call, " carried out ", after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					ledger, log := memory(t, 2), fill("k", "k", "j")
 					held, _ := ledger.TryAcquire(context.Background(), "h", -1) // somebody died with it, and the source has lost the record
+					if call == "AcquireNext" {                                  // what an earlier program offered
+						_, _ = ledger.Offer(context.Background(), "k", 0)
+						_, _ = ledger.Offer(context.Background(), "k", 1)
+					}
 					times := 0
 					p := &process{Ledger: ledger, Source: log}
 					p.fault = func(c, _ string) (error, error) {

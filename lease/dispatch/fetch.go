@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 )
 
 const batch = 256 // records asked for at once, at most
@@ -162,9 +161,8 @@ func (d *Dispatcher) hungry() (from int64, ok bool) {
 	if d.behind == 0 {
 		return 0, false
 	}
-	now := time.Now()
 	for _, dom := range d.domains {
-		if dom.wants(d.cfg.MaxPerDomain, now) && (!ok || dom.mark < from) {
+		if dom.wants(d.cfg.MaxPerDomain) && (!ok || dom.mark < from) {
 			from, ok = dom.mark, true
 		}
 	}
@@ -172,15 +170,15 @@ func (d *Dispatcher) hungry() (from int64, ok bool) {
 }
 
 // wants: a domain is read again when half of its share is free, so that one reading serves many records.
-func (dom *domain) wants(share int, now time.Time) bool {
-	return dom.behind && dom.place != away && len(dom.queue) <= share/2 && !dom.again.After(now)
+func (dom *domain) wants(share int) bool {
+	return dom.behind && dom.place != away && len(dom.queue) <= share/2
 }
 
 // nudge tells the fetch loop that there is more room, and calls it back from waiting at the end of the log when dom wants to be
 // read again. The lock is held.
 func (d *Dispatcher) nudge(dom *domain) {
 	d.readOn()
-	if d.stop != nil && dom.wants(d.cfg.MaxPerDomain, time.Now()) {
+	if d.stop != nil && dom.wants(d.cfg.MaxPerDomain) {
 		d.stop()
 	}
 }

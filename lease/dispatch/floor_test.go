@@ -1,7 +1,7 @@
 package dispatch_test
 
-// This file holds the floor (D2) at the two moments when nothing but a number stands for a record: while it is being offered, and while it is
-// put off and its domain has nothing else.
+// This file holds the floor (D2) where nothing but a number stands for a record: while it is put off and its domain has nothing else, and below
+// what was committed.
 
 import (
 	"context"
@@ -9,29 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
-
-// slowOffer is a ledger far away.
-type slowOffer struct{ lease.Ledger }
-
-func (s slowOffer) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
-	time.Sleep(time.Second)
-	return s.Ledger.Offer(ctx, domain, offset)
-}
-
-func TestD2_FloorWaitsForOffers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t, dispatch.Config{Ledger: slowOffer{memory(t, 0)}, Source: fill("a", "b"), CommitEvery: time.Millisecond, Handler: func(context.Context, dispatch.Job) error { return nil }})
-		time.Sleep(500 * time.Millisecond)
-		equal(t, "floor", r.Stats().Floor, 0)
-		equal(t, "committed", r.Stats().Committed, 0)
-		time.Sleep(time.Second)
-		equal(t, "floor", r.Stats().Floor, 2)
-		r.mustStop(t)
-	})
-}
 
 func TestD2_FloorWaitsForWhatIsPutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

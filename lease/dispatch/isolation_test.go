@@ -69,7 +69,7 @@ func TestD5_StuckKeyDelaysOnlyItself(t *testing.T) {
 
 // A ledger that fails for one domain delays that domain.
 func TestD5_BrokenDomainDelaysOnlyItself(t *testing.T) {
-	for _, call := range []string{"Offer", "AcquireNext", "Succeed", "Fail"} {
+	for _, call := range []string{"TryAcquire", "Succeed", "Fail"} {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := new(dispatch.Log)

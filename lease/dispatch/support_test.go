@@ -241,6 +241,10 @@ func called[T any](p *process, call, domain string, f func() (T, error)) (T, err
 	return got, err
 }
 
+func (p *process) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
+	return called(p, "TryAcquire", domain, func() (lease.Acquisition, error) { return p.Ledger.TryAcquire(ctx, domain, offset) })
+}
+
 func (p *process) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
 	return called(p, "Offer", domain, func() (lease.AcquireStatus, error) { return p.Ledger.Offer(ctx, domain, offset) })
 }

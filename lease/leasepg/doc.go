@@ -14,6 +14,10 @@
 // enough for it: a second writer waits for the first one's row lock, looks at the row again, finds another version and changes nothing.
 // At a stricter default isolation the database refuses the second writer instead, and that is taken for the same conflict.
 //
+// Calls that are made side by side on one Store share statements: while four swaps, or four loads, are under way, more of them gather, and go together when
+// one of those has ended. A shared swap changes the rows that are where their callers believe, passes over those that somebody has locked, and waits for
+// nobody; what it passed over is sent alone. Who calls alone never waits for others.
+//
 // A version is greater than the one before it by a random step rather than by one. If a failover loses what was
 // acknowledged, the versions that were lost are then not given out a second time, and a process that still believes in one of them meets a
 // conflict; with steps of one its next swap could land on somebody else's state.
@@ -31,7 +35,7 @@
 //
 // # Connections
 //
-// Each call takes one connection of the pool for one statement, and a walk over Ready or Held takes one for each page of names and keeps none while
+// Each call takes at most one connection of the pool for one statement, and a walk over Ready or Held takes one for each page of names and keeps none while
 // its body runs: a pool of one connection serves everything. All statements work through PgBouncer in
 // transaction mode: with a version that does not carry prepared statements, add default_query_exec_mode=exec to the URL.
 package leasepg

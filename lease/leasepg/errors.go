@@ -116,13 +116,13 @@ func failed(err error) error {
 	var server *pgconn.PgError
 	switch {
 	case pgconn.SafeToRetry(err):
-		return fmt.Errorf("leasepg: %w: not sent: %w", durable.ErrNotApplied, err)
+		return fmt.Errorf("%w: not sent: %w", durable.ErrNotApplied, err)
 	case !errors.As(err, &server) || server.SeverityUnlocalized != "ERROR" || unknown(server.Code):
-		return fmt.Errorf("leasepg: swap: %w", err)
+		return err
 	case server.Code == serialization || server.Code == deadlock:
-		return fmt.Errorf("leasepg: %w: %w", durable.ErrConflict, err)
+		return fmt.Errorf("%w: %w", durable.ErrConflict, err)
 	}
-	return fmt.Errorf("leasepg: %w: refused: %w", durable.ErrNotApplied, err)
+	return fmt.Errorf("%w: refused: %w", durable.ErrNotApplied, err)
 }
 
 const (

@@ -1,15 +1,13 @@
 package leasepg
 
-// This file is the store: three calls, each a statement.
+// This file is the store: what it is made from, the keys of its rows, and its lists.
 
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -30,12 +28,14 @@ type Config struct {
 	Ledger string
 }
 
-// Store is a durable.Store in PostgreSQL. It must come from New: any other refuses every call. It holds no state but its Config, so several of one
-// ledger, in one process or in many, are as good as one.
+// Store is a durable.Store in PostgreSQL. It must come from New: any other refuses every call. Several of one ledger, in one process or in many,
+// are as right as one; calls that are made side by side on one Store share statements.
 type Store struct {
 	pool     *pgxpool.Pool
 	ledger   string
 	identity string // of the database
+	loads    gatherer[loading]
+	swaps    gatherer[swapping]
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -56,7 +56,9 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{pool: cfg.Pool, ledger: cfg.Ledger, identity: id}, nil
+	s := &Store{pool: cfg.Pool, ledger: cfg.Ledger, identity: id}
+	s.loads.send, s.swaps.send = s.loadTogether, s.swapTogether
+	return s, nil
 }
 
 const (
@@ -86,11 +88,6 @@ func key(name string) (key, long []byte) {
 }
 
 const (
-	load   = `SELECT version, state FROM stopbank.lease_domains WHERE ledger = $1 AND domain = $2`
-	create = `INSERT INTO stopbank.lease_domains (ledger, domain, long_domain, version, held, ready, state)
-		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
-	replace = `UPDATE stopbank.lease_domains SET version = $4, held = $5, ready = $6, state = $7
-		WHERE ledger = $1 AND domain = $2 AND version = $3`
 	listHeld = `SELECT domain, long_domain FROM stopbank.lease_domains
 		WHERE ledger = $1 AND held AND domain >= $2 ORDER BY domain LIMIT $3`
 	listReady = `SELECT domain, long_domain FROM stopbank.lease_domains
@@ -103,66 +100,6 @@ func (s *Store) made() error {
 		return &lease.InvalidError{Field: "leasepg.Store", Value: "zero", Allowed: "one made by New"}
 	}
 	return nil
-}
-
-// Load implements durable.Store. It blocks for one round trip.
-func (s *Store) Load(ctx context.Context, name string) (state []byte, version uint64, err error) {
-	if err := s.made(); err != nil {
-		return nil, 0, err
-	}
-	if len(name) > maxName {
-		return nil, 0, &lease.InvalidError{Field: "name", Value: fmt.Sprintf("%d bytes", len(name)), Allowed: "0 to 65535 bytes"}
-	}
-	domain, _ := key(name)
-	var found int64
-	err = s.pool.QueryRow(ctx, load, s.ledger, domain).Scan(&found, &state)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, 0, nil
-	case err != nil:
-		return nil, 0, fmt.Errorf("leasepg: load: %w", err)
-	case found <= 0: // durable takes 0 for a record that is not there
-		return nil, 0, fmt.Errorf("leasepg: load: the row of %q has version %d, and no program writes that", name, found)
-	}
-	return state, uint64(found), nil
-}
-
-// Swap implements durable.Store. It blocks for one round trip, and for a writer of the same record that is before it.
-func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
-	if err := s.made(); err != nil {
-		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
-	}
-	if len(name) > maxName {
-		return 0, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
-	}
-	query, args, version := s.swap(name, old, state, index)
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("leasepg: %w: no connection: %w", durable.ErrNotApplied, err)
-	}
-	done, err := conn.Exec(ctx, query, args...)
-	conn.Release()
-	if err != nil {
-		return 0, failed(err)
-	}
-	if done.RowsAffected() == 0 {
-		return 0, fmt.Errorf("leasepg: %w: not at version %d", durable.ErrConflict, old)
-	}
-	return version, nil
-}
-
-// swap is the statement of a Swap, and the version that it leaves.
-func (s *Store) swap(name string, old uint64, state []byte, index durable.Index) (query string, args []any, version uint64) {
-	if state == nil {
-		state = []byte{} // nil would be NULL
-	}
-	domain, long := key(name)
-	version = old + 1 + rand.Uint64N(maxStep)
-	held, ready := index == durable.Held, index == durable.Ready
-	if old == 0 {
-		return create, []any{s.ledger, domain, long, int64(version), held, ready, state}, version
-	}
-	return replace, []any{s.ledger, domain, int64(old), int64(version), held, ready, state}, version
 }
 
 // Limit implements durable.Store: 256 MiB. At a hundredth of that a swap takes tens of milliseconds; bound the backlog long before.

@@ -275,3 +275,85 @@ func TestARowOfVersionZeroIsAnError(t *testing.T) {
 		t.Errorf("%q at %d, %v", state, version, err)
 	}
 }
+
+// Swaps that are made side by side have their own outcomes: created, replaced, in conflict.
+func TestSideBySide(t *testing.T) { inEveryMode(t, sideBySide) }
+
+func sideBySide(t *testing.T, s *leasepg.Store) {
+	const names = 100
+	var versions [names]uint64
+	for round := range 4 {
+		var group sync.WaitGroup
+		for i := range names {
+			group.Go(func() {
+				name := fmt.Sprint("n", i)
+				if i%10 == 0 {
+					name = strings.Repeat(name, 700) // filed under its hash
+				}
+				old := versions[i]
+				if stale := i%7 == round && round > 0; stale {
+					if _, err := s.Swap(context.Background(), name, old+1, []byte("stale"), durable.Ready); kind(err) != "conflict" {
+						t.Errorf("stale: %v", err)
+					}
+				}
+				v, err := s.Swap(context.Background(), name, old, fmt.Appendf(nil, "%d in %d", i, round), []durable.Index{durable.Neither, durable.Ready, durable.Held}[i%3])
+				if err != nil || v <= old {
+					t.Errorf("%d after %d: %v", v, old, err)
+				}
+				versions[i] = v
+				state, at, err := s.Load(context.Background(), name)
+				if err != nil || at != v || string(state) != fmt.Sprintf("%d in %d", i, round) {
+					t.Errorf("%q at %d, want version %d: %v", state, at, v, err)
+				}
+				if _, at, err := s.Load(context.Background(), name+" of nobody"); at != 0 || err != nil {
+					t.Errorf("of a name never seen: %d, %v", at, err)
+				}
+			})
+		}
+		group.Wait()
+	}
+	if held, ready := len(list(t, s, durable.Held)), len(list(t, s, durable.Ready)); held != 33 || ready != 33 {
+		t.Errorf("%d held, %d ready", held, ready)
+	}
+}
+
+// A row that somebody else's transaction has locked delays its own swaps, not those that are sent beside them.
+func TestLockedRowDelaysNobody(t *testing.T) {
+	s := named(t, migrated(t, 16), t.Name())
+	versions := map[string]uint64{}
+	for i := range 12 {
+		name := string(rune('A' + i))
+		versions[name] = swap(t, s, name, 0, "x", durable.Neither)
+	}
+	for i := range 50 {
+		name := fmt.Sprint(i)
+		versions[name] = swap(t, s, name, 0, "x", durable.Neither)
+	}
+	tx, err := migrated(t, 1).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT 1 FROM stopbank.lease_domains WHERE ledger = $1 AND domain >= 'A' FOR UPDATE`, t.Name()); err != nil {
+		t.Fatal(err)
+	}
+	var locked, free sync.WaitGroup
+	for name, version := range versions {
+		group := &free
+		if name >= "A" {
+			group = &locked
+		}
+		group.Go(func() {
+			if _, err := s.Swap(context.Background(), name, version, []byte("y"), durable.Held); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	free.Wait() // while the others cannot
+	if state, version := load(t, s, "A"); string(state) != "x" || version != versions["A"] {
+		t.Errorf("A is %q at %d under the lock", state, version)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	locked.Wait()
+}

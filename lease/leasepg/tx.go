@@ -83,7 +83,8 @@ func (w *within) Load(ctx context.Context, name string) (state []byte, version u
 
 // Swap writes the record that Load has locked.
 func (w *within) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
-	query, args, version := w.swap(name, old, state, index)
+	it := swapOf(name, old, state, index)
+	query, args := w.statement(&it)
 	done, err := w.tx.Exec(ctx, query, args...)
 	switch {
 	case err != nil:
@@ -91,7 +92,7 @@ func (w *within) Swap(ctx context.Context, name string, old uint64, state []byte
 	case done.RowsAffected() == 0:
 		return 0, fmt.Errorf("leasepg: %w: not at version %d", durable.ErrConflict, old)
 	}
-	return version, nil
+	return it.version, nil
 }
 
 // transaction says what is wrong with a transaction, if that is what err is about.
