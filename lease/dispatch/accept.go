@@ -17,6 +17,7 @@ const offering = 16
 // arrivals are the records of one domain in one reading.
 type arrivals struct {
 	domain  string
+	owner   string
 	records []Record
 	items   []item // of those that the ledger has taken or given up
 	done    []int64
@@ -30,6 +31,9 @@ type arrivals struct {
 func (d *Dispatcher) accept(w window) {
 	all, end := d.choose(w)
 	d.offer(all)
+	for _, a := range all {
+		a.owner = d.ownerOf(a.domain)
+	}
 	d.enter(all, w.first, end)
 	for _, a := range all {
 		if a.err != nil {
@@ -118,7 +122,7 @@ func (d *Dispatcher) enter(all []*arrivals, from, end int64) {
 	d.high = max(d.high, end)
 	put := map[*domain]bool{} // put off in this reading
 	for _, a := range all {
-		dom := d.domain(a.domain)
+		dom := d.domain(a.domain, a.owner)
 		dom.queue = append(dom.queue, a.items...)
 		d.buffered += len(a.items)
 		d.count.skipped += uint64(len(a.done))

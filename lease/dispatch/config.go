@@ -58,6 +58,14 @@ type Config struct {
 	MaxInFlight int
 	// Concurrency, when not nil, is asked before every attempt, on top of MaxInFlight.
 	Concurrency Concurrency
+	// Rate, when not nil, bounds how fast attempts begin: all of them, retries and trials too, over all partitions of a Consumer.
+	Rate Rate
+	// RateOf, when not nil, returns the Rate of a domain, besides that of all; nil: it has none. What it returns has to remember the domain's attempts for
+	// as long as they matter: it is called before every attempt, and the dispatcher keeps nothing. It must be safe for concurrent use, and not block.
+	RateOf func(domain string) Rate
+	// Owner, when not nil, says whose a domain is: a customer's, say. A place goes to the waiting owner who has the fewest, of those to the one whose records have
+	// taken the least time. It must say the same of a domain each time. It must be safe for concurrent use, and not block. Nil: all have one owner.
+	Owner func(domain string) string
 	// MaxBuffered bounds the records that are fetched and not done, those in work included. 0: 1024, or MaxInFlight if that is
 	// more. At least 1.
 	MaxBuffered int

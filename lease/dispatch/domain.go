@@ -44,6 +44,7 @@ const (
 // domain is a domain with work in it. Guarded by Dispatcher.mu; while it works, tenure belongs to the goroutine that works on it.
 type domain struct {
 	name  string
+	of    *owner
 	queue []item // fetched and not done, offsets rising
 	// open: the ledger has work of this domain at the offset at, in the queue or not: a lease, the head of its backlog, or what was
 	// just given up. The floor must not pass it.
@@ -57,6 +58,8 @@ type domain struct {
 	again   time.Time // not to be read again before; zero: at once
 
 	place place
+	asks  bool  // it works, and has to ask the rates first
+	paced bool  // it pauses because of its own rate
 	key   int64 // lowest offset when it went into the heap
 	timer *time.Timer
 	// ours is the token of a lease that we hold and a drain gives back; 0 without one, and while it is given back already or a
