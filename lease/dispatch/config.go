@@ -73,6 +73,10 @@ type Config struct {
 	// most MaxBuffered.
 	MaxPerDomain int
 
+	// MaxPerOwner bounds those of one owner in one partition; what exceeds it is read again later. 0: an eighth of MaxBuffered, at least 1. At most MaxBuffered;
+	// 0 without an Owner.
+	MaxPerOwner int
+
 	// Backoff is the pause before the first retry; it doubles with every retry. 0: 100 ms.
 	Backoff time.Duration
 	// MaxBackoff bounds it. 0: 30 s, or Backoff if that is more. At least Backoff.
@@ -124,6 +128,16 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, err
 	}
 	if err := orDefault("MaxPerDomain", &cfg.MaxPerDomain, max(1, cfg.MaxBuffered/32), cfg.MaxBuffered); err != nil {
+		return cfg, err
+	}
+	owned := max(1, cfg.MaxBuffered/8)
+	if cfg.Owner == nil {
+		if cfg.MaxPerOwner != 0 {
+			return cfg, &InvalidError{Field: "Config.MaxPerOwner", Value: cfg.MaxPerOwner, Allowed: "0 without an Owner"}
+		}
+		owned = cfg.MaxBuffered
+	}
+	if err := orDefault("MaxPerOwner", &cfg.MaxPerOwner, owned, cfg.MaxBuffered); err != nil {
 		return cfg, err
 	}
 	if err := orDefault("Backoff", &cfg.Backoff, 100*time.Millisecond, maxPause); err != nil {

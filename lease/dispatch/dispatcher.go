@@ -268,7 +268,7 @@ func (d *Dispatcher) rise(dom *domain) {
 
 // lost: the record was not there when its place was read, and will not come. The lock is held.
 func (d *Dispatcher) lost(dom *domain, offset int64) bool {
-	return offset < d.high && !(dom.behind && offset >= dom.mark)
+	return offset < d.high && !(dom.behind && offset >= dom.mark) && !(dom.of.behind && offset >= dom.of.mark)
 }
 
 // pause makes an idle domain ready after wait, if that is in the future. The lock is held.
@@ -325,7 +325,7 @@ func (d *Dispatcher) work(dom *domain) {
 			line.asked(false, 0)
 			wait = d.advance(dom)
 		}
-		used := min(time.Since(began), d.cfg.AttemptTimeout)
+		used := time.Since(began)
 		d.mu.Lock()
 		dom.place, dom.paced = idle, own > 0
 		d.endTrial(dom)

@@ -41,6 +41,12 @@ const (
 	fenced               // somebody else has the lease: stay away
 )
 
+// lag is how far a domain, or an owner, is behind what has been read.
+type lag struct {
+	behind bool  // records from mark on were put off
+	mark   int64 // those of a queue are below it; that of a domain is below its owner's
+}
+
 // domain is a domain with work in it. Guarded by Dispatcher.mu; while it works, tenure belongs to the goroutine that works on it.
 type domain struct {
 	name  string
@@ -51,9 +57,7 @@ type domain struct {
 	open bool
 	at   int64
 
-	// behind: records from mark on were put off. Those of the queue are below it.
-	behind  bool
-	mark    int64
+	lag
 	refused int       // Offers that the ledger refused in a row
 	again   time.Time // not to be read again before; zero: at once
 

@@ -7,11 +7,13 @@ import (
 	"runtime/debug"
 )
 
-// owner has some of the domains. Guarded by Dispatcher.mu.
+// owner has some of the domains. What exceeds his MaxPerOwner is put off like what exceeds a domain's share: one number remembers it. Guarded by Dispatcher.mu.
 type owner struct {
 	name    string
 	line    *line
 	domains int // that are remembered
+	lag
+	buffered int // records in their queues
 
 	chores   byAge // that could go on without an attempt
 	ready    byAge
@@ -48,13 +50,40 @@ func (d *Dispatcher) ownerOf(domain string) (name string) {
 	return d.cfg.Owner(domain)
 }
 
+// ownersOf says whose the domains of these records are; nil where there is one owner.
+func (d *Dispatcher) ownersOf(records []Record) map[string]string {
+	if d.cfg.Owner == nil {
+		return nil
+	}
+	of := map[string]string{}
+	for _, r := range records {
+		if _, known := of[r.Domain]; !known {
+			of[r.Domain] = d.ownerOf(r.Domain)
+		}
+	}
+	return of
+}
+
 // forget forgets a domain in which nothing is left to remember, and its owner with the last one. The lock is held.
 func (d *Dispatcher) forget(dom *domain) {
 	delete(d.domains, dom.name)
-	if dom.of.domains--; dom.of.domains == 0 && d.cfg.Owner != nil {
-		dom.of.line.leave()
-		delete(d.owners, dom.of.name)
+	if dom.of.domains--; dom.of.empty() {
+		d.disown(dom.of)
 	}
+}
+
+// empty: nothing of o is left to remember.
+func (o *owner) empty() bool { return o.domains == 0 && !o.behind && o.name != "" }
+
+// disown forgets an owner. The lock is held.
+func (d *Dispatcher) disown(o *owner) {
+	o.line.leave()
+	delete(d.owners, o.name)
+}
+
+// wants: the records of o that were put off are read again when half of its share is free. The lock is held.
+func (d *Dispatcher) wants(o *owner) bool {
+	return o.behind && o.buffered <= d.cfg.MaxPerOwner/2
 }
 
 // push has a domain wait for a place. The lock is held.
@@ -138,7 +167,6 @@ func (d *Dispatcher) leaveLines() {
 	for _, o := range d.owners {
 		o.line.leave()
 	}
-	clear(d.owners)
 }
 
 // placed uses a place that was waited for.

@@ -13,8 +13,9 @@ import (
 // lines that wait, and its partition picks the record. Where there is a rate of all, a place goes out only when the rate has answered for the one
 // before it, so that what it lets go is what is first at that time.
 type places struct {
-	most  int
-	rated bool
+	most    int
+	rated   bool
+	longest time.Duration // AttemptTimeout: what a record is charged, and what an owner may be ahead of now, at most
 
 	mu      sync.Mutex // guards all below, the lines and the shares; nothing foreign runs under it. Taken inside a Dispatcher's, never around it
 	taken   int
@@ -51,7 +52,7 @@ type line struct {
 }
 
 func newPlaces(cfg Config) *places {
-	return &places{most: cfg.MaxInFlight, rated: cfg.Rate != nil, owners: map[string]*share{}}
+	return &places{most: cfg.MaxInFlight, rated: cfg.Rate != nil, longest: cfg.AttemptTimeout, owners: map[string]*share{}}
 }
 
 // join returns a new line of owner.
@@ -189,7 +190,7 @@ func (l *line) give(used time.Duration) (next *line) {
 	l.owner.has--
 	l.partition.has--
 	l.taken--
-	l.owner.used += used
+	l.owner.used = min(l.owner.used+min(used, l.longest), l.now+l.longest)
 	if next = l.grant(); next != nil && next.partition != l.partition {
 		next.wake()
 		next = nil
@@ -222,6 +223,13 @@ func (p *places) open() {
 	defer p.mu.Unlock()
 	p.shut = nil
 	p.pass()
+}
+
+// closed: the rate of all lets nobody go.
+func (p *places) closed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shut != nil
 }
 
 // overdue counts n more handlers that are over their time, and go on.
