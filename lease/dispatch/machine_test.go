@@ -307,7 +307,8 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		l.appends--
 		time.Sleep(time.Duration(draw(5)) * time.Millisecond)
 	}
-	time.Sleep(time.Duration(l.lasts)*time.Millisecond + time.Millisecond/2) // at no moment when a handler ends
+	// It ends at no moment when a handler begins or ends: those are whole milliseconds after the beginning of this life, or of an earlier one.
+	time.Sleep(time.Duration(l.lasts)*time.Millisecond + time.Millisecond/2 + time.Duration(number+1)*13_777)
 	if l.drain && l.faults > 0 {
 		p.mu.Lock()
 		p.fault = nil // so that the drain can succeed
