@@ -235,10 +235,10 @@ func TestPropertyD10_NeverFasterNeverIdle(t *testing.T) {
 // What waits for a rate holds no place, no lease and no goroutine, and is not asked about until its time has come. Outcomes and dead letters are no attempts.
 func TestD10_WaitingHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ledger, log := memory(t, 0), fill("slow", "slow", "quick", "quick", "bad", "bad")
+		ledger, log := memory(t, 0), fill("slow", "slow", "bad", "bad", "quick", "quick")
 		slow := &bucket{period: time.Hour, burst: 1}
 		all := &bucket{period: time.Second, burst: 1}
-		letters := 0
+		var letters []time.Time
 		c := newCalls()
 		r := run(t, dispatch.Config{
 			Ledger: ledger, Source: log, MaxInFlight: 1, Rate: all,
@@ -256,7 +256,7 @@ func TestD10_WaitingHoldsNothing(t *testing.T) {
 				return nil
 			},
 			DeadLetter: func(context.Context, dispatch.DeadLetter) error {
-				if letters++; letters == 1 {
+				if letters = append(letters, time.Now()); len(letters) == 1 {
 					return errors.New("once more")
 				}
 				return nil
@@ -266,7 +266,8 @@ func TestD10_WaitingHoldsNothing(t *testing.T) {
 		for domain, want := range map[string]int{"slow": 1, "quick": 2, "bad": 2} {
 			equal(t, domain, len(c.of(domain)), want)
 		}
-		equal(t, "letters", letters, 3)
+		equal(t, "letters", len(letters), 3)
+		equal(t, "between a letter and the next try, whatever the rate", letters[1].Sub(letters[0]), 100*time.Millisecond)
 		s := r.Stats()
 		equal(t, "working", s.Working, 0)
 		equal(t, "pausing", s.Pausing, 1)
@@ -324,6 +325,46 @@ func TestD10_DrainEndsTheWait(t *testing.T) {
 			c.give(a)
 			time.Sleep(time.Hour)
 			equal(t, "a, taken again", count["a"], 3)
+			if err := c.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Partitions and owners that wait for the rate of all come to have equally many attempts.
+func TestD10_TheRateIsShared(t *testing.T) {
+	for _, what := range []string{"partitions", "owners"} {
+		synctest.Test(t, func(t *testing.T) {
+			count := map[string]int{}
+			var mu sync.Mutex
+			cfg := dispatch.Config{Rate: &bucket{period: time.Second, burst: 1}, Handler: func(_ context.Context, job dispatch.Job) error {
+				mu.Lock()
+				defer mu.Unlock()
+				count[ownerOf(job.Record.Domain)]++
+				return nil
+			}}
+			if what == "owners" {
+				cfg.Owner = ownerOf
+			}
+			c := consume(t, cfg)
+			one := filled(t, "one", 0)
+			for _, name := range []string{"a", "b"} {
+				if what == "partitions" {
+					c.give(filled(t, name, 200))
+					continue
+				}
+				for i := range 200 {
+					one.Source.(*dispatch.Log).Append(fmt.Sprint(name, "/", i), nil)
+				}
+			}
+			c.give(one)
+			time.Sleep(200 * time.Second)
+			for _, name := range []string{"a", "b"} {
+				if n := count[name]; n < 95 || n > 105 {
+					t.Errorf("%s: %s has had %d of 200", what, name, n)
+				}
+			}
 			if err := c.stop(); err != nil {
 				t.Error(err)
 			}
