@@ -7,6 +7,7 @@ import "time"
 // arrivals are the records of one domain in one reading.
 type arrivals struct {
 	domain  string
+	owner   string
 	records []Record
 	// off: the records from mark on have to be read again.
 	off  bool
@@ -17,71 +18,116 @@ type arrivals struct {
 func (d *Dispatcher) accept(w window) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all, end := d.choose(w)
-	d.enter(all, w.first, end)
+	all, off, end := d.choose(w)
+	d.enter(all, off, w.first, end)
 }
 
-// choose says which of the records are new to their domains and have room. Everything below end has been looked at. The lock is held.
-func (d *Dispatcher) choose(w window) (all []*arrivals, end int64) {
-	of := map[string]*arrivals{}
+// choose says which of the records are new to their domains and have room, and from where on those of an owner who has none were put off. Everything
+// below end has been looked at. The lock is held.
+func (d *Dispatcher) choose(w window) (all []*arrivals, off map[string]int64, end int64) {
+	of, taken, off := map[string]*arrivals{}, map[string]int{}, map[string]int64{}
 	room, _ := d.records.take(len(w.records))
 	defer func() { d.records.give(room) }()
 	for _, r := range w.records {
-		dom, a := d.domains[r.Domain], of[r.Domain]
-		behind := dom != nil && dom.behind
+		name := w.owners[r.Domain]
+		dom, a, own := d.domains[r.Domain], of[r.Domain], d.owners[name]
+		_, full := off[name]
+		read := d.high // every record of the owner below was taken, or is of a domain that is behind it
+		if own != nil && own.behind {
+			read = own.mark
+		}
+		behind := dom != nil && dom.behind // and then its mark is below read
 		switch {
-		case a != nil && a.off: // it does not take more of this reading
+		case full, a != nil && a.off: // it does not take more of this reading
 		case behind && (dom.mark < w.first || r.Offset < dom.mark): // one before it has to come first; or it was taken before
-		case !behind && r.Offset < d.high: // it was taken before
+		case !behind && r.Offset < read: // it was taken before
+		case r.Offset >= read && read < w.first: // one of its owner's before it has to come first
 		case room == 0:
-			return all, r.Offset
+			return all, off, r.Offset
 		default:
+			full := taken[name] >= d.cfg.MaxPerOwner || own != nil && own.buffered+taken[name] >= d.cfg.MaxPerOwner
+			if full && r.Offset >= read {
+				off[name] = r.Offset
+				break
+			}
 			if a == nil {
-				a = &arrivals{domain: r.Domain}
+				a = &arrivals{domain: r.Domain, owner: name}
 				of[r.Domain], all = a, append(all, a)
 			}
 			have := len(a.records)
 			if dom != nil {
 				have += len(dom.queue)
 			}
-			if have >= d.cfg.MaxPerDomain || dom != nil && dom.place == away {
+			if full || have >= d.cfg.MaxPerDomain || dom != nil && dom.place == away {
 				a.off, a.mark = true, r.Offset
 				break
 			}
 			a.records = append(a.records, r)
+			taken[name]++
 			room--
 		}
 	}
-	return all, w.end
+	return all, off, w.end
 }
 
 // enter puts what was taken into the queues, and moves high and the marks over what was looked at. The lock is held.
-func (d *Dispatcher) enter(all []*arrivals, from, end int64) {
+func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int64) {
 	now := time.Now()
 	d.high = max(d.high, end)
 	put := map[*domain]bool{} // put off in this reading
 	for _, a := range all {
-		dom := d.domain(a.domain)
+		dom := d.domain(a.domain, a.owner)
 		for _, r := range a.records {
 			dom.queue = append(dom.queue, item{Record: r, since: now})
 		}
 		d.buffered += len(a.records)
+		dom.of.buffered += len(a.records)
 		if a.off {
-			if put[dom] = true; !dom.behind {
-				dom.behind = true
-				d.behind++
-			}
-			dom.mark = a.mark
+			put[dom] = true
+			d.putOff(&dom.lag, a.mark)
+		}
+	}
+	for name, mark := range off {
+		d.putOff(&d.owned(name).lag, mark)
+	}
+	for name, own := range d.owners {
+		if _, full := off[name]; !full {
+			d.passed(&own.lag, from, end)
+		}
+		if d.caughtUp(&own.lag, d.high); own.empty() {
+			d.disown(own)
 		}
 	}
 	for _, dom := range d.domains {
-		if dom.behind && !put[dom] && dom.mark >= from && dom.mark < end {
-			dom.mark = end
+		if !put[dom] {
+			d.passed(&dom.lag, from, end)
 		}
-		if dom.behind && dom.mark >= d.high {
-			dom.behind = false
-			d.behind--
+		if d.caughtUp(&dom.lag, d.high); dom.of.behind {
+			d.caughtUp(&dom.lag, dom.of.mark)
 		}
 		d.rise(dom)
+	}
+}
+
+// putOff has l behind from mark on. The lock is held.
+func (d *Dispatcher) putOff(l *lag, mark int64) {
+	if !l.behind {
+		d.behind++
+	}
+	l.behind, l.mark = true, mark
+}
+
+// passed moves a mark over what was looked at. The lock is held.
+func (d *Dispatcher) passed(l *lag, from, end int64) {
+	if l.behind && l.mark >= from && l.mark < end {
+		l.mark = end
+	}
+}
+
+// caughtUp has l no longer behind if it has everything below high. The lock is held.
+func (d *Dispatcher) caughtUp(l *lag, high int64) {
+	if l.behind && l.mark >= high {
+		l.behind = false
+		d.behind--
 	}
 }

@@ -446,6 +446,7 @@ func (d *Dispatcher) finish(dom *domain, offset int64, more bool, next int64, co
 func (d *Dispatcher) leave(dom *domain, offset int64) {
 	if dom.drop(offset) {
 		d.buffered--
+		dom.of.buffered--
 		d.records.give(1)
 	}
 	d.nudge(dom)

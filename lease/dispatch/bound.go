@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// bound is a number of places, or of records, for all partitions together; a Dispatcher alone has bounds of its own. Places go from hand
-// to hand: what is given back goes to whoever waits with the fewest. Records cannot, because who has room for one may
+// bound is a number of records for all partitions together, or the one trial; a Dispatcher alone has bounds of its own. The trial goes from hand
+// to hand: what is given back goes to whoever waits for the longest time. Records cannot, because who has room for one may
 // find none to read. There, nobody takes more while he has as many as are free, so that there is always room for who comes next, and those
 // who read come to have equally many; and one is everybody's, whatever the others have.
 type bound struct {
@@ -25,14 +25,12 @@ type bound struct {
 type stake struct {
 	*bound
 	has   int
-	late  int    // of has: with handlers that are over their time. They do not count where the fewest is asked for
 	since uint64 // the turn in which it began to wait; 0: it does not
-	// wake says that there is room, and returns how much of it was taken with that. It is called under the bound's lock, so it must neither
-	// block nor call back.
-	wake func() int
+	// wake says that there is room. It is called under the bound's lock, so it must neither block nor call back.
+	wake func()
 }
 
-func (b *bound) join(wake func() int) *stake {
+func (b *bound) join(wake func()) *stake {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := &stake{bound: b, wake: wake}
@@ -57,22 +55,11 @@ func (b *bound) free(s *stake) int {
 	return max((free-s.has+1)/2, 1-s.has, 0) // after that s has as many as are free
 }
 
-// overdue counts n more handlers that are over their time, and go on. Their places are lost to everybody alike: if they counted as their
-// partition's part, a partition with one of them would wait for as long as enough others are busy.
-func (s *stake) overdue(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.late += n
-}
-
-// part is what s has of what is shared out. The lock is held.
-func (s *stake) part() int { return s.has - s.late }
-
 // next is who waits with the least; of those, for the longest time. The lock is held.
 func (b *bound) next() *stake {
 	var next *stake
 	for _, s := range b.stakes {
-		if s.since > 0 && (next == nil || s.part() < next.part() || s.part() == next.part() && s.since < next.since) {
+		if s.since > 0 && (next == nil || s.has < next.has || s.has == next.has && s.since < next.since) {
 			next = s
 		}
 	}
@@ -108,16 +95,6 @@ func (s *stake) give(n int) {
 func (b *bound) pass() {
 	for s := b.next(); s != nil && b.free(s) > 0; s = b.next() {
 		s.since = 0
-		n := s.wake()
-		s.has += n
-		b.taken += n
+		s.wake()
 	}
-}
-
-// yields: another one waits that has less.
-func (s *stake) yields() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.next()
-	return next != nil && next.part() < s.part()
 }

@@ -116,12 +116,12 @@ func (d *Dispatcher) bounded(dom *domain, fn func(context.Context) error) error 
 	ctx, cancel := context.WithTimeout(d.handling, d.cfg.AttemptTimeout)
 	defer cancel()
 	over := time.AfterFunc(d.cfg.AttemptTimeout, func() {
-		d.places.overdue(1)
+		dom.of.line.overdue(1)
 		d.acquit(dom)
 	})
 	defer func() {
 		if !over.Stop() {
-			d.places.overdue(-1)
+			dom.of.line.overdue(-1)
 		}
 	}()
 	return contained(func() error { return fn(ctx) })

@@ -61,12 +61,24 @@ type Config struct {
 	MaxInFlight int
 	// Concurrency, when not nil, is asked before every attempt, on top of MaxInFlight.
 	Concurrency Concurrency
+	// Rate, when not nil, bounds how fast attempts begin: all of them, retries and trials too, over all partitions of a Consumer.
+	Rate Rate
+	// RateOf, when not nil, returns the Rate of a domain, besides that of all; nil: it has none. What it returns has to remember the domain's attempts for
+	// as long as they matter: it is called before every attempt, and the dispatcher keeps nothing. It must be safe for concurrent use, and not block.
+	RateOf func(domain string) Rate
+	// Owner, when not nil, says whose a domain is: a customer's, say. A place goes to the waiting owner who has the fewest, of those to the one whose records have
+	// taken the least time. It must say the same of a domain each time. It must be safe for concurrent use, and not block. Nil: all have one owner.
+	Owner func(domain string) string
 	// MaxBuffered bounds the records that are fetched and not done, those in work included. 0: 1024, or MaxInFlight if that is
 	// more. At least 1.
 	MaxBuffered int
 	// MaxPerDomain bounds those of one domain; what exceeds it is read again later. 0: a 32nd of MaxBuffered, at least 1. At
 	// most MaxBuffered.
 	MaxPerDomain int
+
+	// MaxPerOwner bounds those of one owner in one partition; what exceeds it is read again later. 0: an eighth of MaxBuffered, at least 1. At most MaxBuffered;
+	// 0 without an Owner.
+	MaxPerOwner int
 
 	// Backoff is the pause before the first retry; it doubles with every retry. 0: 100 ms.
 	Backoff time.Duration
@@ -119,6 +131,16 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, err
 	}
 	if err := orDefault("MaxPerDomain", &cfg.MaxPerDomain, max(1, cfg.MaxBuffered/32), cfg.MaxBuffered); err != nil {
+		return cfg, err
+	}
+	owned := max(1, cfg.MaxBuffered/8)
+	if cfg.Owner == nil {
+		if cfg.MaxPerOwner != 0 {
+			return cfg, &InvalidError{Field: "Config.MaxPerOwner", Value: cfg.MaxPerOwner, Allowed: "0 without an Owner"}
+		}
+		owned = cfg.MaxBuffered
+	}
+	if err := orDefault("MaxPerOwner", &cfg.MaxPerOwner, owned, cfg.MaxBuffered); err != nil {
 		return cfg, err
 	}
 	if err := orDefault("Backoff", &cfg.Backoff, 100*time.Millisecond, maxPause); err != nil {

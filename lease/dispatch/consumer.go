@@ -15,10 +15,11 @@ import (
 
 // Consumer works off the partitions that an Ownership gives it. It must come from NewConsumer and must not be copied.
 type Consumer struct {
-	ownership               Ownership
-	cfg                     Config
-	places, records, trials *bound
-	used                    atomic.Bool // Run was called
+	ownership       Ownership
+	cfg             Config
+	places          *places
+	records, trials *bound
+	used            atomic.Bool // Run was called
 
 	mu     sync.Mutex // guards all below; nothing foreign runs under it
 	held   map[string]*Dispatcher
@@ -48,7 +49,7 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		ownership: ownership, cfg: cfg, held: map[string]*Dispatcher{},
-		places: &bound{most: cfg.MaxInFlight}, records: &bound{most: cfg.MaxBuffered, room: true}, trials: &bound{most: 1},
+		places: newPlaces(cfg), records: &bound{most: cfg.MaxBuffered, room: true}, trials: &bound{most: 1},
 	}, nil
 }
 

@@ -3,7 +3,6 @@ package dispatch
 // This file is a dispatcher's life: taking a partition, working it off, and the drain.
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"math"
@@ -24,13 +23,15 @@ type Dispatcher struct {
 	soft, handling, hard context.Context
 	lose                 context.CancelCauseFunc // ends soft, for a *LostError
 
-	places, records, trials *stake // of MaxInFlight, of MaxBuffered, and of the one trial that all partitions have at a time
+	places          *places
+	share           share  // of the places
+	records, trials *stake // of MaxBuffered, and of the one trial that all partitions have at a time
 
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
-	ready    byAge
-	suspects byAge   // that could go on, but one at a time
+	owners   map[string]*owner
 	trial    *domain // the suspect that has gone on; nil: none
+	barred   bool    // another partition has a suspect on trial
 	active   int     // goroutines that work on a domain
 	buffered int     // records in the queues
 	behind   int     // domains that are behind
@@ -53,27 +54,17 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sharing(cfg, &bound{most: cfg.MaxInFlight}, &bound{most: cfg.MaxBuffered, room: true}, &bound{most: 1}), nil
+	return sharing(cfg, newPlaces(cfg), &bound{most: cfg.MaxBuffered, room: true}, &bound{most: 1}), nil
 }
 
 // sharing returns a Dispatcher with a part of each bound. Its Run gives them back.
-func sharing(cfg Config, places, records, trials *bound) *Dispatcher {
+func sharing(cfg Config, places *places, records, trials *bound) *Dispatcher {
 	d := &Dispatcher{
-		cfg: cfg, domains: map[string]*domain{},
+		cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, places: places,
 		high: math.MaxInt64, wake: make(chan struct{}, 1), quiet: make(chan struct{}),
 	}
-	d.places = places.join(func() int {
-		go d.placed()
-		return 1
-	})
-	d.records = records.join(func() int {
-		d.readOn()
-		return 0
-	})
-	d.trials = trials.join(func() int {
-		go d.tried()
-		return 0
-	})
+	d.records = records.join(d.readOn)
+	d.trials = trials.join(func() { go d.tried() })
 	return d
 }
 
@@ -105,7 +96,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	soft, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	d.soft, d.handling, d.hard, d.lose = soft, handling, hard, lose
-	defer d.places.leave() // a handler that outlives this has its place until it ends
+	defer d.leaveLines() // a handler that outlives this has its place until it ends
 	defer d.trials.leave()
 	defer d.records.leave()
 	defer d.records.give(math.MaxInt)
@@ -132,7 +123,7 @@ func (d *Dispatcher) halt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.draining = true
-	d.ready, d.suspects = nil, nil
+	d.emptyLines()
 	for _, dom := range d.domains {
 		if dom.place == ready || dom.place == pausing {
 			if dom.timer != nil {
@@ -254,7 +245,7 @@ func (d *Dispatcher) rise(dom *domain) {
 	case fresh:
 		if len(dom.queue) == 0 && !(dom.open && d.lost(dom, dom.at)) {
 			if dom.empty() {
-				delete(d.domains, dom.name)
+				d.forget(dom)
 			}
 			return
 		}
@@ -271,19 +262,13 @@ func (d *Dispatcher) rise(dom *domain) {
 		}
 	case leased, ended, buried, fenced:
 	}
-	dom.place = ready
-	dom.key, _ = dom.low()
-	if dom.suspect && dom.stage == leased {
-		heap.Push(&d.suspects, dom)
-	} else {
-		heap.Push(&d.ready, dom)
-	}
-	d.launch()
+	dom.of.push(dom)
+	d.launch(dom.of)
 }
 
 // lost: the record was not there when its place was read, and will not come. The lock is held.
 func (d *Dispatcher) lost(dom *domain, offset int64) bool {
-	return offset < d.high && !(dom.behind && offset >= dom.mark)
+	return offset < d.high && !(dom.behind && offset >= dom.mark) && !(dom.of.behind && offset >= dom.of.mark)
 }
 
 // pause makes an idle domain ready after wait, if that is in the future. The lock is held.
@@ -303,109 +288,61 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 	return true
 }
 
-// launch starts goroutines for domains that are ready. The lock is held.
-func (d *Dispatcher) launch() {
-	for d.more() {
-		if took, _ := d.places.take(1); took == 0 {
-			return
-		}
-		dom := d.next()
-		if dom == nil {
-			d.places.give(1)
-			return
-		}
-		d.active++
-		go d.work(dom)
-	}
-}
-
-// placed uses a place that was waited for.
-func (d *Dispatcher) placed() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	dom := d.next()
-	if dom == nil {
-		d.places.give(1)
-		return
-	}
-	d.active++
-	go d.work(dom)
-	d.launch()
-}
-
 // tried begins the trial that was waited for, of any partition's suspects.
 func (d *Dispatcher) tried() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.launch()
-}
-
-// more: a domain could go on, but for the bounds. The lock is held.
-func (d *Dispatcher) more() bool {
-	return len(d.ready) > 0 || len(d.suspects) > 0 && d.trial == nil
-}
-
-// next takes out the domain that is next, nil if there is none: the one with the lowest offset, of the suspects only while none is on trial.
-// The lock is held.
-func (d *Dispatcher) next() *domain {
-	from := &d.ready
-	if d.trial == nil && len(d.suspects) > 0 && (len(d.ready) == 0 || d.suspects[0].key < d.ready[0].key) {
-		if took, _ := d.trials.take(1); took > 0 {
-			from = &d.suspects
-		}
-	}
-	if len(*from) == 0 {
-		return nil
-	}
-	dom := heap.Pop(from).(*domain)
-	dom.place = working
-	if from == &d.suspects {
-		d.trial = dom
-	}
-	return dom
+	d.barred = false
+	d.relaunch()
 }
 
 // acquit ends dom's trial if it is on one, for the next suspect's to begin.
 func (d *Dispatcher) acquit(dom *domain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.endTrial(dom) {
-		d.launch()
-	}
+	d.endTrial(dom)
 }
 
 // endTrial ends dom's trial if it is on one. The lock is held.
-func (d *Dispatcher) endTrial(dom *domain) bool {
-	if d.trial != dom {
-		return false
+func (d *Dispatcher) endTrial(dom *domain) {
+	if d.trial == dom {
+		d.trial = nil
+		d.trials.give(1)
+		d.relaunch()
 	}
-	d.trial = nil
-	d.trials.give(1)
-	return true
 }
 
-// work advances one domain after the other until none is ready.
+// work advances one domain after the other while it is this partition's turn.
 func (d *Dispatcher) work(dom *domain) {
 	for dom != nil {
-		wait := d.advance(dom)
+		line, began := dom.of.line, time.Now()
+		var wait, own, all time.Duration
+		if dom.asks {
+			own, all = d.pace(dom)
+		}
+		refused := own > 0 || all > 0
+		if !refused {
+			line.asked(false, 0)
+			wait = d.advance(dom)
+		}
+		used := time.Since(began)
 		d.mu.Lock()
-		dom.place = idle
+		dom.place, dom.paced = idle, own > 0
 		d.endTrial(dom)
 		switch {
 		case d.closed:
-			d.ready, d.suspects = nil, nil
+			d.emptyLines()
 		case dom.stage == fenced:
 			dom.place = away
-		case !d.pause(dom, wait):
+		case !d.pause(dom, max(wait, own)):
 			d.rise(dom)
 		}
-		if dom = nil; d.more() && !d.places.yields() {
-			dom = d.next()
+		if refused {
+			line.asked(true, all)
+			used = 0
 		}
-		if dom == nil {
+		if dom = d.use(line.give(used)); dom == nil {
 			d.active--
-			d.places.give(1)
-			d.launch()
 			d.settleDown()
 		}
 		d.mu.Unlock()

@@ -42,20 +42,27 @@ const (
 	fenced               // somebody else has the lease: stay away
 )
 
+// lag is how far a domain, or an owner, is behind what has been read.
+type lag struct {
+	behind bool  // records from mark on were put off
+	mark   int64 // those of a queue are below it; that of a domain is below its owner's
+}
+
 // domain is a domain with work in it. Guarded by Dispatcher.mu; while it works, tenure belongs to the goroutine that works on it.
 type domain struct {
 	name  string
+	of    *owner
 	queue []item // fetched and not done, offsets rising
 	// open: the ledger has work of this domain at the offset at, in the queue or not: a lease, the head of its backlog, or what was
 	// just given up. The floor must not pass it.
 	open bool
 	at   int64
 
-	// behind: records from mark on were put off. Those of the queue are below it.
-	behind bool
-	mark   int64
+	lag
 
 	place place
+	asks  bool  // it works, and has to ask the rates first
+	paced bool  // it pauses because of its own rate
 	key   int64 // lowest offset when it went into the heap
 	timer *time.Timer
 	// ours is the token of a lease that we hold and a drain gives back; 0 without one, and while it is given back already or a

@@ -48,7 +48,7 @@ func (d *Dispatcher) fetch() {
 		case err == nil:
 			failures = 0
 			records = records[:min(len(records), limit)]
-			w := window{from, records[len(records)-1].Offset + 1, records}
+			w := window{from, records[len(records)-1].Offset + 1, records, d.ownersOf(records)}
 			if again := d.wanted(w); len(again.records) > 0 {
 				read.keep(again, d.cfg.MaxBuffered)
 			}
@@ -71,6 +71,7 @@ type windows []window
 type window struct {
 	first, end int64
 	records    []Record
+	owners     map[string]string // of the domains
 }
 
 // at returns the window that offset is in, without what is below, and nil if none is kept.
@@ -80,7 +81,7 @@ func (ws *windows) at(offset int64) *window {
 			copy((*ws)[1:i+1], *ws)
 			(*ws)[0] = w
 			from, _ := slices.BinarySearchFunc(w.records, offset, func(r Record, offset int64) int { return cmp.Compare(r.Offset, offset) })
-			return &window{offset, w.end, w.records[from:]}
+			return &window{offset, w.end, w.records[from:], w.owners}
 		}
 	}
 	return nil
@@ -108,31 +109,32 @@ func (ws *windows) keep(w window, most int) {
 	}
 }
 
-// wanted is what may be wanted of w once more, if it was read again. A domain that is not behind has taken everything below high, and will
-// never be behind there.
+// wanted is what may be wanted of w once more, if it was read again. Where neither a domain nor its owner is behind, it has taken everything below high,
+// and will never be behind there.
 func (d *Dispatcher) wanted(w window) window {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	wanted := window{first: w.first, end: w.end}
+	wanted := window{first: w.first, end: w.end, owners: w.owners}
 	if w.first >= d.high {
 		return wanted
 	}
 	for _, r := range w.records {
-		if dom := d.domains[r.Domain]; r.Offset >= d.high || dom != nil && dom.behind && r.Offset >= dom.mark {
+		dom, own := d.domains[r.Domain], d.owners[w.owners[r.Domain]]
+		if r.Offset >= d.high || dom != nil && dom.behind && r.Offset >= dom.mark || own != nil && own.behind && r.Offset >= own.mark {
 			wanted.records = append(wanted.records, r)
 		}
 	}
 	return wanted
 }
 
-// level: no domain is behind.
+// level: nobody is behind.
 func (d *Dispatcher) level() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.behind == 0
 }
 
-// plan says where to read and how much. The domain that is furthest behind and has room comes first, then what has never been read.
+// plan says where to read and how much. The domain or owner that is furthest behind and has room comes first, then what has never been read.
 // A limit of 0 says that there is no room.
 func (d *Dispatcher) plan(stop context.CancelFunc) (from int64, limit int) {
 	d.mu.Lock()
@@ -162,23 +164,35 @@ func (d *Dispatcher) hungry() (from int64, ok bool) {
 		return 0, false
 	}
 	for _, dom := range d.domains {
-		if dom.wants(d.cfg.MaxPerDomain) && (!ok || dom.mark < from) {
+		if dom.wants(d.cfg) && (!ok || dom.mark < from) {
 			from, ok = dom.mark, true
+		}
+	}
+	for _, o := range d.owners {
+		if d.wants(o) && (!ok || o.mark < from) {
+			from, ok = o.mark, true
 		}
 	}
 	return from, ok
 }
 
-// wants: a domain is read again when half of its share is free, so that one reading serves many records.
-func (dom *domain) wants(share int) bool {
-	return dom.behind && dom.place != away && len(dom.queue) <= share/2
+// wants: a domain is read again when half of its share is free, so that one reading serves many records, and its owner has room.
+func (dom *domain) wants(cfg Config) bool {
+	return dom.behind && dom.place != away && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.of.buffered < cfg.MaxPerOwner
 }
 
 // nudge tells the fetch loop that there is more room, and calls it back from waiting at the end of the log when dom wants to be
 // read again. The lock is held.
 func (d *Dispatcher) nudge(dom *domain) {
 	d.readOn()
-	if d.stop != nil && dom.wants(d.cfg.MaxPerDomain) {
+	if d.stop == nil {
+		return
+	}
+	again := dom.wants(d.cfg) || d.wants(dom.of)
+	if !again && dom.of.buffered == d.cfg.MaxPerOwner-1 { // others of its owner had no room either
+		_, again = d.hungry()
+	}
+	if again {
 		d.stop()
 	}
 }

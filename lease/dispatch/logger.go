@@ -11,7 +11,7 @@ import (
 )
 
 // Logger is an Observer that logs, as "dispatch: GaveUp" with the event's fields. What needs somebody is a warning: GaveUp, DeadLetterFailed,
-// Fenced, Foreign, LedgerError, TakeFailed, FetchFailed, CommitFailed, and Drained with an error. What happens to each record that is well, and
+// Fenced, Foreign, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed, and Drained with an error. What happens to each record that is well, and
 // Committed, is for debugging; the rest is information. Of a kind at most ten lines a second are written, and left_out says how many
 // events were not; of those for debugging, all. A panic's stack is in the line of the failure. The error of a handler is logged as it is: what must not
 // be in a log must not be in it, nor in the name of a domain.
@@ -64,7 +64,7 @@ func (e Event) level() slog.Level {
 	switch e.Kind {
 	case Started, Succeeded, Skipped, Committed:
 		return slog.LevelDebug
-	case GaveUp, DeadLetterFailed, Foreign, Fenced, LedgerError, TakeFailed, FetchFailed, CommitFailed:
+	case GaveUp, DeadLetterFailed, Foreign, Fenced, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed:
 		return slog.LevelWarn
 	case Drained:
 		if e.Err != nil || e.Count > 0 {

@@ -34,6 +34,10 @@ type story struct {
 	buffered  int
 	inFlight  int
 	gate      int // places of a Concurrency that refuses; 0: none
+	owners    int // 0: there are none
+	perOwner  int
+	rate      int // ms between attempts; 0: as fast as they like
+	keyRate   int // of each key
 	letterErr int // of ten dead letters, how many are refused
 	seed      uint64
 }
@@ -58,6 +62,11 @@ func drawStory(t *rapid.T) story {
 		seed:      rapid.Uint64().Draw(t, "seed"),
 	}
 	s.buffered = s.share + rapid.IntRange(0, 20).Draw(t, "buffered")
+	s.rate = rapid.SampledFrom([]int{0, 0, 1, 20}).Draw(t, "rate")
+	s.keyRate = rapid.SampledFrom([]int{0, 0, 10, 100}).Draw(t, "rate of a key")
+	if s.owners = rapid.IntRange(0, 4).Draw(t, "owners"); s.owners > 0 {
+		s.perOwner = rapid.IntRange(1, s.buffered).Draw(t, "per owner")
+	}
 	for range n {
 		s.domains = append(s.domains, fmt.Sprint("k", rapid.IntRange(0, keys-1).Draw(t, "key")))
 		s.failures = append(s.failures, rapid.SampledFrom([]int{0, 0, 0, 0, 0, 1, 2, 1000}).Draw(t, "failures"))
@@ -269,6 +278,20 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 			return nil
 		},
 	}
+	if w.rate > 0 {
+		cfg.Rate = &bucket{period: time.Duration(w.rate) * time.Millisecond, burst: 2}
+	}
+	if w.keyRate > 0 {
+		rates := map[string]*bucket{} // of all domains that there are
+		for _, domain := range w.domains {
+			rates[domain] = &bucket{period: time.Duration(w.keyRate) * time.Millisecond, burst: 1}
+		}
+		cfg.RateOf = func(domain string) dispatch.Rate { return rates[domain] }
+	}
+	if w.owners > 0 {
+		cfg.MaxPerOwner = w.perOwner
+		cfg.Owner = func(domain string) string { return fmt.Sprint("o", int(domain[len(domain)-1])%w.owners) }
+	}
 	if w.gate > 0 {
 		cfg.Concurrency = make(pool, w.gate)
 	}
@@ -284,7 +307,8 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		l.appends--
 		time.Sleep(time.Duration(draw(5)) * time.Millisecond)
 	}
-	time.Sleep(time.Duration(l.lasts)*time.Millisecond + time.Millisecond/2) // at no moment when a handler ends
+	// It ends at no moment when a handler begins or ends: those are whole milliseconds after the beginning of this life, or of an earlier one.
+	time.Sleep(time.Duration(l.lasts)*time.Millisecond + time.Millisecond/2 + time.Duration(number+1)*13_777)
 	if l.drain && l.faults > 0 {
 		p.mu.Lock()
 		p.fault = nil // so that the drain can succeed

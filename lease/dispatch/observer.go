@@ -39,6 +39,10 @@ const (
 	Fenced
 	// Refused: the Concurrency refused, with Err. Told once for each time that a domain has to wait.
 	Refused
+	// RateFailed: Rate or RateOf panicked, with Err. The attempt does not begin; they are asked again after Wait.
+	RateFailed
+	// OwnerFailed: Owner panicked, with Err. The domain counts as one of the owner "".
+	OwnerFailed
 	// LedgerError: the ledger refused with Err something that it should not refuse. It is tried again after Wait.
 	LedgerError
 	// TakeFailed: the partition could not be taken, because of Err; tried again after Wait.
@@ -87,6 +91,10 @@ func (k Kind) String() string {
 		return "Fenced"
 	case Refused:
 		return "Refused"
+	case RateFailed:
+		return "RateFailed"
+	case OwnerFailed:
+		return "OwnerFailed"
 	case LedgerError:
 		return "LedgerError"
 	case TakeFailed:

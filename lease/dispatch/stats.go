@@ -15,8 +15,9 @@ type Stats struct {
 
 	// Domains with unfinished work, by where they are: a handler or the ledger is at work; ready to go on when there is a free place; waiting
 	// for a retry, or for a ledger or a receiver of dead letters that refused; waiting for their record to be read; left to somebody
-	// else. Behind counts those of any state of which records have been put off, Suspects those that wait for their trial or are on it.
-	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects int
+	// else. Behind counts those of any state of which records have been put off, Suspects those that wait for their trial or are on it, Paced those that are
+	// ready or pausing because of a rate.
+	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects, Paced int
 
 	Buffered int           // records fetched and not done
 	Oldest   time.Duration // since the oldest of them was fetched; 0: there is none
@@ -56,12 +57,16 @@ func (d *Dispatcher) Stats() Stats {
 	if d.trial != nil {
 		s.Suspects++
 	}
+	shut := d.places.closed()
 	for _, dom := range d.domains {
 		switch dom.place {
 		case working:
 			s.Working++
 		case ready:
 			s.Ready++
+			if shut && dom.attempts() {
+				s.Paced++
+			}
 		case pausing:
 			s.Pausing++
 		case away:
@@ -71,6 +76,9 @@ func (d *Dispatcher) Stats() Stats {
 		}
 		if len(dom.queue) > 0 {
 			s.Oldest = max(s.Oldest, now.Sub(dom.queue[0].since))
+		}
+		if dom.place == pausing && dom.paced {
+			s.Paced++
 		}
 		if dom.place != working && dom.suspect {
 			s.Suspects++
@@ -101,7 +109,7 @@ func (s Stats) LogValue() slog.Value {
 		value int
 	}{
 		{"working", s.Working}, {"ready", s.Ready}, {"pausing", s.Pausing}, {"waiting", s.Waiting}, {"fenced", s.Fenced}, {"behind", s.Behind},
-		{"suspects", s.Suspects},
+		{"suspects", s.Suspects}, {"paced", s.Paced},
 	} {
 		if n.value != 0 {
 			attrs = append(attrs, slog.Int(n.key, n.value))

@@ -49,9 +49,10 @@ func (d *Dispatcher) takeOnce() error {
 		if err != nil {
 			return err
 		}
+		owner := d.ownerOf(l.Domain)
 		d.mu.Lock()
 		d.high = min(d.high, l.Offset)
-		dom := d.domain(l.Domain)
+		dom := d.domain(l.Domain, owner)
 		dom.tenure, dom.open, dom.at = t, true, l.Offset
 		d.mu.Unlock()
 	}
@@ -59,8 +60,9 @@ func (d *Dispatcher) takeOnce() error {
 		if err != nil {
 			return err
 		}
+		owner := d.ownerOf(head.Domain)
 		d.mu.Lock()
-		dom := d.domain(head.Domain)
+		dom := d.domain(head.Domain, owner)
 		dom.open, dom.at = true, head.Offset
 		d.high = min(d.high, head.Offset)
 		d.mu.Unlock()
@@ -71,11 +73,12 @@ func (d *Dispatcher) takeOnce() error {
 	return nil
 }
 
-// domain returns the domain of that name, new if need be. The lock is held.
-func (d *Dispatcher) domain(name string) *domain {
+// domain returns the domain of that name, new and of that owner if need be. The lock is held.
+func (d *Dispatcher) domain(name, owner string) *domain {
 	dom := d.domains[name]
 	if dom == nil {
-		dom = &domain{name: name}
+		dom = &domain{name: name, of: d.owned(owner)}
+		dom.of.domains++
 		d.domains[name] = dom
 	}
 	return dom

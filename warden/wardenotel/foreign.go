@@ -48,7 +48,7 @@ type DispatcherStats struct {
 	Name string // the partition's; may be empty
 	Held bool   // it has been taken
 
-	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects int
+	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects, Paced int
 
 	Buffered int
 	Oldest   time.Duration

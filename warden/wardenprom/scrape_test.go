@@ -90,7 +90,7 @@ func everything(t testing.TB) *prometheus.Registry {
 		}}},
 		Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Partitions: 8, Stats: func() []wardenprom.DispatcherStats {
 			return []wardenprom.DispatcherStats{{
-				Name: "orders-3", Held: true, Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Suspects: 18, Buffered: 6, Oldest: 7 * time.Second, Paused: true,
+				Name: "orders-3", Held: true, Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Suspects: 18, Paced: 22, Buffered: 6, Oldest: 7 * time.Second, Paused: true,
 				Succeeded: 8, Skipped: 9, GaveUp: 60, Permanent: 20, Died: 30, DeadLettered: 11, DeadLetterFailed: 19, Retried: 12, Postponed: 21, Reclaimed: 13, Lost: 14,
 				ObserverPanics: 15, Floor: 16, Committed: 17, Lag: 0,
 			}, {Name: "orders-4", Lag: -1}}
@@ -191,6 +191,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_dispatch_domains{dispatcher="orders",partition="orders-3",state="waiting"}`:          4,
 		`stopbank_dispatch_domains{dispatcher="orders",partition="orders-3",state="fenced"}`:           5,
 		`stopbank_dispatch_suspects{dispatcher="orders",partition="orders-3"}`:                         18,
+		`stopbank_dispatch_paced{dispatcher="orders",partition="orders-3"}`:                            22,
 		`stopbank_dispatch_buffered{dispatcher="orders",partition="orders-3"}`:                         6,
 		`stopbank_dispatch_oldest_buffered_seconds{dispatcher="orders",partition="orders-3"}`:          7,
 		`stopbank_dispatch_paused{dispatcher="orders",partition="orders-3"}`:                           1,

@@ -136,6 +136,7 @@ func Families() []Family {
 	group("stopbank_dispatch_", by("dispatcher", "partition"),
 		Family{"domains", Amount, "{domain}", "Domains with unfinished work, by what they wait for.", by("state")},
 		Family{"suspects", Amount, "{domain}", "Domains whose record ran when its process died, and that wait for their trial or are on it.", nil},
+		Family{"paced", Amount, "{domain}", "Domains that are ready or pausing because of a rate.", nil},
 		Family{"buffered", Amount, "{record}", "Records that were fetched and are not done.", nil},
 		Family{"oldest_buffered_seconds", Level, "s", "Age of the oldest of them; 0: there is none.", nil},
 		Family{"paused", Level, "1", "1 if fetching waits for room, else 0.", nil},

@@ -30,7 +30,7 @@ type DispatcherStats struct {
 	Name string // the partition's; may be empty
 	Held bool   // it has been taken
 
-	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects int
+	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects, Paced int
 
 	Buffered int
 	Oldest   time.Duration
@@ -85,6 +85,7 @@ func readPartition(p Put, name string, s DispatcherStats) {
 		show("domains", float64(n), state)
 	}
 	show("suspects", float64(s.Suspects))
+	show("paced", float64(s.Paced))
 	show("buffered", float64(s.Buffered))
 	show("oldest_buffered_seconds", s.Oldest.Seconds())
 	show("paused", truth(s.Paused))

@@ -1,0 +1,77 @@
+// Rates sends webhooks of two customers: fifty a second in total, one a second to each address, and a customer with ten thousand of them keeps
+// nobody waiting who has three.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+func main() {
+	if err := send(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// customer is whose an address is.
+func customer(address string) string {
+	name, _, _ := strings.Cut(address, "/")
+	return name
+}
+
+// send works off what it can in two and a half seconds.
+func send(out io.Writer) error {
+	hooks := new(dispatch.Log)
+	for i := range 10_000 {
+		hooks.Append(fmt.Sprint("big/", i%2_500), nil)
+	}
+	for range 3 {
+		hooks.Append("small/1", nil)
+	}
+	ledger, err := lease.NewMemory(lease.Config{})
+	if err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 2490*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	var mu sync.Mutex
+	sent := map[string]int{}
+	addresses := &perKey{limit: 1, burst: 1}
+	d, err := dispatch.New(dispatch.Config{
+		Ledger:     ledger,
+		Source:     hooks,
+		DeadLetter: dispatch.Discard,
+		Rate:       limited{rate.NewLimiter(50, 5)},
+		RateOf:     addresses.Of,
+		Owner:      customer,
+		Handler: func(_ context.Context, job dispatch.Job) error {
+			mu.Lock()
+			defer mu.Unlock()
+			who := customer(job.Record.Domain)
+			sent[who]++
+			if who == "small" {
+				fmt.Fprintf(out, "small's no. %d is sent in second %d\n", sent[who], time.Since(began)/time.Second)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	err = d.Run(ctx)
+	fmt.Fprintf(out, "big has had %d of 10000\n", sent["big"])
+	return err
+}

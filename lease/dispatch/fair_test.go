@@ -1,0 +1,324 @@
+package dispatch_test
+
+// This file holds D11: owners of domains share the places, by places and by time; all in virtual time.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// ownerOf is the part of a domain before the slash.
+func ownerOf(domain string) string {
+	owner, _, _ := strings.Cut(domain, "/")
+	return owner
+}
+
+// In any company: when a place goes to an owner, nobody who had fewer was waiting for it.
+func TestPropertyD11_TheFewestFirst(t *testing.T) {
+	starts, waits := 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		partitions := rapid.IntRange(1, 3).Draw(rt, "partitions")
+		owners := rapid.IntRange(1, 6).Draw(rt, "owners")
+		places := rapid.IntRange(1, 8).Draw(rt, "places")
+		n := rapid.IntRange(1, 120).Draw(rt, "records")
+		keys := rapid.SliceOfN(rapid.IntRange(1, 12), owners, owners).Draw(rt, "keys")
+		of := rapid.SliceOfN(rapid.IntRange(0, owners-1), n, n).Draw(rt, "of")
+		gaps := rapid.SliceOfN(rapid.SampledFrom([]int{0, 0, 0, 0, 3, 50}), n, n).Draw(rt, "gaps, ms")
+		took := rapid.SliceOfN(rapid.IntRange(1, 100_000_000), n, n).Draw(rt, "took, ns") // so that no two end at once
+		var (
+			mu    sync.Mutex
+			has   = map[string]int{}
+			heads = map[string][]int{}     // the records of a key that are not done
+			free  = map[string]time.Time{} // since when a key waits for a place
+			wrong []string
+			began int
+		)
+		synctest.Test(t, func(t *testing.T) {
+			c := consume(t, dispatch.Config{MaxInFlight: places, Owner: ownerOf, Handler: func(_ context.Context, job dispatch.Job) error {
+				var index int
+				_, _ = fmt.Sscan(string(job.Record.Payload), &index)
+				domain, owner, now := job.Record.Domain, ownerOf(job.Record.Domain), time.Now()
+				mu.Lock()
+				for other, since := range free {
+					if o := ownerOf(other); since.Before(now) && o != owner {
+						waits++
+						if has[o] < has[owner] {
+							wrong = append(wrong, fmt.Sprintf("%s begins for the one with %d, and %s waits for the one with %d", domain, has[owner], other, has[o]))
+						}
+					}
+				}
+				delete(free, domain)
+				has[owner]++
+				began++
+				mu.Unlock()
+				time.Sleep(time.Duration(took[index]))
+				mu.Lock()
+				defer mu.Unlock()
+				has[owner]--
+				if heads[domain] = heads[domain][1:]; len(heads[domain]) > 0 {
+					free[domain] = time.Now()
+				}
+				return nil
+			}})
+			var parts []dispatch.Partition
+			for i := range partitions {
+				parts = append(parts, filled(t, fmt.Sprint("p", i), 0))
+				c.give(parts[i])
+			}
+			synctest.Wait()
+			for i, owner := range of {
+				time.Sleep(time.Duration(gaps[i]) * time.Millisecond)
+				synctest.Wait()
+				key := i % keys[owner]
+				domain := fmt.Sprintf("o%d/%d", owner, key)
+				mu.Lock()
+				if heads[domain] = append(heads[domain], i); len(heads[domain]) == 1 {
+					free[domain] = time.Now()
+				}
+				mu.Unlock()
+				parts[key%partitions].Source.(*dispatch.Log).Append(domain, fmt.Append(nil, i))
+				synctest.Wait()
+			}
+			time.Sleep(time.Hour)
+			if err := c.stop(); err != nil {
+				rt.Error(err)
+			}
+		})
+		if began != n {
+			rt.Errorf("%d starts, want %d", began, n)
+		}
+		for _, w := range wrong {
+			rt.Error(w)
+		}
+		starts += n
+	})
+	t.Logf("%d starts, %d comparisons", starts, waits)
+	if waits == 0 {
+		t.Error("nobody ever waited")
+	}
+}
+
+// jain is Jain's index of what each got: 1 if all got the same.
+func jain(got map[string]time.Duration) float64 {
+	sum, squares := 0.0, 0.0
+	for _, g := range got {
+		sum += g.Seconds()
+		squares += g.Seconds() * g.Seconds()
+	}
+	return sum * sum / (float64(len(got)) * squares)
+}
+
+// shared has owners with so much to do that they always wait work through places, each at a cost of its own, and returns what a measurement of so many seconds says each has
+// got. The last one comes when the others have worked for so long; the measurement begins when that has settled.
+const settle = 15
+
+func shared(t *testing.T, partitions, places int, costs []time.Duration, alone, seconds int) map[string]time.Duration {
+	var mu sync.Mutex
+	got := map[string]time.Duration{}
+	synctest.Test(t, func(t *testing.T) {
+		c := consume(t, dispatch.Config{MaxInFlight: places, MaxBuffered: 1 << 14, MaxPerOwner: 64, Owner: ownerOf, Handler: func(_ context.Context, job dispatch.Job) error {
+			owner := ownerOf(job.Record.Domain)
+			var index int
+			_, _ = fmt.Sscanf(owner, "o%d", &index)
+			for range 10 {
+				time.Sleep(costs[index] / 10)
+				mu.Lock()
+				got[owner] += costs[index] / 10
+				mu.Unlock()
+			}
+			return nil
+		}})
+		var parts []dispatch.Partition
+		for i := range partitions {
+			parts = append(parts, filled(t, fmt.Sprint("p", i), 0))
+			c.give(parts[i])
+		}
+		synctest.Wait()
+		flood := func(owner int) {
+			for i := range int(time.Duration(alone+settle+seconds)*time.Second/costs[owner])*places + 100 {
+				parts[i%partitions].Source.(*dispatch.Log).Append(fmt.Sprintf("o%d/%d", owner, i%50), nil)
+			}
+		}
+		for owner := range len(costs) - 1 {
+			flood(owner)
+		}
+		time.Sleep(time.Duration(alone) * time.Second)
+		flood(len(costs) - 1)
+		time.Sleep(settle * time.Second) // what the others have begun alone has ended, and was made good
+		mu.Lock()
+		clear(got)
+		mu.Unlock()
+		time.Sleep(time.Duration(seconds) * time.Second)
+		mu.Lock()
+		measured := maps.Clone(got)
+		mu.Unlock()
+		c.cancel()
+		if err := <-c.result; err != nil {
+			t.Error(err)
+		}
+		got = measured
+	})
+	return got
+}
+
+// Owners with more to do than they get have the same time, but for a few records, whatever those cost, and whether there is a place for each or not. Who comes back has
+// saved nothing up and owes nothing.
+func TestPropertyD11_TheSameTime(t *testing.T) {
+	worst := 0.0
+	rapid.Check(t, func(rt *rapid.T) {
+		partitions := rapid.IntRange(1, 3).Draw(rt, "partitions")
+		places := rapid.IntRange(1, 6).Draw(rt, "places")
+		owners := rapid.IntRange(2, 12).Draw(rt, "owners")
+		costs := rapid.SliceOfN(rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, time.Second}), owners, owners).Draw(rt, "cost")
+		alone := rapid.IntRange(0, 40).Draw(rt, "seconds after which the last one comes")
+		got := shared(t, partitions, places, costs, alone, 20)
+		least, most, costliest := time.Hour, time.Duration(0), slices.Max(costs)
+		for owner := range owners {
+			g := got[fmt.Sprint("o", owner)]
+			least, most = min(least, g), max(most, g)
+		}
+		worst = max(worst, float64(most-least)/float64(costliest))
+		if most-least > 5*costliest {
+			rt.Errorf("from %v to %v, and the costliest record takes %v: %v", least, most, costliest, got)
+		}
+	})
+	t.Logf("%.2f records apart at most", worst)
+}
+
+// 24 owners on 16 places and on 4, at costs of 40 to 1.
+func TestD11_JainsIndex(t *testing.T) {
+	for _, places := range []int{4, 16} {
+		var costs []time.Duration
+		for i := range 24 {
+			costs = append(costs, []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second}[i%3])
+		}
+		index := jain(shared(t, 4, places, costs, 5, 100))
+		t.Logf("%d places: %.4f", places, index)
+		if index < 0.98 {
+			t.Errorf("%d places: %.4f", places, index)
+		}
+	}
+}
+
+// A million records of one owner, of 10,000 keys, come before three of another. Those three take what they take alone, and at most the rest of a record of the others' more.
+func TestD11_QuietBesideAFlood(t *testing.T) {
+	delay := func(flood int) (worst time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			appended := map[string]time.Time{}
+			c := consume(t, dispatch.Config{Owner: ownerOf, Handler: func(_ context.Context, job dispatch.Job) error {
+				time.Sleep(50 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				if at, quiet := appended[job.Record.Domain]; quiet {
+					worst = max(worst, time.Since(at))
+				}
+				return nil
+			}})
+			p := filled(t, "p", 0)
+			log := p.Source.(*dispatch.Log)
+			for i := range flood {
+				log.Append(fmt.Sprint("flood/", i%10_000), nil)
+			}
+			c.give(p)
+			time.Sleep(time.Second + time.Millisecond)
+			for i := range 3 {
+				domain := fmt.Sprint("quiet/", i)
+				mu.Lock()
+				appended[domain] = time.Now()
+				mu.Unlock()
+				log.Append(domain, nil)
+			}
+			time.Sleep(time.Second)
+			equal(t, "done within a second", len(appended), 3)
+			if flood > 0 {
+				s := c.Stats()[0]
+				if s.Buffered < 64 || s.Buffered > 128 {
+					t.Errorf("%d buffered, want an eighth of 1024, or half of that", s.Buffered)
+				}
+				equal(t, "next", s.Next, int64(flood)+3)
+				equal(t, "in work", s.Working, 16)
+			}
+			c.cancel()
+			<-c.result
+		})
+		return worst
+	}
+	alone, beside := delay(0), delay(1_000_000)
+	t.Logf("alone %v, beside a million %v", alone, beside)
+	if alone == 0 || beside > 2*alone {
+		t.Errorf("alone %v, beside a million %v", alone, beside)
+	}
+}
+
+// An owner whose handlers hang has his part of the places and of the window, and the next one finds room in both. What was put off of his is done in its order when they end.
+func TestD11_StuckOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(dispatch.Log)
+		for i := range 3000 {
+			log.Append(fmt.Sprintf("%s/%d", []string{"stuck", "a", "b"}[i%3], i%30), nil)
+		}
+		hang := make(chan struct{})
+		calls := newCalls()
+		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, MaxInFlight: 12, MaxBuffered: 100, MaxPerDomain: 10, MaxPerOwner: 20, Owner: ownerOf, Handler: func(_ context.Context, job dispatch.Job) error {
+			defer calls.enter(job)()
+			if ownerOf(job.Record.Domain) == "stuck" {
+				<-hang
+			}
+			time.Sleep(time.Millisecond)
+			return nil
+		}})
+		time.Sleep(time.Hour)
+		s := r.Stats()
+		equal(t, "succeeded", s.Succeeded, 2000)
+		equal(t, "buffered", s.Buffered, 20)
+		equal(t, "next", s.Next, 3000)
+		equal(t, "floor", s.Floor, 0)
+		close(hang)
+		time.Sleep(time.Minute)
+		equal(t, "succeeded", r.Stats().Succeeded, 3000)
+		for i := range 30 {
+			domain := fmt.Sprintf("%s/%d", []string{"stuck", "a", "b"}[i%3], i)
+			offsets := calls.of(domain)
+			equal(t, domain, len(offsets), 100)
+			if !slices.IsSorted(offsets) {
+				t.Errorf("%s: %v", domain, offsets)
+			}
+		}
+		calls.check(t)
+		r.mustStop(t)
+	})
+}
+
+// A function that panics costs its domains their owner, and nothing else.
+func TestD11_OwnerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &events{}
+		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: fill("a", "b", "a"), Observer: seen,
+			Owner:   func(string) string { panic("on purpose") },
+			Handler: func(context.Context, dispatch.Job) error { return nil }})
+		time.Sleep(time.Minute)
+		equal(t, "succeeded", r.Stats().Succeeded, 3)
+		for _, e := range seen.of(dispatch.OwnerFailed) {
+			if !errors.Is(e.Err, dispatch.ErrPanic) || e.Domain == "" {
+				t.Errorf("told %+v", e)
+			}
+		}
+		if len(seen.of(dispatch.OwnerFailed)) == 0 {
+			t.Error("nobody was told")
+		}
+		r.mustStop(t)
+	})
+}

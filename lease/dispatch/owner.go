@@ -1,0 +1,181 @@
+package dispatch
+
+// This file is the domains of one owner in this partition: what of his could go on, and in which order.
+
+import (
+	"container/heap"
+	"runtime/debug"
+)
+
+// owner has some of the domains. What exceeds his MaxPerOwner is put off like what exceeds a domain's share: one number remembers it. Guarded by Dispatcher.mu.
+type owner struct {
+	name    string
+	line    *line
+	domains int // that are remembered
+	lag
+	buffered int // records in their queues
+
+	chores   byAge // that could go on without an attempt
+	ready    byAge
+	suspects byAge // that could go on, but one at a time
+}
+
+// attempts: what comes next in dom is a call of the handler.
+func (dom *domain) attempts() bool {
+	return dom.stage == leased || dom.stage == fresh && !dom.dead()
+}
+
+// owned returns the owner of that name, new if need be. The lock is held.
+func (d *Dispatcher) owned(name string) *owner {
+	o := d.owners[name]
+	if o == nil {
+		o = &owner{name: name, line: d.places.join(name, &d.share)}
+		o.line.of, o.line.wake = o, func() { go d.placed(o.line) }
+		d.owners[name] = o
+	}
+	return o
+}
+
+// ownerOf says who the owner of a domain is. Where that is nobody's or cannot be said, it is the owner without a name.
+func (d *Dispatcher) ownerOf(domain string) (name string) {
+	if d.cfg.Owner == nil {
+		return ""
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			name = ""
+			d.observe(Event{Kind: OwnerFailed, Domain: domain, Err: &PanicError{Value: value, Stack: debug.Stack()}})
+		}
+	}()
+	return d.cfg.Owner(domain)
+}
+
+// ownersOf says whose the domains of these records are; nil where there is one owner.
+func (d *Dispatcher) ownersOf(records []Record) map[string]string {
+	if d.cfg.Owner == nil {
+		return nil
+	}
+	of := map[string]string{}
+	for _, r := range records {
+		if _, known := of[r.Domain]; !known {
+			of[r.Domain] = d.ownerOf(r.Domain)
+		}
+	}
+	return of
+}
+
+// forget forgets a domain in which nothing is left to remember, and its owner with the last one. The lock is held.
+func (d *Dispatcher) forget(dom *domain) {
+	delete(d.domains, dom.name)
+	if dom.of.domains--; dom.of.empty() {
+		d.disown(dom.of)
+	}
+}
+
+// empty: nothing of o is left to remember.
+func (o *owner) empty() bool { return o.domains == 0 && !o.behind && o.name != "" }
+
+// disown forgets an owner. The lock is held.
+func (d *Dispatcher) disown(o *owner) {
+	o.line.leave()
+	delete(d.owners, o.name)
+}
+
+// wants: the records of o that were put off are read again when half of its share is free. The lock is held.
+func (d *Dispatcher) wants(o *owner) bool {
+	return o.behind && o.buffered <= d.cfg.MaxPerOwner/2
+}
+
+// push has a domain wait for a place. The lock is held.
+func (o *owner) push(dom *domain) {
+	dom.place = ready
+	dom.key, _ = dom.low()
+	switch {
+	case !dom.attempts():
+		heap.Push(&o.chores, dom)
+	case dom.suspect:
+		heap.Push(&o.suspects, dom)
+	default:
+		heap.Push(&o.ready, dom)
+	}
+}
+
+// launch has o wait for a place if one of his domains could go on but for that. The lock is held.
+func (d *Dispatcher) launch(o *owner) {
+	if len(o.chores) > 0 || len(o.ready) > 0 || len(o.suspects) > 0 && d.trial == nil && !d.barred {
+		o.line.want(len(o.chores) > 0)
+	}
+}
+
+// relaunch is launch for those who have suspects. The lock is held.
+func (d *Dispatcher) relaunch() {
+	for _, o := range d.owners {
+		if len(o.suspects) > 0 {
+			d.launch(o)
+		}
+	}
+}
+
+// next takes out the domain of o that is next, nil if there is none: one without an attempt to make, or else the one with the lowest offset, of the suspects only
+// while none is on trial. The lock is held.
+func (d *Dispatcher) next(o *owner) *domain {
+	from := &o.ready
+	if len(o.chores) > 0 {
+		from = &o.chores
+	} else if d.trial == nil && len(o.suspects) > 0 && (len(o.ready) == 0 || o.suspects[0].key < o.ready[0].key) {
+		if took, _ := d.trials.take(1); took > 0 {
+			from = &o.suspects
+		} else {
+			d.barred = true
+		}
+	}
+	if len(*from) == 0 {
+		return nil
+	}
+	dom := heap.Pop(from).(*domain)
+	dom.place, dom.paced, dom.asks = working, false, from != &o.chores
+	if from == &o.suspects {
+		d.trial = dom
+	}
+	return dom
+}
+
+// use takes out the domain that a place goes to. Without one it gives the place back. The lock is held.
+func (d *Dispatcher) use(l *line) *domain {
+	for l != nil {
+		if dom := d.next(l.of); dom != nil {
+			d.launch(l.of)
+			return dom
+		}
+		l.asked(false, 0)
+		l = l.give(0)
+	}
+	return nil
+}
+
+// emptyLines takes out all that waits for a place. The lock is held.
+func (d *Dispatcher) emptyLines() {
+	for _, o := range d.owners {
+		o.chores, o.ready, o.suspects = nil, nil, nil
+	}
+}
+
+// leaveLines has nobody here wait for a place any more.
+func (d *Dispatcher) leaveLines() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.owners {
+		o.line.leave()
+	}
+}
+
+// placed uses a place that was waited for.
+func (d *Dispatcher) placed(l *line) {
+	d.mu.Lock()
+	dom := d.use(l)
+	if dom != nil {
+		d.active++
+	}
+	d.mu.Unlock()
+	d.work(dom)
+}

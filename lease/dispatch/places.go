@@ -1,0 +1,241 @@
+package dispatch
+
+// This file is who may start next: the places of MaxInFlight, shared by partitions (D9) and owners (D11), and the rate of them all (D10).
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// places are those of all partitions together; a Dispatcher alone has its own. They go from hand to hand: one that falls free goes to the first of the
+// lines that wait, and its partition picks the record. Where there is a rate of all, a place goes out only when the rate has answered for the one
+// before it, so that what it lets go is what is first at that time.
+type places struct {
+	most    int
+	rated   bool
+	longest time.Duration // AttemptTimeout: what a record is charged, and what an owner may be ahead of now, at most
+
+	mu      sync.Mutex // guards all below, the lines and the shares; nothing foreign runs under it. Taken inside a Dispatcher's, never around it
+	taken   int
+	waiting []*line
+	owners  map[string]*share
+	sweepAt int // so many owners are looked through for those that can be forgotten
+	turn    uint64
+	now     time.Duration // virtual time: what the least of the owners that wait has used. It never falls
+	asking  bool          // somebody asks the rate
+	shut    *time.Timer   // until it fires the rate lets nobody go; nil: it may
+}
+
+// share is what an owner or a partition has of the places.
+type share struct {
+	has   int
+	late  int // of has: with handlers that are over their time. They are lost to everybody alike, and do not count where the fewest is asked for
+	lines int // of an owner: that there are
+	wait  int // of those: that wait
+	// used is the time for which an owner has held places. Who had nothing to do comes back with now at least: idling saves nothing up.
+	used time.Duration
+}
+
+// line is what one owner has waiting in one partition.
+type line struct {
+	*places
+	of               *owner
+	owner, partition *share
+	since            uint64 // the turn in which it began to wait; 0: it does not
+	turned           uint64 // since, of the place that it got last
+	exempt           bool   // it waits with something that needs no rate
+	owed             int    // places for which the rate has not answered yet
+	// wake uses a place. It is called under the lock, so it must neither block nor call back.
+	wake func()
+}
+
+func newPlaces(cfg Config) *places {
+	return &places{most: cfg.MaxInFlight, rated: cfg.Rate != nil, longest: cfg.AttemptTimeout, owners: map[string]*share{}}
+}
+
+// join returns a new line of owner.
+func (p *places) join(owner string, partition *share) *line {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.owners[owner]
+	if s == nil {
+		p.sweep()
+		s = &share{}
+		p.owners[owner] = s
+	}
+	s.lines++
+	return &line{places: p, owner: s, partition: partition}
+}
+
+// leave ends a line. A place that it has it still has, until it gives it back.
+func (l *line) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.quit()
+	l.owner.lines--
+	l.pass()
+}
+
+// sweep forgets owners who have nothing to do and have used no more than the others, from time to time. If there are many of the rest, those too.
+// The lock is held.
+func (p *places) sweep() {
+	const idlers = 1024
+	if len(p.owners) < p.sweepAt {
+		return
+	}
+	idle := 0
+	for name, s := range p.owners {
+		if s.lines > 0 || s.has > 0 {
+			continue
+		}
+		if idle++; idle > idlers || s.used <= p.now {
+			delete(p.owners, name)
+		}
+	}
+	p.sweepAt = max(idlers, 2*len(p.owners))
+}
+
+func (s *share) part() int { return s.has - s.late }
+
+// compare says which line is first: that of the owner who has the fewest places, of those the one who has used the least; of his, that of the partition that
+// has the fewest, of those the one that has waited longest.
+func (l *line) compare(other *line) int {
+	return cmp.Or(
+		cmp.Compare(l.owner.part(), other.owner.part()), cmp.Compare(l.owner.used, other.owner.used),
+		cmp.Compare(l.partition.part(), other.partition.part()), cmp.Compare(l.since, other.since))
+}
+
+// want has l wait for a place; exempt says that it needs no rate.
+func (l *line) want(exempt bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.exempt = exempt
+	if l.since == 0 {
+		l.turn++
+		l.queue(l.turn)
+	}
+	l.pass()
+}
+
+// queue puts l among those that wait, since that turn. The lock is held.
+func (l *line) queue(since uint64) {
+	if l.since == 0 {
+		if l.owner.wait == 0 && l.owner.has == 0 {
+			l.owner.used = max(l.owner.used, l.now)
+		}
+		l.owner.wait++
+		l.waiting = append(l.waiting, l)
+	}
+	l.since = since
+}
+
+// quit takes l out of those that wait. The lock is held.
+func (l *line) quit() {
+	if l.since == 0 {
+		return
+	}
+	l.since = 0
+	l.owner.wait--
+	i := slices.Index(l.waiting, l)
+	last := len(l.waiting) - 1
+	l.waiting[i] = l.waiting[last]
+	l.waiting[last] = nil
+	l.waiting = l.waiting[:last]
+}
+
+// grant gives the first of the lines that wait a place, if there is one and somebody may have it. The lock is held.
+func (p *places) grant() *line {
+	if p.taken >= p.most {
+		return nil
+	}
+	var first *line
+	for _, l := range p.waiting {
+		if (l.exempt || !p.asking && p.shut == nil) && (first == nil || l.compare(first) < 0) {
+			first = l
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	least := first.owner.used
+	for _, l := range p.waiting {
+		least = min(least, l.owner.used)
+	}
+	p.now = max(p.now, least)
+	first.turned = first.since
+	first.quit()
+	first.owner.has++
+	first.partition.has++
+	p.taken++
+	if p.rated && !first.exempt {
+		p.asking = true
+		first.owed++
+	}
+	return first
+}
+
+// pass wakes those for whom there is a place. The lock is held.
+func (p *places) pass() {
+	for l := p.grant(); l != nil; l = p.grant() {
+		l.wake()
+	}
+}
+
+// give gives a place back that was used for so long. If the next one goes to the same partition, it returns whose it is, and does not wake it.
+func (l *line) give(used time.Duration) (next *line) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owner.has--
+	l.partition.has--
+	l.taken--
+	l.owner.used = min(l.owner.used+min(used, l.longest), l.now+l.longest)
+	if next = l.grant(); next != nil && next.partition != l.partition {
+		next.wake()
+		next = nil
+	}
+	l.pass()
+	return next
+}
+
+// asked is called once for each place, when it is known whether what it is for may start: nothing that needs the rate of all starts before wait is over.
+// A line of which something was refused, by this rate or its own, has not had its turn.
+func (l *line) asked(refused bool, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if refused && l.since > 0 {
+		l.since = min(l.since, l.turned)
+	}
+	if l.owed > 0 {
+		l.owed--
+		l.asking = false
+	}
+	if wait > 0 && l.shut == nil {
+		l.shut = time.AfterFunc(wait, l.open)
+	}
+	l.pass()
+}
+
+// open: the rate may be asked again.
+func (p *places) open() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = nil
+	p.pass()
+}
+
+// closed: the rate of all lets nobody go.
+func (p *places) closed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shut != nil
+}
+
+// overdue counts n more handlers that are over their time, and go on.
+func (l *line) overdue(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owner.late += n
+	l.partition.late += n
+}

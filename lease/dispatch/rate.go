@@ -1,0 +1,65 @@
+package dispatch
+
+// This file is how fast attempts begin (D10): what a rate is asked, when, and what its nonsense means.
+
+import (
+	"runtime/debug"
+	"time"
+)
+
+// Rate bounds how fast attempts begin: one over all, or one of a domain. A *rate.Limiter of golang.org/x/time becomes one by a method of three lines, see
+// examples/rates. It is asked right before an attempt, with a place in hand, and keeps no attempt waiting itself: nothing is reserved, so that there
+// is nothing to give back. Its methods must be safe for concurrent use, must not block and must not call runtime.Goexit.
+type Rate interface {
+	// Delay returns how long after now the next attempt may begin, if no other does before; 0 or less: now. It counts nothing. After that long, or after
+	// a minute if that is less, it is asked again.
+	Delay(now time.Time) time.Duration
+	// Take counts an attempt that begins now, or returns false if none may. It is called if Delay was 0 or less.
+	Take(now time.Time) bool
+}
+
+const (
+	// longestDelay is when a rate that says never, or that was changed meanwhile, is asked again.
+	longestDelay = time.Minute
+	// shortestDelay is when one is asked again that has let an attempt go and takes none.
+	shortestDelay = time.Millisecond
+)
+
+// pace asks the rates for an attempt in dom, its own before that of all, which is not asked in vain then. Nothing is counted unless both let it go, but for
+// one that others take from in between. One of the two is above 0 if it has to wait: for its own rate, or for that of all.
+func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
+	if d.cfg.RateOf == nil && d.cfg.Rate == nil {
+		return 0, 0
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			dom.trouble++
+			own, all = max(d.cfg.trouble(dom.trouble), shortestDelay), 0
+			d.observe(Event{Kind: RateFailed, Domain: dom.name, Err: &PanicError{Value: value, Stack: debug.Stack()}, Wait: own})
+		}
+	}()
+	now := time.Now()
+	var rate Rate
+	if d.cfg.RateOf != nil {
+		rate = d.cfg.RateOf(dom.name)
+	}
+	if own = delay(rate, now, false); own > 0 {
+		return own, 0
+	}
+	if all = delay(d.cfg.Rate, now, true); all > 0 {
+		return 0, all
+	}
+	return delay(rate, now, true), 0
+}
+
+// delay is how long a rate has an attempt wait. With take it counts the attempt if that is 0.
+func delay(r Rate, now time.Time, take bool) time.Duration {
+	if r == nil {
+		return 0
+	}
+	wait := r.Delay(now)
+	if wait <= 0 && take && !r.Take(now) {
+		wait = max(r.Delay(now), shortestDelay)
+	}
+	return min(max(wait, 0), longestDelay)
+}
