@@ -122,6 +122,7 @@ func TestGatherOverBlocked(t *testing.T) {
 		}
 		close(block)
 		blocked.Wait()
+		synctest.Wait()
 		if s.flying != 0 {
 			t.Errorf("%d under way at the end", s.flying)
 		}
