@@ -27,9 +27,9 @@ type Consumer struct {
 }
 
 // NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher made from cfg, in which Name,
-// Ledger and Source must be zero: they are the partition's. MaxInFlight and MaxBuffered hold for all partitions together. A place in work that
-// falls free goes to the waiting partition that has the fewest; a partition fetches more while it has fewer records than could still
-// be fetched by all, and may always have one. Error: *InvalidError naming the field.
+// Ledger and Source must be zero: they are the partition's. MaxInFlight, MaxBuffered and Rate hold for all partitions together, and owners share
+// the places of all. A place in work that falls free goes to the waiting owner who has the fewest, and there to the partition that has the fewest; a
+// partition fetches more while it has fewer records than could still be fetched by all, and may always have one. Error: *InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	if ownership == nil {
 		return nil, &InvalidError{Field: "ownership", Value: "nil", Allowed: "not nil"}

@@ -22,7 +22,9 @@
 //
 // Of one domain at most one record is between TryAcquire and done. Of the domains that could go on, the one whose record has the
 // lowest offset goes first: whatever has fallen behind becomes the oldest, so nothing starves, a hot key is served without a
-// pause as soon as it is the bottleneck, and the commit floor follows closely.
+// pause as soon as it is the bottleneck, and the commit floor follows closely. Where domains have owners, a place goes to the owner who
+// has the fewest places and has used the least of their time, and to his domain with the lowest offset. A rate is asked before an attempt begins,
+// and what it keeps waiting keeps nothing.
 //
 // # The floor
 //

@@ -120,8 +120,8 @@ func jain(got map[string]time.Duration) float64 {
 	return sum * sum / (float64(len(got)) * squares)
 }
 
-// shared has owners with so much to do that they always wait work through places, each at a cost of its own, and returns what a measurement of so many seconds says each has
-// got. The last one comes when the others have worked for so long; the measurement begins when that has settled.
+// shared has owners with so much to do that they always wait work through places, each at a cost of its own, and returns what a measurement
+// of so many seconds says each has got. The last one comes when the others have worked for so long; the measurement begins when that has settled.
 const settle = 15
 
 func shared(t *testing.T, partitions, places int, costs []time.Duration, alone, seconds int) map[string]time.Duration {
@@ -212,7 +212,8 @@ func TestD11_JainsIndex(t *testing.T) {
 	}
 }
 
-// A million records of one owner, of 10,000 keys, come before three of another. Those three take what they take alone, and at most the rest of a record of the others' more.
+// A million records of one owner, of 10,000 keys, come before three of another. Those three take what they take alone, and at most the rest
+// of a record of the others' more.
 func TestD11_QuietBesideAFlood(t *testing.T) {
 	delay := func(flood int) (worst time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
@@ -263,7 +264,8 @@ func TestD11_QuietBesideAFlood(t *testing.T) {
 	}
 }
 
-// An owner whose handlers hang has his part of the places and of the window, and the next one finds room in both. What was put off of his is done in its order when they end.
+// An owner whose handlers hang has his part of the places and of the window, and the next one finds room in both. What was put off of his
+// is done in its order when they end.
 func TestD11_StuckOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(dispatch.Log)

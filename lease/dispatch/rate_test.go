@@ -303,7 +303,7 @@ func TestD10_DrainEndsTheWait(t *testing.T) {
 			a, b := filled(t, "a", 3), filled(t, "b", 0)
 			takeA := c.give(a)
 			c.give(b)
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute + time.Second) // not when the rate is asked again
 			b.Source.(*dispatch.Log).Append("b", []byte("b"))
 			time.Sleep(time.Minute)
 			equal(t, "a", count["a"], 2)
