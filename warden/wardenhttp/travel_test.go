@@ -5,6 +5,7 @@ package wardenhttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -104,77 +105,85 @@ func TestPropertyH12H14_ThroughManyHops(t *testing.T) {
 		}
 		patience := ms(300, "patience")
 		said := rapid.SampledFrom([]warden.Priority{0, warden.Background, warden.Critical, 7}).Draw(rt, "said")
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var due time.Time
-			if patience > 0 {
-				ctx, cancel = context.WithTimeout(ctx, patience)
-				defer cancel()
-				due, _ = ctx.Deadline()
-			}
-			now, priority := time.Now(), said
-			resp, err := newTransport(t, newGuard(t, 1, 0), chain(t, hops)).RoundTrip(newRequest().WithContext(warden.WithPriority(ctx, said)))
-			if err == nil {
-				resp.Body.Close()
-			}
-			stopped := false
-			for i, h := range hops {
-				left := time.Duration(0)
-				if !due.IsZero() {
-					if left = due.Sub(now).Truncate(time.Millisecond); left < time.Millisecond {
-						stopped = true // not sent
-					}
-				}
-				if stopped {
-					if h.started || h.told != nil {
-						rt.Fatalf("hop %d was asked for something too late: %+v", i, h)
-					}
-					continue
-				}
-				want := ""
-				if left > 0 {
-					want = strconv.FormatInt(left.Milliseconds(), 10)
-				}
-				if got := h.told.Get("Warden-Timeout"); got != want {
-					rt.Fatalf("hop %d was told %q, want %q", i, got, want)
-				}
-				if got := h.told.Get("Warden-Priority"); (got == "") != (priority == 0) || got != "" && got != priority.String() {
-					rt.Fatalf("hop %d was told %q, want %v", i, got, priority)
-				}
-				now = now.Add(h.transit) // it arrives
-				due = time.Time{}
-				if left > 0 {
-					due = now.Add(left)
-				}
-				if h.timeout > 0 && (due.IsZero() || now.Add(h.timeout).Before(due)) {
-					due = now.Add(h.timeout)
-				}
-				ours := h.task
-				if priority != 0 && (h.trusts || priority < ours) {
-					ours = priority
-				}
-				priority = ours
-				now = now.Add(h.busy) // it has its place
-				if !due.IsZero() && !now.Before(due) {
-					stopped = true
-				}
-				if h.started == stopped || h.late {
-					rt.Fatalf("hop %d: %+v, stopped %v", i, h, stopped)
-				}
-				if stopped {
-					continue
-				}
-				if h.bounded == due.IsZero() || h.bounded && !h.due.Equal(due) || h.priority != priority {
-					rt.Fatalf("hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, due.Sub(now), priority)
-				}
-				now = now.Add(h.working)
-				if !due.IsZero() && !now.Before(due) {
-					stopped = true // its context has ended
-				}
-			}
-		})
+		wrong := ""
+		synctest.Test(t, func(t *testing.T) { wrong = travel(t, hops, patience, said) })
+		if wrong != "" {
+			rt.Fatal(wrong)
+		}
 	})
+}
+
+// travel sends a request through the hops, and says what is wrong with what they saw.
+func travel(t *testing.T, hops []*hop, patience time.Duration, said warden.Priority) (wrong string) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var due time.Time
+	if patience > 0 {
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+		due, _ = ctx.Deadline()
+	}
+	now, priority := time.Now(), said
+	resp, err := newTransport(t, newGuard(t, 1, 0), chain(t, hops)).RoundTrip(newRequest().WithContext(warden.WithPriority(ctx, said)))
+	if err == nil {
+		resp.Body.Close()
+	}
+	stopped := false
+	for i, h := range hops {
+		left := time.Duration(0)
+		if !due.IsZero() {
+			if left = due.Sub(now).Truncate(time.Millisecond); left < time.Millisecond {
+				stopped = true // not sent
+			}
+		}
+		if stopped {
+			if h.started || h.told != nil {
+				return fmt.Sprintf("hop %d was asked for something too late: %+v", i, h)
+			}
+			continue
+		}
+		want := ""
+		if left > 0 {
+			want = strconv.FormatInt(left.Milliseconds(), 10)
+		}
+		if got := h.told.Get("Warden-Timeout"); got != want {
+			return fmt.Sprintf("hop %d was told %q, want %q", i, got, want)
+		}
+		if got := h.told.Get("Warden-Priority"); (got == "") != (priority == 0) || got != "" && got != priority.String() {
+			return fmt.Sprintf("hop %d was told %q, want %v", i, got, priority)
+		}
+		now = now.Add(h.transit) // it arrives
+		due = time.Time{}
+		if left > 0 {
+			due = now.Add(left)
+		}
+		if h.timeout > 0 && (due.IsZero() || now.Add(h.timeout).Before(due)) {
+			due = now.Add(h.timeout)
+		}
+		ours := h.task
+		if priority != 0 && (h.trusts || priority < ours) {
+			ours = priority
+		}
+		priority = ours
+		now = now.Add(h.busy) // it has its place
+		if !due.IsZero() && !now.Before(due) {
+			stopped = true
+		}
+		if h.started == stopped || h.late {
+			return fmt.Sprintf("hop %d: %+v, stopped %v", i, h, stopped)
+		}
+		if stopped {
+			continue
+		}
+		if h.bounded == due.IsZero() || h.bounded && !h.due.Equal(due) || h.priority != priority {
+			return fmt.Sprintf("hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, due.Sub(now), priority)
+		}
+		now = now.Add(h.working)
+		if !due.IsZero() && !now.Before(due) {
+			stopped = true // its context has ended
+		}
+	}
+	return ""
 }
 
 // Three services over real connections, of which none is configured.
