@@ -93,7 +93,7 @@ func (k *kept) run(e *exchange, r *http.Request) {
 func (k *kept) end(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.ended, k.over = true, ctx.Err()
+	k.ended, k.over = true, ended(ctx)
 }
 
 // leave ends waiting for the handler, unless it is done; over says why its context had ended, or has now.
@@ -101,7 +101,7 @@ func (k *kept) leave(ctx context.Context) (left bool, over error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.ended {
-		k.left, k.over = true, ctx.Err()
+		k.left, k.over = true, ended(ctx)
 	}
 	return k.left, k.over
 }

@@ -59,7 +59,7 @@ func (e *exchange) attach(w http.ResponseWriter) {
 	e.in = side{pace: e.h.pace, w: w, reads: true, spare: e.h.pace.grace}
 	e.out = side{pace: e.h.pace, w: w, spare: e.h.pace.grace}
 	if _, bounded := e.place.ctx.Deadline(); bounded && e.hasBody() {
-		e.watching = context.AfterFunc(e.place.ctx, func() { e.in.stop(e.place.ctx.Err()) })
+		e.watching = context.AfterFunc(e.place.ctx, func() { e.in.stop(ended(e.place.ctx)) })
 	}
 }
 
@@ -100,9 +100,17 @@ func (e *exchange) conclude() {
 	switch {
 	case errors.Is(late, ErrSlowPeer):
 		e.answer(slowPeer(), late)
-	case errors.Is(late, context.DeadlineExceeded), errors.Is(e.place.ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(late, context.DeadlineExceeded), errors.Is(ended(e.place.ctx), context.DeadlineExceeded):
 		e.answer(timeoutRunning(), context.DeadlineExceeded)
 	}
+}
+
+// ended says why ctx has ended: context.DeadlineExceeded if its time is up, also where it was canceled then, as if the client had gone.
+func ended(ctx context.Context) error {
+	if due, bounded := ctx.Deadline(); bounded && ctx.Err() != nil && !time.Now().Before(due) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // answer answers with p. Before, nothing more is read, or net/http would wait for the rest of the body.

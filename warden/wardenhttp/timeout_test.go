@@ -77,6 +77,16 @@ func TestPropertyH16_TimeIsUp(t *testing.T) {
 			return within(timeout, newMiddleware(t, g, wardenhttp.Config{Buffered: buffered}).Handler(h)),
 				func() int { return g.Limiter().Stats().Running }
 		},
+		"a client's patience": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
+			g := newGuard(t, 1, 0)
+			next := newMiddleware(t, g, wardenhttp.Config{Buffered: buffered}).Handler(h)
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx, cancel := context.WithCancel(r.Context())
+				defer cancel()
+				defer time.AfterFunc(timeout, cancel).Stop()
+				next.ServeHTTP(w, r.WithContext(patient{ctx, time.Now().Add(timeout)}))
+			}), func() int { return g.Limiter().Stats().Running }
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
@@ -133,6 +143,14 @@ func TestPropertyH16_TimeIsUp(t *testing.T) {
 		})
 	}
 }
+
+// patient is a context that is canceled when its time is up.
+type patient struct {
+	context.Context
+	due time.Time
+}
+
+func (p patient) Deadline() (time.Time, bool) { return p.due, true }
 
 // Over real connections: the answer is there while the handler is stuck, also in reading a body that does not come.
 func TestH16_BufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
