@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +78,14 @@ func TestPropertyH16_TimeIsUp(t *testing.T) {
 			g := newGuard(t, 1, 0)
 			return within(timeout, newMiddleware(t, g, wardenhttp.Config{Buffered: buffered}).Handler(h)),
 				func() int { return g.Limiter().Stats().Running }
+		},
+		"a client's patience": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
+			g := newGuard(t, 1, 0)
+			next := newMiddleware(t, g, wardenhttp.Config{Buffered: buffered}).Handler(h)
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Header.Set("Warden-Timeout", strconv.FormatInt(timeout.Milliseconds(), 10))
+				next.ServeHTTP(w, r)
+			}), func() int { return g.Limiter().Stats().Running }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
