@@ -151,7 +151,7 @@ func BenchmarkOutbox(b *testing.B) {
 					for n := left.Add(-1); n >= 0; n = left.Add(-1) {
 						if err := pgx.BeginFunc(b.Context(), pool, func(tx pgx.Tx) error {
 							err := o.Enqueue(b.Context(), tx, record(strconv.Itoa(i), int(n)))
-							time.Sleep(time.Duration(n%11) * time.Millisecond)
+							time.Sleep(time.Duration(n%11) * time.Millisecond) // it stays open
 							return err
 						}); err != nil {
 							b.Error(err)
@@ -166,7 +166,11 @@ func BenchmarkOutbox(b *testing.B) {
 			go func() { group.Wait(); close(over) }()
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
-			go func() { <-over; time.Sleep(100 * time.Millisecond); cancel() }()
+			go func() {
+				<-over
+				time.Sleep(100 * time.Millisecond) // what is late enough counts as lost
+				cancel()
+			}()
 			seen := map[string]time.Time{}
 			for len(seen) < b.N {
 				records, err := s.Fetch(ctx, from, 256)

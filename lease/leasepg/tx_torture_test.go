@@ -122,7 +122,7 @@ func (b *bank) handle(ctx context.Context, job dispatch.Job) error {
 		}
 		skipped = done.RowsAffected() == 0
 		if rand.IntN(2) == 0 {
-			time.Sleep(time.Duration(rand.Int64N(int64(2 * time.Millisecond))))
+			time.Sleep(time.Duration(rand.Int64N(int64(2 * time.Millisecond)))) // a slow transaction
 		}
 		if _, err := tx.Exec(ctx, "INSERT INTO bank_effects VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", job.Record.Offset, job.Record.Domain, n); err != nil {
 			return err
@@ -338,7 +338,7 @@ func killBackends(t *testing.T, judge *bank, at string, ended, cuts *atomic.Int6
 		case killed:
 			ended.Add(1)
 		}
-		time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Millisecond))))
+		time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Millisecond)))) // as long as chance says
 	}
 	cancel()
 	work.Wait()
@@ -365,7 +365,7 @@ func killProcess(t *testing.T, at string) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "works\n" {
 		t.Errorf("the process says %q, %v", line, err)
 	}
-	time.Sleep(time.Duration(rand.Int64N(int64(80 * time.Millisecond))))
+	time.Sleep(time.Duration(rand.Int64N(int64(80 * time.Millisecond)))) // it works
 	if err := cmd.Process.Kill(); err != nil {
 		t.Error(err)
 	}
