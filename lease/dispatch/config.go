@@ -27,7 +27,8 @@ type Handler func(ctx context.Context, job Job) error
 
 // DeadLetter is a record that was given up.
 type DeadLetter struct {
-	Record Record // without a Payload if the Source has lost the record
+	Partition string // its name: Config.Name, or that of the Consumer's Partition
+	Record    Record // without a Payload if the Source has lost the record
 	// Lease is that of the last attempt. It is zero where that was made in an earlier life.
 	Lease lease.Lease
 	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrDied, ErrRecordGone, or the ledger's *lease.InvalidError

@@ -3,6 +3,7 @@ package leasepg_test
 // This file is about the schema: made once, never half, and refused when it is not the one that is known.
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"strings"
@@ -10,8 +11,11 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
@@ -51,11 +55,16 @@ func refusesSchema(t *testing.T, err error, want leasepg.SchemaError) {
 
 func TestSchemaVersions(t *testing.T) {
 	pool := fresh(t, 4)
+	names, err := fs.Glob(leasepg.Migrations(), "migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := len(names)
 	open := func() error {
 		_, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool})
 		return err
 	}
-	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: 1})
+	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: newest})
 	var group sync.WaitGroup
 	for range 4 { // programs that start together
 		group.Go(func() {
@@ -77,11 +86,11 @@ func TestSchemaVersions(t *testing.T) {
 		t.Errorf("state %q after another Migrate", state)
 	}
 
-	exec(t, pool, "UPDATE stopbank.lease_schema SET version = 2")
-	refusesSchema(t, open(), leasepg.SchemaError{Found: 2, Want: 1})
-	refusesSchema(t, leasepg.Migrate(t.Context(), pool), leasepg.SchemaError{Found: 2, Want: 1})
+	exec(t, pool, "UPDATE stopbank.lease_schema SET version = version + 1")
+	refusesSchema(t, open(), leasepg.SchemaError{Found: newest + 1, Want: newest})
+	refusesSchema(t, leasepg.Migrate(t.Context(), pool), leasepg.SchemaError{Found: newest + 1, Want: newest})
 	exec(t, pool, "UPDATE stopbank.lease_schema SET version = 0")
-	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: 1})
+	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: newest})
 	exec(t, pool, "DELETE FROM stopbank.lease_schema")
 	if err := open(); err == nil {
 		t.Error("opened, with no version at all")
@@ -94,31 +103,38 @@ func TestMigrateInSteps(t *testing.T) {
 	if err := leasepg.Migrate(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	first, err := fs.ReadFile(leasepg.Migrations(), "migrations/0001_domains.sql")
+	const tables = "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'stopbank'"
+	before := ask(t, pool, tables)
+	names, err := fs.Glob(leasepg.Migrations(), "migrations/*.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
 	files := fstest.MapFS{
-		"migrations/0001_domains.sql": {Data: first}, // would fail if it were carried out again
-		"migrations/0002_more.sql":    {Data: []byte("CREATE TABLE stopbank.two (x int); INSERT INTO stopbank.two VALUES (2);")},
-		"migrations/0003_wrong.sql":   {Data: []byte("CREATE TABLE stopbank.three (x int); SELECT 1/0;")},
+		"migrations/9998_more.sql":  {Data: []byte("CREATE TABLE stopbank.x (x int); INSERT INTO stopbank.x VALUES (2);")},
+		"migrations/9999_wrong.sql": {Data: []byte("CREATE TABLE stopbank.y (x int); SELECT 1/0;")},
 	}
-	if err := leasepg.MigrateFrom(t.Context(), pool, files); err == nil || !strings.Contains(err.Error(), "0003_wrong.sql") {
+	for _, name := range names { // would fail if they were carried out again
+		data, err := fs.ReadFile(leasepg.Migrations(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = &fstest.MapFile{Data: data}
+	}
+	if err := leasepg.MigrateFrom(t.Context(), pool, files); err == nil || !strings.Contains(err.Error(), "9999_wrong.sql") {
 		t.Fatalf("%v, want the file that fails", err)
 	}
-	const tables = "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'stopbank'"
-	if got := ask(t, pool, tables); got != "lease_domains lease_schema" {
+	if got := ask(t, pool, tables); got != before {
 		t.Errorf("half a migration left %s", got)
 	}
-	files["migrations/0003_wrong.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE stopbank.three (x int)")}
+	files["migrations/9999_wrong.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE stopbank.y (x int)")}
 	if err := leasepg.MigrateFrom(t.Context(), pool, files); err != nil {
 		t.Fatal(err)
 	}
-	if got := ask(t, pool, tables); got != "lease_domains lease_schema three two" {
+	if got := ask(t, pool, tables); got != before+" x y" {
 		t.Errorf("the migrations left %s", got)
 	}
 	_, err = leasepg.New(t.Context(), leasepg.Config{Pool: pool})
-	refusesSchema(t, err, leasepg.SchemaError{Found: 3, Want: 1})
+	refusesSchema(t, err, leasepg.SchemaError{Found: len(names) + 2, Want: len(names)})
 }
 
 // The role that runs a ledger has no more rights than Migrate's docstring asks for.
@@ -129,7 +145,7 @@ func TestLeastRights(t *testing.T) {
 	owner := migrated(t, 1)
 	for _, sql := range []string{
 		"CREATE ROLE stopbank_app", "GRANT USAGE ON SCHEMA stopbank TO stopbank_app",
-		"GRANT SELECT ON ALL TABLES IN SCHEMA stopbank TO stopbank_app", "GRANT INSERT, UPDATE ON stopbank.lease_domains TO stopbank_app",
+		"GRANT SELECT ON ALL TABLES IN SCHEMA stopbank TO stopbank_app", "GRANT INSERT, UPDATE ON stopbank.lease_domains, stopbank.dead_letters TO stopbank_app",
 	} {
 		exec(t, owner, sql)
 	}
@@ -142,6 +158,16 @@ func TestLeastRights(t *testing.T) {
 	swap(t, s, "A", v, "two", durable.Ready)
 	load(t, s, "A")
 	list(t, s, durable.Ready)
+	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(context.Context, pgx.Tx, string, dispatch.Record) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	letter := deadletter.Letter{Partition: t.Name()}
+	for _, err := range []error{letters.Put(t.Context(), letter), letters.Park(t.Context(), letter.ID(), ""), letters.Replay(t.Context(), letter.ID())} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
 	if _, err := pool.Exec(t.Context(), "DELETE FROM stopbank.lease_domains"); err == nil {
 		t.Error("the role may delete")
 	}

@@ -1,0 +1,158 @@
+package leasepg_test
+
+// This file runs the suite of dead letters on the table, with an outbox beside it.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasepg"
+	"github.com/stopbank/stopbank/lease/leasetest/lettertest"
+)
+
+// outbox is a table that records are appended to, in the pool's database.
+func outbox(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE outbox (id bigserial PRIMARY KEY, key bytea NOT NULL, payload bytea, headers jsonb NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func enqueue(ctx context.Context, tx pgx.Tx, _ string, r dispatch.Record) error {
+	headers, err := json.Marshal(r.Headers)
+	if err == nil {
+		_, err = tx.Exec(ctx, "INSERT INTO outbox (key, payload, headers) VALUES ($1, $2, $3)", []byte(r.Domain), r.Payload, headers)
+	}
+	return err
+}
+
+func enqueued(t testing.TB, pool *pgxpool.Pool) []dispatch.Record {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), "SELECT key, payload, headers FROM outbox ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r dispatch.Record, err error) {
+		var key, headers []byte
+		if err = row.Scan(&key, &r.Payload, &headers); err == nil {
+			err = json.Unmarshal(headers, &r.Headers)
+		}
+		r.Domain = string(key)
+		return r, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+// desk is a database of its own.
+func desk(t testing.TB) lettertest.Desk {
+	at, err := need(t).Database(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := connect(t, at, 4)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	outbox(t, pool)
+	return lettertest.Desk{
+		Partition: "orders/3", Once: true, Network: true,
+		Source: func(t testing.TB) []dispatch.Record { return enqueued(t, pool) },
+		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
+			cfg, err := pgxpool.ParseConfig(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.MaxConns = 1
+			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				return dial(ctx, network, address)
+			}
+			own, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(own.Close)
+			letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: own, Append: enqueue})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return letters
+		},
+	}
+}
+
+func TestPropertyL14_Letters(t *testing.T) { lettertest.Run(t, desk) }
+
+func TestLettersRefuse(t *testing.T) {
+	pool := connect(t, need(t).URL(), 1)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := deadletter.ID{Partition: t.Name(), Offset: 1}
+	if err := letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	var zero leasepg.Letters
+	_, noPool := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{})
+	_, noContext := leasepg.NewLetters(nil, leasepg.LettersConfig{Pool: pool}) //nolint:staticcheck // that is the point
+	for want, err := range map[string]error{
+		"leasepg.LettersConfig.Append": letters.Replay(t.Context(), id),
+		"leasepg.LettersConfig.Pool":   noPool,
+		"ctx":                          noContext,
+		"leasepg.Letters":              zero.Discard(t.Context(), id),
+		"Letter.Partition":             letters.Put(t.Context(), deadletter.Letter{Partition: "\xff"}),
+	} {
+		var invalid *lease.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != want {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if l, err := letters.Get(t.Context(), id); err != nil || l.ID() != id {
+		t.Errorf("after a replay that was refused: %+v, %v", l, err)
+	}
+}
+
+// A record that cannot be appended stays a letter, and the transaction leaves nothing.
+func TestLettersAppendFails(t *testing.T) {
+	pool := connect(t, need(t).URL(), 1)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("the outbox is full")
+	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(ctx context.Context, tx pgx.Tx, _ string, _ dispatch.Record) error {
+		_, err := tx.Exec(ctx, "CREATE TABLE half_done ()")
+		return errors.Join(err, full)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	report, err := deadletter.ReplayAll(t.Context(), letters, deadletter.Filter{Partition: t.Name()})
+	if !errors.Is(err, full) || !errors.Is(err, deadletter.ErrReplay) || report != (deadletter.Report{Failed: 1}) {
+		t.Errorf("%+v, %v", report, err)
+	}
+	var there bool
+	if err := pool.QueryRow(t.Context(), "SELECT to_regclass('half_done') IS NOT NULL").Scan(&there); err != nil || there {
+		t.Errorf("the transaction left something: %v, %v", there, err)
+	}
+	if _, err := letters.Get(t.Context(), deadletter.ID{Partition: t.Name(), Offset: 1}); err != nil {
+		t.Error(err)
+	}
+}
