@@ -356,7 +356,7 @@ func atOnce(t testing.TB, desk Desk) {
 		for side := range sides {
 			group.Go(func() {
 				s, call, done := stores[side%2], deadletter.Store.Replay, &replayed
-				if side == 5 {
+				if side == 5 && round%2 == 1 {
 					call, done = deadletter.Store.Discard, &discarded
 				}
 				switch err := call(s, t.Context(), l.ID()); {
@@ -373,7 +373,9 @@ func atOnce(t testing.TB, desk Desk) {
 		group.Wait()
 		n := len(desk.Source(t)) - total
 		total += n
-		if r, d := replayed.Load(), discarded.Load(); failed.Load() > 0 || r+d == 0 || desk.Once && (r+d != 1 || int64(n) != r) || int64(n) < r || n > sides {
+		// Who discards what is being replayed may be told so although the record is on its way.
+		r, d := replayed.Load(), discarded.Load()
+		if failed.Load() > 0 || r+d == 0 || int64(n) < r || n > sides || desk.Once && (r+d != 1 || n > 1) {
 			t.Errorf("round %d: %d replays and %d discards succeeded, %d calls failed, %d records appended", round, r, d, failed.Load(), n)
 		}
 		if left := all(t, stores[1], deadletter.Filter{}); len(left) > 0 {
