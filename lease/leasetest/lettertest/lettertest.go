@@ -225,10 +225,10 @@ func machine(t testing.TB, desk Desk) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cases++
 		model := &deadletter.Memory{Append: func(context.Context, string, dispatch.Record) error { appended++; return nil }}
-		for step := range rapid.IntRange(1, 25).Draw(rt, "steps") {
+		for step := range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			s := stores[rapid.IntRange(0, 1).Draw(rt, "store")]
 			domain := fmt.Sprintf("case-%d-%d", cases, rapid.IntRange(0, 1).Draw(rt, "domain"))
-			l := letter(desk.Partition, domain, cases*100+rapid.Int64Range(0, 3).Draw(rt, "offset"))
+			l := letter(desk.Partition, domain, cases*100+rapid.Int64Range(0, 1).Draw(rt, "offset"))
 			l.Attempts = step
 			id := l.ID()
 			do := func(s deadletter.Store, call string) (got deadletter.Letter, err error) {

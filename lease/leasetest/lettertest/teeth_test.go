@@ -284,7 +284,7 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 		"what is gone was never there":      {"Replays Machine", func(s deadletter.Store, _ *log) deadletter.Store { return mixes{s} }},
 		"a note is lost":                    {"Replays Machine Broken", func(s deadletter.Store, _ *log) deadletter.Store { return forgets{s} }},
 		"one more than the limit":           {"List", func(s deadletter.Store, _ *log) deadletter.Store { return limits{s} }},
-		"what is parked stays":              {"Replays Machine", func(s deadletter.Store, _ *log) deadletter.Store { return shuns{s} }},
+		"what is parked stays":              {"Replays", func(s deadletter.Store, _ *log) deadletter.Store { return shuns{s} }},
 		"it drops before it appends":        {"ReplayAll Broken", func(s deadletter.Store, _ *log) deadletter.Store { return early{s, &dropped} }},
 	} {
 		for _, c := range checks() {
