@@ -1,0 +1,154 @@
+package leasekafka_test
+
+// This file runs the suite of dead letters on a topic, beside the one that they go back to.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasekafka"
+	"github.com/stopbank/stopbank/lease/leasetest/lettertest"
+)
+
+// records returns what a partition holds.
+func (k *kafka) records(t testing.TB, partition int32) (all []*kgo.Record) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.FetchMaxWait(50*time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{k.topic: {partition: kgo.NewOffset().AtStart()}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	marker := &kgo.Record{Topic: k.topic, Partition: partition, Key: []byte("marker")}
+	if err := k.admin.ProduceSync(t.Context(), marker).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		fetches := client.PollFetches(t.Context())
+		if err := fetches.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range fetches.Records() {
+			if r.Offset == marker.Offset {
+				return all
+			}
+			if string(r.Key) != "marker" {
+				all = append(all, r)
+			}
+		}
+	}
+}
+
+func letterDesk(t testing.TB) lettertest.Desk {
+	k := start(t, 4)
+	return lettertest.Desk{
+		Partition: k.topic + "/3", Network: true,
+		Source: func(t testing.TB) (records []dispatch.Record) {
+			for _, r := range k.records(t, 3) {
+				record := dispatch.Record{Domain: string(r.Key), Payload: r.Value}
+				for _, h := range r.Headers {
+					record.Headers = append(record.Headers, dispatch.Header(h))
+				}
+				records = append(records, record)
+			}
+			return records
+		},
+		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store { return letters(t, k, kgo.Dialer(dial)) },
+	}
+}
+
+func letters(t testing.TB, k *kafka, options ...kgo.Opt) *leasekafka.Letters {
+	t.Helper()
+	s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead", Options: options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestPropertyL14_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
+
+// A record goes back to its partition under its key, wherever the key would send it, and one without a key stays without.
+func TestLettersKeepTheKey(t *testing.T) {
+	k := start(t, 4)
+	s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{
+		Brokers: k.brokers, Topic: k.topic + "-dead", Key: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	put := func(s deadletter.Store, offset int64, domain string) {
+		l := deadletter.Letter{Partition: k.topic + "/2", Record: dispatch.Record{Domain: domain, Offset: offset}}
+		if err := s.Put(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(s, 1, "tenant/ann")
+	other := letters(t, k)
+	put(other, 2, "bob")
+	put(other, 3, dispatch.Keyless(3))
+	if report, err := deadletter.ReplayAll(t.Context(), other, deadletter.Filter{}); err != nil || report.Replayed != 3 {
+		t.Fatal(report, err)
+	}
+	var got []string
+	for _, r := range k.records(t, 2) {
+		got = append(got, fmt.Sprintf("%s/%v/%v/%s", r.Key, r.Key == nil, r.Value == nil, strings.TrimPrefix(string(r.Headers[0].Value), k.topic)))
+	}
+	if want := []string{"ann/false/true//2@1", "bob/false/true//2@2", "/true/true//2@3"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// One who holds letters sees what others did meanwhile, and a topic that was made anew.
+func TestLettersRefuse(t *testing.T) {
+	k := start(t, 2)
+	var zero leasekafka.Letters
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, noBrokers := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Topic: "x"})
+	_, noTopic := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers})
+	_, twoPartitions := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic})
+	s := letters(t, k)
+	strange := deadletter.Letter{Partition: "no number"}
+	if err := s.Put(ctx, strange); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		field string
+		err   error
+	}{
+		{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Topic", noTopic}, {"LettersConfig.Topic", twoPartitions},
+		{"Letters", zero.Put(ctx, strange)}, {"Letter.Partition", s.Replay(ctx, strange.ID())},
+	} {
+		var invalid *leasekafka.InvalidError
+		if !errors.As(c.err, &invalid) || invalid.Field != c.field {
+			t.Errorf("%d: %v, want one about %s", i, c.err, c.field)
+		}
+	}
+	zero.Close()
+	if _, err := s.Get(ctx, strange.ID()); err != nil {
+		t.Errorf("after a replay that was refused: %v", err)
+	}
+
+	// What is no letter is an error, each time, and hides nothing.
+	if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")},
+		&kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter a/1@5"), Value: []byte("x")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := s.Get(ctx, strange.ID()); !errors.Is(err, deadletter.ErrCorrupt) || !errors.Is(err, leasekafka.ErrSource) {
+			t.Errorf("a damaged letter in the topic: %v", err)
+		}
+	}
+}
