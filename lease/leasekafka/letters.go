@@ -53,6 +53,7 @@ type filed struct {
 	letter deadletter.Letter // without what it carries
 	there  bool              // letter is known
 	at     int64             // where the topic has it
+	bad    error             // what the topic has is no letter
 	parked *string           // the note
 	gone   deadletter.Fate
 }
@@ -194,7 +195,7 @@ func (s *Letters) current(ctx context.Context, use func() error) error {
 		s.next = 0
 		clear(s.filed)
 	}
-	if err := s.read(ctx, s.next, end, s.file); err != nil {
+	if err := s.read(ctx, s.next, end, func(r *kgo.Record) error { s.file(r); return nil }); err != nil {
 		return s.failed(err)
 	}
 	return use()
@@ -246,12 +247,12 @@ func (s *Letters) read(ctx context.Context, from, end int64, see func(*kgo.Recor
 }
 
 // file takes in a record of the topic. What has no key of ours is not looked at.
-func (s *Letters) file(r *kgo.Record) error {
+func (s *Letters) file(r *kgo.Record) {
 	s.next = r.Offset + 1
 	kind, text, _ := strings.Cut(string(r.Key), " ")
 	id, err := deadletter.ParseID(text)
 	if err != nil || kind != kindLetter && kind != kindParked && kind != kindGone {
-		return nil
+		return
 	}
 	f := s.filed[id]
 	if f == nil {
@@ -267,18 +268,15 @@ func (s *Letters) file(r *kgo.Record) error {
 	case kind == kindParked:
 		note := string(r.Value)
 		f.parked = &note
-	case kind == kindLetter && r.Value != nil:
+	case kind == kindLetter && r.Value == nil: // behind the mark that it is gone; or somebody took away what was damaged
+		f.there, f.bad = false, nil
+	case kind == kindLetter && f.there: // told twice: the first stays
 		f.at = r.Offset
-		if f.there {
-			return nil // told twice: the first stays
-		}
-		if f.letter, err = read(r); err != nil {
-			s.next = r.Offset
-			return err
-		}
-		f.letter.Record.Payload, f.letter.Record.Headers, f.there = nil, nil, true
+	case kind == kindLetter:
+		f.at = r.Offset
+		f.letter, f.bad = read(r)
+		f.letter.Record.Payload, f.letter.Record.Headers, f.there = nil, nil, f.bad == nil
 	}
-	return nil
 }
 
 // read reads the letter in a record of the topic.
@@ -298,6 +296,8 @@ func (s *Letters) find(id deadletter.ID) (*filed, error) {
 	switch {
 	case f != nil && f.gone != "":
 		return nil, &deadletter.NotDeadError{ID: id, Fate: f.gone}
+	case f != nil && f.bad != nil:
+		return nil, s.failed(f.bad)
 	case f == nil || !f.there:
 		return nil, &deadletter.NotDeadError{ID: id, Fate: deadletter.Unknown}
 	}
@@ -345,7 +345,8 @@ func (s *Letters) Put(ctx context.Context, letter deadletter.Letter) error {
 	})
 }
 
-// List implements deadletter.Store. It holds the letters of the filter without what they carry.
+// List implements deadletter.Store. It holds the letters of the filter without what they carry. What lies under the key of a letter and is none is an error, since
+// work may be hidden behind it; a tombstone under that key takes it away.
 func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
 		err := filter.Check()
@@ -353,6 +354,9 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 		if err == nil {
 			err = s.current(ctx, func() error {
 				for _, f := range s.filed {
+					if f.bad != nil {
+						return s.failed(f.bad)
+					}
 					if f.there && filter.Matches(f.letter) {
 						all = append(all, f.marked())
 					}

@@ -62,7 +62,9 @@ func letterDesk(t testing.TB) lettertest.Desk {
 			}
 			return records
 		},
-		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store { return letters(t, k, kgo.Dialer(dial)) },
+		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
+			return letters(t, k, kgo.Dialer(dial), kgo.MetadataMinAge(20*time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }))
+		},
 	}
 }
 
@@ -110,7 +112,6 @@ func TestLettersKeepTheKey(t *testing.T) {
 	}
 }
 
-// One who holds letters sees what others did meanwhile, and a topic that was made anew.
 func TestLettersRefuse(t *testing.T) {
 	k := start(t, 2)
 	var zero leasekafka.Letters
@@ -141,14 +142,32 @@ func TestLettersRefuse(t *testing.T) {
 		t.Errorf("after a replay that was refused: %v", err)
 	}
 
-	// What is no letter is an error, each time, and hides nothing.
-	if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")},
-		&kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter a/1@5"), Value: []byte("x")}).FirstErr(); err != nil {
+	// What is no letter is an error, each time, until somebody takes it away; it is in nobody else's way.
+	damaged := &kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter a/1@5"), Value: []byte("x")}
+	if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")}, damaged).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		if _, err := s.Get(ctx, strange.ID()); !errors.Is(err, deadletter.ErrCorrupt) || !errors.Is(err, leasekafka.ErrSource) {
-			t.Errorf("a damaged letter in the topic: %v", err)
+	list := func() error {
+		for _, err := range s.List(ctx, deadletter.Filter{}) {
+			return err
 		}
+		return errors.New("nothing")
+	}
+	for range 2 {
+		if err := list(); !errors.Is(err, deadletter.ErrCorrupt) || !errors.Is(err, leasekafka.ErrSource) {
+			t.Errorf("listed beside a damaged letter: %v", err)
+		}
+		if _, err := s.Get(ctx, deadletter.ID{Partition: "a/1", Offset: 5}); !errors.Is(err, deadletter.ErrCorrupt) {
+			t.Errorf("a damaged letter: %v", err)
+		}
+		if _, err := s.Get(ctx, strange.ID()); err != nil {
+			t.Errorf("beside a damaged letter: %v", err)
+		}
+	}
+	if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: damaged.Topic, Key: damaged.Key}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := list(); err != nil {
+		t.Errorf("after a damaged letter was taken away: %v", err)
 	}
 }
