@@ -192,8 +192,9 @@ func TestPropertyL14_ReplayAllKeepsTheOrder(t *testing.T) {
 		}}
 		m.Append = func(_ context.Context, partition string, r dispatch.Record) error {
 			key := partition + " " + r.Domain
-			appended[key] = append(appended[key], r.Offset)
-			return nil
+			of, err := deadletter.ParseID(string(r.Headers[0].Value))
+			appended[key] = append(appended[key], of.Offset)
+			return err
 		}
 		n := rapid.IntRange(0, 30).Draw(t, "letters")
 		want := deadletter.Report{}

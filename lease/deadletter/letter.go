@@ -34,9 +34,10 @@ func (l Letter) ID() ID { return ID{Partition: l.Partition, Offset: l.Record.Off
 // HeaderReplayOf is the header of a replayed record that names the letter: the text of its ID. A record that was replayed twice has the last.
 const HeaderReplayOf = "Stopbank-Replay-Of"
 
-// Replay returns the record to append to the source: that of the letter, with HeaderReplayOf. Its Offset and Time are those of the old one.
+// Replay returns the record to append to the source: that of the letter, with HeaderReplayOf. Offset and Time are zero, for the source gives new ones.
 func (l Letter) Replay() dispatch.Record {
 	record := l.Record
+	record.Offset, record.Time = 0, time.Time{}
 	record.Headers = slices.DeleteFunc(slices.Clone(record.Headers), func(h dispatch.Header) bool { return h.Key == HeaderReplayOf })
 	record.Headers = append(record.Headers, dispatch.Header{Key: HeaderReplayOf, Value: []byte(l.ID().String())})
 	return record

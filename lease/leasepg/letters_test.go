@@ -19,15 +19,15 @@ import (
 	"github.com/stopbank/stopbank/lease/leasetest/lettertest"
 )
 
-// outbox is a table that records are appended to, in the pool's database.
-func outbox(t testing.TB, pool *pgxpool.Pool) {
+// letterOutbox makes a table that records are appended to.
+func letterOutbox(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE outbox (id bigserial PRIMARY KEY, key bytea NOT NULL, payload bytea, headers jsonb NOT NULL)`); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func enqueue(ctx context.Context, tx pgx.Tx, _ string, r dispatch.Record) error {
+func letterEnqueue(ctx context.Context, tx pgx.Tx, _ string, r dispatch.Record) error {
 	headers, err := json.Marshal(r.Headers)
 	if err == nil {
 		_, err = tx.Exec(ctx, "INSERT INTO outbox (key, payload, headers) VALUES ($1, $2, $3)", []byte(r.Domain), r.Payload, headers)
@@ -35,7 +35,7 @@ func enqueue(ctx context.Context, tx pgx.Tx, _ string, r dispatch.Record) error 
 	return err
 }
 
-func enqueued(t testing.TB, pool *pgxpool.Pool) []dispatch.Record {
+func letterEnqueued(t testing.TB, pool *pgxpool.Pool) []dispatch.Record {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), "SELECT key, payload, headers FROM outbox ORDER BY id")
 	if err != nil {
@@ -55,8 +55,8 @@ func enqueued(t testing.TB, pool *pgxpool.Pool) []dispatch.Record {
 	return records
 }
 
-// desk is a database of its own.
-func desk(t testing.TB) lettertest.Desk {
+// letterDesk is a database of its own.
+func letterDesk(t testing.TB) lettertest.Desk {
 	at, err := need(t).Database(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -65,10 +65,10 @@ func desk(t testing.TB) lettertest.Desk {
 	if err := leasepg.Migrate(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	outbox(t, pool)
+	letterOutbox(t, pool)
 	return lettertest.Desk{
 		Partition: "orders/3", Once: true, Network: true,
-		Source: func(t testing.TB) []dispatch.Record { return enqueued(t, pool) },
+		Source: func(t testing.TB) []dispatch.Record { return letterEnqueued(t, pool) },
 		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
 			cfg, err := pgxpool.ParseConfig(at)
 			if err != nil {
@@ -83,7 +83,7 @@ func desk(t testing.TB) lettertest.Desk {
 				t.Fatal(err)
 			}
 			t.Cleanup(own.Close)
-			letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: own, Append: enqueue})
+			letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: own, Append: letterEnqueue})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func desk(t testing.TB) lettertest.Desk {
 	}
 }
 
-func TestPropertyL14_Letters(t *testing.T) { lettertest.Run(t, desk) }
+func TestPropertyL14_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
 
 func TestLettersRefuse(t *testing.T) {
 	pool := connect(t, need(t).URL(), 1)
