@@ -156,3 +156,40 @@ func TestLettersAppendFails(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// listAll lists them once for each turn of a benchmark.
+func listAll(b *testing.B, s deadletter.Store, want int) {
+	for b.Loop() {
+		n := 0
+		for _, err := range s.List(b.Context(), deadletter.Filter{}) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			n++
+		}
+		if n != want {
+			b.Fatalf("%d letters, want %d", n, want)
+		}
+	}
+}
+
+func BenchmarkList100000Letters(b *testing.B) {
+	at, err := need(b).Database(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	pool := connect(b, at, 1)
+	if err := leasepg.Migrate(b.Context(), pool); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := pool.Exec(b.Context(), `INSERT INTO stopbank.dead_letters (partition, record_offset, domain, payload, size, attempts, failure, given_up_at, route)
+		SELECT 'orders/' || i % 12, i, convert_to('customer-' || i % 1000, 'UTF8'), convert_to(repeat('x', 300), 'UTF8'), 300, 11, 'no such product', now(), ''
+		FROM generate_series(1, 100000) i`); err != nil {
+		b.Fatal(err)
+	}
+	letters, err := leasepg.NewLetters(b.Context(), leasepg.LettersConfig{Pool: pool})
+	if err != nil {
+		b.Fatal(err)
+	}
+	listAll(b, letters, 100_000)
+}
