@@ -3,7 +3,6 @@ package deadletter
 // This file is a letter: a record that was given up, and why.
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,11 +59,6 @@ func ParseID(text string) (ID, error) {
 		return id, nil
 	}
 	return ID{}, &InvalidError{Field: "ID", Value: strconv.Quote(text), Allowed: "a partition, an @ and an offset: orders/3@1207"}
-}
-
-// Compare orders IDs by partition, then offset: so List goes.
-func (id ID) Compare(other ID) int {
-	return cmp.Or(strings.Compare(id.Partition, other.Partition), cmp.Compare(id.Offset, other.Offset))
 }
 
 // maxText is how much of a failure or a note is kept.

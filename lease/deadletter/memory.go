@@ -3,10 +3,11 @@ package deadletter
 // This file is a store that lives as long as its process, for tests and examples.
 
 import (
+	"cmp"
 	"context"
 	"iter"
-	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -50,8 +51,11 @@ func (m *Memory) List(ctx context.Context, filter Filter) iter.Seq2[Letter, erro
 			yield(Letter{}, err)
 			return
 		}
+		var all []*Letter
 		m.mu.Lock()
-		all := slices.Collect(maps.Values(m.letters))
+		for _, letter := range m.letters {
+			all = append(all, &letter)
+		}
 		m.mu.Unlock()
 		Sorted(all, filter)(func(letter Letter, err error) bool {
 			if err == nil && ctx.Err() != nil {
@@ -63,11 +67,14 @@ func (m *Memory) List(ctx context.Context, filter Filter) iter.Seq2[Letter, erro
 }
 
 // Sorted returns those of letters that a filter means as List does: in order, without Payload and Headers, no more than its Limit. It sorts them in place.
-func Sorted(letters []Letter, filter Filter) iter.Seq2[Letter, error] {
-	slices.SortFunc(letters, func(a, b Letter) int { return a.ID().Compare(b.ID()) })
+func Sorted(letters []*Letter, filter Filter) iter.Seq2[Letter, error] {
+	slices.SortFunc(letters, func(a, b *Letter) int {
+		return cmp.Or(strings.Compare(a.Partition, b.Partition), cmp.Compare(a.Record.Offset, b.Record.Offset))
+	})
 	return func(yield func(Letter, error) bool) {
 		n := 0
-		for _, letter := range letters {
+		for _, at := range letters {
+			letter := *at
 			if !filter.Matches(letter) {
 				continue
 			}

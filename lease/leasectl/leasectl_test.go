@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -294,6 +295,52 @@ func TestEveryEngine(t *testing.T) {
 				t.Errorf("the source has %s; want %s", got, want)
 			}
 		})
+	}
+}
+
+// The page's commands, one after the other, as somebody pastes them.
+func TestThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/dead-letters.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands []string
+	_, story, _ := strings.Cut(string(page), "## From alert to replay")
+	for i, part := range strings.Split(story, "```") {
+		if i%2 == 1 && strings.HasPrefix(part, "sh\n") {
+			commands = append(commands, strings.Split(strings.TrimSpace(part[3:]), "\n")...)
+		}
+	}
+	if len(commands) < 9 {
+		t.Fatalf("%d commands in the page: %q", len(commands), commands)
+	}
+	self, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(bin, "leasectl")); err != nil {
+		t.Fatal(err)
+	}
+	for _, engine := range []string{"nats", "kafka"} {
+		d := desks[engine](t)
+		for offset := int64(8); offset < 13; offset++ {
+			d.put(t, offset, []string{"ann", "bob", "ann", "bob", "eve"}[offset-8], fmt.Sprint("order-", offset), "no such product")
+		}
+		for _, command := range commands {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+			cmd.Env = append(os.Environ(), childEnv+"=1", "PATH="+bin+":"+os.Getenv("PATH"), "ENGINE="+strings.Join(d.flags, " "))
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("%s: %s: %v: %s", engine, command, err, out)
+			}
+			if strings.Contains(command, "-all") && !strings.Contains(string(page), string(out)) {
+				t.Errorf("%s: %s said %q, which is not in the page", engine, command, out)
+			}
+		}
+		if got := d.source(t); len(got) != 4 {
+			t.Errorf("%s: the source has %q", engine, got)
+		}
 	}
 }
 

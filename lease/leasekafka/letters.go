@@ -350,7 +350,7 @@ func (s *Letters) Put(ctx context.Context, letter deadletter.Letter) error {
 func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
 		err := filter.Check()
-		var all []deadletter.Letter
+		var all []*deadletter.Letter
 		if err == nil {
 			err = s.current(ctx, func() error {
 				for _, f := range s.filed {
@@ -358,7 +358,8 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 						return s.failed(f.bad)
 					}
 					if f.there && filter.Matches(f.letter) {
-						all = append(all, f.marked())
+						letter := f.marked()
+						all = append(all, &letter)
 					}
 				}
 				return nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,6 +110,54 @@ func TestLettersKeepTheKey(t *testing.T) {
 	}
 	if want := []string{"ann/false/true//2@1", "bob/false/true//2@2", "/true/true//2@3"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A service keeps what it gives up, and who is on call gives it back.
+func TestLettersOfAService(t *testing.T) {
+	k := start(t, 1)
+	brokers, ctx := k.brokers, t.Context()
+	letters, err := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer letters.Close()
+	broken, done := atomic.Bool{}, make(chan string, 10)
+	broken.Store(true)
+	cfg := dispatch.Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond, CommitEvery: 10 * time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
+		if broken.Load() && string(job.Record.Payload) == "first" {
+			return dispatch.ErrPermanent
+		}
+		done <- string(job.Record.Payload)
+		return nil
+	}}
+
+	cfg.DeadLetter = deadletter.Keep(letters)
+
+	group, err := leasekafka.New(k.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer, err := dispatch.NewConsumer(group, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- consumer.Run(ctx) }()
+	k.produce(t, &kgo.Record{Key: []byte("ann"), Value: []byte("first")}, &kgo.Record{Key: []byte("ann"), Value: []byte("second")})
+	got := []string{<-done}
+	broken.Store(false)
+	report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: k.topic + "/0", Domain: "ann"})
+	if err != nil || report.Replayed != 1 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if got = append(got, <-done); !slices.Equal(got, []string{"second", "first"}) {
+		t.Errorf("done: %q", got)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

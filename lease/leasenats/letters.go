@@ -145,7 +145,7 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 		if err == nil {
 			err = filter.Check()
 		}
-		var all []deadletter.Letter
+		var all []*deadletter.Letter
 		if err == nil {
 			all, err = s.collect(ctx, filter)
 		}
@@ -157,7 +157,7 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 	}
 }
 
-func (s *Letters) collect(ctx context.Context, filter deadletter.Filter) (all []deadletter.Letter, err error) {
+func (s *Letters) collect(ctx context.Context, filter deadletter.Filter) (all []*deadletter.Letter, err error) {
 	keys := lettersPrefix + ">"
 	if filter.Partition != "" {
 		partition, _ := keyOf(filter.Partition)
@@ -182,7 +182,7 @@ func (s *Letters) collect(ctx context.Context, filter deadletter.Filter) (all []
 			}
 			if gone == "" && filter.Matches(l) {
 				l.Record.Payload, l.Record.Headers = nil, nil
-				all = append(all, l)
+				all = append(all, &l)
 			}
 			silence.Reset(s.cfg.Timeout)
 		case <-silence.C:

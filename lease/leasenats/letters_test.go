@@ -99,17 +99,20 @@ func TestLettersThroughATransform(t *testing.T) {
 	all := source(t, nc, nil)
 	record := fetch(t, all, 1, 1)[0]
 	letters, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{
-		Conn: nc, Bucket: "desk", Stream: "ORDERS",
+		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS",
 		Subject: func(r dispatch.Record) string { return "orders." + r.Domain[strings.LastIndexByte(r.Domain, '.')+1:] },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := deadletter.Keep(letters)(ctx, dispatch.DeadLetter{Partition: "group-9", Record: record}); err != nil {
+	var cfg dispatch.Config
+	cfg.DeadLetter = deadletter.Keep(letters)
+
+	if err := cfg.DeadLetter(ctx, dispatch.DeadLetter{Partition: "group-9", Record: record}); err != nil {
 		t.Fatal(err)
 	}
 	// The command knows neither stream nor subject.
-	desk, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "desk"})
+	desk, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "dead-letters"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ const (
 )
 
 // letterPage is how many letters List asks for at once.
-const letterPage = 1000
+const letterPage = 5000
 
 // Put implements deadletter.Store. It blocks for one round trip.
 func (s *Letters) Put(ctx context.Context, l deadletter.Letter) error {
