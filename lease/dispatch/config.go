@@ -89,7 +89,7 @@ type Config struct {
 	CommitEvery time.Duration
 
 	// DeadLetter is called for every record that was given up, at least once, by one of the MaxInFlight. Needed: Discard drops
-	// such records. Until it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again
+	// such records, and package deadletter keeps them for somebody to replay. Until it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again
 	// with the pauses of a retry. A restart may call it again for the same record. It must be safe for concurrent use.
 	DeadLetter func(ctx context.Context, letter DeadLetter) error
 	// Observer, when not nil, is told what happens.
