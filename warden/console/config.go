@@ -3,6 +3,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Config says what a console shows. At least one of Warden, Set and Limiters must be there.
+// Config says what a console shows. At least one of Warden, Set, Limiters and DeadLetters must be there.
 type Config struct {
 	// Title stands at the top of the page, for instance the name of the service and its instance; "": "Stopbank".
 	Title string
@@ -25,6 +26,9 @@ type Config struct {
 	Set *bulkhead.Set
 	// Limiters are further limiters to show, each under a name of its own. That of Warden is shown anyway.
 	Limiters []Limiter
+	// DeadLetters, if not nil, is asked for the records that dispatchers gave up, every few seconds while somebody watches, by one
+	// goroutine at a time. It should return when ctx ends, after 5 s. An error is shown.
+	DeadLetters func(ctx context.Context) (DeadLetters, error)
 	// Interval is the time between two looks while somebody watches, 100 ms to 10 s; 0: 1 s.
 	Interval time.Duration
 	// MaxStreams bounds how many may watch at once, 1 to 1000; 0: 16. Who comes later is refused with status 503, and the
@@ -50,6 +54,7 @@ type Console struct {
 	cfg  Config
 	done chan struct{} // closed by Close
 
+	desk   desk
 	asking chan struct{} // holds one element while the controller is asked for levels
 	mute   atomic.Bool   // it did not answer the last time
 
@@ -82,8 +87,8 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Title == "" {
 		cfg.Title = "Stopbank"
 	}
-	if cfg.Warden == nil && cfg.Set == nil && len(cfg.Limiters) == 0 {
-		return nil, &InvalidError{"Config", "empty", "one with a Warden, a Set or Limiters"}
+	if cfg.Warden == nil && cfg.Set == nil && len(cfg.Limiters) == 0 && cfg.DeadLetters == nil {
+		return nil, &InvalidError{"Config", "empty", "one with a Warden, a Set, Limiters or DeadLetters"}
 	}
 	if cfg.Warden != nil && cfg.Warden.Limiter() == nil {
 		return nil, &InvalidError{"Config.Warden", "zero", "one made by warden.New"}
