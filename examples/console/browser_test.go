@@ -221,6 +221,13 @@ func TestBrowser(t *testing.T) {
 				}
 			}
 		}
+		alone, err := console.New(console.Config{DeadLetters: deadLetters(&s.letters), Interval: 100 * time.Millisecond})
+		p.must(err)
+		server := httptest.NewServer(alone)
+		t.Cleanup(func() { alone.Close(); server.Close() })
+		worker := open(t, chromium, server.URL+"/", 1280, 900, "light", false)
+		worker.until(`document.title.startsWith("watch") && document.querySelectorAll("#letter-list li").length === 100`)
+		worker.clean(server.URL + "/")
 		report, err := deadletter.ReplayAll(t.Context(), &s.letters, deadletter.Filter{}) // nobody has said where to
 		if !errors.Is(err, deadletter.ErrInvalid) || report.Failed != 1 {
 			t.Errorf("%+v, %v", report, err)

@@ -91,7 +91,8 @@ function keyed(list, items, key, make, update, stays = () => false) {
 function show() {
   const s = state;
   text($("title"), s.title);
-  const worst = s.verdicts[0]?.level ?? "ok";
+  const said = s.verdicts[0]?.level ?? "ok", left = letters && (letters.trouble || letters.waiting > letters.parked);
+  const worst = said === "ok" && left ? "watch" : said;
   document.title = `${{ ok: "ok", watch: "watch", act: "act" }[worst] ?? worst} · ${s.title}`;
   text($("about"), `Version ${s.version} of its fields.`);
   verdicts(s.verdicts);
