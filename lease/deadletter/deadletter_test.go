@@ -86,16 +86,14 @@ func TestPropertyLettersComeBackAsTheyWere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got deadletter.Letter
-		if err := got.UnmarshalBinary(b); err != nil || !reflect.DeepEqual(got, l) {
+		if got, err := deadletter.Decode(b); err != nil || !reflect.DeepEqual(got, l) {
 			t.Fatalf("%+v became %+v, %v", l, got, err)
 		}
 		cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
-		var none deadletter.Letter
-		if err := none.UnmarshalBinary(b[:cut]); !errors.Is(err, deadletter.ErrCorrupt) || !reflect.DeepEqual(none, deadletter.Letter{}) {
+		if none, err := deadletter.Decode(b[:cut]); !errors.Is(err, deadletter.ErrCorrupt) || !reflect.DeepEqual(none, deadletter.Letter{}) {
 			t.Fatalf("%d of %d bytes: %+v, %v", cut, len(b), none, err)
 		}
-		if err := none.UnmarshalBinary(append(slices.Clone(b), 0)); !errors.Is(err, deadletter.ErrCorrupt) {
+		if _, err := deadletter.Decode(append(slices.Clone(b), 0)); !errors.Is(err, deadletter.ErrCorrupt) {
 			t.Fatalf("a byte too much: %v", err)
 		}
 	})
@@ -111,14 +109,15 @@ func FuzzLetters(f *testing.F) {
 	f.Add(b)
 	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var l, again deadletter.Letter
-		if l.UnmarshalBinary(b) != nil {
+		l, err := deadletter.Decode(b)
+		if err != nil {
 			return
 		}
 		canonical, err := l.MarshalBinary()
-		if err == nil {
-			err = again.UnmarshalBinary(canonical)
+		if err != nil {
+			t.Fatal(err)
 		}
+		again, err := deadletter.Decode(canonical)
 		if err != nil || !reflect.DeepEqual(l, again) {
 			t.Errorf("%+v became %+v, %v", l, again, err)
 		}

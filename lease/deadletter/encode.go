@@ -43,13 +43,12 @@ func (l Letter) MarshalBinary() ([]byte, error) {
 	return l.AppendBinary(make([]byte, 0, 128+len(l.Failure)+len(l.Record.Domain)+len(l.Record.Payload)))
 }
 
-// UnmarshalBinary implements encoding.BinaryUnmarshaler. It keeps nothing of b. Error: *CorruptError.
-func (l *Letter) UnmarshalBinary(b []byte) error {
+// Decode reads what AppendBinary wrote. It keeps nothing of b. Error: *CorruptError.
+func Decode(b []byte) (letter Letter, err error) {
 	if len(b) == 0 || b[0] != format {
-		return &CorruptError{Reason: "an unknown format"}
+		return Letter{}, &CorruptError{Reason: "an unknown format"}
 	}
 	d := decoder{rest: b[1:]}
-	var letter Letter
 	letter.Partition = d.text()
 	letter.Record.Offset = d.varint()
 	letter.Record.Domain = d.text()
@@ -68,11 +67,10 @@ func (l *Letter) UnmarshalBinary(b []byte) error {
 	}
 	letter.Record.Payload = d.bytes()
 	if d.bad || len(d.rest) > 0 {
-		return &CorruptError{Reason: "cut off, or too long"}
+		return Letter{}, &CorruptError{Reason: "cut off, or too long"}
 	}
 	letter.Size = len(letter.Record.Payload)
-	*l = letter
-	return nil
+	return letter, nil
 }
 
 func appendText(b []byte, text string) []byte {

@@ -50,8 +50,9 @@ Flags:
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // options are the flags.
@@ -137,11 +138,11 @@ func parse(args []string, out io.Writer) (options, error) {
 		return o, errors.New("which command?")
 	}
 	o.command = words[0]
-	return o, o.check(words[1:])
+	return o.checked(words[1:])
 }
 
-// check refuses what does not go together.
-func (o *options) check(ids []string) error {
+// checked refuses what does not go together, and takes the ID.
+func (o options) checked(ids []string) (options, error) {
 	single := false
 	switch o.command {
 	case "list":
@@ -150,21 +151,21 @@ func (o *options) check(ids []string) error {
 	case "show", "park", "unpark", "discard":
 		single = true
 	default:
-		return fmt.Errorf("%q is no command: list, show, replay, park, unpark or discard", o.command)
+		return o, fmt.Errorf("%q is no command: list, show, replay, park, unpark or discard", o.command)
 	}
 	switch {
 	case single && len(ids) != 1 && o.command == "replay":
-		return errors.New("replay needs the ID of one letter, or -all")
+		return o, errors.New("replay needs the ID of one letter, or -all")
 	case single && len(ids) != 1:
-		return fmt.Errorf("%s needs the ID of one letter", o.command)
+		return o, fmt.Errorf("%s needs the ID of one letter", o.command)
 	case !single && len(ids) > 0:
-		return fmt.Errorf("%s takes no ID here: %q", o.command, ids)
+		return o, fmt.Errorf("%s takes no ID here: %q", o.command, ids)
 	case single && o.filter != deadletter.Filter{}:
-		return fmt.Errorf("%s is about one letter: -partition, -key and -limit say nothing there", o.command)
+		return o, fmt.Errorf("%s is about one letter: -partition, -key and -limit say nothing there", o.command)
 	case o.all && o.command != "replay":
-		return fmt.Errorf("-all is for replay, not for %s", o.command)
+		return o, fmt.Errorf("-all is for replay, not for %s", o.command)
 	case o.note != "" && o.command != "park":
-		return fmt.Errorf("-note is for park, not for %s", o.command)
+		return o, fmt.Errorf("-note is for park, not for %s", o.command)
 	}
 	engines := 0
 	for _, at := range []string{o.postgres, o.nats, o.kafka} {
@@ -173,18 +174,18 @@ func (o *options) check(ids []string) error {
 		}
 	}
 	if engines != 1 {
-		return errors.New("one of -postgres, -nats and -kafka says where the letters are")
+		return o, errors.New("one of -postgres, -nats and -kafka says where the letters are")
 	}
 	if o.command == "replay" && o.postgres != "" && o.appendSQL == "" {
-		return errors.New("replay on PostgreSQL needs -append: the INSERT that brings a record back")
+		return o, errors.New("replay on PostgreSQL needs -append: the INSERT that brings a record back")
 	}
 	if single {
 		o.id = ids[0]
 		if _, err := deadletter.ParseID(o.id); err != nil {
-			return err
+			return o, err
 		}
 	}
-	return o.filter.Check()
+	return o, o.filter.Check()
 }
 
 // do carries the command out.

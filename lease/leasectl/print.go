@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/stopbank/stopbank/lease/deadletter"
@@ -176,18 +177,20 @@ func printLine(out *bufio.Writer, v any) error {
 	if err := encoder.Encode(v); err != nil {
 		return err
 	}
+	var safe strings.Builder
 	for _, r := range strings.TrimSuffix(b.String(), "\n") {
 		switch {
 		case unicode.IsPrint(r):
-			out.WriteRune(r)
+			safe.WriteRune(r)
 		case r > 0xffff:
-			r -= 0x10000
-			fmt.Fprintf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&safe, `\u%04x\u%04x`, high, low)
 		default:
-			fmt.Fprintf(out, `\u%04x`, r)
+			fmt.Fprintf(&safe, `\u%04x`, r)
 		}
 	}
-	return out.WriteByte('\n')
+	_, err := fmt.Fprintln(out, safe.String())
+	return err
 }
 
 // done says what was done.

@@ -281,7 +281,7 @@ func (s *Letters) file(r *kgo.Record) {
 
 // read reads the letter in a record of the topic.
 func read(r *kgo.Record) (letter deadletter.Letter, err error) {
-	if err = letter.UnmarshalBinary(r.Value); err != nil {
+	if letter, err = deadletter.Decode(r.Value); err != nil {
 		return letter, fmt.Errorf("offset %d: %w", r.Offset, err)
 	}
 	if want := letterKey(kindLetter, letter.ID()); !slices.Equal(want, r.Key) {

@@ -125,7 +125,7 @@ func (s *Letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 	value := entry.Value()
 	switch {
 	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagLetter:
-		err = l.UnmarshalBinary(value[1:])
+		l, err = deadletter.Decode(value[1:])
 	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagGone:
 		return l, deadletter.Fate(value[1:]), nil
 	default:

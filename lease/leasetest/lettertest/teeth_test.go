@@ -205,7 +205,7 @@ func (s twice) Replay(ctx context.Context, id deadletter.ID) error {
 }
 
 func (s swallows) Replay(ctx context.Context, id deadletter.ID) error {
-	return s.Store.Discard(ctx, id)
+	return s.Discard(ctx, id)
 }
 
 func (s unsorted) List(ctx context.Context, f deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
@@ -256,7 +256,7 @@ func (s shuns) Replay(ctx context.Context, id deadletter.ID) error {
 // early forgets the letter before the record is appended, as two steps in the wrong order do when nobody makes the second one.
 func (s early) Replay(ctx context.Context, id deadletter.ID) error {
 	if _, seen := s.dropped.LoadOrStore(id, true); !seen && id.Offset%5 == 0 {
-		_ = s.Store.Discard(ctx, id)
+		_ = s.Discard(ctx, id)
 		return errors.New("died")
 	}
 	return s.Store.Replay(ctx, id)
