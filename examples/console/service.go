@@ -34,8 +34,8 @@ func newService(cfg console.Config, names ...string) (*service, error) {
 		return nil, err
 	}
 	s := &service{warden: w, database: set}
-	cfg.Warden, cfg.Set = w, set
 	cfg.DeadLetters = deadLetters(&s.letters)
+	cfg.Warden, cfg.Set = w, set
 	c, err := console.New(cfg)
 	if err != nil {
 		return nil, err
