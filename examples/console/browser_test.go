@@ -13,6 +13,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/console"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -212,6 +214,61 @@ func TestBrowser(t *testing.T) {
 		}
 		if n := eval[int](p, sideways); n > 0 {
 			t.Errorf("%d pixels too wide", n)
+		}
+		p.clean(base)
+	})
+
+	// What was given up, with a payload that is not shown.
+	t.Run("dead letters", func(t *testing.T) {
+		const attack = `<img src=x onerror="window.hit=2"><script>window.hit=1</script>` + "\u202e\x00\xff"
+		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
+		base := serve(t, s)
+		p := open(t, chromium, base, 390, 844, "light", true)
+		p.until(`document.getElementById("letters-sum").textContent.startsWith("None at")`)
+		for offset := range int64(150) {
+			dead := dispatch.DeadLetter{
+				Partition: "mail/0", Err: errors.New(attack + strings.Repeat("W", 10_000)),
+				Record: dispatch.Record{Domain: attack, Offset: offset, Payload: []byte("the secret payload")},
+			}
+			p.must(deadletter.Keep(&s.letters)(t.Context(), dead))
+		}
+		p.must(s.letters.Park(t.Context(), deadletter.ID{Partition: "mail/0", Offset: 2}, attack))
+		p.until(`document.getElementById("letters-sum").textContent.includes("150 at")`)
+		for what, want := range map[string]string{
+			`document.getElementById("letters").dataset.level`:                             "watch",
+			`String(document.querySelectorAll("#letter-list li").length)`:                  "100",
+			`document.querySelectorAll("#letter-list .task")[2].textContent`:               "mail/0@2",
+			`document.querySelectorAll("#letter-list .key")[2].textContent.slice(0, 8)`:    "<img src",
+			`document.querySelectorAll("#letter-list .aside")[2].textContent.slice(0, 14)`: "parked: <img s",
+			`String("hit" in window)`: "false",
+			`String(document.body.innerText.includes("the secret payload"))`: "false",
+			`String(document.querySelectorAll("body script, img").length)`:   "0",
+		} {
+			if got := eval[string](p, what); got != want {
+				t.Errorf("%s is %q, want %q", what, got, want)
+			}
+		}
+		for _, scheme := range []string{"light", "dark"} {
+			for _, width := range []int64{320, 1280} {
+				p.look(width, 844, scheme, width < 700)
+				if n := eval[int](p, sideways); n > 0 {
+					t.Errorf("%s, %d wide: %d pixels too wide", scheme, width, n)
+				}
+				if low := eval[string](p, contrast); low != "" {
+					t.Errorf("%s, %d wide: too little contrast: %s", scheme, width, low)
+				}
+			}
+		}
+		alone, err := console.New(console.Config{DeadLetters: deadLetters(&s.letters), Interval: 100 * time.Millisecond})
+		p.must(err)
+		server := httptest.NewServer(alone)
+		t.Cleanup(func() { alone.Close(); server.Close() })
+		worker := open(t, chromium, server.URL+"/", 1280, 900, "light", false)
+		worker.until(`document.title.startsWith("watch") && document.querySelectorAll("#letter-list li").length === 100`)
+		worker.clean(server.URL + "/")
+		report, err := deadletter.ReplayAll(t.Context(), &s.letters, deadletter.Filter{}) // nobody has said where to
+		if !errors.Is(err, deadletter.ErrInvalid) || report.Failed != 1 {
+			t.Errorf("%+v, %v", report, err)
 		}
 		p.clean(base)
 	})

@@ -37,10 +37,11 @@ func run(ctx context.Context, public, private string, load bool) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 3)
+	ended := make(chan error, 4)
 	go func() { ended <- s.warden.Run(ctx) }()
 	if load {
 		go s.traffic(ctx)
+		go func() { ended <- s.mail(ctx) }()
 	}
 
 	// Streams never end by themselves: a shutdown has to close them.

@@ -1,5 +1,5 @@
-// The service: three kinds of request, under a warden, each with a compartment before one small database, and the console
-// that shows them.
+// The service: three kinds of request, under a warden, each with a compartment before one small database, the dead letters of its mail, and the
+// console that shows them.
 
 package main
 
@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/console"
@@ -19,6 +20,7 @@ type service struct {
 	warden   *warden.Warden
 	database *bulkhead.Set
 	console  *console.Console
+	letters  deadletter.Memory
 }
 
 // newService makes the service; a title and names that no sane program has are for the tests.
@@ -31,12 +33,15 @@ func newService(cfg console.Config, names ...string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &service{warden: w, database: set}
+	cfg.DeadLetters = deadLetters(&s.letters)
 	cfg.Warden, cfg.Set = w, set
 	c, err := console.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &service{warden: w, database: set, console: c}, nil
+	s.console = c
+	return s, nil
 }
 
 // compartments shares the twelve connections of the database among the kinds, and gives further names one each.

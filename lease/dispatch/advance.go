@@ -420,6 +420,7 @@ func (d *Dispatcher) exhume(dom *domain) (wait time.Duration, dead bool) {
 
 // write writes a dead letter. A wait of 0 says that it was accepted.
 func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) {
+	letter.Partition = d.cfg.Name
 	err := d.bounded(dom, func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
 	e := Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err}
 	if err != nil {

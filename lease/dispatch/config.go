@@ -30,7 +30,8 @@ type Handler func(ctx context.Context, job Job) error
 
 // DeadLetter is a record that was given up.
 type DeadLetter struct {
-	Record Record // without a Payload if the Source has lost the record
+	Partition string // its name: Config.Name, or that of the Consumer's Partition
+	Record    Record // without a Payload if the Source has lost the record
 	// Lease is that of the last attempt. It is zero where that was made in an earlier life.
 	Lease lease.Lease
 	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrDied, ErrRecordGone, or the ledger's *lease.InvalidError
@@ -103,7 +104,7 @@ type Config struct {
 	CommitEvery time.Duration
 
 	// DeadLetter is called for every record that was given up, at least once, by one of the MaxInFlight. Needed: Discard drops
-	// such records. Until it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again
+	// such records, and package deadletter keeps them for somebody to replay. Until it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again
 	// with the pauses of a retry. A restart may call it again for the same record. It must be safe for concurrent use.
 	DeadLetter func(ctx context.Context, letter DeadLetter) error
 	// Observer, when not nil, is told what happens.

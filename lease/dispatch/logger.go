@@ -110,9 +110,9 @@ func (j Job) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("record", j.Record), slog.Uint64("token", uint64(j.Lease.Token)), slog.Int("retry_count", j.Lease.RetryCount))
 }
 
-// LogValue implements slog.LogValuer: the record's, and why it was given up.
+// LogValue implements slog.LogValuer: where it lay, the record's, and why it was given up.
 func (l DeadLetter) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.Any("record", l.Record), slog.Int("retry_count", l.Lease.RetryCount)}
+	attrs := []slog.Attr{slog.String("partition", l.Partition), slog.Any("record", l.Record), slog.Int("retry_count", l.Lease.RetryCount)}
 	if l.Err != nil {
 		attrs = append(attrs, slog.String("err", l.Err.Error()))
 	}

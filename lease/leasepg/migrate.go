@@ -27,7 +27,7 @@ const migrating = 0x73746f7062616e6b
 // Migrate brings the schema `stopbank` to the version that this package works with, in one transaction: all of it happens or
 // nothing. A database that is there already is left as it is, and of several callers at once one does the work. It needs the
 // right to create a schema, which the role that runs the ledger does not: that one needs USAGE on the schema, SELECT on its
-// tables, and INSERT and UPDATE on lease_domains. One that opens an outbox needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and
+// tables, and INSERT and UPDATE on lease_domains and, for Letters, on dead_letters. One that opens an outbox needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and
 // outbox_records besides, and one that reads it INSERT and UPDATE on outbox_positions and DELETE on outbox_records. It blocks until the database has answered. Error: *SchemaError for a
 // schema newer than this package, *lease.InvalidError for a nil argument, or what the database says.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {

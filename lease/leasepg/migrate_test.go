@@ -3,6 +3,7 @@ package leasepg_test
 // This file is about the schema: made once, never half, and refused when it is not the one that is known.
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"strings"
@@ -10,8 +11,11 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
@@ -50,7 +54,7 @@ func refusesSchema(t *testing.T, err error, want leasepg.SchemaError) {
 }
 
 // newest is the schema's version.
-const newest = 2
+const newest = 3
 
 func TestSchemaVersions(t *testing.T) {
 	pool := fresh(t, 4)
@@ -97,34 +101,38 @@ func TestMigrateInSteps(t *testing.T) {
 	if err := leasepg.Migrate(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	files := fstest.MapFS{
-		"migrations/0003_more.sql":  {Data: []byte("CREATE TABLE stopbank.two (x int); INSERT INTO stopbank.two VALUES (2);")},
-		"migrations/0004_wrong.sql": {Data: []byte("CREATE TABLE stopbank.three (x int); SELECT 1/0;")},
+	const tables = "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'stopbank'"
+	before := ask(t, pool, tables)
+	names, err := fs.Glob(leasepg.Migrations(), "migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"migrations/0001_domains.sql", "migrations/0002_outbox.sql"} {
+	files := fstest.MapFS{
+		"migrations/9998_more.sql":  {Data: []byte("CREATE TABLE stopbank.x (x int); INSERT INTO stopbank.x VALUES (2);")},
+		"migrations/9999_wrong.sql": {Data: []byte("CREATE TABLE stopbank.y (x int); SELECT 1/0;")},
+	}
+	for _, name := range names { // would fail if they were carried out again
 		data, err := fs.ReadFile(leasepg.Migrations(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		files[name] = &fstest.MapFile{Data: data} // would fail if it were carried out again
+		files[name] = &fstest.MapFile{Data: data}
 	}
-	if err := leasepg.MigrateFrom(t.Context(), pool, files); err == nil || !strings.Contains(err.Error(), "0004_wrong.sql") {
+	if err := leasepg.MigrateFrom(t.Context(), pool, files); err == nil || !strings.Contains(err.Error(), "9999_wrong.sql") {
 		t.Fatalf("%v, want the file that fails", err)
 	}
-	const known = "lease_domains lease_schema outbox_positions outbox_records outboxes"
-	const tables = "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'stopbank'"
-	if got := ask(t, pool, tables); got != known {
+	if got := ask(t, pool, tables); got != before {
 		t.Errorf("half a migration left %s", got)
 	}
-	files["migrations/0004_wrong.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE stopbank.three (x int)")}
+	files["migrations/9999_wrong.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE stopbank.y (x int)")}
 	if err := leasepg.MigrateFrom(t.Context(), pool, files); err != nil {
 		t.Fatal(err)
 	}
-	if got := ask(t, pool, tables); got != known+" three two" {
+	if got := ask(t, pool, tables); got != before+" x y" {
 		t.Errorf("the migrations left %s", got)
 	}
-	_, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool})
-	refusesSchema(t, err, leasepg.SchemaError{Found: 4, Want: newest})
+	_, err = leasepg.New(t.Context(), leasepg.Config{Pool: pool})
+	refusesSchema(t, err, leasepg.SchemaError{Found: len(names) + 2, Want: len(names)})
 }
 
 // The role that runs a ledger has no more rights than Migrate's docstring asks for.
@@ -135,7 +143,7 @@ func TestLeastRights(t *testing.T) {
 	owner := migrated(t, 1)
 	for _, sql := range []string{
 		"CREATE ROLE stopbank_app", "GRANT USAGE ON SCHEMA stopbank TO stopbank_app",
-		"GRANT SELECT ON ALL TABLES IN SCHEMA stopbank TO stopbank_app", "GRANT INSERT, UPDATE ON stopbank.lease_domains TO stopbank_app",
+		"GRANT SELECT ON ALL TABLES IN SCHEMA stopbank TO stopbank_app", "GRANT INSERT, UPDATE ON stopbank.lease_domains, stopbank.dead_letters TO stopbank_app",
 		"GRANT USAGE, SELECT ON stopbank.outbox_ids TO stopbank_app", "GRANT INSERT ON stopbank.outboxes, stopbank.outbox_records TO stopbank_app",
 		"GRANT INSERT, UPDATE ON stopbank.outbox_positions TO stopbank_app", "GRANT DELETE ON stopbank.outbox_records TO stopbank_app",
 	} {
@@ -158,6 +166,16 @@ func TestLeastRights(t *testing.T) {
 		t.Errorf("%d records, want 1", len(got))
 	} else if err := source.Commit(t.Context(), got[0].Offset+1); err != nil {
 		t.Error(err)
+	}
+	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(context.Context, pgx.Tx, string, dispatch.Record) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	letter := deadletter.Letter{Partition: t.Name()}
+	for _, err := range []error{letters.Put(t.Context(), letter), letters.Park(t.Context(), letter.ID(), ""), letters.Replay(t.Context(), letter.ID())} {
+		if err != nil {
+			t.Error(err)
+		}
 	}
 	if _, err := pool.Exec(t.Context(), "DELETE FROM stopbank.lease_domains"); err == nil {
 		t.Error("the role may delete")

@@ -3,6 +3,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,7 +17,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Config says what a console shows. At least one of Warden, Set and Limiters must be there.
+// Config says what a console shows. At least one of Warden, Set, Limiters and DeadLetters must be there.
 type Config struct {
 	// Title stands at the top of the page, for instance the name of the service and its instance; "": "Stopbank".
 	Title string
@@ -26,6 +27,9 @@ type Config struct {
 	Set *bulkhead.Set
 	// Limiters are further limiters to show, each under a name of its own. That of Warden is shown anyway.
 	Limiters []Limiter
+	// DeadLetters, if not nil, is asked for the records that dispatchers gave up, every few seconds while somebody watches, by one
+	// goroutine at a time. It should return when ctx ends, after 5 s. An error is shown.
+	DeadLetters func(ctx context.Context) (DeadLetters, error)
 	// Hosts are the names, without ports, by which browsers may ask for the console, besides IP addresses and localhost; "*": any. Without
 	// this, a page could give itself the console's address (DNS rebinding) and read it. Behind a proxy that
 	// keeps the Host header, the proxy's name belongs here.
@@ -55,6 +59,7 @@ type Console struct {
 	cfg  Config
 	done chan struct{} // closed by Close
 
+	desk   desk
 	asking chan struct{} // holds one element while the controller is asked for levels
 	mute   atomic.Bool   // it did not answer the last time
 
@@ -88,8 +93,8 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Title == "" {
 		cfg.Title = "Stopbank"
 	}
-	if cfg.Warden == nil && cfg.Set == nil && len(cfg.Limiters) == 0 {
-		return nil, &InvalidError{"Config", "empty", "one with a Warden, a Set or Limiters"}
+	if cfg.Warden == nil && cfg.Set == nil && len(cfg.Limiters) == 0 && cfg.DeadLetters == nil {
+		return nil, &InvalidError{"Config", "empty", "one with a Warden, a Set, Limiters or DeadLetters"}
 	}
 	if cfg.Warden != nil && cfg.Warden.Limiter() == nil {
 		return nil, &InvalidError{"Config.Warden", "zero", "one made by warden.New"}

@@ -24,7 +24,7 @@ var assets embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// ServeHTTP answers GET and HEAD for the page, its files, state.json and events; everything else is refused, as
+// ServeHTTP answers GET and HEAD for the page, its files, state.json, dead-letters.json and events; everything else is refused, as
 // application/problem+json with a code.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
@@ -72,6 +72,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		serve(w, "application/json", append(body, '\n'))
+	case "dead-letters.json":
+		c.letters(w, r)
 	case "events":
 		c.stream(w, r)
 	default:

@@ -94,7 +94,8 @@ function keyed(list, items, key, make, update, stays = () => false) {
 function show() {
   const s = state;
   text($("title"), s.title);
-  const worst = s.verdicts[0]?.level ?? "ok";
+  const said = s.verdicts[0]?.level ?? "ok", left = letters && (letters.trouble || letters.waiting > letters.parked);
+  const worst = said === "ok" && left ? "watch" : said;
   document.title = `${{ ok: "ok", watch: "watch", act: "act" }[worst] ?? worst} · ${s.title}`;
   text($("about"), `Version ${s.version} of its fields.`);
   verdicts(s.verdicts);
@@ -327,6 +328,45 @@ function decisions(s) {
     });
 }
 
+// ---- Dead letters, which are asked for by themselves: who keeps them may be far away
+
+let letters = null; // the last answer
+
+function deadLetters() {
+  if (!letters || paused) return;
+  const { trouble, waiting, parked, oldest, letters: some, at } = letters;
+  $("letters").hidden = false;
+  $("letters").dataset.level = trouble ? "act" : waiting > parked ? "watch" : "ok";
+  text($("letters-sum"), trouble ? `Not known at ${clock(at)}: ${trouble}` : waiting === 0 ? `None at ${clock(at)}.` :
+    `${number(waiting)} at ${clock(at)}, ${number(parked)} of them parked` + (oldest ? `; the oldest was given up ${age(oldest, at)} ago` : "") +
+    (some.length < waiting ? `. The first ${number(some.length)} are listed` : "") + ". To read, replay, park or discard: leasectl.");
+  keyed($("letter-list"), some, (l) => l.id,
+    () => el("li", {}, el("time"), el("bdi", { class: "task" }), el("bdi", { class: "key" }), el("bdi", { class: "failure" }), el("span", { class: "aside" })),
+    (e, l) => {
+      e.children[0].setAttribute("datetime", l.at);
+      text(e.children[0], Date.parse(at) - Date.parse(l.at) < 86400e3 ? clock(l.at) : l.at.slice(0, 10));
+      text(e.children[1], l.id);
+      text(e.children[2], l.key);
+      text(e.children[3], l.failure || "(how it failed is not known)");
+      text(e.children[4], (l.attempts ? `${number(l.attempts)} attempt${l.attempts > 1 ? "s" : ""}` : "") + (l.parked ? `${l.attempts ? ", " : ""}parked: ${l.note || "no note"}` : ""));
+    });
+}
+
+function age(t, now) {
+  const s = Math.max(0, (Date.parse(now) - Date.parse(t)) / 1000);
+  return s < 120 ? `${Math.round(s)} s` : s < 7200 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
+}
+
+async function askLetters() {
+  try {
+    const answer = await fetch("dead-letters.json");
+    if (answer.ok) letters = await answer.json();
+    if (answer.ok && !letters) return; // there is no desk
+  } catch { /* the status says that nothing is heard */ }
+  deadLetters();
+  setTimeout(askLetters, 5000);
+}
+
 // ---- The stream, and what to do without one
 
 function status() {
@@ -390,7 +430,8 @@ $("pause").addEventListener("click", () => {
   paused = !paused;
   $("pause").setAttribute("aria-pressed", String(paused));
   text($("pause"), paused ? "Resume" : "Pause");
-  if (paused) status(); else show();
+  if (paused) status(); else { show(); deadLetters(); }
 });
 
 open();
+askLetters();

@@ -1,0 +1,73 @@
+// Mail: confirmations that a dispatcher sends, of which some cannot be sent. Those are dead letters, which the console shows.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/warden/console"
+)
+
+// deadLetters is what a desk says to the console.
+func deadLetters(letters deadletter.Store) func(context.Context) (console.DeadLetters, error) {
+	return func(ctx context.Context) (said console.DeadLetters, err error) {
+		for l, err := range letters.List(ctx, deadletter.Filter{}) {
+			if err != nil {
+				return said, err
+			}
+			said.Waiting++
+			if l.Parked {
+				said.Parked++
+			}
+			if said.Oldest.IsZero() || l.At.Before(said.Oldest) {
+				said.Oldest = l.At
+			}
+			if len(said.Letters) < 100 {
+				said.Letters = append(said.Letters, console.DeadLetter{
+					ID: l.ID().String(), Key: l.Record.Domain, At: l.At, Attempts: l.Attempts, Failure: l.Failure, Parked: l.Parked, Note: l.Note,
+				})
+			}
+		}
+		return said, nil
+	}
+}
+
+// mail sends confirmations until ctx ends.
+func (s *service) mail(ctx context.Context) error {
+	ledger, err := lease.NewMemory(lease.Config{})
+	if err != nil {
+		return err
+	}
+	outbox := &dispatch.Log{}
+	d, err := dispatch.New(dispatch.Config{
+		Name: "mail/0", Ledger: ledger, Source: outbox, DeadLetter: deadletter.Keep(&s.letters),
+		Handler: func(_ context.Context, job dispatch.Job) error {
+			if job.Record.Offset%20 == 7 {
+				return fmt.Errorf("550 no such mailbox: %w", dispatch.ErrPermanent)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	for n := 0; ; n++ {
+		outbox.Append(fmt.Sprint("customer-", n%13), fmt.Append(nil, "order ", n, " is on its way"))
+		select {
+		case err := <-ended:
+			if errors.Is(err, context.Canceled) {
+				err = nil
+			}
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,332 @@
+package deadletter_test
+
+// This file is about what is the same for all stores: names, texts, how a letter is written down, the way in, and the order of a replay of all.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestPropertyIDs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id := deadletter.ID{Partition: rapid.String().Draw(t, "partition"), Offset: rapid.Int64().Draw(t, "offset")}
+		if got, err := deadletter.ParseID(id.String()); err != nil || got != id {
+			t.Fatalf("%q: %+v, %v", id.String(), got, err)
+		}
+	})
+	for _, text := range []string{"", "orders/3", "orders/3@", "@", "orders/3@x", "orders/3@01", "orders/3@+1", "orders/3@9223372036854775808"} {
+		if id, err := deadletter.ParseID(text); !errors.Is(err, deadletter.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) {
+			t.Errorf("%q: %+v, %v", text, id, err)
+		}
+	}
+}
+
+func TestPropertyClip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := string(rapid.SliceOfN(rapid.Byte(), 0, 3000).Draw(t, "text"))
+		got := deadletter.Clip(text)
+		if len(got) > 1024 || !utf8.ValidString(got) || strings.ContainsRune(got, 0) || deadletter.Clip(got) != got {
+			t.Fatalf("%q became %q", text, got)
+		}
+		if whole := utf8.ValidString(text) && len(text) <= 1024 && !strings.ContainsRune(text, 0); whole && got != text {
+			t.Fatalf("%q became %q without need", text, got)
+		}
+	})
+}
+
+// letters draws whole letters, with what is odd about them.
+func letters() *rapid.Generator[deadletter.Letter] {
+	return rapid.Custom(func(t *rapid.T) deadletter.Letter {
+		l := deadletter.Letter{
+			Partition: rapid.String().Draw(t, "partition"), Attempts: rapid.IntRange(0, 100).Draw(t, "attempts"),
+			Failure: rapid.String().Draw(t, "failure"), At: time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "at"), 5).UTC(),
+			Route: rapid.String().Draw(t, "route"), Parked: rapid.Bool().Draw(t, "parked"), Note: rapid.String().Draw(t, "note"),
+			Record: dispatch.Record{Domain: rapid.String().Draw(t, "domain"), Offset: rapid.Int64().Draw(t, "offset")},
+		}
+		if rapid.Bool().Draw(t, "timed") {
+			l.Record.Time = time.Unix(rapid.Int64Range(-1<<33, 1<<33).Draw(t, "time"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanos")).UTC()
+		}
+		if rapid.Bool().Draw(t, "payload") {
+			l.Record.Payload = append([]byte{}, rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")...)
+		}
+		for i := range rapid.IntRange(0, 3).Draw(t, "headers") {
+			h := dispatch.Header{Key: rapid.String().Draw(t, "key")}
+			if i > 0 {
+				h.Value = append([]byte{}, rapid.SliceOf(rapid.Byte()).Draw(t, "value")...)
+			}
+			l.Record.Headers = append(l.Record.Headers, h)
+		}
+		l.Size = len(l.Record.Payload)
+		return l
+	})
+}
+
+func TestPropertyLettersComeBackAsTheyWere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := letters().Draw(t, "letter")
+		b, err := l.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := deadletter.Decode(b); err != nil || !reflect.DeepEqual(got, l) {
+			t.Fatalf("%+v became %+v, %v", l, got, err)
+		}
+		cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
+		if none, err := deadletter.Decode(b[:cut]); !errors.Is(err, deadletter.ErrCorrupt) || !reflect.DeepEqual(none, deadletter.Letter{}) {
+			t.Fatalf("%d of %d bytes: %+v, %v", cut, len(b), none, err)
+		}
+		if _, err := deadletter.Decode(append(slices.Clone(b), 0)); !errors.Is(err, deadletter.ErrCorrupt) {
+			t.Fatalf("a byte too much: %v", err)
+		}
+	})
+}
+
+// FuzzLetters: whatever a store holds, reading it neither panics nor takes memory for what is not there, and what it reads can be written and read again.
+func FuzzLetters(f *testing.F) {
+	l := deadletter.Letter{Partition: "orders/3", Record: dispatch.Record{Domain: "ann", Headers: []dispatch.Header{{Key: "k", Value: []byte("v")}}, Payload: []byte("p")}}
+	b, err := l.MarshalBinary()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := deadletter.Decode(b)
+		if err != nil {
+			return
+		}
+		canonical, err := l.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := deadletter.Decode(canonical)
+		if err != nil || !reflect.DeepEqual(l, again) {
+			t.Errorf("%+v became %+v, %v", l, again, err)
+		}
+	})
+}
+
+// What a dispatcher gives up is kept with all that is known of it, and what it tells again after a crash changes nothing.
+func TestKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, desk := &dispatch.Log{}, &deadletter.Memory{}
+		log.Append("ann", []byte("bad"))
+		log.Append("ann", []byte("good"))
+		ledger, err := lease.NewMemory(lease.Config{MaxRetries: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		d, err := dispatch.New(dispatch.Config{
+			Name: "orders/3", Ledger: ledger, Source: log, DeadLetter: deadletter.Keep(desk),
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				if string(job.Record.Payload) == "bad" {
+					return errors.New("no such \x00 customer")
+				}
+				stop()
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		got, err := desk.Get(t.Context(), deadletter.ID{Partition: "orders/3", Offset: 0})
+		if err != nil || got.Attempts != 3 || got.Failure != "no such \uFFFD customer" || got.Size != 3 || string(got.Record.Payload) != "bad" || got.At.IsZero() {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if err := deadletter.Keep(desk)(t.Context(), dispatch.DeadLetter{Partition: "orders/3", Record: got.Record}); err != nil {
+			t.Error(err)
+		}
+		if again, err := desk.Get(t.Context(), got.ID()); err != nil || !reflect.DeepEqual(again, got) {
+			t.Errorf("told again: %+v, %v", again, err)
+		}
+	})
+}
+
+// moody is a store whose replays of some letters fail.
+type moody struct {
+	deadletter.Memory
+	fails func(deadletter.ID) error
+}
+
+func (m *moody) Replay(ctx context.Context, id deadletter.ID) error {
+	if err := m.fails(id); err != nil {
+		return err
+	}
+	return m.Memory.Replay(ctx, id)
+}
+
+// Whatever fails, what was replayed of a key comes before all that is left of it.
+func TestPropertyL15_ReplayAllKeepsTheOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ctx := context.Background()
+		appended := map[string][]int64{}
+		broken := map[deadletter.ID]bool{}
+		m := &moody{fails: func(id deadletter.ID) error {
+			if broken[id] {
+				return errors.New("the source is full")
+			}
+			return nil
+		}}
+		m.Append = func(_ context.Context, partition string, r dispatch.Record) error {
+			key := partition + " " + r.Domain
+			of, err := deadletter.ParseID(string(r.Headers[0].Value))
+			appended[key] = append(appended[key], of.Offset)
+			return err
+		}
+		n := rapid.IntRange(0, 30).Draw(t, "letters")
+		want := deadletter.Report{}
+		failed := map[string]bool{}
+		for _, offset := range rapid.Permutation(sequence(n)).Draw(t, "order") {
+			l := letterAt(offset)
+			if err := m.Put(ctx, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, partition := range []string{"a", "b"} {
+			for i := range n {
+				l := letterAt(int64(i))
+				if l.Partition != partition {
+					continue
+				}
+				key := partition + " " + l.Record.Domain
+				parked := rapid.IntRange(0, 9).Draw(t, "parked") == 0
+				broken[l.ID()] = rapid.IntRange(0, 4).Draw(t, "broken") == 0
+				switch {
+				case parked:
+					if err := m.Park(ctx, l.ID(), ""); err != nil {
+						t.Fatal(err)
+					}
+					want.Parked++
+				case failed[key]:
+					want.Behind++
+				case broken[l.ID()]:
+					failed[key] = true
+					want.Failed++
+				default:
+					want.Replayed++
+				}
+			}
+		}
+		report, err := deadletter.ReplayAll(ctx, m, deadletter.Filter{})
+		if report != want || (err != nil) != (want.Failed > 0) || err != nil && !errors.Is(err, deadletter.ErrReplay) {
+			t.Fatalf("%+v, %v; want %+v", report, err, want)
+		}
+		for l, err := range m.List(ctx, deadletter.Filter{}) {
+			key := l.Partition + " " + l.Record.Domain
+			if err != nil || !l.Parked && len(appended[key]) > 0 && slices.Max(appended[key]) > l.Record.Offset {
+				t.Fatalf("%s is left behind %v of its key: %v", l.ID(), appended[key], err)
+			}
+		}
+		for key, offsets := range appended {
+			if !slices.IsSorted(offsets) {
+				t.Fatalf("%s: %v", key, offsets)
+			}
+		}
+	})
+}
+
+func sequence(n int) []int64 {
+	all := make([]int64, n)
+	for i := range all {
+		all[i] = int64(i)
+	}
+	return all
+}
+
+// letterAt is one of two partitions with two keys each.
+func letterAt(offset int64) deadletter.Letter {
+	return deadletter.Letter{Partition: string('a' + rune(offset%2)), Record: dispatch.Record{Domain: fmt.Sprint("key-", offset/2%2), Offset: offset}}
+}
+
+// A replay of all does not chase what dies anew, takes a letter that somebody else replayed for done, and ends with its context.
+func TestReplayAllEnds(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	m := &moody{}
+	next := int64(100)
+	m.fails = func(id deadletter.ID) error {
+		switch id.Offset {
+		case 1:
+			return &deadletter.NotDeadError{ID: id, Fate: deadletter.Replayed}
+		case 3:
+			stop()
+		}
+		return nil
+	}
+	var dead []deadletter.Letter
+	m.Append = func(_ context.Context, partition string, r dispatch.Record) error { // it dies at once
+		r.Offset = next
+		next++
+		dead = append(dead, deadletter.Letter{Partition: partition, Record: r})
+		return nil
+	}
+	for offset := range int64(6) {
+		if err := m.Put(t.Context(), deadletter.Letter{Partition: "p", Record: dispatch.Record{Domain: "d", Offset: offset}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report, err := deadletter.ReplayAll(ctx, m, deadletter.Filter{})
+	if want := (deadletter.Report{Replayed: 3, Gone: 1}); report != want || !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v; want %+v", report, err, want)
+	}
+	if len(dead) != 3 {
+		t.Errorf("%d appended", len(dead))
+	}
+	if _, err := deadletter.ReplayAll(t.Context(), m, deadletter.Filter{Limit: math.MinInt}); !errors.Is(err, deadletter.ErrInvalid) {
+		t.Errorf("a negative limit: %v", err)
+	}
+}
+
+func ExampleReplayAll() {
+	ctx := context.Background()
+	source := &dispatch.Log{}
+	letters := &deadletter.Memory{Append: func(_ context.Context, _ string, record dispatch.Record) error {
+		source.Append(record.Domain, record.Payload) // a Log has no headers
+		return nil
+	}}
+	bury := deadletter.Keep(letters) // the DeadLetter of a dispatch.Config
+
+	for offset, customer := range []string{"ann", "bob", "ann"} {
+		record := dispatch.Record{Domain: customer, Offset: int64(offset), Payload: fmt.Append(nil, "order ", offset)}
+		if err := bury(ctx, dispatch.DeadLetter{Partition: "orders/3", Record: record, Err: errors.New("no such product")}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	if err := letters.Park(ctx, deadletter.ID{Partition: "orders/3", Offset: 1}, "bob has moved: call him"); err != nil {
+		fmt.Println(err)
+		return
+	}
+	report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{})
+	fmt.Printf("%+v %v\n", report, err)
+	for letter, err := range letters.List(ctx, deadletter.Filter{}) {
+		fmt.Println(letter.ID(), letter.Record.Domain, letter.Failure, letter.Note, err)
+	}
+	err = letters.Replay(ctx, deadletter.ID{Partition: "orders/3", Offset: 0})
+	fmt.Println(err)
+	// Output:
+	// {Replayed:2 Parked:1 Gone:0 Failed:0 Behind:0} <nil>
+	// orders/3@1 bob no such product bob has moved: call him <nil>
+	// deadletter: no letter "orders/3@0": replayed
+}

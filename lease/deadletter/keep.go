@@ -1,0 +1,25 @@
+package deadletter
+
+// This file is the way in: from a dispatcher to a store.
+
+import (
+	"context"
+	"time"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// Keep returns the receiver of dead letters that puts them into a store: a dispatch.Config's DeadLetter. It blocks for Put, and returns what
+// that says; the dispatcher then comes again.
+func Keep(store Store) func(ctx context.Context, letter dispatch.DeadLetter) error {
+	return func(ctx context.Context, dead dispatch.DeadLetter) error {
+		letter := Letter{Partition: dead.Partition, Record: dead.Record, Size: len(dead.Record.Payload), At: time.Now()}
+		if dead.Lease.Token != 0 {
+			letter.Attempts = dead.Lease.RetryCount + 1
+		}
+		if dead.Err != nil {
+			letter.Failure = Clip(dead.Err.Error())
+		}
+		return store.Put(ctx, letter)
+	}
+}

@@ -1,0 +1,441 @@
+package main
+
+// This file runs the program as a process, on each engine, through the story of docs/dead-letters.md.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasekafka"
+	"github.com/stopbank/stopbank/lease/leasenats"
+	"github.com/stopbank/stopbank/lease/leasepg"
+	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
+)
+
+// childEnv makes the program of a test binary.
+const childEnv = "LEASECTL_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		main()
+		return
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// desk is an engine with letters of the partition orders/1, and the flags that lead there.
+type desk struct {
+	letters deadletter.Store
+	flags   []string
+	source  func(t *testing.T) []string // what was appended: key, payload, trace and where it is a replay of
+}
+
+var desks = map[string]func(t *testing.T) desk{"postgres": onPostgres, "nats": onNATS, "kafka": onKafka}
+
+func onPostgres(t *testing.T) desk {
+	s, err := pgtest.Open(t.Context(), false)
+	if errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	pool, err := pgxpool.New(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), "CREATE TABLE orders (id bigserial PRIMARY KEY, partition text, customer text, payload bytea, headers jsonb)"); err != nil {
+		t.Fatal(err)
+	}
+	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desk{
+		letters: letters,
+		flags: []string{
+			"-postgres", s.URL(),
+			"-append", "INSERT INTO orders (partition, customer, payload, headers) VALUES (@partition, convert_from(@key, 'UTF8'), @payload, @headers)",
+		},
+		source: func(t *testing.T) []string {
+			rows, err := pool.Query(t.Context(), `SELECT concat_ws(' ', customer, convert_from(payload, 'UTF8'), headers->0->>'value', headers->-1->>'value') FROM orders ORDER BY id`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return all
+		},
+	}
+}
+
+func onNATS(t *testing.T) desk {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	letters, err := leasenats.OpenLetters(t.Context(), leasenats.LettersConfig{
+		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS", Subject: func(r dispatch.Record) string { return "orders." + r.Domain },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desk{
+		letters: letters, flags: []string{"-nats", s.ClientURL()},
+		source: func(t *testing.T) (all []string) {
+			info, err := stream.Info(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seq := range info.State.LastSeq {
+				m, err := stream.GetMsg(t.Context(), seq+1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, fmt.Sprint(strings.TrimPrefix(m.Subject, "orders."), " ", string(m.Data), " ", m.Header["Trace"][0], " ", m.Header[deadletter.HeaderReplayOf][0]))
+			}
+			return all
+		},
+	}
+}
+
+func onKafka(t *testing.T) desk {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	brokers := cluster.ListenAddrs()
+	letters, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(letters.Close)
+	return desk{
+		letters: letters, flags: []string{"-kafka", strings.Join(brokers, ",")},
+		source: func(t *testing.T) (all []string) {
+			client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchMaxWait(50*time.Millisecond), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+				kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {1: kgo.NewOffset().AtStart()}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			end := &kgo.Record{Topic: "orders", Partition: 1, Value: []byte("end")}
+			if err := client.ProduceSync(t.Context(), end).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				fetches := client.PollFetches(t.Context())
+				if err := fetches.Err(); err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range fetches.Records() {
+					if r.Offset == end.Offset {
+						return all
+					}
+					if len(r.Headers) == 2 {
+						all = append(all, fmt.Sprintf("%s %s %s %s", r.Key, r.Value, r.Headers[0].Value, r.Headers[1].Value))
+					}
+				}
+			}
+		},
+	}
+}
+
+// answer is what a run of the program left.
+type answer struct {
+	code      int
+	out, errs string
+}
+
+// program runs it with the flags of a desk, behind the first word.
+func (d desk) program(t *testing.T, stdin string, args ...string) answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], append(args[:1:1], append(d.flags, args[1:]...)...)...)
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return answer{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// must demands an exit code, and parts of what was said.
+func (a answer) must(t *testing.T, code int, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(a.out+a.errs, part) {
+			t.Errorf("said %q, and not %q", a.out+a.errs, part)
+		}
+	}
+	if a.code != code {
+		t.Errorf("exit code %d, want %d: %s%s", a.code, code, a.out, a.errs)
+	}
+	for _, r := range a.out + a.errs {
+		if !unicode.IsPrint(r) && r != '\n' {
+			t.Errorf("%U for a terminal: %q", r, a.out+a.errs)
+		}
+	}
+}
+
+// hostile is what somebody may write into an order to meet who reads it.
+const hostile = "\x1b[2J\x1b]0;owned\x07 \u009b31m \u202e evil \r\n \x00 \xff"
+
+func (d desk) put(t *testing.T, offset int64, key, payload, failure string) {
+	t.Helper()
+	err := d.letters.Put(t.Context(), deadletter.Letter{
+		Partition: "orders/1", Attempts: 11, Failure: deadletter.Clip(failure), At: time.Date(2026, 11, 22, 3, 0, int(offset), 0, time.UTC), Size: len(payload),
+		Record: dispatch.Record{Domain: key, Offset: offset, Payload: []byte(payload), Headers: []dispatch.Header{{Key: "Trace", Value: []byte("t1")}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEveryEngine(t *testing.T) {
+	for engine, open := range desks {
+		t.Run(engine, func(t *testing.T) {
+			d := open(t)
+			for offset := int64(8); offset < 12; offset++ { // 8, 10: ann; 9, 11: bob
+				d.put(t, offset, []string{"ann", "bob"}[offset%2], fmt.Sprint("order-", offset), "no such product")
+			}
+			d.put(t, 12, "eve", hostile, hostile)
+			d.program(t, "", "list").must(t, 0, "ID", "orders/1@8 ", "orders/1@12 ", "ann", "2026-11-22T03:00:08Z", "11", "no such product")
+			if a := d.program(t, "", "list", "-key", "bob", "-limit", "1"); strings.Count(a.out, "\n") != 2 || !strings.Contains(a.out, "orders/1@9 ") {
+				t.Errorf("the first letter of bob: %q", a.out)
+			}
+			d.program(t, "", "show", "orders/1@8").must(t, 0, "key        ann", `header     Trace: "t1"`, `payload    "order-8"`, "failure    no such product")
+			d.program(t, "", "show", "orders/1@12").must(t, 0, `\x1b[2J`, `\u202e`, `\x00 \xff`)
+			a := d.program(t, "", "show", "-json", "orders/1@12")
+			a.must(t, 0)
+			var whole letterJSON
+			if err := json.Unmarshal([]byte(a.out), &whole); err != nil || string(whole.PayloadBase64) != hostile || whole.ID != "orders/1@12" || whole.Attempts != 11 {
+				t.Errorf("%+v, %v", whole, err)
+			}
+			for line := range strings.Lines(d.program(t, "", "list", "-json").out) {
+				var one letterJSON
+				if err := json.Unmarshal([]byte(line), &one); err != nil || one.Partition != "orders/1" || one.Payload != nil {
+					t.Errorf("%q: %+v, %v", line, one, err)
+				}
+			}
+
+			d.program(t, "", "park", "orders/1@9", "-note", "ask bob").must(t, 0, "orders/1@9 parked")
+			d.program(t, "", "list").must(t, 0, "parked: ask bob")
+			d.program(t, "", "discard", "orders/1@12").must(t, 1, "for good? [y/N]", "nothing was done")
+			d.program(t, "y\n", "discard", "orders/1@12").must(t, 0, "orders/1@12 discarded")
+			d.program(t, "", "discard", "-yes", "orders/1@12").must(t, 3, "discarded")
+			d.program(t, "", "replay", "orders/1@10").must(t, 0, "orders/1@10 replayed")
+			d.program(t, "", "replay", "orders/1@10", "-json").must(t, 3, `no letter "orders/1@10": replayed`)
+			d.program(t, "", "show", "orders/1@77").must(t, 3, "unknown")
+			d.program(t, "no\n", "replay", "-all").must(t, 1, "Replay 2 letters (1 parked ones stay)?")
+			d.program(t, "", "replay", "-all", "-yes", "-json").must(t, 0, `{"behind":0,"failed":0,"gone":0,"parked":1,"replayed":2}`)
+			d.program(t, "", "unpark", "orders/1@9", "-json").must(t, 0, `{"done":"unparked","id":"orders/1@9"}`)
+			d.program(t, "yes\n", "replay", "-all", "-partition", "orders/1", "-key", "bob").must(t, 0, "1 replayed, 0 parked")
+			if a := d.program(t, "", "list"); strings.Count(a.out, "\n") != 1 {
+				t.Errorf("left: %s", a.out)
+			}
+			want := "ann order-10 t1 orders/1@10, ann order-8 t1 orders/1@8, bob order-11 t1 orders/1@11, bob order-9 t1 orders/1@9"
+			if got := strings.Join(d.source(t), ", "); got != want {
+				t.Errorf("the source has %s; want %s", got, want)
+			}
+		})
+	}
+}
+
+// The page's commands, one after the other, as somebody pastes them.
+func TestThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/dead-letters.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands []string
+	_, story, _ := strings.Cut(string(page), "## From alert to replay")
+	for i, part := range strings.Split(story, "```") {
+		if i%2 == 1 && strings.HasPrefix(part, "sh\n") {
+			commands = append(commands, strings.Split(strings.TrimSpace(part[3:]), "\n")...)
+		}
+	}
+	if len(commands) < 9 {
+		t.Fatalf("%d commands in the page: %q", len(commands), commands)
+	}
+	self, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(bin, "leasectl")); err != nil {
+		t.Fatal(err)
+	}
+	for _, engine := range []string{"nats", "kafka"} {
+		d := desks[engine](t)
+		for offset := int64(8); offset < 13; offset++ {
+			d.put(t, offset, []string{"ann", "bob", "ann", "bob", "eve"}[offset-8], fmt.Sprint("order-", offset), "no such product")
+		}
+		for _, command := range commands {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+			cmd.Env = append(os.Environ(), childEnv+"=1", "PATH="+bin+":"+os.Getenv("PATH"), "ENGINE="+strings.Join(d.flags, " "))
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("%s: %s: %v: %s", engine, command, err, out)
+			}
+			if strings.Contains(command, "-all") && !strings.Contains(string(page), string(out)) {
+				t.Errorf("%s: %s said %q, which is not in the page", engine, command, out)
+			}
+		}
+		if got := d.source(t); len(got) != 4 {
+			t.Errorf("%s: the source has %q", engine, got)
+		}
+	}
+}
+
+// A process that is killed while it replays leaves each letter where it was, or its record in the source; the next one goes on, and keys stay in order.
+func TestKilledWhileReplaying(t *testing.T) {
+	const letters, keys = 120, 8
+	for engine, open := range desks {
+		t.Run(engine, func(t *testing.T) {
+			d := open(t)
+			for offset := range int64(letters) {
+				d.put(t, offset, fmt.Sprint("key-", offset%keys), fmt.Sprint(offset), "")
+			}
+			kills := 0
+			for pause := 10 * time.Millisecond; ; pause = pause * 5 / 4 {
+				cmd := exec.Command(os.Args[0], append([]string{"replay", "-all", "-yes"}, d.flags...)...)
+				cmd.Env = append(os.Environ(), childEnv+"=1")
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				kill := time.AfterFunc(pause, func() { _ = cmd.Process.Kill() }) // an error: it was faster
+				err := cmd.Wait()
+				kill.Stop()
+				if err == nil {
+					break
+				}
+				kills++
+			}
+			if kills == 0 {
+				t.Error("nobody was killed")
+			}
+			last, seen := map[string]int{}, map[string]bool{}
+			doubled := 0
+			for _, record := range d.source(t) {
+				var key, trace, of string
+				var n int
+				if _, err := fmt.Sscan(record, &key, &n, &trace, &of); err != nil {
+					t.Fatalf("%q: %v", record, err)
+				}
+				if before, known := last[key]; known && n < before {
+					t.Errorf("%s: %d after %d", key, n, before)
+				}
+				if seen[of] {
+					doubled++
+				}
+				last[key], seen[of] = n, true
+			}
+			if len(seen) != letters || doubled > 0 && engine != "kafka" || doubled > kills {
+				t.Errorf("%d of %d letters are in the source, %d of them twice, after %d kills", len(seen), letters, doubled, kills)
+			}
+			for l, err := range d.letters.List(t.Context(), deadletter.Filter{}) {
+				t.Fatalf("left: %s, %v", l.ID(), err)
+			}
+			t.Logf("%d kills, %d records twice", kills, doubled)
+		})
+	}
+}
+
+func TestUsage(t *testing.T) {
+	here := []string{"-nats", "nats://127.0.0.1:1"}
+	for _, c := range []struct {
+		code int
+		said string
+		args []string
+	}{
+		{0, "Usage: leasectl COMMAND", []string{"-h"}},
+		{0, "-postgres URL", []string{"list", "-help"}},
+		{2, "which command?", nil},
+		{2, `"lsit" is no command`, append(here, "lsit")},
+		{2, "one of -postgres, -nats and -kafka", []string{"list"}},
+		{2, "one of -postgres, -nats and -kafka", append(here, "list", "-kafka", "x:1")},
+		{2, "show needs the ID of one letter", append(here, "show")},
+		{2, "replay needs the ID of one letter, or -all", append(here, "replay")},
+		{2, "replay takes no ID here", append(here, "replay", "-all", "orders/1@5")},
+		{2, "an @ and an offset", append(here, "park", "orders/1")},
+		{2, "-all is for replay", append(here, "discard", "-all", "orders/1@5")},
+		{2, "-note is for park", append(here, "discard", "-note", "x", "orders/1@5")},
+		{2, "-partition, -key and -limit say nothing there", append(here, "show", "-key", "x", "orders/1@5")},
+		{2, "Filter.Limit is -1", append(here, "list", "-limit", "-1")},
+		{2, "needs -append", []string{"replay", "-postgres", "postgres://127.0.0.1:1/x", "orders/1@5"}},
+		{2, "flag provided but not defined: -nope", append(here, "list", "-nope")},
+		{1, "no servers available", append(here, "list")},
+	} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), c.args, strings.NewReader(""), &out, &errs)
+		if said := out.String() + errs.String(); code != c.code || !strings.Contains(said, c.said) {
+			t.Errorf("%q: code %d, %s; want %d, %s", c.args, code, said, c.code, c.said)
+		}
+	}
+}
+
+// Nobody makes a bucket or a topic by a slip of the finger.
+func TestMissingPlaces(t *testing.T) {
+	onNATS(t).program(t, "", "list", "-bucket", "ded-letters").must(t, 1, `no bucket "ded-letters"`)
+	d := onKafka(t)
+	for range 2 {
+		d.program(t, "", "list", "-topic", "ded-letters").must(t, 1, `no topic "ded-letters"`)
+	}
+}

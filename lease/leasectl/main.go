@@ -1,0 +1,268 @@
+// Leasectl is the desk for dead letters at the command line, the same on every engine: it lists the records that dispatchers gave up, shows one,
+// and replays, parks or discards them. `leasectl -h` says how.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/stopbank/stopbank/lease/deadletter"
+)
+
+// What the program ends with.
+const (
+	exitFailed  = 1 // the engine, or a letter that could not be replayed
+	exitUsage   = 2
+	exitNotDead = 3
+)
+
+const usage = `Usage: leasectl COMMAND ENGINE [flags] [ID]
+
+Records that a dispatcher gave up are dead letters. An ID is partition@offset, as list prints it.
+
+Commands:
+  list              the letters that wait, by partition and offset
+  show ID           one of them, with what it carries
+  replay ID         append its record to its source once more; then the letter is gone
+  replay -all       so with every letter that is not parked, those of a key in order; a key stops at
+                    the first that fails. With -partition, -key or -limit, only those letters
+  park ID           keep it out of replay -all (-note says why)
+  unpark ID         undo that
+  discard ID        drop it for good
+
+Engine, one of:
+  -postgres URL     a database with leasepg's schema. To replay, -append says how a record gets into
+                    its source: an INSERT with @partition, @key, @payload and @headers (JSON)
+  -nats URL         JetStream; -bucket has the letters, -creds names a file with credentials
+  -kafka BROKERS    host:port,...; -topic has the letters
+
+Exit code: 0 done; 1 the engine failed, or letters are left; 2 wrong usage; 3 no such letter (any more).
+
+Flags:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// options are the flags.
+type options struct {
+	command, id string
+
+	postgres, appendSQL string
+	nats, creds, bucket string
+	kafka, topic        string
+
+	filter         deadletter.Filter
+	all, yes, json bool
+	note           string
+}
+
+// run is the program. It returns the exit code.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	o, err := parse(args, out)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(errs, "leasectl:", plain(err.Error()))
+		return exitUsage
+	}
+	desk, closeDesk, err := o.open(ctx)
+	if err == nil {
+		defer closeDesk()
+		w := bufio.NewWriter(out)
+		err = errors.Join(o.do(ctx, desk, bufio.NewReader(in), w), w.Flush())
+	}
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, deadletter.ErrNotDead):
+		fmt.Fprintln(errs, "leasectl:", plain(err.Error()))
+		return exitNotDead
+	}
+	fmt.Fprintln(errs, "leasectl:", plain(err.Error()))
+	return exitFailed
+}
+
+// parse reads the command line: flags may come before and after the ID.
+func parse(args []string, out io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("leasectl", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // what is wrong is said once, by run
+	flags.StringVar(&o.postgres, "postgres", "", "`URL` of a PostgreSQL database; a password may come from PGPASSWORD or ~/.pgpass instead")
+	flags.StringVar(&o.appendSQL, "append", "", "`INSERT` that appends a record, for replay on PostgreSQL")
+	flags.StringVar(&o.nats, "nats", "", "`URL` of a NATS server")
+	flags.StringVar(&o.creds, "creds", "", "`file` with NATS credentials")
+	flags.StringVar(&o.bucket, "bucket", "dead-letters", "`name` of the key-value bucket with the letters")
+	flags.StringVar(&o.kafka, "kafka", "", "`brokers`, host:port,...")
+	flags.StringVar(&o.topic, "topic", "dead-letters", "`name` of the topic with the letters")
+	flags.StringVar(&o.filter.Partition, "partition", "", "only letters of this `partition`")
+	flags.StringVar(&o.filter.Domain, "key", "", "only letters of this `key`")
+	flags.IntVar(&o.filter.Limit, "limit", 0, "at most so `many` letters, the first; 0: all")
+	flags.BoolVar(&o.all, "all", false, "replay every letter that is not parked")
+	flags.BoolVar(&o.yes, "yes", false, "do not ask before replay -all and discard")
+	flags.BoolVar(&o.json, "json", false, "print JSON, an object a line")
+	flags.StringVar(&o.note, "note", "", "why a letter is parked, in a few `words`")
+
+	// Flags are looked for among the words, since those who type an ID in the middle of the night put it anywhere.
+	var words []string
+	help := func() {
+		flags.SetOutput(out)
+		fmt.Fprint(out, usage)
+		flags.PrintDefaults()
+	}
+	for len(args) > 0 {
+		if err := flags.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				help()
+			}
+			return o, err
+		}
+		if args = flags.Args(); len(args) > 0 {
+			words, args = append(words, args[0]), args[1:]
+		}
+	}
+	if len(words) == 0 {
+		help()
+		return o, errors.New("which command?")
+	}
+	o.command = words[0]
+	return o.checked(words[1:])
+}
+
+// checked refuses what does not go together, and takes the ID.
+func (o options) checked(ids []string) (options, error) {
+	single := false
+	switch o.command {
+	case "list":
+	case "replay":
+		single = !o.all
+	case "show", "park", "unpark", "discard":
+		single = true
+	default:
+		return o, fmt.Errorf("%q is no command: list, show, replay, park, unpark or discard", o.command)
+	}
+	switch {
+	case single && len(ids) != 1 && o.command == "replay":
+		return o, errors.New("replay needs the ID of one letter, or -all")
+	case single && len(ids) != 1:
+		return o, fmt.Errorf("%s needs the ID of one letter", o.command)
+	case !single && len(ids) > 0:
+		return o, fmt.Errorf("%s takes no ID here: %q", o.command, ids)
+	case single && o.filter != deadletter.Filter{}:
+		return o, fmt.Errorf("%s is about one letter: -partition, -key and -limit say nothing there", o.command)
+	case o.all && o.command != "replay":
+		return o, fmt.Errorf("-all is for replay, not for %s", o.command)
+	case o.note != "" && o.command != "park":
+		return o, fmt.Errorf("-note is for park, not for %s", o.command)
+	}
+	engines := 0
+	for _, at := range []string{o.postgres, o.nats, o.kafka} {
+		if at != "" {
+			engines++
+		}
+	}
+	if engines != 1 {
+		return o, errors.New("one of -postgres, -nats and -kafka says where the letters are")
+	}
+	if o.command == "replay" && o.postgres != "" && o.appendSQL == "" {
+		return o, errors.New("replay on PostgreSQL needs -append: the INSERT that brings a record back")
+	}
+	if single {
+		o.id = ids[0]
+		if _, err := deadletter.ParseID(o.id); err != nil {
+			return o, err
+		}
+	}
+	return o, o.filter.Check()
+}
+
+// do carries the command out.
+func (o options) do(ctx context.Context, desk deadletter.Store, in *bufio.Reader, out *bufio.Writer) error {
+	var id deadletter.ID
+	if o.id != "" {
+		var err error
+		if id, err = deadletter.ParseID(o.id); err != nil {
+			return err
+		}
+	}
+	switch o.command {
+	case "list":
+		return o.list(ctx, desk, out)
+	case "show":
+		letter, err := desk.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		return o.show(out, letter)
+	case "park":
+		return o.done(out, "parked", desk.Park(ctx, id, o.note))
+	case "unpark":
+		return o.done(out, "unparked", desk.Unpark(ctx, id))
+	case "discard":
+		if _, err := desk.Get(ctx, id); err != nil {
+			return err
+		}
+		if err := o.ask(in, out, "Discard "+plain(o.id)+" for good?"); err != nil {
+			return err
+		}
+		return o.done(out, "discarded", desk.Discard(ctx, id))
+	}
+	if !o.all {
+		return o.done(out, "replayed", desk.Replay(ctx, id))
+	}
+	if err := o.askAll(ctx, desk, in, out); err != nil {
+		return err
+	}
+	report, err := deadletter.ReplayAll(ctx, desk, o.filter)
+	return errors.Join(o.report(out, report), err)
+}
+
+// errNotAsked is the answer of those who cannot answer.
+var errNotAsked = errors.New("nothing was done: answer yes, or say -yes")
+
+// ask goes on when the answer is yes.
+func (o options) ask(in *bufio.Reader, out *bufio.Writer, question string) error {
+	if o.yes {
+		return nil
+	}
+	fmt.Fprint(out, question, " [y/N] ")
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	answer, _ := in.ReadString('\n') // the end of the input is a no
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errNotAsked
+}
+
+func (o options) askAll(ctx context.Context, desk deadletter.Store, in *bufio.Reader, out *bufio.Writer) error {
+	if o.yes {
+		return nil
+	}
+	letters, parked := 0, 0
+	for letter, err := range desk.List(ctx, o.filter) {
+		switch {
+		case err != nil:
+			return err
+		case letter.Parked:
+			parked++
+		default:
+			letters++
+		}
+	}
+	return o.ask(in, out, fmt.Sprintf("Replay %d letters (%d parked ones stay)?", letters, parked))
+}

@@ -1,0 +1,468 @@
+package leasekafka
+
+// This file is the desk for dead letters: a compacted topic, and what it says as far as it has been read.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// LettersConfig says where dead letters are kept.
+type LettersConfig struct {
+	// Brokers are host:port of some brokers of the cluster. Required.
+	Brokers []string
+	// Topic is the topic of the letters. Required. NewLetters makes it when it is not there: one partition, compacted.
+	Topic string
+	// Key returns the key that a record had, which a replay gives it again; empty: null. Nil: its domain, or null where that
+	// is the record's dispatch.Keyless. It is needed where Config.Domain is set. Put calls it, and the letter keeps what it said.
+	Key func(record dispatch.Record) string
+	// Options are more options of the client: TLS, SASL, a logger. Those that this package sets come after them.
+	Options []kgo.Opt
+}
+
+// Letters is a deadletter.Store in a topic, one for all partitions of all topics of the cluster. It must come from NewLetters, and be closed. It reads its topic when it is first
+// used, and from then on what is new; it remembers some hundred bytes of each letter, and of each that is gone.
+//
+// To replay is to produce, acknowledged by all replicas, and then to take the letter away. A Replay that failed between the two, or two at once, may append the record
+// twice: at least once, that is. A Discard that comes between the two may be told that it has discarded the letter, and the record is there all the same.
+type Letters struct {
+	cfg    LettersConfig
+	client *kgo.Client
+	turn   chan struct{} // room for one: who has it may use what follows
+	next   int64         // the topic has been read up to here
+	filed  map[deadletter.ID]*filed
+}
+
+var _ deadletter.Store = (*Letters)(nil)
+
+// filed is what the topic says of a letter.
+type filed struct {
+	letter deadletter.Letter // without what it carries
+	there  bool              // letter is known
+	at     int64             // where the topic has it
+	bad    error             // what the topic has is no letter
+	parked *string           // the note
+	gone   deadletter.Fate
+}
+
+// The kinds of records in the topic, each under a key of its own, so that compaction keeps the last of each: they may come in any order.
+const (
+	kindLetter = "letter"
+	kindParked = "parked"
+	kindGone   = "gone"
+)
+
+// NewLetters returns the letters of a topic, which it makes if need be. It blocks until the brokers have answered, or ctx is done. Errors: *InvalidError, naming the
+// field, also for a topic that would lose letters; *SourceError.
+func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
+	switch {
+	case ctx == nil:
+		return nil, &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+	case len(cfg.Brokers) == 0 || slices.Contains(cfg.Brokers, ""):
+		return nil, &InvalidError{Field: "LettersConfig.Brokers", Value: fmt.Sprintf("%q", cfg.Brokers), Allowed: "at least one"}
+	case cfg.Topic == "":
+		return nil, &InvalidError{Field: "LettersConfig.Topic", Value: `""`, Allowed: "not empty"}
+	}
+	if cfg.Key == nil {
+		cfg.Key = keyOf
+	}
+	s := &Letters{cfg: cfg, turn: make(chan struct{}, 1), filed: map[deadletter.ID]*filed{}}
+	var err error
+	// A call that its caller gives up must end: at least once is all that is promised.
+	if s.client, err = kgo.NewClient(s.options(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation())...); err != nil {
+		return nil, &InvalidError{Field: "LettersConfig.Options", Value: err.Error(), Allowed: "what kgo.NewClient accepts"}
+	}
+	if err := s.prepare(ctx); err != nil {
+		s.client.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Letters) options(own ...kgo.Opt) []kgo.Opt {
+	return append(append(slices.Clone(s.cfg.Options), kgo.SeedBrokers(s.cfg.Brokers...)), own...)
+}
+
+// keyOf is the key of a record whose domain was made by byKey.
+func keyOf(r dispatch.Record) string {
+	if r.Domain == dispatch.Keyless(r.Offset) {
+		return ""
+	}
+	return r.Domain
+}
+
+// prepare makes the topic, or looks whether it is one that keeps letters.
+func (s *Letters) prepare(ctx context.Context) error {
+	policy := "compact"
+	setting := kmsg.NewCreateTopicsRequestTopicConfig()
+	setting.Name, setting.Value = "cleanup.policy", &policy
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor, topic.Configs = s.cfg.Topic, 1, -1, append(topic.Configs, setting)
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.Topics, create.TimeoutMillis = append(create.Topics, topic), 10_000
+	made, err := create.RequestWith(ctx, s.client)
+	if err == nil && len(made.Topics) != 1 {
+		err = errElsewhere
+	}
+	if err == nil {
+		err = kerr.ErrorForCode(made.Topics[0].ErrorCode)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil || !errors.Is(err, kerr.TopicAlreadyExists) && !errors.Is(err, kerr.TopicAuthorizationFailed):
+		return s.failed(err)
+	}
+
+	meta := kmsg.NewPtrMetadataRequest()
+	meta.Topics = []kmsg.MetadataRequestTopic{{Topic: &s.cfg.Topic}}
+	parts, err := meta.RequestWith(ctx, s.client)
+	if err == nil && len(parts.Topics) != 1 {
+		err = errElsewhere
+	}
+	if err == nil {
+		err = kerr.ErrorForCode(parts.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		return s.failed(err)
+	}
+	if n := len(parts.Topics[0].Partitions); n != 1 {
+		return &InvalidError{Field: "LettersConfig.Topic", Value: fmt.Sprintf("%s with %d partitions", s.cfg.Topic, n), Allowed: "a topic of one partition"}
+	}
+	describe := kmsg.NewPtrDescribeConfigsRequest()
+	describe.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: s.cfg.Topic, ConfigNames: []string{"cleanup.policy"}}}
+	settings, err := describe.RequestWith(ctx, s.client)
+	if err == nil && len(settings.Resources) != 1 {
+		err = errElsewhere
+	}
+	if err == nil {
+		err = kerr.ErrorForCode(settings.Resources[0].ErrorCode)
+	}
+	if err != nil {
+		return s.failed(err)
+	}
+	for _, c := range settings.Resources[0].Configs {
+		if c.Name == "cleanup.policy" && c.Value != nil && *c.Value != policy {
+			return &InvalidError{Field: "LettersConfig.Topic", Value: s.cfg.Topic + " with cleanup.policy=" + *c.Value, Allowed: "compact: anything else deletes letters by their age"}
+		}
+	}
+	return nil
+}
+
+// Close ends the connections. No call may follow.
+func (s *Letters) Close() {
+	if s.client != nil {
+		s.client.Close()
+	}
+}
+
+func (s *Letters) failed(err error) error {
+	return &SourceError{Topic: s.cfg.Topic, Err: err}
+}
+
+func letterKey(kind string, id deadletter.ID) []byte { return []byte(kind + " " + id.String()) }
+
+// current takes the turn, reads what is new in the topic, and calls use.
+func (s *Letters) current(ctx context.Context, use func() error) error {
+	if s.client == nil {
+		return &InvalidError{Field: "Letters", Value: "zero", Allowed: "one made by NewLetters"}
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.turn }()
+	end, err := s.end(ctx)
+	if err != nil {
+		return s.failed(err)
+	}
+	if end < s.next { // the topic was made anew
+		s.next = 0
+		clear(s.filed)
+	}
+	if err := s.read(ctx, s.next, end, func(r *kgo.Record) error { s.file(r); return nil }); err != nil {
+		return s.failed(err)
+	}
+	return use()
+}
+
+// end is the offset after the last record of the topic.
+func (s *Letters) end(ctx context.Context) (int64, error) {
+	part := kmsg.NewListOffsetsRequestTopicPartition()
+	part.Timestamp = latest
+	topic := kmsg.NewListOffsetsRequestTopic()
+	topic.Topic, topic.Partitions = s.cfg.Topic, append(topic.Partitions, part)
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID, req.Topics = -1, append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, s.client)
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, errElsewhere
+	}
+	return resp.Topics[0].Partitions[0].Offset, kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+}
+
+// read calls see for the records from one offset up to another. The last record of a log is never compacted away, so it ends.
+func (s *Letters) read(ctx context.Context, from, end int64, see func(*kgo.Record) error) error {
+	if from >= end {
+		return nil
+	}
+	client, err := kgo.NewClient(s.options(kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.cfg.Topic: {0: kgo.NewOffset().At(from)}}))...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for from < end {
+		fetches := client.PollFetches(ctx)
+		if err := errors.Join(ctx.Err(), fetches.Err()); err != nil {
+			return err
+		}
+		for records := fetches.RecordIter(); !records.Done() && from < end; {
+			r := records.Next()
+			if err := see(r); err != nil {
+				return err
+			}
+			from = r.Offset + 1
+		}
+	}
+	return nil
+}
+
+// file takes in a record of the topic. What has no key of ours is not looked at.
+func (s *Letters) file(r *kgo.Record) {
+	s.next = r.Offset + 1
+	kind, text, _ := strings.Cut(string(r.Key), " ")
+	id, err := deadletter.ParseID(text)
+	if err != nil || kind != kindLetter && kind != kindParked && kind != kindGone {
+		return
+	}
+	f := s.filed[id]
+	if f == nil {
+		f = &filed{}
+		s.filed[id] = f
+	}
+	switch {
+	case kind == kindGone && r.Value != nil:
+		*f = filed{gone: deadletter.Fate(r.Value)}
+	case f.gone != "":
+	case kind == kindParked && r.Value == nil:
+		f.parked = nil
+	case kind == kindParked:
+		note := string(r.Value)
+		f.parked = &note
+	case kind == kindLetter && r.Value == nil: // behind the mark that it is gone; or somebody took away what was damaged
+		f.there, f.bad = false, nil
+	case kind == kindLetter && f.there: // told twice: the first stays
+		f.at = r.Offset
+	case kind == kindLetter:
+		f.at = r.Offset
+		f.letter, f.bad = read(r)
+		f.letter.Record.Payload, f.letter.Record.Headers, f.there = nil, nil, f.bad == nil
+	}
+}
+
+// read reads the letter in a record of the topic.
+func read(r *kgo.Record) (letter deadletter.Letter, err error) {
+	if letter, err = deadletter.Decode(r.Value); err != nil {
+		return letter, fmt.Errorf("offset %d: %w", r.Offset, err)
+	}
+	if want := letterKey(kindLetter, letter.ID()); !slices.Equal(want, r.Key) {
+		return letter, fmt.Errorf("offset %d: %w", r.Offset, &deadletter.CorruptError{Reason: fmt.Sprintf("it is %q under the key %q", letter.ID().String(), r.Key)})
+	}
+	return letter, nil
+}
+
+// find has the turn.
+func (s *Letters) find(id deadletter.ID) (*filed, error) {
+	f := s.filed[id]
+	switch {
+	case f != nil && f.gone != "":
+		return nil, &deadletter.NotDeadError{ID: id, Fate: f.gone}
+	case f != nil && f.bad != nil:
+		return nil, s.failed(f.bad)
+	case f == nil || !f.there:
+		return nil, &deadletter.NotDeadError{ID: id, Fate: deadletter.Unknown}
+	}
+	return f, nil
+}
+
+// marked is the letter with its note.
+func (f *filed) marked() deadletter.Letter {
+	letter := f.letter
+	if letter.Parked, letter.Note = f.parked != nil, ""; letter.Parked {
+		letter.Note = *f.parked
+	}
+	return letter
+}
+
+// produce appends records to the topic.
+func (s *Letters) produce(ctx context.Context, kinds ...*kgo.Record) error {
+	if err := s.client.ProduceSync(ctx, kinds...).FirstErr(); err != nil {
+		return s.failed(err)
+	}
+	return nil
+}
+
+func (s *Letters) entry(kind string, id deadletter.ID, value []byte) *kgo.Record {
+	return &kgo.Record{Topic: s.cfg.Topic, Key: letterKey(kind, id), Value: value}
+}
+
+// Put implements deadletter.Store. It blocks for three round trips, and longer when it is the first call. Two processes that put a letter at once keep it once.
+func (s *Letters) Put(ctx context.Context, letter deadletter.Letter) error {
+	return s.current(ctx, func() error {
+		id := letter.ID()
+		if f := s.filed[id]; f != nil && (f.there || f.gone != "") {
+			return nil
+		}
+		letter.Route = s.cfg.Key(letter.Record)
+		value, err := letter.MarshalBinary()
+		if err != nil {
+			return err
+		}
+		records := []*kgo.Record{s.entry(kindLetter, id, value)}
+		if letter.Parked {
+			records = append(records, s.entry(kindParked, id, []byte(letter.Note)))
+		}
+		return s.produce(ctx, records...)
+	})
+}
+
+// List implements deadletter.Store. It holds the letters of the filter without what they carry. What lies under the key of a letter and is none is an error, since
+// work may be hidden behind it; a tombstone under that key takes it away.
+func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
+	return func(yield func(deadletter.Letter, error) bool) {
+		err := filter.Check()
+		var all []*deadletter.Letter
+		if err == nil {
+			err = s.current(ctx, func() error {
+				for _, f := range s.filed {
+					if f.bad != nil {
+						return s.failed(f.bad)
+					}
+					if f.there && filter.Matches(f.letter) {
+						letter := f.marked()
+						all = append(all, &letter)
+					}
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			yield(deadletter.Letter{}, err)
+			return
+		}
+		deadletter.Sorted(all, filter)(yield)
+	}
+}
+
+// Get implements deadletter.Store. It reads what the letter carries from the topic.
+func (s *Letters) Get(ctx context.Context, id deadletter.ID) (letter deadletter.Letter, err error) {
+	err = s.current(ctx, func() error {
+		letter, err = s.get(ctx, id)
+		return err
+	})
+	return letter, err
+}
+
+// get has the turn.
+func (s *Letters) get(ctx context.Context, id deadletter.ID) (deadletter.Letter, error) {
+	f, err := s.find(id)
+	if err != nil {
+		return deadletter.Letter{}, err
+	}
+	letter := f.marked()
+	err = s.read(ctx, f.at, f.at+1, func(r *kgo.Record) error {
+		if r.Offset != f.at {
+			return fmt.Errorf("the letter %q at offset %d is not there any more", id.String(), f.at)
+		}
+		whole, err := read(r)
+		letter.Record.Payload, letter.Record.Headers = whole.Record.Payload, whole.Record.Headers
+		return err
+	})
+	if err != nil {
+		return deadletter.Letter{}, s.failed(err)
+	}
+	return letter, nil
+}
+
+// Park implements deadletter.Store. It blocks for two round trips.
+func (s *Letters) Park(ctx context.Context, id deadletter.ID, note string) error {
+	return s.change(ctx, id, s.entry(kindParked, id, []byte(deadletter.Clip(note))))
+}
+
+// Unpark implements deadletter.Store. It blocks for two round trips.
+func (s *Letters) Unpark(ctx context.Context, id deadletter.ID) error {
+	return s.change(ctx, id, s.entry(kindParked, id, nil))
+}
+
+// Discard implements deadletter.Store. It blocks for two round trips.
+func (s *Letters) Discard(ctx context.Context, id deadletter.ID) error {
+	return s.change(ctx, id, s.gone(id, deadletter.Discarded)...)
+}
+
+// gone are the records that take a letter away: first comes the mark that it is gone.
+func (s *Letters) gone(id deadletter.ID, fate deadletter.Fate) []*kgo.Record {
+	return []*kgo.Record{s.entry(kindGone, id, []byte(fate)), s.entry(kindLetter, id, nil), s.entry(kindParked, id, nil)}
+}
+
+func (s *Letters) change(ctx context.Context, id deadletter.ID, records ...*kgo.Record) error {
+	return s.current(ctx, func() error {
+		if _, err := s.find(id); err != nil {
+			return err
+		}
+		return s.produce(ctx, records...)
+	})
+}
+
+// Replay implements deadletter.Store: at least once. The record goes to its own partition. It blocks for some round trips.
+func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
+	return s.current(ctx, func() error {
+		letter, err := s.get(ctx, id)
+		if err != nil {
+			return err
+		}
+		topic, number, _ := cutLast(id.Partition, "/")
+		partition, err := strconv.ParseInt(number, 10, 32)
+		if err != nil || partition < 0 || topic == "" {
+			return &InvalidError{Field: "Letter.Partition", Value: strconv.Quote(id.Partition), Allowed: "a topic, a slash and a number, to replay"}
+		}
+		record := letter.Replay()
+		again := &kgo.Record{Topic: topic, Partition: int32(partition), Value: record.Payload}
+		if letter.Route != "" {
+			again.Key = []byte(letter.Route)
+		}
+		for _, h := range record.Headers {
+			again.Headers = append(again.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		}
+		if err := s.client.ProduceSync(ctx, again).FirstErr(); err != nil {
+			return &SourceError{Topic: topic, Partition: int32(partition), Err: err}
+		}
+		return s.produce(ctx, s.gone(id, deadletter.Replayed)...)
+	})
+}
+
+// cutLast cuts a text around the last sep.
+func cutLast(text, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, sep); i >= 0 {
+		return text[:i], text[i+len(sep):], true
+	}
+	return text, "", false
+}

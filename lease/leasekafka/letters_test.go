@@ -1,0 +1,257 @@
+package leasekafka_test
+
+// This file runs the suite of dead letters on a topic, beside the one that they go back to.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasekafka"
+	"github.com/stopbank/stopbank/lease/leasetest/lettertest"
+)
+
+// records returns what a partition holds.
+func (k *kafka) records(t testing.TB, partition int32) (all []*kgo.Record) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.FetchMaxWait(50*time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{k.topic: {partition: kgo.NewOffset().AtStart()}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	marker := &kgo.Record{Topic: k.topic, Partition: partition, Key: []byte("marker")}
+	if err := k.admin.ProduceSync(t.Context(), marker).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		fetches := client.PollFetches(t.Context())
+		if err := fetches.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range fetches.Records() {
+			if r.Offset == marker.Offset {
+				return all
+			}
+			if string(r.Key) != "marker" {
+				all = append(all, r)
+			}
+		}
+	}
+}
+
+func letterDesk(t testing.TB) lettertest.Desk {
+	k := start(t, 4)
+	return lettertest.Desk{
+		Partition: k.topic + "/3", Network: true,
+		Source: func(t testing.TB) (records []dispatch.Record) {
+			for _, r := range k.records(t, 3) {
+				record := dispatch.Record{Domain: string(r.Key), Payload: r.Value}
+				for _, h := range r.Headers {
+					record.Headers = append(record.Headers, dispatch.Header(h))
+				}
+				records = append(records, record)
+			}
+			return records
+		},
+		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
+			return letters(t, k, kgo.Dialer(dial), kgo.MetadataMinAge(20*time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }))
+		},
+	}
+}
+
+func letters(t testing.TB, k *kafka, options ...kgo.Opt) *leasekafka.Letters {
+	t.Helper()
+	s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead", Options: options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestPropertyL15_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
+
+// A record goes back to its partition under its key, wherever the key would send it, and one without a key stays without.
+func TestLettersKeepTheKey(t *testing.T) {
+	k := start(t, 4)
+	s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{
+		Brokers: k.brokers, Topic: k.topic + "-dead", Key: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	put := func(s deadletter.Store, offset int64, domain string) {
+		l := deadletter.Letter{Partition: k.topic + "/2", Record: dispatch.Record{Domain: domain, Offset: offset}}
+		if err := s.Put(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(s, 1, "tenant/ann")
+	other := letters(t, k)
+	put(other, 2, "bob")
+	put(other, 3, dispatch.Keyless(3))
+	if report, err := deadletter.ReplayAll(t.Context(), other, deadletter.Filter{}); err != nil || report.Replayed != 3 {
+		t.Fatal(report, err)
+	}
+	var got []string
+	for _, r := range k.records(t, 2) {
+		got = append(got, fmt.Sprintf("%s/%v/%v/%s", r.Key, r.Key == nil, r.Value == nil, strings.TrimPrefix(string(r.Headers[0].Value), k.topic)))
+	}
+	if want := []string{"ann/false/true//2@1", "bob/false/true//2@2", "/true/true//2@3"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A service keeps what it gives up, and who is on call gives it back.
+func TestLettersOfAService(t *testing.T) {
+	k := start(t, 1)
+	brokers, ctx := k.brokers, t.Context()
+	letters, err := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer letters.Close()
+	broken, done := atomic.Bool{}, make(chan string, 10)
+	broken.Store(true)
+	cfg := dispatch.Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond, CommitEvery: 10 * time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
+		if broken.Load() && string(job.Record.Payload) == "first" {
+			return dispatch.ErrPermanent
+		}
+		done <- string(job.Record.Payload)
+		return nil
+	}}
+
+	cfg.DeadLetter = deadletter.Keep(letters)
+
+	group, err := leasekafka.New(k.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer, err := dispatch.NewConsumer(group, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- consumer.Run(ctx) }()
+	k.produce(t, &kgo.Record{Key: []byte("ann"), Value: []byte("first")}, &kgo.Record{Key: []byte("ann"), Value: []byte("second")})
+	got := []string{<-done}
+	broken.Store(false)
+	report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: k.topic + "/0", Domain: "ann"})
+	if err != nil || report.Replayed != 1 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if got = append(got, <-done); !slices.Equal(got, []string{"second", "first"}) {
+		t.Errorf("done: %q", got)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLettersRefuse(t *testing.T) {
+	k := start(t, 2)
+	var zero leasekafka.Letters
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, noBrokers := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Topic: "x"})
+	_, noTopic := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers})
+	_, twoPartitions := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic})
+	s := letters(t, k)
+	strange := deadletter.Letter{Partition: "no number"}
+	if err := s.Put(ctx, strange); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		field string
+		err   error
+	}{
+		{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Topic", noTopic}, {"LettersConfig.Topic", twoPartitions},
+		{"Letters", zero.Put(ctx, strange)}, {"Letter.Partition", s.Replay(ctx, strange.ID())},
+	} {
+		var invalid *leasekafka.InvalidError
+		if !errors.As(c.err, &invalid) || invalid.Field != c.field {
+			t.Errorf("%d: %v, want one about %s", i, c.err, c.field)
+		}
+	}
+	zero.Close()
+	if _, err := s.Get(ctx, strange.ID()); err != nil {
+		t.Errorf("after a replay that was refused: %v", err)
+	}
+
+	// What is no letter is an error, each time, until somebody takes it away; it is in nobody else's way.
+	damaged := &kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter a/1@5"), Value: []byte("x")}
+	if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")}, damaged).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	list := func() error {
+		for _, err := range s.List(ctx, deadletter.Filter{}) {
+			return err
+		}
+		return errors.New("nothing")
+	}
+	for range 2 {
+		if err := list(); !errors.Is(err, deadletter.ErrCorrupt) || !errors.Is(err, leasekafka.ErrSource) {
+			t.Errorf("listed beside a damaged letter: %v", err)
+		}
+		if _, err := s.Get(ctx, deadletter.ID{Partition: "a/1", Offset: 5}); !errors.Is(err, deadletter.ErrCorrupt) {
+			t.Errorf("a damaged letter: %v", err)
+		}
+		if _, err := s.Get(ctx, strange.ID()); err != nil {
+			t.Errorf("beside a damaged letter: %v", err)
+		}
+	}
+	if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: damaged.Topic, Key: damaged.Key}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := list(); err != nil {
+		t.Errorf("after a damaged letter was taken away: %v", err)
+	}
+}
+
+// Each turn is another process, which begins by reading the topic.
+func BenchmarkList100000Letters(b *testing.B) {
+	const many = 100_000
+	k := start(b, 1)
+	letters(b, k)
+	var records []*kgo.Record
+	for i := range many {
+		l := deadletter.Letter{
+			Partition: fmt.Sprint(k.topic, "/", i%12), Attempts: 11, Failure: "no such product",
+			Record: dispatch.Record{Domain: fmt.Sprint("customer-", i%1000), Offset: int64(i), Payload: make([]byte, 300)},
+		}
+		value, err := l.MarshalBinary()
+		if err != nil {
+			b.Fatal(err)
+		}
+		records = append(records, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter " + l.ID().String()), Value: value})
+	}
+	if err := k.admin.ProduceSync(b.Context(), records...).FirstErr(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		s := letters(b, k)
+		n := 0
+		for _, err := range s.List(b.Context(), deadletter.Filter{}) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			n++
+		}
+		if n != many {
+			b.Fatalf("%d letters", n)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package leasenats_test
+
+// This file runs the suite of dead letters on a bucket, with a stream that they go back to.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasenats"
+	"github.com/stopbank/stopbank/lease/leasetest/lettertest"
+)
+
+// dialer is a lettertest.Dial as the client takes it.
+type dialer struct{ dial lettertest.Dial }
+
+func (d dialer) Dial(network, address string) (net.Conn, error) { return d.dial(ctx, network, address) }
+
+// letterSubject names a subject for any key.
+func letterSubject(r dispatch.Record) string { return fmt.Sprintf("orders.%x", r.Domain) }
+
+func letterDesk(t testing.TB) lettertest.Desk {
+	url := single(t, t.TempDir(), 0).ClientURL()
+	nc := connect(t, url)
+	js := orders(t, nc, 0, 1)
+	desk := lettertest.Desk{
+		Partition: "orders-3", Once: true, Network: true,
+		Source: func(t testing.TB) (records []dispatch.Record) {
+			s, err := js.Stream(ctx, "ORDERS")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seq := range s.CachedInfo().State.LastSeq {
+				m, err := s.GetMsg(ctx, seq+1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := dispatch.Record{Payload: m.Data}
+				if _, err := fmt.Sscanf(m.Subject, "orders.%x", &r.Domain); err != nil {
+					t.Fatal(err)
+				}
+				for key, values := range m.Header {
+					for _, value := range values {
+						if !strings.HasPrefix(key, "Nats-") {
+							r.Headers = append(r.Headers, dispatch.Header{Key: key, Value: []byte(value)})
+						}
+					}
+				}
+				records = append(records, r)
+			}
+			return records
+		},
+		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
+			own, err := nats.Connect(url, nats.SetCustomDialer(dialer{dial}), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(own.Close)
+			letters, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: own, Bucket: "desk", Stream: "ORDERS", Subject: letterSubject})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return letters
+		},
+	}
+	return desk
+}
+
+func TestPropertyL15_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
+
+// A record goes back through the stream's transform into its partition, and takes no order to the server along.
+func TestLettersThroughATransform(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"orders.*"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*", Destination: "orders.{{partition(12,1)}}.{{wildcard(1)}}"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &nats.Msg{Subject: "orders.customer-7", Data: []byte("a pair of boots"), Header: nats.Header{"Trace": {"t1"}}}
+	if _, err := js.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(0), jetstream.WithMsgID("first")); err != nil {
+		t.Fatal(err)
+	}
+	all := source(t, nc, nil)
+	record := fetch(t, all, 1, 1)[0]
+	letters, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{
+		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS",
+		Subject: func(r dispatch.Record) string { return "orders." + r.Domain[strings.LastIndexByte(r.Domain, '.')+1:] },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfg dispatch.Config
+	cfg.DeadLetter = deadletter.Keep(letters)
+
+	if err := cfg.DeadLetter(ctx, dispatch.DeadLetter{Partition: "group-9", Record: record}); err != nil {
+		t.Fatal(err)
+	}
+	// The command knows neither stream nor subject.
+	desk, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "dead-letters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := desk.Replay(ctx, deadletter.ID{Partition: "group-9", Offset: 1}); err != nil {
+		t.Fatal(err)
+	}
+	again := fetch(t, all, 2, 1)[0]
+	if again.Domain != record.Domain || string(again.Payload) != "a pair of boots" {
+		t.Errorf("replayed as %s: %q, was %s", again.Domain, again.Payload, record.Domain)
+	}
+	raw, err := stream.GetMsg(ctx, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(raw.Header["Trace"], raw.Header[deadletter.HeaderReplayOf], raw.Header["Nats-Expected-Last-Sequence"], len(raw.Header)); got != "[t1] [group-9@1] [] 4" {
+		t.Errorf("headers %s: %v", got, raw.Header)
+	}
+}
+
+func TestLettersRefuse(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	js := orders(t, nc, 0, 1)
+	letters, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "desk", Stream: "ORDERS"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "desk"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var zero leasenats.Letters
+	_, noBucket := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc})
+	for want, err := range map[string]error{
+		"LettersConfig.Bucket": noBucket,
+		"LettersConfig.Stream": reader.Put(ctx, deadletter.Letter{}),
+		"Letters":              zero.Replay(ctx, deadletter.ID{}),
+	} {
+		var invalid *leasenats.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != want {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+
+	// A subject that no stream listens on, and one that another stream does.
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}}); err != nil {
+		t.Fatal(err)
+	}
+	for offset, subject := range []string{"nobody", "other"} {
+		l := deadletter.Letter{Partition: "p", Record: dispatch.Record{Domain: subject, Offset: int64(offset)}}
+		if err := letters.Put(ctx, l); err != nil {
+			t.Fatal(err)
+		}
+		if err := letters.Replay(ctx, l.ID()); !errors.Is(err, leasenats.ErrUnreachable) || !strings.Contains(err.Error(), subject) {
+			t.Errorf("replayed to %s: %v", subject, err)
+		}
+		if _, err := letters.Get(ctx, l.ID()); err != nil {
+			t.Errorf("after a replay that failed: %v", err)
+		}
+	}
+
+	// What is larger than a message may be is refused, and nothing is kept of it.
+	large := deadletter.Letter{Partition: "p", Record: dispatch.Record{Offset: 9, Payload: make([]byte, 1<<20)}}
+	if err := letters.Put(ctx, large); !errors.Is(err, nats.ErrMaxPayload) {
+		t.Errorf("a letter of a megabyte and more: %v", err)
+	}
+
+	// A key that somebody else wrote, or deleted, is not taken for a letter or for none.
+	kv, err := js.KeyValue(ctx, "desk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(ctx, "dead-letters.d.p.5", "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := letters.Get(ctx, deadletter.ID{Partition: "p", Offset: 5}); !errors.Is(err, leasenats.ErrKey) {
+		t.Errorf("a foreign value: %v", err)
+	}
+	var seen []error
+	for _, err := range letters.List(ctx, deadletter.Filter{}) {
+		seen = append(seen, err)
+	}
+	if len(seen) != 1 || !errors.Is(seen[0], leasenats.ErrKey) {
+		t.Errorf("listed beside a foreign value: %v", seen)
+	}
+	if !slices.ContainsFunc([]error{context.Canceled}, func(want error) bool {
+		done, cancel := context.WithCancel(ctx)
+		cancel()
+		for _, err := range letters.List(done, deadletter.Filter{Partition: "q"}) {
+			return errors.Is(err, want)
+		}
+		return false
+	}) {
+		t.Error("listed with a context that is done")
+	}
+}
+
+func BenchmarkList100000Letters(b *testing.B) {
+	const letters, at = 100_000, 64
+	nc := connect(b, single(b, b.TempDir(), 0).ClientURL())
+	s, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "desk", Stream: "ORDERS"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var group sync.WaitGroup
+	for worker := range at {
+		group.Go(func() {
+			for i := worker; i < letters; i += at {
+				if err := s.Put(ctx, deadletter.Letter{
+					Partition: fmt.Sprint("orders-", i%12), Attempts: 11, Failure: "no such product",
+					Record: dispatch.Record{Domain: fmt.Sprint("customer-", i%1000), Offset: int64(i), Payload: make([]byte, 300)},
+				}); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	for b.Loop() {
+		n := 0
+		for _, err := range s.List(ctx, deadletter.Filter{}) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			n++
+		}
+		if n != letters {
+			b.Fatalf("%d letters", n)
+		}
+	}
+}

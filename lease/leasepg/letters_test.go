@@ -1,0 +1,227 @@
+package leasepg_test
+
+// This file runs the suite of dead letters on the table, with an outbox beside it.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasepg"
+	"github.com/stopbank/stopbank/lease/leasetest/lettertest"
+)
+
+// letterOutbox makes a table that records are appended to.
+func letterOutbox(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE outbox (id bigserial PRIMARY KEY, key bytea NOT NULL, payload bytea, headers jsonb NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func letterEnqueue(ctx context.Context, tx pgx.Tx, _ string, r dispatch.Record) error {
+	headers, err := json.Marshal(r.Headers)
+	if err == nil {
+		_, err = tx.Exec(ctx, "INSERT INTO outbox (key, payload, headers) VALUES ($1, $2, $3)", []byte(r.Domain), r.Payload, headers)
+	}
+	return err
+}
+
+func letterEnqueued(t testing.TB, pool *pgxpool.Pool) []dispatch.Record {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), "SELECT key, payload, headers FROM outbox ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r dispatch.Record, err error) {
+		var key, headers []byte
+		if err = row.Scan(&key, &r.Payload, &headers); err == nil {
+			err = json.Unmarshal(headers, &r.Headers)
+		}
+		r.Domain = string(key)
+		return r, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+// letterDesk is a database of its own.
+func letterDesk(t testing.TB) lettertest.Desk {
+	at, err := need(t).Database(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := connect(t, at, 4)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	letterOutbox(t, pool)
+	return lettertest.Desk{
+		Partition: "orders/3", Once: true, Network: true,
+		Source: func(t testing.TB) []dispatch.Record { return letterEnqueued(t, pool) },
+		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
+			cfg, err := pgxpool.ParseConfig(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.MaxConns = 1
+			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				return dial(ctx, network, address)
+			}
+			own, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(own.Close)
+			letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: own, Append: letterEnqueue})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return letters
+		},
+	}
+}
+
+func TestPropertyL15_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
+
+func TestLettersRefuse(t *testing.T) {
+	pool := connect(t, need(t).URL(), 1)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := deadletter.ID{Partition: t.Name(), Offset: 1}
+	if err := letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	var zero leasepg.Letters
+	_, noPool := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{})
+	_, noContext := leasepg.NewLetters(nil, leasepg.LettersConfig{Pool: pool}) //nolint:staticcheck // that is the point
+	for want, err := range map[string]error{
+		"leasepg.LettersConfig.Append": letters.Replay(t.Context(), id),
+		"leasepg.LettersConfig.Pool":   noPool,
+		"ctx":                          noContext,
+		"leasepg.Letters":              zero.Discard(t.Context(), id),
+		"Letter.Partition":             letters.Put(t.Context(), deadletter.Letter{Partition: "\xff"}),
+	} {
+		var invalid *lease.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != want {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if l, err := letters.Get(t.Context(), id); err != nil || l.ID() != id {
+		t.Errorf("after a replay that was refused: %+v, %v", l, err)
+	}
+}
+
+func appendOrder(ctx context.Context, tx pgx.Tx, partition string, r dispatch.Record) error {
+	_, err := tx.Exec(ctx, "INSERT INTO orders (partition, customer, payload) VALUES ($1, $2, $3)", partition, r.Domain, r.Payload)
+	return err
+}
+
+// As the page has it.
+func TestLettersOfOrders(t *testing.T) {
+	ctx, pool := t.Context(), connect(t, need(t).URL(), 1)
+	if err := leasepg.Migrate(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, "CREATE TEMPORARY TABLE orders (partition text, customer text, payload bytea)"); err != nil {
+		t.Fatal(err)
+	}
+
+	letters, err := leasepg.NewLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: appendOrder})
+
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := dispatch.Record{Domain: "ann", Offset: 8, Payload: []byte("boots")}
+	if err := deadletter.Keep(letters)(ctx, dispatch.DeadLetter{Partition: t.Name(), Record: record, Err: errors.New("no such product")}); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: t.Name()}); err != nil || report.Replayed != 1 {
+		t.Fatal(report, err)
+	}
+	if got := ask(t, pool, "SELECT concat_ws(' ', customer, convert_from(payload, 'UTF8'), count(*) OVER ()) FROM orders"); got != "ann boots 1" {
+		t.Errorf("the outbox has %s", got)
+	}
+}
+
+// A record that cannot be appended stays a letter, and the transaction leaves nothing.
+func TestLettersAppendFails(t *testing.T) {
+	pool := connect(t, need(t).URL(), 1)
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("the outbox is full")
+	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(ctx context.Context, tx pgx.Tx, _ string, _ dispatch.Record) error {
+		_, err := tx.Exec(ctx, "CREATE TABLE half_done ()")
+		return errors.Join(err, full)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	report, err := deadletter.ReplayAll(t.Context(), letters, deadletter.Filter{Partition: t.Name()})
+	if !errors.Is(err, full) || !errors.Is(err, deadletter.ErrReplay) || report != (deadletter.Report{Failed: 1}) {
+		t.Errorf("%+v, %v", report, err)
+	}
+	var there bool
+	if err := pool.QueryRow(t.Context(), "SELECT to_regclass('half_done') IS NOT NULL").Scan(&there); err != nil || there {
+		t.Errorf("the transaction left something: %v, %v", there, err)
+	}
+	if _, err := letters.Get(t.Context(), deadletter.ID{Partition: t.Name(), Offset: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
+// listAll lists them once for each turn of a benchmark.
+func listAll(b *testing.B, s deadletter.Store, want int) {
+	for b.Loop() {
+		n := 0
+		for _, err := range s.List(b.Context(), deadletter.Filter{}) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			n++
+		}
+		if n != want {
+			b.Fatalf("%d letters, want %d", n, want)
+		}
+	}
+}
+
+func BenchmarkList100000Letters(b *testing.B) {
+	at, err := need(b).Database(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	pool := connect(b, at, 1)
+	if err := leasepg.Migrate(b.Context(), pool); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := pool.Exec(b.Context(), `INSERT INTO stopbank.dead_letters (partition, record_offset, domain, payload, size, attempts, failure, given_up_at, route)
+		SELECT 'orders/' || i % 12, i, convert_to('customer-' || i % 1000, 'UTF8'), convert_to(repeat('x', 300), 'UTF8'), 300, 11, 'no such product', now(), ''
+		FROM generate_series(1, 100000) i`); err != nil {
+		b.Fatal(err)
+	}
+	letters, err := leasepg.NewLetters(b.Context(), leasepg.LettersConfig{Pool: pool})
+	if err != nil {
+		b.Fatal(err)
+	}
+	listAll(b, letters, 100_000)
+}

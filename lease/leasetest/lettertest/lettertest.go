@@ -1,0 +1,385 @@
+// Package lettertest is the contract of deadletter.Store as a test suite: whoever writes a store for another engine runs it and knows.
+//
+//	func TestLetters(t *testing.T) {
+//		lettertest.Run(t, func(t testing.TB) lettertest.Desk { … })
+//	}
+//
+// It puts hard letters in and reads them back, makes random runs of calls beside deadletter.Memory, replays from many sides at once, and
+// breaks the connection at each write of each call, before the engine has it and after.
+package lettertest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// Dial connects to an engine, as net.Dialer.DialContext does.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Desk is an engine with a source for its letters to go back to.
+type Desk struct {
+	// Open returns a store. All that it returns have the same letters, as those of many processes have. It connects through dial, and
+	// closes with t.Cleanup. It does not wait for the engine again when a connection breaks.
+	Open func(t testing.TB, dial Dial) deadletter.Store
+	// Partition is one that has a source.
+	Partition string
+	// Source returns what the source of Partition holds, oldest first. Offset and Time are not looked at.
+	Source func(t testing.TB) []dispatch.Record
+	// Once says that a record is appended once, however often a Replay failed and was repeated, and by however many at once.
+	Once bool
+	// Network says that stores use Dial, so that it can be broken.
+	Network bool
+}
+
+// check is one test of the suite.
+type check struct {
+	name string
+	run  func(t testing.TB, desk Desk)
+}
+
+// Run runs the suite, on a new desk for each check.
+func Run(t *testing.T, open func(t testing.TB) Desk) {
+	t.Helper()
+	for _, c := range checks() {
+		t.Run(c.name, func(t *testing.T) {
+			desk := open(t)
+			if c.name == "Broken" && !desk.Network {
+				return
+			}
+			c.run(t, desk)
+		})
+	}
+}
+
+func checks() []check {
+	return []check{{"Values", values}, {"List", list}, {"Machine", machine}, {"Replays", replays}, {"ReplayAll", replayAll}, {"AtOnce", atOnce}, {"Broken", broken}}
+}
+
+// direct is a Dial without faults.
+func direct(ctx context.Context, network, address string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// letter is an ordinary one.
+func letter(partition, domain string, offset int64) deadletter.Letter {
+	payload := fmt.Appendf(nil, "payload of %s@%d", partition, offset)
+	return deadletter.Letter{
+		Partition: partition, Size: len(payload), Attempts: 3, Failure: "no such customer", At: time.Unix(1_700_000_000, 123_000).UTC(),
+		Record: dispatch.Record{
+			Domain: domain, Offset: offset, Payload: payload, Time: time.Unix(1_600_000_000, 0).UTC(),
+			Headers: []dispatch.Header{{Key: "Trace", Value: []byte("one")}, {Key: "Trace", Value: []byte("two")}},
+		},
+	}
+}
+
+// same compares letters, but for the Route, which is the store's, and for what databases do to times.
+func same(a, b deadletter.Letter) bool {
+	for _, l := range []*deadletter.Letter{&a, &b} {
+		l.Route = ""
+		l.At, l.Record.Time = l.At.UTC().Truncate(time.Microsecond), l.Record.Time.UTC().Truncate(time.Microsecond)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// bare is a letter as List returns it.
+func bare(l deadletter.Letter) deadletter.Letter {
+	l.Record.Payload, l.Record.Headers = nil, nil
+	return l
+}
+
+func put(t testing.TB, s deadletter.Store, letters ...deadletter.Letter) {
+	t.Helper()
+	for _, l := range letters {
+		if err := s.Put(t.Context(), l); err != nil {
+			t.Fatalf("Put %s: %v", l.ID(), err)
+		}
+	}
+}
+
+// all returns what List says.
+func all(t testing.TB, s deadletter.Store, filter deadletter.Filter) (found []deadletter.Letter) {
+	t.Helper()
+	for l, err := range s.List(t.Context(), filter) {
+		if err != nil {
+			t.Fatalf("List %+v: %v", filter, err)
+		}
+		found = append(found, l)
+	}
+	return found
+}
+
+// gone demands that every call says what became of a letter.
+func gone(t testing.TB, s deadletter.Store, id deadletter.ID, fate deadletter.Fate) {
+	t.Helper()
+	for name, err := range map[string]error{
+		"Get": second(s.Get(t.Context(), id)), "Park": s.Park(t.Context(), id, ""), "Unpark": s.Unpark(t.Context(), id),
+		"Replay": s.Replay(t.Context(), id), "Discard": s.Discard(t.Context(), id),
+	} {
+		var not *deadletter.NotDeadError
+		if !errors.As(err, &not) || not.ID != id || not.Fate != fate {
+			t.Errorf("%s of %q that is %s: %v", name, id, fate, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// values: what was put comes back as it was, from another store as well.
+func values(t testing.TB, desk Desk) {
+	s, other := desk.Open(t, direct), desk.Open(t, direct)
+	odd := letter(desk.Partition, "\x1b[31m \xff ü", 1)
+	odd.Record.Payload, odd.Size = []byte{0, 0xff, '\n', 0x1b}, 4
+	odd.Record.Headers = []dispatch.Header{{Key: "empty", Value: []byte{}}, {Key: "nil"}, {Key: "ünïcode", Value: []byte("\x00\xff")}}
+	odd.Failure = deadletter.Clip("two\nlines \x00 \xff and ü")
+	least := deadletter.Letter{Partition: "another one/7", Record: dispatch.Record{Domain: "d", Offset: -1}, At: time.Unix(1, 0).UTC()}
+	empty := letter(desk.Partition, "d", 0)
+	empty.Record.Payload, empty.Size, empty.Record.Headers, empty.Record.Time = []byte{}, 0, nil, time.Time{}
+	long := letter(desk.Partition, string(make([]byte, 300)), 1<<62)
+	letters := []deadletter.Letter{odd, least, empty, long}
+	put(t, s, letters...)
+	for _, want := range letters {
+		got, err := other.Get(t.Context(), want.ID())
+		if err != nil || !same(got, want) {
+			t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+		}
+	}
+	again := odd
+	again.Failure, again.At = "told a second time", time.Unix(2_000_000_000, 0)
+	put(t, other, again)
+	if got, err := s.Get(t.Context(), odd.ID()); err != nil || !same(got, odd) {
+		t.Errorf("a letter that was put twice is %+v, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Put(ctx, letter(desk.Partition, "d", 5)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Put with a context that is done: %v", err)
+	}
+}
+
+// list: in order, what the filter says, and other calls may be made meanwhile.
+func list(t testing.TB, desk Desk) {
+	s := desk.Open(t, direct)
+	var want []deadletter.Letter
+	for _, partition := range []string{"b/1", "a/2", "a/10"} {
+		for _, offset := range []int64{10, 9, 100, 1 << 40} {
+			l := letter(partition, fmt.Sprint("key-", offset%2), offset)
+			put(t, s, l)
+			want = append(want, bare(l))
+		}
+	}
+	slices.SortFunc(want, func(a, b deadletter.Letter) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Record.Offset, b.Record.Offset))
+	})
+	for _, filter := range []deadletter.Filter{
+		{}, {Limit: 5}, {Partition: "a/2"}, {Domain: "key-1"}, {Partition: "a/10", Domain: "key-0"}, {Partition: "a/10", Domain: "key-0", Limit: 1}, {Partition: "a"}, {Domain: "nobody"},
+	} {
+		var expect []deadletter.Letter
+		for _, l := range want {
+			if filter.Matches(l) && (filter.Limit == 0 || len(expect) < filter.Limit) {
+				expect = append(expect, l)
+			}
+		}
+		if got := all(t, s, filter); !slices.EqualFunc(got, expect, same) {
+			t.Errorf("List %+v: %d letters, want %d: %+v", filter, len(got), len(expect), got)
+		}
+	}
+	n := 0
+	for l, err := range s.List(t.Context(), deadletter.Filter{}) {
+		if err == nil {
+			err = s.Discard(t.Context(), l.ID())
+		}
+		if err != nil {
+			t.Fatalf("Discard in a List: %v", err)
+		}
+		n++
+	}
+	if left := all(t, s, deadletter.Filter{}); n != len(want) || len(left) > 0 {
+		t.Errorf("%d of %d letters listed while they were discarded, %d left", n, len(want), len(left))
+	}
+	for _, err := range s.List(t.Context(), deadletter.Filter{Limit: -1}) {
+		if !errors.Is(err, deadletter.ErrInvalid) {
+			t.Errorf("a negative limit: %v", err)
+		}
+	}
+}
+
+// machine: random calls, beside the plain store.
+func machine(t testing.TB, desk Desk) {
+	stores := []deadletter.Store{desk.Open(t, direct), desk.Open(t, direct)}
+	before := len(desk.Source(t))
+	var cases, appended int64
+	rapid.Check(t, func(rt *rapid.T) {
+		cases++
+		model := &deadletter.Memory{Append: func(context.Context, string, dispatch.Record) error { appended++; return nil }}
+		for step := range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			s := stores[rapid.IntRange(0, 1).Draw(rt, "store")]
+			domain := fmt.Sprintf("case-%d-%d", cases, rapid.IntRange(0, 1).Draw(rt, "domain"))
+			l := letter(desk.Partition, domain, cases*100+rapid.Int64Range(0, 1).Draw(rt, "offset"))
+			l.Attempts = step
+			id := l.ID()
+			do := func(s deadletter.Store, call string) (got deadletter.Letter, err error) {
+				switch call {
+				case "put":
+					err = s.Put(t.Context(), l)
+				case "get":
+					got, err = s.Get(t.Context(), id)
+				case "park":
+					err = s.Park(t.Context(), id, fmt.Sprint("note ", step))
+				case "unpark":
+					err = s.Unpark(t.Context(), id)
+				case "replay":
+					err = s.Replay(t.Context(), id)
+				case "discard":
+					err = s.Discard(t.Context(), id)
+				}
+				return got, err
+			}
+			call := rapid.SampledFrom([]string{"put", "put", "put", "get", "park", "unpark", "replay", "discard", "list"}).Draw(rt, "call")
+			if call == "list" {
+				filter := deadletter.Filter{Domain: domain}
+				if got, want := all(t, s, filter), all(t, model, filter); !slices.EqualFunc(got, want, same) {
+					rt.Fatalf("List: %+v, want %+v", got, want)
+				}
+				continue
+			}
+			got, err := do(s, call)
+			want, wanted := do(model, call)
+			if !same(got, want) || !reflect.DeepEqual(err, wanted) {
+				rt.Fatalf("%s %s: %+v, %v; want %+v, %v", call, id, got, err, want, wanted)
+			}
+		}
+	})
+	if n := len(desk.Source(t)) - before; int64(n) != appended {
+		t.Errorf("%d records were appended by %d replays", n, appended)
+	}
+}
+
+// replays: the record goes back as it was, and the letter is gone for good.
+func replays(t testing.TB, desk Desk) {
+	s, other := desk.Open(t, direct), desk.Open(t, direct)
+	l := letter(desk.Partition, "ann", 17)
+	l.Record.Headers = append(l.Record.Headers, dispatch.Header{Key: deadletter.HeaderReplayOf, Value: []byte("orders/3@1")})
+	parked, dropped := letter(desk.Partition, "bob", 18), letter(desk.Partition, "ann", 19)
+	gone(t, s, l.ID(), deadletter.Unknown)
+	put(t, s, l, parked, dropped)
+	if err := s.Park(t.Context(), parked.ID(), "not yet"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, parked)
+	if got, err := other.Get(t.Context(), parked.ID()); err != nil || !got.Parked || got.Note != "not yet" {
+		t.Errorf("a parked letter, told again: %+v, %v", got, err)
+	}
+	for _, err := range []error{s.Replay(t.Context(), l.ID()), s.Replay(t.Context(), parked.ID()), s.Discard(t.Context(), dropped.ID())} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, other, l, parked, dropped) // a dispatcher that died before its floor had passed them
+	for id, fate := range map[deadletter.ID]deadletter.Fate{l.ID(): deadletter.Replayed, parked.ID(): deadletter.Replayed, dropped.ID(): deadletter.Discarded} {
+		gone(t, s, id, fate)
+		gone(t, other, id, fate)
+	}
+	if left := all(t, other, deadletter.Filter{}); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+	compare(t, desk.Source(t), []dispatch.Record{l.Replay(), parked.Replay()})
+}
+
+// compare looks at what the source is to keep of a record. Headers of different names may come in any order.
+func compare(t testing.TB, got, want []dispatch.Record) {
+	t.Helper()
+	for _, records := range [][]dispatch.Record{got, want} {
+		for i := range records {
+			records[i].Offset, records[i].Time = 0, time.Time{}
+			slices.SortStableFunc(records[i].Headers, func(a, b dispatch.Header) int { return cmp.Compare(a.Key, b.Key) })
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the source has %+v\nwant %+v", got, want)
+	}
+}
+
+// replayAll: those of a key in order, whatever order they were put in; the parked stay.
+func replayAll(t testing.TB, desk Desk) {
+	s := desk.Open(t, direct)
+	want := map[string][]string{}
+	for i := range 30 {
+		offset := int64(i*7%30) + 90 // from 90 to 119: an order of digits is another one
+		put(t, s, letter(desk.Partition, fmt.Sprint("key-", offset%3), offset))
+	}
+	for offset := int64(90); offset < 120; offset++ {
+		if key := fmt.Sprint("key-", offset%3); offset == 100 {
+			if err := s.Park(t.Context(), deadletter.ID{Partition: desk.Partition, Offset: offset}, ""); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			want[key] = append(want[key], string(letter(desk.Partition, "", offset).Record.Payload))
+		}
+	}
+	report, err := deadletter.ReplayAll(t.Context(), s, deadletter.Filter{Partition: desk.Partition})
+	if want := (deadletter.Report{Replayed: 29, Parked: 1}); err != nil || report != want {
+		t.Errorf("%+v, %v; want %+v", report, err, want)
+	}
+	got := map[string][]string{}
+	for _, r := range desk.Source(t) {
+		got[r.Domain] = append(got[r.Domain], string(r.Payload))
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the source has, by key, %v; want %v", got, want)
+	}
+}
+
+// atOnce: many replay, discard and put one letter at the same time.
+func atOnce(t testing.TB, desk Desk) {
+	const sides = 6
+	stores := []deadletter.Store{desk.Open(t, direct), desk.Open(t, direct)}
+	total := 0
+	for round := range int64(8) {
+		l := letter(desk.Partition, "ann", round)
+		put(t, stores[0], l)
+		var replayed, discarded, failed atomic.Int64
+		var group sync.WaitGroup
+		for side := range sides {
+			group.Go(func() {
+				s, call, done := stores[side%2], deadletter.Store.Replay, &replayed
+				if side == 5 && round%2 == 1 {
+					call, done = deadletter.Store.Discard, &discarded
+				}
+				switch err := call(s, t.Context(), l.ID()); {
+				case err == nil:
+					done.Add(1)
+				case !errors.Is(err, deadletter.ErrNotDead):
+					failed.Add(1)
+				}
+				if err := s.Put(t.Context(), l); err != nil {
+					failed.Add(1)
+				}
+			})
+		}
+		group.Wait()
+		n := len(desk.Source(t)) - total
+		total += n
+		// Who discards what is being replayed may be told so although the record is on its way.
+		r, d := replayed.Load(), discarded.Load()
+		if failed.Load() > 0 || r+d == 0 || int64(n) < r || n > sides || desk.Once && (r+d != 1 || n > 1) {
+			t.Errorf("round %d: %d replays and %d discards succeeded, %d calls failed, %d records appended", round, r, d, failed.Load(), n)
+		}
+		if left := all(t, stores[1], deadletter.Filter{}); len(left) > 0 {
+			t.Errorf("round %d: left: %+v", round, left)
+		}
+	}
+}
