@@ -17,7 +17,7 @@ const (
 	maxGathered = 256
 	// patience is how long a call that was sent alone counts as under way. It may wait for a row lock of somebody else's transaction, which is no
 	// reason for other domains to wait. A statement with many never does.
-	patience = 5 * time.Millisecond
+	patience = 2 * time.Millisecond
 )
 
 // call is one of those that gather: what is asked for, and the answer.
