@@ -264,6 +264,7 @@ func TestD10_WaitingHoldsNothing(t *testing.T) {
 			},
 		})
 		time.Sleep(10*time.Minute + time.Second/2)
+		synctest.Wait()
 		for domain, want := range map[string]int{"slow": 1, "quick": 2, "bad": 2} {
 			equal(t, domain, len(c.of(domain)), want)
 		}
