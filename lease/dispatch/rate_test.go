@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,13 @@ func (b *bucket) Delay(now time.Time) time.Duration {
 	defer b.mu.Unlock()
 	b.asked++
 	return b.delay(now)
+}
+
+// times is how often it was asked.
+func (b *bucket) times() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asked
 }
 
 func (b *bucket) delay(now time.Time) time.Duration {
@@ -263,6 +271,7 @@ func TestD10_WaitingHoldsNothing(t *testing.T) {
 			},
 		})
 		time.Sleep(10*time.Minute + time.Second/2)
+		synctest.Wait()
 		for domain, want := range map[string]int{"slow": 1, "quick": 2, "bad": 2} {
 			equal(t, domain, len(c.of(domain)), want)
 		}
@@ -275,10 +284,10 @@ func TestD10_WaitingHoldsNothing(t *testing.T) {
 		for l := range ledger.Held(t.Context()) {
 			t.Errorf("held: %+v", l)
 		}
-		if asked := slow.asked; asked > 30 { // at most once a minute, and for each attempt
+		if asked := slow.times(); asked > 30 { // at most once a minute, and for each attempt
 			t.Errorf("the rate of slow was asked %d times", asked)
 		}
-		if asked := all.asked; asked > 30 {
+		if asked := all.times(); asked > 30 {
 			t.Errorf("the rate of all was asked %d times", asked)
 		}
 		time.Sleep(time.Hour)
@@ -296,7 +305,10 @@ func TestD10_DrainEndsTheWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all := &bucket{period: time.Hour, burst: 2}
 			count := map[string]int{}
+			var mu sync.Mutex
 			c := consume(t, dispatch.Config{Rate: all, DrainTimeout: time.Hour, CommitEvery: time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
+				mu.Lock()
+				defer mu.Unlock()
 				count[string(job.Record.Payload)]++
 				return nil
 			}})
@@ -306,6 +318,7 @@ func TestD10_DrainEndsTheWait(t *testing.T) {
 			time.Sleep(time.Minute + time.Second) // not when the rate is asked again
 			b.Source.(*dispatch.Log).Append("b", []byte("b"))
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			equal(t, "a", count["a"], 2)
 			equal(t, "paced", c.Stats()[0].Paced, 1)
 			equal(t, "ready", c.Stats()[0].Ready, 1)
@@ -320,10 +333,12 @@ func TestD10_DrainEndsTheWait(t *testing.T) {
 				t.Errorf("held: %+v", l)
 			}
 			time.Sleep(time.Hour)
+			synctest.Wait()
 			equal(t, "a, after it", count["a"], 2)
 			equal(t, "b, whose turn it was then", count["b"], 1)
 			c.give(a)
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour + time.Second)
+			synctest.Wait()
 			equal(t, "a, taken again", count["a"], 3)
 			if err := c.stop(); err != nil {
 				t.Error(err)
@@ -360,6 +375,7 @@ func TestD10_TheRateIsShared(t *testing.T) {
 			}
 			c.give(one)
 			time.Sleep(200 * time.Second)
+			synctest.Wait()
 			for _, name := range []string{"a", "b"} {
 				if n := count[name]; n < 95 || n > 105 {
 					t.Errorf("%s: %s has had %d of 200", what, name, n)
@@ -454,7 +470,7 @@ func (o odd) Take(time.Time) bool           { return o.take() }
 
 // Nonsense neither lets an attempt go that was not taken nor stops anything for ever, and the others go on.
 func TestD10_Nonsense(t *testing.T) {
-	var mended bool
+	var mended atomic.Bool
 	yes := func() bool { return true }
 	for name, c := range map[string]struct {
 		rate  odd
@@ -463,10 +479,10 @@ func TestD10_Nonsense(t *testing.T) {
 	}{
 		"negative":   {odd{func() time.Duration { return math.MinInt64 }, yes}, 1, false},
 		"never":      {odd{func() time.Duration { return math.MaxInt64 }, yes}, 0, false},
-		"takes none": {odd{func() time.Duration { return 0 }, func() bool { return mended }}, 0, false},
+		"takes none": {odd{func() time.Duration { return 0 }, func() bool { return mended.Load() }}, 0, false},
 		"panics":     {odd{func() time.Duration { panic("on purpose") }, yes}, 0, true},
 		"panics later": {odd{func() time.Duration { return 0 }, func() bool {
-			if !mended {
+			if !mended.Load() {
 				panic("on purpose")
 			}
 			return true
@@ -475,10 +491,10 @@ func TestD10_Nonsense(t *testing.T) {
 		for _, whose := range []string{"own", "all"} {
 			t.Run(name+"/"+whose, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					mended = false
-					asked := 0
+					mended.Store(false)
+					var asked atomic.Int64
 					rate := odd{func() time.Duration {
-						if asked++; mended {
+						if asked.Add(1); mended.Load() {
 							return 0
 						}
 						return c.rate.delay()
@@ -507,7 +523,7 @@ func TestD10_Nonsense(t *testing.T) {
 					if whose == "own" {
 						equal(t, "fine", len(calls.of("fine")), 1)
 					}
-					if asked > 3*10*1000+10 { // one millisecond after the other, at worst
+					if asked := asked.Load(); asked > 3*10*1000+10 { // one millisecond after the other, at worst
 						t.Errorf("asked %d times", asked)
 					}
 					told := seen.of(dispatch.RateFailed)
@@ -517,7 +533,7 @@ func TestD10_Nonsense(t *testing.T) {
 							t.Errorf("told %+v", e)
 						}
 					}
-					mended = true
+					mended.Store(true)
 					time.Sleep(time.Minute + time.Second)
 					equal(t, "odd, mended", len(calls.of("odd")), 1)
 					r.mustStop(t)
