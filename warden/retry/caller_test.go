@@ -316,6 +316,31 @@ func TestR1_BudgetUnderConcurrency(t *testing.T) {
 	})
 }
 
+// A rare caller's one retry in ten seconds: not again before they are over, wherever slices begin, and soon after.
+func TestR1_TenSecondsAreTen(t *testing.T) {
+	for phase := time.Duration(0); phase < slice; phase += 7 * time.Millisecond {
+		for _, c := range []struct {
+			after time.Duration
+			want  bool
+		}{{10*second - 1, false}, {10*second - 50*time.Millisecond, false}, {9*second + slice, false}, {10*second + slice, true}} {
+			synctest.Test(t, func(t *testing.T) {
+				caller := mustNew(t, retry.Config{})
+				time.Sleep(phase)
+				for _, want := range []bool{true, c.want} {
+					call, err := caller.Begin(limiter.Normal)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, got := call.Retry(0, time.Time{}); got != want {
+						t.Errorf("phase %s, after %s: %v", phase, c.after, got)
+					}
+					time.Sleep(c.after)
+				}
+			})
+		}
+	}
+}
+
 // Forty seconds of total refusal: at most 1.1 attempts for each call that is asked for, at 1, 5 and 5000 a second; retries are a tenth of what is sent, or one in ten
 // seconds; a part of the calls is always sent.
 func TestR1R4_TotalRefusal(t *testing.T) {
