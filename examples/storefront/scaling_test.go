@@ -68,8 +68,8 @@ func TestOfferedLoad(t *testing.T) {
 	s, p := newOperators(t, protected, secret, small())
 	// Series of a kind of refusal are there once it has happened.
 	before := scrape(t, p.url)
-	for range 6 {
-		if status, _, text := call(t, "GET", s.url+"/products", "", ""); status != http.StatusOK {
+	for i := range 6 { // of two priorities
+		if status, _, text := call(t, "GET", s.url+[]string{"/products", "/admin/counts"}[i%2], "", ""); status != http.StatusOK {
 			t.Fatalf("%d %s", status, text)
 		}
 	}
