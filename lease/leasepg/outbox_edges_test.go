@@ -123,7 +123,7 @@ func TestEnqueueRefuses(t *testing.T) {
 }
 
 // Whatever is put in comes out, in every mode of the driver, and in one call more than one INSERT takes.
-func TestOutboxKeepsRecords(t *testing.T) {
+func TestL13_KeepsRecords(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			pool := migrated(t, 1, "default_query_exec_mode="+mode)

@@ -1,0 +1,82 @@
+package durable_test
+
+// This file is an offset that is finished in a transaction which may or may not be committed, over a store in memory.
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
+)
+
+// pending is a transaction that writes one record.
+type pending struct {
+	*durable.MemStore
+	commit func() error
+	fails  error
+}
+
+func (p *pending) Swap(_ context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	p.commit = func() error {
+		_, err := p.MemStore.Swap(context.Background(), name, old, state, index)
+		return err
+	}
+	return old + 1, p.fails
+}
+
+func TestSucceedIn(t *testing.T) {
+	store := new(durable.MemStore)
+	ledger, err := durable.New(durable.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ledger.Store() != durable.Store(store) || (*durable.Ledger)(nil).Store() != nil {
+		t.Error("Store is not the one that was given")
+	}
+	held, err := ledger.TryAcquire(t.Context(), "A", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.Offer(t.Context(), "A", 2); err != nil {
+		t.Fatal(err)
+	}
+	succeed := func(token lease.Token) (*pending, lease.Completion, error) {
+		tx := &pending{MemStore: store}
+		c, err := ledger.SucceedIn(t.Context(), tx, "A", token)
+		return tx, c, err
+	}
+	if tx, _, err := succeed(held.Lease.Token + 1); !errors.Is(err, lease.ErrTokenMismatch) || tx.commit != nil {
+		t.Errorf("another token: %v", err)
+	}
+	if _, err := ledger.SucceedIn(t.Context(), &pending{MemStore: store, fails: errInjected}, "A", held.Lease.Token); !errors.Is(err, errInjected) || !errors.Is(err, durable.ErrStore) {
+		t.Errorf("a transaction that fails: %v", err)
+	}
+	if _, err := ledger.SucceedIn(t.Context(), nil, "A", held.Lease.Token); !errors.Is(err, lease.ErrInvalid) {
+		t.Errorf("no view: %v", err)
+	}
+	if _, c, err := succeed(held.Lease.Token); err != nil || c.Status != lease.NextHint || c.Next != 2 { // and never committed
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if f, err := ledger.Fail(t.Context(), "A", held.Lease.Token); err != nil || f.RetryCount != 1 {
+		t.Fatalf("after a rollback: %+v, %v", f, err)
+	}
+	tx, _, err := succeed(held.Lease.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := ledger.Inspect(t.Context(), "A"); err != nil || v.Lease == nil { // which is kept in memory now, and about to be wrong
+		t.Fatalf("before the commit: %+v, %v", v, err)
+	}
+	if err := tx.commit(); err != nil {
+		t.Fatal(err)
+	}
+	var done *lease.LeaseNotFoundError
+	if _, err := ledger.Succeed(t.Context(), "A", held.Lease.Token); !errors.As(err, &done) || done.Outcome != lease.OutcomeProcessed || done.Offset != 1 {
+		t.Errorf("after the commit: %v", err)
+	}
+	if a, err := ledger.AcquireNext(t.Context(), "A"); err != nil || a.Lease.Offset != 2 {
+		t.Errorf("the next one: %+v, %v", a, err)
+	}
+}
