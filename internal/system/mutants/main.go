@@ -33,7 +33,7 @@ var files embed.FS
 // layers says where the tests of a letter are.
 var layers = map[byte][]string{
 	'A': {"./admission"},
-	'L': {"./lease"},
+	'L': {"./lease", "./lease/deadletter", "./lease/leasetest/lettertest"},
 	'M': {"./warden/monitor"},
 	'C': {"./warden/control"},
 	'Q': {"./warden/limiter", "./warden/internal/queue"},
