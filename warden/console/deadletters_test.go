@@ -18,7 +18,7 @@ import (
 func ask(t *testing.T, c *Console) map[string]any {
 	t.Helper()
 	w := httptest.NewRecorder()
-	c.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/dead-letters.json", nil))
+	c.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/dead-letters.json", nil))
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}

@@ -39,7 +39,7 @@ var layers = map[string][]string{
 	"Q":   {"./warden/limiter", "./warden/internal/queue"},
 	"B":   {"./warden/bulkhead"},
 	"D":   {"./lease/dispatch"},
-	"L13": {"./lease/leasepg"}, "L14": {"./lease/leasepg"}, "L15": {"./lease/deadletter", "./lease/leasenats", "./lease/leasepg"},
+	"L13": {"./lease/leasepg"}, "L14": {"./lease/leasepg"}, "L15": {"./lease/deadletter", "./lease/leasetest/lettertest"},
 	"R": {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
 	"H": {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
 }
