@@ -12,12 +12,12 @@
 //     client that went away.
 //   - A refusal is an answer. It says to the client what helps the client, in the form of RFC 9457, and nothing about the
 //     inside; [WriteError] writes the same for handlers that ask for places themselves.
-//   - A client may say in a header that its request matters less. That it matters more, or must not wait long, is
-//     believed only if the client is trusted.
+//   - A client may say in a header that its request matters less, or how long it waits. That it matters more is believed
+//     only if the client is trusted. What a request has of both goes on with the requests that its handler sends.
 //
 // What never ends holds its place for ever: a hijacked connection that nobody closes, a response that is neither read to its
 // end nor closed. That is a leak of the connection without a warden as well. So a handler that hijacks closes what it got
 // also when it panics, and a client defers resp.Body.Close().
 //
-// The invariants H1 to H11 and the table of answers are in docs/wardenhttp.md.
+// The invariants H1 to H14 and the table of answers are in docs/wardenhttp.md.
 package wardenhttp
