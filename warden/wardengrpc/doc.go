@@ -34,6 +34,7 @@
 //
 // # Who may say that a call matters
 //
-// Deadlines are those of the calls' contexts, which gRPC passes on. The priority is what Config.Task says. A client may
-// lower it by metadata; to raise it, it must be trusted.
+// Deadlines are those of the calls' contexts, which gRPC passes on; metadata may shorten them. The priority is what Config.Task says. A
+// client may lower it by metadata; to raise it, it must be trusted. What a call has of both goes on with the calls that its
+// handler makes.
 package wardengrpc

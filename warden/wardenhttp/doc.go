@@ -14,8 +14,8 @@
 //     inside; [WriteError] writes the same for handlers that ask for places themselves.
 //   - A client that trickles its body in, or its answer out, is cut off, and the request ends as soon as its handler has
 //     noticed. One whose time is up is told so: 504, and never a 200 that no handler has said.
-//   - A client may say in a header that its request matters less. That it matters more, or must not wait long, is
-//     believed only if the client is trusted.
+//   - A client may say in a header that its request matters less, or how long it waits. That it matters more is believed
+//     only if the client is trusted. What a request has of both goes on with the requests that its handler sends.
 //
 // What never ends holds its place for ever: a hijacked connection that nobody closes, a response that is neither read to its
 // end nor closed. That is a leak of the connection without a warden as well. So a handler that hijacks closes what it got
