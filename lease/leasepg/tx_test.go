@@ -63,7 +63,9 @@ func TestL14_SucceedTx(t *testing.T) {
 			pool := migrated(t, 1, "default_query_exec_mode="+mode) // the transaction's connection is the only one
 			l, job := held(t, pool)
 			rolledBack := errors.New("the user thinks better of it")
-			finish := func(tx pgx.Tx) error { return leasepg.SucceedTx(t.Context(), tx, l, job) }
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // with another connection it would wait for ever
+			defer cancel()
+			finish := func(tx pgx.Tx) error { return leasepg.SucceedTx(ctx, tx, l, job) }
 			if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return errors.Join(finish(tx), rolledBack) }); err == nil || err.Error() != rolledBack.Error() {
 				t.Fatal(err)
 			}
