@@ -22,6 +22,7 @@ func (p *partition) remember(floor int64, metadata string) error {
 		defer p.mu.Unlock()
 		return p.lost
 	})
+	l.impatient = p.impatient
 	p.kept.Store(l)
 	if err := p.Commit(p.ctx, floor); err != nil {
 		return err
@@ -41,12 +42,8 @@ func (p *partition) keep() (end func()) {
 		defer close(ended)
 		tick := time.NewTicker(p.m.cfg.CommitEvery)
 		defer tick.Stop()
-		impatient := make(<-chan struct{})
 		var saved uint64
 		for {
-			if l := p.kept.Load(); l != nil {
-				impatient = l.impatient
-			}
 			select {
 			case <-over:
 				return
@@ -54,7 +51,7 @@ func (p *partition) keep() (end func()) {
 				if l := p.kept.Load(); l == nil || !l.overdue(&saved) {
 					continue
 				}
-			case <-impatient:
+			case <-p.impatient:
 			}
 			if p.say(p.m.alive) != nil {
 				p.kept.Load().keeps(0) // who waits for it asks again

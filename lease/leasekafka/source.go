@@ -40,6 +40,8 @@ type partition struct {
 	ledger lease.Ledger           // its work's, once there is one
 	kept   atomic.Pointer[ledger] // the same if it is in memory: what commits say besides the floor
 
+	impatient chan struct{} // somebody waits for a commit; room for one
+
 	turn chan struct{} // of a commit, room for one: they go one after the other, and who gives the partition away takes the last
 
 	mu      sync.Mutex // guards all below; of the member's only posting is taken under it
@@ -64,7 +66,7 @@ const nowhere = math.MaxInt64
 
 func (m *member) partition(at place, floor int64, name string) *partition {
 	p := &partition{
-		place: at, m: m, member: name, done: make(chan struct{}), turn: make(chan struct{}, 1),
+		place: at, m: m, member: name, done: make(chan struct{}), turn: make(chan struct{}, 1), impatient: make(chan struct{}, 1),
 		floor: floor, changed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(m.alive)
