@@ -83,12 +83,12 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		}
 		return behind, nil
 	}
-	g.Join = func() ownertest.Member {
+	join := func(old bool) ownertest.Member {
 		line := ownertest.NewLine(t)
 		mine := cfg
 		mine.Options = append(mine.Options[:len(mine.Options):len(mine.Options)], kgo.Dialer(line.DialContext))
 		mine.Ledger = func(_ context.Context, _ string, partition int32) (lease.Ledger, error) {
-			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100})
+			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100, OldReaders: old})
 		}
 		if inMemory {
 			mine.Ledger, mine.Memory, mine.CommitEvery = nil, lease.Config{MaxRetries: 100}, 20*time.Millisecond
@@ -99,5 +99,7 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		}
 		return ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend}
 	}
+	g.Join = func() ownertest.Member { return join(false) }
+	g.JoinOld = func() ownertest.Member { return join(true) } // in memory there is but one version
 	return g
 }

@@ -27,18 +27,18 @@ func TestOwnership(t *testing.T) {
 		logs := map[string]*ownertest.Log{}
 		g := ownertest.Group{Append: func(partition, domain string, payload []byte) { logs[partition].Append(domain, payload) }}
 		for i := range partitions {
-			l := ownertest.NewLog(t, fmt.Sprint("p", i))
+			l := ownertest.NewLog(fmt.Sprint("p", i))
 			logs[l.Name], g.Partitions = l, append(g.Partitions, l.Name)
 		}
 		name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
-		g.Join = func() ownertest.Member {
+		join := func(old bool) ownertest.Member {
 			line := ownertest.NewLine(t)
 			conn := dedicated(t)
 			conn.DialFunc = line.DialContext
 			o, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
 				Conn: conn, Group: name, Partitions: g.Partitions, Lease: 500 * time.Millisecond,
 				Open: func(_ context.Context, partition string) (dispatch.Partition, error) {
-					return logs[partition].Open(), nil
+					return logs[partition].Open(old), nil
 				},
 			})
 			if err != nil {
@@ -46,6 +46,8 @@ func TestOwnership(t *testing.T) {
 			}
 			return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend}
 		}
+		g.Join = func() ownertest.Member { return join(false) }
+		g.JoinOld = func() ownertest.Member { return join(true) }
 		return g
 	})
 }
