@@ -79,4 +79,6 @@ func upgrade(t testing.TB, open Open) {
 	over = true
 	mu.Unlock()
 	a.check()
+	old.cancel() // while it can still say how far it has come
+	a.ends(old)
 }
