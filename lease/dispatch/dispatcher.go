@@ -26,6 +26,8 @@ type Dispatcher struct {
 
 	places, records, trials *stake // of MaxInFlight, of MaxBuffered, and of the one trial that all partitions have at a time
 
+	saying sync.Mutex // held while the source is told a floor; mu may be taken under it
+
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
 	ready    byAge
