@@ -33,6 +33,7 @@ type Dispatcher struct {
 	ready    byAge
 	suspects byAge   // that could go on, but one at a time
 	trial    *domain // the suspect that has gone on; nil: none
+	called   bool    // the trial that was waited for is this partition's, and has not begun
 	active   int     // goroutines that work on a domain
 	buffered int     // records in the queues
 	behind   int     // domains that are behind
@@ -74,7 +75,7 @@ func sharing(cfg Config, places, records, trials *bound) *Dispatcher {
 	})
 	d.trials = trials.join(func() int {
 		go d.tried()
-		return 0
+		return 1
 	})
 	return d
 }
@@ -135,6 +136,7 @@ func (d *Dispatcher) halt() {
 	defer d.mu.Unlock()
 	d.draining = true
 	d.ready, d.suspects = nil, nil
+	d.uncall()
 	for _, dom := range d.domains {
 		if dom.place == ready || dom.place == pausing {
 			if dom.timer != nil {
@@ -335,11 +337,22 @@ func (d *Dispatcher) placed() {
 	d.launch()
 }
 
-// tried begins the trial that was waited for, of any partition's suspects.
+// tried begins the trial that was waited for. It came from hand to hand, or the partition that has just had one would have the next as well.
 func (d *Dispatcher) tried() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.called = true; len(d.suspects) == 0 || d.draining {
+		d.uncall()
+	}
 	d.launch()
+}
+
+// uncall gives a trial back that has not begun. The lock is held.
+func (d *Dispatcher) uncall() {
+	if d.called {
+		d.called = false
+		d.trials.give(1)
+	}
 }
 
 // more: a domain could go on, but for the bounds. The lock is held.
@@ -347,13 +360,17 @@ func (d *Dispatcher) more() bool {
 	return len(d.ready) > 0 || len(d.suspects) > 0 && d.trial == nil
 }
 
-// next takes out the domain that is next, nil if there is none: the one with the lowest offset, of the suspects only while none is on trial.
-// The lock is held.
+// next takes out the domain that is next, nil if there is none: the one with the lowest offset, of the suspects only while none is on trial;
+// a suspect whose partition's turn has come is before all. The lock is held.
 func (d *Dispatcher) next() *domain {
 	from := &d.ready
-	if d.trial == nil && len(d.suspects) > 0 && (len(d.ready) == 0 || d.suspects[0].key < d.ready[0].key) {
-		if took, _ := d.trials.take(1); took > 0 {
-			from = &d.suspects
+	if d.trial == nil && len(d.suspects) > 0 && (d.called || len(d.ready) == 0 || d.suspects[0].key < d.ready[0].key) {
+		took := 0
+		if !d.called {
+			took, _ = d.trials.take(1)
+		}
+		if d.called || took > 0 {
+			from, d.called = &d.suspects, false
 		}
 	}
 	if len(*from) == 0 {
