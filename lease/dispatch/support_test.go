@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -18,7 +19,17 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A process that TestD6_ProcessesKilled starts is this binary.
+func TestMain(m *testing.M) {
+	if path := os.Getenv(killedVariable); path != "" {
+		if err := killedChild(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // events is an Observer that remembers.
 type events struct {
