@@ -51,7 +51,7 @@ type Config struct {
 	// 100 ms. Brokers have bounds of their own, from 6 s to 30 minutes: beyond them Hold fails.
 	SessionTimeout time.Duration
 	// RebalanceTimeout is how long the group waits in a rebalance for a member to give partitions back, and then takes all of its
-	// partitions away. 0: 60 s, or what DrainTimeout asks for if that is more. At least two and a half DrainTimeouts: the drain, the last commit,
+	// partitions away: one that lives and is slow to drain. 0: 60 s, or what DrainTimeout asks for if that is more. At least two and a half DrainTimeouts: the drain, the last commit,
 	// and some room.
 	RebalanceTimeout time.Duration
 
