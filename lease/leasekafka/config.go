@@ -50,8 +50,8 @@ type Config struct {
 	// SessionTimeout is how long the group waits for a sign of life; one is given every third of it, or 3 s if that is less. 0: 45 s. At least
 	// 100 ms. Brokers have bounds of their own, from 6 s to 30 minutes: beyond them Hold fails.
 	SessionTimeout time.Duration
-	// RebalanceTimeout is how long the group waits in a rebalance for a member to give partitions back, and then takes all of its
-	// partitions away: one that lives and is slow to drain. 0: 60 s, or what DrainTimeout asks for if that is more. At least two and a half DrainTimeouts: the drain, the last commit,
+	// RebalanceTimeout is how long the group waits in a rebalance for a member that lives to give partitions back, and then takes all of its
+	// partitions away. 0: 60 s, or what DrainTimeout asks for if that is more. At least two and a half DrainTimeouts: the drain, the last commit,
 	// and some room.
 	RebalanceTimeout time.Duration
 
