@@ -229,7 +229,8 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	if before != nil {
 		<-before
 	}
-	defer p.keep()()
+	end := p.keep()
+	defer end()
 	for p.ctx.Err() == nil {
 		if err := m.equip(p); err != nil {
 			m.log("the floor or the ledger of a partition cannot be had, asking again", "partition", p.name(), "err", err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -68,9 +69,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 			}
 			l = newLedger(cfg, floor, m, never)
 			now = map[int64]told{}
-			for o, s := range committed {
-				now[o] = s
-			}
+			maps.Copy(now, committed)
 			clear(leases)
 			clear(released)
 			held := map[int64]bool{}
@@ -95,10 +94,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 		commit := func() {
 			said, changes := l.text(floor)
 			l.keeps(changes)
-			text, committed = said, map[int64]told{}
-			for o, s := range now {
-				committed[o] = s
-			}
+			text, committed = said, maps.Clone(now)
 		}
 		take()
 		commit()

@@ -11,7 +11,6 @@ import (
 	"hash/crc32"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -44,8 +43,8 @@ type attempt struct {
 //
 // with uvarints of encoding/binary. An offset is its distance to the one before it in its list, the first one to the floor.
 const (
-	prefix  = "stopbank-"
-	version = 1
+	prefix = "stopbank-"
+	head   = prefix + "1."
 	// mostText is what brokers take if they are told nothing else (offset.metadata.max.bytes), and fullText where no more is read.
 	mostText = 4096
 	fullText = mostText * 3 / 4
@@ -55,8 +54,6 @@ const (
 	mostEpoch = 1<<34 - 1
 	mostTime  = math.MaxInt64 / 1_000_000 // in milliseconds, so that there are as many nanoseconds
 )
-
-var head = prefix + strconv.Itoa(version) + "."
 
 // text is m for a commit at floor. What has no room is left out, each time what matters less: first the running ones, then what is done
 // farthest from the floor, which will be done again.
@@ -119,7 +116,7 @@ func readMemo(text string, floor int64) (m memo, wrong string) {
 	}
 	body, ours := strings.CutPrefix(text, head)
 	if !ours {
-		return m, fmt.Sprintf("not of version %d, which this program reads: %.20q", version, text)
+		return m, fmt.Sprintf("not of version 1, which this program reads: %.20q", text)
 	}
 	b, err := base64.RawStdEncoding.DecodeString(body)
 	if err != nil || len(b) < crc32.Size {
