@@ -23,10 +23,17 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// A replica is this binary, started by the parent.
+// A replica is this binary, started by the parent; and so is a process that TestD6_ProcessesKilled starts.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		main()
+		return
+	}
+	if path := os.Getenv(killedVariable); path != "" {
+		if err := killedChild(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	flag.Parse()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -19,17 +18,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// A process that TestD6_ProcessesKilled starts is this binary.
-func TestMain(m *testing.M) {
-	if path := os.Getenv(killedVariable); path != "" {
-		if err := killedChild(path); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // events is an Observer that remembers.
 type events struct {

@@ -273,7 +273,7 @@ func TestD6_OneSuspectOfAllPartitions(t *testing.T) {
 		for _, p := range parts {
 			c.give(p)
 		}
-		time.Sleep(16 * time.Second) // fifteen suspects, one after the other
+		time.Sleep(19 * time.Second) // fifteen suspects, one after the other, each of which may wait for a place while there is ordinary work
 		done := uint64(0)
 		for _, s := range c.Stats() {
 			done += s.Succeeded

@@ -1,4 +1,4 @@
-package dispatch_test
+package main
 
 // This file holds D6 for processes: a record that kills the one which works on it, with SIGKILL, again and again.
 
@@ -19,7 +19,7 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-const killedVariable = "STOPBANK_DISPATCH_JOURNAL"
+const killedVariable = "ORDERS_JOURNAL"
 
 // journal is the disk of processes that live one after the other: a line for each swap of the ledger, each floor, each run and each dead letter.
 type journal struct {
