@@ -104,11 +104,11 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 			held, some := leases[domain]
 			switch rapid.SampledFrom([]string{"offer", "offer", "next", "next", "next", "succeed", "succeed", "fail", "fail", "release", "reclaim", "commit", "crash", "floor"}).Draw(t, "step") {
 			case "offer":
-				first := true // D1: what is tried is the first of its domain
+				first := true // D1: what was tried is the first of its domain that is not done, and comes before the others
 				for o, s := range now {
-					first = first && !(name(o) == domain && o > offset && (s.retries > 0 || s.running) && !s.done && !s.given)
+					first = first && (name(o) != domain || o == offset || s.retries == 0)
 				}
-				if !first {
+				if !first && !some && released[domain].Token == 0 {
 					continue
 				}
 				status, err := l.Offer(ctx, domain, offset)
