@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,9 @@ type replica struct {
 	cmd   *exec.Cmd
 	leash io.WriteCloser // a line makes it crash; its end, drain and leave
 	voice *voice
-	dead  bool // by a signal, as planned
+	dead  bool          // by a signal, as planned
+	over  chan struct{} // closed when the process has ended
+	err   error         // how, then
 }
 
 // voice is a replica's standard output, of which the first words say that it has a partition.
@@ -51,6 +54,8 @@ func itself(args ...string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
+var errEnded = errors.New("without an error")
+
 func (f *fleet) start() error {
 	o := f.o
 	cmd, err := itself("-replica", fmt.Sprint(len(f.replicas)+1), "-engine", o.engine, "-orders", fmt.Sprint(o.orders), "-customers", fmt.Sprint(o.customers),
@@ -64,17 +69,30 @@ func (f *fleet) start() error {
 	if err != nil {
 		return err
 	}
-	f.replicas = append(f.replicas, &replica{cmd: cmd, leash: leash, voice: v})
-	return cmd.Start()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r := &replica{cmd: cmd, leash: leash, voice: v, over: make(chan struct{})}
+	f.replicas = append(f.replicas, r)
+	go func() {
+		r.err = cmd.Wait()
+		close(r.over)
+	}()
+	return nil
 }
 
-// settled waits until every replica has been given a partition. A member that comes to harm has got through its first join then.
+// settled waits until every replica that lives has been given a partition. A member that comes to harm has got through its first join then. One
+// that ends before is an error at once.
 func (f *fleet) settled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for i, r := range f.replicas {
 		select {
 		case <-r.voice.heard:
+		case <-r.over:
+			if !r.dead {
+				return fmt.Errorf("replica %d has ended before it was given a partition: %w", i+1, cmp.Or(r.err, errEnded))
+			}
 		case <-ctx.Done():
 			return fmt.Errorf("replica %d gets no partition: %w", i+1, ctx.Err())
 		}
@@ -101,7 +119,8 @@ func (f *fleet) crash(number int) error {
 func (f *fleet) leave() (failed error) {
 	for i, r := range f.replicas {
 		_ = r.leash.Close() // an error: it is dead
-		err := r.cmd.Wait()
+		<-r.over
+		err := r.err
 		var exit *exec.ExitError
 		if signaled := errors.As(err, &exit) && exit.ExitCode() == -1; signaled != r.dead || err != nil && !signaled {
 			failed = errors.Join(failed, fmt.Errorf("replica %d: killed %v, planned %v: %w", i+1, signaled, r.dead, err))
@@ -115,6 +134,6 @@ func (f *fleet) leave() (failed error) {
 func (f *fleet) end() {
 	for _, r := range f.replicas {
 		_ = r.cmd.Process.Kill()
-		_ = r.cmd.Wait()
+		<-r.over
 	}
 }

@@ -1,5 +1,5 @@
 // On Kafka: a topic and a consumer group. Kafka has no register and no ledger that could compare: both are on JetStream. A ledger in memory would do
-// for the order of a customer's effects, but its tokens say nothing from one process to the next, and the audit asks for them.
+// for the audit; this one fences as well.
 
 package main
 

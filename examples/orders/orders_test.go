@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,10 +23,17 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// A replica is this binary, started by the parent.
+// A replica is this binary, started by the parent; and so is a process that TestD6_ProcessesKilled starts.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		main()
+		return
+	}
+	if path := os.Getenv(killedVariable); path != "" {
+		if err := killedChild(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	flag.Parse()
@@ -44,6 +52,21 @@ func TestReplicasKilledAndFrozen(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// A replica that dies before it has a partition is told of at once.
+func TestReplicaDiesAtStart(t *testing.T) {
+	f := &fleet{o: options{engine: "nats", replicas: 3, partitions: 4, workers: 1, orders: 1, customers: 1, session: time.Second, servers: "nats://127.0.0.1:1"}}
+	defer f.end()
+	if err := f.start(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var exit *exec.ExitError
+	if err := f.settled(ctx); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("settled: %v", err)
 	}
 }
 

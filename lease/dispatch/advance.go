@@ -6,6 +6,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -249,6 +250,10 @@ func (d *Dispatcher) busy(dom *domain, refusal error) (wait time.Duration) {
 		return 0
 	}
 	if dom.unsure {
+		// Ours, or that of somebody whose the partition is by now. He would leave his domain alone for good.
+		if err := d.say(d.hard, math.MinInt64); err != nil {
+			return d.troubled(dom, err)
+		}
 		l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, v.Lease.Token)
 		if err != nil {
 			return d.troubled(dom, err)

@@ -26,7 +26,7 @@ type stake struct {
 	*bound
 	has   int
 	since uint64 // the turn in which it began to wait; 0: it does not
-	// wake says that there is room. It is called under the bound's lock, so it must neither block nor call back.
+	// wake says that there is room, or that the trial is its own. It is called under the bound's lock, so it must neither block nor call back.
 	wake func()
 }
 
@@ -94,7 +94,10 @@ func (s *stake) give(n int) {
 // pass wakes those for whom there is something. The lock is held.
 func (b *bound) pass() {
 	for s := b.next(); s != nil && b.free(s) > 0; s = b.next() {
-		s.since = 0
+		if s.since = 0; !b.room { // the trial goes from hand to hand
+			s.has++
+			b.taken++
+		}
 		s.wake()
 	}
 }

@@ -27,11 +27,14 @@ type Dispatcher struct {
 	share           share  // of the places
 	records, trials *stake // of MaxBuffered, and of the one trial that all partitions have at a time
 
+	saying sync.Mutex // held while the source is told a floor; mu may be taken under it
+
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
 	owners   map[string]*owner
 	trial    *domain // the suspect that has gone on; nil: none
 	barred   bool    // another partition has a suspect on trial
+	called   bool    // the trial that was waited for is this partition's, and has not begun
 	active   int     // goroutines that work on a domain
 	buffered int     // records in the queues
 	behind   int     // domains that are behind
@@ -124,6 +127,7 @@ func (d *Dispatcher) halt() {
 	defer d.mu.Unlock()
 	d.draining = true
 	d.emptyLines()
+	d.uncall()
 	for _, dom := range d.domains {
 		if dom.place == ready || dom.place == pausing {
 			if dom.timer != nil {
@@ -288,12 +292,34 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 	return true
 }
 
-// tried begins the trial that was waited for, of any partition's suspects.
+// tried begins the trial that was waited for, of any partition's suspects. It came from hand to hand, or the partition that has just had one would have the
+// next as well.
 func (d *Dispatcher) tried() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.barred = false
+	d.barred, d.called = false, true
+	if d.draining || !d.suspecting() {
+		d.uncall()
+	}
 	d.relaunch()
+}
+
+// uncall gives a trial back that has not begun. The lock is held.
+func (d *Dispatcher) uncall() {
+	if d.called {
+		d.called = false
+		d.trials.give(1)
+	}
+}
+
+// suspecting: there is a suspect that could go on. The lock is held.
+func (d *Dispatcher) suspecting() bool {
+	for _, o := range d.owners {
+		if len(o.suspects) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // acquit ends dom's trial if it is on one, for the next suspect's to begin.

@@ -64,15 +64,10 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 	floor, said := d.floor(), d.where
 	d.mu.Unlock()
 	if floor > said.committed {
-		if err := d.cfg.Source.Commit(ctx, floor); err != nil {
-			d.unless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
-			_ = d.ousted(err) // the error says it all
+		if err := d.say(ctx, floor); err != nil {
 			return err
 		}
 		said.committed = floor
-		d.mu.Lock()
-		d.where.committed = floor
-		d.mu.Unlock()
 		d.observe(Event{Kind: Committed, Offset: floor})
 	}
 	if said.committed > said.compacted {
@@ -85,6 +80,24 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 		d.where.compacted = said.committed
 		d.mu.Unlock()
 	}
+	return nil
+}
+
+// say tells a floor to the source, one at a time. One that it knows asks whether the partition is still ours.
+func (d *Dispatcher) say(ctx context.Context, floor int64) error {
+	d.saying.Lock()
+	defer d.saying.Unlock()
+	d.mu.Lock()
+	floor = max(floor, d.where.committed)
+	d.mu.Unlock()
+	if err := d.cfg.Source.Commit(ctx, floor); err != nil {
+		d.unless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
+		_ = d.ousted(err) // the error says it all
+		return err
+	}
+	d.mu.Lock()
+	d.where.committed = floor
+	d.mu.Unlock()
 	return nil
 }
 

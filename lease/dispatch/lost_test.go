@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,4 +118,51 @@ func TestD8_LostAtBothEnds(t *testing.T) {
 			t.Errorf("a drain whose commit is refused: %v", err)
 		}
 	})
+}
+
+// Whoever cannot tell whether its last call got him a lease asks the source before he takes one: it may be that of the partition's new owner, who would
+// be fenced out of his own domain and leave it alone.
+func TestD8_UnsureTakesNothingFromTheNewOwner(t *testing.T) {
+	for _, call := range []string{"TryAcquire", "Reclaim"} {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ledger, log := memory(t, 5), fill("k", "k")
+				var cut, gone atomic.Bool
+				p := &process{Ledger: ledger, Source: log}
+				p.fault = func(name, _ string) (before, after error) {
+					switch {
+					case name == "Commit" && gone.Load():
+						return &dispatch.LostError{Partition: "p", Err: errLost}, nil
+					case name == call && !gone.Load() && cut.Load():
+						return errLost, nil
+					}
+					return nil, nil
+				}
+				cut.Store(call == "TryAcquire")
+				c := newCalls()
+				old := run(t, dispatch.Config{Ledger: p, Source: p, CommitEvery: time.Hour, Handler: func(_ context.Context, job dispatch.Job) error {
+					defer c.enter(job)()
+					cut.Store(true)
+					return errLost
+				}})
+				time.Sleep(5 * time.Second)
+				gone.Store(true) // and then the ledger can be reached again
+				seen := &events{}
+				young := run(t, dispatch.Config{Ledger: ledger, Source: log, Observer: seen, Handler: func(_ context.Context, job dispatch.Job) error {
+					defer c.enter(job)()
+					time.Sleep(time.Minute)
+					return nil
+				}})
+				time.Sleep(10 * time.Minute)
+				if err := <-old.result; !errors.Is(err, dispatch.ErrLost) {
+					t.Errorf("the old owner: %v", err)
+				}
+				young.mustStop(t)
+				if n := len(seen.of(dispatch.Fenced)); n > 0 {
+					t.Errorf("the new owner was fenced out %d times", n)
+				}
+				equal(t, "floor", young.Stats().Floor, 2)
+			})
+		})
+	}
 }

@@ -117,14 +117,18 @@ func (d *Dispatcher) relaunch() {
 }
 
 // next takes out the domain of o that is next, nil if there is none: one without an attempt to make, or else the one with the lowest offset, of the suspects only
-// while none is on trial. The lock is held.
+// while none is on trial; a suspect whose partition's turn has come is before all. The lock is held.
 func (d *Dispatcher) next(o *owner) *domain {
 	from := &o.ready
 	if len(o.chores) > 0 {
 		from = &o.chores
-	} else if d.trial == nil && len(o.suspects) > 0 && (len(o.ready) == 0 || o.suspects[0].key < o.ready[0].key) {
-		if took, _ := d.trials.take(1); took > 0 {
-			from = &o.suspects
+	} else if d.trial == nil && len(o.suspects) > 0 && (d.called || len(o.ready) == 0 || o.suspects[0].key < o.ready[0].key) {
+		took := 0
+		if !d.called {
+			took, _ = d.trials.take(1)
+		}
+		if d.called || took > 0 {
+			from, d.called = &o.suspects, false
 		} else {
 			d.barred = true
 		}

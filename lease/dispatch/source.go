@@ -45,7 +45,7 @@ type Source interface {
 	// returns no empty slice without an error. The dispatcher cancels ctx to read somewhere else first; nothing is lost by that. It
 	// keeps the records, so a Source must not use them again.
 	Fetch(ctx context.Context, from int64, limit int) ([]Record, error)
-	// Commit says that every record below floor is done. Floors rise. A Source that knows that the partition belongs to
+	// Commit says that every record below floor is done. Floors rise; the last one is said again to ask whose the partition is. A Source that knows that the partition belongs to
 	// somebody else by now must refuse, with a *LostError.
 	Commit(ctx context.Context, floor int64) error
 }

@@ -273,7 +273,7 @@ func TestD6_OneSuspectOfAllPartitions(t *testing.T) {
 		for _, p := range parts {
 			c.give(p)
 		}
-		time.Sleep(16 * time.Second) // fifteen suspects, one after the other
+		time.Sleep(19 * time.Second) // fifteen suspects, one after the other, each of which may wait for a place while there is ordinary work
 		done := uint64(0)
 		for _, s := range c.Stats() {
 			done += s.Succeeded
@@ -282,6 +282,55 @@ func TestD6_OneSuspectOfAllPartitions(t *testing.T) {
 		equal(t, "most at once", most, 6)
 		if err := c.stop(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Trials go from partition to partition, to the one that has waited longest: none has two while another waits. A partition that is taken away
+// when its turn has come leaves it to the next.
+func TestD9_TrialsByLongestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const partitions, suspects = 4, 6
+		var parts []dispatch.Partition
+		for i := range partitions {
+			p := filled(t, fmt.Sprint("p", i), suspects)
+			for offset := range int64(suspects) { // whoever had these is dead
+				if _, err := p.Ledger.TryAcquire(context.Background(), fmt.Sprint(p.Name, "/", offset), offset); err != nil {
+					t.Fatal(err)
+				}
+			}
+			parts = append(parts, p)
+		}
+		var mu sync.Mutex
+		var order []string
+		c := consume(t, dispatch.Config{MaxInFlight: 8, Handler: func(_ context.Context, job dispatch.Job) error {
+			mu.Lock()
+			order = append(order, job.Record.Domain[:2])
+			mu.Unlock()
+			time.Sleep(time.Second)
+			return nil
+		}})
+		var take func(error)
+		for _, p := range parts {
+			take = c.give(p)
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		take(nil)
+		time.Sleep(time.Minute)
+		if err := c.stop(); err != nil {
+			t.Error(err)
+		}
+		last, turns := map[string]int{}, map[string]int{}
+		for i, p := range order {
+			before, had := last[p]
+			if waited := i - before; had && i < 9 && waited < partitions || had && i < 16 && waited < partitions-1 {
+				t.Errorf("trial %d goes to %s again after %d: %v", i, p, waited, order)
+			}
+			last[p] = i
+			turns[p]++
+		}
+		if turns["p0"] != suspects || turns["p1"] != suspects || turns["p2"] != suspects || turns["p3"] >= suspects {
+			t.Errorf("trials: %v", turns)
 		}
 	})
 }

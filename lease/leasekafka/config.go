@@ -30,11 +30,14 @@ type Config struct {
 	Topics []string
 
 	// Ledger returns the ledger of a partition; a durable one is the same for every member. It is called when the partition is taken, again
-	// after a second while it fails, and its context ends with the partition. Nil: a ledger in memory, made of Memory, which
-	// knows nothing of what other members did.
+	// after a second while it fails, and its context ends with the partition. Nil: a ledger in memory, which learns from
+	// the group's offsets what other members did, as far as they had committed it.
 	Ledger func(ctx context.Context, topic string, partition int32) (lease.Ledger, error)
 	// Memory describes the ledgers in memory. Not used with Ledger.
 	Memory lease.Config
+	// CommitEvery is how often what a ledger in memory has done above the floor, and tried, is committed besides what the dispatcher
+	// commits. 0: 500 ms. Not used with Ledger.
+	CommitEvery time.Duration
 	// Domain says which domain a record is of. Nil: its key, and dispatch.Keyless for a key that is null or empty. It is called once for
 	// each record that is fetched, by one goroutine for all partitions, so it should be quick. It must not panic.
 	Domain func(*kgo.Record) string
@@ -47,7 +50,7 @@ type Config struct {
 	// SessionTimeout is how long the group waits for a sign of life; one is given every third of it, or 3 s if that is less. 0: 45 s. At least
 	// 100 ms. Brokers have bounds of their own, from 6 s to 30 minutes: beyond them Hold fails.
 	SessionTimeout time.Duration
-	// RebalanceTimeout is how long the group waits in a rebalance for a member to give partitions back, and then takes all of its
+	// RebalanceTimeout is how long the group waits in a rebalance for a member that lives to give partitions back, and then takes all of its
 	// partitions away. 0: 60 s, or what DrainTimeout asks for if that is more. At least two and a half DrainTimeouts: the drain, the last commit,
 	// and some room.
 	RebalanceTimeout time.Duration
@@ -94,6 +97,9 @@ func (cfg Config) complete() (Config, error) {
 	}
 	patience := max(100*time.Millisecond, cfg.DrainTimeout*5/2)
 	if err := orDefault("RebalanceTimeout", &cfg.RebalanceTimeout, max(time.Minute, patience), patience, 24*time.Hour); err != nil {
+		return cfg, err
+	}
+	if err := orDefault("CommitEvery", &cfg.CommitEvery, 500*time.Millisecond, time.Millisecond, time.Hour); err != nil {
 		return cfg, err
 	}
 	if cfg.Ledger == nil {

@@ -16,6 +16,8 @@ var (
 	ErrGroup = errors.New("leasekafka: no membership")
 	// ErrSource marks a *SourceError.
 	ErrSource = errors.New("leasekafka: partition not read or committed")
+	// ErrMetadata marks a *MetadataError.
+	ErrMetadata = errors.New("leasekafka: metadata that cannot be used")
 	// ErrRevoked is why a partition that was given back in a rebalance is lost.
 	ErrRevoked = errors.New("leasekafka: given back to the group")
 	// ErrForgotten is why a partition is lost that the group took away: the member was not heard of for a session's time, or did not
@@ -61,6 +63,22 @@ func (e *SourceError) Error() string {
 
 // Unwrap returns ErrSource and Err.
 func (e *SourceError) Unwrap() []error { return []error{ErrSource, e.Err} }
+
+// MetadataError refuses what was committed beside an offset by a program like this one: it is of a newer version, or damaged. Nobody works
+// on the partition until a program that reads it does, or until the group's offset is set anew by Kafka's tools.
+type MetadataError struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Reason    string
+}
+
+func (e *MetadataError) Error() string {
+	return fmt.Sprintf("leasekafka: %s/%d: the metadata of offset %d is %s", e.Topic, e.Partition, e.Offset, e.Reason)
+}
+
+// Unwrap returns ErrMetadata.
+func (e *MetadataError) Unwrap() error { return ErrMetadata }
 
 // hopeless tells what the group will never let in from what passes by itself.
 func hopeless(err error) bool {

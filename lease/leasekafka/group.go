@@ -11,7 +11,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -230,6 +229,8 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	if before != nil {
 		<-before
 	}
+	end := p.keep()
+	defer end()
 	for p.ctx.Err() == nil {
 		if err := m.equip(p); err != nil {
 			m.log("the floor or the ledger of a partition cannot be had, asking again", "partition", p.name(), "err", err)
@@ -247,22 +248,23 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 
 // equip gets a partition what its work needs.
 func (m *member) equip(p *partition) (err error) {
-	if p.floor == nowhere { // nobody else has p by now
-		floor, err := m.floor(p.ctx, p.place)
+	if p.ledger != nil {
+		return nil
+	}
+	inMemory := m.cfg.Ledger == nil
+	if p.floor == nowhere || inMemory { // nobody else has p by now
+		floor, metadata, err := m.committed(p.ctx, p.place)
 		if err != nil {
 			return err
 		}
 		p.mu.Lock()
 		p.floor = floor
 		p.mu.Unlock()
+		if inMemory {
+			return p.remember(floor, metadata)
+		}
 	}
-	switch {
-	case p.ledger != nil:
-	case m.cfg.Ledger != nil:
-		p.ledger, err = m.cfg.Ledger(p.ctx, p.topic, p.partition)
-	default:
-		p.ledger, err = lease.NewMemory(m.cfg.Memory)
-	}
+	p.ledger, err = m.cfg.Ledger(p.ctx, p.topic, p.partition)
 	return err
 }
 

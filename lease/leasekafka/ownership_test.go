@@ -21,6 +21,12 @@ func TestOwnership(t *testing.T) { ownertest.Run(t, group) }
 
 func TestTortureOwners(t *testing.T) { ownertest.Torture(t, group) }
 
+// With ledgers in memory the contract is the same: tokens rise from owner to owner, and what the one before had done and not committed is
+// done again under a greater one.
+func TestOwnershipInMemory(t *testing.T) { ownertest.Run(t, groupInMemory) }
+
+func TestTortureOwnersInMemory(t *testing.T) { ownertest.Torture(t, groupInMemory) }
+
 // distant is a store at the other end of a line.
 type distant struct {
 	durable.Store
@@ -40,7 +46,13 @@ func (d distant) Swap(ctx context.Context, name string, old uint64, state []byte
 }
 
 // group is an ownertest.Group on a topic of its own.
-func group(t testing.TB, partitions int) ownertest.Group {
+func group(t testing.TB, partitions int) ownertest.Group { return groupWith(t, partitions, false) }
+
+func groupInMemory(t testing.TB, partitions int) ownertest.Group {
+	return groupWith(t, partitions, true)
+}
+
+func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 	k := start(t, int32(partitions))
 	written := make([]int64, partitions)
 	cfg := k.config()
@@ -71,12 +83,15 @@ func group(t testing.TB, partitions int) ownertest.Group {
 		}
 		return behind, nil
 	}
-	g.Join = func() ownertest.Member {
+	join := func(old bool) ownertest.Member {
 		line := ownertest.NewLine(t)
 		mine := cfg
 		mine.Options = append(mine.Options[:len(mine.Options):len(mine.Options)], kgo.Dialer(line.DialContext))
 		mine.Ledger = func(_ context.Context, _ string, partition int32) (lease.Ledger, error) {
-			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100})
+			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100, OldReaders: old})
+		}
+		if inMemory {
+			mine.Ledger, mine.Memory, mine.CommitEvery = nil, lease.Config{MaxRetries: 100}, 20*time.Millisecond
 		}
 		group, err := leasekafka.New(mine)
 		if err != nil {
@@ -84,5 +99,7 @@ func group(t testing.TB, partitions int) ownertest.Group {
 		}
 		return ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend}
 	}
+	g.Join = func() ownertest.Member { return join(false) }
+	g.JoinOld = func() ownertest.Member { return join(true) } // in memory there is but one version
 	return g
 }

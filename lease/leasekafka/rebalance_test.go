@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasekafka"
+	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 // check compares what was done with what was produced.
@@ -196,6 +199,65 @@ func TestZombieCommits(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A member freezes between its check that the partition is its own and the moment at which its commit reaches the broker. When it goes on, the
+// commit arrives, after those of the new owner: it is refused, and offset and metadata stand.
+func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
+	for name, cfg := range map[string]func(k *kafka) leasekafka.Config{
+		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.Config { return k.inMemory(3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := start(t, 1)
+			k.produce(t, of(40, 10, 1)...)
+			line := ownertest.NewLine(t)
+			mine := cfg(k)
+			mine.Options = append(slices.Clip(mine.Options), kgo.Dialer(line.DialContext))
+			a := hold(t, mine)
+			old := <-a.taken
+			if err := old.Source.Commit(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			line.Cut()
+			result := make(chan error, 1)
+			go func() { result <- old.Source.Commit(context.Background(), 2) }() // its checks are behind it, and it was written
+			b := hold(t, cfg(k))
+			young := <-b.taken
+			if floor, err := young.Source.Committed(t.Context()); floor != 1 || err != nil {
+				t.Errorf("the new owner begins at %d, %v", floor, err)
+			}
+			if err := young.Source.Commit(t.Context(), 15); err != nil {
+				t.Error(err)
+			}
+			_, before := k.said(t)
+			line.Mend()
+			var lost *dispatch.LostError
+			if err := <-result; !errors.As(err, &lost) {
+				t.Errorf("the commit of the one that froze: %v", err)
+			}
+			<-old.ctx.Done()
+			if floor, after := k.said(t); floor != 15 || after != before {
+				t.Errorf("committed: %d, %q, was 15, %q", floor, after, before)
+			}
+			a.cancel()
+			b.cancel()
+			close(old.over)
+			close(young.over)
+			for _, h := range []*holding{a, b} {
+				for ended := false; !ended; {
+					select {
+					case p := <-h.taken: // taken again before the end
+						close(p.over)
+					case err := <-h.result:
+						ended = true
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -28,8 +28,8 @@ func passes(err error) bool {
 	return errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration)
 }
 
-// commit tells the group how far a partition is done, as the member that it was given to, in the generation that is now.
-func (m *member) commit(at *partition, floor int64) error {
+// commit tells the group how far a partition is done, as the member that it was given to, in the generation that is now. metadata may be nil.
+func (m *member) commit(at *partition, floor int64, metadata *string) error {
 	topics := kmsg.NewPtrMetadataRequest()
 	topics.Topics = []kmsg.MetadataRequestTopic{{Topic: &at.topic}}
 	ids, err := m.client.RequestCachedMetadata(m.alive, topics, known)
@@ -38,7 +38,7 @@ func (m *member) commit(at *partition, floor int64) error {
 	}
 
 	part := kmsg.NewOffsetCommitRequestTopicPartition()
-	part.Partition, part.Offset, part.LeaderEpoch = at.partition, floor, -1
+	part.Partition, part.Offset, part.LeaderEpoch, part.Metadata = at.partition, floor, -1, metadata
 	topic := kmsg.NewOffsetCommitRequestTopic()
 	topic.Topic, topic.Partitions = at.topic, []kmsg.OffsetCommitRequestTopicPartition{part}
 	if len(ids.Topics) == 1 {
@@ -61,8 +61,8 @@ func (m *member) commit(at *partition, floor int64) error {
 	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }
 
-// floor asks the group how far a partition is done.
-func (m *member) floor(ctx context.Context, at place) (int64, error) {
+// committed asks the group how far a partition is done, and what was said with that.
+func (m *member) committed(ctx context.Context, at place) (floor int64, metadata string, err error) {
 	topic := kmsg.NewOffsetFetchRequestTopic()
 	topic.Topic, topic.Partitions = at.topic, []int32{at.partition}
 	req := kmsg.NewPtrOffsetFetchRequest()
@@ -72,20 +72,23 @@ func (m *member) floor(ctx context.Context, at place) (int64, error) {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return 0, errElsewhere
+		return 0, "", errElsewhere
 	}
 	part := resp.Topics[0].Partitions[0]
 	if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	if part.Offset >= 0 {
-		return part.Offset, nil
+		if part.Metadata != nil {
+			metadata = *part.Metadata
+		}
+		return part.Offset, metadata, nil
 	}
 	first, err := m.list(ctx, earliest, map[string][]int32{at.topic: {at.partition}})
-	return first[at], err
+	return first[at], "", err
 }
 
 // list asks for the earliest or the latest offset of each partition. A log's latest is the one after its last.

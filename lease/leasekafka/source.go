@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -35,8 +36,11 @@ type partition struct {
 	member string          // the name of the member that it was given to
 	ctx    context.Context // of its work
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when its work has returned
-	ledger lease.Ledger  // its work's, once there is one
+	done   chan struct{}          // closed when its work has returned
+	ledger lease.Ledger           // its work's, once there is one
+	kept   atomic.Pointer[ledger] // the same if it is in memory: what commits say besides the floor
+
+	impatient chan struct{} // somebody waits for a commit; room for one
 
 	turn chan struct{} // of a commit, room for one: they go one after the other, and who gives the partition away takes the last
 
@@ -45,6 +49,7 @@ type partition struct {
 	floor   int64 // that was committed
 	end     int64 // of the log, as the last answer of a broker said
 	paused  bool
+	full    bool          // nothing new is handed out: a commit could not say much more
 	lost    error         // a *dispatch.LostError, once it is
 	trouble error         // why nothing comes, until Fetch has said it
 	wanted  *int64        // where Fetch waits for the log to be read from
@@ -61,7 +66,7 @@ const nowhere = math.MaxInt64
 
 func (m *member) partition(at place, floor int64, name string) *partition {
 	p := &partition{
-		place: at, m: m, member: name, done: make(chan struct{}), turn: make(chan struct{}, 1),
+		place: at, m: m, member: name, done: make(chan struct{}), turn: make(chan struct{}, 1), impatient: make(chan struct{}, 1),
 		floor: floor, changed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(m.alive)
@@ -86,10 +91,11 @@ func (p *partition) Fetch(ctx context.Context, from int64, limit int) ([]dispatc
 			return nil, p.lost
 		}
 		if from >= p.window.start {
-			records := p.window.hand(from, limit)
+			records := p.window.hand(from, p.room(from, limit))
 			p.window.trim(p.floor, p.m.cfg.Window)
 			p.flow()
 			if len(records) > 0 {
+				p.gaps(from, records)
 				return records, nil
 			}
 		} else if p.wanted == nil {
@@ -163,7 +169,8 @@ func (p *partition) record(r *kgo.Record) dispatch.Record {
 	return record
 }
 
-// Commit implements dispatch.Source. A commit that was sent goes on when ctx is done: to break it off would break the connection, and then it
+// Commit implements dispatch.Source. The floor never goes down: one below that of the last commit says what that said, or with a ledger in memory,
+// what has changed above it. A commit that was sent goes on when ctx is done: to break it off would break the connection, and then it
 // could arrive after the next one.
 func (p *partition) Commit(ctx context.Context, floor int64) error {
 	select {
@@ -189,13 +196,24 @@ func (p *partition) commit(ctx context.Context, floor int64) error {
 	for {
 		p.mu.Lock()
 		lost := p.lost
+		floor = max(floor, p.floor)
 		p.mu.Unlock()
 		if lost != nil {
 			return lost
 		}
-		err := p.m.commit(p, floor)
+		l := p.kept.Load()
+		var said *string
+		var changes uint64
+		if l != nil {
+			said = new(string)
+			*said, changes = l.text(floor)
+		}
+		err := p.m.commit(p, floor, said)
 		switch {
 		case err == nil:
+			if l != nil {
+				l.keeps(changes)
+			}
 			p.committed(floor)
 			return nil
 		case isGone(err):
@@ -218,6 +236,7 @@ func (p *partition) committed(floor int64) {
 	defer p.mu.Unlock()
 	p.floor = floor
 	p.window.trim(floor, p.m.cfg.Window)
+	p.changes() // there may be room again in what a commit says
 }
 
 // lose makes every call fail from now on, and ends the work.
@@ -228,6 +247,9 @@ func (p *partition) lose(why error) {
 		p.lost = &dispatch.LostError{Partition: p.name(), Err: why}
 		p.cancel(p.lost)
 		p.changes()
+		if l := p.kept.Load(); l != nil {
+			l.keeps(0)
+		}
 	}
 }
 

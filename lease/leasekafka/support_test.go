@@ -243,7 +243,10 @@ func run(t *testing.T, cfg leasekafka.Config, with dispatch.Config) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	with.DrainTimeout, with.DeadLetter = cfg.DrainTimeout, dispatch.Discard
+	with.DrainTimeout = cfg.DrainTimeout
+	if with.DeadLetter == nil {
+		with.DeadLetter = dispatch.Discard
+	}
 	if with.CommitEvery == 0 {
 		with.CommitEvery = 50 * time.Millisecond
 	}

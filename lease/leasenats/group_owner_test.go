@@ -37,6 +37,27 @@ func TestOwnership(t *testing.T) {
 				end()
 			}
 		})
+		join := func(old bool) ownertest.Member {
+			p, err := proxy.New(server.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			nc, err := nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = append(open, nc.Close, p.Close)
+			group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
+				Conn: nc, Stream: name, Subject: name + ".*.>", Partitions: partitions,
+				Bucket: name, Group: "g", Session: 500 * time.Millisecond,
+				Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
+				Ledger: durable.Config{MaxRetries: 100, OldReaders: old},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ownertest.Member{Ownership: group, Cut: p.Stall, Mend: p.Flow}
+		}
 		g := ownertest.Group{
 			Append: func(partition, domain string, payload []byte) {
 				number := partition[strings.LastIndex(partition, "-")+1:]
@@ -44,27 +65,8 @@ func TestOwnership(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			Join: func() ownertest.Member {
-				p, err := proxy.New(server.Addr().String())
-				if err != nil {
-					t.Fatal(err)
-				}
-				nc, err := nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1))
-				if err != nil {
-					t.Fatal(err)
-				}
-				open = append(open, nc.Close, p.Close)
-				group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
-					Conn: nc, Stream: name, Subject: name + ".*.>", Partitions: partitions,
-					Bucket: name, Group: "g", Session: 500 * time.Millisecond,
-					Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
-					Ledger: durable.Config{MaxRetries: 100},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return ownertest.Member{Ownership: group, Cut: p.Stall, Mend: p.Flow}
-			},
+			Join:    func() ownertest.Member { return join(false) },
+			JoinOld: func() ownertest.Member { return join(true) },
 		}
 		for i := range partitions {
 			g.Partitions = append(g.Partitions, fmt.Sprint("g-", i))

@@ -28,6 +28,22 @@ type seat struct {
 	Session int64  `json:"session_ms"`        // how long it may stay the same
 	Leaving bool   `json:"leaving,omitempty"` // gives back what it holds, and takes nothing
 	Holds   []int  `json:"holds"`             // partitions, rising; each is held by one member at most
+
+	written json.RawMessage // as it was read: a newer program's may say more, and goes on as it is until that writes it again
+}
+
+func (s *seat) UnmarshalJSON(value []byte) error {
+	type plain seat
+	s.written = slices.Clone(value)
+	return json.Unmarshal(value, (*plain)(s))
+}
+
+func (s seat) MarshalJSON() ([]byte, error) {
+	if s.written != nil {
+		return s.written, nil
+	}
+	type plain seat
+	return json.Marshal(plain(s))
 }
 
 const groupFormat = 1

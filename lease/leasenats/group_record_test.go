@@ -165,3 +165,31 @@ func FuzzGroupRecord(f *testing.F) {
 		}
 	})
 }
+
+// A newer program may say more of its members. What it says stays there whatever an older one writes, until the newer one writes it again, and hinders
+// nobody: old and new share the partitions.
+func TestGroupRecordOfANewerProgram(t *testing.T) {
+	cfg := &GroupConfig{Stream: "S", Subject: "s.*", Partitions: 4}
+	const newer = `{"beat":7,"session_ms":1000,"holds":[0,1,2,3],"rack":{"zone":"b"}}`
+	record, wrong := decodeGroup(cfg, []byte(`{"format":1,"stream":"S","subject":"s.*","partitions":4,"colour":"blue","members":{"new":`+newer+`}}`))
+	if wrong != "" {
+		t.Fatal(wrong)
+	}
+	for range 2 { // it joins with empty hands, and then takes nothing that is not given back
+		next, wrong := decodeGroup(cfg, record.next("old", time.Second, false, nil, nil).encode())
+		if wrong != "" {
+			t.Fatal(wrong)
+		}
+		if record = next; !strings.Contains(string(record.encode()), `"new":`+newer) || len(record.Members["old"].Holds) != 0 {
+			t.Fatalf("the older program made of it: %s", record.encode())
+		}
+	}
+	if record.share("new") != 2 || record.share("old") != 2 {
+		t.Errorf("shares of %d and %d", record.share("new"), record.share("old"))
+	}
+	record = record.next("new", time.Second, false, nil, map[int]bool{2: true, 3: true}) // gives two back
+	record = record.next("old", time.Second, false, nil, nil)
+	if held := record.Members["old"].Holds; !slices.Equal(held, []int{2, 3}) || strings.Contains(string(record.encode()), "rack") {
+		t.Errorf("then: %s", record.encode())
+	}
+}

@@ -52,7 +52,7 @@ func (s *Source) Committed(ctx context.Context) (int64, error) {
 	}
 }
 
-// Commit implements dispatch.Source. A floor that goes down is ignored. Errors: *dispatch.LostError, *SourceError.
+// Commit implements dispatch.Source. A floor that goes down is ignored; the last one said again is written again, which tells whose the partition is. Errors: *dispatch.LostError, *SourceError.
 func (s *Source) Commit(ctx context.Context, floor int64) error {
 	p := &s.position
 	p.mu.Lock()
@@ -60,7 +60,7 @@ func (s *Source) Commit(ctx context.Context, floor int64) error {
 	if p.revision == 0 {
 		return s.failed(errors.New("not claimed: Committed comes first"))
 	}
-	if floor <= p.floor {
+	if floor < p.floor {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)

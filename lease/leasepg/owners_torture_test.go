@@ -114,18 +114,6 @@ func (j joining) join(ctx context.Context) (*leasepg.Ownership, *pgxpool.Pool, e
 	return o, pool, err
 }
 
-// supervised is a member that is started again if the server was away when it was started.
-type supervised struct{ *leasepg.Ownership }
-
-func (s supervised) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
-	for {
-		if err := s.Ownership.Hold(ctx, work); err == nil || ctx.Err() != nil {
-			return err
-		}
-		time.Sleep(10 * time.Millisecond) // nothing tells when the server is up
-	}
-}
-
 // ownerChild is what ownertest.Child makes a member of.
 func ownerChild(process string) (dispatch.Ownership, error) {
 	var j joining
@@ -133,7 +121,7 @@ func ownerChild(process string) (dispatch.Ownership, error) {
 		return nil, err
 	}
 	o, _, err := j.join(context.Background())
-	return supervised{o}, err
+	return o, err
 }
 
 func TestTortureOwners(t *testing.T) {
@@ -200,7 +188,7 @@ func TestTortureOwners(t *testing.T) {
 					t.Fatal(err)
 				}
 				open = append(open, pool.Close)
-				return ownertest.Member{Ownership: supervised{o}, Cut: line.Cut, Mend: line.Mend}
+				return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend}
 			},
 		}
 		if server.Private() {

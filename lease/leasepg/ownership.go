@@ -33,8 +33,8 @@ type OwnershipConfig struct {
 	// Lease is how long a member may be silent before the server takes its partitions away. It asks every second, or every quarter of
 	// the lease if that is less. 0: 10 s. 100 ms to an hour.
 	Lease time.Duration
-	// OnError, when not nil, is told why the membership was lost, or could not be resumed, and what Open said. It must be safe for
-	// concurrent use.
+	// OnError, when not nil, is told why the membership was lost, or could not begin, and what Open said: a wrong password is
+	// told to nobody else. It must be safe for concurrent use.
 	OnError func(error)
 }
 
@@ -73,6 +73,7 @@ func NewOwnership(cfg OwnershipConfig) (*Ownership, error) {
 	case cfg.Lease < 100*time.Millisecond || cfg.Lease > time.Hour:
 		return invalid("Lease", cfg.Lease.String(), "100 ms to an hour")
 	}
+	cfg.Conn, cfg.Partitions = cfg.Conn.Copy(), slices.Clone(cfg.Partitions)
 	o := &Ownership{
 		cfg: cfg, class: number("partitions of " + cfg.Group), memberOf: number("members of " + cfg.Group),
 		key: map[string]int32{}, name: map[int32]string{},
@@ -96,10 +97,10 @@ func number(name string) int32 {
 }
 
 // Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard of for the time of the
-// lease, has lost all that it held, waits until every work has returned, and joins again, for as long as ctx lasts. Hold returns nil when ctx
-// is done. It returns an error when the member can never have joined: *PoolerError, *SettingError, *lease.InvalidError for a nil
-// argument or an Ownership that NewOwnership did not make, or what the database says to its first connection. A partition whose work returns
-// while it is held, or that Open does not open, is given back and may be taken again with the next of the member's questions.
+// lease, has lost all that it held, waits until every work has returned, and joins again, for as long as ctx lasts. So does one that cannot connect, the
+// first time as well: a server that is away, a wrong password and a database that is not there are told to OnError, each time, and tried again with the
+// next question's time. Hold returns nil when ctx is done. It returns an error when no server could ever let the member in: *PoolerError,
+// *SettingError, *lease.InvalidError for a nil argument or an Ownership that NewOwnership did not make. A partition whose work returns while it is held, or that Open does not open, is given back and may be taken again with the next of the member's questions.
 func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	switch {
 	case ctx == nil:
@@ -109,17 +110,16 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 	case work == nil:
 		return &lease.InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	}
-	for joined := false; ; {
+	for {
 		conn, err := o.join(ctx)
 		if err == nil {
-			joined = true
 			s := &session{Ownership: o, conn: conn, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}}
 			err = s.serve(ctx)
 		}
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was asked to end, and what it held is nobody's
 		}
-		if !joined || errors.Is(err, ErrPooler) || errors.Is(err, ErrSetting) {
+		if errors.Is(err, ErrPooler) || errors.Is(err, ErrSetting) {
 			return err
 		}
 		o.cfg.OnError(err)

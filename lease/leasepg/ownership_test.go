@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"pgregory.net/rapid"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasepg"
 	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
@@ -27,18 +27,18 @@ func TestOwnership(t *testing.T) {
 		logs := map[string]*ownertest.Log{}
 		g := ownertest.Group{Append: func(partition, domain string, payload []byte) { logs[partition].Append(domain, payload) }}
 		for i := range partitions {
-			l := ownertest.NewLog(t, fmt.Sprint("p", i))
+			l := ownertest.NewLog(fmt.Sprint("p", i))
 			logs[l.Name], g.Partitions = l, append(g.Partitions, l.Name)
 		}
 		name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
-		g.Join = func() ownertest.Member {
+		join := func(old bool) ownertest.Member {
 			line := ownertest.NewLine(t)
 			conn := dedicated(t)
 			conn.DialFunc = line.DialContext
 			o, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
 				Conn: conn, Group: name, Partitions: g.Partitions, Lease: 500 * time.Millisecond,
 				Open: func(_ context.Context, partition string) (dispatch.Partition, error) {
-					return logs[partition].Open(), nil
+					return logs[partition].Open(old), nil
 				},
 			})
 			if err != nil {
@@ -46,6 +46,8 @@ func TestOwnership(t *testing.T) {
 			}
 			return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend}
 		}
+		g.Join = func() ownertest.Member { return join(false) }
+		g.JoinOld = func() ownertest.Member { return join(true) }
 		return g
 	})
 }
@@ -161,9 +163,45 @@ func TestOwnershipRefuses(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	w := watch(t, good)
-	if <-w.ended; w.err == nil || errors.Is(w.err, lease.ErrInvalid) {
-		t.Errorf("nobody there: %v", w.err)
+}
+
+// Whatever the first connection meets, it is told, and tried again: a server that is not there yet, a password that is not right yet.
+func TestOwnershipFirstConnection(t *testing.T) {
+	wrong := dedicated(t)
+	wrong.Database = "not there"
+	told := make(chan error, 100)
+	w := watch(t, leasepg.OwnershipConfig{Conn: wrong, Group: t.Name(), Partitions: []string{"a"}, OnError: func(err error) { told <- err }})
+	for range 2 {
+		var refused *pgconn.PgError
+		if err := <-told; !errors.As(err, &refused) || refused.Code != "3D000" {
+			t.Errorf("no such database: %v", err)
+		}
+	}
+	w.cancel()
+	if <-w.ended; w.err != nil {
+		t.Errorf("asked to end: %v", w.err)
+	}
+
+	late := dedicated(t)
+	dial, away := late.DialFunc, errors.New("away")
+	var calls atomic.Int64
+	late.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if calls.Add(1) <= 2 {
+			return nil, away
+		}
+		return dial(ctx, network, address)
+	}
+	partitions := []string{"a", "b"}
+	o := leasepg.OwnershipConfig{Conn: late, Group: t.Name(), Partitions: partitions, Lease: 400 * time.Millisecond, OnError: func(err error) { told <- err }}
+	w = watch(t, o)
+	partitions[0], late.DialFunc = "another", nil // the caller's own by now
+	for _, e := range w.next(t, 2, begins) {
+		if e.partition == "another" {
+			t.Error("what the caller did to his slice is worked on")
+		}
+	}
+	if err := <-told; !errors.Is(err, away) {
+		t.Errorf("told: %v", err)
 	}
 }
 

@@ -6,34 +6,30 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"testing"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
 )
 
 // Log is a partition in memory whose commits are for whoever claimed it last, as a Source's should be.
 type Log struct {
 	dispatch.Log
-	Name   string
-	Ledger lease.Ledger
+	Name string
+
+	store durable.MemStore // of its ledger
 
 	mu    sync.Mutex // guards owner
 	owner *claim
 }
 
-// NewLog returns an empty Log with a ledger in memory.
-func NewLog(t testing.TB, name string) *Log {
-	ledger, err := lease.NewMemory(lease.Config{MaxRetries: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &Log{Name: name, Ledger: ledger}
-}
+// NewLog returns an empty Log.
+func NewLog(name string) *Log { return &Log{Name: name} }
 
-// Open returns the partition with a Source of its own, as each owner has one.
-func (l *Log) Open() dispatch.Partition {
-	return dispatch.Partition{Name: l.Name, Source: &claim{Log: l}, Ledger: l.Ledger}
+// Open returns the partition with a Source and a Ledger of its own, as each owner has one. An old program is one of the version before, while there
+// are such: it does not write what still older ones could not read.
+func (l *Log) Open(old bool) dispatch.Partition {
+	ledger, _ := durable.New(durable.Config{Store: &l.store, MaxRetries: 100, OldReaders: old}) // it refuses no such Config
+	return dispatch.Partition{Name: l.Name, Source: &claim{Log: l}, Ledger: ledger}
 }
 
 // claim is a Log as one owner sees it.

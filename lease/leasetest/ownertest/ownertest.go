@@ -6,7 +6,7 @@
 //
 // Members come, leave, are cut off and come back, while the suite watches who works on what: never two calls of work for one partition in
 // one member, never two members on one partition unless the first has lost it, every partition held as soon as things are quiet. Then
-// Consumers do the same with records, and the effects are counted. [Torture] has all of that happen by chance, to members in processes of their
+// Consumers do the same with records, also while the program is replaced by another version of it, and the effects are counted. [Torture] has all of that happen by chance, to members in processes of their
 // own too.
 package ownertest
 
@@ -25,6 +25,9 @@ type Group struct {
 	Append func(partition, domain string, payload []byte)
 	// Join returns one more member, whose Hold has not been called.
 	Join func() Member
+	// JoinOld is Join for a program of the version before, as far as a deployment has both at a time: it reads what the newer one writes, and
+	// writes what it always wrote (durable.Config.OldReaders).
+	JoinOld func() Member
 
 	// What follows is for Torture alone.
 
@@ -68,5 +71,5 @@ func Run(t *testing.T, open Open) {
 }
 
 func checks() []check {
-	return append(moves(), check{"Records", records}, check{"Zombie", zombie})
+	return append(moves(), check{"Records", records}, check{"Zombie", zombie}, check{"Upgrade", upgrade})
 }

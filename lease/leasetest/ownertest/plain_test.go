@@ -8,20 +8,22 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
 )
 
 const (
-	ttl  = 100 * time.Millisecond // a member that is not heard of for so long is gone
-	beat = ttl / 10
+	soon = 100 * time.Millisecond // in virtual time
+	late = 300 * time.Millisecond // on a machine that has other things to do as well
 )
 
 // plain is the group as its coordinator knows it.
 type plain struct {
 	fault string
+	ttl   time.Duration // a member that is not heard of for so long is gone
 	logs  []*Log
 
 	mu      sync.Mutex // guards all below and what the members say is guarded
@@ -32,13 +34,14 @@ type plain struct {
 // plainMember is a member.
 type plainMember struct {
 	*plain
+	old   bool                             // of the version before
 	cut   bool                             // guarded by plain.mu
 	heard time.Time                        // by the coordinator; guarded
 	works map[*Log]context.CancelCauseFunc // guarded
 }
 
-func newPlain(t testing.TB, fault string, partitions int) Group {
-	p := &plain{fault: fault, owner: map[*Log]*plainMember{}}
+func newPlain(ttl time.Duration, fault string, partitions int) Group {
+	p := &plain{fault: fault, ttl: ttl, owner: map[*Log]*plainMember{}}
 	logs := map[string]*Log{}
 	g := Group{
 		Append: func(partition, domain string, payload []byte) { logs[partition].Append(domain, payload) },
@@ -46,23 +49,55 @@ func newPlain(t testing.TB, fault string, partitions int) Group {
 		Behind: func() (behind []string, err error) { return behindOf(p.logs) },
 	}
 	for i := range partitions {
-		l := NewLog(t, fmt.Sprint("p", i))
+		l := NewLog(fmt.Sprint("p", i))
 		logs[l.Name] = l
 		p.logs = append(p.logs, l)
 		g.Partitions = append(g.Partitions, l.Name)
 	}
-	g.Join = func() Member {
-		m := &plainMember{plain: p, works: map[*Log]context.CancelCauseFunc{}}
+	others := &plain{fault: fault, ttl: ttl, owner: map[*Log]*plainMember{}}
+	join := func(old bool) Member {
+		m := &plainMember{plain: p, old: old, works: map[*Log]context.CancelCauseFunc{}}
+		if old && fault == "old and new members do not know of each other" {
+			others.logs = p.logs
+			m.plain = others
+		}
 		set := func(cut bool) func() {
 			return func() {
-				p.mu.Lock()
-				defer p.mu.Unlock()
+				m.mu.Lock()
+				defer m.mu.Unlock()
 				m.cut = cut
 			}
 		}
 		return Member{Ownership: m, Cut: set(true), Mend: set(false)}
 	}
+	g.Join = func() Member { return join(false) }
+	g.JoinOld = func() Member { return join(true) }
 	return g
+}
+
+// aged is a ledger as a program sees it that was built before Release.
+type aged struct{ lease.Ledger }
+
+func (a aged) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
+	if _, err := a.Inspect(ctx, domain); err != nil {
+		return lease.Acquisition{}, err
+	}
+	return a.Ledger.AcquireNext(ctx, domain)
+}
+
+func (a aged) Inspect(ctx context.Context, domain string) (lease.View, error) {
+	v, err := a.Ledger.Inspect(ctx, domain)
+	if err == nil && v.Lease != nil && v.Lease.Released {
+		err = &durable.NewerError{Domain: domain}
+	}
+	return v, err
+}
+
+func (a aged) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
+	if _, err := a.Inspect(ctx, domain); err != nil {
+		return lease.Lease{}, err
+	}
+	return a.Ledger.Reclaim(ctx, domain, held)
 }
 
 // behindOf are the logs that are not committed to their end.
@@ -77,7 +112,7 @@ func behindOf(logs []*Log) (behind []string, err error) {
 }
 
 func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
-	tick := time.NewTicker(beat)
+	tick := time.NewTicker(m.ttl / 10)
 	defer tick.Stop()
 	ctx, quit := context.WithCancel(ctx)
 	defer quit()
@@ -90,7 +125,7 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 		case !m.cut:
 			answered = time.Now()
 			m.beat(ctx, alone, work)
-		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" && time.Since(answered) > ttl:
+		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" && time.Since(answered) > m.ttl:
 			m.lose("no answer")
 		}
 		if ctx.Err() != nil {
@@ -101,7 +136,7 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 		}
 		working = len(m.works) > 0
 		m.mu.Unlock()
-		if m.fault == "a member that hears nothing ends" && time.Since(answered) > ttl {
+		if m.fault == "a member that hears nothing ends" && time.Since(answered) > m.ttl {
 			quit()
 		}
 		if m.fault == "Hold does not wait" && ctx.Err() != nil {
@@ -130,7 +165,7 @@ func (m *plainMember) beat(ctx, alone context.Context, work func(context.Context
 	now := time.Now()
 	if m.fault != "the dead keep what they have" {
 		for _, other := range slices.Clone(m.members) {
-			if now.Sub(other.heard) > ttl {
+			if now.Sub(other.heard) > m.ttl {
 				other.forget()
 			}
 		}
@@ -192,7 +227,10 @@ func (m *plainMember) beat(ctx, alone context.Context, work func(context.Context
 func (m *plainMember) begin(ctx context.Context, l *Log, work func(context.Context, dispatch.Partition)) {
 	ctx, end := context.WithCancelCause(ctx)
 	m.works[l] = end
-	p := l.Open()
+	p := l.Open(m.old)
+	if m.old && m.fault == "old members cannot read what new ones write" {
+		p.Ledger = aged{p.Ledger}
+	}
 	switch m.fault {
 	case "a name of its own":
 		p.Name += "'"

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -58,6 +57,19 @@ func (r *register) count() (n int) {
 	return n
 }
 
+// done are the payloads that had their effect.
+func (r *register) done() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := map[string]bool{}
+	for _, effects := range r.effects {
+		for _, payload := range effects {
+			done[payload] = true
+		}
+	}
+	return done
+}
+
 // consumer is a Consumer in its Run. Its Ownership is the member's, with an eye on what is handed out.
 type consumer struct {
 	Member
@@ -103,11 +115,12 @@ type audit struct {
 	consumers []*consumer
 	want      map[string][]string
 	wanted    int
+	of        map[string]string // the partition of each payload; guarded by the register's mu
 }
 
 func newAudit(t testing.TB, open Open, partitions int) *audit {
 	t.Helper()
-	a := &audit{TB: t, register: newRegister(), group: open(t, partitions), want: map[string][]string{}}
+	a := &audit{TB: t, register: newRegister(), group: open(t, partitions), want: map[string][]string{}, of: map[string]string{}}
 	t.Cleanup(func() {
 		for _, c := range a.consumers {
 			c.Mend()
@@ -127,35 +140,48 @@ func (a *audit) append(n, domains int) {
 			domain := "k" + strconv.Itoa(a.wanted%domains)
 			payload := strconv.Itoa(a.wanted)
 			a.wanted++
+			a.mu.Lock()
+			a.of[payload] = p
+			a.mu.Unlock()
 			a.group.Append(p, domain, []byte(payload))
 			a.want[p+"/"+domain] = append(a.want[p+"/"+domain], payload)
 		}
 	}
 }
 
+// partition is where a record lies.
+func (a *audit) partition(job dispatch.Job) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[string(job.Record.Payload)]
+}
+
 // join starts a Consumer with one more member; before, if not nil, is called before every effect.
 func (a *audit) join(before func(job dispatch.Job)) *consumer {
+	return a.enter(a.group.Join(), func(job dispatch.Job) error {
+		if before != nil {
+			before(job)
+		}
+		return nil
+	})
+}
+
+// enter starts a Consumer with a member. before is called before every effect, which there is none of if it returns an error.
+func (a *audit) enter(m Member, before func(job dispatch.Job) error) *consumer {
 	a.Helper()
 	c := &consumer{
-		Member: a.group.Join(), ended: make(chan struct{}),
+		Member: m, ended: make(chan struct{}),
 		held: map[string]dispatch.Partition{}, ctx: map[string]context.Context{}, gone: map[string]dispatch.Partition{},
-	}
-	partitions := map[string]string{} // of each payload
-	for domain, payloads := range a.want {
-		p, _, _ := strings.Cut(domain, "/k")
-		for _, payload := range payloads {
-			partitions[payload] = p
-		}
 	}
 	d, err := dispatch.NewConsumer(c, dispatch.Config{
 		MaxInFlight: 8, MaxBuffered: 64, Backoff: 10 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
 		Grace: 50 * time.Millisecond, DrainTimeout: patience,
 		Handler: func(_ context.Context, job dispatch.Job) error {
-			if before != nil {
-				before(job)
+			if err := before(job); err != nil {
+				return err
 			}
 			time.Sleep(time.Millisecond) // so that there is somebody at work when something happens
-			return a.write(partitions[string(job.Record.Payload)], job)
+			return a.write(a.partition(job), job)
 		},
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 			a.Errorf("%s was given up after %d retries: %v", letter.Record.Payload, letter.Lease.RetryCount, letter.Err)

@@ -1,0 +1,288 @@
+package leasekafka
+
+// This file is what a commit says besides its offset, for a ledger in memory: what is done above that offset, and what was tried. It is written into the
+// commit's metadata, and read by whoever owns the partition next.
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+	"strings"
+)
+
+// memo is about the offsets from a floor on.
+type memo struct {
+	epoch   uint64    // of the owner: greater than that of each before him
+	done    spans     // succeeded, or not in the log
+	given   []int64   // given up: their dead letters may have been accepted, or not. Rising
+	tried   []attempt // failed and not done. Rising
+	running []attempt // had an owner, who may have died of it. Rising; some are among tried as well
+}
+
+// attempt is an offset that was begun and is not done.
+type attempt struct {
+	offset  int64
+	at      int64 // when it was first acquired, in Unix milliseconds; not negative
+	retries int32 // failures
+	domain  string
+	running bool // it has an owner
+}
+
+// The text is the prefix, the version, a dot, and in base 64
+//
+//	epoch    uvarint
+//	tried    how many, then for each: offset, at (signed, to the one before), failures
+//	given    how many, then for each: offset
+//	done     how many, then for each: its first offset, and how many more
+//	running  how many, then for each: offset, at (signed, to the one before), length of the domain, domain
+//	check    CRC-32C of the floor, in eight bytes, and of the above: four bytes, little-endian
+//
+// with uvarints of encoding/binary. An offset is its distance to the one before it in its list, the first one to the floor.
+const (
+	prefix = "stopbank-"
+	head   = prefix + "1."
+	// mostText is what brokers take if they are told nothing else (offset.metadata.max.bytes), and fullText where no more is read.
+	mostText = 4096
+	fullText = mostText * 3 / 4
+	// mostDomain is the longest name that a running record is noted with.
+	mostDomain = 128
+	// mostEpoch leaves room for eons.
+	mostEpoch = 1<<34 - 1
+	mostTime  = math.MaxInt64 / 1_000_000 // in milliseconds, so that there are as many nanoseconds
+)
+
+// text is m for a commit at floor. What has no room is left out, each time what matters less: first the running ones, then what is done
+// farthest from the floor, which will be done again.
+func (m *memo) text(floor int64) string {
+	room := base64.RawStdEncoding.DecodedLen(mostText-len(head)) - crc32.Size
+	b := binary.AppendUvarint(nil, m.epoch)
+	before, at := floor, int64(0)
+	offset := func(b []byte, offset, last int64) []byte {
+		b = binary.AppendUvarint(b, uint64(offset)-uint64(before))
+		before = last
+		return b
+	}
+	since := func(b []byte, a attempt) []byte {
+		b = binary.AppendVarint(b, a.at-at)
+		at = a.at
+		return b
+	}
+	b = pack(b, room, m.tried, func(b []byte, a attempt) []byte {
+		return binary.AppendUvarint(since(offset(b, a.offset, a.offset), a), uint64(a.retries))
+	})
+	before = floor
+	b = pack(b, room, m.given, func(b []byte, o int64) []byte { return offset(b, o, o) })
+	before = floor
+	b = pack(b, room, m.done, func(b []byte, s span) []byte {
+		return binary.AppendUvarint(offset(b, s.first, s.last), uint64(s.last)-uint64(s.first))
+	})
+	before, at = floor, 0
+	b = pack(b, room, m.running, func(b []byte, a attempt) []byte {
+		b = binary.AppendUvarint(since(offset(b, a.offset, a.offset), a), uint64(len(a.domain)))
+		return append(b, a.domain...)
+	})
+	return head + base64.RawStdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(b, checksum(floor, b)))
+}
+
+// pack appends the number of the items that fit, and these.
+func pack[T any](b []byte, room int, all []T, item func([]byte, T) []byte) []byte {
+	const lengths = 4 * 3 // of this list and those to come
+	var items []byte
+	n := 0
+	for ; n < len(all); n++ {
+		with := item(items, all[n])
+		if len(b)+len(with)+lengths > room {
+			break
+		}
+		items = with
+	}
+	return append(binary.AppendUvarint(b, uint64(n)), items...)
+}
+
+func checksum(floor int64, b []byte) uint32 {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return crc32.Update(crc32.Checksum(binary.LittleEndian.AppendUint64(nil, uint64(floor)), table), table, b)
+}
+
+// readMemo reads what was committed with floor. What another program wrote says nothing: the floor is as good as any. What a program
+// like this one wrote is read whole or refused, with words. A newer version is refused as well.
+func readMemo(text string, floor int64) (m memo, wrong string) {
+	if !strings.HasPrefix(text, prefix) {
+		return m, ""
+	}
+	body, ours := strings.CutPrefix(text, head)
+	if !ours {
+		return m, fmt.Sprintf("not of version 1, which this program reads: %.20q", text)
+	}
+	b, err := base64.RawStdEncoding.DecodeString(body)
+	if err != nil || len(b) < crc32.Size {
+		return m, "no base 64"
+	}
+	sum := b[len(b)-crc32.Size:]
+	if b = b[:len(b)-crc32.Size]; binary.LittleEndian.Uint32(sum) != checksum(floor, b) {
+		return m, "damaged, or of another offset"
+	}
+	d := reader{rest: b}
+	m.epoch = d.number(mostEpoch)
+	before, at := floor, int64(0)
+	offset := func() int64 {
+		before += int64(d.number(uint64(math.MaxInt64 - before)))
+		return before
+	}
+	since := func() int64 {
+		at += d.signed()
+		return at
+	}
+	for range d.count() {
+		m.tried = append(m.tried, attempt{offset: offset(), at: since(), retries: int32(d.number(math.MaxInt32))})
+	}
+	before = floor
+	for range d.count() {
+		m.given = append(m.given, offset())
+	}
+	before = floor
+	for range d.count() {
+		s := span{first: offset()}
+		s.last = offset()
+		m.done = append(m.done, s)
+	}
+	before, at = floor, 0
+	for range d.count() {
+		m.running = append(m.running, attempt{offset: offset(), at: since(), domain: d.bytes(), running: true})
+	}
+	if d.wrong || len(d.rest) > 0 || !m.sound(floor) || m.text(floor) != text {
+		return memo{}, "not what this version writes"
+	}
+	return m, ""
+}
+
+// sound: everything is in its order, and nothing in two places that exclude each other.
+func (m *memo) sound(floor int64) bool {
+	rises := func(offset, before int64, first bool) bool {
+		return first && offset >= floor || !first && offset > before
+	}
+	failures := map[int64]attempt{}
+	open := func(list []attempt) bool {
+		for i, a := range list {
+			if !rises(a.offset, list[max(0, i-1)].offset, i == 0) || a.at < 0 || a.at > mostTime || m.done.has(a.offset) {
+				return false
+			}
+		}
+		return true
+	}
+	for i, s := range m.done {
+		if i > 0 && s.first-1 <= m.done[i-1].last {
+			return false
+		}
+	}
+	if !open(m.tried) || !open(m.running) {
+		return false
+	}
+	for _, a := range m.tried {
+		if a.retries == 0 {
+			return false
+		}
+		failures[a.offset] = a
+	}
+	domains := map[string]bool{}
+	for i, a := range m.running {
+		if a.domain == "" || len(a.domain) > mostDomain || domains[a.domain] {
+			return false
+		}
+		domains[a.domain] = true
+		if t, both := failures[a.offset]; both && t.at != a.at {
+			return false
+		} else if both {
+			m.running[i].retries = t.retries
+		}
+		failures[a.offset] = a
+	}
+	for i, o := range m.given {
+		if _, both := failures[o]; both || !rises(o, m.given[max(0, i-1)], i == 0) || m.done.has(o) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *memo) gaveUp(offset int64) bool {
+	_, found := slices.BinarySearch(m.given, offset)
+	return found
+}
+
+// reader takes numbers off rest, and says whether one was wrong; it allocates nothing for a length that lies.
+type reader struct {
+	rest  []byte
+	wrong bool
+}
+
+func (d *reader) number(most uint64) uint64 {
+	x, n := binary.Uvarint(d.rest)
+	if n <= 0 || x > most {
+		d.wrong, d.rest = true, nil
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return x
+}
+
+func (d *reader) signed() int64 {
+	x := d.number(math.MaxUint64)
+	return int64(x>>1) ^ -int64(x&1)
+}
+
+// count is the length of a list, whose items take a byte at least.
+func (d *reader) count() int { return int(d.number(uint64(len(d.rest)))) }
+
+func (d *reader) bytes() string {
+	n := d.count()
+	if d.wrong || n > len(d.rest) {
+		d.wrong, d.rest = true, nil
+		return ""
+	}
+	s := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return s
+}
+
+// spans are sets of offsets, rising, with at least one offset between each two.
+type spans []span
+
+type span struct{ first, last int64 }
+
+// at is the place of the first that does not end below offset.
+func (s spans) at(offset int64) int {
+	i, _ := slices.BinarySearchFunc(s, offset, func(s span, offset int64) int { return cmp.Compare(s.last, offset) })
+	return i
+}
+
+func (s spans) has(offset int64) bool {
+	i := s.at(offset)
+	return i < len(s) && s[i].first <= offset
+}
+
+// add puts in the offsets from first to last.
+func (s spans) add(first, last int64) spans {
+	i := s.at(first)
+	if i > 0 && s[i-1].last == first-1 {
+		i--
+	}
+	j := i
+	for ; j < len(s) && (s[j].first <= last || s[j].first-1 == last); j++ {
+		first, last = min(first, s[j].first), max(last, s[j].last)
+	}
+	return slices.Replace(s, i, j, span{first, last})
+}
+
+// from drops what lies below floor.
+func (s spans) from(floor int64) spans {
+	s = slices.Delete(s, 0, s.at(floor))
+	if len(s) > 0 {
+		s[0].first = max(s[0].first, floor)
+	}
+	return s
+}

@@ -1,0 +1,84 @@
+package ownertest
+
+// This file replaces the program while it works: members of two versions in one group, forth and back.
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// upgrade: members of an older version work first, one of the newer joins, the old one leaves; then back again. They share the partitions as if they
+// were one version. Some records are put off by the version that meets them first, until the other one has them: what one
+// gives back the other must be able to take. Every record has its effect once, and in the order of its domain.
+func upgrade(t testing.TB, open Open) {
+	a := newAudit(t, open, 4)
+	if a.group.JoinOld == nil {
+		t.Fatal("the group has no members of another version: Group.JoinOld")
+	}
+	var mu sync.Mutex // guards all below
+	met := map[string]string{}
+	over := false // nothing is put off any more
+	enter := func(version string, join func() Member) *consumer {
+		return a.enter(join(), func(job dispatch.Job) error {
+			payload := string(job.Record.Payload)
+			if n, err := strconv.Atoi(payload); err != nil || n%10 != 3 {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if met[payload] == "" {
+				met[payload] = version
+			}
+			if met[payload] == version && !over {
+				return dispatch.Later(10 * time.Millisecond)
+			}
+			return nil
+		})
+	}
+	// left is how much of what a version met first is not done.
+	left := func(version string) (n int) {
+		done := a.done()
+		mu.Lock()
+		defer mu.Unlock()
+		for payload, v := range met {
+			if v == version && !done[payload] {
+				n++
+			}
+		}
+		return n
+	}
+	shared := func(x, y *consumer) func() bool {
+		return func() bool {
+			all := append(x.names(), y.names()...)
+			slices.Sort(all)
+			return len(x.names()) == 2 && slices.Equal(all, slices.Sorted(slices.Values(a.group.Partitions)))
+		}
+	}
+	a.append(60, 8)
+	old := enter("old", a.group.JoinOld)
+	a.eventually("an old member puts something off", func() bool { return left("old") > 3 })
+	young := enter("new", a.group.Join)
+	a.eventually("an old and a new member share the partitions", shared(old, young))
+	old.cancel()
+	a.ends(old)
+	a.eventually("a new member does what the old one has put off", func() bool { return left("old") == 0 })
+
+	a.append(60, 8)
+	a.eventually("a new member puts something off", func() bool { return left("new") > 3 })
+	old = enter("old", a.group.JoinOld)
+	a.eventually("a new and an old member share the partitions", shared(young, old))
+	young.cancel()
+	a.ends(young)
+	a.eventually("an old member does what the new one has put off", func() bool { return left("new") == 0 })
+	mu.Lock()
+	over = true
+	mu.Unlock()
+	a.check()
+	old.cancel() // while it can still say how far it has come
+	a.ends(old)
+}
