@@ -71,13 +71,13 @@ func clientSide() error {
 	return get(client, dependency.URL, "client, third")
 }
 
-// get prints the status of one request, and how many seconds to stay away if the server says so.
+// get prints the status of one request, and whether the server says when to come back.
 func get(client *http.Client, url, name string) error {
 	resp, err := client.Get(url)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s: %d, Retry-After %q\n", name, resp.StatusCode, resp.Header.Get("Retry-After"))
+	fmt.Printf("%s: %d, to come back later: %t\n", name, resp.StatusCode, resp.Header.Get("Retry-After") != "")
 	_, err = io.Copy(io.Discard, resp.Body)
 	return errors.Join(err, resp.Body.Close())
 }

@@ -5,10 +5,10 @@ package main
 func Example() {
 	main()
 	// Output:
-	// server, second: 503, Retry-After "1"
-	// server, first: 200, Retry-After ""
+	// server, second: 503, to come back later: true
+	// server, first: 200, to come back later: false
 	// client: a request arrived
 	// client, second: refused: true
 	// client: a request arrived
-	// client, third: 200, Retry-After ""
+	// client, third: 200, to come back later: false
 }

@@ -479,7 +479,7 @@ func TestD10_Nonsense(t *testing.T) {
 	}{
 		"negative":   {odd{func() time.Duration { return math.MinInt64 }, yes}, 1, false},
 		"never":      {odd{func() time.Duration { return math.MaxInt64 }, yes}, 0, false},
-		"takes none": {odd{func() time.Duration { return 0 }, func() bool { return mended.Load() }}, 0, false},
+		"takes none": {odd{func() time.Duration { return 0 }, mended.Load}, 0, false},
 		"panics":     {odd{func() time.Duration { panic("on purpose") }, yes}, 0, true},
 		"panics later": {odd{func() time.Duration { return 0 }, func() bool {
 			if !mended.Load() {

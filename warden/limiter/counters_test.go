@@ -30,7 +30,7 @@ func TestPropertyQ6_CountersAtAnyInstant(t *testing.T) {
 					}
 				}
 				for i, c := range s.classes {
-					sum.add(c)
+					sum = sum.plus(c)
 					if sum.Queued += c.Queued; c.Submitted < last.classes[i].Submitted || c.Executed < last.classes[i].Executed {
 						t.Errorf("class %d: %+v after %+v", i, c, last.classes[i])
 					}

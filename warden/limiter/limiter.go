@@ -149,7 +149,7 @@ func (t Tally) RejectedFor(r Reason) uint64 {
 	return t.byReason[r]
 }
 
-func (t *Tally) add(o Tally) {
+func (t Tally) plus(o Tally) Tally {
 	t.Submitted += o.Submitted
 	t.Executed += o.Executed
 	t.Rejected += o.Rejected
@@ -158,6 +158,7 @@ func (t *Tally) add(o Tally) {
 	for r, n := range o.byReason {
 		t.byReason[r] += n
 	}
+	return t
 }
 
 // waiting is how many of those who asked have neither begun nor left.
@@ -176,7 +177,7 @@ func (l *Limiter) Stats() Stats {
 	s := Stats{Target: l.rule.decision.TargetConcurrency, Standing: l.rule.standing, ForeignPanics: l.foreignPanics, classes: l.classes}
 	for i := range s.classes {
 		s.classes[i].Queued = s.classes[i].waiting()
-		s.add(s.classes[i])
+		s.Tally = s.plus(s.classes[i])
 	}
 	s.Queued = l.queue.Len()
 	return s
