@@ -14,8 +14,8 @@
 // enough for it: a second writer waits for the first one's row lock, looks at the row again, finds another version and changes nothing.
 // At a stricter default isolation the database refuses the second writer instead, and that is taken for the same conflict.
 //
-// Calls that are made side by side on one Store share statements: while four swaps, or four loads, are under way, more of them gather, and go together when
-// one of those has ended. A shared swap changes the rows that are where their callers believe, passes over those that somebody has locked, and waits for
+// Calls that are made side by side on one Store share statements: where more than sixteen are under way, of which four are being carried out, more of them
+// gather, and go together when one of those has ended. A shared swap changes the rows that are where their callers believe, passes over those that somebody has locked, and waits for
 // nobody; what it passed over is sent alone. Who calls alone never waits for others.
 //
 // A version is greater than the one before it by a random step rather than by one. If a failover loses what was

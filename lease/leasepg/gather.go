@@ -11,7 +11,9 @@ import (
 )
 
 const (
-	// maxFlights is how many statements are under way before calls gather. As many callers never wait for each other.
+	// maxAlone is how many callers there may be who never wait for each other: the server commits what they send together by itself.
+	maxAlone = 16
+	// maxFlights is how many statements are under way, when there are more callers, before calls gather.
 	maxFlights = 4
 	// maxGathered bounds the calls of one statement.
 	maxGathered = 256
@@ -40,7 +42,8 @@ type gatherer[T any] struct {
 	send func(context.Context, []*call[T]) // answers all of them, but for closing done
 
 	mu      sync.Mutex // guards all below; never held while the database works
-	flying  int
+	callers int // whose calls have not been answered
+	flying  int // statements
 	waiting []*call[T]
 }
 
@@ -48,7 +51,9 @@ type gatherer[T any] struct {
 // waits for it. sent says whether c may have been carried out when that was so.
 func (g *gatherer[T]) do(ctx context.Context, c *call[T], alone func() error) (sent bool, err error) {
 	g.mu.Lock()
-	if g.flying < maxFlights {
+	g.callers++
+	defer g.answered()
+	if g.flying < maxFlights || g.callers <= maxAlone && len(g.waiting) == 0 {
 		g.flying++
 		g.mu.Unlock()
 		over := time.AfterFunc(patience, g.land)
@@ -73,6 +78,13 @@ func (g *gatherer[T]) do(ctx context.Context, c *call[T], alone func() error) (s
 	}
 }
 
+// answered counts a caller no longer.
+func (g *gatherer[T]) answered() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.callers--
+}
+
 // leave says that nobody waits for c any more, and whether it was sent.
 func (g *gatherer[T]) leave(c *call[T]) (sent bool) {
 	g.mu.Lock()
@@ -92,7 +104,7 @@ func (g *gatherer[T]) land() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := min(len(g.waiting), maxGathered)
-	if n == 0 {
+	if n == 0 || g.flying > maxFlights {
 		g.flying--
 		return
 	}

@@ -49,7 +49,7 @@ func newSender() *sender {
 
 // fill has as many calls under way as go alone, each for a millisecond.
 func (s *sender) fill(group *sync.WaitGroup) {
-	for range maxFlights {
+	for range maxAlone {
 		group.Go(func() {
 			_, _ = s.do(context.Background(), &call[int]{}, func() error {
 				time.Sleep(time.Millisecond)
@@ -105,7 +105,7 @@ func TestGatherOverBlocked(t *testing.T) {
 		s := newSender()
 		block := make(chan struct{})
 		var blocked, group sync.WaitGroup
-		for range maxFlights {
+		for range maxAlone {
 			blocked.Go(func() { _, _ = s.do(t.Context(), &call[int]{}, func() error { <-block; return nil }) })
 		}
 		synctest.Wait()
@@ -173,6 +173,38 @@ func TestGatherGivingUp(t *testing.T) {
 		synctest.Wait()
 		if s.cut != 1 || s.flying != 0 {
 			t.Errorf("%d statements cut off, %d under way", s.cut, s.flying)
+		}
+	})
+}
+
+// Few callers never wait for each other, however long the database takes; when there are more, statements become fewer and larger.
+func TestFewNeverGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSender()
+		var group sync.WaitGroup
+		began := time.Now()
+		caller := func() {
+			for range 20 {
+				_, _ = s.do(t.Context(), &call[int]{}, func() error { time.Sleep(time.Millisecond); return nil })
+			}
+		}
+		for range maxAlone {
+			group.Go(caller)
+		}
+		group.Wait()
+		if took := time.Since(began); took != 20*time.Millisecond || len(s.batches) > 0 {
+			t.Errorf("%d callers took %v, statements of %v", maxAlone, took, s.batches)
+		}
+		for range 10 * maxAlone {
+			group.Go(caller)
+		}
+		group.Wait()
+		least := slices.Min(s.batches)
+		if t.Logf("statements of %v", s.batches); least < maxAlone && len(s.batches) > 5*20 {
+			t.Errorf("%d statements, of %d at least", len(s.batches), least)
+		}
+		if s.flying != 0 || s.callers != 0 {
+			t.Errorf("%d under way, %d callers at the end", s.flying, s.callers)
 		}
 	})
 }
