@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -346,7 +347,7 @@ func TestR1_TenSecondsAreTen(t *testing.T) {
 func TestR1R4_TotalRefusal(t *testing.T) {
 	for _, rate := range []int{0, 1, 5, 5000} {
 		synctest.Test(t, func(t *testing.T) {
-			c := mustNew(t, retry.Config{})
+			c := mustNew(t, retry.Config{Rand: rand.New(rand.NewPCG(1, uint64(rate))).Float64})
 			gap, calls := 20*second, 30
 			if rate > 0 {
 				gap, calls = second/time.Duration(rate), 40*rate
