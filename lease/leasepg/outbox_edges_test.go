@@ -217,9 +217,21 @@ func TestOutboxPosition(t *testing.T) {
 	if err := s.Commit(t.Context(), end); !errors.As(err, &lost) || lost.Partition != o.Partitions()[0] {
 		t.Errorf("a commit of the former owner: %v", err)
 	}
+	if err := s.Commit(t.Context(), end-1); !errors.As(err, &lost) { // the floor that it has committed itself: so a dispatcher asks whose the partition is
+		t.Errorf("a commit of the former owner's last floor: %v", err)
+	}
+	for _, floor := range []int64{floor, end - 1} { // nothing new, and never back
+		if err := again.Commit(t.Context(), floor); err != nil {
+			t.Error(err)
+		}
+	}
 	if n := left(); n != "1" {
 		t.Errorf("%s records are left after it", n)
 	}
+	if at, _ := take(t, opened(t, o, 0, new(durable.MemStore))); at != end-1 {
+		t.Errorf("the floor is %d, want %d", at, end-1)
+	}
+	take(t, again)
 	if err := again.Commit(t.Context(), end); err != nil || left() != "0" {
 		t.Errorf("%v, %s left", err, left())
 	}

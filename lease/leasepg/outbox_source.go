@@ -117,7 +117,8 @@ func (s *partition) Committed(ctx context.Context) (int64, error) {
 
 // Commit is fenced by the claim.
 func (s *partition) Commit(ctx context.Context, floor int64) error {
-	for s.floor < floor {
+	floor = max(floor, s.floor)
+	for asked := false; !asked || s.floor < floor; asked = true { // once in any case: it tells whose the partition is
 		err := s.cfg.Pool.QueryRow(ctx, commit, s.cfg.Name, s.number, s.floor, floor, deleting, s.claim).Scan(&s.floor)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
