@@ -64,7 +64,7 @@ func letterDesk(t testing.TB) lettertest.Desk {
 			return records
 		},
 		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
-			return letters(t, k, kgo.Dialer(dial), kgo.MetadataMinAge(20*time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }))
+			return letters(t, k, kgo.Dialer(dial), kgo.DisableClientMetrics(), kgo.MetadataMinAge(20*time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }))
 		},
 	}
 }

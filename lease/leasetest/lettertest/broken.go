@@ -75,7 +75,7 @@ func (b *brittle) Write(p []byte) (int, error) {
 				return 0, errBroken
 			}
 			f.waits = true
-			_ = b.SetReadDeadline(time.Now().Add(time.Second)) // some writes have no answer
+			_ = b.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // some writes have no answer
 		}
 	}
 	return b.Conn.Write(p)
