@@ -478,6 +478,9 @@ func TestUsage(t *testing.T) {
 		{2, "Filter.Limit is -1", append(here, "list", "-limit", "-1")},
 		{2, "needs one of -outbox", []string{"replay", "-postgres", "postgres://127.0.0.1:1/x", "orders/1@5"}},
 		{2, "needs one of -outbox", []string{"replay", "-postgres", "postgres://127.0.0.1:1/x", "-outbox", "x", "-append", "INSERT", "orders/1@5"}},
+		{2, "-outbox is for -postgres", append(here, "list", "-outbox", "orders")},
+		{2, "-bucket is for -nats", []string{"list", "-kafka", "x:1", "-bucket", "letters"}},
+		{2, "-topic is for -kafka", []string{"list", "-topic", "letters"}},
 		{2, "flag provided but not defined: -nope", append(here, "list", "-nope")},
 		{1, "no servers available", append(here, "list")},
 	} {

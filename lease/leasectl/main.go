@@ -139,7 +139,16 @@ func parse(args []string, out io.Writer) (options, error) {
 		help()
 		return o, errors.New("which command?")
 	}
-	o.command = words[0]
+	engineOf := map[string]string{"outbox": "postgres", "append": "postgres", "creds": "nats", "bucket": "nats", "topic": "kafka"}
+	var foreign error
+	flags.Visit(func(f *flag.Flag) {
+		if of := flags.Lookup(engineOf[f.Name]); of != nil && of.Value.String() == "" {
+			foreign = fmt.Errorf("-%s is for -%s", f.Name, of.Name)
+		}
+	})
+	if o.command = words[0]; foreign != nil {
+		return o, foreign
+	}
 	return o.checked(words[1:])
 }
 
