@@ -50,7 +50,7 @@ var rules = []rule{
 	{layer: "lease/leasetest/faults", arrows: []string{"lease", "lease/durable", "lease/leasetest/internal/signals"}},
 	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest", "lease/leasetest/lettertest", "lease/leasepg/pgtest"}, others: anything},
 	{layer: "lease/leasepg/pgtest", others: anything},
-	{layer: "lease/leasectl", arrows: []string{"lease/deadletter", "lease/dispatch", "lease/leasenats", "lease/leasekafka", "lease/leasepg", "lease/leasepg/pgtest"}, others: anything},
+	{layer: "lease/leasectl", arrows: []string{"lease", "lease/deadletter", "lease/dispatch", "lease/leasenats", "lease/leasekafka", "lease/leasepg", "lease/leasepg/pgtest"}, others: anything},
 
 	{layer: "warden/monitor"},
 	{layer: "warden/decision"},

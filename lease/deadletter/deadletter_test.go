@@ -164,6 +164,24 @@ func TestKeep(t *testing.T) {
 	})
 }
 
+// What cannot be kept is refused, and not taken for a letter of another dispatcher.
+func TestKeepRefuses(t *testing.T) {
+	var desk deadletter.Memory
+	var invalid *deadletter.InvalidError
+	if err := deadletter.Keep(&desk)(t.Context(), dispatch.DeadLetter{Record: dispatch.Record{Domain: "ann"}}); !errors.As(err, &invalid) || invalid.Field != "DeadLetter.Partition" {
+		t.Errorf("a letter of no partition: %v", err)
+	}
+	if _, err := deadletter.ReplayAll(t.Context(), nil, deadletter.Filter{}); !errors.As(err, &invalid) || invalid.Field != "store" {
+		t.Errorf("no store: %v", err)
+	}
+	if deadletter.Keep(nil) != nil {
+		t.Error("a receiver without a store")
+	}
+	for l, err := range desk.List(t.Context(), deadletter.Filter{}) {
+		t.Errorf("kept: %v, %v", l.ID(), err)
+	}
+}
+
 // moody is a store whose replays of some letters fail.
 type moody struct {
 	deadletter.Memory

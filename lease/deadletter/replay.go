@@ -19,10 +19,13 @@ type Report struct {
 
 // ReplayAll replays the letters of a filter that are not parked, those of a key in the order of their offsets. A key stops at the first
 // letter that cannot be replayed; the others go on. It takes those that are there when it begins: a record that is replayed and dies anew is a new letter,
-// and not chased. It holds some hundred bytes for each of them. Errors: what List says; ctx's; or a *ReplayError when letters are left. It blocks
+// and not chased. It holds some hundred bytes for each of them. Errors: *InvalidError for a nil store; what List says; ctx's; or a *ReplayError when letters are left. It blocks
 // for a Replay of each letter.
 func ReplayAll(ctx context.Context, store Store, filter Filter) (Report, error) {
 	var report Report
+	if store == nil {
+		return report, &InvalidError{Field: "store", Value: nil, Allowed: "a store"}
+	}
 	type key struct{ partition, domain string }
 	type waiting struct {
 		id ID

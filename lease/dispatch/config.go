@@ -52,7 +52,7 @@ func Discard(context.Context, DeadLetter) error { return nil }
 
 // Config describes a Dispatcher. Ledger, Source, Handler and DeadLetter are needed, every other zero value means what the field says.
 type Config struct {
-	// Name appears in events, stats and errors; a partition's name, say.
+	// Name appears in events, stats and errors, and is the Partition of dead letters, which deadletter.Keep needs; a partition's name, say.
 	Name    string
 	Ledger  lease.Ledger
 	Source  Source

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasekafka"
@@ -40,12 +42,37 @@ func (o options) openPostgres(ctx context.Context) (deadletter.Store, func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	letters, err := leasepg.NewLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: o.insert})
+	into := o.insert
+	if o.outbox != "" {
+		into, err = enqueue(ctx, pool, o.outbox)
+	}
+	var letters *leasepg.Letters
+	if err == nil {
+		letters, err = leasepg.NewLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: into})
+	}
 	if err != nil {
 		pool.Close()
 		return nil, nil, err
 	}
 	return letters, pool.Close, nil
+}
+
+// enqueue carries -outbox out. The outbox must be there already, and it takes letters of its own partitions alone.
+func enqueue(ctx context.Context, pool *pgxpool.Pool, name string) (func(context.Context, pgx.Tx, string, dispatch.Record) error, error) {
+	outbox, err := leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: pool, Name: name, Notify: true})
+	var invalid *lease.InvalidError
+	if errors.As(err, &invalid) {
+		err = fmt.Errorf("there is no outbox %q: -outbox names the one that the records are from", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, tx pgx.Tx, partition string, r dispatch.Record) error {
+		if !slices.Contains(outbox.Partitions(), partition) {
+			return fmt.Errorf("outbox %q has no partition %q: the record is from elsewhere", name, partition)
+		}
+		return outbox.Enqueue(ctx, tx, r)
+	}, nil
 }
 
 // insert carries -append out. The key and the payload go as bytes, which a column of bytes or of text takes.

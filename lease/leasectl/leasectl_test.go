@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasekafka"
@@ -52,9 +55,10 @@ type desk struct {
 	source  func(t *testing.T) []string // what was appended: key, payload, trace and where it is a replay of
 }
 
-var desks = map[string]func(t *testing.T) desk{"postgres": onPostgres, "nats": onNATS, "kafka": onKafka}
+var desks = map[string]func(t *testing.T) desk{"postgres": onPostgres, "outbox": onOutbox, "nats": onNATS, "kafka": onKafka}
 
-func onPostgres(t *testing.T) desk {
+// postgres starts a server with the schema.
+func postgres(t *testing.T) (pool *pgxpool.Pool, url string) {
 	s, err := pgtest.Open(t.Context(), false)
 	if errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
 		t.Skip(err)
@@ -66,7 +70,7 @@ func onPostgres(t *testing.T) desk {
 			t.Error(err)
 		}
 	})
-	pool, err := pgxpool.New(t.Context(), s.URL())
+	pool, err = pgxpool.New(t.Context(), s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +78,11 @@ func onPostgres(t *testing.T) desk {
 	if err := leasepg.Migrate(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
+	return pool, s.URL()
+}
+
+func onPostgres(t *testing.T) desk {
+	pool, url := postgres(t)
 	if _, err := pool.Exec(t.Context(), "CREATE TABLE orders (id bigserial PRIMARY KEY, partition text, customer text, payload bytea, headers jsonb)"); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +93,7 @@ func onPostgres(t *testing.T) desk {
 	return desk{
 		letters: letters,
 		flags: []string{
-			"-postgres", s.URL(),
+			"-postgres", url,
 			"-append", "INSERT INTO orders (partition, customer, payload, headers) VALUES (@partition, convert_from(@key, 'UTF8'), @payload, @headers)",
 		},
 		source: func(t *testing.T) []string {
@@ -95,6 +104,54 @@ func onPostgres(t *testing.T) desk {
 			all, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			if err != nil {
 				t.Fatal(err)
+			}
+			return all
+		},
+	}
+}
+
+// onOutbox is a desk whose records go back into an outbox, and are read from there.
+func onOutbox(t *testing.T) desk {
+	pool, url := postgres(t)
+	outbox, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: "orders", Partitions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ledger, err := lease.NewMemory(lease.Config{}) // for Open to look at; nothing is done in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desk{
+		letters: letters, flags: []string{"-postgres", url, "-outbox", "orders"},
+		source: func(t *testing.T) (all []string) {
+			var records []dispatch.Record
+			for _, name := range outbox.Partitions() {
+				p, err := outbox.Open(t.Context(), name, ledger)
+				if err != nil {
+					t.Fatal(err)
+				}
+				from, err := p.Source.Committed(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				end, err := p.Source.(dispatch.Ended).End(t.Context())
+				for err == nil && from < end {
+					var more []dispatch.Record
+					if more, err = p.Source.Fetch(t.Context(), from, 1000); err == nil {
+						records, from = append(records, more...), more[len(more)-1].Offset+1
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			slices.SortFunc(records, func(a, b dispatch.Record) int { return cmp.Compare(a.Offset, b.Offset) })
+			for _, r := range records {
+				all = append(all, fmt.Sprintf("%s %s %s %s", r.Domain, r.Payload, r.Headers[0].Value, r.Headers[1].Value))
 			}
 			return all
 		},
@@ -322,7 +379,7 @@ func TestThePage(t *testing.T) {
 	if err := os.Symlink(self, filepath.Join(bin, "leasectl")); err != nil {
 		t.Fatal(err)
 	}
-	for _, engine := range []string{"nats", "kafka"} {
+	for _, engine := range []string{"outbox", "nats", "kafka"} {
 		d := desks[engine](t)
 		for offset := int64(8); offset < 13; offset++ {
 			d.put(t, offset, []string{"ann", "bob", "ann", "bob", "eve"}[offset-8], fmt.Sprint("order-", offset), "no such product")
@@ -419,7 +476,11 @@ func TestUsage(t *testing.T) {
 		{2, "-note is for park", append(here, "discard", "-note", "x", "orders/1@5")},
 		{2, "-partition, -key and -limit say nothing there", append(here, "show", "-key", "x", "orders/1@5")},
 		{2, "Filter.Limit is -1", append(here, "list", "-limit", "-1")},
-		{2, "needs -append", []string{"replay", "-postgres", "postgres://127.0.0.1:1/x", "orders/1@5"}},
+		{2, "needs one of -outbox", []string{"replay", "-postgres", "postgres://127.0.0.1:1/x", "orders/1@5"}},
+		{2, "needs one of -outbox", []string{"replay", "-postgres", "postgres://127.0.0.1:1/x", "-outbox", "x", "-append", "INSERT", "orders/1@5"}},
+		{2, "-outbox is for -postgres", append(here, "list", "-outbox", "orders")},
+		{2, "-bucket is for -nats", []string{"list", "-kafka", "x:1", "-bucket", "letters"}},
+		{2, "-topic is for -kafka", []string{"list", "-topic", "letters"}},
 		{2, "flag provided but not defined: -nope", append(here, "list", "-nope")},
 		{1, "no servers available", append(here, "list")},
 	} {
@@ -431,11 +492,29 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Nobody makes a bucket or a topic by a slip of the finger.
+// Nobody makes a bucket, a topic or an outbox by a slip of the finger.
 func TestMissingPlaces(t *testing.T) {
+	pg := onOutbox(t)
+	for range 2 {
+		pg.program(t, "", "list", "-outbox", "odrers").must(t, 1, `no outbox "odrers"`)
+	}
 	onNATS(t).program(t, "", "list", "-bucket", "ded-letters").must(t, 1, `no bucket "ded-letters"`)
 	d := onKafka(t)
 	for range 2 {
 		d.program(t, "", "list", "-topic", "ded-letters").must(t, 1, `no topic "ded-letters"`)
+	}
+}
+
+// A letter whose record is from elsewhere does not get into an outbox, and stays.
+func TestLetterOfAnotherOutbox(t *testing.T) {
+	d := onOutbox(t)
+	err := d.letters.Put(t.Context(), deadletter.Letter{Partition: "bills/1", At: time.Now(), Record: dispatch.Record{Domain: "ann", Offset: 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.program(t, "", "replay", "bills/1@3").must(t, 1, `outbox "orders" has no partition "bills/1"`)
+	d.program(t, "", "show", "bills/1@3").must(t, 0)
+	if got := d.source(t); len(got) > 0 {
+		t.Errorf("the source has %q", got)
 	}
 }

@@ -38,8 +38,9 @@ Commands:
   discard ID        drop it for good
 
 Engine, one of:
-  -postgres URL     a database with leasepg's schema. To replay, -append says how a record gets into
-                    its source: an INSERT with @partition, @key, @payload and @headers (JSON)
+  -postgres URL     a database with leasepg's schema. To replay, -outbox names the outbox that the
+                    records are from, or -append says how one gets into a table of your own: an
+                    INSERT with @partition, @key, @payload and @headers (JSON)
   -nats URL         JetStream; -bucket has the letters, -creds names a file with credentials
   -kafka BROKERS    host:port,...; -topic has the letters
 
@@ -59,9 +60,9 @@ func main() {
 type options struct {
 	command, id string
 
-	postgres, appendSQL string
-	nats, creds, bucket string
-	kafka, topic        string
+	postgres, outbox, appendSQL string
+	nats, creds, bucket         string
+	kafka, topic                string
 
 	filter         deadletter.Filter
 	all, yes, json bool
@@ -101,7 +102,8 @@ func parse(args []string, out io.Writer) (options, error) {
 	flags := flag.NewFlagSet("leasectl", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // what is wrong is said once, by run
 	flags.StringVar(&o.postgres, "postgres", "", "`URL` of a PostgreSQL database; a password may come from PGPASSWORD or ~/.pgpass instead")
-	flags.StringVar(&o.appendSQL, "append", "", "`INSERT` that appends a record, for replay on PostgreSQL")
+	flags.StringVar(&o.outbox, "outbox", "", "`name` of the outbox that records go back into, for replay on PostgreSQL")
+	flags.StringVar(&o.appendSQL, "append", "", "`INSERT` that appends a record to another table, for replay on PostgreSQL")
 	flags.StringVar(&o.nats, "nats", "", "`URL` of a NATS server")
 	flags.StringVar(&o.creds, "creds", "", "`file` with NATS credentials")
 	flags.StringVar(&o.bucket, "bucket", "dead-letters", "`name` of the key-value bucket with the letters")
@@ -137,7 +139,16 @@ func parse(args []string, out io.Writer) (options, error) {
 		help()
 		return o, errors.New("which command?")
 	}
-	o.command = words[0]
+	engineOf := map[string]string{"outbox": "postgres", "append": "postgres", "creds": "nats", "bucket": "nats", "topic": "kafka"}
+	var foreign error
+	flags.Visit(func(f *flag.Flag) {
+		if of := flags.Lookup(engineOf[f.Name]); of != nil && of.Value.String() == "" {
+			foreign = fmt.Errorf("-%s is for -%s", f.Name, of.Name)
+		}
+	})
+	if o.command = words[0]; foreign != nil {
+		return o, foreign
+	}
 	return o.checked(words[1:])
 }
 
@@ -176,8 +187,8 @@ func (o options) checked(ids []string) (options, error) {
 	if engines != 1 {
 		return o, errors.New("one of -postgres, -nats and -kafka says where the letters are")
 	}
-	if o.command == "replay" && o.postgres != "" && o.appendSQL == "" {
-		return o, errors.New("replay on PostgreSQL needs -append: the INSERT that brings a record back")
+	if o.command == "replay" && o.postgres != "" && (o.outbox == "") == (o.appendSQL == "") {
+		return o, errors.New("replay on PostgreSQL needs one of -outbox, the outbox that records go back into, and -append, the INSERT into another table")
 	}
 	if single {
 		o.id = ids[0]

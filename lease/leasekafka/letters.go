@@ -165,7 +165,7 @@ func (s *Letters) prepare(ctx context.Context) error {
 
 // Close ends the connections. No call may follow.
 func (s *Letters) Close() {
-	if s.client != nil {
+	if s != nil && s.client != nil {
 		s.client.Close()
 	}
 }
@@ -178,7 +178,7 @@ func letterKey(kind string, id deadletter.ID) []byte { return []byte(kind + " " 
 
 // current takes the turn, reads what is new in the topic, and calls use.
 func (s *Letters) current(ctx context.Context, use func() error) error {
-	if s.client == nil {
+	if s == nil || s.client == nil {
 		return &InvalidError{Field: "Letters", Value: "zero", Allowed: "one made by NewLetters"}
 	}
 	select {

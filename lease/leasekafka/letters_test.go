@@ -164,6 +164,7 @@ func TestLettersOfAService(t *testing.T) {
 func TestLettersRefuse(t *testing.T) {
 	k := start(t, 2)
 	var zero leasekafka.Letters
+	var none *leasekafka.Letters
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, noBrokers := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Topic: "x"})
@@ -179,7 +180,7 @@ func TestLettersRefuse(t *testing.T) {
 		err   error
 	}{
 		{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Topic", noTopic}, {"LettersConfig.Topic", twoPartitions},
-		{"Letters", zero.Put(ctx, strange)}, {"Letter.Partition", s.Replay(ctx, strange.ID())},
+		{"Letters", zero.Put(ctx, strange)}, {"Letters", none.Put(ctx, strange)}, {"Letter.Partition", s.Replay(ctx, strange.ID())},
 	} {
 		var invalid *leasekafka.InvalidError
 		if !errors.As(c.err, &invalid) || invalid.Field != c.field {
@@ -187,6 +188,7 @@ func TestLettersRefuse(t *testing.T) {
 		}
 	}
 	zero.Close()
+	none.Close()
 	if _, err := s.Get(ctx, strange.ID()); err != nil {
 		t.Errorf("after a replay that was refused: %v", err)
 	}

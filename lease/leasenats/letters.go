@@ -86,7 +86,7 @@ func OpenLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 }
 
 func (s *Letters) made() error {
-	if s.js == nil {
+	if s == nil || s.js == nil {
 		return &InvalidError{Field: "Letters", Value: "zero", Allowed: "one made by OpenLetters"}
 	}
 	return nil
@@ -225,6 +225,9 @@ func (s *Letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Lette
 
 // change reads a letter and swaps it for what next returns, until nobody comes between the two.
 func (s *Letters) change(ctx context.Context, id deadletter.ID, next func(context.Context, deadletter.Letter) ([]byte, error)) error {
+	if err := s.made(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	for {

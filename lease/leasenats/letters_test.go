@@ -143,12 +143,16 @@ func TestLettersRefuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var zero leasenats.Letters
+	for _, unmade := range []*leasenats.Letters{nil, {}} {
+		var invalid *leasenats.InvalidError
+		if err := unmade.Discard(ctx, deadletter.ID{}); !errors.As(err, &invalid) || invalid.Field != "Letters" {
+			t.Errorf("letters that nobody made: %v", err)
+		}
+	}
 	_, noBucket := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc})
 	for want, err := range map[string]error{
 		"LettersConfig.Bucket": noBucket,
 		"LettersConfig.Stream": reader.Put(ctx, deadletter.Letter{}),
-		"Letters":              zero.Replay(ctx, deadletter.ID{}),
 	} {
 		var invalid *leasenats.InvalidError
 		if !errors.As(err, &invalid) || invalid.Field != want {

@@ -56,7 +56,7 @@ func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 }
 
 func (s *Letters) made() error {
-	if s.pool == nil {
+	if s == nil || s.pool == nil {
 		return &lease.InvalidError{Field: "leasepg.Letters", Value: "zero", Allowed: "one made by NewLetters"}
 	}
 	return nil

@@ -107,14 +107,18 @@ func TestLettersRefuse(t *testing.T) {
 	if err := letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	var zero leasepg.Letters
+	for _, unmade := range []*leasepg.Letters{nil, {}} {
+		var invalid *lease.InvalidError
+		if err := unmade.Discard(t.Context(), deadletter.ID{}); !errors.As(err, &invalid) || invalid.Field != "leasepg.Letters" {
+			t.Errorf("letters that nobody made: %v", err)
+		}
+	}
 	_, noPool := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{})
 	_, noContext := leasepg.NewLetters(nil, leasepg.LettersConfig{Pool: pool}) //nolint:staticcheck // that is the point
 	for want, err := range map[string]error{
 		"leasepg.LettersConfig.Append": letters.Replay(t.Context(), id),
 		"leasepg.LettersConfig.Pool":   noPool,
 		"ctx":                          noContext,
-		"leasepg.Letters":              zero.Discard(t.Context(), id),
 		"Letter.Partition":             letters.Put(t.Context(), deadletter.Letter{Partition: "\xff"}),
 	} {
 		var invalid *lease.InvalidError

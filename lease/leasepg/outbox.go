@@ -30,7 +30,7 @@ type OutboxConfig struct {
 	// Name tells the outbox from others in the database: 1 to 255 bytes of UTF-8 without a zero byte.
 	Name string
 	// Partitions is into how many partitions the keys are divided, by a hash: 1 to 1024. It is written down when the outbox is opened for the first time and
-	// cannot be changed, for a key would then be in two of them.
+	// cannot be changed, for a key would then be in two of them. 0: as many as are written down, and an outbox that is not there is refused.
 	Partitions int
 	// Poll is how often a Source looks for new records while nobody wakes it (see Listen). 0: 200 ms. 1 ms to a minute.
 	Poll time.Duration
@@ -77,9 +77,9 @@ const (
 	channel = "stopbank_outbox"
 )
 
-// OpenOutbox returns the outbox of that name, new if need be. It claims no partition and starts no goroutine. It blocks for three round trips.
-// Errors: *lease.InvalidError naming the field, for a number of Partitions too that is not the one written down; *SchemaError; *SettingError; or what the
-// database says.
+// OpenOutbox returns the outbox of that name, new if need be and Partitions is not 0. It claims no partition and starts no goroutine. It blocks for three
+// round trips. Errors: *lease.InvalidError naming the field, for a number of Partitions too that is not the one written down; *SchemaError; *SettingError; or
+// what the database says.
 func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 	invalid := func(field string, value any, allowed string) error {
 		return &lease.InvalidError{Field: "leasepg.OutboxConfig." + field, Value: value, Allowed: allowed}
@@ -94,8 +94,8 @@ func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 		return nil, invalid("Pool", "nil", "a pool")
 	case cfg.Name == "" || len(cfg.Name) > maxLedger || !utf8.ValidString(cfg.Name) || strings.ContainsRune(cfg.Name, 0):
 		return nil, invalid("Name", strconv.Quote(cfg.Name), "1 to 255 bytes of UTF-8 without a zero byte")
-	case cfg.Partitions < 1 || cfg.Partitions > maxPartitions:
-		return nil, invalid("Partitions", cfg.Partitions, fmt.Sprintf("1 to %d", maxPartitions))
+	case cfg.Partitions < 0 || cfg.Partitions > maxPartitions:
+		return nil, invalid("Partitions", cfg.Partitions, fmt.Sprintf("0 (as many as are written down) to %d", maxPartitions))
 	case cfg.Poll < time.Millisecond || cfg.Poll > time.Minute:
 		return nil, invalid("Poll", cfg.Poll, "0 (200 ms) or 1 ms to a minute")
 	}
@@ -103,16 +103,21 @@ func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := cfg.Pool.Exec(ctx, openOutbox, cfg.Name, cfg.Partitions); err != nil {
-		return nil, fmt.Errorf("leasepg: outbox %s: %w", cfg.Name, err)
+	if cfg.Partitions > 0 {
+		if _, err := cfg.Pool.Exec(ctx, openOutbox, cfg.Name, cfg.Partitions); err != nil {
+			return nil, fmt.Errorf("leasepg: outbox %s: %w", cfg.Name, err)
+		}
 	}
 	var partitions int
-	if err := cfg.Pool.QueryRow(ctx, askPartitions, cfg.Name).Scan(&partitions); err != nil {
+	switch err := cfg.Pool.QueryRow(ctx, askPartitions, cfg.Name).Scan(&partitions); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, invalid("Name", strconv.Quote(cfg.Name), "the name of an outbox that is there, or Partitions to make one")
+	case err != nil:
 		return nil, fmt.Errorf("leasepg: outbox %s: %w", cfg.Name, err)
-	}
-	if partitions != cfg.Partitions {
+	case cfg.Partitions != 0 && partitions != cfg.Partitions:
 		return nil, invalid("Partitions", cfg.Partitions, strconv.Itoa(partitions)+", as when the outbox was made")
 	}
+	cfg.Partitions = partitions
 	return &Outbox{cfg: cfg, identity: id, horizon: horizon{pool: cfg.Pool, turn: make(chan struct{}, 1)}}, nil
 }
 

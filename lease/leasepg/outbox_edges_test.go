@@ -39,6 +39,17 @@ func TestOutboxConfig(t *testing.T) {
 	if _, err := leasepg.OpenOutbox(t.Context(), good); err != nil {
 		t.Fatal(err)
 	}
+	good.Partitions = 0
+	if o, err := leasepg.OpenOutbox(t.Context(), good); err != nil || len(o.Partitions()) != 2 {
+		t.Errorf("as many as are written down: %v", err)
+	}
+	nowhere := good
+	nowhere.Name += "s"
+	for range 2 { // nor does the first try make it
+		if _, err := leasepg.OpenOutbox(t.Context(), nowhere); !refusesField(err, "leasepg.OutboxConfig.Name") {
+			t.Errorf("an outbox that is not there: %v", err)
+		}
+	}
 	good.Partitions = 3 // a key would be in two partitions
 	if _, err := leasepg.OpenOutbox(t.Context(), good); !refusesField(err, "leasepg.OutboxConfig.Partitions") || !strings.Contains(err.Error(), "allowed: 2") {
 		t.Errorf("another number of partitions: %v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
@@ -44,7 +45,7 @@ func writeInvoices(pool *pgxpool.Pool) dispatch.Handler {
 	}
 }
 
-func workOrdersOff(ctx context.Context, url string, pool *pgxpool.Pool, outbox *leasepg.Outbox, bury letters) error {
+func workOrdersOff(ctx context.Context, url string, pool *pgxpool.Pool, outbox *leasepg.Outbox, letters *leasepg.Letters) error {
 	conn, err := pgx.ParseConfig(url) // the server's own address, not a pooler's
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func workOrdersOff(ctx context.Context, url string, pool *pgxpool.Pool, outbox *
 	if err != nil {
 		return err
 	}
-	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: writeInvoices(pool), DeadLetter: bury})
+	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: writeInvoices(pool), DeadLetter: deadletter.Keep(letters)})
 	if err != nil {
 		return err
 	}
@@ -74,6 +75,15 @@ func workOrdersOff(ctx context.Context, url string, pool *pgxpool.Pool, outbox *
 	defer listening.Wait()
 	listening.Go(func() { _ = outbox.Listen(ctx, conn) }) // without it, records wait for the next poll
 	return consumer.Run(ctx)
+}
+
+func openOrderLetters(ctx context.Context, pool *pgxpool.Pool, outbox *leasepg.Outbox) (*leasepg.Letters, error) {
+	return leasepg.NewLetters(ctx, leasepg.LettersConfig{
+		Pool: pool,
+		Append: func(ctx context.Context, tx pgx.Tx, _ string, r dispatch.Record) error {
+			return outbox.Enqueue(ctx, tx, r) // the key's partition is that of the outbox
+		},
+	})
 }
 
 func TestUsageOfOutbox(t *testing.T) {
@@ -84,11 +94,15 @@ func TestUsageOfOutbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	letters, err := openOrderLetters(t.Context(), pool, outbox)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var replicas, customers sync.WaitGroup
 	for range 2 {
 		replicas.Go(func() {
-			if err := workOrdersOff(ctx, pool.Config().ConnString(), pool, outbox, func(_ context.Context, l dispatch.DeadLetter) error { return l.Err }); err != nil {
+			if err := workOrdersOff(ctx, pool.Config().ConnString(), pool, outbox, letters); err != nil {
 				t.Error(err)
 			}
 		})
@@ -103,7 +117,16 @@ func TestUsageOfOutbox(t *testing.T) {
 		})
 	}
 	customers.Wait()
-	for ask(t, pool, "SELECT count(*) FROM invoices") != "60" && !t.Failed() {
+	// One more that was given up, and is replayed.
+	execute(t, pool, "INSERT INTO orders (customer, items) VALUES ('customer 6', 'order 0')")
+	dead := dispatch.DeadLetter{Partition: outbox.Partitions()[0], Record: dispatch.Record{Domain: "customer 6", Offset: 1, Payload: []byte("order 0")}}
+	if err := deadletter.Keep(letters)(t.Context(), dead); err != nil {
+		t.Error(err)
+	}
+	if report, err := deadletter.ReplayAll(t.Context(), letters, deadletter.Filter{}); err != nil || report.Replayed != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	for ask(t, pool, "SELECT count(*) FROM invoices") != "61" && !t.Failed() {
 		time.Sleep(5 * time.Millisecond) // nothing tells
 	}
 	cancel()

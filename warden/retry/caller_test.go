@@ -342,6 +342,41 @@ func TestR1_TenSecondsAreTen(t *testing.T) {
 	}
 }
 
+// First attempts earn retries for ten seconds, and from then on none: only the floor's is left.
+func TestR1_FirstAttemptsEarnForTenSeconds(t *testing.T) {
+	for phase := time.Duration(0); phase < slice; phase += 7 * time.Millisecond {
+		for after, want := range map[time.Duration]int{10*second - slice: 10, 10 * second: 1} {
+			synctest.Test(t, func(t *testing.T) {
+				caller := mustNew(t, retry.Config{})
+				time.Sleep(phase)
+				begin := func() retry.Call {
+					call, err := caller.Begin(limiter.Normal)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return call
+				}
+				for range 100 {
+					begin()
+				}
+				time.Sleep(after)
+				got := 0
+				for range 9 {
+					call := begin()
+					for range 2 {
+						if _, ok := call.Retry(0, time.Time{}); ok {
+							got++
+						}
+					}
+				}
+				if got != want {
+					t.Errorf("phase %s, after %s: %d retries, want %d", phase, after, got, want)
+				}
+			})
+		}
+	}
+}
+
 // Forty seconds of total refusal: at most 1.1 attempts for each call that is asked for, at 1, 5 and 5000 a second; retries are a tenth of what is sent, or one in ten
 // seconds; a part of the calls is always sent.
 func TestR1R4_TotalRefusal(t *testing.T) {

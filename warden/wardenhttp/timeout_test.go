@@ -323,6 +323,52 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
+// A handler that waits for a body is told that its client has been answered, and why, whoever ended its context.
+func TestH16_NobodyReadsOnBehindABufferedAnswer(t *testing.T) {
+	for _, header := range []string{"20", ""} { // a stranger's deadline; somebody on the server
+		w, err := warden.New(warden.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mw, err := wardenhttp.New(w, wardenhttp.Config{Buffered: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error, 1)
+		h := mw.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, err := io.Copy(io.Discard, r.Body)
+			read <- err
+		}))
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			if header == "" {
+				time.AfterFunc(20*time.Millisecond, cancel)
+			}
+			h.ServeHTTP(w, r.WithContext(ctx))
+		}))
+		nothing, client := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nothing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.ContentLength = 8
+		if header != "" {
+			req.Header.Set("Warden-Timeout", header)
+		}
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if err := <-read; !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Warden-Timeout %q: the body: %v", header, err)
+		}
+		_ = client.Close()
+		s.Close()
+	}
+}
+
 // Whose word the time is does not matter to the one who waits: a stranger's deadline cancels the handler's context, and is answered as any other.
 func TestH16_AStrangersTimeIsUp(t *testing.T) {
 	for _, buffered := range []bool{false, true} {
