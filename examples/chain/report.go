@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 )
 
 // figures are what a journal comes to.
@@ -134,12 +133,17 @@ func follows(out io.Writer, book *journal) bool {
 	return true
 }
 
-// explained: the user was refused, each service that saw the request has a line about it, and all tell the same.
+// explained: the user was refused by one service, which has a line about it, and every service in front of that one has a line that it
+// passed this refusal on. Numbers alone do not say so: each warden counts its own decisions.
 func (p page) explained() bool {
 	if len(p.outcomes) != 1 || p.outcomes[0].decision == 0 || len(p.refusals) != len(p.arrivals) {
 		return false
 	}
-	return !slices.ContainsFunc(p.refusals, func(line refusal) bool {
-		return line.decision != p.outcomes[0].decision || line.reason != p.outcomes[0].reason
-	})
+	for i, line := range p.refusals {
+		passedOn := line.status != 0
+		if line.decision != p.outcomes[0].decision || line.reason != p.outcomes[0].reason || passedOn != (i > 0) {
+			return false
+		}
+	}
+	return true
 }
