@@ -22,6 +22,7 @@ type journal struct {
 type page struct {
 	arrival
 
+	late     time.Duration  // it was sent, because the machine had something else to do
 	outcomes []outcome      // what its user was told
 	arrivals map[string]int // attempts, refused ones included, for each service
 	visits   []visit        // those that were given a place
@@ -94,8 +95,10 @@ func (j *journal) passedOn(r *http.Request, service string, status int, body []b
 	j.on(r, func(p *page) { p.refusals = append(p.refusals, refusal{service, o, text}) })
 }
 
-func (j *journal) ended(id int, o outcome) {
+// ended notes what a user was told, and how late the machine was to send his request.
+func (j *journal) ended(id int, late time.Duration, o outcome) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.pages[id].late = late
 	j.pages[id].outcomes = append(j.pages[id].outcomes, o)
 }

@@ -69,7 +69,7 @@ func plan(perSecond float64, lasts time.Duration, seed uint64) (all []arrival) {
 }
 
 // follow sends the plan and returns when every request has its outcome. It never waits for an answer before it sends the next one.
-// Users leave after patience, so that no more than that much of the plan is under way.
+// Users leave patience after they wanted to come, so that no more than that much of the plan is under way.
 func follow(ctx context.Context, url string, all []arrival, patience time.Duration, book *journal) {
 	client := &http.Client{Transport: connections()}
 	defer client.CloseIdleConnections()
@@ -86,10 +86,11 @@ func follow(ctx context.Context, url string, all []arrival, patience time.Durati
 		case <-ctx.Done():
 			return
 		}
+		late := time.Since(intended)
 		sent.Go(func() {
 			ctx, cancel := context.WithDeadline(ctx, intended.Add(patience))
 			defer cancel()
-			book.ended(id, send(ctx, client, url, id, a.route))
+			book.ended(id, late, send(ctx, client, url, id, a.route))
 		})
 	}
 }
