@@ -135,7 +135,8 @@ func (c *chain) inFrontOf(next *service, name string, cfg wardenhttp.Config) (*s
 			return nil, err
 		}
 	}
-	return s, s.serve(cfg, s.forward(next.url))
+	err = s.serve(cfg, s.forward(next.url))
+	return s, err
 }
 
 // pay is the work of payments: to have one of its connections for a while. That does not depend on the machine's processors.

@@ -42,7 +42,7 @@ func TestCarried(t *testing.T) {
 		left, deepest := sc.patience, -1
 		for _, v := range p.visits {
 			hop := slices.Index(hops, v.service)
-			if v.priority != p.route.priority() {
+			if v.priority != p.priority() {
 				t.Errorf("request %d, %v, has priority %v at %s", id, p.route, v.priority, v.service)
 			}
 			if v.left < 0 || v.left > left {
@@ -82,7 +82,7 @@ func TestNothingCarried(t *testing.T) {
 		for _, v := range p.visits {
 			seen[v.service]++
 			known := v.left >= 0
-			if outside := v.service == "gateway"; known != outside || (v.priority == p.route.priority()) != (outside || p.route == receipts) {
+			if outside := v.service == "gateway"; known != outside || (v.priority == p.priority()) != (outside || p.route == receipts) {
 				t.Errorf("request %d, %v: %+v", id, p.route, v)
 			}
 		}

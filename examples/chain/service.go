@@ -148,7 +148,7 @@ func (c forgetful) Do(req *http.Request) (resp *http.Response, err error) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		resp, err = c.Client.Do(req.WithContext(context.Background())) //nolint:contextcheck // that is the mistake
+		resp, err = c.Client.Do(req.WithContext(context.Background())) // that is the mistake
 		if err == nil && resp.StatusCode < 500 {
 			return resp, nil
 		}
