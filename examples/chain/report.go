@@ -71,8 +71,8 @@ func (f figures) lateness() time.Duration { return f.late[len(f.late)*99/100] }
 
 func part(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
 
-// Targets of the second phase. They leave room for a machine that has other things to do now and then; what a quiet one shows is in
-// docs/wardenhttp.md. One that is late by a tenth of the users' patience measures itself.
+// Targets of the second phase. A machine that is late by a tenth of the users' patience misses them by itself, and the report then says
+// so; docs/wardenhttp.md has what was measured.
 const (
 	leastCritical = 0.95
 	leastCapacity = 0.60
