@@ -74,9 +74,9 @@ func part(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
 // Targets of the second phase. A machine that is late by a tenth of the users' patience misses them by itself, and the report then says
 // so; docs/wardenhttp.md has what was measured.
 const (
-	leastCritical = 0.95
-	leastCapacity = 0.60
-	mostWasted    = 0.02
+	leastCritical = 0.97
+	leastCapacity = 0.75
+	mostWasted    = 0.01
 	mostAttempts  = 1.1 // retry.Config.Ratio
 )
 
