@@ -19,13 +19,16 @@ SYSTEM = ./internal/system
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 
-.PHONY: help demo demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off fmt tidy
+.PHONY: help demo demo-chain demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: ## the storefront over real HTTP: a slow query with one pool and with compartments, a sale with and without a warden
 	@go run ./examples/storefront
+
+demo-chain: ## gateway, orders and payments at twice what payments can do, with and without deadlines and priorities that travel
+	@go run ./examples/chain
 
 demo-orders: ## 10,000 orders: replicas are killed and frozen in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
 	@go run ./examples/orders -engine $(ENGINE)
