@@ -42,8 +42,8 @@ type gatherer[T any] struct {
 	send func(context.Context, []*call[T]) // answers all of them, but for closing done
 
 	mu      sync.Mutex // guards all below; never held while the database works
-	callers int // whose calls have not been answered
-	flying  int // statements
+	callers int        // whose calls have not been answered
+	flying  int        // statements
 	waiting []*call[T]
 }
 
