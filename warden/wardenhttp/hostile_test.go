@@ -201,6 +201,9 @@ func TestH1H3_RapidReset(t *testing.T) {
 		ok = write(append(frame(frameHeaders, endHeaders, id, fields(true)), frame(frameReset, 0, id, []byte{0, 0, 0, 8})...))
 		sent++
 	}
+	for hangs := time.Now().Add(patience); g.Limiter().Stats().Submitted == 0 && time.Now().Before(hangs); { // or it may not have read any
+		time.Sleep(time.Millisecond)
+	}
 	_ = conn.Close()
 	<-done
 	g.wantEmpty(t)

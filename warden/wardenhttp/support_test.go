@@ -98,14 +98,13 @@ func (g *guard) wantInFlight(t *testing.T, when string, want int) {
 	}
 }
 
-// wantEmpty waits until everything that was started has ended, and checks that nothing ended twice and nothing is in flight.
+// wantEmpty waits until everything that was started has ended and nothing is in flight, and checks that nothing ended twice. Requests may still come.
 func (g *guard) wantEmpty(t *testing.T) {
 	t.Helper()
 	hangs := time.After(patience)
 	for {
 		started, _, executed, changed := g.counts()
-		if executed == started {
-			g.wantInFlight(t, "in the end", 0)
+		if executed == started && g.Limiter().Stats().Running == 0 {
 			return
 		}
 		if executed > started {
@@ -113,6 +112,7 @@ func (g *guard) wantEmpty(t *testing.T) {
 		}
 		select {
 		case <-changed:
+		case <-time.After(time.Millisecond): // what has its place and was not told yet
 		case <-hangs:
 			t.Fatalf("%d started, %d executed, %+v", started, executed, g.Limiter().Stats())
 		}
