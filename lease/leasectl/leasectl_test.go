@@ -411,7 +411,7 @@ func TestKilledWhileReplaying(t *testing.T) {
 				d.put(t, offset, fmt.Sprint("key-", offset%keys), fmt.Sprint(offset), "")
 			}
 			kills := 0
-			for pause := 10 * time.Millisecond; ; pause = pause * 5 / 4 {
+			for pause := 10 * time.Millisecond; ; pause = pause * 3 / 2 {
 				cmd := exec.Command(os.Args[0], append([]string{"replay", "-all", "-yes"}, d.flags...)...)
 				cmd.Env = append(os.Environ(), childEnv+"=1")
 				if err := cmd.Start(); err != nil {
