@@ -17,7 +17,6 @@ require (
 	github.com/klauspost/compress v1.19.2 // indirect
 	github.com/pierrec/lz4/v4 v4.1.26 // indirect
 	golang.org/x/crypto v0.51.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
 )
 
 replace (
