@@ -59,6 +59,17 @@ type tally struct {
 	begin       chan struct{} // closed when it may begin
 }
 
+// begins says that the member has all that it waits for, and waits until it may begin; false: it is to end before that.
+func (t *tally) begins(ctx context.Context) bool {
+	close(t.ready)
+	select {
+	case <-t.begin:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // handle is the handler of all: nothing, or 1 to 5 ms of waiting, by the record.
 func (t *tally) handle(j job, record int64) {
 	if t.begun.Load() == 0 {

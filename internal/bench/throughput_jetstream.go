@@ -98,10 +98,7 @@ func pullMember(ctx context.Context, j job, t *tally) error {
 	if err != nil {
 		return err
 	}
-	close(t.ready)
-	select {
-	case <-t.begin:
-	case <-ctx.Done():
+	if !t.begins(ctx) {
 		return nil
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(2 * j.Workers))

@@ -211,10 +211,7 @@ func riverMember(ctx context.Context, j job, t *tally) error {
 	if err := pool.Ping(ctx); err != nil {
 		return err
 	}
-	close(t.ready)
-	select {
-	case <-t.begin:
-	case <-ctx.Done():
+	if !t.begins(ctx) {
 		return nil
 	}
 	if err := client.Start(context.WithoutCancel(ctx)); err != nil {

@@ -187,19 +187,8 @@ func TestZombieCommits(t *testing.T) {
 	b.cancel()
 	close(kept.over)
 	close(taken.over)
-	for _, h := range []*holding{a, b} {
-		for ended := false; !ended; {
-			select {
-			case p := <-h.taken: // taken again before the end
-				close(p.over)
-			case err := <-h.result:
-				ended = true
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		}
-	}
+	a.end(t)
+	b.end(t)
 }
 
 // A member freezes between its check that the partition is its own and the moment at which its commit reaches the broker. When it goes on, the
@@ -244,19 +233,8 @@ func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
 			b.cancel()
 			close(old.over)
 			close(young.over)
-			for _, h := range []*holding{a, b} {
-				for ended := false; !ended; {
-					select {
-					case p := <-h.taken: // taken again before the end
-						close(p.over)
-					case err := <-h.result:
-						ended = true
-						if err != nil {
-							t.Error(err)
-						}
-					}
-				}
-			}
+			a.end(t)
+			b.end(t)
 		})
 	}
 }

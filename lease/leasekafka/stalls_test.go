@@ -217,16 +217,6 @@ func TestForgottenWhileJoining(t *testing.T) {
 	}
 	a.cancel()
 	b.cancel()
-	for _, h := range []*holding{a, b} {
-		for ended := false; !ended; {
-			select {
-			case p := <-h.taken:
-				close(p.over)
-			case err := <-h.result:
-				if ended = true; err != nil {
-					t.Error(err)
-				}
-			}
-		}
-	}
+	a.end(t)
+	b.end(t)
 }

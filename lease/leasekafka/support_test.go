@@ -210,6 +210,22 @@ type held struct {
 	over chan struct{}
 }
 
+// end waits until a holding that was canceled has ended, and works off what it takes before that.
+func (h *holding) end(t *testing.T) {
+	t.Helper()
+	for {
+		select {
+		case p := <-h.taken: // taken again before the end
+			close(p.over)
+		case err := <-h.result:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		}
+	}
+}
+
 func hold(t *testing.T, cfg leasekafka.Config) *holding {
 	t.Helper()
 	group, err := leasekafka.New(cfg)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/lease"
@@ -81,16 +80,7 @@ func TestOutboxConfig(t *testing.T) {
 func TestEnqueueRefuses(t *testing.T) {
 	pool := migrated(t, 6)
 	o := outbox(t, pool, 1)
-	begin := func(pool *pgxpool.Pool, options pgx.TxOptions) pgx.Tx {
-		t.Helper()
-		tx, err := pool.BeginTx(t.Context(), options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-		return tx
-	}
-	tx := begin(pool, pgx.TxOptions{})
+	tx := begin(t, pool, pgx.TxOptions{})
 	for field, r := range map[string]dispatch.Record{
 		"Domain": {}, "Payload": {Domain: "a", Payload: make([]byte, 1<<20+1)}, "Headers": {Domain: "a", Headers: []dispatch.Header{{Key: "k", Value: make([]byte, 1<<16)}}},
 	} {
@@ -107,27 +97,7 @@ func TestEnqueueRefuses(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	state := func(want string, tx pgx.Tx) {
-		t.Helper()
-		var refused *leasepg.TxError
-		if err := o.Enqueue(t.Context(), tx, record("a", 1)); !errors.As(err, &refused) || refused.State != want || !errors.Is(err, leasepg.ErrTx) {
-			t.Errorf("a transaction that is %s: %v", want, err)
-		}
-	}
-	state("over", tx)
-	broken := begin(pool, pgx.TxOptions{})
-	if _, err := broken.Exec(t.Context(), "SELECT 1/0"); err == nil {
-		t.Fatal("1/0")
-	}
-	state("aborted", broken)
-	state("read-only", begin(pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}))
-	elsewhere := fresh(t, 4)
-	if err := leasepg.Migrate(t.Context(), elsewhere); err != nil {
-		t.Fatal(err)
-	}
-	state("of another database", begin(elsewhere, pgx.TxOptions{}))
-	execute(t, elsewhere, "UPDATE stopbank.lease_schema SET version = version + 1")
-	refusesSchema(t, o.Enqueue(t.Context(), begin(elsewhere, pgx.TxOptions{}), record("a", 1)), leasepg.SchemaError{Found: newest + 1, Want: newest})
+	refusesUnusable(t, pool, func(tx pgx.Tx) error { return o.Enqueue(t.Context(), tx, record("a", 1)) })
 	if n := ask(t, pool, "SELECT count(*) FROM stopbank.outbox_records WHERE outbox = $1", strings.TrimSuffix(o.Partitions()[0], "/0")); n != "0" {
 		t.Errorf("%s records all the same", n)
 	}

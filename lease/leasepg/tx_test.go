@@ -153,49 +153,57 @@ func waits(t testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-// A transaction in which the record cannot be finished is refused, and says why.
-func TestSucceedTxRefuses(t *testing.T) {
-	pool := migrated(t, 8) // each transaction keeps its connection to the end
-	l, job := held(t, pool)
-	begin := func(pool *pgxpool.Pool, options pgx.TxOptions) pgx.Tx {
-		t.Helper()
-		tx, err := pool.BeginTx(t.Context(), options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-		return tx
+// begin begins a transaction that is rolled back in the end.
+func begin(t testing.TB, pool *pgxpool.Pool, options pgx.TxOptions) pgx.Tx {
+	t.Helper()
+	tx, err := pool.BeginTx(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	return tx
+}
+
+// refusesUnusable checks what use says of transactions of the pool, or of another database, in which nothing can be written down.
+func refusesUnusable(t *testing.T, pool *pgxpool.Pool, use func(pgx.Tx) error) {
+	t.Helper()
 	state := func(want string, tx pgx.Tx) {
 		t.Helper()
 		var refused *leasepg.TxError
-		if err := leasepg.SucceedTx(t.Context(), tx, l, job); !errors.As(err, &refused) || refused.State != want || !errors.Is(err, leasepg.ErrTx) {
+		if err := use(tx); !errors.As(err, &refused) || refused.State != want || !errors.Is(err, leasepg.ErrTx) {
 			t.Errorf("a transaction that is %s: %v", want, err)
 		}
 	}
-	over := begin(pool, pgx.TxOptions{})
+	over := begin(t, pool, pgx.TxOptions{})
 	if err := over.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	state("over", over)
-	broken := begin(pool, pgx.TxOptions{})
+	broken := begin(t, pool, pgx.TxOptions{})
 	if _, err := broken.Exec(t.Context(), "SELECT 1/0"); err == nil {
 		t.Fatal("1/0")
 	}
 	state("aborted", broken)
-	state("read-only", begin(pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}))
+	state("read-only", begin(t, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}))
 	elsewhere := fresh(t, 4)
 	if err := leasepg.Migrate(t.Context(), elsewhere); err != nil {
 		t.Fatal(err)
 	}
-	state("of another database", begin(elsewhere, pgx.TxOptions{}))
+	state("of another database", begin(t, elsewhere, pgx.TxOptions{}))
 	execute(t, elsewhere, "UPDATE stopbank.lease_schema SET version = version + 1")
-	refusesSchema(t, leasepg.SucceedTx(t.Context(), begin(elsewhere, pgx.TxOptions{}), l, job), leasepg.SchemaError{Found: newest + 1, Want: newest})
-	refusesSchema(t, leasepg.SucceedTx(t.Context(), begin(fresh(t, 1), pgx.TxOptions{}), l, job), leasepg.SchemaError{Want: newest})
+	refusesSchema(t, use(begin(t, elsewhere, pgx.TxOptions{})), leasepg.SchemaError{Found: newest + 1, Want: newest})
+}
+
+// A transaction in which the record cannot be finished is refused, and says why.
+func TestSucceedTxRefuses(t *testing.T) {
+	pool := migrated(t, 8) // each transaction keeps its connection to the end
+	l, job := held(t, pool)
+	refusesUnusable(t, pool, func(tx pgx.Tx) error { return leasepg.SucceedTx(t.Context(), tx, l, job) })
+	refusesSchema(t, leasepg.SucceedTx(t.Context(), begin(t, fresh(t, 1), pgx.TxOptions{}), l, job), leasepg.SchemaError{Want: newest})
 
 	// A conflict is the user's to try again.
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
-		late := begin(pool, pgx.TxOptions{IsoLevel: level})
+		late := begin(t, pool, pgx.TxOptions{IsoLevel: level})
 		if _, err := late.Exec(t.Context(), "SELECT count(*) FROM stopbank.lease_schema"); err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +228,7 @@ func TestSucceedTxRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx := begin(pool, pgx.TxOptions{})
+	tx := begin(t, pool, pgx.TxOptions{})
 	for _, ledger := range []lease.Ledger{nil, memory, ledgerIn(t, new(durable.MemStore)), (*durable.Ledger)(nil), ledgerIn(t, new(leasepg.Store))} {
 		if err := leasepg.SucceedTx(t.Context(), tx, ledger, job); !refusesField(err, "ledger") {
 			t.Errorf("%T: %v", ledger, err)
