@@ -66,7 +66,7 @@ func (r *report) write(folder string) error {
 		err = nil
 	}
 	return errors.Join(err, os.WriteFile(filepath.Join(folder, "overload.json"), append(b, '\n'), 0o644),
-		os.WriteFile(filepath.Join(folder, "overload.md"), []byte(r.document()), 0o644))
+		os.WriteFile(filepath.Join(folder, "overload.svg"), []byte(r.plot()), 0o644), os.WriteFile(filepath.Join(folder, "overload.md"), []byte(r.document()), 0o644))
 }
 
 // versions are the peers that this binary was built with.
@@ -108,6 +108,7 @@ func (r *report) document() string {
 	b.WriteString("Each entry is the goodput and the share of critical requests answered in time; below the capacity the first is the share of all. *Best peer*: the most goodput in the cell, and of\n")
 	b.WriteString("those within 0.01 of it the most critical; it is told nothing either.\n\n")
 	b.WriteString(r.headline())
+	b.WriteString("\n![at four times the capacity, ours and the best peer](overload.svg)\n")
 	b.WriteString("\n## Targets\n\nOf `warden`, told nothing unless it says otherwise.\n\n" + r.targets())
 	b.WriteString("\n## Variants\n\n| variant | what it is |\n|---|---|\n")
 	for _, v := range variants() {
@@ -160,6 +161,14 @@ func (c *Cell) entry() string {
 
 // best is the best peer of a cell.
 func (r *report) best(workload string, load float64) string {
+	if best := r.bestCell(workload, load); best != nil {
+		return best.Variant + " " + best.entry()
+	}
+	return ""
+}
+
+// bestCell is what the best peer reached, nil if none was measured.
+func (r *report) bestCell(workload string, load float64) *Cell {
 	var best *Cell
 	for _, v := range variants()[1:] {
 		c := r.find(workload, load, untold, v.name)
@@ -167,10 +176,7 @@ func (r *report) best(workload string, load float64) string {
 			best = c
 		}
 	}
-	if best == nil {
-		return ""
-	}
-	return best.Variant + " " + best.entry()
+	return best
 }
 
 // A target is a bound on something of ours.
