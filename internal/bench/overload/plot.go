@@ -11,7 +11,7 @@ import (
 
 // The plot's measures, in pixels.
 const (
-	plotWidth, labels, panelWide, panelGap = 980.0, 380.0, 230.0, 70.0
+	plotWidth, labels, panelWide, panelGap = 1000.0, 400.0, 230.0, 70.0
 	top, rowHigh                           = 76.0, 34.0
 )
 

@@ -94,3 +94,22 @@ func TestReportIsKept(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// The plot has a row for each work that was measured at 4× of ours and of a peer, and for no other.
+func TestPlot(t *testing.T) {
+	r := &report{}
+	r.put(cellWith("cpu4", 4, untold, "warden", 0.9))
+	r.put(cellWith("cpu4", 4, untold, "failsafe", 0.5))
+	r.put(cellWith("app", 4, untold, "warden", 0.9)) // no peer
+	r.put(cellWith("mixed", 2, untold, "warden", 0.9))
+	r.put(cellWith("mixed", 2, untold, "failsafe", 0.9))
+	plot := r.plot()
+	if n := strings.Count(plot, `text-anchor="end"`); n != 1 || !strings.Contains(plot, "4 ms of computing in one piece") {
+		t.Errorf("%d rows:\n%s", n, plot)
+	}
+	for _, want := range []string{`class="ours" cx="607.0"`, `class="peer" cx="515.0"`} { // 0.9 and 0.5 of 230, from 400
+		if !strings.Contains(plot, want) {
+			t.Errorf("no %s in\n%s", want, plot)
+		}
+	}
+}
