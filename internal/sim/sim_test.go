@@ -110,7 +110,7 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// plots are the scenarios that docs/simulation.md shows.
+// plots are the scenarios that docs/evidence/simulation.md shows.
 var plots = map[string]string{
 	"step 0.6× 5× 0.6×, CPU 4ms":                   "step",
 	"10 servers, 5 times slower 20-40s, 2×, 250ms": "slow",
