@@ -67,21 +67,21 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	  go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" || exit 1; \
 	done
 
-bench: ## ours beside its peers: ratios, targets, allocations, also into docs/benchmarks.md
-	@cd internal/bench && GOWORK=off go run . -o ../../docs/benchmarks.md
+bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
+	@cd internal/bench && GOWORK=off go run . -o ../../docs/evidence/benchmarks.md
 
-overload: ## real HTTP, more than a server can answer, also into docs/overload.md and docs/production.md: three hours, or OVERLOAD='-headline': ten minutes
-	@cd internal/bench && GOWORK=off go run ./overload -o ../../docs $(OVERLOAD)
+overload: ## real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md: three hours, or OVERLOAD='-headline': ten minutes
+	@cd internal/bench && GOWORK=off go run ./overload -o ../.. $(OVERLOAD)
 
-sim: ## controller and limiter in virtual time beside the best constant target, and 10,000 random worlds, also into docs/simulation.md and docs/worlds.md
-	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
-	@go test -count=1 -timeout 90m -v -run 'Worlds$$' ./internal/sim/swarm -worlds 10000 -write ../../../docs
+sim: ## controller and limiter in virtual time beside the best constant target, and 10,000 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
+	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
+	@go test -count=1 -timeout 90m -v -run 'Worlds$$' ./internal/sim/swarm -worlds 10000 -write ../../../docs/evidence
 
 worlds: ## 500 random worlds and 100 that nobody has seen: what the law reaches of its targets, and whether it is what it was
 	@go test -count=1 -timeout 30m -v -run 'Worlds$$' ./internal/sim/swarm -worlds 500 -fresh 100
 
-fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/fleet.md
-	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
+fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/evidence/fleet.md
+	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
 
 api: ## write down in docs/api what each module exports
 	@go test -count=1 -run '^TestExportedAPI$$' $(SYSTEM) -update
@@ -92,8 +92,8 @@ apidiff: ## what the exported API has gained and lost since docs/api changed las
 mutants: ## each numbered invariant broken on purpose: which tests notice? an hour, or MUTANTS='-only A3 Q9'
 	@go run ./internal/system/mutants $(MUTANTS)
 
-torture: ## state machines, histories, fuzzers and faults for 3 minutes and more, also into docs/torture.md (TORTURE='-t 30 -seed 7')
-	@go run ./internal/system/torture -o docs/torture.md $(TORTURE)
+torture: ## state machines, histories, fuzzers and faults for 3 minutes and more, also into docs/evidence/torture.md (TORTURE='-t 30 -seed 7')
+	@go run ./internal/system/torture -o docs/evidence/torture.md $(TORTURE)
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
