@@ -30,7 +30,8 @@ done | tsort)
 
 # Modules of others come from where they always do; those that this machine has downloaded before are not fetched again.
 GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
-export GOPROXY GOWORK=off GONOSUMDB=$project GOFLAGS='-trimpath -modcacherw'
+GOFLAGS="$(go env GOFLAGS) -trimpath -modcacherw"
+export GOPROXY GOFLAGS GOWORK=off GONOSUMDB=$project
 
 # The go command fetches tags of the project from the clone in the way in which it will fetch them from the public host. Each module
 # requires the published siblings, has their sums and compiles with its tests before it gets a tag of its own.
