@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a release of every published module in a clone, and installs each of them from there as a user would.
-# Usage: bash internal/tools/release.sh v0.1.0 DIR. Nothing is pushed, and this checkout stays as it is. DIR holds:
+# Usage: bash internal/tools/release.sh v0.1.0 DIR. It needs PostgreSQL's server programs, pushes nothing and leaves this checkout as
+# it is. Then DIR holds:
 #   repository  a clone with one commit and one tag for each module, siblings first
 #   proxy       the modules as a module proxy serves them: GOPROXY=file://DIR/proxy
 #   scratch     a module for each of them that requires it, with its published examples
@@ -21,7 +22,7 @@ grep -Eq "^## $version( |\$)" CHANGELOG.md || fail "CHANGELOG.md has no section 
 echo "== docs/api"
 bash internal/tools/apidiff.sh || fail 'docs/api does not show what the modules export: make api'
 
-# Published is each module of go.work but the examples and the internal ones. tsort puts siblings before the modules that require them.
+# Published is each module of go.work but the examples and the internal ones. tsort puts a module after the siblings that it requires.
 modules=$(go list -m | sed "s|^$project/||" | grep -Ev '^(examples|internal/)')
 modules=$(for m in $modules; do
   echo "$m $m"
@@ -33,8 +34,8 @@ GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
 GOFLAGS="$(go env GOFLAGS) -trimpath -modcacherw"
 export GOPROXY GOFLAGS GOWORK=off GONOSUMDB=$project
 
-# The go command fetches tags of the project from the clone in the way in which it will fetch them from the public host. Each module
-# requires the published siblings, has their sums and compiles with its tests before it gets a tag of its own.
+# Each module requires the published siblings, has their sums and compiles with its tests before it gets a tag. The go command fetches
+# the tags from the clone as it will fetch them from the public host, and keeps them as a proxy does.
 git clone --quiet --no-tags "$root" "$dir/repository"
 GIT_AUTHOR_NAME=$(git log -1 --format=%an) GIT_AUTHOR_EMAIL=$(git log -1 --format=%ae) GIT_AUTHOR_DATE=$(git log -1 --format=%cI)
 GIT_COMMITTER_NAME=$GIT_AUTHOR_NAME GIT_COMMITTER_EMAIL=$GIT_AUTHOR_EMAIL GIT_COMMITTER_DATE=$GIT_AUTHOR_DATE
@@ -47,7 +48,7 @@ publish() ( # publish MODULE
   go mod edit $(printf -- "-dropreplace=$project/%s " $modules) $(sed -n "s|.*\($project/[^ ]*\) v.*|-require=\1@$version|p" go.mod)
   go mod tidy
   ! grep -q '=>' go.mod || fail "$1/go.mod still replaces a module"
-  [ -z "$(grep "$project/" go.mod | grep -v -e '^module ' -e " $version\( \|\$\)")" ] || fail "$1/go.mod requires a sibling at another version"
+  ! grep "$project/" go.mod | grep -v -e '^module ' -e " $version\( \|\$\)" || fail "$1/go.mod requires a sibling at another version"
   go list -export -test ./... > /dev/null # compiles the packages and their tests, and links nothing
   git commit --quiet --allow-empty --message "$1: $version" -- go.mod go.sum
   [ -z "$(git status --porcelain)" ] || fail "$1: go mod tidy changed more than go.mod and go.sum"
@@ -70,7 +71,7 @@ install() ( # install MODULE
     "$dir/bin/leasectl" -h 2>&1 | grep '^Usage: leasectl '
     return
   fi
-  go mod init -q example.com/scratch
+  go mod init example.com/scratch 2> /dev/null
   go get "$project/$1@$version"
   published=$(go list -m -f '{{.Dir}}' "$project/$1")
   [ -f "$published/LICENSE" ] || fail "$1 has no LICENSE"
