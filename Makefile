@@ -19,7 +19,7 @@ SYSTEM = ./internal/system
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 
-.PHONY: help demo demo-chain demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off fmt tidy
+.PHONY: help demo demo-chain demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -101,6 +101,9 @@ gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees i
 	  (cd "$$m" && export GOWORK=off && go mod tidy -diff && { [ -z "$$(find . -name '*.go')" ] || \
 	    { go build -o /dev/null ./... && go vet ./... && go test ./...; }; }) || exit 1; \
 	done
+
+release: ## VERSION=v0.1.0 DIR=/empty: tag every published module in a clone and install each from a file proxy; pushes nothing
+	@bash internal/tools/release.sh "$(VERSION)" "$(DIR)"
 
 fmt: ## gofmt every file
 	@gofmt -l -w .
