@@ -154,9 +154,9 @@ func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 		}
 	}
 	for r, n := range n.refusedFor {
-		switch r := reason(r); {
+		switch r := limiter.Reason(r); {
 		case n == 0:
-		case r.left():
+		case left(r):
 			c.Left[r.String()] = n
 		default:
 			c.Rejected[r.String()] = n

@@ -73,11 +73,11 @@ func TestH5_CauseStatusHeadersBody(t *testing.T) {
 		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: rejected(limiter.DeadlineExceeded).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
 		{&bulkhead.TimeoutError{Compartment: "secret", Phase: bulkhead.Running, After: time.Second}, nil, 504, "Gateway Timeout", "timeout_running", "", false},
 		{&bulkhead.BreakerOpenError{Compartment: "secret", Err: errors.New("secret")}, nil, 503, full, "breaker_open", "1", false},
-		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "internal", "", false},
-		{&bulkhead.ReentryError{Limiter: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
-		{&bulkhead.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
-		{&limiter.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
-		{&warden.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
+		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "unknown_compartment", "", false},
+		{&bulkhead.ReentryError{Limiter: "secret"}, nil, 500, "Internal Server Error", "reentry", "", false},
+		{&bulkhead.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
+		{&limiter.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
+		{&warden.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
 	} {
 		t.Run(fmt.Sprintf("%T %s %d", c.err, c.reason, c.status), func(t *testing.T) {
 			m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Rand: func() float64 { return 0 }})
@@ -204,7 +204,7 @@ func TestH5_HeadHasNoBody(t *testing.T) {
 func TestZeroMiddlewareAnswers500(t *testing.T) {
 	rec := httptest.NewRecorder()
 	new(wardenhttp.Middleware).Handler(nil).ServeHTTP(rec, newRequest())
-	if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"internal"`) {
+	if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"invalid"`) {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 	if rec = httptest.NewRecorder(); !new(wardenhttp.Middleware).WriteError(rec, nil, rejected(limiter.PressureHigh)) || rec.Code != 503 {
