@@ -17,6 +17,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -92,6 +93,9 @@ func TestH5_CauseStatusHeadersBody(t *testing.T) {
 				}
 				if want += "}\n"; rec.Code != c.status || rec.Body.String() != want {
 					t.Errorf("%d %s want %d %s", rec.Code, rec.Body, c.status, want)
+				}
+				if s, ours := rpcstatus.Of(err); !ours || s.Reason != c.reason {
+					t.Errorf("gRPC and Connect call it %q", s.Reason)
 				}
 				if h := rec.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("Retry-After") != c.retryAfter ||
 					h.Get("X-Content-Type-Options") != "nosniff" || len(h) != 2+len(c.retryAfter) {
