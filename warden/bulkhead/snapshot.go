@@ -197,7 +197,7 @@ const tooMany = 0.05
 
 func (c *CompartmentSnapshot) health() Health {
 	if c.Criticality == limiter.Critical && c.RejectionRate > tooMany {
-		return Health{Reason: fmt.Sprintf("critical, and %.1f %% of the last minute's calls were refused; allowed: 5 %%", 100*c.RejectionRate)}
+		return Health{Reason: fmt.Sprintf("critical, and rejected %.1f %% of the calls of the last minute; allowed: 5 %%", 100*c.RejectionRate)}
 	}
 	return Health{OK: true}
 }
