@@ -150,9 +150,11 @@ func (w *wardenNow) verdict() verdict {
 		if len(said) > 0 {
 			watch()
 		} else {
-			said = w.Decision.Reasons
+			said = w.Decision.Reasons[:min(1, len(w.Decision.Reasons))] // the leading one
 		}
-		v.Text += " Controller: " + sentences(said) + "."
+		if len(said) > 0 {
+			v.Text += " Controller: " + sentences(said) + "."
+		}
 	}
 	if w.mute {
 		watch()
@@ -182,7 +184,15 @@ func inQueue(n int) string {
 }
 
 // share is x in percent.
-func share(x float64) string { return fmt.Sprintf("%.3g %%", 100*x) }
+func share(x float64) string {
+	switch {
+	case x < 0.001:
+		return "<0.1 %"
+	case x < 0.1:
+		return fmt.Sprintf("%.1f %%", 100*x)
+	}
+	return fmt.Sprintf("%.0f %%", 100*x)
+}
 
 // whose names the high and critical ones among the rejected, which matter most.
 func (r *recent) whose() string {

@@ -110,7 +110,7 @@ const charts = {
     { label: "in flight", line: "s-blue", area: true, of: (p) => p.in_flight },
     { label: "queued", line: "s-orange", of: (p) => p.queued },
     { label: "limit", line: "s-ink dashed", step: true, of: (p) => p.target }] }),
-  outcome: new Chart({ title: "Done and rejected per second", series: [
+  outcome: new Chart({ title: "Outcome per second", series: [
     { label: "done", line: "s-green", area: true, of: (p) => p.done },
     { label: "rejected", line: "s-red", area: true, of: (p) => p.rejects }] }),
   pressure: new Chart({ title: "Pressure", top: 1, write: (x) => (x === null ? "–" : x.toFixed(2)), marks: [0.35, 0.5, 0.8], series: [
@@ -152,7 +152,7 @@ function warden(s) {
     ["Pressure", last.pressure === undefined || last.pressure === null ? "–" : last.pressure.toFixed(2), "limit falls above 0.50"],
     ["Rejected", `${number(last.rejects ?? 0)}/s`, `${number(w.rejected)} since the start`],
     ["Done", `${number(last.done ?? 0)}/s`, `${number(w.executed)} since the start`],
-    ["Execution time, p50", millis(last.service_p50_ms), `p90 ${millis(last.service_p90_ms)}`],
+    ["Execution p50", millis(last.service_p50_ms), `p90 ${millis(last.service_p90_ms)}`],
     ["Utilization", percent(last.utilization), "of the CPU allowed"],
   ];
   keyed($("tiles"), tiles, (t) => t[0], (t) => el("div", {}, el("dt", {}, t[0]), el("dd", { class: "value" }), el("dd", { class: "hint" })),
