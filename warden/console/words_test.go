@@ -1,3 +1,5 @@
+// Every code has its sentence, with the numbers of the moment.
+
 package console
 
 import (
