@@ -19,7 +19,7 @@ SYSTEM = ./internal/system
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 
-.PHONY: help demo demo-chain demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ demo-chain: ## gateway, orders and payments at twice what payments can do, with 
 
 demo-orders: ## 10,000 orders: replicas are killed and frozen in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
 	@go run ./examples/orders -engine $(ENGINE)
+
+pictures: ## the console's pictures in docs/ anew, with Chromium: two minutes
+	@STOPBANK_BROWSER=required STOPBANK_SCREENSHOTS="$(CURDIR)/docs" go test -count=1 -p 1 -run '^TestScreenshots?$$' ./examples/console ./examples/storefront
 
 test: ## every test of every module
 	@echo "== tests"

@@ -58,7 +58,7 @@ func (c *Compartment) fallsBack(ctx context.Context, cause error) bool {
 	}
 	s.mu.Unlock()
 	if !ok {
-		s.observe(Event{Kind: FallbackFailed, Compartment: c.part.config.Name, Tenant: c.key, Err: cause})
+		c.observe(Event{Kind: FallbackFailed, Err: cause})
 	}
 	return ok
 }
@@ -75,5 +75,5 @@ func (c *Compartment) fellBack(answered bool, err error) {
 		n.fallbacksFailed++
 	}
 	s.mu.Unlock()
-	s.observe(Event{Kind: kind, Compartment: c.part.config.Name, Tenant: c.key, Err: err})
+	c.observe(Event{Kind: kind, Err: err})
 }

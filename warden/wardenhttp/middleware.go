@@ -10,6 +10,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
 // Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
@@ -91,7 +92,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, c *bulkhead.Com
 	answers := h.answers
 	answers.unseen = true
 	if !answers.answer(w, c, err) {
-		answers.write(w, internalError(), err)
+		answers.write(w, mistake(rpcstatus.Invalid().Reason), err)
 	}
 }
 

@@ -55,7 +55,7 @@ func explain(err error) []attribute.KeyValue {
 	switch {
 	case errors.As(err, &timeout):
 		attrs := []attribute.KeyValue{
-			reason("timeout_" + timeout.Phase.String()), compartment(timeout.Compartment),
+			reason(timeout.Reason()), compartment(timeout.Compartment),
 			attribute.Float64("stopbank.timeout.duration", timeout.After.Seconds()),
 		}
 		if timeout.Rejection != nil {
@@ -63,9 +63,9 @@ func explain(err error) []attribute.KeyValue {
 		}
 		return attrs
 	case errors.As(err, &open):
-		return []attribute.KeyValue{reason("breaker_open"), compartment(open.Compartment)}
+		return []attribute.KeyValue{reason(limiter.BreakerOpen.String()), compartment(open.Compartment)}
 	case errors.As(err, &reentry):
-		return []attribute.KeyValue{reason("reentry"), keyOf("limiter").String(short(reentry.Limiter))}
+		return []attribute.KeyValue{reason(limiter.Reentry.String()), keyOf("limiter").String(short(reentry.Limiter))}
 	case errors.As(err, &rejection):
 		return append([]attribute.KeyValue{reason(rejection.Reason.String())}, explained(rejection)...)
 	}

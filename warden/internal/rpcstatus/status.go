@@ -41,11 +41,11 @@ func Of(err error) (Status, bool) {
 	var timeout *bulkhead.TimeoutError
 	switch {
 	case errors.As(err, &timeout):
-		return Status{Code: deadlineExceeded, Reason: "timeout_" + timeout.Phase.String()}, true
+		return Status{Code: deadlineExceeded, Reason: timeout.Reason()}, true
 	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		return Status{Code: unavailable, Reason: "breaker_open", Again: true}, true
+		return Status{Code: unavailable, Reason: limiter.BreakerOpen.String(), Again: true}, true
 	case errors.Is(err, bulkhead.ErrReentry):
-		return Status{Code: internal, Reason: "reentry"}, true
+		return Status{Code: internal, Reason: limiter.Reentry.String()}, true
 	case errors.Is(err, bulkhead.ErrUnknownCompartment):
 		return Status{Code: internal, Reason: "unknown_compartment"}, true
 	case errors.As(err, &rejection):
@@ -62,7 +62,7 @@ func ofRejection(r *warden.Rejection, err error) Status {
 		s.Decision = r.Decision.Seq
 	}
 	switch r.Reason {
-	case limiter.DeadlineExceeded:
+	case limiter.DeadlineExceeded, limiter.TimeoutQueued:
 		s.Code = deadlineExceeded
 	case limiter.Canceled:
 		s.Code = canceled
