@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -75,6 +76,7 @@ type Event struct {
 	At          time.Time
 	Compartment string
 	Tenant      string // of a tenant: its key, which may be anything; do not make it a label
+	RequestID   string // of the caller's context: see warden.WithRequestID; a client may have made it up
 	Outcome     Outcome
 	Reason      string        // of a refusal: one of limiter.Reason, or ReasonTimeoutQueued and its like
 	Err         error         // what the caller, or the function, returned
@@ -109,6 +111,12 @@ func (s *Set) errOf(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
+// requestOf is the id of the request that ctx is of. A context that panics is of none.
+func (s *Set) requestOf(ctx context.Context) string {
+	defer s.contain()
+	return requestid.From(ctx)
+}
+
 // contain is deferred around every call of foreign code for which a place could be lost.
 func (s *Set) contain() {
 	if recover() != nil { //nolint:revive // it is deferred itself
@@ -119,11 +127,11 @@ func (s *Set) contain() {
 }
 
 // observeRefusal tells the observer that a call was refused.
-func (c *Compartment) observeRefusal(err error) {
+func (c *Compartment) observeRefusal(ctx context.Context, err error) {
 	if c.part.set.observer == nil {
 		return
 	}
-	e := Event{Kind: Answered, Compartment: c.part.config.Name, Tenant: c.key, Outcome: Refused, Reason: reasonFor(err), Err: err}
+	e := Event{Kind: Answered, Outcome: Refused, Reason: reasonFor(err), Err: err}
 	var r *limiter.Rejection
 	var timeout *TimeoutError
 	if errors.As(err, &timeout) {
@@ -132,5 +140,13 @@ func (c *Compartment) observeRefusal(err error) {
 	if r != nil || errors.As(err, &r) {
 		e.Waited = r.Waited
 	}
-	c.part.set.observe(e)
+	c.observe(ctx, e)
+}
+
+// observe tells the observer an event of a call with ctx.
+func (c *Compartment) observe(ctx context.Context, e Event) {
+	if c.part.set.observer != nil {
+		e.Compartment, e.Tenant, e.RequestID = c.part.config.Name, c.key, c.part.set.requestOf(ctx)
+		c.part.set.observe(e)
+	}
 }

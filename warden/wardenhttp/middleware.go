@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 )
 
 // Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
@@ -58,9 +58,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	got, err := h.acquire(r, is)
+	got, err := h.acquire(w.Header(), r, &is)
 	if err != nil {
-		h.refuse(w, r, is.Compartment, err)
+		h.refuse(w, r, &is, err)
 		return
 	}
 	e := &exchange{h: h, place: held{got}, asked: r}
@@ -74,23 +74,28 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inflight.Serve(e, e, w, inner)
 }
 
-// refuse answers r, which c, if any, has refused. Before net/http's server answers over HTTP/1 a request with an unread body, it reads
+// refuse answers r, which asked for is. Before net/http's server answers over HTTP/1 a request with an unread body, it reads
 // the rest, up to 256 KiB, unless the connection will be closed: a refusal would come only after an upload, or never. So it is given a
 // moment for a short body, which keeps the connection, and none for others. (Over HTTP/2 it does not read, and to ask for the
 // end of the connection would end it for all requests in it.)
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, c *bulkhead.Compartment, err error) {
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, is *place.Claim, err error) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(forUnread)) // or the server's ReadTimeout ends it
 		if r.ContentLength < 0 || r.ContentLength > mostUnread {
 			w.Header().Set("Connection", "close")
 		}
 	}
-	if h.cfg.Answer != nil && h.cfg.Answer(w, r, err) {
-		return
-	}
 	answers := h.answers
-	answers.unseen = true
-	if !answers.answer(w, c, err) {
+	answers.unseen, answers.requestID = true, is.Task.ID
+	if h.cfg.Answer != nil {
+		if answers.requestID != "" {
+			w.Header()[requestid.HTTP] = []string{answers.requestID}
+		}
+		if h.cfg.Answer(w, r, err) {
+			return
+		}
+	}
+	if !answers.answer(w, is.Compartment, err) {
 		answers.write(w, internalError(), err)
 	}
 }
@@ -100,11 +105,11 @@ const (
 	forUnread  = 500 * time.Millisecond // how long it is waited for the rest of one
 )
 
-// acquire classifies the request and asks for its place.
-func (m *Middleware) acquire(r *http.Request, is place.Claim) (place.Place, error) {
+// acquire classifies the request, which is to be answered with these headers, and asks for its place.
+func (m *Middleware) acquire(answer http.Header, r *http.Request, is *place.Claim) (place.Place, error) {
 	if m.cfg.Task == nil {
 		return place.Place{}, notMade("Middleware", "wardenhttp.New")
 	}
-	m.cfg.classify(r, &is)
+	m.cfg.classify(answer, r, is)
 	return is.Acquire(r.Context())
 }
