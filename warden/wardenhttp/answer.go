@@ -75,8 +75,12 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 			p.decision = timeout.Rejection.Decision
 		}
 		return p, true
-	case errors.As(err, &open):
-		return problem{status: http.StatusServiceUnavailable, reason: "breaker_open", requestID: open.RequestID}, true
+	case errors.Is(err, bulkhead.ErrBreakerOpen):
+		p := problem{status: http.StatusServiceUnavailable, reason: "breaker_open"}
+		if errors.As(err, &open) {
+			p.requestID = open.RequestID
+		}
+		return p, true
 	case errors.As(err, &rejection):
 		return refusal(c, rejection), true
 	}

@@ -18,6 +18,9 @@
 //   - of a set also "warden: timed_out", "warden: panicked", "warden: abandoned" and "warden: fallback_failed": calls that
 //     ended so.
 //
+// A line about one request has its id as request_id, if it has one (limiter.Task.ID, warden.WithRequestID): what its client was told, and what the
+// console finds. Which process wrote it is for the logger to say: Config{Logger: logger.With("instance", name)}.
+//
 // Calm is noticed by the first task that runs after it has come, because nothing else happens then.
 //
 // # What it costs

@@ -73,22 +73,31 @@ func ruled(e limiter.Event) line {
 
 func refusing(e limiter.Event) line {
 	return line{at: e.At, text: "warden: refusing", attrs: func() []slog.Attr {
-		return []slog.Attr{slog.Any("why", bounded(e.Explanation))}
+		return request(e.Task.ID, slog.Any("why", bounded(e.Explanation)))
 	}}
 }
 
 func (l *Logger) refused(e limiter.Event) line {
 	return line{at: e.At, text: "warden: refused", attrs: func() []slog.Attr {
-		return []slog.Attr{slog.Any("why", bounded(e.Explanation)), slog.Uint64("left_out", l.leftOut.Swap(0))}
+		return request(e.Task.ID, slog.Any("why", bounded(e.Explanation)), slog.Uint64("left_out", l.leftOut.Swap(0)))
 	}}
 }
 
 // longest is how many bytes are logged of what a client may have sent.
 const longest = 256
 
+// bounded has no ID: the line has it.
 func bounded(e limiter.Explanation) limiter.Explanation {
-	e.Task.Name = short(e.Task.Name)
+	e.Task.Name, e.Task.ID = short(e.Task.Name), ""
 	return e
+}
+
+// request are the attributes of a line about one request: in each such line its id is request_id, at the top, so that one search finds all.
+func request(id string, attrs ...slog.Attr) []slog.Attr {
+	if id == "" {
+		return attrs
+	}
+	return append([]slog.Attr{slog.String("request_id", short(id))}, attrs...)
 }
 
 func short(s string) string {
