@@ -32,9 +32,9 @@ import (
 // The ResponseWriter that next gets can do what w can, and so can a connection that it hijacks; the deprecated http.CloseNotifier is
 // not passed on. With Buffered it can only be written to.
 //
-// A request that is given its place at once costs four allocations: what is known of it, its context, the copy that has that, and what watches
+// A request that is given its place at once costs five allocations: its id, what is known of it, its context, the copy that has that, and what watches
 // its client; one more where there is something to hijack, and some for a deadline, besides those of Config's functions. What it reads or writes costs a timer more. One that
-// the warden refuses costs three: what is known about it, the values of the headers and the body.
+// the warden refuses costs four: its id, what is known about it, the values of the headers and the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		next = http.DefaultServeMux
