@@ -26,7 +26,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := errors.Join(publish(conn), consume(conn)); err != nil {
+	if err := publish(conn); err != nil {
+		log.Fatal(err)
+	}
+	if err := consume(conn); err != nil {
 		log.Fatal(err)
 	}
 }

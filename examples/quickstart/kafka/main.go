@@ -25,7 +25,10 @@ func main() {
 	brokers := flag.String("brokers", "127.0.0.1:9092", "addresses of brokers, separated by commas")
 	flag.Parse()
 	list := strings.Split(*brokers, ",")
-	if err := errors.Join(produce(list), consume(list)); err != nil {
+	if err := produce(list); err != nil {
+		log.Fatal(err)
+	}
+	if err := consume(list); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -36,11 +39,13 @@ func produce(brokers []string) error {
 		return err
 	}
 	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
 	var records []*kgo.Record
 	for i := range orders {
 		records = append(records, kgo.KeyStringRecord(fmt.Sprint("customer-", i%4), fmt.Sprint("order ", i/4+1)))
 	}
-	return client.ProduceSync(context.Background(), records...).FirstErr()
+	return client.ProduceSync(ctx, records...).FirstErr()
 }
 
 func consume(brokers []string) error {

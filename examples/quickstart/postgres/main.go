@@ -74,6 +74,7 @@ func run(pool *pgxpool.Pool) error {
 	}
 	var done atomic.Int32
 	handle := func(ctx context.Context, job dispatch.Job) error {
+		time.Sleep(50 * time.Millisecond) // the work
 		customer, order := job.Record.Domain, string(job.Record.Payload)
 		if customer == "customer-1" && order == "order 2" && job.Lease.RetryCount == 0 {
 			fmt.Println(customer, order, "failed, to be tried again")
