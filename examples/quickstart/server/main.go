@@ -21,10 +21,10 @@ func main() {
 	log.Fatal(run(*addr))
 }
 
-// compute answers after 20 ms of processor time.
+// compute answers after 50 ms of computing.
 func compute(w http.ResponseWriter, r *http.Request) {
 	sum := 0
-	for start := time.Now(); time.Since(start) < 20*time.Millisecond; {
+	for start := time.Now(); time.Since(start) < 50*time.Millisecond; {
 		sum++
 	}
 	fmt.Fprintln(w, r.URL.Path, sum > 0)
@@ -45,7 +45,7 @@ func run(addr string) error {
 		return err
 	}
 	go func() { _ = w.Run(context.Background()) }()
-	protect, err := wardenhttp.New(w, wardenhttp.Config{Task: task, Timeout: 250 * time.Millisecond})
+	protect, err := wardenhttp.New(w, wardenhttp.Config{Task: task, Timeout: 500 * time.Millisecond})
 	if err != nil {
 		return err
 	}
