@@ -43,7 +43,9 @@ func publish(conn *nats.Conn) error {
 	ctx := context.Background()
 	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: "QUICKSTART", Subjects: []string{"orders.*"},
-		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*", Destination: "orders.{{partition(4,1)}}.{{wildcard(1)}}"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{
+			Source: "orders.*", Destination: "orders.{{partition(4,1)}}.{{wildcard(1)}}",
+		},
 	})
 	for i := 0; err == nil && i < orders; i++ {
 		_, err = js.Publish(ctx, fmt.Sprint("orders.customer-", i%4), fmt.Append(nil, "order ", i/4+1))
