@@ -3,6 +3,7 @@
 package console
 
 import (
+	"cmp"
 	"hash/fnv"
 	"io"
 	"log/slog"
@@ -67,7 +68,10 @@ type pool struct {
 	Rejected uint64            `json:"rejected"`
 	Canceled uint64            `json:"canceled"`
 	ByReason map[string]uint64 `json:"by_reason"` // rejected and canceled; reasons that occurred
-	Recent   *recent           `json:"recent"`    // null: nobody looked before
+	Mode     string            `json:"mode"`
+	// Started in a dry run, by the reason for which they would have been refused.
+	WouldReject map[string]uint64 `json:"would_reject"`
+	Recent      *recent           `json:"recent"` // null: nobody looked before
 }
 
 // recent is what a limiter did lately.
@@ -77,6 +81,8 @@ type recent struct {
 	Rejected uint64            `json:"rejected"`
 	Canceled uint64            `json:"canceled"`
 	ByReason map[string]uint64 `json:"by_reason"`
+
+	WouldReject map[string]uint64 `json:"would_reject"`
 }
 
 // point is one turn of the warden's pipeline. The counters are since the start.
@@ -154,7 +160,7 @@ type reason struct {
 	Direction string `json:"direction"`
 }
 
-// rejection is the whole explanation of one task that was not started.
+// rejection is the whole explanation of one task that was not started; or, of Outcome "started", that would not have been.
 type rejection struct {
 	ID           string      `json:"id"`
 	At           when        `json:"at"`
@@ -276,7 +282,7 @@ func rejectionJSON(e limiter.Explanation) rejection {
 	e.Limiter, e.Task.Name = clipName(e.Limiter), clip(e.Task.Name, longestName)
 	out := rejection{
 		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: when{e.At}, Limiter: e.Limiter,
-		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Task: e.Task.Name, Priority: int(e.Task.Priority),
+		Outcome: e.Outcome.String(), Reason: cmp.Or(e.Reason, e.WouldReject).String(), Task: e.Task.Name, Priority: int(e.Task.Priority),
 		PriorityName: e.Task.Priority.String(), Deadline: when{e.Task.Deadline}, WaitedMS: ms(e.Waited), InFlight: e.InFlight,
 		Queued: e.QueueLen, Standing: e.Standing.String(), Decision: decisionJSON(e.Decision), Text: clip(e.String(), 10*longestName),
 	}

@@ -49,10 +49,14 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	r := &recent{
 		Seconds: num(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
 		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{},
+		WouldReject: map[string]uint64{},
 	}
 	for reason := limiter.PressureHigh; reason <= limiter.Closed; reason++ {
 		if n := now.RejectedFor(reason) - before.RejectedFor(reason); n > 0 {
 			r.ByReason[reason.String()] = n
+		}
+		if n := now.WouldRejectFor(reason) - before.WouldRejectFor(reason); n > 0 {
+			r.WouldReject[reason.String()] = n
 		}
 	}
 	return r
@@ -92,7 +96,33 @@ func (p pool) verdict() verdict {
 		v.Text += fmt.Sprintf("; %d wait", p.Queued)
 	}
 	v.Text += "."
+	if said := p.valve(); said != "" {
+		v.Text = said + " " + v.Text
+		if v.Level == levelOK {
+			v.Level = levelWatch
+		}
+	}
 	return v
+}
+
+// valve is what comes before all else while the limiter does not enforce what it decides; "": it does.
+func (p pool) valve() string {
+	switch p.Mode {
+	case limiter.Bypass.String():
+		return "Bypass: everything starts at once, and nothing is judged."
+	case limiter.DryRun.String():
+		would := uint64(0)
+		if p.Recent != nil {
+			for _, n := range p.Recent.WouldReject {
+				would += n
+			}
+		}
+		if would == 0 {
+			return "Dry run: everything starts at once."
+		}
+		return fmt.Sprintf("Dry run: everything starts at once; %d would have been refused in %s, most as %s.", would, p.Recent.span(), most(p.Recent.WouldReject))
+	}
+	return ""
 }
 
 // verdict is that of its limiter, and what control says.

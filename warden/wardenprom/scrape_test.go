@@ -55,6 +55,12 @@ func everything(t testing.TB) *prometheus.Registry {
 	first.Release()
 	must(l.TryAcquire(limiter.Task{}))(t)
 
+	rehearsal := newLimiter(t, 0, nil)
+	if err := rehearsal.SetMode(limiter.DryRun); err != nil {
+		t.Fatal(err)
+	}
+	must(rehearsal.TryAcquire(limiter.Task{}))(t).Release()
+
 	calls := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "shop"}))(t)
 	set := must(bulkhead.New(bulkhead.Config{Total: 10, Observer: calls, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "checkout", Guaranteed: 4, Lendable: 1, MaxQueue: 3, Max: 5, Criticality: limiter.Critical},
@@ -80,7 +86,7 @@ func everything(t testing.TB) *prometheus.Registry {
 	ops.Count("TryAcquire", "ACQUIRED")
 	c := must(wardenprom.New(wardenprom.Config{
 		Wardens:  map[string]*warden.Warden{"api": w},
-		Limiters: map[string]*limiter.Limiter{"prices": l},
+		Limiters: map[string]*limiter.Limiter{"prices": l, "rehearsal": rehearsal},
 		Sets:     map[string]*bulkhead.Set{"shop": set},
 		Gates: map[string]wardenprom.Gate{"login": {Stats: func() wardenprom.GateStats {
 			return wardenprom.GateStats{Limit: 8, InFlight: 2, Admitted: 20, Released: 18, Rejected: 7, RejectedClosed: 3, ObserverPanics: 1}
@@ -140,6 +146,14 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="closed"}`:                 0,
 		`stopbank_limiter_submitted_total{limiter="prices",priority="critical"}`:                              0,
 		`stopbank_limiter_decision_stale{limiter="prices"}`:                                                   0,
+		`stopbank_limiter_mode{limiter="prices",mode="enforce"}`:                                              1,
+		`stopbank_limiter_mode{limiter="prices",mode="dry_run"}`:                                              0,
+		`stopbank_limiter_mode{limiter="prices",mode="bypass"}`:                                               0,
+		`stopbank_limiter_mode{limiter="rehearsal",mode="enforce"}`:                                           0,
+		`stopbank_limiter_mode{limiter="rehearsal",mode="dry_run"}`:                                           1,
+		`stopbank_limiter_would_reject_total{limiter="rehearsal",priority="normal",reason="pressure_high"}`:   1,
+		`stopbank_limiter_would_reject_total{limiter="rehearsal",priority="high",reason="pressure_high"}`:     0,
+		`stopbank_limiter_rejected_total{limiter="rehearsal",priority="normal",reason="pressure_high"}`:       0,
 		`stopbank_limiter_foreign_panics_total{limiter="prices"}`:                                             0,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="started",priority="normal"} count`:           2,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="rejected",priority="normal"} count`:          1,

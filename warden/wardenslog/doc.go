@@ -8,13 +8,16 @@
 //   - "warden: refusing": the first refusal after calm, with its explanation;
 //   - "warden: calm": nothing was refused for Config.Calm; how long it had been otherwise, and how many were refused, by
 //     reason;
+//   - "warden: not enforcing", with the mode, and "warden: enforcing" (at INFO): somebody has put the limiter into a dry run or the
+//     bypass, and back;
+//   - "warden: dry run: refusing" and "warden: dry run: calm": as the first two, of what would have been refused;
 //   - "warden: decisions are stale" and "warden: decisions are fresh": control fell silent, and came back;
 //   - of a set also "warden: compartments resized", and "warden: abandoned function panicked" with its stack.
 //
 // A sample of the refusals in between, at the level Config.Refusals, each with left_out, how many were not logged since
 // the sample before:
 //
-//   - "warden: refused": one of them with its explanation;
+//   - "warden: refused": one of them with its explanation; "warden: dry run: refused": one that would have been;
 //   - of a set also "warden: timed_out", "warden: panicked", "warden: abandoned" and "warden: fallback_failed": calls that
 //     ended so.
 //

@@ -14,6 +14,7 @@ import (
 // episode is what is known of the refusals of one limiter or compartment.
 type episode struct {
 	log     *Logger
+	of      string        // begins its lines: "dry run: ", or nothing
 	since   atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: calm
 	last    atomic.Int64  // when something was refused last
 	seen    atomic.Uint64 // refusals that did not begin one
@@ -75,7 +76,7 @@ func (p *episode) calmed(at time.Time, of slog.Attr, lasted time.Duration) line 
 			counts = append(counts, slog.Uint64(reason, n))
 		}
 	}
-	return line{at: at, text: "warden: calm", attrs: func() []slog.Attr {
+	return line{at: at, text: "warden: " + p.of + "calm", attrs: func() []slog.Attr {
 		return []slog.Attr{of, slog.Duration("lasted", lasted), slog.Group("refused", counts...), slog.Uint64("left_out", p.log.leftOut.Swap(0))}
 	}}
 }

@@ -14,11 +14,17 @@ import (
 // Limiter returns the observer for one limiter (limiter.Config.Observer): it remembers whether that one is refusing, so
 // each limiter needs one of its own. They share the logger's number of lines. Observe does not block, and allocates only
 // for an event that becomes a line.
-func (l *Logger) Limiter() limiter.Observer { return &limiterLog{episode: episode{log: l}} }
+func (l *Logger) Limiter() limiter.Observer {
+	return &limiterLog{episode: episode{log: l}, dryRun: episode{log: l, of: dryRun}}
+}
+
+// dryRun begins the lines about what would have been refused.
+const dryRun = "dry run: "
 
 // limiterLog is what is known of one limiter.
 type limiterLog struct {
 	episode
+	dryRun episode // what would have been refused
 
 	standing atomic.Uint32 // of the decision that ruled last
 }
@@ -37,9 +43,19 @@ func (o *limiterLog) Observe(e limiter.Event) {
 		}
 	case limiter.Started:
 		o.rule(e, now)
+		if e.WouldReject != 0 {
+			switch o.dryRun.refuse(now, e.WouldReject.String()) {
+			case begins:
+				o.log.change(now, refusing(e))
+			case sampled:
+				o.log.sample(o.log.refused(e))
+			}
+		}
 		o.calm(e, now)
 	case limiter.Executed: // it tells of the decision under which it started
 		o.calm(e, now)
+	case limiter.ModeChanged:
+		o.log.put(o.log.valve(e)) // whatever else was logged in this second
 	case limiter.Withdrawn: // whoever asked went away; nobody was refused
 	}
 }
@@ -54,8 +70,10 @@ func (o *limiterLog) rule(e limiter.Event, now time.Duration) {
 
 // calm logs that refusing has ended, if it has.
 func (o *limiterLog) calm(e limiter.Event, now time.Duration) {
-	if lasted, is := o.over(now); is {
-		o.log.change(now, o.calmed(e.At, slog.String("limiter", e.Limiter), lasted))
+	for _, p := range [...]*episode{&o.episode, &o.dryRun} {
+		if lasted, is := p.over(now); is {
+			o.log.change(now, p.calmed(e.At, slog.String("limiter", e.Limiter), lasted))
+		}
 	}
 }
 
@@ -71,14 +89,33 @@ func ruled(e limiter.Event) line {
 	}}
 }
 
+// valve is the line about a change of the mode: one that leaves the service without protection, or one that brings it back.
+func (l *Logger) valve(e limiter.Event) line {
+	n := line{at: e.At, level: l.changes, text: "warden: not enforcing", attrs: func() []slog.Attr {
+		return []slog.Attr{slog.String("limiter", e.Limiter), slog.String("mode", e.Mode.String())}
+	}}
+	if e.Mode == limiter.Enforce {
+		n.level, n.text = slog.LevelInfo, "warden: enforcing"
+	}
+	return n
+}
+
+// beginning is how a line about e begins.
+func beginning(e limiter.Event) string {
+	if e.WouldReject != 0 {
+		return "warden: " + dryRun
+	}
+	return "warden: "
+}
+
 func refusing(e limiter.Event) line {
-	return line{at: e.At, text: "warden: refusing", attrs: func() []slog.Attr {
+	return line{at: e.At, text: beginning(e) + "refusing", attrs: func() []slog.Attr {
 		return []slog.Attr{slog.Any("why", bounded(e.Explanation))}
 	}}
 }
 
 func (l *Logger) refused(e limiter.Event) line {
-	return line{at: e.At, text: "warden: refused", attrs: func() []slog.Attr {
+	return line{at: e.At, text: beginning(e) + "refused", attrs: func() []slog.Attr {
 		return []slog.Attr{slog.Any("why", bounded(e.Explanation)), slog.Uint64("left_out", l.leftOut.Swap(0))}
 	}}
 }

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type entry struct {
 	Msg, Level string
 	Limiter    string
+	Mode       string
 	Why        struct {
 		Limiter, Outcome, Reason string
 		Task                     struct{ Name string }

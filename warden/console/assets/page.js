@@ -258,7 +258,7 @@ function limiters(s) {
       bar: { own: l.in_flight, whole: Math.max(l.target, l.in_flight), label: `${l.in_flight} of ${l.target} in flight` },
       caption: `${number(l.in_flight)} of ${number(l.target)} in flight`,
       now: [["queued", number(l.queued)], ["refused lately", l.recent ? number(l.recent.rejected) : "–"]],
-      since: [["done", number(l.executed)], ["refused", number(l.rejected)], ...reasons(l.by_reason, "as ")],
+      since: [["done", number(l.executed)], ["refused", number(l.rejected)], ...reasons(l.by_reason, "as "), ...reasons(l.would_reject, "would have been ")],
     });
   });
 }
@@ -277,7 +277,7 @@ function rejection(r) {
   return el("details", { class: "rejection" },
     el("summary", {},
       el("time", { datetime: r.at }, clock(r.at, 3)), " ",
-      el("b", { class: `reason ${r.outcome === "canceled" ? "left" : ""}` }, r.reason), " ",
+      el("b", { class: `reason ${r.outcome === "rejected" ? "" : "left"}` }, r.outcome === "started" ? `dry run: ${r.reason}` : r.reason), " ",
       el("bdi", { class: "task" }, r.task || r.limiter), " ",
       el("span", { class: "aside" }, r.task ? `${r.limiter}, ` : "", `${r.priority_name}, waited ${millis(r.waited_ms)}`)),
     el("p", { class: "meaning" }, meanings[r.reason] ?? ""),

@@ -47,6 +47,8 @@ func Families() []Family {
 		Family{"executed_total", Count, "{task}", "Tasks that ran and ended, by class of priority.", by("priority")},
 		Family{"rejected_total", Count, "{task}", "Tasks that were refused, by reason and class of priority.", by("reason", "priority")},
 		Family{"canceled_total", Count, "{task}", "Tasks whose context was canceled before they started, by class of priority.", by("priority")},
+		Family{"mode", Level, "1", "1 for the mode in force, 0 for the others: enforce, dry_run or bypass.", by("mode")},
+		Family{"would_reject_total", Count, "{task}", "Tasks that were started in a dry run and would have been refused, by reason and class of priority.", by("reason", "priority")},
 		Family{"foreign_panics_total", Count, "{panic}", "Panics of the observer, or of a context, that were contained.", nil},
 	)
 	group("stopbank_warden_", by("warden"),

@@ -17,6 +17,9 @@ func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 	p("stopbank_limiter_target", float64(s.Target), name)
 	p("stopbank_limiter_decision_stale", truth(s.Standing == limiter.Stale), name)
 	p("stopbank_limiter_foreign_panics_total", float64(s.ForeignPanics), name)
+	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
+		p("stopbank_limiter_mode", truth(s.Mode == m), name, m.String())
+	}
 	for _, class := range Classes() {
 		t, priority := s.Of(class), class.String()
 		p("stopbank_limiter_running", float64(t.Running), name, priority)
@@ -28,6 +31,9 @@ func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 			if r != limiter.Canceled {
 				p("stopbank_limiter_rejected_total", float64(t.RejectedFor(r)), name, r.String(), priority)
 			}
+		}
+		for _, r := range []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.DeadlineExceeded} { // those of Q17
+			p("stopbank_limiter_would_reject_total", float64(t.WouldRejectFor(r)), name, r.String(), priority)
 		}
 	}
 }
