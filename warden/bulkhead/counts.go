@@ -39,6 +39,14 @@ func (r reason) String() string {
 	return limiter.Reason(r).String()
 }
 
+// wouldBe is the code, "" for the zero reason.
+func (r reason) wouldBe() string {
+	if r == 0 {
+		return ""
+	}
+	return r.String()
+}
+
 // left is whether those who are refused for this reason leave the queue, or were late, and are not turned away on arrival.
 func (r reason) left() bool {
 	switch limiter.Reason(r) {
@@ -59,7 +67,7 @@ func reasonOf(v queue.Verdict) limiter.Reason {
 type counts struct {
 	submitted, admitted, finished               uint64
 	outcomes                                    [Refused]uint64
-	refusedFor                                  [reasons]uint64
+	refusedFor, wouldReject                     [reasons]uint64
 	refused                                     uint64 // for any reason but the caller's cancel and re-entry
 	abandoned, latePanics                       uint64
 	degraded, fallbacksFailed, fallbacksRefused uint64

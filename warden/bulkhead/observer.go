@@ -44,11 +44,12 @@ const (
 	FallbackFailed                 // a fallback has failed, or too many ran
 	Resized                        // Resize has put Revision in force
 	Applied                        // Apply has put Decision in force, or it went stale
+	ModeChanged                    // a plan has put Compartment into Mode, or New another one than Enforce
 )
 
 // String is the kind's code, such as "answered".
 func (k Kind) String() string {
-	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied")
+	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied", "mode_changed")
 }
 
 // Outcome says what a caller was answered, before any fallback.
@@ -77,6 +78,8 @@ type Event struct {
 	Tenant      string // of a tenant: its key, which may be anything; do not make it a label
 	Outcome     Outcome
 	Reason      string        // of a refusal: one of limiter.Reason, or ReasonTimeoutQueued and its like
+	WouldReject string        // of an answer, other than Refused: for which reason a dry run would have refused the call
+	Mode        limiter.Mode  // of a ModeChanged
 	Err         error         // what the caller, or the function, returned
 	Waited      time.Duration // in the queue
 	Took        time.Duration // from the start of the function until now

@@ -66,6 +66,7 @@ func everything(t testing.TB) *prometheus.Registry {
 		{Name: "checkout", Guaranteed: 4, Lendable: 1, MaxQueue: 3, Max: 5, Criticality: limiter.Critical},
 		{Name: "api", Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
 		{Name: "slow", Guaranteed: 1, MaxQueue: 1, MaxWait: time.Millisecond},
+		{Name: "rehearsal", Guaranteed: 1, Mode: limiter.DryRun},
 	}}))(t)
 	for range 3 {
 		_, _ = bulkhead.Do(t.Context(), set.Compartment("checkout"), func(context.Context) (int, error) { return 1, nil })
@@ -78,6 +79,7 @@ func everything(t testing.TB) *prometheus.Registry {
 	_, _, _ = slow.Acquire(t.Context())
 	for range 2 {
 		_, _, _ = slow.Acquire(t.Context())
+		_, _, _ = set.Compartment("rehearsal").Acquire(t.Context())
 	}
 	_, _ = bulkhead.Do(t.Context(), set.Compartment("api").Tenant("a\n\"tenant\""), func(context.Context) (int, error) { return 1, nil })
 
@@ -160,29 +162,34 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="canceled",priority="normal"} count`:          1,
 		`stopbank_limiter_execution_seconds{limiter="prices"} count`:                                          1,
 
-		`stopbank_bulkhead_places{set="shop"}`:                                                       10,
-		`stopbank_bulkhead_effective_places{set="shop"}`:                                             10,
-		`stopbank_bulkhead_in_flight{set="shop"}`:                                                    2,
-		`stopbank_bulkhead_plan_revision{set="shop"}`:                                                1,
-		`stopbank_bulkhead_decision_stale{set="shop"}`:                                               0,
-		`stopbank_compartment_in_flight{compartment="checkout",set="shop"}`:                          1,
-		`stopbank_compartment_queue_limit{compartment="checkout",set="shop"}`:                        3,
-		`stopbank_compartment_guaranteed{compartment="checkout",set="shop"}`:                         4,
-		`stopbank_compartment_lendable{compartment="checkout",set="shop"}`:                           1,
-		`stopbank_compartment_limit{compartment="checkout",set="shop"}`:                              5,
-		`stopbank_compartment_criticality{compartment="checkout",set="shop"}`:                        127,
-		`stopbank_compartment_submitted_total{compartment="checkout",set="shop"}`:                    6,
-		`stopbank_compartment_admitted_total{compartment="checkout",set="shop"}`:                     5,
-		`stopbank_compartment_finished_total{compartment="checkout",set="shop"}`:                     4,
-		`stopbank_compartment_rejected_total{compartment="checkout",reason="reentry",set="shop"}`:    1,
-		`stopbank_compartment_answered_total{compartment="checkout",outcome="succeeded",set="shop"}`: 3,
-		`stopbank_compartment_answered_total{compartment="checkout",outcome="failed",set="shop"}`:    1,
-		`stopbank_compartment_answered_total{compartment="checkout",outcome="panicked",set="shop"}`:  0,
-		`stopbank_compartment_rejected_total{compartment="checkout",reason="closed",set="shop"}`:     0,
-		`stopbank_compartment_left_total{compartment="slow",reason="timeout_queued",set="shop"}`:     2,
-		`stopbank_compartment_tenants{compartment="api",set="shop"}`:                                 1,
-		`stopbank_compartment_wait_seconds{compartment="checkout",set="shop"} count`:                 5,
-		`stopbank_compartment_execution_seconds{compartment="checkout",set="shop"} count`:            4,
+		`stopbank_bulkhead_places{set="shop"}`:                                                                10,
+		`stopbank_bulkhead_effective_places{set="shop"}`:                                                      10,
+		`stopbank_bulkhead_in_flight{set="shop"}`:                                                             4,
+		`stopbank_bulkhead_plan_revision{set="shop"}`:                                                         1,
+		`stopbank_bulkhead_decision_stale{set="shop"}`:                                                        0,
+		`stopbank_compartment_mode{compartment="checkout",mode="enforce",set="shop"}`:                         1,
+		`stopbank_compartment_mode{compartment="checkout",mode="bypass",set="shop"}`:                          0,
+		`stopbank_compartment_beyond{compartment="checkout",set="shop"}`:                                      0,
+		`stopbank_compartment_would_reject_total{compartment="rehearsal",reason="queue_overflow",set="shop"}`: 1,
+		`stopbank_compartment_beyond{compartment="rehearsal",set="shop"}`:                                     1,
+		`stopbank_compartment_in_flight{compartment="checkout",set="shop"}`:                                   1,
+		`stopbank_compartment_queue_limit{compartment="checkout",set="shop"}`:                                 3,
+		`stopbank_compartment_guaranteed{compartment="checkout",set="shop"}`:                                  4,
+		`stopbank_compartment_lendable{compartment="checkout",set="shop"}`:                                    1,
+		`stopbank_compartment_limit{compartment="checkout",set="shop"}`:                                       5,
+		`stopbank_compartment_criticality{compartment="checkout",set="shop"}`:                                 127,
+		`stopbank_compartment_submitted_total{compartment="checkout",set="shop"}`:                             6,
+		`stopbank_compartment_admitted_total{compartment="checkout",set="shop"}`:                              5,
+		`stopbank_compartment_finished_total{compartment="checkout",set="shop"}`:                              4,
+		`stopbank_compartment_rejected_total{compartment="checkout",reason="reentry",set="shop"}`:             1,
+		`stopbank_compartment_answered_total{compartment="checkout",outcome="succeeded",set="shop"}`:          3,
+		`stopbank_compartment_answered_total{compartment="checkout",outcome="failed",set="shop"}`:             1,
+		`stopbank_compartment_answered_total{compartment="checkout",outcome="panicked",set="shop"}`:           0,
+		`stopbank_compartment_rejected_total{compartment="checkout",reason="closed",set="shop"}`:              0,
+		`stopbank_compartment_left_total{compartment="slow",reason="timeout_queued",set="shop"}`:              2,
+		`stopbank_compartment_tenants{compartment="api",set="shop"}`:                                          1,
+		`stopbank_compartment_wait_seconds{compartment="checkout",set="shop"} count`:                          5,
+		`stopbank_compartment_execution_seconds{compartment="checkout",set="shop"} count`:                     4,
 
 		`stopbank_admission_limit{gate="login"}`:                                                   8,
 		`stopbank_admission_in_flight{gate="login"}`:                                               2,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,7 @@ func (l *Logger) Bulkhead() bulkhead.Observer { return &setLog{log: l} }
 // setLog is what is known of one set.
 type setLog struct {
 	log          *Logger
-	compartments atomic.Pointer[map[string]*episode] // replaced as a whole, under mu, never written to
+	compartments atomic.Pointer[map[string]*episodes] // replaced as a whole, under mu, never written to
 	mu           sync.Mutex
 	ruling       atomic.Pointer[decision.ControlDecision] // applied last
 	stale        atomic.Bool
@@ -44,28 +45,36 @@ func (o *setLog) Observe(e bulkhead.Event) {
 		o.log.change(now, resized(e))
 	case bulkhead.Applied:
 		o.applied(e, now)
+	case bulkhead.ModeChanged:
+		o.log.valve(e.At, e.Mode, "compartment", e.Compartment)
 	case bulkhead.Degraded: // a fallback has helped; what made it necessary has been told
 	}
 }
 
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
-	p := o.episode(e.Compartment)
+	p := o.episodes(e.Compartment)
 	switch {
 	case e.Outcome == bulkhead.Refused && e.Reason == "canceled": // whoever asked went away; nobody was refused
 	case e.Outcome == bulkhead.Refused:
-		switch p.refuse(now, e.Reason) {
+		switch p.refused.refuse(now, e.Reason) {
 		case begins:
 			o.log.change(now, o.told("warden: refusing", e))
 		case sampled:
 			o.log.sample(o.told("warden: refused", e))
 		}
 	default:
+		if e.WouldReject != "" {
+			switch p.dryRun.refuse(now, e.WouldReject) {
+			case begins:
+				o.log.change(now, o.told("warden: "+dryRun+"refusing", e))
+			case sampled:
+				o.log.sample(o.told("warden: "+dryRun+"refused", e))
+			}
+		}
 		if e.Outcome == bulkhead.TimedOut || e.Outcome == bulkhead.Panicked {
 			o.sample(e, now)
 		}
-		if lasted, is := p.over(now); is {
-			o.log.change(now, p.calmed(e.At, slog.String("compartment", e.Compartment), lasted))
-		}
+		p.ends(e.At, now, "compartment", e.Compartment)
 	}
 }
 
@@ -91,24 +100,24 @@ func (o *setLog) applied(e bulkhead.Event, now time.Duration) {
 	}
 }
 
-// episode is that of a compartment.
-func (o *setLog) episode(name string) *episode {
+// episodes are those of a compartment.
+func (o *setLog) episodes(name string) *episodes {
 	if m := o.compartments.Load(); m != nil && (*m)[name] != nil {
 		return (*m)[name]
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	next := map[string]*episode{}
+	next := map[string]*episodes{}
 	if m := o.compartments.Load(); m != nil {
 		if p := (*m)[name]; p != nil {
 			return p
 		}
 		next = maps.Clone(*m)
 	}
-	p := &episode{log: o.log}
-	next[name] = p
+	p := o.log.episodes()
+	next[name] = &p
 	o.compartments.Store(&next)
-	return p
+	return &p
 }
 
 // The lines are made apart, as those of a limiter are.
@@ -117,7 +126,7 @@ func (o *setLog) episode(name string) *episode {
 func (o *setLog) told(text string, e bulkhead.Event) line {
 	return line{at: e.At, text: text, attrs: func() []slog.Attr {
 		attrs := about(e)
-		if e.Kind == bulkhead.Answered && e.Outcome == bulkhead.Refused && text == "warden: refusing" {
+		if e.Kind == bulkhead.Answered && strings.HasSuffix(text, "refusing") {
 			return attrs // it is no sample
 		}
 		return append(attrs, slog.Uint64("left_out", o.log.leftOut.Swap(0)))
@@ -132,6 +141,9 @@ func about(e bulkhead.Event) []slog.Attr {
 	}
 	if e.Reason != "" {
 		attrs = append(attrs, slog.String("reason", e.Reason))
+	}
+	if e.WouldReject != "" {
+		attrs = append(attrs, slog.String("would_reject", e.WouldReject))
 	}
 	attrs = append(attrs, slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
 	var rejection *limiter.Rejection

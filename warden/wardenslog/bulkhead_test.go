@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
 
@@ -131,6 +132,54 @@ func TestASetInAStorm(t *testing.T) {
 		}
 		if last := b.lines(t)[6]; last.Msg != "warden: calm" || last.Refused["other"] != 10_000 || left != 10_000-6 {
 			t.Errorf("%d left out; %+v", left, last)
+		}
+	})
+}
+
+// TestASetInADryRun: its modes are logged, and what it would have refused.
+func TestASetInADryRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{Calm: 2 * time.Second})
+		set, err := bulkhead.New(bulkhead.Config{Total: 1, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
+			{Name: "checkout", Guaranteed: 1, Mode: limiter.DryRun},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold := func() bulkhead.Permit {
+			_, p, err := set.Compartment("checkout").Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		first := hold()
+		for range 2 {
+			hold().Release(nil)
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Second)
+		first.Release(nil)
+		plan := set.Plan()
+		plan.Compartments[0].Mode = limiter.Enforce
+		if _, err := set.Resize(plan); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		text := b.all(false)
+		want := []string{
+			`"WARN","msg":"warden: not enforcing","compartment":"checkout","mode":"dry_run"`, `"WARN","msg":"warden: dry run: refusing","compartment":"checkout","would_reject":"queue_overflow"`,
+			`"INFO","msg":"warden: dry run: refused","compartment":"checkout","would_reject":"queue_overflow"`, `"msg":"warden: dry run: calm","compartment":"checkout"`,
+			`"msg":"warden: compartments resized"`, `"INFO","msg":"warden: enforcing","compartment":"checkout","mode":"enforce"`,
+		}
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		if len(lines) != len(want) {
+			t.Fatalf("%d lines:\n%s", len(lines), text)
+		}
+		for i, w := range want {
+			if !strings.Contains(lines[i], w) {
+				t.Errorf("line %d is %s, want %s", i, lines[i], w)
+			}
 		}
 	})
 }

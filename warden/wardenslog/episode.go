@@ -21,6 +21,23 @@ type episode struct {
 	refused [kindsOfReason]atomic.Uint64
 }
 
+// episodes are those of one limiter or compartment: of what it refuses, and of what it would have refused in a dry run.
+type episodes struct{ refused, dryRun episode }
+
+// dryRun begins the lines about what would have been refused.
+const dryRun = "dry run: "
+
+func (l *Logger) episodes() episodes { return episodes{episode{log: l}, episode{log: l, of: dryRun}} }
+
+// ends logs that either is over, if it is.
+func (p *episodes) ends(at time.Time, now time.Duration, kind, name string) {
+	for _, e := range [...]*episode{&p.refused, &p.dryRun} {
+		if lasted, is := e.over(now); is {
+			e.log.change(now, e.calmed(at, slog.String(kind, name), lasted))
+		}
+	}
+}
+
 const kindsOfReason = 11
 
 // reasons are those of limiters and compartments; the last stands for any other.

@@ -15,16 +15,13 @@ import (
 // each limiter needs one of its own. They share the logger's number of lines. Observe does not block, and allocates only
 // for an event that becomes a line.
 func (l *Logger) Limiter() limiter.Observer {
-	return &limiterLog{episode: episode{log: l}, dryRun: episode{log: l, of: dryRun}}
+	return &limiterLog{log: l, episodes: l.episodes()}
 }
-
-// dryRun begins the lines about what would have been refused.
-const dryRun = "dry run: "
 
 // limiterLog is what is known of one limiter.
 type limiterLog struct {
-	episode
-	dryRun episode // what would have been refused
+	log *Logger
+	episodes
 
 	standing atomic.Uint32 // of the decision that ruled last
 }
@@ -35,11 +32,11 @@ func (o *limiterLog) Observe(e limiter.Event) {
 	switch e.Outcome {
 	case limiter.Rejected:
 		o.rule(e, now)
-		switch o.refuse(now, e.Reason.String()) {
+		switch o.refused.refuse(now, e.Reason.String()) {
 		case begins:
 			o.log.change(now, refusing(e))
 		case sampled:
-			o.log.sample(o.log.refused(e))
+			o.log.sample(o.log.sampleOf(e))
 		}
 	case limiter.Started:
 		o.rule(e, now)
@@ -48,14 +45,14 @@ func (o *limiterLog) Observe(e limiter.Event) {
 			case begins:
 				o.log.change(now, refusing(e))
 			case sampled:
-				o.log.sample(o.log.refused(e))
+				o.log.sample(o.log.sampleOf(e))
 			}
 		}
-		o.calm(e, now)
+		o.ends(e.At, now, "limiter", e.Limiter)
 	case limiter.Executed: // it tells of the decision under which it started
-		o.calm(e, now)
+		o.ends(e.At, now, "limiter", e.Limiter)
 	case limiter.ModeChanged:
-		o.log.put(o.log.valve(e)) // whatever else was logged in this second
+		o.log.valve(e.At, e.Mode, "limiter", e.Limiter)
 	case limiter.Withdrawn: // whoever asked went away; nobody was refused
 	}
 }
@@ -65,15 +62,6 @@ func (o *limiterLog) rule(e limiter.Event, now time.Duration) {
 	was, is := limiter.Standing(o.standing.Load()), e.Standing
 	if was != is && o.standing.CompareAndSwap(uint32(was), uint32(is)) && (was == limiter.Stale || is == limiter.Stale) {
 		o.log.change(now, ruled(e))
-	}
-}
-
-// calm logs that refusing has ended, if it has.
-func (o *limiterLog) calm(e limiter.Event, now time.Duration) {
-	for _, p := range [...]*episode{&o.episode, &o.dryRun} {
-		if lasted, is := p.over(now); is {
-			o.log.change(now, p.calmed(e.At, slog.String("limiter", e.Limiter), lasted))
-		}
 	}
 }
 
@@ -89,15 +77,16 @@ func ruled(e limiter.Event) line {
 	}}
 }
 
-// valve is the line about a change of the mode: one that leaves the service without protection, or one that brings it back.
-func (l *Logger) valve(e limiter.Event) line {
-	n := line{at: e.At, level: l.changes, text: "warden: not enforcing", attrs: func() []slog.Attr {
-		return []slog.Attr{slog.String("limiter", e.Limiter), slog.String("mode", e.Mode.String())}
+// valve logs a change of the mode, one that leaves the service without protection or one that brings it back, whatever else was
+// logged in this second.
+func (l *Logger) valve(at time.Time, mode limiter.Mode, kind, name string) {
+	n := line{at: at, level: l.changes, text: "warden: not enforcing", attrs: func() []slog.Attr {
+		return []slog.Attr{slog.String(kind, name), slog.String("mode", mode.String())}
 	}}
-	if e.Mode == limiter.Enforce {
+	if mode == limiter.Enforce {
 		n.level, n.text = slog.LevelInfo, "warden: enforcing"
 	}
-	return n
+	l.put(n)
 }
 
 // beginning is how a line about e begins.
@@ -114,7 +103,7 @@ func refusing(e limiter.Event) line {
 	}}
 }
 
-func (l *Logger) refused(e limiter.Event) line {
+func (l *Logger) sampleOf(e limiter.Event) line {
 	return line{at: e.At, text: beginning(e) + "refused", attrs: func() []slog.Attr {
 		return []slog.Attr{slog.Any("why", bounded(e.Explanation)), slog.Uint64("left_out", l.leftOut.Swap(0))}
 	}}

@@ -32,10 +32,15 @@ func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 				p("stopbank_limiter_rejected_total", float64(t.RejectedFor(r)), name, r.String(), priority)
 			}
 		}
-		for _, r := range []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.DeadlineExceeded} { // those of Q17
+		for _, r := range judgements() {
 			p("stopbank_limiter_would_reject_total", float64(t.WouldRejectFor(r)), name, r.String(), priority)
 		}
 	}
+}
+
+// judgements are the reasons of a dry run: those that are known when a task comes.
+func judgements() []limiter.Reason {
+	return []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.DeadlineExceeded}
 }
 
 // Classes are those of priorities, whose names are the values of the label priority.
@@ -141,6 +146,14 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 		show("rejected_total", float64(c.Rejected[reason]), reason)
 		show("left_total", float64(c.Left[reason]), reason)
 	}
+	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
+		show("mode", truth(c.Mode == m), m.String())
+	}
+	level("beyond", c.Beyond)
+	for _, r := range judgements() {
+		show("would_reject_total", float64(c.WouldReject[r.String()]), r.String())
+	}
+	show("would_reject_total", float64(c.WouldReject[bulkhead.ReasonTimeoutQueued]), bulkhead.ReasonTimeoutQueued)
 	level("abandoned_running", c.Abandoned)
 	count("abandoned_total", c.AbandonedTotal)
 	count("late_panics_total", c.LatePanics)
