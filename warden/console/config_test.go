@@ -81,7 +81,7 @@ func TestEachAlone(t *testing.T) {
 func TestCompartmentFields(t *testing.T) {
 	in := bulkhead.CompartmentSnapshot{
 		Name: "a", Criticality: limiter.Critical, Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100}, Left: map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
-		Outcomes: map[string]uint64{"succeeded": 5}, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
+		Outcomes: map[string]uint64{"succeeded": 5}, WouldReject: map[string]uint64{"pressure_high": 6}, Mode: limiter.DryRun, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
 		Execution: bulkhead.Execution{Count: 8, Mean: time.Millisecond, P50: 2 * time.Millisecond, P90: 3 * time.Millisecond, P99: 4 * time.Millisecond},
 		Health:    bulkhead.Health{Reason: "ill"},
 	}
@@ -156,6 +156,9 @@ func TestVerdicts(t *testing.T) {
 		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelOK,
 			"Nothing was refused in the last 10 s. Its decision is stale: no sample was taken for 4 s, so what was decided for that case rules. Nobody asks, or control is broken."},
 		{compartment{Healthy: true}.verdict(), levelOK, ""},
+		{compartment{Healthy: true, Mode: "bypass", Beyond: 3}.verdict(), levelWatch, "Bypass: every call starts at once; 3 run beyond its places."},
+		{compartment{Healthy: true, Mode: "dry_run", WouldReject: map[string]uint64{"queue_overflow": 2}}.verdict(), levelWatch,
+			"Dry run: every call starts at once; 2 would have been refused since the start, most as queue_overflow."},
 		{compartment{Healthy: true, RejectionRate: 0.0123, Queued: 2, Abandoned: 1}.verdict(), levelWatch,
 			"Refused 1.23 % of the last minute's calls; 2 wait; 1 abandoned: they run beyond their timeout and hold places."},
 		{compartment{Unhealthy: "too much is refused", RejectionRate: 0.1, Queued: 2}.verdict(), levelAct, "Too much is refused; 2 wait."},

@@ -111,16 +111,11 @@ func (p pool) valve() string {
 	case limiter.Bypass.String():
 		return "Bypass: everything starts at once, and nothing is judged."
 	case limiter.DryRun.String():
-		would := uint64(0)
-		if p.Recent != nil {
-			for _, n := range p.Recent.WouldReject {
-				would += n
-			}
-		}
-		if would == 0 {
+		if p.Recent == nil || sum(p.Recent.WouldReject) == 0 {
 			return "Dry run: everything starts at once."
 		}
-		return fmt.Sprintf("Dry run: everything starts at once; %d would have been refused in %s, most as %s.", would, p.Recent.span(), most(p.Recent.WouldReject))
+		would := p.Recent.WouldReject
+		return fmt.Sprintf("Dry run: everything starts at once; %d would have been refused in %s, most as %s.", sum(would), p.Recent.span(), most(would))
 	}
 	return ""
 }
@@ -168,6 +163,13 @@ func (w *wardenNow) verdict() verdict {
 }
 
 func (r *recent) span() string { return fmt.Sprintf("the last %.0f s", max(1, float64(r.Seconds))) }
+
+func sum(counts map[string]uint64) (n uint64) {
+	for _, more := range counts {
+		n += more
+	}
+	return n
+}
 
 // most is the key with the highest count, of equal ones the first by name; those that left of themselves do not count.
 func most(counts map[string]uint64) string {

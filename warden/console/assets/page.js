@@ -227,7 +227,7 @@ function compartments(s) {
     const own = Math.min(c.in_flight, c.effective_guaranteed), over = c.in_flight - own;
     fill(e, {
       key: `compartment:${c.name}`, name: c.name,
-      level: c.healthy ? (c.rejection_rate > 0 || c.queued > 0 || c.abandoned > 0 ? "watch" : "ok") : "act",
+      level: c.healthy ? (c.rejection_rate > 0 || c.queued > 0 || c.abandoned > 0 || c.mode !== "enforce" ? "watch" : "ok") : "act",
       bar: { own, over, whole: Math.max(c.effective_max, c.in_flight), mark: c.effective_guaranteed < c.effective_max ? c.effective_guaranteed : null,
         label: `${c.in_flight} in flight, ${c.effective_guaranteed} guaranteed, ${c.effective_max} at most` },
       caption: `${number(c.in_flight)} in flight, ${number(c.effective_guaranteed)} guaranteed` +
@@ -237,11 +237,12 @@ function compartments(s) {
         ["lent", number(c.lent)], ["borrowed", number(c.borrowed)],
         ["queued", `${number(c.queued)} of ${number(c.max_queue)}`], ["refused, 1 min", percent(c.rejection_rate)],
         ["p50, 1 min", millis(c.execution_p50_ms)], ["p99, 1 min", millis(c.execution_p99_ms)],
+        ...(c.mode !== "enforce" ? [["mode", c.mode]] : []), ...(c.beyond ? [["beyond its places", number(c.beyond)]] : []),
         ...(c.abandoned ? [["abandoned", number(c.abandoned)]] : []), ...(c.tenants ? [["tenants", number(c.tenants.keys)]] : []),
       ],
       since: [
         ["criticality", c.criticality_name], ["calls", number(c.submitted)], ["refused", number(c.refused)], ...reasons(c.rejected, "refused: "),
-        ...reasons(c.left, "left: "), ...reasons(c.outcomes, "answered: "), ["by fallback", number(c.degraded)], ["fallbacks failed", number(c.fallbacks_failed)],
+        ...reasons(c.left, "left: "), ...reasons(c.would_reject, "would have been "), ...reasons(c.outcomes, "answered: "), ["by fallback", number(c.degraded)], ["fallbacks failed", number(c.fallbacks_failed)],
         ["fallbacks refused", number(c.fallbacks_refused)], ["abandoned", number(c.abandoned_total)], ["late panics", number(c.late_panics)],
         ...(c.tenants ? [["tenants active", number(c.tenants.active)], ["evicted", number(c.tenants.evicted)], ["overflowed", number(c.tenants.overflowed)]] : []),
       ],
@@ -257,7 +258,7 @@ function limiters(s) {
       key: `limiter:${l.name}`, name: l.name, level: verdict?.level,
       bar: { own: l.in_flight, whole: Math.max(l.target, l.in_flight), label: `${l.in_flight} of ${l.target} in flight` },
       caption: `${number(l.in_flight)} of ${number(l.target)} in flight`,
-      now: [["queued", number(l.queued)], ["refused lately", l.recent ? number(l.recent.rejected) : "–"]],
+      now: [["queued", number(l.queued)], ["refused lately", l.recent ? number(l.recent.rejected) : "–"], ...(l.mode !== "enforce" ? [["mode", l.mode]] : [])],
       since: [["done", number(l.executed)], ["refused", number(l.rejected)], ...reasons(l.by_reason, "as "), ...reasons(l.would_reject, "would have been ")],
     });
   });
