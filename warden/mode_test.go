@@ -81,18 +81,18 @@ func TestAnHourOfDryRun(t *testing.T) {
 					}
 				}
 				before := w.Limiter().Stats()
-				if before.Rejected+before.Canceled != 0 || before.Running != users || (before.WouldRejectFor(0) > 0) != world.jammed {
+				if before.Rejected+before.Canceled != 0 || before.Running != users || (before.WouldReject > 0) != world.jammed {
 					t.Errorf("after an hour: %+v", before.Tally)
 				}
-				t.Logf("after an hour the target is %d, %d of %d would have been refused", before.Target, before.WouldRejectFor(0), before.Submitted)
+				t.Logf("after an hour the target is %d, %d of %d would have been refused", before.Target, before.WouldReject, before.Submitted)
 
 				s.jammed.Store(false)
 				if err := w.Limiter().SetMode(limiter.Enforce); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(5 * time.Minute)
-				after, done := w.Limiter().Stats(), 0
-				done = int(after.Executed - before.Executed)
+				after := w.Limiter().Stats()
+				done := int(after.Executed - before.Executed)
 				if after.Target < world.afterwards || after.Target > 3*users || after.Running > max(after.Target, users) || w.Latest().Decision.ShedProbability != 0 {
 					t.Errorf("enforced for five minutes: target %d, %+v", after.Target, after.Tally)
 				}

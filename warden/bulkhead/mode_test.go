@@ -217,7 +217,7 @@ func TestB13_Told(t *testing.T) {
 			t.Errorf("told %q, want %q", told, want)
 		}
 		snap := c.Snapshot()
-		if got := fmt.Sprint(snap.WouldReject, snap.Rejected, snap.Left, snap.Admitted); got != "map[pressure_high:1 queue_overflow:1 timeout_queued:1] map[] map[] 10" {
+		if got := fmt.Sprint(snap.WouldReject, len(snap.Rejected)+len(snap.Left), snap.Admitted); got != "map[pressure_high:1 queue_overflow:1 timeout_queued:1] 0 10" {
 			t.Error(got)
 		}
 		var recent []string

@@ -154,6 +154,9 @@ type Tally struct {
 	Canceled  uint64 // tasks whose context was canceled before they started
 	Queued    int    // tasks that wait now: QueueLen of an explanation
 	Running   int    // tasks that hold a place now: InFlight of an explanation
+	// WouldReject is how many tasks were started in a dry run that would have been refused (Q17). They are among the Executed and the
+	// Running, and not among the Rejected. It never falls.
+	WouldReject uint64
 
 	byReason, wouldReject [reasons]uint64
 }
@@ -166,19 +169,12 @@ func (t Tally) RejectedFor(r Reason) uint64 {
 	return t.byReason[r]
 }
 
-// WouldRejectFor is how many tasks were started in a dry run that would have been refused for this reason; for reason 0, how
-// many in all. It never falls. They are among the Executed and the Running, and not among the Rejected.
-func (t Tally) WouldRejectFor(r Reason) (n uint64) {
-	switch {
-	case r >= reasons:
+// WouldRejectFor is how many tasks were started in a dry run that would have been refused for this reason.
+func (t Tally) WouldRejectFor(r Reason) uint64 {
+	if r >= reasons {
 		return 0
-	case r > 0:
-		return t.wouldReject[r]
 	}
-	for _, of := range t.wouldReject {
-		n += of
-	}
-	return n
+	return t.wouldReject[r]
 }
 
 func (t Tally) plus(o Tally) Tally {
@@ -187,6 +183,7 @@ func (t Tally) plus(o Tally) Tally {
 	t.Rejected += o.Rejected
 	t.Canceled += o.Canceled
 	t.Running += o.Running
+	t.WouldReject += o.WouldReject
 	for r, n := range o.byReason {
 		t.byReason[r] += n
 		t.wouldReject[r] += o.wouldReject[r]

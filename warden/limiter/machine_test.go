@@ -222,6 +222,7 @@ func (x *machine) check() {
 		for _, tally := range []*Tally{&want.Tally, &want.classes[classOf(run.is.priority)]} {
 			tally.Submitted++
 			if run.is.would != 0 {
+				tally.WouldReject++
 				tally.wouldReject[run.is.would]++
 			}
 			switch run.is.state {

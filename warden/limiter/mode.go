@@ -11,7 +11,7 @@ import (
 )
 
 // Mode says whether a limiter enforces what it decides. It is Config.Mode to begin with, and [Limiter.SetMode] changes it.
-type Mode uint8
+type Mode uint8 //nolint:recvcheck // UnmarshalText alone changes it
 
 // The modes. In DryRun and Bypass every task starts at once; only the end of its context and Close refuse one.
 const (
@@ -107,7 +107,9 @@ func (l *Limiter) rehearse(p Priority, due, now time.Duration, mayWait bool, dra
 		cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
 		o.cut = Priority(cut)
 		l.unwanted++
-		l.classes[p.class()].wouldReject[why]++
+		c := &l.classes[p.class()]
+		c.WouldReject++
+		c.wouldReject[why]++
 	}
 	return o
 }

@@ -98,7 +98,7 @@ func TestQ17Q18_OnlyAnEndedContextIsRefused(t *testing.T) {
 		_, err = l.TryAcquire(Task{})
 		wantReason(t, err, Closed)
 		want := map[Mode]uint64{DryRun: 50}[mode]
-		if s := l.Stats(); s.Running != 50 || s.Rejected != 3 || s.Canceled != 1 || s.WouldRejectFor(0) != want || s.Mode != mode {
+		if s := l.Stats(); s.Running != 50 || s.Rejected != 3 || s.Canceled != 1 || s.WouldReject != want || s.Mode != mode {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -193,7 +193,7 @@ func TestRaceQ17Q18(t *testing.T) {
 				t.Error(err)
 			}
 			s := l.Stats()
-			if n := s.WouldRejectFor(0); n < last || s.Submitted != s.Executed+s.Rejected+s.Canceled+uint64(s.Queued)+uint64(s.Running) {
+			if n := s.WouldReject; n < last || s.Submitted != s.Executed+s.Rejected+s.Canceled+uint64(s.Queued)+uint64(s.Running) {
 				t.Errorf("%d would have been refused, and %d before: %+v", n, last, s)
 			} else {
 				last = n
