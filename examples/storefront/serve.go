@@ -76,6 +76,9 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 		fmt.Fprintf(stdout, "plan:    not to be changed; set %s to change it while the shop is open\n", tokenVariable)
 	} else {
 		fmt.Fprintf(stdout, "plan:    %s/plan, with the token of %s\n", operators.url, tokenVariable)
+		if s.warden != nil {
+			fmt.Fprintf(stdout, "mode:    %s/mode, with the same token\n", operators.url)
+		}
 	}
 
 	ctx, cancel := context.WithCancel(ctx)

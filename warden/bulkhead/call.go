@@ -20,6 +20,7 @@ type call struct {
 	done   func(error) // tells the breaker; nil: there is none
 	began  stopwatch
 	waited time.Duration
+	would  limiter.Reason // why a dry run would have refused it; 0: it would not have
 }
 
 // mark is the context that a function runs with. Who got it may keep it for any time: it is all of a call that has to be
@@ -99,6 +100,8 @@ type outcome struct {
 	cut      limiter.Priority
 	decision *decision.ControlDecision
 	standing limiter.Standing
+	would    limiter.Reason // of a grant in a dry run
+	mode     limiter.Mode
 }
 
 // A deadline is the earliest of a call's: its caller's, and the compartment's bound on its wait.
@@ -144,6 +147,9 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 		k.mark = new(mark)
 	}
 	k.Context, k.part = ctx, p
+	if o.would != 0 {
+		p.recent.Add(c.explain(ctx, d, o))
+	}
 	if o.grant > limiter.SlotFree || yields > 0 || p.config.Breaker != nil {
 		if err := k.proceed(ctx, yields, d, o); err != nil {
 			return err
@@ -195,6 +201,13 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	case c.queue.Len() == 0 && s.free(c):
 		s.take(c)
 		c.look(&w.Outcome)
+		w.Outcome.grant = limiter.SlotFree
+		if p.rule.Yields == 0 && p.config.Breaker == nil {
+			p.admit(k)
+		}
+	case p.share.Mode != limiter.Enforce:
+		c.look(&w.Outcome)
+		k.would = c.rehearse(&w.Outcome, d, now, draw)
 		w.Outcome.grant = limiter.SlotFree
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
 			p.admit(k)
@@ -269,7 +282,8 @@ func (p *part) saysOpen() bool {
 func (c *Compartment) look(o *outcome) {
 	p, s := c.part, c.part.set
 	cut, _ := c.queue.Cut(p.rule.ShedProbability)
-	o.inFlight, o.queued, o.cut, o.decision, o.standing = c.held, c.queue.Len(), limiter.Priority(cut), p.rule, s.standing
+	o.inFlight, o.queued, o.cut, o.decision, o.standing = c.held+c.beyond, c.queue.Len(), limiter.Priority(cut), p.rule, s.standing
+	o.mode = p.share.Mode
 }
 
 // granted tells a call that has been taken out of the queue that it has its place.
@@ -291,10 +305,7 @@ func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now t
 // refuse counts a refusal, and notes how things stand.
 func (c *Compartment) refuse(o *outcome, why queue.Verdict, waited time.Duration) {
 	c.look(o)
-	o.reason, o.waited, o.grant = reasonOf(why), waited, 0
-	if o.reason == limiter.DeadlineExceeded && o.from >= limiter.FromMaxWait {
-		o.reason = limiter.TimeoutQueued
-	}
+	o.reason, o.waited, o.grant = named(reasonOf(why), o.from), waited, 0
 	if waited > 0 || o.reason < limiter.DeadlineExceeded {
 		o.bound, o.limit = c.part.set.full(c)
 	}
@@ -324,7 +335,7 @@ func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limite
 		Limiter: c.part.config.Name, Outcome: limiter.Started, Grant: o.grant, Reason: o.reason, At: time.Now(), Waited: o.waited,
 		Task:     limiter.Task{Name: c.key, ID: c.part.set.requestOf(ctx), Priority: c.part.config.Criticality},
 		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.decision, Standing: o.standing,
-		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, Cut: o.cut,
+		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, Cut: o.cut, WouldReject: o.would, Mode: o.mode,
 	}
 	switch o.reason {
 	case 0:
@@ -354,7 +365,8 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 			k.state = ended
 			o.from = d.from
 			k.c.refuse(&o, v, o.waited)
-			s.give(k.c)
+			o.would = 0
+			k.giveBack()
 			s.mu.Unlock()
 			return k.c.rejection(ctx, d, o)
 		}
@@ -382,7 +394,7 @@ func (k *call) ask() error {
 		s.mu.Lock()
 		k.state = ended
 		p.countRefusal(limiter.BreakerOpen)
-		s.give(k.c)
+		k.giveBack()
 		s.mu.Unlock()
 		if why == errNoAnswer { //nolint:errorlint // this one, not one of the breaker
 			k.c.observeRefusal(k.Context, p.breakerSays(k.Context, why))
@@ -429,7 +441,7 @@ func (k *call) leave(count func(*counts)) {
 	p.window.record(k.began, now, &p.counts)
 	p.counts.finished++
 	count(&p.counts)
-	s.give(k.c)
+	k.giveBack()
 }
 
 // tell tells the breaker. Only who has ended or abandoned the call does so.
@@ -461,6 +473,6 @@ func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
 // answered tells the observer what the caller is told.
 func (k *call) answered(out Outcome, err error) {
 	if s := k.part.set; s.observer != nil {
-		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(s)})
+		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(s), WouldReject: k.would})
 	}
 }

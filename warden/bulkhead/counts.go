@@ -30,7 +30,7 @@ func reasonOf(v queue.Verdict) limiter.Reason {
 type counts struct {
 	submitted, admitted, finished               uint64
 	outcomes                                    [Refused]uint64
-	refusedFor                                  [limiter.Reentry + 1]uint64
+	refusedFor, wouldReject                     [limiter.Reentry + 1]uint64
 	refused                                     uint64 // for any reason but the caller's cancel and re-entry
 	abandoned, latePanics                       uint64
 	degraded, fallbacksFailed, fallbacksRefused uint64

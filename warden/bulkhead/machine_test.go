@@ -150,6 +150,21 @@ func (x *machine) resize(a, b int) string {
 	return ""
 }
 
+// setMode puts a compartment into a mode, by a plan that is otherwise as it was.
+func (x *machine) setMode(a int, mode limiter.Mode) string {
+	p := x.s.Plan()
+	i := a % len(p.Compartments)
+	p.Compartments[i].Mode = mode
+	if _, err := x.s.Resize(p); err != nil {
+		return fmt.Sprintf("Resize(%+v): %v", p, err)
+	}
+	synctest.Wait()
+	x.m.revision++
+	x.m.parts[i].plan.Mode = mode
+	x.m.enforce()
+	return ""
+}
+
 // apply applies a decision; one in eight is too old.
 func (x *machine) apply(a, b int) {
 	d := decision.ControlDecision{Seq: x.m.seq + 1, TargetConcurrency: a % 14}
@@ -180,7 +195,7 @@ func (x *machine) apply(a, b int) {
 func (x *machine) step(v move) string {
 	sleep(time.Microsecond) // no two calls come in one instant, so none are late in one
 	x.m.advance(time.Microsecond)
-	switch v.op % 10 {
+	switch v.op % 11 {
 	case 0, 1, 2, 3:
 		return x.checkSubmit(v)
 	case 4, 5:
@@ -201,6 +216,8 @@ func (x *machine) step(v move) string {
 		}
 	case 9:
 		x.apply(v.a, v.b)
+	case 10:
+		return x.setMode(v.a, limiter.Mode(v.b%3))
 	}
 	return ""
 }
@@ -225,10 +242,11 @@ func (x *machine) checkSubmit(v move) string {
 // check compares the set with its model, and with what must hold whatever the model says.
 func (x *machine) check() string {
 	snap := x.s.Snapshot()
-	if snap.InFlight > x.admitted && snap.InFlight > snap.EffectiveTotal {
-		return fmt.Sprintf("B1: %d in flight after an admission, %d in total", snap.InFlight, snap.EffectiveTotal)
+	held := snap.InFlight - beyond(snap)
+	if held > x.admitted && held > snap.EffectiveTotal {
+		return fmt.Sprintf("B1: %d places held after an admission, %d in total", held, snap.EffectiveTotal)
 	}
-	x.admitted = snap.InFlight
+	x.admitted = held
 	if snap.EffectiveTotal != x.m.total || snap.Total != x.m.planned || snap.Revision != x.m.revision {
 		return fmt.Sprintf("total %d of %d, revision %d; want %d, %d, %d", snap.EffectiveTotal, snap.Total, snap.Revision, x.m.total, x.m.planned, x.m.revision)
 	}
@@ -256,9 +274,9 @@ func (x *machine) check() string {
 	for i, p := range x.m.parts {
 		c := snap.Compartments[i]
 		got := fmt.Sprint(c.InFlight, c.Queued, c.Submitted, c.Admitted, c.Finished, c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax,
-			c.Borrowed, union(c.Rejected, c.Left))
-		want := fmt.Sprint(p.held(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
-			max(0, p.held()-p.now.Guaranteed), p.refusedFor)
+			c.Borrowed, union(c.Rejected, c.Left), c.Beyond, c.Mode, c.WouldReject)
+		want := fmt.Sprint(p.held()+p.beyond(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
+			max(0, p.held()-p.now.Guaranteed), p.refusedFor, p.beyond(), p.plan.Mode, p.wouldBe)
 		if got != want {
 			return fmt.Sprintf("%q: %s, want %s", c.Name, got, want)
 		}
@@ -270,6 +288,14 @@ func (x *machine) check() string {
 		return fmt.Sprintf("B11: %d guaranteed of %d", guaranteed, snap.EffectiveTotal)
 	}
 	return ""
+}
+
+// beyond is how many calls run without a place.
+func beyond(snap Snapshot) (n int) {
+	for _, c := range snap.Compartments {
+		n += c.Beyond
+	}
+	return n
 }
 
 func union(a, b map[string]uint64) map[string]uint64 {
@@ -302,7 +328,7 @@ func disagree(s *Set) string {
 	switch {
 	case sum != snap.InFlight:
 		return fmt.Sprintf("in flight: %+v", snap)
-	case snap.InFlight <= snap.EffectiveTotal && lent != max(0, borrowed-(snap.EffectiveTotal-guaranteed)):
+	case snap.InFlight-beyond(snap) <= snap.EffectiveTotal && lent != max(0, borrowed-(snap.EffectiveTotal-guaranteed)):
 		return fmt.Sprintf("lent %d, borrowed %d: %+v", lent, borrowed, snap)
 	}
 	return ""

@@ -45,11 +45,12 @@ const (
 	FallbackFailed                 // a fallback has failed, or too many ran
 	Resized                        // Resize has put Revision in force
 	Applied                        // Apply has put Decision in force, or it went stale
+	ModeChanged                    // a plan has put Compartment into Mode, or New another one than Enforce
 )
 
 // String is the kind's code, such as "answered".
 func (k Kind) String() string {
-	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied")
+	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied", "mode_changed")
 }
 
 // Outcome says what a caller was answered, before any fallback.
@@ -80,6 +81,8 @@ type Event struct {
 	RequestID   string           // of the caller's context: see warden.WithRequestID; a client may have made it up
 	Outcome     Outcome
 	Reason      limiter.Reason // of a refusal
+	WouldReject limiter.Reason // of an answer, other than Refused: for which reason a dry run would have refused the call
+	Mode        limiter.Mode   // of a ModeChanged
 	Err         error          // what the caller, or the function, returned
 	Waited      time.Duration  // in the queue
 	Took        time.Duration  // from the start of the function until now

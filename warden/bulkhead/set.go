@@ -53,7 +53,7 @@ type part struct {
 
 	planned, share Share                     // as the plan says, and as the decision leaves it
 	rule           *decision.ControlDecision // the decision, as far as it concerns this part
-	held           int
+	held, beyond   int                       // of the places, and beyond them
 	waiting        waiting
 	counts         counts
 	window         window
@@ -62,13 +62,15 @@ type part struct {
 // Compartment is one part of a [Set], or one tenant of such a part. Its methods may be called by any number of
 // goroutines, and on nil, which stands for a compartment that is not known.
 type Compartment struct {
-	part    *part // nil: there is none of this name
-	unknown unknown
-	queue   queue.Queue[outcome]
-	held    int
-	turn    uint64 // orders those that hold as many; 0: nobody waits
-	index   int    // in part.waiting
-	tenancy        // zero of a part's own compartment
+	part     *part // nil: there is none of this name
+	unknown  unknown
+	queue    queue.Queue[outcome]
+	held     int
+	beyond   int    // calls that run without a place
+	unwanted int    // calls that run and would have been refused, in a dry run
+	turn     uint64 // orders those that hold as many; 0: nobody waits
+	index    int    // in part.waiting
+	tenancy         // zero of a part's own compartment
 }
 
 // unknown is a compartment that was asked for, and is not there.
@@ -98,10 +100,15 @@ func New(cfg Config) (*Set, error) {
 		s.byName[c.Name] = p
 	}
 	s.ranked = byCriticality(s.parts)
+	s.begun()
+	s.tellModes(changed(make([]Share, len(s.parts)), s.plan.Compartments))
+	return s, nil
+}
+
+func (s *Set) begun() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.enforce()
-	return s, nil
 }
 
 func (s *Set) made() bool { return s != nil && s.byName != nil }

@@ -33,6 +33,9 @@ type compartment struct {
 	Criticality         int                       `json:"criticality"`
 	CriticalityName     string                    `json:"criticality_name"`
 	InFlight            int                       `json:"in_flight"`
+	Mode                string                    `json:"mode"`
+	Beyond              int                       `json:"beyond"`       // in flight without a place
+	WouldReject         map[string]uint64         `json:"would_reject"` // of a dry run
 	Queued              int                       `json:"queued"`
 	MaxQueue            int                       `json:"max_queue"`
 	Guaranteed          int                       `json:"guaranteed"`
@@ -84,6 +87,7 @@ func setJSON(s bulkhead.Snapshot) *setNow {
 		x, ran := c.Execution, c.Execution.Count > 0
 		out.Compartments = append(out.Compartments, compartment{
 			Name: clipName(c.Name), Criticality: int(c.Criticality), CriticalityName: c.Criticality.String(),
+			Mode: c.Mode.String(), Beyond: c.Beyond, WouldReject: orEmpty(c.WouldReject),
 			InFlight: c.InFlight, Queued: c.Queued, MaxQueue: c.MaxQueue, Guaranteed: c.Guaranteed, Lendable: c.Lendable, Max: c.Max,
 			EffectiveGuaranteed: c.EffectiveGuaranteed, EffectiveLendable: c.EffectiveLendable, EffectiveMax: c.EffectiveMax,
 			Lent: c.Lent, Borrowed: c.Borrowed, Submitted: c.Submitted, Admitted: c.Admitted, Finished: c.Finished,
@@ -184,6 +188,18 @@ func (c compartment) verdict() verdict {
 			v.Level = levelWatch
 		}
 		said = append(said, fmt.Sprintf(format, args...))
+	}
+	switch c.Mode {
+	case limiter.Bypass.String():
+		watch("bypass: every call starts immediately")
+	case limiter.DryRun.String():
+		watch("dry run: every call starts immediately")
+		if would := sum(c.WouldReject); would > 0 {
+			watch("%d would have been rejected since the start, %s", would, most(c.WouldReject))
+		}
+	}
+	if c.Beyond > 0 {
+		watch("%d run beyond its slots", c.Beyond)
 	}
 	switch {
 	case !c.Healthy:

@@ -81,7 +81,7 @@ func TestEachAlone(t *testing.T) {
 func TestCompartmentFields(t *testing.T) {
 	in := bulkhead.CompartmentSnapshot{
 		Name: "a", Criticality: limiter.Critical, Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100}, Left: map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
-		Outcomes: map[string]uint64{"succeeded": 5}, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
+		Outcomes: map[string]uint64{"succeeded": 5}, WouldReject: map[string]uint64{"pressure_high": 6}, Mode: limiter.DryRun, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
 		Execution: bulkhead.Execution{Count: 8, Mean: time.Millisecond, P50: 2 * time.Millisecond, P90: 3 * time.Millisecond, P99: 4 * time.Millisecond},
 		Health:    bulkhead.Health{Reason: "ill"},
 	}
@@ -148,6 +148,12 @@ func TestVerdicts(t *testing.T) {
 			"Nothing rejected in the last 10 s. Its decision is stale: the controller is silent, and a reduced limit applies."},
 		{counted(pool{Recent: lately(1, 0, nil), stale: true}).verdict(), levelAct,
 			"Nothing rejected in the last 10 s. Its decision is stale: the controller is silent, and a reduced limit applies."},
+		{counted(pool{Mode: "enforce", Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing rejected in the last 10 s."},
+		{counted(pool{Mode: "bypass", Recent: lately(5, 0, nil)}).verdict(), levelWatch,
+			"Bypass: every task starts immediately, and none is judged. Nothing rejected in the last 10 s."},
+		{counted(pool{Mode: "dry_run", WouldReject: map[string]uint64{"closed": 1}}).verdict(), levelWatch, "Dry run: every task starts immediately. 0 rejected since the start."},
+		{counted(pool{Mode: "dry_run", Recent: &recent{Seconds: 10, WouldReject: map[string]uint64{"pressure_high": 3, "deadline_exceeded": 1}}}).verdict(), levelWatch,
+			"Dry run: every task starts immediately; 4 would have been rejected in the last 10 s, most because their priority is being shed (pressure_high). Nothing rejected in the last 10 s."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. The controller has not decided yet: the initial limit applies."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), Standing: applied}).verdict(), levelOK,
@@ -162,6 +168,9 @@ func TestVerdicts(t *testing.T) {
 		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s. No request has come, and Run is not running."},
 		{compartment{Healthy: true}.verdict(), levelOK, ""},
+		{compartment{Healthy: true, Mode: "bypass", Beyond: 3}.verdict(), levelWatch, "Bypass: every call starts immediately; 3 run beyond its slots."},
+		{compartment{Healthy: true, Mode: "dry_run", WouldReject: map[string]uint64{"queue_overflow": 2}}.verdict(), levelWatch,
+			"Dry run: every call starts immediately; 2 would have been rejected since the start, most because no slot was free, nor room in the queue (queue_overflow)."},
 		{compartment{Healthy: true, RejectionRate: 0.0123, Queued: 2, Abandoned: 1}.verdict(), levelWatch,
 			"Rejected 1.2 % of the calls of the last minute; 2 wait in the queue; 1 abandoned: they run although their callers are gone, and hold slots."},
 		{compartment{Healthy: true, RejectionRate: 0.0003}.verdict(), levelWatch, "Rejected <0.1 % of the calls of the last minute."},

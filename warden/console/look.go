@@ -175,10 +175,14 @@ func poolOf(name string, s limiter.Stats, lately *recent) pool {
 	p := pool{
 		Name: clipName(name), Target: s.Target, InFlight: s.Running, Queued: s.Queued, Executed: s.Executed,
 		Rejected: s.Rejected, Canceled: s.Canceled, ByReason: map[string]uint64{}, Recent: lately,
+		Mode: s.Mode.String(), WouldReject: map[string]uint64{},
 	}
 	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
 		if n := s.RejectedFor(r); n > 0 {
 			p.ByReason[r.String()] = n
+		}
+		if n := s.WouldRejectFor(r); n > 0 {
+			p.WouldReject[r.String()] = n
 		}
 	}
 	return p
@@ -206,11 +210,11 @@ func reading(ok bool, v float64) num {
 	return num(v)
 }
 
-// appendRefused appends those of the explanations that are of tasks that were not started, under the name given, if there
+// appendRefused appends those of the explanations that are of tasks that were not started, or would not have been, under the name given, if there
 // is one.
 func appendRefused(out []limiter.Explanation, name string, recent []limiter.Explanation) []limiter.Explanation {
 	for _, e := range recent {
-		if e.Outcome == limiter.Rejected || e.Outcome == limiter.Withdrawn {
+		if e.Outcome == limiter.Rejected || e.Outcome == limiter.Withdrawn || e.WouldReject != 0 {
 			e.Limiter = cmp.Or(name, e.Limiter)
 			out = append(out, e)
 		}

@@ -3,6 +3,7 @@
 package console
 
 import (
+	"cmp"
 	"hash/fnv"
 	"io"
 	"log/slog"
@@ -68,7 +69,10 @@ type pool struct {
 	Rejected uint64            `json:"rejected"`
 	Canceled uint64            `json:"canceled"`
 	ByReason map[string]uint64 `json:"by_reason"` // rejected and canceled; reasons that occurred
-	Recent   *recent           `json:"recent"`    // null: nobody looked before
+	Mode     string            `json:"mode"`
+	// Started in a dry run, by the reason for which they would have been rejected.
+	WouldReject map[string]uint64 `json:"would_reject"`
+	Recent      *recent           `json:"recent"` // null: nobody looked before
 
 	stale bool // what rules has outlived itself; of a warden, Standing says so
 }
@@ -81,7 +85,8 @@ type recent struct {
 	Canceled uint64            `json:"canceled"`
 	ByReason map[string]uint64 `json:"by_reason"`
 	// ByPriority counts the rejected by class of priority.
-	ByPriority map[string]uint64 `json:"by_priority"`
+	ByPriority  map[string]uint64 `json:"by_priority"`
+	WouldReject map[string]uint64 `json:"would_reject"`
 }
 
 // point is one turn of the warden's pipeline. The counters are since the start.
@@ -160,7 +165,7 @@ type reason struct {
 	Text      string `json:"text"` // the same as a sentence
 }
 
-// rejection is the whole explanation of one task that was not started.
+// rejection is the whole explanation of one task that was not started; or, of Outcome "started", that would not have been.
 type rejection struct {
 	ID           string      `json:"id"`
 	At           when        `json:"at"`
@@ -284,6 +289,7 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 }
 
 func rejectionJSON(e limiter.Explanation) rejection {
+	e.Reason = cmp.Or(e.Reason, e.WouldReject) // of a dry run: why it would have been rejected
 	e.Limiter, e.Task.Name, e.Task.ID = clipName(e.Limiter), clip(e.Task.Name, longestName), clip(e.Task.ID, longestName)
 	out := rejection{
 		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: when{e.At}, Limiter: e.Limiter,

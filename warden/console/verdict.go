@@ -48,7 +48,7 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	before := first.stats
 	r := &recent{
 		Seconds: num(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
-		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{},
+		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{}, WouldReject: map[string]uint64{},
 	}
 	for _, class := range []limiter.Priority{limiter.Background, limiter.Normal, limiter.High, limiter.Critical} {
 		if n := now.Of(class).Rejected - before.Of(class).Rejected; n > 0 {
@@ -58,6 +58,9 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	for reason := limiter.PressureHigh; reason <= limiter.Closed; reason++ {
 		if n := now.RejectedFor(reason) - before.RejectedFor(reason); n > 0 {
 			r.ByReason[reason.String()] = n
+		}
+		if n := now.WouldRejectFor(reason) - before.WouldRejectFor(reason); n > 0 {
+			r.WouldReject[reason.String()] = n
 		}
 	}
 	return r
@@ -106,6 +109,12 @@ func (p pool) verdict() verdict {
 		v.Level = staleLevel(p.busy())
 		v.Text += " Its decision is stale: the controller is silent, and a reduced limit applies."
 	}
+	if said := p.valve(); said != "" {
+		v.Text = said + " " + v.Text
+		if v.Level == levelOK {
+			v.Level = levelWatch
+		}
+	}
 	return v
 }
 
@@ -121,6 +130,21 @@ func staleLevel(busy bool) string {
 		return levelAct
 	}
 	return levelWatch
+}
+
+// valve is what comes before all else while the limiter does not enforce what it decides; "": it does.
+func (p pool) valve() string {
+	switch p.Mode {
+	case limiter.Bypass.String():
+		return "Bypass: every task starts immediately, and none is judged."
+	case limiter.DryRun.String():
+		if p.Recent == nil || sum(p.Recent.WouldReject) == 0 {
+			return "Dry run: every task starts immediately."
+		}
+		would := p.Recent.WouldReject
+		return fmt.Sprintf("Dry run: every task starts immediately; %d would have been rejected in %s, %s.", sum(would), p.Recent.span(), most(would))
+	}
+	return ""
 }
 
 // verdict is that of its limiter, and of its controller.
@@ -209,6 +233,13 @@ func (r *recent) whose() string {
 }
 
 func (r *recent) span() string { return fmt.Sprintf("the last %.0f s", max(1, float64(r.Seconds))) }
+
+func sum(counts map[string]uint64) (n uint64) {
+	for _, more := range counts {
+		n += more
+	}
+	return n
+}
 
 // most says for which reason most were rejected, of equal ones the first by name; those that left of themselves do not count.
 func most(counts map[string]uint64) string {

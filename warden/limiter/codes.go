@@ -58,7 +58,7 @@ type Grant uint8
 
 // The grants.
 const (
-	// SlotFree: a place was free and nobody waited; the task did not wait.
+	// SlotFree: a place was free and nobody waited, or the limiter did not enforce that (Explanation.Mode); the task did not wait.
 	SlotFree Grant = iota + 1
 	// QueueOldest: it was the oldest of the highest priority that waited.
 	QueueOldest
@@ -145,17 +145,18 @@ func (s Standing) String() string {
 // Outcome says how far a task has come.
 type Outcome uint8
 
-// The outcomes. A task that was started ends as executed; each task ends in exactly one of the last three.
+// The outcomes. A task that was started ends as executed; each task ends in exactly one of executed, rejected and canceled.
 const (
 	Started Outcome = iota + 1
 	Executed
 	Rejected
-	Withdrawn // by its context: Reason Canceled
+	Withdrawn   // by its context: Reason Canceled
+	ModeChanged // no task's: [Limiter.SetMode] has changed the mode, or New was told one that is not Enforce
 )
 
-// String is "started", "executed", "rejected" or "canceled"; "none" for the zero Outcome.
+// String is "started", "executed", "rejected", "canceled" or "mode_changed"; "none" for the zero Outcome.
 func (o Outcome) String() string {
-	return nameOf("Outcome", uint8(o), "none", "started", "executed", "rejected", "canceled")
+	return nameOf("Outcome", uint8(o), "none", "started", "executed", "rejected", "canceled", "mode_changed")
 }
 
 func nameOf(kind string, v uint8, names ...string) string {

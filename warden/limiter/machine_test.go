@@ -30,7 +30,7 @@ type machine struct {
 	draw   float64
 	tasks  []*taskRun
 	seq    uint64
-	events [Withdrawn + 1]atomic.Int64 // counted by the observer
+	events [ModeChanged + 1]atomic.Int64 // counted by the observer
 }
 
 // taskRun is a task at the limiter, beside the model's.
@@ -160,7 +160,7 @@ func (x *machine) apply(a, b int) {
 }
 
 func (x *machine) step(s move) {
-	switch s.op % 10 {
+	switch s.op % 11 {
 	case 0, 1, 2:
 		x.submit(s.a, s.b, false)
 	case 3:
@@ -182,9 +182,18 @@ func (x *machine) step(s move) {
 		}
 	case 9:
 		x.crowd(s.a, s.b)
+	case 10:
+		x.setMode(Mode(s.a % int(modes)))
 	}
 	synctest.Wait()
 	x.check()
+}
+
+func (x *machine) setMode(mode Mode) {
+	if err := x.l.SetMode(mode); err != nil {
+		x.fatalf("SetMode(%s): %v", mode, err)
+	}
+	x.m.setMode(mode)
 }
 
 // crowd lets eighteen tasks without a deadline come one after the other, and leave if they wait for long.
@@ -212,6 +221,10 @@ func (x *machine) check() {
 		x.checkTask(run)
 		for _, tally := range []*Tally{&want.Tally, &want.classes[classOf(run.is.priority)]} {
 			tally.Submitted++
+			if run.is.would != 0 {
+				tally.WouldReject++
+				tally.wouldReject[run.is.would]++
+			}
 			switch run.is.state {
 			case waits:
 				tally.Queued++
@@ -231,12 +244,13 @@ func (x *machine) check() {
 	}
 	events := map[Outcome]uint64{
 		Started: uint64(want.Running) + want.Executed, Executed: want.Executed, Rejected: want.Rejected, Withdrawn: want.Canceled,
+		ModeChanged: x.m.changes,
 	}
-	want.Target, want.Standing = x.m.d.TargetConcurrency, x.m.standing
+	want.Target, want.Standing, want.Mode = x.m.d.TargetConcurrency, x.m.standing, x.m.mode
 	if got := x.l.Stats(); got != want {
 		x.fatalf("Stats = %+v, want %+v", got, want)
 	}
-	if want.Running > want.Target && x.m.canStart() || want.Queued > x.m.maxQueue {
+	if want.Mode == Enforce && want.Running > want.Target && x.m.canStart() || want.Queued > x.m.maxQueue {
 		x.fatalf("the model broke its own rules: %+v", want)
 	}
 	for outcome, want := range events {
@@ -290,7 +304,7 @@ func (x *machine) checkTask(run *taskRun) {
 	if t.reason == DeadlineExceeded || t.reason == PatienceExceeded {
 		e.QueueLen = t.queueLen // several may leave at one instant, in any order
 	}
-	if state != t.state || e.Grant != t.grant || e.Reason != t.reason || e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) ||
+	if state != t.state || e.Grant != t.grant || e.Reason != t.reason || e.WouldReject != t.would || e.Mode != t.mode || e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) ||
 		e.Waited != t.waited || e.Patience != t.patience || e.Standing != t.standing || e.InFlight != t.inFlight || e.QueueLen != t.queueLen || e.Cut != t.cut ||
 		!sameDecision(*e.Decision, t.decision) {
 		x.fatalf("task %d: %v\nwant %+v", t.id, e, *t)

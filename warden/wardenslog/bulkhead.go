@@ -22,7 +22,7 @@ func (l *Logger) Bulkhead() bulkhead.Observer { return &setLog{log: l} }
 // setLog is what is known of one set.
 type setLog struct {
 	log          *Logger
-	compartments atomic.Pointer[map[string]*episode] // replaced as a whole, under mu, never written to
+	compartments atomic.Pointer[map[string]*episodes] // replaced as a whole, under mu, never written to
 	mu           sync.Mutex
 	ruling       atomic.Pointer[decision.ControlDecision] // applied last
 	stale        atomic.Bool
@@ -44,30 +44,39 @@ func (o *setLog) Observe(e bulkhead.Event) {
 		o.log.change(now, resized(e))
 	case bulkhead.Applied:
 		o.applied(e, now)
+	case bulkhead.ModeChanged:
+		o.log.valve(e.At, e.Mode, "compartment", e.Compartment)
 	case bulkhead.Degraded: // a fallback has helped; what made it necessary has been told
 	}
 }
 
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
-	p := o.episode(e.Compartment)
+	p := o.episodes(e.Compartment)
 	switch {
 	case e.Outcome == bulkhead.Refused && e.Reason == limiter.Canceled: // whoever asked went away; nothing was rejected
 	case e.Outcome == bulkhead.Refused:
 		level := severity(e.Criticality)
-		switch p.reject(now, e.Reason, level) {
+		switch p.rejected.reject(now, e.Reason, level) {
 		case begins:
-			o.log.change(now, begun(level, e))
+			o.log.change(now, begun(enforced, level, e))
 		case worsens: // its calls are of one priority
 		case sampled:
-			o.log.sample(o.told(msgRejected, e))
+			o.log.sample(o.told(enforced+msgRejected, e))
 		}
 	default:
+		if e.WouldReject != 0 {
+			switch p.dryRun.reject(now, e.WouldReject, slog.LevelInfo) {
+			case begins:
+				o.log.change(now, begun(rehearsed, slog.LevelInfo, e))
+			case sampled:
+				o.log.sample(o.told(rehearsed+msgRejected, e))
+			case silent, worsens:
+			}
+		}
 		if e.Outcome == bulkhead.TimedOut || e.Outcome == bulkhead.Panicked {
 			o.sample(e, now)
 		}
-		if lasted, is := p.over(now); is {
-			o.log.change(now, p.ended(e.At, slog.String("compartment", e.Compartment), lasted))
-		}
+		p.end(e.At, now, "compartment", e.Compartment)
 	}
 }
 
@@ -93,30 +102,30 @@ func (o *setLog) applied(e bulkhead.Event, now time.Duration) {
 	}
 }
 
-// episode is that of a compartment.
-func (o *setLog) episode(name string) *episode {
+// episodes are those of a compartment.
+func (o *setLog) episodes(name string) *episodes {
 	if m := o.compartments.Load(); m != nil && (*m)[name] != nil {
 		return (*m)[name]
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	next := map[string]*episode{}
+	next := map[string]*episodes{}
 	if m := o.compartments.Load(); m != nil {
 		if p := (*m)[name]; p != nil {
 			return p
 		}
 		next = maps.Clone(*m)
 	}
-	p := &episode{log: o.log}
-	next[name] = p
+	p := o.log.episodes()
+	next[name] = &p
 	o.compartments.Store(&next)
-	return p
+	return &p
 }
 
 // The lines are made apart, as those of a limiter are.
 
-func begun(level slog.Level, e bulkhead.Event) line {
-	return line{at: e.At, level: level, text: msgStarted, attrs: func() []slog.Attr { return about(e) }}
+func begun(of string, level slog.Level, e bulkhead.Event) line {
+	return line{at: e.At, level: level, text: of + msgStarted, attrs: func() []slog.Attr { return about(e) }}
 }
 
 // told is the line about one call, as a sample.
@@ -132,6 +141,9 @@ func about(e bulkhead.Event) []slog.Attr {
 	}
 	if e.Reason != 0 {
 		attrs = append(attrs, slog.String("reason", e.Reason.String()))
+	}
+	if e.WouldReject != 0 {
+		attrs = append(attrs, slog.String("would_reject", e.WouldReject.String()))
 	}
 	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()))
 	attrs = append(attrs, slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))

@@ -135,3 +135,51 @@ func TestASetInAStorm(t *testing.T) {
 		}
 	})
 }
+
+// TestASetInADryRun: its modes are logged, and what it would have refused.
+func TestASetInADryRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{Quiet: 2 * time.Second})
+		set, err := bulkhead.New(bulkhead.Config{Total: 1, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
+			{Name: "checkout", Guaranteed: 1, Mode: limiter.DryRun},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold := func() bulkhead.Permit {
+			_, p, err := set.Compartment("checkout").Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		first := hold()
+		for range 2 {
+			hold().Release(nil)
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Second)
+		first.Release(nil)
+		plan := set.Plan()
+		plan.Compartments[0].Mode = limiter.Enforce
+		if _, err := set.Resize(plan); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		text := b.all(false)
+		want := []string{
+			`"WARN","msg":"stopbank: not enforcing","compartment":"checkout","mode":"dry_run"`, `"INFO","msg":"stopbank: dry run: rejecting started","compartment":"checkout","would_reject":"queue_overflow"`,
+			`"INFO","msg":"stopbank: dry run: rejected","compartment":"checkout","would_reject":"queue_overflow"`, `"msg":"stopbank: dry run: rejecting ended","compartment":"checkout"`,
+			`"msg":"stopbank: compartments resized"`, `"INFO","msg":"stopbank: enforcing","compartment":"checkout","mode":"enforce"`,
+		}
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		if len(lines) != len(want) {
+			t.Fatalf("%d lines:\n%s", len(lines), text)
+		}
+		for i, w := range want {
+			if !strings.Contains(lines[i], w) {
+				t.Errorf("line %d is %s, want %s", i, lines[i], w)
+			}
+		}
+	})
+}

@@ -11,6 +11,8 @@
 //   - "stopbank: rejecting reached a higher priority": the same episode rejects work for which the level is higher, at that level;
 //   - "stopbank: rejecting ended", Info: how long it lasted, and how many were rejected by reason.
 //
+// What a dry run would have rejected has episodes and samples of its own, whose messages begin with "stopbank: dry run: ". They are Info.
+//
 // Between them Config.PerSecond samples at most in a second, at the level Config.Samples, each with left_out, how many were not logged
 // since the sample before:
 //
@@ -20,6 +22,8 @@
 //
 // Other changes:
 //
+//   - "stopbank: not enforcing", Warn, with the mode: somebody has put a limiter or a compartment into a dry run or the bypass;
+//     "stopbank: enforcing", Info, when it is back;
 //   - "stopbank: control decisions are stale", Warn: control has not decided for longer than its last decision was to hold;
 //   - "stopbank: control decisions are fresh again", Info;
 //   - of a set "stopbank: compartments resized", Info, and "stopbank: abandoned function panicked", Error, with its stack.

@@ -10,12 +10,15 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// The messages about an episode. Values are in attributes, so that lines can be grouped by message.
+// The messages about an episode, and how those of a dry run begin. Values are in attributes, so that lines can be grouped by message.
 const (
-	msgStarted  = "stopbank: rejecting started"
-	msgWorse    = "stopbank: rejecting reached a higher priority"
-	msgRejected = "stopbank: rejected"
-	msgEnded    = "stopbank: rejecting ended"
+	msgStarted  = "rejecting started"
+	msgWorse    = "rejecting reached a higher priority"
+	msgRejected = "rejected"
+	msgEnded    = "rejecting ended"
+
+	enforced  = "stopbank: "
+	rehearsed = "stopbank: dry run: "
 )
 
 // severity is the level of rejecting work of this priority: background work is there to be rejected first.
@@ -29,9 +32,27 @@ func severity(p limiter.Priority) slog.Level {
 	return slog.LevelWarn
 }
 
+// episodes are those of one limiter or compartment: of what it rejects, and of what it would have rejected in a dry run, which hurts
+// nobody and is Info.
+type episodes struct{ rejected, dryRun episode }
+
+func (l *Logger) episodes() episodes {
+	return episodes{episode{log: l, of: enforced}, episode{log: l, of: rehearsed}}
+}
+
+// end logs that either is over, if it is.
+func (p *episodes) end(at time.Time, now time.Duration, kind, name string) {
+	for _, e := range [...]*episode{&p.rejected, &p.dryRun} {
+		if lasted, is := e.over(now); is {
+			e.log.change(now, e.ended(at, slog.String(kind, name), lasted))
+		}
+	}
+}
+
 // episode is what is known of the rejections of one limiter or compartment.
 type episode struct {
 	log      *Logger
+	of       string        // enforced or rehearsed
 	since    atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: nothing is rejected
 	worst    atomic.Int64  // the highest severity in it, and 1; 0: none
 	last     atomic.Int64  // when something was rejected last
@@ -100,7 +121,7 @@ func (p *episode) ended(at time.Time, of slog.Attr, lasted time.Duration) line {
 			counts = append(counts, slog.Uint64(limiter.Reason(reason).String(), n)) //nolint:gosec // there are few
 		}
 	}
-	return line{at: at, level: slog.LevelInfo, text: msgEnded, attrs: func() []slog.Attr {
+	return line{at: at, level: slog.LevelInfo, text: p.of + msgEnded, attrs: func() []slog.Attr {
 		return []slog.Attr{of, slog.Duration("lasted", lasted), slog.Group("rejected", counts...), slog.Uint64("left_out", p.log.leftOut.Swap(0))}
 	}}
 }

@@ -3,6 +3,7 @@
 package wardenslog
 
 import (
+	"cmp"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -14,11 +15,14 @@ import (
 // Limiter returns the observer for one limiter (limiter.Config.Observer): it remembers whether that one is rejecting, so
 // each limiter needs one of its own. They share the logger's number of lines. Observe does not block, and allocates only
 // for an event that becomes a line.
-func (l *Logger) Limiter() limiter.Observer { return &limiterLog{episode: episode{log: l}} }
+func (l *Logger) Limiter() limiter.Observer {
+	return &limiterLog{log: l, episodes: l.episodes()}
+}
 
 // limiterLog is what is known of one limiter.
 type limiterLog struct {
-	episode
+	log *Logger
+	episodes
 
 	standing atomic.Uint32 // of the decision that ruled last
 }
@@ -30,19 +34,30 @@ func (o *limiterLog) Observe(e limiter.Event) {
 	case limiter.Rejected:
 		o.rule(e, now)
 		level := severity(e.Task.Priority)
-		switch o.reject(now, e.Reason, level) {
+		switch o.rejected.reject(now, e.Reason, level) {
 		case begins:
-			o.log.change(now, rejecting(msgStarted, level, e))
+			o.log.change(now, rejecting(enforced+msgStarted, level, e))
 		case worsens:
-			o.log.change(now, rejecting(msgWorse, level, e))
+			o.log.change(now, rejecting(enforced+msgWorse, level, e))
 		case sampled:
-			o.log.sample(o.log.rejected(e))
+			o.log.sample(o.log.rejectedBy(enforced, e))
 		}
 	case limiter.Started:
 		o.rule(e, now)
-		o.quiet(e, now)
+		if e.WouldReject != 0 {
+			switch o.dryRun.reject(now, e.WouldReject, slog.LevelInfo) {
+			case begins:
+				o.log.change(now, rejecting(rehearsed+msgStarted, slog.LevelInfo, e))
+			case sampled:
+				o.log.sample(o.log.rejectedBy(rehearsed, e))
+			case silent, worsens:
+			}
+		}
+		o.end(e.At, now, "limiter", e.Limiter)
 	case limiter.Executed: // it tells of the decision under which it started
-		o.quiet(e, now)
+		o.end(e.At, now, "limiter", e.Limiter)
+	case limiter.ModeChanged:
+		o.log.valve(e.At, e.Mode, "limiter", e.Limiter)
 	case limiter.Withdrawn: // whoever asked went away; nothing was rejected
 	}
 }
@@ -52,13 +67,6 @@ func (o *limiterLog) rule(e limiter.Event, now time.Duration) {
 	was, is := limiter.Standing(o.standing.Load()), e.Standing
 	if was != is && o.standing.CompareAndSwap(uint32(was), uint32(is)) && (was == limiter.Stale || is == limiter.Stale) {
 		o.log.change(now, ruled(e.At, e.Standing == limiter.Stale, slog.String("limiter", e.Limiter), slog.Any("decision", e.Decision)))
-	}
-}
-
-// quiet logs that rejecting has ended, if it has.
-func (o *limiterLog) quiet(e limiter.Event, now time.Duration) {
-	if lasted, is := o.over(now); is {
-		o.log.change(now, o.ended(e.At, slog.String("limiter", e.Limiter), lasted))
 	}
 }
 
@@ -83,16 +91,28 @@ func rejecting(text string, level slog.Level, e limiter.Event) line {
 	return line{at: e.At, level: level, text: text, attrs: func() []slog.Attr { return why(e) }}
 }
 
-func (l *Logger) rejected(e limiter.Event) line {
-	return line{at: e.At, text: msgRejected, attrs: func() []slog.Attr {
+func (l *Logger) rejectedBy(of string, e limiter.Event) line {
+	return line{at: e.At, text: of + msgRejected, attrs: func() []slog.Attr {
 		return append(why(e), slog.Uint64("left_out", l.leftOut.Swap(0)))
 	}}
+}
+
+// valve logs a change of the mode, one that leaves the service without protection or one that brings it back, whatever else was
+// logged in this second.
+func (l *Logger) valve(at time.Time, mode limiter.Mode, kind, name string) {
+	n := line{at: at, level: slog.LevelWarn, text: "stopbank: not enforcing", attrs: func() []slog.Attr {
+		return []slog.Attr{slog.String(kind, name), slog.String("mode", mode.String())}
+	}}
+	if mode == limiter.Enforce {
+		n.level, n.text = slog.LevelInfo, "stopbank: enforcing"
+	}
+	l.put(n)
 }
 
 // why is a rejection with what lines are grouped by in front.
 func why(e limiter.Event) []slog.Attr {
 	return request(e.Task.ID,
-		slog.String("limiter", e.Limiter), slog.String("reason", e.Reason.String()), slog.String("priority", e.Task.Priority.Class().String()),
+		slog.String("limiter", e.Limiter), slog.String("reason", cmp.Or(e.Reason, e.WouldReject).String()), slog.String("priority", e.Task.Priority.Class().String()),
 		slog.Any("why", bounded(e.Explanation)),
 	)
 }

@@ -275,3 +275,56 @@ func TestFromManyGoroutines(t *testing.T) {
 		t.Errorf("%d refusals told of, %d happened", told, refused)
 	}
 }
+
+// TestValves: a change of the mode is logged, whatever else was in the same second, and so is what a dry run would have refused.
+func TestValves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{PerSecond: 2, Quiet: 2 * time.Second})
+		l, err := limiter.New(limiter.Config{Name: "prices", Initial: decision.ControlDecision{Seq: 1}, Observer: log.Limiter()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func() {
+			if p, err := l.TryAcquire(limiter.Task{}); err == nil {
+				p.Release()
+			}
+			synctest.Wait()
+		}
+		ask() // a change of its own
+		for range 2 {
+			for _, mode := range []limiter.Mode{limiter.Bypass, limiter.DryRun, limiter.Enforce} {
+				if err := l.SetMode(mode); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+		}
+		if err := l.SetMode(limiter.DryRun); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		ask()
+		time.Sleep(time.Second)
+		ask()
+		if err := l.SetMode(limiter.Bypass); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		ask()
+		var got []string
+		for _, e := range b.lines(t) {
+			text := e.Level + " " + e.Msg
+			if e.Mode != "" {
+				text += " " + e.Mode
+			}
+			got = append(got, text)
+		}
+		valves := []string{"WARN stopbank: not enforcing bypass", "WARN stopbank: not enforcing dry_run", "INFO stopbank: enforcing enforce"}
+		want := slices.Concat([]string{"WARN stopbank: rejecting started"}, valves, valves, []string{
+			"WARN stopbank: not enforcing dry_run", "INFO stopbank: dry run: rejecting started", "INFO stopbank: rejecting ended", "INFO stopbank: dry run: rejected", "WARN stopbank: not enforcing bypass", "INFO stopbank: dry run: rejecting ended",
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("logged %q\nwant   %q", got, want)
+		}
+	})
+}

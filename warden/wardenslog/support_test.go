@@ -26,6 +26,7 @@ type entry struct {
 	Msg, Level string
 	Limiter    string
 	Priority   string
+	Mode       string
 	Why        struct {
 		Limiter, Outcome, Reason string
 		Task                     struct{ Name string }

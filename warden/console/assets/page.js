@@ -216,7 +216,7 @@ function compartments(s) {
     const own = Math.min(c.in_flight, c.effective_guaranteed), over = c.in_flight - own;
     fill(e, {
       key: `compartment:${c.name}`, name: c.name,
-      level: c.healthy ? (c.rejection_rate > 0 || c.queued > 0 || c.abandoned > 0 ? "watch" : "ok") : "act",
+      level: c.healthy ? (c.rejection_rate > 0 || c.queued > 0 || c.abandoned > 0 || c.mode !== "enforce" ? "watch" : "ok") : "act",
       bar: { own, over, whole: Math.max(c.effective_max, c.in_flight), mark: c.effective_guaranteed < c.effective_max ? c.effective_guaranteed : null,
         label: `${c.in_flight} in flight, ${c.effective_guaranteed} guaranteed, ${c.effective_max} at most` },
       caption: `${number(c.in_flight)} in flight, ${number(c.effective_guaranteed)} guaranteed` +
@@ -226,11 +226,12 @@ function compartments(s) {
         ["lent", number(c.lent)], ["borrowed", number(c.borrowed)],
         ["queued", `${number(c.queued)} of ${number(c.max_queue)}`], ["rejected, 1 min", percent(c.rejection_rate)],
         ["p50, 1 min", millis(c.execution_p50_ms)], ["p99, 1 min", millis(c.execution_p99_ms)],
+        ...(c.mode !== "enforce" ? [["mode", c.mode]] : []), ...(c.beyond ? [["beyond its places", number(c.beyond)]] : []),
         ...(c.abandoned ? [["abandoned", number(c.abandoned)]] : []), ...(c.tenants ? [["tenants", number(c.tenants.keys)]] : []),
       ],
       since: [
         ["criticality", c.criticality_name], ["calls", number(c.submitted)], ["rejected", number(c.refused)], ...reasons(c.rejected, "on arrival: "),
-        ...reasons(c.left, "left the queue: "), ...reasons(c.outcomes, "answered: "), ["degraded (fallback)", number(c.degraded)], ["fallbacks failed", number(c.fallbacks_failed)],
+        ...reasons(c.left, "left the queue: "), ...reasons(c.would_reject, "dry run: "), ...reasons(c.outcomes, "answered: "), ["degraded (fallback)", number(c.degraded)], ["fallbacks failed", number(c.fallbacks_failed)],
         ["fallbacks rejected", number(c.fallbacks_refused)], ["abandoned", number(c.abandoned_total)], ["late panics", number(c.late_panics)],
         ...(c.tenants ? [["tenants active", number(c.tenants.active)], ["evicted", number(c.tenants.evicted)], ["overflowed", number(c.tenants.overflowed)]] : []),
       ],
@@ -246,8 +247,8 @@ function limiters(s) {
       key: `limiter:${l.name}`, name: l.name, level: verdict?.level,
       bar: { own: l.in_flight, whole: Math.max(l.target, l.in_flight), label: `${l.in_flight} of ${l.target} in flight` },
       caption: `${number(l.in_flight)} of ${number(l.target)} in flight`,
-      now: [["queued", number(l.queued)], [l.recent ? `rejected, ${number(Math.round(l.recent.seconds))} s` : "rejected lately", l.recent ? number(l.recent.rejected) : "–"]],
-      since: [["done", number(l.executed)], ["rejected", number(l.rejected)], ...reasons(l.by_reason, "")],
+      now: [["queued", number(l.queued)], [l.recent ? `rejected, ${number(Math.round(l.recent.seconds))} s` : "rejected lately", l.recent ? number(l.recent.rejected) : "–"], ...(l.mode !== "enforce" ? [["mode", l.mode]] : [])],
+      since: [["done", number(l.executed)], ["rejected", number(l.rejected)], ...reasons(l.by_reason, ""), ...reasons(l.would_reject, "dry run: ")],
     });
   });
 }
@@ -267,7 +268,7 @@ function rejection(r) {
     el("summary", {},
       el("time", { datetime: r.at }, clock(r.at, 3)), " ",
       el("bdi", { class: "task" }, r.task || r.limiter), " ",
-      el("span", { class: `why ${r.outcome === "canceled" ? "left" : ""}` }, r.why), " ",
+      el("span", { class: `why ${r.outcome === "rejected" ? "" : "left"}` }, r.outcome === "started" ? "dry run: " : "", r.why), " ",
       el("code", { class: "reason" }, r.reason), " ",
       el("span", { class: "aside" }, r.task ? `${r.limiter}, ` : "", r.priority_name)),
     list([
