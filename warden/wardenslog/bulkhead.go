@@ -133,8 +133,7 @@ func about(e bulkhead.Event) []slog.Attr {
 	if e.Reason != 0 {
 		attrs = append(attrs, slog.String("reason", e.Reason.String()))
 	}
-	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()))
-	attrs = append(attrs, slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
+	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
 	var rejection *limiter.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):
