@@ -74,7 +74,7 @@ func (r *record) index() Index {
 	return Neither
 }
 
-// encode writes r down under name. docs/lease-engines.md has the table.
+// encode writes r down under name, in the format of the package comment.
 func (r *record) encode(name string) ([]byte, error) {
 	b := append(make([]byte, 0, 128), format)
 	b = binary.AppendUvarint(b, r.swaps)

@@ -94,7 +94,7 @@ func (k *call) abandon(out Outcome, err error) {
 	s.mu.Unlock()
 	defer func() {
 		k.answered(out, err)
-		k.c.observe(Event{Kind: Abandoned, Err: err})
+		k.observe(Event{Kind: Abandoned, Err: err})
 	}()
 	k.tell(err)
 }
@@ -111,5 +111,10 @@ func (k *call) comeBack(err error, panicked *PanicError) {
 	if panicked != nil { // nobody else is told what it was; to write it runs its own methods, so the place comes first
 		e.Err, e.Stack = fmt.Errorf("%w: %v", err, panicked.Value), panicked.Stack
 	}
-	k.c.observe(e)
+	k.observe(e)
+}
+
+// observe tells the observer an event of this call.
+func (k *call) observe(e Event) {
+	k.c.observe(k.Context, e)
 }

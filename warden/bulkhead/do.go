@@ -39,7 +39,7 @@ func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context
 	}
 	var k call
 	if err := c.begin(ctx, &k); err != nil {
-		c.observeRefusal(err)
+		c.observeRefusal(ctx, err)
 		return v, false, err
 	}
 	if c.part.config.Timeout > 0 {

@@ -54,6 +54,8 @@ type TimeoutError struct {
 	After time.Duration
 	// Rejection explains the wait, in phase Queued; else nil. Its DeadlineFrom is max_wait or timeout.
 	Rejection *limiter.Rejection
+	// RequestID is that of the caller's context, "" if it is of no request: see warden.WithRequestID.
+	RequestID string
 }
 
 // Error names compartment, phase and bound.
@@ -112,6 +114,8 @@ type BreakerOpenError struct {
 	Compartment string
 	// Err is what the breaker said.
 	Err error
+	// RequestID is that of the caller's context, "" if it is of no request: see warden.WithRequestID.
+	RequestID string
 }
 
 // Error names the compartment and what the breaker said.

@@ -91,7 +91,7 @@ func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
 		for _, inner := range []error{
 			&ReentryError{Limiter: "a"}, &ReentryError{Limiter: "b"}, &InvalidError{"fn", "nil", "a function"}, ErrUnknownCompartment,
 			&TimeoutError{Compartment: "a", Phase: Running}, &TimeoutError{Compartment: "a", Phase: Queued}, context.DeadlineExceeded,
-			&BreakerOpenError{"a", errors.New("open")}, context.Canceled,
+			&BreakerOpenError{Compartment: "a", Err: errors.New("open")}, context.Canceled,
 		} {
 			b := &breaker{}
 			s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: timeout, Breaker: b})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -76,6 +77,7 @@ type Event struct {
 	Compartment string
 	Criticality limiter.Priority // the compartment's
 	Tenant      string           // of a tenant: its key, which may be anything; do not make it a label
+	RequestID   string           // of the caller's context: see warden.WithRequestID; a client may have made it up
 	Outcome     Outcome
 	Reason      limiter.Reason // of a refusal
 	Err         error          // what the caller, or the function, returned
@@ -110,6 +112,12 @@ func (s *Set) errOf(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
+// requestOf is the id of the request that ctx is of. A context that panics is of none.
+func (s *Set) requestOf(ctx context.Context) string {
+	defer s.contain()
+	return requestid.From(ctx)
+}
+
 // contain is deferred around every call of foreign code for which a place could be lost.
 func (s *Set) contain() {
 	if recover() != nil { //nolint:revive // it is deferred itself
@@ -120,7 +128,7 @@ func (s *Set) contain() {
 }
 
 // observeRefusal tells the observer that a call was refused.
-func (c *Compartment) observeRefusal(err error) {
+func (c *Compartment) observeRefusal(ctx context.Context, err error) {
 	if c.part.set.observer == nil {
 		return
 	}
@@ -133,12 +141,13 @@ func (c *Compartment) observeRefusal(err error) {
 	if r != nil || errors.As(err, &r) {
 		e.Waited = r.Waited
 	}
-	c.observe(e)
+	c.observe(ctx, e)
 }
 
-// observe tells the observer an event of one of c's calls.
-func (c *Compartment) observe(e Event) {
-	p := c.part
-	e.Compartment, e.Criticality, e.Tenant = p.config.Name, p.config.Criticality, c.key
-	p.set.observe(e)
+// observe tells the observer an event of a call with ctx.
+func (c *Compartment) observe(ctx context.Context, e Event) {
+	if p := c.part; p.set.observer != nil {
+		e.Compartment, e.Criticality, e.Tenant, e.RequestID = p.config.Name, p.config.Criticality, c.key, p.set.requestOf(ctx)
+		p.set.observe(e)
+	}
 }

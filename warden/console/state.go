@@ -24,6 +24,7 @@ const version = 1
 type state struct {
 	Version    int         `json:"version"`
 	Title      string      `json:"title"`
+	Instance   string      `json:"instance"` // "": not known
 	At         when        `json:"at"`
 	IntervalMS num         `json:"interval_ms"`
 	Verdicts   []verdict   `json:"verdicts"` // the worst first
@@ -166,7 +167,8 @@ type rejection struct {
 	Limiter      string      `json:"limiter"`
 	Outcome      string      `json:"outcome"`
 	Reason       string      `json:"reason"`
-	Why          string      `json:"why"` // the reason as a sentence, with the numbers of that moment
+	Why          string      `json:"why"`        // the reason as a sentence, with the numbers of that moment
+	RequestID    string      `json:"request_id"` // "": not known
 	Task         string      `json:"task"`
 	Priority     int         `json:"priority"`
 	PriorityName string      `json:"priority_name"`
@@ -282,10 +284,10 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 }
 
 func rejectionJSON(e limiter.Explanation) rejection {
-	e.Limiter, e.Task.Name = clipName(e.Limiter), clip(e.Task.Name, longestName)
+	e.Limiter, e.Task.Name, e.Task.ID = clipName(e.Limiter), clip(e.Task.Name, longestName), clip(e.Task.ID, longestName)
 	out := rejection{
 		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: when{e.At}, Limiter: e.Limiter,
-		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Why: why(e), Task: e.Task.Name, Priority: int(e.Task.Priority),
+		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Why: why(e), RequestID: e.Task.ID, Task: e.Task.Name, Priority: int(e.Task.Priority),
 		PriorityName: e.Task.Priority.String(), Deadline: when{e.Task.Deadline}, WaitedMS: ms(e.Waited), InFlight: e.InFlight,
 		Queued: e.QueueLen, Standing: e.Standing.String(), Decision: decisionJSON(e.Decision), Text: clip(e.String(), 10*longestName),
 	}

@@ -57,6 +57,9 @@ func (e Explanation) String() string {
 	if e.Task.Name != "" {
 		fmt.Fprintf(&b, "task %q, ", e.Task.Name)
 	}
+	if e.Task.ID != "" {
+		fmt.Fprintf(&b, "request %q, ", e.Task.ID)
+	}
 	fmt.Fprintf(&b, "priority %s", e.Task.Priority)
 	if !e.Deadline.IsZero() {
 		fmt.Fprintf(&b, ", deadline %s (%s)", e.Deadline.Format(time.RFC3339Nano), e.DeadlineFrom)

@@ -34,7 +34,7 @@ func TestLogValues(t *testing.T) {
 	started := logged("e", p.Explain())
 	wantParts(t, started, "e.limiter=prices", "e.outcome=started", "e.grant=slot_free", "e.task.name=a", "e.task.priority=high",
 		"e.waited=0s", "e.in_flight=1", "e.queued=0", "e.standing=initial", "e.decision.seq=3", "e.decision.target=1")
-	for _, absent := range []string{"reason", "deadline", "cut", "retry_after"} {
+	for _, absent := range []string{"reason", "deadline", "cut", "retry_after", "request_id"} {
 		if strings.Contains(started, absent) {
 			t.Errorf("a start without %s: %s", absent, started)
 		}

@@ -187,7 +187,7 @@ func TestH6_NothingInternalUnlessVerbose(t *testing.T) {
 			}
 		}
 		detail, _ := members["detail"].(string)
-		if members["reason"] != "pressure_high" || members["decision"] != 7.0 || (detail != "") != verbose || len(members) != map[bool]int{false: 4, true: 5}[verbose] {
+		if members["reason"] != "pressure_high" || members["decision"] != 7.0 || (detail != "") != verbose || len(members) != map[bool]int{false: 5, true: 6}[verbose] {
 			t.Errorf("verbose %v: %s", verbose, body)
 		}
 		busy.Release()

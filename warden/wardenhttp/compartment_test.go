@@ -280,8 +280,8 @@ func TestH10_CompartmentAllocatesLittle(t *testing.T) {
 		w    http.ResponseWriter
 		most float64
 	}{
-		"nothing to hijack": {rec, 4},
-		"a Hijacker":        {fakeWriter{rec, rec}, 5},
+		"nothing to hijack": {rec, 6},
+		"a Hijacker":        {fakeWriter{rec, rec}, 7},
 	} {
 		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, req) }); got > c.most {
 			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)

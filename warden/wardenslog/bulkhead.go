@@ -126,7 +126,7 @@ func (o *setLog) told(text string, e bulkhead.Event) line {
 
 // about is what an event says of one call. Its error is for people, and may have anything of a client in it; a refusal tells its parts.
 func about(e bulkhead.Event) []slog.Attr {
-	attrs := []slog.Attr{slog.String("compartment", e.Compartment)}
+	attrs := request(e.RequestID, slog.String("compartment", e.Compartment))
 	if e.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", short(e.Tenant)))
 	}
@@ -137,7 +137,9 @@ func about(e bulkhead.Event) []slog.Attr {
 	var rejection *limiter.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):
-		attrs = append(attrs, slog.Any("err", rejection))
+		said := *rejection
+		said.Explanation = bounded(said.Explanation)
+		attrs = append(attrs, slog.Any("err", &said))
 	case e.Err != nil:
 		attrs = append(attrs, slog.String("err", short(e.Err.Error())))
 	}

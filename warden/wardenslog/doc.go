@@ -27,6 +27,9 @@
 // Messages are constant and values are attributes, so that lines can be grouped by message, and by limiter or compartment, reason and
 // priority. The first task that runs after the end of an episode has its line written, because nothing else happens then.
 //
+// A line about one request has its id as request_id, if it has one (limiter.Task.ID, warden.WithRequestID): its client was told the same id, and
+// the console finds it. The logger names the process: Config{Logger: logger.With("instance", name)}.
+//
 // # What it costs
 //
 // The request that an event is about is never held up by a log: Observe puts a copy of the event aside, and a

@@ -91,18 +91,27 @@ func (l *Logger) rejected(e limiter.Event) line {
 
 // why is a rejection with what lines are grouped by in front.
 func why(e limiter.Event) []slog.Attr {
-	return []slog.Attr{
+	return request(e.Task.ID,
 		slog.String("limiter", e.Limiter), slog.String("reason", e.Reason.String()), slog.String("priority", e.Task.Priority.Class().String()),
 		slog.Any("why", bounded(e.Explanation)),
-	}
+	)
 }
 
 // longest is how many bytes are logged of what a client may have sent.
 const longest = 256
 
+// bounded has no ID: the line has it.
 func bounded(e limiter.Explanation) limiter.Explanation {
-	e.Task.Name = short(e.Task.Name)
+	e.Task.Name, e.Task.ID = short(e.Task.Name), ""
 	return e
+}
+
+// request are the attributes of a line about one request: in each such line its id is request_id, at the top, so that one search finds all.
+func request(id string, attrs ...slog.Attr) []slog.Attr {
+	if id == "" {
+		return attrs
+	}
+	return append([]slog.Attr{slog.String("request_id", short(id))}, attrs...)
 }
 
 func short(s string) string {

@@ -82,9 +82,10 @@ function keyed(list, items, key, make, update, stays = () => false) {
 function show() {
   const s = state;
   text($("title"), s.title);
+  text($("instance"), s.instance);
   const said = s.verdicts[0]?.level ?? "ok", left = letters && (letters.trouble || letters.waiting > letters.parked);
   const worst = said === "ok" && left ? "watch" : said;
-  document.title = `${{ ok: "ok", watch: "watch", act: "act" }[worst] ?? worst} · ${s.title}`;
+  document.title = `${{ ok: "ok", watch: "watch", act: "act" }[worst] ?? worst} · ${s.title}${s.instance && ` · ${s.instance}`}`;
   text($("about"), `JSON schema version ${s.version}.`);
   verdicts(s.verdicts);
   warden(s);
@@ -271,6 +272,7 @@ function rejection(r) {
       el("span", { class: "aside" }, r.task ? `${r.limiter}, ` : "", r.priority_name)),
     list([
       ["Task", r.task || "(no name)"],
+      ["Request", r.request_id || "(no id)"],
       ["Priority", r.priority_name === String(r.priority) ? r.priority_name : `${r.priority_name} (${r.priority})`],
       ["Deadline", r.deadline ? `${clock(r.deadline, 3)} (${away(r.deadline, r.at)})` : "none"],
       ["Queue wait", millis(r.waited_ms)],
@@ -294,6 +296,40 @@ function away(t, from) {
   const d = Date.parse(t) - Date.parse(from);
   return d < 0 ? `${millis(-d)} before` : `${millis(d)} later`;
 }
+
+// ---- Finding one refusal by what its client was told
+
+let sought = 0;
+
+/** find shows what is known of a request's id, or of a decision's number. The address has it, so that it can be sent to somebody. */
+async function find(what) {
+  const mine = ++sought;
+  const query = what && `?find=${encodeURIComponent(what)}`;
+  history.replaceState(null, "", location.pathname + query);
+  let answer = { text: "", rejections: [] };
+  if (what) {
+    try {
+      const r = await fetch(`refusals.json${query}`);
+      answer = r.ok ? await r.json() : { ...answer, text: `The console did not search: status ${r.status}. Try again.` };
+    } catch {
+      answer.text = "The console does not answer. Try again.";
+    }
+  }
+  if (mine !== sought) return;
+  text($("found-text"), answer.text);
+  $("found").replaceChildren(...answer.rejections.map((r, i) => {
+    const e = rejection(r);
+    e.open = i === 0;
+    return e;
+  }));
+}
+
+$("find").addEventListener("submit", (event) => {
+  event.preventDefault();
+  find($("what").value.trim());
+});
+$("what").value = new URLSearchParams(location.search).get("find") ?? "";
+if ($("what").value) find($("what").value.trim());
 
 function decisions(s) {
   $("no-decisions").hidden = s.decisions.length > 0;
