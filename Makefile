@@ -33,7 +33,7 @@ demo-chain: ## gateway, orders and payments at twice what payments can do, with 
 demo-orders: ## 10,000 orders: replicas are killed and frozen in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
 	@go run ./examples/orders -engine $(ENGINE)
 
-pictures: ## the console's pictures in docs/ anew, with Chromium: two minutes
+pictures: ## (2 min) the console's pictures in docs/, with Chromium
 	@STOPBANK_BROWSER=required STOPBANK_SCREENSHOTS="$(CURDIR)/docs" go test -count=1 -p 1 -run '^TestScreenshots?$$' ./examples/console ./examples/storefront
 
 test: ## every test of every module
@@ -73,7 +73,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
 	@cd internal/bench && GOWORK=off go run . -o ../../docs/evidence/benchmarks.md
 
-overload: ## real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md: three hours, or OVERLOAD='-headline': ten minutes
+overload: ## (3 h; OVERLOAD='-headline': 10 min) real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md
 	@cd internal/bench && GOWORK=off go run ./overload -o ../.. $(OVERLOAD)
 
 sim: ## controller and limiter in virtual time beside the best constant target, and 10,000 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
@@ -89,13 +89,13 @@ fleet: ## twenty servers and users who try again, in virtual time: who comes bac
 api: ## write down in docs/api what each module exports
 	@go test -count=1 -run '^TestExportedAPI$$' $(SYSTEM) -update
 
-apidiff: ## what the exported API has gained and lost since docs/api changed last (BASE=COMMIT: since then)
+apidiff: ## API changes since the last change of docs/api (BASE=COMMIT: since that)
 	@bash internal/tools/apidiff.sh $(BASE)
 
-mutants: ## each numbered invariant broken on purpose: which tests notice? an hour, or MUTANTS='-only A3 Q9'
+mutants: ## (1 h; MUTANTS='-only A3 Q9': minutes) each numbered invariant broken on purpose: which tests notice?
 	@go run ./internal/system/mutants $(MUTANTS)
 
-torture: ## state machines, histories, fuzzers and faults for 3 minutes and more, also into docs/evidence/torture.md (TORTURE='-t 30 -seed 7')
+torture: ## (3 min; TORTURE='-t 30 -seed 7': 30 min) state machines, histories, fuzzers and faults, also into docs/evidence/torture.md
 	@go run ./internal/system/torture -o docs/evidence/torture.md $(TORTURE)
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it

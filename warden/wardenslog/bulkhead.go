@@ -145,8 +145,7 @@ func about(e bulkhead.Event) []slog.Attr {
 	if e.WouldReject != 0 {
 		attrs = append(attrs, slog.String("would_reject", e.WouldReject.String()))
 	}
-	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()))
-	attrs = append(attrs, slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
+	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
 	var rejection *limiter.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):
