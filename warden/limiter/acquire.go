@@ -24,7 +24,7 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	}
 	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
 		if p, o, ok := l.startAtOnce(t); ok {
-			if o.rule.yields() == 0 {
+			if o.rule.yields == 0 {
 				return p, nil
 			}
 			return l.begin(ctx, t, deadline{due: queue.Never}, o)
@@ -68,7 +68,9 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	}
 	p := l.sit(t, d, o)
 	l.mu.Unlock()
-	l.remember(t, d, o)
+	if o.would != 0 {
+		l.remember(t, d, o)
+	}
 	return l.tellStart(p), nil
 }
 
@@ -99,7 +101,7 @@ func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
 	}
 	l.submit(t)
 	o = l.grant(t.Priority)
-	if o.rule.yields() == 0 {
+	if o.rule.yields == 0 {
 		p = l.sit(t, deadline{}, o)
 	}
 	return p, o, true
@@ -171,7 +173,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 // it is too late. Then the task has its permit, or has given its place back.
 func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Permit, error) {
 	v, err := queue.Waits, error(nil)
-	if yields := o.rule.yields(); yields > 0 || o.grant != SlotFree {
+	if yields := o.rule.yields; yields > 0 || o.grant != SlotFree {
 		queue.Yield(yields, l.arrivals)
 		var now time.Duration
 		due := o.rule.due(d)
@@ -192,17 +194,17 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	p := l.sit(t, d, o)
 	l.mu.Unlock()
-	l.remember(t, d, o)
+	if o.grant != SlotFree || o.would != 0 {
+		l.remember(t, d, o)
+	}
 	return l.tellStart(p), nil
 }
 
 // remember keeps the explanation of a start that is out of the ordinary: after waiting, or of a task that would have been refused.
 func (l *Limiter) remember(t Task, d deadline, o outcome) {
-	if o.grant != SlotFree || o.would != 0 {
-		e := l.explain(t, d, o)
-		e.At = time.Now()
-		l.recent.Add(e)
-	}
+	e := l.explain(t, d, o)
+	e.At = time.Now()
+	l.recent.Add(e)
 }
 
 func (l *Limiter) arrivals() uint64 {

@@ -3,6 +3,7 @@
 package limiter
 
 import (
+	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -15,26 +16,23 @@ type rule struct {
 	standing Standing
 	mode     Mode
 	places   int           // how many tasks may hold one
+	yields   int           // how often one that has its place lets others come first
 	until    time.Duration // the last instant at which it is valid
 }
 
 func newRule(d *decision.ControlDecision, standing Standing, m Mode, until time.Duration) *rule {
-	return &rule{d, standing, m, m.places(d.TargetConcurrency), until}
+	if m != Enforce {
+		return &rule{d, standing, m, math.MaxInt, 0, until}
+	}
+	return &rule{d, standing, m, d.TargetConcurrency, d.Yields, until}
 }
 
-// due is the deadline by which a task may be refused, and yields how often one that has its place lets others come first.
+// due is the deadline by which a task may be refused.
 func (r *rule) due(d deadline) time.Duration {
 	if r.mode != Enforce {
 		return queue.Never
 	}
 	return d.due
-}
-
-func (r *rule) yields() int {
-	if r.mode != Enforce {
-		return 0
-	}
-	return r.decision.Yields
 }
 
 // expected is what of its deadline a task must have left.

@@ -4,7 +4,6 @@ package limiter
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/internal/queue"
@@ -87,14 +86,6 @@ func (l *Limiter) Mode() Mode {
 func (l *Limiter) enter(m Mode) {
 	l.rule = newRule(l.rule.decision, l.rule.standing, m, l.rule.until)
 	l.direct = !l.closed && m != DryRun
-}
-
-// places is how many tasks may hold one.
-func (m Mode) places(target int) int {
-	if m == Enforce {
-		return target
-	}
-	return math.MaxInt
 }
 
 // rehearse starts a task in a dry run, and notes what would have become of it.
