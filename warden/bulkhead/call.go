@@ -313,7 +313,7 @@ func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) erro
 	case limiter.DeadlineExceeded:
 		r.Cause = context.DeadlineExceeded
 	}
-	p.recent.Add(r.Explanation)
+	p.refusals.Add(r.Explanation)
 	if o.reason == limiter.DeadlineExceeded && o.from >= limiter.FromMaxWait {
 		return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r, r.Task.ID}
 	}
@@ -342,7 +342,7 @@ func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limite
 func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) error {
 	p, s := k.part, k.part.set
 	if o.grant > limiter.SlotFree {
-		p.recent.Add(k.c.explain(ctx, d, o))
+		p.delayed.Add(k.c.explain(ctx, d, o))
 	}
 	if o.grant > limiter.SlotFree || yields > 0 {
 		queue.Yield(yields, s.arrivals)

@@ -187,7 +187,7 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	if o.grant != SlotFree {
 		e := l.explain(t, d, o)
 		e.At = time.Now()
-		l.recent.Add(e)
+		l.delayed.Add(e)
 	}
 	return l.tellStart(p), nil
 }
