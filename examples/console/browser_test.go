@@ -115,7 +115,7 @@ func TestBrowser(t *testing.T) {
 		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
 		p.until(`document.querySelector("#rejections details").open`)
 		text := eval[string](p, `document.querySelector("#rejections details").innerText`)
-		for _, want := range []string{"queue_overflow", "the crowd", "high (64)", "in flight", "Decision", "Because", "it was not allowed to wait", "rejected: queue_overflow: task"} {
+		for _, want := range []string{"queue_overflow", "the crowd", "high (64)", "in flight", "Controller", "Its grounds", "no free slot, and it may not queue", "rejected: queue_overflow: task"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the explanation lacks %q:\n%s", want, text)
 			}

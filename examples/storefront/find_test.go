@@ -58,7 +58,7 @@ func TestH21_ARefusalIsFoundByItsID(t *testing.T) {
 				lines = append(lines, line)
 			}
 		}
-		if len(lines) != 1 || !strings.Contains(lines[0], `msg="warden: refusing"`) || !strings.Contains(lines[0], "reason="+reason) {
+		if len(lines) != 1 || !strings.Contains(lines[0], `msg="stopbank: rejecting started"`) || !strings.Contains(lines[0], "reason="+reason) {
 			t.Errorf("%s: %q in\n%s", told.ID, lines, log)
 		}
 

@@ -62,7 +62,7 @@ var rules = []rule{
 	{layer: "warden", arrows: flow[1:]},
 	{layer: "warden/internal/rpcstatus", arrows: flow},
 	{layer: "warden/retry", arrows: []string{"warden/limiter"}},
-	{layer: "warden/wardenhttp", arrows: append([]string{"admission/admissionhttp/inflight", "warden/retry"}, flow...)},
+	{layer: "warden/wardenhttp", arrows: append([]string{"admission/admissionhttp/inflight", "warden/internal/rpcstatus", "warden/retry"}, flow...)},
 	{layer: "warden/console", arrows: flow},
 	{layer: "warden/wardenslog", arrows: flow},
 	{layer: "warden/wardenprom", arrows: flow, others: anything},

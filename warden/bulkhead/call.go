@@ -123,7 +123,7 @@ func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
 func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.part
 	if p.entered(ctx) {
-		p.refusedFor(reentry)
+		p.refusedFor(limiter.Reentry)
 		return &ReentryError{Limiter: p.config.Name}
 	}
 	_, bounded := ctx.Deadline()
@@ -200,7 +200,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 			p.admit(k)
 		}
 	case open:
-		p.countRefusal(breakerOpen)
+		p.countRefusal(limiter.BreakerOpen)
 		s.mu.Unlock()
 		s.waiters.Put(w)
 		return d, outcome{}, p.breakerSays(ctx, errOpen)
@@ -292,14 +292,13 @@ func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now t
 func (c *Compartment) refuse(o *outcome, why queue.Verdict, waited time.Duration) {
 	c.look(o)
 	o.reason, o.waited, o.grant = reasonOf(why), waited, 0
+	if o.reason == limiter.DeadlineExceeded && o.from >= limiter.FromMaxWait {
+		o.reason = limiter.TimeoutQueued
+	}
 	if waited > 0 || o.reason < limiter.DeadlineExceeded {
 		o.bound, o.limit = c.part.set.full(c)
 	}
-	which := reason(o.reason)
-	if o.reason == limiter.DeadlineExceeded && o.from >= limiter.FromMaxWait {
-		which = timeoutQueued
-	}
-	c.part.countRefusal(which)
+	c.part.countRefusal(o.reason)
 }
 
 // rejection is what the caller is told, and recorded. A wait that was too long for the compartment is a timeout; one that was
@@ -310,11 +309,11 @@ func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) erro
 	switch o.reason {
 	case limiter.Canceled:
 		r.Cause = p.set.errOf(ctx)
-	case limiter.DeadlineExceeded:
+	case limiter.DeadlineExceeded, limiter.TimeoutQueued:
 		r.Cause = context.DeadlineExceeded
 	}
 	p.refusals.Add(r.Explanation)
-	if o.reason == limiter.DeadlineExceeded && o.from >= limiter.FromMaxWait {
+	if o.reason == limiter.TimeoutQueued {
 		return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r, r.Task.ID}
 	}
 	return r
@@ -382,7 +381,7 @@ func (k *call) ask() error {
 		}
 		s.mu.Lock()
 		k.state = ended
-		p.countRefusal(breakerOpen)
+		p.countRefusal(limiter.BreakerOpen)
 		s.give(k.c)
 		s.mu.Unlock()
 		if why == errNoAnswer { //nolint:errorlint // this one, not one of the breaker
@@ -461,7 +460,7 @@ func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
 
 // answered tells the observer what the caller is told.
 func (k *call) answered(out Outcome, err error) {
-	if k.part.set.observer != nil {
-		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(k.part.set)})
+	if s := k.part.set; s.observer != nil {
+		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(s)})
 	}
 }

@@ -99,7 +99,7 @@ func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
 			_, err := DoOr(t.Context(), a, func(context.Context) (int, error) { return 0, inner },
 				func(_ context.Context, why error) (int, error) { cause = why; return 1, nil })
 			c := a.Snapshot()
-			if err != nil || cause != inner || b.told[0] != inner || c.Outcomes["failed"] != 1 || c.Outcomes["timed_out"] != 0 || c.Degraded != 1 {
+			if err != nil || cause != inner || b.told[0] != inner || c.Outcomes["failed"] != 1 || c.Outcomes["timeout_running"] != 0 || c.Degraded != 1 {
 				t.Errorf("%T of the function: the cause is %v, the breaker was told %v; %+v", inner, cause, b.told, c)
 			}
 			_, p, _ := a.Acquire(t.Context())

@@ -59,15 +59,15 @@ type Outcome uint8
 const (
 	Succeeded Outcome = iota + 1
 	Failed            // the function returned an error
-	TimedOut          // the function ran longer than Timeout
+	TimedOut          // the function ran longer than Timeout; prints as "timeout_running", as its error is called everywhere
 	Canceled          // the caller went away while the function ran
 	Panicked          // the function panicked or called runtime.Goexit
 	Refused           // the function was not called: Reason says why
 )
 
-// String is the outcome's code: "succeeded", "failed", "timed_out", "canceled", "panicked" or "refused".
+// String is the outcome's code: "succeeded", "failed", "timeout_running", "canceled", "panicked" or "rejected".
 func (o Outcome) String() string {
-	return nameOf("Outcome", uint8(o), "none", "succeeded", "failed", "timed_out", "canceled", "panicked", "refused")
+	return nameOf("Outcome", uint8(o), "none", "succeeded", "failed", "timeout_running", "canceled", "panicked", "rejected")
 }
 
 // Event is one thing that happened. Fields that its Kind does not mention are zero.
@@ -75,14 +75,15 @@ type Event struct {
 	Kind        Kind
 	At          time.Time
 	Compartment string
-	Tenant      string // of a tenant: its key, which may be anything; do not make it a label
-	RequestID   string // of the caller's context: see warden.WithRequestID; a client may have made it up
+	Criticality limiter.Priority // the compartment's
+	Tenant      string           // of a tenant: its key, which may be anything; do not make it a label
+	RequestID   string           // of the caller's context: see warden.WithRequestID; a client may have made it up
 	Outcome     Outcome
-	Reason      string        // of a refusal: one of limiter.Reason, or ReasonTimeoutQueued and its like
-	Err         error         // what the caller, or the function, returned
-	Waited      time.Duration // in the queue
-	Took        time.Duration // from the start of the function until now
-	Stack       []byte        // of a panic that no caller could be told
+	Reason      limiter.Reason // of a refusal
+	Err         error          // what the caller, or the function, returned
+	Waited      time.Duration  // in the queue
+	Took        time.Duration  // from the start of the function until now
+	Stack       []byte         // of a panic that no caller could be told
 	Revision    uint64
 	Decision    *decision.ControlDecision // shared: read it, do not write to it
 }
@@ -145,8 +146,8 @@ func (c *Compartment) observeRefusal(ctx context.Context, err error) {
 
 // observe tells the observer an event of a call with ctx.
 func (c *Compartment) observe(ctx context.Context, e Event) {
-	if c.part.set.observer != nil {
-		e.Compartment, e.Tenant, e.RequestID = c.part.config.Name, c.key, c.part.set.requestOf(ctx)
-		c.part.set.observe(e)
+	if p := c.part; p.set.observer != nil {
+		e.Compartment, e.Criticality, e.Tenant, e.RequestID = p.config.Name, p.config.Criticality, c.key, p.set.requestOf(ctx)
+		p.set.observe(e)
 	}
 }

@@ -53,7 +53,9 @@ func (c *Console) state(at *cursor) *state {
 	keep := c.past.due(now, c.cfg.Interval)
 	for i, l := range c.cfg.Limiters {
 		stats := l.Limiter.Stats()
-		s.Limiters = append(s.Limiters, poolOf(l.Name, stats, c.past.limits[i].since(now, stats)))
+		p := poolOf(l.Name, stats, c.past.limits[i].since(now, stats))
+		p.stale = stats.Standing == limiter.Stale
+		s.Limiters = append(s.Limiters, p)
 		if keep {
 			c.past.limits[i].add(tally{now, stats})
 		}

@@ -53,7 +53,10 @@ func (e Explanation) String() string {
 	case Rejected: // a task that is withdrawn has one reason, and it is the same word
 		fmt.Fprintf(&b, ": %s", e.Reason)
 	}
-	fmt.Fprintf(&b, ": task %q, ", e.Task.Name)
+	b.WriteString(": ")
+	if e.Task.Name != "" {
+		fmt.Fprintf(&b, "task %q, ", e.Task.Name)
+	}
 	if e.Task.ID != "" {
 		fmt.Fprintf(&b, "request %q, ", e.Task.ID)
 	}

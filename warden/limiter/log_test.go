@@ -53,7 +53,7 @@ func TestLogValues(t *testing.T) {
 		t.Errorf("an event: %s", line)
 	}
 	withdrawn := Explanation{Outcome: Withdrawn, Reason: Canceled, Cut: lowest}
-	if line := withdrawn.String(); !strings.HasPrefix(line, "canceled: task") {
+	if line := withdrawn.String(); !strings.HasPrefix(line, "canceled: priority") {
 		t.Errorf("a task that was withdrawn: %s", line)
 	}
 	if line := logged("e", Explanation{}) + (Explanation{}).String(); !strings.Contains(line, "e.outcome=none e.task") || strings.Contains(line, "cut") {

@@ -15,6 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -48,14 +49,14 @@ type problem struct {
 // statusClientClosed is what nginx calls a request whose client went away. Logs see it, and no client.
 const statusClientClosed = 499
 
-// internalError is the answer where no client can help.
-func internalError() problem {
-	return problem{status: http.StatusInternalServerError, reason: "internal"}
+// mistake is the answer where no client can help: reason names the server's mistake, as gRPC's status does.
+func mistake(reason string) problem {
+	return problem{status: http.StatusInternalServerError, reason: reason}
 }
 
 // timeoutRunning is the answer to a request whose time was up while its handler ran.
 func timeoutRunning() problem {
-	return problem{status: http.StatusGatewayTimeout, reason: "timeout_running"}
+	return problem{status: http.StatusGatewayTimeout, reason: bulkhead.TimedOut.String()}
 }
 
 // describe is what a client may know of err, which c answered; false: it is not ours.
@@ -70,13 +71,13 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	case errors.Is(err, ErrSlowPeer):
 		return slowPeer(), true
 	case errors.As(err, &timeout):
-		p := problem{status: http.StatusGatewayTimeout, reason: "timeout_" + timeout.Phase.String(), requestID: timeout.RequestID}
+		p := problem{status: http.StatusGatewayTimeout, reason: timeout.Reason(), requestID: timeout.RequestID}
 		if timeout.Rejection != nil {
 			p.decision = timeout.Rejection.Decision
 		}
 		return p, true
 	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		p := problem{status: http.StatusServiceUnavailable, reason: "breaker_open"}
+		p := problem{status: http.StatusServiceUnavailable, reason: limiter.BreakerOpen.String()}
 		if errors.As(err, &open) {
 			p.requestID = open.RequestID
 		}
@@ -84,12 +85,8 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	case errors.As(err, &rejection):
 		return refusal(c, rejection), true
 	}
-	for _, mistake := range []error{warden.ErrInvalid, limiter.ErrInvalid, bulkhead.ErrInvalid, bulkhead.ErrUnknownCompartment, bulkhead.ErrReentry} {
-		if errors.Is(err, mistake) {
-			return internalError(), true
-		}
-	}
-	return problem{}, false
+	s, ours := rpcstatus.Of(err)
+	return mistake(s.Reason), ours
 }
 
 func refusal(c *bulkhead.Compartment, r *warden.Rejection) problem {
@@ -99,7 +96,7 @@ func refusal(c *bulkhead.Compartment, r *warden.Rejection) problem {
 
 func statusOf(r limiter.Reason, tenant bool) int {
 	switch {
-	case r == limiter.DeadlineExceeded:
+	case r == limiter.DeadlineExceeded, r == limiter.TimeoutQueued:
 		return http.StatusGatewayTimeout
 	case r == limiter.Canceled:
 		return statusClientClosed

@@ -89,7 +89,7 @@ func TestH1_CompartmentIsAskedInstead(t *testing.T) {
 		if rec := ask("/unknown", "a"); rec.Code != http.StatusInternalServerError {
 			t.Errorf("unknown compartment: %d %s", rec.Code, rec.Body)
 		}
-		if rec := ask("/outer", "a"); rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"internal"`) {
+		if rec := ask("/outer", "a"); rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
 			t.Errorf("re-entry: %d %s", rec.Code, rec.Body)
 		}
 		if s := c.Snapshot(); s.InFlight != 0 || s.Queued != 0 || s.Finished != 2 {

@@ -174,7 +174,7 @@ func ExampleWriteError() {
 	fetch(h, httptest.NewRequest(http.MethodGet, "/?in=nowhere", http.NoBody))
 	// Output:
 	// 200  found
-	// 500  {"title":"Internal Server Error","status":500,"reason":"internal"}
+	// 500  {"title":"Internal Server Error","status":500,"reason":"unknown_compartment"}
 }
 
 // A client of a service that refuses the first request: the retry is within the budget, and what reaches the server of it is a second attempt.

@@ -10,6 +10,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden/internal/place"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
 // Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
@@ -96,7 +97,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, is *place.Claim
 		}
 	}
 	if !answers.answer(w, is.Compartment, err) {
-		answers.write(w, internalError(), err)
+		answers.write(w, mistake(rpcstatus.Invalid().Reason), err)
 	}
 }
 

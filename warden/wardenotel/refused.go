@@ -76,7 +76,7 @@ func explain(err error) []attribute.KeyValue {
 	switch {
 	case errors.As(err, &timeout):
 		attrs := []attribute.KeyValue{
-			reasonKey.String("timeout_" + timeout.Phase.String()), compartment(timeout.Compartment),
+			reasonKey.String(timeout.Reason()), compartment(timeout.Compartment),
 			attribute.Float64("stopbank.timeout.duration", timeout.After.Seconds()),
 		}
 		if timeout.Rejection != nil {
@@ -84,9 +84,9 @@ func explain(err error) []attribute.KeyValue {
 		}
 		return request(attrs, timeout.RequestID)
 	case errors.As(err, &open):
-		return request([]attribute.KeyValue{reasonKey.String("breaker_open"), compartment(open.Compartment)}, open.RequestID)
+		return request([]attribute.KeyValue{reasonKey.String(limiter.BreakerOpen.String()), compartment(open.Compartment)}, open.RequestID)
 	case errors.As(err, &reentry):
-		return []attribute.KeyValue{reasonKey.String("reentry"), keyOf("limiter").String(short(reentry.Limiter))}
+		return []attribute.KeyValue{reasonKey.String(limiter.Reentry.String()), keyOf("limiter").String(short(reentry.Limiter))}
 	case errors.As(err, &rejection):
 		return append([]attribute.KeyValue{reasonKey.String(rejection.Reason.String())}, explained(rejection)...)
 	}

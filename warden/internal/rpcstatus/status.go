@@ -45,15 +45,15 @@ func Of(err error) (Status, bool) {
 	var open *bulkhead.BreakerOpenError
 	switch {
 	case errors.As(err, &timeout):
-		return Status{Code: deadlineExceeded, Reason: "timeout_" + timeout.Phase.String(), RequestID: timeout.RequestID}, true
+		return Status{Code: deadlineExceeded, Reason: timeout.Reason(), RequestID: timeout.RequestID}, true
 	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		s := Status{Code: unavailable, Reason: "breaker_open", Again: true}
+		s := Status{Code: unavailable, Reason: limiter.BreakerOpen.String(), Again: true}
 		if errors.As(err, &open) {
 			s.RequestID = open.RequestID
 		}
 		return s, true
 	case errors.Is(err, bulkhead.ErrReentry):
-		return Status{Code: internal, Reason: "reentry"}, true
+		return Status{Code: internal, Reason: limiter.Reentry.String()}, true
 	case errors.Is(err, bulkhead.ErrUnknownCompartment):
 		return Status{Code: internal, Reason: "unknown_compartment"}, true
 	case errors.As(err, &rejection):
@@ -70,7 +70,7 @@ func ofRejection(r *warden.Rejection, err error) Status {
 		s.Decision = r.Decision.Seq
 	}
 	switch r.Reason {
-	case limiter.DeadlineExceeded:
+	case limiter.DeadlineExceeded, limiter.TimeoutQueued:
 		s.Code = deadlineExceeded
 	case limiter.Canceled:
 		s.Code = canceled
