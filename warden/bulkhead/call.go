@@ -148,7 +148,7 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 	}
 	k.Context, k.part = ctx, p
 	if o.would != 0 {
-		p.recent.Add(c.explain(ctx, d, o))
+		p.refusals.Add(c.explain(ctx, d, o))
 	}
 	if o.grant > limiter.SlotFree || yields > 0 || p.config.Breaker != nil {
 		if err := k.proceed(ctx, yields, d, o); err != nil {
@@ -323,7 +323,7 @@ func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) erro
 	case limiter.DeadlineExceeded, limiter.TimeoutQueued:
 		r.Cause = context.DeadlineExceeded
 	}
-	p.recent.Add(r.Explanation)
+	p.refusals.Add(r.Explanation)
 	if o.reason == limiter.TimeoutQueued {
 		return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r, r.Task.ID}
 	}
@@ -352,7 +352,7 @@ func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limite
 func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) error {
 	p, s := k.part, k.part.set
 	if o.grant > limiter.SlotFree {
-		p.recent.Add(k.c.explain(ctx, d, o))
+		p.delayed.Add(k.c.explain(ctx, d, o))
 	}
 	if o.grant > limiter.SlotFree || yields > 0 {
 		queue.Yield(yields, s.arrivals)

@@ -47,7 +47,9 @@ type part struct {
 	open    func() bool // whether the breaker says that it is open; nil: it does not say
 	self    Compartment // the compartment itself: the one there is, or the one that tenants without a place of their own share
 	tenants *tenants    // nil: it is not divided
-	recent  *queue.Recent[limiter.Explanation]
+
+	refusals *queue.Recent[limiter.Explanation]
+	delayed  *queue.Recent[limiter.Explanation] // calls that started after waiting
 
 	boundedBy limiter.DeadlineSource // whose config.MaxWait is: it may be the Timeout
 
@@ -87,7 +89,7 @@ func New(cfg Config) (*Set, error) {
 	}
 	s := &Set{observer: cfg.Observer, epoch: time.Now(), plan: plan, standing: limiter.Initial, byName: map[string]*part{}}
 	for _, c := range cfg.Compartments {
-		p := &part{set: s, config: c.defaults(), recent: queue.NewRecent[limiter.Explanation](recentKept)}
+		p := &part{set: s, config: c.defaults(), refusals: queue.NewRecent[limiter.Explanation](recentKept), delayed: queue.NewRecent[limiter.Explanation](recentKept)}
 		p.open = saysOpen(c.Breaker)
 		if p.boundedBy = limiter.FromMaxWait; c.MaxWait == 0 {
 			p.boundedBy = limiter.FromTimeout
@@ -113,7 +115,7 @@ func (s *Set) begun() {
 
 func (s *Set) made() bool { return s != nil && s.byName != nil }
 
-// recentKept is how many explanations a compartment keeps.
+// recentKept is how many refusals a compartment keeps, and how many delayed starts.
 const recentKept = 128
 
 // made makes c a compartment, or a tenant, of p.

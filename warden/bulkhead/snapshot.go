@@ -198,7 +198,7 @@ func (s *Set) Recent() []limiter.Explanation {
 	}
 	var all []limiter.Explanation
 	for _, p := range s.parts {
-		all = append(all, p.recent.All()...)
+		all = append(append(all, p.refusals.All()...), p.delayed.All()...)
 	}
 	slices.SortStableFunc(all, func(a, b limiter.Explanation) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
 	return all

@@ -204,7 +204,11 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 func (l *Limiter) remember(t Task, d deadline, o outcome) {
 	e := l.explain(t, d, o)
 	e.At = time.Now()
-	l.recent.Add(e)
+	if o.would != 0 {
+		l.refusals.Add(e)
+	} else {
+		l.delayed.Add(e)
+	}
 }
 
 func (l *Limiter) arrivals() uint64 {

@@ -194,7 +194,7 @@ func (l *Limiter) refuse(t Task, d deadline, o outcome) *Rejection {
 	if r.At = time.Now(); r.Reason == DeadlineExceeded { // which its context may not know yet
 		r.Cause = context.DeadlineExceeded
 	}
-	l.recent.Add(r.Explanation)
+	l.refusals.Add(r.Explanation)
 	if l.observer != nil {
 		l.observe(r.Explanation, 0)
 	}

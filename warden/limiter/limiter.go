@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ type Config struct {
 	// StarvationEvery N: one in N grants from the queue goes to the task that has waited longest, whatever its priority,
 	// and one in N of those that would be refused for want of importance is let into the queue and stays there. 0: none.
 	StarvationEvery int
-	// Recent is how many explanations [Limiter.Recent] keeps, 0 or more; 0: 128.
+	// Recent is how many refusals [Limiter.Recent] keeps, and how many delayed starts besides, 0 or more; 0: 128.
 	Recent int
 	// Rand draws numbers in [0, 1) and may be called by many goroutines at once; nil: math/rand/v2. It decides who of the
 	// boundary priority is shed.
@@ -44,7 +45,8 @@ type Limiter struct {
 	epoch    time.Time
 	observer Observer
 	draw     func() float64
-	recent   *queue.Recent[Explanation]
+	refusals *queue.Recent[Explanation]
+	delayed  *queue.Recent[Explanation] // tasks that started after waiting: they must not push refusals out
 	waiters  queue.Pool[outcome]
 
 	mu     sync.Mutex // guards all below; no foreign code runs while it is held
@@ -75,7 +77,8 @@ func New(cfg Config) (*Limiter, error) {
 		cfg.Recent = 128
 	}
 	l := &Limiter{
-		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand, recent: queue.NewRecent[Explanation](cfg.Recent),
+		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand,
+		refusals: queue.NewRecent[Explanation](cfg.Recent), delayed: queue.NewRecent[Explanation](cfg.Recent),
 		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
 	}
 	l.queue.Left = l.dismiss
@@ -213,11 +216,13 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
-// Recent returns the explanations of the last tasks that were refused, or started after waiting: Config.Recent at most,
-// the oldest first. It does not block and allocates the copy.
+// Recent returns the explanations of the last tasks that were refused, and of the last ones that started after waiting: Config.Recent of
+// each at most, the oldest first. It does not block and allocates the copy.
 func (l *Limiter) Recent() []Explanation {
 	if !l.made() {
 		return nil
 	}
-	return l.recent.All()
+	all := append(l.refusals.All(), l.delayed.All()...)
+	slices.SortStableFunc(all, func(a, b Explanation) int { return a.At.Compare(b.At) })
+	return all
 }

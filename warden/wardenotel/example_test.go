@@ -81,7 +81,7 @@ func ExampleRefused_http() {
 	traced.ServeHTTP(rec, req)
 	fmt.Println(rec.Body)
 	for _, a := range recorder.Ended()[0].Attributes() {
-		fmt.Println(a.Key, a.Value.Emit())
+		fmt.Println(a.Key, a.Value.String())
 	}
 	// Output:
 	// {"title":"Service Unavailable","status":503,"reason":"closed","decision":0,"request_id":"4bf92f3577b34da6"}

@@ -10,12 +10,12 @@ import (
 )
 
 func plainValid(s string) bool {
-	return regexp.MustCompile(`\A[!#-\[\]-~]{1,128}\z`).MatchString(s)
+	return regexp.MustCompile(`\A[\x21\x23-\x5b\x5d-\x7e]{1,128}\z`).MatchString(s)
 }
 
 func plainTrace(s string) string {
 	m := regexp.MustCompile(`\A([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*|)\z`).FindStringSubmatch(strings.ReplaceAll(s, "\n", "?"))
-	if m == nil || m[1] == "ff" || m[1] == "00" && m[4] != "" || m[2] == strings.Repeat("0", 32) || m[3] == strings.Repeat("0", 16) {
+	if len(m) < 5 || m[1] == "ff" || m[1] == "00" && m[4] != "" || m[2] == strings.Repeat("0", 32) || m[3] == strings.Repeat("0", 16) {
 		return ""
 	}
 	return m[2]
