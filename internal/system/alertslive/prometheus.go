@@ -27,12 +27,13 @@ type prometheus struct {
 }
 
 func startPrometheus(ctx context.Context, dir string) (*prometheus, error) {
-	config := "scrape_configs:\n"
+	var config strings.Builder
+	config.WriteString("scrape_configs:\n")
 	for _, every := range intervals() {
-		config += fmt.Sprintf("  - job_name: '%s'\n    scrape_interval: %[1]s\n    scrape_timeout: 5s\n    file_sd_configs: [{files: ['%s/targets/*.json']}]\n", every, dir)
+		fmt.Fprintf(&config, "  - job_name: '%s'\n    scrape_interval: %[1]s\n    scrape_timeout: 5s\n    file_sd_configs: [{files: ['%s/targets/*.json']}]\n", every, dir)
 	}
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "targets"), 0o700), os.WriteFile(file, []byte(config), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "targets"), 0o700), os.WriteFile(file, []byte(config.String()), 0o600)); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -109,7 +110,7 @@ func (p *prometheus) record(ctx context.Context, phase string, from, to time.Tim
 	began := float64(from.UnixMilli()) / 1000
 	for _, selector := range all {
 		name, labels, _ := strings.Cut(strings.TrimSuffix(selector, "}"), "{")
-		query := fmt.Sprintf(`%s{%s,phase="%s"}[%ds]`, name, labels, phase, int(to.Sub(from).Seconds()))
+		query := fmt.Sprintf(`%s{%s,phase=%q}[%ds]`, name, labels, phase, int(to.Sub(from).Seconds()))
 		series, err := p.query(ctx, strings.Replace(query, "{,", "{", 1), to)
 		if err != nil {
 			return fmt.Errorf("%s: %w", query, err)

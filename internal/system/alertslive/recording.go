@@ -86,7 +86,7 @@ func read(path string) (targets []target, err error) {
 			t := targets[len(targets)-1]
 			labels := strings.LastIndex(lines.Text(), "} ") + 1
 			name := lines.Text()[:labels]
-			for _, field := range strings.Fields(lines.Text()[labels:]) {
+			for field := range strings.FieldsSeq(lines.Text()[labels:]) {
 				value, times, repeated := strings.Cut(field, "x")
 				count := 1
 				if repeated {

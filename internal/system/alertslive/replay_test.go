@@ -124,7 +124,7 @@ func tests(t *testing.T, evaluation, phase string, scraped ...string) string {
 	t.Helper()
 	var out strings.Builder
 	fmt.Fprintf(&out, "rule_files: [alerts.yml, slo.yml]\nevaluation_interval: %s\ngroup_eval_order: [stopbank, stopbank-slo]\ntests:\n", evaluation)
-	targets, err := read(filepath.Join(root, "docs/prometheus/recorded", phase+".txt.gz"))
+	targets, err := read(filepath.Join(root, "docs", "prometheus", "recorded", phase+".txt.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,10 +146,10 @@ func tests(t *testing.T, evaluation, phase string, scraped ...string) string {
 		fmt.Fprintf(&out, "    promql_expr_test:\n      - {expr: '%s', eval_time: %s}\n      - expr: '%[1]s'\n        eval_time: %[3]ds\n        exp_samples:\n", fired, well, end)
 		for _, alert := range fires()[phase] {
 			fields := strings.Fields(alert)
-			labels := fmt.Sprintf(`alertname="%s",severity="%s"`, fields[0], fields[1])
+			labels := fmt.Sprintf("alertname=%q,severity=%q", fields[0], fields[1])
 			if len(fields) > 2 {
 				name, value, _ := strings.Cut(fields[2], "=")
-				labels += fmt.Sprintf(`,%s="%s"`, name, value)
+				labels += fmt.Sprintf(",%s=%q", name, value)
 			}
 			fmt.Fprintf(&out, "          - {labels: '{%s}', value: 1}\n", labels)
 		}
@@ -207,7 +207,7 @@ func TestRecording(t *testing.T) {
 }
 
 func TestReplay(t *testing.T) {
-	recordings, err := filepath.Glob(filepath.Join(root, "docs/prometheus/recorded/*.txt.gz"))
+	recordings, err := filepath.Glob(filepath.Join(root, "docs", "prometheus", "recorded", "*.txt.gz"))
 	if err != nil || len(recordings) != len(fires()) {
 		t.Errorf("%d recordings of %d phases, %v", len(recordings), len(fires()), err)
 	}
