@@ -11,15 +11,16 @@ export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
 # there are no others.
 OUTSIDE = examples/frameworks internal/bench internal/tools
 
-# internal/system reads the other modules, which the go command's test cache does not notice: it is never cached.
+# They read the other modules and docs/, which the go command's test cache does not notice: they are never cached.
 SYSTEM = ./internal/system
+REPLAY = ./internal/system/alertslive
 
-# Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM (-e: a broken one must fail, not
+# Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM and REPLAY (-e: a broken one must fail, not
 # be left out).
 MODULES  = $$(go list -m -f '{{.Dir}}')
-PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
+PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$')
 
-.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload alerts-live sim worlds fleet api apidiff mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +42,11 @@ test: ## every test of every module
 	@go test $(PACKAGES)
 	@echo "== workspace"
 	@go test -count=1 $(SYSTEM)
+	@echo "== alert rules, over what Prometheus recorded"
+	@go test -count=1 $(REPLAY)
+
+alerts-live: ## Prometheus scrapes the storefront in health and in each fault that an alert is for, also into docs/prometheus/recorded: 65 minutes, or ALERTS='sale slow'
+	@go run $(REPLAY) $(ALERTS)
 
 race: ## the tests under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -race $(PACKAGES)
