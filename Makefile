@@ -19,7 +19,7 @@ SYSTEM = ./internal/system
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
 
-.PHONY: help demo demo-chain demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ demo-chain: ## gateway, orders and payments at twice what payments can do, with 
 
 demo-orders: ## 10,000 orders: replicas are killed and frozen in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
 	@go run ./examples/orders -engine $(ENGINE)
+
+pictures: ## the console's pictures in docs/ anew, with Chromium: two minutes
+	@STOPBANK_BROWSER=required STOPBANK_SCREENSHOTS="$(CURDIR)/docs" go test -count=1 -p 1 -run '^TestScreenshots?$$' ./examples/console ./examples/storefront
 
 test: ## every test of every module
 	@echo "== tests"
@@ -67,21 +70,21 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	  go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" || exit 1; \
 	done
 
-bench: ## ours beside its peers: ratios, targets, allocations, also into docs/benchmarks.md
-	@cd internal/bench && GOWORK=off go run . -o ../../docs/benchmarks.md
+bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
+	@cd internal/bench && GOWORK=off go run . -o ../../docs/evidence/benchmarks.md
 
-overload: ## real HTTP, more than a server can answer, also into docs/overload.md and docs/production.md: three hours, or OVERLOAD='-headline': ten minutes
-	@cd internal/bench && GOWORK=off go run ./overload -o ../../docs $(OVERLOAD)
+overload: ## real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md: three hours, or OVERLOAD='-headline': ten minutes
+	@cd internal/bench && GOWORK=off go run ./overload -o ../.. $(OVERLOAD)
 
-sim: ## controller and limiter in virtual time beside the best constant target, and 10,000 random worlds, also into docs/simulation.md and docs/worlds.md
-	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
-	@go test -count=1 -timeout 90m -v -run 'Worlds$$' ./internal/sim/swarm -worlds 10000 -write ../../../docs
+sim: ## controller and limiter in virtual time beside the best constant target, and 10,000 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
+	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
+	@go test -count=1 -timeout 90m -v -run 'Worlds$$' ./internal/sim/swarm -worlds 10000 -write ../../../docs/evidence
 
 worlds: ## 500 random worlds and 100 that nobody has seen: what the law reaches of its targets, and whether it is what it was
 	@go test -count=1 -timeout 30m -v -run 'Worlds$$' ./internal/sim/swarm -worlds 500 -fresh 100
 
-fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/fleet.md
-	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs | grep --line-buffered -v '^[=-]'
+fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/evidence/fleet.md
+	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
 
 api: ## write down in docs/api what each module exports
 	@go test -count=1 -run '^TestExportedAPI$$' $(SYSTEM) -update
@@ -92,8 +95,8 @@ apidiff: ## what the exported API has gained and lost since docs/api changed las
 mutants: ## each numbered invariant broken on purpose: which tests notice? an hour, or MUTANTS='-only A3 Q9'
 	@go run ./internal/system/mutants $(MUTANTS)
 
-torture: ## state machines, histories, fuzzers and faults for 3 minutes and more, also into docs/torture.md (TORTURE='-t 30 -seed 7')
-	@go run ./internal/system/torture -o docs/torture.md $(TORTURE)
+torture: ## state machines, histories, fuzzers and faults for 3 minutes and more, also into docs/evidence/torture.md (TORTURE='-t 30 -seed 7')
+	@go run ./internal/system/torture -o docs/evidence/torture.md $(TORTURE)
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
@@ -101,6 +104,9 @@ gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees i
 	  (cd "$$m" && export GOWORK=off && go mod tidy -diff && { [ -z "$$(find . -name '*.go')" ] || \
 	    { go build -o /dev/null ./... && go vet ./... && go test ./...; }; }) || exit 1; \
 	done
+
+release: ## VERSION=v0.1.0 DIR=/empty: tag every published module in a clone and install each from a file proxy; pushes nothing
+	@bash internal/tools/release.sh "$(VERSION)" "$(DIR)"
 
 fmt: ## gofmt every file
 	@gofmt -l -w .

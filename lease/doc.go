@@ -1,51 +1,41 @@
-// Package lease is a work-lease ledger: it says who may work on what, one offset at a time for each domain, first come
-// first served, exactly once unless told otherwise, and it proves the right to finish by a token.
+// Package lease is a work-lease ledger with fencing tokens: at most one lease per key, offsets of a key in order of arrival, and a memory of
+// what is done. There is no visibility timeout: no lease expires, and the caller decides when to retry and when a holder is dead.
 //
-// # The problem
+// Package dispatch is such a caller, and most programs use it instead of a ledger. docs/lease.md has the invariants L1 to L12.
 //
-// Records arrive on a partition or in an outbox table, each with an offset and a key. Records of one key (here: a
-// domain) must be carried out one at a time and in order of arrival, records of different keys side by side. A record may
-// arrive twice, a worker may die with work in its hands, and a worker that was thought dead may come back.
+// # States
 //
-// # The model
-//
-// Of each domain a [Ledger] knows at most one lease, a backlog of offsets that wait, and the offsets that are done. A
-// call moves one offset along
+// A ledger knows for each key (here: a domain) at most one lease, a backlog of offsets that wait, and the offsets that are done. A call moves one offset
 //
 //	new -> waiting -> leased -> processed
 //	                  leased -> failed
 //
-// and never back. [Ledger.TryAcquire] takes a new offset to leased if the domain is idle and nothing waits, to waiting if
-// the domain is busy, and takes the head of the backlog to leased if the domain is idle. [Ledger.Succeed] and
-// [Ledger.Fail] end a lease. They hand nothing to anybody: they hint at what waits, and whoever takes the hint calls again. So the
-// ledger never decides when something runs, needs no timer and no goroutine, and its whole behaviour is a function from one domain's
-// state and one call to the next state and an answer: [State.Step]. [Memory] runs that function under striped
-// locks; an engine with a store runs the same function over what it loads and swaps (lease/durable does, with the encoding of
-// [State.AppendBinary]).
+// and never back. [Ledger.TryAcquire] leases a new offset if the domain is idle and nothing waits, queues it if the domain is busy, and
+// leases the head of the backlog if the domain is idle. [Ledger.Succeed] and [Ledger.Fail] end a lease. They hand nothing off: they
+// hint at the next offset, and the caller acquires it. So the ledger needs no timer and no goroutine, and all of its rules are one function
+// from a domain's state and a call to the next state and an answer: [State.Step]. [Memory] runs that function under striped locks; package
+// durable runs it over any store that can compare-and-swap a record (encoded by [State.AppendBinary]).
 //
 // # Order
 //
-// First in, first out is about arrival, not about numbers: an offset that arrives late waits behind those that came
-// before it, even when they are greater. The ledger cannot know what is still to come, so any other order would have to wait for it.
+// The backlog is first in, first out by arrival, not by number. The ledger cannot know which offsets are still to come, so any other
+// order would have to wait for them.
 //
-// # Doing it again
+// # Retries
 //
-// Fail keeps the lease and counts, until MaxRetries retries have been counted; the next Fail gives the offset up. An
-// offset thus gets MaxRetries+1 attempts. When the next attempt is made is for the caller to say, who finds in the lease
-// the time of the first attempt and the number of retries.
+// Fail keeps the lease and counts a retry until MaxRetries are counted; the next Fail gives the offset up. An offset thus gets MaxRetries+1
+// attempts. The lease tells the caller when the first attempt began and how many retries were counted.
 //
-// # The fence
+// # Fencing
 //
-// Every lease has a [Token], and only the token of the lease that is held ends it. [Ledger.Reclaim] rotates the
-// token, and so takes a lease from a holder who is thought dead: if the holder lives, its Succeed is refused. What the
-// holder did elsewhere is not undone by that. It is prevented only where the store that it writes to keeps the greatest token it
-// has seen for the domain and refuses a smaller one; tokens of a domain rise for this purpose (the fencing tokens of Kleppmann,
-// "How to do distributed locking", 2016, and the sequencers of Burrows, "The Chubby lock service", 2006).
+// Every lease has a [Token], and only the current one ends the lease. [Ledger.Reclaim] replaces the token, and so takes the lease from a holder
+// that is thought dead: if it lives, its Succeed is rejected. Its writes elsewhere are prevented only by a store that keeps the greatest token
+// seen for the domain and rejects a smaller one; tokens of a domain rise for this purpose (the fencing tokens of Kleppmann, "How to do
+// distributed locking", 2016, and the sequencers of Burrows, "The Chubby lock service", 2006).
 //
-// # Forgetting
+// # The floor
 //
-// What is done must be remembered, so that it is not done again; but not for ever. [Ledger.Compact] raises the floor of the
-// ledger: below it everything counts as processed, except what is leased or waiting right then. The offsets below need no memory
-// of their own any more, and a domain that has nothing else is dropped. That is sound only because the floor belongs to the whole
-// ledger: a domain never seen and a domain dropped are the same thing.
+// [Ledger.Compact] raises the low watermark of the ledger, its floor: every offset below it counts as processed, except those leased or waiting at
+// that moment. These offsets need no memory any more, and a domain with nothing else is dropped. That is sound only because the floor belongs
+// to the whole ledger: a domain never seen and a domain dropped are the same thing.
 package lease

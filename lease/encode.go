@@ -20,7 +20,7 @@ const (
 )
 
 // ErrDecode marks a *DecodeError.
-var ErrDecode = errors.New("lease: not an encoded state")
+var ErrDecode = errors.New("lease: malformed state encoding")
 
 // DecodeError refuses bytes that AppendBinary did not write, or that a newer version of it wrote.
 type DecodeError struct {
@@ -32,7 +32,7 @@ func (e *DecodeError) Error() string {
 	if e.Format > StateFormat {
 		return fmt.Sprintf("lease: state of format %d, this program knows up to %d", e.Format, StateFormat)
 	}
-	return "lease: encoded state: " + e.Reason
+	return "lease: malformed state encoding: " + e.Reason
 }
 
 // Unwrap returns ErrDecode.

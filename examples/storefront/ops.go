@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -44,8 +45,19 @@ func newObservers(log io.Writer) (o observers, err error) {
 	if o.calls, err = wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "database"}); err != nil {
 		return o, err
 	}
-	o.log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewTextHandler(log, nil)), PerSecond: 1})
+	lines := slog.New(slog.NewTextHandler(log, nil)).With("instance", instance())
+	o.log, err = wardenslog.New(wardenslog.Config{Logger: lines})
 	return o, err
+}
+
+// instance is the name of this process: in Kubernetes, the host's name is the pod's. What a client is told of a refusal, the log and the
+// console have it, so that one of many processes is found.
+func instance() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "storefront"
+	}
+	return host
 }
 
 func (o observers) limiter() limiter.Observer { return limiter.Observers{o.tasks, o.log.Limiter()} }
@@ -60,7 +72,7 @@ type ops struct {
 
 // newOps begins to serve on l, about a shop that has compartments.
 func newOps(l net.Listener, s *shop, o observers, token string) (*ops, error) {
-	page, err := console.New(console.Config{Title: "storefront", Warden: s.warden, Set: s.set})
+	page, err := console.New(console.Config{Title: "storefront", Instance: instance(), Warden: s.warden, Set: s.set})
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,14 @@ const secret = "a token of operators"
 
 func newOperators(t *testing.T, kind, token string, sc scenario) (*shop, *ops) {
 	t.Helper()
-	o, err := newObservers(io.Discard)
+	s, p, _ := newLogged(t, kind, token, sc, io.Discard)
+	return s, p
+}
+
+// newLogged is newOperators with a log.
+func newLogged(t *testing.T, kind, token string, sc scenario, log io.Writer) (*shop, *ops, observers) {
+	t.Helper()
+	o, err := newObservers(log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +53,7 @@ func newOperators(t *testing.T, kind, token string, sc scenario) (*shop, *ops) {
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return s, p
+	return s, p, o
 }
 
 func call(t *testing.T, method, url, authorization, body string) (status int, header http.Header, text string) {

@@ -112,7 +112,7 @@ func (s *shop) protect(cfg shopConfig) (func(http.Handler) http.Handler, error) 
 		return nil, err
 	}
 	mw, err := wardenhttp.New(s.warden, wardenhttp.Config{
-		Task: taskOf, Timeout: cfg.scenario.patience,
+		Task: taskOf, Timeout: cfg.scenario.patience, Instance: instance(),
 		Exempt: func(req *http.Request) bool { return req.URL.Path == ping.path() },
 	})
 	if err != nil {

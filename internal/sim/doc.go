@@ -3,5 +3,5 @@
 //
 // It must run inside a testing/synctest bubble: a request is a goroutine, and everything that takes time sleeps. Only what
 // stands below the limiter is modelled: processors with Go's run queue (cpu.go), a dependency (dependency.go), and what a
-// monitor would read off them (sensor.go). See docs/simulation.md.
+// monitor would read off them (sensor.go). See docs/evidence/simulation.md.
 package sim

@@ -160,7 +160,7 @@ func TestFleetOfThreeHops(t *testing.T) {
 	}
 }
 
-// fleetPlots are the fleets that docs/fleet.md shows.
+// fleetPlots are the fleets that docs/evidence/fleet.md shows.
 var fleetPlots = map[string]string{
 	"load 0.7, 2 for 3 s":                         "step",
 	"load 0.7, dependency 5 times slower for 3 s": "dependency",

@@ -5,6 +5,7 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -109,7 +110,7 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// plots are the scenarios that docs/simulation.md shows.
+// plots are the scenarios that docs/evidence/simulation.md shows.
 var plots = map[string]string{
 	"step 0.6× 5× 0.6×, CPU 4ms":                   "step",
 	"10 servers, 5 times slower 20-40s, 2×, 250ms": "slow",
@@ -155,5 +156,18 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNamesOfLinesDoNotOverlap: the names beside a plot keep their order and their distance, and none is below the axis.
+func TestNamesOfLinesDoNotOverlap(t *testing.T) {
+	heights := []float64{100, 30, 99, 140}
+	apart(heights, 14, 130)
+	for i, a := range heights {
+		for j, b := range heights {
+			if i != j && math.Abs(a-b) < 14 || a > 130 {
+				t.Errorf("%v: %g and %g", heights, a, b)
+			}
+		}
 	}
 }

@@ -3,21 +3,41 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
-// A series is one line of a panel.
+// A series is one line of a panel, in one of the five inks.
 type series struct {
-	name, color string
-	x, y        []float64
+	name string
+	ink  int
+	x, y []float64
 }
 
 const (
-	width, left, right = 760.0, 60.0, 10.0
-	high, gap          = 110.0, 34.0
+	width, left, right = 860.0, 60.0, 210.0 // on the right each line has its name
+	high, gap          = 130.0, 40.0
+	first              = 42.0 // where the first panel begins
 )
+
+// style is for light and dark pages. Inks are told apart by people who see colours differently, and dashes help in print.
+const style = `<style>
+text{fill:#1f2328;font:12px system-ui,sans-serif}.m{fill:#59636e}.b{font-weight:600}.paper{fill:#fff}.axis{stroke:#8c959f;fill:none}.shade{fill:#eaeef2}
+polyline{fill:none;stroke-width:1.6}.s0{stroke:#8c959f}.s1{stroke:#0969da;stroke-width:2.2}.s2{stroke:#bc4c00;stroke-dasharray:6 3}.s3{stroke:#8250df;stroke-dasharray:2 3}.s4{stroke:#9a6700;stroke-dasharray:8 3 2 3}
+.t0{fill:#59636e}.t1{fill:#0969da;font-weight:600}.t2{fill:#bc4c00}.t3{fill:#8250df}.t4{fill:#9a6700}
+@media (prefers-color-scheme:dark){text{fill:#f0f6fc}.m{fill:#9198a1}.paper{fill:#0d1117}.axis{stroke:#656c76}.shade{fill:#21262d}
+.s1{stroke:#58a6ff}.s2{stroke:#f0883e}.s3{stroke:#bc8cff}.s4{stroke:#d29922}.t0{fill:#9198a1}.t1{fill:#58a6ff}.t2{fill:#f0883e}.t3{fill:#bc8cff}.t4{fill:#d29922}}
+</style>
+`
+
+// begin writes what comes before the panels.
+func begin(b *strings.Builder, title string) {
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" role="img"><title>%s</title>`+"\n%s", width, first+3*(high+gap), title, style)
+	fmt.Fprintf(b, `<rect class="paper" width="100%%" height="100%%"/><text class="b" x="%g" y="15">%s</text>`+"\n", left, title)
+}
 
 // SVG draws a run, with the constant target of the oracle beside it.
 func SVG(r, oracle *Result) string {
@@ -29,18 +49,18 @@ func SVG(r, oracle *Result) string {
 		return x
 	}
 	n := min(len(r.perSecond), int(r.Scenario.Length.Seconds()))
-	offered := series{name: "offered", color: "#bbb", x: second(n)}
-	ours := series{name: "in time", color: "#0a5", x: second(n)}
-	best := series{name: fmt.Sprintf("in time with a constant target of %d", oracle.Static), color: "#c60", x: second(n)}
+	offered := series{name: "offered", x: second(n)}
+	ours := series{name: "in time: Stopbank", ink: 1, x: second(n)}
+	best := series{name: fmt.Sprintf("in time: best constant, %d", oracle.Static), ink: 2, x: second(n)}
 	for i := range n {
 		offered.y = append(offered.y, float64(r.offeredPerSecond[i]))
 		ours.y = append(ours.y, float64(r.perSecond[i]))
 		best.y = append(best.y, float64(oracle.perSecond[i]))
 	}
-	target := series{name: "target", color: "#06c"}
-	running := series{name: "running", color: "#9bd"}
-	execution := series{name: "execution, median", color: "#639"}
-	lag := series{name: "scheduling delay, 90th percentile", color: "#c06"}
+	target := series{name: "concurrency limit", ink: 1}
+	running := series{name: "running"}
+	execution := series{name: "execution time, p50", ink: 3}
+	lag := series{name: "scheduling delay, p90", ink: 2}
 	for _, p := range r.Trace {
 		at := p.At.Seconds()
 		add := func(s *series, y float64) { s.x, s.y = append(s.x, at), append(s.y, y) }
@@ -51,41 +71,60 @@ func SVG(r, oracle *Result) string {
 	}
 	end := r.Scenario.Length.Seconds()
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="11">`+"\n", width, 3*(high+gap)+30)
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/><text x="%g" y="15" font-size="13">%s</text>`+"\n", left, r.Scenario.title())
-	panel(&b, 30, end, "requests per second", offered, best, ours)
-	panel(&b, 30+high+gap, end, "tasks", running, target)
-	panel(&b, 30+2*(high+gap), end, "milliseconds", lag, execution)
+	begin(&b, r.Scenario.title())
+	panel(&b, first, end, "requests per second", offered, best, ours)
+	panel(&b, first+high+gap, end, "tasks", running, target)
+	panel(&b, first+2*(high+gap), end, "milliseconds", lag, execution)
 	b.WriteString("</svg>\n")
 	return b.String()
 }
 
+// panel draws lines over the same time. The scale ends where all but one in a hundred of the points do, so that one peak does not flatten the rest.
 func panel(b *strings.Builder, top, end float64, unit string, lines ...series) {
+	var all []float64
+	for _, s := range lines {
+		all = append(all, s.y...)
+	}
+	slices.Sort(all)
 	most := 1.0
-	for _, s := range lines {
-		for _, y := range s.y {
-			most = max(most, y)
-		}
+	if len(all) > 0 {
+		most = roundUp(max(most, all[len(all)*99/100]))
 	}
-	most = roundUp(most)
-	fmt.Fprintf(b, `<path d="M%g %gV%gH%g" fill="none" stroke="#999"/>`, left, top, top+high, width-right)
-	fmt.Fprintf(b, `<text x="%g" y="%g" text-anchor="end">%g</text><text x="%g" y="%g" text-anchor="end">0</text>`, left-4, top+8, most, left-4, top+high)
+	fmt.Fprintf(b, `<path class="axis" d="M%g %gV%gH%g"/>`, left, top, top+high, width-right)
+	fmt.Fprintf(b, `<text class="m" x="%g" y="%g" text-anchor="end">%g</text><text class="m" x="%g" y="%g" text-anchor="end">0</text>`, left-6, top+9, most, left-6, top+high)
+	fmt.Fprintf(b, `<text class="m" x="%g" y="%g">%s</text>`+"\n", left+4, top-5, unit)
 	for at := 0.0; at <= end; at += roundUp(end / 10) {
-		fmt.Fprintf(b, `<text x="%.0f" y="%g" text-anchor="middle" fill="#666">%gs</text>`, place(at, end), top+high+12, at)
+		fmt.Fprintf(b, `<text class="m" x="%.0f" y="%g" text-anchor="middle">%gs</text>`, place(at, end), top+high+14, at)
 	}
-	x := left + 6
-	fmt.Fprintf(b, `<text x="%g" y="%g" fill="#666">%s</text>`, x, top-4, unit)
-	x += 130
+	var names []float64 // where each line ends
 	for _, s := range lines {
-		fmt.Fprintf(b, `<text x="%g" y="%g" fill="%s">%s</text>`, x, top-4, s.color, s.name)
-		x += 7*float64(len(s.name)) + 20
-		fmt.Fprintf(b, "\n"+`<polyline fill="none" stroke="%s" stroke-width="1.3" points="`, s.color)
+		fmt.Fprintf(b, "\n"+`<polyline class="s%d" points="`, s.ink)
+		last := top + high
 		for i := range s.x {
-			fmt.Fprintf(b, "%.1f,%.1f ", place(s.x[i], end), top+high*(1-s.y[i]/most))
+			last = top + high*(1-min(s.y[i]/most, 1))
+			fmt.Fprintf(b, "%.1f,%.1f ", place(s.x[i], end), last)
 		}
 		b.WriteString(`"/>`)
+		names = append(names, last)
+	}
+	apart(names, 14, top+high)
+	for i, s := range lines {
+		fmt.Fprintf(b, "\n"+`<text class="t%d" x="%g" y="%.1f">%s</text>`, s.ink, width-right+8, names[i]+4, s.name)
 	}
 	b.WriteString("\n")
+}
+
+// apart moves heights that are closer than least to each other up, from the lowest on, which is at bottom at most.
+func apart(heights []float64, least, bottom float64) {
+	order := make([]int, len(heights))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(heights[b], heights[a]) })
+	for _, i := range order {
+		heights[i] = min(heights[i], bottom)
+		bottom = heights[i] - least
+	}
 }
 
 func place(at, end float64) float64 { return left + (width-left-right)*min(at/end, 1) }

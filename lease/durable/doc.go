@@ -1,21 +1,17 @@
-// Package durable is the ledger of package lease over any store that can swap a record whose version is known: the same state
-// machine, kept where a restart does not reach it, shared by as many processes as like.
+// Package durable is the ledger of package lease in a store that outlives the process: PostgreSQL, JetStream, or any [Store] that can
+// compare-and-swap a record. Any number of processes may share it. docs/lease-engines.md has the errors and how to recover.
 //
 // # One record for a domain
 //
-// A [Store] keeps bytes under a name. Of each domain it keeps one record, and every call that changes something is one
-// compare-and-swap of it: the state is read (or known from the last call), stepped by lease.State.Step, and put in the place of the
-// version that it came from. If somebody else was faster the store says so, and the call is made again on what that one left. So the
-// domain's history is one line, however many write it, and that is what a ledger's promises need. No lease of time,
-// no leader and no lock is involved.
+// A [Store] keeps bytes under a name. Each domain has one record, and every call that changes it is one compare-and-swap (optimistic
+// concurrency): the state is read, or known from the last call, stepped by lease.State.Step, and swapped for the version that it came from. After a
+// conflict the call is made again on the new version. So the domain's history is one line, however many write it. No lease of time, no
+// leader and no lock is involved.
 //
-// # What a round trip is for
+// The state that a [Ledger] left in a domain stays in its memory, so the next change costs one Swap; if another writer came in between, that Swap
+// fails and harms nothing. An answer that changes nothing (ALREADY_..., BUSY, an error) has no Swap to be wrong by, so it is confirmed by a Load.
 //
-// The state that a [Ledger] left in a domain stays in its memory, so the next change costs one Swap: if another writer came in between, the Swap
-// fails, which costs no correctness. An answer that changes nothing (ALREADY_..., BUSY, an error) has no Swap to be wrong
-// by, so it is confirmed by a Load before it is given.
-//
-// # When a reply is lost
+// # Lost replies
 //
 // A Swap that was sent and not answered was carried out, or not, or will be. The record holds a mark of the last write of each of the sixteen
 // writers that wrote last. The Ledger sends the same Swap again: it is carried out now; or it conflicts, and then the record, read again, either shows the
@@ -25,11 +21,34 @@
 // # Tokens
 //
 // Each Ledger draws a number from the ledger's own record when it first writes, and counts by a Lamport clock that passes every token it
-// meets. The token is the clock with the number below it: unique because no two Ledgers have one number, rising in a domain
-// because the record keeps the domain's greatest token and the clock passes it. That costs one write in the life of a Ledger.
+// meets. A token is the clock (41 bits) above the number (22 bits): unique because no two Ledgers have one number, rising in a domain
+// because the record keeps the domain's greatest token and the clock passes it. Records show the numbers of their last writers, so a number that the
+// ledger's own record never gave out shows that this record was deleted or put back.
 //
 // # The floor
 //
 // The floor of Compact lies in the ledger's own record, and is written there before any state is trimmed at it. A state says which floor it was trimmed at,
-// so whoever reads it knows that floor too; and a domain that is not in the store is judged only after the floor was read.
+// so whoever reads it knows that floor too; and a domain that is not in the store is judged only after the floor was read. Compact visits no domain: each is
+// trimmed when it is written next, and no record is ever deleted, since it keeps the domain's greatest token.
+//
+// # Record format 1
+//
+// Numbers are varints of encoding/binary, signed ones zigzag encoded. A greater format is refused as newer. A domain's record:
+//
+//	format            1 byte      1
+//	swaps             varint      how many swaps made the record
+//	greatest token    varint      of all that the domain had
+//	floor             signed      at which it was trimmed
+//	marks             1 byte, then two varints each: 0 to 16 of a writer and its count, oldest first
+//	state             lease.State.AppendBinary
+//	checksum          4 bytes     CRC-32C of the name and all of the above, little-endian
+//
+// The ledger's own record, under the name "":
+//
+//	format            1 byte      1
+//	writers           varint      numbers given out
+//	floor             signed      the ledger's
+//	checksum          4 bytes     as above
+//
+// Every damaged bit is noticed, and so is a record under another name or one that is not encoded to the letter.
 package durable

@@ -23,7 +23,7 @@ var (
 	// ErrNewer marks a *NewerError.
 	ErrNewer = errors.New("durable: record of a newer version")
 	// ErrExhausted marks an *ExhaustedError.
-	ErrExhausted = errors.New("durable: numbers used up")
+	ErrExhausted = errors.New("durable: writers or lease tokens used up")
 )
 
 // StoreError says that the Store could not be read or would not write. The ledger is unchanged and the call may be made again. errors.Is

@@ -1,5 +1,5 @@
-// Leasectl is the desk for dead letters at the command line, the same on every engine: it lists the records that dispatchers gave up, shows one,
-// and replays, parks or discards them. `leasectl -h` says how.
+// Leasectl lists, shows, replays, parks and discards dead letters, the records that dispatchers gave up, on PostgreSQL, JetStream and Kafka.
+// `leasectl -h` says how, and docs/dead-letters.md begins with an incident.
 package main
 
 import (

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // drive runs a script and returns what went wrong.
@@ -148,8 +149,8 @@ func TestMachineHasTeeth(t *testing.T) {
 		"a higher guarantee":    func(s *Set) { s.parts[1].share.Guaranteed++ },
 		"another order":         func(s *Set) { s.parts[1].config.Criticality = 127 },
 		"nothing is kept":       func(s *Set) { s.parts[0].share.Lendable = 3 },
-		"a call that was not":   func(s *Set) { s.parts[0].refusedFor(reentry) },
-		"a failure that is not": func(s *Set) { s.parts[0].counts.refusedFor[breakerOpen]++ },
+		"a call that was not":   func(s *Set) { s.parts[0].refusedFor(limiter.Reentry) },
+		"a failure that is not": func(s *Set) { s.parts[0].counts.refusedFor[limiter.BreakerOpen]++ },
 	} {
 		failed := drive(t, shapes()[1], script, func(x *machine) { spoil(x.s) }, nil)
 		if failed == "" {

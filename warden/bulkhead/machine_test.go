@@ -248,7 +248,7 @@ func (x *machine) check() string {
 		if state != run.is.state {
 			return fmt.Sprintf("call %d in %q: state %d (%v), want %d (%s)", i, run.is.part.cfg.Name, state, run.err, run.is.state, run.is.why)
 		}
-		if state == refused && reasonFor(run.err) != run.is.why {
+		if state == refused && reasonFor(run.err).String() != run.is.why {
 			return fmt.Sprintf("call %d in %q: %v, want %s", i, run.is.part.cfg.Name, run.err, run.is.why)
 		}
 	}

@@ -351,7 +351,7 @@ func (m *setModel) advance(d time.Duration) {
 		m.now = at
 		switch {
 		case who != nil:
-			m.cancel(who, ReasonTimeoutQueued)
+			m.cancel(who, limiter.TimeoutQueued.String())
 		case at == m.staleAt && at < end:
 			m.staleAt = 0
 			if m.stale >= 0 {

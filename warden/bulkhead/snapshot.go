@@ -154,9 +154,9 @@ func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 		}
 	}
 	for r, n := range n.refusedFor {
-		switch r := reason(r); {
+		switch r := limiter.Reason(r); {
 		case n == 0:
-		case r.left():
+		case left(r):
 			c.Left[r.String()] = n
 		default:
 			c.Rejected[r.String()] = n
@@ -197,7 +197,7 @@ const tooMany = 0.05
 
 func (c *CompartmentSnapshot) health() Health {
 	if c.Criticality == limiter.Critical && c.RejectionRate > tooMany {
-		return Health{Reason: fmt.Sprintf("critical, and %.1f %% of the last minute's calls were refused; allowed: 5 %%", 100*c.RejectionRate)}
+		return Health{Reason: fmt.Sprintf("critical, and rejected %.1f %% of the calls of the last minute; allowed: 5 %%", 100*c.RejectionRate)}
 	}
 	return Health{OK: true}
 }

@@ -157,6 +157,9 @@ func (c compartment) lookBack(looks []poolPoint, now time.Time) compartment {
 func (s *setNow) verdicts() []verdict {
 	var out []verdict
 	var fine []string
+	if s.Stale {
+		out = append(out, verdict{staleLevel(s.InFlight > 0), "All compartments", "The decision about them is stale: the controller is silent, and reduced limits apply."})
+	}
 	for _, c := range s.Compartments {
 		if v := c.verdict(); v.Level != levelOK {
 			out = append(out, v)
@@ -166,9 +169,9 @@ func (s *setNow) verdicts() []verdict {
 	}
 	switch {
 	case len(fine) > 8:
-		out = append(out, verdict{levelOK, "Compartments", fmt.Sprintf("%d are healthy and refuse nothing.", len(fine))})
+		out = append(out, verdict{levelOK, "Compartments", fmt.Sprintf("%d healthy: nothing rejected in the last minute.", len(fine))})
 	case len(fine) > 0:
-		out = append(out, verdict{levelOK, "Compartments", "Healthy, and refuse nothing: " + strings.Join(fine, ", ") + "."})
+		out = append(out, verdict{levelOK, "Compartments", "Healthy, nothing rejected in the last minute: " + strings.Join(fine, ", ") + "."})
 	}
 	return out
 }
@@ -187,22 +190,22 @@ func (c compartment) verdict() verdict {
 		watch("%s", c.Unhealthy)
 		v.Level = levelAct
 	case c.RejectionRate > 0:
-		watch("refused %.3g %% of the last minute's calls", 100*float64(c.RejectionRate))
+		watch("rejected %s of the calls of the last minute", share(float64(c.RejectionRate)))
 	}
 	if len(c.lately) > 0 {
-		watch("most as %s", most(c.lately))
+		watch("%s", most(c.lately))
 	}
 	if c.Queued > 0 {
-		watch("%d wait", c.Queued)
+		watch("%s", inQueue(c.Queued))
 	}
 	if c.Abandoned > 0 {
-		watch("%d abandoned: they run beyond their timeout and hold places", c.Abandoned)
+		watch("%d abandoned: they run although their callers are gone, and hold slots", c.Abandoned)
 	}
 	if c.still >= longStill {
-		watch("all places are in use, and no call has ended for %.0f s", c.still.Seconds())
+		watch("all slots are in use, and no call has ended for %.0f s", c.still.Seconds())
 	}
 	if len(said) > 0 && c.EffectiveGuaranteed < c.Guaranteed {
-		watch("control leaves it %d of %d guaranteed places", c.EffectiveGuaranteed, c.Guaranteed)
+		watch("the controller leaves it %d of %d guaranteed slots", c.EffectiveGuaranteed, c.Guaranteed)
 	}
 	if text := strings.Join(said, "; "); text != "" {
 		first, size := utf8.DecodeRuneInString(text)

@@ -36,33 +36,32 @@ const (
 func (c *Console) state(at *cursor) *state {
 	now := time.Now()
 	s := &state{
-		Version: version, Title: clip(c.cfg.Title, longestName), At: when{now}, IntervalMS: ms(c.cfg.Interval),
+		Version: version, Title: clip(c.cfg.Title, longestName), Instance: clip(c.cfg.Instance, longestName), At: when{now}, IntervalMS: ms(c.cfg.Interval),
 		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{}, Rejections: []rejection{},
 	}
 	answers := true
 	if w := c.cfg.Warden; w != nil {
 		s.History, answers = c.points(w, at)
 	}
-	var refused []limiter.Explanation
+	refused := c.refused()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.cfg.Warden; w != nil {
 		c.watchWarden(s, w)
 		s.Warden.mute = !answers
-		refused = appendRefused(refused, "warden", w.Limiter().Recent())
 	}
 	keep := c.past.due(now, c.cfg.Interval)
 	for i, l := range c.cfg.Limiters {
 		stats := l.Limiter.Stats()
-		s.Limiters = append(s.Limiters, poolOf(l.Name, stats, c.past.limits[i].since(now, stats)))
-		refused = appendRefused(refused, l.Name, l.Limiter.Recent())
+		p := poolOf(l.Name, stats, c.past.limits[i].since(now, stats))
+		p.stale = stats.Standing == limiter.Stale
+		s.Limiters = append(s.Limiters, p)
 		if keep {
 			c.past.limits[i].add(tally{now, stats})
 		}
 	}
 	if c.cfg.Set != nil {
 		s.Set = setJSON(c.cfg.Set.Snapshot())
-		refused = appendRefused(refused, "", c.cfg.Set.Recent())
 	}
 	if keep {
 		c.past.keep(s)

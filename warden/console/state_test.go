@@ -30,7 +30,7 @@ import (
 func shape(into map[string]string, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
-		data := map[string]bool{".pools[].pools": true, ".history[].levels": true}[path] || regexp.MustCompile(`\.(by_reason|outcomes|rejected|left)$`).MatchString(path)
+		data := map[string]bool{".pools[].pools": true, ".history[].levels": true}[path] || regexp.MustCompile(`\.(by_reason|by_priority|outcomes|rejected|left)$`).MatchString(path)
 		for key, value := range v {
 			if data {
 				key = "*"
@@ -192,7 +192,8 @@ func TestStateValues(t *testing.T) {
 			t.Errorf("rejections by limiter: %v", byLimiter)
 		}
 		if verdicts := at(t, s, "verdicts").([]any); at(t, verdicts, 0, "level") != "act" ||
-			at(t, verdicts, 0, "text") != "Refused 2 of 4 in the last 1 s, most as queue_overflow. Control: queueing (lag_p90_seconds 0.03, tighten)." {
+			at(t, verdicts, 0, "text") != "Rejected 2 of 4 (50 %) in the last 1 s, 2 high among them; most because no slot was free, nor room in the queue (queue_overflow). "+
+				"Controller: CPU overload, p90 scheduler delay 30 ms: the limit falls (queueing)." {
 			t.Errorf("verdicts %v", verdicts)
 		}
 	})

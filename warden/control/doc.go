@@ -15,5 +15,5 @@
 //     waiting away, or work, and then it is undone.
 //
 // The smaller of the two targets rules. The law with its units, the invariants C1 to C13 and what was tried are in
-// docs/control.md; docs/simulation.md shows what comes of it.
+// docs/control.md; docs/evidence/simulation.md shows what comes of it.
 package control

@@ -8,7 +8,8 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Reason says why a task was refused. It prints as its code, which never changes: tools may group by it.
+// Reason says why a task was rejected. It prints as its code, which is the same in metrics, logs, traces, the console and the
+// answers of wardenhttp, wardengrpc and wardenconnect: tools may group by it.
 type Reason uint8
 
 // The reasons. Each one really occurs; docs/limiter.md says when, and what to do then.
@@ -34,14 +35,22 @@ const (
 	Canceled
 	// Closed: the limiter was closed.
 	Closed
-	reasons
+	// TimeoutQueued: the call waited in a compartment for its MaxWait, or for its Timeout if there is no MaxWait.
+	TimeoutQueued
+	// BreakerOpen: the circuit breaker of the compartment let the call not pass.
+	BreakerOpen
+	// Reentry: the call came from inside the compartment that it asked for a slot.
+	Reentry
 )
 
+// reasons is how many there are of a limiter's own, and one for none. The last three are those of package bulkhead's compartments.
+const reasons = Closed + 1
+
 // String is the code: "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "patience_exceeded",
-// "deadline_exceeded", "canceled" or "closed"; "none" for the zero Reason.
+// "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open" or "reentry"; "none" for the zero Reason.
 func (r Reason) String() string {
 	return nameOf("Reason", uint8(r), "none", "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop",
-		"patience_exceeded", "deadline_exceeded", "canceled", "closed")
+		"patience_exceeded", "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open", "reentry")
 }
 
 // Grant says by what right a task was given its place.

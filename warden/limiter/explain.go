@@ -53,7 +53,14 @@ func (e Explanation) String() string {
 	case Rejected: // a task that is withdrawn has one reason, and it is the same word
 		fmt.Fprintf(&b, ": %s", e.Reason)
 	}
-	fmt.Fprintf(&b, ": task %q, priority %s", e.Task.Name, e.Task.Priority)
+	b.WriteString(": ")
+	if e.Task.Name != "" {
+		fmt.Fprintf(&b, "task %q, ", e.Task.Name)
+	}
+	if e.Task.ID != "" {
+		fmt.Fprintf(&b, "request %q, ", e.Task.ID)
+	}
+	fmt.Fprintf(&b, "priority %s", e.Task.Priority)
 	if !e.Deadline.IsZero() {
 		fmt.Fprintf(&b, ", deadline %s (%s)", e.Deadline.Format(time.RFC3339Nano), e.DeadlineFrom)
 	}

@@ -72,6 +72,8 @@ type panel struct {
 	ID          int
 	Title, Type string
 	GridPos     struct{ X, Y, W, H int }
+	Description string
+	Links       []struct{ Title, URL string }
 	Datasource  struct{ Type, UID string }
 	Targets     []struct {
 		RefID, Expr, LegendFormat string
@@ -165,10 +167,10 @@ func TestDashboardIsWhole(t *testing.T) {
 	for name, spoil := range map[string]func(b *board){
 		"an ID twice":            func(b *board) { b.Panels[1].ID = b.Panels[2].ID },
 		"a panel over another":   func(b *board) { b.Panels[1].GridPos.W++ },
-		"a panel over the edge":  func(b *board) { b.Panels[4].GridPos.X++ },
+		"a panel over the edge":  func(b *board) { b.Panels[5].GridPos.X++ },
 		"no query":               func(b *board) { b.Panels[1].Targets = nil },
 		"a source of one's own":  func(b *board) { b.Panels[1].Targets[0].Datasource.UID = "mine" },
-		"a query's name twice":   func(b *board) { b.Panels[6].Targets[1].RefID = b.Panels[6].Targets[0].RefID },
+		"a query's name twice":   func(b *board) { b.Panels[7].Targets[1].RefID = b.Panels[7].Targets[0].RefID },
 		"a variable of nobody":   func(b *board) { b.Templating.List = b.Templating.List[:1] },
 		"a label that is summed": func(b *board) { b.Panels[1].Targets[0].LegendFormat = "{{limiter}}" },
 	} {
@@ -248,6 +250,36 @@ func TestDashboardParses(t *testing.T) {
 		if out, err := promtool(t, "check", "rules", file); (err == nil) != want {
 			t.Errorf("broken %v: %v\n%s", broken, err, out)
 		}
+	}
+}
+
+// unled are the links of panels that lead to no alert's section of the runbook, and the panels that say nothing of themselves.
+func (b board) unled(rules string) (found []string) {
+	for _, p := range b.Panels {
+		if p.Type != "row" && p.Description == "" {
+			found = append(found, p.Title+" has no description")
+		}
+		for _, l := range p.Links {
+			if !strings.Contains(rules, "- alert: "+l.Title+"\n") || !strings.HasSuffix(l.URL, "/docs/runbook.md#"+strings.ToLower(l.Title)) {
+				found = append(found, p.Title+" leads to "+l.URL+" for "+l.Title)
+			}
+		}
+	}
+	return found
+}
+
+// TestPanelsLead: a panel says what it shows, and leads to the section of its alert by the alert's name.
+func TestPanelsLead(t *testing.T) {
+	b, rules := dashboard(t), text(t, alertsFile)
+	for _, finding := range b.unled(rules) {
+		t.Error(finding)
+	}
+	if n := len(b.unled("")); n < 15 {
+		t.Errorf("without rules only %d links lead nowhere", n)
+	}
+	b.Panels[1].Links[0].URL, b.Panels[2].Description = "elsewhere", ""
+	if n := len(b.unled(rules)); n != 2 {
+		t.Errorf("%d of 2 mistakes are noticed", n)
 	}
 }
 

@@ -51,33 +51,35 @@ func (o *setLog) Observe(e bulkhead.Event) {
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
 	p := o.episode(e.Compartment)
 	switch {
-	case e.Outcome == bulkhead.Refused && e.Reason == "canceled": // whoever asked went away; nobody was refused
+	case e.Outcome == bulkhead.Refused && e.Reason == limiter.Canceled: // whoever asked went away; nothing was rejected
 	case e.Outcome == bulkhead.Refused:
-		switch p.refuse(now, e.Reason) {
+		level := severity(e.Criticality)
+		switch p.reject(now, e.Reason, level) {
 		case begins:
-			o.log.change(now, o.told("warden: refusing", e))
+			o.log.change(now, begun(level, e))
+		case worsens: // its calls are of one priority
 		case sampled:
-			o.log.sample(o.told("warden: refused", e))
+			o.log.sample(o.told(msgRejected, e))
 		}
 	default:
 		if e.Outcome == bulkhead.TimedOut || e.Outcome == bulkhead.Panicked {
 			o.sample(e, now)
 		}
 		if lasted, is := p.over(now); is {
-			o.log.change(now, p.calmed(e.At, slog.String("compartment", e.Compartment), lasted))
+			o.log.change(now, p.ended(e.At, slog.String("compartment", e.Compartment), lasted))
 		}
 	}
 }
 
 // sample logs what may come as often as requests do.
 func (o *setLog) sample(e bulkhead.Event, now time.Duration) {
-	if !o.log.spent[refusal].spend(now) {
+	if !o.log.spent[sample].spend(now) {
 		o.log.leftOut.Add(1)
 		return
 	}
-	text := "warden: " + e.Kind.String()
+	text := "stopbank: " + e.Kind.String()
 	if e.Kind == bulkhead.Answered {
-		text = "warden: " + e.Outcome.String()
+		text = "stopbank: " + e.Outcome.String()
 	}
 	o.log.sample(o.told(text, e))
 }
@@ -87,7 +89,7 @@ func (o *setLog) sample(e bulkhead.Event, now time.Duration) {
 func (o *setLog) applied(e bulkhead.Event, now time.Duration) {
 	is := o.ruling.Swap(e.Decision) == e.Decision
 	if o.stale.Swap(is) != is {
-		o.log.change(now, o.standing(e, is))
+		o.log.change(now, ruled(e.At, is, slog.Any("decision", e.Decision)))
 	}
 }
 
@@ -113,31 +115,32 @@ func (o *setLog) episode(name string) *episode {
 
 // The lines are made apart, as those of a limiter are.
 
-// told is the line about one call.
+func begun(level slog.Level, e bulkhead.Event) line {
+	return line{at: e.At, level: level, text: msgStarted, attrs: func() []slog.Attr { return about(e) }}
+}
+
+// told is the line about one call, as a sample.
 func (o *setLog) told(text string, e bulkhead.Event) line {
-	return line{at: e.At, text: text, attrs: func() []slog.Attr {
-		attrs := about(e)
-		if e.Kind == bulkhead.Answered && e.Outcome == bulkhead.Refused && text == "warden: refusing" {
-			return attrs // it is no sample
-		}
-		return append(attrs, slog.Uint64("left_out", o.log.leftOut.Swap(0)))
-	}}
+	return line{at: e.At, text: text, attrs: func() []slog.Attr { return append(about(e), slog.Uint64("left_out", o.log.leftOut.Swap(0))) }}
 }
 
 // about is what an event says of one call. Its error is for people, and may have anything of a client in it; a refusal tells its parts.
 func about(e bulkhead.Event) []slog.Attr {
-	attrs := []slog.Attr{slog.String("compartment", e.Compartment)}
+	attrs := request(e.RequestID, slog.String("compartment", e.Compartment))
 	if e.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", short(e.Tenant)))
 	}
-	if e.Reason != "" {
-		attrs = append(attrs, slog.String("reason", e.Reason))
+	if e.Reason != 0 {
+		attrs = append(attrs, slog.String("reason", e.Reason.String()))
 	}
+	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()))
 	attrs = append(attrs, slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
 	var rejection *limiter.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):
-		attrs = append(attrs, slog.Any("err", rejection))
+		said := *rejection
+		said.Explanation = bounded(said.Explanation)
+		attrs = append(attrs, slog.Any("err", &said))
 	case e.Err != nil:
 		attrs = append(attrs, slog.String("err", short(e.Err.Error())))
 	}
@@ -148,23 +151,13 @@ func about(e bulkhead.Event) []slog.Attr {
 const longestStack = 8 << 10
 
 func panicked(e bulkhead.Event) line {
-	return line{at: e.At, text: "warden: abandoned function panicked", attrs: func() []slog.Attr {
+	return line{at: e.At, level: slog.LevelError, text: "stopbank: abandoned function panicked", attrs: func() []slog.Attr {
 		return append(about(e), slog.String("stack", string(e.Stack[:min(len(e.Stack), longestStack)])))
 	}}
 }
 
 func resized(e bulkhead.Event) line {
-	return line{at: e.At, text: "warden: compartments resized", attrs: func() []slog.Attr {
+	return line{at: e.At, level: slog.LevelInfo, text: "stopbank: compartments resized", attrs: func() []slog.Attr {
 		return []slog.Attr{slog.Uint64("revision", e.Revision)}
-	}}
-}
-
-func (o *setLog) standing(e bulkhead.Event, stale bool) line {
-	text := "warden: decisions are fresh"
-	if stale {
-		text = "warden: decisions are stale"
-	}
-	return line{at: e.At, text: text, attrs: func() []slog.Attr {
-		return []slog.Attr{slog.Any("decision", e.Decision)}
 	}}
 }

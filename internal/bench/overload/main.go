@@ -33,7 +33,7 @@ func main() {
 	warm := flag.Float64("warm", 2, "seconds of warm-up of a cell, 0 to 60; calls that nothing bounds have none")
 	retries := flag.Int("retries", 1, "how often a cell that was disturbed is measured again; the least disturbed counts")
 	seed := flag.Uint64("seed", 1, "of the arrivals")
-	out := flag.String("o", "", "folder for overload.json, where cells replace what they measured before, and for the pages made of it; empty: only print")
+	out := flag.String("o", "", "root of a checkout, whose overload.json keeps the cells, and whose pages are made of it; empty: only print")
 	render := flag.Bool("render", false, "measure nothing, write the pages again")
 	flag.Parse()
 	logx.Disable() // go-zero's package stat logs in every process that it is linked into

@@ -23,11 +23,14 @@ type report struct {
 	Cells []Cell   `json:"cells"`
 }
 
-// open reads the report in a folder, which may have none.
-func open(folder string) (*report, error) {
+// evidence is where the report lies in a checkout.
+const evidence = "docs/evidence"
+
+// open reads the report of a checkout, which may have none.
+func open(root string) (*report, error) {
 	r := &report{}
-	b, err := os.ReadFile(filepath.Join(folder, "overload.json"))
-	if folder == "" || errors.Is(err, fs.ErrNotExist) {
+	b, err := os.ReadFile(filepath.Join(root, evidence, "overload.json"))
+	if root == "" || errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
 	return r, errors.Join(err, json.Unmarshal(b, r))
@@ -52,21 +55,57 @@ func (r *report) find(workload string, load float64, knows, variant string) *Cel
 	return &r.Cells[i]
 }
 
-// write puts the cells and the page into the folder, and the first seconds into the page of production that lies there.
-func (r *report) write(folder string) error {
-	b, err := json.MarshalIndent(r, "", " ")
+// write puts the cells and all that is made of them into a checkout.
+func (r *report) write(root string) error {
+	pages, err := r.pages(root)
 	if err != nil {
 		return err
 	}
-	production := filepath.Join(folder, "production.md")
-	page, err := os.ReadFile(production)
-	if err == nil {
-		err = os.WriteFile(production, []byte(insert(string(page), r.firstSeconds())), 0o644)
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	if err := os.MkdirAll(filepath.Join(root, evidence), 0o755); err != nil {
+		return err
 	}
-	return errors.Join(err, os.WriteFile(filepath.Join(folder, "overload.json"), append(b, '\n'), 0o644),
-		os.WriteFile(filepath.Join(folder, "overload.md"), []byte(r.document()), 0o644))
+	for file, content := range pages {
+		err = errors.Join(err, os.WriteFile(filepath.Join(root, file), []byte(content), 0o644))
+	}
+	return err
+}
+
+// pages are the files that are made of the cells, and those that have a section of them, as far as they exist.
+func (r *report) pages(root string) (map[string]string, error) {
+	b, err := json.MarshalIndent(r, "", " ")
+	all := map[string]string{
+		evidence + "/overload.json": string(b) + "\n", evidence + "/overload.md": r.document(), evidence + "/overload.svg": r.plot(),
+	}
+	for file, section := range map[string]string{"docs/production.md": r.firstSeconds(), "README.md": r.summary()} {
+		page, readErr := os.ReadFile(filepath.Join(root, file))
+		switch {
+		case errors.Is(readErr, fs.ErrNotExist):
+		case readErr != nil:
+			err = errors.Join(err, readErr)
+		default:
+			all[file] = insert(string(page), section)
+		}
+	}
+	return all, err
+}
+
+// summary is the table of the README: work that is bound, at 2× and 4×, beside the best peer of each cell.
+func (r *report) summary() string {
+	entry := func(c *Cell) string {
+		if c == nil {
+			return ""
+		}
+		return fmt.Sprintf("%.2f / %.2f", c.Goodput, c.Critical)
+	}
+	var b strings.Builder
+	b.WriteString("| work | Stopbank at 2× | best peer | Stopbank at 4× | best peer |\n|---|---|---|---|---|\n")
+	for _, w := range workloads() {
+		twice, four := r.find(w.name, 2, untold, "warden"), r.find(w.name, 4, untold, "warden")
+		if !w.unbound() && twice != nil && four != nil {
+			fmt.Fprintf(&b, "| %s | **%s** | %s | **%s** | %s |\n", w.about, entry(twice), entry(r.bestCell(w.name, 2)), entry(four), entry(r.bestCell(w.name, 4)))
+		}
+	}
+	return b.String()
 }
 
 // versions are the peers that this binary was built with.
@@ -108,6 +147,7 @@ func (r *report) document() string {
 	b.WriteString("Each entry is the goodput and the share of critical requests answered in time; below the capacity the first is the share of all. *Best peer*: the most goodput in the cell, and of\n")
 	b.WriteString("those within 0.01 of it the most critical; it is told nothing either.\n\n")
 	b.WriteString(r.headline())
+	b.WriteString("\n![at four times the capacity, ours and the best peer](overload.svg)\n")
 	b.WriteString("\n## Targets\n\nOf `warden`, told nothing unless it says otherwise.\n\n" + r.targets())
 	b.WriteString("\n## Variants\n\n| variant | what it is |\n|---|---|\n")
 	for _, v := range variants() {
@@ -160,6 +200,14 @@ func (c *Cell) entry() string {
 
 // best is the best peer of a cell.
 func (r *report) best(workload string, load float64) string {
+	if best := r.bestCell(workload, load); best != nil {
+		return best.Variant + " " + best.entry()
+	}
+	return ""
+}
+
+// bestCell is what the best peer reached, nil if none was measured.
+func (r *report) bestCell(workload string, load float64) *Cell {
 	var best *Cell
 	for _, v := range variants()[1:] {
 		c := r.find(workload, load, untold, v.name)
@@ -167,10 +215,7 @@ func (r *report) best(workload string, load float64) string {
 			best = c
 		}
 	}
-	if best == nil {
-		return ""
-	}
-	return best.Variant + " " + best.entry()
+	return best
 }
 
 // A target is a bound on something of ours.
@@ -237,9 +282,7 @@ func (r *report) targets() string {
 	return b.String()
 }
 
-const firstHeading = "## The first seconds\n"
-
-// firstSeconds is the section of the page of production; "" as long as nothing was measured.
+// firstSeconds is the table of the page of production; "" as long as nothing was measured.
 func (r *report) firstSeconds() string {
 	var b strings.Builder
 	for _, w := range workloads() {
@@ -261,27 +304,20 @@ func (r *report) firstSeconds() string {
 	if b.Len() == 0 {
 		return ""
 	}
-	return firstHeading + `
-A fresh warden with its defaults knows neither the work nor the machine. The table shows the share of requests answered in time, of those that came in each second of the process's life: their clients
-leave after 250 ms, or after three times the call where a call only waits, and tell nobody. *Possible* is what the capacity allows.
-
-| work | requests a second | possible | 1st second | 2nd | 3rd | 5th | 10th | failsafe-go, 1st / 5th |
+	return `| work | requests a second | possible | 1st second | 2nd | 3rd | 5th | 10th | failsafe-go, 1st / 5th |
 |---|---|---|---|---|---|---|---|---|
-` + b.String() + "\nMeasured by `make overload` on one core: [overload.md](overload.md).\n\n"
+` + b.String()
 }
 
-// insert puts the section into the page: in the place of the old one, or before the one about rolling out.
+// The markers between which a page has a section that is made of the report.
+const sectionBegins, sectionEnds = "<!-- begin: make overload -->\n", "<!-- end: make overload -->\n"
+
+// insert puts the section between the markers of a page. A page without markers, or a report without cells, changes nothing.
 func insert(page, section string) string {
-	begin := strings.Index(page, firstHeading)
-	if begin < 0 {
-		if begin = strings.Index(page, "## Rolling out\n"); begin < 0 || section == "" {
-			return page
-		}
-		return page[:begin] + section + page[begin:]
+	before, rest, found := strings.Cut(page, sectionBegins)
+	_, after, closed := strings.Cut(rest, sectionEnds)
+	if !found || !closed || section == "" {
+		return page
 	}
-	end := strings.Index(page[begin+1:], "\n## ")
-	if end < 0 {
-		return page[:begin] + section
-	}
-	return page[:begin] + section + page[begin+1+end+1:]
+	return before + sectionBegins + section + sectionEnds + after
 }

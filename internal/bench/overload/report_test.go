@@ -56,11 +56,14 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Cells of earlier runs stay until they are measured again, and the page of production has one section, in its place.
+// Cells of earlier runs stay until they are measured again, and pages have one section each, between their markers.
 func TestReportIsKept(t *testing.T) {
 	dir := t.TempDir()
-	production := filepath.Join(dir, "production.md")
-	if err := os.WriteFile(production, []byte("# P\n\n## Failures\n\nmany\n\n## Rolling out\n\nslowly\n"), 0o600); err != nil {
+	page := filepath.Join(dir, "docs", "production.md")
+	if err := os.MkdirAll(filepath.Dir(page), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(page, []byte("# P\n\nmany\n\n"+sectionBegins+sectionEnds+"\nslowly\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for i, load := range []float64{0.7, 2, 2} {
@@ -77,20 +80,60 @@ func TestReportIsKept(t *testing.T) {
 	if err != nil || len(r.Cells) != 2 || r.find("cpu4", 2, untold, "warden").Goodput != 0.2 || r.Cells[1].Queue.P99Crit != 9 || r.Cells[1].Critical != 1 {
 		t.Fatalf("%+v, %v", r.Cells, err)
 	}
-	b, err := os.ReadFile(production)
+	b, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(b)
+	text := string(b)
 	row := "| 4 ms of computing in one piece | 100 | 0.50 | 0.25 | 0.50 | 0.75 |  |  |  /  |"
-	if strings.Count(page, firstHeading) != 1 || strings.Count(page, "## Rolling out\n\nslowly\n") != 1 || !strings.Contains(page, row) ||
-		strings.Index(page, "many") > strings.Index(page, row) || strings.Index(page, row) > strings.Index(page, "slowly") {
-		t.Errorf("%s", page)
+	if strings.Count(text, row) != 1 || !strings.HasPrefix(text, "# P\n\nmany\n\n"+sectionBegins) || !strings.HasSuffix(text, sectionEnds+"\nslowly\n") {
+		t.Errorf("%s", text)
 	}
-	if got := insert(page, ""); got != "# P\n\n## Failures\n\nmany\n\n## Rolling out\n\nslowly\n" {
+	if got := insert(text, ""); got != text {
 		t.Errorf("without numbers: %q", got)
 	}
 	if got := insert("no place for it", "section"); got != "no place for it" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestPagesAreOfThisReport: what the repository shows was made of the cells that it has, by this program.
+func TestPagesAreOfThisReport(t *testing.T) {
+	const root = "../../.."
+	r, err := open(root)
+	if err != nil || len(r.Cells) == 0 {
+		t.Fatalf("%d cells, %v", len(r.Cells), err)
+	}
+	pages, err := r.pages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range pages {
+		got, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil || string(got) != want {
+			t.Errorf("%s is not what this report says (make overload OVERLOAD=-render): %v", file, err)
+		}
+	}
+	if page := pages["README.md"]; !strings.Contains(page, sectionBegins) {
+		t.Error("the README has no section of it")
+	}
+}
+
+// The plot has a row for each work that was measured at 4× of ours and of a peer, and for no other.
+func TestPlot(t *testing.T) {
+	r := &report{}
+	r.put(cellWith("cpu4", 4, untold, "warden", 0.9))
+	r.put(cellWith("cpu4", 4, untold, "failsafe", 0.5))
+	r.put(cellWith("app", 4, untold, "warden", 0.9)) // no peer
+	r.put(cellWith("mixed", 2, untold, "warden", 0.9))
+	r.put(cellWith("mixed", 2, untold, "failsafe", 0.9))
+	plot := r.plot()
+	if n := strings.Count(plot, `text-anchor="end"`); n != 1 || !strings.Contains(plot, "4 ms of computing in one piece") {
+		t.Errorf("%d rows:\n%s", n, plot)
+	}
+	for _, want := range []string{`class="ours" cx="607.0"`, `class="peer" cx="515.0"`} { // 0.9 and 0.5 of 230, from 400
+		if !strings.Contains(plot, want) {
+			t.Errorf("no %s in\n%s", want, plot)
+		}
 	}
 }

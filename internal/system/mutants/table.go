@@ -20,7 +20,7 @@ carry the number noticed, and which did. A row without one says so: then every b
 Many numbers share a test, because a state machine beside a naive model holds several at once; it counts for each number in its name.
 The long tests that ` + "`-short`" + ` leaves out are not among the others that ran.
 
-Made by ` + "`make mutants MUTANTS='-table docs/mutants.md'`" + `, or with letters or numbers behind it: then the other rows stay as they are.
+Made by ` + "`make mutants MUTANTS='-table docs/evidence/mutants.md'`" + `, or with letters or numbers behind it: then the other rows stay as they are.
 
 | number | broken, and noticed by nobody else | noticed by |
 |---|---|---|

@@ -128,10 +128,11 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 	count("submitted_total", c.Submitted)
 	count("admitted_total", c.Admitted)
 	count("finished_total", c.Finished)
-	for o := bulkhead.Succeeded; o <= bulkhead.Refused; o++ {
+	for o := bulkhead.Succeeded; o < bulkhead.Refused; o++ {
 		show("answered_total", float64(c.Outcomes[o.String()]), o.String())
 	}
-	for _, reason := range reasons() { // those that have not occurred as well: an increase needs something to begin from
+	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ { // those that have not occurred as well: an increase needs something to begin from
+		reason := r.String()
 		show("rejected_total", float64(c.Rejected[reason]), reason)
 		show("left_total", float64(c.Left[reason]), reason)
 	}
@@ -149,15 +150,6 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 		count("tenants_evicted_total", t.Evicted)
 		count("tenants_overflowed_total", t.Overflow)
 	}
-}
-
-// reasons are those for which a compartment refuses.
-func reasons() []string {
-	all := []string{bulkhead.ReasonTimeoutQueued, bulkhead.ReasonBreakerOpen, bulkhead.ReasonReentry}
-	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
-		all = append(all, r.String())
-	}
-	return all
 }
 
 func truth(is bool) float64 {
