@@ -339,6 +339,11 @@ func (h *hostile) OnDone(f func(int, error)) {
 
 // step applies the operation that three small numbers encode.
 func (x *machine) step(op, a, b int) {
+	x.operate(op, a, b)
+	x.check()
+}
+
+func (x *machine) operate(op, a, b int) {
 	switch op % 8 {
 	case 0:
 		x.tryAcquire()
@@ -361,7 +366,6 @@ func (x *machine) step(op, a, b int) {
 			x.close()
 		}
 	}
-	x.check()
 }
 
 // TestPropertyA1A2A3A4A5A8A10 holds the gate against its model over random histories: who is admitted, who is refused and
