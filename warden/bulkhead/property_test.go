@@ -188,7 +188,7 @@ func sameEnd(c called, way int, apart bool) string {
 type encounter struct {
 	busy   bool   // somebody else has the only place
 	state  string // of the breaker
-	answer int    // of Allow: yes, no, a panic
+	answer int    // of Allow: yes, no, a panic; 3: yes, and a panic when it is told
 	way    int    // how the function ends; then two more: the timeout, a caller that leaves
 }
 
@@ -203,19 +203,25 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 		script := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) encounter {
 			return encounter{
 				rapid.Bool().Draw(t, "busy"), rapid.SampledFrom([]string{"closed", "half-open", "open"}).Draw(t, "state"),
-				rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "answer"), rapid.IntRange(0, leaves).Draw(t, "way"),
+				rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3}).Draw(t, "answer"), rapid.IntRange(0, leaves).Draw(t, "way"),
 			}
 		}), 1, 12).Draw(rt, "script")
-		waits := rapid.Bool().Draw(rt, "waits")
+		waits, apart := rapid.Bool().Draw(rt, "waits"), rapid.Bool().Draw(rt, "a goroutine of its own")
 		inVirtualTime(t, rt, func(t *testing.T) string {
 			b, refusals := &stated{}, uint64(0)
 			cfg := CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxWait: time.Second, Breaker: b}
 			if waits {
 				cfg.MaxQueue = 1
 			}
+			if !apart {
+				cfg.Timeout = 0
+			}
 			s, a := single(t, cfg)
 			for i, e := range script {
-				b.state, b.open, b.onAllow, b.asked, b.told = "closed", nil, nil, 0, nil
+				b.state, b.open, b.onAllow, b.onDone, b.asked, b.told = "closed", nil, nil, nil, 0, nil
+				if !apart && e.way == timesOut {
+					e.way = returns
+				}
 				var other Permit
 				if e.busy {
 					if _, p, err := a.Acquire(t.Context()); err == nil {
@@ -230,6 +236,8 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 					b.open = errMine
 				case 2:
 					b.onAllow = func() { panic("breaker") }
+				case 3:
+					b.onDone = func() { panic("breaker") }
 				}
 				ctx, cancel := context.WithCancel(context.Background())
 				c := <-aside(func() error {
@@ -254,16 +262,16 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 					return fmt.Sprintf("B6: encounter %d, %+v: told %v at the timeout", i, e, b.told)
 				}
 				sleep(3 * time.Second)
-				if e.busy {
+				if b.onDone = nil; e.busy {
 					other.Release(nil)
 					b.told = b.told[:len(b.told)-1] // of the other
 				}
 				asked, told := 1, 0
-				refused := e.busy && e.state == "open" || !e.busy && e.answer > 0
+				refused := e.busy && e.state == "open" || !e.busy && (e.answer == 1 || e.answer == 2)
 				switch {
 				case e.busy:
 					asked = 0
-				case e.answer == 0:
+				case e.answer == 0 || e.answer == 3:
 					told = 1
 				}
 				if refused {
@@ -272,7 +280,11 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 				if b.asked != asked || len(b.told) != told {
 					return fmt.Sprintf("B6: encounter %d, %+v: asked %d times, told %v; want %d, %d", i, e, b.asked, b.told, asked, told)
 				}
-				if panicked := !e.busy && e.answer == 2; panicked != (c.thrown == any("breaker")) || refused && !panicked && !errors.As(c.err, &open) {
+				if p, ok := c.thrown.(*PanicError); ok {
+					c.thrown = p.Value
+				}
+				panics := !e.busy && (e.answer == 2 || e.answer == 3)
+				if panics != (c.thrown == any("breaker")) || refused && !panics && !errors.As(c.err, &open) {
 					return fmt.Sprintf("B6: encounter %d, %+v: %+v", i, e, c)
 				}
 				if told == 1 && !rightVerdict(b.told[0], e.way) {
@@ -300,7 +312,7 @@ func rightVerdict(err error, way int) bool {
 	case panics:
 		return errors.Is(err, errPanicked)
 	case exits:
-		return errors.Is(err, errGoexit)
+		return errors.Is(err, errGoexit) || errors.Is(err, errPanicked)
 	case timesOut:
 		return errors.Is(err, ErrTimeout) && !NoVerdict(err)
 	}
