@@ -149,7 +149,7 @@ func TestPropertyA9_BrokenObserverChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pair[i] = newMachine(limit, func(f string, args ...any) { t.Helper(); t.Fatalf("A9: "+f, args...) })
+			pair[i] = newMachine(limit, func(f string, args ...any) { t.Helper(); t.Fatalf("A9: beside an observer that panics: "+f, args...) })
 			pair[i].g = g
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {

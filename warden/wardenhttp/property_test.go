@@ -426,7 +426,7 @@ func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
 			line = r.RequestURI
 		}
 		whole := cfg.Task == nil && len(line) <= 250 // a first line of 256 bytes is kept as it is: what else is in it is no more than the name
-		g := newGuard(t, 0, 0) // what it refuses it remembers
+		g := newGuard(t, 0, 0)                       // what it refuses it remembers
 		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)
 		name := g.Limiter().Recent()[0].Task.Name
 		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
