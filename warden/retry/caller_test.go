@@ -264,14 +264,14 @@ func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p limiter.Priorit
 	switch {
 	case granted:
 		if with != lower || throttled || stats.Hedges != before.Hedges+1 {
-			t.Fatalf("a hedge of %s, throttled: %v: %s, %+v", p, throttled, with, stats)
+			t.Fatalf("R7: a hedge of %s, throttled: %v: %s, %+v", p, throttled, with, stats)
 		}
 		m.extra(t, true)
 		m.request(with, accepted)
 		call.Ended(with, map[bool]retry.Outcome{true: retry.Accepted, false: retry.Refused}[accepted])
 		return 1
 	case stats.RetryThrottled > before.RetryThrottled != throttled:
-		t.Fatalf("throttled: %v, %+v", throttled, stats)
+		t.Fatalf("R4: throttled: %v, %+v", throttled, stats)
 	case !throttled:
 		m.extra(t, false)
 	}
