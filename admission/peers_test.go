@@ -54,17 +54,17 @@ func TestPeer_Resilience4jCancelReleasesNothing(t *testing.T) {
 // resilience4j/resilience4j #263: the operators for Single and Maybe gave the permit back twice, and so somebody else's.
 func TestPeer_Resilience4jTwoReleases(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 2})
-	p := admission.NewPromise[int]()
-	if _, err := admission.Submit(g, func() admission.Stage[int] { return p }); err != nil {
+	twice := &hostile{keeps: true}
+	if _, err := admission.Submit(g, func() admission.Stage[int] { return twice }); err != nil {
 		t.Fatal(err)
 	}
 	other, err := g.TryAcquire()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Resolve(1)
-	p.Cancel()
-	p.Reject(errors.New("late"))
+	for _, err := range []error{nil, admission.ErrCanceled, errMine} {
+		twice.f(1, err)
+	}
 	if g.InFlight() != 1 || !other.Release() || g.InFlight() != 0 {
 		t.Fatalf("%d in flight", g.InFlight())
 	}

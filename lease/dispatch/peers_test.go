@@ -4,6 +4,7 @@ package dispatch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -19,8 +20,11 @@ func TestPeer_ParallelConsumerStandsStillAfterARebalance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records = 40
 		p := filled(t, "p", records)
-		c := consume(t, dispatch.Config{MaxInFlight: 3, MaxBuffered: 12, CommitEvery: 10 * time.Millisecond, Handler: func(context.Context, dispatch.Job) error {
+		c := consume(t, dispatch.Config{MaxInFlight: 3, MaxBuffered: 12, CommitEvery: 10 * time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
 			time.Sleep(70 * time.Millisecond)
+			if job.Lease.RetryCount == 0 && job.Record.Offset%2 == 0 {
+				return errors.New("once") // so that it is in its pause when the partition goes
+			}
 			return nil
 		}})
 		for i := range 12 { // it goes in the middle of its work, and comes back at once

@@ -47,16 +47,18 @@ func TestPeer_XSyncFrontWaiterCancels(t *testing.T) {
 func TestPeer_NetflixTokenLostAtTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mustNew(t, Config{MaxQueue: 1, Initial: fixed(1)})
-		for range 300 {
+		for i := range 300 {
 			p, err := l.Acquire(t.Context(), Task{})
 			if err != nil {
 				t.Fatalf("a place was lost: %v, %+v", err, l.Stats())
 			}
+			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
-				time.Sleep(time.Millisecond) // the instant of the other's deadline
+				time.Sleep(time.Millisecond) // the instant of the other's deadline, or just before it
 				p.Release()
+				cancel()
 			}()
-			if p, err := l.Acquire(t.Context(), Task{Deadline: time.Now().Add(time.Millisecond)}); err == nil {
+			if p, err := l.Acquire(ctx, Task{Deadline: time.Now().Add(time.Millisecond + time.Duration(i%2))}); err == nil {
 				p.Release()
 			}
 			synctest.Wait()
