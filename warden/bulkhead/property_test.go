@@ -399,17 +399,16 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 				var v int
 				var err error
 				end := <-aside(func() error {
-					if kind == reentered {
-						var outer context.Context
-						var p Permit
-						if outer, p, err = a.Acquire(ctx); err != nil {
-							return err
-						}
-						defer p.Release(nil)
-						ctx = outer
+					if kind != reentered {
+						v, err = call(ctx)
+						return nil
 					}
-					v, err = call(ctx)
-					return nil
+					inner, p, refused := a.Acquire(ctx)
+					if refused == nil {
+						v, err = call(inner)
+						p.Release(nil)
+					}
+					return refused
 				})
 				cancel()
 				inside := 0
@@ -470,11 +469,11 @@ func TestPropertyB10_ReentryIsRefused(t *testing.T) {
 			}
 			s := mustNew(t, Config{Total: 40, Compartments: cfgs})
 			enter := func(e entry) *Compartment {
-				if c := s.Compartment(names[e.into]); e.into > 1 {
-					return c.Tenant(e.tenant)
-				} else {
-					return c
+				c := s.Compartment(names[e.into])
+				if e.into > 1 {
+					c = c.Tenant(e.tenant)
 				}
+				return c
 			}
 			wrong := ""
 			var kept []context.Context

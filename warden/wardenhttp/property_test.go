@@ -398,7 +398,7 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 			most = 500 * time.Millisecond
 		}
 		if left > most {
-			rt.Fatalf("H17: refused %v, Grace %v: the rest of the body is waited for for %v", refused, grace, left)
+			rt.Fatalf("H17: refused %v, Grace %v: the rest of the body is waited for another %v", refused, grace, left)
 		}
 		if left < 0 {
 			rt.Fatalf("H17: refused %v, Grace %v: nothing bounds the wait for the rest of the body", refused, grace)
