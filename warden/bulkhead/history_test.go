@@ -27,7 +27,7 @@ func drive(t *testing.T, cfg Config, script []move, spoil, finally func(*machine
 				failed = x.check()
 			}
 			if failed != "" {
-				failed = fmt.Sprintf("step %d, %+v: %s", i, v, failed)
+				failed = fmt.Sprintf("%s; step %d, %+v", failed, i, v)
 				break
 			}
 		}
@@ -45,7 +45,7 @@ func drive(t *testing.T, cfg Config, script []move, spoil, finally func(*machine
 		synctest.Wait()
 		snap := x.s.Snapshot()
 		if failed == "" && snap.InFlight != 0 {
-			failed = fmt.Sprintf("at the end: %+v", snap)
+			failed = fmt.Sprintf("B5: at the end: %+v", snap)
 		}
 		x.s.Apply(decision.ControlDecision{Seq: 1 << 40, TargetConcurrency: 1}) // no timer is left
 	})

@@ -1,4 +1,5 @@
-// A machine that drives a set and its model side by side in virtual time, and fails at the first difference.
+// A machine that drives a set and its model side by side in virtual time, and fails at the first difference,
+// in words that begin with the number that it is about.
 
 package bulkhead
 
@@ -134,13 +135,13 @@ func (x *machine) resize(a, b int) string {
 	var stale *StaleError
 	if !want {
 		if !errors.As(err, &stale) || stale.Current != x.m.revision {
-			return fmt.Sprintf("a plan of revision %d: %v", p.Revision, err)
+			return fmt.Sprintf("B7: a plan of revision %d: %v", p.Revision, err)
 		}
 		return ""
 	}
 	x.m.revision++
 	if err != nil || revision != x.m.revision {
-		return fmt.Sprintf("Resize(%+v): %d, %v", p, revision, err)
+		return fmt.Sprintf("B7: Resize(%+v): %d, %v", p, revision, err)
 	}
 	x.m.planned = p.Total
 	for _, part := range x.m.parts {
@@ -247,8 +248,11 @@ func (x *machine) check() string {
 		return fmt.Sprintf("B1: %d places held after an admission, %d in total", held, snap.EffectiveTotal)
 	}
 	x.admitted = held
-	if snap.EffectiveTotal != x.m.total || snap.Total != x.m.planned || snap.Revision != x.m.revision {
-		return fmt.Sprintf("total %d of %d, revision %d; want %d, %d, %d", snap.EffectiveTotal, snap.Total, snap.Revision, x.m.total, x.m.planned, x.m.revision)
+	if snap.EffectiveTotal != x.m.total {
+		return fmt.Sprintf("B11: a total of %d, want %d", snap.EffectiveTotal, x.m.total)
+	}
+	if snap.Total != x.m.planned || snap.Revision != x.m.revision {
+		return fmt.Sprintf("B7: total %d of %d, revision %d; want %d, %d, %d", snap.EffectiveTotal, snap.Total, snap.Revision, x.m.total, x.m.planned, x.m.revision)
 	}
 	if failed := disagree(x.s); failed != "" {
 		return "B5: " + failed
@@ -264,24 +268,33 @@ func (x *machine) check() string {
 			state = inside
 		}
 		if state != run.is.state {
-			return fmt.Sprintf("call %d in %q: state %d (%v), want %d (%s)", i, run.is.part.cfg.Name, state, run.err, run.is.state, run.is.why)
+			return fmt.Sprintf("%s: call %d in %q: state %d (%v), want %d (%s)", about(run.is, state), i, run.is.part.cfg.Name, state, run.err, run.is.state, run.is.why)
 		}
 		if state == refused && reasonFor(run.err).String() != run.is.why {
-			return fmt.Sprintf("call %d in %q: %v, want %s", i, run.is.part.cfg.Name, run.err, run.is.why)
+			return fmt.Sprintf("B5: call %d in %q: %v, want %s", i, run.is.part.cfg.Name, run.err, run.is.why)
 		}
 	}
 	guaranteed := 0
 	for i, p := range x.m.parts {
 		c := snap.Compartments[i]
 		got := fmt.Sprint(c.InFlight, c.Queued, c.Submitted, c.Admitted, c.Finished, c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax,
-			c.Borrowed, union(c.Rejected, c.Left), c.Beyond, c.Mode, c.WouldReject)
+			c.Borrowed, union(c.Rejected, c.Left))
 		want := fmt.Sprint(p.held()+p.beyond(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
-			max(0, p.held()-p.now.Guaranteed), p.refusedFor, p.beyond(), p.plan.Mode, p.wouldBe)
+			max(0, p.held()-p.now.Guaranteed), p.refusedFor)
+		if c.EffectiveGuaranteed != p.now.Guaranteed || c.EffectiveLendable != p.now.Lendable || c.EffectiveMax != p.now.Max {
+			return fmt.Sprintf("B11: %q: %+v, want %+v", c.Name, c, p.now)
+		}
+		if c.Beyond != p.beyond() || c.Mode != p.plan.Mode {
+			return fmt.Sprintf("B12: %q: %d beyond, %s; want %d, %s", c.Name, c.Beyond, c.Mode, p.beyond(), p.plan.Mode)
+		}
+		if fmt.Sprint(c.WouldReject) != fmt.Sprint(p.wouldBe) {
+			return fmt.Sprintf("B13: %q: %v, want %v", c.Name, c.WouldReject, p.wouldBe)
+		}
 		if got != want {
-			return fmt.Sprintf("%q: %s, want %s", c.Name, got, want)
+			return fmt.Sprintf("B5: %q: %s, want %s", c.Name, got, want)
 		}
 		if guaranteed += c.EffectiveGuaranteed; c.Tenants != nil && fmt.Sprint(c.Tenants.Keys, c.Tenants.Evicted) != fmt.Sprint(len(p.known), p.evicted) {
-			return fmt.Sprintf("%q: %+v, want %d keys, %d evicted", c.Name, c.Tenants, len(p.known), p.evicted)
+			return fmt.Sprintf("B8: %q: %+v, want %d keys, %d evicted", c.Name, c.Tenants, len(p.known), p.evicted)
 		}
 	}
 	if guaranteed > snap.EffectiveTotal {
@@ -296,6 +309,19 @@ func beyond(snap Snapshot) (n int) {
 		n += c.Beyond
 	}
 	return n
+}
+
+// about is the number that speaks of who gets a place, of a call that is in another state than its model.
+func about(is *callModel, state callState) string {
+	switch {
+	case is.part.cfg.Tenants.Max > 0:
+		return "B8"
+	case state == inside && is.part.held() >= is.part.now.Guaranteed, is.state == inside && is.part.held() > is.part.now.Guaranteed:
+		return "B3" // borrowed, or not
+	case state == inside || is.state == inside:
+		return "B2"
+	}
+	return "B5"
 }
 
 func union(a, b map[string]uint64) map[string]uint64 {
