@@ -17,7 +17,7 @@ const runbookFile = "../../docs/runbook.md"
 
 // runbookQueries are the page's queries: what lies between fences of promql, however far it is indented.
 func runbookQueries(page string) (all []string) {
-	for _, fence := range regexp.MustCompile("(?ms)^ *```promql\n(.*?)^ *```$").FindAllStringSubmatch(page, -1) {
+	for _, fence := range regexp.MustCompile("(?s)\n *```promql\n(.*?)\n *```\n").FindAllStringSubmatch(page, -1) {
 		all = append(all, strings.Join(strings.Fields(fence[1]), " "))
 	}
 	return all
