@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,6 +23,9 @@ var (
 	code   = regexp.MustCompile("`[^`]*`")
 	made   = regexp.MustCompile(`\bmake ([a-z][a-z-]*)`)
 	target = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+	placed = regexp.MustCompile(`<a (?:id|name)="([^"]+)"`)
+	// A heading's anchor keeps its letters, digits, hyphens and underscores.
+	dropped = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	// A route of a server or the directory of a test may be called /tmp or /work, a directory in a text may not.
 	home = regexp.MustCompile(`(?:^|[^\w.~/-])/(?:root|home|Users)/\w`)
 	dirs = regexp.MustCompile(`(?:^|[^\w.~/-])/(?:work|tmp)/\w`)
@@ -31,9 +35,37 @@ var (
 // shells are the fenced blocks of a page that hold commands.
 var shells = []string{"```", "```sh", "```console"}
 
-// checkPage reports the links of a Markdown page that lead nowhere and the make targets that do not exist. Code is no
-// link, and only commands and code in a line name targets.
-func checkPage(file, text, makefile string, exists func(path string) bool) []string {
+// anchors are what a link may name behind #: the headings of a page, as GitHub makes them, and what <a id> places.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	fenced := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		}
+		if fenced {
+			continue
+		}
+		for _, m := range placed.FindAllStringSubmatch(line, -1) {
+			all[m[1]] = true
+		}
+		if title := strings.TrimLeft(line, "#"); title != line && strings.HasPrefix(title, " ") {
+			title = link.ReplaceAllString(strings.TrimSpace(title), "]") // of a link, only its text counts
+			name := strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
+			unique := name
+			for n := 1; all[unique]; n++ {
+				unique = fmt.Sprintf("%s-%d", name, n)
+			}
+			all[unique] = true
+		}
+	}
+	return all
+}
+
+// checkPage reports the links of a Markdown page that lead nowhere, be it to a file or to a place in a page, and the make targets that do
+// not exist. Code is no link, and only commands and code in a line name targets. content is that of a file, if there is one.
+func checkPage(file, text, makefile string, content func(path string) (string, bool)) []string {
 	var findings []string
 	targets := map[string]bool{}
 	for _, m := range target.FindAllStringSubmatch(makefile, -1) {
@@ -67,8 +99,15 @@ func checkPage(file, text, makefile string, exists func(path string) bool) []str
 			continue
 		}
 		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(line, ""), -1) {
-			to, _, _ := strings.Cut(m[1], "#")
-			if to != "" && !strings.Contains(to, ":") && !exists(path.Join(path.Dir(file), to)) {
+			to, anchor, within := strings.Cut(m[1], "#")
+			if strings.Contains(to, ":") {
+				continue
+			}
+			page, exists := text, true
+			if to != "" {
+				page, exists = content(path.Join(path.Dir(file), to))
+			}
+			if !exists || within && (to == "" || path.Ext(to) == ".md") && !anchors(page)[anchor] {
 				findings = append(findings, fmt.Sprintf("%s: the link to %s leads nowhere", file, m[1]))
 			}
 		}
@@ -145,9 +184,11 @@ var kinds = []string{".go", ".md", ".mod", ".work", ".yml", "Makefile", ".ci/run
 func TestTree(t *testing.T) {
 	dir := root(t)
 	makefile := read(t, dir, "Makefile")
-	exists := func(file string) bool {
-		_, err := os.Stat(filepath.Join(dir, filepath.FromSlash(file)))
-		return err == nil
+	content := func(file string) (string, bool) {
+		if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(file))); err != nil || path.Ext(file) != ".md" {
+			return "", err == nil
+		}
+		return read(t, dir, file), true
 	}
 	seen := map[string]int{}
 	walk(t, dir, func(file string) {
@@ -163,7 +204,7 @@ func TestTree(t *testing.T) {
 		report(t, checkText(file, text))
 		switch kind {
 		case ".md":
-			report(t, checkPage(file, text, makefile, exists))
+			report(t, checkPage(file, text, makefile, content))
 		case ".go":
 			report(t, checkGo(file, text))
 		}
@@ -176,17 +217,30 @@ func TestTree(t *testing.T) {
 }
 
 func TestTreeFind(t *testing.T) {
-	page := "# Page\n[a](admission.md#x), [b](../README.md \"title\"), [c](gone.md) and ![d](gone.svg).\n" +
-		"[e](https://example.com/gone.md), [f](#here), `m[k](gone.go)`. Then make sure.\nUse `make test` or `make gone`.\n" +
+	page := "# Page\n[a](admission.md#the-life-of-a-gate), [b](../README.md \"title\"), [c](gone.md) and ![d](gone.svg).\n" +
+		"[e](https://example.com/gone.md#x), [f](#page), `m[k](gone.go)`. Then make sure.\nUse `make test` or `make gone`.\n" +
+		"[h](admission.md#gone), [i](#gone), [j](admission.md#code), [k](limiter.go#L1), [l](admission.md#placed).\n" +
 		"```sh\nmake demo   # make nothing\nmake -j2 && make lost\ntable[i](gone.go)\n```\n```go\n// make sure\n```\n[g](gone.txt)\n"
-	exists := func(file string) bool { return file == "docs/admission.md" || file == "README.md" }
-	mustFind(t, checkPage("docs/page.md", page, "test: lint ## tests\n\ttrue\ndemo:\n", exists),
+	pages := map[string]string{"docs/admission.md": "# Gates\n## The life of a gate\n```sh\n# Code\n```\n<a id=\"placed\"></a>\n", "README.md": "", "docs/limiter.go": ""}
+	content := func(file string) (string, bool) {
+		text, exists := pages[file]
+		return text, exists
+	}
+	mustFind(t, checkPage("docs/page.md", page, "test: lint ## tests\n\ttrue\ndemo:\n", content),
 		"docs/page.md: the link to gone.md leads nowhere",
 		"docs/page.md: the link to gone.svg leads nowhere",
+		"docs/page.md: the link to admission.md#gone leads nowhere",
+		"docs/page.md: the link to #gone leads nowhere",
+		"docs/page.md: the link to admission.md#code leads nowhere",
 		"docs/page.md: the link to gone.txt leads nowhere",
 		"docs/page.md: the Makefile has no target gone",
 		"docs/page.md: the Makefile has no target lost",
 	)
+
+	got := slices.Sorted(maps.Keys(anchors("# `New`, *its* [parts](a.md#b): 1.5 × A/B_c – done!\n## Same\n### Same\n####No\n#\n")))
+	if want := []string{"new-its-parts-15--ab_c--done", "same", "same-1"}; !slices.Equal(got, want) {
+		t.Errorf("anchors %q, want %q", got, want)
+	}
 
 	mustFind(t, checkText("docs/page.md", strings.ReplaceAll("see /~home/ann/x\n(/~root/x)\n\"/~tmp/x\"\n/~work/x\n"+
 		"https://proxy.~golang.org\nhttps://example.com/~home/x ../~work/x ~/~work\n", "~", "")),

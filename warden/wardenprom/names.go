@@ -9,9 +9,9 @@ const (
 	compartmentExecution = "stopbank_compartment_execution_seconds"
 	leaseDecisions       = "stopbank_lease_decisions_total"
 
-	helpLimiterWait          = "Time that tasks waited for their place, by what became of them and class of priority."
-	helpLimiterExecution     = "Time that tasks held their place."
-	helpCompartmentWait      = "Time that calls waited for their place."
-	helpCompartmentExecution = "Time that functions ran until their caller was answered."
+	helpLimiterWait          = "Queue wait of tasks, by outcome and priority class."
+	helpLimiterExecution     = "Execution time of tasks."
+	helpCompartmentWait      = "Queue wait of calls."
+	helpCompartmentExecution = "Execution time of functions, until their caller was answered."
 	helpLeaseDecisions       = "Decisions of the ledger, by operation and result."
 )

@@ -1,9 +1,10 @@
-// The runbook: each alert has its section, each query parses and asks for metrics that exist.
+// The runbook: each alert has its section, each query parses. And what any page, rule or dashboard names exists.
 
 package wardenprom_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,13 +68,70 @@ func TestTheRunbooksQueries(t *testing.T) {
 	}
 }
 
-// TestTheRunbookNamesWhatExists: also in its sentences.
-func TestTheRunbookNamesWhatExists(t *testing.T) {
-	names := exported(t)
-	for _, name := range metricName.FindAllString(text(t, runbookFile), -1) {
-		if !slices.Contains(names, name) {
-			t.Errorf("the runbook names %s, which nobody exports", name)
+// documents are the README and the pages, rules and dashboards under docs, by path.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{"../../README.md": text(t, "../../README.md")}
+	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
+		if slices.Contains([]string{".md", ".yml", ".json"}, filepath.Ext(path)) {
+			all[path] = text(t, path)
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 40 {
+		t.Fatalf("only %d documents", len(all))
+	}
+	return all
+}
+
+var (
+	alertName = regexp.MustCompile(`\bStopbank[A-Z]\w+`)
+	matcher   = regexp.MustCompile(`\b(cause|mode|outcome|priority|reason|result|state)(?:=|=~|!=|!~)\\?"([^"\\]*)\\?"`)
+)
+
+// TestDocumentsNameWhatExists: metrics, alerts, and the values that queries ask labels for.
+func TestDocumentsNameWhatExists(t *testing.T) {
+	metrics := exported(t)
+	alerts, _ := alertsAndSections(text(t, alertsFile)+text(t, sloFile), "")
+	values := map[string][]string{"outcome": {"started", "rejected", "canceled"}, "result": {"LEASE_NOT_FOUND", "TOKEN_MISMATCH"}}
+	for _, f := range scrape(t, everything(t)).families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				values[l.GetName()] = append(values[l.GetName()], l.GetValue())
+			}
+		}
+	}
+	check := func(page string) (found []string) {
+		for _, name := range metricName.FindAllString(page, -1) {
+			if !slices.Contains(metrics, name) {
+				found = append(found, name)
+			}
+		}
+		for _, name := range alertName.FindAllString(page, -1) {
+			if !slices.Contains(alerts, name) {
+				found = append(found, name)
+			}
+		}
+		for _, m := range matcher.FindAllStringSubmatch(page, -1) {
+			for value := range strings.SplitSeq(m[2], "|") {
+				if !slices.Contains(values[m[1]], value) {
+					found = append(found, m[0])
+				}
+			}
+		}
+		return found
+	}
+	for file, page := range documents(t) {
+		for _, name := range check(page) {
+			t.Errorf("%s names %s, which does not exist", file, name)
+		}
+	}
+	got := check(`See stopbank_lost_total, StopbankLost and rate(stopbank_limiter_wait_seconds_count{outcome=~"started|lost", limiter="any"}[5m]).`)
+	if want := []string{"stopbank_lost_total", "StopbankLost", `outcome=~"started|lost"`}; !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q", got, want)
 	}
 }
 

@@ -257,9 +257,9 @@ func TestLint(t *testing.T) {
 }
 
 // row is a metric in the page about them.
-var row = regexp.MustCompile("(?m)^\\| `(stopbank_[a-z_]+)` \\| (gauge|counter|histogram) \\| ([a-z_, ]+) \\|")
+var row = regexp.MustCompile("(?m)^\\| `(stopbank_[a-z_]+)` \\| (gauge|counter|histogram) \\| ([a-z_, ]+) \\| ([^|]+) \\|")
 
-// TestThePageNamesEveryMetric: those that are scraped, with their types and labels, and no other.
+// TestThePageNamesEveryMetric: those that are scraped, with their types, labels and help, and no other.
 func TestThePageNamesEveryMetric(t *testing.T) {
 	text := string(must(os.ReadFile("../../docs/observability.md"))(t))
 	p := scrape(t, everything(t))
@@ -277,6 +277,9 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 		}
 		if got := strings.ToLower(f.GetType().String()); got != m[2] {
 			t.Errorf("%s is a %s, not a %s", name, got, m[2])
+		}
+		if got := strings.ReplaceAll(m[4], "`", "") + "."; got != f.GetHelp() {
+			t.Errorf("%s: the page says %q, its help %q", name, got, f.GetHelp())
 		}
 		labels := map[string]bool{}
 		for l := range strings.SplitSeq(m[3], ", ") {
