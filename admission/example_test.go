@@ -120,11 +120,11 @@ func ExampleSubmit_boundTheWork() {
 }
 
 // A stage for something that already has a completion callback.
-func ExampleNewPromise() {
+func ExamplePromise() {
 	gate, _ := admission.New(admission.Config{Name: "queue", Limit: 1})
 	send := func(done func(error)) { done(nil) } // an API that calls back
 	stage, err := admission.Submit(gate, func() admission.Stage[struct{}] {
-		p := admission.NewPromise[struct{}]()
+		p := new(admission.Promise[struct{}])
 		send(func(err error) {
 			if err != nil {
 				p.Reject(err)

@@ -205,10 +205,13 @@ func (x *machine) submit(way, stageKind int) {
 
 // judgeStage compares what Submit returned with what the stage did to its callback.
 func (x *machine) judgeStage(id int, s *hostile, got admission.Stage[int], err error, exited bool) {
-	var oe *admission.ObserveError
+	var (
+		pe      *admission.PanicError
+		invalid *admission.InvalidError
+	)
 	switch {
 	case s == nil:
-		if !errors.Is(err, admission.ErrNilStage) || got != nil {
+		if !errors.As(err, &invalid) || invalid.Field != "start()" || got != nil {
 			x.fatalf("nil stage: %v, %v", got, err)
 		}
 		x.m.leave(id)
@@ -219,7 +222,7 @@ func (x *machine) judgeStage(id int, s *hostile, got admission.Stage[int], err e
 		}
 		x.m.leave(id)
 	case s.panics && s.callsNow == 0:
-		if !errors.As(err, &oe) || !errors.Is(err, errMine) || got != nil {
+		if !errors.As(err, &pe) || !errors.Is(err, errMine) || got != nil {
 			x.fatalf("panicking OnDone: %v, %v", got, err)
 		}
 		x.m.leave(id)
@@ -317,7 +320,7 @@ func (h *hostile) OnDone(f func(int, error)) {
 	}
 	done := make(chan struct{})
 	for i := range h.callsNow {
-		call := func() { f(i, []error{nil, errMine, admission.ErrCanceled}[i%3]) }
+		call := func() { f(i, []error{nil, errMine, context.Canceled}[i%3]) }
 		if h.manyGoroutines {
 			go func() { call(); done <- struct{}{} }()
 		} else {

@@ -133,7 +133,7 @@ func TestA9_BrokenObserver(t *testing.T) {
 		func() error { _, err := g.TryAcquire(); return err },
 		func() error { return g.Do(func() error { return nil }) },
 		func() error {
-			_, err := admission.Submit(g, func() admission.Stage[int] { return admission.NewPromise[int]() })
+			_, err := admission.Submit(g, func() admission.Stage[int] { return new(admission.Promise[int]) })
 			return err
 		},
 	} {

@@ -26,9 +26,9 @@ type Stage[T any] interface {
 // effects must be inside start (the operation must be cold). If start panics or calls runtime.Goexit, the admission is
 // released and the panic goes on.
 //
-// The stage is nil if there is an error: a [*RejectedError], an [*InvalidError] for a nil g or start, [ErrNilStage], or an
-// [*ObserveError] if OnDone panicked; in the last two cases the work may be running, no longer counted as in flight. A
-// panic of OnDone that comes after the stage has already ended is dropped: the stage's result is what counts.
+// The stage is nil if there is an error: a [*RejectedError]; an [*InvalidError] for a nil g or start, or when start returned
+// nil; or a [*PanicError] when OnDone panicked. In the last two cases the work may be running, no longer counted as in
+// flight. A panic of OnDone after the stage has ended is dropped: the stage's result counts.
 //
 // A stage that is canceled while its work goes on gives its capacity back although the work still runs; Submit does not
 // pass cancellation on. If the work itself is what must be bounded, end the stage only when the work has ended, and
@@ -45,8 +45,9 @@ func Submit[T any](g *Gate, start func() Stage[T]) (Stage[T], error) {
 	}
 	s := begin(p, start)
 	if s == nil {
-		p.end(Failed, ErrNilStage)
-		return nil, ErrNilStage
+		err := &InvalidError{Field: "start()", Value: "nil", Allowed: "a stage"}
+		p.end(Failed, err)
+		return nil, err
 	}
 	if err := watch(p, s); err != nil {
 		return nil, err
@@ -80,9 +81,9 @@ func watch[T any](p Permit, s Stage[T]) (err error) {
 			p.end(Aborted, ErrGoexit)
 			return
 		}
-		observe := &ObserveError{Value: v}
-		if p.end(Failed, observe) {
-			err = observe
+		panicked := &PanicError{Value: v, Stack: debug.Stack()}
+		if p.end(Failed, panicked) {
+			err = panicked
 		}
 	}()
 	s.OnDone(func(_ T, err error) { p.end(byError, err) })
@@ -102,9 +103,6 @@ type Promise[T any] struct {
 	told    bool          // the callbacks have run: done is, or will be made, closed
 }
 
-// NewPromise returns a promise that has not ended.
-func NewPromise[T any]() *Promise[T] { return new(Promise[T]) }
-
 // Resolve ends the promise with a value and reports whether it was this call that ended it. It runs the callbacks.
 func (p *Promise[T]) Resolve(v T) bool { return p.settle(v, nil) }
 
@@ -118,10 +116,10 @@ func (p *Promise[T]) Reject(err error) bool {
 	return p.settle(zero, err)
 }
 
-// Cancel ends the promise with [ErrCanceled] and reports whether it was this call that ended it. It runs the callbacks,
+// Cancel ends the promise with [context.Canceled] and reports whether it was this call that ended it. It runs the callbacks,
 // so a gate gets its capacity back, but it does not reach the work behind the promise, which may still be running; see
 // [Submit].
-func (p *Promise[T]) Cancel() bool { return p.Reject(ErrCanceled) }
+func (p *Promise[T]) Cancel() bool { return p.Reject(context.Canceled) }
 
 func (p *Promise[T]) settle(v T, err error) bool {
 	p.mu.Lock()
@@ -225,7 +223,7 @@ func (p *Promise[T]) Wait(ctx context.Context) (T, error) {
 //
 // To admit it, start it inside [Submit]; outside, it has started before it is admitted.
 func Async[T any](fn func() (T, error)) *Promise[T] {
-	p := NewPromise[T]()
+	p := new(Promise[T])
 	if fn == nil {
 		p.Reject(nilFunc("fn"))
 		return p
@@ -252,45 +250,24 @@ func Async[T any](fn func() (T, error)) *Promise[T] {
 	return p
 }
 
-var (
-	// ErrNilStage is returned by [Submit] when start returned a nil stage. The admission has been released.
-	ErrNilStage = errors.New("admission: start returned a nil stage")
-	// ErrCanceled is the error of a canceled [Promise]; errors.Is(err, context.Canceled) holds.
-	ErrCanceled = fmt.Errorf("admission: %w", context.Canceled)
-	// ErrGoexit is the error of an [Async] function that ended its goroutine with runtime.Goexit, and what an observer is
-	// told of a stage whose OnDone did.
-	ErrGoexit = errors.New("admission: function called runtime.Goexit")
-)
+// ErrGoexit is the error of an [Async] function that ended its goroutine with runtime.Goexit. An [Observer] also gets it
+// for a stage whose OnDone called runtime.Goexit.
+var ErrGoexit = errors.New("admission: function called runtime.Goexit")
 
-// ObserveError is returned by [Submit] when the stage's OnDone panicked before the stage ended. The admission has been
-// released; a stage that calls back later changes nothing.
-type ObserveError struct {
-	Value any // what OnDone panicked with
-}
-
-// Error prints the value.
-func (e *ObserveError) Error() string {
-	return fmt.Sprintf("admission: OnDone panicked: %v", e.Value)
-}
-
-// Unwrap is Value, if it is an error.
-func (e *ObserveError) Unwrap() error { return asError(e.Value) }
-
-// PanicError is the error of an [Async] function that panicked.
+// PanicError is the error of an [Async] function that panicked, and of a [Submit] whose stage panicked in OnDone before it
+// ended. After the latter, the admission has been released and a late callback changes nothing.
 type PanicError struct {
-	Value any    // what the function panicked with
+	Value any    // the value passed to panic
 	Stack []byte // the stack of the goroutine that panicked, as debug.Stack prints it
 }
 
 // Error prints the value; the stack is in Stack.
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("admission: function panicked: %v", e.Value)
+	return fmt.Sprintf("admission: panic: %v", e.Value)
 }
 
-// Unwrap is Value, if it is an error.
-func (e *PanicError) Unwrap() error { return asError(e.Value) }
-
-func asError(v any) error {
-	err, _ := v.(error)
+// Unwrap returns Value if it is an error, and nil otherwise.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
 	return err
 }
