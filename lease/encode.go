@@ -4,7 +4,6 @@ package lease
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -19,9 +18,6 @@ const (
 	releasedFormat = 2 // the lease has no owner
 )
 
-// ErrDecode marks a *DecodeError.
-var ErrDecode = errors.New("lease: not an encoded state")
-
 // DecodeError refuses bytes that AppendBinary did not write, or that a newer version of it wrote.
 type DecodeError struct {
 	Format int    // of the bytes; above StateFormat: newer than this program. -1: there is none
@@ -34,9 +30,6 @@ func (e *DecodeError) Error() string {
 	}
 	return "lease: encoded state: " + e.Reason
 }
-
-// Unwrap returns ErrDecode.
-func (e *DecodeError) Unwrap() error { return ErrDecode }
 
 // The second byte of an encoded state: the phase in its low bits, and which lists follow.
 const (

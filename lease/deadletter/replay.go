@@ -68,9 +68,6 @@ func ReplayAll(ctx context.Context, store Store, filter Filter) (Report, error) 
 	return report, first
 }
 
-// ErrReplay marks a *ReplayError.
-var ErrReplay = errors.New("deadletter: not replayed")
-
 // ReplayError says which letter could not be replayed, of several the first.
 type ReplayError struct {
 	ID  ID
@@ -81,5 +78,5 @@ func (e *ReplayError) Error() string {
 	return fmt.Sprintf("deadletter: %q not replayed: %v", e.ID.String(), e.Err)
 }
 
-// Unwrap returns ErrReplay and what the store said.
-func (e *ReplayError) Unwrap() []error { return []error{ErrReplay, e.Err} }
+// Unwrap returns what the store said.
+func (e *ReplayError) Unwrap() error { return e.Err }

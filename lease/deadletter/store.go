@@ -65,8 +65,6 @@ var (
 	ErrNotDead = errors.New("deadletter: no such letter")
 	// ErrInvalid marks an *InvalidError.
 	ErrInvalid = errors.New("deadletter: invalid value")
-	// ErrCorrupt marks a *CorruptError.
-	ErrCorrupt = errors.New("deadletter: damaged letter")
 )
 
 // NotDeadError says that there is no such letter, and what became of it.
@@ -102,6 +100,3 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string { return "deadletter: not a letter: " + e.Reason }
-
-// Unwrap returns ErrCorrupt.
-func (e *CorruptError) Unwrap() error { return ErrCorrupt }

@@ -56,8 +56,8 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 // Run joins the group and works off what it is given, until ctx is done or the membership cannot go on, which is the error. A
 // partition that is lost is given up and nothing more; one that is to go elsewhere is drained first, as Dispatcher.Run does it. A
 // *DrainError of a partition that ended because ctx was done is part of the error; of earlier ones the Observer was told (Drained). A
-// second Run is refused with ErrUsed; a nil ctx, a Consumer that NewConsumer did not make, and an Ownership that hands out a partition
-// twice, or one without a Source or a Ledger, with an *InvalidError. Run blocks until all partitions have been given back.
+// second Run, a nil ctx, a Consumer that NewConsumer did not make, and an Ownership that hands out a partition
+// twice, or one without a Source or a Ledger, are refused with an *InvalidError. Run blocks until all partitions have been given back.
 func (c *Consumer) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
@@ -66,7 +66,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return &InvalidError{Field: "Consumer", Value: "zero", Allowed: "one made by NewConsumer"}
 	}
 	if c.used.Swap(true) {
-		return ErrUsed
+		return &InvalidError{Field: "Consumer", Value: "used", Allowed: "one call of Run"}
 	}
 	member, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)

@@ -309,7 +309,7 @@ func TestConsumerRefuses(t *testing.T) {
 	if err := c.Run(ctx); err != nil {
 		t.Errorf("Run after those that were refused: %v", err)
 	}
-	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrUsed) {
+	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrInvalid) {
 		t.Errorf("a second Run: %v", err)
 	}
 

@@ -73,7 +73,7 @@ func sharing(cfg Config, places *places, records, trials *bound) *Dispatcher {
 
 // Run takes the partition and works it off until ctx is done. Then it drains: nothing new starts, running handlers may end
 // within DrainTimeout, the floor is committed, and what is still unfinished is left to whoever takes the partition next. It
-// returns nil after a drain that left nothing running, *DrainError after any other, and ErrUsed when Run was called before: a
+// returns nil after a drain that left nothing running, *DrainError after any other, and an *InvalidError when Run was called before: a
 // partition that comes back is a new Dispatcher's. A nil ctx, or a Dispatcher that New did not make, is an *InvalidError. Whatever
 // fails in between is tried again and told to the Observer.
 //
@@ -89,7 +89,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return &InvalidError{Field: "Dispatcher", Value: "zero", Allowed: "one made by New"}
 	}
 	if d.used.Swap(true) {
-		return ErrUsed
+		return &InvalidError{Field: "Dispatcher", Value: "used", Allowed: "one call of Run"}
 	}
 	lasting := context.WithoutCancel(ctx)
 	hard, release := context.WithCancel(lasting)

@@ -15,12 +15,6 @@ var (
 	ErrDrain = errors.New("dispatch: drain incomplete")
 	// ErrLost marks a *LostError.
 	ErrLost = errors.New("dispatch: partition lost")
-	// ErrBatch marks a *BatchError.
-	ErrBatch = errors.New("dispatch: not what Fetch promises")
-	// ErrUsed is what a second Run of one Dispatcher returns.
-	ErrUsed = errors.New("dispatch: Run was called before")
-	// ErrPanic marks a *PanicError.
-	ErrPanic = errors.New("dispatch: panic")
 	// ErrPermanent, somewhere in a handler's error, gives the record up at once: no other attempt would end better.
 	ErrPermanent = errors.New("dispatch: permanent failure")
 	// ErrGoexit is the failure of a handler that called runtime.Goexit.
@@ -58,12 +52,10 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("dispatch: panic: %v", e.Value) }
 
-// Unwrap returns ErrPanic, and the value of the panic if that is an error.
-func (e *PanicError) Unwrap() []error {
-	if err, ok := e.Value.(error); ok {
-		return []error{ErrPanic, err}
-	}
-	return []error{ErrPanic}
+// Unwrap returns Value if it is an error, and nil otherwise.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
 }
 
 // Later is a handler's answer that it is too early: it is called again after wait, or after Backoff if wait is not above 0. This is no failure
@@ -86,9 +78,6 @@ type BatchError struct {
 func (e *BatchError) Error() string {
 	return fmt.Sprintf("dispatch: Fetch from %d returned offset %d after %d; allowed: from %d on, rising", e.From, e.Offset, e.After, e.From)
 }
-
-// Unwrap returns ErrBatch.
-func (e *BatchError) Unwrap() error { return ErrBatch }
 
 // ordered refuses records that begin below from or do not rise.
 func ordered(from int64, records []Record) error {

@@ -4,7 +4,6 @@ package dispatch_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -314,7 +313,7 @@ func TestD11_OwnerPanics(t *testing.T) {
 		time.Sleep(time.Minute)
 		equal(t, "succeeded", r.Stats().Succeeded, 3)
 		for _, e := range seen.of(dispatch.OwnerFailed) {
-			if !errors.Is(e.Err, dispatch.ErrPanic) || e.Domain == "" {
+			if !is[*dispatch.PanicError](e.Err) || e.Domain == "" {
 				t.Errorf("told %+v", e)
 			}
 		}

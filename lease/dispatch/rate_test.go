@@ -529,7 +529,7 @@ func TestD10_Nonsense(t *testing.T) {
 					told := seen.of(dispatch.RateFailed)
 					equal(t, "told", len(told) > 0, c.told)
 					for _, e := range told {
-						if !errors.Is(e.Err, dispatch.ErrPanic) || e.Domain != "odd" || e.Wait <= 0 {
+						if !is[*dispatch.PanicError](e.Err) || e.Domain != "odd" || e.Wait <= 0 {
 							t.Errorf("told %+v", e)
 						}
 					}

@@ -16,14 +16,6 @@ var (
 	ErrAmbiguous = errors.New("durable: outcome unknown")
 	// ErrContention marks a *ContentionError.
 	ErrContention = errors.New("durable: too many conflicts")
-	// ErrCorrupt marks a *CorruptError.
-	ErrCorrupt = errors.New("durable: corrupt record")
-	// ErrFull marks a *FullError.
-	ErrFull = errors.New("durable: record full")
-	// ErrNewer marks a *NewerError.
-	ErrNewer = errors.New("durable: record of a newer version")
-	// ErrExhausted marks an *ExhaustedError.
-	ErrExhausted = errors.New("durable: numbers used up")
 )
 
 // StoreError says that the Store could not be read or would not write. The ledger is unchanged and the call may be made again. errors.Is
@@ -82,8 +74,8 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("durable: record of %q, version %d: %v", e.Domain, e.Version, e.Err)
 }
 
-// Unwrap returns ErrCorrupt and what is wrong.
-func (e *CorruptError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }
+// Unwrap returns what is wrong.
+func (e *CorruptError) Unwrap() error { return e.Err }
 
 // NewerError says that a record was written in a format that came after this program. It is not read and not overwritten.
 type NewerError struct {
@@ -95,9 +87,6 @@ type NewerError struct {
 func (e *NewerError) Error() string {
 	return fmt.Sprintf("durable: record of %q has format %d, this program knows up to %d", e.Domain, e.Format, e.Known)
 }
-
-// Unwrap returns ErrNewer.
-func (e *NewerError) Unwrap() error { return ErrNewer }
 
 // FullError refuses an offset that the domain has not seen, because with it the domain's record could outgrow what the Store takes before all that
 // waits has been worked off. Those calls go on: work off what waits, or raise the floor. It is a lease.ErrBacklogFull as well.
@@ -112,8 +101,8 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("durable: domain %q: no room for offset %d: a record of %d bytes is more than half of %d", e.Domain, e.Offset, e.Size, e.Limit)
 }
 
-// Unwrap returns ErrFull and lease.ErrBacklogFull.
-func (e *FullError) Unwrap() []error { return []error{ErrFull, lease.ErrBacklogFull} }
+// Unwrap returns lease.ErrBacklogFull.
+func (e *FullError) Unwrap() error { return lease.ErrBacklogFull }
 
 // ExhaustedError says that a ledger has no unused number left of a kind: "writers" (4,194,303 in the life of a ledger) or
 // "tokens" (2,199,023,255,551 in a row). The ledger is unchanged.
@@ -122,6 +111,3 @@ type ExhaustedError struct{ Kind string }
 func (e *ExhaustedError) Error() string {
 	return fmt.Sprintf("durable: the ledger has used up its %s", e.Kind)
 }
-
-// Unwrap returns ErrExhausted.
-func (e *ExhaustedError) Unwrap() error { return ErrExhausted }

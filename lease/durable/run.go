@@ -50,7 +50,7 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 		_, waits := rec.state.Waiting()
 		*r = lease.Result{}
 		refusal := l.step(rec, writer, op, r)
-		if errors.Is(refusal, ErrExhausted) {
+		if used := (*ExhaustedError)(nil); refusal != nil && errors.As(refusal, &used) {
 			return refusal
 		}
 		if !r.Changed {

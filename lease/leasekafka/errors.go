@@ -12,17 +12,11 @@ import (
 var (
 	// ErrInvalid marks an *InvalidError.
 	ErrInvalid = errors.New("leasekafka: invalid value")
-	// ErrGroup marks a *GroupError.
-	ErrGroup = errors.New("leasekafka: no membership")
-	// ErrSource marks a *SourceError.
-	ErrSource = errors.New("leasekafka: partition not read or committed")
-	// ErrMetadata marks a *MetadataError.
-	ErrMetadata = errors.New("leasekafka: metadata that cannot be used")
-	// ErrRevoked is why a partition that was given back in a rebalance is lost.
-	ErrRevoked = errors.New("leasekafka: given back to the group")
-	// ErrForgotten is why a partition is lost that the group took away: the member was not heard of for a session's time, or did not
+	// errRevoked is why a partition that was given back in a rebalance is lost.
+	errRevoked = errors.New("leasekafka: given back to the group")
+	// errForgotten is why a partition is lost that the group took away: the member was not heard of for a session's time, or did not
 	// give it back in a rebalance's time.
-	ErrForgotten = errors.New("leasekafka: taken away by the group")
+	errForgotten = errors.New("leasekafka: taken away by the group")
 )
 
 // InvalidError refuses a Config field or an argument.
@@ -47,8 +41,8 @@ type GroupError struct {
 
 func (e *GroupError) Error() string { return fmt.Sprintf("leasekafka: group %s: %v", e.Group, e.Err) }
 
-// Unwrap returns ErrGroup and Err.
-func (e *GroupError) Unwrap() []error { return []error{ErrGroup, e.Err} }
+// Unwrap returns Err.
+func (e *GroupError) Unwrap() error { return e.Err }
 
 // SourceError says that a partition could not be read, or its offset not be committed. The call may be made again.
 type SourceError struct {
@@ -61,8 +55,8 @@ func (e *SourceError) Error() string {
 	return fmt.Sprintf("leasekafka: %s/%d: %v", e.Topic, e.Partition, e.Err)
 }
 
-// Unwrap returns ErrSource and Err.
-func (e *SourceError) Unwrap() []error { return []error{ErrSource, e.Err} }
+// Unwrap returns Err.
+func (e *SourceError) Unwrap() error { return e.Err }
 
 // MetadataError refuses what was committed beside an offset by a program like this one: it is of a newer version, or damaged. Nobody works
 // on the partition until a program that reads it does, or until the group's offset is set anew by Kafka's tools.
@@ -76,9 +70,6 @@ type MetadataError struct {
 func (e *MetadataError) Error() string {
 	return fmt.Sprintf("leasekafka: %s/%d: the metadata of offset %d is %s", e.Topic, e.Partition, e.Offset, e.Reason)
 }
-
-// Unwrap returns ErrMetadata.
-func (e *MetadataError) Unwrap() error { return ErrMetadata }
 
 // hopeless tells what the group will never let in from what passes by itself.
 func hopeless(err error) bool {

@@ -133,7 +133,7 @@ func (m *member) named(client *kgo.Client) string {
 	defer m.mu.Unlock()
 	for _, p := range m.held {
 		if p.member != name {
-			p.lose(ErrForgotten)
+			p.lose(errForgotten)
 		}
 	}
 	return name
@@ -303,7 +303,7 @@ func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[s
 // lost is told of partitions that are somebody else's by now. Their work is not waited for, except by who gets them next.
 func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
 	for _, p := range m.among(partitions) {
-		p.lose(ErrForgotten)
+		p.lose(errForgotten)
 		m.mu.Lock()
 		delete(m.held, p.place)
 		m.past[p.place] = p.done

@@ -13,18 +13,7 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-var (
-	// ErrSchema marks a *SchemaError.
-	ErrSchema = errors.New("leasepg: wrong schema version")
-	// ErrSetting marks a *SettingError.
-	ErrSetting = errors.New("leasepg: unsafe setting")
-	// ErrPooler marks a *PoolerError.
-	ErrPooler = errors.New("leasepg: connection through a pooler")
-	// ErrTx marks a *TxError.
-	ErrTx = errors.New("leasepg: unusable transaction")
-	// ErrRewound marks a *RewoundError.
-	ErrRewound = errors.New("leasepg: outbox put back")
-)
+var ()
 
 // SchemaError refuses a database whose schema is of another version. If it is older, Migrate helps; if it is newer, a newer program
 // owns the database.
@@ -43,9 +32,6 @@ func (e *SchemaError) Error() string {
 	return fmt.Sprintf("leasepg: the schema has version %d, this program knows %d: it is too old", e.Found, e.Want)
 }
 
-// Unwrap returns ErrSchema.
-func (e *SchemaError) Unwrap() error { return ErrSchema }
-
 // SettingError refuses a connection whose settings break what a ledger promises.
 type SettingError struct {
 	Name, Value string
@@ -55,9 +41,6 @@ type SettingError struct {
 func (e *SettingError) Error() string {
 	return fmt.Sprintf("leasepg: %s is %s; allowed: %s", e.Name, e.Value, e.Allowed)
 }
-
-// Unwrap returns ErrSetting.
-func (e *SettingError) Unwrap() error { return ErrSetting }
 
 // PoolerError refuses a connection on which statements run in another backend than the one that it was announced for: a pooler stands
 // between. Advisory locks belong to a session, and a pooler may give it to somebody else after each transaction.
@@ -70,9 +53,6 @@ func (e *PoolerError) Error() string {
 		e.Announced, e.Found)
 }
 
-// Unwrap returns ErrPooler.
-func (e *PoolerError) Unwrap() error { return ErrPooler }
-
 // TxError refuses a transaction in which nothing can be written down. Nothing was.
 type TxError struct {
 	Call  string // "enqueue" or "succeed"
@@ -84,13 +64,8 @@ func (e *TxError) Error() string {
 	return fmt.Sprintf("leasepg: %s: the transaction is %s; allowed: an open one that may write, in the database of the ledger or outbox", e.Call, e.State)
 }
 
-// Unwrap returns ErrTx and Err.
-func (e *TxError) Unwrap() []error {
-	if e.Err == nil {
-		return []error{ErrTx}
-	}
-	return []error{ErrTx, e.Err}
-}
+// Unwrap returns Err.
+func (e *TxError) Unwrap() error { return e.Err }
 
 // RewoundError says that an outbox is at an earlier place than was reached before: it was restored from a backup, or its tables were changed by
 // hand. What is enqueued now would get numbers that the ledger may take for done. Nothing was skipped: docs/outbox.md says how to go on.
@@ -105,8 +80,11 @@ func (e *RewoundError) Error() string {
 	return fmt.Sprintf("leasepg: outbox, partition %s: %s is %d, and %d was reached before: it was put back", e.Partition, e.What, e.Found, e.Known)
 }
 
-// Unwrap returns ErrRewound.
-func (e *RewoundError) Unwrap() error { return ErrRewound }
+// is reports whether err is, or wraps, an E.
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
+}
 
 func noContext() error { return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"} }
 

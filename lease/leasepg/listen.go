@@ -4,7 +4,6 @@ package leasepg
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,7 +33,7 @@ func (o *Outbox) Listen(ctx context.Context, conn *pgx.ConnConfig) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // it was asked to end
-		case !listened || errors.Is(err, ErrPooler):
+		case !listened || is[*PoolerError](err):
 			return err
 		}
 		pause := time.NewTimer(o.cfg.Poll)

@@ -119,7 +119,7 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was asked to end, and what it held is nobody's
 		}
-		if errors.Is(err, ErrPooler) || errors.Is(err, ErrSetting) {
+		if is[*PoolerError](err) || is[*SettingError](err) {
 			return err
 		}
 		o.cfg.OnError(err)
