@@ -1,5 +1,4 @@
-// Package leasenats keeps work-lease ledgers in NATS JetStream, as keys of a key-value bucket, and consumes streams: a [Source] is a partition for a
-// dispatch.Dispatcher, a [Group] a consumer group for a dispatch.Consumer, and [Letters] are its dead letters.
+// Package leasenats keeps work-lease ledgers in NATS JetStream, as keys of a key-value bucket, and consumes streams: a [Group] is a consumer group for a dispatch.Consumer, and [Letters] are its dead letters.
 //
 //	store, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "orders"})
 //	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 3})

@@ -8,12 +8,6 @@ import (
 )
 
 var (
-	// ErrBucket marks a *BucketError.
-	ErrBucket = errors.New("leasenats: bucket not fit for a ledger")
-	// ErrKey marks a *KeyError.
-	ErrKey = errors.New("leasenats: key not written by a ledger")
-	// ErrUnreachable marks an *UnreachableError.
-	ErrUnreachable = errors.New("leasenats: no answer")
 	// ErrInvalid marks an *InvalidError.
 	ErrInvalid = errors.New("leasenats: invalid value")
 )
@@ -30,9 +24,6 @@ func (e *BucketError) Error() string {
 	return fmt.Sprintf("leasenats: bucket %s: %s is %v; allowed: %s", e.Bucket, e.Field, e.Value, e.Allowed)
 }
 
-// Unwrap returns ErrBucket.
-func (e *BucketError) Unwrap() error { return ErrBucket }
-
 // KeyError says that a key among those of the ledger holds what the ledger did not put there: a value of somebody else's, or the marker of a
 // deletion. It is not taken for a domain never seen. Nothing is overwritten.
 type KeyError struct {
@@ -45,9 +36,6 @@ func (e *KeyError) Error() string {
 	return fmt.Sprintf("leasenats: bucket %s, key %s: %s", e.Bucket, e.Key, e.Reason)
 }
 
-// Unwrap returns ErrKey.
-func (e *KeyError) Unwrap() error { return ErrKey }
-
 // UnreachableError says that the server did not answer, or not in time. The call may be made again.
 type UnreachableError struct {
 	Bucket string
@@ -58,12 +46,12 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("leasenats: bucket %s: %v", e.Bucket, e.Err)
 }
 
-// Unwrap returns ErrUnreachable and what the client said.
-func (e *UnreachableError) Unwrap() []error { return []error{ErrUnreachable, e.Err} }
+// Unwrap returns what the client said.
+func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// InvalidError refuses a field of a Config or SourceConfig, or an argument.
+// InvalidError refuses a field of a Config, or an argument.
 type InvalidError struct {
-	Field   string // as in Config.Bucket or SourceConfig.Stream; or the parameter's name
+	Field   string // as in Config.Bucket or GroupConfig.Stream; or the parameter's name
 	Value   any
 	Allowed string
 }

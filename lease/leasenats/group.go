@@ -154,16 +154,16 @@ func (cfg *GroupConfig) agree(stream jetstream.StreamConfig) error {
 func (g *Group) name(partition int) string { return g.cfg.Group + "-" + strconv.Itoa(partition) }
 
 // partition is one to work on. No server is asked for it.
-func (g *Group) partition(number int) (*Source, dispatch.Partition) {
+func (g *Group) partition(number int) (*source, dispatch.Partition) {
 	subject := strings.Split(g.cfg.Subject, ".")
 	subject[slices.Index(subject, "*")] = strconv.Itoa(number)
 	name := g.name(number)
-	source := newSource(SourceConfig{
+	s := newSource(sourceConfig{
 		Conn: g.cfg.Conn, Stream: g.cfg.Stream, Subjects: []string{strings.Join(subject, ".")},
 		Bucket: g.cfg.Bucket, Partition: name, Domain: g.cfg.Domain, Timeout: g.store.timeout,
 	}, g.js, g.kv)
 	ledger, _ := g.ledger(name) // OpenGroup has tried what could be refused
-	return source, dispatch.Partition{Name: name, Source: source, Ledger: ledger}
+	return s, dispatch.Partition{Name: name, Source: s, Ledger: ledger}
 }
 
 func (g *Group) ledger(name string) (*durable.Ledger, error) {

@@ -134,7 +134,8 @@ func (m *member) within(wait time.Duration) time.Duration {
 
 // final: trying again will not help. A bucket that is not there may be one that the server has not opened yet, for a while.
 func (m *member) final(err error) bool {
-	return !errors.Is(err, ErrUnreachable) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrStreamNotFound) && m.expired()
+	var unreachable *UnreachableError
+	return !errors.As(err, &unreachable) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrStreamNotFound) && m.expired()
 }
 
 // running counts the works that have not returned.

@@ -28,7 +28,7 @@ type LettersConfig struct {
 	// Stream is the stream that the records came from. Needed to Put; a letter knows its own.
 	Stream string
 	// Subject is what a record is published to when it is replayed, before any subject transform of the stream. Nil: its domain, which is right
-	// where a Source has no Domain of its own and the stream no transform. Put calls it, and the letter keeps what it said.
+	// where the Group has no Domain of its own and the stream no transform. Put calls it, and the letter keeps what it said.
 	Subject func(record dispatch.Record) string
 	// Replicas and Storage are of the bucket, if it is made.
 	Replicas int
