@@ -48,7 +48,7 @@ func (q *queue) has(offset int64) bool {
 		}
 		return false
 	}
-	return q.index[q.place(offset)] != 0
+	return q.index[q.probe(offset)] != 0
 }
 
 // push appends an offset that the queue does not hold.
@@ -60,7 +60,7 @@ func (q *queue) push(offset int64) {
 	q.buf[slot] = offset
 	q.n++
 	if q.index != nil {
-		q.index[q.place(offset)] = uint32(slot) + 1
+		q.index[q.probe(offset)] = uint32(slot) + 1
 	}
 }
 
@@ -102,7 +102,7 @@ func (q *queue) resize(size int) {
 	}
 	q.index, q.seed = make([]uint32, 2*size), rand.Uint64()
 	for slot, offset := range q.buf[:q.n] {
-		q.index[q.place(offset)] = uint32(slot) + 1
+		q.index[q.probe(offset)] = uint32(slot) + 1
 	}
 }
 
@@ -116,8 +116,8 @@ func (q *queue) home(offset int64) int {
 	return int((x ^ x>>31) & uint64(len(q.index)-1))
 }
 
-// place is where offset is indexed, or else the free place where it would be.
-func (q *queue) place(offset int64) int {
+// probe returns where offset is indexed, or else the free entry where it would be.
+func (q *queue) probe(offset int64) int {
 	i := q.home(offset)
 	for q.index[i] != 0 && q.buf[q.index[i]-1] != offset {
 		i = (i + 1) & (len(q.index) - 1)
@@ -129,7 +129,7 @@ func (q *queue) place(offset int64) int {
 // probe stops short at the hole.
 func (q *queue) unindex(offset int64) {
 	mask := len(q.index) - 1
-	hole := q.place(offset)
+	hole := q.probe(offset)
 	for i := (hole + 1) & mask; q.index[i] != 0; i = (i + 1) & mask {
 		home := q.home(q.buf[q.index[i]-1])
 		if (i-home)&mask >= (i-hole)&mask {

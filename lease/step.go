@@ -132,7 +132,7 @@ func (s *State) acquireNext(op *Op, r *Result) {
 
 // grant starts a lease on offset, which is the backlog's head unless the backlog is empty.
 func (s *State) grant(op *Op, offset int64, r *Result) {
-	s.shelve(op)
+	s.archive(op)
 	if s.backlog.len() > 0 {
 		s.backlog.pop()
 	}
@@ -142,14 +142,14 @@ func (s *State) grant(op *Op, offset int64, r *Result) {
 	s.show(r)
 }
 
-// shelve moves the offset that was completed last to the other done ones.
-func (s *State) shelve(op *Op) {
+// archive moves the offset that was completed last to the other done ones.
+func (s *State) archive(op *Op) {
 	if s.phase == blank || s.offset < op.Floor {
 		return
 	}
 	if s.done == nil {
 		s.done = op.spares.terminals()
-		s.done.noted = s.offset // as due said until now
+		s.done.compactAt = s.offset // as due said until now
 	}
 	s.done.add(s.offset, s.phase, op.Floor)
 }
@@ -264,7 +264,7 @@ func (s *State) show(r *Result) {
 // the state whenever the floor passes due misses no state that could be dropped.
 func (s *State) due() (offset int64, ok bool) {
 	if s.done != nil {
-		return s.done.part(4), true
+		return s.done.quantile(4), true
 	}
 	return s.offset, s.phase == processed || s.phase == failed
 }

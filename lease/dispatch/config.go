@@ -67,7 +67,7 @@ type Config struct {
 	// RateOf, when not nil, returns the Rate of a domain, besides that of all; nil: it has none. What it returns has to remember the domain's attempts for
 	// as long as they matter: it is called before every attempt, and the dispatcher keeps nothing. It must be safe for concurrent use, and not block.
 	RateOf func(domain string) Rate
-	// Owner, when not nil, says whose a domain is: a customer's, say. A place goes to the waiting owner who has the fewest, of those to the one whose records have
+	// Owner, when not nil, says whose a domain is: a customer's, say. A slot goes to the waiting owner who has the fewest, of those to the one whose records have
 	// taken the least time. It must say the same of a domain each time. It must be safe for concurrent use, and not block. Nil: all have one owner.
 	Owner func(domain string) string
 	// MaxBuffered bounds the records that are fetched and not done, those in work included. 0: 1024, or MaxInFlight if that is
@@ -92,7 +92,7 @@ type Config struct {
 	Rand func() float64
 
 	// AttemptTimeout is how long one call of Handler or DeadLetter may take; then its context ends. One that ignores that keeps its
-	// key and its place until it returns, and what it returns then counts. 0: a minute.
+	// key and its slot until it returns, and what it returns then counts. 0: a minute.
 	AttemptTimeout time.Duration
 	// Grace is how long the lease of somebody else that turns up while the partition is ours is left alone before it is
 	// reclaimed. 0: a minute.

@@ -17,7 +17,7 @@ import (
 type Consumer struct {
 	ownership       Ownership
 	cfg             Config
-	places          *places
+	slots           *slots
 	records, trials *bound
 	used            atomic.Bool // Run was called
 
@@ -28,7 +28,7 @@ type Consumer struct {
 
 // NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher made from cfg, in which Name,
 // Ledger and Source must be zero: they are the partition's. MaxInFlight, MaxBuffered and Rate hold for all partitions together, and owners share
-// the places of all. A place in work that falls free goes to the waiting owner who has the fewest, and there to the partition that has the fewest; a
+// the slots of all. A slot in work that falls free goes to the waiting owner who has the fewest, and there to the partition that has the fewest; a
 // partition fetches more while it has fewer records than could still be fetched by all, and may always have one. Error: *InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	if ownership == nil {
@@ -49,7 +49,7 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		ownership: ownership, cfg: cfg, held: map[string]*Dispatcher{},
-		places: newPlaces(cfg), records: &bound{most: cfg.MaxBuffered, room: true}, trials: &bound{most: 1},
+		slots: newSlots(cfg), records: &bound{most: cfg.MaxBuffered, room: true}, trials: &bound{most: 1},
 	}, nil
 }
 
@@ -97,7 +97,7 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 		c.mu.Unlock()
 		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "one that is not being worked off"}
 	}
-	d := sharing(cfg, c.places, c.records, c.trials)
+	d := sharing(cfg, c.slots, c.records, c.trials)
 	c.held[p.Name] = d
 	c.mu.Unlock()
 	err := d.Run(ctx)

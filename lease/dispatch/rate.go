@@ -8,7 +8,7 @@ import (
 )
 
 // Rate bounds how fast attempts begin: one over all, or one of a domain. A *rate.Limiter of golang.org/x/time becomes one by a method of three lines, see
-// examples/rates. It is asked right before an attempt, with a place in hand, and keeps no attempt waiting itself: nothing is reserved, so that there
+// examples/rates. It is asked right before an attempt, with a slot in hand, and keeps no attempt waiting itself: nothing is reserved, so that there
 // is nothing to give back. Its methods must be safe for concurrent use, must not block and must not call runtime.Goexit.
 type Rate interface {
 	// Delay returns how long after now the next attempt may begin, if no other does before; 0 or less: now. It counts nothing. After that long, or after

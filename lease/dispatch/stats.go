@@ -13,7 +13,7 @@ type Stats struct {
 	// Held: the partition has been taken, and Run has not given it back.
 	Held bool
 
-	// Domains with unfinished work, by where they are: a handler or the ledger is at work; ready to go on when there is a free place; waiting
+	// Domains with unfinished work, by where they are: a handler or the ledger is at work; ready to go on when there is a free slot; waiting
 	// for a retry, or for a ledger or a receiver of dead letters that refused; waiting for their record to be read; left to somebody
 	// else. Behind counts those of any state of which records have been put off, Suspects those that wait for their trial or are on it, Paced those that are
 	// ready or pausing because of a rate.
@@ -57,9 +57,9 @@ func (d *Dispatcher) Stats() Stats {
 	if d.trial != nil {
 		s.Suspects++
 	}
-	shut := d.places.closed()
+	shut := d.slots.closed()
 	for _, dom := range d.domains {
-		switch dom.place {
+		switch dom.state {
 		case working:
 			s.Working++
 		case ready:
@@ -69,7 +69,7 @@ func (d *Dispatcher) Stats() Stats {
 			}
 		case pausing:
 			s.Pausing++
-		case away:
+		case inactive:
 			s.Fenced++
 		case idle:
 			s.Waiting++
@@ -77,10 +77,10 @@ func (d *Dispatcher) Stats() Stats {
 		if len(dom.queue) > 0 {
 			s.Oldest = max(s.Oldest, now.Sub(dom.queue[0].since))
 		}
-		if dom.place == pausing && dom.paced {
+		if dom.state == pausing && dom.paced {
 			s.Paced++
 		}
-		if dom.place != working && dom.suspect {
+		if dom.state != working && dom.suspect {
 			s.Suspects++
 		}
 	}

@@ -13,9 +13,9 @@
 //
 // # Lost replies
 //
-// A Swap that was sent and not answered was carried out, or not, or will be. The record holds a mark of the last write of each of the sixteen
+// A Swap that was sent and not answered was carried out, or not, or will be. The record holds the id of the last write of each of the sixteen
 // writers that wrote last. The Ledger sends the same Swap again: it is carried out now; or it conflicts, and then the record, read again, either shows the
-// mark, or shows that no mark was dropped since, in which case the Swap was not and, its version being gone, never will be
+// id, or shows that no id was dropped since, in which case the Swap was not and, its version being gone, never will be
 // carried out. In the one case left the call ends in *[AmbiguousError]. It never guesses.
 //
 // # Tokens
@@ -39,7 +39,7 @@
 //	swaps             varint      how many swaps made the record
 //	greatest token    varint      of all that the domain had
 //	floor             signed      at which it was trimmed
-//	marks             1 byte, then two varints each: 0 to 16 of a writer and its count, oldest first
+//	write ids         1 byte, then two varints each: 0 to 16 of a writer and its count, oldest first
 //	state             lease.State.AppendBinary
 //	checksum          4 bytes     CRC-32C of the name and all of the above, little-endian
 //

@@ -45,12 +45,12 @@ type Ledger struct {
 	cfg   Config
 	cache cache
 
-	writer atomic.Uint64 // this Ledger's number among all that ever wrote to the ledger; 0: none drawn yet
-	clock  atomic.Uint64 // of tokens: at least that of any token that this Ledger made
-	writes atomic.Uint64 // writes tried, for their marks
-	floor  atomic.Int64  // the greatest floor that this Ledger has read in the root
-	seen   atomic.Uint64 // the greatest version of the root that was answered
-	drawn  atomic.Uint64 // how many numbers the root is known to have given out
+	writer        atomic.Uint64 // this Ledger's number among all that ever wrote to the ledger; 0: none yet
+	clock         atomic.Uint64 // of tokens: at least that of any token that this Ledger made
+	writes        atomic.Uint64 // writes tried, for their ids
+	floor         atomic.Int64  // the greatest floor that this Ledger has read in the root
+	seen          atomic.Uint64 // the greatest version of the root that was answered
+	writersIssued atomic.Uint64 // how many numbers the root is known to have given out
 }
 
 var _ lease.Ledger = (*Ledger)(nil)
@@ -138,7 +138,7 @@ func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error
 	if op.Kind == lease.OpTryAcquire || op.Kind == lease.OpAcquireNext {
 		op.Now = time.Now().UnixNano()
 	}
-	if err := l.inTurn(ctx, op.Domain, func(e *entry) error { return l.run(ctx, e, &op, &r) }); err != nil {
+	if err := l.exclusive(ctx, op.Domain, func(e *entry) error { return l.run(ctx, e, &op, &r) }); err != nil {
 		r = lease.Result{}
 		if l.cfg.Observer != nil {
 			lease.Report(l.cfg.Observer, &op, &r, err)
@@ -151,8 +151,8 @@ func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error
 	return r, nil
 }
 
-// inTurn awaits the turn in a domain and passes it on when work is done, however that ends.
-func (l *Ledger) inTurn(ctx context.Context, name string, work func(*entry) error) error {
+// exclusive runs work while no other call of this Ledger works on the domain. It waits for its turn until ctx ends.
+func (l *Ledger) exclusive(ctx context.Context, name string, work func(*entry) error) error {
 	e, err := l.cache.enter(ctx, name)
 	if err != nil {
 		return err
@@ -187,8 +187,8 @@ func (l *Ledger) Inspect(ctx context.Context, domain string) (v lease.View, err 
 	if err := l.admit(ctx, domain); err != nil {
 		return v, err
 	}
-	// In turn, so that no call of this Ledger that is judged by an earlier floor can land behind what is seen here.
-	err = l.inTurn(ctx, domain, func(e *entry) error {
+	// Exclusive, so that no call of this Ledger that is judged by an earlier floor can land behind what is seen here.
+	err = l.exclusive(ctx, domain, func(e *entry) error {
 		rec, version, err := l.load(ctx, l.cfg.Store, e)
 		if err != nil {
 			return err

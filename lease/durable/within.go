@@ -32,7 +32,7 @@ func (l *Ledger) SucceedIn(ctx context.Context, view Store, domain string, token
 	}
 	// What is in memory is let go at once, and the turn too: the lock on the record may have to be waited for, and belongs to the transaction.
 	e := &entry{name: domain}
-	if err := l.inTurn(ctx, domain, func(kept *entry) error {
+	if err := l.exclusive(ctx, domain, func(kept *entry) error {
 		kept.take()
 		e.seen = kept.seen
 		return nil
@@ -48,7 +48,7 @@ func (l *Ledger) SucceedIn(ctx context.Context, view Store, domain string, token
 	if err := l.step(rec, 0, &lease.Op{Kind: lease.OpSucceed, Domain: domain, Token: token}, &r); err != nil {
 		return lease.Completion{}, err
 	}
-	// No mark either: nobody will look for this write, and marks that others look for are not dropped.
+	// No write id either: no call will look for this write, and ids that other calls look for are not dropped.
 	rec.swaps++
 	data, err := rec.encode(domain)
 	if err == nil {
