@@ -401,10 +401,10 @@ func FuzzA1A2A3A4A5A8A10(f *testing.F) {
 // TestModelHasTeeth lets the machine drive a gate that is not what the model says.
 func TestModelHasTeeth(t *testing.T) {
 	for name, spoil := range map[string]func(x *machine){
-		"a place too many":        func(x *machine) { x.g = mustNew(t, admission.Config{Name: "m", Limit: 3}) },
-		"a place that was leaked": func(x *machine) { x.g.TryAcquire(); x.m.admitted++ },
-		"a refusal too few":       func(x *machine) { x.m.rejected++ },
-		"closed by another hand":  func(x *machine) { x.g.Close() },
+		"a slot too many":        func(x *machine) { x.g = mustNew(t, admission.Config{Name: "m", Limit: 3}) },
+		"a slot that was leaked": func(x *machine) { x.g.TryAcquire(); x.m.admitted++ },
+		"a refusal too few":      func(x *machine) { x.m.rejected++ },
+		"closed by another hand": func(x *machine) { x.g.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			failed := ""

@@ -111,8 +111,8 @@ func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
 	}
 }
 
-// TestA2_PlaceIsFreeBeforeWaiters: whoever waited for the promise finds the place given back.
-func TestA2_PlaceIsFreeBeforeWaiters(t *testing.T) {
+// TestA2_SlotIsFreeBeforeWaiters: whoever waited for the promise finds the slot given back.
+func TestA2_SlotIsFreeBeforeWaiters(t *testing.T) {
 	var early admission.Promise[int]
 	early.OnDone(func(int, error) {
 		select {

@@ -1,4 +1,4 @@
-// However an operation ends, its place comes back once: functions, starts and stages of every kind, one by one.
+// However an operation ends, its slot comes back once: functions, starts and stages of every kind, one by one.
 
 package admission_test
 
@@ -205,7 +205,7 @@ func TestA2_StageEndings(t *testing.T) {
 	})
 }
 
-// TestA2_HostileStages: every kind; a late callback must not free the next one's place.
+// TestA2_HostileStages: every kind; a late callback must not free the next one's slot.
 func TestA2_HostileStages(t *testing.T) {
 	for kind := range stageKinds {
 		observed(t, admission.Config{Limit: 1}, func(t *testing.T, g *admission.Gate, log *recorder) {
@@ -259,14 +259,14 @@ func TestA2_TypedNilStage(t *testing.T) {
 	atRest(t, g, 1)
 }
 
-// TestA4_ColdAndOnce: start runs exactly once, after the place was taken, and never when refused.
+// TestA4_ColdAndOnce: start runs exactly once, after the slot was taken, and never when refused.
 func TestA4_ColdAndOnce(t *testing.T) {
 	observed(t, admission.Config{Limit: 1}, func(t *testing.T, g *admission.Gate, _ *recorder) {
 		p := new(admission.Promise[int])
 		ran := 0
 		start := func() admission.Stage[int] {
 			if ran++; g.InFlight() != 1 {
-				t.Error("start runs before its place is taken")
+				t.Error("start runs before its slot is taken")
 			}
 			return p
 		}
