@@ -20,15 +20,15 @@
 //
 // # Tokens
 //
-// Each Ledger draws a number from the ledger's own record when it first writes, and counts by a Lamport clock that passes every token it
+// The ledger's own record issues a number to each Ledger at its first write. The Ledger counts by a Lamport clock that passes every token it
 // meets. A token is the clock (41 bits) above the number (22 bits): unique because no two Ledgers have one number, rising in a domain
 // because the record keeps the domain's greatest token and the clock passes it. Records show the numbers of their last writers, so a number that the
-// ledger's own record never gave out shows that this record was deleted or put back.
+// ledger's own record never issued shows that this record was deleted or restored from a backup.
 //
 // # The floor
 //
 // The floor of Compact lies in the ledger's own record, and is written there before any state is trimmed at it. A state says which floor it was trimmed at,
-// so whoever reads it knows that floor too; and a domain that is not in the store is judged only after the floor was read. Compact visits no domain: each is
+// so a Ledger that reads it knows that floor too; a domain that is not in the store is judged only after the floor was read. Compact visits no domain: each is
 // trimmed when it is written next, and no record is ever deleted, since it keeps the domain's greatest token.
 //
 // # Record format 1

@@ -13,20 +13,21 @@ import (
 
 // Config configures a Ledger.
 type Config struct {
-	// Store keeps the ledger. Required. Several Ledgers, in one process or in many, may share one ledger in one store.
+	// Store keeps the ledger. Required. Any number of Ledgers, in one process or in many, may share a store's ledger.
 	Store Store
-	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up. 1 to 2147483647; 0:
-	// lease.DefaultRetries; none has to be said: lease.NoRetries. It is not kept in the store: each Ledger goes by its own.
+	// MaxRetries is how many Fail calls of a lease lead to a retry; the next one gives the offset up. 1 to 2147483647;
+	// 0: lease.DefaultRetries; no retries: lease.NoRetries. The store does not keep it: each Ledger uses its own.
 	MaxRetries int
-	// MaxBacklog bounds the offsets that wait in one domain. 0: unbounded. Not negative. Not kept in the store either.
+	// MaxBacklog bounds the waiting offsets of one domain. 0: unbounded. Not negative. The store does not keep it.
 	MaxBacklog int
-	// Observer, when not nil, is told every decision, and every call that ended in a Store's error.
+	// Observer, when not nil, receives every decision, and every call that ended in a Store's error.
 	Observer lease.Observer
-	// MaxCached bounds the domains whose latest state is kept in memory while no call works on them. 0: 10,000. Not negative. What is not kept is
-	// read again when it is used.
+	// MaxCached bounds the domains whose latest state stays in memory while no call works on them. 0: 10,000. Not
+	// negative. A domain that is not in memory is read again when it is used.
 	MaxCached int
-	// OldReaders says that programs built before Release existed still work on the ledger. They refuse what Release writes, so Release is refused
-	// with a *lease.InvalidError, and the lease stays as it is. What others release is read either way.
+	// OldReaders says that programs built before Release existed still work on the ledger. They refuse the records that
+	// Release writes, so Release is rejected with a *lease.InvalidError, and the lease stays as it is. Leases that other
+	// Ledgers release are read either way.
 	OldReaders bool
 }
 
@@ -35,12 +36,14 @@ const (
 	maxDomain     = 1<<16 - 1
 )
 
-// Ledger is a lease.Ledger in a Store. It must come from New: any other refuses every call. A call that changes something in a domain that this Ledger used
-// last costs one Swap; a first use costs a Load more, and one of the ledger's own record if the domain is new. Calls of
-// one Ledger on one domain take turns; other Ledgers are met by conflict and replay. It has no goroutine and nothing to close.
+// Ledger is a lease.Ledger in a Store. It must come from New: any other rejects every call. A call that changes a domain
+// that this Ledger used last costs one Swap; a first use costs a Load more, and one of the ledger's own record if the
+// domain is new. Calls of one Ledger on one domain run one after another; conflicts with other Ledgers are resolved by a
+// retry on the new version. A Ledger has no goroutine and nothing to close.
 //
-// Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (alone among all errors it leaves open whether the
-// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError; TryAcquire and Offer *FullError too. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
+// Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (the only error after which the ledger
+// may have changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError; TryAcquire and Offer *FullError
+// too. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
 type Ledger struct {
 	cfg   Config
 	cache cache

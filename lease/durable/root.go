@@ -103,9 +103,10 @@ func (l *Ledger) number(ctx context.Context) (uint64, error) {
 	return writer, err
 }
 
-// Compact implements lease.Ledger. It costs a Load and a Swap, whatever the number of domains: each is trimmed when it is
-// written next. Other Ledgers learn of the floor when they open, meet a domain that is new to the store, meet a state trimmed at it, or call Inspect
-// or Compact; until then they answer by the floor that they know, and never against what is done.
+// Compact implements lease.Ledger. It costs a Load and a Swap, whatever the number of domains: each domain is trimmed
+// when it is written next. Other Ledgers learn the floor when they open, meet a domain that is new to the store, meet a
+// state trimmed at it, or call Inspect or Compact. Until then they answer by the floor that they know, and never
+// contradict a completed offset.
 func (l *Ledger) Compact(ctx context.Context, floor int64) error {
 	if err := l.done(ctx); err != nil {
 		return err
