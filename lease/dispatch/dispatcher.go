@@ -13,7 +13,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// Dispatcher works one partition off. It must come from New and must not be copied.
+// Dispatcher processes one partition. It must come from New and must not be copied.
 type Dispatcher struct {
 	cfg  Config
 	used atomic.Bool // Run was called
@@ -71,16 +71,16 @@ func sharing(cfg Config, slots *slots, records, trials *bound) *Dispatcher {
 	return d
 }
 
-// Run takes the partition and works it off until ctx is done. Then it drains: nothing new starts, running handlers may end
-// within DrainTimeout, the floor is committed, and what is still unfinished is left to whoever takes the partition next. It
-// returns nil after a drain that left nothing running, *DrainError after any other, and an *InvalidError when Run was called before: a
-// partition that comes back is a new Dispatcher's. A nil ctx, or a Dispatcher that New did not make, is an *InvalidError. Whatever
-// fails in between is tried again and told to the Observer.
+// Run takes the partition and processes it until ctx is done. Then it drains: no new attempt begins, running handlers
+// may end within DrainTimeout, the floor is committed, and unfinished records are left to the next owner of the
+// partition. It returns nil after a drain that left nothing running, and a *DrainError after any other. A second Run is
+// an *InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did
+// not make. Other failures are retried and sent to the Observer.
 //
-// When the partition is lost, because the Source says so by a *LostError or because one is the cause that ctx is done, Run drains as
-// well, but commits nothing any more, and returns the *LostError; within a *DrainError if something was left running.
+// When the partition is lost, because the Source returns a *LostError or ctx ends with one as its cause, Run drains
+// without a commit, and returns the *LostError, or a *DrainError that wraps it if a handler was left running.
 //
-// Run blocks. A handler that ignores its context may outlive it; its outcome is then ignored.
+// Run blocks. A handler that ignores its context may outlive it; its result is then ignored.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
