@@ -1,6 +1,6 @@
 package leasepg
 
-// This file holds the errors: what is refused, and what a failed swap leaves open.
+// This file holds the errors, and how a failed swap is classified.
 
 import (
 	"errors"
@@ -13,10 +13,8 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-var ()
-
-// SchemaError refuses a database whose schema is of another version. If it is older, Migrate helps; if it is newer, a newer program
-// owns the database.
+// SchemaError rejects a database whose schema has another version. If it is older, run Migrate; if it is newer, upgrade
+// this program.
 type SchemaError struct {
 	Found int // 0: no schema
 	Want  int
@@ -32,7 +30,7 @@ func (e *SchemaError) Error() string {
 	return fmt.Sprintf("leasepg: the schema has version %d, this program knows %d: it is too old", e.Found, e.Want)
 }
 
-// SettingError refuses a connection whose settings break what a ledger promises.
+// SettingError rejects a connection whose settings break a ledger's guarantees.
 type SettingError struct {
 	Name, Value string
 	Allowed     string
@@ -42,8 +40,9 @@ func (e *SettingError) Error() string {
 	return fmt.Sprintf("leasepg: %s is %s; allowed: %s", e.Name, e.Value, e.Allowed)
 }
 
-// PoolerError refuses a connection on which statements run in another backend than the one that it was announced for: a pooler stands
-// between. Advisory locks belong to a session, and a pooler may give it to somebody else after each transaction.
+// PoolerError rejects a connection whose statements run in another backend than the announced one: there is a pooler in
+// between. Advisory locks belong to a session, and a pooler may give the session to another client after each
+// transaction.
 type PoolerError struct {
 	Announced, Found uint32 // process numbers of backends
 }
@@ -53,11 +52,11 @@ func (e *PoolerError) Error() string {
 		e.Announced, e.Found)
 }
 
-// TxError refuses a transaction in which nothing can be written down. Nothing was.
+// TxError rejects a transaction that cannot be written in. Nothing was written.
 type TxError struct {
 	Call  string // "enqueue" or "succeed"
 	State string // "over", "aborted", "read-only" or "of another database"
-	Err   error  // what said so; nil for another database
+	Err   error  // the database's error; nil for another database
 }
 
 func (e *TxError) Error() string {
@@ -67,13 +66,14 @@ func (e *TxError) Error() string {
 // Unwrap returns Err.
 func (e *TxError) Unwrap() error { return e.Err }
 
-// RewoundError says that an outbox is at an earlier place than was reached before: it was restored from a backup, or its tables were changed by
-// hand. What is enqueued now would get numbers that the ledger may take for done. Nothing was skipped: docs/outbox.md says how to go on.
+// RewoundError says that an outbox is in an earlier state than was reached before: it was restored from a backup, or its
+// tables were changed by hand. New records would get offsets that the ledger may take for done. Nothing was skipped:
+// docs/outbox.md says how to go on.
 type RewoundError struct {
 	Partition string
-	What      string // is too small: "the greatest id drawn", "the first record" or "the position"
+	What      string // the value that is too small: "the greatest id drawn", "the first record" or "the position"
 	Found     int64
-	Known     int64 // it is not smaller, by the position or by the ledger's floor
+	Known     int64 // the least allowed value, by the position or by the ledger's floor
 }
 
 func (e *RewoundError) Error() string {
