@@ -1,18 +1,16 @@
 package leasenats
 
-// This file holds the errors, each a type with fields under a sentinel.
+// This file holds the errors, each a type with the data.
 
 import (
 	"errors"
 	"fmt"
 )
 
-var (
-	// ErrInvalid marks an *InvalidError.
-	ErrInvalid = errors.New("leasenats: invalid value")
-)
+// ErrInvalid marks an *InvalidError.
+var ErrInvalid = errors.New("leasenats: invalid value")
 
-// BucketError refuses a bucket that was there before and would not keep what a ledger puts into it.
+// BucketError rejects an existing bucket that would not keep a ledger's records.
 type BucketError struct {
 	Bucket  string
 	Field   string // of the stream's configuration, as jetstream.StreamConfig names it
@@ -24,8 +22,8 @@ func (e *BucketError) Error() string {
 	return fmt.Sprintf("leasenats: bucket %s: %s is %v; allowed: %s", e.Bucket, e.Field, e.Value, e.Allowed)
 }
 
-// KeyError says that a key among those of the ledger holds what the ledger did not put there: a value of somebody else's, or the marker of a
-// deletion. It is not taken for a domain never seen. Nothing is overwritten.
+// KeyError says that a key of the ledger holds something that the ledger did not write: a foreign value, or a deletion
+// marker. The key is not taken for a domain never seen, and not overwritten.
 type KeyError struct {
 	Bucket string
 	Key    string
@@ -36,7 +34,7 @@ func (e *KeyError) Error() string {
 	return fmt.Sprintf("leasenats: bucket %s, key %s: %s", e.Bucket, e.Key, e.Reason)
 }
 
-// UnreachableError says that the server did not answer, or not in time. The call may be made again.
+// UnreachableError says that the server did not answer, or not in time. The call may be repeated.
 type UnreachableError struct {
 	Bucket string
 	Err    error
@@ -46,10 +44,10 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("leasenats: bucket %s: %v", e.Bucket, e.Err)
 }
 
-// Unwrap returns what the client said.
+// Unwrap returns the client's error.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// InvalidError refuses a field of a Config, or an argument.
+// InvalidError rejects a field of a Config, or an argument.
 type InvalidError struct {
 	Field   string // as in Config.Bucket or GroupConfig.Stream; or the parameter's name
 	Value   any

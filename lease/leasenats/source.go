@@ -197,7 +197,8 @@ func (s *source) failed(err error) error {
 	return &SourceError{Stream: s.cfg.Stream, Partition: s.cfg.Partition, Err: err}
 }
 
-// SourceError says that the stream, or the bucket with the position, could not be read or written. The call may be made again.
+// SourceError says that the stream, or the bucket with the position, could not be read or written. The call may be
+// repeated.
 type SourceError struct {
 	Stream    string
 	Partition string
@@ -208,5 +209,5 @@ func (e *SourceError) Error() string {
 	return fmt.Sprintf("leasenats: stream %s, partition %s: %v", e.Stream, e.Partition, e.Err)
 }
 
-// Unwrap returns what the client said.
+// Unwrap returns the client's error.
 func (e *SourceError) Unwrap() error { return e.Err }
