@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file holds the errors, each a type with fields under a sentinel.
+// This file holds the errors, each a type with the data.
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ var (
 	errForgotten = errors.New("leasekafka: taken away by the group")
 )
 
-// InvalidError refuses a Config field or an argument.
+// InvalidError rejects a Config field or an argument.
 type InvalidError struct {
 	Field   string
 	Value   any
@@ -33,7 +33,7 @@ func (e *InvalidError) Error() string {
 // Unwrap returns ErrInvalid.
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
-// GroupError says why the membership cannot go on: the brokers refuse it, and would refuse it again.
+// GroupError says why the membership cannot go on: the brokers reject it, and would reject it again.
 type GroupError struct {
 	Group string
 	Err   error // the broker's, from kerr
@@ -44,7 +44,7 @@ func (e *GroupError) Error() string { return fmt.Sprintf("leasekafka: group %s: 
 // Unwrap returns Err.
 func (e *GroupError) Unwrap() error { return e.Err }
 
-// SourceError says that a partition could not be read, or its offset not be committed. The call may be made again.
+// SourceError says that a partition could not be read, or its offset not committed. The call may be repeated.
 type SourceError struct {
 	Topic     string
 	Partition int32
@@ -58,8 +58,9 @@ func (e *SourceError) Error() string {
 // Unwrap returns Err.
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// MetadataError refuses what was committed beside an offset by a program like this one: it is of a newer version, or damaged. Nobody works
-// on the partition until a program that reads it does, or until the group's offset is set anew by Kafka's tools.
+// MetadataError rejects the metadata that another process committed beside an offset: it is of a newer version, or
+// damaged. The partition is not processed until a program that can read it takes over, or until the group's offset is
+// reset with Kafka's tools.
 type MetadataError struct {
 	Topic     string
 	Partition int32
