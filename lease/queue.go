@@ -2,10 +2,7 @@ package lease
 
 // This file is the backlog: a ring in order of arrival that finds duplicates in constant expected time.
 
-import (
-	"math/rand/v2"
-	"slices"
-)
+import "math/rand/v2"
 
 // scanMax is the ring size up to which a scan finds a duplicate sooner than an index would. Also the least size to index.
 const scanMax = 16
@@ -82,16 +79,6 @@ func (q *queue) appendTo(dst []int64) []int64 {
 		dst = append(dst, q.buf[(q.head+i)&(len(q.buf)-1)])
 	}
 	return dst
-}
-
-// clone returns a copy that shares nothing with q.
-func (q *queue) clone() *queue {
-	if q == nil {
-		return nil
-	}
-	c := *q
-	c.buf, c.index = slices.Clone(q.buf), slices.Clone(q.index)
-	return &c
 }
 
 func (q *queue) resize(size int) {

@@ -5,7 +5,7 @@ package lease
 
 // State is a ledger's state of one domain. The zero State is a domain never seen. An assignment copies a State only in
 // part: original and copy share the backlog and the done offsets, and once one of the two has been stepped the other
-// must not be used any more. Clone copies everything.
+// must not be used any more. AppendBinary and UnmarshalBinary make a whole copy.
 type State struct {
 	// While phase is leased, offset and token are the lease's. After a completion they stay, as the record of it
 	// that L5 asks for and as the first terminal offset of the domain, until the next lease needs the room.
@@ -27,14 +27,6 @@ const (
 	processed              // idle; offset was completed last, by success
 	failed                 // idle; offset was completed last, by giving up
 )
-
-// Clone returns a copy that shares nothing with s, for an engine that may have to step a state a second time because its
-// store refused the first outcome. It allocates in proportion to the backlog and the done offsets.
-func (s *State) Clone() State {
-	c := *s
-	c.backlog, c.done = s.backlog.clone(), s.done.clone()
-	return c
-}
 
 // Step applies op to s, in place, and writes the outcome into r, which must be zero. The outcome depends on s and op
 // alone. With an error, s and r are unchanged. Errors beyond Ledger's: *InvalidError for an undefined Kind, and for a
@@ -72,13 +64,13 @@ func (s *State) tryAcquire(op *Op, r *Result) error {
 	}
 	if head, ok := s.backlog.first(); ok {
 		if head != op.Offset {
-			if s.known(op, r); r.Acquire == AlreadyProcessed || r.Acquire == AlreadyFailed {
+			if s.answerKnown(op, r); r.Acquire == AlreadyProcessed || r.Acquire == AlreadyFailed {
 				return nil
 			}
 			r.Acquire = 0
 			return &BacklogOrderingError{Domain: op.Domain, Expected: head, Got: op.Offset}
 		}
-	} else if s.known(op, r) {
+	} else if s.answerKnown(op, r) {
 		return nil
 	}
 	s.grant(op, op.Offset, r)
@@ -86,7 +78,7 @@ func (s *State) tryAcquire(op *Op, r *Result) error {
 }
 
 func (s *State) offer(op *Op, r *Result) error {
-	if s.known(op, r) {
+	if s.answerKnown(op, r) {
 		return nil
 	}
 	if op.MaxBacklog > 0 && s.backlog.len() >= op.MaxBacklog {
@@ -100,8 +92,8 @@ func (s *State) offer(op *Op, r *Result) error {
 	return nil
 }
 
-// known answers for an offset that the domain has met: live first, because what is live stays so below the floor (L4).
-func (s *State) known(op *Op, r *Result) bool {
+// answerKnown answers for an offset that the domain has met: live first, because what is live stays so below the floor (L4).
+func (s *State) answerKnown(op *Op, r *Result) bool {
 	switch {
 	case s.phase == leased && s.offset == op.Offset:
 		r.Acquire = AlreadyAcquired

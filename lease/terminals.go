@@ -124,20 +124,6 @@ func (t *terminals) len() int {
 	return len(t.processed) + len(*t.failed)
 }
 
-// clone returns a copy that shares nothing with t.
-func (t *terminals) clone() *terminals {
-	if t == nil {
-		return nil
-	}
-	c := &terminals{top: t.top, compactAt: t.compactAt}
-	c.processed = append(c.room[:0], t.processed...)
-	if t.failed != nil {
-		failed := slices.Clone(*t.failed)
-		c.failed = &failed
-	}
-	return c
-}
-
 // quantile is the lesser of the members that stand n eighths of the way up in their sets; n is below 8. Once the floor
 // has passed quantile(4) a trim frees at least half of one set, which is what pays for a visit.
 func (t *terminals) quantile(n int) int64 {

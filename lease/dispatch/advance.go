@@ -99,7 +99,7 @@ func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
 		return 0
 	case err != nil:
 		dom.unsure = true
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	dom.released, dom.unsure, dom.trouble = false, false, 0
 	d.setLease(dom, l)
@@ -116,7 +116,7 @@ func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 		return 0
 	case err != nil:
 		dom.unsure = true
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	dom.unsure, dom.trouble = false, 0
 	if f.Status != lease.RetryScheduled {
@@ -168,7 +168,7 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 			return 0
 		}
 		if err != nil {
-			return d.refused(dom, err)
+			return d.acquireFailed(dom, err)
 		}
 		switch a.Status {
 		case lease.Acquired:
@@ -189,8 +189,8 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 	}
 }
 
-// refused deals with an error of acquire.
-func (d *Dispatcher) refused(dom *domain, err error) (wait time.Duration) {
+// acquireFailed deals with an error of acquire.
+func (d *Dispatcher) acquireFailed(dom *domain, err error) (wait time.Duration) {
 	var disordered *lease.BacklogOrderingError
 	switch {
 	case errors.As(err, &disordered): // the ledger has had others of it
@@ -207,7 +207,7 @@ func (d *Dispatcher) refused(dom *domain, err error) (wait time.Duration) {
 		return d.awaitHolder(dom, err)
 	}
 	dom.unsure = true
-	return d.troubled(dom, err)
+	return d.backOff(dom, err)
 }
 
 // skipKnown removes the queue's first record, which was done in an earlier life, or marks it dead if it was given up.
@@ -241,22 +241,22 @@ func (d *Dispatcher) setLease(dom *domain, l lease.Lease) {
 func (d *Dispatcher) awaitHolder(dom *domain, refusal error) (wait time.Duration) {
 	v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
 	if err != nil {
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	if v.Lease == nil {
 		if refusal != nil {
-			return d.troubled(dom, refusal)
+			return d.backOff(dom, refusal)
 		}
 		return 0
 	}
 	if dom.unsure {
 		// Ours, or that of somebody whose the partition is by now. He would leave his domain alone for good.
 		if err := d.commitFloor(d.hard, math.MinInt64); err != nil {
-			return d.troubled(dom, err)
+			return d.backOff(dom, err)
 		}
 		l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, v.Lease.Token)
 		if err != nil {
-			return d.troubled(dom, err)
+			return d.backOff(dom, err)
 		}
 		d.setLease(dom, l)
 		dom.unsure, dom.trouble = false, 0
@@ -274,7 +274,7 @@ func (d *Dispatcher) awaitHolder(dom *domain, refusal error) (wait time.Duration
 	}
 	t, err := d.inherit(d.hard, *v.Lease)
 	if err != nil {
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	d.mu.Lock()
 	dom.recordState, dom.open, dom.at = t, true, t.lease.Offset
@@ -299,7 +299,7 @@ func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 	status, err := d.cfg.Ledger.Offer(d.hard, dom.name, first.Offset)
 	switch {
 	case err != nil:
-		return d.troubled(dom, err), true
+		return d.backOff(dom, err), true
 	case status == lease.AlreadyProcessed, status == lease.AlreadyFailed:
 		d.skipKnown(dom, first.Offset, status)
 	default:
@@ -318,13 +318,13 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 		next, more, err := d.succeed(l)
 		switch {
 		case err == nil:
-			d.succeeded(dom, next, more)
+			d.recordSuccess(dom, next, more)
 			return 0
 		case isFence(err):
 			d.fence(dom, err)
 			return 0
 		}
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	if d.handling.Err() != nil {
 		// The drain cut the handler off, which is no failure. The lease is given back when the drain ends.
@@ -352,16 +352,16 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 		// The handler ended the lease in its own transaction, and that was committed, whatever the handler heard of it.
 		next, more, err := d.head(d.hard, dom.name)
 		if err != nil {
-			return d.troubled(dom, err)
+			return d.backOff(dom, err)
 		}
-		d.succeeded(dom, next, more)
+		d.recordSuccess(dom, next, more)
 		return 0
 	case isFence(err):
 		d.fence(dom, err)
 		return 0
 	case err != nil:
 		dom.unsure = true
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	dom.unsure, dom.counted, dom.trouble = false, false, 0
 	failed := Event{Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: f.RetryCount, Err: dom.err, Took: time.Since(dom.began)}
@@ -375,8 +375,8 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 	return d.wait(dom, failed)
 }
 
-// succeeded ends the record that dom has in work.
-func (d *Dispatcher) succeeded(dom *domain, next int64, more bool) {
+// recordSuccess ends the record that dom has in work.
+func (d *Dispatcher) recordSuccess(dom *domain, next int64, more bool) {
 	l, took := dom.lease, time.Since(dom.began)
 	d.finish(dom, l.Offset, more, next, &d.count.succeeded)
 	d.observe(Event{Kind: Succeeded, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Took: took})
@@ -471,8 +471,8 @@ func (d *Dispatcher) fence(dom *domain, err error) {
 	d.observe(Event{Kind: Fenced, Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, RetryCount: dom.lease.RetryCount, Err: err})
 }
 
-// troubled is the pause after a refusal of the ledger.
-func (d *Dispatcher) troubled(dom *domain, err error) (wait time.Duration) {
+// backOff reports a failed call of the ledger and returns the pause after it.
+func (d *Dispatcher) backOff(dom *domain, err error) (wait time.Duration) {
 	dom.trouble++
 	wait = d.cfg.trouble(dom.trouble)
 	d.observe(Event{Kind: LedgerError, Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, Err: err, Wait: wait})

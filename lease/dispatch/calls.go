@@ -116,12 +116,12 @@ func (d *Dispatcher) bounded(dom *domain, fn func(context.Context) error) error 
 	ctx, cancel := context.WithTimeout(d.handling, d.cfg.AttemptTimeout)
 	defer cancel()
 	over := time.AfterFunc(d.cfg.AttemptTimeout, func() {
-		dom.of.line.overdue(1)
+		dom.of.line.countOverdue(1)
 		d.acquit(dom)
 	})
 	defer func() {
 		if !over.Stop() {
-			dom.of.line.overdue(-1)
+			dom.of.line.countOverdue(-1)
 		}
 	}()
 	return contained(func() error { return fn(ctx) })

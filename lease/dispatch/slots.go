@@ -212,13 +212,13 @@ func (l *line) answered(refused bool, wait time.Duration) {
 		l.asking = false
 	}
 	if wait > 0 && l.shut == nil {
-		l.shut = time.AfterFunc(wait, l.open)
+		l.shut = time.AfterFunc(wait, l.reopen)
 	}
 	l.pass()
 }
 
-// open: the rate may be asked again.
-func (p *slots) open() {
+// reopen lets the rate be asked again.
+func (p *slots) reopen() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shut = nil
@@ -232,8 +232,8 @@ func (p *slots) closed() bool {
 	return p.shut != nil
 }
 
-// overdue counts n more handlers that are over their time, and go on.
-func (l *line) overdue(n int) {
+// countOverdue counts n more handlers that are over their time, and go on.
+func (l *line) countOverdue(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owner.late += n
