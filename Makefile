@@ -11,15 +11,16 @@ export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
 # there are no others.
 OUTSIDE = examples/frameworks internal/bench internal/tools
 
-# internal/system reads the other modules, which the go command's test cache does not notice: it is never cached.
+# They read the other modules and docs/, which the go command's test cache does not notice: they are never cached.
 SYSTEM = ./internal/system
+REPLAY = ./internal/system/alertslive
 
-# Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM (-e: a broken one must fail, not
+# Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM and REPLAY (-e: a broken one must fail, not
 # be left out).
 MODULES  = $$(go list -m -f '{{.Dir}}')
-PACKAGES = $$(go list -e work | grep -v '/internal/system$$')
+PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$')
 
-.PHONY: help demo demo-chain demo-orders test race lint fuzz bench overload sim worlds fleet api apidiff mutants torture gowork-off fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload alerts-live sim worlds fleet api apidiff mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -33,11 +34,19 @@ demo-chain: ## gateway, orders and payments at twice what payments can do, with 
 demo-orders: ## 10,000 orders: replicas are killed and frozen in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
 	@go run ./examples/orders -engine $(ENGINE)
 
+pictures: ## (2 min) the console's pictures in docs/, with Chromium
+	@STOPBANK_BROWSER=required STOPBANK_SCREENSHOTS="$(CURDIR)/docs" go test -count=1 -p 1 -run '^TestScreenshots?$$' ./examples/console ./examples/storefront
+
 test: ## every test of every module
 	@echo "== tests"
 	@go test $(PACKAGES)
 	@echo "== workspace"
 	@go test -count=1 $(SYSTEM)
+	@echo "== alert rules, over what Prometheus recorded"
+	@go test -count=1 $(REPLAY)
+
+alerts-live: ## Prometheus scrapes the storefront in health and in each fault that an alert is for, also into docs/prometheus/recorded: 65 minutes, or ALERTS='sale slow'
+	@go run $(REPLAY) $(ALERTS)
 
 race: ## the tests under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -race $(PACKAGES)
@@ -70,7 +79,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
 	@cd internal/bench && GOWORK=off go run . -o ../../docs/evidence/benchmarks.md
 
-overload: ## real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md: three hours, or OVERLOAD='-headline': ten minutes
+overload: ## (3 h; OVERLOAD='-headline': 10 min) real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md
 	@cd internal/bench && GOWORK=off go run ./overload -o ../.. $(OVERLOAD)
 
 sim: ## controller and limiter in virtual time beside the best constant target, and 10,000 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
@@ -86,13 +95,13 @@ fleet: ## twenty servers and users who try again, in virtual time: who comes bac
 api: ## write down in docs/api what each module exports
 	@go test -count=1 -run '^TestExportedAPI$$' $(SYSTEM) -update
 
-apidiff: ## what the exported API has gained and lost since docs/api changed last (BASE=COMMIT: since then)
+apidiff: ## API changes since the last change of docs/api (BASE=COMMIT: since that)
 	@bash internal/tools/apidiff.sh $(BASE)
 
-mutants: ## each numbered invariant broken on purpose: which tests notice? an hour, or MUTANTS='-only A3 Q9'
+mutants: ## (1 h; MUTANTS='-only A3 Q9': minutes) each numbered invariant broken on purpose: which tests notice?
 	@go run ./internal/system/mutants $(MUTANTS)
 
-torture: ## state machines, histories, fuzzers and faults for 3 minutes and more, also into docs/evidence/torture.md (TORTURE='-t 30 -seed 7')
+torture: ## (3 min; TORTURE='-t 30 -seed 7': 30 min) state machines, histories, fuzzers and faults, also into docs/evidence/torture.md
 	@go run ./internal/system/torture -o docs/evidence/torture.md $(TORTURE)
 
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
@@ -101,6 +110,9 @@ gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees i
 	  (cd "$$m" && export GOWORK=off && go mod tidy -diff && { [ -z "$$(find . -name '*.go')" ] || \
 	    { go build -o /dev/null ./... && go vet ./... && go test ./...; }; }) || exit 1; \
 	done
+
+release: ## VERSION=v0.1.0 DIR=/empty: tag every published module in a clone and install each from a file proxy; pushes nothing
+	@bash internal/tools/release.sh "$(VERSION)" "$(DIR)"
 
 fmt: ## gofmt every file
 	@gofmt -l -w .

@@ -43,7 +43,7 @@ func (m *model) leave(id int) bool {
 	return was
 }
 
-// machine applies operations to a gate and to its model, and fails at the first difference.
+// machine applies operations to a gate and to its model, and fails at the first difference, in words that begin with the number that it is about.
 type machine struct {
 	fatalf  func(format string, args ...any)
 	g       *admission.Gate
@@ -70,11 +70,13 @@ func (x *machine) agree(op string, err error, reason admission.Reason, ok bool) 
 	var r *admission.RejectedError
 	switch {
 	case ok && err != nil:
-		x.fatalf("%s: refused (%v), but only %d of %d are in flight", op, err, len(x.m.live), x.m.limit)
+		x.fatalf("A5: %s: refused (%v), but only %d of %d are in flight", op, err, len(x.m.live), x.m.limit)
+	case !ok && x.m.closed && !errors.As(err, &r):
+		x.fatalf("A10: %s: %v of a closed gate", op, err)
 	case !ok && !errors.As(err, &r):
-		x.fatalf("%s: %v, want a refusal", op, err)
+		x.fatalf("A1: %s: %v, and %d of %d are in flight", op, err, len(x.m.live), x.m.limit)
 	case !ok && (r.Reason != reason || r.Gate != "m" || r.Limit != x.m.limit || !errors.Is(err, admission.ErrRejected)):
-		x.fatalf("%s: %+v, want reason %v", op, r, reason)
+		x.fatalf("A10: %s: %+v, want reason %v", op, r, reason)
 	}
 }
 
@@ -85,7 +87,7 @@ func (x *machine) tryAcquire() {
 	if ok {
 		x.permits = append(x.permits, admitted[admission.Permit]{id, p})
 	} else if p.Release() {
-		x.fatalf("the permit of a refusal released something")
+		x.fatalf("A3: the permit of a refusal released something")
 	}
 }
 
@@ -96,7 +98,7 @@ func (x *machine) release(i int) {
 	}
 	p := x.permits[i%len(x.permits)]
 	if got, want := p.is.Release(), x.m.leave(p.id); got != want {
-		x.fatalf("Release of admission %d = %v, want %v", p.id, got, want)
+		x.fatalf("A3: Release of admission %d = %v, want %v", p.id, got, want)
 	}
 }
 
@@ -119,7 +121,7 @@ func (x *machine) do(way int) {
 		return x.g.Do(func() error {
 			ran++
 			if got := x.g.InFlight(); got != len(x.m.live) {
-				x.fatalf("inside Do: %d in flight, want %d", got, len(x.m.live))
+				x.fatalf("A4: inside Do: %d in flight, want %d", got, len(x.m.live))
 			}
 			return end(way)
 		})
@@ -127,12 +129,12 @@ func (x *machine) do(way int) {
 	if !ok {
 		x.agree("Do", err, reason, false)
 		if ran != 0 {
-			x.fatalf("Do called a function that was refused")
+			x.fatalf("A4: Do called a function that was refused")
 		}
 		return
 	}
 	if ran != 1 || (err != nil) != (way == fails) || (thrown != nil) != (way == panics) || exited != (way == exits) {
-		x.fatalf("Do ran fn %d times, way %d: err %v, panic %v, Goexit %v", ran, way, err, thrown, exited)
+		x.fatalf("A2: Do ran fn %d times, way %d: err %v, panic %v, Goexit %v", ran, way, err, thrown, exited)
 	}
 	x.m.leave(id)
 }
@@ -186,16 +188,16 @@ func (x *machine) submit(way, stageKind int) {
 	if !ok {
 		x.agree("Submit", err, reason, false)
 		if started != 0 || got != nil {
-			x.fatalf("a refused Submit started its operation (%d) or returned a stage (%v)", started, got)
+			x.fatalf("A4: a refused Submit started its operation (%d) or returned a stage (%v)", started, got)
 		}
 		return
 	}
 	if started != 1 {
-		x.fatalf("start was called %d times", started)
+		x.fatalf("A4: start was called %d times", started)
 	}
 	if way != returns {
 		if exited != (way == exits) || (thrown != nil) != (way != exits) {
-			x.fatalf("Submit with a start that ends in way %d: panic %v, Goexit %v", way, thrown, exited)
+			x.fatalf("A2: Submit with a start that ends in way %d: panic %v, Goexit %v", way, thrown, exited)
 		}
 		x.m.leave(id)
 		return
@@ -212,23 +214,23 @@ func (x *machine) judgeStage(id int, s *hostile, got admission.Stage[int], err e
 	switch {
 	case s == nil:
 		if !errors.As(err, &invalid) || invalid.Field != "start()" || got != nil {
-			x.fatalf("nil stage: %v, %v", got, err)
+			x.fatalf("A2: nil stage: %v, %v", got, err)
 		}
 		x.m.leave(id)
 		return
 	case s.exits:
 		if !exited {
-			x.fatalf("OnDone's Goexit was stopped")
+			x.fatalf("A2: OnDone's Goexit was stopped")
 		}
 		x.m.leave(id)
 	case s.panics && s.callsNow == 0:
 		if !errors.As(err, &pe) || !errors.Is(err, errMine) || got != nil {
-			x.fatalf("panicking OnDone: %v, %v", got, err)
+			x.fatalf("A2: panicking OnDone: %v, %v", got, err)
 		}
 		x.m.leave(id)
 	default:
 		if err != nil || got != admission.Stage[int](s) {
-			x.fatalf("Submit = %v, %v; want the stage itself", got, err)
+			x.fatalf("A2: Submit = %v, %v; want the stage itself", got, err)
 		}
 		if s.callsNow > 0 {
 			x.m.leave(id)
@@ -259,7 +261,7 @@ func (x *machine) drain() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := x.g.Drain(ended); (err == nil) != (len(x.m.live) == 0) || err != nil && !errors.Is(err, context.Canceled) {
-		x.fatalf("Drain = %v with %d in flight", err, len(x.m.live))
+		x.fatalf("A10: Drain = %v with %d in flight", err, len(x.m.live))
 	}
 }
 
@@ -270,14 +272,19 @@ func (x *machine) check() {
 		Admitted: x.m.admitted, Released: x.m.admitted - uint64(len(x.m.live)),
 		Rejected: x.m.rejected, RejectedClosed: x.m.refOff,
 	}
-	if got := x.g.Stats(); got != want {
-		x.fatalf("Stats = %+v, want %+v", got, want)
+	switch got := x.g.Stats(); {
+	case got.InFlight > x.m.limit:
+		x.fatalf("A1: %d in flight of %d", got.InFlight, x.m.limit)
+	case got.InFlight != want.InFlight:
+		x.fatalf("A2: %d in flight, want %d: %+v", got.InFlight, want.InFlight, got)
+	case got != want:
+		x.fatalf("A8: Stats = %+v, want %+v", got, want)
 	}
 	if got := x.g.InFlight(); got != want.InFlight {
-		x.fatalf("InFlight = %d, want %d", got, want.InFlight)
+		x.fatalf("A8: InFlight = %d, want %d", got, want.InFlight)
 	}
 	if got := x.g.Limit(); got != want.Limit {
-		x.fatalf("Limit = %d, want %d", got, want.Limit)
+		x.fatalf("A8: Limit = %d, want %d", got, want.Limit)
 	}
 }
 
@@ -342,6 +349,11 @@ func (h *hostile) OnDone(f func(int, error)) {
 
 // step applies the operation that three small numbers encode.
 func (x *machine) step(op, a, b int) {
+	x.operate(op, a, b)
+	x.check()
+}
+
+func (x *machine) operate(op, a, b int) {
 	switch op % 8 {
 	case 0:
 		x.tryAcquire()
@@ -364,7 +376,6 @@ func (x *machine) step(op, a, b int) {
 			x.close()
 		}
 	}
-	x.check()
 }
 
 // TestPropertyA1A2A3A4A5A8A10 holds the gate against its model over random histories: who is admitted, who is refused and

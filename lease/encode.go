@@ -28,7 +28,7 @@ func (e *DecodeError) Error() string {
 	if e.Format > StateFormat {
 		return fmt.Sprintf("lease: state of format %d, this program knows up to %d", e.Format, StateFormat)
 	}
-	return "lease: encoded state: " + e.Reason
+	return "lease: malformed state encoding: " + e.Reason
 }
 
 // The second byte of an encoded state: the phase in its low bits, and which lists follow.

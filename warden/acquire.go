@@ -5,6 +5,7 @@ package warden
 import (
 	"context"
 
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -52,12 +53,12 @@ func (p Permit) release() bool {
 func (p Permit) Explain() limiter.Explanation { return p.permit.Explain() }
 
 // Acquire lets the caller run, at once or after waiting, and returns a permit and the context to go on with: it is ctx, and knows
-// the task's priority and that w has given it a place, until that is given back. A task of priority [Normal] has that of ctx, see
-// [WithPriority]. Who gets the permit must release it, whatever happens: defer p.Release().
+// the task's priority and ID and that w has given it a place, until that is given back. A task of priority [Normal] has that of ctx, see
+// [WithPriority], and one without an ID that of ctx, see [WithRequestID]. Who gets the permit must release it, whatever happens: defer p.Release().
 //
 // The error is a [*Rejection]; a [*ReentryError] at once, if ctx is that of work which has a place in w already, since that could
 // wait for itself for ever; or an [*InvalidError] if ctx or w is nil. The context is ctx then. Acquire blocks as
-// [limiter.Limiter.Acquire] does, allocates the context, of 32 bytes, and takes a sample if one is overdue, for which it needs some
+// [limiter.Limiter.Acquire] does, allocates the context, of 48 bytes, and takes a sample if one is overdue, for which it needs some
 // microseconds and a few allocations.
 func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, error) {
 	if err := w.watch(); err != nil {
@@ -73,11 +74,14 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 	if t.Priority == Normal {
 		t.Priority = PriorityFrom(ctx)
 	}
+	if t.ID == "" {
+		t.ID = requestid.From(ctx)
+	}
 	p, err := w.limiter.Acquire(ctx, t)
 	if err != nil {
 		return ctx, Permit{}, err
 	}
-	m := &mark{Context: ctx, warden: w, priority: t.Priority}
+	m := &mark{Context: ctx, warden: w, id: t.ID, priority: t.Priority}
 	return m, Permit{p, w.recorder.Start(), m}, nil
 }
 

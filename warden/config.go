@@ -65,7 +65,7 @@ type Config struct {
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
-	// History is how many readings [Warden.History] keeps, 1 to 100,000, of some 800 bytes each; 0: 600, which is a minute
+	// History is how many readings [Warden.History] keeps, 1 to 100,000, of some 1600 bytes each; 0: 600, which is a minute
 	// with the default interval.
 	History int
 

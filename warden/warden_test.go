@@ -288,12 +288,12 @@ func TestAllocatesTheContext(t *testing.T) {
 	if n := testing.AllocsPerRun(200, func() { _, _ = Do(ctx, w, Task{}, fn) }); n != 1 {
 		t.Errorf("Do: %v allocations, want the mark", n)
 	}
-	if size := unsafe.Sizeof(mark{}); size != 32 {
+	if size := unsafe.Sizeof(mark{}); size != 48 {
 		t.Errorf("the mark has %d bytes", size)
 	}
-	p := WithPriority(ctx, High)
-	if n := testing.AllocsPerRun(200, func() { PriorityFrom(p); w.Holds(p) }); n != 0 {
-		t.Errorf("PriorityFrom and Holds: %v allocations", n)
+	p := WithRequestID(WithPriority(ctx, High), "a")
+	if n := testing.AllocsPerRun(200, func() { PriorityFrom(p); RequestIDFrom(p); w.Holds(p) }); n != 0 {
+		t.Errorf("PriorityFrom, RequestIDFrom and Holds: %v allocations", n)
 	}
 }
 

@@ -72,7 +72,7 @@ func (f figures) lateness() time.Duration { return f.late[len(f.late)*99/100] }
 func part(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
 
 // Targets of the second phase. A machine that is late by a tenth of the users' patience misses them by itself, and the report then says
-// so; docs/wardenhttp.md has what was measured.
+// so.
 const (
 	leastCritical = 0.97
 	leastCapacity = 0.75

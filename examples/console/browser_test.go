@@ -115,7 +115,7 @@ func TestBrowser(t *testing.T) {
 		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
 		p.until(`document.querySelector("#rejections details").open`)
 		text := eval[string](p, `document.querySelector("#rejections details").innerText`)
-		for _, want := range []string{"queue_overflow", "the crowd", "high (64)", "in flight", "Decision", "Because", "it was not allowed to wait", "rejected: queue_overflow: task"} {
+		for _, want := range []string{"queue_overflow", "the crowd", "high (64)", "in flight", "Controller", "Its grounds", "no free slot, and it may not queue", "rejected: queue_overflow: task"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the explanation lacks %q:\n%s", want, text)
 			}
@@ -216,6 +216,54 @@ func TestBrowser(t *testing.T) {
 			t.Errorf("%d pixels too wide", n)
 		}
 		p.clean(base)
+	})
+
+	// One refusal among many, by the id that its client was told: from the box, and from a link.
+	t.Run("find", func(t *testing.T) {
+		const id = `4bf92f&<img/src=x>#%2e`
+		s := mustNew(t, console.Config{Title: "shop", Instance: "shop-7f9c", Interval: 100 * time.Millisecond})
+		base := serve(t, s)
+		for i := range 4 { // one more than it has places for
+			ctx := warden.WithRequestID(t.Context(), id)
+			if _, permit, err := s.database.Compartment("analytics").Acquire(ctx); err == nil {
+				defer permit.Release(nil)
+			} else if i < 3 {
+				t.Fatal(err)
+			}
+		}
+		release := s.crowd(t, "the crowd")
+		defer release()
+		p := open(t, chromium, base, 390, 844, "dark", true)
+		if shown := eval[string](p, `document.querySelector("h1").textContent`); shown != "shop shop-7f9c" {
+			t.Errorf("it calls itself %q", shown)
+		}
+		const said = `document.getElementById("found-text").textContent`
+		found := `document.querySelectorAll("#found details[open]").length === 1 && document.querySelector("#found .all").textContent.includes("analytics")` +
+			` && document.querySelector("#found .all").textContent.includes("Request` + id + `")`
+		p.must(chromedp.Do(p.ctx, chromedp.SendKeys("#what", id+"\r")))
+		p.until(found)
+		p.until(said + `.startsWith("Found 1 of the ")`)
+		if n := eval[int](p, sideways); n > 0 {
+			t.Errorf("%d pixels too wide", n)
+		}
+		if low := eval[string](p, contrast); low != "" {
+			t.Errorf("too little contrast: %s", low)
+		}
+		link := eval[string](p, `location.href`)
+		eval[string](p, `document.getElementById("what").value = "gone"`)
+		p.must(chromedp.Do(p.ctx, chromedp.Click("#find button")))
+		p.until(said + `.startsWith("Not found. This process keeps the last refusals")`)
+		p.until(`document.querySelectorAll("#found details").length === 0`)
+		p.clean(base)
+		other := open(t, chromium, link, 1280, 900, "light", false)
+		other.until(found)
+		if box := eval[string](other, `document.getElementById("what").value`); box != id {
+			t.Errorf("the box has %q", box)
+		}
+		if n := eval[int](other, `document.querySelectorAll("img").length`); n != 0 {
+			t.Error("the id became markup")
+		}
+		other.clean(base)
 	})
 
 	// What was given up, with a payload that is not shown.

@@ -3,9 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"image/png"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,8 +19,8 @@ import (
 	"github.com/stopbank/stopbank/warden/console"
 )
 
-// TestScreenshots makes the pictures of the docs, if STOPBANK_SCREENSHOTS names the directory to put them in. It takes a
-// minute of traffic.
+// TestScreenshots makes the pictures of the docs, if STOPBANK_SCREENSHOTS names the directory to put them in (make pictures): the
+// first screen after 41 seconds of traffic.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("STOPBANK_SCREENSHOTS")
 	if dir == "" {
@@ -34,10 +37,13 @@ func TestScreenshots(t *testing.T) {
 	base := serve(t, s)
 	var pages []*tab
 	for _, look := range []struct {
-		width  int64
-		scheme string
-	}{{1280, "light"}, {1280, "dark"}, {390, "light"}} {
-		p := open(t, chromium, base, look.width, 900, look.scheme, look.width < 600)
+		width, height int64
+		scheme        string
+	}{{1280, 660, "light"}, {1280, 660, "dark"}, {390, 844, "light"}} {
+		p := open(t, chromium, base, look.width, look.height, look.scheme, look.width < 600)
+		if look.width < 600 { // sharp enough, and small
+			p.must(chromedp.Do(p.ctx, chromedp.EmulateViewport(look.width, look.height, chromedp.EmulateScale(1.5), chromedp.EmulateMobile)))
+		}
 		_, err := chromedp.Call(p.ctx, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
 		p.must(err)
 		pages = append(pages, p)
@@ -47,9 +53,33 @@ func TestScreenshots(t *testing.T) {
 	for i, file := range []string{"console-light.png", "console-dark.png", "console-phone.png"} {
 		p := pages[i]
 		p.until(`document.querySelectorAll("#rejections details").length > 0`)
-		eval[bool](p, `(document.querySelector("#rejections details:nth-of-type(2)").open = true)`)
-		picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
+		picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 		p.must(err)
 		p.must(os.WriteFile(filepath.Join(dir, file), picture, 0o644))
+	}
+}
+
+// TestPicturesAreSmall: each picture of the docs is one screen, and quickly loaded.
+func TestPicturesAreSmall(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.png")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%d pictures: %v", len(files), err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, err := png.DecodeConfig(bytes.NewReader(content))
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		width, height := 1280, 700
+		if strings.HasSuffix(file, "-phone.png") {
+			width, height = 390*3/2, 844*3/2
+		}
+		if of.Width > width || of.Height > height || len(content) > 150_000 {
+			t.Errorf("%s: %d x %d, %d bytes", file, of.Width, of.Height, len(content))
+		}
 	}
 }

@@ -43,7 +43,7 @@ func TestHangingCostsOnlyItsOwn(t *testing.T) {
 			}
 			continue
 		}
-		if c.Submitted != 8 || c.Admitted < 2 || c.Outcomes["timed_out"] != c.Admitted {
+		if c.Submitted != 8 || c.Admitted < 2 || c.Outcomes["timeout_running"] != c.Admitted {
 			t.Errorf("shipping: submitted %d, admitted %d, %v, refused %v, left %v", c.Submitted, c.Admitted, c.Outcomes, c.Rejected, c.Left)
 		}
 		if got := uint64(s.deps["shipping"].calls.Load()); got > c.Admitted {

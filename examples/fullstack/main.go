@@ -90,7 +90,7 @@ func show(out io.Writer) error {
 	}
 	for _, e := range w.Limiter().Recent() {
 		if e.Outcome == limiter.Rejected {
-			fmt.Fprintln(out, "recorded:", e.Task.Name, e.Reason)
+			fmt.Fprintln(out, "recorded:", e.Task.ID, e.Task.Name, e.Reason)
 		}
 	}
 	cancel()
@@ -98,7 +98,12 @@ func show(out io.Writer) error {
 }
 
 func get(out io.Writer, url string) error {
-	resp, err := http.Get(url)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Request-Id", "4bf92f3577b34da6") // as a gateway in front does, another one each time; without it the middleware makes one
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ func Example() {
 	// Output:
 	// 200 served /products
 	// 200 served /refund
-	// 503 {"title":"Service Unavailable","status":503,"reason":"closed","decision":0}
+	// 503 {"title":"Service Unavailable","status":503,"reason":"closed","decision":0,"request_id":"4bf92f3577b34da6"}
 	//
-	// recorded: /products closed
+	// recorded: 4bf92f3577b34da6 /products closed
 }

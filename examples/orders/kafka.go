@@ -70,7 +70,7 @@ func startFake() (brokers string, stop func() error, err error) {
 
 // fakeBroker says where it listens, and lives until its standard input ends.
 func fakeBroker() error {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.AllowAutoTopicCreation(), kfake.GroupMinSessionTimeout(100*time.Millisecond))
 	if err != nil {
 		return err
 	}

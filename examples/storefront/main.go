@@ -42,6 +42,8 @@ func run(ctx context.Context, args []string, d demo, stdin io.Reader, stdout, st
 	flags.StringVar(&cfg.ops, "ops", "127.0.0.1:6060", "`address` of console, metrics and plan, on loopback")
 	flags.BoolVar(&cfg.traffic, "traffic", false, "send the customers of the incident, again and again")
 	flags.DurationVar(&cfg.render, "render", 0, "`time` of a processor that a page of products takes")
+	flags.Var(&cfg.fault, "fault", "`what` goes wrong: a list of ROUTE=TIME (its queries take so long) and control=hangs")
+	flags.DurationVar(&cfg.after, "fault-after", 0, "`time` until then")
 	untilEnd := flags.Bool("until-eof", false, "close when standard input ends, too")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):

@@ -164,7 +164,7 @@ func TestServe(t *testing.T) {
 	}
 	for line := range strings.Lines(stdout.String()) {
 		name, url, found := strings.Cut(strings.TrimSpace(line), ": ")
-		if !found || name == "plan" {
+		if !found || name == "plan" || name == "mode" {
 			continue
 		}
 		path := ""
@@ -200,6 +200,11 @@ func TestArguments(t *testing.T) {
 		{[]string{"fast"}, "", "", 2, `"fast"`},
 		{[]string{"-serve", "-way", "shared"}, "", "", 2, `-way is "shared"; allowed: compartments or warden`},
 		{[]string{"-serve", "-render", "-1s"}, "", "", 2, "-render is -1s"},
+		{[]string{"-serve", "-fault-after", "-1s"}, "", "", 2, "-fault-after is -1s"},
+		{[]string{"-serve", "-fault", "control=hangs", "-way", "compartments"}, "", "", 2, "only with -way warden"},
+		{[]string{"-fault", "checkout"}, "", "", 2, `-fault is "checkout"; allowed: a list of ROUTE=TIME`},
+		{[]string{"-fault", "toys=1s"}, "", "", 2, `-fault is "toys=1s"`},
+		{[]string{"-fault", "admin=1s,checkout=25h"}, "", "", 2, `-fault is "checkout=25h"`},
 		{[]string{"-serve", "-ops", "here"}, "", "", 2, `-ops is "here"`},
 		{[]string{"-serve", "-ops", "0.0.0.0:0"}, "", "", 2, "loopback"},
 		{[]string{"-serve", "-ops", ":6060"}, "", "", 2, "loopback"},

@@ -1,4 +1,4 @@
-// What operators get, on a listener of its own: the console, the metrics, and a plan that they may change with a token.
+// What operators get, on a listener of its own: the console, the metrics, and a plan and a mode that they may change with a token.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -44,8 +45,19 @@ func newObservers(log io.Writer) (o observers, err error) {
 	if o.calls, err = wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "database"}); err != nil {
 		return o, err
 	}
-	o.log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewTextHandler(log, nil)), PerSecond: 1})
+	lines := slog.New(slog.NewTextHandler(log, nil)).With("instance", instance())
+	o.log, err = wardenslog.New(wardenslog.Config{Logger: lines})
 	return o, err
+}
+
+// instance is the name of this process: in Kubernetes, the host's name is the pod's. What a client is told of a refusal, the log and the
+// console have it, so that one of many processes is found.
+func instance() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "storefront"
+	}
+	return host
 }
 
 func (o observers) limiter() limiter.Observer { return limiter.Observers{o.tasks, o.log.Limiter()} }
@@ -60,7 +72,7 @@ type ops struct {
 
 // newOps begins to serve on l, about a shop that has compartments.
 func newOps(l net.Listener, s *shop, o observers, token string) (*ops, error) {
-	page, err := console.New(console.Config{Title: "storefront", Warden: s.warden, Set: s.set})
+	page, err := console.New(console.Config{Title: "storefront", Instance: instance(), Warden: s.warden, Set: s.set})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +91,13 @@ func newOps(l net.Listener, s *shop, o observers, token string) (*ops, error) {
 	mux := http.NewServeMux()
 	mux.Handle("/console/", http.StripPrefix("/console", page))
 	mux.Handle("GET /metrics", page.Guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
-	mux.Handle("/plan", page.Guard(planHandler{s.way.(*compartments), sha256.Sum256([]byte(token)), token != ""}))
+	withToken := func(next http.Handler) http.Handler {
+		return page.Guard(tokenHandler{next, sha256.Sum256([]byte(token)), token != ""})
+	}
+	mux.Handle("/plan", withToken(planHandler{s.way.(*compartments)}))
+	if s.warden != nil {
+		mux.Handle("/mode", withToken(modeHandler{s.warden.Limiter()}))
+	}
 	mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
 	srv := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
@@ -90,15 +108,14 @@ func newOps(l net.Listener, s *shop, o observers, token string) (*ops, error) {
 	return p, nil
 }
 
-// planHandler shows how the connections are shared (GET) and shares them anew while everything runs (POST), for whoever
-// has the token.
-type planHandler struct {
-	way     *compartments
+// tokenHandler hands on what comes with the token.
+type tokenHandler struct {
+	next    http.Handler
 	token   [sha256.Size]byte // its hash: hashes are of one length, so that comparing them tells nothing of the token's
 	enabled bool
 }
 
-func (h planHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (h tokenHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if !h.enabled {
 		problem(w, http.StatusForbidden, "disabled", tokenVariable, " was not set when the storefront was started")
@@ -111,14 +128,55 @@ func (h planHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		problem(w, http.StatusUnauthorized, "unauthorized")
 		return
 	}
+	h.next.ServeHTTP(w, req)
+}
+
+// modeHandler shows whether the limiter enforces what it decides (GET), and switches it while everything runs (POST).
+type modeHandler struct{ limiter *limiter.Limiter }
+
+func (h modeHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	var given struct {
+		Mode *limiter.Mode `json:"mode"`
+	}
+	switch req.Method {
+	case http.MethodGet, http.MethodHead:
+	case http.MethodPost:
+		err := readOne(http.MaxBytesReader(w, req.Body, 1<<10), &given)
+		switch {
+		case err == nil && given.Mode != nil:
+			err = h.limiter.SetMode(*given.Mode)
+		case err == nil:
+			err = errors.New("mode is required: enforce, dry_run or bypass")
+		}
+		if err != nil {
+			problem(w, http.StatusBadRequest, "unreadable", err)
+			return
+		}
+	default:
+		notAllowed(w)
+		return
+	}
+	now := h.limiter.Mode()
+	given.Mode = &now
+	answer(w, given, nil)
+}
+
+func notAllowed(w http.ResponseWriter) {
+	w.Header().Set("Allow", "GET, HEAD, POST")
+	problem(w, http.StatusMethodNotAllowed, "method_not_allowed")
+}
+
+// planHandler shows how the connections are shared (GET) and shares them anew while everything runs (POST).
+type planHandler struct{ way *compartments }
+
+func (h planHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch req.Method {
 	case http.MethodGet, http.MethodHead:
 		answer(w, h.way.set.Plan(), nil)
 	case http.MethodPost:
 		h.resize(w, req)
 	default:
-		w.Header().Set("Allow", "GET, HEAD, POST")
-		problem(w, http.StatusMethodNotAllowed, "method_not_allowed")
+		notAllowed(w)
 	}
 }
 
@@ -148,25 +206,34 @@ func readPlan(r io.Reader) (plan bulkhead.Plan, err error) {
 		Compartments []struct {
 			Name                      *string
 			Guaranteed, Lendable, Max *int
+			Mode                      *limiter.Mode
 		}
 	}
-	dec := json.NewDecoder(r)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&given); err != nil {
+	if err := readOne(r, &given); err != nil {
 		return plan, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More says no before a closing bracket
-		return plan, errors.New("more than one JSON value")
 	}
 	if given.Revision == nil || given.Total == nil {
 		return plan, errors.New("revision and total are required")
 	}
 	plan.Revision, plan.Total = *given.Revision, *given.Total
 	for i, c := range given.Compartments {
-		if c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil {
-			return plan, fmt.Errorf("compartments[%d]: name, guaranteed, lendable and max are required", i)
+		if c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil || c.Mode == nil {
+			return plan, fmt.Errorf("compartments[%d]: name, guaranteed, lendable, max and mode are required", i)
 		}
-		plan.Compartments = append(plan.Compartments, bulkhead.Share{Name: *c.Name, Guaranteed: *c.Guaranteed, Lendable: *c.Lendable, Max: *c.Max})
+		plan.Compartments = append(plan.Compartments, bulkhead.Share{Name: *c.Name, Guaranteed: *c.Guaranteed, Lendable: *c.Lendable, Max: *c.Max, Mode: *c.Mode})
 	}
 	return plan, nil
+}
+
+// readOne reads one JSON value and nothing else.
+func readOne(r io.Reader, into any) error {
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More says no before a closing bracket
+		return errors.New("more than one JSON value")
+	}
+	return nil
 }

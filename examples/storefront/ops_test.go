@@ -12,13 +12,21 @@ import (
 	"testing"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 const secret = "a token of operators"
 
 func newOperators(t *testing.T, kind, token string, sc scenario) (*shop, *ops) {
 	t.Helper()
-	o, err := newObservers(io.Discard)
+	s, p, _ := newLogged(t, kind, token, sc, io.Discard)
+	return s, p
+}
+
+// newLogged is newOperators with a log.
+func newLogged(t *testing.T, kind, token string, sc scenario, log io.Writer) (*shop, *ops, observers) {
+	t.Helper()
+	o, err := newObservers(log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +54,7 @@ func newOperators(t *testing.T, kind, token string, sc scenario) (*shop, *ops) {
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return s, p
+	return s, p, o
 }
 
 func call(t *testing.T, method, url, authorization, body string) (status int, header http.Header, text string) {
@@ -105,6 +113,8 @@ func TestPlan(t *testing.T) {
 		{"no revision", "POST", right, `{"total":11,"compartments":[]}`, http.StatusBadRequest, "revision and total are required"},
 		{"a field mistyped", "POST", right, strings.Replace(same, "guaranteed", "guarantee", 1), http.StatusBadRequest, "guarantee"},
 		{"a field missing", "POST", right, strings.Replace(same, `"lendable":2,`, "", 1), http.StatusBadRequest, "lendable"},
+		{"no mode", "POST", right, strings.Replace(same, `,"mode":"enforce"`, "", 1), http.StatusBadRequest, "mode"},
+		{"a mode that there is not", "POST", right, strings.Replace(same, `"enforce"`, `"off"`, 1), http.StatusBadRequest, "dry_run"},
 		{"two plans", "POST", right, same + same, http.StatusBadRequest, "more than one"},
 		{"a plan and a bracket", "POST", right, same + "] anything at all", http.StatusBadRequest, "more than one"},
 		{"a plan and a brace", "POST", right, same + "}" + same, http.StatusBadRequest, "more than one"},
@@ -132,12 +142,54 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestMode switches the limiter, and a compartment by the plan, as an operator does.
+func TestMode(t *testing.T) {
+	s, p := newOperators(t, protected, secret, small())
+	const right = "Bearer " + secret
+	for _, c := range []struct {
+		method, authorization, body string
+		status                      int
+		says                        string
+		then                        limiter.Mode
+	}{
+		{"GET", right, "", http.StatusOK, `{"mode":"enforce"}`, limiter.Enforce},
+		{"POST", right, `{"mode":"dry_run"}`, http.StatusOK, `{"mode":"dry_run"}`, limiter.DryRun},
+		{"POST", "Bearer another token here", `{"mode":"bypass"}`, http.StatusUnauthorized, "unauthorized", limiter.DryRun},
+		{"POST", right, `{"mode":"off"}`, http.StatusBadRequest, "enforce, dry_run or bypass", limiter.DryRun},
+		{"POST", right, `{}`, http.StatusBadRequest, "mode is required", limiter.DryRun},
+		{"POST", right, `{"mode":"bypass"} {"mode":"enforce"}`, http.StatusBadRequest, "more than one", limiter.DryRun},
+		{"DELETE", right, "", http.StatusMethodNotAllowed, "method_not_allowed", limiter.DryRun},
+		{"POST", right, `{"mode":"bypass"}`, http.StatusOK, `{"mode":"bypass"}`, limiter.Bypass},
+	} {
+		status, _, text := call(t, c.method, p.url+"/mode", c.authorization, c.body)
+		if now := s.warden.Limiter().Mode(); status != c.status || !strings.Contains(text, c.says) || now != c.then {
+			t.Errorf("%s %s: %d %s, mode %s; want %d %s, %s", c.method, c.body, status, text, now, c.status, c.says, c.then)
+		}
+	}
+	plan, err := json.Marshal(s.set.Plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, _, text := call(t, "POST", p.url+"/plan", right, strings.Replace(string(plan), `"enforce"`, `"bypass"`, 1))
+	if status != http.StatusOK || s.set.Plan().Compartments[0].Mode != limiter.Bypass || s.set.Plan().Compartments[1].Mode != limiter.Enforce {
+		t.Errorf("%d %s", status, text)
+	}
+	_, _, metrics := call(t, "GET", p.url+"/metrics", "", "")
+	for _, want := range []string{`stopbank_limiter_mode{limiter="storefront",mode="bypass"} 1`, `mode="bypass",set="database"} 1`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+}
+
 func TestPlanWithoutAToken(t *testing.T) {
-	s, p := newOperators(t, divided, "", small())
+	s, p := newOperators(t, protected, "", small())
 	for _, authorization := range []string{"", "Bearer ", "Bearer " + secret} {
 		for _, method := range []string{"GET", "POST"} {
-			if status, _, text := call(t, method, p.url+"/plan", authorization, "{}"); status != http.StatusForbidden || !strings.Contains(text, tokenVariable) {
-				t.Errorf("%s with %q: %d %s", method, authorization, status, text)
+			for _, path := range []string{"/plan", "/mode"} {
+				if status, _, text := call(t, method, p.url+path, authorization, "{}"); status != http.StatusForbidden || !strings.Contains(text, tokenVariable) {
+					t.Errorf("%s %s with %q: %d %s", method, path, authorization, status, text)
+				}
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestScreenshot makes the picture of the docs, if STOPBANK_SCREENSHOTS names the directory to put it in: the storefront with
-// its traffic, three seconds after the slow query has shipped.
+// TestScreenshot makes the picture of the docs, if STOPBANK_SCREENSHOTS names the directory to put it in (make pictures): the storefront
+// with its traffic, three seconds after the slow query has shipped, without the charts of its warden, which is not what this is about.
 func TestScreenshot(t *testing.T) {
 	dir := os.Getenv("STOPBANK_SCREENSHOTS")
 	if dir == "" {
@@ -29,7 +29,7 @@ func TestScreenshot(t *testing.T) {
 	defer stop()
 	tab, _ := chromedp.NewContext(allocator)
 	defer func() { _ = chromedp.Cancel(tab) }()
-	if err := chromedp.Do(tab, chromedp.EmulateViewport(1280, 900, chromedp.EmulateScale(1))); err != nil {
+	if err := chromedp.Do(tab, chromedp.EmulateViewport(1280, 700, chromedp.EmulateScale(1))); err != nil {
 		t.Fatal(err)
 	}
 	if err := chromedp.Do(tab, chromedp.Navigate(p.url+"/console/")); err != nil {
@@ -52,7 +52,10 @@ func TestScreenshot(t *testing.T) {
 	if err := chromedp.Do(tab, chromedp.Sleep(3500*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	picture, err := chromedp.Run(tab, chromedp.FullScreenshot(100))
+	if _, err := chromedp.Run(tab, chromedp.Evaluate[string](`(document.getElementById("warden").style.display = "none")`)); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := chromedp.Run(tab, chromedp.CaptureScreenshot())
 	if err != nil {
 		t.Fatal(err)
 	}

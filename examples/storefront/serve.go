@@ -23,6 +23,8 @@ type serving struct {
 	token   string
 	traffic bool // send the scenario again and again
 	seed    uint64
+	fault   fault
+	after   time.Duration // since the shop opened, until the fault
 }
 
 // check finds what is wrong with flags and variables.
@@ -30,6 +32,10 @@ func (cfg serving) check() error {
 	switch host, _, err := net.SplitHostPort(cfg.ops); {
 	case cfg.way != divided && cfg.way != protected:
 		return &InvalidError{"-way", fmt.Sprintf("%q", cfg.way), divided + " or " + protected}
+	case cfg.fault.control && cfg.way != protected:
+		return &InvalidError{"-fault", "control=hangs", "that only with -way " + protected}
+	case cfg.after < 0:
+		return &InvalidError{"-fault-after", cfg.after.String(), "0s or more"}
 	case cfg.render < 0 || cfg.render > time.Second:
 		return &InvalidError{"-render", cfg.render.String(), "0 to 1s"}
 	case err != nil:
@@ -76,6 +82,9 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 		fmt.Fprintf(stdout, "plan:    not to be changed; set %s to change it while the shop is open\n", tokenVariable)
 	} else {
 		fmt.Fprintf(stdout, "plan:    %s/plan, with the token of %s\n", operators.url, tokenVariable)
+		if s.warden != nil {
+			fmt.Fprintf(stdout, "mode:    %s/mode, with the same token\n", operators.url)
+		}
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -84,6 +93,9 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 	defer cancel()
 	if cfg.traffic {
 		shopping.Go(func() { cfg.again(ctx, s, stdout) })
+	}
+	if cfg.fault.given != "" {
+		shopping.Go(func() { cfg.fault.strike(ctx, s, cfg.after) })
 	}
 	select {
 	case <-ctx.Done():

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -49,6 +50,7 @@ type shop struct {
 
 	set    *bulkhead.Set  // nil where there are no compartments
 	warden *warden.Warden // nil where there is none
+	silent atomic.Bool    // the warden's sampler hangs
 	ending []func() error // in the order in which they were begun
 }
 
@@ -104,24 +106,24 @@ func (s *shop) protect(cfg shopConfig) (func(http.Handler) http.Handler, error) 
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	s.ending = append(s.ending, func() error { cancel(); running.Wait(); return nil })
 	s.warden, err = warden.New(warden.Config{
-		Sampler: processor,
+		Sampler: sampler{processor, &s.silent, ctx.Done()},
 		Limiter: limiter.Config{Name: "storefront", Observer: cfg.limiter},
 	})
 	if err != nil {
 		return nil, err
 	}
 	mw, err := wardenhttp.New(s.warden, wardenhttp.Config{
-		Task: taskOf, Timeout: cfg.scenario.patience,
+		Task: taskOf, Timeout: cfg.scenario.patience, Instance: instance(),
 		Exempt: func(req *http.Request) bool { return req.URL.Path == ping.path() },
 	})
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
 	running.Go(func() { _ = s.warden.Run(ctx) }) // an error would be ours: a second Run
-	s.ending = append(s.ending, func() error { cancel(); running.Wait(); return nil })
 	return mw.Handler, nil
 }
 

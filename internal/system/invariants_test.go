@@ -8,7 +8,7 @@ package system
 //
 // A test holds it that carries the number in its name, after what kind of test it is and before an underscore or the
 // end; one test may hold several: TestA3_ReleaseTwice, TestPropertyL2_Order, FuzzC4. Files are read whatever their
-// build tags say.
+// build tags say. A machine, TestPropertyA1A2_Machine, says by which of its numbers it fails: each begins a message.
 
 import (
 	"fmt"
@@ -30,6 +30,7 @@ var layers = map[byte][]string{
 var (
 	definition = regexp.MustCompile(`(?m)^- \*\*([A-Z]\d+)\*\*`)
 	testName   = regexp.MustCompile(`(?m)^func (?:Test|Fuzz)(?:Property|Fuzz|Race|Stress)?((?:[ALMCQBDHR]\d+_?)+)(?:_\w*)?\(`)
+	machine    = regexp.MustCompile(`^func TestProperty(?:[A-Z]\d+){2,}_Machine`)
 	number     = regexp.MustCompile(`[A-Z]\d+`)
 )
 
@@ -57,6 +58,9 @@ func checkInvariants(pages, tests map[string]string) []string {
 				if defined[n] == "" {
 					found("%s: %s: no page defines %s", file, strings.TrimSuffix(m[0], "("), n)
 				}
+				if machine.MatchString(m[0]) && !says(tests, path.Dir(file), n) {
+					found("%s: %s: no failure begins with %s", file, strings.TrimSuffix(m[0], "("), n)
+				}
 				// A promise is held where it is kept; elsewhere it may be tested once more.
 				held[n] = held[n] || slices.ContainsFunc(layers[n[0]], func(dir string) bool { return strings.HasPrefix(file, dir+"/") })
 			}
@@ -68,6 +72,16 @@ func checkInvariants(pages, tests map[string]string) []string {
 		}
 	}
 	return findings
+}
+
+// says is whether a string in the tests of dir begins with the number n, or is it.
+func says(tests map[string]string, dir, n string) bool {
+	for file, text := range tests {
+		if path.Dir(file) == dir && (strings.Contains(text, `"`+n+`: `) || strings.Contains(text, `"`+n+`"`)) {
+			return true
+		}
+	}
+	return false
 }
 
 func TestInvariants(t *testing.T) {
@@ -96,7 +110,7 @@ func TestInvariantsFind(t *testing.T) {
 			"docs/wardenhttp.md": "- **H1** Held here.\n- **H2** Held there.\n- **H3** Not held.\n",
 		},
 		map[string]string{
-			"admission/gate_test.go":        "func TestA1_Limit(t *testing.T) {\nfunc TestPropertyA2A10_Machine(t *testing.T) {\nfunc FuzzA3(f *testing.F) {\n",
+			"admission/gate_test.go":        "func TestA1_Limit(t *testing.T) {\nfunc TestPropertyA2A10_Machine(t *testing.T) {\n\"A2: wrong\"\nfunc FuzzA3(f *testing.F) {\n",
 			"admission/race_test.go":        "//go:build race\nfunc TestRaceA1A5(t *testing.T) {\n",
 			"admission/more_test.go":        "func TestA9_Gone(t *testing.T) {\nfunc TestAll(t *testing.T) {\nfunc TestA4a(t *testing.T) {\nfunc helperA4_(t *testing.T) {\n",
 			"examples/use_test.go":          "func TestA8_Elsewhere(t *testing.T) {\n",
@@ -106,6 +120,7 @@ func TestInvariantsFind(t *testing.T) {
 			"admission/admissionhttp/inflight/hijack_test.go": "func TestH2_There(t *testing.T) {\n",
 			"admission/admissionhttp/handler_test.go":         "func TestH3_Elsewhere(t *testing.T) {\n",
 		}),
+		"admission/gate_test.go: func TestPropertyA2A10_Machine: no failure begins with A10",
 		"docs/admission.md: no test under admission names A4",
 		"docs/admission.md: no test under admission names A8",
 		"docs/lease.md: A1 is already defined in docs/admission.md",

@@ -61,17 +61,69 @@ func flat(text string) string {
 	return "\n" + strings.Join(lines, "\n") + "\n"
 }
 
+// blocks are the fenced pieces of Go in a page, each whole.
+func blocks(text string) []string {
+	var all []string
+	for {
+		_, rest, found := strings.Cut(text, "\n```go\n")
+		if !found {
+			return all
+		}
+		block, rest, _ := strings.Cut(rest, "\n```")
+		all = append(all, block+"\n")
+		text = rest
+	}
+}
+
+// checkQuickstart reports the pages among those given that show no program whole, and the programs that no page shows. A program is shown
+// whole where one fenced block is its file, byte for byte: a reader copies it and runs it.
+func checkQuickstart(pages, programs map[string]string) []string {
+	var findings []string
+	shown := map[string]bool{}
+	for page, text := range pages {
+		whole := 0
+		for _, block := range blocks(text) {
+			for file, program := range programs {
+				if block == program {
+					whole++
+					shown[file] = true
+				}
+			}
+		}
+		if whole == 0 {
+			findings = append(findings, page+": shows no program of examples/quickstart whole")
+		}
+	}
+	for file := range programs {
+		if !shown[file] {
+			findings = append(findings, file+": no page of docs/quickstart shows it whole")
+		}
+	}
+	return findings
+}
+
 func TestSnippets(t *testing.T) {
-	pages := map[string]string{}
+	pages, quick, programs := map[string]string{}, map[string]string{}, map[string]string{}
 	var sources []string
 	walk(t, root(t), func(file string) {
 		switch {
-		case file == "README.md", path.Dir(file) == "docs" && path.Ext(file) == ".md":
+		case file == "README.md", strings.HasPrefix(file, "docs/") && path.Ext(file) == ".md":
 			pages[file] = read(t, root(t), file)
+			if path.Dir(file) == "docs/quickstart" {
+				quick[file] = pages[file]
+			}
 		case path.Ext(file) == ".go":
-			sources = append(sources, flat(read(t, root(t), file)))
+			text := read(t, root(t), file)
+			sources = append(sources, flat(text))
+			if strings.HasPrefix(file, "examples/quickstart/") && path.Base(file) == "main.go" {
+				programs[file] = text
+			}
 		}
 	})
+	report(t, checkQuickstart(quick, programs))
+	if len(quick) == 0 || len(programs) == 0 {
+		t.Errorf("%d quick starts, %d programs", len(quick), len(programs))
+	}
 	if len(snippets(pages["README.md"])) == 0 {
 		t.Error("the README shows no Go")
 	}
@@ -99,4 +151,15 @@ func TestSnippetsCheckFindsMistakes(t *testing.T) {
 			t.Errorf("%q: %d findings, want %d: %v", page, len(got), want, got)
 		}
 	}
+}
+
+func TestQuickstartCheckFindsMistakes(t *testing.T) {
+	programs := map[string]string{"a/main.go": "package main\n\nfunc main() {\n\tf()\n}\n", "b/main.go": "package main\n"}
+	mustFind(t, checkQuickstart(map[string]string{
+		"whole.md": "Text.\n\n```go\npackage main\n\nfunc main() {\n\tf()\n}\n```\n",
+		"cut.md":   "Text.\n\n```go\nfunc main() {\n\tf()\n}\n```\n",
+		"none.md":  "Text.\n",
+	}, programs),
+		"cut.md: shows no program", "none.md: shows no program", "b/main.go: no page")
+	mustFind(t, checkQuickstart(map[string]string{"both.md": "\n```go\n" + programs["a/main.go"] + "```\n\n```go\n" + programs["b/main.go"] + "```\n"}, programs))
 }

@@ -117,7 +117,7 @@ func (w *world) found(format string, args ...any) {
 func (w *world) called(job dispatch.Job) {
 	r := job.Record
 	if want := w.domains[r.Offset]; r.Domain != want || string(r.Payload) != fmt.Sprint(r.Offset) {
-		w.found("record %d of %s is %q of %s", r.Offset, want, r.Payload, r.Domain)
+		w.found("D1: record %d of %s is %q of %s", r.Offset, want, r.Payload, r.Domain)
 	}
 	if other, busy := w.running[r.Domain]; busy {
 		w.found("D1: %s: %d begins while %d runs", r.Domain, r.Offset, other)
@@ -135,11 +135,11 @@ func (w *world) called(job dispatch.Job) {
 		w.found("D3: %d in flight", w.inHand)
 	}
 	if last := w.tokens[r.Domain]; job.Lease.Token < last || job.Lease.Token == last && w.leases[last] != r.Offset {
-		w.found("%s: token %d for %d after %d for %d", r.Domain, job.Lease.Token, r.Offset, last, w.leases[last])
+		w.found("D6: %s: token %d for %d after %d for %d", r.Domain, job.Lease.Token, r.Offset, last, w.leases[last])
 	}
 	w.tokens[r.Domain], w.leases[job.Lease.Token] = job.Lease.Token, r.Offset
 	if job.Lease.RetryCount > w.retries {
-		w.found("%d: retry %d", r.Offset, job.Lease.RetryCount)
+		w.found("D6: %d: retry %d", r.Offset, job.Lease.RetryCount)
 	}
 	if job.Lease.RetryCount > w.begun[r.Offset]+w.ended { // a reply that was lost when its process ended may cost an attempt
 		w.found("D6: %d: retry %d after %d runs in %d lives", r.Offset, job.Lease.RetryCount, w.begun[r.Offset], w.ended)
@@ -216,7 +216,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		case dispatch.DeadLettered:
 			w.recorded[e.Offset] = true
 		case dispatch.Fenced, dispatch.Foreign:
-			w.found("%v", e)
+			w.found("D6: %v", e)
 		case dispatch.Committed:
 			for offset := range e.Offset {
 				if !w.done[offset] {
@@ -268,7 +268,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 				return errDead
 			}
 			if string(letter.Record.Payload) != fmt.Sprint(letter.Record.Offset) {
-				w.found("dead letter of %d says %q", letter.Record.Offset, letter.Record.Payload)
+				w.found("D2: dead letter of %d says %q", letter.Record.Offset, letter.Record.Payload)
 			}
 			if draw(10) < w.letterErr {
 				return errors.New("no letters today")
@@ -349,7 +349,7 @@ func (w *world) tell(t testing.TB) {
 		w.faulty, w.ended = w.faulty || l.faults > 0, i
 		d, err := w.live(i, l, ledger)
 		if l.drain && err != nil {
-			w.found("life %d: drain: %v", i, err)
+			w.found("D4: life %d: drain: %v", i, err)
 		}
 		if i < len(w.lives)-1 {
 			continue
@@ -364,10 +364,10 @@ func (w *world) tell(t testing.TB) {
 			}
 		}
 		for lease := range ledger.Held(context.Background()) {
-			w.found("still held: %+v", lease)
+			w.found("D4: still held: %+v", lease)
 		}
 		for head := range ledger.Ready(context.Background()) {
-			w.found("still waiting: %+v", head)
+			w.found("D4: still waiting: %+v", head)
 		}
 	}
 }
@@ -382,7 +382,7 @@ func TestPropertyD1D2D3D4D6_Machine(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { w.tell(t) })
 		if len(w.wrong) > 0 {
 			slices.Sort(w.wrong)
-			rt.Fatalf("%d findings, among them:\n%v", len(w.wrong), strings.Join(w.wrong[:min(len(w.wrong), 20)], "\n"))
+			rt.Fatal(strings.Join(w.wrong[:min(len(w.wrong), 20)], "\n"))
 		}
 		lives += len(w.lives)
 		records += len(w.domains)

@@ -3,6 +3,7 @@ package durable_test
 // This file shows a ledger over a store, and what a lost reply comes to.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -17,6 +18,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
+	ctx := context.Background()
 	held, _ := ledger.TryAcquire(ctx, "order-17", 1)
 	queued, _ := ledger.TryAcquire(ctx, "order-17", 2)
 	fmt.Println(held.Status, queued.Status)

@@ -181,7 +181,7 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 		})
 	})
 	t.Logf("%d calls refused beside foreign records, %d taken", refused, taken)
-	if refused == 0 || taken == 0 {
+	if !testing.Short() && (refused == 0 || taken == 0) { // a short run is of twenty worlds, which may all be alike
 		t.Error("a kind of record did not come")
 	}
 }

@@ -143,7 +143,7 @@ func decode(b []byte, name string, version uint64) (*record, error) {
 		r.writeIDs = append(r.writeIDs, writeID{d.unsigned(), d.unsigned()})
 	}
 	if d.bad {
-		return nil, corrupt(name, version, errors.New("a number is not one"))
+		return nil, corrupt(name, version, errors.New("malformed varint"))
 	}
 	if err := r.state.UnmarshalBinary(d.rest); err != nil {
 		var refused *lease.DecodeError
@@ -153,7 +153,7 @@ func decode(b []byte, name string, version uint64) (*record, error) {
 		return nil, corrupt(name, version, err)
 	}
 	if held, ok := r.state.Leased(name); ok && held.Token > r.last {
-		return nil, corrupt(name, version, errors.New("a lease with a token above the greatest"))
+		return nil, corrupt(name, version, errors.New("lease token exceeds the greatest token of the record"))
 	}
 	return r, nil
 }
@@ -164,8 +164,11 @@ func decodeRoot(b []byte, version uint64) (root, error) {
 		return root{}, err
 	}
 	r := root{writers: d.unsigned(), floor: d.signed()}
-	if d.bad || len(d.rest) > 0 || r.writers > maxWriter {
-		return root{}, corrupt("", version, errors.New("a number is not one"))
+	switch {
+	case d.bad:
+		return root{}, corrupt("", version, errors.New("malformed varint"))
+	case len(d.rest) > 0 || r.writers > maxWriter:
+		return root{}, corrupt("", version, fmt.Errorf("%d writers, %d bytes behind the last field; allowed: %d at most, 0", r.writers, len(d.rest), maxWriter))
 	}
 	return r, nil
 }

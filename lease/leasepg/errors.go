@@ -27,7 +27,7 @@ func (e *SchemaError) Error() string {
 	case e.Found < e.Want:
 		return fmt.Sprintf("leasepg: the schema has version %d, want %d: run Migrate", e.Found, e.Want)
 	}
-	return fmt.Sprintf("leasepg: the schema has version %d, this program knows %d: it is too old", e.Found, e.Want)
+	return fmt.Sprintf("leasepg: the schema has version %d, this program supports up to %d: upgrade the program", e.Found, e.Want)
 }
 
 // SettingError rejects a connection whose settings break a ledger's guarantees.

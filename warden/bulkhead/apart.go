@@ -116,6 +116,5 @@ func (k *call) comeBack(err error, panicked *PanicError) {
 
 // observe tells the observer an event of this call.
 func (k *call) observe(e Event) {
-	e.Compartment, e.Tenant = k.part.config.Name, k.c.key
-	k.part.set.observe(e)
+	k.c.observe(k.Context, e)
 }

@@ -34,7 +34,7 @@ func TestB4_ThePlaceIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 			_, err = Do(t.Context(), a, nothing)
 			wantRefused(t, err, limiter.QueueOverflow)
 		}
-		if c := a.Snapshot(); c.InFlight != 1 || c.Abandoned != 1 || c.AbandonedTotal != 1 || c.Outcomes["timed_out"] != 1 || c.Finished != 0 {
+		if c := a.Snapshot(); c.InFlight != 1 || c.Abandoned != 1 || c.AbandonedTotal != 1 || c.Outcomes["timeout_running"] != 1 || c.Finished != 0 {
 			t.Errorf("%+v", c)
 		}
 		rest(t, s, 1)
@@ -64,7 +64,7 @@ func TestB4_AnHonestFunctionAndItsTimeoutGiveOneAnswer(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		if c := a.Snapshot(); c.Outcomes["timed_out"] != 20 || c.Finished != 20 || c.Abandoned != 0 {
+		if c := a.Snapshot(); c.Outcomes["timeout_running"] != 20 || c.Finished != 20 || c.Abandoned != 0 {
 			t.Errorf("%+v", c)
 		}
 		rest(t, s, 0)
@@ -141,7 +141,7 @@ func TestB4_AfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
 			sleep(2 * time.Second)
 		}
 		c := a.Snapshot()
-		if c.LatePanics != 1 || c.InFlight != 0 || c.Abandoned != 0 || c.Outcomes["timed_out"] != 2 {
+		if c.LatePanics != 1 || c.InFlight != 0 || c.Abandoned != 0 || c.Outcomes["timeout_running"] != 2 {
 			t.Errorf("%+v", c)
 		}
 		back := seen.of(Returned)

@@ -34,7 +34,7 @@ func TestPermit(t *testing.T) {
 			t.Error("the context outlives the permit")
 		}
 		c := a.Snapshot()
-		if len(b.told) != 2 || !errors.Is(b.told[0], ErrTimeout) || c.Outcomes["timed_out"] != 1 || c.Outcomes["succeeded"] != 1 {
+		if len(b.told) != 2 || !errors.Is(b.told[0], ErrTimeout) || c.Outcomes["timeout_running"] != 1 || c.Outcomes["succeeded"] != 1 {
 			t.Errorf("told %v; %+v", b.told, c)
 		}
 		rest(t, s, 0)
@@ -94,13 +94,13 @@ func TestObserverSeesTheWaitAndTheReason(t *testing.T) {
 		sleep(time.Millisecond)
 		w.let(second)
 		e := seen.of(Answered)
-		if len(e) != 3 || e[0].Outcome != Refused || e[0].Reason != "queue_overflow" || e[0].Tenant != "t" || e[2].Waited != time.Millisecond ||
+		if len(e) != 3 || e[0].Outcome != Refused || e[0].Reason != limiter.QueueOverflow || e[0].Tenant != "t" || e[2].Waited != time.Millisecond ||
 			e[2].Took != time.Millisecond || e[1].Took != time.Millisecond || e[1].Outcome != Succeeded || e[1].At.IsZero() {
 			t.Errorf("%+v", e)
 		}
 		w.send(a, "third")
 		_, _ = Do(t.Context(), a, nothing)
-		if e = seen.of(Answered); e[3].Reason != "timeout_queued" || e[3].Waited != time.Second {
+		if e = seen.of(Answered); e[3].Reason != limiter.TimeoutQueued || e[3].Waited != time.Second {
 			t.Errorf("%+v", e[3])
 		}
 	})

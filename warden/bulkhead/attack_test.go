@@ -41,7 +41,7 @@ func TestB4_TheStateDecidesWhoAnswers(t *testing.T) {
 			if !errors.Is(err, ErrTimeout) || len(b.told) != 1 || !errors.Is(b.told[0], ErrTimeout) {
 				t.Errorf("%v; told %v", err, b.told)
 			}
-			if c := a.Snapshot(); c.AbandonedTotal != 1 || c.Abandoned != 0 || c.Outcomes["timed_out"] != 1 || c.Finished != 1 {
+			if c := a.Snapshot(); c.AbandonedTotal != 1 || c.Abandoned != 0 || c.Outcomes["timeout_running"] != 1 || c.Finished != 1 {
 				t.Errorf("%+v", c)
 			}
 			rest(t, s, 0)

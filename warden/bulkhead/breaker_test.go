@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/stopbank/stopbank/warden/limiter"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -60,7 +61,7 @@ func TestB6_NobodyWaitsForAnOpenBreaker(t *testing.T) {
 		if !errors.As(err, &open) || b.asked != 1 {
 			t.Errorf("%v; the breaker was asked %d times", err, b.asked)
 		}
-		if c := a.Snapshot(); c.Rejected[ReasonBreakerOpen] != 1 || c.Queued != 0 {
+		if c := a.Snapshot(); c.Rejected[limiter.BreakerOpen.String()] != 1 || c.Queued != 0 {
 			t.Errorf("%+v", c)
 		}
 		b.state = "half-open"
@@ -223,7 +224,7 @@ func TestB5B6_ABreakerThatDoesNotAnswerIsARefusal(t *testing.T) {
 		_, _ = Do(t.Context(), a, nothing)
 		told := seen.of(Answered)
 		for _, e := range told {
-			if e.Outcome != Refused || e.Reason != "breaker_open" || !errors.Is(e.Err, ErrBreakerOpen) {
+			if e.Outcome != Refused || e.Reason != limiter.BreakerOpen || !errors.Is(e.Err, ErrBreakerOpen) {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}

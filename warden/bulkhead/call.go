@@ -20,6 +20,7 @@ type call struct {
 	done   func(error) // tells the breaker; nil: there is none
 	began  stopwatch
 	waited time.Duration
+	would  limiter.Reason // why a dry run would have refused it; 0: it would not have
 }
 
 // mark is the context that a function runs with. Who got it may keep it for any time: it is all of a call that has to be
@@ -99,6 +100,8 @@ type outcome struct {
 	cut      limiter.Priority
 	decision *decision.ControlDecision
 	standing limiter.Standing
+	would    limiter.Reason // of a grant in a dry run
+	mode     limiter.Mode
 }
 
 // A deadline is the earliest of a call's: its caller's, and the compartment's bound on its wait.
@@ -123,7 +126,7 @@ func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
 func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.part
 	if p.entered(ctx) {
-		p.refusedFor(reentry)
+		p.refusedFor(limiter.Reentry)
 		return &ReentryError{Limiter: p.config.Name}
 	}
 	_, bounded := ctx.Deadline()
@@ -144,6 +147,9 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 		k.mark = new(mark)
 	}
 	k.Context, k.part = ctx, p
+	if o.would != 0 {
+		p.refusals.Add(c.explain(ctx, d, o))
+	}
 	if o.grant > limiter.SlotFree || yields > 0 || p.config.Breaker != nil {
 		if err := k.proceed(ctx, yields, d, o); err != nil {
 			return err
@@ -199,11 +205,18 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
 			p.admit(k)
 		}
+	case p.share.Mode != limiter.Enforce:
+		c.look(&w.Outcome)
+		k.would = c.rehearse(&w.Outcome, d, now, draw)
+		w.Outcome.grant = limiter.SlotFree
+		if p.rule.Yields == 0 && p.config.Breaker == nil {
+			p.admit(k)
+		}
 	case open:
-		p.countRefusal(breakerOpen)
+		p.countRefusal(limiter.BreakerOpen)
 		s.mu.Unlock()
 		s.waiters.Put(w)
-		return d, outcome{}, &BreakerOpenError{p.config.Name, errOpen}
+		return d, outcome{}, p.breakerSays(ctx, errOpen)
 	case c.queue.Limit == 0:
 		c.refuse(&w.Outcome, queue.Full, 0)
 	default:
@@ -269,7 +282,8 @@ func (p *part) saysOpen() bool {
 func (c *Compartment) look(o *outcome) {
 	p, s := c.part, c.part.set
 	cut, _ := c.queue.Cut(p.rule.ShedProbability)
-	o.inFlight, o.queued, o.cut, o.decision, o.standing = c.held, c.queue.Len(), limiter.Priority(cut), p.rule, s.standing
+	o.inFlight, o.queued, o.cut, o.decision, o.standing = c.held+c.beyond, c.queue.Len(), limiter.Priority(cut), p.rule, s.standing
+	o.mode = p.share.Mode
 }
 
 // granted tells a call that has been taken out of the queue that it has its place.
@@ -291,41 +305,37 @@ func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now t
 // refuse counts a refusal, and notes how things stand.
 func (c *Compartment) refuse(o *outcome, why queue.Verdict, waited time.Duration) {
 	c.look(o)
-	o.reason, o.waited, o.grant = reasonOf(why), waited, 0
+	o.reason, o.waited, o.grant = named(reasonOf(why), o.from), waited, 0
 	if waited > 0 || o.reason < limiter.DeadlineExceeded {
 		o.bound, o.limit = c.part.set.full(c)
 	}
-	which := reason(o.reason)
-	if o.reason == limiter.DeadlineExceeded && o.from >= limiter.FromMaxWait {
-		which = timeoutQueued
-	}
-	c.part.countRefusal(which)
+	c.part.countRefusal(o.reason)
 }
 
 // rejection is what the caller is told, and recorded. A wait that was too long for the compartment is a timeout; one that was
 // too long for the caller's own deadline is not.
 func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) error {
 	p := c.part
-	r := &limiter.Rejection{Explanation: c.explain(d, o)}
+	r := &limiter.Rejection{Explanation: c.explain(ctx, d, o)}
 	switch o.reason {
 	case limiter.Canceled:
 		r.Cause = p.set.errOf(ctx)
-	case limiter.DeadlineExceeded:
+	case limiter.DeadlineExceeded, limiter.TimeoutQueued:
 		r.Cause = context.DeadlineExceeded
 	}
-	p.recent.Add(r.Explanation)
-	if o.reason == limiter.DeadlineExceeded && o.from >= limiter.FromMaxWait {
-		return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r}
+	p.refusals.Add(r.Explanation)
+	if o.reason == limiter.TimeoutQueued {
+		return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r, r.Task.ID}
 	}
 	return r
 }
 
-func (c *Compartment) explain(d deadline, o outcome) limiter.Explanation {
+func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limiter.Explanation {
 	e := limiter.Explanation{
 		Limiter: c.part.config.Name, Outcome: limiter.Started, Grant: o.grant, Reason: o.reason, At: time.Now(), Waited: o.waited,
-		Task:     limiter.Task{Name: c.key, Priority: c.part.config.Criticality},
+		Task:     limiter.Task{Name: c.key, ID: c.part.set.requestOf(ctx), Priority: c.part.config.Criticality},
 		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.decision, Standing: o.standing,
-		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, Cut: o.cut,
+		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, Cut: o.cut, WouldReject: o.would, Mode: o.mode,
 	}
 	switch o.reason {
 	case 0:
@@ -342,7 +352,7 @@ func (c *Compartment) explain(d deadline, o outcome) limiter.Explanation {
 func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) error {
 	p, s := k.part, k.part.set
 	if o.grant > limiter.SlotFree {
-		p.recent.Add(k.c.explain(d, o))
+		p.delayed.Add(k.c.explain(ctx, d, o))
 	}
 	if o.grant > limiter.SlotFree || yields > 0 {
 		queue.Yield(yields, s.arrivals)
@@ -355,7 +365,8 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 			k.state = ended
 			o.from = d.from
 			k.c.refuse(&o, v, o.waited)
-			s.give(k.c)
+			o.would = 0
+			k.giveBack()
 			s.mu.Unlock()
 			return k.c.rejection(ctx, d, o)
 		}
@@ -382,18 +393,23 @@ func (k *call) ask() error {
 		}
 		s.mu.Lock()
 		k.state = ended
-		p.countRefusal(breakerOpen)
-		s.give(k.c)
+		p.countRefusal(limiter.BreakerOpen)
+		k.giveBack()
 		s.mu.Unlock()
 		if why == errNoAnswer { //nolint:errorlint // this one, not one of the breaker
-			k.c.observeRefusal(&BreakerOpenError{p.config.Name, why})
+			k.c.observeRefusal(k.Context, p.breakerSays(k.Context, why))
 		}
 	}()
 	k.done, why = p.config.Breaker.Allow()
 	if why != nil {
-		return &BreakerOpenError{p.config.Name, why}
+		return p.breakerSays(k.Context, why)
 	}
 	return nil
+}
+
+// breakerSays is what the caller with ctx is told of a breaker that lets nothing pass.
+func (p *part) breakerSays(ctx context.Context, why error) error {
+	return &BreakerOpenError{p.config.Name, why, p.set.requestOf(ctx)}
 }
 
 // end tells the breaker what came of a function that has returned, and finishes the call whatever the breaker does.
@@ -425,7 +441,7 @@ func (k *call) leave(count func(*counts)) {
 	p.window.record(k.began, now, &p.counts)
 	p.counts.finished++
 	count(&p.counts)
-	s.give(k.c)
+	k.giveBack()
 }
 
 // tell tells the breaker. Only who has ended or abandoned the call does so.
@@ -447,7 +463,7 @@ func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
 	case caller != nil && !(over == context.DeadlineExceeded && caller == context.Canceled): //nolint:errorlint // what contexts say
 		return Canceled, err
 	case over != nil && errors.Is(err, context.DeadlineExceeded): // also if the caller has left since
-		return TimedOut, &TimeoutError{Compartment: k.part.config.Name, Phase: Running, After: k.part.config.Timeout}
+		return TimedOut, &TimeoutError{k.part.config.Name, Running, k.part.config.Timeout, nil, k.part.set.requestOf(k.Context)}
 	case caller != nil:
 		return Canceled, err
 	}
@@ -456,11 +472,7 @@ func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
 
 // answered tells the observer what the caller is told.
 func (k *call) answered(out Outcome, err error) {
-	p := k.part
-	if p.set.observer != nil {
-		p.set.observe(Event{
-			Kind: Answered, Compartment: p.config.Name, Tenant: k.c.key, Outcome: out, Err: err,
-			Waited: k.waited, Took: k.began.soFar(p.set),
-		})
+	if s := k.part.set; s.observer != nil {
+		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(s), WouldReject: k.would})
 	}
 }

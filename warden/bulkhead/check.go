@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 const (
@@ -25,7 +27,7 @@ func (cfg *Config) check() (Plan, error) {
 		if err := c.check(fmt.Sprintf("Config.Compartments[%d].", i)); err != nil {
 			return plan, err
 		}
-		plan.Compartments = append(plan.Compartments, Share{c.Name, c.Guaranteed, c.Lendable, c.Max})
+		plan.Compartments = append(plan.Compartments, Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode})
 	}
 	err := plan.check("Config", func(i int) int { return cfg.Compartments[i].MaxQueue })
 	return plan, err
@@ -108,6 +110,8 @@ func (sh *Share) check(field string, total, maxQueue int) error {
 		return &InvalidError{field + "Lendable", sh.Lendable, "0 to Guaranteed"}
 	case sh.Lendable > 0 && maxQueue == 0:
 		return &InvalidError{field + "Lendable", sh.Lendable, "0 without a queue: an owner whose place is lent has to wait for it"}
+	case sh.Mode > limiter.Bypass:
+		return &InvalidError{field + "Mode", uint8(sh.Mode), "Enforce, DryRun or Bypass"}
 	case sh.Max == 0:
 		sh.Max = sh.Guaranteed
 	}

@@ -31,6 +31,9 @@ type CompartmentConfig struct {
 	Lendable int
 	// Max is how many places it may have, borrowed ones included, Guaranteed to Total; 0: Guaranteed.
 	Max int
+	// Mode is limiter.Enforce to begin with. In limiter.DryRun and limiter.Bypass no call waits, or is refused, for want of a place
+	// (B12, B13); Timeout, breaker and the rule about re-entry go on as ever. [Set.Resize] changes it.
+	Mode limiter.Mode
 	// MaxQueue is how many calls may wait, 0 or more; with tenants, of each tenant. 0: nobody waits.
 	MaxQueue int
 	// MaxWait is how long a call may wait, 0 or more; 0: as Timeout; if both are 0, its context alone bounds the wait.

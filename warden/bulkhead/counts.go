@@ -10,42 +10,13 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// A reason is one of limiter.Reason, or one that only compartments have.
-type reason uint8
-
-const (
-	timeoutQueued = reason(limiter.Closed) + 1 + iota
-	breakerOpen
-	reentry
-	reasons
-)
-
-// The reasons for a refusal that the limiter does not have, as they are in [Event], in [CompartmentSnapshot] and in logs.
-const (
-	ReasonTimeoutQueued = "timeout_queued"
-	ReasonBreakerOpen   = "breaker_open"
-	ReasonReentry       = "reentry"
-)
-
-func (r reason) String() string {
-	switch r {
-	case timeoutQueued:
-		return ReasonTimeoutQueued
-	case breakerOpen:
-		return ReasonBreakerOpen
-	case reentry:
-		return ReasonReentry
-	}
-	return limiter.Reason(r).String()
-}
-
 // left is whether those who are refused for this reason leave the queue, or were late, and are not turned away on arrival.
-func (r reason) left() bool {
-	switch limiter.Reason(r) {
-	case limiter.PatienceExceeded, limiter.DeadlineExceeded, limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
+func left(r limiter.Reason) bool {
+	switch r {
+	case limiter.PatienceExceeded, limiter.DeadlineExceeded, limiter.TimeoutQueued, limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
 		return true
 	}
-	return r == timeoutQueued
+	return false
 }
 
 // reasonOf names what the queue has decided.
@@ -59,7 +30,7 @@ func reasonOf(v queue.Verdict) limiter.Reason {
 type counts struct {
 	submitted, admitted, finished               uint64
 	outcomes                                    [Refused]uint64
-	refusedFor                                  [reasons]uint64
+	refusedFor, wouldReject                     [limiter.Reentry + 1]uint64
 	refused                                     uint64 // for any reason but the caller's cancel and re-entry
 	abandoned, latePanics                       uint64
 	degraded, fallbacksFailed, fallbacksRefused uint64
@@ -67,16 +38,16 @@ type counts struct {
 }
 
 // countRefusal counts a call that was submitted and is refused. The caller holds Set.mu.
-func (p *part) countRefusal(why reason) {
+func (p *part) countRefusal(why limiter.Reason) {
 	p.counts.refusedFor[why]++
-	if why != reason(limiter.Canceled) && why != reentry {
+	if why != limiter.Canceled && why != limiter.Reentry {
 		p.window.at(p.set.clock(), &p.counts)
 		p.counts.refused++
 	}
 }
 
 // refusedFor counts a call that is refused before it has asked for a place.
-func (p *part) refusedFor(why reason) {
+func (p *part) refusedFor(why limiter.Reason) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	p.counts.submitted++
@@ -94,16 +65,16 @@ func (s *Set) arrivals() (n uint64) {
 }
 
 // reasonFor names the reason for which Do has refused a call.
-func reasonFor(err error) string {
+func reasonFor(err error) limiter.Reason {
 	var timeout *TimeoutError
 	var r *limiter.Rejection
 	switch {
 	case errors.As(err, &timeout):
-		return ReasonTimeoutQueued
+		return limiter.TimeoutQueued
 	case errors.As(err, &r):
-		return r.Reason.String()
+		return r.Reason
 	case errors.Is(err, ErrBreakerOpen):
-		return ReasonBreakerOpen
+		return limiter.BreakerOpen
 	}
-	return ReasonReentry
+	return limiter.Reentry
 }

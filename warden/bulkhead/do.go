@@ -11,8 +11,8 @@ import (
 var (
 	errPanicked = errors.New("bulkhead: the function panicked")
 	errGoexit   = errors.New("bulkhead: the function ended its goroutine")
-	errNoAnswer = errors.New("it did not answer")
-	errOpen     = errors.New("it is open, and nobody waits for it to close")
+	errNoAnswer = errors.New("Allow did not return")
+	errOpen     = errors.New("open, and no slot was free")
 )
 
 // Do runs fn in c. It waits for a place, asks the breaker, and calls fn with a context that knows the compartment; without
@@ -39,7 +39,7 @@ func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context
 	}
 	var k call
 	if err := c.begin(ctx, &k); err != nil {
-		c.observeRefusal(err)
+		c.observeRefusal(ctx, err)
 		return v, false, err
 	}
 	if c.part.config.Timeout > 0 {

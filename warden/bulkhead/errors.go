@@ -52,13 +52,23 @@ type TimeoutError struct {
 	Phase       Phase
 	// After is the bound that was passed: MaxWait or Timeout.
 	After time.Duration
-	// Rejection explains the wait, in phase Queued; else nil. Its reason is deadline_exceeded, its DeadlineFrom max_wait or timeout.
+	// Rejection explains the wait, in phase Queued; else nil. Its DeadlineFrom is max_wait or timeout.
 	Rejection *limiter.Rejection
+	// RequestID is that of the caller's context, "" if it is of no request: see warden.WithRequestID.
+	RequestID string
 }
 
 // Error names compartment, phase and bound.
 func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("bulkhead: %q: timeout after %s (%s)", e.Compartment, e.After, e.Phase)
+}
+
+// Reason is "timeout_queued" or "timeout_running": the name of the event in metrics, logs, the console and answers to clients.
+func (e *TimeoutError) Reason() string {
+	if e.Phase == Queued {
+		return limiter.TimeoutQueued.String()
+	}
+	return TimedOut.String()
 }
 
 // Is reports whether target is ErrTimeout.
@@ -104,6 +114,8 @@ type BreakerOpenError struct {
 	Compartment string
 	// Err is what the breaker said.
 	Err error
+	// RequestID is that of the caller's context, "" if it is of no request: see warden.WithRequestID.
+	RequestID string
 }
 
 // Error names the compartment and what the breaker said.

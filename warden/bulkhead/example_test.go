@@ -97,6 +97,20 @@ func ExampleSet_Resize() {
 	// bulkhead: the plan is of revision 1, the present one is 2 true
 }
 
+// One compartment is bypassed: its calls start although there is no place for them, and the others keep theirs.
+func ExampleSet_Resize_bypass() {
+	set := shop()
+	plan := set.Plan()
+	plan.Compartments[0].Mode = limiter.Bypass
+	_, err := set.Resize(plan)
+	for range 100 {
+		_, _, _ = set.Compartment("checkout").Acquire(context.Background())
+	}
+	s := set.Snapshot().Compartments[0]
+	fmt.Println(err, s.Mode, s.InFlight, s.Beyond)
+	// Output: <nil> bypass 100 30
+}
+
 // A decision about the sum: the least critical give up their guarantees first.
 func ExampleSet_Apply() {
 	set := shop()

@@ -25,7 +25,7 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 		return v, err
 	}
 	answered := false
-	defer func() { c.fellBack(answered, err) }()
+	defer func() { c.fellBack(ctx, answered, err) }()
 	v, err = fallback(ctx, err)
 	answered = err == nil
 	return v, err
@@ -58,13 +58,13 @@ func (c *Compartment) fallsBack(ctx context.Context, cause error) bool {
 	}
 	s.mu.Unlock()
 	if !ok {
-		s.observe(Event{Kind: FallbackFailed, Compartment: c.part.config.Name, Tenant: c.key, Err: cause})
+		c.observe(ctx, Event{Kind: FallbackFailed, Err: cause})
 	}
 	return ok
 }
 
 // fellBack counts how a fallback has ended: err is its error.
-func (c *Compartment) fellBack(answered bool, err error) {
+func (c *Compartment) fellBack(ctx context.Context, answered bool, err error) {
 	s, n, kind := c.part.set, &c.part.counts, Degraded
 	s.mu.Lock()
 	n.fallbacks--
@@ -75,5 +75,5 @@ func (c *Compartment) fellBack(answered bool, err error) {
 		n.fallbacksFailed++
 	}
 	s.mu.Unlock()
-	s.observe(Event{Kind: kind, Compartment: c.part.config.Name, Tenant: c.key, Err: err})
+	c.observe(ctx, Event{Kind: kind, Err: err})
 }

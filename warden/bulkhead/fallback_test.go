@@ -91,7 +91,7 @@ func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
 		for _, inner := range []error{
 			&ReentryError{Limiter: "a"}, &ReentryError{Limiter: "b"}, &InvalidError{"fn", "nil", "a function"}, ErrUnknownCompartment,
 			&TimeoutError{Compartment: "a", Phase: Running}, &TimeoutError{Compartment: "a", Phase: Queued}, context.DeadlineExceeded,
-			&BreakerOpenError{"a", errors.New("open")}, context.Canceled,
+			&BreakerOpenError{Compartment: "a", Err: errors.New("open")}, context.Canceled,
 		} {
 			b := &breaker{}
 			s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: timeout, Breaker: b})
@@ -99,7 +99,7 @@ func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
 			_, err := DoOr(t.Context(), a, func(context.Context) (int, error) { return 0, inner },
 				func(_ context.Context, why error) (int, error) { cause = why; return 1, nil })
 			c := a.Snapshot()
-			if err != nil || cause != inner || b.told[0] != inner || c.Outcomes["failed"] != 1 || c.Outcomes["timed_out"] != 0 || c.Degraded != 1 {
+			if err != nil || cause != inner || b.told[0] != inner || c.Outcomes["failed"] != 1 || c.Outcomes["timeout_running"] != 0 || c.Degraded != 1 {
 				t.Errorf("%T of the function: the cause is %v, the breaker was told %v; %+v", inner, cause, b.told, c)
 			}
 			_, p, _ := a.Acquire(t.Context())

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // drive runs a script and returns what went wrong.
@@ -26,7 +27,7 @@ func drive(t *testing.T, cfg Config, script []move, spoil, finally func(*machine
 				failed = x.check()
 			}
 			if failed != "" {
-				failed = fmt.Sprintf("step %d, %+v: %s", i, v, failed)
+				failed = fmt.Sprintf("%s; step %d, %+v", failed, i, v)
 				break
 			}
 		}
@@ -44,7 +45,7 @@ func drive(t *testing.T, cfg Config, script []move, spoil, finally func(*machine
 		synctest.Wait()
 		snap := x.s.Snapshot()
 		if failed == "" && snap.InFlight != 0 {
-			failed = fmt.Sprintf("at the end: %+v", snap)
+			failed = fmt.Sprintf("B5: at the end: %+v", snap)
 		}
 		x.s.Apply(decision.ControlDecision{Seq: 1 << 40, TargetConcurrency: 1}) // no timer is left
 	})
@@ -148,8 +149,8 @@ func TestMachineHasTeeth(t *testing.T) {
 		"a higher guarantee":    func(s *Set) { s.parts[1].share.Guaranteed++ },
 		"another order":         func(s *Set) { s.parts[1].config.Criticality = 127 },
 		"nothing is kept":       func(s *Set) { s.parts[0].share.Lendable = 3 },
-		"a call that was not":   func(s *Set) { s.parts[0].refusedFor(reentry) },
-		"a failure that is not": func(s *Set) { s.parts[0].counts.refusedFor[breakerOpen]++ },
+		"a call that was not":   func(s *Set) { s.parts[0].refusedFor(limiter.Reentry) },
+		"a failure that is not": func(s *Set) { s.parts[0].counts.refusedFor[limiter.BreakerOpen]++ },
 	} {
 		failed := drive(t, shapes()[1], script, func(x *machine) { spoil(x.s) }, nil)
 		if failed == "" {

@@ -209,7 +209,7 @@ func TestB5_AQueueTimeoutExplainsItself(t *testing.T) {
 		if errors.Is(err, limiter.ErrRejected) {
 			t.Error("a timeout is not to be taken for a rejection")
 		}
-		if r := s.Recent(); len(r) != 1 || r[0].Limiter != "a" || r[0].Reason != limiter.DeadlineExceeded {
+		if r := s.Recent(); len(r) != 1 || r[0].Limiter != "a" || r[0].Reason != limiter.TimeoutQueued {
 			t.Errorf("%+v", r)
 		}
 	})

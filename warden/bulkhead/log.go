@@ -2,26 +2,37 @@
 
 package bulkhead
 
-import "log/slog"
+import (
+	"log/slog"
 
-// LogValue has the error as a group: compartment, phase and after; in phase Queued also the reason and the rejection that
-// explains the wait. It allocates.
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// LogValue has the error as a group: compartment, phase, after and reason; in phase Queued also the rejection that explains
+// the wait; request_id if there is one. It allocates.
 func (e *TimeoutError) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("compartment", e.Compartment), slog.String("phase", e.Phase.String()), slog.Duration("after", e.After),
-	}
-	if e.Phase == Queued {
-		attrs = append(attrs, slog.String("reason", ReasonTimeoutQueued))
+		slog.String("reason", e.Reason()),
 	}
 	if e.Rejection != nil {
 		attrs = append(attrs, slog.Any("rejection", e.Rejection))
 	}
-	return slog.GroupValue(attrs...)
+	return slog.GroupValue(withRequest(attrs, e.RequestID)...)
 }
 
-// LogValue has the error as a group: compartment, reason, and err, which is what the breaker said. It allocates.
+// LogValue has the error as a group: compartment, reason, err, which is what the breaker said, and request_id if there is one. It allocates.
 func (e *BreakerOpenError) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("compartment", e.Compartment), slog.String("reason", ReasonBreakerOpen), slog.Any("err", e.Err))
+	return slog.GroupValue(withRequest([]slog.Attr{
+		slog.String("compartment", e.Compartment), slog.String("reason", limiter.BreakerOpen.String()), slog.Any("err", e.Err),
+	}, e.RequestID)...)
+}
+
+func withRequest(attrs []slog.Attr, id string) []slog.Attr {
+	if id != "" {
+		attrs = append(attrs, slog.String("request_id", id))
+	}
+	return attrs
 }
 
 // LogValue has the error as a group: given and current. It allocates.

@@ -16,14 +16,14 @@ import (
 )
 
 func TestLogValues(t *testing.T) {
-	why := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.DeadlineExceeded, Decision: &decision.ControlDecision{Seq: 3}}}
+	why := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.TimeoutQueued, Decision: &decision.ControlDecision{Seq: 3}}}
 	for _, c := range []struct {
 		err  error
 		want string
 	}{
 		{&TimeoutError{Compartment: "a", Phase: Queued, After: time.Second, Rejection: why}, "e.compartment=a e.phase=queued e.after=1s e.reason=timeout_queued e.rejection.limiter="},
-		{&TimeoutError{Compartment: "a", Phase: Queued, After: time.Second, Rejection: why}, "e.rejection.reason=deadline_exceeded"},
-		{&TimeoutError{Compartment: "a", Phase: Running, After: time.Minute}, "e.compartment=a e.phase=running e.after=1m0s\n"},
+		{&TimeoutError{Compartment: "a", Phase: Queued, After: time.Second, Rejection: why}, "e.rejection.reason=timeout_queued"},
+		{&TimeoutError{Compartment: "a", Phase: Running, After: time.Minute}, "e.compartment=a e.phase=running e.after=1m0s e.reason=timeout_running\n"},
 		{&BreakerOpenError{Compartment: "a", Err: errors.New("open")}, "e.compartment=a e.reason=breaker_open e.err=open\n"},
 		{&ReentryError{Limiter: "a"}, "e.limiter=a e.reason=reentry\n"},
 		{&StaleError{Given: 1, Current: 2}, "e.given=1 e.current=2\n"},
@@ -34,7 +34,7 @@ func TestLogValues(t *testing.T) {
 			t.Errorf("%T: %q lacks %q", c.err, b.String(), c.want)
 		}
 		_, counted := c.err.(*StaleError) // no call was refused
-		if reason := " e.reason=" + reasonFor(c.err); !counted && !strings.Contains(b.String(), "phase=running") && !strings.Contains(b.String(), reason) {
+		if reason := " e.reason=" + reasonFor(c.err).String(); !counted && !strings.Contains(b.String(), "phase=running") && !strings.Contains(b.String(), reason) {
 			t.Errorf("%T: %q lacks %q", c.err, b.String(), reason)
 		}
 	}

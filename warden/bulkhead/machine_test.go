@@ -1,4 +1,5 @@
-// A machine that drives a set and its model side by side in virtual time, and fails at the first difference.
+// A machine that drives a set and its model side by side in virtual time, and fails at the first difference,
+// in words that begin with the number that it is about.
 
 package bulkhead
 
@@ -134,18 +135,33 @@ func (x *machine) resize(a, b int) string {
 	var stale *StaleError
 	if !want {
 		if !errors.As(err, &stale) || stale.Current != x.m.revision {
-			return fmt.Sprintf("a plan of revision %d: %v", p.Revision, err)
+			return fmt.Sprintf("B7: a plan of revision %d: %v", p.Revision, err)
 		}
 		return ""
 	}
 	x.m.revision++
 	if err != nil || revision != x.m.revision {
-		return fmt.Sprintf("Resize(%+v): %d, %v", p, revision, err)
+		return fmt.Sprintf("B7: Resize(%+v): %d, %v", p, revision, err)
 	}
 	x.m.planned = p.Total
 	for _, part := range x.m.parts {
 		part.plan = p.Compartments[slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == part.cfg.Name })]
 	}
+	x.m.enforce()
+	return ""
+}
+
+// setMode puts a compartment into a mode, by a plan that is otherwise as it was.
+func (x *machine) setMode(a int, mode limiter.Mode) string {
+	p := x.s.Plan()
+	i := a % len(p.Compartments)
+	p.Compartments[i].Mode = mode
+	if _, err := x.s.Resize(p); err != nil {
+		return fmt.Sprintf("Resize(%+v): %v", p, err)
+	}
+	synctest.Wait()
+	x.m.revision++
+	x.m.parts[i].plan.Mode = mode
 	x.m.enforce()
 	return ""
 }
@@ -180,7 +196,7 @@ func (x *machine) apply(a, b int) {
 func (x *machine) step(v move) string {
 	sleep(time.Microsecond) // no two calls come in one instant, so none are late in one
 	x.m.advance(time.Microsecond)
-	switch v.op % 10 {
+	switch v.op % 11 {
 	case 0, 1, 2, 3:
 		return x.checkSubmit(v)
 	case 4, 5:
@@ -201,6 +217,8 @@ func (x *machine) step(v move) string {
 		}
 	case 9:
 		x.apply(v.a, v.b)
+	case 10:
+		return x.setMode(v.a, limiter.Mode(v.b%3))
 	}
 	return ""
 }
@@ -225,12 +243,16 @@ func (x *machine) checkSubmit(v move) string {
 // check compares the set with its model, and with what must hold whatever the model says.
 func (x *machine) check() string {
 	snap := x.s.Snapshot()
-	if snap.InFlight > x.admitted && snap.InFlight > snap.EffectiveTotal {
-		return fmt.Sprintf("B1: %d in flight after an admission, %d in total", snap.InFlight, snap.EffectiveTotal)
+	held := snap.InFlight - beyond(snap)
+	if held > x.admitted && held > snap.EffectiveTotal {
+		return fmt.Sprintf("B1: %d places held after an admission, %d in total", held, snap.EffectiveTotal)
 	}
-	x.admitted = snap.InFlight
-	if snap.EffectiveTotal != x.m.total || snap.Total != x.m.planned || snap.Revision != x.m.revision {
-		return fmt.Sprintf("total %d of %d, revision %d; want %d, %d, %d", snap.EffectiveTotal, snap.Total, snap.Revision, x.m.total, x.m.planned, x.m.revision)
+	x.admitted = held
+	if snap.EffectiveTotal != x.m.total {
+		return fmt.Sprintf("B11: a total of %d, want %d", snap.EffectiveTotal, x.m.total)
+	}
+	if snap.Total != x.m.planned || snap.Revision != x.m.revision {
+		return fmt.Sprintf("B7: total %d of %d, revision %d; want %d, %d, %d", snap.EffectiveTotal, snap.Total, snap.Revision, x.m.total, x.m.planned, x.m.revision)
 	}
 	if failed := disagree(x.s); failed != "" {
 		return "B5: " + failed
@@ -246,10 +268,10 @@ func (x *machine) check() string {
 			state = inside
 		}
 		if state != run.is.state {
-			return fmt.Sprintf("call %d in %q: state %d (%v), want %d (%s)", i, run.is.part.cfg.Name, state, run.err, run.is.state, run.is.why)
+			return fmt.Sprintf("%s: call %d in %q: state %d (%v), want %d (%s)", about(run.is, state), i, run.is.part.cfg.Name, state, run.err, run.is.state, run.is.why)
 		}
-		if state == refused && reasonFor(run.err) != run.is.why {
-			return fmt.Sprintf("call %d in %q: %v, want %s", i, run.is.part.cfg.Name, run.err, run.is.why)
+		if state == refused && reasonFor(run.err).String() != run.is.why {
+			return fmt.Sprintf("B5: call %d in %q: %v, want %s", i, run.is.part.cfg.Name, run.err, run.is.why)
 		}
 	}
 	guaranteed := 0
@@ -257,19 +279,49 @@ func (x *machine) check() string {
 		c := snap.Compartments[i]
 		got := fmt.Sprint(c.InFlight, c.Queued, c.Submitted, c.Admitted, c.Finished, c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax,
 			c.Borrowed, union(c.Rejected, c.Left))
-		want := fmt.Sprint(p.held(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
+		want := fmt.Sprint(p.held()+p.beyond(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
 			max(0, p.held()-p.now.Guaranteed), p.refusedFor)
+		if c.EffectiveGuaranteed != p.now.Guaranteed || c.EffectiveLendable != p.now.Lendable || c.EffectiveMax != p.now.Max {
+			return fmt.Sprintf("B11: %q: %+v, want %+v", c.Name, c, p.now)
+		}
+		if c.Beyond != p.beyond() || c.Mode != p.plan.Mode {
+			return fmt.Sprintf("B12: %q: %d beyond, %s; want %d, %s", c.Name, c.Beyond, c.Mode, p.beyond(), p.plan.Mode)
+		}
+		if fmt.Sprint(c.WouldReject) != fmt.Sprint(p.wouldBe) {
+			return fmt.Sprintf("B13: %q: %v, want %v", c.Name, c.WouldReject, p.wouldBe)
+		}
 		if got != want {
-			return fmt.Sprintf("%q: %s, want %s", c.Name, got, want)
+			return fmt.Sprintf("B5: %q: %s, want %s", c.Name, got, want)
 		}
 		if guaranteed += c.EffectiveGuaranteed; c.Tenants != nil && fmt.Sprint(c.Tenants.Keys, c.Tenants.Evicted) != fmt.Sprint(len(p.known), p.evicted) {
-			return fmt.Sprintf("%q: %+v, want %d keys, %d evicted", c.Name, c.Tenants, len(p.known), p.evicted)
+			return fmt.Sprintf("B8: %q: %+v, want %d keys, %d evicted", c.Name, c.Tenants, len(p.known), p.evicted)
 		}
 	}
 	if guaranteed > snap.EffectiveTotal {
 		return fmt.Sprintf("B11: %d guaranteed of %d", guaranteed, snap.EffectiveTotal)
 	}
 	return ""
+}
+
+// beyond is how many calls run without a place.
+func beyond(snap Snapshot) (n int) {
+	for _, c := range snap.Compartments {
+		n += c.Beyond
+	}
+	return n
+}
+
+// about is the number that speaks of who gets a place, of a call that is in another state than its model.
+func about(is *callModel, state callState) string {
+	switch {
+	case is.part.cfg.Tenants.Max > 0:
+		return "B8"
+	case state == inside && is.part.held() >= is.part.now.Guaranteed, is.state == inside && is.part.held() > is.part.now.Guaranteed:
+		return "B3" // borrowed, or not
+	case state == inside || is.state == inside:
+		return "B2"
+	}
+	return "B5"
 }
 
 func union(a, b map[string]uint64) map[string]uint64 {
@@ -302,7 +354,7 @@ func disagree(s *Set) string {
 	switch {
 	case sum != snap.InFlight:
 		return fmt.Sprintf("in flight: %+v", snap)
-	case snap.InFlight <= snap.EffectiveTotal && lent != max(0, borrowed-(snap.EffectiveTotal-guaranteed)):
+	case snap.InFlight-beyond(snap) <= snap.EffectiveTotal && lent != max(0, borrowed-(snap.EffectiveTotal-guaranteed)):
 		return fmt.Sprintf("lent %d, borrowed %d: %+v", lent, borrowed, snap)
 	}
 	return ""

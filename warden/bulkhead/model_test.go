@@ -26,6 +26,7 @@ type callModel struct {
 	tenant *tenantModel
 	state  callState
 	why    string // refused
+	would  string // would have been
 	since  time.Duration
 	due    time.Duration // 0: none
 	began  time.Duration
@@ -33,11 +34,13 @@ type callModel struct {
 
 // tenantModel is one tenant; a part without tenants has one that stands for itself.
 type tenantModel struct {
-	key     string
-	held    int
-	waiting []*callModel // in order of arrival
-	asked   int          // when it began to wait, or got its last place while it did; 0: it does not wait. It orders equals
-	active  int
+	key      string
+	held     int
+	beyond   int          // that run without a place
+	unwanted int          // that run and would have been refused
+	waiting  []*callModel // in order of arrival
+	asked    int          // when it began to wait, or got its last place while it did; 0: it does not wait. It orders equals
+	active   int
 }
 
 type partModel struct {
@@ -51,6 +54,7 @@ type partModel struct {
 	refusedFor map[string]uint64
 	admitted   uint64
 	finished   uint64
+	wouldBe    map[string]uint64
 	usual      time.Duration // what its calls take
 }
 
@@ -70,7 +74,7 @@ type setModel struct {
 func newSetModel(cfg Config) *setModel {
 	m := &setModel{planned: cfg.Total, target: -1, revision: 1}
 	for _, c := range cfg.Compartments {
-		m.parts = append(m.parts, &partModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max}, self: &tenantModel{}, refusedFor: map[string]uint64{}})
+		m.parts = append(m.parts, &partModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode}, self: &tenantModel{}, refusedFor: map[string]uint64{}, wouldBe: map[string]uint64{}})
 	}
 	m.enforce()
 	return m
@@ -80,6 +84,14 @@ func (p *partModel) held() int {
 	n := p.self.held
 	for _, t := range p.known {
 		n += t.held
+	}
+	return n
+}
+
+func (p *partModel) beyond() int {
+	n := p.self.beyond
+	for _, t := range p.known {
+		n += t.beyond
 	}
 	return n
 }
@@ -159,14 +171,18 @@ func (m *setModel) enforce() {
 func (p *partModel) should() int { return p.now.Guaranteed - p.now.Lendable }
 
 func (m *setModel) mayTake(p *partModel, t *tenantModel) bool {
-	if p.cfg.Tenants.Max > 0 && t.held >= p.cfg.Tenants.Max {
+	left, ofTenant := 0, 0 // calls that a compartment which enforces again has not got rid of
+	if p.now.Mode == limiter.Enforce {
+		left, ofTenant = p.beyond(), t.beyond
+	}
+	if p.cfg.Tenants.Max > 0 && t.held+ofTenant >= p.cfg.Tenants.Max {
 		return false
 	}
 	held := 0
 	for _, p := range m.parts {
 		held += p.held()
 	}
-	return held < m.total && p.held() < p.now.Max && (p.held() < p.should() || m.stock() > 0)
+	return held < m.total && p.held()+left < p.now.Max && (p.held() < p.should() || m.stock() > 0)
 }
 
 // tenantsOf is everybody who may wait in p.
@@ -178,7 +194,7 @@ func (m *setModel) next() (bestPart *partModel, best *tenantModel) {
 	for _, p := range m.ranked() {
 		var t *tenantModel
 		for _, u := range p.tenants() {
-			if u.asked > 0 && m.mayTake(p, u) && (t == nil || u.held < t.held || u.held == t.held && u.asked < t.asked) {
+			if u.asked > 0 && (m.mayTake(p, u) || p.now.Mode != limiter.Enforce) && (t == nil || u.held < t.held || u.held == t.held && u.asked < t.asked) {
 				t = u
 			}
 		}
@@ -233,7 +249,11 @@ func (m *setModel) stands(t *tenantModel) bool {
 func (m *setModel) start(c *callModel) {
 	c.began = m.now
 	c.state = inside
-	c.tenant.held++
+	if m.mayTake(c.part, c.tenant) {
+		c.tenant.held++
+	} else {
+		c.tenant.beyond++
+	}
 	c.part.admitted++
 }
 
@@ -292,6 +312,10 @@ func (m *setModel) submit(p *partModel, key string) *callModel {
 		m.start(c)
 		return c
 	}
+	if p.now.Mode != limiter.Enforce {
+		m.rehearse(c)
+		return c
+	}
 	full := len(t.waiting) >= p.cfg.MaxQueue
 	if full && m.stands(t) {
 		oldest := t.waiting[0]
@@ -314,7 +338,14 @@ func (m *setModel) submit(p *partModel, key string) *callModel {
 
 func (m *setModel) release(c *callModel) {
 	c.state = over
-	c.tenant.held--
+	if c.tenant.beyond > 0 {
+		c.tenant.beyond-- // it takes over the place
+	} else {
+		c.tenant.held--
+	}
+	if c.would != "" {
+		c.tenant.unwanted--
+	}
 	took, p := m.now-c.began, c.part
 	if p.finished++; p.usual == 0 {
 		p.usual = took
@@ -351,7 +382,7 @@ func (m *setModel) advance(d time.Duration) {
 		m.now = at
 		switch {
 		case who != nil:
-			m.cancel(who, ReasonTimeoutQueued)
+			m.cancel(who, limiter.TimeoutQueued.String())
 		case at == m.staleAt && at < end:
 			m.staleAt = 0
 			if m.stale >= 0 {

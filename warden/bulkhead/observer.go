@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -44,11 +45,12 @@ const (
 	FallbackFailed                 // a fallback has failed, or too many ran
 	Resized                        // Resize has put Revision in force
 	Applied                        // Apply has put Decision in force, or it went stale
+	ModeChanged                    // a plan has put Compartment into Mode, or New another one than Enforce
 )
 
 // String is the kind's code, such as "answered".
 func (k Kind) String() string {
-	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied")
+	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied", "mode_changed")
 }
 
 // Outcome says what a caller was answered, before any fallback.
@@ -58,15 +60,15 @@ type Outcome uint8
 const (
 	Succeeded Outcome = iota + 1
 	Failed            // the function returned an error
-	TimedOut          // the function ran longer than Timeout
+	TimedOut          // the function ran longer than Timeout; prints as "timeout_running", as its error is called everywhere
 	Canceled          // the caller went away while the function ran
 	Panicked          // the function panicked or called runtime.Goexit
 	Refused           // the function was not called: Reason says why
 )
 
-// String is the outcome's code: "succeeded", "failed", "timed_out", "canceled", "panicked" or "refused".
+// String is the outcome's code: "succeeded", "failed", "timeout_running", "canceled", "panicked" or "rejected".
 func (o Outcome) String() string {
-	return nameOf("Outcome", uint8(o), "none", "succeeded", "failed", "timed_out", "canceled", "panicked", "refused")
+	return nameOf("Outcome", uint8(o), "none", "succeeded", "failed", "timeout_running", "canceled", "panicked", "rejected")
 }
 
 // Event is one thing that happened. Fields that its Kind does not mention are zero.
@@ -74,13 +76,17 @@ type Event struct {
 	Kind        Kind
 	At          time.Time
 	Compartment string
-	Tenant      string // of a tenant: its key, which may be anything; do not make it a label
+	Criticality limiter.Priority // the compartment's
+	Tenant      string           // of a tenant: its key, which may be anything; do not make it a label
+	RequestID   string           // of the caller's context: see warden.WithRequestID; a client may have made it up
 	Outcome     Outcome
-	Reason      string        // of a refusal: one of limiter.Reason, or ReasonTimeoutQueued and its like
-	Err         error         // what the caller, or the function, returned
-	Waited      time.Duration // in the queue
-	Took        time.Duration // from the start of the function until now
-	Stack       []byte        // of a panic that no caller could be told
+	Reason      limiter.Reason // of a refusal
+	WouldReject limiter.Reason // of an answer, other than Refused: for which reason a dry run would have refused the call
+	Mode        limiter.Mode   // of a ModeChanged
+	Err         error          // what the caller, or the function, returned
+	Waited      time.Duration  // in the queue
+	Took        time.Duration  // from the start of the function until now
+	Stack       []byte         // of a panic that no caller could be told
 	Revision    uint64
 	Decision    *decision.ControlDecision // shared: read it, do not write to it
 }
@@ -109,6 +115,12 @@ func (s *Set) errOf(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
+// requestOf is the id of the request that ctx is of. A context that panics is of none.
+func (s *Set) requestOf(ctx context.Context) string {
+	defer s.contain()
+	return requestid.From(ctx)
+}
+
 // contain is deferred around every call of foreign code for which a place could be lost.
 func (s *Set) contain() {
 	if recover() != nil { //nolint:revive // it is deferred itself
@@ -119,11 +131,11 @@ func (s *Set) contain() {
 }
 
 // observeRefusal tells the observer that a call was refused.
-func (c *Compartment) observeRefusal(err error) {
+func (c *Compartment) observeRefusal(ctx context.Context, err error) {
 	if c.part.set.observer == nil {
 		return
 	}
-	e := Event{Kind: Answered, Compartment: c.part.config.Name, Tenant: c.key, Outcome: Refused, Reason: reasonFor(err), Err: err}
+	e := Event{Kind: Answered, Outcome: Refused, Reason: reasonFor(err), Err: err}
 	var r *limiter.Rejection
 	var timeout *TimeoutError
 	if errors.As(err, &timeout) {
@@ -132,5 +144,13 @@ func (c *Compartment) observeRefusal(err error) {
 	if r != nil || errors.As(err, &r) {
 		e.Waited = r.Waited
 	}
-	c.part.set.observe(e)
+	c.observe(ctx, e)
+}
+
+// observe tells the observer an event of a call with ctx.
+func (c *Compartment) observe(ctx context.Context, e Event) {
+	if p := c.part; p.set.observer != nil {
+		e.Compartment, e.Criticality, e.Tenant, e.RequestID = p.config.Name, p.config.Criticality, c.key, p.set.requestOf(ctx)
+		p.set.observe(e)
+	}
 }

@@ -30,7 +30,7 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 	k := &one.call
 	k.mark = &one.own
 	if err := c.begin(ctx, k); err != nil {
-		c.observeRefusal(err)
+		c.observeRefusal(ctx, err)
 		return ctx, Permit{}, err
 	}
 	if c.part.config.Timeout == 0 {

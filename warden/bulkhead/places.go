@@ -34,13 +34,13 @@ func (s *Set) share(total int, shares []Share) {
 func (s *Set) full(c *Compartment) (limiter.Bound, int) {
 	p := c.part
 	switch {
-	case p.tenants != nil && c.held >= p.config.Tenants.Max:
+	case p.tenants != nil && c.bounded() >= p.config.Tenants.Max:
 		return limiter.BoundTenant, p.config.Tenants.Max
-	case p.held >= p.share.Max && p.share.Max < p.planned.Max:
+	case p.bounded() >= p.share.Max && p.share.Max < p.planned.Max:
 		return limiter.BoundTotal, s.total // lowered by a decision, and the compartment's with it
-	case p.held >= p.share.Max && p.share.Max == p.share.Guaranteed:
+	case p.bounded() >= p.share.Max && p.share.Max == p.share.Guaranteed:
 		return limiter.BoundPlaces, p.share.Max
-	case p.held >= p.share.Max:
+	case p.bounded() >= p.share.Max:
 		return limiter.BoundBorrow, p.share.Max
 	case s.held >= s.total, p.held >= p.keeps() && s.stock <= 0:
 		return limiter.BoundTotal, s.total
@@ -65,16 +65,21 @@ func (s *Set) take(c *Compartment) {
 	p.waiting.fix(c)
 }
 
-// give takes a place back, and hands it on.
+// give takes a place back, and hands it on; first of all to one that runs beyond the places.
 func (s *Set) give(c *Compartment) {
 	p := c.part
-	p.held--
-	s.held--
-	c.held--
-	if p.held >= p.keeps() {
-		s.stock++
+	if c.beyond > 0 {
+		c.beyond--
+		p.beyond--
+	} else {
+		p.held--
+		s.held--
+		c.held--
+		if p.held >= p.keeps() {
+			s.stock++
+		}
+		p.waiting.fix(c)
 	}
-	p.waiting.fix(c)
 	s.serve()
 	s.settle(c)
 }
@@ -88,7 +93,7 @@ func (s *Set) serve() {
 	for c := s.next(); c != nil; c = s.next() {
 		w, how := c.queue.Next(now, c.part.waitingRule())
 		if w != nil {
-			s.take(c)
+			s.enter(c)
 			s.turns++
 			c.turn = s.turns // one place a turn
 			c.part.waiting.fix(c)
@@ -103,7 +108,7 @@ func (s *Set) next() *Compartment {
 	var first *part
 	for _, p := range s.ranked {
 		// If the tenant that holds least holds all that a tenant may have, so do the others.
-		if len(p.waiting) > 0 && s.free(p.waiting[0]) && (first == nil || p.before(first)) {
+		if len(p.waiting) > 0 && s.admits(p.waiting[0]) && (first == nil || p.before(first)) {
 			first = p
 		}
 	}

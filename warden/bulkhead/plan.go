@@ -25,6 +25,8 @@ type Share struct {
 	Guaranteed int    `json:"guaranteed"`
 	Lendable   int    `json:"lendable"`
 	Max        int    `json:"max"`
+	// Mode is whether the compartment enforces its bounds; see [CompartmentConfig].
+	Mode limiter.Mode `json:"mode"`
 }
 
 // Plan is how the places are shared now, before any decision. It allocates.
@@ -48,35 +50,39 @@ func (s *Set) Resize(p Plan) (revision uint64, err error) {
 		return 0, &InvalidError{"Set", "nil or zero", "a set made by New"}
 	}
 	p.Compartments = slices.Clone(p.Compartments)
-	if revision, err = s.resize(p); err == nil {
-		s.observe(Event{Kind: Resized, Revision: revision})
+	valves, err := s.resize(p)
+	if err != nil {
+		return 0, err
 	}
-	return revision, err
+	s.observe(Event{Kind: Resized, Revision: p.Revision + 1})
+	s.tellModes(valves)
+	return p.Revision + 1, nil
 }
 
-func (s *Set) resize(p Plan) (uint64, error) {
+func (s *Set) resize(p Plan) ([]valve, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.Revision != s.plan.Revision {
-		return 0, &StaleError{p.Revision, s.plan.Revision}
+		return nil, &StaleError{p.Revision, s.plan.Revision}
 	}
 	next := Plan{Revision: p.Revision + 1, Total: p.Total}
 	for _, part := range s.parts {
 		i := slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == part.config.Name })
 		if i < 0 {
-			return 0, &InvalidError{"Plan.Compartments", fmt.Sprintf("without %q", part.config.Name), "each compartment of the set once"}
+			return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("without %q", part.config.Name), "each compartment of the set once"}
 		}
 		next.Compartments = append(next.Compartments, p.Compartments[i])
 	}
 	if len(p.Compartments) != len(s.parts) {
-		return 0, &InvalidError{"Plan.Compartments", fmt.Sprintf("%d long", len(p.Compartments)), "each compartment of the set once"}
+		return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("%d long", len(p.Compartments)), "each compartment of the set once"}
 	}
 	if err := next.check("Plan", func(i int) int { return s.parts[i].config.MaxQueue }); err != nil {
-		return 0, err
+		return nil, err
 	}
+	valves := changed(s.plan.Compartments, next.Compartments)
 	s.plan = next
 	s.enforce()
-	return next.Revision, nil
+	return valves, nil
 }
 
 // Apply makes d.TargetConcurrency the bound of the sum, as far as it is below Total, unless d.Seq is less than that of the

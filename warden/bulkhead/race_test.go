@@ -192,7 +192,7 @@ func TestB4_Race(t *testing.T) {
 		runtime.Gosched()
 	}
 	rest(t, s, 0)
-	if c := a.Snapshot(); c.Outcomes["timed_out"] != calls || b.asked.Load() != calls || b.told.Load() != calls {
+	if c := a.Snapshot(); c.Outcomes["timeout_running"] != calls || b.asked.Load() != calls || b.told.Load() != calls {
 		t.Errorf("asked %d, told %d, %+v", b.asked.Load(), b.told.Load(), c)
 	}
 }

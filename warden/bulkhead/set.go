@@ -47,13 +47,15 @@ type part struct {
 	open    func() bool // whether the breaker says that it is open; nil: it does not say
 	self    Compartment // the compartment itself: the one there is, or the one that tenants without a place of their own share
 	tenants *tenants    // nil: it is not divided
-	recent  *queue.Recent[limiter.Explanation]
+
+	refusals *queue.Recent[limiter.Explanation]
+	delayed  *queue.Recent[limiter.Explanation] // calls that started after waiting
 
 	boundedBy limiter.DeadlineSource // whose config.MaxWait is: it may be the Timeout
 
 	planned, share Share                     // as the plan says, and as the decision leaves it
 	rule           *decision.ControlDecision // the decision, as far as it concerns this part
-	held           int
+	held, beyond   int                       // of the places, and beyond them
 	waiting        waiting
 	counts         counts
 	window         window
@@ -62,13 +64,15 @@ type part struct {
 // Compartment is one part of a [Set], or one tenant of such a part. Its methods may be called by any number of
 // goroutines, and on nil, which stands for a compartment that is not known.
 type Compartment struct {
-	part    *part // nil: there is none of this name
-	unknown unknown
-	queue   queue.Queue[outcome]
-	held    int
-	turn    uint64 // orders those that hold as many; 0: nobody waits
-	index   int    // in part.waiting
-	tenancy        // zero of a part's own compartment
+	part     *part // nil: there is none of this name
+	unknown  unknown
+	queue    queue.Queue[outcome]
+	held     int
+	beyond   int    // calls that run without a place
+	unwanted int    // calls that run and would have been refused, in a dry run
+	turn     uint64 // orders those that hold as many; 0: nobody waits
+	index    int    // in part.waiting
+	tenancy         // zero of a part's own compartment
 }
 
 // unknown is a compartment that was asked for, and is not there.
@@ -85,7 +89,7 @@ func New(cfg Config) (*Set, error) {
 	}
 	s := &Set{observer: cfg.Observer, epoch: time.Now(), plan: plan, standing: limiter.Initial, byName: map[string]*part{}}
 	for _, c := range cfg.Compartments {
-		p := &part{set: s, config: c.defaults(), recent: queue.NewRecent[limiter.Explanation](recentKept)}
+		p := &part{set: s, config: c.defaults(), refusals: queue.NewRecent[limiter.Explanation](recentKept), delayed: queue.NewRecent[limiter.Explanation](recentKept)}
 		p.open = saysOpen(c.Breaker)
 		if p.boundedBy = limiter.FromMaxWait; c.MaxWait == 0 {
 			p.boundedBy = limiter.FromTimeout
@@ -98,15 +102,20 @@ func New(cfg Config) (*Set, error) {
 		s.byName[c.Name] = p
 	}
 	s.ranked = byCriticality(s.parts)
+	s.begun()
+	s.tellModes(changed(make([]Share, len(s.parts)), s.plan.Compartments))
+	return s, nil
+}
+
+func (s *Set) begun() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.enforce()
-	return s, nil
 }
 
 func (s *Set) made() bool { return s != nil && s.byName != nil }
 
-// recentKept is how many explanations a compartment keeps.
+// recentKept is how many refusals a compartment keeps, and how many delayed starts.
 const recentKept = 128
 
 // made makes c a compartment, or a tenant, of p.

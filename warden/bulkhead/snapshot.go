@@ -39,6 +39,8 @@ type CompartmentSnapshot struct {
 	Name        string           `json:"name"`
 	Criticality limiter.Priority `json:"criticality"`
 	InFlight    int              `json:"in_flight"`
+	Beyond      int              `json:"beyond"` // of them: without a place, because Mode is not Enforce, or was not when they came
+	Mode        limiter.Mode     `json:"mode"`
 	Queued      int              `json:"queued"`
 	MaxQueue    int              `json:"max_queue"`
 
@@ -60,6 +62,10 @@ type CompartmentSnapshot struct {
 	Outcomes  map[string]uint64 `json:"outcomes"`  // callers answered, by Outcome
 	Rejected  map[string]uint64 `json:"rejected"`  // on arrival, by reason
 	Left      map[string]uint64 `json:"left"`      // before they were given a place, by reason
+
+	// WouldReject are the calls that a dry run has started and that would have been refused, by reason. They are
+	// among the Admitted, unless their breaker or the end of their context stopped them.
+	WouldReject map[string]uint64 `json:"would_reject"`
 
 	// RejectionRate is the share of the last minute's calls that were refused, for any reason but their caller's cancel;
 	// 0..1.
@@ -120,6 +126,7 @@ func (s *Set) Snapshot() Snapshot {
 	loans := s.loans()
 	for _, p := range s.parts {
 		out.Compartments = append(out.Compartments, p.snapshot(now, loans[p]))
+		out.InFlight += p.beyond
 	}
 	return out
 }
@@ -139,12 +146,12 @@ func (c *Compartment) Snapshot() CompartmentSnapshot {
 func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 	n := &p.counts
 	c := CompartmentSnapshot{
-		Name: p.config.Name, Criticality: p.config.Criticality, InFlight: p.held, Queued: p.self.queue.Len(), MaxQueue: p.config.MaxQueue,
+		Name: p.config.Name, Criticality: p.config.Criticality, InFlight: p.held + p.beyond, Beyond: p.beyond, Mode: p.planned.Mode, Queued: p.self.queue.Len(), MaxQueue: p.config.MaxQueue,
 		Guaranteed: p.planned.Guaranteed, Lendable: p.planned.Lendable, Max: p.planned.Max,
 		EffectiveGuaranteed: p.share.Guaranteed, EffectiveLendable: p.share.Lendable, EffectiveMax: p.share.Max,
 		Lent: l.lent, Borrowed: l.borrowed,
 		Submitted: n.submitted, Admitted: n.admitted, Finished: n.finished,
-		Outcomes: map[string]uint64{}, Rejected: map[string]uint64{}, Left: map[string]uint64{},
+		Outcomes: map[string]uint64{}, Rejected: map[string]uint64{}, Left: map[string]uint64{}, WouldReject: map[string]uint64{},
 		Abandoned: n.abandonedNow, AbandonedTotal: n.abandoned, LatePanics: n.latePanics,
 		Degraded: n.degraded, FallbacksFailed: n.fallbacksFailed, FallbacksRefused: n.fallbacksRefused, FallbacksInFlight: n.fallbacks,
 	}
@@ -154,12 +161,17 @@ func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 		}
 	}
 	for r, n := range n.refusedFor {
-		switch r := reason(r); {
+		switch r := limiter.Reason(r); {
 		case n == 0:
-		case r.left():
+		case left(r):
 			c.Left[r.String()] = n
 		default:
 			c.Rejected[r.String()] = n
+		}
+	}
+	for r, n := range n.wouldReject {
+		if n > 0 {
+			c.WouldReject[limiter.Reason(r).String()] = n //nolint:gosec // there are few
 		}
 	}
 	c.RejectionRate, c.Execution = p.window.read(now, n)
@@ -186,7 +198,7 @@ func (s *Set) Recent() []limiter.Explanation {
 	}
 	var all []limiter.Explanation
 	for _, p := range s.parts {
-		all = append(all, p.recent.All()...)
+		all = append(append(all, p.refusals.All()...), p.delayed.All()...)
 	}
 	slices.SortStableFunc(all, func(a, b limiter.Explanation) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
 	return all
@@ -197,7 +209,7 @@ const tooMany = 0.05
 
 func (c *CompartmentSnapshot) health() Health {
 	if c.Criticality == limiter.Critical && c.RejectionRate > tooMany {
-		return Health{Reason: fmt.Sprintf("critical, and %.1f %% of the last minute's calls were refused; allowed: 5 %%", 100*c.RejectionRate)}
+		return Health{Reason: fmt.Sprintf("critical, and rejected %.1f %% of the calls of the last minute; allowed: 5 %%", 100*c.RejectionRate)}
 	}
 	return Health{OK: true}
 }

@@ -80,7 +80,7 @@ func (c *Compartment) present() *Compartment {
 
 // settle takes c from the idle ones, or puts it there, as it is.
 func (ts *tenants) settle(c *Compartment) {
-	switch active := c.held > 0 || c.queue.Len() > 0; {
+	switch active := c.held+c.beyond > 0 || c.queue.Len() > 0; {
 	case active && !c.active:
 		c.active = true
 		ts.active++

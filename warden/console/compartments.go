@@ -33,6 +33,9 @@ type compartment struct {
 	Criticality         int                       `json:"criticality"`
 	CriticalityName     string                    `json:"criticality_name"`
 	InFlight            int                       `json:"in_flight"`
+	Mode                string                    `json:"mode"`
+	Beyond              int                       `json:"beyond"`       // in flight without a place
+	WouldReject         map[string]uint64         `json:"would_reject"` // of a dry run
 	Queued              int                       `json:"queued"`
 	MaxQueue            int                       `json:"max_queue"`
 	Guaranteed          int                       `json:"guaranteed"`
@@ -84,6 +87,7 @@ func setJSON(s bulkhead.Snapshot) *setNow {
 		x, ran := c.Execution, c.Execution.Count > 0
 		out.Compartments = append(out.Compartments, compartment{
 			Name: clipName(c.Name), Criticality: int(c.Criticality), CriticalityName: c.Criticality.String(),
+			Mode: c.Mode.String(), Beyond: c.Beyond, WouldReject: orEmpty(c.WouldReject),
 			InFlight: c.InFlight, Queued: c.Queued, MaxQueue: c.MaxQueue, Guaranteed: c.Guaranteed, Lendable: c.Lendable, Max: c.Max,
 			EffectiveGuaranteed: c.EffectiveGuaranteed, EffectiveLendable: c.EffectiveLendable, EffectiveMax: c.EffectiveMax,
 			Lent: c.Lent, Borrowed: c.Borrowed, Submitted: c.Submitted, Admitted: c.Admitted, Finished: c.Finished,
@@ -157,6 +161,9 @@ func (c compartment) lookBack(looks []poolPoint, now time.Time) compartment {
 func (s *setNow) verdicts() []verdict {
 	var out []verdict
 	var fine []string
+	if s.Stale {
+		out = append(out, verdict{staleLevel(s.InFlight > 0), "All compartments", "The decision about them is stale: the controller is silent, and reduced limits apply."})
+	}
 	for _, c := range s.Compartments {
 		if v := c.verdict(); v.Level != levelOK {
 			out = append(out, v)
@@ -166,9 +173,9 @@ func (s *setNow) verdicts() []verdict {
 	}
 	switch {
 	case len(fine) > 8:
-		out = append(out, verdict{levelOK, "Compartments", fmt.Sprintf("%d are healthy and refuse nothing.", len(fine))})
+		out = append(out, verdict{levelOK, "Compartments", fmt.Sprintf("%d healthy: nothing rejected in the last minute.", len(fine))})
 	case len(fine) > 0:
-		out = append(out, verdict{levelOK, "Compartments", "Healthy, and refuse nothing: " + strings.Join(fine, ", ") + "."})
+		out = append(out, verdict{levelOK, "Compartments", "Healthy, nothing rejected in the last minute: " + strings.Join(fine, ", ") + "."})
 	}
 	return out
 }
@@ -182,27 +189,39 @@ func (c compartment) verdict() verdict {
 		}
 		said = append(said, fmt.Sprintf(format, args...))
 	}
+	switch c.Mode {
+	case limiter.Bypass.String():
+		watch("bypass: every call starts immediately")
+	case limiter.DryRun.String():
+		watch("dry run: every call starts immediately")
+		if would := sum(c.WouldReject); would > 0 {
+			watch("%d would have been rejected since the start, %s", would, most(c.WouldReject))
+		}
+	}
+	if c.Beyond > 0 {
+		watch("%d run beyond its slots", c.Beyond)
+	}
 	switch {
 	case !c.Healthy:
 		watch("%s", c.Unhealthy)
 		v.Level = levelAct
 	case c.RejectionRate > 0:
-		watch("refused %.3g %% of the last minute's calls", 100*float64(c.RejectionRate))
+		watch("rejected %s of the calls of the last minute", share(float64(c.RejectionRate)))
 	}
 	if len(c.lately) > 0 {
-		watch("most as %s", most(c.lately))
+		watch("%s", most(c.lately))
 	}
 	if c.Queued > 0 {
-		watch("%d wait", c.Queued)
+		watch("%s", inQueue(c.Queued))
 	}
 	if c.Abandoned > 0 {
-		watch("%d abandoned: they run beyond their timeout and hold places", c.Abandoned)
+		watch("%d abandoned: they run although their callers are gone, and hold slots", c.Abandoned)
 	}
 	if c.still >= longStill {
-		watch("all places are in use, and no call has ended for %.0f s", c.still.Seconds())
+		watch("all slots are in use, and no call has ended for %.0f s", c.still.Seconds())
 	}
 	if len(said) > 0 && c.EffectiveGuaranteed < c.Guaranteed {
-		watch("control leaves it %d of %d guaranteed places", c.EffectiveGuaranteed, c.Guaranteed)
+		watch("the controller leaves it %d of %d guaranteed slots", c.EffectiveGuaranteed, c.Guaranteed)
 	}
 	if text := strings.Join(said, "; "); text != "" {
 		first, size := utf8.DecodeRuneInString(text)

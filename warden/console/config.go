@@ -19,8 +19,11 @@ import (
 
 // Config says what a console shows. At least one of Warden, Set, Limiters and DeadLetters must be there.
 type Config struct {
-	// Title stands at the top of the page, for instance the name of the service and its instance; "": "Stopbank".
+	// Title stands at the top of the page, for instance the name of the service; "": "Stopbank".
 	Title string
+	// Instance is the name of this process, such as its pod's, beside the title; "": none. Give the same to wardenhttp.Config.Instance and, as
+	// an attribute, to the logger.
+	Instance string
 	// Warden, if not nil, is shown with its history.
 	Warden *warden.Warden
 	// Set, if not nil, is shown compartment by compartment.
@@ -37,7 +40,7 @@ type Config struct {
 	// Interval is the time between two looks while somebody watches, 100 ms to 10 s; 0: 1 s.
 	Interval time.Duration
 	// MaxStreams bounds how many may watch at once, 1 to 1000; 0: 16. Who comes later is refused with status 503, and the
-	// page then asks for the state from time to time instead. As many may be sent state.json at once.
+	// page then asks for the state from time to time instead. As many may be sent state.json or refusals.json at once.
 	MaxStreams int
 	// MaxRejections bounds how many of the last refusals are shown, 1 to 1000; 0: 50. There are no more than the limiters
 	// remember.

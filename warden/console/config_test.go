@@ -81,7 +81,7 @@ func TestEachAlone(t *testing.T) {
 func TestCompartmentFields(t *testing.T) {
 	in := bulkhead.CompartmentSnapshot{
 		Name: "a", Criticality: limiter.Critical, Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100}, Left: map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
-		Outcomes: map[string]uint64{"succeeded": 5}, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
+		Outcomes: map[string]uint64{"succeeded": 5}, WouldReject: map[string]uint64{"pressure_high": 6}, Mode: limiter.DryRun, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
 		Execution: bulkhead.Execution{Count: 8, Mean: time.Millisecond, P50: 2 * time.Millisecond, P90: 3 * time.Millisecond, P99: 4 * time.Millisecond},
 		Health:    bulkhead.Health{Reason: "ill"},
 	}
@@ -124,38 +124,61 @@ func TestVerdicts(t *testing.T) {
 	lately := func(executed, rejected uint64, by map[string]uint64) *recent {
 		return &recent{Seconds: 10, Executed: executed, Rejected: rejected, ByReason: by}
 	}
+	of := func(r *recent, by map[string]uint64) *recent { r.ByPriority = by; return r }
 	judged := func(direction string) *decisionOf {
-		return &decisionOf{Seq: 1, Reasons: []reason{{"busy", "lag", 0.5, direction}}}
+		return &decisionOf{Seq: 1, Reasons: []reason{{Code: "busy", Signal: "lag", Value: 0.5, Direction: direction, Text: "the CPU is busy"}}}
 	}
 	applied, stale := limiter.Applied.String(), limiter.Stale.String()
 	for _, v := range []struct {
 		got         verdict
 		level, text string
 	}{
-		{counted(pool{Rejected: 7}).verdict(), levelOK, "7 refused since the start."},
-		{counted(pool{Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing was refused in the last 10 s."},
-		{counted(pool{Recent: lately(5, 0, nil), Queued: 3}).verdict(), levelWatch, "Nothing was refused in the last 10 s; 3 wait."},
+		{counted(pool{Rejected: 7000}).verdict(), levelOK, "7,000 rejected since the start."},
+		{counted(pool{Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing rejected in the last 10 s."},
+		{counted(pool{Recent: lately(5, 0, nil), Queued: 3}).verdict(), levelWatch, "Nothing rejected in the last 10 s; 3 wait in the queue."},
 		{counted(pool{Recent: lately(5, 4, map[string]uint64{"canceled": 9, "pressure_high": 3, "closed": 1}), Queued: 1}).verdict(), levelAct,
-			"Refused 4 of 9 in the last 10 s, most as pressure_high; 1 wait."},
+			"Rejected 4 of 9 (44 %) in the last 10 s; most because their priority is being shed (pressure_high); 1 waits in the queue."},
+		{counted(pool{Recent: of(lately(5, 4, map[string]uint64{"own": 4}), map[string]uint64{"normal": 1, "high": 1, "critical": 2})}).verdict(), levelAct,
+			"Rejected 4 of 9 (44 %) in the last 10 s, 2 critical and 1 high among them; most as own."},
+		{counted(pool{Recent: of(lately(5, 4, nil), map[string]uint64{"background": 3, "normal": 1})}).verdict(), levelAct,
+			"Rejected 4 of 9 (44 %) in the last 10 s; the reason is not known."},
+		{counted(pool{Recent: of(lately(5, 4, map[string]uint64{"queue_overflow": 4}), map[string]uint64{"background": 4})}).verdict(), levelWatch,
+			"Rejected 4 of 9 (44 %) in the last 10 s; most because no slot was free, nor room in the queue (queue_overflow)."},
+		{counted(pool{Recent: lately(0, 0, nil), stale: true}).verdict(), levelWatch,
+			"Nothing rejected in the last 10 s. Its decision is stale: the controller is silent, and a reduced limit applies."},
+		{counted(pool{Recent: lately(1, 0, nil), stale: true}).verdict(), levelAct,
+			"Nothing rejected in the last 10 s. Its decision is stale: the controller is silent, and a reduced limit applies."},
+		{counted(pool{Mode: "enforce", Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing rejected in the last 10 s."},
+		{counted(pool{Mode: "bypass", Recent: lately(5, 0, nil)}).verdict(), levelWatch,
+			"Bypass: every task starts immediately, and none is judged. Nothing rejected in the last 10 s."},
+		{counted(pool{Mode: "dry_run", WouldReject: map[string]uint64{"closed": 1}}).verdict(), levelWatch, "Dry run: every task starts immediately. 0 rejected since the start."},
+		{counted(pool{Mode: "dry_run", Recent: &recent{Seconds: 10, WouldReject: map[string]uint64{"pressure_high": 3, "deadline_exceeded": 1}}}).verdict(), levelWatch,
+			"Dry run: every task starts immediately; 4 would have been rejected in the last 10 s, most because their priority is being shed (pressure_high). Nothing rejected in the last 10 s."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
-			"Nothing was refused in the last 10 s. Control has not judged yet: the initial decision rules."},
+			"Nothing rejected in the last 10 s. The controller has not decided yet: the initial limit applies."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), Standing: applied}).verdict(), levelOK,
-			"Nothing was refused in the last 10 s. Control: busy (lag 0.5, hold)."},
+			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy)."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), Standing: applied}).verdict(), levelWatch,
-			"Nothing was refused in the last 10 s. Control: busy (lag 0.5, tighten)."},
+			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy)."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), Standing: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
-			"Refused 1 of 2 in the last 10 s, most as closed. Its decision is stale: no sample was taken for 4 s, so what was decided for that case rules. Nobody asks, or control is broken. Its parts panicked 2 times."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelWatch,
-			"Nothing was refused in the last 10 s. Its decision is stale: no sample was taken for 4 s, so what was decided for that case rules. Nobody asks, or control is broken."},
-		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelOK,
-			"Nothing was refused in the last 10 s. Its decision is stale: no sample was taken for 4 s, so what was decided for that case rules. Nobody asks, or control is broken."},
+			"Rejected 1 of 2 (50 %) in the last 10 s; most because the limiter is closed: the service is shutting down (closed). Its decision is stale: no sample for 4 s, so a reduced limit " +
+				"applies. Sampler or controller hangs or panics, or the process gets no CPU. Sampler, controller or target panicked 2 times."},
+		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelAct,
+			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU."},
+		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelWatch,
+			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s. No request has come, and Run is not running."},
 		{compartment{Healthy: true}.verdict(), levelOK, ""},
+		{compartment{Healthy: true, Mode: "bypass", Beyond: 3}.verdict(), levelWatch, "Bypass: every call starts immediately; 3 run beyond its slots."},
+		{compartment{Healthy: true, Mode: "dry_run", WouldReject: map[string]uint64{"queue_overflow": 2}}.verdict(), levelWatch,
+			"Dry run: every call starts immediately; 2 would have been rejected since the start, most because no slot was free, nor room in the queue (queue_overflow)."},
 		{compartment{Healthy: true, RejectionRate: 0.0123, Queued: 2, Abandoned: 1}.verdict(), levelWatch,
-			"Refused 1.23 % of the last minute's calls; 2 wait; 1 abandoned: they run beyond their timeout and hold places."},
-		{compartment{Unhealthy: "too much is refused", RejectionRate: 0.1, Queued: 2}.verdict(), levelAct, "Too much is refused; 2 wait."},
+			"Rejected 1.2 % of the calls of the last minute; 2 wait in the queue; 1 abandoned: they run although their callers are gone, and hold slots."},
+		{compartment{Healthy: true, RejectionRate: 0.0003}.verdict(), levelWatch, "Rejected <0.1 % of the calls of the last minute."},
+		{compartment{Unhealthy: "too much is refused", RejectionRate: 0.1, Queued: 2}.verdict(), levelAct, "Too much is refused; 2 wait in the queue."},
 		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, still: 7 * time.Second,
 			lately: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
-			"Refused 50 % of the last minute's calls; most as breaker_open; all places are in use, and no call has ended for 7 s; control leaves it 4 of 5 guaranteed places."},
+			"Rejected 50 % of the calls of the last minute; most because the circuit breaker is open (breaker_open); all slots are in use, and no call has ended for 7 s; " +
+				"the controller leaves it 4 of 5 guaranteed slots."},
 		{compartment{Healthy: true, Guaranteed: 5, EffectiveGuaranteed: 4, still: longStill - 1}.verdict(), levelOK, ""},
 	} {
 		if v.got.Level != v.level || v.got.Text != v.text {
@@ -163,15 +186,19 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 	s := &setNow{Compartments: []compartment{{Name: "a", Healthy: true}, {Name: "b", Unhealthy: "x"}, {Name: "c", Healthy: true}}}
-	if got := s.verdicts(); len(got) != 2 || got[0].Subject != "b" || got[1].Text != "Healthy, and refuse nothing: a, c." {
+	if got := s.verdicts(); len(got) != 2 || got[0].Subject != "b" || got[1].Text != "Healthy, nothing rejected in the last minute: a, c." {
 		t.Errorf("a set: %+v", got)
 	}
 	s.Compartments = make([]compartment, 9)
 	for i := range s.Compartments {
 		s.Compartments[i].Healthy = true
 	}
-	if got := s.verdicts(); len(got) != 1 || got[0].Text != "9 are healthy and refuse nothing." {
+	if got := s.verdicts(); len(got) != 1 || got[0].Text != "9 healthy: nothing rejected in the last minute." {
 		t.Errorf("a large set: %+v", got)
+	}
+	s.Stale, s.InFlight = true, 1
+	if got := s.verdicts(); len(got) != 2 || got[0].Level != levelAct || !strings.Contains(got[0].Text, "stale") {
+		t.Errorf("a set whose decision is stale: %+v", got)
 	}
 	all := &state{Warden: &wardenNow{}, Set: &setNow{Compartments: []compartment{{Name: "b", Unhealthy: "x"}, {Name: "q", Healthy: true, Queued: 1}}}}
 	all.judge()

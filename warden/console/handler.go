@@ -24,7 +24,7 @@ var assets embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// ServeHTTP answers GET and HEAD for the page, its files, state.json, dead-letters.json and events; everything else is refused, as
+// ServeHTTP answers GET and HEAD for the page, its files, state.json, refusals.json, dead-letters.json and events; everything else is refused, as
 // application/problem+json with a code.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
@@ -59,13 +59,17 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serve(w, "text/css; charset=utf-8", asset(name))
 	case "icon.svg":
 		serve(w, "image/svg+xml", asset(name))
-	case "state.json":
+	case "state.json", "refusals.json":
 		if !c.ask() {
 			h.Set("Retry-After", "1")
 			refuse(w, http.StatusServiceUnavailable, "busy", "As many as may watch are being answered: try again.")
 			return
 		}
 		defer c.answered()
+		if name == "refusals.json" {
+			c.find(w, r)
+			return
+		}
 		body, err := json.Marshal(c.state(new(cursor)))
 		if err != nil {
 			refuse(w, http.StatusInternalServerError, "not_encodable", err.Error())

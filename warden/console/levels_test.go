@@ -46,7 +46,7 @@ func watched(t *testing.T, g *gauge) (c *Console, turn func()) {
 	}
 }
 
-const silent = "Its controller does not say how it judges samples: Levels hangs or panics."
+const silent = "The controller does not say how it judges samples: Levels hangs or panics."
 
 func wantSilent(t *testing.T, s *state, want bool) {
 	t.Helper()
@@ -131,7 +131,7 @@ func TestPressureHangs(t *testing.T) {
 		time.Sleep(time.Second)
 		s := c.state(new(cursor))
 		if v := s.Verdicts[0]; len(s.History) != 0 || v.Level != levelWatch ||
-			!strings.Contains(v.Text, "Control has not judged yet: the initial decision rules. A sample was begun and has not ended: sampler or controller hangs.") {
+			!strings.Contains(v.Text, "The controller has not decided yet: the initial limit applies. A sample was begun and has not ended: the sampler or the controller hangs.") {
 			t.Errorf("%d readings, %s: %s", len(s.History), v.Level, v.Text)
 		}
 		close(release)

@@ -36,33 +36,32 @@ const (
 func (c *Console) state(at *cursor) *state {
 	now := time.Now()
 	s := &state{
-		Version: version, Title: clip(c.cfg.Title, longestName), At: when{now}, IntervalMS: ms(c.cfg.Interval),
+		Version: version, Title: clip(c.cfg.Title, longestName), Instance: clip(c.cfg.Instance, longestName), At: when{now}, IntervalMS: ms(c.cfg.Interval),
 		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{}, Rejections: []rejection{},
 	}
 	answers := true
 	if w := c.cfg.Warden; w != nil {
 		s.History, answers = c.points(w, at)
 	}
-	var refused []limiter.Explanation
+	refused := c.refused()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.cfg.Warden; w != nil {
 		c.watchWarden(s, w)
 		s.Warden.mute = !answers
-		refused = appendRefused(refused, "warden", w.Limiter().Recent())
 	}
 	keep := c.past.due(now, c.cfg.Interval)
 	for i, l := range c.cfg.Limiters {
 		stats := l.Limiter.Stats()
-		s.Limiters = append(s.Limiters, poolOf(l.Name, stats, c.past.limits[i].since(now, stats)))
-		refused = appendRefused(refused, l.Name, l.Limiter.Recent())
+		p := poolOf(l.Name, stats, c.past.limits[i].since(now, stats))
+		p.stale = stats.Standing == limiter.Stale
+		s.Limiters = append(s.Limiters, p)
 		if keep {
 			c.past.limits[i].add(tally{now, stats})
 		}
 	}
 	if c.cfg.Set != nil {
 		s.Set = setJSON(c.cfg.Set.Snapshot())
-		refused = appendRefused(refused, "", c.cfg.Set.Recent())
 	}
 	if keep {
 		c.past.keep(s)
@@ -176,10 +175,14 @@ func poolOf(name string, s limiter.Stats, lately *recent) pool {
 	p := pool{
 		Name: clipName(name), Target: s.Target, InFlight: s.Running, Queued: s.Queued, Executed: s.Executed,
 		Rejected: s.Rejected, Canceled: s.Canceled, ByReason: map[string]uint64{}, Recent: lately,
+		Mode: s.Mode.String(), WouldReject: map[string]uint64{},
 	}
 	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
 		if n := s.RejectedFor(r); n > 0 {
 			p.ByReason[r.String()] = n
+		}
+		if n := s.WouldRejectFor(r); n > 0 {
+			p.WouldReject[r.String()] = n
 		}
 	}
 	return p
@@ -207,11 +210,11 @@ func reading(ok bool, v float64) num {
 	return num(v)
 }
 
-// appendRefused appends those of the explanations that are of tasks that were not started, under the name given, if there
+// appendRefused appends those of the explanations that are of tasks that were not started, or would not have been, under the name given, if there
 // is one.
 func appendRefused(out []limiter.Explanation, name string, recent []limiter.Explanation) []limiter.Explanation {
 	for _, e := range recent {
-		if e.Outcome == limiter.Rejected || e.Outcome == limiter.Withdrawn {
+		if e.Outcome == limiter.Rejected || e.Outcome == limiter.Withdrawn || e.WouldReject != 0 {
 			e.Limiter = cmp.Or(name, e.Limiter)
 			out = append(out, e)
 		}

@@ -42,6 +42,9 @@ func TestIDs(t *testing.T) {
 		}
 		seen[id] = true
 	}
+	if got := appendRefused(nil, "l", []limiter.Explanation{{Outcome: limiter.Started, WouldReject: limiter.PressureHigh}}); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
+		t.Errorf("of a dry run: %v", got)
+	}
 	for outcome, want := range map[limiter.Outcome]int{limiter.Started: 0, limiter.Executed: 0, limiter.Rejected: 1, limiter.Withdrawn: 1} {
 		if got := appendRefused(nil, "l", []limiter.Explanation{{Outcome: outcome}}); len(got) != want {
 			t.Errorf("%s: listed %d times, want %d", outcome, len(got), want)

@@ -3,6 +3,7 @@
 package console
 
 import (
+	"cmp"
 	"hash/fnv"
 	"io"
 	"log/slog"
@@ -24,6 +25,7 @@ const version = 1
 type state struct {
 	Version    int         `json:"version"`
 	Title      string      `json:"title"`
+	Instance   string      `json:"instance"` // "": not known
 	At         when        `json:"at"`
 	IntervalMS num         `json:"interval_ms"`
 	Verdicts   []verdict   `json:"verdicts"` // the worst first
@@ -67,7 +69,12 @@ type pool struct {
 	Rejected uint64            `json:"rejected"`
 	Canceled uint64            `json:"canceled"`
 	ByReason map[string]uint64 `json:"by_reason"` // rejected and canceled; reasons that occurred
-	Recent   *recent           `json:"recent"`    // null: nobody looked before
+	Mode     string            `json:"mode"`
+	// Started in a dry run, by the reason for which they would have been rejected.
+	WouldReject map[string]uint64 `json:"would_reject"`
+	Recent      *recent           `json:"recent"` // null: nobody looked before
+
+	stale bool // what rules has outlived itself; of a warden, Standing says so
 }
 
 // recent is what a limiter did lately.
@@ -77,6 +84,9 @@ type recent struct {
 	Rejected uint64            `json:"rejected"`
 	Canceled uint64            `json:"canceled"`
 	ByReason map[string]uint64 `json:"by_reason"`
+	// ByPriority counts the rejected by class of priority.
+	ByPriority  map[string]uint64 `json:"by_priority"`
+	WouldReject map[string]uint64 `json:"would_reject"`
 }
 
 // point is one turn of the warden's pipeline. The counters are since the start.
@@ -152,15 +162,18 @@ type reason struct {
 	Signal    string `json:"signal"`
 	Value     num    `json:"value"`
 	Direction string `json:"direction"`
+	Text      string `json:"text"` // the same as a sentence
 }
 
-// rejection is the whole explanation of one task that was not started.
+// rejection is the whole explanation of one task that was not started; or, of Outcome "started", that would not have been.
 type rejection struct {
 	ID           string      `json:"id"`
 	At           when        `json:"at"`
 	Limiter      string      `json:"limiter"`
 	Outcome      string      `json:"outcome"`
 	Reason       string      `json:"reason"`
+	Why          string      `json:"why"`        // the reason as a sentence, with the numbers of that moment
+	RequestID    string      `json:"request_id"` // "": not known
 	Task         string      `json:"task"`
 	Priority     int         `json:"priority"`
 	PriorityName string      `json:"priority_name"`
@@ -168,7 +181,9 @@ type rejection struct {
 	WaitedMS     num         `json:"waited_ms"`
 	InFlight     int         `json:"in_flight"`
 	Queued       int         `json:"queued"`
-	Cut          *int        `json:"cut"` // the priority below which all were shed; null: none
+	Bound        *string     `json:"bound"` // what was full; null: nothing was
+	Limit        *int        `json:"limit"` // how much that is
+	Cut          *int        `json:"cut"`   // the priority below which all were shed; null: none
 	Standing     string      `json:"standing"`
 	Decision     *decisionOf `json:"decision"`
 	Text         string      `json:"text"` // all of it on one line
@@ -267,18 +282,24 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 				}
 			}
 		}
+		j.Text = j.text()
 		out = append(out, j)
 	}
 	return out
 }
 
 func rejectionJSON(e limiter.Explanation) rejection {
-	e.Limiter, e.Task.Name = clipName(e.Limiter), clip(e.Task.Name, longestName)
+	e.Reason = cmp.Or(e.Reason, e.WouldReject) // of a dry run: why it would have been rejected
+	e.Limiter, e.Task.Name, e.Task.ID = clipName(e.Limiter), clip(e.Task.Name, longestName), clip(e.Task.ID, longestName)
 	out := rejection{
 		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: when{e.At}, Limiter: e.Limiter,
-		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Task: e.Task.Name, Priority: int(e.Task.Priority),
+		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Why: why(e), RequestID: e.Task.ID, Task: e.Task.Name, Priority: int(e.Task.Priority),
 		PriorityName: e.Task.Priority.String(), Deadline: when{e.Task.Deadline}, WaitedMS: ms(e.Waited), InFlight: e.InFlight,
 		Queued: e.QueueLen, Standing: e.Standing.String(), Decision: decisionJSON(e.Decision), Text: clip(e.String(), 10*longestName),
+	}
+	if e.Bound != 0 {
+		bound := e.Bound.String()
+		out.Bound, out.Limit = &bound, &e.Limit
 	}
 	if e.Cut > lowest {
 		cut := int(e.Cut)

@@ -30,7 +30,7 @@ import (
 func shape(into map[string]string, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
-		data := map[string]bool{".pools[].pools": true, ".history[].levels": true}[path] || regexp.MustCompile(`\.(by_reason|outcomes|rejected|left)$`).MatchString(path)
+		data := map[string]bool{".pools[].pools": true, ".history[].levels": true}[path] || regexp.MustCompile(`\.(by_reason|by_priority|would_reject|outcomes|rejected|left)$`).MatchString(path)
 		for key, value := range v {
 			if data {
 				key = "*"
@@ -71,7 +71,7 @@ func full(t *testing.T) *Console {
 	})
 	l := mustLimiter(t, 0)
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "checkout", Guaranteed: 1, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
-		bulkhead.CompartmentConfig{Name: "analytics", Max: 1})
+		bulkhead.CompartmentConfig{Name: "analytics", Max: 1}, bulkhead.CompartmentConfig{Name: "rehearsal", Max: 1, Mode: limiter.DryRun})
 	c := mustNew(t, Config{Title: "full", Warden: w, Set: set, Limiters: []Limiter{{"reports", l}}})
 	for range 2 {
 		c.state(new(cursor)) // so that there is a before
@@ -87,7 +87,18 @@ func full(t *testing.T) *Console {
 		}
 		p.Release()
 		_, _ = l.TryAcquire(limiter.Task{Name: "never"})
-		for name, runs := range map[string]int{"checkout": 1, "analytics": 2} { // the second one inside the first
+		if err := l.SetMode(limiter.DryRun); err != nil {
+			t.Fatal(err)
+		}
+		rehearsed, err := l.TryAcquire(limiter.Task{Name: "never, if it counted"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rehearsed.Release()
+		if err := l.SetMode(limiter.Enforce); err != nil {
+			t.Fatal(err)
+		}
+		for name, runs := range map[string]int{"rehearsal": 2, "checkout": 1, "analytics": 2} { // the second one inside the first
 			held := func() {}
 			for range runs {
 				_, permit, err := set.Compartment(name).Acquire(t.Context())
@@ -188,11 +199,12 @@ func TestStateValues(t *testing.T) {
 				}
 			}
 		}
-		if fmt.Sprint(byLimiter) != "map[analytics:2 reports:2 warden:2]" {
+		if fmt.Sprint(byLimiter) != "map[analytics:2 rehearsal:2 reports:4 warden:2]" {
 			t.Errorf("rejections by limiter: %v", byLimiter)
 		}
 		if verdicts := at(t, s, "verdicts").([]any); at(t, verdicts, 0, "level") != "act" ||
-			at(t, verdicts, 0, "text") != "Refused 2 of 4 in the last 1 s, most as queue_overflow. Control: queueing (lag_p90_seconds 0.03, tighten)." {
+			at(t, verdicts, 0, "text") != "Rejected 2 of 4 (50 %) in the last 1 s, 2 high among them; most because no slot was free, nor room in the queue (queue_overflow). "+
+				"Controller: CPU overload, p90 scheduler delay 30 ms: the limit falls (queueing)." {
 			t.Errorf("verdicts %v", verdicts)
 		}
 	})

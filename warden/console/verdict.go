@@ -17,7 +17,7 @@ import (
 const (
 	levelOK    = "ok"    // nothing to do
 	levelWatch = "watch" // it works, under strain
-	levelAct   = "act"   // tasks are refused
+	levelAct   = "act"   // tasks above background are rejected, or decisions are stale
 )
 
 // window is what a verdict looks back on.
@@ -48,11 +48,19 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	before := first.stats
 	r := &recent{
 		Seconds: num(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
-		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{},
+		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{}, WouldReject: map[string]uint64{},
+	}
+	for _, class := range []limiter.Priority{limiter.Background, limiter.Normal, limiter.High, limiter.Critical} {
+		if n := now.Of(class).Rejected - before.Of(class).Rejected; n > 0 {
+			r.ByPriority[class.String()] = n
+		}
 	}
 	for reason := limiter.PressureHigh; reason <= limiter.Closed; reason++ {
 		if n := now.RejectedFor(reason) - before.RejectedFor(reason); n > 0 {
 			r.ByReason[reason.String()] = n
+		}
+		if n := now.WouldRejectFor(reason) - before.WouldRejectFor(reason); n > 0 {
+			r.WouldReject[reason.String()] = n
 		}
 	}
 	return r
@@ -75,13 +83,18 @@ func (s *state) judge() {
 
 // verdict is about a limiter.
 func (p pool) verdict() verdict {
-	v := verdict{Level: levelOK, Subject: p.Name, Text: "Nothing was refused"}
+	v := verdict{Level: levelOK, Subject: p.Name, Text: "Nothing rejected"}
 	switch r := p.Recent; {
 	case r == nil:
-		v.Text = fmt.Sprintf("%d refused since the start", p.Rejected)
+		v.Text = fmt.Sprintf("%s rejected since the start", thousands(p.Rejected))
 	case r.Rejected > 0:
 		v.Level = levelAct
-		v.Text = fmt.Sprintf("Refused %d of %d in %s, most as %s", r.Rejected, r.Rejected+r.Executed, r.span(), most(r.ByReason))
+		if r.ByPriority[limiter.Background.String()] == r.Rejected {
+			v.Level = levelWatch
+		}
+		v.Text = fmt.Sprintf("Rejected %s of %s (%s) in %s%s", thousands(r.Rejected), thousands(r.Rejected+r.Executed),
+			share(float64(r.Rejected)/float64(r.Rejected+r.Executed)), r.span(), r.whose())
+		v.Text += "; " + most(r.ByReason)
 	default:
 		v.Text += " in " + r.span()
 	}
@@ -89,13 +102,52 @@ func (p pool) verdict() verdict {
 		if v.Level == levelOK {
 			v.Level = levelWatch
 		}
-		v.Text += fmt.Sprintf("; %d wait", p.Queued)
+		v.Text += "; " + inQueue(p.Queued)
 	}
 	v.Text += "."
+	if p.stale {
+		v.Level = staleLevel(p.busy())
+		v.Text += " Its decision is stale: the controller is silent, and a reduced limit applies."
+	}
+	if said := p.valve(); said != "" {
+		v.Text = said + " " + v.Text
+		if v.Level == levelOK {
+			v.Level = levelWatch
+		}
+	}
 	return v
 }
 
-// verdict is that of its limiter, and what control says.
+// busy is whether there is work, for all that is known.
+func (p pool) busy() bool {
+	r := p.Recent
+	return p.InFlight > 0 || r != nil && r.Executed+r.Rejected+r.Canceled > 0
+}
+
+// staleLevel is how bad a stale decision is: without work, nobody may have asked for another one.
+func staleLevel(busy bool) string {
+	if busy {
+		return levelAct
+	}
+	return levelWatch
+}
+
+// valve is what comes before all else while the limiter does not enforce what it decides; "": it does.
+func (p pool) valve() string {
+	switch p.Mode {
+	case limiter.Bypass.String():
+		return "Bypass: every task starts immediately, and none is judged."
+	case limiter.DryRun.String():
+		if p.Recent == nil || sum(p.Recent.WouldReject) == 0 {
+			return "Dry run: every task starts immediately."
+		}
+		would := p.Recent.WouldReject
+		return fmt.Sprintf("Dry run: every task starts immediately; %d would have been rejected in %s, %s.", sum(would), p.Recent.span(), most(would))
+	}
+	return ""
+}
+
+// verdict is that of its limiter, and of its controller.
 func (w *wardenNow) verdict() verdict {
 	v := w.pool.verdict()
 	watch := func() {
@@ -105,45 +157,100 @@ func (w *wardenNow) verdict() verdict {
 	}
 	switch {
 	case w.Decision == nil:
-		v.Text += " Control has not judged yet: the initial decision rules."
+		v.Text += " The controller has not decided yet: the initial limit applies."
 		if w.Samples > w.Panics {
 			watch()
-			v.Text += " A sample was begun and has not ended: sampler or controller hangs."
+			v.Text += " A sample was begun and has not ended: the sampler or the controller hangs."
 		}
 	case w.Standing == limiter.Stale.String():
-		v.Text += fmt.Sprintf(" Its decision is stale: no sample was taken for %.0f s, so what was decided for that case rules. Nobody asks, or control is broken.",
-			w.SilentForMS/1000)
-		if asked := w.Recent != nil && w.Recent.Executed+w.Recent.Rejected+w.Recent.Canceled > 0; asked || w.InFlight > 0 {
-			watch()
+		if v.Level = staleLevel(w.busy()); v.Level == levelAct {
+			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU.",
+				w.SilentForMS/1000)
+		} else {
+			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s. No request has come, and Run is not running.", w.SilentForMS/1000)
 		}
 	default:
-		said := make([]string, 0, len(w.Decision.Reasons))
-		for _, r := range w.Decision.Reasons {
-			if r.Direction == "tighten" {
-				watch()
-			}
-			said = append(said, fmt.Sprintf("%s (%s %.3g, %s)", r.Code, r.Signal, float64(r.Value), r.Direction))
+		said := slices.DeleteFunc(slices.Clone(w.Decision.Reasons), func(r reason) bool { return r.Direction != "tighten" })
+		if len(said) > 0 {
+			watch()
+		} else {
+			said = w.Decision.Reasons[:min(1, len(w.Decision.Reasons))] // the leading one
 		}
-		v.Text += " Control: " + strings.Join(said, ", ") + "."
+		if len(said) > 0 {
+			v.Text += " Controller: " + sentences(said) + "."
+		}
 	}
 	if w.mute {
 		watch()
-		v.Text += " Its controller does not say how it judges samples: Levels hangs or panics."
+		v.Text += " The controller does not say how it judges samples: Levels hangs or panics."
 	}
 	if w.Panics > 0 {
 		watch()
-		v.Text += fmt.Sprintf(" Its parts panicked %d times.", w.Panics)
+		v.Text += fmt.Sprintf(" Sampler, controller or target panicked %d times.", w.Panics)
 	}
 	return v
 }
 
+// sentences are those of a decision's reasons, each with its code.
+func sentences(reasons []reason) string {
+	said := make([]string, len(reasons))
+	for i, r := range reasons {
+		said[i] = r.Text + " (" + r.Code + ")"
+	}
+	return strings.Join(said, "; ")
+}
+
+func inQueue(n int) string {
+	if n == 1 {
+		return "1 waits in the queue"
+	}
+	return thousands(n) + " wait in the queue"
+}
+
+// share is x in percent.
+func share(x float64) string {
+	switch {
+	case x < 0.001:
+		return "<0.1 %"
+	case x < 0.1:
+		return fmt.Sprintf("%.1f %%", 100*x)
+	}
+	return fmt.Sprintf("%.0f %%", 100*x)
+}
+
+// whose names the high and critical ones among the rejected, which matter most.
+func (r *recent) whose() string {
+	var of []string
+	for _, class := range []limiter.Priority{limiter.Critical, limiter.High} {
+		if n := r.ByPriority[class.String()]; n > 0 {
+			of = append(of, thousands(n)+" "+class.String())
+		}
+	}
+	if len(of) == 0 {
+		return ""
+	}
+	return ", " + strings.Join(of, " and ") + " among them"
+}
+
 func (r *recent) span() string { return fmt.Sprintf("the last %.0f s", max(1, float64(r.Seconds))) }
 
-// most is the key with the highest count, of equal ones the first by name; those that left of themselves do not count.
+func sum(counts map[string]uint64) (n uint64) {
+	for _, more := range counts {
+		n += more
+	}
+	return n
+}
+
+// most says for which reason most were rejected, of equal ones the first by name; those that left of themselves do not count.
 func most(counts map[string]uint64) string {
 	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(counts)), func(k string) bool { return k == limiter.Canceled.String() })
 	if len(keys) == 0 {
-		return "?"
+		return "the reason is not known"
 	}
-	return slices.MaxFunc(keys, func(a, b string) int { return cmp.Compare(counts[a], counts[b]) })
+	code := slices.MaxFunc(keys, func(a, b string) int { return cmp.Compare(counts[a], counts[b]) })
+	said := because(code)
+	if said == "" {
+		return "most as " + code
+	}
+	return "most because " + said + " (" + code + ")"
 }

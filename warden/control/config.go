@@ -24,8 +24,8 @@ type Config struct {
 	// Default 0.95.
 	MaxShed float64
 	// Lag and Runnable say how much waiting for a processor is too much: the 90th percentile of the delays while the
-	// processors are fully used (twice as much while they are not), and the number of waiting goroutines per processor, at
-	// which the target begins to fall. Growth stops at a little less. Default 10 ms and 8.
+	// processors are fully used (twice as much while they are not), at which the target begins to fall, and the number of waiting
+	// goroutines per processor, near which it does: at 8.5 with the default. Growth stops at a little less. Default 10 ms and 8.
 	Lag      time.Duration
 	Runnable float64
 	// ValidFor is how long a decision rules before its Stale decision does. Default 1 s; at most 1 minute.

@@ -24,7 +24,7 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	}
 	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
 		if p, o, ok := l.startAtOnce(t); ok {
-			if o.rule.decision.Yields == 0 {
+			if o.rule.yields == 0 {
 				return p, nil
 			}
 			return l.begin(ctx, t, deadline{due: queue.Never}, o)
@@ -53,18 +53,25 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	l.submit(t)
 	var o outcome
 	switch {
-	case queue.Missed(d.due, now, l.rule.decision.Expected):
+	case queue.Missed(l.rule.due(d), now, l.rule.decision.Expected):
 		o = l.refused(t.Priority, DeadlineExceeded, 0)
-	case !l.free():
-		o = l.refused(t.Priority, l.full(), 0)
-	default:
+	case l.free():
 		o = l.grant(t.Priority)
-		p := l.sit(t, d, o)
-		l.mu.Unlock()
-		return l.tellStart(p), nil
+	case l.rehearses():
+		o = l.rehearse(t.Priority, d.due, now, false, 0)
+	default:
+		o = l.refused(t.Priority, l.full(), 0)
 	}
+	if o.reason != 0 {
+		l.mu.Unlock()
+		return Permit{}, l.refuse(t, d, o)
+	}
+	p := l.sit(t, d, o)
 	l.mu.Unlock()
-	return Permit{}, l.refuse(t, d, o)
+	if o.would != 0 {
+		l.remember(t, d, o)
+	}
+	return l.tellStart(p), nil
 }
 
 // Do runs fn(ctx) once it was granted a place, and gives the place back when fn returns, panics or calls
@@ -94,7 +101,7 @@ func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
 	}
 	l.submit(t)
 	o = l.grant(t.Priority)
-	if o.rule.decision.Yields == 0 {
+	if o.rule.yields == 0 {
 		p = l.sit(t, deadline{}, o)
 	}
 	return p, o, true
@@ -110,13 +117,15 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	l.refresh(now)
 	l.submit(t)
 	o, expected := outcome{}, l.rule.decision.Expected
-	v := queue.TooLate(err, d.due, now, expected)
+	v := queue.TooLate(err, l.rule.due(d), now, expected)
 	switch {
 	case v != queue.Waits:
 		o = l.refused(t.Priority, reasonOf(v), 0)
 		o.cause = err
 	case l.free():
 		o = l.grant(t.Priority)
+	case l.rehearses():
+		o = l.rehearse(t.Priority, d.due, now, true, draw)
 	case l.closed || l.queue.Limit == 0:
 		o = l.refused(t.Priority, l.full(), 0)
 	default:
@@ -164,14 +173,15 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 // it is too late. Then the task has its permit, or has given its place back.
 func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Permit, error) {
 	v, err := queue.Waits, error(nil)
-	if yields := o.rule.decision.Yields; yields > 0 || o.grant != SlotFree {
+	if yields := o.rule.yields; yields > 0 || o.grant != SlotFree {
 		queue.Yield(yields, l.arrivals)
 		var now time.Duration
-		if d.due != queue.Never {
+		due := o.rule.due(d)
+		if due != queue.Never {
 			now = l.clock()
 		}
 		err = l.errOf(ctx)
-		v = queue.TooLate(err, d.due, now, o.rule.decision.Expected)
+		v = queue.TooLate(err, due, now, o.rule.decision.Expected)
 	}
 	l.mu.Lock()
 	if v != queue.Waits {
@@ -184,12 +194,21 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	p := l.sit(t, d, o)
 	l.mu.Unlock()
-	if o.grant != SlotFree {
-		e := l.explain(t, d, o)
-		e.At = time.Now()
-		l.recent.Add(e)
+	if o.grant != SlotFree || o.would != 0 {
+		l.remember(t, d, o)
 	}
 	return l.tellStart(p), nil
+}
+
+// remember keeps the explanation of a start that is out of the ordinary: after waiting, or of a task that would have been refused.
+func (l *Limiter) remember(t Task, d deadline, o outcome) {
+	e := l.explain(t, d, o)
+	e.At = time.Now()
+	if o.would != 0 {
+		l.refusals.Add(e)
+	} else {
+		l.delayed.Add(e)
+	}
 }
 
 func (l *Limiter) arrivals() uint64 {
@@ -200,8 +219,11 @@ func (l *Limiter) arrivals() uint64 {
 
 // free is whether a task may start at once. The caller holds mu, as for all below.
 func (l *Limiter) free() bool {
-	return !l.closed && l.running < l.rule.decision.TargetConcurrency && l.queue.Len() == 0
+	return l.direct && l.running < l.rule.places && l.queue.Len() == 0
 }
+
+// rehearses is whether a task starts whatever the judgement.
+func (l *Limiter) rehearses() bool { return l.rule.mode == DryRun && !l.closed }
 
 // full is why a task that found no place, and may not wait, is refused.
 func (l *Limiter) full() Reason {
@@ -251,12 +273,12 @@ func (l *Limiter) look() outcome {
 
 // serve gives free places to those who wait. Whatever may have made a place free, a call of serve follows it under the same lock.
 func (l *Limiter) serve() {
-	if l.queue.Len() == 0 || l.running >= l.rule.decision.TargetConcurrency {
+	if l.queue.Len() == 0 || l.running >= l.rule.places {
 		return
 	}
 	now := l.clock()
 	l.refresh(now)
-	for l.running < l.rule.decision.TargetConcurrency {
+	for l.running < l.rule.places {
 		w, how := l.queue.Next(now, l.rule.queue())
 		if w == nil {
 			return
@@ -329,6 +351,9 @@ func (p Permit) release() bool {
 	s.number++
 	s.next, l.idle = l.idle, s
 	l.vacate(s.task.Priority)
+	if s.outcome.would != 0 {
+		l.unwanted--
+	}
 	l.classes[s.task.Priority.class()].Executed++
 	l.serve()
 	return true

@@ -3,22 +3,49 @@
 package limiter
 
 import (
+	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// rule is a decision in force. It never changes.
+// rule is a decision in force, and whether it is enforced. It never changes.
 type rule struct {
 	decision *decision.ControlDecision
 	standing Standing
+	mode     Mode
+	places   int           // how many tasks may hold one
+	yields   int           // how often one that has its place lets others come first
 	until    time.Duration // the last instant at which it is valid
+}
+
+func newRule(d *decision.ControlDecision, standing Standing, m Mode, until time.Duration) *rule {
+	if m != Enforce {
+		return &rule{d, standing, m, math.MaxInt, 0, until}
+	}
+	return &rule{d, standing, m, d.TargetConcurrency, d.Yields, until}
+}
+
+// due is the deadline by which a task may be refused.
+func (r *rule) due(d deadline) time.Duration {
+	if r.mode != Enforce {
+		return queue.Never
+	}
+	return d.due
+}
+
+// expected is what of its deadline a task must have left.
+func (r *rule) expected() time.Duration {
+	if r.mode != Enforce {
+		return 0
+	}
+	return r.decision.Expected
 }
 
 // queue is what the queue needs to know of it.
 func (r *rule) queue() queue.Rule {
-	return queue.Rule{Expected: r.decision.Expected, Burst: r.decision.Burst, Share: r.decision.ShedProbability}
+	return queue.Rule{Expected: r.expected(), Burst: r.decision.Burst, Share: r.decision.ShedProbability}
 }
 
 // Apply makes d the decision that rules, unless its Seq is less than that of the one applied last. It copies d, and
@@ -35,14 +62,14 @@ func (l *Limiter) Apply(d decision.ControlDecision) {
 	if d.Seq < l.seq {
 		return
 	}
-	l.adopt(d, Applied)
+	l.adopt(d, Applied, l.rule.mode)
 	l.serve()
 }
 
 // adopt makes d, which nobody else can change, the decision that rules. The caller holds mu.
-func (l *Limiter) adopt(d decision.ControlDecision, standing Standing) {
+func (l *Limiter) adopt(d decision.ControlDecision, standing Standing, m Mode) {
 	l.seq = d.Seq
-	l.rule = &rule{&d, standing, queue.Never}
+	l.rule = newRule(&d, standing, m, queue.Never)
 	if l.expiry != nil {
 		l.expiry.Stop()
 	}
@@ -73,7 +100,7 @@ func (l *Limiter) refresh(now time.Duration) {
 	if d.Stale != nil {
 		d = d.Stale
 	}
-	l.rule = &rule{d, Stale, queue.Never}
+	l.rule = newRule(d, Stale, l.rule.mode, queue.Never)
 }
 
 // Close refuses all that waits and all that comes later, as Closed. What runs goes on, and its permits are released as
@@ -87,7 +114,7 @@ func (l *Limiter) Close() {
 	if l.closed {
 		return
 	}
-	l.closed = true
+	l.closed, l.direct = true, false
 	now := l.clock()
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
 		l.queue.Remove(w, queue.Waits, now)

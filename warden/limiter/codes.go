@@ -8,7 +8,8 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Reason says why a task was refused. It prints as its code, which never changes: tools may group by it.
+// Reason says why a task was rejected. It prints as its code, which is the same in metrics, logs, traces, the console and the
+// answers of wardenhttp, wardengrpc and wardenconnect: tools may group by it.
 type Reason uint8
 
 // The reasons. Each one really occurs; docs/limiter.md says when, and what to do then.
@@ -34,14 +35,22 @@ const (
 	Canceled
 	// Closed: the limiter was closed.
 	Closed
-	reasons
+	// TimeoutQueued: the call waited in a compartment for its MaxWait, or for its Timeout if there is no MaxWait.
+	TimeoutQueued
+	// BreakerOpen: the circuit breaker of the compartment let the call not pass.
+	BreakerOpen
+	// Reentry: the call came from inside the compartment that it asked for a slot.
+	Reentry
 )
 
+// reasons is how many there are of a limiter's own, and one for none. The last three are those of package bulkhead's compartments.
+const reasons = Closed + 1
+
 // String is the code: "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "patience_exceeded",
-// "deadline_exceeded", "canceled" or "closed"; "none" for the zero Reason.
+// "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open" or "reentry"; "none" for the zero Reason.
 func (r Reason) String() string {
 	return nameOf("Reason", uint8(r), "none", "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop",
-		"patience_exceeded", "deadline_exceeded", "canceled", "closed")
+		"patience_exceeded", "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open", "reentry")
 }
 
 // Grant says by what right a task was given its place.
@@ -49,7 +58,7 @@ type Grant uint8
 
 // The grants.
 const (
-	// SlotFree: a place was free and nobody waited; the task did not wait.
+	// SlotFree: a place was free and nobody waited, or the limiter did not enforce that (Explanation.Mode); the task did not wait.
 	SlotFree Grant = iota + 1
 	// QueueOldest: it was the oldest of the highest priority that waited.
 	QueueOldest
@@ -136,17 +145,18 @@ func (s Standing) String() string {
 // Outcome says how far a task has come.
 type Outcome uint8
 
-// The outcomes. A task that was started ends as executed; each task ends in exactly one of the last three.
+// The outcomes. A task that was started ends as executed; each task ends in exactly one of executed, rejected and canceled.
 const (
 	Started Outcome = iota + 1
 	Executed
 	Rejected
-	Withdrawn // by its context: Reason Canceled
+	Withdrawn   // by its context: Reason Canceled
+	ModeChanged // no task's: [Limiter.SetMode] has changed the mode, or New was told one that is not Enforce
 )
 
-// String is "started", "executed", "rejected" or "canceled"; "none" for the zero Outcome.
+// String is "started", "executed", "rejected", "canceled" or "mode_changed"; "none" for the zero Outcome.
 func (o Outcome) String() string {
-	return nameOf("Outcome", uint8(o), "none", "started", "executed", "rejected", "canceled")
+	return nameOf("Outcome", uint8(o), "none", "started", "executed", "rejected", "canceled", "mode_changed")
 }
 
 func nameOf(kind string, v uint8, names ...string) string {

@@ -30,5 +30,5 @@
 // each priority: to enter it, to leave it and to be next cost the same whatever its length. Compartments (package bulkhead)
 // wait in the same kind of queue.
 //
-// The invariants Q1 to Q15 and every reason are explained in docs/limiter.md.
+// The invariants Q1 to Q18 and every reason are explained in docs/limiter.md.
 package limiter

@@ -42,7 +42,7 @@ func TestPropertyErrorsCanBeGrouped(t *testing.T) {
 		var words string
 		for i := range 2 {
 			r := &Rejection{Explanation: kind, RetryAfter: time.Duration(limit.Draw(t, "after"))}
-			r.Task = Task{Name: fmt.Sprint("/orders/", limit.Draw(t, "task")), Priority: Priority(rapid.Int8().Draw(t, "priority"))}
+			r.Task = Task{Name: fmt.Sprint("/orders/", limit.Draw(t, "task")), ID: fmt.Sprint("request-", limit.Draw(t, "id")), Priority: Priority(rapid.Int8().Draw(t, "priority"))}
 			r.At, r.Deadline = time.Unix(0, rapid.Int64().Draw(t, "at")), time.Unix(0, rapid.Int64().Draw(t, "deadline"))
 			r.Waited, r.Patience = time.Duration(limit.Draw(t, "waited")), time.Duration(limit.Draw(t, "patience"))
 			r.InFlight, r.QueueLen, r.Limit = limit.Draw(t, "in flight"), limit.Draw(t, "queued")+1, limit.Draw(t, "limit")
@@ -59,7 +59,7 @@ func TestPropertyErrorsCanBeGrouped(t *testing.T) {
 			var line strings.Builder
 			slog.New(slog.NewTextHandler(&line, nil)).Info("x", "e", r)
 			for _, story := range []string{r.String(), line.String()} {
-				if !strings.Contains(story, r.Task.Name) || !strings.Contains(story, r.Waited.String()) || !strings.Contains(story, fmt.Sprint(r.InFlight)) {
+				if !strings.Contains(story, r.Task.Name) || !strings.Contains(story, r.Task.ID) || !strings.Contains(story, r.Waited.String()) || !strings.Contains(story, fmt.Sprint(r.InFlight)) {
 					t.Fatalf("%q tells too little", story)
 				}
 			}

@@ -49,5 +49,5 @@ func (e *ReentryError) Is(target error) bool { return target == ErrReentry }
 
 // LogValue has the error as a group: limiter and reason, which is "reentry". It allocates.
 func (e *ReentryError) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("limiter", e.Limiter), slog.String("reason", "reentry"))
+	return slog.GroupValue(slog.String("limiter", e.Limiter), slog.String("reason", Reentry.String()))
 }

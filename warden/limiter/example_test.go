@@ -108,6 +108,24 @@ func ExampleLimiter_Recent() {
 	// b rejected pressure_high
 }
 
+// A dry run lets everything start, and says what it would have refused. Then it is enforced.
+func ExampleLimiter_SetMode() {
+	l, err := limiter.New(limiter.Config{Name: "inventory", Mode: limiter.DryRun, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
+	if err != nil {
+		panic(err)
+	}
+	for range 2 {
+		p, err := l.TryAcquire(limiter.Task{})
+		fmt.Println(err, p.Explain().WouldReject)
+	}
+	err = l.SetMode(limiter.Enforce)
+	fmt.Println(err, l.Stats().WouldReject, l.Stats().Running)
+	// Output:
+	// <nil> none
+	// <nil> queue_overflow
+	// <nil> 1 2
+}
+
 // counter counts what happens.
 type counter map[string]int
 

@@ -17,7 +17,11 @@ type Explanation struct {
 	Outcome Outcome // how far the task has come
 	Grant   Grant   // of a started or executed task: by what right
 	Reason  Reason  // of a rejected or canceled one: why
-	Task    Task
+	// WouldReject is why a task that was started in a dry run would have been refused, as far as that could be known when it came
+	// (Q17); 0: it would not have been, or the limiter enforced what it decided.
+	WouldReject Reason
+	Mode        Mode // the limiter's then
+	Task        Task
 	// At is when the task learned it. It is the zero time in the explanation of a permit: the clock is not read for it.
 	At time.Time
 	// Waited is how long the task was in the queue.
@@ -33,9 +37,10 @@ type Explanation struct {
 	// read it, do not write to it.
 	Decision *decision.ControlDecision
 	Standing Standing
-	// InFlight tasks held a place, this one included if it was granted one, and QueueLen others waited, at that instant.
+	// InFlight tasks held a place, this one included if it was granted one, and QueueLen others waited, at that instant; in a dry run
+	// QueueLen others would have waited.
 	InFlight, QueueLen int
-	// Bound says, of a task that was refused because it could not run at once, what was full, and Limit how much that is.
+	// Bound says, of a task that was refused, or would have been, because it could not run at once, what was full, and Limit how much that is.
 	Bound Bound
 	Limit int
 	// Cut is the priority below which every task that would have had to wait was to be shed; -128: none, or the task did
@@ -50,10 +55,23 @@ func (e Explanation) String() string {
 	switch e.Outcome {
 	case Started, Executed:
 		fmt.Fprintf(&b, " (%s)", e.Grant)
+		if e.WouldReject != 0 {
+			fmt.Fprintf(&b, ", would have been refused: %s", e.WouldReject)
+		}
 	case Rejected: // a task that is withdrawn has one reason, and it is the same word
 		fmt.Fprintf(&b, ": %s", e.Reason)
 	}
-	fmt.Fprintf(&b, ": task %q, priority %s", e.Task.Name, e.Task.Priority)
+	b.WriteString(": ")
+	if e.Task.Name != "" {
+		fmt.Fprintf(&b, "task %q, ", e.Task.Name)
+	}
+	if e.Task.ID != "" {
+		fmt.Fprintf(&b, "request %q, ", e.Task.ID)
+	}
+	fmt.Fprintf(&b, "priority %s", e.Task.Priority)
+	if e.Mode != Enforce {
+		fmt.Fprintf(&b, ", mode %s", e.Mode)
+	}
 	if !e.Deadline.IsZero() {
 		fmt.Fprintf(&b, ", deadline %s (%s)", e.Deadline.Format(time.RFC3339Nano), e.DeadlineFrom)
 	}
@@ -150,6 +168,7 @@ type outcome struct {
 	cause    error // of a refusal: the context's error, if that is why
 	grant    Grant
 	reason   Reason
+	would    Reason // of a grant in a dry run: of what it would have been instead
 	cut      Priority
 }
 
@@ -158,13 +177,13 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	e := Explanation{
 		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
 		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.rule.decision, Standing: o.rule.standing,
-		InFlight: o.inFlight, QueueLen: o.queued, Cut: o.cut,
+		InFlight: o.inFlight, QueueLen: o.queued, Cut: o.cut, WouldReject: o.would, Mode: o.rule.mode,
 	}
 	if o.reason != 0 {
 		e.Outcome, e.Grant = outcomeOf(o.reason), 0
-		if o.waited > 0 || o.reason < DeadlineExceeded {
-			e.Bound, e.Limit = BoundTarget, e.Decision.TargetConcurrency
-		}
+	}
+	if why := o.reason + o.would; why != 0 && (o.waited > 0 || why < DeadlineExceeded) { // one of them is 0
+		e.Bound, e.Limit = BoundTarget, e.Decision.TargetConcurrency
 	}
 	return e
 }
@@ -175,7 +194,7 @@ func (l *Limiter) refuse(t Task, d deadline, o outcome) *Rejection {
 	if r.At = time.Now(); r.Reason == DeadlineExceeded { // which its context may not know yet
 		r.Cause = context.DeadlineExceeded
 	}
-	l.recent.Add(r.Explanation)
+	l.refusals.Add(r.Explanation)
 	if l.observer != nil {
 		l.observe(r.Explanation, 0)
 	}

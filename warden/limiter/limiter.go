@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,10 +23,12 @@ type Config struct {
 	// Initial rules until the first Apply. The zero decision, or one with Seq 0 that is otherwise Default's, means
 	// [decision.Default]; any other one needs a Seq, so that a target of 0, with which nothing runs, is never an oversight.
 	Initial decision.ControlDecision
+	// Mode is the mode to begin with; see [Limiter.SetMode].
+	Mode Mode
 	// StarvationEvery N: one in N grants from the queue goes to the task that has waited longest, whatever its priority,
 	// and one in N of those that would be refused for want of importance is let into the queue and stays there. 0: none.
 	StarvationEvery int
-	// Recent is how many explanations [Limiter.Recent] keeps, 0 or more; 0: 128.
+	// Recent is how many refusals [Limiter.Recent] keeps, and how many delayed starts besides, 0 or more; 0: 128.
 	Recent int
 	// Rand draws numbers in [0, 1) and may be called by many goroutines at once; nil: math/rand/v2. It decides who of the
 	// boundary priority is shed.
@@ -42,7 +45,8 @@ type Limiter struct {
 	epoch    time.Time
 	observer Observer
 	draw     func() float64
-	recent   *queue.Recent[Explanation]
+	refusals *queue.Recent[Explanation]
+	delayed  *queue.Recent[Explanation] // tasks that started after waiting: they must not push refusals out
 	waiters  queue.Pool[outcome]
 
 	mu     sync.Mutex // guards all below; no foreign code runs while it is held
@@ -50,10 +54,12 @@ type Limiter struct {
 	seq    uint64     // of the decision applied last
 	expiry *time.Timer
 	closed bool
+	direct bool // a free place is all that a task needs: not closed, and no dry run
 	queue  queue.Queue[outcome]
 	idle   *seat // those that nobody has
 
 	running                  int
+	unwanted                 int // of them: those who would have been refused, in a dry run
 	submitted, foreignPanics uint64
 	classes                  [classes]Tally // but Queued
 }
@@ -71,14 +77,24 @@ func New(cfg Config) (*Limiter, error) {
 		cfg.Recent = 128
 	}
 	l := &Limiter{
-		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand, recent: queue.NewRecent[Explanation](cfg.Recent),
+		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand,
+		refusals: queue.NewRecent[Explanation](cfg.Recent), delayed: queue.NewRecent[Explanation](cfg.Recent),
 		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
 	}
 	l.queue.Left = l.dismiss
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.adopt(initial.Sanitized(), Initial)
+	l.begun(initial.Sanitized(), cfg.Mode)
 	return l, nil
+}
+
+// begun puts the first decision in force, and the first mode.
+func (l *Limiter) begun(d decision.ControlDecision, m Mode) {
+	l.mu.Lock()
+	l.adopt(d, Initial, m)
+	l.enter(m)
+	l.mu.Unlock()
+	if m != Enforce {
+		l.tellMode()
+	}
 }
 
 // check returns the decision to begin with, or what is wrong.
@@ -87,6 +103,8 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	switch {
 	case cfg.MaxQueue < 0:
 		return cfg.Initial, &InvalidError{"Config.MaxQueue", cfg.MaxQueue, "0 (nobody waits) or more"}
+	case cfg.Mode >= modes:
+		return cfg.Initial, &InvalidError{"Config.Mode", uint8(cfg.Mode), validModes}
 	case cfg.StarvationEvery < 0:
 		return cfg.Initial, &InvalidError{"Config.StarvationEvery", cfg.StarvationEvery, orMore}
 	case cfg.Recent < 0:
@@ -120,6 +138,8 @@ type Stats struct {
 	Target int
 	// Standing is the kind of decision that rules: Stale means that control has been silent for longer than its last decision was to hold.
 	Standing Standing
+	// Mode is the mode in force.
+	Mode Mode
 	// ForeignPanics counts panics of the Observer, or of a context, that were contained. It never falls.
 	ForeignPanics uint64
 
@@ -137,8 +157,11 @@ type Tally struct {
 	Canceled  uint64 // tasks whose context was canceled before they started
 	Queued    int    // tasks that wait now: QueueLen of an explanation
 	Running   int    // tasks that hold a place now: InFlight of an explanation
+	// WouldReject is how many tasks were started in a dry run that would have been refused (Q17). They are among the Executed and the
+	// Running, and not among the Rejected. It never falls.
+	WouldReject uint64
 
-	byReason [reasons]uint64
+	byReason, wouldReject [reasons]uint64
 }
 
 // RejectedFor is how many tasks were refused for this reason.
@@ -149,14 +172,24 @@ func (t Tally) RejectedFor(r Reason) uint64 {
 	return t.byReason[r]
 }
 
+// WouldRejectFor is how many tasks were started in a dry run that would have been refused for this reason.
+func (t Tally) WouldRejectFor(r Reason) uint64 {
+	if r >= reasons {
+		return 0
+	}
+	return t.wouldReject[r]
+}
+
 func (t Tally) plus(o Tally) Tally {
 	t.Submitted += o.Submitted
 	t.Executed += o.Executed
 	t.Rejected += o.Rejected
 	t.Canceled += o.Canceled
 	t.Running += o.Running
+	t.WouldReject += o.WouldReject
 	for r, n := range o.byReason {
 		t.byReason[r] += n
+		t.wouldReject[r] += o.wouldReject[r]
 	}
 	return t
 }
@@ -174,7 +207,7 @@ func (l *Limiter) Stats() Stats {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{Target: l.rule.decision.TargetConcurrency, Standing: l.rule.standing, ForeignPanics: l.foreignPanics, classes: l.classes}
+	s := Stats{Target: l.rule.decision.TargetConcurrency, Standing: l.rule.standing, Mode: l.rule.mode, ForeignPanics: l.foreignPanics, classes: l.classes}
 	for i := range s.classes {
 		s.classes[i].Queued = s.classes[i].waiting()
 		s.Tally = s.plus(s.classes[i])
@@ -183,11 +216,13 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
-// Recent returns the explanations of the last tasks that were refused, or started after waiting: Config.Recent at most,
-// the oldest first. It does not block and allocates the copy.
+// Recent returns the explanations of the last tasks that were refused, and of the last ones that started after waiting: Config.Recent of
+// each at most, the oldest first. It does not block and allocates the copy.
 func (l *Limiter) Recent() []Explanation {
 	if !l.made() {
 		return nil
 	}
-	return l.recent.All()
+	all := append(l.refusals.All(), l.delayed.All()...)
+	slices.SortStableFunc(all, func(a, b Explanation) int { return a.At.Compare(b.At) })
+	return all
 }

@@ -4,8 +4,8 @@ package limiter
 
 import "log/slog"
 
-// LogValue has the explanation as a group: limiter, outcome, reason or grant, task with its deadline, waited, in_flight,
-// queued, bound and limit if one was reached, cut if there was one, standing and decision. It allocates.
+// LogValue has the explanation as a group: limiter, outcome, reason or grant, request_id if the task has one, would_reject and mode in a dry run,
+// task with its deadline, waited, in_flight, queued, bound and limit if one was reached, cut if there was one, standing and decision. It allocates.
 func (e Explanation) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
 
 // LogValue is that of Explain, with retry_after if it is known. It allocates.
@@ -18,13 +18,22 @@ func (r *Rejection) LogValue() slog.Value {
 }
 
 func (e Explanation) attrs() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 13) // and one for retry_after
+	attrs := make([]slog.Attr, 0, 16) // and one for retry_after
 	attrs = append(attrs, slog.String("limiter", e.Limiter), slog.String("outcome", e.Outcome.String()))
 	if e.Reason != 0 {
 		attrs = append(attrs, slog.String("reason", e.Reason.String()))
 	}
 	if e.Grant != 0 {
 		attrs = append(attrs, slog.String("grant", e.Grant.String()))
+	}
+	if e.Task.ID != "" {
+		attrs = append(attrs, slog.String("request_id", e.Task.ID))
+	}
+	if e.WouldReject != 0 {
+		attrs = append(attrs, slog.String("would_reject", e.WouldReject.String()))
+	}
+	if e.Mode != Enforce {
+		attrs = append(attrs, slog.String("mode", e.Mode.String()))
 	}
 	task := []any{slog.String("name", e.Task.Name), slog.String("priority", e.Task.Priority.String())}
 	if !e.Deadline.IsZero() {

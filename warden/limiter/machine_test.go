@@ -1,4 +1,5 @@
-// A machine that drives a limiter and its model side by side in virtual time, and fails at the first difference.
+// A machine that drives a limiter and its model side by side in virtual time, and fails at the first difference, in words that
+// begin with the number that it is about.
 
 package limiter
 
@@ -30,7 +31,7 @@ type machine struct {
 	draw   float64
 	tasks  []*taskRun
 	seq    uint64
-	events [Withdrawn + 1]atomic.Int64 // counted by the observer
+	events [ModeChanged + 1]atomic.Int64 // counted by the observer
 }
 
 // taskRun is a task at the limiter, beside the model's.
@@ -113,8 +114,11 @@ func (x *machine) release(a int) {
 }
 
 func (x *machine) releaseTask(run *taskRun) {
-	if got, want := run.permit.Release(), x.m.release(run.is); got != want {
-		x.fatalf("Release of task %d = %v, want %v", run.is.id, got, want)
+	switch got, want := run.permit.Release(), x.m.release(run.is); {
+	case got && !want:
+		x.fatalf("Q6: task %d was released twice", run.is.id)
+	case !got && want:
+		x.fatalf("Q8: task %d had lost its place while it ran", run.is.id)
 	}
 }
 
@@ -160,7 +164,7 @@ func (x *machine) apply(a, b int) {
 }
 
 func (x *machine) step(s move) {
-	switch s.op % 10 {
+	switch s.op % 11 {
 	case 0, 1, 2:
 		x.submit(s.a, s.b, false)
 	case 3:
@@ -182,9 +186,18 @@ func (x *machine) step(s move) {
 		}
 	case 9:
 		x.crowd(s.a, s.b)
+	case 10:
+		x.setMode(Mode(s.a % int(modes)))
 	}
 	synctest.Wait()
 	x.check()
+}
+
+func (x *machine) setMode(mode Mode) {
+	if err := x.l.SetMode(mode); err != nil {
+		x.fatalf("SetMode(%s): %v", mode, err)
+	}
+	x.m.setMode(mode)
 }
 
 // crowd lets eighteen tasks without a deadline come one after the other, and leave if they wait for long.
@@ -212,6 +225,10 @@ func (x *machine) check() {
 		x.checkTask(run)
 		for _, tally := range []*Tally{&want.Tally, &want.classes[classOf(run.is.priority)]} {
 			tally.Submitted++
+			if run.is.would != 0 {
+				tally.WouldReject++
+				tally.wouldReject[run.is.would]++
+			}
 			switch run.is.state {
 			case waits:
 				tally.Queued++
@@ -231,17 +248,24 @@ func (x *machine) check() {
 	}
 	events := map[Outcome]uint64{
 		Started: uint64(want.Running) + want.Executed, Executed: want.Executed, Rejected: want.Rejected, Withdrawn: want.Canceled,
+		ModeChanged: x.m.changes,
 	}
-	want.Target, want.Standing = x.m.d.TargetConcurrency, x.m.standing
-	if got := x.l.Stats(); got != want {
-		x.fatalf("Stats = %+v, want %+v", got, want)
-	}
-	if want.Running > want.Target && x.m.canStart() || want.Queued > x.m.maxQueue {
-		x.fatalf("the model broke its own rules: %+v", want)
+	want.Target, want.Standing, want.Mode = x.m.d.TargetConcurrency, x.m.standing, x.m.mode
+	switch got := x.l.Stats(); {
+	case got.Queued > x.m.maxQueue:
+		x.fatalf("Q3: %d wait, at most %d may", got.Queued, x.m.maxQueue)
+	case got.Mode == Enforce && got.Queued > 0 && got.Running < got.Target && x.m.canStart():
+		x.fatalf("Q9: %d wait, %d run, the target is %d", got.Queued, got.Running, got.Target)
+	case got.Mode != want.Mode:
+		x.fatalf("Q18: the mode is %s, want %s", got.Mode, want.Mode)
+	case got.Target != want.Target || got.Standing != want.Standing:
+		x.fatalf("Q13: target %d, %s; want %d, %s", got.Target, got.Standing, want.Target, want.Standing)
+	case got != want:
+		x.fatalf("Q6: Stats = %+v, want %+v", got, want)
 	}
 	for outcome, want := range events {
 		if got := uint64(x.events[outcome].Load()); got != want {
-			x.fatalf("%d events tell of tasks %s, want %d", got, outcome, want)
+			x.fatalf("Q6: %d events tell of tasks %s, want %d", got, outcome, want)
 		}
 	}
 }
@@ -267,34 +291,84 @@ func (x *machine) checkTask(run *taskRun) {
 	switch {
 	case !run.returned:
 		if t.state != waits {
-			x.fatalf("task %d waits; want %+v", t.id, *t)
+			x.fatalf("%s: task %d waits; want %+v", about(t, waits, 0), t.id, *t)
 		}
 		return
 	case run.err == nil:
 		if t.state == ended {
 			if (run.permit.Explain() != Explanation{}) {
-				x.fatalf("task %d: a released permit explains %v", t.id, run.permit.Explain())
+				x.fatalf("Q7: task %d: a released permit explains %v", t.id, run.permit.Explain())
 			}
 			return
 		}
 		e = run.permit.Explain()
 	case !errors.As(run.err, &r) || !errors.Is(run.err, ErrRejected):
-		x.fatalf("task %d: %v", t.id, run.err)
+		x.fatalf("Q7: task %d: %v", t.id, run.err)
 	default:
 		e = r.Explain()
 		if errors.Is(r, context.Canceled) != (r.Reason == Canceled) || errors.Is(r, context.DeadlineExceeded) != (r.Reason == DeadlineExceeded) {
-			x.fatalf("task %d: %v wraps %v", t.id, r, r.Unwrap())
+			x.fatalf("Q7: task %d: %v wraps %v", t.id, r, r.Unwrap())
 		}
 	}
 	state := map[Outcome]taskState{Started: runs, Rejected: refused, Withdrawn: refused}[e.Outcome]
 	if t.reason == DeadlineExceeded || t.reason == PatienceExceeded {
 		e.QueueLen = t.queueLen // several may leave at one instant, in any order
 	}
-	if state != t.state || e.Grant != t.grant || e.Reason != t.reason || e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) ||
-		e.Waited != t.waited || e.Patience != t.patience || e.Standing != t.standing || e.InFlight != t.inFlight || e.QueueLen != t.queueLen || e.Cut != t.cut ||
-		!sameDecision(*e.Decision, t.decision) {
-		x.fatalf("task %d: %v\nwant %+v", t.id, e, *t)
+	wrong := ""
+	switch {
+	case e.WouldReject != t.would || e.Mode != t.mode:
+		wrong = "Q17"
+	case t.mode == Enforce && state == runs && t.state != runs && x.l.Stats().Running > e.Decision.TargetConcurrency:
+		wrong = "Q1"
+	case state != t.state || e.Reason != t.reason:
+		wrong = about(t, state, e.Reason)
+	case e.Grant != t.grant && (e.Grant == StarvationTurn || t.grant == StarvationTurn):
+		wrong = "Q14"
+	case e.Grant != t.grant:
+		wrong = "Q4"
+	case e.Standing != t.standing || !sameDecision(*e.Decision, t.decision):
+		wrong = "Q13"
+	case e.Patience != t.patience:
+		wrong = "Q16"
+	case e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) || e.Waited != t.waited || e.InFlight != t.inFlight || e.QueueLen != t.queueLen:
+		wrong = "Q7"
+	case e.Cut != t.cut:
+		wrong = "Q10"
 	}
+	if wrong != "" {
+		x.fatalf("%s: task %d: %v\nwant %+v", wrong, t.id, e, *t)
+	}
+}
+
+// about is the number that speaks of how a task should have fared, where it has fared in another way.
+func about(want *taskModel, got taskState, reason Reason) string {
+	switch {
+	case want.state == refused:
+		reason = want.reason
+	case got != refused:
+		reason = 0
+	}
+	switch {
+	case reason == Canceled:
+		return "Q12"
+	case reason == DeadlineExceeded:
+		return "Q5"
+	case reason == PatienceExceeded:
+		return "Q16"
+	case reason == PressureHigh || reason == ProbabilisticShedding:
+		return "Q10"
+	case reason == QueueOverflow || reason == PriorityDrop:
+		return "Q11"
+	case reason == Closed:
+		return "Q9"
+	case want.state == runs && want.grant == SlotFree:
+		return "Q2"
+	case want.grant == StarvationTurn:
+		return "Q14"
+	case got == runs || want.state == runs:
+		return "Q4" // somebody else's turn
+	}
+	return "Q9"
 }
 
 func sameDecision(a, b decision.ControlDecision) bool {

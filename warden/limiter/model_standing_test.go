@@ -12,7 +12,7 @@ import (
 // stands is whether the oldest of a priority has waited too long for a burst.
 func (m *model) stands(p Priority) bool {
 	all := m.of(p)
-	return len(all) > 0 && m.now-all[0].since > max(m.burst(), m.d.Expected)
+	return len(all) > 0 && m.now-all[0].since > max(m.burst(), m.expected())
 }
 
 func (m *model) burst() time.Duration {

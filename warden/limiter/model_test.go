@@ -25,6 +25,8 @@ type taskModel struct {
 	state    taskState
 	grant    Grant
 	reason   Reason
+	would    Reason
+	mode     Mode
 	waited   time.Duration
 	decision decision.ControlDecision
 	standing Standing
@@ -59,6 +61,8 @@ type model struct {
 	standing Standing
 	staleAt  time.Duration // never: it holds
 	closed   bool
+	mode     Mode
+	changes  uint64 // of the mode
 	running  int
 	waiting  []*taskModel // in order of arrival
 	mix      []mixModel   // of all that had to wait
@@ -68,13 +72,21 @@ type model struct {
 	all      []*taskModel
 }
 
+// expected is what of its deadline a task that waits must have left.
+func (m *model) expected() time.Duration {
+	if m.mode != Enforce {
+		return 0
+	}
+	return m.d.Expected
+}
+
 func (m *model) canStart() bool {
-	return !m.closed && m.running < m.d.TargetConcurrency
+	return !m.closed && (m.mode != Enforce || m.running < m.d.TargetConcurrency)
 }
 
 // stamp notes how things stand.
 func (m *model) stamp(t *taskModel) {
-	t.decision, t.standing = m.d, m.standing
+	t.decision, t.standing, t.mode = m.d, m.standing, m.mode
 	t.inFlight, t.queueLen = m.running, len(m.waiting)
 	t.cut = m.cut()
 }
@@ -169,7 +181,13 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 	t.since, t.state = m.now, waits
 	m.all = append(m.all, t)
 	switch {
-	case t.due <= m.now || t.due != never && t.due-m.now < m.d.Expected:
+	case m.mode == DryRun && !m.closed:
+		m.rehearse(t, try, draw)
+		return
+	case m.mode == Bypass && !m.closed:
+		m.start(t, SlotFree)
+		return
+	case m.mode == Enforce && (t.due <= m.now || t.due != never && t.due-m.now < m.d.Expected):
 		m.refuse(t, DeadlineExceeded)
 		return
 	case len(m.waiting) == 0 && m.canStart():
@@ -252,7 +270,7 @@ func (m *model) serve() {
 		t, how := m.next()
 		m.leave(t)
 		m.ended(t, false)
-		if t.due != never && (t.due <= m.now || t.due-m.now < m.d.Expected) {
+		if t.due != never && (t.due <= m.now || t.due-m.now < m.expected()) {
 			m.refuse(t, t.late())
 			continue
 		}

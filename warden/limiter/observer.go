@@ -15,7 +15,8 @@ type Observer interface {
 	Observe(Event)
 }
 
-// Event is one outcome: a task was started, executed, rejected or canceled. A started one tells later, when its permit is
+// Event is one outcome: a task was started, executed, rejected or canceled; or the mode has changed, and then only Limiter, Mode, At,
+// Decision and Standing mean something, as they are now. A started one tells later, when its permit is
 // released, that it was executed; its At is then the time of the release.
 type Event struct {
 	Explanation
@@ -44,6 +45,19 @@ func (l *Limiter) tellStart(p Permit) Permit {
 	l.observe(e, 0)
 	owned = true
 	return p
+}
+
+// tellMode tells the observer, if there is one, which mode is in force.
+func (l *Limiter) tellMode() {
+	if l.observer == nil {
+		return
+	}
+	l.mu.Lock()
+	r := l.rule
+	l.mu.Unlock()
+	l.observe(Explanation{
+		Limiter: l.name, Outcome: ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision, Standing: r.standing, Cut: lowest,
+	}, 0)
 }
 
 // observe calls the observer and contains its panic.

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,6 +258,41 @@ func TestQ7_TheRecorderIsBounded(t *testing.T) {
 	if recent := l.Recent(); recent[keep-1].Task.Name != "mine" {
 		t.Errorf("kept as %v", recent[keep-1])
 	}
+}
+
+// TestQ7_DelayedStartsPushNoRefusalOut: what was refused stays known while a queue is worked off.
+func TestQ7_DelayedStartsPushNoRefusalOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keep, waiting = 2, 5
+		l := mustNew(t, Config{Recent: keep, MaxQueue: waiting, Initial: fixed(1)})
+		p, err := l.TryAcquire(Task{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.TryAcquire(Task{Name: "refused"})
+		wantReason(t, err, QueueOverflow)
+		var all sync.WaitGroup
+		for range waiting {
+			all.Go(func() {
+				if p, err := l.Acquire(t.Context(), Task{Name: "delayed"}); err != nil {
+					t.Error(err)
+				} else {
+					p.Release()
+				}
+			})
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		p.Release()
+		all.Wait()
+		var names []string
+		for _, e := range l.Recent() {
+			names = append(names, e.Task.Name)
+		}
+		if !slices.Equal(names, []string{"refused", "delayed", "delayed"}) {
+			t.Errorf("kept are %q", names)
+		}
+	})
 }
 
 // TestQ7_Codes holds the words that tools group by.

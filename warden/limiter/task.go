@@ -14,6 +14,9 @@ import (
 type Task struct {
 	// Name appears in explanations; it may be empty. It groups nothing, so it need not be unique.
 	Name string
+	// ID tells one request from all others in explanations, where it is called request_id: some bytes, perhaps none. It groups
+	// nothing. Explanations keep it for a while: cut what a client has made up.
+	ID string
 	// Priority decides who starts first and who is refused first.
 	Priority Priority
 	// Deadline is the instant after which the work is worth nothing; the zero time means none. The deadline of the

@@ -78,12 +78,12 @@ func (m *model) extra(t tb, granted bool) {
 	if granted {
 		m.retries = append(m.retries, now)
 		if retries, firsts := since(m.retries, now.Add(-10*second)), since(m.firsts, now.Add(-10*second)); float64(retries) > allowed(firsts) {
-			t.Fatalf("%d retries to %d first attempts in ten seconds", retries, firsts)
+			t.Fatalf("R1: %d retries to %d first attempts in ten seconds", retries, firsts)
 		}
 		return
 	}
 	if retries, firsts := since(m.retries, now.Add(-10*second-slice-1)), since(m.firsts, now.Add(-10*second+slice)); float64(retries+1) <= allowed(firsts) {
-		t.Fatalf("refused, with %d retries to %d first attempts", retries, firsts)
+		t.Fatalf("R1: refused, with %d retries to %d first attempts", retries, firsts)
 	}
 }
 
@@ -185,12 +185,12 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 	probability, requests, ok := m.probability(p)
 	call, err := c.Begin(p)
 	if refuse := probability > 0 && used < probability; refuse != (err != nil) {
-		t.Fatalf("%d of %d accepted, drawn %v: %v", ok, requests, draw, err)
+		t.Fatalf("R4: %d of %d accepted, drawn %v: %v", ok, requests, draw, err)
 	}
 	if err != nil {
 		var throttled *retry.ThrottledError
 		if !errors.Is(err, retry.ErrThrottled) || !errors.As(err, &throttled) || *throttled != (retry.ThrottledError{Priority: p, Requests: requests, Accepted: ok, Probability: probability}) {
-			t.Fatalf("%#v; want %d of %d, %v", err, ok, requests, probability)
+			t.Fatalf("R4: %#v; want %d of %d, %v", err, ok, requests, probability)
 		}
 		m.request(p, false)
 		return
@@ -216,33 +216,33 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 		switch {
 		case made == m.cfg.Attempts:
 			if granted || stats != before {
-				t.Fatalf("%d attempts are made: %v, %+v", made, granted, stats)
+				t.Fatalf("R7: %d attempts are made: %v, %+v", made, granted, stats)
 			}
 		case after < 0:
 			if granted || stats.Pushback != before.Pushback+1 {
-				t.Fatalf("the server said never: %v, %+v", granted, stats)
+				t.Fatalf("R5: the server said never: %v, %+v", granted, stats)
 			}
 		case granted:
 			if stats.Retries != before.Retries+1 || throttled {
-				t.Fatalf("%+v, throttled: %v", stats, throttled)
+				t.Fatalf("R4: %+v, throttled: %v", stats, throttled)
 			}
 			if wait < after || wait > m.cfg.MaxWait || wait > after+50*time.Millisecond<<(made-1) || left > 0 && wait >= left {
-				t.Fatalf("waits %s, asked to wait %s, %s are left", wait, after, left)
+				t.Fatalf("R5: waits %s, asked to wait %s, %s are left", wait, after, left)
 			}
 			m.extra(t, true)
 			made++
 		case stats.NoTime > before.NoTime:
 			if most := after + 50*time.Millisecond<<(made-1); most <= m.cfg.MaxWait && (left == 0 || most < left) {
-				t.Fatalf("no time to wait %s at most, though %s are left", most, left)
+				t.Fatalf("R5: no time to wait %s at most, though %s are left", most, left)
 			}
 		case stats.RetryThrottled > before.RetryThrottled:
 			if !throttled {
-				t.Fatalf("throttled for no reason")
+				t.Fatalf("R4: throttled for no reason")
 			}
 		case stats.NoBudget == before.NoBudget+1:
 			m.extra(t, false)
 		default:
-			t.Fatalf("refused, and nothing is counted: %+v", stats)
+			t.Fatalf("R1: refused, and nothing is counted: %+v", stats)
 		}
 		if !granted {
 			return
@@ -264,14 +264,14 @@ func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p limiter.Priorit
 	switch {
 	case granted:
 		if with != lower || throttled || stats.Hedges != before.Hedges+1 {
-			t.Fatalf("a hedge of %s, throttled: %v: %s, %+v", p, throttled, with, stats)
+			t.Fatalf("R7: a hedge of %s, throttled: %v: %s, %+v", p, throttled, with, stats)
 		}
 		m.extra(t, true)
 		m.request(with, accepted)
 		call.Ended(with, map[bool]retry.Outcome{true: retry.Accepted, false: retry.Refused}[accepted])
 		return 1
 	case stats.RetryThrottled > before.RetryThrottled != throttled:
-		t.Fatalf("throttled: %v, %+v", throttled, stats)
+		t.Fatalf("R4: throttled: %v, %+v", throttled, stats)
 	case !throttled:
 		m.extra(t, false)
 	}

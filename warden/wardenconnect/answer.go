@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -36,6 +37,9 @@ func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *htt
 		status, ours := rpcstatus.Of(err)
 		if !ours {
 			status = rpcstatus.Invalid()
+		}
+		if status.RequestID == "" {
+			status.RequestID = w.Header().Get(requestid.HTTP) // as the middleware knows it
 		}
 		w.Header()[wardenhttp.RefusedHeader] = []string{status.Reason}
 		_ = writer.Write(w, r, refusal(status, err, true)) // if it fails, nobody is left to be told

@@ -114,6 +114,9 @@ func read(t *testing.T, err error) told {
 		case *errdetails.ErrorInfo:
 			n, _ := strconv.Atoi(v.GetMetadata()["decision"])
 			r.Reason, r.Decided, r.Unseen = v.GetReason(), n >= 7, v.GetMetadata()["processed"] == "false"
+			if id := v.GetMetadata()["request_id"]; r.Unseen && (id == "" || e.Meta().Get("X-Request-Id") != id) {
+				t.Errorf("request_id %q, X-Request-Id %q", id, e.Meta().Get("X-Request-Id"))
+			}
 		case *errdetails.RetryInfo:
 			delay = v.GetRetryDelay().AsDuration()
 		default:

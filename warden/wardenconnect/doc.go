@@ -7,7 +7,7 @@
 //	mux.Handle(path, rpc.Handler(handler))
 //
 // A refused client gets what wardengrpc tells: the code (resource_exhausted, unavailable, deadline_exceeded, canceled or internal), a google.rpc.ErrorInfo
-// with the reason in capitals and the number of the decision, and, if it may try again here, a google.rpc.RetryInfo. The same delay
+// with the reason in capitals, the number of the decision and the id of the request, and, if it may try again here, a google.rpc.RetryInfo. The same delay
 // is in Retry-After, which is a header or a trailer as the protocol has it ([connect.Error.Meta]). Nothing else of the inside is told.
 //
 // On the client's side, an http.Client whose transport is wardenhttp's does it: a call that is refused there is not sent, and errors.As finds its

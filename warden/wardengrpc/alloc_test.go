@@ -33,8 +33,8 @@ func TestAllocations(t *testing.T) {
 		most float64
 		run  func()
 	}{
-		{"a unary call at the server", 1, func() { _, _ = unary(ctx, nil, u, handler) }},
-		{"a stream at the server", 2, func() { _ = stream(nil, ss, s, streamer) }},
+		{"a unary call at the server", 2, func() { _, _ = unary(ctx, nil, u, handler) }},
+		{"a stream at the server", 3, func() { _ = stream(nil, ss, s, streamer) }},
 		{"a unary call at the client", 1, func() { _ = client(ctx, unaryCall, nil, nil, nil, invoker) }},
 		{"an exempt call", 0, func() { _, _ = unary(ctx, nil, health, handler) }},
 	} {

@@ -12,6 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
@@ -21,6 +22,10 @@ type Config struct {
 	// Task says what a call is to the warden, by its context and full method ("/package.Service/Method"). nil: a task that is called
 	// by the method. Normal priority means that of the context: on the client's side, of the request that is being served. Its Name is
 	// cut to 256 bytes.
+	//
+	// Its ID connects what a refused client is told with the log, the trace and the console. On the server's side a task without one, or with
+	// one that is not 1 to 128 visible ASCII characters without quotes and backslashes, gets that of x-request-id in the metadata, else the
+	// trace-id of traceparent, else one that is made here; on the client's side that of the request that is being served.
 	Task func(ctx context.Context, fullMethod string) warden.Task
 	// Compartment says in which compartment a call is to run, by its context and full method. nil: in none, the warden is
 	// asked. If it is set, calls ask the compartment instead: its Criticality is their priority, and Task is not asked. A call
@@ -103,6 +108,7 @@ func (i *Interceptors) classify(ctx context.Context, is *place.Claim, fullMethod
 	if !served {
 		return true
 	}
+	t.ID = requestid.Of(metadata.ValueFromIncomingContext(ctx, requestid.TraceGRPC), []string{t.ID}, metadata.ValueFromIncomingContext(ctx, requestid.GRPC))
 	said := wire.Read(func(n wire.Name) []string { return metadata.ValueFromIncomingContext(ctx, n.GRPC) })
 	if _, bounded := ctx.Deadline(); !bounded && !said.Anything() {
 		return true

@@ -25,8 +25,8 @@
 //	Internal            a mistake in the server: reentry, unknown_compartment, invalid
 //
 // Each carries a google.rpc.ErrorInfo whose reason is the limiter's in capitals, such as PRESSURE_HIGH, and whose domain is
-// [Domain]; its metadata has the number of the decision that ruled, and nothing else about the inside of the
-// server. With ResourceExhausted and breaker_open comes a google.rpc.RetryInfo, spread, so that those who are refused together do not come
+// [Domain]; its metadata has the number of the decision that ruled and the id of the request (see Config.Task), and nothing else about the
+// inside of the server. With ResourceExhausted and breaker_open comes a google.rpc.RetryInfo, spread, so that those who are refused together do not come
 // back together. gRPC's own retry policies do not look at it; clients that retry should.
 //
 // Where the interceptor is, the error is a [*RefusedError]: errors.As finds the *warden.Rejection in it, and status.Code the

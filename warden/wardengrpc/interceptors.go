@@ -117,6 +117,9 @@ func (i *Interceptors) begin(ctx context.Context, is place.Claim, fullMethod str
 	if !ours { // none that a place is refused with
 		m = rpcstatus.Invalid()
 	}
+	if m.RequestID == "" {
+		m.RequestID = is.Task.ID
+	}
 	refused := i.refusal(err, m, true)
 	i.tell(ctx, fullMethod, refused)
 	return hold{}, refused

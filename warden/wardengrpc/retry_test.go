@@ -125,10 +125,10 @@ func TestPropertyR3R5_Machine(t *testing.T) {
 		}
 		last := script[want-1]
 		if attempts != want || handled > 1 && !safe || status.Code(err) != last.code {
-			t.Fatalf("%d attempts, %d handled, %v; want %d and %s", attempts, handled, err, want, last.code)
+			t.Fatalf("R3: %d attempts, %d handled, %v; want %d and %s", attempts, handled, err, want, last.code)
 		}
 		if got := trailer.Get("grpc-retry-pushback-ms"); len(got) != len(last.pushback) {
-			t.Fatalf("the caller's own trailer has %q, want %q", got, last.pushback)
+			t.Fatalf("R5: the caller's own trailer has %q, want %q", got, last.pushback)
 		}
 	})
 }

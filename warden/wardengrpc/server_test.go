@@ -41,7 +41,7 @@ func TestServerRefusesWhatHasNoPlace(t *testing.T) {
 	if d := retry.GetRetryDelay().AsDuration(); d != 12*time.Second {
 		t.Errorf("retry after %s, want 8s and half as much again", d)
 	}
-	if m := info.GetMetadata(); len(m) != 2 || m["decision"] != "9" || m["processed"] != "false" {
+	if m := info.GetMetadata(); len(m) != 3 || m["decision"] != "9" || m["processed"] != "false" || m["request_id"] == "" || m["request_id"] != g.tasks.Load().ID {
 		t.Errorf("metadata %v", m)
 	}
 	if msg := status.Convert(err).Message(); msg != "warden: pressure_high" {

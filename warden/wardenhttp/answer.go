@@ -3,6 +3,7 @@
 package wardenhttp
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -13,6 +14,8 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -22,13 +25,14 @@ import (
 // compartment that was asked, nil if it was none: a tenant is told 429 where everybody else is told 503.
 //
 // The answer has the status by cause, Retry-After with a 503 and a 429, and a body of type application/problem+json with
-// the members title, status, reason and, if a limiter refused, decision: the number of the decision that ruled. The table
-// is in docs/wardenhttp.md. [Middleware.WriteError] answers as its Config says.
+// the members title, status, reason and, if a limiter refused, decision: the number of the decision that ruled. If err knows the request
+// (see [warden.WithRequestID]), its id is in the member request_id and in the header X-Request-Id. The table is in docs/wardenhttp.md.
+// [Middleware.WriteError] answers as its Config says.
 func WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
 	return answers{}.answer(w, c, err)
 }
 
-// WriteError is the function WriteError, with RetryAfter, Rand and Verbose of the middleware's Config.
+// WriteError is the function WriteError, with RetryAfter, Rand, Instance and Verbose of the middleware's Config.
 func (m *Middleware) WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
 	return m.answers.answer(w, c, err)
 }
@@ -39,19 +43,20 @@ type problem struct {
 	reason     string
 	decision   *decision.ControlDecision // that ruled; nil: none did
 	retryAfter time.Duration             // as the limiter knows it
+	requestID  string                    // as err knows it
 }
 
 // statusClientClosed is what nginx calls a request whose client went away. Logs see it, and no client.
 const statusClientClosed = 499
 
-// internalError is the answer where no client can help.
-func internalError() problem {
-	return problem{status: http.StatusInternalServerError, reason: "internal"}
+// mistake is the answer where no client can help: reason names the server's mistake, as gRPC's status does.
+func mistake(reason string) problem {
+	return problem{status: http.StatusInternalServerError, reason: reason}
 }
 
 // timeoutRunning is the answer to a request whose time was up while its handler ran.
 func timeoutRunning() problem {
-	return problem{status: http.StatusGatewayTimeout, reason: "timeout_running"}
+	return problem{status: http.StatusGatewayTimeout, reason: bulkhead.TimedOut.String()}
 }
 
 // describe is what a client may know of err, which c answered; false: it is not ours.
@@ -61,36 +66,37 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	}
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
+	var open *bulkhead.BreakerOpenError
 	switch {
 	case errors.Is(err, ErrSlowPeer):
 		return slowPeer(), true
 	case errors.As(err, &timeout):
-		p := problem{status: http.StatusGatewayTimeout, reason: "timeout_" + timeout.Phase.String()}
+		p := problem{status: http.StatusGatewayTimeout, reason: timeout.Reason(), requestID: timeout.RequestID}
 		if timeout.Rejection != nil {
 			p.decision = timeout.Rejection.Decision
 		}
 		return p, true
 	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		return problem{status: http.StatusServiceUnavailable, reason: "breaker_open"}, true
+		p := problem{status: http.StatusServiceUnavailable, reason: limiter.BreakerOpen.String()}
+		if errors.As(err, &open) {
+			p.requestID = open.RequestID
+		}
+		return p, true
 	case errors.As(err, &rejection):
 		return refusal(c, rejection), true
 	}
-	for _, mistake := range []error{warden.ErrInvalid, limiter.ErrInvalid, bulkhead.ErrInvalid, bulkhead.ErrUnknownCompartment, bulkhead.ErrReentry} {
-		if errors.Is(err, mistake) {
-			return internalError(), true
-		}
-	}
-	return problem{}, false
+	s, ours := rpcstatus.Of(err)
+	return mistake(s.Reason), ours
 }
 
 func refusal(c *bulkhead.Compartment, r *warden.Rejection) problem {
 	_, tenant := c.TenantKey()
-	return problem{statusOf(r.Reason, tenant), r.Reason.String(), r.Decision, r.RetryAfter}
+	return problem{statusOf(r.Reason, tenant), r.Reason.String(), r.Decision, r.RetryAfter, r.Task.ID}
 }
 
 func statusOf(r limiter.Reason, tenant bool) int {
 	switch {
-	case r == limiter.DeadlineExceeded:
+	case r == limiter.DeadlineExceeded, r == limiter.TimeoutQueued:
 		return http.StatusGatewayTimeout
 	case r == limiter.Canceled:
 		return statusClientClosed
@@ -104,8 +110,10 @@ func statusOf(r limiter.Reason, tenant bool) int {
 type answers struct {
 	retryAfter time.Duration
 	rand       func() float64
+	instance   string // of this process, as JSON; "": nobody is told
 	verbose    bool
-	unseen     bool // no handler has seen the request
+	unseen     bool   // no handler has seen the request
+	requestID  string // "": it is not known here, but err may know it
 }
 
 // answer answers with what a client may know of err, which c answered, and reports whether err was ours.
@@ -120,7 +128,7 @@ func (a answers) answer(w http.ResponseWriter, c *bulkhead.Compartment, err erro
 // write answers with p, which is what a client may know of err. An overloaded server does this more often than anything
 // else, so the headers are set by their canonical names, and their values are one allocation, the body another.
 func (a answers) write(w http.ResponseWriter, p problem, err error) {
-	h, values := w.Header(), [...]string{"application/problem+json", "nosniff", p.reason, ""}
+	h, values := w.Header(), [...]string{"application/problem+json", "nosniff", p.reason, "", cmp.Or(a.requestID, p.requestID)}
 	for _, ofContent := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control"} {
 		delete(h, ofContent) // of the content that somebody meant to send
 	}
@@ -132,22 +140,33 @@ func (a answers) write(w http.ResponseWriter, p problem, err error) {
 	if a.unseen {
 		h[RefusedHeader] = values[2:3:3]
 	}
+	if p.requestID = values[4]; requestid.Valid(p.requestID) {
+		h[requestid.HTTP] = values[4:5:5]
+	} else {
+		p.requestID = ""
+	}
 	w.WriteHeader(p.status)
 	_, _ = w.Write(a.body(p, err)) // if it fails, nobody is left to be told
 }
 
-// body is p in JSON. Title and reason are words of net/http and of this module, in which there is nothing to escape.
+// body is p in JSON. Title and reason are words of net/http and of this module, in which there is nothing to escape, and so is a valid id.
 func (a answers) body(p problem, err error) []byte {
 	title := http.StatusText(p.status)
 	if p.status == statusClientClosed {
 		title = "Client Closed Request"
 	}
-	b := append(make([]byte, 0, 128), `{"title":"`...)
+	b := append(make([]byte, 0, 192+len(a.instance)), `{"title":"`...)
 	b = append(b, title...)
 	b = strconv.AppendInt(append(b, `","status":`...), int64(p.status), 10)
 	b = append(append(append(b, `,"reason":"`...), p.reason...), '"')
 	if p.decision != nil {
 		b = strconv.AppendUint(append(b, `,"decision":`...), p.decision.Seq, 10)
+	}
+	if p.requestID != "" {
+		b = append(append(append(b, `,"request_id":"`...), p.requestID...), '"')
+	}
+	if a.instance != "" {
+		b = append(append(b, `,"server_instance":`...), a.instance...)
 	}
 	if a.verbose {
 		detail, _ := json.Marshal(story(err)) // a string: it cannot fail

@@ -17,6 +17,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -73,11 +74,11 @@ func TestH5_CauseStatusHeadersBody(t *testing.T) {
 		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: rejected(limiter.DeadlineExceeded).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
 		{&bulkhead.TimeoutError{Compartment: "secret", Phase: bulkhead.Running, After: time.Second}, nil, 504, "Gateway Timeout", "timeout_running", "", false},
 		{&bulkhead.BreakerOpenError{Compartment: "secret", Err: errors.New("secret")}, nil, 503, full, "breaker_open", "1", false},
-		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "internal", "", false},
-		{&bulkhead.ReentryError{Limiter: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
-		{&bulkhead.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
-		{&limiter.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
-		{&warden.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "internal", "", false},
+		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "unknown_compartment", "", false},
+		{&bulkhead.ReentryError{Limiter: "secret"}, nil, 500, "Internal Server Error", "reentry", "", false},
+		{&bulkhead.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
+		{&limiter.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
+		{&warden.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
 	} {
 		t.Run(fmt.Sprintf("%T %s %d", c.err, c.reason, c.status), func(t *testing.T) {
 			m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Rand: func() float64 { return 0 }})
@@ -92,6 +93,9 @@ func TestH5_CauseStatusHeadersBody(t *testing.T) {
 				}
 				if want += "}\n"; rec.Code != c.status || rec.Body.String() != want {
 					t.Errorf("%d %s want %d %s", rec.Code, rec.Body, c.status, want)
+				}
+				if s, ours := rpcstatus.Of(err); !ours || s.Reason != c.reason {
+					t.Errorf("gRPC and Connect call it %q", s.Reason)
 				}
 				if h := rec.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("Retry-After") != c.retryAfter ||
 					h.Get("X-Content-Type-Options") != "nosniff" || len(h) != 2+len(c.retryAfter) {
@@ -183,7 +187,7 @@ func TestH6_NothingInternalUnlessVerbose(t *testing.T) {
 			}
 		}
 		detail, _ := members["detail"].(string)
-		if members["reason"] != "pressure_high" || members["decision"] != 7.0 || (detail != "") != verbose || len(members) != map[bool]int{false: 4, true: 5}[verbose] {
+		if members["reason"] != "pressure_high" || members["decision"] != 7.0 || (detail != "") != verbose || len(members) != map[bool]int{false: 5, true: 6}[verbose] {
 			t.Errorf("verbose %v: %s", verbose, body)
 		}
 		busy.Release()
@@ -204,7 +208,7 @@ func TestH5_HeadHasNoBody(t *testing.T) {
 func TestZeroMiddlewareAnswers500(t *testing.T) {
 	rec := httptest.NewRecorder()
 	new(wardenhttp.Middleware).Handler(nil).ServeHTTP(rec, newRequest())
-	if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"internal"`) {
+	if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"invalid"`) {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 	if rec = httptest.NewRecorder(); !new(wardenhttp.Middleware).WriteError(rec, nil, rejected(limiter.PressureHigh)) || rec.Code != 503 {

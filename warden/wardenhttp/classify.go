@@ -9,15 +9,17 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// classify completes what r asks for. Whoever it comes from, the shortest deadline counts, and a priority that is lower than ours; to
-// have a higher one the client must be trusted.
-func (c *Config) classify(r *http.Request, is *place.Claim) {
+// classify completes what r, which is to be answered with these headers, asks for. Whoever it comes from, the shortest deadline counts, and
+// a priority that is lower than ours; to have a higher one the client must be trusted.
+func (c *Config) classify(answer http.Header, r *http.Request, is *place.Claim) {
 	is.Task = c.Task(r)
 	t, now := &is.Task, time.Now()
 	t.Name = named(t.Name, r)
+	t.ID = requestid.Of(r.Header[requestid.TraceHTTP], []string{t.ID}, answer[requestid.HTTP], r.Header[requestid.HTTP])
 	if is.Apart {
 		t.Priority = is.Compartment.Criticality()
 	}

@@ -89,7 +89,7 @@ func TestH1_CompartmentIsAskedInstead(t *testing.T) {
 		if rec := ask("/unknown", "a"); rec.Code != http.StatusInternalServerError {
 			t.Errorf("unknown compartment: %d %s", rec.Code, rec.Body)
 		}
-		if rec := ask("/outer", "a"); rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"internal"`) {
+		if rec := ask("/outer", "a"); rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
 			t.Errorf("re-entry: %d %s", rec.Code, rec.Body)
 		}
 		if s := c.Snapshot(); s.InFlight != 0 || s.Queued != 0 || s.Finished != 2 {
@@ -280,8 +280,8 @@ func TestH10_CompartmentAllocatesLittle(t *testing.T) {
 		w    http.ResponseWriter
 		most float64
 	}{
-		"nothing to hijack": {rec, 4},
-		"a Hijacker":        {fakeWriter{rec, rec}, 5},
+		"nothing to hijack": {rec, 6},
+		"a Hijacker":        {fakeWriter{rec, rec}, 7},
 	} {
 		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, req) }); got > c.most {
 			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)

@@ -4,9 +4,12 @@ package wardenhttp
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -20,6 +23,11 @@ type Config struct {
 	// middleware, or by the request's path if there is none. Normal priority means that of the context ([warden.WithPriority]).
 	//
 	// What is refused is remembered for a while with its Name, which is cut to 256 bytes.
+	//
+	// Its ID connects the answer to a refusal with the log, the trace and the console. A task without one, or with one that is not 1 to 128
+	// visible ASCII characters without quotes and backslashes, gets the first such that there is: the X-Request-Id that something in front has
+	// set in the answer, that of the request, and the trace-id of its traceparent; else one that is made here. Whoever it comes from,
+	// it is text, and nothing is decided by it.
 	Task func(*http.Request) warden.Task
 	// Timeout is how long after it arrived a request is worth an answer, 0 or more; 0: for ever. It is not started any later, and its
 	// context ends then, under a warden and in compartments. A deadline of Task's, the context's or the client's counts as
@@ -60,11 +68,17 @@ type Config struct {
 	// Answer, if not nil, may answer a refused request itself, in the form that its clients expect, and reports whether it did; if not, nothing may have
 	// been written. The error is one that WriteError takes. Package wardenconnect has one for the protocols of RPCs.
 	Answer func(w http.ResponseWriter, r *http.Request, err error) bool
+	// Instance is the name of this process, such as its pod's, that refused clients are told as server_instance: up to 128 bytes of UTF-8;
+	// "": they are told none.
+	Instance string
 	// Verbose adds to a refusal everything that is known about it, for clients who may know how things are inside.
 	Verbose bool
 }
 
-const longestRetryAfter = time.Hour
+const (
+	longestRetryAfter = time.Hour
+	longestInstance   = 128 // bytes
+)
 
 // Middleware lets requests to handlers ask a warden for their place. It may be used by any number of goroutines, and must come from
 // [New]: the zero Middleware answers everything with 500.
@@ -94,9 +108,17 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (a second) to 1h"}
 	}
+	if len(cfg.Instance) > longestInstance || !utf8.ValidString(cfg.Instance) {
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Instance", Value: strconv.Quote(cfg.Instance), Allowed: "up to 128 bytes of UTF-8"}
+	}
+	instance := []byte(nil)
+	if cfg.Instance != "" {
+		instance, _ = json.Marshal(cfg.Instance) // a string: it cannot fail
+	}
 	if cfg.Task == nil {
 		cfg.Task = plainTask
 	}
 	slowest := pace{cmp.Or(cfg.Grace, 10*time.Second), cmp.Or(cfg.MinRate, 4096)}
-	return &Middleware{capacity: who, cfg: cfg, answers: answers{retryAfter: cfg.RetryAfter, rand: cfg.Rand, verbose: cfg.Verbose}, pace: slowest}, nil
+	told := answers{retryAfter: cfg.RetryAfter, rand: cfg.Rand, instance: string(instance), verbose: cfg.Verbose}
+	return &Middleware{capacity: who, cfg: cfg, answers: told, pace: slowest}, nil
 }

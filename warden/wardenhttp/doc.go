@@ -21,5 +21,5 @@
 // end nor closed. That is a leak of the connection without a warden as well. So a handler that hijacks closes what it got
 // also when it panics, and a client defers resp.Body.Close().
 //
-// The invariants H1 to H20 and the table of answers are in docs/wardenhttp.md.
+// The invariants H1 to H21 and the table of answers are in docs/wardenhttp.md.
 package wardenhttp

@@ -27,7 +27,7 @@ func fetch(h http.Handler, r *http.Request) {
 	fmt.Println(strings.TrimSpace(fmt.Sprint(rec.Code, " ", rec.Header().Get("Retry-After"), " ", rec.Body)))
 }
 
-// Refunds matter most, the health check needs no place, and whoever is refused is told why.
+// Refunds matter most, the health check needs no place, and whoever is refused is told why, by whom and under which id.
 func ExampleNew() {
 	w, err := warden.New(warden.Config{Interval: 10 * time.Second}) // seldom, so that the first decision rules all the time
 	if err != nil {
@@ -42,6 +42,8 @@ func ExampleNew() {
 		},
 		Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 		Rand:   func() float64 { return 0 },
+
+		Instance: "shop-7f9c",
 	})
 	if err != nil {
 		panic(err)
@@ -50,11 +52,13 @@ func ExampleNew() {
 
 	fetch(h, httptest.NewRequest(http.MethodGet, "/refund", http.NoBody))
 	w.Limiter().Close()
-	fetch(h, httptest.NewRequest(http.MethodGet, "/refund", http.NoBody))
+	late := httptest.NewRequest(http.MethodGet, "/refund", http.NoBody)
+	late.Header.Set("X-Request-Id", "4bf92f3577b34da6")
+	fetch(h, late)
 	fetch(h, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
 	// Output:
 	// 200  served
-	// 503 1 {"title":"Service Unavailable","status":503,"reason":"closed","decision":0}
+	// 503 1 {"title":"Service Unavailable","status":503,"reason":"closed","decision":0,"request_id":"4bf92f3577b34da6","server_instance":"shop-7f9c"}
 	// 200  served
 }
 
@@ -170,7 +174,7 @@ func ExampleWriteError() {
 	fetch(h, httptest.NewRequest(http.MethodGet, "/?in=nowhere", http.NoBody))
 	// Output:
 	// 200  found
-	// 500  {"title":"Internal Server Error","status":500,"reason":"internal"}
+	// 500  {"title":"Internal Server Error","status":500,"reason":"unknown_compartment"}
 }
 
 // A client of a service that refuses the first request: the retry is within the budget, and what reaches the server of it is a second attempt.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 )
 
 // exchange is one request with its place: the permit that ends with it, the handler in front of the next one, and the
@@ -107,7 +108,9 @@ func (e *exchange) answer(p problem, err error) {
 	if e.hasBody() {
 		e.in.stop(err)
 	}
-	e.h.answers.write(e, p, err)
+	answers := e.h.answers
+	answers.requestID = requestid.From(e.place.Ctx)
+	answers.write(e, p, err)
 }
 
 // End gives the place back. Of a client that was too slow, the time says nothing about the service.

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
 // Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
@@ -32,9 +33,9 @@ import (
 // The ResponseWriter that next gets can do what w can, and so can a connection that it hijacks; the deprecated http.CloseNotifier is
 // not passed on. With Buffered it can only be written to.
 //
-// A request that is given its place at once costs four allocations: what is known of it, its context, the copy that has that, and what watches
+// A request that is given its place at once costs five allocations: its id, what is known of it, its context, the copy that has that, and what watches
 // its client; one more where there is something to hijack, and some for a deadline, besides those of Config's functions. What it reads or writes costs a timer more. One that
-// the warden refuses costs three: what is known about it, the values of the headers and the body.
+// the warden refuses costs four: its id, what is known about it, the values of the headers and the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		next = http.DefaultServeMux
@@ -58,9 +59,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	got, err := h.acquire(r, is)
+	got, err := h.acquire(w.Header(), r, &is)
 	if err != nil {
-		h.refuse(w, r, is.Compartment, err)
+		h.refuse(w, r, &is, err)
 		return
 	}
 	e := &exchange{h: h, place: held{got}, asked: r}
@@ -74,24 +75,29 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inflight.Serve(e, e, w, inner)
 }
 
-// refuse answers r, which c, if any, has refused. Before net/http's server answers over HTTP/1 a request with an unread body, it reads
+// refuse answers r, which asked for is. Before net/http's server answers over HTTP/1 a request with an unread body, it reads
 // the rest, up to 256 KiB, unless the connection will be closed: a refusal would come only after an upload, or never. So it is given a
 // moment for a short body, which keeps the connection, and none for others. (Over HTTP/2 it does not read, and to ask for the
 // end of the connection would end it for all requests in it.)
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, c *bulkhead.Compartment, err error) {
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, is *place.Claim, err error) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(forUnread)) // or the server's ReadTimeout ends it
 		if r.ContentLength < 0 || r.ContentLength > mostUnread {
 			w.Header().Set("Connection", "close")
 		}
 	}
-	if h.cfg.Answer != nil && h.cfg.Answer(w, r, err) {
-		return
-	}
 	answers := h.answers
-	answers.unseen = true
-	if !answers.answer(w, c, err) {
-		answers.write(w, internalError(), err)
+	answers.unseen, answers.requestID = true, is.Task.ID
+	if h.cfg.Answer != nil {
+		if answers.requestID != "" {
+			w.Header()[requestid.HTTP] = []string{answers.requestID}
+		}
+		if h.cfg.Answer(w, r, err) {
+			return
+		}
+	}
+	if !answers.answer(w, is.Compartment, err) {
+		answers.write(w, mistake(rpcstatus.Invalid().Reason), err)
 	}
 }
 
@@ -100,11 +106,11 @@ const (
 	forUnread  = 500 * time.Millisecond // how long it is waited for the rest of one
 )
 
-// acquire classifies the request and asks for its place.
-func (m *Middleware) acquire(r *http.Request, is place.Claim) (place.Place, error) {
+// acquire classifies the request, which is to be answered with these headers, and asks for its place.
+func (m *Middleware) acquire(answer http.Header, r *http.Request, is *place.Claim) (place.Place, error) {
 	if m.cfg.Task == nil {
 		return place.Place{}, notMade("Middleware", "wardenhttp.New")
 	}
-	m.cfg.classify(r, &is)
+	m.cfg.classify(answer, r, is)
 	return is.Acquire(r.Context())
 }

@@ -86,7 +86,7 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 			if again {
 				refused = true
 				rec := httptest.NewRecorder()
-				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"internal"`) {
+				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
 					rt.Fatalf("told %d %s", rec.Code, rec.Body)
 				}
 			}

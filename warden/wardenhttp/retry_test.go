@@ -105,12 +105,12 @@ func TestPropertyR3R6_Machine(t *testing.T) {
 			o := script[len(responses)]
 			for i, earlier := range responses {
 				if earlier.closes.Load() != 1 && script[i].err == nil {
-					t.Fatal("another attempt before the last response was closed")
+					t.Fatal("R6: another attempt before the last response was closed")
 				}
 			}
 			if r.Body != nil {
 				if b, err := io.ReadAll(r.Body); err != nil || kind != "NoBody" && string(b) != "whole" {
-					t.Fatalf("attempt %d sends %q: %v", len(responses)+1, b, err)
+					t.Fatalf("R3: attempt %d sends %q: %v", len(responses)+1, b, err)
 				}
 				r.Body.Close()
 			}
@@ -136,14 +136,14 @@ func TestPropertyR3R6_Machine(t *testing.T) {
 			want++
 		}
 		if len(responses) != want {
-			t.Fatalf("%d attempts, want %d", len(responses), want)
+			t.Fatalf("R3: %d attempts, want %d", len(responses), want)
 		}
 		if processed > 1 && !idempotent {
-			t.Fatalf("%s was processed %d times", method, processed)
+			t.Fatalf("R3: %s was processed %d times", method, processed)
 		}
 		for i, b := range bodies {
 			if n := b.closes.Load(); n != 1 {
-				t.Fatalf("body %d was closed %d times", i+1, n)
+				t.Fatalf("R6: body %d was closed %d times", i+1, n)
 			}
 		}
 		last := script[want-1]
@@ -156,10 +156,10 @@ func TestPropertyR3R6_Machine(t *testing.T) {
 			t.Fatalf("%v, %v; want %d", resp, err, last.status)
 		default:
 			if n := responses[want-1].closes.Load(); n != 0 {
-				t.Fatalf("the answer was closed %d times", n)
+				t.Fatalf("R6: the answer was closed %d times", n)
 			}
 			if b, err := io.ReadAll(resp.Body); string(b) != "answer "+strconv.Itoa(want) || err != nil {
-				t.Fatalf("the answer is %q: %v", b, err)
+				t.Fatalf("R6: the answer is %q: %v", b, err)
 			}
 			resp.Body.Close()
 		}

@@ -182,7 +182,7 @@ func TestH16_BufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
 		for hangs := time.Now().Add(patience); c.Snapshot().InFlight > 0 && time.Now().Before(hangs); {
 			<-time.After(time.Millisecond)
 		}
-		if s := c.Snapshot(); s.InFlight != 0 || s.Outcomes["timed_out"] != 1 {
+		if s := c.Snapshot(); s.InFlight != 0 || s.Outcomes["timeout_running"] != 1 {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -402,7 +402,7 @@ func TestH14_TimeoutIsTheHandlersDeadline(t *testing.T) {
 				})).ServeHTTP(httptest.NewRecorder(), r)
 			}
 		}
-		if s := c.Snapshot(); s.Outcomes["timed_out"] != 0 || s.InFlight != 0 {
+		if s := c.Snapshot(); s.Outcomes["timeout_running"] != 0 || s.InFlight != 0 {
 			t.Errorf("%+v", s)
 		}
 	})

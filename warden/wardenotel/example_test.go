@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
 	"github.com/stopbank/stopbank/warden/wardenotel"
 )
 
@@ -48,6 +51,44 @@ func ExampleNew() {
 		}
 	}
 	// Output: stopbank.limiter.executed normal 1 {task}
+}
+
+// Behind a middleware, the span of a refused request is found by its reason and by the id that the client was told.
+func ExampleRefused_http() {
+	recorder := tracetest.NewSpanRecorder()
+	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("shop")
+
+	w, _ := warden.New(warden.Config{})
+	w.Limiter().Close()
+	m, err := wardenhttp.New(w, wardenhttp.Config{
+		Answer: func(_ http.ResponseWriter, r *http.Request, err error) bool {
+			_ = wardenotel.Refused(r.Context(), err)
+			return false // the middleware answers
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	// As otelhttp does, in front of the middleware.
+	traced := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, span := tracer.Start(r.Context(), "checkout")
+		defer span.End()
+		m.Handler(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
+	})
+
+	rec, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/checkout", http.NoBody)
+	req.Header.Set("X-Request-Id", "4bf92f3577b34da6")
+	traced.ServeHTTP(rec, req)
+	fmt.Println(rec.Body)
+	for _, a := range recorder.Ended()[0].Attributes() {
+		fmt.Println(a.Key, a.Value.String())
+	}
+	// Output:
+	// {"title":"Service Unavailable","status":503,"reason":"closed","decision":0,"request_id":"4bf92f3577b34da6"}
+	//
+	// stopbank.reason closed
+	// stopbank.decision.number 0
+	// stopbank.request_id 4bf92f3577b34da6
 }
 
 // Whoever asked for a place tells the span why there was none.

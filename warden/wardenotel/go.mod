@@ -17,8 +17,11 @@ require (
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/stopbank/stopbank/admission v0.0.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 )
 
 replace github.com/stopbank/stopbank/warden => ../
+
+replace github.com/stopbank/stopbank/admission => ../../admission

@@ -1,4 +1,4 @@
-// A refusal as an event of the span of whoever was refused.
+// A refusal as an event of the span of whoever was refused, and what to search such spans by.
 
 package wardenotel
 
@@ -17,7 +17,8 @@ import (
 // EventRefused is the name of the event that [Refused] adds.
 const EventRefused = "stopbank.refused"
 
-// Refused adds an event to the span of ctx if err is a refusal of a limiter or a compartment, and returns err:
+// Refused adds an event to the span of ctx if err is a refusal of a limiter or a compartment, sets its attributes stopbank.reason,
+// stopbank.decision.number and stopbank.request_id, as far as err knows them, so that it is found by them, and returns err:
 //
 //	ctx, permit, err := w.Acquire(ctx, task)
 //	if err != nil {
@@ -26,7 +27,14 @@ const EventRefused = "stopbank.refused"
 //
 // The event has everything that the explanation has: stopbank.reason, who refused, the task, how long it waited, how full it was, and
 // the decision that ruled, with its reasons. The span's status is left alone: whether a refusal is an error is for the
-// caller to say. It does not block, and costs nothing but a look if the span is not recorded. A span that panics is contained.
+// caller to say. Behind wardenhttp, its Config.Answer is a place to call it from; it leaves the answer to the middleware:
+//
+//	Answer: func(_ http.ResponseWriter, r *http.Request, err error) bool {
+//		_ = wardenotel.Refused(r.Context(), err)
+//		return false
+//	},
+//
+// It does not block, and costs nothing but a look if the span is not recorded. A span that panics is contained.
 func Refused(ctx context.Context, err error) error {
 	if err != nil {
 		tell(trace.SpanFromContext(ctx), err)
@@ -39,10 +47,24 @@ func tell(span trace.Span, err error) {
 	if !span.IsRecording() {
 		return
 	}
-	if attrs := explain(err); attrs != nil {
-		span.AddEvent(EventRefused, trace.WithAttributes(attrs...))
+	attrs := explain(err)
+	if attrs == nil {
+		return
+	}
+	span.AddEvent(EventRefused, trace.WithAttributes(attrs...))
+	for _, a := range attrs {
+		if a.Key == reasonKey || a.Key == decisionKey || a.Key == requestKey {
+			span.SetAttributes(a)
+		}
 	}
 }
+
+// What spans are found by.
+const (
+	reasonKey   attribute.Key = "stopbank.reason"
+	decisionKey attribute.Key = "stopbank.decision.number"
+	requestKey  attribute.Key = "stopbank.request_id"
+)
 
 // explain is what there is to say of a refusal; nil: err is none.
 func explain(err error) []attribute.KeyValue {
@@ -50,26 +72,33 @@ func explain(err error) []attribute.KeyValue {
 	var timeout *bulkhead.TimeoutError
 	var open *bulkhead.BreakerOpenError
 	var reentry *bulkhead.ReentryError
-	reason := func(r string) attribute.KeyValue { return keyOf("reason").String(r) }
 	compartment := func(name string) attribute.KeyValue { return keyOf("compartment").String(short(name)) }
 	switch {
 	case errors.As(err, &timeout):
 		attrs := []attribute.KeyValue{
-			reason("timeout_" + timeout.Phase.String()), compartment(timeout.Compartment),
+			reasonKey.String(timeout.Reason()), compartment(timeout.Compartment),
 			attribute.Float64("stopbank.timeout.duration", timeout.After.Seconds()),
 		}
 		if timeout.Rejection != nil {
-			attrs = append(attrs, explained(timeout.Rejection)...)
+			return append(attrs, explained(timeout.Rejection)...)
 		}
-		return attrs
+		return request(attrs, timeout.RequestID)
 	case errors.As(err, &open):
-		return []attribute.KeyValue{reason("breaker_open"), compartment(open.Compartment)}
+		return request([]attribute.KeyValue{reasonKey.String(limiter.BreakerOpen.String()), compartment(open.Compartment)}, open.RequestID)
 	case errors.As(err, &reentry):
-		return []attribute.KeyValue{reason("reentry"), keyOf("limiter").String(short(reentry.Limiter))}
+		return []attribute.KeyValue{reasonKey.String(limiter.Reentry.String()), keyOf("limiter").String(short(reentry.Limiter))}
 	case errors.As(err, &rejection):
-		return append([]attribute.KeyValue{reason(rejection.Reason.String())}, explained(rejection)...)
+		return append([]attribute.KeyValue{reasonKey.String(rejection.Reason.String())}, explained(rejection)...)
 	}
 	return nil
+}
+
+// request adds the id of the request, if it is known.
+func request(attrs []attribute.KeyValue, id string) []attribute.KeyValue {
+	if id != "" {
+		attrs = append(attrs, requestKey.String(short(id)))
+	}
+	return attrs
 }
 
 // explained is an explanation but for its reason.
@@ -95,14 +124,14 @@ func explained(r *limiter.Rejection) []attribute.KeyValue {
 			reasons[i] = short(r.String())
 		}
 		attrs = append(attrs,
-			attribute.Int64("stopbank.decision.number", int64(d.Seq)),
+			decisionKey.Int64(int64(d.Seq)),
 			attribute.String("stopbank.decision.standing", e.Standing.String()),
 			attribute.Int("stopbank.decision.target", d.TargetConcurrency),
 			attribute.Float64("stopbank.decision.shed", d.ShedProbability),
 			attribute.StringSlice("stopbank.decision.reasons", reasons),
 		)
 	}
-	return attrs
+	return request(attrs, e.Task.ID)
 }
 
 // short is s as an attribute can have it: exporters refuse what is not valid UTF-8.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenotel"
 )
 
-// told is the event that Refused adds for err; nil: none.
+// told is the event that Refused adds for err; nil: none. What spans are found by is in the span as well, and nothing else.
 func told(t *testing.T, err error) map[attribute.Key]attribute.Value {
 	t.Helper()
 	recorder := tracetest.NewSpanRecorder()
@@ -33,11 +34,14 @@ func told(t *testing.T, err error) map[attribute.Key]attribute.Value {
 		t.Errorf("%v came back as %v", err, got)
 	}
 	span.End()
-	events := recorder.Ended()[0].Events()
+	events, found := recorder.Ended()[0].Events(), recorder.Ended()[0].Attributes()
 	if recorder.Ended()[0].Status().Code != 0 {
 		t.Error("the status of the span was changed")
 	}
 	if len(events) == 0 {
+		if len(found) > 0 {
+			t.Errorf("%v: attributes %v", err, found)
+		}
 		return nil
 	}
 	if len(events) > 1 || events[0].Name != wardenotel.EventRefused {
@@ -49,6 +53,16 @@ func told(t *testing.T, err error) map[attribute.Key]attribute.Value {
 		if s := a.Value.AsString(); !utf8.ValidString(s) || len(s) > 260 {
 			t.Errorf("%s is %.300q", a.Key, s)
 		}
+		switch a.Key {
+		case "stopbank.reason", "stopbank.decision.number", "stopbank.request_id":
+			if !slices.Contains(found, a) {
+				t.Errorf("the span has %v, and not %v", found, a)
+			}
+			found = slices.DeleteFunc(found, func(b attribute.KeyValue) bool { return b == a })
+		}
+	}
+	if len(found) > 0 {
+		t.Errorf("the span has %v as well", found)
 	}
 	return attrs
 }
@@ -58,11 +72,11 @@ func TestARefusalIsAnEventWithItsExplanation(t *testing.T) {
 		Seq: 9, TargetConcurrency: 1, Expected: time.Second, ShedProbability: .25, Reasons: []decision.Reason{decision.NewReason("queueing", "lag_seconds", .5, decision.Tighten)},
 	}}))(t)
 	must(l.TryAcquire(limiter.Task{}))(t)
-	_, err := l.TryAcquire(limiter.Task{Name: "quote\xff" + strings.Repeat("x", 1000), Priority: limiter.High})
+	_, err := l.TryAcquire(limiter.Task{Name: "quote\xff" + strings.Repeat("x", 1000), ID: "4bf92f", Priority: limiter.High})
 	attrs := told(t, fmt.Errorf("no price: %w", err))
 	for key, want := range map[attribute.Key]any{
 		"stopbank.reason": "queue_overflow", "stopbank.limiter.name": "prices", "stopbank.task.priority": int64(64), "stopbank.wait.duration": 0.,
-		"stopbank.in_flight": int64(1), "stopbank.queued": int64(0), "stopbank.retry_after": 1., "stopbank.decision.number": int64(9),
+		"stopbank.request_id": "4bf92f", "stopbank.in_flight": int64(1), "stopbank.queued": int64(0), "stopbank.retry_after": 1., "stopbank.decision.number": int64(9),
 		"stopbank.decision.standing": "initial", "stopbank.decision.target": int64(1), "stopbank.decision.shed": .25,
 	} {
 		if got := attrs[key].AsInterface(); got != want {
@@ -85,11 +99,11 @@ func TestARefusalIsAnEventWithItsExplanation(t *testing.T) {
 }
 
 func TestOtherRefusals(t *testing.T) {
-	queued := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.DeadlineExceeded, InFlight: 4}}
+	queued := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.DeadlineExceeded, Task: limiter.Task{ID: "4bf92f"}, InFlight: 4}}
 	for reason, err := range map[string]error{
-		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Running, After: time.Second},
+		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Running, After: time.Second, RequestID: "4bf92f"},
 		"timeout_queued":  &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Queued, Rejection: queued},
-		"breaker_open":    &bulkhead.BreakerOpenError{Compartment: "api", Err: errors.New("open")},
+		"breaker_open":    &bulkhead.BreakerOpenError{Compartment: "api", Err: errors.New("open"), RequestID: "4bf92f"},
 		"reentry":         &bulkhead.ReentryError{Limiter: "api"},
 	} {
 		attrs := told(t, err)
@@ -99,6 +113,9 @@ func TestOtherRefusals(t *testing.T) {
 		}
 		if attrs["stopbank.reason"].AsString() != reason || attrs[attribute.Key(name)].AsString() != "api" {
 			t.Errorf("%s: %v", reason, attrs)
+		}
+		if id := attrs["stopbank.request_id"].AsString(); (id == "4bf92f") != (reason != "reentry") {
+			t.Errorf("%s: request %q", reason, id)
 		}
 		if _, there := attrs["stopbank.in_flight"]; there != (reason == "timeout_queued") {
 			t.Errorf("%s: %v", reason, attrs)

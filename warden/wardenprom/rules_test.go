@@ -16,6 +16,7 @@ import (
 
 const (
 	alertsFile    = "../../docs/prometheus/alerts.yml"
+	sloFile       = "../../docs/prometheus/slo.yml"
 	alertsTests   = "../../docs/prometheus/alerts_test.yml"
 	dashboardFile = "../../docs/grafana/stopbank.json"
 )
@@ -72,6 +73,8 @@ type panel struct {
 	ID          int
 	Title, Type string
 	GridPos     struct{ X, Y, W, H int }
+	Description string
+	Links       []struct{ Title, URL string }
 	Datasource  struct{ Type, UID string }
 	Targets     []struct {
 		RefID, Expr, LegendFormat string
@@ -165,10 +168,10 @@ func TestDashboardIsWhole(t *testing.T) {
 	for name, spoil := range map[string]func(b *board){
 		"an ID twice":            func(b *board) { b.Panels[1].ID = b.Panels[2].ID },
 		"a panel over another":   func(b *board) { b.Panels[1].GridPos.W++ },
-		"a panel over the edge":  func(b *board) { b.Panels[4].GridPos.X++ },
+		"a panel over the edge":  func(b *board) { b.Panels[5].GridPos.X++ },
 		"no query":               func(b *board) { b.Panels[1].Targets = nil },
 		"a source of one's own":  func(b *board) { b.Panels[1].Targets[0].Datasource.UID = "mine" },
-		"a query's name twice":   func(b *board) { b.Panels[6].Targets[1].RefID = b.Panels[6].Targets[0].RefID },
+		"a query's name twice":   func(b *board) { b.Panels[7].Targets[1].RefID = b.Panels[7].Targets[0].RefID },
 		"a variable of nobody":   func(b *board) { b.Templating.List = b.Templating.List[:1] },
 		"a label that is summed": func(b *board) { b.Panels[1].Targets[0].LegendFormat = "{{limiter}}" },
 	} {
@@ -197,12 +200,8 @@ func TestRulesAndDashboardNameWhatExists(t *testing.T) {
 			t.Errorf("the dashboard asks for no metric: %s", query)
 		}
 	}
-	for line := range strings.SplitSeq(text(t, alertsFile), "\n") {
-		if expr, ok := strings.CutPrefix(strings.TrimSpace(line), "expr:"); ok {
-			for _, finding := range unknown("a rule", expr) {
-				t.Error(finding)
-			}
-		}
+	for _, finding := range unknown("a rule", regexp.MustCompile(`(?m)^ *#.*$`).ReplaceAllString(text(t, alertsFile)+text(t, sloFile), "")) {
+		t.Error(finding)
 	}
 	if len(unknown("x", "rate(stopbank_no_such_total[1m])")) != 1 {
 		t.Error("a metric that nobody exports is not noticed")
@@ -251,13 +250,43 @@ func TestDashboardParses(t *testing.T) {
 	}
 }
 
+// unled are the links of panels that lead to no alert's section of the runbook, and the panels that say nothing of themselves.
+func (b board) unled(rules string) (found []string) {
+	for _, p := range b.Panels {
+		if p.Type != "row" && p.Description == "" {
+			found = append(found, p.Title+" has no description")
+		}
+		for _, l := range p.Links {
+			if !strings.Contains(rules, "- alert: "+l.Title+"\n") || !strings.HasSuffix(l.URL, "/docs/runbook.md#"+strings.ToLower(l.Title)) {
+				found = append(found, p.Title+" leads to "+l.URL+" for "+l.Title)
+			}
+		}
+	}
+	return found
+}
+
+// TestPanelsLead: a panel says what it shows, and leads to the section of its alert by the alert's name.
+func TestPanelsLead(t *testing.T) {
+	b, rules := dashboard(t), text(t, alertsFile)
+	for _, finding := range b.unled(rules) {
+		t.Error(finding)
+	}
+	if n := len(b.unled("")); n < 15 {
+		t.Errorf("without rules only %d links lead nowhere", n)
+	}
+	b.Panels[1].Links[0].URL, b.Panels[2].Description = "elsewhere", ""
+	if n := len(b.unled(rules)); n != 2 {
+		t.Errorf("%d of 2 mistakes are noticed", n)
+	}
+}
+
 // TestAlertsLead: each rule names a section of the runbook that exists.
 func TestAlertsLead(t *testing.T) {
 	sections := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(text(t, "../../docs/runbook.md"), -1) {
 		sections[strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(strings.ToLower(heading[1]))] = true
 	}
-	rules := text(t, alertsFile)
+	rules := text(t, alertsFile) + text(t, sloFile)
 	led := regexp.MustCompile(`(?m)^          runbook: 'docs/runbook\.md#(.*)'$`).FindAllStringSubmatch(rules, -1)
 	if n := strings.Count(rules, "- alert: "); n == 0 || len(led) != n {
 		t.Errorf("%d of %d rules name a section", len(led), n)
@@ -270,7 +299,7 @@ func TestAlertsLead(t *testing.T) {
 }
 
 func TestAlertsFire(t *testing.T) {
-	if out, err := promtool(t, "check", "rules", alertsFile); err != nil {
+	if out, err := promtool(t, "check", "rules", alertsFile, sloFile); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if out, err := promtool(t, "test", "rules", alertsTests); err != nil {
@@ -278,23 +307,28 @@ func TestAlertsFire(t *testing.T) {
 	}
 
 	// Every rule is tried, and one that says the opposite is noticed by its own test.
-	rules, tests := text(t, alertsFile), text(t, alertsTests)
-	alerts := regexp.MustCompile(`(?m)^      - alert: (\w+)\n        expr: (.*)$`).FindAllStringSubmatch(rules, -1)
-	if len(alerts) < 8 {
-		t.Fatalf("only %d rules", len(alerts))
-	}
-	for _, alert := range alerts {
-		if !strings.Contains(tests, "alertname: "+alert[1]+"\n") {
-			t.Errorf("%s is not tried", alert[1])
+	tests, dir := text(t, alertsTests), t.TempDir()
+	var alerts [][]string
+	for _, file := range []string{alertsFile, sloFile} {
+		rules := text(t, file)
+		found := regexp.MustCompile(`(?m)^      - alert: (\w+)\n        expr: (.*)$`).FindAllStringSubmatch(rules, -1)
+		for _, alert := range found {
+			if !strings.Contains(tests, "alertname: "+alert[1]+"\n") {
+				t.Errorf("%s is not tried", alert[1])
+			}
+			opposite := strings.NewReplacer(" > ", " < ", " == ", " != ").Replace(alert[2])
+			rules = strings.Replace(rules, "expr: "+alert[2], "expr: "+opposite, 1)
 		}
-		opposite := strings.NewReplacer(" > ", " < ", " == ", " != ").Replace(alert[2])
-		rules = strings.Replace(rules, "expr: "+alert[2], "expr: "+opposite, 1)
-	}
-	dir := t.TempDir()
-	for file, content := range map[string]string{"alerts.yml": rules, "alerts_test.yml": tests} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+		alerts = append(alerts, found...)
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), []byte(rules), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if len(alerts) < 30 {
+		t.Fatalf("only %d rules", len(alerts))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "alerts_test.yml"), []byte(tests), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	out, err := promtool(t, "test", "rules", filepath.Join(dir, "alerts_test.yml"))
 	for _, alert := range alerts {

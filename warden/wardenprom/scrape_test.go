@@ -55,11 +55,18 @@ func everything(t testing.TB) *prometheus.Registry {
 	first.Release()
 	must(l.TryAcquire(limiter.Task{}))(t)
 
+	rehearsal := newLimiter(t, 0, nil)
+	if err := rehearsal.SetMode(limiter.DryRun); err != nil {
+		t.Fatal(err)
+	}
+	must(rehearsal.TryAcquire(limiter.Task{}))(t).Release()
+
 	calls := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "shop"}))(t)
 	set := must(bulkhead.New(bulkhead.Config{Total: 10, Observer: calls, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "checkout", Guaranteed: 4, Lendable: 1, MaxQueue: 3, Max: 5, Criticality: limiter.Critical},
 		{Name: "api", Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
 		{Name: "slow", Guaranteed: 1, MaxQueue: 1, MaxWait: time.Millisecond},
+		{Name: "rehearsal", Guaranteed: 1, Mode: limiter.DryRun},
 	}}))(t)
 	for range 3 {
 		_, _ = bulkhead.Do(t.Context(), set.Compartment("checkout"), func(context.Context) (int, error) { return 1, nil })
@@ -72,6 +79,7 @@ func everything(t testing.TB) *prometheus.Registry {
 	_, _, _ = slow.Acquire(t.Context())
 	for range 2 {
 		_, _, _ = slow.Acquire(t.Context())
+		_, _, _ = set.Compartment("rehearsal").Acquire(t.Context())
 	}
 	_, _ = bulkhead.Do(t.Context(), set.Compartment("api").Tenant("a\n\"tenant\""), func(context.Context) (int, error) { return 1, nil })
 
@@ -80,7 +88,7 @@ func everything(t testing.TB) *prometheus.Registry {
 	ops.Count("TryAcquire", "ACQUIRED")
 	c := must(wardenprom.New(wardenprom.Config{
 		Wardens:  map[string]*warden.Warden{"api": w},
-		Limiters: map[string]*limiter.Limiter{"prices": l},
+		Limiters: map[string]*limiter.Limiter{"prices": l, "rehearsal": rehearsal},
 		Sets:     map[string]*bulkhead.Set{"shop": set},
 		Gates: map[string]wardenprom.Gate{"login": {Stats: func() wardenprom.GateStats {
 			return wardenprom.GateStats{Limit: 8, InFlight: 2, Admitted: 20, Released: 18, Rejected: 7, RejectedClosed: 3, ObserverPanics: 1}
@@ -140,35 +148,48 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="closed"}`:                 0,
 		`stopbank_limiter_submitted_total{limiter="prices",priority="critical"}`:                              0,
 		`stopbank_limiter_decision_stale{limiter="prices"}`:                                                   0,
+		`stopbank_limiter_mode{limiter="prices",mode="enforce"}`:                                              1,
+		`stopbank_limiter_mode{limiter="prices",mode="dry_run"}`:                                              0,
+		`stopbank_limiter_mode{limiter="prices",mode="bypass"}`:                                               0,
+		`stopbank_limiter_mode{limiter="rehearsal",mode="enforce"}`:                                           0,
+		`stopbank_limiter_mode{limiter="rehearsal",mode="dry_run"}`:                                           1,
+		`stopbank_limiter_would_reject_total{limiter="rehearsal",priority="normal",reason="pressure_high"}`:   1,
+		`stopbank_limiter_would_reject_total{limiter="rehearsal",priority="high",reason="pressure_high"}`:     0,
+		`stopbank_limiter_rejected_total{limiter="rehearsal",priority="normal",reason="pressure_high"}`:       0,
 		`stopbank_limiter_foreign_panics_total{limiter="prices"}`:                                             0,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="started",priority="normal"} count`:           2,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="rejected",priority="normal"} count`:          1,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="canceled",priority="normal"} count`:          1,
 		`stopbank_limiter_execution_seconds{limiter="prices"} count`:                                          1,
 
-		`stopbank_bulkhead_places{set="shop"}`:                                                       10,
-		`stopbank_bulkhead_effective_places{set="shop"}`:                                             10,
-		`stopbank_bulkhead_in_flight{set="shop"}`:                                                    2,
-		`stopbank_bulkhead_plan_revision{set="shop"}`:                                                1,
-		`stopbank_bulkhead_decision_stale{set="shop"}`:                                               0,
-		`stopbank_compartment_in_flight{compartment="checkout",set="shop"}`:                          1,
-		`stopbank_compartment_queue_limit{compartment="checkout",set="shop"}`:                        3,
-		`stopbank_compartment_guaranteed{compartment="checkout",set="shop"}`:                         4,
-		`stopbank_compartment_lendable{compartment="checkout",set="shop"}`:                           1,
-		`stopbank_compartment_limit{compartment="checkout",set="shop"}`:                              5,
-		`stopbank_compartment_criticality{compartment="checkout",set="shop"}`:                        127,
-		`stopbank_compartment_submitted_total{compartment="checkout",set="shop"}`:                    6,
-		`stopbank_compartment_admitted_total{compartment="checkout",set="shop"}`:                     5,
-		`stopbank_compartment_finished_total{compartment="checkout",set="shop"}`:                     4,
-		`stopbank_compartment_rejected_total{compartment="checkout",reason="reentry",set="shop"}`:    1,
-		`stopbank_compartment_answered_total{compartment="checkout",outcome="succeeded",set="shop"}`: 3,
-		`stopbank_compartment_answered_total{compartment="checkout",outcome="failed",set="shop"}`:    1,
-		`stopbank_compartment_answered_total{compartment="checkout",outcome="panicked",set="shop"}`:  0,
-		`stopbank_compartment_rejected_total{compartment="checkout",reason="closed",set="shop"}`:     0,
-		`stopbank_compartment_left_total{compartment="slow",reason="timeout_queued",set="shop"}`:     2,
-		`stopbank_compartment_tenants{compartment="api",set="shop"}`:                                 1,
-		`stopbank_compartment_wait_seconds{compartment="checkout",set="shop"} count`:                 5,
-		`stopbank_compartment_execution_seconds{compartment="checkout",set="shop"} count`:            4,
+		`stopbank_bulkhead_places{set="shop"}`:                                                                10,
+		`stopbank_bulkhead_effective_places{set="shop"}`:                                                      10,
+		`stopbank_bulkhead_in_flight{set="shop"}`:                                                             4,
+		`stopbank_bulkhead_plan_revision{set="shop"}`:                                                         1,
+		`stopbank_bulkhead_decision_stale{set="shop"}`:                                                        0,
+		`stopbank_compartment_mode{compartment="checkout",mode="enforce",set="shop"}`:                         1,
+		`stopbank_compartment_mode{compartment="checkout",mode="bypass",set="shop"}`:                          0,
+		`stopbank_compartment_beyond{compartment="checkout",set="shop"}`:                                      0,
+		`stopbank_compartment_would_reject_total{compartment="rehearsal",reason="queue_overflow",set="shop"}`: 1,
+		`stopbank_compartment_beyond{compartment="rehearsal",set="shop"}`:                                     1,
+		`stopbank_compartment_in_flight{compartment="checkout",set="shop"}`:                                   1,
+		`stopbank_compartment_queue_limit{compartment="checkout",set="shop"}`:                                 3,
+		`stopbank_compartment_guaranteed{compartment="checkout",set="shop"}`:                                  4,
+		`stopbank_compartment_lendable{compartment="checkout",set="shop"}`:                                    1,
+		`stopbank_compartment_limit{compartment="checkout",set="shop"}`:                                       5,
+		`stopbank_compartment_criticality{compartment="checkout",set="shop"}`:                                 127,
+		`stopbank_compartment_submitted_total{compartment="checkout",set="shop"}`:                             6,
+		`stopbank_compartment_admitted_total{compartment="checkout",set="shop"}`:                              5,
+		`stopbank_compartment_finished_total{compartment="checkout",set="shop"}`:                              4,
+		`stopbank_compartment_rejected_total{compartment="checkout",reason="reentry",set="shop"}`:             1,
+		`stopbank_compartment_answered_total{compartment="checkout",outcome="succeeded",set="shop"}`:          3,
+		`stopbank_compartment_answered_total{compartment="checkout",outcome="failed",set="shop"}`:             1,
+		`stopbank_compartment_answered_total{compartment="checkout",outcome="panicked",set="shop"}`:           0,
+		`stopbank_compartment_rejected_total{compartment="checkout",reason="closed",set="shop"}`:              0,
+		`stopbank_compartment_left_total{compartment="slow",reason="timeout_queued",set="shop"}`:              2,
+		`stopbank_compartment_tenants{compartment="api",set="shop"}`:                                          1,
+		`stopbank_compartment_wait_seconds{compartment="checkout",set="shop"} count`:                          5,
+		`stopbank_compartment_execution_seconds{compartment="checkout",set="shop"} count`:                     4,
 
 		`stopbank_admission_limit{gate="login"}`:                                                   8,
 		`stopbank_admission_in_flight{gate="login"}`:                                               2,

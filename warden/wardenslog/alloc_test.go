@@ -57,7 +57,7 @@ func TestASetsAllocations(t *testing.T) {
 	o := log.Bulkhead()
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Succeeded},
-		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Refused, Reason: "queue_overflow"},
+		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Refused, Reason: limiter.QueueOverflow},
 		{Kind: bulkhead.Abandoned, Compartment: "a"},
 		{Kind: bulkhead.Returned, Compartment: "a"},
 	} {

@@ -22,7 +22,7 @@ func (l *Logger) Bulkhead() bulkhead.Observer { return &setLog{log: l} }
 // setLog is what is known of one set.
 type setLog struct {
 	log          *Logger
-	compartments atomic.Pointer[map[string]*episode] // replaced as a whole, under mu, never written to
+	compartments atomic.Pointer[map[string]*episodes] // replaced as a whole, under mu, never written to
 	mu           sync.Mutex
 	ruling       atomic.Pointer[decision.ControlDecision] // applied last
 	stale        atomic.Bool
@@ -44,40 +44,51 @@ func (o *setLog) Observe(e bulkhead.Event) {
 		o.log.change(now, resized(e))
 	case bulkhead.Applied:
 		o.applied(e, now)
+	case bulkhead.ModeChanged:
+		o.log.valve(e.At, e.Mode, "compartment", e.Compartment)
 	case bulkhead.Degraded: // a fallback has helped; what made it necessary has been told
 	}
 }
 
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
-	p := o.episode(e.Compartment)
+	p := o.episodes(e.Compartment)
 	switch {
-	case e.Outcome == bulkhead.Refused && e.Reason == "canceled": // whoever asked went away; nobody was refused
+	case e.Outcome == bulkhead.Refused && e.Reason == limiter.Canceled: // whoever asked went away; nothing was rejected
 	case e.Outcome == bulkhead.Refused:
-		switch p.refuse(now, e.Reason) {
+		level := severity(e.Criticality)
+		switch p.rejected.reject(now, e.Reason, level) {
 		case begins:
-			o.log.change(now, o.told("warden: refusing", e))
+			o.log.change(now, begun(enforced, level, e))
+		case worsens: // its calls are of one priority
 		case sampled:
-			o.log.sample(o.told("warden: refused", e))
+			o.log.sample(o.told(enforced+msgRejected, e))
 		}
 	default:
+		if e.WouldReject != 0 {
+			switch p.dryRun.reject(now, e.WouldReject, slog.LevelInfo) {
+			case begins:
+				o.log.change(now, begun(rehearsed, slog.LevelInfo, e))
+			case sampled:
+				o.log.sample(o.told(rehearsed+msgRejected, e))
+			case silent, worsens:
+			}
+		}
 		if e.Outcome == bulkhead.TimedOut || e.Outcome == bulkhead.Panicked {
 			o.sample(e, now)
 		}
-		if lasted, is := p.over(now); is {
-			o.log.change(now, p.calmed(e.At, slog.String("compartment", e.Compartment), lasted))
-		}
+		p.end(e.At, now, "compartment", e.Compartment)
 	}
 }
 
 // sample logs what may come as often as requests do.
 func (o *setLog) sample(e bulkhead.Event, now time.Duration) {
-	if !o.log.spent[refusal].spend(now) {
+	if !o.log.spent[sample].spend(now) {
 		o.log.leftOut.Add(1)
 		return
 	}
-	text := "warden: " + e.Kind.String()
+	text := "stopbank: " + e.Kind.String()
 	if e.Kind == bulkhead.Answered {
-		text = "warden: " + e.Outcome.String()
+		text = "stopbank: " + e.Outcome.String()
 	}
 	o.log.sample(o.told(text, e))
 }
@@ -87,57 +98,60 @@ func (o *setLog) sample(e bulkhead.Event, now time.Duration) {
 func (o *setLog) applied(e bulkhead.Event, now time.Duration) {
 	is := o.ruling.Swap(e.Decision) == e.Decision
 	if o.stale.Swap(is) != is {
-		o.log.change(now, o.standing(e, is))
+		o.log.change(now, ruled(e.At, is, slog.Any("decision", e.Decision)))
 	}
 }
 
-// episode is that of a compartment.
-func (o *setLog) episode(name string) *episode {
+// episodes are those of a compartment.
+func (o *setLog) episodes(name string) *episodes {
 	if m := o.compartments.Load(); m != nil && (*m)[name] != nil {
 		return (*m)[name]
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	next := map[string]*episode{}
+	next := map[string]*episodes{}
 	if m := o.compartments.Load(); m != nil {
 		if p := (*m)[name]; p != nil {
 			return p
 		}
 		next = maps.Clone(*m)
 	}
-	p := &episode{log: o.log}
-	next[name] = p
+	p := o.log.episodes()
+	next[name] = &p
 	o.compartments.Store(&next)
-	return p
+	return &p
 }
 
 // The lines are made apart, as those of a limiter are.
 
-// told is the line about one call.
+func begun(of string, level slog.Level, e bulkhead.Event) line {
+	return line{at: e.At, level: level, text: of + msgStarted, attrs: func() []slog.Attr { return about(e) }}
+}
+
+// told is the line about one call, as a sample.
 func (o *setLog) told(text string, e bulkhead.Event) line {
-	return line{at: e.At, text: text, attrs: func() []slog.Attr {
-		attrs := about(e)
-		if e.Kind == bulkhead.Answered && e.Outcome == bulkhead.Refused && text == "warden: refusing" {
-			return attrs // it is no sample
-		}
-		return append(attrs, slog.Uint64("left_out", o.log.leftOut.Swap(0)))
-	}}
+	return line{at: e.At, text: text, attrs: func() []slog.Attr { return append(about(e), slog.Uint64("left_out", o.log.leftOut.Swap(0))) }}
 }
 
 // about is what an event says of one call. Its error is for people, and may have anything of a client in it; a refusal tells its parts.
 func about(e bulkhead.Event) []slog.Attr {
-	attrs := []slog.Attr{slog.String("compartment", e.Compartment)}
+	attrs := request(e.RequestID, slog.String("compartment", e.Compartment))
 	if e.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", short(e.Tenant)))
 	}
-	if e.Reason != "" {
-		attrs = append(attrs, slog.String("reason", e.Reason))
+	if e.Reason != 0 {
+		attrs = append(attrs, slog.String("reason", e.Reason.String()))
 	}
-	attrs = append(attrs, slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
+	if e.WouldReject != 0 {
+		attrs = append(attrs, slog.String("would_reject", e.WouldReject.String()))
+	}
+	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
 	var rejection *limiter.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):
-		attrs = append(attrs, slog.Any("err", rejection))
+		said := *rejection
+		said.Explanation = bounded(said.Explanation)
+		attrs = append(attrs, slog.Any("err", &said))
 	case e.Err != nil:
 		attrs = append(attrs, slog.String("err", short(e.Err.Error())))
 	}
@@ -148,23 +162,13 @@ func about(e bulkhead.Event) []slog.Attr {
 const longestStack = 8 << 10
 
 func panicked(e bulkhead.Event) line {
-	return line{at: e.At, text: "warden: abandoned function panicked", attrs: func() []slog.Attr {
+	return line{at: e.At, level: slog.LevelError, text: "stopbank: abandoned function panicked", attrs: func() []slog.Attr {
 		return append(about(e), slog.String("stack", string(e.Stack[:min(len(e.Stack), longestStack)])))
 	}}
 }
 
 func resized(e bulkhead.Event) line {
-	return line{at: e.At, text: "warden: compartments resized", attrs: func() []slog.Attr {
+	return line{at: e.At, level: slog.LevelInfo, text: "stopbank: compartments resized", attrs: func() []slog.Attr {
 		return []slog.Attr{slog.Uint64("revision", e.Revision)}
-	}}
-}
-
-func (o *setLog) standing(e bulkhead.Event, stale bool) line {
-	text := "warden: decisions are fresh"
-	if stale {
-		text = "warden: decisions are stale"
-	}
-	return line{at: e.At, text: text, attrs: func() []slog.Attr {
-		return []slog.Attr{slog.Any("decision", e.Decision)}
 	}}
 }

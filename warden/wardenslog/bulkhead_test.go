@@ -13,13 +13,14 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
 
 // TestASetIsLogged: with a real set, what its calls and its owner do.
 func TestASetIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, b := open(t, wardenslog.Config{PerSecond: 100, Calm: 2 * time.Second})
+		log, b := open(t, wardenslog.Config{PerSecond: 100, Quiet: 2 * time.Second})
 		set, err := bulkhead.New(bulkhead.Config{Total: 2, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
 			{Name: "checkout", Guaranteed: 1, Timeout: time.Second}, {Name: "admin", Guaranteed: 1},
 		}})
@@ -38,7 +39,7 @@ func TestASetIsLogged(t *testing.T) {
 				t.Fatalf("%d lines, want %q:\n%s", len(lines), want, text)
 			}
 			for i, w := range want {
-				if !strings.Contains(lines[i], `"msg":"warden: `+w+`"`) {
+				if !strings.Contains(lines[i], `"msg":"stopbank: `+w+`"`) {
 					t.Errorf("line %d is %s, want %q", i, lines[i], w)
 				}
 			}
@@ -63,16 +64,16 @@ func TestASetIsLogged(t *testing.T) {
 		if !errors.Is(err, bulkhead.ErrTimeout) {
 			t.Fatal(err)
 		}
-		out := logged("timed_out", "abandoned")
+		out := logged("timeout_running", "abandoned")
 		has(out[0], `"compartment":"checkout"`, `"took":1000000000`, `"err":"bulkhead:`, `"left_out":0`, `"level":"INFO"`)
 		for range 3 {
 			_, _ = bulkhead.DoOr(ctx, checkout, ok, func(context.Context, error) (int, error) { return 0, errors.New("no fallback") })
 		}
-		out = logged("refusing", "fallback_failed", "refused", "fallback_failed", "refused", "fallback_failed")
+		out = logged("rejecting started", "fallback_failed", "rejected", "fallback_failed", "rejected", "fallback_failed")
 		has(out[0], `"reason":"queue_overflow"`, `"compartment":"checkout"`, `"level":"WARN"`, `"err":{"limiter":"checkout",`, `"bound":"own_places","limit":1`)
 		close(stuck)
 		out = logged("abandoned function panicked")
-		has(out[0], "function panicked", "goroutine", `"level":"WARN"`)
+		has(out[0], "function panicked", "goroutine", `"level":"ERROR"`)
 
 		// Another compartment has its own calm, and this one's comes.
 		_, _ = bulkhead.Do(ctx, set.Compartment("admin"), ok)
@@ -80,8 +81,8 @@ func TestASetIsLogged(t *testing.T) {
 		_, _ = bulkhead.Do(ctx, set.Compartment("admin"), ok)
 		logged()
 		_, _ = bulkhead.Do(ctx, checkout, ok)
-		out = logged("calm")
-		has(out[0], `"refused":{"queue_overflow":3}`, `"compartment":"checkout"`)
+		out = logged("rejecting ended")
+		has(out[0], `"rejected":{"queue_overflow":3}`, `"compartment":"checkout"`, `"level":"INFO"`)
 
 		plan := set.Plan()
 		plan.Total = 3
@@ -89,17 +90,17 @@ func TestASetIsLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		out = logged("compartments resized")
-		has(out[0], `"revision":2`)
+		has(out[0], `"revision":2`, `"level":"INFO"`)
 
 		for seq := range uint64(3) {
 			set.Apply(decision.ControlDecision{Seq: seq + 1, TargetConcurrency: 2, ValidFor: time.Second})
 		}
 		logged()
 		time.Sleep(time.Second + time.Millisecond)
-		out = logged("decisions are stale")
-		has(out[0], `"decision":{"seq":3,`)
+		out = logged("control decisions are stale")
+		has(out[0], `"decision":{"seq":3,`, `"level":"WARN"`)
 		set.Apply(decision.ControlDecision{Seq: 4, TargetConcurrency: 2})
-		logged("decisions are fresh")
+		has(logged("control decisions are fresh again")[0], `"level":"INFO"`)
 	})
 }
 
@@ -111,12 +112,12 @@ func TestASetInAStorm(t *testing.T) {
 		for i := range 10_000 {
 			o.Observe(bulkhead.Event{
 				Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Tenant: strings.Repeat("x\n\xff", 1000) + string(rune(i)),
-				Outcome: bulkhead.Refused, Reason: "no such reason", Err: errors.New(strings.Repeat("y", 10_000)),
+				Outcome: bulkhead.Refused, Reason: limiter.Reentry + 1, Err: errors.New(strings.Repeat("y", 10_000)),
 			})
 		}
-		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Refused, Reason: "canceled"})
+		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Refused, Reason: limiter.Canceled})
 		synctest.Wait()
-		if got := messages(b.lines(t)); !slices.Equal(got, []string{"refusing", "refused", "refused", "refused", "refused", "refused"}) {
+		if got := messages(b.lines(t)); !slices.Equal(got, []string{"rejecting started", "rejected", "rejected", "rejected", "rejected", "rejected"}) {
 			t.Errorf("logged %q", got)
 		}
 		if n := len(b.all(false)); n > 6*4096 {
@@ -129,8 +130,56 @@ func TestASetInAStorm(t *testing.T) {
 		for _, e := range b.lines(t) {
 			left += e.LeftOut
 		}
-		if last := b.lines(t)[6]; last.Msg != "warden: calm" || last.Refused["other"] != 10_000 || left != 10_000-6 {
+		if last := b.lines(t)[6]; last.Msg != "stopbank: rejecting ended" || last.Rejected["none"] != 10_000 || left != 10_000-6 {
 			t.Errorf("%d left out; %+v", left, last)
+		}
+	})
+}
+
+// TestASetInADryRun: its modes are logged, and what it would have refused.
+func TestASetInADryRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{Quiet: 2 * time.Second})
+		set, err := bulkhead.New(bulkhead.Config{Total: 1, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
+			{Name: "checkout", Guaranteed: 1, Mode: limiter.DryRun},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold := func() bulkhead.Permit {
+			_, p, err := set.Compartment("checkout").Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		first := hold()
+		for range 2 {
+			hold().Release(nil)
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Second)
+		first.Release(nil)
+		plan := set.Plan()
+		plan.Compartments[0].Mode = limiter.Enforce
+		if _, err := set.Resize(plan); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		text := b.all(false)
+		want := []string{
+			`"WARN","msg":"stopbank: not enforcing","compartment":"checkout","mode":"dry_run"`, `"INFO","msg":"stopbank: dry run: rejecting started","compartment":"checkout","would_reject":"queue_overflow"`,
+			`"INFO","msg":"stopbank: dry run: rejected","compartment":"checkout","would_reject":"queue_overflow"`, `"msg":"stopbank: dry run: rejecting ended","compartment":"checkout"`,
+			`"msg":"stopbank: compartments resized"`, `"INFO","msg":"stopbank: enforcing","compartment":"checkout","mode":"enforce"`,
+		}
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		if len(lines) != len(want) {
+			t.Fatalf("%d lines:\n%s", len(lines), text)
+		}
+		for i, w := range want {
+			if !strings.Contains(lines[i], w) {
+				t.Errorf("line %d is %s, want %s", i, lines[i], w)
+			}
 		}
 	})
 }

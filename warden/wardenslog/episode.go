@@ -1,81 +1,127 @@
-// One stretch of refusing: when it begins, what is told of it, and when it is over.
+// One stretch of rejecting: when it begins, how bad it gets, what is logged of it, and when it is over.
 
 package wardenslog
 
 import (
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// episode is what is known of the refusals of one limiter or compartment.
-type episode struct {
-	log     *Logger
-	since   atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: calm
-	last    atomic.Int64  // when something was refused last
-	seen    atomic.Uint64 // refusals that did not begin one
-	refused [kindsOfReason]atomic.Uint64
+// The messages about an episode, and how those of a dry run begin. Values are in attributes, so that lines can be grouped by message.
+const (
+	msgStarted  = "rejecting started"
+	msgWorse    = "rejecting reached a higher priority"
+	msgRejected = "rejected"
+	msgEnded    = "rejecting ended"
+
+	enforced  = "stopbank: "
+	rehearsed = "stopbank: dry run: "
+)
+
+// severity is the level of rejecting work of this priority: background work is there to be rejected first.
+func severity(p limiter.Priority) slog.Level {
+	switch p.Class() {
+	case limiter.Background:
+		return slog.LevelInfo
+	case limiter.Critical:
+		return slog.LevelError
+	}
+	return slog.LevelWarn
 }
 
-const kindsOfReason = 11
+// episodes are those of one limiter or compartment: of what it rejects, and of what it would have rejected in a dry run, which hurts
+// nobody and is Info.
+type episodes struct{ rejected, dryRun episode }
 
-// reasons are those of limiters and compartments; the last stands for any other.
-func reasons() [kindsOfReason]string {
-	return [...]string{
-		"pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "patience_exceeded", "deadline_exceeded", "closed",
-		bulkhead.ReasonTimeoutQueued, bulkhead.ReasonBreakerOpen, bulkhead.ReasonReentry, "other",
+func (l *Logger) episodes() episodes {
+	return episodes{episode{log: l, of: enforced}, episode{log: l, of: rehearsed}}
+}
+
+// end logs that either is over, if it is.
+func (p *episodes) end(at time.Time, now time.Duration, kind, name string) {
+	for _, e := range [...]*episode{&p.rejected, &p.dryRun} {
+		if lasted, is := e.over(now); is {
+			e.log.change(now, e.ended(at, slog.String(kind, name), lasted))
+		}
 	}
 }
 
-// The turns that an episode takes with a refusal.
+// episode is what is known of the rejections of one limiter or compartment.
+type episode struct {
+	log      *Logger
+	of       string        // enforced or rehearsed
+	since    atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: nothing is rejected
+	worst    atomic.Int64  // the highest severity in it, and 1; 0: none
+	last     atomic.Int64  // when something was rejected last
+	seen     atomic.Uint64 // rejections that began none
+	rejected [limiter.Reentry + 1]atomic.Uint64
+}
+
+// The turns that an episode takes with a rejection.
 type turn uint8
 
 const (
 	silent turn = iota
 	begins
+	worsens
 	sampled
 )
 
-// refuse counts a refusal and says what is to be told of it. A sampled one has had its line paid for.
-func (p *episode) refuse(now time.Duration, reason string) turn {
+// reject counts a rejection and says what is to be logged of it. A sampled one has had its line paid for.
+func (p *episode) reject(now time.Duration, reason limiter.Reason, level slog.Level) turn {
 	p.last.Store(int64(now))
-	known := reasons()
-	i := slices.Index(known[:], reason)
-	if i < 0 {
-		i = kindsOfReason - 1
+	if reason > limiter.Reentry { // of an event that somebody made
+		reason = 0
 	}
-	p.refused[i].Add(1)
-	if p.since.Load() == 0 && p.since.CompareAndSwap(0, int64(now)) {
+	p.rejected[reason].Add(1)
+	first, worse := p.since.Load() == 0 && p.since.CompareAndSwap(0, int64(now)), p.raise(int64(level)+1)
+	switch {
+	case first:
 		return begins
-	}
-	if p.seen.Add(1)%p.log.every != 0 || !p.log.spent[refusal].spend(now) {
+	case worse:
+		return worsens
+	case p.seen.Add(1)%p.log.every != 0, !p.log.spent[sample].spend(now):
 		p.log.leftOut.Add(1)
 		return silent
 	}
 	return sampled
 }
 
+// raise notes a severity, and is whether it is the highest so far.
+func (p *episode) raise(to int64) bool {
+	for {
+		worst := p.worst.Load()
+		if to <= worst {
+			return false
+		}
+		if p.worst.CompareAndSwap(worst, to) {
+			return true
+		}
+	}
+}
+
 // over says whether it has just ended, and how long it was.
 func (p *episode) over(now time.Duration) (lasted time.Duration, is bool) {
 	since := p.since.Load()
-	if since == 0 || int64(now)-p.last.Load() < int64(p.log.calm) || !p.since.CompareAndSwap(since, 0) {
+	if since == 0 || int64(now)-p.last.Load() < int64(p.log.quiet) || !p.since.CompareAndSwap(since, 0) {
 		return 0, false
 	}
+	p.worst.Store(0)
 	return time.Duration(p.last.Load() - since), true
 }
 
-// calmed is the line about its end.
-func (p *episode) calmed(at time.Time, of slog.Attr, lasted time.Duration) line {
+// ended is the line about its end.
+func (p *episode) ended(at time.Time, of slog.Attr, lasted time.Duration) line {
 	var counts []any
-	for i, reason := range reasons() {
-		if n := p.refused[i].Swap(0); n > 0 {
-			counts = append(counts, slog.Uint64(reason, n))
+	for reason := range p.rejected {
+		if n := p.rejected[reason].Swap(0); n > 0 {
+			counts = append(counts, slog.Uint64(limiter.Reason(reason).String(), n)) //nolint:gosec // there are few
 		}
 	}
-	return line{at: at, text: "warden: calm", attrs: func() []slog.Attr {
-		return []slog.Attr{of, slog.Duration("lasted", lasted), slog.Group("refused", counts...), slog.Uint64("left_out", p.log.leftOut.Swap(0))}
+	return line{at: at, level: slog.LevelInfo, text: p.of + msgEnded, attrs: func() []slog.Attr {
+		return []slog.Attr{of, slog.Duration("lasted", lasted), slog.Group("rejected", counts...), slog.Uint64("left_out", p.log.leftOut.Swap(0))}
 	}}
 }

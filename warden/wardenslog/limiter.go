@@ -3,6 +3,7 @@
 package wardenslog
 
 import (
+	"cmp"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -11,14 +12,17 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Limiter returns the observer for one limiter (limiter.Config.Observer): it remembers whether that one is refusing, so
+// Limiter returns the observer for one limiter (limiter.Config.Observer): it remembers whether that one is rejecting, so
 // each limiter needs one of its own. They share the logger's number of lines. Observe does not block, and allocates only
 // for an event that becomes a line.
-func (l *Logger) Limiter() limiter.Observer { return &limiterLog{episode: episode{log: l}} }
+func (l *Logger) Limiter() limiter.Observer {
+	return &limiterLog{log: l, episodes: l.episodes()}
+}
 
 // limiterLog is what is known of one limiter.
 type limiterLog struct {
-	episode
+	log *Logger
+	episodes
 
 	standing atomic.Uint32 // of the decision that ruled last
 }
@@ -29,18 +33,32 @@ func (o *limiterLog) Observe(e limiter.Event) {
 	switch e.Outcome {
 	case limiter.Rejected:
 		o.rule(e, now)
-		switch o.refuse(now, e.Reason.String()) {
+		level := severity(e.Task.Priority)
+		switch o.rejected.reject(now, e.Reason, level) {
 		case begins:
-			o.log.change(now, refusing(e))
+			o.log.change(now, rejecting(enforced+msgStarted, level, e))
+		case worsens:
+			o.log.change(now, rejecting(enforced+msgWorse, level, e))
 		case sampled:
-			o.log.sample(o.log.refused(e))
+			o.log.sample(o.log.rejectedBy(enforced, e))
 		}
 	case limiter.Started:
 		o.rule(e, now)
-		o.calm(e, now)
+		if e.WouldReject != 0 {
+			switch o.dryRun.reject(now, e.WouldReject, slog.LevelInfo) {
+			case begins:
+				o.log.change(now, rejecting(rehearsed+msgStarted, slog.LevelInfo, e))
+			case sampled:
+				o.log.sample(o.log.rejectedBy(rehearsed, e))
+			case silent, worsens:
+			}
+		}
+		o.end(e.At, now, "limiter", e.Limiter)
 	case limiter.Executed: // it tells of the decision under which it started
-		o.calm(e, now)
-	case limiter.Withdrawn: // whoever asked went away; nobody was refused
+		o.end(e.At, now, "limiter", e.Limiter)
+	case limiter.ModeChanged:
+		o.log.valve(e.At, e.Mode, "limiter", e.Limiter)
+	case limiter.Withdrawn: // whoever asked went away; nothing was rejected
 	}
 }
 
@@ -48,47 +66,72 @@ func (o *limiterLog) Observe(e limiter.Event) {
 func (o *limiterLog) rule(e limiter.Event, now time.Duration) {
 	was, is := limiter.Standing(o.standing.Load()), e.Standing
 	if was != is && o.standing.CompareAndSwap(uint32(was), uint32(is)) && (was == limiter.Stale || is == limiter.Stale) {
-		o.log.change(now, ruled(e))
-	}
-}
-
-// calm logs that refusing has ended, if it has.
-func (o *limiterLog) calm(e limiter.Event, now time.Duration) {
-	if lasted, is := o.over(now); is {
-		o.log.change(now, o.calmed(e.At, slog.String("limiter", e.Limiter), lasted))
+		o.log.change(now, ruled(e.At, e.Standing == limiter.Stale, slog.String("limiter", e.Limiter), slog.Any("decision", e.Decision)))
 	}
 }
 
 // The lines are made apart: what a line refers to is on the heap, and an event without one must not be.
 
-func ruled(e limiter.Event) line {
-	text := "warden: decisions are fresh"
-	if e.Standing == limiter.Stale {
-		text = "warden: decisions are stale"
+// The messages about decisions.
+const (
+	msgStale = "stopbank: control decisions are stale"
+	msgFresh = "stopbank: control decisions are fresh again"
+)
+
+// ruled is the line about decisions of e, which have become stale or fresh.
+func ruled(at time.Time, stale bool, attrs ...slog.Attr) line {
+	n := line{at: at, level: slog.LevelInfo, text: msgFresh, attrs: func() []slog.Attr { return attrs }}
+	if stale {
+		n.level, n.text = slog.LevelWarn, msgStale
 	}
-	return line{at: e.At, text: text, attrs: func() []slog.Attr {
-		return []slog.Attr{slog.String("limiter", e.Limiter), slog.Any("decision", e.Decision)}
+	return n
+}
+
+func rejecting(text string, level slog.Level, e limiter.Event) line {
+	return line{at: e.At, level: level, text: text, attrs: func() []slog.Attr { return why(e) }}
+}
+
+func (l *Logger) rejectedBy(of string, e limiter.Event) line {
+	return line{at: e.At, text: of + msgRejected, attrs: func() []slog.Attr {
+		return append(why(e), slog.Uint64("left_out", l.leftOut.Swap(0)))
 	}}
 }
 
-func refusing(e limiter.Event) line {
-	return line{at: e.At, text: "warden: refusing", attrs: func() []slog.Attr {
-		return []slog.Attr{slog.Any("why", bounded(e.Explanation))}
+// valve logs a change of the mode, one that leaves the service without protection or one that brings it back, whatever else was
+// logged in this second.
+func (l *Logger) valve(at time.Time, mode limiter.Mode, kind, name string) {
+	n := line{at: at, level: slog.LevelWarn, text: "stopbank: not enforcing", attrs: func() []slog.Attr {
+		return []slog.Attr{slog.String(kind, name), slog.String("mode", mode.String())}
 	}}
+	if mode == limiter.Enforce {
+		n.level, n.text = slog.LevelInfo, "stopbank: enforcing"
+	}
+	l.put(n)
 }
 
-func (l *Logger) refused(e limiter.Event) line {
-	return line{at: e.At, text: "warden: refused", attrs: func() []slog.Attr {
-		return []slog.Attr{slog.Any("why", bounded(e.Explanation)), slog.Uint64("left_out", l.leftOut.Swap(0))}
-	}}
+// why is a rejection with what lines are grouped by in front.
+func why(e limiter.Event) []slog.Attr {
+	return request(e.Task.ID,
+		slog.String("limiter", e.Limiter), slog.String("reason", cmp.Or(e.Reason, e.WouldReject).String()), slog.String("priority", e.Task.Priority.Class().String()),
+		slog.Any("why", bounded(e.Explanation)),
+	)
 }
 
 // longest is how many bytes are logged of what a client may have sent.
 const longest = 256
 
+// bounded has no ID: the line has it.
 func bounded(e limiter.Explanation) limiter.Explanation {
-	e.Task.Name = short(e.Task.Name)
+	e.Task.Name, e.Task.ID = short(e.Task.Name), ""
 	return e
+}
+
+// request are the attributes of a line about one request: in each such line its id is request_id, at the top, so that one search finds all.
+func request(id string, attrs ...slog.Attr) []slog.Attr {
+	if id == "" {
+		return attrs
+	}
+	return append([]slog.Attr{slog.String("request_id", short(id))}, attrs...)
 }
 
 func short(s string) string {

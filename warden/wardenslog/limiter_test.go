@@ -43,16 +43,16 @@ func TestAStormIsAFewLines(t *testing.T) {
 		}
 		told := uint64(0)
 		for i, e := range lines[1 : len(lines)-1] {
-			if e.Msg != "warden: refused" || e.Level != "INFO" || e.Why.Reason != "pressure_high" || e.Why.Outcome != "rejected" || e.Why.Decision.Seq != 4 {
+			if e.Msg != "stopbank: rejected" || e.Level != "INFO" || e.Why.Reason != "pressure_high" || e.Why.Outcome != "rejected" || e.Why.Decision.Seq != 4 {
 				t.Fatalf("line %d: %+v", i+1, e)
 			}
 			told += 1 + e.LeftOut
 		}
 		first, last := lines[0], lines[len(lines)-1]
-		if first.Msg != "warden: refusing" || first.Level != "WARN" || first.Why.Limiter != "prices" {
+		if first.Msg != "stopbank: rejecting started" || first.Level != "WARN" || first.Why.Limiter != "prices" {
 			t.Errorf("first %+v", first)
 		}
-		if last.Msg != "warden: calm" || last.Limiter != "prices" || last.Lasted != 3*time.Second || last.Refused["pressure_high"] != storm || len(last.Refused) != 1 {
+		if last.Msg != "stopbank: rejecting ended" || last.Limiter != "prices" || last.Lasted != 3*time.Second || last.Rejected["pressure_high"] != storm || len(last.Rejected) != 1 {
 			t.Errorf("last %+v", last)
 		}
 		if told+last.LeftOut != storm-1 {
@@ -86,7 +86,7 @@ func TestEvery(t *testing.T) {
 // TestChanges: what becomes a change, and what does not.
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, b := open(t, wardenslog.Config{Calm: 2 * time.Second})
+		log, b := open(t, wardenslog.Config{Quiet: 2 * time.Second})
 		one, other := log.Limiter(), log.Limiter()
 		step := func(o limiter.Observer, e limiter.Event, want ...string) {
 			t.Helper()
@@ -104,27 +104,66 @@ func TestChanges(t *testing.T) {
 		}
 		step(one, standing(limiter.Started, limiter.Initial))
 		step(one, standing(limiter.Started, limiter.Applied))
-		step(one, standing(limiter.Started, limiter.Stale), "decisions are stale")
+		step(one, standing(limiter.Started, limiter.Stale), "control decisions are stale")
 		step(one, standing(limiter.Executed, limiter.Applied)) // it started before
 		step(one, standing(limiter.Started, limiter.Stale))
-		step(one, standing(limiter.Started, limiter.Applied), "decisions are fresh")
+		step(one, standing(limiter.Started, limiter.Applied), "control decisions are fresh again")
 		step(one, event(limiter.Withdrawn, limiter.Canceled))
 
-		step(one, event(limiter.Rejected, limiter.PriorityDrop), "refusing")
-		step(other, event(limiter.Rejected, limiter.PriorityDrop), "refusing")
-		step(one, event(limiter.Rejected, limiter.DeadlineExceeded), "refused")
+		step(one, event(limiter.Rejected, limiter.PriorityDrop), "rejecting started")
+		step(other, event(limiter.Rejected, limiter.PriorityDrop), "rejecting started")
+		step(one, event(limiter.Rejected, limiter.DeadlineExceeded), "rejected")
 		time.Sleep(1999 * time.Millisecond)
 		step(one, event(limiter.Executed, 0))
 		time.Sleep(time.Millisecond)
-		step(one, event(limiter.Started, 0), "calm")
+		step(one, event(limiter.Started, 0), "rejecting ended")
 		step(one, event(limiter.Executed, 0))
-		step(one, event(limiter.Rejected, limiter.Closed), "refusing")
-		if got := b.lines(t)[5].Refused; len(got) != 2 || got["priority_drop"] != 1 || got["deadline_exceeded"] != 1 {
-			t.Errorf("refused %v", got)
+		step(one, event(limiter.Rejected, limiter.Closed), "rejecting started")
+		if got := b.lines(t)[5].Rejected; len(got) != 2 || got["priority_drop"] != 1 || got["deadline_exceeded"] != 1 {
+			t.Errorf("rejected %v", got)
 		}
 		if e := b.lines(t)[0]; e.Limiter != "prices" || e.Decision.Seq != 4 {
 			t.Errorf("stale: %+v", e)
 		}
+	})
+}
+
+// TestLevelsFollowPriorities: an episode begins at the level of what is rejected, rises with it, and ends quietly; the next begins anew.
+func TestLevelsFollowPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{Samples: slog.LevelDebug})
+		o := log.Limiter()
+		var want []string
+		step := func(p limiter.Priority, lines ...string) {
+			t.Helper()
+			e := event(limiter.Rejected, limiter.QueueOverflow)
+			e.Task.Priority = p
+			o.Observe(e)
+			synctest.Wait()
+			want = append(want, lines...)
+			var got []string
+			for _, l := range b.lines(t) {
+				got = append(got, l.Level+" "+l.Msg+" "+l.Priority)
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("logged %q, want %q", got, want)
+			}
+		}
+		const started, worse = " stopbank: rejecting started ", " stopbank: rejecting reached a higher priority "
+		step(limiter.Background, "INFO"+started+"background")
+		step(-1)
+		step(limiter.Normal, "WARN"+worse+"normal")
+		step(limiter.High)
+		step(limiter.Background)
+		step(limiter.Critical, "ERROR"+worse+"critical")
+		step(limiter.Critical)
+		step(limiter.Normal)
+		time.Sleep(10 * time.Second)
+		o.Observe(event(limiter.Started, 0))
+		step(limiter.Critical, "INFO stopbank: rejecting ended ", "ERROR"+started+"critical")
+		time.Sleep(10 * time.Second)
+		o.Observe(event(limiter.Started, 0))
+		step(limiter.High, "INFO stopbank: rejecting ended ", "WARN"+started+"high")
 	})
 }
 
@@ -150,13 +189,16 @@ func TestLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var level slog.LevelVar
 		level.Set(slog.LevelError)
-		log, b := open(t, wardenslog.Config{Changes: slog.LevelDebug, Refusals: &level})
+		log, b := open(t, wardenslog.Config{Samples: &level})
 		o := log.Limiter()
 		for range 2 {
 			o.Observe(event(limiter.Rejected, limiter.Closed))
 		}
 		synctest.Wait()
-		if lines := b.lines(t); len(lines) != 1 || lines[0].Level != "ERROR" || log.Stats().Written != 2 {
+		level.Set(slog.LevelDebug)
+		o.Observe(event(limiter.Rejected, limiter.Closed))
+		synctest.Wait()
+		if lines := b.lines(t); len(lines) != 2 || lines[0].Level != "WARN" || lines[1].Level != "ERROR" || log.Stats().Written != 3 {
 			t.Errorf("%+v", lines)
 		}
 	})
@@ -190,7 +232,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		{"Config.Every", wardenslog.Config{Every: -1}},
 		{"Config.PerSecond", wardenslog.Config{PerSecond: -1}},
 		{"Config.PerSecond", wardenslog.Config{PerSecond: 1001}},
-		{"Config.Calm", wardenslog.Config{Calm: -1}},
+		{"Config.Quiet", wardenslog.Config{Quiet: -1}},
 	} {
 		_, err := wardenslog.New(c.cfg)
 		var invalid *wardenslog.InvalidError
@@ -232,4 +274,57 @@ func TestFromManyGoroutines(t *testing.T) {
 	if refused := l.Stats().Rejected; told > refused || refused > 0 && told == 0 {
 		t.Errorf("%d refusals told of, %d happened", told, refused)
 	}
+}
+
+// TestValves: a change of the mode is logged, whatever else was in the same second, and so is what a dry run would have refused.
+func TestValves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{PerSecond: 2, Quiet: 2 * time.Second})
+		l, err := limiter.New(limiter.Config{Name: "prices", Initial: decision.ControlDecision{Seq: 1}, Observer: log.Limiter()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func() {
+			if p, err := l.TryAcquire(limiter.Task{}); err == nil {
+				p.Release()
+			}
+			synctest.Wait()
+		}
+		ask() // a change of its own
+		for range 2 {
+			for _, mode := range []limiter.Mode{limiter.Bypass, limiter.DryRun, limiter.Enforce} {
+				if err := l.SetMode(mode); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+		}
+		if err := l.SetMode(limiter.DryRun); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		ask()
+		time.Sleep(time.Second)
+		ask()
+		if err := l.SetMode(limiter.Bypass); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		ask()
+		var got []string
+		for _, e := range b.lines(t) {
+			text := e.Level + " " + e.Msg
+			if e.Mode != "" {
+				text += " " + e.Mode
+			}
+			got = append(got, text)
+		}
+		valves := []string{"WARN stopbank: not enforcing bypass", "WARN stopbank: not enforcing dry_run", "INFO stopbank: enforcing enforce"}
+		want := slices.Concat([]string{"WARN stopbank: rejecting started"}, valves, valves, []string{
+			"WARN stopbank: not enforcing dry_run", "INFO stopbank: dry run: rejecting started", "INFO stopbank: rejecting ended", "INFO stopbank: dry run: rejected", "WARN stopbank: not enforcing bypass", "INFO stopbank: dry run: rejecting ended",
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("logged %q\nwant   %q", got, want)
+		}
+	})
 }

@@ -16,16 +16,14 @@ import (
 type Config struct {
 	// Logger is written to; nil: slog.Default() as it is when New is called.
 	Logger *slog.Logger
-	// Every N: one in N refusals is a candidate for a line, 1 or more; 0: 1, each of them.
+	// Every N: one in N rejections is a candidate for a sample, 1 or more; 0: 1, each of them.
 	Every int
-	// PerSecond is how many refusals at most become lines in a second, and how many changes, 1 to 1000; 0: 10.
+	// PerSecond is how many samples at most become lines in a second, and how many changes, 1 to 1000; 0: 10.
 	PerSecond int
-	// Calm is how long nothing must have been refused for it to be over, more than 0; 0: 10 s.
-	Calm time.Duration
-	// Changes is the level of changes; nil: slog.LevelWarn.
-	Changes slog.Leveler
-	// Refusals is the level of single refusals; nil: slog.LevelInfo.
-	Refusals slog.Leveler
+	// Quiet is how long nothing must have been rejected for an episode to end, more than 0; 0: 10 s.
+	Quiet time.Duration
+	// Samples is the level of samples; nil: slog.LevelInfo.
+	Samples slog.Leveler
 }
 
 // ErrInvalid is what every [*InvalidError] is.
@@ -49,14 +47,14 @@ func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 // Logger makes observers and writes their lines. All its methods may be called by any number of goroutines. It must come
 // from [New].
 type Logger struct {
-	handler           slog.Handler
-	changes, refusals slog.Leveler
-	every             uint64
-	calm              time.Duration
-	epoch             time.Time // a second before New
+	handler slog.Handler
+	samples slog.Leveler
+	every   uint64
+	quiet   time.Duration
+	epoch   time.Time // a second before New
 
 	spent   [kinds]budget
-	leftOut atomic.Uint64 // refusals without a line since the last line of one
+	leftOut atomic.Uint64 // samples without a line since the last line of one
 	failed  atomic.Uint64
 	written atomic.Uint64
 	dropped atomic.Uint64
@@ -72,7 +70,7 @@ type kind uint8
 
 const (
 	change kind = iota
-	refusal
+	sample
 	kinds
 )
 
@@ -94,24 +92,21 @@ func New(cfg Config) (*Logger, error) {
 		return nil, &InvalidError{"Config.Every", cfg.Every, "1 or more, or 0 (1)"}
 	case cfg.PerSecond < 0 || cfg.PerSecond > 1000:
 		return nil, &InvalidError{"Config.PerSecond", cfg.PerSecond, "1 to 1000, or 0 (10)"}
-	case cfg.Calm < 0:
-		return nil, &InvalidError{"Config.Calm", cfg.Calm, "more than 0, or 0 (10s)"}
+	case cfg.Quiet < 0:
+		return nil, &InvalidError{"Config.Quiet", cfg.Quiet, "more than 0, or 0 (10s)"}
 	}
 	l := &Logger{
-		changes: cfg.Changes, refusals: cfg.Refusals, every: uint64(max(1, cfg.Every)), calm: cfg.Calm, epoch: time.Now().Add(-time.Second), // no event is at 0
+		samples: cfg.Samples, every: uint64(max(1, cfg.Every)), quiet: cfg.Quiet, epoch: time.Now().Add(-time.Second), // no event is at 0
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
 	l.handler = cfg.Logger.Handler()
-	if l.changes == nil {
-		l.changes = slog.LevelWarn
+	if l.samples == nil {
+		l.samples = slog.LevelInfo
 	}
-	if l.refusals == nil {
-		l.refusals = slog.LevelInfo
-	}
-	if l.calm == 0 {
-		l.calm = 10 * time.Second
+	if l.quiet == 0 {
+		l.quiet = 10 * time.Second
 	}
 	if cfg.PerSecond == 0 {
 		cfg.PerSecond = 10
@@ -164,13 +159,12 @@ func (l *Logger) change(now time.Duration, n line) {
 		l.dropped.Add(1)
 		return
 	}
-	n.level = l.changes
 	l.put(n)
 }
 
-// sample has a refusal written, whose place in the second's number is taken already.
+// sample has a sample written, whose line in the second's number is taken already.
 func (l *Logger) sample(n line) {
-	n.level = l.refusals
+	n.level = l.samples
 	if !l.put(n) {
 		l.leftOut.Add(1)
 	}

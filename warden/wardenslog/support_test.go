@@ -25,6 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type entry struct {
 	Msg, Level string
 	Limiter    string
+	Priority   string
+	Mode       string
 	Why        struct {
 		Limiter, Outcome, Reason string
 		Task                     struct{ Name string }
@@ -32,7 +34,7 @@ type entry struct {
 	}
 	LeftOut  uint64 `json:"left_out"`
 	Lasted   time.Duration
-	Refused  map[string]uint64
+	Rejected map[string]uint64
 	Decision struct{ Seq uint64 }
 }
 
@@ -78,7 +80,7 @@ func (b *book) lines(t *testing.T) []entry {
 func messages(lines []entry) []string {
 	var out []string
 	for _, e := range lines {
-		out = append(out, strings.TrimPrefix(e.Msg, "warden: "))
+		out = append(out, strings.TrimPrefix(e.Msg, "stopbank: "))
 	}
 	return out
 }

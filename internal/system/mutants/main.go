@@ -1,6 +1,6 @@
 // Mutants breaks each numbered invariant on purpose, in a scratch copy of the repository, and shows which test notices.
 //
-// A mutant is a small change of one file, kept in a text file beside this program. The tests that carry the number of
+// A mutant is a small change of one declaration, kept in a text file beside this program. The tests that carry the number of
 // the invariant must fail on it; a mutant that does not compile, or that they let live, fails the run. With -only the
 // other tests of the layer run as well, the long ones apart, and it is said whether the tests of that number were alone in
 // noticing, or who else did, and which numbers have no such mutant. With -table that is also written into a page, whose rows
@@ -100,14 +100,14 @@ func run(ctx context.Context, only, verbose bool, page string, numbers []string)
 	for _, m := range all {
 		v, err := r.try(ctx, m)
 		if err != nil {
-			if wrong = append(wrong, fmt.Sprintf("%s %s: %v", m.number, m.file, err)); ctx.Err() != nil {
+			if wrong = append(wrong, fmt.Sprintf("%s %s: %v", m.number, m.place(), err)); ctx.Err() != nil {
 				break
 			}
 			continue
 		}
 		alone[m.number] = alone[m.number] || v.alone()
 		rows[m.number] = append(rows[m.number], row(m, v))
-		fmt.Printf("%-4s %-36s %-9s %s", m.number, m.file, v.verdict(only), strings.Join(v.tests, " "))
+		fmt.Printf("%-4s %-36s %-9s %s", m.number, m.place(), v.verdict(only), strings.Join(v.tests, " "))
 		if len(v.others) > 0 {
 			fmt.Print("; also by ", strings.Join(v.others, " "))
 		}
@@ -116,7 +116,7 @@ func run(ctx context.Context, only, verbose bool, page string, numbers []string)
 			fmt.Println(m.text(), "\n", v.said)
 		}
 		if len(v.tests) == 0 {
-			wrong = append(wrong, m.number+" "+m.file+": lives\n"+m.text())
+			wrong = append(wrong, m.number+" "+m.place()+": lives\n"+m.text())
 		}
 	}
 	if only {
@@ -173,19 +173,14 @@ func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 			return v, err
 		}
 	}
-	path := filepath.Join(r.dir, m.file)
-	original, err := os.ReadFile(path)
-	if err != nil {
-		return v, err
-	}
-	changed, err := m.apply(string(original))
+	path, original, changed, err := m.apply(r.dir)
 	if err != nil {
 		return v, err
 	}
 	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
 		return v, err
 	}
-	defer func() { err = errors.Join(err, os.WriteFile(path, original, 0o600)) }()
+	defer func() { err = errors.Join(err, os.WriteFile(path, []byte(original), 0o600)) }()
 
 	v.tried = r.only
 	for _, dir := range places(m.number) {

@@ -1,9 +1,16 @@
 package main
 
-// The text form of mutants, and the numbers that docs/ defines.
+// The text form of mutants, how one is applied, and the numbers that docs/ defines.
+//
+// A mutant quotes the few tokens that it replaces, and names the declaration that they are in. Layout, comments, the file
+// that the declaration is in and all else in it may change: the mutant stays as it is.
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/scanner"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,17 +18,18 @@ import (
 	"strings"
 )
 
-// A mutant is one change of one file that breaks one invariant.
+// A mutant is one change of one declaration that breaks one invariant.
 type mutant struct {
 	number string // such as A3
-	file   string // relative to the root, with slashes
+	dir    string // of the package, relative to the root, with slashes
+	decl   string // such as New, Gate.Drain or a type's, variable's or constant's name
 	what   string // its comment: what is broken
-	old    string
+	old    string // tokens
 	new    string
 }
 
-// head begins a mutant: "A3 admission/gate.go".
-var head = regexp.MustCompile(`^([ALMCQBDHR][0-9]+) (\S+\.go)$`)
+// head begins a mutant: "A3 admission Gate.leave".
+var head = regexp.MustCompile(`^([ALMCQBDHR][0-9]+) ([a-z0-9/]+) (\w+(?:\.\w+)?)$`)
 
 // parse reads mutants. Each is a head and then lines that begin with - (there now) and + (instead); lines that begin
 // with # say what is broken and why it matters.
@@ -50,30 +58,159 @@ func parse(name, text string) ([]mutant, error) {
 			if match == nil {
 				return nil, wrong("neither a mutant's head nor a line of it")
 			}
-			all = append(all, mutant{number: match[1], file: match[2], what: what})
+			all = append(all, mutant{number: match[1], dir: match[2], decl: match[3], what: what})
 			what = ""
 		}
 	}
 	for _, m := range all {
-		if m.old == "" || m.old == m.new {
-			return nil, fmt.Errorf("%s: %s %s changes nothing", name, m.number, m.file)
+		if m.old == "" || slices.EqualFunc(tokens(m.old), tokens(m.new), same) {
+			return nil, fmt.Errorf("%s: %s %s changes nothing", name, m.number, m.place())
 		}
 	}
 	return all, nil
 }
 
-// apply returns the text with the change made. What is there now must be there once: a mutant may not become a change
-// of something else when the file moves on.
-func (m mutant) apply(text string) (string, error) {
-	text = "\n" + text
-	at := strings.Index(text, "\n"+m.old)
-	if at < 0 {
-		return "", fmt.Errorf("the lines to replace are not in it:\n%s", m.text())
+func (m mutant) place() string { return m.dir + " " + m.decl }
+
+// A lexeme is a token and the bytes that it takes.
+type lexeme struct {
+	text       string
+	begin, end int
+}
+
+func same(a, b lexeme) bool { return a.text == b.text }
+
+// tokens splits Go source, or a part of it, into its tokens, without comments and the semicolons that nobody wrote. What is between
+// backquotes is split in the same way.
+func tokens(text string) []lexeme {
+	var all []lexeme
+	var s scanner.Scanner
+	file := token.NewFileSet().AddFile("", -1, len(text))
+	s.Init(file, []byte(text), nil, 0)
+	for {
+		pos, tok, lit := s.Scan()
+		if tok == token.EOF {
+			return all
+		}
+		if lit == "" {
+			lit = tok.String()
+		}
+		switch begin := file.Offset(pos); {
+		case tok == token.SEMICOLON && lit != ";":
+		case tok == token.STRING && lit[0] == '`': // SQL, in which a word is a token
+			end := begin + len(lit)
+			all = append(all, lexeme{"`", begin, begin + 1})
+			for _, t := range tokens(text[begin+1 : end-1]) {
+				all = append(all, lexeme{t.text, begin + 1 + t.begin, begin + 1 + t.end})
+			}
+			all = append(all, lexeme{"`", end - 1, end})
+		default:
+			all = append(all, lexeme{lit, begin, begin + len(lit)})
+		}
 	}
-	if strings.Contains(text[at+1:], "\n"+m.old) {
-		return "", fmt.Errorf("the lines to replace are in it more than once:\n%s", m.text())
+}
+
+// apply finds the declaration below root and returns the file that it is in, as it is and with the change made. The tokens to replace
+// must be there once: a mutant may not become a change of something else when the code moves on.
+func (m mutant) apply(root string) (path, before, after string, err error) {
+	paths, err := filepath.Glob(filepath.Join(root, m.dir, "*.go"))
+	if err != nil {
+		return "", "", "", err
 	}
-	return text[1:at+1] + m.new + text[at+1+len(m.old):], nil
+	found, times := false, 0
+	for _, file := range paths {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", "", "", err
+		}
+		for _, d := range declared(string(text), m.decl) {
+			found = true
+			if changed, n := m.change(string(text), d); n > 0 {
+				path, before, after, times = file, string(text), changed, times+n
+			}
+		}
+	}
+	switch {
+	case !found:
+		return "", "", "", fmt.Errorf("%s declares no %s", m.dir, m.decl)
+	case times == 0:
+		return "", "", "", fmt.Errorf("the tokens to replace are not in it:\n%s", m.text())
+	case times > 1:
+		return "", "", "", fmt.Errorf("the tokens to replace are in it %d times:\n%s", times, m.text())
+	}
+	return path, before, after, nil
+}
+
+// A span is the bytes from begin to end.
+type span struct{ begin, end int }
+
+// declared lists where a file declares a name: a function, a method as Type.Name, a type, a variable, a constant.
+func declared(text, name string) (spans []span) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "", text, parser.SkipObjectResolution)
+	if err != nil {
+		return nil
+	}
+	take := func(n ast.Node, names ...string) {
+		if slices.Contains(names, name) {
+			spans = append(spans, span{fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset})
+		}
+	}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			take(d, receiver(d)+d.Name.Name)
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					take(s, s.Name.Name)
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						take(s, n.Name)
+					}
+				}
+			}
+		}
+	}
+	return spans
+}
+
+// receiver is the type of a method's receiver and a dot, or nothing.
+func receiver(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	of := d.Recv.List[0].Type
+	for {
+		switch t := of.(type) {
+		case *ast.StarExpr:
+			of = t.X
+		case *ast.IndexExpr:
+			of = t.X
+		case *ast.IndexListExpr:
+			of = t.X
+		case *ast.Ident:
+			return t.Name + "."
+		default:
+			return ""
+		}
+	}
+}
+
+// change replaces the tokens in a part of a text, and says how often they are there.
+func (m mutant) change(text string, part span) (changed string, times int) {
+	old, all := tokens(m.old), tokens(text[part.begin:part.end])
+	for i := range max(0, len(all)-len(old)+1) {
+		if slices.EqualFunc(all[i:i+len(old)], old, same) {
+			times++
+			changed = text[:part.begin+all[i].begin] + strings.TrimSpace(m.new) + text[part.begin+all[i+len(old)-1].end:]
+		}
+	}
+	return changed, times
 }
 
 func (m mutant) text() string {

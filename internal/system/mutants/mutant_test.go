@@ -1,8 +1,11 @@
 package main
 
-// The mutants' file form, and that every mutant still fits the code: a file that moved on must not lose its mutants.
+// The mutants' file form, and that every mutant still fits the code: a declaration that moved on must not lose its mutants, and what
+// comes out is Go.
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,36 +28,35 @@ func TestEveryNumberHasAMutantThatStillFits(t *testing.T) {
 		t.Error(err)
 	}
 	for _, m := range all {
-		text, err := os.ReadFile(filepath.Join(root, m.file))
+		path, _, after, err := m.apply(root)
 		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if _, err := m.apply(string(text)); err != nil {
-			t.Errorf("%s %s: %v", m.number, m.file, err)
+			t.Errorf("%s %s: %v", m.number, m.place(), err)
+		} else if _, err := parser.ParseFile(token.NewFileSet(), path, after, parser.SkipObjectResolution); err != nil {
+			t.Errorf("%s %s: %v", m.number, m.place(), err)
 		}
 	}
 }
 
 func TestParse(t *testing.T) {
-	all, err := parse("x.txt", "# Why.\nA3 a/b.go\n-\tif x {\n+\tif !x {\n+\t\ty()\n\nQ10 c.go\n-gone\n")
+	all, err := parse("x.txt", "# Why.\nA3 a/b T.f\n-if x {\n+if !x {\n+\ty()\n\nQ10 c g\n-gone\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []mutant{
-		{number: "A3", file: "a/b.go", what: "Why.", old: "\tif x {\n", new: "\tif !x {\n\t\ty()\n"},
-		{number: "Q10", file: "c.go", old: "gone\n"},
+		{number: "A3", dir: "a/b", decl: "T.f", what: "Why.", old: "if x {\n", new: "if !x {\n\ty()\n"},
+		{number: "Q10", dir: "c", decl: "g", old: "gone\n"},
 	}
 	if !slices.Equal(all, want) {
 		t.Errorf("parsed %+v, want %+v", all, want)
 	}
 	for text, wrong := range map[string]string{
-		"-x\n":                "line of no mutant",
-		"A3 a.go\n":           "changes nothing",
-		"A3 a.go\n-x\n+x\n":   "changes nothing",
-		"A3 a.txt\n-x\n+y\n":  "neither",
-		"Z3 a.go\n-x\n+y\n":   "neither",
-		"A3 a.go\n x\n-x\n+y": "neither",
+		"-x\n":                      "line of no mutant",
+		"A3 a f\n":                  "changes nothing",
+		"A3 a f\n-x\n+x\n":          "changes nothing",
+		"A3 a f\n-x y\n+x // y\n+y": "changes nothing",
+		"A3 a.go\n-x\n+y\n":         "neither",
+		"Z3 a f\n-x\n+y\n":          "neither",
+		"A3 a f\n x\n-x\n+y":        "neither",
 	} {
 		if _, err := parse("x.txt", text); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("parse(%q) = %v, want an error with %q", text, err, wrong)
@@ -62,15 +64,45 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestApply: layout, comments, the file and what stands around the declaration say nothing; the declaration and the tokens do.
 func TestApply(t *testing.T) {
-	m := mutant{number: "A1", file: "a.go", old: "\tb\n\tc\n", new: "\td\n"}
-	if got, err := m.apply("a\n\tb\n\tc\ne\n"); err != nil || got != "a\n\td\ne\n" {
-		t.Errorf("applied: %q, %v", got, err)
-	}
-	for _, text := range []string{"a\n\tb\ne\n", "\tb\n\tc\n\tb\n\tc\n", "x\tb\n\tc\n"} {
-		if got, err := m.apply(text); err == nil {
-			t.Errorf("applied to %q: %q", text, got)
+	m := mutant{number: "A1", dir: "a", decl: "T.f", old: "if x.y() {\n", new: "if false {\n"}
+	const elsewhere = "package a\n\nfunc f() {\n\tif x.y() {\n\t}\n}\n\nfunc (U) f() { if x.y() {} }\n"
+	apply := func(text string) (string, error) {
+		root := t.TempDir()
+		if err := os.Mkdir(filepath.Join(root, "a"), 0o700); err != nil {
+			t.Fatal(err)
 		}
+		for name, text := range map[string]string{"a.go": elsewhere, "b.go": text, "b_test.go": text} {
+			if err := os.WriteFile(filepath.Join(root, "a", name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _, after, err := m.apply(root)
+		return after, err
+	}
+	for text, want := range map[string]string{
+		"package a\n\nfunc (T) f() {\n\tif x.y() {\n\t}\n}\n":                                "package a\n\nfunc (T) f() {\n\tif false {\n\t}\n}\n",
+		"package a\n\nfunc (t *T[V]) f() {\n\tg(); if x. // why\n\t\ty( ) { // so\n\t}\n}\n": "package a\n\nfunc (t *T[V]) f() {\n\tg(); if false { // so\n\t}\n}\n",
+	} {
+		if got, err := apply(text); err != nil || got != want {
+			t.Errorf("applied to %q: %q, %v", text, got, err)
+		}
+	}
+	for text, wrong := range map[string]string{
+		"package a\n\nfunc (T) g() { if x.y() {} }\n":              "declares no T.f",
+		"package a\n\nfunc (T) f() { if x.z() {} }\n":              "are not in it",
+		"package a\n\nfunc (T) f() { if x.y() {}; if x.y() {} }\n": "2 times",
+	} {
+		if got, err := apply(text); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("applied to %q: %q, %v; want an error with %q", text, got, err, wrong)
+		}
+	}
+
+	// The words between backquotes are tokens as well.
+	m = mutant{number: "A1", dir: "a", decl: "q", old: "a < b\n", new: "a <= b\n"}
+	if got, err := apply("package a\n\nconst q = `SELECT x\n\tWHERE a\n\t< b`\n"); err != nil || got != "package a\n\nconst q = `SELECT x\n\tWHERE a <= b`\n" {
+		t.Errorf("applied to SQL: %q, %v", got, err)
 	}
 }
 

@@ -4,18 +4,6 @@ import { Bar, Chart, clock, el, millis, number, percent, text } from "./draw.js"
 
 const $ = (id) => document.getElementById(id);
 
-// What each reason of a refusal means, for somebody who has just been woken.
-const meanings = {
-  pressure_high: "It would have had to wait, and its whole priority lies in the share that is shed now; or the target is 0 and it may not wait. More important work comes first.",
-  probabilistic_shedding: "It would have had to wait, a share of its priority is shed now, and the draw fell on it. The share follows the shed probability.",
-  queue_overflow: "It would have had to wait, and the queue is full of tasks no less important; or it made room for a newer one in a full queue that stands; or it was not allowed to wait.",
-  priority_drop: "It waited in a full queue and made room for a task of a higher priority.",
-  patience_exceeded: "It has no deadline, and waited for as long as those like it wait before they leave.",
-  deadline_exceeded: "Its deadline has passed, or less time was left than a task takes: it could not have been in time. Of a compartment, most often: it waited for MaxWait, which metrics and logs call timeout_queued.",
-  canceled: "Its caller gave up before it started. Nobody refused it.",
-  closed: "The limiter was closed: the service is shutting down.",
-};
-
 let state = null;     // the last one
 let points = [];      // of the warden
 let looks = [];       // of limiters and compartments
@@ -44,7 +32,7 @@ function take(s, whole) {
   if (!paused) show();
 }
 
-/** rate gives the last fresh points how much was done and refused per second, over about a second. */
+/** rate gives the last fresh points how much was done and rejected per second, over about a second. */
 function rate(list, fresh) {
   for (let i = Math.max(0, list.length - fresh); i < list.length; i++) {
     const p = list[i];
@@ -52,7 +40,7 @@ function rate(list, fresh) {
     while (j > 0 && p.t - list[j].t < 950) j--;
     const dt = (p.t - list[j].t) / 1000;
     p.done = dt > 0 ? (p.executed - list[j].executed) / dt : null;
-    p.refused = dt > 0 ? (p.rejected - list[j].rejected) / dt : null;
+    p.rejects = dt > 0 ? (p.rejected - list[j].rejected) / dt : null;
   }
 }
 
@@ -94,10 +82,11 @@ function keyed(list, items, key, make, update, stays = () => false) {
 function show() {
   const s = state;
   text($("title"), s.title);
+  text($("instance"), s.instance);
   const said = s.verdicts[0]?.level ?? "ok", left = letters && (letters.trouble || letters.waiting > letters.parked);
   const worst = said === "ok" && left ? "watch" : said;
-  document.title = `${{ ok: "ok", watch: "watch", act: "act" }[worst] ?? worst} · ${s.title}`;
-  text($("about"), `Version ${s.version} of its fields.`);
+  document.title = `${{ ok: "ok", watch: "watch", act: "act" }[worst] ?? worst} · ${s.title}${s.instance && ` · ${s.instance}`}`;
+  text($("about"), `JSON schema version ${s.version}.`);
   verdicts(s.verdicts);
   warden(s);
   compartments(s);
@@ -121,20 +110,20 @@ const charts = {
   tasks: new Chart({ title: "Tasks", series: [
     { label: "in flight", line: "s-blue", area: true, of: (p) => p.in_flight },
     { label: "queued", line: "s-orange", of: (p) => p.queued },
-    { label: "target", line: "s-ink dashed", step: true, of: (p) => p.target }] }),
+    { label: "limit", line: "s-ink dashed", step: true, of: (p) => p.target }] }),
   outcome: new Chart({ title: "Outcome per second", series: [
     { label: "done", line: "s-green", area: true, of: (p) => p.done },
-    { label: "refused", line: "s-red", area: true, of: (p) => p.refused }] }),
+    { label: "rejected", line: "s-red", area: true, of: (p) => p.rejects }] }),
   pressure: new Chart({ title: "Pressure", top: 1, write: (x) => (x === null ? "–" : x.toFixed(2)), marks: [0.35, 0.5, 0.8], series: [
     { label: "pressure", line: "s-violet", area: true, of: (p) => p.pressure },
     { label: "shed", line: "s-red", of: (p) => p.shed }] }),
-  levels: new Chart({ title: "What pressure follows", top: 1, write: (x) => (x === undefined || x === null ? "–" : x.toFixed(2)), marks: [0.5], series: [
+  levels: new Chart({ title: "Pressure by signal", top: 1, write: (x) => (x === undefined || x === null ? "–" : x.toFixed(2)), marks: [0.5], series: [
     { label: "lag p90", line: "s-violet", of: (p) => p.levels.lag_p90_seconds ?? null },
     { label: "lag p50", line: "s-blue dashed", of: (p) => p.levels.lag_p50_seconds ?? null },
     { label: "runnable", line: "s-green", of: (p) => p.levels.runnable_per_processor ?? null },
     { label: "throttled", line: "s-red", of: (p) => p.levels.throttled_share ?? null },
     { label: "utilization", line: "s-orange", of: (p) => p.levels.utilization ?? null }] }),
-  lag: new Chart({ title: "Wait for a processor", write: millis, series: [
+  lag: new Chart({ title: "Scheduler latency", write: millis, series: [
     { label: "p50", line: "s-blue", area: true, of: (p) => p.lag_p50_ms },
     { label: "p90", line: "s-violet", of: (p) => p.lag_p90_ms },
     { label: "p99", line: "s-ink dashed", of: (p) => p.lag_p99_ms }] }),
@@ -158,14 +147,14 @@ function warden(s) {
   if (!s.warden) return;
   const w = s.warden, last = points.at(-1) ?? {};
   const tiles = [
-    ["In flight", number(w.in_flight), `of ${number(w.target)} that may run`],
-    ["Queued", number(w.queued), "waiting for a place"],
-    ["Shed", percent(w.decision?.shed ?? 0), "of those that would wait"],
-    ["Pressure", last.pressure === undefined || last.pressure === null ? "–" : last.pressure.toFixed(2), "shrinks above 0.50"],
-    ["Refused", `${number(last.refused ?? 0)}/s`, `${number(w.rejected)} since the start`],
+    ["In flight", number(w.in_flight), `concurrency limit ${number(w.target)}`],
+    ["Queued", number(w.queued), "waiting for a slot"],
+    ["Shed", percent(w.decision?.shed ?? 0), "of what would have to queue"],
+    ["Pressure", last.pressure === undefined || last.pressure === null ? "–" : last.pressure.toFixed(2), "limit falls above 0.50"],
+    ["Rejected", `${number(last.rejects ?? 0)}/s`, `${number(w.rejected)} since the start`],
     ["Done", `${number(last.done ?? 0)}/s`, `${number(w.executed)} since the start`],
-    ["Execution, p50", millis(last.service_p50_ms), `p90 ${millis(last.service_p90_ms)}`],
-    ["Utilization", percent(last.utilization), "of the processors allowed"],
+    ["Execution p50", millis(last.service_p50_ms), `p90 ${millis(last.service_p90_ms)}`],
+    ["Utilization", percent(last.utilization), "of the CPU allowed"],
   ];
   keyed($("tiles"), tiles, (t) => t[0], (t) => el("div", {}, el("dt", {}, t[0]), el("dd", { class: "value" }), el("dd", { class: "hint" })),
     (e, t) => {
@@ -187,7 +176,7 @@ function card() {
   const chart = new Chart({ title: "Lately", series: [
     { label: "in flight", line: "s-blue", area: true, of: (p) => p.in_flight },
     { label: "queued", line: "s-orange", of: (p) => p.queued },
-    { label: "refused/s", line: "s-red", of: (p) => p.refused }] });
+    { label: "rejected/s", line: "s-red", of: (p) => p.rejects }] });
   const e = el("article", { class: "card" },
     el("h3", {}, el("span", { class: "name" }), el("b", { class: "level" })),
     bar.svg, el("p", { class: "caption" }), el("dl", { class: "facts" }), chart.figure,
@@ -221,13 +210,13 @@ function compartments(s) {
   $("set").hidden = !s.set;
   if (!s.set) return;
   const { total, effective_total: left, in_flight: running, revision, stale } = s.set;
-  text($("set-sum"), `${number(running)} of ${number(left)} places in flight` +
-    (left < total ? `; control leaves ${number(left)} of ${number(total)}` : "") + (stale ? " (its decision is stale)" : "") + `. Plan ${revision}.`);
+  text($("set-sum"), `${number(running)} of ${number(left)} slots in flight` +
+    (left < total ? `; the controller leaves ${number(left)} of ${number(total)}` : "") + (stale ? " (its decision is stale)" : "") + `. Plan revision ${revision}.`);
   keyed($("compartments"), s.set.compartments, (c) => c.name, card, (e, c) => {
     const own = Math.min(c.in_flight, c.effective_guaranteed), over = c.in_flight - own;
     fill(e, {
       key: `compartment:${c.name}`, name: c.name,
-      level: c.healthy ? (c.rejection_rate > 0 || c.queued > 0 || c.abandoned > 0 ? "watch" : "ok") : "act",
+      level: c.healthy ? (c.rejection_rate > 0 || c.queued > 0 || c.abandoned > 0 || c.mode !== "enforce" ? "watch" : "ok") : "act",
       bar: { own, over, whole: Math.max(c.effective_max, c.in_flight), mark: c.effective_guaranteed < c.effective_max ? c.effective_guaranteed : null,
         label: `${c.in_flight} in flight, ${c.effective_guaranteed} guaranteed, ${c.effective_max} at most` },
       caption: `${number(c.in_flight)} in flight, ${number(c.effective_guaranteed)} guaranteed` +
@@ -235,14 +224,15 @@ function compartments(s) {
         (c.healthy ? "" : `. ${c.unhealthy}`),
       now: [
         ["lent", number(c.lent)], ["borrowed", number(c.borrowed)],
-        ["queued", `${number(c.queued)} of ${number(c.max_queue)}`], ["refused, 1 min", percent(c.rejection_rate)],
+        ["queued", `${number(c.queued)} of ${number(c.max_queue)}`], ["rejected, 1 min", percent(c.rejection_rate)],
         ["p50, 1 min", millis(c.execution_p50_ms)], ["p99, 1 min", millis(c.execution_p99_ms)],
+        ...(c.mode !== "enforce" ? [["mode", c.mode]] : []), ...(c.beyond ? [["beyond its places", number(c.beyond)]] : []),
         ...(c.abandoned ? [["abandoned", number(c.abandoned)]] : []), ...(c.tenants ? [["tenants", number(c.tenants.keys)]] : []),
       ],
       since: [
-        ["criticality", c.criticality_name], ["calls", number(c.submitted)], ["refused", number(c.refused)], ...reasons(c.rejected, "refused: "),
-        ...reasons(c.left, "left: "), ...reasons(c.outcomes, "answered: "), ["by fallback", number(c.degraded)], ["fallbacks failed", number(c.fallbacks_failed)],
-        ["fallbacks refused", number(c.fallbacks_refused)], ["abandoned", number(c.abandoned_total)], ["late panics", number(c.late_panics)],
+        ["criticality", c.criticality_name], ["calls", number(c.submitted)], ["rejected", number(c.refused)], ...reasons(c.rejected, "on arrival: "),
+        ...reasons(c.left, "left the queue: "), ...reasons(c.would_reject, "dry run: "), ...reasons(c.outcomes, "answered: "), ["degraded (fallback)", number(c.degraded)], ["fallbacks failed", number(c.fallbacks_failed)],
+        ["fallbacks rejected", number(c.fallbacks_refused)], ["abandoned", number(c.abandoned_total)], ["late panics", number(c.late_panics)],
         ...(c.tenants ? [["tenants active", number(c.tenants.active)], ["evicted", number(c.tenants.evicted)], ["overflowed", number(c.tenants.overflowed)]] : []),
       ],
     });
@@ -257,15 +247,15 @@ function limiters(s) {
       key: `limiter:${l.name}`, name: l.name, level: verdict?.level,
       bar: { own: l.in_flight, whole: Math.max(l.target, l.in_flight), label: `${l.in_flight} of ${l.target} in flight` },
       caption: `${number(l.in_flight)} of ${number(l.target)} in flight`,
-      now: [["queued", number(l.queued)], ["refused lately", l.recent ? number(l.recent.rejected) : "–"]],
-      since: [["done", number(l.executed)], ["refused", number(l.rejected)], ...reasons(l.by_reason, "as ")],
+      now: [["queued", number(l.queued)], [l.recent ? `rejected, ${number(Math.round(l.recent.seconds))} s` : "rejected lately", l.recent ? number(l.recent.rejected) : "–"], ...(l.mode !== "enforce" ? [["mode", l.mode]] : [])],
+      since: [["done", number(l.executed)], ["rejected", number(l.rejected)], ...reasons(l.by_reason, ""), ...reasons(l.would_reject, "dry run: ")],
     });
   });
 }
 
 const reasons = (counts, before) => Object.entries(counts).sort((a, b) => b[1] - a[1]).map(([reason, n]) => [before + reason, number(n)]);
 
-// ---- Refusals and decisions
+// ---- Rejections and decisions
 
 function rejections(list) {
   $("no-rejections").hidden = list.length > 0 || $("rejections").childElementCount > 0;
@@ -273,27 +263,27 @@ function rejections(list) {
 }
 
 function rejection(r) {
-  const d = r.decision;
+  const d = r.decision, ofSet = r.limiter !== "warden" && state.set?.compartments.some((c) => c.name === r.limiter);
   return el("details", { class: "rejection" },
     el("summary", {},
       el("time", { datetime: r.at }, clock(r.at, 3)), " ",
-      el("b", { class: `reason ${r.outcome === "canceled" ? "left" : ""}` }, r.reason), " ",
       el("bdi", { class: "task" }, r.task || r.limiter), " ",
-      el("span", { class: "aside" }, r.task ? `${r.limiter}, ` : "", `${r.priority_name}, waited ${millis(r.waited_ms)}`)),
-    el("p", { class: "meaning" }, meanings[r.reason] ?? ""),
+      el("span", { class: `why ${r.outcome === "rejected" ? "" : "left"}` }, r.outcome === "started" ? "dry run: " : "", r.why), " ",
+      el("code", { class: "reason" }, r.reason), " ",
+      el("span", { class: "aside" }, r.task ? `${r.limiter}, ` : "", r.priority_name)),
     list([
       ["Task", r.task || "(no name)"],
+      ["Request", r.request_id || "(no id)"],
       ["Priority", r.priority_name === String(r.priority) ? r.priority_name : `${r.priority_name} (${r.priority})`],
       ["Deadline", r.deadline ? `${clock(r.deadline, 3)} (${away(r.deadline, r.at)})` : "none"],
-      ["Waited", millis(r.waited_ms)],
-      ["Limiter", `${r.limiter}: ${number(r.in_flight)} in flight, ${number(r.queued)} queued then`],
-      ["Cut", r.cut === null ? "none" : `all below priority ${r.cut} were shed`],
-      ["Decision", d ? `number ${d.seq}, ${r.standing}${d.at ? `, of ${clock(d.at, 3)}` : ""}` : "none"],
+      ["Queue wait", millis(r.waited_ms)],
+      [ofSet ? "Compartment" : "Limiter", `${r.limiter}: ${number(r.in_flight)} in flight, ${number(r.queued)} queued then` + (r.bound ? `; ${r.bound} ${number(r.limit)} reached` : "")],
+      ["Shedding", r.cut === null ? "no whole priority" : `all below priority ${r.cut} that would have to queue`],
       ...(d ? [
-        ["Target", d.target >= 1e6 ? "none of its own: places are shared" : number(d.target)],
-        ["Shed", percent(d.shed)],
+        ["Controller", `then: decision ${d.seq}, ${r.standing}${d.at ? `, of ${clock(d.at, 3)}` : ""}`],
+        [ofSet ? "All slots" : "Limit", `${number(d.target)}, shed ${percent(d.shed)}`],
         ["Expected", d.expected_ms === null ? "unknown" : `a task takes ${millis(d.expected_ms)}`],
-        ["Because", d.reasons.map(because).join("; ") || "no reason given"],
+        ["Its grounds", d.reasons.map(because).join("; ") || "none given"],
       ] : []),
     ]),
     el("p", { class: "whole" }, r.text));
@@ -301,18 +291,46 @@ function rejection(r) {
 
 const list = (pairs) => el("dl", { class: "all" }, ...pairs.map(([k, v]) => el("div", {}, el("dt", {}, k), el("dd", {}, v))));
 
-const because = (r) => `${r.code}: ${r.signal} ${reading(r)} (${r.direction})`;
-
-/** reading writes a reason's value in the unit that its signal's name ends in. */
-function reading(r) {
-  if (r.value !== null && r.signal.endsWith("_seconds")) return millis(1000 * r.value);
-  return number(r.value);
-}
+const because = (r) => `${r.text} (${r.code})`;
 
 function away(t, from) {
   const d = Date.parse(t) - Date.parse(from);
   return d < 0 ? `${millis(-d)} before` : `${millis(d)} later`;
 }
+
+// ---- Finding one refusal by what its client was told
+
+let sought = 0;
+
+/** find shows what is known of a request's id, or of a decision's number. The address has it, so that it can be sent to somebody. */
+async function find(what) {
+  const mine = ++sought;
+  const query = what && `?find=${encodeURIComponent(what)}`;
+  history.replaceState(null, "", location.pathname + query);
+  let answer = { text: "", rejections: [] };
+  if (what) {
+    try {
+      const r = await fetch(`refusals.json${query}`);
+      answer = r.ok ? await r.json() : { ...answer, text: `The console did not search: status ${r.status}. Try again.` };
+    } catch {
+      answer.text = "The console does not answer. Try again.";
+    }
+  }
+  if (mine !== sought) return;
+  text($("found-text"), answer.text);
+  $("found").replaceChildren(...answer.rejections.map((r, i) => {
+    const e = rejection(r);
+    e.open = i === 0;
+    return e;
+  }));
+}
+
+$("find").addEventListener("submit", (event) => {
+  event.preventDefault();
+  find($("what").value.trim());
+});
+$("what").value = new URLSearchParams(location.search).get("find") ?? "";
+if ($("what").value) find($("what").value.trim());
 
 function decisions(s) {
   $("no-decisions").hidden = s.decisions.length > 0;
@@ -323,7 +341,7 @@ function decisions(s) {
       e.dataset.direction = p.reasons.some((r) => r.direction === "tighten") ? "tighten" : p.reasons[0]?.direction ?? "hold";
       e.children[0].setAttribute("datetime", p.from);
       text(e.children[0], clock(p.from) === clock(p.to) ? clock(p.from) : `${clock(p.from)} – ${clock(p.to)}`);
-      text(e.children[1], `target ${change(p.target_from, p.target_to, number)}, shed ${change(p.shed_from, p.shed_to, percent)}`);
+      text(e.children[1], `limit ${change(p.target_from, p.target_to, number)}, shed ${change(p.shed_from, p.shed_to, percent)}`);
       keyed(e.children[2], p.reasons.map((r, i) => ({ r, i })), (x) => String(x.i), () => el("li"), (li, x) => text(li, because(x.r)));
     });
 }

@@ -47,6 +47,8 @@ func Families() []Family {
 		Family{"executed_total", Count, "{task}", "Tasks that ran and ended, by class of priority.", by("priority")},
 		Family{"rejected_total", Count, "{task}", "Tasks that were refused, by reason and class of priority.", by("reason", "priority")},
 		Family{"canceled_total", Count, "{task}", "Tasks whose context was canceled before they started, by class of priority.", by("priority")},
+		Family{"mode", Level, "1", "1 for the mode in force, 0 for the others: enforce, dry_run or bypass.", by("mode")},
+		Family{"would_reject_total", Count, "{task}", "Tasks that were started in a dry run and would have been refused, by reason and class of priority.", by("reason", "priority")},
 		Family{"foreign_panics_total", Count, "{panic}", "Panics of the observer, or of a context, that were contained.", nil},
 	)
 	group("stopbank_warden_", by("warden"),
@@ -103,6 +105,9 @@ func Families() []Family {
 		Family{"answered_total", Count, "{call}", "Callers that were answered, by outcome, before any fallback.", by("outcome")},
 		Family{"rejected_total", Count, "{call}", "Calls that were refused on arrival, by reason.", by("reason")},
 		Family{"left_total", Count, "{call}", "Calls that waited and left without a place, by reason.", by("reason")},
+		Family{"mode", Level, "1", "1 for the mode in force, 0 for the others: enforce, dry_run or bypass.", by("mode")},
+		Family{"beyond", Amount, "{call}", "Calls that run without a place, because the compartment does not enforce its bounds, or did not.", nil},
+		Family{"would_reject_total", Count, "{call}", "Calls that were started in a dry run and would have been refused, by reason.", by("reason")},
 		Family{"abandoned_running", Amount, "{function}", "Functions that run although their caller is gone.", nil},
 		Family{"abandoned_total", Count, "{call}", "Callers that were gone before their function returned.", nil},
 		Family{"late_panics_total", Count, "{panic}", "Panics of such functions, contained.", nil},

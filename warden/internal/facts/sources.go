@@ -17,6 +17,9 @@ func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 	p("stopbank_limiter_target", float64(s.Target), name)
 	p("stopbank_limiter_decision_stale", truth(s.Standing == limiter.Stale), name)
 	p("stopbank_limiter_foreign_panics_total", float64(s.ForeignPanics), name)
+	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
+		p("stopbank_limiter_mode", truth(s.Mode == m), name, m.String())
+	}
 	for _, class := range Classes() {
 		t, priority := s.Of(class), class.String()
 		p("stopbank_limiter_running", float64(t.Running), name, priority)
@@ -29,7 +32,15 @@ func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 				p("stopbank_limiter_rejected_total", float64(t.RejectedFor(r)), name, r.String(), priority)
 			}
 		}
+		for _, r := range judgements() {
+			p("stopbank_limiter_would_reject_total", float64(t.WouldRejectFor(r)), name, r.String(), priority)
+		}
 	}
+}
+
+// judgements are the reasons of a dry run: those that are known when a task comes.
+func judgements() []limiter.Reason {
+	return []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.DeadlineExceeded}
 }
 
 // Classes are those of priorities, whose names are the values of the label priority.
@@ -128,13 +139,22 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 	count("submitted_total", c.Submitted)
 	count("admitted_total", c.Admitted)
 	count("finished_total", c.Finished)
-	for o := bulkhead.Succeeded; o <= bulkhead.Refused; o++ {
+	for o := bulkhead.Succeeded; o < bulkhead.Refused; o++ {
 		show("answered_total", float64(c.Outcomes[o.String()]), o.String())
 	}
-	for _, reason := range reasons() { // those that have not occurred as well: an increase needs something to begin from
+	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ { // those that have not occurred as well: an increase needs something to begin from
+		reason := r.String()
 		show("rejected_total", float64(c.Rejected[reason]), reason)
 		show("left_total", float64(c.Left[reason]), reason)
 	}
+	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
+		show("mode", truth(c.Mode == m), m.String())
+	}
+	level("beyond", c.Beyond)
+	for _, r := range judgements() {
+		show("would_reject_total", float64(c.WouldReject[r.String()]), r.String())
+	}
+	show("would_reject_total", float64(c.WouldReject[limiter.TimeoutQueued.String()]), limiter.TimeoutQueued.String())
 	level("abandoned_running", c.Abandoned)
 	count("abandoned_total", c.AbandonedTotal)
 	count("late_panics_total", c.LatePanics)
@@ -149,15 +169,6 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 		count("tenants_evicted_total", t.Evicted)
 		count("tenants_overflowed_total", t.Overflow)
 	}
-}
-
-// reasons are those for which a compartment refuses.
-func reasons() []string {
-	all := []string{bulkhead.ReasonTimeoutQueued, bulkhead.ReasonBreakerOpen, bulkhead.ReasonReentry}
-	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
-		all = append(all, r.String())
-	}
-	return all
 }
 
 func truth(is bool) float64 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 )
 
 // Claim is what a request asks for, and of whom.
@@ -15,7 +16,7 @@ type Claim struct {
 	Warden      *warden.Warden // with compartments the one whose decisions rule them, or nil
 	Apart       bool           // a compartment is asked, and not the warden
 	Compartment *bulkhead.Compartment
-	// Task is what the warden is asked for. To a compartment, its deadline alone matters; its priority is what goes on from here. Its
+	// Task is what the warden is asked for. To a compartment, its deadline and ID alone matter; its priority is what goes on from here. Its
 	// priority is final: Normal is not that of the context.
 	Task warden.Task
 	// Patience says that the task's deadline is a stranger's word.
@@ -58,10 +59,13 @@ func (c *Claim) Acquire(ctx context.Context) (p Place, err error) {
 		ctx = warden.WithPriority(ctx, c.Task.Priority) // which no task of the warden's will say
 	}
 	if c.Apart {
+		if c.Task.ID != "" {
+			ctx = requestid.With(ctx, c.Task.ID)
+		}
 		if c.Warden != nil {
 			c.Warden.Watch() // its decisions rule the compartments, but nobody asks it for places
 		}
-		ctx, p.patience, p.cancel = c.within(ctx) // a compartment knows no tasks: the deadline goes to it in the context
+		ctx, p.patience, p.cancel = c.within(ctx) // a compartment knows no tasks: deadline and ID go to it in the context
 		if p.Ctx, p.compartment, err = c.Compartment.Acquire(ctx); err != nil {
 			return p, err
 		}

@@ -77,14 +77,7 @@ func (q *Queue[T]) Len() int { return q.waiting }
 func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) Verdict {
 	w.Since, w.Patience, w.untold, w.spared = now, 0, w.Due == Never, false
 	l := q.laneOf(w.Priority)
-	q.count(l, now)
-	v := Waits
-	switch cut, part := q.Cut(r.Share); {
-	case w.Priority < cut, w.Priority == cut && part >= 1:
-		v = Shed
-	case w.Priority == cut && draw < part:
-		v = ShedInPart
-	}
+	v := q.shed(l, now, r, draw)
 	if v != Waits && q.mercy() {
 		w.spared, v = true, Waits
 	}
@@ -100,6 +93,28 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 		q.push(l, w)
 	}
 	return v
+}
+
+// Judge says what Offer would of a task of this priority that found so many in the queue: Shed, ShedInPart, Full or Waits. It
+// counts the task, and looks at nobody who waits: nobody makes room, nobody is spared.
+func (q *Queue[T]) Judge(priority int8, waiting int, now time.Duration, r Rule, draw float64) Verdict {
+	v := q.shed(q.laneOf(priority), now, r, draw)
+	if v == Waits && waiting >= q.Limit {
+		v = Full
+	}
+	return v
+}
+
+// shed counts an arrival in l, and says whether it is of the share to be shed.
+func (q *Queue[T]) shed(l *lane[T], now time.Duration, r Rule, draw float64) Verdict {
+	q.count(l, now)
+	switch cut, part := q.Cut(r.Share); {
+	case l.priority < cut, l.priority == cut && part >= 1:
+		return Shed
+	case l.priority == cut && draw < part:
+		return ShedInPart
+	}
+	return Waits
 }
 
 // Next takes out whose turn it is, and says by what right: the highest priority; in it the oldest, or the newest if its queue

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -33,19 +34,26 @@ type Status struct {
 	Decision uint64        // the number of the one that ruled; 0: none did
 	Again    bool          // another try at the same server is worth its while,
 	After    time.Duration // after this; 0: the limiter cannot tell
+
+	RequestID string // as the error knows it; "": it does not
 }
 
 // Of says what err means; false: it is none of this module's.
 func Of(err error) (Status, bool) {
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
+	var open *bulkhead.BreakerOpenError
 	switch {
 	case errors.As(err, &timeout):
-		return Status{Code: deadlineExceeded, Reason: "timeout_" + timeout.Phase.String()}, true
+		return Status{Code: deadlineExceeded, Reason: timeout.Reason(), RequestID: timeout.RequestID}, true
 	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		return Status{Code: unavailable, Reason: "breaker_open", Again: true}, true
+		s := Status{Code: unavailable, Reason: limiter.BreakerOpen.String(), Again: true}
+		if errors.As(err, &open) {
+			s.RequestID = open.RequestID
+		}
+		return s, true
 	case errors.Is(err, bulkhead.ErrReentry):
-		return Status{Code: internal, Reason: "reentry"}, true
+		return Status{Code: internal, Reason: limiter.Reentry.String()}, true
 	case errors.Is(err, bulkhead.ErrUnknownCompartment):
 		return Status{Code: internal, Reason: "unknown_compartment"}, true
 	case errors.As(err, &rejection):
@@ -57,12 +65,12 @@ func Of(err error) (Status, bool) {
 }
 
 func ofRejection(r *warden.Rejection, err error) Status {
-	s := Status{Reason: r.Reason.String(), After: r.RetryAfter}
+	s := Status{Reason: r.Reason.String(), After: r.RetryAfter, RequestID: r.Task.ID}
 	if r.Decision != nil {
 		s.Decision = r.Decision.Seq
 	}
 	switch r.Reason {
-	case limiter.DeadlineExceeded:
+	case limiter.DeadlineExceeded, limiter.TimeoutQueued:
 		s.Code = deadlineExceeded
 	case limiter.Canceled:
 		s.Code = canceled
@@ -88,6 +96,9 @@ func (s Status) Metadata(unseen bool) map[string]string {
 	m := map[string]string{}
 	if s.Decision > 0 {
 		m["decision"] = strconv.FormatUint(s.Decision, 10)
+	}
+	if requestid.Valid(s.RequestID) {
+		m["request_id"] = s.RequestID
 	}
 	if unseen {
 		m[Processed] = "false"

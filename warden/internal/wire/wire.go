@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"strconv"
 	"strings"
 	"time"
 
@@ -150,11 +149,12 @@ func priority(s string) (limiter.Priority, bool) {
 	case "critical":
 		return limiter.Critical, true
 	}
-	if s == "" || len(s) > len("-128") || s[0] == '+' {
-		return 0, false // not to be parsed: the error would copy it
+	number, negative := strings.CutPrefix(s, "-")
+	n, ok := digits(number) // strconv's error would copy it
+	if negative {
+		n = -n
 	}
-	n, err := strconv.ParseInt(s, 10, 8)
-	return limiter.Priority(n), err == nil
+	return limiter.Priority(n), ok && len(s) <= len("-128") && -128 <= n && n <= 127
 }
 
 // urgency reads a Priority of RFC 9218: u, 0 to 7, and perhaps i. Only 7, "background tasks such as delivery of software updates",

@@ -1,0 +1,85 @@
+// Jetstream works off the orders of a stream: each customer's one at a time and in order, customers side by side, failures again.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasenats"
+)
+
+const orders = 20 // of 4 customers
+
+func main() {
+	url := flag.String("url", nats.DefaultURL, "address of a NATS server with JetStream")
+	flag.Parse()
+	conn, err := nats.Connect(*url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := publish(conn); err != nil {
+		log.Fatal(err)
+	}
+	if err := consume(conn); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// publish makes the stream, in which the server puts each customer's orders into one of 4 partitions, and sends the orders.
+func publish(conn *nats.Conn) error {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: "QUICKSTART", Subjects: []string{"orders.*"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{
+			Source: "orders.*", Destination: "orders.{{partition(4,1)}}.{{wildcard(1)}}",
+		},
+	})
+	for i := 0; err == nil && i < orders; i++ {
+		_, err = js.Publish(ctx, fmt.Sprint("orders.customer-", i%4), fmt.Append(nil, "order ", i/4+1))
+	}
+	return err
+}
+
+func consume(conn *nats.Conn) error {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
+		Conn: conn, Stream: "QUICKSTART", Subject: "orders.*.>", Partitions: 4, Bucket: "quickstart",
+		Domain: func(m jetstream.Msg) string { return strings.SplitN(m.Subject(), ".", 3)[2] }, // orders.PARTITION.CUSTOMER
+	})
+	if err != nil {
+		return err
+	}
+	var done atomic.Int32
+	handle := func(_ context.Context, job dispatch.Job) error {
+		time.Sleep(50 * time.Millisecond) // the work
+		customer, order := job.Record.Domain, string(job.Record.Payload)
+		if customer == "customer-1" && order == "order 2" && job.Lease.RetryCount == 0 {
+			fmt.Println(customer, order, "failed, to be tried again")
+			return errors.New("the payment provider did not answer")
+		}
+		fmt.Println(customer, order, "done")
+		if done.Add(1) == orders {
+			stop() // a service goes on until SIGTERM
+		}
+		return nil
+	}
+	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: handle, DeadLetter: dispatch.Discard})
+	if err != nil {
+		return err
+	}
+	return consumer.Run(ctx) // nil after a drain that left nothing behind
+}

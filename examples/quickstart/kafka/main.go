@@ -1,0 +1,77 @@
+// Kafka works off the orders of a topic: each customer's one at a time and in order, customers side by side, failures again.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasekafka"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	topic  = "quickstart-orders"
+	orders = 20 // of 4 customers
+)
+
+func main() {
+	brokers := flag.String("brokers", "127.0.0.1:9092", "addresses of brokers, separated by commas")
+	flag.Parse()
+	list := strings.Split(*brokers, ",")
+	if err := produce(list); err != nil {
+		log.Fatal(err)
+	}
+	if err := consume(list); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func produce(brokers []string) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic), kgo.AllowAutoTopicCreation())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var records []*kgo.Record
+	for i := range orders {
+		records = append(records, kgo.KeyStringRecord(fmt.Sprint("customer-", i%4), fmt.Sprint("order ", i/4+1)))
+	}
+	return client.ProduceSync(ctx, records...).FirstErr()
+}
+
+func consume(brokers []string) error {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	group, err := leasekafka.New(leasekafka.Config{Brokers: brokers, Group: "quickstart", Topics: []string{topic}})
+	if err != nil {
+		return err
+	}
+	var done atomic.Int32
+	handle := func(_ context.Context, job dispatch.Job) error {
+		time.Sleep(50 * time.Millisecond) // the work
+		customer, order := job.Record.Domain, string(job.Record.Payload)
+		if customer == "customer-1" && order == "order 2" && job.Lease.RetryCount == 0 {
+			fmt.Println(customer, order, "failed, to be tried again")
+			return errors.New("the payment provider did not answer")
+		}
+		fmt.Println(customer, order, "done")
+		if done.Add(1) == orders {
+			stop() // a service goes on until SIGTERM
+		}
+		return nil
+	}
+	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: handle, DeadLetter: dispatch.Discard})
+	if err != nil {
+		return err
+	}
+	return consumer.Run(ctx) // nil after a drain that left nothing behind
+}

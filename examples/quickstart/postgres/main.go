@@ -1,0 +1,103 @@
+// Postgres works off the orders of an outbox table: each customer's one at a time and in order, customers side by side, failures
+// again. A record is done in the same transaction as its handler's row.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasepg"
+)
+
+const orders = 20 // of 4 customers
+
+func main() {
+	url := flag.String("url", "postgres://postgres:secret@127.0.0.1:5432/postgres", "URL of a PostgreSQL database")
+	flag.Parse()
+	pool, err := pgxpool.New(context.Background(), *url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(pool); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(pool *pgxpool.Pool) error {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	if err := leasepg.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	if _, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS quickstart_invoices (customer text, item text)"); err != nil {
+		return err
+	}
+	outbox, err := leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: pool, Name: "quickstart", Partitions: 4})
+	if err != nil {
+		return err
+	}
+	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { // the rows of the orders would be written here too
+		var records []dispatch.Record
+		for i := range orders {
+			records = append(records, dispatch.Record{Domain: fmt.Sprint("customer-", i%4), Payload: fmt.Append(nil, "order ", i/4+1)})
+		}
+		return outbox.Enqueue(ctx, tx, records...)
+	}); err != nil {
+		return err
+	}
+
+	group, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
+		Conn: pool.Config().ConnConfig, Group: "quickstart", Partitions: outbox.Partitions(),
+		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
+			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: partition})
+			if err != nil {
+				return dispatch.Partition{}, err
+			}
+			ledger, err := durable.New(durable.Config{Store: store})
+			if err != nil {
+				return dispatch.Partition{}, err
+			}
+			return outbox.Open(ctx, partition, ledger)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	var done atomic.Int32
+	handle := func(ctx context.Context, job dispatch.Job) error {
+		time.Sleep(50 * time.Millisecond) // the work
+		customer, order := job.Record.Domain, string(job.Record.Payload)
+		if customer == "customer-1" && order == "order 2" && job.Lease.RetryCount == 0 {
+			fmt.Println(customer, order, "failed, to be tried again")
+			return errors.New("the payment provider did not answer")
+		}
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "INSERT INTO quickstart_invoices VALUES ($1, $2)", customer, order); err != nil {
+				return err
+			}
+			return leasepg.SucceedTx(ctx, tx, job.Ledger, job.Lease) // last statement: the row and the record's end are one commit
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Println(customer, order, "done")
+		if done.Add(1) == orders {
+			stop() // a service goes on until SIGTERM
+		}
+		return nil
+	}
+	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: handle, DeadLetter: dispatch.Discard})
+	if err != nil {
+		return err
+	}
+	return consumer.Run(ctx) // nil after a drain that left nothing behind
+}

@@ -1,0 +1,269 @@
+// Package quickstart_test runs the programs of docs/quickstart as processes, asks them over HTTP what the pages ask them with curl, and
+// looks for what the pages say that one sees.
+package quickstart_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
+)
+
+// build compiles a program of this folder and returns the command that runs it. The command ends with the test at the latest.
+func build(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", file, "./"+name).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), file, args...)
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// serve starts a program that serves HTTP and returns where.
+func serve(t *testing.T, name string) (url string) {
+	t.Helper()
+	cmd := build(t, name, "-addr", "127.0.0.1:0")
+	logged, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // the programs serve until somebody does
+		_, _ = io.Copy(io.Discard, logged)
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(logged).ReadString('\n')
+	_, at, found := strings.Cut(line, "listening on ")
+	if err != nil || !found {
+		t.Fatalf("%s: %q, %v", name, line, err)
+	}
+	at, _, _ = strings.Cut(strings.TrimSpace(at), ",")
+	return at
+}
+
+// ask sends n requests, so many at once, and counts the statuses, as `curl -Z --parallel-max` with sort and uniq does.
+func ask(t *testing.T, url string, n, atOnce int) map[int]int {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce}}
+	defer client.CloseIdleConnections()
+	var mu sync.Mutex // guards counts and failed
+	counts, failed := map[int]int{}, error(nil)
+	work := make(chan struct{}, n)
+	for range n {
+		work <- struct{}{}
+	}
+	close(work)
+	var clients sync.WaitGroup
+	for range atOnce {
+		clients.Go(func() {
+			for range work {
+				status, _, err := get(t.Context(), client, url)
+				mu.Lock()
+				counts[status]++
+				failed = errors.Join(failed, err)
+				mu.Unlock()
+			}
+		})
+	}
+	clients.Wait()
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	return counts
+}
+
+func get(ctx context.Context, client *http.Client, url string) (status int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), errors.Join(err, resp.Body.Close())
+}
+
+// page returns the body of a page that must be there.
+func page(t *testing.T, url string) string {
+	t.Helper()
+	status, body, err := get(t.Context(), http.DefaultClient, url)
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("%s: %d, %v", url, status, err)
+	}
+	return body
+}
+
+func TestHandler(t *testing.T) {
+	url := serve(t, "handler")
+	counts := ask(t, url+"/report", 200, 50)
+	if counts[http.StatusOK] < 4 || counts[http.StatusServiceUnavailable] == 0 || counts[http.StatusOK]+counts[http.StatusServiceUnavailable] != 200 {
+		t.Errorf("statuses %v", counts)
+	}
+	want := fmt.Sprintf("limit 4, in flight 0, admitted %d, rejected %d\n", counts[http.StatusOK], counts[http.StatusServiceUnavailable])
+	// A slot comes back when the handler has returned, which is a moment after its client has read the answer.
+	for deadline := time.Now().Add(time.Minute); page(t, url+"/stats") != want; time.Sleep(10 * time.Millisecond) { // another process: no event to wait for
+		if time.Now().After(deadline) {
+			t.Fatalf("stats %q, want %q", page(t, url+"/stats"), want)
+		}
+	}
+}
+
+// Searches are shed, and checkouts are not: a few may meet the first instant, before anything is known.
+func TestServer(t *testing.T) {
+	url := serve(t, "server")
+	var both sync.WaitGroup
+	var searches, checkouts map[int]int
+	both.Go(func() { searches = ask(t, url+"/search", 400, 50) })
+	both.Go(func() { checkouts = ask(t, url+"/checkout", 40, 2) })
+	both.Wait()
+	refused := searches[http.StatusServiceUnavailable] + searches[http.StatusGatewayTimeout]
+	if refused == 0 || searches[http.StatusOK]+refused != 400 {
+		t.Errorf("searches %v", searches)
+	}
+	if n := checkouts[http.StatusOK]; n*400 <= searches[http.StatusOK]*40 {
+		t.Errorf("checkouts are no better off: %v, searches %v", checkouts, searches)
+	}
+	for path, want := range map[string]string{"/console/": "<html", "/console/state.json": `"deadline_exceeded"`} {
+		if body := page(t, url+path); !strings.Contains(body, want) {
+			t.Errorf("%s has no %s", path, want)
+		}
+	}
+}
+
+func TestDependency(t *testing.T) {
+	url := serve(t, "dependency")
+	var both sync.WaitGroup
+	var slow, paid map[int]int
+	both.Go(func() { slow = ask(t, url+"/recommend", 200, 50) })
+	both.Go(func() { paid = ask(t, url+"/checkout", 200, 5) })
+	both.Wait()
+	if slow[http.StatusGatewayTimeout] < 5 || slow[http.StatusServiceUnavailable] == 0 || slow[http.StatusGatewayTimeout]+slow[http.StatusServiceUnavailable] != 200 {
+		t.Errorf("recommendations %v", slow)
+	}
+	if paid[http.StatusOK] < 180 { // nearly all, on a machine that does much else as well
+		t.Errorf("checkouts %v", paid)
+	}
+}
+
+func TestClient(t *testing.T) {
+	t.Parallel()
+	out, err := build(t, "client").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	answered, received := map[string]int{}, map[string]int{}
+	for line := range strings.Lines(string(out)) {
+		if name, rest, found := strings.Cut(line, " 300 calls, "); found {
+			var a, r int
+			if _, err := fmt.Sscanf(rest, "%d answered, the server received %d requests", &a, &r); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			name = strings.TrimSpace(name)
+			answered[name], received[name] = a, r
+		}
+	}
+	if answered["5 % fail"] < 270 || answered["down"] != 0 || answered["back"] == 0 {
+		t.Errorf("answered %v", answered)
+	}
+	if n := received["down"]; n == 0 || n > 300*11/10 {
+		t.Errorf("a server that is down received %d requests for 300 calls", n)
+	}
+}
+
+// ordered runs a program of ordered work, twice: what the first run has done is not done again.
+func ordered(t *testing.T, name string, args ...string) {
+	t.Helper()
+	cmd := build(t, name, args...)
+	for run := range 2 {
+		out, err := exec.CommandContext(t.Context(), cmd.Path, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("run %d: %v\n%s", run, err, out)
+		}
+		done, failed := map[string][]string{}, 0
+		for line := range strings.Lines(string(out)) {
+			customer, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if order, found := strings.CutSuffix(rest, " done"); found {
+				done[customer] = append(done[customer], order)
+			} else if strings.Contains(rest, "failed") {
+				failed++
+			}
+		}
+		want := []string{"order 1", "order 2", "order 3", "order 4", "order 5"}
+		for i := range 4 {
+			if customer := fmt.Sprint("customer-", i); !slices.Equal(done[customer], want) {
+				t.Errorf("run %d: %s: %q\n%s", run, customer, done[customer], out)
+			}
+		}
+		if failed != 1 || len(done) != 4 {
+			t.Errorf("run %d: %d failures, %d customers\n%s", run, failed, len(done), out)
+		}
+	}
+}
+
+func TestKafka(t *testing.T) {
+	t.Parallel()
+	brokers := os.Getenv("KAFKA_BROKERS")
+	if brokers == "" {
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.AllowAutoTopicCreation())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cluster.Close()
+		brokers = strings.Join(cluster.ListenAddrs(), ",")
+	}
+	ordered(t, "kafka", "-brokers", brokers)
+}
+
+func TestJetstream(t *testing.T) {
+	t.Parallel()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer s.WaitForShutdown()
+	defer s.Shutdown()
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the server does not start")
+	}
+	ordered(t, "jetstream", "-url", s.ClientURL())
+}
+
+// PostgreSQL may be missing, unless STOPBANK_POSTGRES=required forbids that.
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	s, err := pgtest.Open(t.Context(), false)
+	if errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ordered(t, "postgres", "-url", s.URL())
+}

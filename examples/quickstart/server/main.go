@@ -1,0 +1,70 @@
+// Server puts a whole HTTP server under a warden: it finds the concurrency limit, serves checkouts first, and sheds load.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
+	flag.Parse()
+	log.Fatal(run(*addr))
+}
+
+// compute answers after 50 ms of computing.
+func compute(w http.ResponseWriter, r *http.Request) {
+	sum := 0
+	for start := time.Now(); time.Since(start) < 50*time.Millisecond; {
+		sum++
+	}
+	fmt.Fprintln(w, r.URL.Path, sum > 0)
+}
+
+// task names a request and says how much it matters.
+func task(r *http.Request) warden.Task {
+	t := warden.Task{Name: r.URL.Path}
+	if r.URL.Path == "/checkout" {
+		t.Priority = warden.Critical
+	}
+	return t
+}
+
+func run(addr string) error {
+	w, err := warden.New(warden.Config{})
+	if err != nil {
+		return err
+	}
+	go func() { _ = w.Run(context.Background()) }()
+	protect, err := wardenhttp.New(w, wardenhttp.Config{Task: task, Timeout: 500 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	page, err := console.New(console.Config{Title: "quick start", Warden: w})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /search", protect.Handler(http.HandlerFunc(compute)))
+	mux.Handle("GET /checkout", protect.Handler(http.HandlerFunc(compute)))
+	mux.Handle("GET /console/", http.StripPrefix("/console", page)) // in production: a listener of its own, on loopback
+	server := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	log.Printf("listening on http://%s, console at /console/", listener.Addr())
+	return server.Serve(listener)
+}

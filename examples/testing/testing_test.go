@@ -1,0 +1,113 @@
+// Package testing_test shows how a service's own tests try what happens under overload: a rejection on demand, without load and without
+// waiting. docs/guides/testing.md explains the pieces.
+package testing_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+func hello(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+
+// A gate with Limit 0 rejects every call.
+func TestRejectedByAGate(t *testing.T) {
+	gate, err := admission.New(admission.Config{Name: "payments", Limit: 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = gate.Do(func() error { return nil })
+	if !errors.Is(err, admission.ErrRejected) {
+		t.Fatalf("err = %v, want a rejection", err)
+	}
+}
+
+// A warden whose controller always answers with a concurrency limit of 0 rejects every request.
+func TestRejectedByAWarden(t *testing.T) {
+	w, err := warden.New(warden.Config{Controller: closed{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Limiter().Apply(closed{}.Step(monitor.Sample{})) // a request takes the first sample otherwise
+	mw, err := wardenhttp.New(w, wardenhttp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	mw.Handler(http.HandlerFunc(hello)).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" {
+		t.Fatalf("%d %v, want 503 with Retry-After", answer.Code, answer.Header())
+	}
+}
+
+// closed is a controller that lets nothing run, whatever was measured.
+type closed struct{}
+
+func (closed) Step(monitor.Sample) decision.ControlDecision {
+	return decision.ControlDecision{Seq: 1, TargetConcurrency: 0, ShedProbability: 1}
+}
+
+// A bulkhead's timeout in virtual time: the test takes no time, and is exact.
+func TestTimeoutInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{
+			{Name: "search", Guaranteed: 1, Timeout: 3 * time.Second},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		_, err = bulkhead.Do(t.Context(), set.Compartment("search"), func(ctx context.Context) (string, error) {
+			<-ctx.Done() // a driver that listens to its context
+			return "", ctx.Err()
+		})
+		var late *bulkhead.TimeoutError
+		if !errors.As(err, &late) || time.Since(start) != 3*time.Second {
+			t.Fatalf("%v after %v, want a timeout after 3s", err, time.Since(start))
+		}
+	})
+}
+
+// A handler of ordered records, on a log and a ledger in memory: the first attempt fails, the second succeeds, in no time.
+func TestHandlerIsCalledAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		orders := new(dispatch.Log)
+		orders.Append("customer-1", []byte("order 1"))
+		ledger, err := lease.NewMemory(lease.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		attempts := 0
+		d, err := dispatch.New(dispatch.Config{
+			Ledger: ledger, Source: orders, DeadLetter: dispatch.Discard,
+			Handler: func(context.Context, dispatch.Job) error {
+				if attempts++; attempts == 1 {
+					return errors.New("not yet")
+				}
+				stop()
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Run(ctx); err != nil || attempts != 2 {
+			t.Fatalf("%d attempts, %v", attempts, err)
+		}
+	})
+}

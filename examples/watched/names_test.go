@@ -1,0 +1,324 @@
+// One event has one name: what a client is answered is what the log, the console and the metrics call it.
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+	"github.com/stopbank/stopbank/warden/wardenprom"
+	"github.com/stopbank/stopbank/warden/wardenslog"
+)
+
+// steady is a controller that never changes its mind.
+type steady decision.ControlDecision
+
+// Step implements warden.Controller.
+func (s steady) Step(monitor.Sample) decision.ControlDecision { return decision.ControlDecision(s) }
+
+// service is a warden and a compartment behind the middleware, and everybody who watches them.
+type service struct {
+	t       *testing.T
+	warden  *warden.Warden
+	part    *bulkhead.Compartment // nil: requests ask the warden
+	console *console.Console
+	log     *wardenslog.Logger
+	lines   bytes.Buffer
+	metrics *prometheus.Registry
+	http    wardenhttp.Config
+}
+
+func serving(t *testing.T, l limiter.Config, part *bulkhead.CompartmentConfig) *service {
+	t.Helper()
+	s := &service{t: t, metrics: prometheus.NewRegistry()}
+	var err error
+	check := func() {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewJSONHandler(&s.lines, nil))})
+	check()
+	l.Name, l.Observer = "api", s.log.Limiter()
+	l.MaxQueue = cmp.Or(l.MaxQueue, 1)
+	l.Initial.Seq, l.Initial.TargetConcurrency = 1, cmp.Or(l.Initial.TargetConcurrency, 1)
+	s.warden, err = warden.New(warden.Config{Limiter: l, Controller: steady(l.Initial)})
+	check()
+	seen, shown := wardenprom.Config{Wardens: map[string]*warden.Warden{"api": s.warden}}, console.Config{Warden: s.warden}
+	if part != nil {
+		part.Name, part.Guaranteed = "checkout", 1
+		set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{*part}, Observer: s.log.Bulkhead()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.part = set.Compartment("checkout")
+		seen.Sets, shown.Set = map[string]*bulkhead.Set{"shop": set}, set
+		s.http.Compartment = func(r *http.Request) *bulkhead.Compartment {
+			return set.Compartment(strings.TrimPrefix(r.URL.Path, "/"))
+		}
+	}
+	collector, err := wardenprom.New(seen)
+	if err == nil {
+		err = s.metrics.Register(collector)
+	}
+	check()
+	s.console, err = console.New(shown)
+	check()
+	return s
+}
+
+// ask sends a request through the middleware to next.
+func (s *service) ask(ctx context.Context, path string, next http.HandlerFunc) *httptest.ResponseRecorder {
+	s.t.Helper()
+	m, err := wardenhttp.New(s.warden, s.http)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	rec := httptest.NewRecorder()
+	m.Handler(next).ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+	return rec
+}
+
+func (s *service) plain() *httptest.ResponseRecorder {
+	return s.ask(s.t.Context(), "/checkout", func(http.ResponseWriter, *http.Request) {})
+}
+
+// full takes the only slot until the test ends.
+func (s *service) full() *service {
+	s.t.Helper()
+	if s.part != nil {
+		_, p, err := s.part.Acquire(s.t.Context())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { p.Release(nil) })
+		return s
+	}
+	p, err := s.warden.Limiter().TryAcquire(limiter.Task{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { p.Release() })
+	return s
+}
+
+// waits sends one that waits in the queue for a while, and then leaves.
+func (s *service) waits(p limiter.Priority, d time.Duration) {
+	ctx, cancel := context.WithTimeoutCause(s.t.Context(), d, context.Canceled)
+	stop, done := context.WithCancel(context.WithoutCancel(ctx)) // its end is no deadline
+	context.AfterFunc(ctx, done)
+	go func() {
+		defer cancel()
+		if s.part != nil {
+			_, _, _ = s.part.Acquire(stop)
+			return
+		}
+		_, _ = s.warden.Limiter().Acquire(stop, limiter.Task{Priority: p})
+	}()
+	synctest.Wait()
+}
+
+// canceled asks and goes away after a second.
+func (s *service) canceled() *httptest.ResponseRecorder {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	time.AfterFunc(time.Second, cancel)
+	return s.ask(ctx, "/checkout", nil)
+}
+
+// again asks for a second slot with the first in hand.
+func (s *service) again() *httptest.ResponseRecorder {
+	return s.ask(s.t.Context(), "/checkout", func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		if s.part != nil {
+			_, _, err = s.part.Acquire(r.Context())
+		} else {
+			_, _, err = s.warden.Acquire(r.Context(), warden.Task{})
+		}
+		if !wardenhttp.WriteError(w, s.part, err) {
+			s.t.Errorf("no refusal: %v", err)
+		}
+	})
+}
+
+type openBreaker struct{}
+
+func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open") }
+
+const ( // where events are counted
+	limiterRejected = "stopbank_limiter_rejected_total"
+	partRejected    = "stopbank_compartment_rejected_total"
+	partLeft        = "stopbank_compartment_left_total"
+)
+
+// events are the refusals, each with how to bring it about.
+func events() []event {
+	decides := func(d decision.ControlDecision) limiter.Config {
+		return limiter.Config{Initial: d, Rand: func() float64 { return 0 }}
+	}
+	part := func(c bulkhead.CompartmentConfig) *bulkhead.CompartmentConfig { return &c }
+	return []event{
+		{"pressure_high", limiterRejected, decides(decision.ControlDecision{ShedProbability: 1}), nil, func(s *service) *httptest.ResponseRecorder { return s.full().plain() }},
+		{"probabilistic_shedding", limiterRejected, decides(decision.ControlDecision{ShedProbability: .5}), nil, func(s *service) *httptest.ResponseRecorder {
+			return s.full().plain()
+		}},
+		{"queue_overflow", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
+			s.full().waits(limiter.Normal, time.Second)
+			return s.plain()
+		}},
+		{"priority_drop", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
+			s.full()
+			time.AfterFunc(time.Millisecond, func() { s.waits(limiter.High, time.Second) })
+			return s.plain()
+		}},
+		{"patience_exceeded", limiterRejected, limiter.Config{MaxQueue: 100}, nil, func(s *service) *httptest.ResponseRecorder { return s.full().patient() }},
+		{"deadline_exceeded", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
+			s.http.Timeout = time.Second
+			return s.full().plain()
+		}},
+		{"canceled", "stopbank_limiter_canceled_total", limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder { return s.full().canceled() }},
+		{"closed", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
+			s.warden.Limiter().Close()
+			return s.plain()
+		}},
+		{"reentry", "stopbank_warden_reentries_total", limiter.Config{}, nil, (*service).again},
+
+		{"queue_overflow", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{}), func(s *service) *httptest.ResponseRecorder { return s.full().plain() }},
+		{"timeout_queued", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Second}), func(s *service) *httptest.ResponseRecorder {
+			return s.full().plain()
+		}},
+		{"deadline_exceeded", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1}), func(s *service) *httptest.ResponseRecorder {
+			s.http.Timeout = time.Second
+			return s.full().plain()
+		}},
+		{"patience_exceeded", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 100}), func(s *service) *httptest.ResponseRecorder {
+			return s.full().patient()
+		}},
+		{"canceled", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1}), func(s *service) *httptest.ResponseRecorder { return s.full().canceled() }},
+		{"breaker_open", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{Breaker: openBreaker{}}), (*service).plain},
+		{"reentry", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{}), (*service).again},
+		{"unknown_compartment", "stopbank_bulkhead_unknown_total", limiter.Config{}, part(bulkhead.CompartmentConfig{}), func(s *service) *httptest.ResponseRecorder {
+			return s.ask(s.t.Context(), "/nowhere", nil)
+		}},
+		{"timeout_running", "stopbank_compartment_answered_total", limiter.Config{}, part(bulkhead.CompartmentConfig{Timeout: time.Second}), func(s *service) *httptest.ResponseRecorder {
+			return s.ask(s.t.Context(), "/checkout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		}},
+	}
+}
+
+// patient asks without a deadline where those like it leave after a second.
+func (s *service) patient() *httptest.ResponseRecorder {
+	for range 20 {
+		s.waits(limiter.Normal, time.Second)
+	}
+	time.Sleep(time.Second)
+	synctest.Wait()
+	return s.plain()
+}
+
+type event struct {
+	name    string
+	metric  string
+	limiter limiter.Config
+	part    *bulkhead.CompartmentConfig
+	drive   func(*service) *httptest.ResponseRecorder
+}
+
+// in is where the event is found under its name: all of "answer", "log", "console" and "metric" if nobody calls it otherwise.
+func (e event) in(t *testing.T, name string) (found []string) {
+	t.Helper()
+	s := serving(t, e.limiter, e.part)
+	rec := e.drive(s)
+	var problem struct{ Reason string }
+	if err := json.Unmarshal(rec.Body.Bytes(), &problem); err != nil {
+		t.Fatalf("%d %s: %v", rec.Code, rec.Body, err)
+	}
+	if header := rec.Header().Get(wardenhttp.RefusedHeader); problem.Reason == name && (header == "" || header == name) {
+		found = append(found, "answer")
+	}
+	if err := s.log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(s.lines.String(), `"reason":"`+name+`"`) || strings.Contains(s.lines.String(), `"msg":"stopbank: `+name+`"`) {
+		found = append(found, "log")
+	}
+	page := httptest.NewRecorder()
+	s.console.ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/state.json", nil))
+	if strings.Contains(page.Body.String(), `"reason":"`+name+`"`) || strings.Contains(page.Body.String(), `"`+name+`":`) {
+		found = append(found, "console")
+	}
+	families, err := s.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			named := strings.HasPrefix(f.GetName(), strings.TrimSuffix(e.metric, "_total")) && m.GetCounter().GetValue() > 0
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "reason" || l.GetName() == "outcome" {
+					named = named && l.GetValue() == name
+				}
+			}
+			if named && !slices.Contains(found, "metric") {
+				found = append(found, "metric")
+			}
+		}
+	}
+	return found
+}
+
+// TestOneNameForOneEvent brings each refusal about and looks for its name in all places. Nothing is logged of clients who go away, and of
+// mistakes in the code only what a compartment refuses; the counters of those are metrics of their own.
+func TestOneNameForOneEvent(t *testing.T) {
+	covered := map[string]bool{}
+	for _, e := range events() {
+		covered[e.name] = true
+		where, want := e.metric, []string{"answer", "log", "console", "metric"}
+		switch {
+		case e.name == "canceled":
+			want = []string{"answer", "console", "metric"}
+		case e.name == "reentry" && e.part == nil, e.name == "unknown_compartment":
+			want = []string{"answer", "metric"}
+		}
+		t.Run(where+" "+e.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if got := e.in(t, e.name); !slices.Equal(got, want) {
+					t.Errorf("found in %q, want %q", got, want)
+				}
+			})
+			synctest.Test(t, func(t *testing.T) { // by any other name it is not found, but where a metric or no name says what it is
+				if got := e.in(t, "no_such_reason"); slices.ContainsFunc(got, func(where string) bool { return where != "metric" }) {
+					t.Errorf("another name is found in %q", got)
+				}
+			})
+		})
+	}
+	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ {
+		if !covered[r.String()] {
+			t.Errorf("nobody tries %s", r)
+		}
+	}
+	if n := limiter.Reentry + 1; !strings.HasPrefix(n.String(), "Reason(") {
+		t.Errorf("there is one more reason: %s", n)
+	}
+}

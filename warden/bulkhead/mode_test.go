@@ -1,0 +1,237 @@
+// The safety valves of compartments (B12, B13): who is let pass, whose places that takes, and what is told.
+
+package bulkhead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// valveOps are the moves of the machine, with changes of the mode among them.
+func valveOps() []int { return []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10} }
+
+func TestPropertyB12B13_Machine(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cfg := rapid.SampledFrom(shapes()).Draw(rt, "shape")
+		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
+			return move{rapid.SampledFrom(valveOps()).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
+		}), 20, 120).Draw(rt, "script")
+		if failed := drive(t, cfg, script, nil, nil); failed != "" {
+			rt.Fatal(failed)
+		}
+	})
+}
+
+// TestB12B13_LongHistories makes sure that the machine gets to every judgement, and to calls that are left over when a compartment
+// enforces its bounds again.
+func TestB12B13_LongHistories(t *testing.T) {
+	const histories, steps = 40, 300
+	seen := map[string]int{}
+	for i := range histories {
+		rng := rand.New(rand.NewPCG(12, uint64(i)))
+		script := make([]move, steps)
+		for j := range script {
+			script[j] = move{valveOps()[rng.IntN(11)], rng.IntN(32), rng.IntN(32)}
+		}
+		failed := drive(t, shapes()[i%len(shapes())], script, nil, func(x *machine) {
+			for _, p := range x.m.parts {
+				for why, n := range p.wouldBe {
+					seen[why] += int(n)
+				}
+				if p.beyond() > 0 {
+					seen["beyond, "+p.now.Mode.String()]++
+				}
+			}
+		})
+		if failed != "" {
+			t.Fatalf("history %d: %s", i, failed)
+		}
+	}
+	for _, want := range []string{"queue_overflow", "timeout_queued", "beyond, enforce", "beyond, dry_run", "beyond, bypass"} {
+		if t.Logf("%s: %d", want, seen[want]); seen[want] < 3 {
+			t.Errorf("%s occurred %d times", want, seen[want])
+		}
+	}
+}
+
+// put puts a compartment into a mode.
+func put(t *testing.T, s *Set, name string, mode limiter.Mode) {
+	t.Helper()
+	p := s.Plan()
+	p.Compartments[slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == name })].Mode = mode
+	if _, err := s.Resize(p); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// TestB12_TheOthersKeepTheirs floods a compartment that is bypassed: it has what it may have, the others have what is theirs, and when
+// it enforces its bounds again nobody is admitted before as many as those bounds allow are left.
+func TestB12_TheOthersKeepTheirs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Total: 4, Compartments: []CompartmentConfig{
+			{Name: "flooded", Guaranteed: 1, Max: 2, MaxQueue: 9, Mode: limiter.Bypass}, {Name: "other", Guaranteed: 2, Max: 3, MaxQueue: 1},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		flooded, other := s.Compartment("flooded"), s.Compartment("other")
+		hold := func(c *Compartment) Permit {
+			t.Helper()
+			_, p, err := c.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		var running []Permit
+		for range 10 {
+			running = append(running, hold(flooded))
+		}
+		if c := flooded.Snapshot(); c.InFlight != 10 || c.Beyond != 8 || c.Borrowed != 1 || s.Snapshot().InFlight != 10 {
+			t.Fatalf("%+v", c)
+		}
+		defer hold(other).Release(nil)
+		defer hold(other).Release(nil)
+
+		put(t, s, "flooded", limiter.Enforce)
+		var entered sync.WaitGroup
+		in := make(chan Permit, 1)
+		entered.Go(func() {
+			_, p, err := flooded.Acquire(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			in <- p
+		})
+		for i, p := range running {
+			synctest.Wait()
+			if c := flooded.Snapshot(); len(in) != 0 && i < 9 || c.Queued != 1 && i < 9 {
+				t.Fatalf("after %d ended: %+v", i, c)
+			}
+			p.Release(nil)
+		}
+		entered.Wait()
+		(<-in).Release(nil)
+		if c := flooded.Snapshot(); c.InFlight != 0 || c.Beyond != 0 || c.Rejected["queue_overflow"] != 0 {
+			t.Fatalf("%+v", c)
+		}
+	})
+}
+
+// TestB12_WhatIsRefusedAllTheSame: an open breaker, re-entry, and the end of a context.
+func TestB12_WhatIsRefusedAllTheSame(t *testing.T) {
+	closed := errors.New("closed")
+	broken := false
+	s, err := New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 1, Mode: limiter.DryRun, Breaker: asked(func() (func(error), error) {
+		if broken {
+			return nil, closed
+		}
+		return func(error) {}, nil
+	})}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.Compartment("c")
+	for _, mode := range []limiter.Mode{limiter.DryRun, limiter.Bypass} {
+		put2 := s.Plan()
+		put2.Compartments[0].Mode = mode
+		if _, err := s.Resize(put2); err != nil {
+			t.Fatal(err)
+		}
+		ctx, p, err := c.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Acquire(ctx); !errors.Is(err, ErrReentry) {
+			t.Errorf("%s: re-entry: %v", mode, err)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if _, _, err := c.Acquire(gone); !errors.Is(err, limiter.ErrRejected) {
+			t.Errorf("%s: a context that has ended: %v", mode, err)
+		}
+		broken = true
+		if _, _, err := c.Acquire(t.Context()); !errors.Is(err, ErrBreakerOpen) {
+			t.Errorf("%s: an open breaker: %v", mode, err)
+		}
+		broken = false
+		p.Release(nil)
+		if snap := c.Snapshot(); snap.InFlight != 0 || snap.Beyond != 0 || c.unwanted != 0 {
+			t.Errorf("%s: at rest %+v", mode, snap)
+		}
+	}
+}
+
+type asked func() (func(error), error)
+
+func (a asked) Allow() (func(error), error) { return a() }
+
+// TestB13_Told looks for a judgement wherever one is told.
+func TestB13_Told(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		s, err := New(Config{Total: 2, Observer: observed(func(e Event) {
+			switch {
+			case e.Kind == ModeChanged:
+				told = append(told, e.Compartment+" "+e.Mode.String())
+			case e.WouldReject != 0:
+				told = append(told, e.Outcome.String()+", "+e.WouldReject.String())
+			}
+		}), Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 2, MaxQueue: 1, MaxWait: time.Second, Mode: limiter.DryRun}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := s.Compartment("c")
+		run := func(n int) {
+			var all sync.WaitGroup
+			for range n {
+				all.Go(func() {
+					_, _ = Do(t.Context(), c, func(context.Context) (int, error) { time.Sleep(8 * time.Second); return 1, nil })
+				})
+				synctest.Wait()
+			}
+			all.Wait()
+		}
+		run(4) // two have places, one would wait, one would not
+		run(3) // that a call takes 8 s is known now
+		s.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 2, ShedProbability: 1})
+		run(3)
+		put(t, s, "c", limiter.Enforce)
+		want := []string{
+			"c dry_run", "succeeded, queue_overflow", "succeeded, timeout_queued", "succeeded, pressure_high", "c enforce",
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		snap := c.Snapshot()
+		if got := fmt.Sprint(snap.WouldReject, len(snap.Rejected)+len(snap.Left), snap.Admitted); got != "map[pressure_high:1 queue_overflow:1 timeout_queued:1] 0 10" {
+			t.Error(got)
+		}
+		var recent []string
+		for _, e := range s.Recent() {
+			recent = append(recent, fmt.Sprint(e.Outcome, " ", e.Mode, " ", e.WouldReject, " ", e.Bound, " ", e.Limit, " ", e.InFlight, " ", e.QueueLen))
+		}
+		if want := []string{
+			"started dry_run queue_overflow own_places 2 4 1", "started dry_run timeout_queued own_places 2 3 0", "started dry_run pressure_high own_places 2 3 0",
+		}; !slices.Equal(recent, want) {
+			t.Errorf("recent %q, want %q", recent, want)
+		}
+	})
+}
+
+type observed func(Event)
+
+func (o observed) Observe(e Event) { o(e) }

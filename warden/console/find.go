@@ -1,0 +1,87 @@
+// Finding a refusal by what its client was told: the id of the request, or the number of the decision.
+
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// found is the answer of refusals.json.
+type found struct {
+	Version    int         `json:"version"`
+	Title      string      `json:"title"`
+	Instance   string      `json:"instance"`
+	At         when        `json:"at"`
+	Find       string      `json:"find"`
+	Kept       int         `json:"kept"`       // refusals that could be found
+	Since      when        `json:"since"`      // of the oldest of them
+	Rejections []rejection `json:"rejections"` // the newest first
+	Text       string      `json:"text"`
+}
+
+// refused are all refusals that are kept now, each under the name that its limiter has on the page.
+func (c *Console) refused() (all []limiter.Explanation) {
+	if w := c.cfg.Warden; w != nil {
+		all = appendRefused(all, "warden", w.Limiter().Recent())
+	}
+	for _, l := range c.cfg.Limiters {
+		all = appendRefused(all, l.Name, l.Limiter.Recent())
+	}
+	if c.cfg.Set != nil {
+		all = appendRefused(all, "", c.cfg.Set.Recent())
+	}
+	return all
+}
+
+// find answers ?find=, for scripts and for the page.
+func (c *Console) find(w http.ResponseWriter, r *http.Request) {
+	what := strings.TrimSpace(r.URL.Query().Get("find"))
+	if what == "" {
+		refuse(w, http.StatusBadRequest, "nothing_to_find", "Say what to find: ?find= and the id of a request, or the number of a decision.")
+		return
+	}
+	body, err := json.Marshal(c.look(what))
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, "not_encodable", err.Error())
+		return
+	}
+	serve(w, "application/json", append(body, '\n'))
+}
+
+func (c *Console) look(what string) *found {
+	all := c.refused()
+	f := &found{
+		Version: version, Title: clip(c.cfg.Title, longestName), Instance: clip(c.cfg.Instance, longestName), At: when{time.Now()},
+		Find: clip(what, longestName), Kept: len(all),
+	}
+	for _, e := range all {
+		if f.Since.IsZero() || e.At.Before(f.Since.Time) {
+			f.Since = when{e.At}
+		}
+	}
+	matches := slices.DeleteFunc(all, func(e limiter.Explanation) bool {
+		return e.Task.ID != what && (e.Decision == nil || strconv.FormatUint(e.Decision.Seq, 10) != what)
+	})
+	n := len(matches)
+	f.Rejections = c.lastOf(matches)
+	switch shown := len(f.Rejections); {
+	case f.Kept == 0:
+		f.Text = "Not found: this process keeps no refusal."
+	case n == 0:
+		f.Text = fmt.Sprintf("Not found. This process keeps the last refusals of each limiter and compartment, %d now, the oldest of %s. "+
+			"An older one, one of another process and one of a circuit breaker may be in the log.", f.Kept, f.Since.UTC().Format("15:04:05 UTC"))
+	case shown < n:
+		f.Text = fmt.Sprintf("Found %d of the %d refusals that are kept; the last %d are shown.", n, f.Kept, shown)
+	default:
+		f.Text = fmt.Sprintf("Found %d of the %d refusals that are kept.", n, f.Kept)
+	}
+	return f
+}

@@ -1,0 +1,131 @@
+// Finding a refusal by what its client was told, wherever it happened, and what is said when it is no longer kept.
+
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// search asks a console as a script would.
+func search(t *testing.T, base, what string) (f struct {
+	Version, Kept               int
+	Title, Instance, Find, Text string
+	Since                       *string
+	Rejections                  []struct {
+		Limiter, Task string
+		RequestID     string `json:"request_id"`
+	}
+}) {
+	t.Helper()
+	answer, body := get(t, base+"refusals.json?find="+url.QueryEscape(what))
+	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("%s: %s", answer.Status, body)
+	}
+	if err := json.Unmarshal([]byte(body), &f); err != nil || f.Version != version {
+		t.Fatalf("%v in %s", err, body)
+	}
+	return f
+}
+
+func TestFind(t *testing.T) {
+	w := mustWarden(t, new(script))
+	set := mustSet(t, bulkhead.CompartmentConfig{Name: "reports", Guaranteed: 1})
+	more, err := limiter.New(limiter.Config{Recent: 2, Initial: decision.ControlDecision{Seq: 4711}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := mount(t, mustNew(t, Config{Title: "shop", Instance: "shop-7f9c", Warden: w, Set: set, Limiters: []Limiter{{"more", more}}, MaxRejections: 2}))
+	if f := search(t, base, "a"); f.Text != "Not found: this process keeps no refusal." || f.Kept != 0 || f.Since != nil || f.Rejections == nil {
+		t.Errorf("%+v", f)
+	}
+
+	w.Limiter().Close()
+	_, _ = w.TryAcquire(warden.Task{Name: "of the warden", ID: "a"})
+	_, permit, err := set.Compartment("reports").Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, _ = set.Compartment("reports").Acquire(warden.WithRequestID(t.Context(), "b&c=d"))
+	permit.Release(nil)
+	_, _ = more.TryAcquire(limiter.Task{Name: "first", ID: "c"})
+	_, _ = more.TryAcquire(limiter.Task{Name: "second", ID: "c"})
+	for what, want := range map[string][]string{
+		"a": {"warden"}, " a\t": {"warden"}, "b&c=d": {"reports"}, "c": {"more", "more"}, "4711": {"more", "more"}, "A": nil, "4711 ": {"more", "more"}, "04711": nil,
+	} {
+		f := search(t, base, what)
+		var got []string
+		for _, r := range f.Rejections {
+			got = append(got, r.Limiter)
+			if what := strings.TrimSpace(what); what != "4711" && r.RequestID != what {
+				t.Errorf("%q: found %q", what, r.RequestID)
+			}
+		}
+		if !slices.Equal(got, want) || f.Kept != 4 || f.Since == nil || f.Title != "shop" || f.Instance != "shop-7f9c" || f.Find != strings.TrimSpace(what) {
+			t.Errorf("%q: %+v, want %q", what, f, want)
+		}
+		if says := "Found " + string(rune('0'+len(want))) + " of the 4 refusals that are kept."; len(want) > 0 && f.Text != says {
+			t.Errorf("%q: %q, want %q", what, f.Text, says)
+		}
+		if len(want) == 0 && !strings.HasPrefix(f.Text, "Not found. This process keeps the last refusals of each limiter and compartment, 4 now, the oldest of ") {
+			t.Errorf("%q: %q", what, f.Text)
+		}
+	}
+
+	// What came before the last Config.Recent of its limiter is gone, and more than MaxRejections are not sent.
+	_, _ = more.TryAcquire(limiter.Task{Name: "third", ID: "d"})
+	if f := search(t, base, "c"); len(f.Rejections) != 1 || f.Rejections[0].Task != "second" {
+		t.Errorf("%+v", f)
+	}
+	for range 3 {
+		_, _ = w.TryAcquire(warden.Task{ID: "many"})
+	}
+	if f := search(t, base, "many"); len(f.Rejections) != 2 || f.Text != "Found 3 of the 7 refusals that are kept; the last 2 are shown." {
+		t.Errorf("%+v", f)
+	}
+	for _, query := range []string{"", "?find=", "?find=%20", "?other=a"} {
+		if answer, body := get(t, base+"refusals.json"+query); answer.StatusCode != http.StatusBadRequest || at(t, decode(t, body), "code") != "nothing_to_find" {
+			t.Errorf("%q: %s %s", query, answer.Status, body)
+		}
+	}
+	if head, body := do(t, http.MethodHead, base+"refusals.json?find=a"); head.StatusCode != http.StatusOK || body != "" {
+		t.Errorf("%s %q", head.Status, body)
+	}
+}
+
+// Whatever an id holds, it is found by exactly itself, but for blanks around it, and the answer is one line of JSON.
+func TestPropertyFind(t *testing.T) {
+	l := mustLimiter(t, 0)
+	base := mount(t, mustNew(t, Config{Limiters: []Limiter{{"l", l}}}))
+	rapid.Check(t, func(rt *rapid.T) {
+		id, what := rapid.String().Draw(rt, "id"), rapid.StringN(1, 100, -1).Draw(rt, "what")
+		if rapid.Bool().Draw(rt, "the same") {
+			what = id
+		}
+		if what = strings.TrimSpace(what); what == "" {
+			return
+		}
+		_, err := l.TryAcquire(limiter.Task{ID: id})
+		r := err.(*limiter.Rejection)
+		_, body := get(t, base+"refusals.json?find="+url.QueryEscape(what))
+		var f struct{ Rejections []struct{ At string } }
+		if err := json.Unmarshal([]byte(body), &f); err != nil || strings.Count(body, "\n") != 1 {
+			t.Fatalf("%v in %q", err, body)
+		}
+		last := len(f.Rejections) > 0 && f.Rejections[0].At == r.At.Format("2006-01-02T15:04:05.999999Z07:00")
+		if (what == id || what == "1") != last {
+			t.Fatalf("%q: searched %q, found %v", id, what, last)
+		}
+	})
+}

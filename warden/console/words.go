@@ -1,0 +1,179 @@
+// Words: each code of a limiter, a compartment or the controller as a sentence for somebody on call. The code stays beside the sentence,
+// so that it can be searched for in metrics, logs and docs.
+
+package console
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// because completes "most because …" for the reason of many rejections; "" for one that is not known here.
+func because(code string) string {
+	switch code {
+	case limiter.PressureHigh.String():
+		return "their priority is being shed"
+	case limiter.QueueOverflow.String():
+		return "no slot was free, nor room in the queue"
+	case limiter.ProbabilisticShedding.String():
+		return "a share of their priority is being shed"
+	case limiter.PriorityDrop.String():
+		return "higher-priority work took their place in the queue"
+	case limiter.PatienceExceeded.String():
+		return "they waited as long as callers without a deadline do"
+	case limiter.DeadlineExceeded.String():
+		return "their deadline passed or could not be met"
+	case limiter.Closed.String():
+		return "the limiter is closed: the service is shutting down"
+	case limiter.TimeoutQueued.String():
+		return "they waited too long for a slot"
+	case limiter.BreakerOpen.String():
+		return "the circuit breaker is open"
+	case limiter.Reentry.String():
+		return "the code calls the compartment from inside itself"
+	}
+	return ""
+}
+
+// why says why one task was not started, with the numbers of that moment.
+func why(e limiter.Explanation) string {
+	waited := "waited " + short(e.Waited)
+	switch e.Reason {
+	case limiter.PressureHigh:
+		if e.Decision != nil && e.Decision.TargetConcurrency == 0 {
+			return "load shedding: the concurrency limit is 0"
+		}
+		return "load shedding: all work of its priority that would have to queue is rejected"
+	case limiter.ProbabilisticShedding:
+		return "load shedding: a random share of its priority that would have to queue is rejected"
+	case limiter.QueueOverflow:
+		switch {
+		case e.Waited > 0:
+			return "queue full: " + waited + " and made room for a newer task"
+		case e.QueueLen == 0:
+			return fmt.Sprintf("no free slot, and it may not queue: %s", whatWasFull(e))
+		}
+		if e.QueueLen == 1 {
+			return "queue full, or it may not queue: 1 task was waiting"
+		}
+		return fmt.Sprintf("queue full, or it may not queue: %s tasks were waiting", thousands(e.QueueLen))
+	case limiter.PriorityDrop:
+		return "queue full: " + waited + " and made room for a task of higher priority"
+	case limiter.PatienceExceeded:
+		return waited + " without a deadline, as long as such callers wait before they leave"
+	case limiter.DeadlineExceeded:
+		if e.Waited == 0 {
+			return "its deadline had passed, or could not be met, when it arrived"
+		}
+		return waited + ", then its deadline had passed or could no longer be met"
+	case limiter.TimeoutQueued:
+		return waited + " for a slot, which is all that its compartment allows"
+	case limiter.Canceled:
+		if e.Waited == 0 {
+			return "its caller had gone away when it arrived"
+		}
+		return "its caller went away; it had " + waited
+	case limiter.Closed:
+		return "the limiter is closed: the service is shutting down"
+	}
+	return because(e.Reason.String())
+}
+
+// whatWasFull names the bound that was reached, with its number.
+func whatWasFull(e limiter.Explanation) string {
+	if e.Bound == 0 {
+		return tasks(e.InFlight) + " in flight"
+	}
+	of := "the concurrency limit"
+	switch e.Bound {
+	case limiter.BoundPlaces:
+		of = "all slots of the compartment"
+	case limiter.BoundBorrow:
+		of = "all slots of the compartment, its own and borrowed ones"
+	case limiter.BoundTenant:
+		of = "all slots of one tenant"
+	case limiter.BoundTotal:
+		of = "all slots of the set, or the rest is reserved"
+	}
+	return fmt.Sprintf("%s in flight, limit %s (%s)", tasks(e.InFlight), thousands(e.Limit), of)
+}
+
+// text says what the controller found, and what follows from it.
+func (r reason) text() string {
+	v := float64(r.Value)
+	switch r.Code {
+	case "queueing":
+		return "CPU overload, " + r.reading() + ": the limit falls"
+	case "busy":
+		return "CPU busy, " + r.reading() + ": the limit holds"
+	case "calm":
+		return "CPU is no bottleneck: the limit may grow"
+	case "no_information":
+		return "no CPU reading: the limit holds"
+	case "service_not_fed":
+		return "execution times are not measured here"
+	case "service_slow":
+		return fmt.Sprintf("execution time is %.3g times its baseline: the limit does not grow", v)
+	case "service_trial":
+		return fmt.Sprintf("execution time is %.3g times its baseline: a lower limit is being tried", v)
+	case "control_silent":
+		return "the controller is silent: a reduced limit applies"
+	case "initial":
+		return "nothing measured yet: the initial limit applies"
+	case "plan":
+		return fmt.Sprintf("slots by plan revision %.0f", v)
+	}
+	return fmt.Sprintf("%s %.3g, %s", r.Signal, v, r.Direction)
+}
+
+// reading is the signal with its value.
+func (r reason) reading() string {
+	v := float64(r.Value)
+	switch r.Signal {
+	case "lag_p90_seconds", "lag_p50_seconds":
+		return fmt.Sprintf("%s scheduler delay %s", r.Signal[4:7], short(time.Duration(v*float64(time.Second))))
+	case "runnable_per_processor":
+		return fmt.Sprintf("%.3g runnable goroutines per processor", v)
+	case "throttled_share":
+		return fmt.Sprintf("throttled %.0f %% of the time", 100*v)
+	case "utilization":
+		return fmt.Sprintf("utilization %.0f %%", 100*v)
+	}
+	return fmt.Sprintf("%s %.3g", r.Signal, v)
+}
+
+// short writes d as the page does: 1.25 s.
+func short(d time.Duration) string {
+	x := float64(d) / float64(time.Millisecond)
+	switch {
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%.3g min", d.Minutes())
+	case d >= time.Second:
+		return fmt.Sprintf("%.3g s", d.Seconds())
+	case d >= time.Millisecond:
+		return fmt.Sprintf("%.3g ms", x)
+	}
+	return fmt.Sprintf("%.3g µs", 1000*x)
+}
+
+func tasks(n int) string {
+	if n == 1 {
+		return "1 task"
+	}
+	return thousands(n) + " tasks"
+}
+
+// thousands writes n as the page does: 1,024.
+func thousands[T int | uint64](n T) string {
+	digits := strconv.FormatInt(int64(n), 10) //nolint:gosec // counts of tasks
+	var groups []string
+	for len(digits) > 3 {
+		groups = append([]string{digits[len(digits)-3:]}, groups...)
+		digits = digits[:len(digits)-3]
+	}
+	return strings.Join(append([]string{digits}, groups...), ",")
+}

@@ -1,0 +1,97 @@
+// Every code has its sentence, with the numbers of the moment.
+
+package console
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// TestEveryReasonHasItsWords: each reason of a rejection is a sentence, in the sum and for one task.
+func TestEveryReasonHasItsWords(t *testing.T) {
+	seen := map[string]limiter.Reason{}
+	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ {
+		for _, said := range []string{because(r.String()), why(limiter.Explanation{Reason: r, Waited: time.Second, QueueLen: 2})} {
+			if other, twice := seen[said]; twice && other != r {
+				t.Errorf("%s and %s are the same: %q", r, other, said)
+			}
+			if seen[said] = r; len(said) < 20 && r != limiter.Canceled {
+				t.Errorf("%s is %q", r, said)
+			}
+		}
+	}
+	if said := because("no_such_reason") + why(limiter.Explanation{}); said != "" {
+		t.Errorf("no reason is %q", said)
+	}
+}
+
+// TestWhy: with the numbers of the moment.
+func TestWhy(t *testing.T) {
+	for want, e := range map[string]limiter.Explanation{
+		"queue full, or it may not queue: 1,024 tasks were waiting":                                     {Reason: limiter.QueueOverflow, QueueLen: 1024},
+		"queue full, or it may not queue: 1 task was waiting":                                           {Reason: limiter.QueueOverflow, QueueLen: 1},
+		"queue full: waited 1.25 s and made room for a newer task":                                      {Reason: limiter.QueueOverflow, QueueLen: 5, Waited: 1250 * time.Millisecond},
+		"no free slot, and it may not queue: 3 tasks in flight":                                         {Reason: limiter.QueueOverflow, InFlight: 3},
+		"no free slot, and it may not queue: 1 task in flight, limit 1 (the concurrency limit)":         {Reason: limiter.QueueOverflow, InFlight: 1, Bound: limiter.BoundTarget, Limit: 1},
+		"no free slot, and it may not queue: 3 tasks in flight, limit 3 (all slots of the compartment)": {Reason: limiter.QueueOverflow, InFlight: 3, Bound: limiter.BoundPlaces, Limit: 3},
+		"no free slot, and it may not queue: 5 tasks in flight, limit 5 (all slots of the compartment, its own and borrowed ones)": {
+			Reason: limiter.QueueOverflow, InFlight: 5, Bound: limiter.BoundBorrow, Limit: 5},
+		"no free slot, and it may not queue: 2 tasks in flight, limit 2 (all slots of one tenant)":                        {Reason: limiter.QueueOverflow, InFlight: 2, Bound: limiter.BoundTenant, Limit: 2},
+		"no free slot, and it may not queue: 2 tasks in flight, limit 10 (all slots of the set, or the rest is reserved)": {Reason: limiter.QueueOverflow, InFlight: 2, Bound: limiter.BoundTotal, Limit: 10},
+		"load shedding: the concurrency limit is 0":                                                                       {Reason: limiter.PressureHigh, Decision: &decision.ControlDecision{}},
+		"load shedding: all work of its priority that would have to queue is rejected":                                    {Reason: limiter.PressureHigh, Decision: &decision.ControlDecision{TargetConcurrency: 1}},
+		"waited 12.3 ms, then its deadline had passed or could no longer be met":                                          {Reason: limiter.DeadlineExceeded, Waited: 12345 * time.Microsecond},
+		"its deadline had passed, or could not be met, when it arrived":                                                   {Reason: limiter.DeadlineExceeded},
+		"waited 3 min for a slot, which is all that its compartment allows":                                               {Reason: limiter.TimeoutQueued, Waited: 3 * time.Minute},
+		"its caller went away; it had waited 500 µs":                                                                      {Reason: limiter.Canceled, Waited: 500 * time.Microsecond},
+		"its caller had gone away when it arrived":                                                                        {Reason: limiter.Canceled},
+	} {
+		if got := why(e); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestEveryGroundHasItsWords: what this module's controller says is a sentence; what another says is shown as it is.
+func TestEveryGroundHasItsWords(t *testing.T) {
+	for _, c := range []struct {
+		code, signal string
+		value        num
+		want         string
+	}{
+		{"queueing", "lag_p90_seconds", 0.03, "CPU overload, p90 scheduler delay 30 ms: the limit falls"},
+		{"queueing", "lag_p50_seconds", 0.003, "CPU overload, p50 scheduler delay 3 ms: the limit falls"},
+		{"queueing", "runnable_per_processor", 32.51, "CPU overload, 32.5 runnable goroutines per processor: the limit falls"},
+		{"busy", "throttled_share", 0.2, "CPU busy, throttled 20 % of the time: the limit holds"},
+		{"busy", "utilization", 0.97, "CPU busy, utilization 97 %: the limit holds"},
+		{"busy", "none", 0, "CPU busy, none 0: the limit holds"},
+		{"calm", "utilization", 0.1, "CPU is no bottleneck: the limit may grow"},
+		{"no_information", "none", 0, "no CPU reading: the limit holds"},
+		{"service_not_fed", "service_count", 0, "execution times are not measured here"},
+		{"service_slow", "service_inflation", 1.234, "execution time is 1.23 times its baseline: the limit does not grow"},
+		{"service_trial", "service_inflation", 1.06, "execution time is 1.06 times its baseline: a lower limit is being tried"},
+		{"control_silent", "valid_for_seconds", 1, "the controller is silent: a reduced limit applies"},
+		{"initial", "none", 0, "nothing measured yet: the initial limit applies"},
+		{"plan", "revision", 3, "slots by plan revision 3"},
+		{"maintenance", "operator", 1, "operator 1, tighten"},
+	} {
+		if got := (reason{Code: c.code, Signal: c.signal, Value: c.value, Direction: "tighten"}).text(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.code, got, c.want)
+		}
+	}
+	ctl, err := control.New(control.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reasonsJSON(ctl.Step(monitor.Sample{}).Reasons) {
+		if strings.HasSuffix(r.Text, ", "+r.Direction) {
+			t.Errorf("%s has no words: %q", r.Code, r.Text)
+		}
+	}
+}

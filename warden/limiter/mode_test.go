@@ -1,0 +1,243 @@
+// The safety valves (Q17, Q18): what is refused all the same, what is told, and switching while everything moves.
+
+package limiter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+func TestPropertyQ17Q18_Machine(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := rapid.SampledFrom(setups).Draw(rt, "setup")
+		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
+			op := rapid.SampledFrom([]int{0, 0, 0, 3, 4, 4, 5, 6, 7, 8, 10}).Draw(rt, "op")
+			return move{op, rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
+		}), 20, 120).Draw(rt, "script")
+		if failed := drive(t, s, script, nil, nil); failed != "" {
+			rt.Fatal(failed)
+		}
+	})
+}
+
+// TestQ17Q18_LongHistories makes sure that the machine gets to every judgement of a dry run, and through every change of the mode.
+func TestQ17Q18_LongHistories(t *testing.T) {
+	const histories, steps = 15, 300
+	type would struct{ reason Reason }
+	seen := map[any]int{}
+	for i := range histories * len(setups) {
+		rng := rand.New(rand.NewPCG(17, uint64(i)))
+		script := make([]move, steps)
+		for j := range script {
+			script[j] = move{[]int{0, 0, 0, 0, 3, 4, 4, 5, 6, 7, 10}[rng.IntN(11)], rng.IntN(32), rng.IntN(32)}
+		}
+		failed := drive(t, setups[i%len(setups)], script, nil, func(x *machine) {
+			for _, run := range x.tasks {
+				seen[run.is.mode]++
+				seen[would{run.is.would}]++
+				if run.is.grant == QueueOldest && run.is.mode != Enforce {
+					seen["waited, and was let go"]++
+				}
+			}
+		})
+		if failed != "" {
+			t.Fatalf("history %d: %s", i, failed)
+		}
+	}
+	for _, want := range []any{Enforce, DryRun, Bypass, would{0}, would{PressureHigh}, would{QueueOverflow}, would{ProbabilisticShedding},
+		would{DeadlineExceeded}, "waited, and was let go"} {
+		if t.Logf("%v: %d", want, seen[want]); seen[want] < 10 {
+			t.Errorf("%v occurred %d times", want, seen[want])
+		}
+	}
+}
+
+// TestQ17Q18_OnlyAnEndedContextIsRefused asks for what no limiter that enforces would run.
+func TestQ17Q18_OnlyAnEndedContextIsRefused(t *testing.T) {
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	hopeless := decision.ControlDecision{Seq: 1, ShedProbability: 1, Expected: time.Hour, Yields: 8}
+	for _, mode := range []Mode{DryRun, Bypass} {
+		l := mustNew(t, Config{Mode: mode, Initial: hopeless})
+		for range 10 {
+			for _, ask := range []func() (Permit, error){
+				func() (Permit, error) { return l.Acquire(context.Background(), Task{Priority: lowest}) },
+				func() (Permit, error) { return l.Acquire(soon, Task{}) },
+				func() (Permit, error) { return l.Acquire(soon, Task{Deadline: time.Now().Add(-time.Second)}) },
+				func() (Permit, error) { return l.TryAcquire(Task{Deadline: time.Now().Add(-time.Second)}) },
+				func() (Permit, error) { return l.TryAcquire(Task{}) },
+			} {
+				p, err := ask()
+				if e := p.Explain(); err != nil || e.Mode != mode || (e.WouldReject != 0) != (mode == DryRun) {
+					t.Fatalf("%s: %v, %v", mode, err, e)
+				}
+			}
+		}
+		_, err := l.Acquire(gone, Task{})
+		wantReason(t, err, Canceled)
+		_, err = l.Acquire(late, Task{})
+		wantReason(t, err, DeadlineExceeded)
+		l.Close()
+		_, err = l.Acquire(soon, Task{})
+		wantReason(t, err, Closed)
+		_, err = l.TryAcquire(Task{})
+		wantReason(t, err, Closed)
+		want := map[Mode]uint64{DryRun: 50}[mode]
+		if s := l.Stats(); s.Running != 50 || s.Rejected != 3 || s.Canceled != 1 || s.WouldReject != want || s.Mode != mode {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// TestQ18_WhoWaitsStartsAndTheRestShrinks switches the bypass on under a queue, and off again.
+func TestQ18_WhoWaitsStartsAndTheRestShrinks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, p := occupied(t, Config{})
+		q := newLine(t, l)
+		for i := range 5 {
+			q.join(named(i, 0))
+		}
+		q.joinCtx(t.Context(), Task{Name: "late", Deadline: time.Now().Add(time.Millisecond)})
+		if err := l.SetMode(Bypass); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if s := l.Stats(); s.Running != 7 || s.Queued != 0 {
+			t.Fatalf("%+v", s)
+		}
+		if err := l.SetMode(Enforce); err != nil {
+			t.Fatal(err)
+		}
+		q.join(named(6, Critical))
+		for i, name := range []string{"0", "1", "2", "3", "4", "late"} {
+			if s := l.Stats(); s.Running != 7-i || s.Queued != 1 {
+				t.Fatalf("after %d endings: %+v", i, s)
+			}
+			q.permits[name].Release()
+			synctest.Wait()
+		}
+		p.Release()
+		synctest.Wait()
+		if s := l.Stats(); s.Running != 1 || s.Queued != 0 || len(q.refused) != 0 {
+			t.Fatalf("at last %+v, refused %v", s, q.refused)
+		}
+	})
+}
+
+// TestQ17_Told looks for a judgement wherever one is told.
+func TestQ17_Told(t *testing.T) {
+	rec := &recording{}
+	l := mustNew(t, Config{Name: "prices", Mode: DryRun, Initial: fixed(1), Observer: rec})
+	for range 2 {
+		p, err := l.Acquire(context.Background(), Task{Name: "quote"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Release()
+	}
+	recent := l.Recent()
+	if len(recent) != 1 || recent[0].WouldReject != QueueOverflow || recent[0].Bound != BoundTarget || recent[0].Limit != 1 || recent[0].At.IsZero() {
+		t.Fatalf("recent: %v", recent)
+	}
+	const want = `started (slot_free), would have been refused: queue_overflow: task "quote", priority normal, mode dry_run, waited 0s; ` +
+		`limiter "prices": 2 in flight, 0 queued, target 1 reached; decision 1 (initial): target 1, shed 0`
+	if got := recent[0].String(); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if text := recent[0].LogValue().String(); !strings.Contains(text, "would_reject=queue_overflow mode=dry_run") {
+		t.Error(text)
+	}
+	if err := errors.Join(l.SetMode(DryRun), l.SetMode(Bypass), l.SetMode(Enforce)); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, e := range rec.events {
+		text := e.Outcome.String()
+		if e.Outcome == ModeChanged {
+			text += " " + e.Mode.String()
+		} else if e.WouldReject != 0 {
+			text += " " + e.WouldReject.String()
+		}
+		told = append(told, text)
+	}
+	if got, want := strings.Join(told, ", "), "mode_changed dry_run, started, started queue_overflow, mode_changed bypass, mode_changed enforce"; got != want {
+		t.Errorf("events: %s\nwant %s", got, want)
+	}
+}
+
+// TestRaceQ17Q18 switches while many tasks come and go, and compares the accounts at the end.
+func TestRaceQ17Q18(t *testing.T) {
+	l := mustNew(t, Config{MaxQueue: 4, Initial: fixed(2)})
+	a := &account{}
+	var all, switching sync.WaitGroup
+	stop := make(chan struct{})
+	switching.Go(func() {
+		last := uint64(0)
+		for i := 0; ; i++ {
+			if err := l.SetMode(Mode(i % int(modes))); err != nil {
+				t.Error(err)
+			}
+			s := l.Stats()
+			if n := s.WouldReject; n < last || s.Submitted != s.Executed+s.Rejected+s.Canceled+uint64(s.Queued)+uint64(s.Running) {
+				t.Errorf("%d would have been refused, and %d before: %+v", n, last, s)
+			} else {
+				last = n
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	for i := range 8 {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(18, uint64(i)))
+			for range rounds / 8 {
+				a.spend(t, l, rng, 8)
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	switching.Wait()
+	s := l.Stats()
+	if s.Running != 0 || s.Queued != 0 || l.unwanted != 0 || int64(s.Executed) != a.executed.Load() || int64(s.Rejected) != a.rejected.Load() {
+		t.Errorf("at rest %+v, %d unwanted; %d executed, %d rejected", s, l.unwanted, a.executed.Load(), a.rejected.Load())
+	}
+}
+
+func TestModeText(t *testing.T) {
+	for _, mode := range []Mode{Enforce, DryRun, Bypass} {
+		text, err := json.Marshal(mode)
+		var back Mode
+		if err != nil || json.Unmarshal(text, &back) != nil || back != mode {
+			t.Errorf("%s: %s, %v, %s", mode, text, err, back)
+		}
+	}
+	kept := Bypass
+	_, err := json.Marshal(modes)
+	for _, err := range []error{err, json.Unmarshal([]byte(`"off"`), &kept), mustNew(t, Config{}).SetMode(modes), (*Limiter)(nil).SetMode(Bypass)} {
+		if !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := New(Config{Mode: modes}); !errors.Is(err, ErrInvalid) || kept != Bypass || (*Limiter)(nil).Mode() != Enforce {
+		t.Errorf("%v, %s", err, kept)
+	}
+}

@@ -1,0 +1,57 @@
+// The part of the model that says what is not enforced (Q17, Q18), and what would have been.
+
+package limiter
+
+import "time"
+
+func (m *model) setMode(mode Mode) {
+	if mode == m.mode {
+		return
+	}
+	m.mode = mode
+	m.changes++
+	m.serve()
+}
+
+// rehearse starts a task in a dry run. The accepted are those in flight that would not have been refused; as many as the target
+// run, and the others would wait.
+func (m *model) rehearse(t *taskModel, try bool, draw float64) {
+	accepted := 0
+	for _, o := range m.all {
+		if o.state == runs && o.would == 0 {
+			accepted++
+		}
+	}
+	waiting := max(0, accepted-m.d.TargetConcurrency)
+	t.would = m.judge(t, accepted, waiting, try, draw)
+	m.start(t, SlotFree)
+	t.queueLen = waiting
+	if t.would != 0 {
+		t.cut = m.cut()
+	}
+}
+
+func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float64) Reason {
+	left := t.due - m.now
+	switch {
+	case t.due != never && (left <= 0 || left < m.d.Expected):
+		return DeadlineExceeded
+	case accepted < m.d.TargetConcurrency:
+		return 0
+	case m.d.TargetConcurrency == 0:
+		return PressureHigh
+	case try || m.maxQueue == 0:
+		return QueueOverflow
+	}
+	if why := m.shed(t.priority, draw); why != 0 {
+		return why
+	}
+	if waiting >= m.maxQueue {
+		return QueueOverflow
+	}
+	wait := m.d.Expected * time.Duration(waiting+1) / time.Duration(m.d.TargetConcurrency)
+	if t.due != never && left < m.d.Expected+wait {
+		return DeadlineExceeded
+	}
+	return 0
+}

@@ -1,0 +1,569 @@
+// What holds for any request, any answer and any order of things: H3 to H7, H9 to H11, H17 to H20, R2.
+
+package wardenhttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/retry"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// Clients come, read, hang up before the answer or in the middle of it; the model is a counter in the handler.
+func TestPropertyH3_NeverMoreThanTheTarget(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		g := newGuard(t, 1, 4)
+		var target, now, seq atomic.Int64
+		var failed atomic.Pointer[string]
+		seq.Store(7)
+		s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
+			if n, most := now.Add(1), target.Load(); n > most {
+				why := fmt.Sprintf("H3: %d handlers at once, the target is %d", n, most)
+				failed.Store(&why)
+			}
+			defer now.Add(-1)
+			_, _ = io.WriteString(w, "begin")
+			_ = http.NewResponseController(w).Flush()
+			if r.Header.Get("Long") != "" {
+				<-r.Context().Done()
+			}
+		}), http2)
+		rapid.Check(t, func(rt *rapid.T) {
+			clients := rapid.SliceOfN(rapid.IntRange(0, 3), 1, 8).Draw(rt, "clients")
+			target.Store(rapid.Int64Range(0, 4).Draw(rt, "target"))
+			g.Limiter().Apply(decision.ControlDecision{Seq: uint64(seq.Add(1)), TargetConcurrency: int(target.Load())})
+			var all sync.WaitGroup
+			for _, way := range clients {
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // who waits for a place leaves
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				if way == 0 {
+					req.Header.Set("Long", "1")
+				}
+				all.Go(func() {
+					defer cancel()
+					if way == 1 {
+						cancel()
+					}
+					resp, err := s.Client().Do(req)
+					if err != nil {
+						return
+					}
+					if way == 2 {
+						_, _ = io.ReadAll(resp.Body)
+					}
+					resp.Body.Close()
+				})
+			}
+			all.Wait()
+			for g.Limiter().Stats().Running > 0 {
+				time.Sleep(time.Millisecond) // a server notices later than its client that the request has ended
+			}
+			if why := failed.Load(); why != nil {
+				rt.Fatal(*why)
+			}
+		})
+	}
+}
+
+// The model knows four words and whole numbers from -128 to 127, written once; of a stranger it takes the lower one.
+func TestPropertyH4_PriorityByTrust(t *testing.T) {
+	words := map[string]warden.Priority{"background": warden.Background, "normal": 0, "high": warden.High, "critical": warden.Critical}
+	rapid.Check(t, func(rt *rapid.T) {
+		ours := warden.Priority(rapid.Int8().Draw(rt, "ours"))
+		values := rapid.SliceOfN(rapid.OneOf(
+			rapid.Map(rapid.IntRange(-300, 300), strconv.Itoa), rapid.SampledFrom([]string{"background", "normal", "high", "critical"}),
+			rapid.StringMatching(`[-+ x.,]?[0-9a-z]{0,4}[ .]?`)), 0, 2).Draw(rt, "values")
+		trusted := rapid.Bool().Draw(rt, "trusted")
+		want := ours
+		if len(values) == 1 {
+			said, known := words[values[0]]
+			if n, err := strconv.Atoi(values[0]); regexp.MustCompile(`^(0|-?[1-9]\d*)$`).MatchString(values[0]) && err == nil && n >= -128 && n <= 127 {
+				said, known = warden.Priority(n), true
+			}
+			if known && (trusted || said < ours) {
+				want = said
+			}
+			if regexp.MustCompile(`^-?0\d+$|^-0$`).MatchString(values[0]) {
+				return // leading zeros: nobody says
+			}
+		}
+		r := newRequest()
+		r.Header["Warden-Priority"] = values
+		cfg := wardenhttp.Config{Task: func(*http.Request) warden.Task { return warden.Task{Priority: ours} }, Trusted: func(*http.Request) bool { return trusted }}
+		if got := taskOf(t, cfg, r).Priority; got != want {
+			rt.Fatalf("H4: %q, trusted %v, over %d: %d, want %d", values, trusted, ours, got, want)
+		}
+	})
+}
+
+// The deadline that counts is the earliest of all, whoever sets it and whether anybody is trusted.
+func TestPropertyH4_NobodyExtendsADeadline(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		of := func(name string) time.Duration {
+			return time.Duration(rapid.SampledFrom([]int{0, 0, 1, 10, 500, 1000, 60_000}).Draw(rt, name)) * time.Millisecond // 0: none
+		}
+		task, timeout, header := of("task"), of("timeout"), of("header")
+		garbage := header == 0 && rapid.Bool().Draw(rt, "garbage")
+		trusted := rapid.Bool().Draw(rt, "trusted")
+		earliest := time.Duration(0)
+		for _, d := range []time.Duration{task, timeout, header} {
+			if d > 0 && (earliest == 0 || d < earliest) {
+				earliest = d
+			}
+		}
+		var got, now time.Time
+		synctest.Test(t, func(t *testing.T) {
+			now = time.Now()
+			r := newRequest()
+			if header > 0 {
+				r.Header.Set("Warden-Timeout", strconv.FormatInt(header.Milliseconds(), 10))
+			} else if garbage {
+				r.Header.Set("Warden-Timeout", "soon")
+			}
+			cfg := wardenhttp.Config{Timeout: timeout, Trusted: func(*http.Request) bool { return trusted }, Task: func(*http.Request) warden.Task {
+				if task == 0 {
+					return warden.Task{}
+				}
+				return warden.Task{Deadline: now.Add(task)}
+			}}
+			got = taskOf(t, cfg, r).Deadline
+		})
+		if earliest == 0 && !got.IsZero() || earliest > 0 && !got.Equal(now.Add(earliest)) {
+			rt.Fatalf("H4: task %v, timeout %v, header %v: %v, want %v", task, timeout, header, got.Sub(now), earliest)
+		}
+	})
+}
+
+// Two refusals for the same reason, by the same decision, are answered alike to the byte, whatever else is behind them; and nothing of that is in the answer.
+func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
+	acme := tenant(t)
+	reasons := []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.PriorityDrop, limiter.DeadlineExceeded,
+		limiter.Canceled, limiter.Closed, limiter.PatienceExceeded}
+	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Rand: func() float64 { return 0 }})
+	rapid.Check(t, func(rt *rapid.T) {
+		why := rapid.SampledFrom(reasons).Draw(rt, "reason")
+		seq := rapid.Uint64Range(1, 99_999).Draw(rt, "decision")
+		var of *bulkhead.Compartment
+		if rapid.Bool().Draw(rt, "a tenant's") {
+			of = acme
+		}
+		var answers []string
+		for range 2 {
+			inside := limiter.Explanation{
+				Reason: why, InFlight: rapid.IntRange(1e6, 9e6).Draw(rt, "in flight"), QueueLen: rapid.IntRange(1e6, 9e6).Draw(rt, "queued"),
+				Waited:   time.Duration(rapid.IntRange(1e6, 9e6).Draw(rt, "waited")) * time.Hour,
+				Decision: &decision.ControlDecision{Seq: seq, TargetConcurrency: rapid.IntRange(1e6, 9e6).Draw(rt, "target")},
+				Task:     warden.Task{Name: rapid.StringMatching(`[A-Z]{12,20}`).Draw(rt, "name"), Priority: warden.Priority(rapid.Int8().Draw(rt, "priority"))},
+			}
+			rec := httptest.NewRecorder()
+			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside}) {
+				rt.Fatal("H5: a refusal was not answered")
+			}
+			var answer bytes.Buffer
+			fmt.Fprintln(&answer, rec.Code)
+			_ = rec.Header().Write(&answer)
+			answer.Write(rec.Body.Bytes())
+			answers = append(answers, answer.String())
+			for what, secret := range map[string]string{
+				"what is in flight": strconv.Itoa(inside.InFlight), "the queue": strconv.Itoa(inside.QueueLen), "the target": strconv.Itoa(inside.Decision.TargetConcurrency),
+				"the name": inside.Task.Name, "the wait": inside.Waited.String(),
+			} {
+				if strings.Contains(answer.String(), secret) {
+					rt.Fatalf("H6: %s is told: %s", what, answer.String())
+				}
+			}
+			if !strings.Contains(answer.String(), fmt.Sprintf(`"reason":%q`, why)) || !strings.Contains(answer.String(), fmt.Sprintf(`"decision":%d}`, seq)) {
+				rt.Fatalf("H6: reason %s and decision %d are not told: %s", why, seq, answer.String())
+			}
+		}
+		if answers[0] != answers[1] {
+			rt.Fatalf("H5: the same cause is answered\n%s\nand\n%s", answers[0], answers[1])
+		}
+	})
+}
+
+// An able writer can do some of what a ResponseWriter may, and notes what it was asked.
+type able struct {
+	http.ResponseWriter
+	can   []string
+	asked []string
+}
+
+func (w *able) do(what string) error {
+	w.asked = append(w.asked, what)
+	if !slices.Contains(w.can, what) {
+		return http.ErrNotSupported
+	}
+	return nil
+}
+
+func (w *able) FlushError() error               { return w.do("flush") }
+func (w *able) EnableFullDuplex() error         { return w.do("full duplex") }
+func (w *able) SetReadDeadline(time.Time) error { return w.do("read deadline") }
+func (w *able) SetWriteDeadline(time.Time) error {
+	return w.do("write deadline")
+}
+
+// Whatever the original can do, a handler can have done, and whatever it cannot is refused in the same way.
+func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
+	all := []string{"flush", "full duplex", "read deadline", "write deadline"}
+	rapid.Check(t, func(rt *rapid.T) {
+		w := &able{ResponseWriter: httptest.NewRecorder()}
+		for _, what := range all {
+			if rapid.Bool().Draw(rt, what) {
+				w.can = append(w.can, what)
+			}
+		}
+		asks := rapid.SliceOfN(rapid.SampledFrom(all), 1, 6).Draw(rt, "asks")
+		timeout := time.Duration(rapid.IntRange(0, 1).Draw(rt, "timeout")) * time.Hour
+		g := newGuard(t, 1, 0)
+		h := newMiddleware(t, g, wardenhttp.Config{Timeout: timeout}).Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			rc := http.NewResponseController(rw)
+			for _, what := range asks {
+				w.asked = nil
+				err := map[string]func() error{
+					"flush": rc.Flush, "full duplex": rc.EnableFullDuplex,
+					"read deadline":  func() error { return rc.SetReadDeadline(time.Time{}) },
+					"write deadline": func() error { return rc.SetWriteDeadline(time.Time{}) },
+				}[what]()
+				if can := slices.Contains(w.can, what); can != (err == nil) || !can && !errors.Is(err, http.ErrNotSupported) || !slices.Contains(w.asked, what) {
+					rt.Fatalf("H7: %s of a writer that can do %v: %v, it was asked for %v", what, w.can, err, w.asked)
+				}
+			}
+		}))
+		h.ServeHTTP(w, newRequest())
+	})
+}
+
+// Of any number of requests, those count that ended by themselves, and their callers were there.
+func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
+	ways := map[string]uint64{"returns": 1, "panics": 1, "too late": 1, "canceled": 0, "canceled and panics": 0, "hijacked": 0}
+	rapid.Check(t, func(rt *rapid.T) {
+		endings := rapid.SliceOfN(rapid.SampledFrom([]string{"returns", "panics", "too late", "canceled", "canceled and panics", "hijacked"}), 1, 12).Draw(rt, "endings")
+		want := uint64(0)
+		for _, way := range endings {
+			want += ways[way]
+		}
+		a := new(auditor)
+		synctest.Test(t, func(t *testing.T) {
+			w, err := warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := wardenhttp.New(w, wardenhttp.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, way := range endings {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				h := m.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					time.Sleep(time.Millisecond)
+					if strings.Contains(way, "canceled") {
+						cancel()
+					}
+					switch way {
+					case "too late":
+						<-r.Context().Done()
+					case "hijacked":
+						if c, _, err := http.NewResponseController(rw).Hijack(); err != nil || c.Close() != nil {
+							panic(err)
+						}
+					}
+					if strings.Contains(way, "panics") {
+						panic("on purpose")
+					}
+				}))
+				rec := httptest.NewRecorder()
+				finish(func() { h.ServeHTTP(fakeWriter{rec, rec}, newRequest().WithContext(ctx)) })
+				cancel()
+			}
+			time.Sleep(time.Second)
+			w.Watch()
+		})
+		if a.counted != want {
+			rt.Fatalf("H9: of %v %d were counted, want %d", endings, a.counted, want)
+		}
+	})
+}
+
+// Whatever is refused costs four allocations at most.
+func TestPropertyH10_RefusalCostsFourAllocations(t *testing.T) {
+	h := refusing(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		r := httptest.NewRequest(rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(rt, "method"), "/"+rapid.StringMatching(`[a-z/]{0,80}`).Draw(rt, "path"), http.NoBody)
+		for i := range rapid.IntRange(0, 5).Draw(rt, "headers") {
+			r.Header.Set(fmt.Sprint("X-", i), rapid.StringMatching(`[a-z]{0,40}`).Draw(rt, "value"))
+		}
+		if rapid.Bool().Draw(rt, "a priority") {
+			r.Header.Set("Warden-Priority", rapid.SampledFrom([]string{"background", "high", "12", "none"}).Draw(rt, "priority"))
+		}
+		w := &discarding{header: http.Header{}}
+		if got := testing.AllocsPerRun(3, func() { h.ServeHTTP(w, r) }); got > 4 || w.status != http.StatusServiceUnavailable {
+			rt.Fatalf("H10: %v allocations for a %d, want 4 at most for a 503", got, w.status)
+		}
+	})
+}
+
+// Requests come one after the other; those that are exempt are answered whatever the limiter does, and it never hears of them.
+func TestPropertyH11_ExemptAsksNobody(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		places := rapid.IntRange(0, 1).Draw(rt, "places")
+		paths := rapid.SliceOfN(rapid.SampledFrom([]string{"/healthz", "/other"}), 1, 20).Draw(rt, "paths")
+		g := newGuard(t, places, 0)
+		h := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" }}).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+		asked := 0
+		for _, path := range paths {
+			want := http.StatusNoContent
+			if path == "/other" {
+				if asked++; places == 0 {
+					want = http.StatusServiceUnavailable
+				}
+			}
+			rec := httptest.NewRecorder()
+			if h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody)); rec.Code != want {
+				rt.Fatalf("H11: %s: %d, want %d", path, rec.Code, want)
+			}
+			if started, refused, _, _ := g.counts(); started+refused != asked {
+				rt.Fatalf("H11: %d were asked for, the limiter heard of %d", asked, started+refused)
+			}
+		}
+	})
+}
+
+// A patient writer notes until when its server would wait for the rest of a body.
+type patient struct {
+	http.ResponseWriter
+	until time.Time
+}
+
+func (w *patient) SetReadDeadline(t time.Time) error { w.until = t; return nil }
+
+// A body that nobody has read to its end is waited for by the server: half a second at most after a refusal, and Grace when its handler is done.
+func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		refused := rapid.Bool().Draw(rt, "refused")
+		length := rapid.Int64Range(-1, 1<<20).Draw(rt, "length")
+		if length == 0 {
+			length = -1
+		}
+		read := rapid.IntRange(0, 8).Draw(rt, "read")
+		grace := time.Duration(rapid.IntRange(1, 30).Draw(rt, "grace")) * time.Second
+		works := time.Duration(rapid.IntRange(0, 5).Draw(rt, "works")) * time.Second
+		var left time.Duration
+		synctest.Test(t, func(t *testing.T) {
+			places := 1
+			if refused {
+				places = 0
+			}
+			h := newMiddleware(t, newGuard(t, places, 0), wardenhttp.Config{Grace: grace}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.ReadFull(r.Body, make([]byte, read))
+				time.Sleep(works)
+			}))
+			w := &patient{ResponseWriter: httptest.NewRecorder()}
+			r := httptest.NewRequest(http.MethodPost, "/", io.LimitReader(strings.NewReader(strings.Repeat("x", 1000)), 1000))
+			r.ContentLength = length
+			h.ServeHTTP(w, r)
+			left = time.Until(w.until)
+		})
+		most := grace
+		if refused {
+			most = 500 * time.Millisecond
+		}
+		if left > most {
+			rt.Fatalf("H17: refused %v, Grace %v: the rest of the body is waited for another %v", refused, grace, left)
+		}
+		if left < 0 {
+			rt.Fatalf("H17: refused %v, Grace %v: nothing bounds the wait for the rest of the body", refused, grace)
+		}
+	})
+}
+
+// The name of a task that is remembered lies nowhere in its request's own memory.
+func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		line := strings.Repeat(rapid.StringMatching(`[a-z]{1,20}`).Draw(rt, "piece"), rapid.IntRange(1, 50).Draw(rt, "times"))
+		from, to := 0, len(line)
+		if rapid.Bool().Draw(rt, "a piece") {
+			from = rapid.IntRange(0, len(line)-1).Draw(rt, "from")
+			to = rapid.IntRange(from+1, len(line)).Draw(rt, "to")
+		}
+		r := newRequest()
+		cfg := wardenhttp.Config{}
+		if rapid.Bool().Draw(rt, "a header") {
+			r.Header.Set("Name", line)
+			cfg.Task = func(r *http.Request) warden.Task { return warden.Task{Name: r.Header.Get("Name")[from:to]} }
+		} else {
+			r.URL.Path = "/" + line
+			r.RequestURI = r.URL.Path
+			line = r.RequestURI
+		}
+		whole := cfg.Task == nil && len(r.Method)+len(line) <= 256 // a first line of 256 bytes is kept as it is: what else is in it is no more than the name
+		g := newGuard(t, 0, 0)                                     // what it refuses it remembers
+		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)
+		name := g.Limiter().Recent()[0].Task.Name
+		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
+		if shared := at >= begin && at < begin+uintptr(len(line)); name == "" || len(name) > 256 || shared && !whole {
+			rt.Fatalf("H18: a name of %d bytes, in the request's memory: %v", len(name), shared)
+		}
+	})
+}
+
+// Some handlers are slower than the TimeoutHandler around them waits: the first of them is told of, and no other.
+func TestPropertyH19_ToldOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		slow := rapid.SliceOfN(rapid.Bool(), 1, 8).Draw(rt, "slow")
+		inside := rapid.Bool().Draw(rt, "inside")
+		var logged bytes.Buffer
+		var after []int // how often it had been told after each
+		synctest.Test(t, func(t *testing.T) {
+			m := newMiddleware(t, newGuard(t, 100, 0), wardenhttp.Config{})
+			handler := http.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Slow") != "" {
+					time.Sleep(time.Minute)
+				}
+			}))
+			if inside {
+				handler = m.Handler(http.TimeoutHandler(handler, time.Second, ""))
+			} else {
+				handler = http.TimeoutHandler(m.Handler(handler), time.Second, "")
+			}
+			server := &http.Server{ErrorLog: log.New(&logged, "", 0)} //nolint:gosec // it serves nothing
+			for _, is := range slow {
+				r := newRequest()
+				if is {
+					r.Header.Set("Slow", "1")
+				}
+				handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, server)))
+				after = append(after, strings.Count(logged.String(), "http.TimeoutHandler inside the middleware"))
+			}
+			time.Sleep(time.Hour)
+		})
+		told := 0
+		for i, is := range slow {
+			if is && inside {
+				told = 1
+			}
+			if after[i] != told {
+				rt.Fatalf("H19: %v, inside %v: told %d times after request %d, want %d", slow, inside, after[i], i, told)
+			}
+		}
+	})
+}
+
+// The model is a switch that Drain turns once.
+func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		ops := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(rt, "ops")
+		var ready wardenhttp.Readiness
+		refusing := newHandler(t, newGuard(t, 0, 0), nil)
+		drained := false
+		for _, op := range ops {
+			switch {
+			case op == 9:
+				ready.Drain()
+				drained = true
+			case op > 5:
+				refusing.ServeHTTP(httptest.NewRecorder(), newRequest())
+			default:
+				rec := httptest.NewRecorder()
+				ready.ServeHTTP(rec, newRequest())
+				if want := map[bool]int{false: http.StatusOK, true: http.StatusServiceUnavailable}[drained]; rec.Code != want {
+					rt.Fatalf("H20: %d, drained %v", rec.Code, drained)
+				}
+			}
+		}
+	})
+}
+
+// Attempts take their time and end as they like, at a dependency that refuses so much that budget and throttle have their say. None is ended but by its caller, or
+// as the loser of a hedge; and of two, one answers.
+func TestPropertyR2_WhatHasStartedEndsByItself(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		hedge := time.Duration(rapid.SampledFrom([]int{0, 3, 9}).Draw(rt, "hedge after")) * time.Millisecond
+		takes := rapid.SliceOfN(rapid.IntRange(1, 20), 30, 30).Draw(rt, "takes")
+		refuses := rapid.SliceOfN(rapid.Bool(), 30, 30).Draw(rt, "refuses")
+		calls := rapid.IntRange(1, 20).Draw(rt, "calls")
+		ratio := rapid.SampledFrom([]float64{0.01, 0.5, 1}).Draw(rt, "ratio")
+		wrong := ""
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex // guards all below
+			attempts, answered := 0, map[string]bool{}
+			base := roundTrip(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				i := attempts % len(takes)
+				attempts++
+				mu.Unlock()
+				id := r.Header.Get("Id")
+				select {
+				case <-time.After(time.Duration(takes[i]) * 2 * time.Millisecond): // even: a hedge begins at an odd one
+				case <-r.Context().Done():
+					mu.Lock()
+					defer mu.Unlock()
+					if !answered[id] {
+						wrong = "R2: an attempt was ended, and no other had answered"
+					}
+					return nil, r.Context().Err()
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if refuses[i] {
+					return respond(http.StatusServiceUnavailable, http.NoBody), nil
+				}
+				answered[id] = true
+				return respond(http.StatusOK, http.NoBody), nil
+			})
+			c := newCaller(t, retry.Config{Ratio: ratio, Floor: 1, Backoff: time.Millisecond, Rand: func() float64 { return 0 }})
+			rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: hedge})
+			var all sync.WaitGroup
+			for i := range calls {
+				time.Sleep(2 * time.Millisecond)
+				all.Go(func() {
+					req := newRequest()
+					req.Header.Set("Id", strconv.Itoa(i))
+					resp, err := rt.RoundTrip(req)
+					var throttled *retry.ThrottledError
+					if err != nil && !errors.As(err, &throttled) {
+						mu.Lock()
+						wrong = fmt.Sprintf("R2: %v", err)
+						mu.Unlock()
+					} else if err == nil {
+						resp.Body.Close()
+					}
+				})
+			}
+			all.Wait()
+			time.Sleep(time.Minute)
+		})
+		if wrong != "" {
+			rt.Fatal(wrong)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+// The runbook: each alert has its section, each query parses and asks for metrics that exist.
+
+package wardenprom_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const runbookFile = "../../docs/runbook.md"
+
+// runbookQueries are the page's queries: what lies between fences of promql, however far it is indented.
+func runbookQueries(page string) (all []string) {
+	var query []string
+	inside := false
+	for line := range strings.Lines(page) {
+		switch line = strings.TrimSpace(line); {
+		case line == "```promql":
+			query, inside = nil, true
+		case inside && line == "```":
+			all, inside = append(all, strings.Join(query, " ")), false
+		case inside:
+			query = append(query, line)
+		}
+	}
+	return all
+}
+
+func TestTheRunbooksQueries(t *testing.T) {
+	all := runbookQueries(text(t, runbookFile))
+	if len(all) < 20 {
+		t.Fatalf("the runbook has only %d queries", len(all))
+	}
+	names := exported(t)
+	check := func(queries []string) (found []string) {
+		var rules strings.Builder
+		rules.WriteString("groups:\n  - name: runbook\n    rules:\n")
+		for i, query := range queries {
+			fmt.Fprintf(&rules, "      - record: runbook:query_%d\n        expr: '%s'\n", i, strings.ReplaceAll(query, "'", "''"))
+			for _, name := range metricName.FindAllString(query, -1) { // what a rule records has colons
+				if !slices.Contains(names, name) {
+					found = append(found, name+", which nobody exports, in "+query)
+				}
+			}
+		}
+		file := filepath.Join(t.TempDir(), "runbook.yml")
+		if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := promtool(t, "check", "rules", file); err != nil {
+			found = append(found, out)
+		}
+		return found
+	}
+	for _, finding := range check(all) {
+		t.Error(finding)
+	}
+	for _, broken := range []string{"rate(stopbank_no_such_total[5m])", "sum by ((limiter) (stopbank_limiter_running)"} {
+		if len(check(append(slices.Clone(all), broken))) == 0 {
+			t.Errorf("%s is not noticed", broken)
+		}
+	}
+}
+
+// TestTheRunbookNamesWhatExists: also in its sentences.
+func TestTheRunbookNamesWhatExists(t *testing.T) {
+	names := exported(t)
+	for _, name := range metricName.FindAllString(text(t, runbookFile), -1) {
+		if !slices.Contains(names, name) {
+			t.Errorf("the runbook names %s, which nobody exports", name)
+		}
+	}
+}
+
+// alertsAndSections are the names of the alerts, and of the runbook's sections that look like one.
+func alertsAndSections(rules, page string) (alerts, sections []string) {
+	for _, m := range regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(rules, -1) {
+		alerts = append(alerts, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^## (Stopbank\w+)$`).FindAllStringSubmatch(page, -1) {
+		sections = append(sections, m[1])
+	}
+	slices.Sort(alerts)
+	slices.Sort(sections)
+	return alerts, sections
+}
+
+// TestEachAlertHasItsSection: under its own name, and no section is about an alert that there is not.
+func TestEachAlertHasItsSection(t *testing.T) {
+	alerts, sections := alertsAndSections(text(t, alertsFile)+text(t, sloFile), text(t, runbookFile))
+	for _, alert := range alerts {
+		if !slices.Contains(sections, alert) {
+			t.Errorf("the runbook has no section %s", alert)
+		}
+	}
+	for _, section := range sections {
+		if !slices.Contains(alerts, section) {
+			t.Errorf("there is no alert %s", section)
+		}
+	}
+	if len(alerts) < 20 {
+		t.Errorf("only %d alerts", len(alerts))
+	}
+}
