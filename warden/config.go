@@ -58,8 +58,8 @@ type Target interface {
 
 // Config describes a warden. The zero value is suitable for production.
 type Config struct {
-	// Limiter configures the limiter. A MaxQueue of 0 means DefaultQueue here: the controller keeps the queue wait short, and
-	// tasks that must not wait call TryAcquire.
+	// Limiter configures the limiter. A MaxQueue of 0 means DefaultQueue here, since deadlines and load shedding keep the
+	// queue wait short; tasks that must not wait call TryAcquire.
 	Limiter limiter.Config
 	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s.
 	Control control.Config
