@@ -7,14 +7,19 @@ package frameworks
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/stopbank/stopbank/warden"
 )
 
-// Task says what a request is to the warden: all three routers put the pattern of the route where net/http's does.
+// Task names and ranks a request by the route of its router: net/http's ServeMux, chi, echo and gin all set Request.Pattern.
 func Task(r *http.Request) warden.Task {
-	t := warden.Task{Name: r.Method + " " + r.Pattern}
-	switch r.Pattern {
+	route := r.Pattern
+	if _, path, ok := strings.Cut(route, " "); ok { // net/http's pattern begins with the method
+		route = path
+	}
+	t := warden.Task{Name: r.Method + " " + route}
+	switch route {
 	case "/checkout/{id}", "/checkout/:id":
 		t.Priority = warden.Critical
 	case "/reports":

@@ -202,3 +202,21 @@ func TestAConnectionThatIsTakenOverHoldsItsPlace(t *testing.T) {
 		<-p.ended
 	})
 }
+
+// TestTasksOfServeMux: net/http's patterns begin with the method, and often with a host or none; the name and the rank are those of the others.
+func TestTasksOfServeMux(t *testing.T) {
+	var got []warden.Task
+	mux := http.NewServeMux()
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, frameworks.Task(r)) })
+	mux.Handle("POST /checkout/{id}", h)
+	mux.Handle("/reports", h)
+	for _, r := range []*http.Request{
+		httptest.NewRequest(http.MethodPost, "/checkout/7", http.NoBody), httptest.NewRequest(http.MethodGet, "/reports", http.NoBody),
+	} {
+		mux.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	want := []warden.Task{{Name: "POST /checkout/{id}", Priority: warden.Critical}, {Name: "GET /reports", Priority: warden.Background}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

@@ -86,4 +86,18 @@ for m in $modules; do
   echo "== go get $project/$m@$version"
   install "$m"
 done
+# The quick starts' own lines, without a tidy that would hide a missing one.
+for page in handler server dependency client; do
+  echo "== docs/quickstart/$page.md"
+  (
+    export GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/install
+    mkdir -p "$dir/scratch/quickstart/$page" && cd "$dir/scratch/quickstart/$page"
+    go mod init example.com/scratch 2> /dev/null
+    gets=$(sed -n "s|^go get \(.*\)@v[0-9.]*$|\1@$version|p" "$root/docs/quickstart/$page.md")
+    [ -n "$gets" ] || fail "docs/quickstart/$page.md installs nothing"
+    for module in $gets; do go get "$module"; done
+    cp "$root/examples/quickstart/$page/main.go" .
+    go build -o /dev/null . || fail "docs/quickstart/$page.md does not build"
+  )
+done
 printf '\n%s of %s; to publish: git -C %s push REMOTE --tags\n' "$version" "$(git rev-parse --short HEAD)" "$dir/repository"
