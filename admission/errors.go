@@ -1,4 +1,4 @@
-// Refusals and invalid arguments: a sentinel for each, and a struct that explains.
+// Rejections and invalid arguments: a sentinel for each, and a type with the data.
 
 package admission
 
@@ -8,24 +8,24 @@ import (
 )
 
 var (
-	// ErrRejected is what every refused admission is: errors.Is(err, ErrRejected).
+	// ErrRejected is the family of all rejections: errors.Is(err, ErrRejected) holds for every *RejectedError.
 	ErrRejected = errors.New("admission: rejected")
-	// ErrInvalid is what every *InvalidError is.
+	// ErrInvalid is the family of all invalid arguments: errors.Is(err, ErrInvalid) holds for every *InvalidError.
 	ErrInvalid = errors.New("admission: invalid argument")
 )
 
-// Reason says why an admission was refused.
+// Reason is why an operation was rejected.
 type Reason uint8
 
 const (
-	// Saturated: at one instant during the call, Limit admissions were in flight.
+	// Saturated: at one instant during the call, Limit operations were in flight.
 	Saturated Reason = iota
 	// Closed: the gate was closed before or during the call.
 	Closed
 	reasons
 )
 
-// String is "saturated" or "closed".
+// String returns "saturated" or "closed".
 func (r Reason) String() string {
 	switch r {
 	case Saturated:
@@ -36,15 +36,15 @@ func (r Reason) String() string {
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }
 
-// RejectedError explains a refusal. All refusals of one gate for one reason share a value, so that refusing allocates
-// nothing: read it, do not write to it.
+// RejectedError explains a rejection. All rejections of one gate for one reason share a value, so that rejecting
+// allocates nothing: callers must not write to it.
 type RejectedError struct {
 	Gate   string // Config.Name
 	Reason Reason
 	Limit  int // Config.Limit
 }
 
-// Error names gate, reason and limit.
+// Error returns a text with gate, reason and limit.
 func (e *RejectedError) Error() string {
 	return fmt.Sprintf("admission: gate %q rejected: %v (limit %d)", e.Gate, e.Reason, e.Limit)
 }
@@ -52,14 +52,14 @@ func (e *RejectedError) Error() string {
 // Is reports whether target is ErrRejected.
 func (e *RejectedError) Is(target error) bool { return target == ErrRejected }
 
-// InvalidError says which field or argument was wrong, what it was, and what is allowed.
+// InvalidError names a field or argument, its value, and the allowed values.
 type InvalidError struct {
 	Field   string
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error returns a text with field, value and allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("admission: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }

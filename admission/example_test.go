@@ -35,7 +35,7 @@ func ExampleGate_Do() {
 	gate, _ := admission.New(admission.Config{Name: "inventory", Limit: 1})
 	err := gate.Do(func() error {
 		fmt.Println("in flight:", gate.InFlight())
-		return gate.Do(func() error { return nil }) // the only place is taken
+		return gate.Do(func() error { return nil }) // the only slot is taken
 	})
 	fmt.Println(errors.Is(err, admission.ErrRejected), gate.InFlight())
 	// Output:
@@ -50,7 +50,7 @@ func ExampleCall() {
 	// Output: 42 <nil>
 }
 
-// In flight until the stage ends: the place is held across goroutines.
+// In flight until the stage ends: the slot is held across goroutines.
 func ExampleSubmit() {
 	gate, _ := admission.New(admission.Config{Name: "reports", Limit: 1})
 	finish := make(chan struct{})
@@ -97,7 +97,7 @@ func ExampleSubmit_cold() {
 	// <nil> admission: gate "pages" rejected: saturated (limit 0) and yet there is a page
 }
 
-// Canceling a promise frees its place while the work behind it may still run. To bound the work itself, cancel its
+// Canceling a promise frees its slot while the work behind it may still run. To bound the work itself, cancel its
 // context and let the promise end when the work does.
 func ExampleSubmit_boundTheWork() {
 	gate, _ := admission.New(admission.Config{Name: "reports", Limit: 1})
@@ -120,11 +120,11 @@ func ExampleSubmit_boundTheWork() {
 }
 
 // A stage for something that already has a completion callback.
-func ExampleNewPromise() {
+func ExamplePromise() {
 	gate, _ := admission.New(admission.Config{Name: "queue", Limit: 1})
 	send := func(done func(error)) { done(nil) } // an API that calls back
 	stage, err := admission.Submit(gate, func() admission.Stage[struct{}] {
-		p := admission.NewPromise[struct{}]()
+		p := new(admission.Promise[struct{}])
 		send(func(err error) {
 			if err != nil {
 				p.Reject(err)

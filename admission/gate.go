@@ -7,21 +7,21 @@ import (
 	"sync"
 )
 
-// Config describes a gate. The zero value is a gate that admits nobody.
+// Config describes a gate. The zero value is a gate that rejects everything.
 type Config struct {
 	// Name appears in errors, events and metrics; it may be empty.
 	Name string
-	// Limit is how many operations may be in flight at once. 0 refuses everything, which makes a kill switch; a
-	// negative limit is an error.
+	// Limit is how many operations may be in flight at once. 0 rejects everything, which makes a kill switch; a negative
+	// limit is an error.
 	Limit int
-	// Observer, if not nil, is told of every admission, refusal and release.
+	// Observer, if not nil, receives every admission, rejection and release.
 	Observer Observer
 }
 
-// Gate bounds how many operations are in flight. All its methods may be called by any number of goroutines; each holds
-// one mutex for nanoseconds. A Gate starts no goroutine and needs no cleaning up. It must not be copied.
+// Gate bounds how many operations are in flight. Its methods are safe for concurrent use; each holds one mutex for
+// nanoseconds. A Gate starts no goroutine and needs no cleanup. It must not be copied.
 //
-// The zero Gate refuses everything, like Limit 0. So does a nil *Gate: its methods return an [*InvalidError] where they
+// The zero Gate rejects everything, like Limit 0. So does a nil *Gate: its methods return an [*InvalidError] where they
 // can return an error, and zero where they cannot; closing it does nothing.
 type Gate struct {
 	mu       sync.Mutex    // guards the fields down to config; no code of others runs while it is held
@@ -37,7 +37,7 @@ type Gate struct {
 	refusals [reasons]RejectedError // by reason, Closed by Close; shared, so that refusing allocates nothing
 }
 
-// Permit is one admission. It is a small value, free to copy and to release from any goroutine: all copies together
+// Permit is one admission. It is a small value that may be copied and released by any goroutine: all copies together
 // release once. The zero Permit releases nothing.
 type Permit struct {
 	gate      *Gate
@@ -54,9 +54,10 @@ type slot struct {
 
 const slotsAtOnce = 32 // slots that are allocated together, 512 bytes
 
-// New returns an open gate. The error, an [*InvalidError], says that Limit is negative.
+// New returns an open gate. The error is an [*InvalidError] for a negative Limit.
 //
-// A gate takes about 200 bytes, and 16 for each permit out when most were out, in steps of 512. Limit costs nothing.
+// A gate takes about 200 bytes, plus 16 bytes for each permit that was out at the peak, in steps of 512. The size of
+// Limit costs nothing.
 func New(cfg Config) (*Gate, error) {
 	if cfg.Limit < 0 {
 		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "0 (refuse everything) or more"}
@@ -66,11 +67,11 @@ func New(cfg Config) (*Gate, error) {
 	return g, nil
 }
 
-// TryAcquire admits the caller or refuses, at once; it never waits for capacity. It allocates only when more permits are
+// TryAcquire admits the caller or rejects it at once; it never waits for a slot. It allocates only when more permits are
 // out than ever before: 512 bytes for the next 32. The error is a [*RejectedError], or an [*InvalidError] when g is nil;
 // the permit is then the zero Permit, whose Release does nothing.
 //
-// Who calls it owns the permit and must release it, whatever happens: defer p.Release().
+// The caller owns the permit and must release it on every path: defer p.Release().
 func (g *Gate) TryAcquire() (Permit, error) {
 	if g == nil {
 		return Permit{}, nilGate()
@@ -93,8 +94,9 @@ func (g *Gate) TryAcquire() (Permit, error) {
 	return p, nil
 }
 
-// Release ends the admission. It reports true to exactly one caller per admission: the first. False means that the permit
-// had been released before, or is the zero Permit, and that nothing has changed (A3). Release allocates nothing.
+// Release ends the admission and frees its slot. It returns true to exactly one caller per admission, the first. False
+// means that the permit was released before, or is the zero Permit, and that nothing has changed (A3). Release allocates
+// nothing.
 func (p Permit) Release() bool {
 	g := p.gate
 	if g == nil {
@@ -109,7 +111,7 @@ func (p Permit) Release() bool {
 	return first
 }
 
-// end is Release by somebody who knows how the operation ended. Release does not call it, because passing that on would
+// end is Release by a caller that knows how the operation ended. Release does not call it, because passing that on would
 // cost a twentieth of TryAcquire and Release.
 func (p Permit) end(how Outcome, err error) bool {
 	g := p.gate
@@ -123,8 +125,8 @@ func (p Permit) end(how Outcome, err error) bool {
 }
 
 // Do runs fn if the gate admits it. fn is in flight until it returns, panics or calls runtime.Goexit; a panic is not
-// recovered, so its stack stays whole. The error is fn's own; or a [*RejectedError], and fn was not called; or an
-// [*InvalidError] when g or fn is nil. Do never waits for capacity and allocates nothing.
+// recovered, so its stack stays whole. Do returns fn's own error; a [*RejectedError], and fn was not called; or an
+// [*InvalidError] when g or fn is nil. Do never waits for a slot and allocates nothing.
 func (g *Gate) Do(fn func() error) error {
 	switch {
 	case g == nil:
@@ -145,7 +147,7 @@ func (g *Gate) Do(fn func() error) error {
 	return fn()
 }
 
-// Call is [Gate.Do] for a function with a result. On refusal the result is the zero value.
+// Call is [Gate.Do] for a function with a result. After a rejection the result is the zero value.
 func Call[T any](g *Gate, fn func() (T, error)) (T, error) {
 	var v T
 	if fn == nil {
@@ -209,20 +211,20 @@ func (g *Gate) done() {
 	g.mu.Unlock()
 }
 
-// Stats are a gate's counters as of one instant. Those of type uint64 never fall.
+// Stats are a gate's counters at one instant. The uint64 counters never fall.
 type Stats struct {
 	Limit    int // Config.Limit
 	InFlight int // admitted and not yet released
 	// Admitted counts admissions, Released those that ended: Admitted = Released + InFlight, always.
 	Admitted, Released uint64
-	// Rejected counts refusals, RejectedClosed those of them that a closed gate made. Admitted + Rejected is how many
-	// calls have been decided.
+	// Rejected counts rejections, RejectedClosed those by a closed gate. Admitted + Rejected is the number of
+	// calls decided.
 	Rejected, RejectedClosed uint64
 	// ObserverPanics counts panics of the Observer that were contained.
 	ObserverPanics uint64
 }
 
-// Stats returns the counters as of one instant during the call. It allocates nothing.
+// Stats returns the counters at one instant during the call. It allocates nothing.
 func (g *Gate) Stats() Stats {
 	if g == nil {
 		return Stats{}
@@ -240,15 +242,15 @@ func (g *Gate) Stats() Stats {
 	}
 }
 
-// InFlight is how many admissions had not been released at one instant during the call: exact, and never more than Limit.
+// InFlight returns how many operations were in flight at one instant during the call: exact, and never more than Limit.
 // It allocates nothing.
 func (g *Gate) InFlight() int { return g.Stats().InFlight }
 
-// Limit is Config.Limit.
+// Limit returns Config.Limit.
 func (g *Gate) Limit() int { return g.Stats().Limit }
 
-// Close refuses all later admissions with [Closed], for ever. What is in flight is not touched. Closing twice is the same
-// as closing once. Close does not wait for what is in flight; [Gate.Drain] does.
+// Close rejects all later operations with [Closed]. Operations in flight are not affected, and Close does not wait for
+// them; [Gate.Drain] does. Closing twice is the same as closing once.
 func (g *Gate) Close() {
 	if g == nil {
 		return
@@ -261,9 +263,9 @@ func (g *Gate) Close() {
 	}
 }
 
-// Drain blocks until nothing is in flight, and then returns nil, or until ctx ends, and then returns ctx's error. On an
-// open gate others may be admitted at any time, before Drain returns too; after Close, nothing in flight stays so.
-// A nil ctx never ends. The error is an [*InvalidError] when g is nil. Drain starts no goroutine and does not poll.
+// Drain blocks until no operation is in flight and returns nil, or until ctx ends and returns ctx's error. An open gate
+// may admit new operations at any time, also before Drain returns; after Close, an empty gate stays empty. A nil ctx
+// never ends. The error is an [*InvalidError] when g is nil. Drain starts no goroutine and does not poll.
 func (g *Gate) Drain(ctx context.Context) error {
 	if g == nil {
 		return nilGate()

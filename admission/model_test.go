@@ -207,10 +207,13 @@ func (x *machine) submit(way, stageKind int) {
 
 // judgeStage compares what Submit returned with what the stage did to its callback.
 func (x *machine) judgeStage(id int, s *hostile, got admission.Stage[int], err error, exited bool) {
-	var oe *admission.ObserveError
+	var (
+		pe      *admission.PanicError
+		invalid *admission.InvalidError
+	)
 	switch {
 	case s == nil:
-		if !errors.Is(err, admission.ErrNilStage) || got != nil {
+		if !errors.As(err, &invalid) || invalid.Field != "start()" || got != nil {
 			x.fatalf("A2: nil stage: %v, %v", got, err)
 		}
 		x.m.leave(id)
@@ -221,7 +224,7 @@ func (x *machine) judgeStage(id int, s *hostile, got admission.Stage[int], err e
 		}
 		x.m.leave(id)
 	case s.panics && s.callsNow == 0:
-		if !errors.As(err, &oe) || !errors.Is(err, errMine) || got != nil {
+		if !errors.As(err, &pe) || !errors.Is(err, errMine) || got != nil {
 			x.fatalf("A2: panicking OnDone: %v, %v", got, err)
 		}
 		x.m.leave(id)
@@ -324,7 +327,7 @@ func (h *hostile) OnDone(f func(int, error)) {
 	}
 	done := make(chan struct{})
 	for i := range h.callsNow {
-		call := func() { f(i, []error{nil, errMine, admission.ErrCanceled}[i%3]) }
+		call := func() { f(i, []error{nil, errMine, context.Canceled}[i%3]) }
 		if h.manyGoroutines {
 			go func() { call(); done <- struct{}{} }()
 		} else {
@@ -409,10 +412,10 @@ func FuzzA1A2A3A4A5A8A10(f *testing.F) {
 // TestModelHasTeeth lets the machine drive a gate that is not what the model says.
 func TestModelHasTeeth(t *testing.T) {
 	for name, spoil := range map[string]func(x *machine){
-		"a place too many":        func(x *machine) { x.g = mustNew(t, admission.Config{Name: "m", Limit: 3}) },
-		"a place that was leaked": func(x *machine) { x.g.TryAcquire(); x.m.admitted++ },
-		"a refusal too few":       func(x *machine) { x.m.rejected++ },
-		"closed by another hand":  func(x *machine) { x.g.Close() },
+		"a slot too many":        func(x *machine) { x.g = mustNew(t, admission.Config{Name: "m", Limit: 3}) },
+		"a slot that was leaked": func(x *machine) { x.g.TryAcquire(); x.m.admitted++ },
+		"a refusal too few":      func(x *machine) { x.m.rejected++ },
+		"closed by another hand": func(x *machine) { x.g.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			failed := ""

@@ -1,4 +1,4 @@
-// Telling an observer what happened, without letting it change anything.
+// Events for an observer, which cannot change anything.
 
 package admission
 
@@ -8,10 +8,10 @@ import (
 	"fmt"
 )
 
-// Observer is told what a gate decided. Observe is called synchronously, after the decision, by the goroutine that made
-// the call or ended the stage, holding no lock; it may use the gate. It is called by many goroutines at once, and events
+// Observer receives a gate's decisions. Observe is called after the decision, synchronously, by the goroutine that made
+// the call or ended the stage. No lock is held, so Observe may use the gate. It must be safe for concurrent use; events
 // of different goroutines may arrive in another order than they happened. A panic in it is contained and counted in
-// [Stats].ObserverPanics. An observed gate is slower, by the cost of Observe and a few nanoseconds.
+// [Stats].ObserverPanics. An observed gate is slower by the cost of Observe and a few nanoseconds.
 type Observer interface {
 	Observe(Event)
 }
@@ -22,10 +22,10 @@ type Event struct {
 	Kind    EventKind // what happened
 	Reason  Reason    // of a Rejected event
 	Outcome Outcome   // of a Released event: how the operation ended
-	Err     error     // of a Released event: the operation's error, if there is one to know
+	Err     error     // of a Released event: the operation's error, if it is known
 }
 
-// EventKind says what an [Event] tells of.
+// EventKind is the kind of an [Event].
 type EventKind uint8
 
 // The kinds of event.
@@ -35,26 +35,26 @@ const (
 	Released
 )
 
-// String is the kind in lower case.
+// String returns the kind in lower case.
 func (k EventKind) String() string {
 	return nameOf("EventKind", uint8(k), "", "admitted", "rejected", "released")
 }
 
-// Outcome says how an admitted operation ended.
+// Outcome is how an admitted operation ended.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Unknown   Outcome = iota // a Permit was released: only its owner knows
+	Unknown   Outcome = iota // a Permit was released: only its owner knows the result
 	Succeeded                // no error
-	Failed                   // an error, a stage that could not be observed included
+	Failed                   // an error; also a stage that could not be observed
 	Canceled                 // an error that is context.Canceled
 	Aborted                  // a panic or runtime.Goexit in Do's function or Submit's start, or Goexit in OnDone
 
 	byError Outcome = 255 // to be told from Event.Err; no observer sees it
 )
 
-// String is the outcome in lower case.
+// String returns the outcome in lower case.
 func (o Outcome) String() string {
 	return nameOf("Outcome", uint8(o), "unknown", "succeeded", "failed", "canceled", "aborted")
 }

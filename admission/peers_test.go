@@ -40,12 +40,12 @@ func TestPeer_NetflixSimpleLimiterRace(t *testing.T) {
 func TestPeer_Resilience4jCancelReleasesNothing(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 1})
 	for range 3 {
-		p := admission.NewPromise[int]()
+		p := new(admission.Promise[int])
 		if _, err := admission.Submit(g, func() admission.Stage[int] { return p }); err != nil {
 			t.Fatal(err)
 		}
 		p.Cancel()
-		if _, err := p.Wait(context.Background()); !errors.Is(err, admission.ErrCanceled) || g.InFlight() != 0 {
+		if _, err := p.Wait(context.Background()); !errors.Is(err, context.Canceled) || g.InFlight() != 0 {
 			t.Fatalf("%v, %d in flight after a cancel", err, g.InFlight())
 		}
 	}
@@ -62,7 +62,7 @@ func TestPeer_Resilience4jTwoReleases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{nil, admission.ErrCanceled, errMine} {
+	for _, err := range []error{nil, context.Canceled, errMine} {
 		twice.f(1, err)
 	}
 	if g.InFlight() != 1 || !other.Release() || g.InFlight() != 0 {

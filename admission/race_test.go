@@ -103,7 +103,7 @@ func TestA1_NeverAboveTheLimit(t *testing.T) {
 	})
 }
 
-// TestA3_ManyCopiesOneRelease has copies of one permit released at once, while the freed place is taken again. The
+// TestA3_ManyCopiesOneRelease has copies of one permit released at once, while the freed slot is taken again. The
 // observer hears of one release for each admission.
 func TestA3_ManyCopiesOneRelease(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
@@ -119,7 +119,7 @@ func TestA3_ManyCopiesOneRelease(t *testing.T) {
 					if p.Release() {
 						wins.Add(1)
 						if q, err := g.TryAcquire(); err != nil {
-							t.Errorf("the released place was not there: %v", err)
+							t.Errorf("the released slot was not there: %v", err)
 						} else {
 							defer q.Release()
 						}
@@ -148,8 +148,8 @@ func TestA3_ManyCopiesOneRelease(t *testing.T) {
 	})
 }
 
-// TestA5_EveryPlaceCanBeTaken: one caller alone finds every place, and again after giving them back.
-func TestA5_EveryPlaceCanBeTaken(t *testing.T) {
+// TestA5_EverySlotCanBeTaken: one caller alone finds every slot, and again after giving them back.
+func TestA5_EverySlotCanBeTaken(t *testing.T) {
 	for limit := 1; limit <= 300; limit++ {
 		g := mustNew(t, admission.Config{Limit: limit})
 		for range 2 {
@@ -171,7 +171,7 @@ func TestA5_EveryPlaceCanBeTaken(t *testing.T) {
 	}
 }
 
-// TestA5_NoRefusalBelowTheLimit has as many goroutines as places, each in flight at most once: none may ever be refused.
+// TestA5_NoRefusalBelowTheLimit has as many goroutines as slots, each in flight at most once: none may ever be refused.
 func TestA5_NoRefusalBelowTheLimit(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
 		g := mustNew(t, admission.Config{Limit: limit})

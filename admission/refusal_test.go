@@ -59,7 +59,7 @@ func TestA6_NothingAllocates(t *testing.T) {
 			"InFlight":          func() { open.InFlight(); full.InFlight() },
 			"Stats":             func() { open.Stats(); full.Stats() },
 			"a stale copy":      func() { p, _ := open.TryAcquire(); p.Release(); p.Release() },
-			"all places": func() {
+			"all slots": func() {
 				for i := range ps {
 					ps[i], _ = open.TryAcquire()
 				}
@@ -75,7 +75,7 @@ func TestA6_NothingAllocates(t *testing.T) {
 	}
 }
 
-// TestA7_NothingWaits: in a bubble, a call that waited for a place would deadlock, and a timer would move the clock.
+// TestA7_NothingWaits: in a bubble, a call that waited for a slot would deadlock, and a timer would move the clock.
 func TestA7_NothingWaits(t *testing.T) {
 	for _, observer := range []admission.Observer{nil, new(recorder)} {
 		synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestA9_BrokenObserver(t *testing.T) {
 		func() error { _, err := g.TryAcquire(); return err },
 		func() error { return g.Do(func() error { return nil }) },
 		func() error {
-			_, err := admission.Submit(g, func() admission.Stage[int] { return admission.NewPromise[int]() })
+			_, err := admission.Submit(g, func() admission.Stage[int] { return new(admission.Promise[int]) })
 			return err
 		},
 	} {
@@ -287,7 +287,7 @@ func TestNoGate(t *testing.T) {
 	}
 }
 
-// TestHugeLimits: a limit is a number, and costs nothing until places are taken.
+// TestHugeLimits: a limit is a number, and costs nothing until slots are taken.
 func TestHugeLimits(t *testing.T) {
 	for _, limit := range []int{math.MaxInt32, math.MaxInt} {
 		var before, after runtime.MemStats

@@ -11,30 +11,29 @@ import (
 	"sync"
 )
 
-// Stage is work under way that will end. OnDone asks to be called once when it has ended, with its result, on whatever
-// goroutine ends it, or at once if it has ended already. [Promise] is one; anything with a completion callback can be
-// made into one.
+// Stage is asynchronous work that will end. OnDone registers a callback, to be called once with the result: by the
+// goroutine that ends the stage, or at once if the stage has ended already. [Promise] is a Stage; anything with a
+// completion callback can be made into one.
 type Stage[T any] interface {
 	OnDone(func(T, error))
 }
 
 // Submit calls start if the gate admits it, and keeps the admission in flight until the stage that start returned ends:
-// with success, with an error, or canceled. It returns that very stage. Whatever the stage does to its
-// callback, in whatever order and from however many goroutines, there is one release, by the first terminal signal.
+// with success, with an error, or canceled. It returns that very stage. However often, in whatever order and from
+// however many goroutines the stage calls back, the first call releases the slot and the others do nothing.
 //
-// start is called at most once, after admission, on the caller's goroutine, and never if the gate refuses; so all side
-// effects must be inside start (the operation must be cold). If start panics or calls runtime.Goexit, the admission is
-// released and the panic goes on.
+// start is called at most once, after the admission, on the caller's goroutine, and never after a rejection; so all side
+// effects must be inside start (the operation must be cold). If start panics or calls runtime.Goexit, the slot is freed
+// and the panic goes on.
 //
-// The stage is nil if there is an error: a [*RejectedError], an [*InvalidError] for a nil g or start, [ErrNilStage], or an
-// [*ObserveError] if OnDone panicked; in the last two cases the work may be running, no longer counted as in flight. A
-// panic of OnDone that comes after the stage has already ended is dropped: the stage's result is what counts.
+// The stage is nil if there is an error: a [*RejectedError]; an [*InvalidError] for a nil g or start, or when start
+// returned nil; or a [*PanicError] when OnDone panicked. In the last two cases the work may be running, no longer
+// counted as in flight. A panic of OnDone after the stage has ended is dropped: the stage's result counts.
 //
-// A stage that is canceled while its work goes on gives its capacity back although the work still runs; Submit does not
-// pass cancellation on. If the work itself is what must be bounded, end the stage only when the work has ended, and
-// cancel the work by its context.
+// Canceling a stage frees its slot although the work behind it may still run; Submit does not pass the cancellation on.
+// To bound the work itself, cancel it through its context and end the stage when the work has ended.
 //
-// Submit never blocks, beyond what start and OnDone do, and allocates one small closure.
+// Submit never blocks, apart from start and OnDone, and allocates one small closure.
 func Submit[T any](g *Gate, start func() Stage[T]) (Stage[T], error) {
 	if start == nil {
 		return nil, nilFunc("start")
@@ -45,8 +44,9 @@ func Submit[T any](g *Gate, start func() Stage[T]) (Stage[T], error) {
 	}
 	s := begin(p, start)
 	if s == nil {
-		p.end(Failed, ErrNilStage)
-		return nil, ErrNilStage
+		err := &InvalidError{Field: "start()", Value: "nil", Allowed: "a stage"}
+		p.end(Failed, err)
+		return nil, err
 	}
 	if err := watch(p, s); err != nil {
 		return nil, err
@@ -80,9 +80,9 @@ func watch[T any](p Permit, s Stage[T]) (err error) {
 			p.end(Aborted, ErrGoexit)
 			return
 		}
-		observe := &ObserveError{Value: v}
-		if p.end(Failed, observe) {
-			err = observe
+		panicked := &PanicError{Value: v, Stack: debug.Stack()}
+		if p.end(Failed, panicked) {
+			err = panicked
 		}
 	}()
 	s.OnDone(func(_ T, err error) { p.end(byError, err) })
@@ -90,8 +90,8 @@ func watch[T any](p Permit, s Stage[T]) (err error) {
 	return nil
 }
 
-// Promise is a [Stage] that whoever holds it may end: once, by the first of Resolve, Reject and Cancel. The zero value is
-// ready to use; a Promise must not be copied.
+// Promise is a [Stage] that its holder ends: once, by the first of Resolve, Reject and Cancel. The zero value is ready
+// to use. A Promise must not be copied.
 type Promise[T any] struct {
 	mu      sync.Mutex // guards all below; not held while callbacks run
 	settled bool
@@ -102,14 +102,11 @@ type Promise[T any] struct {
 	told    bool          // the callbacks have run: done is, or will be made, closed
 }
 
-// NewPromise returns a promise that has not ended.
-func NewPromise[T any]() *Promise[T] { return new(Promise[T]) }
-
-// Resolve ends the promise with a value and reports whether it was this call that ended it. It runs the callbacks.
+// Resolve ends the promise with a value, runs the callbacks, and reports whether this call ended it.
 func (p *Promise[T]) Resolve(v T) bool { return p.settle(v, nil) }
 
-// Reject ends the promise with an error and reports whether it was this call that ended it. It runs the callbacks. A nil
-// error becomes an [*InvalidError]: a rejected promise never looks like success.
+// Reject ends the promise with an error, runs the callbacks, and reports whether this call ended it. A nil error becomes
+// an [*InvalidError]: a rejected promise never looks like success.
 func (p *Promise[T]) Reject(err error) bool {
 	if err == nil {
 		err = &InvalidError{Field: "err", Value: "nil", Allowed: "an error"}
@@ -118,10 +115,9 @@ func (p *Promise[T]) Reject(err error) bool {
 	return p.settle(zero, err)
 }
 
-// Cancel ends the promise with [ErrCanceled] and reports whether it was this call that ended it. It runs the callbacks,
-// so a gate gets its capacity back, but it does not reach the work behind the promise, which may still be running; see
-// [Submit].
-func (p *Promise[T]) Cancel() bool { return p.Reject(ErrCanceled) }
+// Cancel ends the promise with [context.Canceled], runs the callbacks, and reports whether this call ended it. A gate
+// thus gets its slot back, but the work behind the promise does not hear of it and may still be running; see [Submit].
+func (p *Promise[T]) Cancel() bool { return p.Reject(context.Canceled) }
 
 func (p *Promise[T]) settle(v T, err error) bool {
 	p.mu.Lock()
@@ -165,9 +161,9 @@ func (p *Promise[T]) tell() {
 	}
 }
 
-// OnDone has f called with the result once the promise has ended: by the goroutine that ends it, in order of
-// registration, or here and now if it has ended. A panic in f goes to that goroutine, after the other callbacks
-// have run. f should be brief, and must not wait for the promise. A nil f is ignored.
+// OnDone has f called with the result when the promise ends: by the goroutine that ends it, in order of registration, or
+// at once if it has ended. A panic in f reaches that goroutine after the other callbacks have run. f should be brief,
+// and must not wait for the promise. A nil f is ignored.
 func (p *Promise[T]) OnDone(f func(T, error)) {
 	if f == nil {
 		return
@@ -182,8 +178,8 @@ func (p *Promise[T]) OnDone(f func(T, error)) {
 	f(p.value, p.err)
 }
 
-// Done is closed when the promise has ended and the callbacks registered until then have run: whoever waited for it finds
-// the gate's capacity given back.
+// Done returns a channel that is closed when the promise has ended and the callbacks registered until then have run: a
+// goroutine that waited for it finds the slot free again.
 func (p *Promise[T]) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +192,7 @@ func (p *Promise[T]) Done() <-chan struct{} {
 	return p.done
 }
 
-// Wait blocks until the promise has ended, as Done says, and returns its result, or until ctx ends, and returns ctx's
+// Wait blocks until the promise has ended, as Done does, and returns its result, or until ctx ends and returns ctx's
 // error; the promise is not canceled then. A nil ctx never ends.
 func (p *Promise[T]) Wait(ctx context.Context) (T, error) {
 	done := p.Done()
@@ -218,14 +214,13 @@ func (p *Promise[T]) Wait(ctx context.Context) (T, error) {
 	}
 }
 
-// Async runs fn on a goroutine of its own and returns the promise of its result. If fn panics, the promise is rejected
-// with a [*PanicError]; if it calls runtime.Goexit, with [ErrGoexit]. If the promise was canceled before, nobody is left
-// to tell: what fn returns is dropped, and a panic is written to the standard logger. A nil fn gives a promise
-// rejected with an [*InvalidError].
+// Async runs fn on a new goroutine and returns the promise of its result. If fn panics, the promise is rejected with a
+// [*PanicError]; if it calls runtime.Goexit, with [ErrGoexit]. If the promise was canceled before, fn's result is
+// dropped, and a panic is written to the standard logger. A nil fn gives a promise rejected with an [*InvalidError].
 //
-// To admit it, start it inside [Submit]; outside, it has started before it is admitted.
+// To bound it, call it inside [Submit]; called outside, the work starts before it is admitted.
 func Async[T any](fn func() (T, error)) *Promise[T] {
-	p := NewPromise[T]()
+	p := new(Promise[T])
 	if fn == nil {
 		p.Reject(nilFunc("fn"))
 		return p
@@ -252,45 +247,24 @@ func Async[T any](fn func() (T, error)) *Promise[T] {
 	return p
 }
 
-var (
-	// ErrNilStage is returned by [Submit] when start returned a nil stage. The admission has been released.
-	ErrNilStage = errors.New("admission: start returned a nil stage")
-	// ErrCanceled is the error of a canceled [Promise]; errors.Is(err, context.Canceled) holds.
-	ErrCanceled = fmt.Errorf("admission: %w", context.Canceled)
-	// ErrGoexit is the error of an [Async] function that ended its goroutine with runtime.Goexit, and what an observer is
-	// told of a stage whose OnDone did.
-	ErrGoexit = errors.New("admission: function called runtime.Goexit")
-)
+// ErrGoexit is the error of an [Async] function that ended its goroutine with runtime.Goexit. An [Observer] also gets it
+// for a stage whose OnDone called runtime.Goexit.
+var ErrGoexit = errors.New("admission: function called runtime.Goexit")
 
-// ObserveError is returned by [Submit] when the stage's OnDone panicked before the stage ended. The admission has been
-// released; a stage that calls back later changes nothing.
-type ObserveError struct {
-	Value any // what OnDone panicked with
-}
-
-// Error prints the value.
-func (e *ObserveError) Error() string {
-	return fmt.Sprintf("admission: OnDone panicked: %v", e.Value)
-}
-
-// Unwrap is Value, if it is an error.
-func (e *ObserveError) Unwrap() error { return asError(e.Value) }
-
-// PanicError is the error of an [Async] function that panicked.
+// PanicError is the error of an [Async] function that panicked, and of a [Submit] whose stage panicked in OnDone before it
+// ended. After the latter, the admission has been released and a late callback changes nothing.
 type PanicError struct {
-	Value any    // what the function panicked with
+	Value any    // the value passed to panic
 	Stack []byte // the stack of the goroutine that panicked, as debug.Stack prints it
 }
 
 // Error prints the value; the stack is in Stack.
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("admission: function panicked: %v", e.Value)
+	return fmt.Sprintf("admission: panic: %v", e.Value)
 }
 
-// Unwrap is Value, if it is an error.
-func (e *PanicError) Unwrap() error { return asError(e.Value) }
-
-func asError(v any) error {
-	err, _ := v.(error)
+// Unwrap returns Value if it is an error, and nil otherwise.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
 	return err
 }

@@ -39,7 +39,7 @@ func TestPropertyA2_PromiseEndsOnce(t *testing.T) {
 			case 1:
 				end(0, errMine, p.Reject(errMine))
 			case 2:
-				end(0, admission.ErrCanceled, p.Cancel())
+				end(0, context.Canceled, p.Cancel())
 			case 3:
 				registered++
 				p.OnDone(func(v int, e error) {
@@ -68,7 +68,7 @@ func TestPropertyA2_PromiseEndsOnce(t *testing.T) {
 
 func TestA2_PromiseRacing(t *testing.T) {
 	for range 500 {
-		p := admission.NewPromise[int]()
+		p := new(admission.Promise[int])
 		var told, won atomic.Int32
 		together(6, func(i int) {
 			switch i {
@@ -94,7 +94,7 @@ func TestA2_PromiseRacing(t *testing.T) {
 func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
 	for _, way := range []int{panics, exits} {
 		g := mustNew(t, admission.Config{Limit: 1})
-		p := admission.NewPromise[int]()
+		p := new(admission.Promise[int])
 		p.OnDone(func(int, error) { _ = end(way) })
 		if _, err := admission.Submit(g, func() admission.Stage[int] { return p }); err != nil {
 			t.Fatal(err)
@@ -111,8 +111,8 @@ func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
 	}
 }
 
-// TestA2_PlaceIsFreeBeforeWaiters: whoever waited for the promise finds the place given back.
-func TestA2_PlaceIsFreeBeforeWaiters(t *testing.T) {
+// TestA2_SlotIsFreeBeforeWaiters: whoever waited for the promise finds the slot given back.
+func TestA2_SlotIsFreeBeforeWaiters(t *testing.T) {
 	var early admission.Promise[int]
 	early.OnDone(func(int, error) {
 		select {
@@ -139,13 +139,13 @@ func TestA2_PlaceIsFreeBeforeWaiters(t *testing.T) {
 
 func TestWaitEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := admission.NewPromise[int]()
+		p := new(admission.Promise[int])
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan error)
 		go func() { _, err := p.Wait(ctx); got <- err }()
 		synctest.Wait()
 		cancel()
-		if err := <-got; !errors.Is(err, context.Canceled) || errors.Is(err, admission.ErrCanceled) {
+		if err := <-got; !errors.Is(err, context.Canceled) {
 			t.Fatalf("Wait = %v; the promise was not canceled, the waiter was", err)
 		}
 		p.Resolve(3)
@@ -173,7 +173,7 @@ func TestAsync(t *testing.T) {
 		t.Fatal(err)
 	}
 	var invalid *admission.InvalidError
-	p := admission.NewPromise[int]()
+	p := new(admission.Promise[int])
 	if !p.Reject(nil) {
 		t.Fatal("Reject(nil) did not end the promise")
 	}
@@ -181,9 +181,6 @@ func TestAsync(t *testing.T) {
 		t.Fatalf("rejected with nil: %v", err)
 	}
 	p.OnDone(nil)
-	if !errors.Is(admission.ErrCanceled, context.Canceled) {
-		t.Fatal("ErrCanceled is not context.Canceled")
-	}
 }
 
 // TestAsyncPanicAfterCancel: nobody waits any more, so the log has it.

@@ -1,4 +1,4 @@
-// However an operation ends, its place comes back once: functions, starts and stages of every kind, one by one.
+// However an operation ends, its slot comes back once: functions, starts and stages of every kind, one by one.
 
 package admission_test
 
@@ -155,7 +155,7 @@ func TestA2_StageEndings(t *testing.T) {
 	}
 	for _, e := range endings {
 		observed(t, admission.Config{Limit: 2}, func(t *testing.T, g *admission.Gate, log *recorder) {
-			p := admission.NewPromise[int]()
+			p := new(admission.Promise[int])
 			s, err := admission.Submit(g, func() admission.Stage[int] { return p })
 			if err != nil || s != admission.Stage[int](p) {
 				t.Fatalf("Submit = %v, %v", s, err)
@@ -174,7 +174,7 @@ func TestA2_StageEndings(t *testing.T) {
 	}
 	observed(t, admission.Config{Limit: 1}, func(t *testing.T, g *admission.Gate, log *recorder) {
 		for n := range uint64(300) {
-			p := admission.NewPromise[int]()
+			p := new(admission.Promise[int])
 			if _, err := admission.Submit(g, func() admission.Stage[int] { return p }); err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +205,7 @@ func TestA2_StageEndings(t *testing.T) {
 	})
 }
 
-// TestA2_HostileStages: every kind; a late callback must not free the next one's place.
+// TestA2_HostileStages: every kind; a late callback must not free the next one's slot.
 func TestA2_HostileStages(t *testing.T) {
 	for kind := range stageKinds {
 		observed(t, admission.Config{Limit: 1}, func(t *testing.T, g *admission.Gate, log *recorder) {
@@ -251,22 +251,22 @@ func TestA2_HostileStages(t *testing.T) {
 
 func TestA2_TypedNilStage(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 1})
-	var oe *admission.ObserveError
+	var pe *admission.PanicError
 	s, err := admission.Submit(g, func() admission.Stage[int] { return (*admission.Promise[int])(nil) })
-	if s != nil || !errors.As(err, &oe) {
-		t.Fatalf("%v, %v; want an ObserveError", s, err)
+	if s != nil || !errors.As(err, &pe) {
+		t.Fatalf("%v, %v; want a PanicError", s, err)
 	}
 	atRest(t, g, 1)
 }
 
-// TestA4_ColdAndOnce: start runs exactly once, after the place was taken, and never when refused.
+// TestA4_ColdAndOnce: start runs exactly once, after the slot was taken, and never when refused.
 func TestA4_ColdAndOnce(t *testing.T) {
 	observed(t, admission.Config{Limit: 1}, func(t *testing.T, g *admission.Gate, _ *recorder) {
-		p := admission.NewPromise[int]()
+		p := new(admission.Promise[int])
 		ran := 0
 		start := func() admission.Stage[int] {
 			if ran++; g.InFlight() != 1 {
-				t.Error("start runs before its place is taken")
+				t.Error("start runs before its slot is taken")
 			}
 			return p
 		}

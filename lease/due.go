@@ -5,35 +5,35 @@ package lease
 
 import "slices"
 
-// agenda holds slots by floor. Domains complete much in the order of offsets, so most
+// compactionQueue holds slots by floor. Domains complete much in the order of offsets, so most
 // entries arrive in rising order and stand in a queue; those that arrive late stand in a binary min-heap beside it.
-type agenda struct {
-	ring  []appointment // n of them from first on, rising
+type compactionQueue struct {
+	ring  []compactionEntry // n of them from first on, rising
 	first int
 	n     int
-	heap  []appointment
+	heap  []compactionEntry
 	stamp uint16 // of the entry pushed last
 }
 
-// appointment is valid while its slot bears its stamp. One that was replaced stays in the agenda until its floor has
-// passed. Should it find its own stamp there again, because stamps recur, the slot is visited too early and gets a new
-// appointment, which does no harm.
-type appointment struct {
+// compactionEntry is valid while its slot bears its stamp. An entry that was replaced stays in the queue until its floor has
+// passed. If its stamp has recurred at the slot by then, the slot is visited too early and gets a new entry, which does no
+// harm.
+type compactionEntry struct {
 	floor int64
 	slot  uint32
 	stamp uint16
 }
 
 // push adds an entry and returns its stamp, which is not 0.
-func (a *agenda) push(floor int64, slot uint32) (stamp uint16) {
+func (a *compactionQueue) push(floor int64, slot uint32) (stamp uint16) {
 	if a.stamp++; a.stamp == 0 {
 		a.stamp++
 	}
-	a.add(appointment{floor, slot, a.stamp})
+	a.add(compactionEntry{floor, slot, a.stamp})
 	return a.stamp
 }
 
-func (a *agenda) add(e appointment) {
+func (a *compactionQueue) add(e compactionEntry) {
 	if a.n == 0 || a.ring[a.wrap(a.first+a.n-1)].floor <= e.floor {
 		if a.n == len(a.ring) {
 			a.grow()
@@ -52,7 +52,7 @@ func (a *agenda) add(e appointment) {
 }
 
 // wrap turns a place counted past the ring's end into a place.
-func (a *agenda) wrap(i int) int {
+func (a *compactionQueue) wrap(i int) int {
 	if i >= len(a.ring) {
 		i -= len(a.ring)
 	}
@@ -60,14 +60,14 @@ func (a *agenda) wrap(i int) int {
 }
 
 // grow adds an eighth to the ring.
-func (a *agenda) grow() {
-	ring := slices.Grow([]appointment(nil), a.n+a.n/8+4)
+func (a *compactionQueue) grow() {
+	ring := slices.Grow([]compactionEntry(nil), a.n+a.n/8+4)
 	ring = append(append(ring, a.ring[a.first:]...), a.ring[:a.first]...)
 	a.ring, a.first = ring[:cap(ring)], 0
 }
 
 // pop removes and returns the entry with the least floor, if that lies below floor.
-func (a *agenda) pop(floor int64) (e appointment, ok bool) {
+func (a *compactionQueue) pop(floor int64) (e compactionEntry, ok bool) {
 	switch {
 	case len(a.heap) > 0 && (a.n == 0 || a.heap[0].floor < a.ring[a.first].floor):
 		if a.heap[0].floor >= floor {
@@ -85,7 +85,7 @@ func (a *agenda) pop(floor int64) (e appointment, ok bool) {
 	return e, true
 }
 
-func (a *agenda) popHeap() {
+func (a *compactionQueue) popHeap() {
 	last := len(a.heap) - 1
 	e := a.heap[last]
 	a.heap = a.heap[:last]

@@ -4,14 +4,13 @@ package lease
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 )
 
-// StateFormat is the newest format of an encoded State that this package reads. It writes a state in the oldest format that can say it,
-// so that programs which know no newer one can read as much as possible.
+// StateFormat is the newest format of an encoded State that this package reads. It writes each state in the oldest
+// format that can express it, so that older programs can read as much as possible.
 const StateFormat = 2
 
 const (
@@ -19,10 +18,7 @@ const (
 	releasedFormat = 2 // the lease has no owner
 )
 
-// ErrDecode marks a *DecodeError.
-var ErrDecode = errors.New("lease: malformed state encoding")
-
-// DecodeError refuses bytes that AppendBinary did not write, or that a newer version of it wrote.
+// DecodeError rejects bytes that AppendBinary did not write, or that a newer version of it wrote.
 type DecodeError struct {
 	Format int    // of the bytes; above StateFormat: newer than this program. -1: there is none
 	Reason string // what is wrong; "" for a newer format
@@ -34,9 +30,6 @@ func (e *DecodeError) Error() string {
 	}
 	return "lease: malformed state encoding: " + e.Reason
 }
-
-// Unwrap returns ErrDecode.
-func (e *DecodeError) Unwrap() error { return ErrDecode }
 
 // The second byte of an encoded state: the phase in its low bits, and which lists follow.
 const (
@@ -111,10 +104,10 @@ func appendOffsets(b []byte, set offsets) []byte {
 	return b
 }
 
-// UnmarshalBinary replaces s by what data holds (encoding.BinaryUnmarshaler); data is not kept. Bytes that AppendBinary cannot have written are
-// refused, also where they only break an invariant (L2), and leave s as it was. It allocates in
-// proportion to len(data), whatever lengths data claims. It does not notice every damage: who stores a state adds a checksum.
-// Error: *DecodeError.
+// UnmarshalBinary replaces s by the state encoded in data (encoding.BinaryUnmarshaler); data is not kept. Bytes that
+// AppendBinary cannot have written are rejected, including those that only break an invariant (L2), and leave s as it
+// was. It allocates in proportion to len(data), whatever lengths data claims. It does not detect all damage: store a
+// checksum with the bytes. Error: *DecodeError.
 func (s *State) UnmarshalBinary(data []byte) error {
 	switch {
 	case len(data) == 0:

@@ -1,7 +1,7 @@
 package lease
 
-// This file holds the errors: every refusal is a type with the fields that explain it, under a sentinel.
-// An error means that the ledger is as it was before the call.
+// This file holds the errors: every refusal is a type with the fields that explain it, and a sentinel for callers that branch on it.
+// With every error of this package the ledger is as it was before the call.
 
 import (
 	"errors"
@@ -23,8 +23,8 @@ var (
 	ErrInvalid = errors.New("lease: invalid value")
 )
 
-// BacklogOrderingError refuses a TryAcquire that would overtake the backlog: the domain is idle and another
-// offset is at the head. It is a bug of the caller, or the arrival race that Offer exists for.
+// BacklogOrderingError rejects a TryAcquire that would overtake the backlog: the domain is idle and another offset is at
+// the head. The cause is a bug of the caller, or the arrival race that Offer exists for.
 type BacklogOrderingError struct {
 	Domain   string
 	Expected int64 // the backlog's head
@@ -38,9 +38,9 @@ func (e *BacklogOrderingError) Error() string {
 // Unwrap returns ErrBacklogOrdering.
 func (e *BacklogOrderingError) Unwrap() error { return ErrBacklogOrdering }
 
-// TokenMismatchError refuses a Succeed, Fail, Reclaim or Release whose token is not the one of the lease that is held, and the
-// Succeed and Fail of a lease that was released. The
-// current token is left out on purpose: whoever lost a lease must not get it back from the refusal.
+// TokenMismatchError rejects a Succeed, Fail, Reclaim or Release whose token is not the current lease's, and a Succeed
+// or Fail of a lease that was released. It does not contain the current token, so that a caller that has lost the lease
+// cannot take it back from the error.
 type TokenMismatchError struct {
 	Domain string
 	Offset int64 // the offset under lease now
@@ -54,9 +54,9 @@ func (e *TokenMismatchError) Error() string {
 // Unwrap returns ErrTokenMismatch.
 func (e *TokenMismatchError) Unwrap() error { return ErrTokenMismatch }
 
-// LeaseNotFoundError refuses a Succeed, Fail, Reclaim or Release in a domain without a lease. Where Outcome is not
-// OutcomeUnknown the token is the one that completed this domain last: the call was carried out before and only its reply
-// was lost. The ledger remembers that until the next lease in the domain, or a Compact above the offset.
+// LeaseNotFoundError rejects a Succeed, Fail, Reclaim or Release in a domain without a lease. If Outcome is not
+// OutcomeUnknown, the token is the one that completed this domain last: an earlier call took effect and its reply was
+// lost. The ledger remembers that until the next lease in the domain, or a Compact above the offset.
 type LeaseNotFoundError struct {
 	Domain  string
 	Got     Token // the token shown
@@ -74,7 +74,7 @@ func (e *LeaseNotFoundError) Error() string {
 // Unwrap returns ErrLeaseNotFound.
 func (e *LeaseNotFoundError) Unwrap() error { return ErrLeaseNotFound }
 
-// BacklogFullError refuses an offset that the domain has not seen, because MaxBacklog offsets wait already.
+// BacklogFullError rejects an offset that the domain has not seen, because MaxBacklog offsets wait already.
 type BacklogFullError struct {
 	Domain     string
 	Offset     int64 // the offset refused
@@ -88,7 +88,7 @@ func (e *BacklogFullError) Error() string {
 // Unwrap returns ErrBacklogFull.
 func (e *BacklogFullError) Unwrap() error { return ErrBacklogFull }
 
-// FloorError refuses a Compact that would lower the floor.
+// FloorError rejects a Compact that would lower the floor.
 type FloorError struct {
 	Floor int64 // the ledger's floor
 	Got   int64 // the floor asked for
@@ -101,7 +101,7 @@ func (e *FloorError) Error() string {
 // Unwrap returns ErrFloor.
 func (e *FloorError) Unwrap() error { return ErrFloor }
 
-// InvalidError refuses a Config field or an argument.
+// InvalidError rejects a Config field or an argument.
 type InvalidError struct {
 	Field   string // as in Config.MaxRetries; or the parameter's name
 	Value   any

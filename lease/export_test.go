@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Audit checks that index, slab, names, lists and agenda tell the same story, and every domain's state against L2.
+// Audit checks that index, slab, names, lists and compaction queue tell the same story, and every domain's state against L2.
 func (m *Memory) Audit() error {
 	for i := range m.stripes {
 		st := &m.stripes[i]
@@ -23,17 +23,17 @@ func (m *Memory) Audit() error {
 }
 
 func (st *stripe) audit() error {
-	var entries, free, named, noted int
+	var entries, free, named, scheduled int
 	stamps := map[uint32]uint16{}
 	floors := map[uint32]int64{}
 	for i := range st.due.n {
 		e := st.due.ring[st.due.wrap(st.due.first+i)]
-		if st.record(e.slot).noted == e.stamp {
+		if st.record(e.slot).stamp == e.stamp {
 			stamps[e.slot], floors[e.slot] = e.stamp, e.floor
 		}
 	}
 	for _, e := range st.due.heap {
-		if st.record(e.slot).noted == e.stamp {
+		if st.record(e.slot).stamp == e.stamp {
 			stamps[e.slot], floors[e.slot] = e.stamp, e.floor
 		}
 	}
@@ -57,14 +57,14 @@ func (st *stripe) audit() error {
 		if list := r.state.list(); list != noList {
 			lists[list]++
 		}
-		if r.noted != 0 {
-			noted++
+		if r.stamp != 0 {
+			scheduled++
 		}
-		if _, ok := r.state.due(); ok && r.noted == 0 {
-			return fmt.Errorf("%q has done offsets but no appointment", st.name(slot))
+		if _, ok := r.state.due(); ok && r.stamp == 0 {
+			return fmt.Errorf("%q has done offsets but no entry in the compaction queue", st.name(slot))
 		}
 		if top, ok := r.state.highest(); ok && r.state.phase != leased && floors[slot] > max(top, st.floor-1) {
-			return fmt.Errorf("%q has an appointment at %d, above all that it has done", st.name(slot), floors[slot])
+			return fmt.Errorf("%q is to be compacted at %d, above all that it has done", st.name(slot), floors[slot])
 		}
 	}
 	for next := st.firstFree; next != 0; next = st.record(next - 1).next {
@@ -92,8 +92,8 @@ func (st *stripe) audit() error {
 		return fmt.Errorf("%v domains are missing in the lists", lists)
 	case named+st.wasted != len(st.names):
 		return fmt.Errorf("%d bytes named, %d wasted, %d in all", named, st.wasted, len(st.names))
-	case len(stamps) != noted:
-		return fmt.Errorf("%d appointments for %d domains", len(stamps), noted)
+	case len(stamps) != scheduled:
+		return fmt.Errorf("%d valid entries for %d domains", len(stamps), scheduled)
 	}
 	return nil
 }

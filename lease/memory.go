@@ -12,9 +12,9 @@ import (
 	"sync"
 )
 
-// What Config.MaxRetries and that of a durable ledger may say besides a number of retries.
+// Values of MaxRetries, in Config and in durable.Config, other than a number of retries.
 const (
-	// DefaultRetries is what 0 means: with the pauses that package dispatch makes by default, 80 s of trying.
+	// DefaultRetries is the meaning of 0: about 80 s of retries with the default pauses of package dispatch.
 	DefaultRetries = 10
 	// NoRetries makes the first failure final.
 	NoRetries = -1
@@ -22,20 +22,20 @@ const (
 
 // Config configures a Memory ledger. The zero value is a ledger with ten retries and an unbounded backlog.
 type Config struct {
-	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up, so an offset
-	// gets MaxRetries+1 attempts. 1 to 2147483647; 0: DefaultRetries. None has to be said: NoRetries.
+	// MaxRetries is how many Fail calls of a lease lead to a retry; the next one gives the offset up, so an offset gets
+	// MaxRetries+1 attempts. 1 to 2147483647; 0: DefaultRetries; no retries: NoRetries.
 	MaxRetries int
-	// MaxBacklog bounds the offsets that wait in one domain. 0: unbounded. Not negative.
+	// MaxBacklog bounds the waiting offsets of one domain. 0: unbounded. Not negative.
 	MaxBacklog int
-	// Observer, when not nil, is told every decision.
+	// Observer, when not nil, receives every decision.
 	Observer Observer
 }
 
-// Memory is a Ledger in this process's memory, gone with it. It must come from NewMemory: any other refuses every call with an
-// *InvalidError, which a nil ctx is as well. Its methods allocate only when memory has to grow, for an
-// error, and for what Ready, Held and Inspect copy out. They block for no longer than another call on the same stripe of the
-// domains takes: some hundred nanoseconds, more where Inspect copies a long backlog, Compact gives a large stripe back,
-// or a backlog outgrows its room: building that of a million offsets anew takes a few tenths of a second.
+// Memory is a Ledger in the memory of this process. It must come from NewMemory: any other rejects every call with an
+// *InvalidError, as it does a nil ctx. Its methods allocate only to grow, for an error, and for the copies that Ready,
+// Held and Inspect make. They block for as long as another call on the same stripe of the domains takes: a few hundred
+// nanoseconds; longer while Inspect copies a long backlog, Compact frees a large stripe, or a backlog is rehashed (a few
+// tenths of a second for a million offsets).
 type Memory struct {
 	cfg  Config
 	seed maphash.Seed
@@ -71,7 +71,8 @@ func NewMemory(cfg Config) (*Memory, error) {
 	return m, nil
 }
 
-// Retries puts how many retries MaxRetries means in its place, or refuses it with an *InvalidError under the field's name. It is for engines.
+// Retries replaces MaxRetries by the number of retries that it means, or returns an *InvalidError with the field's name.
+// It is for engines.
 func Retries(field string, value *int) error {
 	switch {
 	case *value == 0:
@@ -194,8 +195,8 @@ func (m *Memory) stripe(domain string) (*stripe, uint32) {
 	return &m.stripes[hash>>32&uint64(len(m.stripes)-1)], uint32(hash)
 }
 
-// Compact implements Ledger. It takes each stripe's lock in turn, and its time grows with what it gives back, not with the
-// number of domains. Calls on other domains see the new floor before it returns, in no particular order.
+// Compact implements Ledger. It takes each stripe's lock in turn. Its time grows with the memory that it frees, not with
+// the number of domains. Calls on other domains see the new floor before it returns, in no particular order.
 func (m *Memory) Compact(ctx context.Context, floor int64) error {
 	if err := m.done(ctx); err != nil {
 		return err
@@ -243,7 +244,7 @@ func (m *Memory) Inspect(ctx context.Context, domain string) (View, error) {
 	return s.View(domain, st.floor), nil
 }
 
-// Ready implements Ledger. Its cost is that of its yield and one lock a stripe.
+// Ready implements Ledger. It costs one lock per stripe, and the body's time.
 func (m *Memory) Ready(ctx context.Context) iter.Seq2[Head, error] {
 	return func(yield func(Head, error) bool) {
 		walk(ctx, m, readyList, yield, func(domain string, s *State) Head {
@@ -253,7 +254,7 @@ func (m *Memory) Ready(ctx context.Context) iter.Seq2[Head, error] {
 	}
 }
 
-// Held implements Ledger. Its cost is that of its yield and one lock a stripe.
+// Held implements Ledger. It costs one lock per stripe, and the body's time.
 func (m *Memory) Held(ctx context.Context) iter.Seq2[Lease, error] {
 	return func(yield func(Lease, error) bool) {
 		walk(ctx, m, heldList, yield, func(domain string, s *State) Lease {

@@ -1,20 +1,21 @@
 package lease
 
-// This file is what a ledger tells those who watch it.
+// This file has the events of a ledger and their observer.
 
 import (
 	"errors"
 	"log/slog"
 )
 
-// Event is one decision of a ledger: a call that reached the state machine, whether it was granted or refused. A
-// call turned away at the door (a done context, an empty domain) is no decision. Ready, Held and Inspect decide nothing.
+// Event is one decision of a ledger: a call that reached the state machine, granted or rejected. A call with an ended
+// context or an empty domain does not get there. Ready, Held and Inspect decide nothing.
 type Event struct {
 	Op     OpKind
 	Domain string // empty for Compact
-	// Offset is the one asked for (TryAcquire, Offer), leased (AcquireNext, Succeed, Fail, Reclaim, Release) or, for Compact, the floor.
+	// Offset is the requested one (TryAcquire, Offer), the leased one (AcquireNext, Succeed, Fail, Reclaim, Release) or
+	// the floor (Compact).
 	Offset int64
-	// Token is the lease's: the new one after Acquired and Reclaim. After an error it is the token shown.
+	// Token is the lease's, the new one after Acquired and Reclaim. After an error it is the caller's.
 	Token      Token
 	Acquire    AcquireStatus    // TryAcquire, Offer, AcquireNext
 	Complete   CompletionStatus // Succeed
@@ -25,8 +26,9 @@ type Event struct {
 	Err        error
 }
 
-// Result is what came of the call, as one word: its status, such as ACQUIRED; OK for a call without one; or the kind of its error, such as
-// TOKEN_MISMATCH, and ERROR for any that is not of this package. There are some twenty, so it can be a metric's label. It does not allocate.
+// Result returns the outcome as one word: a status, such as ACQUIRED; OK for a call without a status; the kind of the
+// error, such as TOKEN_MISMATCH; or ERROR for an error that is not of this package. There are about twenty, so it can be
+// a metric's label. It does not allocate.
 func (e Event) Result() string {
 	switch {
 	case e.Err != nil:
@@ -56,7 +58,7 @@ func kindOf(err error) string {
 	return "ERROR"
 }
 
-// LogValue implements slog.LogValuer: one group with Result and the fields that are set, Offset always.
+// LogValue implements slog.LogValuer: one group with Result and the fields that are set, and always Offset.
 func (e Event) LogValue() slog.Value {
 	attrs := append(make([]slog.Attr, 0, 8), slog.String("op", e.Op.String()), slog.String("result", e.Result()))
 	if e.Domain != "" {
@@ -78,13 +80,13 @@ func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// Observer watches a ledger. Observe runs in the caller's goroutine after the decision, with no lock held, so it may
-// call the ledger; what it spends, the caller waits for. Events of one domain may overtake each other on the way to it.
-// A panic in it is swallowed and changes nothing. It must be safe for concurrent use.
+// Observer receives a ledger's events. Observe runs in the caller's goroutine after the decision, with no lock held, so
+// it may call the ledger; the caller waits for it. Events of one domain may arrive out of order. A panic in it is
+// swallowed and changes nothing. It must be safe for concurrent use.
 type Observer interface{ Observe(Event) }
 
-// Report tells o what came of op: what an engine with an Observer calls after each decision, holding no lock. A panic of o is
-// swallowed. o must not be nil.
+// Report sends the outcome of op to o. An engine with an Observer calls it after each decision, holding no lock. A panic
+// of o is swallowed. o must not be nil.
 func Report(o Observer, op *Op, r *Result, err error) {
 	e := Event{
 		Op: op.Kind, Domain: op.Domain, Offset: op.Offset, Token: r.Token, RetryCount: int(r.RetryCount),

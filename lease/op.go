@@ -1,13 +1,13 @@
 package lease
 
-// This file is what goes into the state machine and what comes out of it: one call on one domain, and its result.
+// This file has the state machine's input and output: one call on one domain, and its result.
 
 import "time"
 
-// OpKind is a call of Ledger, as an engine and an Event name it.
+// OpKind is a method of Ledger, as engines and Events name it.
 type OpKind uint8
 
-// The operations of a ledger. Zero is none.
+// The operations of a ledger. Zero is not an operation.
 const (
 	OpTryAcquire OpKind = iota + 1
 	OpOffer
@@ -45,14 +45,14 @@ func (k OpKind) String() string {
 // grants reports whether the operation can make a lease out of nothing, for which it needs Now.
 func (k OpKind) grants() bool { return k == OpTryAcquire || k == OpAcquireNext }
 
-// Op is one call on one domain together with what the engine knows at that moment.
+// Op is one call on one domain, with the engine's knowledge at that moment.
 type Op struct {
 	Kind   OpKind
 	Domain string
 	Offset int64 // TryAcquire, Offer
 	Token  Token // Succeed, Fail, Reclaim, Release: the token shown
 
-	Fresh      Token // a token greater than all that this domain had, so never 0; TryAcquire, AcquireNext, Reclaim
+	Fresh      Token // a token greater than any that this domain had, so never 0; TryAcquire, AcquireNext, Reclaim
 	Now        int64 // Unix nanoseconds; TryAcquire, AcquireNext
 	Floor      int64 // the ledger's floor
 	MaxRetries int   // Fail calls that lead to a retry; NoRetries for GiveUp
@@ -61,22 +61,23 @@ type Op struct {
 	spares *spares // nil: allocate
 }
 
-// Result is what an Op came to. Of the three statuses the operation's own is set; none is for Reclaim, Release and Compact.
+// Result is the outcome of an Op. One of the three statuses is set, the operation's own; none for Reclaim, Release and
+// Compact.
 type Result struct {
 	Acquire    AcquireStatus
 	Complete   CompletionStatus
 	Fail       FailureStatus
 	BelowFloor bool
-	// Changed: the state is no longer what it was. Never true beside an error.
+	// Changed: the state has changed. Never true with an error.
 	Changed bool
 
-	// The lease that was granted, found, rotated or released; for Succeed and Fail the one that they acted on. Token 0: none.
+	// The lease that was granted, found, reclaimed or released; for Succeed and Fail the lease that they acted on. Token 0: none.
 	Released   bool
 	RetryCount int32
 	Offset     int64
 	Token      Token
 	AcquiredAt int64 // Unix nanoseconds
-	// Next is the backlog's head beside a hint.
+	// Next is the backlog's head, set with a hint.
 	Next int64
 }
 

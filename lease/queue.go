@@ -2,10 +2,7 @@ package lease
 
 // This file is the backlog: a ring in order of arrival that finds duplicates in constant expected time.
 
-import (
-	"math/rand/v2"
-	"slices"
-)
+import "math/rand/v2"
 
 // scanMax is the ring size up to which a scan finds a duplicate sooner than an index would. Also the least size to index.
 const scanMax = 16
@@ -48,7 +45,7 @@ func (q *queue) has(offset int64) bool {
 		}
 		return false
 	}
-	return q.index[q.place(offset)] != 0
+	return q.index[q.probe(offset)] != 0
 }
 
 // push appends an offset that the queue does not hold.
@@ -60,7 +57,7 @@ func (q *queue) push(offset int64) {
 	q.buf[slot] = offset
 	q.n++
 	if q.index != nil {
-		q.index[q.place(offset)] = uint32(slot) + 1
+		q.index[q.probe(offset)] = uint32(slot) + 1
 	}
 }
 
@@ -84,16 +81,6 @@ func (q *queue) appendTo(dst []int64) []int64 {
 	return dst
 }
 
-// clone returns a copy that shares nothing with q.
-func (q *queue) clone() *queue {
-	if q == nil {
-		return nil
-	}
-	c := *q
-	c.buf, c.index = slices.Clone(q.buf), slices.Clone(q.index)
-	return &c
-}
-
 func (q *queue) resize(size int) {
 	q.buf = q.appendTo(make([]int64, 0, size))[:size]
 	q.head, q.index = 0, nil
@@ -102,7 +89,7 @@ func (q *queue) resize(size int) {
 	}
 	q.index, q.seed = make([]uint32, 2*size), rand.Uint64()
 	for slot, offset := range q.buf[:q.n] {
-		q.index[q.place(offset)] = uint32(slot) + 1
+		q.index[q.probe(offset)] = uint32(slot) + 1
 	}
 }
 
@@ -116,8 +103,8 @@ func (q *queue) home(offset int64) int {
 	return int((x ^ x>>31) & uint64(len(q.index)-1))
 }
 
-// place is where offset is indexed, or else the free place where it would be.
-func (q *queue) place(offset int64) int {
+// probe returns where offset is indexed, or else the free entry where it would be.
+func (q *queue) probe(offset int64) int {
 	i := q.home(offset)
 	for q.index[i] != 0 && q.buf[q.index[i]-1] != offset {
 		i = (i + 1) & (len(q.index) - 1)
@@ -129,7 +116,7 @@ func (q *queue) place(offset int64) int {
 // probe stops short at the hole.
 func (q *queue) unindex(offset int64) {
 	mask := len(q.index) - 1
-	hole := q.place(offset)
+	hole := q.probe(offset)
 	for i := (hole + 1) & mask; q.index[i] != 0; i = (i + 1) & mask {
 		home := q.home(q.buf[q.index[i]-1])
 		if (i-home)&mask >= (i-hole)&mask {

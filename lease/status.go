@@ -1,10 +1,10 @@
 package lease
 
-// This file holds the answers a ledger gives, spelled as the contract spells them.
+// This file holds the statuses that a ledger returns, spelled as in the contract.
 
 import "strconv"
 
-// AcquireStatus answers TryAcquire, Offer and AcquireNext. Zero is no answer.
+// AcquireStatus is the result of TryAcquire, Offer and AcquireNext. Zero is not a status.
 type AcquireStatus uint8
 
 const (
@@ -12,7 +12,7 @@ const (
 	Acquired AcquireStatus = iota + 1
 	// Enqueued: the offset waits in the backlog, put there now or earlier.
 	Enqueued
-	// AlreadyAcquired: the domain's lease is on this very offset.
+	// AlreadyAcquired: this offset is leased already.
 	AlreadyAcquired
 	// AlreadyProcessed: the offset succeeded, or lies below the floor.
 	AlreadyProcessed
@@ -20,7 +20,7 @@ const (
 	AlreadyFailed
 	// NothingToDo (AcquireNext only): no lease and no backlog.
 	NothingToDo
-	// Busy (AcquireNext only): a lease is held; its token is not handed out.
+	// Busy (AcquireNext only): the domain has a lease; its token is not returned.
 	Busy
 )
 
@@ -45,13 +45,13 @@ func (s AcquireStatus) String() string {
 	return undefined(uint8(s))
 }
 
-// CompletionStatus answers Succeed. Zero is no answer.
+// CompletionStatus is the result of Succeed. Zero is not a status.
 type CompletionStatus uint8
 
 const (
-	// NoBacklog: done, and nothing waits.
+	// NoBacklog: the offset is processed, and nothing waits.
 	NoBacklog CompletionStatus = iota + 1
-	// NextHint: done, and Completion.Next waits at the backlog's head, where it still is.
+	// NextHint: the offset is processed, and Completion.Next waits at the backlog's head, where it stays.
 	NextHint
 )
 
@@ -66,15 +66,15 @@ func (s CompletionStatus) String() string {
 	return undefined(uint8(s))
 }
 
-// FailureStatus answers Fail. Zero is no answer.
+// FailureStatus is the result of Fail and GiveUp. Zero is not a status.
 type FailureStatus uint8
 
 const (
-	// RetryScheduled: the lease stays, with one more retry counted.
+	// RetryScheduled: the lease stays, and one more retry is counted.
 	RetryScheduled FailureStatus = iota + 1
 	// GiveUpNoBacklog: the offset is failed for good, and nothing waits.
 	GiveUpNoBacklog
-	// GiveUpNextHint: the offset is failed for good, and Failure.Next waits at the backlog's head, where it still is.
+	// GiveUpNextHint: the offset is failed for good, and Failure.Next waits at the backlog's head, where it stays.
 	GiveUpNextHint
 )
 
@@ -91,15 +91,15 @@ func (s FailureStatus) String() string {
 	return undefined(uint8(s))
 }
 
-// Outcome is how a completed offset ended, as far as the ledger still knows.
+// Outcome is how a completed offset ended, as far as the ledger remembers.
 type Outcome uint8
 
 const (
-	// OutcomeUnknown: this token did not complete the domain last, or a Compact has forgotten that it did.
+	// OutcomeUnknown: this token did not complete the domain's last offset, or a Compact has forgotten that it did.
 	OutcomeUnknown Outcome = iota
-	// OutcomeProcessed: Succeed was carried out with this token.
+	// OutcomeProcessed: a Succeed with this token took effect.
 	OutcomeProcessed
-	// OutcomeFailed: Fail with this token gave the offset up.
+	// OutcomeFailed: a Fail or GiveUp with this token gave the offset up.
 	OutcomeFailed
 )
 

@@ -3,9 +3,9 @@ package lease
 // This file is the state machine: every rule of the contract, for one domain, in one place. It owns no lock, reads no
 // clock and draws no token; an engine brings those, keeps the states and guards them.
 
-// State is what a ledger holds on one domain. The zero State is a domain never seen. An assignment copies a State only
-// in part: original and copy share what waits and what is done, and once one of the two has been stepped the other must
-// not be used any more. Clone copies all.
+// State is a ledger's state of one domain. The zero State is a domain never seen. An assignment copies a State only in
+// part: original and copy share the backlog and the done offsets, and once one of the two has been stepped the other
+// must not be used any more. AppendBinary and UnmarshalBinary make a whole copy.
 type State struct {
 	// While phase is leased, offset and token are the lease's. After a completion they stay, as the record of it
 	// that L5 asks for and as the first terminal offset of the domain, until the next lease needs the room.
@@ -28,17 +28,9 @@ const (
 	failed                 // idle; offset was completed last, by giving up
 )
 
-// Clone returns a copy that shares nothing with s. It is what an engine keeps that may have to step a state a second
-// time, because its store refused the first outcome. It allocates in proportion to what waits and what is done.
-func (s *State) Clone() State {
-	c := *s
-	c.backlog, c.done = s.backlog.clone(), s.done.clone()
-	return c
-}
-
-// Step carries op out on s, in place, and writes what it came to into r, which must be zero. The outcome depends on what s
-// holds and on op, on nothing else. With an error s and r are unchanged. Besides the errors of Ledger: *InvalidError for an undefined
-// Kind, and for a Kind that needs a Fresh token and has 0, which is no token (L9), whether or not a lease comes of it.
+// Step applies op to s, in place, and writes the outcome into r, which must be zero. The outcome depends on s and op
+// alone. With an error, s and r are unchanged. Errors beyond Ledger's: *InvalidError for an undefined Kind, and for a
+// Kind that needs a Fresh token if Fresh is 0, which is no token (L9), whether or not a lease is granted.
 func (s *State) Step(op *Op, r *Result) error {
 	if op.Fresh == 0 && (op.Kind.grants() || op.Kind == OpReclaim) {
 		return &InvalidError{Field: "Op.Fresh", Value: op.Fresh, Allowed: "1 or more"}
@@ -72,13 +64,13 @@ func (s *State) tryAcquire(op *Op, r *Result) error {
 	}
 	if head, ok := s.backlog.first(); ok {
 		if head != op.Offset {
-			if s.known(op, r); r.Acquire == AlreadyProcessed || r.Acquire == AlreadyFailed {
+			if s.answerKnown(op, r); r.Acquire == AlreadyProcessed || r.Acquire == AlreadyFailed {
 				return nil
 			}
 			r.Acquire = 0
 			return &BacklogOrderingError{Domain: op.Domain, Expected: head, Got: op.Offset}
 		}
-	} else if s.known(op, r) {
+	} else if s.answerKnown(op, r) {
 		return nil
 	}
 	s.grant(op, op.Offset, r)
@@ -86,7 +78,7 @@ func (s *State) tryAcquire(op *Op, r *Result) error {
 }
 
 func (s *State) offer(op *Op, r *Result) error {
-	if s.known(op, r) {
+	if s.answerKnown(op, r) {
 		return nil
 	}
 	if op.MaxBacklog > 0 && s.backlog.len() >= op.MaxBacklog {
@@ -100,8 +92,8 @@ func (s *State) offer(op *Op, r *Result) error {
 	return nil
 }
 
-// known answers for an offset that the domain has met: live first, because what is live stays so below the floor (L4).
-func (s *State) known(op *Op, r *Result) bool {
+// answerKnown answers for an offset that the domain has met: live first, because what is live stays so below the floor (L4).
+func (s *State) answerKnown(op *Op, r *Result) bool {
 	switch {
 	case s.phase == leased && s.offset == op.Offset:
 		r.Acquire = AlreadyAcquired
@@ -132,7 +124,7 @@ func (s *State) acquireNext(op *Op, r *Result) {
 
 // grant starts a lease on offset, which is the backlog's head unless the backlog is empty.
 func (s *State) grant(op *Op, offset int64, r *Result) {
-	s.shelve(op)
+	s.archive(op)
 	if s.backlog.len() > 0 {
 		s.backlog.pop()
 	}
@@ -142,14 +134,14 @@ func (s *State) grant(op *Op, offset int64, r *Result) {
 	s.show(r)
 }
 
-// shelve moves the offset that was completed last to the other done ones.
-func (s *State) shelve(op *Op) {
+// archive moves the offset that was completed last to the other done ones.
+func (s *State) archive(op *Op) {
 	if s.phase == blank || s.offset < op.Floor {
 		return
 	}
 	if s.done == nil {
 		s.done = op.spares.terminals()
-		s.done.noted = s.offset // as due said until now
+		s.done.compactAt = s.offset // as due said until now
 	}
 	s.done.add(s.offset, s.phase, op.Floor)
 }
@@ -264,7 +256,7 @@ func (s *State) show(r *Result) {
 // the state whenever the floor passes due misses no state that could be dropped.
 func (s *State) due() (offset int64, ok bool) {
 	if s.done != nil {
-		return s.done.part(4), true
+		return s.done.quantile(4), true
 	}
 	return s.offset, s.phase == processed || s.phase == failed
 }
@@ -272,7 +264,7 @@ func (s *State) due() (offset int64, ok bool) {
 // vacant: nothing is left that the floor does not know.
 func (s *State) vacant() bool { return s.phase == blank && s.backlog.len() == 0 && s.done == nil }
 
-// Leased returns the lease, if there is one.
+// Leased returns the domain's lease, if there is one.
 func (s *State) Leased(domain string) (Lease, bool) {
 	if s.phase != leased {
 		return Lease{}, false
@@ -282,7 +274,7 @@ func (s *State) Leased(domain string) (Lease, bool) {
 	return r.Lease(domain), true
 }
 
-// Waiting returns the backlog's head if the domain is idle and has one.
+// Waiting returns the backlog's head if the domain is idle and has a backlog.
 func (s *State) Waiting() (offset int64, ok bool) {
 	if s.phase == leased {
 		return 0, false
@@ -290,7 +282,7 @@ func (s *State) Waiting() (offset int64, ok bool) {
 	return s.backlog.first()
 }
 
-// View returns a copy of s as Inspect shows it. It allocates.
+// View returns a copy of s in the form of Inspect. It allocates.
 func (s *State) View(domain string, floor int64) View {
 	v := View{Domain: domain, Floor: floor, Backlog: s.backlog.appendTo(nil)}
 	if s.done != nil {

@@ -28,7 +28,7 @@ type stripe struct {
 	_      [24]byte
 
 	table
-	due    agenda // domains with done offsets
+	due    compactionQueue // domains with done offsets
 	spares spares
 	seed   maphash.Seed
 
@@ -82,23 +82,23 @@ func (st *stripe) step(op *Op, hash uint32, r *Result) error {
 		st.delist(before, slot)
 		st.enlist(after, slot)
 		if before == heldList { // a completion: now there is a done offset
-			st.note(slot)
+			st.schedule(slot)
 		}
 	}
 	return nil
 }
 
-// note makes an appointment for slot if it has a done offset and no appointment, or one that has become too late.
-func (st *stripe) note(slot uint32) {
+// schedule enters slot in the compaction queue if it has a done offset and no entry, or an entry that is overdue.
+func (st *stripe) schedule(slot uint32) {
 	r := st.record(slot)
 	done := r.state.done
-	if r.noted != 0 && (done == nil || !done.sunk()) {
+	if r.stamp != 0 && (done == nil || !done.overdue()) {
 		return
 	}
 	if floor, ok := r.state.due(); ok {
-		r.noted = st.due.push(floor, slot)
+		r.stamp = st.due.push(floor, slot)
 		if done != nil {
-			done.noted = floor
+			done.compactAt = floor
 		}
 	}
 }
@@ -146,12 +146,12 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 			return true
 		}
 		r := st.record(e.slot)
-		if r.noted != e.stamp {
-			continue // another has taken its place
+		if r.stamp != e.stamp {
+			continue // replaced by a later entry
 		}
-		r.noted = 0
+		r.stamp = 0
 		r.state.compact(&op)
-		if st.note(e.slot); r.state.vacant() {
+		if st.schedule(e.slot); r.state.vacant() {
 			st.remove(uint32(maphash.Bytes(st.seed, st.name(e.slot))), e.slot)
 		}
 	}
@@ -160,9 +160,9 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 
 // relist builds lists and due anew, after the slots have been renumbered.
 func (st *stripe) relist() {
-	st.heads, st.due, st.spares = [2]uint32{}, agenda{}, spares{}
+	st.heads, st.due, st.spares = [2]uint32{}, compactionQueue{}, spares{}
 	for slot := range uint32(st.slots) {
 		st.enlist(st.record(slot).state.list(), slot)
-		st.note(slot)
+		st.schedule(slot)
 	}
 }

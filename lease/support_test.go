@@ -4,6 +4,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -70,4 +71,10 @@ func inspect(t tb, l lease.Ledger, domain string) lease.View {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// is reports whether err is, or wraps, an E.
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
 }

@@ -14,7 +14,7 @@ type record struct {
 	state   State
 	nameAt  uint32 // into table.names, which stay below 4 GiB: the stripes together would hold a hundred of that
 	nameLen uint16
-	noted   uint16 // stamp of the appointment in the stripe's agenda; 0: none
+	stamp   uint16 // stamp of its entry in the compaction queue; 0: none
 	// Neighbours, each plus one, in the list that the state belongs to; next also links the free slots.
 	prev, next uint32
 }

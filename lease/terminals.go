@@ -54,8 +54,8 @@ func (o offsets) trim(floor int64, small offsets) offsets {
 type terminals struct {
 	// top is at or above every member. A new offset is mostly above it, and so known to be new without a look at the sets.
 	top int64
-	// noted is at or above the floor of the domain's appointment (see stripe), if it has one.
-	noted     int64
+	// compactAt is at or above the floor of the domain's entry in the compaction queue, if it has one.
+	compactAt int64
 	processed offsets
 	failed    *offsets // nil until an offset is given up
 	room      [2]int64 // first backing of processed, so that a small set is one object
@@ -124,23 +124,9 @@ func (t *terminals) len() int {
 	return len(t.processed) + len(*t.failed)
 }
 
-// clone returns a copy that shares nothing with t.
-func (t *terminals) clone() *terminals {
-	if t == nil {
-		return nil
-	}
-	c := &terminals{top: t.top, noted: t.noted}
-	c.processed = append(c.room[:0], t.processed...)
-	if t.failed != nil {
-		failed := slices.Clone(*t.failed)
-		c.failed = &failed
-	}
-	return c
-}
-
-// part is the lesser of the members that stand n eighths of the way up in their sets; n is below 8. Once the floor
-// has passed part(4) a trim frees at least half of one set, which is what pays for a visit.
-func (t *terminals) part(n int) int64 {
+// quantile is the lesser of the members that stand n eighths of the way up in their sets; n is below 8. Once the floor
+// has passed quantile(4) a trim frees at least half of one set, which is what pays for a visit.
+func (t *terminals) quantile(n int) int64 {
 	least := int64(math.MaxInt64)
 	if len(t.processed) > 0 {
 		least = t.processed[len(t.processed)*n/8]
@@ -151,7 +137,6 @@ func (t *terminals) part(n int) int64 {
 	return least
 }
 
-// sunk reports whether more than three quarters of a set lie below the appointment, which came from a time when the
-// set was mostly higher. The appointment that then takes its place is at the middle, so the set has to double before
-// there is another one.
-func (t *terminals) sunk() bool { return t.part(6) < t.noted }
+// overdue reports whether more than three quarters of a set lie below compactAt, which came from a time when the set was
+// mostly higher. The next entry is at the middle, so the set has to double before there is another one.
+func (t *terminals) overdue() bool { return t.quantile(6) < t.compactAt }

@@ -10,7 +10,7 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Permit is one place held by one task. It is a small value, free to copy and to release from any goroutine: all copies
+// Permit is one slot held by one task. It is a small value, free to copy and to release from any goroutine: all copies
 // together release once. The zero Permit releases nothing.
 type Permit struct {
 	permit limiter.Permit
@@ -18,8 +18,8 @@ type Permit struct {
 	mark   *mark // nil: the task has no context
 }
 
-// Release ends the task, tells the monitor how long it took, and reports true to exactly one caller: the first. It does not
-// block and allocates nothing.
+// Release ends the task, reports its execution time to the monitor, and returns true to exactly one caller: the first. It
+// does not block and allocates nothing.
 func (p Permit) Release() bool {
 	if !p.release() {
 		return false
@@ -28,8 +28,8 @@ func (p Permit) Release() bool {
 	return true
 }
 
-// Discard is Release for a task whose time says nothing about the service: a connection that was taken over, a client
-// that went away.
+// Discard is Release without reporting the execution time, for tasks whose time says nothing about the service: a hijacked
+// connection, or a client that disconnected.
 func (p Permit) Discard() bool {
 	if !p.release() {
 		return false
@@ -48,18 +48,19 @@ func (p Permit) release() bool {
 	return true
 }
 
-// Explain says by what right the task was started, how long it had waited, and under which decision. It is valid until the
-// permit is released.
+// Explain returns why the task was started, how long it waited, and the decision in force. It is valid until the permit is
+// released.
 func (p Permit) Explain() limiter.Explanation { return p.permit.Explain() }
 
-// Acquire lets the caller run, at once or after waiting, and returns a permit and the context to go on with: it is ctx, and knows
-// the task's priority and ID and that w has given it a place, until that is given back. A task of priority [Normal] has that of ctx, see
-// [WithPriority], and one without an ID that of ctx, see [WithRequestID]. Who gets the permit must release it, whatever happens: defer p.Release().
+// Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release().
+// The returned context derives from ctx, carries the task's priority and ID, and marks the slot as held until the release. A
+// task of priority [Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
+// [WithRequestID].
 //
-// The error is a [*Rejection]; a [*ReentryError] at once, if ctx is that of work which has a place in w already, since that could
-// wait for itself for ever; or an [*InvalidError] if ctx or w is nil. The context is ctx then. Acquire blocks as
-// [limiter.Limiter.Acquire] does, allocates the context, of 48 bytes, and takes a sample if one is overdue, for which it needs some
-// microseconds and a few allocations.
+// The error is a [*Rejection]; a [*ReentryError], immediately, if ctx already belongs to work that holds a slot of w and so
+// could wait for itself forever; or an [*InvalidError] if ctx or w is nil. On error, the returned context is ctx. Acquire
+// blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue, Acquire takes it
+// first, which costs a few microseconds and a few allocations.
 func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, error) {
 	if err := w.watch(); err != nil {
 		return ctx, Permit{}, err
@@ -85,8 +86,8 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 	return m, Permit{p, w.recorder.Start(), m}, nil
 }
 
-// TryAcquire is Acquire for a task that may not wait. It knows no context, so the task has the priority that it says, and may have a
-// second place.
+// TryAcquire is Acquire for a task that may not wait. It has no context, so the task keeps its own priority, and reentry is
+// not detected.
 func (w *Warden) TryAcquire(t Task) (Permit, error) {
 	if err := w.watch(); err != nil {
 		return Permit{}, err
@@ -98,12 +99,12 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 	return Permit{p, w.recorder.Start(), nil}, nil
 }
 
-// Do runs fn once it was granted a place, with the context of [Warden.Acquire], and gives the place back when fn returns, panics or
-// calls runtime.Goexit; a panic is not recovered. The error is fn's own; or that of Acquire, and fn was not called; or an
-// [*InvalidError] if fn is nil. It blocks and allocates as Acquire does.
+// Do acquires a slot, runs fn with the context of [Warden.Acquire], and releases the slot when fn returns, panics or calls
+// runtime.Goexit; a panic is not recovered. The error is fn's own; or that of Acquire, and fn was not called; or an
+// [*InvalidError] if fn is nil. Do blocks and allocates as Acquire does.
 //
-// Work that fn hands to other goroutines has fn's place while fn runs, and is refused a second one. What is to outlive fn, or needs a
-// place of its own, is to have a context that does not come from fn's.
+// Goroutines that fn starts with its context share fn's slot while fn runs, and are refused a second one. Work that outlives
+// fn, or needs a slot of its own, needs a context that does not derive from fn's.
 func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {
@@ -117,6 +118,6 @@ func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) 
 	return fn(ctx)
 }
 
-// Watch takes a sample if one is overdue, as Acquire does first of all. It is for requests that this warden rules without giving
-// them places: those in the compartments that its decisions go to (Config.Also).
+// Watch takes a sample if one is overdue, as Acquire does first. Call it for requests that follow this warden's decisions
+// without acquiring its slots: those in compartments that receive its decisions (Config.Also).
 func (w *Warden) Watch() { _ = w.watch() }

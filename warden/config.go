@@ -1,4 +1,4 @@
-// What a warden is made of.
+// The configuration of a warden, and the names of package limiter that most programs need.
 
 package warden
 
@@ -13,19 +13,19 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Most programs import this package alone.
+// Aliases of package limiter, so that most programs import this package alone.
 type (
-	// Task is what asks to run: limiter.Task.
+	// Task describes one execution to be admitted: limiter.Task.
 	Task = limiter.Task
 	// Priority orders tasks, higher first: limiter.Priority.
 	Priority = limiter.Priority
-	// Rejection is why a task was not started: limiter.Rejection.
+	// Rejection is the error of a task that was not started: limiter.Rejection.
 	Rejection = limiter.Rejection //nolint:errname // the name that the limiter gives it
-	// ReentryError is why work that has a place was refused a second one: limiter.ReentryError.
+	// ReentryError rejects a second slot for work that already holds one: limiter.ReentryError.
 	ReentryError = limiter.ReentryError
 )
 
-// The common priorities of package limiter.
+// Common priorities, from package limiter.
 const (
 	Background = limiter.Background
 	Normal     = limiter.Normal
@@ -34,52 +34,52 @@ const (
 )
 
 var (
-	// ErrRejected is what every refusal is: errors.Is(err, ErrRejected).
+	// ErrRejected matches every [*Rejection] with errors.Is.
 	ErrRejected = limiter.ErrRejected
-	// ErrReentry is what every [*ReentryError] is.
+	// ErrReentry matches every [*ReentryError] with errors.Is.
 	ErrReentry = limiter.ErrReentry
 )
 
-// Sampler measures; [monitor.Sampler] is one. Calls take turns.
+// Sampler takes measurements; [monitor.Sampler] implements it. The warden never calls it concurrently.
 type Sampler interface {
 	Sample() monitor.Sample
 }
 
-// Controller judges; [control.Controller] is one. Calls take turns.
+// Controller turns a sample into a decision; [control.Controller] implements it. The warden never calls it concurrently.
 type Controller interface {
 	Step(monitor.Sample) decision.ControlDecision
 }
 
-// Target executes decisions: a [limiter.Limiter], or anything else with an Apply. Calls take turns.
+// Target carries out decisions: a [limiter.Limiter], a bulkhead.Set, or anything else with Apply. The warden never calls it
+// concurrently.
 type Target interface {
 	Apply(decision.ControlDecision)
 }
 
-// Config describes a warden. The zero value is meant for production.
+// Config describes a warden. The zero value is suitable for production.
 type Config struct {
-	// Limiter configures the limiter. A MaxQueue of 0 means DefaultQueue here: a warden can tell a long queue from a
-	// short one, and those who must not wait call TryAcquire.
+	// Limiter configures the limiter. A MaxQueue of 0 means DefaultQueue here, since deadlines and load shedding keep the
+	// queue wait short; tasks that must not wait call TryAcquire.
 	Limiter limiter.Config
-	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, a second at
-	// least.
+	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s.
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
-	// History is how many readings [Warden.History] keeps, 1 to 100,000, of some 1600 bytes each; 0: 600, which is a minute
-	// with the default interval.
+	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 1600 bytes each; 0: 600, which is a
+	// minute at the default interval.
 	History int
 
-	// Sampler measures instead of this module's own; nil: [monitor.New]. Execution times are then its own business.
+	// Sampler replaces this module's sampler; nil: [monitor.New]. A replacement has to measure execution times itself.
 	Sampler Sampler
-	// Controller judges instead of this module's own; nil: [control.New]. Should it begin to count its decisions anew,
-	// the warden goes on with the numbers.
+	// Controller replaces this module's controller; nil: [control.New]. If its decision numbers restart, the warden continues
+	// its own numbering.
 	Controller Controller
-	// Also is told every decision after the limiter, for instance a second limiter; nil: nobody.
+	// Also receives every decision after the limiter, for instance a second limiter; nil: none.
 	Also Target
 }
 
-// DefaultQueue is how many tasks may wait if Config does not say. It bounds memory; how long anybody waits is bounded by
-// deadlines and by shedding.
+// DefaultQueue is the queue capacity, in tasks, if Config sets none. It bounds memory; deadlines and load shedding bound the
+// queue wait.
 const DefaultQueue = 1024
 
 const (
@@ -90,17 +90,17 @@ const (
 	longestHistory   = 100_000
 )
 
-// ErrInvalid is what every [*InvalidError] is.
+// ErrInvalid matches every [*InvalidError] with errors.Is.
 var ErrInvalid = errors.New("warden: invalid argument")
 
-// InvalidError says which field or argument was wrong, what it was, and what is allowed.
+// InvalidError names an invalid field or argument, its value and the allowed values.
 type InvalidError struct {
 	Field   string
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("warden: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
@@ -108,8 +108,8 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// New returns a warden that is ready to be used, under the initial decision; see [Warden.Run]. It starts no goroutine.
-// The error is an [*InvalidError], or that of the layer whose configuration is wrong.
+// New returns a warden, ready for use under the initial decision; see [Warden.Run]. It starts no goroutine. The error is an
+// [*InvalidError], or that of the layer whose configuration is invalid.
 func New(cfg Config) (*Warden, error) {
 	if cfg.Interval == 0 {
 		cfg.Interval = defaultInterval
@@ -151,8 +151,7 @@ func New(cfg Config) (*Warden, error) {
 	return w, nil
 }
 
-// first is the decision that rules until the first sample has been judged: decision.Default, at the target that the
-// controller begins with.
+// first returns the decision in force until the first sample: decision.Default with the controller's initial limit.
 func (cfg Config) first() decision.ControlDecision {
 	d, c := decision.Default(), cfg.Control
 	target := max(d.TargetConcurrency, c.Min)

@@ -1,24 +1,24 @@
-// Package warden keeps a service at full speed when more is asked of it than it can do, and can say afterwards why it
-// refused what it refused. It composes three layers, each of which can be used alone:
+// Package warden is an adaptive load shedder: it protects a service from overload by adjusting a concurrency limit, queueing
+// by priority, and rejecting work with an explained reason. It composes three layers, each usable alone:
 //
 //	runtime -> monitor -Sample-> control -ControlDecision-> limiter -> your function
 //
-// Package monitor measures and knows no threshold. Package control judges and touches no task. Package limiter executes
-// what control decided and sees no measurement. Nothing flows back: what the limiter tells is for people.
+// Package monitor measures and knows no thresholds. Package control turns samples into decisions and sees no tasks. Package
+// limiter carries out decisions and sees no measurements. Data flows one way: the limiter's counters and events are for
+// people only.
 //
-// A [Warden] is the three of them running: every tenth of a second it takes a sample, lets control judge it and applies
-// the decision. [Do] runs a function under that regime.
+// A [Warden] runs the three layers: every 100 ms it takes a sample, lets the controller decide, and applies the decision.
+// [Do] runs a function under that limit.
 //
-// # Who ticks
+// # Sampling
 //
-// A ticker's goroutine starves under just the load that it is there for: when every processor is taken by work that does not
-// pause, it may wait for half a second for its turn. So requests tick as well: whoever asks to run, and finds that the
-// last sample is old, takes the next one, which costs that request some microseconds. [Warden.Run] is therefore needed
-// only for quiet times, in which a service should recover although nobody asks; without it, or after it has ended, requests
-// drive everything.
+// A ticker's goroutine starves under exactly the overload that it must detect: while work without scheduling points occupies
+// every processor, it may wait half a second for its turn. Requests therefore help: a request that finds the last sample
+// overdue takes the next one, which costs it a few microseconds. [Warden.Run] is needed only for quiet times, so that a
+// service recovers without requests. Without Run, or after it has returned, requests drive all sampling.
 //
-// # What is measured of the work
+// # Execution times
 //
-// The time from the grant to the release of every task, and how many run, is told to the monitor, so that a slow
-// dependency shows although no processor is busy. The limiter has no part in that.
+// The warden reports each task's time from grant to release, and the number of running tasks, to the monitor, so that a slow
+// dependency shows although no processor is busy. The limiter does not see these measurements.
 package warden

@@ -1,4 +1,4 @@
-// The last readings: how things came to be as they are.
+// The last readings, which show how the current state came about.
 
 package warden
 
@@ -9,25 +9,25 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Reading is one turn of the pipeline: what was measured, what was decided, and what the limiter had done until then.
+// Reading is one turn of the pipeline: the sample, the decision, and the limiter's counters.
 type Reading struct {
 	Sample   monitor.Sample
 	Decision decision.ControlDecision
-	// Limiter are the counters right after the decision was applied.
+	// Limiter holds the counters right after the decision was applied.
 	Limiter limiter.Stats
-	// Pressure is 0 to 1, as [control.Controller] judges it; not OK if the controller is another one that has no Pressure.
+	// Pressure is the overload signal of [control.Controller], 0 to 1; not OK if a custom controller has no Pressure method.
 	Pressure monitor.Reading
 }
 
-// gauge is what a controller may have besides Step, for people to look at.
+// gauge is the optional part of a controller, for display only.
 type gauge interface {
 	Pressure() float64
 	Levels(monitor.Sample) []control.Level
 }
 
-// ring keeps the last readings. It grows to keep of them and no further.
+// ring is a ring buffer of readings. It grows up to keep.
 type ring struct {
-	keep, next int // next is the oldest of a full ring
+	keep, next int // next is the index of the oldest reading of a full ring
 	readings   []Reading
 }
 
@@ -40,7 +40,8 @@ func (r *ring) add(reading Reading) {
 	r.next = (r.next + 1) % r.keep
 }
 
-// remember completes a reading and keeps it, also if Pressure panics: its decision rules. The caller holds mu.
+// remember completes a reading and keeps it, even if Pressure panics, because its decision is in force already. The caller
+// holds mu.
 func (w *Warden) remember(r Reading) {
 	defer func() {
 		w.kept.Lock()
@@ -53,8 +54,8 @@ func (w *Warden) remember(r Reading) {
 	}
 }
 
-// Latest is the last reading; the zero Reading before the first. It does not wait for a sample that is being taken. Reasons
-// and Stale are shared: read them, do not write to them.
+// Latest returns the last reading; the zero Reading before the first. It does not wait for a sample in progress. Reasons and
+// Stale are shared: do not modify them.
 func (w *Warden) Latest() Reading {
 	if w == nil {
 		return Reading{}
@@ -64,9 +65,9 @@ func (w *Warden) Latest() Reading {
 	return w.last
 }
 
-// History appends to buf the readings kept that are younger than the decision with number since, the oldest first; 0: all
-// of them. They are those of the last Config.History turns, whether anybody looked or not. It does not wait for a sample
-// that is being taken, and allocates what buf has no room for. Reasons and Stale are shared, as in [Warden.Latest].
+// History appends to buf the kept readings whose decision number is greater than since, oldest first; 0: all. The warden
+// keeps the last Config.History readings. History does not wait for a sample in progress, and allocates only to grow buf.
+// Reasons and Stale are shared, as in [Warden.Latest].
 func (w *Warden) History(buf []Reading, since uint64) []Reading {
 	if w == nil {
 		return buf
@@ -82,7 +83,7 @@ func (w *Warden) History(buf []Reading, since uint64) []Reading {
 	return buf
 }
 
-// Levels is how the controller judges a sample, signal by signal; nil if it is one that does not say. See
+// Levels returns the controller's level for each signal of a sample; nil if a custom controller has no such method. See
 // [control.Controller.Levels].
 func (w *Warden) Levels(s monitor.Sample) []control.Level {
 	if w == nil {

@@ -1,4 +1,4 @@
-// The warden: samples are taken in time, whoever takes them.
+// The warden: it takes samples in time, from its ticker or from requests.
 
 package warden
 
@@ -13,11 +13,11 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// ErrRunning is returned by [Warden.Run] while another Run of the same warden has not returned.
+// ErrRunning is the error of [Warden.Run] while another Run of the same warden is active.
 var ErrRunning = errors.New("warden: is running already")
 
-// Warden is a monitor, a controller and a limiter that work together. All its methods may be called by any number of
-// goroutines. It must come from [New] and must not be copied; a nil or zero Warden refuses every call with an [*InvalidError].
+// Warden combines a monitor, a controller and a limiter. All methods are safe for concurrent use. It must come from [New] and
+// must not be copied; a nil or zero Warden rejects every call with an [*InvalidError].
 type Warden struct {
 	limiter    *limiter.Limiter
 	name       string            // the limiter's
@@ -30,31 +30,31 @@ type Warden struct {
 
 	running   atomic.Bool
 	reentries atomic.Uint64
-	sampled   atomic.Int64 // nanoseconds from epoch to the last sample; what requests look at
+	sampled   atomic.Int64 // nanoseconds from epoch to the last sample; requests read it
 
-	mu      sync.Mutex // one turn at a time: held while a sample is taken, judged and applied, so foreign code must not call back
-	kept    sync.Mutex // guards all below, written under mu as well; never held while foreign code runs, so that whoever looks need not wait for it
+	mu      sync.Mutex // held for a whole turn (sample, decide, apply), foreign code included: it must not call back
+	kept    sync.Mutex // guards all below, written under mu as well; never held while foreign code runs, so readers need not wait for it
 	stats   Stats
 	last    Reading
 	history ring
 }
 
-// Stats tell how well a warden was able to keep watch.
+// Stats counts a warden's samples and failures.
 type Stats struct {
-	// Samples is how many were taken, ByRequests how many of them by requests, because no ticker did in time.
+	// Samples is the number of samples taken; ByRequests, of those, the number taken by requests because the ticker was late.
 	Samples, ByRequests uint64
 	// LargestGap is the longest time between two samples so far.
 	LargestGap time.Duration
-	// Panics counts panics of Sampler, Controller and Also that were contained; the decision before stays in force, and
-	// in time the one that it named for that case.
+	// Panics counts recovered panics of Sampler, Controller and Also. The previous decision stays in force, until it expires
+	// and its Stale decision replaces it.
 	Panics uint64
-	// Reentries counts calls of Acquire and Do that were refused with a [*ReentryError].
+	// Reentries counts calls of Acquire and Do that were rejected with a [*ReentryError].
 	Reentries uint64
 }
 
 // Run takes a sample in every interval until ctx ends, and then returns nil. It blocks: start it with go. The error is
-// [ErrRunning], or an [*InvalidError] for a nil ctx. A warden works without it, driven by requests, but then it recovers only
-// as far as requests come; after Run has returned it goes on like that, and Run may be called again.
+// [ErrRunning], or an [*InvalidError] for a nil ctx. A warden works without Run, driven by requests, but then recovers only
+// as requests arrive. After Run has returned, requests continue to drive the warden, and Run may be called again.
 func (w *Warden) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
@@ -80,9 +80,9 @@ func (w *Warden) Run(ctx context.Context) error {
 	}
 }
 
-// watch lets a request take the sample that is due. While Run is at work it gets half an interval's grace, so that
-// requests only help where the ticker is late. Where nothing is due it costs a load and a reading of the clock. The error
-// is for a nil or zero Warden.
+// watch lets a request take an overdue sample. While Run is active, half an interval of grace lets requests help only when
+// the ticker is late. Without an overdue sample the cost is an atomic load and a clock reading. The error is for a nil or
+// zero Warden.
 func (w *Warden) watch() error {
 	if !w.made() {
 		return notMade()
@@ -91,7 +91,7 @@ func (w *Warden) watch() error {
 		return nil
 	}
 	defer w.mu.Unlock()
-	if w.overdue() { // and nobody was faster
+	if w.overdue() { // and no other request was faster
 		w.turn(true)
 	}
 	return nil
@@ -109,8 +109,8 @@ func (w *Warden) overdue() bool {
 	return time.Since(w.epoch)-time.Duration(w.sampled.Load()) >= due
 }
 
-// turn takes a sample, has it judged, and applies the judgement. The caller holds mu. The time of the sample is noted
-// before anything can fail, so that a broken part is not tried by every request.
+// turn takes a sample, decides and applies the decision. The caller holds mu. The sample's time is recorded first, so that
+// requests do not retry a part that panics.
 func (w *Warden) turn(byRequest bool) {
 	before := w.sampled.Swap(int64(time.Since(w.epoch)))
 	w.kept.Lock()
@@ -137,7 +137,7 @@ func (w *Warden) turn(byRequest bool) {
 	}
 }
 
-// Stats is a copy of the counters; those of a nil Warden are 0. It does not wait for a sample that is being taken.
+// Stats returns a copy of the counters; all are 0 for a nil Warden. It does not wait for a sample in progress.
 func (w *Warden) Stats() Stats {
 	if w == nil {
 		return Stats{}
@@ -149,8 +149,8 @@ func (w *Warden) Stats() Stats {
 	return s
 }
 
-// Limiter is the limiter that runs the tasks, for its statistics and explanations. What it runs without [Warden.Acquire] or [Do]
-// is not told to the monitor. Let nobody else Apply decisions to it. That of a nil Warden is nil.
+// Limiter returns the limiter that runs the tasks, for statistics and explanations; nil for a nil Warden. Tasks started on it
+// directly, not through [Warden.Acquire] or [Do], are invisible to the monitor. Do not Apply other decisions to it.
 func (w *Warden) Limiter() *limiter.Limiter {
 	if w == nil {
 		return nil

@@ -1,4 +1,4 @@
-// The server's side: whom the gate admits, what the others are told, and that a place comes back.
+// The server's side: whom the gate admits, what the others are told, and that a slot comes back.
 
 package admissionhttp_test
 
@@ -135,7 +135,7 @@ func TestA10_ClosedGateRejectsAndLetsTheRestEnd(t *testing.T) {
 	}
 }
 
-// What an end is, package inflight knows and tests; here it reaches the gate, and the place is free for the next request.
+// What an end is, package inflight knows and tests; here it reaches the gate, and the slot is free for the next request.
 func TestA2_RequestReleasesHoweverItEnds(t *testing.T) {
 	for name, end := range map[string]func(){
 		"returns": func() {},

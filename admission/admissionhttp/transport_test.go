@@ -1,4 +1,4 @@
-// The client's side: what is sent, what is not, and that a place comes back.
+// The client's side: what is sent, what is not, and that a slot comes back.
 
 package admissionhttp_test
 

@@ -164,7 +164,7 @@ func TestServe(t *testing.T) {
 	}
 	for line := range strings.Lines(stdout.String()) {
 		name, url, found := strings.Cut(strings.TrimSpace(line), ": ")
-		if !found || name == "plan" {
+		if !found || name == "plan" || name == "mode" {
 			continue
 		}
 		path := ""

@@ -1,6 +1,6 @@
 package deadletter
 
-// This file is the way in: from a dispatcher to a store.
+// This file puts a dispatcher's dead letters into a store.
 
 import (
 	"context"
@@ -10,9 +10,10 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// Keep returns the receiver of dead letters that puts them into a store: a dispatch.Config's DeadLetter. It blocks for Put, and returns what
-// that says; the dispatcher then comes again. A letter of no partition is refused with an *InvalidError, since of two dispatchers without a name the second's would
-// be taken for the first's. Of a nil store it returns nil, which dispatch.New refuses.
+// Keep returns a DeadLetter function for a dispatch.Config that puts records into store. It blocks for Put and returns
+// its error; the dispatcher then retries. A letter without a partition is rejected with an *InvalidError, because the
+// letters of two dispatchers without a name could not be told apart. For a nil store Keep returns nil, which
+// dispatch.New rejects.
 func Keep(store Store) func(ctx context.Context, letter dispatch.DeadLetter) error {
 	if store == nil {
 		return nil

@@ -11,29 +11,32 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// Letter is a record that was given up and waits for somebody to decide.
+// Letter is a record that was given up and waits for an operator's decision.
 type Letter struct {
-	Partition string // its name: a dispatch.Config's, or a dispatch.Partition's
-	// Record is as the source had it. List leaves out Payload and Headers. A source that has lost the record leaves it without a payload.
+	Partition string // the Name of a dispatch.Config or dispatch.Partition
+	// Record is the record as read from the source. List leaves out Payload and Headers. If the source has lost the
+	// record there is no payload.
 	Record dispatch.Record
 	Size   int // bytes of the payload
-	// Attempts is how many failed. 0: not known, because they were made in an earlier life of the process, or none was possible.
+	// Attempts counts the failed attempts. 0: unknown, because an earlier process made them, or no attempt was possible.
 	Attempts int
-	Failure  string    // the last one, in words, clipped as by Clip; "" where that was in an earlier life
+	Failure  string    // the text of the last failure, clipped by Clip; "" if it was in an earlier process
 	At       time.Time // when it was given up
-	// Route is what a Store needs to find the way back beside partition and domain: a subject, a key. Its Put may set it.
+	// Route is what a Store needs for a replay beside partition and domain: a subject, a key. Its Put may set it.
 	Route  string
-	Parked bool   // ReplayAll leaves it out
+	Parked bool   // ReplayAll skips it
 	Note   string // why it is parked, clipped as by Clip
 }
 
-// ID returns what the letter is found by.
+// ID returns the letter's ID: the partition and offset of its record.
 func (l Letter) ID() ID { return ID{Partition: l.Partition, Offset: l.Record.Offset} }
 
-// HeaderReplayOf is the header of a replayed record that names the letter: the text of its ID. A record that was replayed twice has the last.
+// HeaderReplayOf is the header of a replayed record with the letter's ID as text. A record that was replayed twice has
+// the last one's.
 const HeaderReplayOf = "Stopbank-Replay-Of"
 
-// Replay returns the record to append to the source: that of the letter, with HeaderReplayOf. Offset and Time are zero, for the source gives new ones.
+// Replay returns the record to append to the source: the letter's, with HeaderReplayOf. Offset and Time are zero,
+// because the source sets them.
 func (l Letter) Replay() dispatch.Record {
 	record := l.Record
 	record.Offset, record.Time = 0, time.Time{}
@@ -64,7 +67,7 @@ func ParseID(text string) (ID, error) {
 // maxText is how much of a failure or a note is kept.
 const maxText = 1024
 
-// Clip is what Stores keep of a text: valid UTF-8 without zero bytes, at most 1,024 bytes.
+// Clip returns the part of a text that Stores keep: valid UTF-8 without zero bytes, at most 1,024 bytes.
 func Clip(text string) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text[:min(len(text), 2*maxText)], "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) > maxText {

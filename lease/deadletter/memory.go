@@ -13,10 +13,11 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// Memory is a Store in memory. It must not be copied. The zero value is one that cannot replay.
+// Memory is a Store in memory, for tests and examples. It must not be copied. The zero value is ready, but cannot
+// replay.
 type Memory struct {
-	// Append appends a record to the source of a partition. It is called by one goroutine at a time, and nothing else of the Memory goes
-	// on meanwhile. Set it before the first use.
+	// Append appends a record to the source of a partition. It is called by one goroutine at a time, and blocks the
+	// Memory's other calls. Set it before the first use.
 	Append func(ctx context.Context, partition string, record dispatch.Record) error
 
 	mu      sync.Mutex
@@ -66,7 +67,8 @@ func (m *Memory) List(ctx context.Context, filter Filter) iter.Seq2[Letter, erro
 	}
 }
 
-// Sorted returns those of letters that a filter means as List does: in order, without Payload and Headers, no more than its Limit. It sorts them in place.
+// Sorted returns the letters that match a filter as List does: in order, without Payload and Headers, at most its Limit.
+// It sorts the slice in place.
 func Sorted(letters []*Letter, filter Filter) iter.Seq2[Letter, error] {
 	slices.SortFunc(letters, func(a, b *Letter) int {
 		return cmp.Or(strings.Compare(a.Partition, b.Partition), cmp.Compare(a.Record.Offset, b.Record.Offset))

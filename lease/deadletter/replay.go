@@ -8,19 +8,20 @@ import (
 	"fmt"
 )
 
-// Report counts what became of the letters that ReplayAll was to replay.
+// Report counts the results of a ReplayAll.
 type Report struct {
 	Replayed int
-	Parked   int // left out
-	Gone     int // somebody else was faster
-	Failed   int // each the first of its key that did
-	Behind   int // not tried, because one before it in its key failed
+	Parked   int // skipped
+	Gone     int // replayed or discarded meanwhile by another caller
+	Failed   int // at most one for each key: the key then stops
+	Behind   int // not tried, because an earlier letter of the key failed
 }
 
-// ReplayAll replays the letters of a filter that are not parked, those of a key in the order of their offsets. A key stops at the first
-// letter that cannot be replayed; the others go on. It takes those that are there when it begins: a record that is replayed and dies anew is a new letter,
-// and not chased. It holds some hundred bytes for each of them. Errors: *InvalidError for a nil store; what List says; ctx's; or a *ReplayError when letters are left. It blocks
-// for a Replay of each letter.
+// ReplayAll replays the letters of a filter that are not parked, those of a key in the order of their offsets. A key
+// stops at the first letter that cannot be replayed; the other keys go on. ReplayAll takes the letters that exist when
+// it begins: a replayed record that is given up again is a new letter, and is not replayed by this call. It holds a few
+// hundred bytes for each letter and blocks for a Replay of each. Errors: *InvalidError for a nil store; List's error;
+// ctx's; or a *ReplayError when letters are left.
 func ReplayAll(ctx context.Context, store Store, filter Filter) (Report, error) {
 	var report Report
 	if store == nil {
@@ -68,10 +69,7 @@ func ReplayAll(ctx context.Context, store Store, filter Filter) (Report, error) 
 	return report, first
 }
 
-// ErrReplay marks a *ReplayError.
-var ErrReplay = errors.New("deadletter: not replayed")
-
-// ReplayError says which letter could not be replayed, of several the first.
+// ReplayError names the first letter that could not be replayed.
 type ReplayError struct {
 	ID  ID
 	Err error
@@ -81,5 +79,5 @@ func (e *ReplayError) Error() string {
 	return fmt.Sprintf("deadletter: %q not replayed: %v", e.ID.String(), e.Err)
 }
 
-// Unwrap returns ErrReplay and what the store said.
-func (e *ReplayError) Unwrap() []error { return []error{ErrReplay, e.Err} }
+// Unwrap returns what the store said.
+func (e *ReplayError) Unwrap() error { return e.Err }

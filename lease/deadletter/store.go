@@ -1,6 +1,6 @@
 package deadletter
 
-// This file is what keeps letters, and what it refuses.
+// This file is the interface of a store of letters, and its errors.
 
 import (
 	"context"
@@ -9,40 +9,43 @@ import (
 	"iter"
 )
 
-// Store keeps the letters of any number of partitions. Its methods may be called by any number of goroutines and processes. Each blocks for
-// the engine; an error of the engine leaves it open whether the call was carried out, and the call may be made again: what was done shows.
+// Store keeps the letters of any number of partitions. It is safe for concurrent use by any number of goroutines and
+// processes. Each method blocks for the engine. After an error of the engine the call may have taken effect; it may be
+// repeated.
 type Store interface {
-	// Put keeps a letter. One that is there already, or was, stays as it is, and Put returns nil: a dispatcher tells of a letter at least once.
+	// Put keeps a letter. For a letter that exists or existed it changes nothing and returns nil: a dispatcher reports a
+	// letter at least once.
 	Put(ctx context.Context, letter Letter) error
-	// List returns the letters of a Filter in the order of their IDs, without Payload and Headers. What is put meanwhile may be missing. After
-	// an error comes nothing. Other methods may be called while it runs.
+	// List returns the letters of a Filter in the order of their IDs, without Payload and Headers. Letters put meanwhile
+	// may be missing. An error ends the iteration. Other methods may be called during it.
 	List(ctx context.Context, filter Filter) iter.Seq2[Letter, error]
-	// Get returns a letter with all that it has. Error: *NotDeadError.
+	// Get returns a letter with Payload and Headers. Error: *NotDeadError.
 	Get(ctx context.Context, id ID) (Letter, error)
-	// Park keeps a letter out of ReplayAll until Unpark. A later note replaces the earlier one. Both may be repeated. Error: *NotDeadError.
+	// Park makes ReplayAll skip a letter, until Unpark. A later note replaces the earlier one. Both may be repeated.
+	// Error: *NotDeadError.
 	Park(ctx context.Context, id ID, note string) error
 	Unpark(ctx context.Context, id ID) error
-	// Replay appends Letter.Replay to the source of the partition, and then the letter is gone. One that is parked is replayed as well. When
-	// it fails the letter is there still, or the record has been appended; how often it may be appended by a Replay
-	// that failed and was repeated is for the engine to say. Error: *NotDeadError, and then nothing was appended.
+	// Replay appends Letter.Replay to the source of the partition, and then removes the letter, parked or not. After an
+	// error the letter still exists, or the record has been appended; the engine says how often a Replay that failed and
+	// was repeated may append it. Error: *NotDeadError, and then nothing was appended.
 	Replay(ctx context.Context, id ID) error
-	// Discard drops a letter for good. Error: *NotDeadError.
+	// Discard removes a letter without a replay. Error: *NotDeadError.
 	Discard(ctx context.Context, id ID) error
 }
 
-// Filter says which letters are meant. The zero value means all.
+// Filter selects letters. The zero value selects all.
 type Filter struct {
 	Partition string // "": all
 	Domain    string // "": all
-	Limit     int    // at most so many; 0: no bound. Not negative
+	Limit     int    // the greatest number of letters; 0: no bound. Not negative
 }
 
-// Matches reports whether the filter means a letter, but for the Limit.
+// Matches reports whether the filter selects a letter, apart from the Limit.
 func (f Filter) Matches(l Letter) bool {
 	return (f.Partition == "" || f.Partition == l.Partition) && (f.Domain == "" || f.Domain == l.Record.Domain)
 }
 
-// Check refuses a negative Limit. Error: *InvalidError.
+// Check rejects a negative Limit. Error: *InvalidError.
 func (f Filter) Check() error {
 	if f.Limit < 0 {
 		return &InvalidError{Field: "Filter.Limit", Value: f.Limit, Allowed: "0 (no bound) or more"}
@@ -50,10 +53,10 @@ func (f Filter) Check() error {
 	return nil
 }
 
-// Fate is what became of a letter that is not there.
+// Fate is what happened to a letter that is gone.
 type Fate string
 
-// The fates of letters. Unknown: the store has never had it.
+// The fates of letters. Unknown: the store never had the letter.
 const (
 	Unknown   Fate = "unknown"
 	Replayed  Fate = "replayed"
@@ -65,11 +68,9 @@ var (
 	ErrNotDead = errors.New("deadletter: no such letter")
 	// ErrInvalid marks an *InvalidError.
 	ErrInvalid = errors.New("deadletter: invalid value")
-	// ErrCorrupt marks a *CorruptError.
-	ErrCorrupt = errors.New("deadletter: damaged letter")
 )
 
-// NotDeadError says that there is no such letter, and what became of it.
+// NotDeadError says that there is no such letter, and why.
 type NotDeadError struct {
 	ID   ID
 	Fate Fate
@@ -82,7 +83,7 @@ func (e *NotDeadError) Error() string {
 // Unwrap returns ErrNotDead.
 func (e *NotDeadError) Unwrap() error { return ErrNotDead }
 
-// InvalidError refuses an argument.
+// InvalidError rejects an argument.
 type InvalidError struct {
 	Field   string
 	Value   any
@@ -96,12 +97,9 @@ func (e *InvalidError) Error() string {
 // Unwrap returns ErrInvalid.
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
-// CorruptError says that what a store holds is no letter that this version can read.
+// CorruptError says that stored bytes are not a letter that this version can read.
 type CorruptError struct {
 	Reason string
 }
 
 func (e *CorruptError) Error() string { return "deadletter: not a letter: " + e.Reason }
-
-// Unwrap returns ErrCorrupt.
-func (e *CorruptError) Unwrap() error { return ErrCorrupt }

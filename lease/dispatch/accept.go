@@ -58,7 +58,7 @@ func (d *Dispatcher) choose(w window) (all []*arrivals, off map[string]int64, en
 			if dom != nil {
 				have += len(dom.queue)
 			}
-			if full || have >= d.cfg.MaxPerDomain || dom != nil && dom.place == away {
+			if full || have >= d.cfg.MaxPerDomain || dom != nil && dom.state == inactive {
 				a.off, a.mark = true, r.Offset
 				break
 			}
@@ -92,20 +92,20 @@ func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int6
 	}
 	for name, own := range d.owners {
 		if _, full := off[name]; !full {
-			d.passed(&own.lag, from, end)
+			d.advanceMark(&own.lag, from, end)
 		}
-		if d.caughtUp(&own.lag, d.high); own.empty() {
+		if d.clearIfCaughtUp(&own.lag, d.high); own.empty() {
 			d.disown(own)
 		}
 	}
 	for _, dom := range d.domains {
 		if !put[dom] {
-			d.passed(&dom.lag, from, end)
+			d.advanceMark(&dom.lag, from, end)
 		}
-		if d.caughtUp(&dom.lag, d.high); dom.of.behind {
-			d.caughtUp(&dom.lag, dom.of.mark)
+		if d.clearIfCaughtUp(&dom.lag, d.high); dom.of.behind {
+			d.clearIfCaughtUp(&dom.lag, dom.of.mark)
 		}
-		d.rise(dom)
+		d.makeRunnable(dom)
 	}
 }
 
@@ -117,15 +117,15 @@ func (d *Dispatcher) putOff(l *lag, mark int64) {
 	l.behind, l.mark = true, mark
 }
 
-// passed moves a mark over what was looked at. The lock is held.
-func (d *Dispatcher) passed(l *lag, from, end int64) {
+// advanceMark moves a mark over what was looked at. The lock is held.
+func (d *Dispatcher) advanceMark(l *lag, from, end int64) {
 	if l.behind && l.mark >= from && l.mark < end {
 		l.mark = end
 	}
 }
 
-// caughtUp has l no longer behind if it has everything below high. The lock is held.
-func (d *Dispatcher) caughtUp(l *lag, high int64) {
+// clearIfCaughtUp marks l as no longer behind if it has everything below high. The lock is held.
+func (d *Dispatcher) clearIfCaughtUp(l *lag, high int64) {
 	if l.behind && l.mark >= high {
 		l.behind = false
 		d.behind--

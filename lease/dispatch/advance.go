@@ -19,7 +19,7 @@ func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 		if wait, early := d.review(dom); early {
 			return wait
 		}
-		if wait, dead := d.exhume(dom); dead {
+		if wait, dead := d.resendDeadLetter(dom); dead {
 			return wait
 		}
 		if dom.stage == fresh {
@@ -27,13 +27,13 @@ func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 		}
 	case leased:
 		wait = d.attempt(dom)
-	case ended, buried, fenced:
+	case ended, givenUp, fenced:
 	}
 	switch dom.stage {
 	case ended:
-		return d.settle(dom)
-	case buried:
-		return d.bury(dom)
+		return d.reportOutcome(dom)
+	case givenUp:
+		return d.sendDeadLetter(dom)
 	case fresh, missing, leased, fenced:
 	}
 	return wait
@@ -66,18 +66,18 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	switch {
 	case dom.stage == fresh:
 		*wait = d.acquire(dom)
-		if dom.suspect || dom.resting { // inherited: it has its own time to wait
+		if dom.suspect || dom.released { // inherited: it has its own time to wait
 			return nil
 		}
-	case dom.resting:
+	case dom.released:
 		*wait = d.retake(dom)
 	}
 	if dom.stage != leased || *wait > 0 { // its record is not here, or the ledger refuses
 		return nil
 	}
 	d.pick(dom)
-	if dom.suspect && !dom.paid {
-		if *wait = d.pay(dom); !dom.paid {
+	if dom.suspect && !dom.counted {
+		if *wait = d.countAttempt(dom); !dom.counted {
 			return nil
 		}
 	}
@@ -94,21 +94,21 @@ func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
 	switch {
 	case isFence(err):
 		d.mu.Lock()
-		dom.tenure = tenure{unsure: dom.unsure, wary: true}
+		dom.recordState = recordState{unsure: dom.unsure, wary: true}
 		d.mu.Unlock()
 		return 0
 	case err != nil:
 		dom.unsure = true
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
-	dom.resting, dom.unsure, dom.trouble = false, false, 0
-	d.hold(dom, l)
+	dom.released, dom.unsure, dom.trouble = false, false, 0
+	d.setLease(dom, l)
 	return 0
 }
 
-// pay counts a suspect's attempt before it is made. If the process dies of it that is known to the next one, and whatever else was
-// running then has paid nothing. Without an attempt left it is given up.
-func (d *Dispatcher) pay(dom *domain) (wait time.Duration) {
+// countAttempt counts a suspect's attempt before it is made. If the process dies of it, the next process knows, and the other
+// records that ran are not charged. Without an attempt left it is given up.
+func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 	f, err := d.fail(d.hard, dom.lease, dom.unsure)
 	switch {
 	case isFence(err):
@@ -116,7 +116,7 @@ func (d *Dispatcher) pay(dom *domain) (wait time.Duration) {
 		return 0
 	case err != nil:
 		dom.unsure = true
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	dom.unsure, dom.trouble = false, 0
 	if f.Status != lease.RetryScheduled {
@@ -124,16 +124,16 @@ func (d *Dispatcher) pay(dom *domain) (wait time.Duration) {
 		d.giveUp(dom, f, Event{Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, RetryCount: f.RetryCount, Err: dom.err})
 		return 0
 	}
-	dom.paid = true
+	dom.counted = true
 	dom.lease.RetryCount = f.RetryCount
-	d.hold(dom, dom.lease)
+	d.setLease(dom, dom.lease)
 	return 0
 }
 
 // giveUp leaves the record to its dead letter.
 func (d *Dispatcher) giveUp(dom *domain, f lease.Failure, e Event) {
 	d.mu.Lock()
-	dom.stage, dom.suspect, dom.ours = buried, false, 0
+	dom.stage, dom.suspect, dom.ours = givenUp, false, 0
 	dom.after, dom.more = f.Next, f.Status == lease.GiveUpNextHint
 	d.count.gaveUp++
 	switch {
@@ -168,19 +168,19 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 			return 0
 		}
 		if err != nil {
-			return d.refused(dom, err)
+			return d.acquireFailed(dom, err)
 		}
 		switch a.Status {
 		case lease.Acquired:
-			d.hold(dom, a.Lease)
+			d.setLease(dom, a.Lease)
 		case lease.Busy, lease.Enqueued, lease.AlreadyAcquired:
-			return d.busy(dom, nil)
+			return d.awaitHolder(dom, nil)
 		case lease.NothingToDo:
 			d.mu.Lock()
 			dom.open = false
 			d.mu.Unlock()
 		case lease.AlreadyProcessed, lease.AlreadyFailed:
-			d.known(dom, first.Offset, a.Status)
+			d.skipKnown(dom, first.Offset, a.Status)
 		}
 		dom.unsure, dom.wary, dom.trouble, dom.foreign = false, false, 0, 0
 		if dom.stage != fresh || d.soft.Err() != nil {
@@ -189,8 +189,8 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 	}
 }
 
-// refused deals with an error of acquire.
-func (d *Dispatcher) refused(dom *domain, err error) (wait time.Duration) {
+// acquireFailed deals with an error of acquire.
+func (d *Dispatcher) acquireFailed(dom *domain, err error) (wait time.Duration) {
 	var disordered *lease.BacklogOrderingError
 	switch {
 	case errors.As(err, &disordered): // the ledger has had others of it
@@ -204,14 +204,14 @@ func (d *Dispatcher) refused(dom *domain, err error) (wait time.Duration) {
 		d.mu.Unlock()
 		return 0
 	case errors.Is(err, lease.ErrBacklogFull): // behind a lease of somebody else's; or the record of the domain is full
-		return d.busy(dom, err)
+		return d.awaitHolder(dom, err)
 	}
 	dom.unsure = true
-	return d.troubled(dom, err)
+	return d.backOff(dom, err)
 }
 
-// known takes note that the queue's first record was done, or given up, in an earlier life.
-func (d *Dispatcher) known(dom *domain, offset int64, how lease.AcquireStatus) {
+// skipKnown removes the queue's first record, which was done in an earlier life, or marks it dead if it was given up.
+func (d *Dispatcher) skipKnown(dom *domain, offset int64, how lease.AcquireStatus) {
 	if how == lease.AlreadyFailed {
 		d.mu.Lock()
 		dom.queue[0].dead = true
@@ -225,8 +225,8 @@ func (d *Dispatcher) known(dom *domain, offset int64, how lease.AcquireStatus) {
 	d.observe(Event{Kind: Skipped, Domain: dom.name, Offset: offset})
 }
 
-// hold makes l the lease that dom works under, and leased its stage if the record is here, or will never be.
-func (d *Dispatcher) hold(dom *domain, l lease.Lease) {
+// setLease makes l the lease that dom works under. The stage is leased if the record is here, or will never be.
+func (d *Dispatcher) setLease(dom *domain, l lease.Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	dom.lease, dom.stage, dom.ours = l, missing, l.Token
@@ -236,29 +236,29 @@ func (d *Dispatcher) hold(dom *domain, l lease.Lease) {
 	}
 }
 
-// busy deals with a lease that is not ours. If the call before was cut off it is ours after all. Else somebody took it after the
+// awaitHolder deals with a lease that is not ours. If the call before was cut off it is ours after all. Else somebody took it after the
 // partition had become ours: somebody who has not noticed yet, and gets Grace to finish. If there is none, refusal is what was in the way.
-func (d *Dispatcher) busy(dom *domain, refusal error) (wait time.Duration) {
+func (d *Dispatcher) awaitHolder(dom *domain, refusal error) (wait time.Duration) {
 	v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
 	if err != nil {
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	if v.Lease == nil {
 		if refusal != nil {
-			return d.troubled(dom, refusal)
+			return d.backOff(dom, refusal)
 		}
 		return 0
 	}
 	if dom.unsure {
 		// Ours, or that of somebody whose the partition is by now. He would leave his domain alone for good.
-		if err := d.say(d.hard, math.MinInt64); err != nil {
-			return d.troubled(dom, err)
+		if err := d.commitFloor(d.hard, math.MinInt64); err != nil {
+			return d.backOff(dom, err)
 		}
 		l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, v.Lease.Token)
 		if err != nil {
-			return d.troubled(dom, err)
+			return d.backOff(dom, err)
 		}
-		d.hold(dom, l)
+		d.setLease(dom, l)
 		dom.unsure, dom.trouble = false, 0
 		return 0
 	}
@@ -274,10 +274,10 @@ func (d *Dispatcher) busy(dom *domain, refusal error) (wait time.Duration) {
 	}
 	t, err := d.inherit(d.hard, *v.Lease)
 	if err != nil {
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	d.mu.Lock()
-	dom.tenure, dom.open, dom.at = t, true, t.lease.Offset
+	dom.recordState, dom.open, dom.at = t, true, t.lease.Offset
 	if dom.find(dom.at) >= 0 || d.lost(dom, dom.at) {
 		dom.stage = leased
 	}
@@ -299,9 +299,9 @@ func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 	status, err := d.cfg.Ledger.Offer(d.hard, dom.name, first.Offset)
 	switch {
 	case err != nil:
-		return d.troubled(dom, err), true
+		return d.backOff(dom, err), true
 	case status == lease.AlreadyProcessed, status == lease.AlreadyFailed:
-		d.known(dom, first.Offset, status)
+		d.skipKnown(dom, first.Offset, status)
 	default:
 		d.mu.Lock()
 		dom.queue[0].waits = true
@@ -311,24 +311,24 @@ func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 	return 0, true
 }
 
-// settle tells the ledger how the handler ended.
-func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
+// reportOutcome tells the ledger how the handler ended.
+func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 	l := dom.lease
 	if dom.err == nil {
 		next, more, err := d.succeed(l)
 		switch {
 		case err == nil:
-			d.succeeded(dom, next, more)
+			d.recordSuccess(dom, next, more)
 			return 0
 		case isFence(err):
 			d.fence(dom, err)
 			return 0
 		}
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
 	if d.handling.Err() != nil {
 		// The drain cut the handler off, which is no failure. The lease is given back when the drain ends.
-		dom.stage, dom.paid = leased, false
+		dom.stage, dom.counted = leased, false
 		return 0
 	}
 	if early := (*later)(nil); errors.As(dom.err, &early) {
@@ -336,7 +336,7 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 		if wait <= 0 {
 			wait = d.cfg.Backoff
 		}
-		dom.paid = false
+		dom.counted = false
 		d.tally(&d.count.postponed)
 		return d.wait(dom, Event{Kind: Postponed, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Wait: wait, Took: time.Since(dom.began)})
 	}
@@ -344,7 +344,7 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 	switch {
 	case errors.Is(dom.err, ErrPermanent):
 		f, err = d.failure(d.hard, l, d.cfg.Ledger.GiveUp)
-	case !dom.paid:
+	case !dom.counted:
 		f, err = d.fail(d.hard, l, dom.unsure)
 	}
 	switch {
@@ -352,22 +352,22 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 		// The handler ended the lease in its own transaction, and that was committed, whatever the handler heard of it.
 		next, more, err := d.head(d.hard, dom.name)
 		if err != nil {
-			return d.troubled(dom, err)
+			return d.backOff(dom, err)
 		}
-		d.succeeded(dom, next, more)
+		d.recordSuccess(dom, next, more)
 		return 0
 	case isFence(err):
 		d.fence(dom, err)
 		return 0
 	case err != nil:
 		dom.unsure = true
-		return d.troubled(dom, err)
+		return d.backOff(dom, err)
 	}
-	dom.unsure, dom.paid, dom.trouble = false, false, 0
+	dom.unsure, dom.counted, dom.trouble = false, false, 0
 	failed := Event{Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: f.RetryCount, Err: dom.err, Took: time.Since(dom.began)}
 	if f.Status != lease.RetryScheduled {
 		d.giveUp(dom, f, failed)
-		return d.bury(dom)
+		return d.sendDeadLetter(dom)
 	}
 	dom.lease.RetryCount = f.RetryCount
 	failed.Kind, failed.Wait = Retrying, d.cfg.pause(f.RetryCount)
@@ -375,8 +375,8 @@ func (d *Dispatcher) settle(dom *domain) (wait time.Duration) {
 	return d.wait(dom, failed)
 }
 
-// succeeded ends the record that dom has in work.
-func (d *Dispatcher) succeeded(dom *domain, next int64, more bool) {
+// recordSuccess ends the record that dom has in work.
+func (d *Dispatcher) recordSuccess(dom *domain, next int64, more bool) {
 	l, took := dom.lease, time.Since(dom.began)
 	d.finish(dom, l.Offset, more, next, &d.count.succeeded)
 	d.observe(Event{Kind: Succeeded, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Took: took})
@@ -385,25 +385,25 @@ func (d *Dispatcher) succeeded(dom *domain, next int64, more bool) {
 // wait has dom come again after e.Wait, and gives its lease back until then.
 func (d *Dispatcher) wait(dom *domain, e Event) time.Duration {
 	dom.due = time.Now().Add(e.Wait)
-	d.rest(d.hard, dom.lease)
+	d.releaseLease(d.hard, dom.lease)
 	d.mu.Lock()
-	dom.stage, dom.resting, dom.ours = leased, true, 0
+	dom.stage, dom.released, dom.ours = leased, true, 0
 	d.mu.Unlock()
 	d.observe(e)
 	return time.Until(dom.due)
 }
 
-// bury tells of the record that was given up. Until that has worked it is not done.
-func (d *Dispatcher) bury(dom *domain) (wait time.Duration) {
+// sendDeadLetter delivers the record that was given up. The record is done when DeadLetter has accepted it.
+func (d *Dispatcher) sendDeadLetter(dom *domain) (wait time.Duration) {
 	if wait = d.write(dom, DeadLetter{Record: dom.work.Record, Lease: dom.lease, Err: dom.err}); wait == 0 {
 		d.finish(dom, dom.work.Offset, dom.more, dom.after, &d.count.deadLettered)
 	}
 	return wait
 }
 
-// exhume tells of the queue's first record if that was given up in an earlier life. It comes before everything behind it, also before a
+// resendDeadLetter delivers the queue's first record if it was given up in an earlier life. It comes before everything behind it, also before a
 // lease that was inherited.
-func (d *Dispatcher) exhume(dom *domain) (wait time.Duration, dead bool) {
+func (d *Dispatcher) resendDeadLetter(dom *domain) (wait time.Duration, dead bool) {
 	d.mu.Lock()
 	var first item
 	if dead = dom.dead(); dead {
@@ -444,7 +444,7 @@ func (d *Dispatcher) finish(dom *domain, offset int64, more bool, next int64, co
 	defer d.mu.Unlock()
 	*counter++
 	dom.open, dom.at, dom.ours = more, next, 0
-	dom.tenure = tenure{}
+	dom.recordState = recordState{}
 	d.leave(dom, offset)
 }
 
@@ -455,10 +455,10 @@ func (d *Dispatcher) leave(dom *domain, offset int64) {
 		dom.of.buffered--
 		d.records.give(1)
 	}
-	d.nudge(dom)
+	d.signalFetch(dom)
 }
 
-// fence leaves the domain to whoever has its lease now. Its records keep their places and hold the floor, so that a dispatcher
+// fence leaves the domain to whoever has its lease now. Its records stay queued and hold the floor, so that a dispatcher
 // that has lost its partition comes to rest instead of reading on.
 func (d *Dispatcher) fence(dom *domain, err error) {
 	d.mu.Lock()
@@ -471,8 +471,8 @@ func (d *Dispatcher) fence(dom *domain, err error) {
 	d.observe(Event{Kind: Fenced, Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, RetryCount: dom.lease.RetryCount, Err: err})
 }
 
-// troubled is the pause after a refusal of the ledger.
-func (d *Dispatcher) troubled(dom *domain, err error) (wait time.Duration) {
+// backOff reports a failed call of the ledger and returns the pause after it.
+func (d *Dispatcher) backOff(dom *domain, err error) (wait time.Duration) {
 	dom.trouble++
 	wait = d.cfg.trouble(dom.trouble)
 	d.observe(Event{Kind: LedgerError, Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, Err: err, Wait: wait})

@@ -61,17 +61,17 @@ func (d *Dispatcher) head(ctx context.Context, domain string) (next int64, more 
 
 // inherit takes the lease of a holder who is gone. One that was given back goes on where it was. Of any other the holder may have died:
 // it becomes a suspect. Nothing is counted.
-func (d *Dispatcher) inherit(ctx context.Context, held lease.Lease) (tenure, error) {
+func (d *Dispatcher) inherit(ctx context.Context, held lease.Lease) (recordState, error) {
 	l, err := d.cfg.Ledger.Reclaim(ctx, held.Domain, held.Token)
 	if err != nil {
-		return tenure{}, err
+		return recordState{}, err
 	}
-	t := tenure{stage: missing, lease: l, suspect: !held.Released, resting: held.Released}
+	t := recordState{stage: missing, lease: l, suspect: !held.Released, released: held.Released}
 	retry := l.RetryCount
 	if t.suspect {
 		retry++
 	} else {
-		d.rest(ctx, l)
+		d.releaseLease(ctx, l)
 	}
 	t.due = time.Now().Add(d.cfg.resume(l.AcquiredAt, retry))
 	d.tally(&d.count.reclaimed)
@@ -79,11 +79,11 @@ func (d *Dispatcher) inherit(ctx context.Context, held lease.Lease) (tenure, err
 	return t, nil
 }
 
-// rest gives l back until its record is due: who dies meanwhile does not die of it. It is not tried again: if the ledger fails, l is a
+// releaseLease gives l back until its record is due: who dies meanwhile does not die of it. It is not tried again: if the ledger fails, l is a
 // suspect to whoever comes next, and no more. One with OldReaders refuses by its owner's wish.
-func (d *Dispatcher) rest(ctx context.Context, l lease.Lease) {
+func (d *Dispatcher) releaseLease(ctx context.Context, l lease.Lease) {
 	if err := d.cfg.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) && !errors.Is(err, lease.ErrInvalid) {
-		d.unless(ctx, Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err})
+		d.observeUnless(ctx, Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err})
 	}
 }
 
@@ -110,18 +110,18 @@ func (d *Dispatcher) handle(dom *domain) error {
 	return d.bounded(dom, func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
 }
 
-// bounded calls fn with the time that an attempt has. When that is over, and whether fn listens to its context or not, dom's place does not count
+// bounded calls fn with the time that an attempt has. When that is over, and whether fn listens to its context or not, dom's slot does not count
 // as its partition's any more, and if dom was on trial, the next suspect's trial begins.
 func (d *Dispatcher) bounded(dom *domain, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(d.handling, d.cfg.AttemptTimeout)
 	defer cancel()
 	over := time.AfterFunc(d.cfg.AttemptTimeout, func() {
-		dom.of.line.overdue(1)
+		dom.of.line.countOverdue(1)
 		d.acquit(dom)
 	})
 	defer func() {
 		if !over.Stop() {
-			dom.of.line.overdue(-1)
+			dom.of.line.countOverdue(-1)
 		}
 	}()
 	return contained(func() error { return fn(ctx) })

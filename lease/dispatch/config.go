@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is what a dispatcher is made of: its parts, its bounds, and the functions that it calls.
+// This file is a dispatcher's configuration: its parts, its bounds, and the functions that it calls.
 
 import (
 	"context"
@@ -14,100 +14,105 @@ import (
 // Job is one attempt at a record.
 type Job struct {
 	Record Record
-	// Lease is the right to it. Its Token is the fence: a store that keeps the greatest token it has seen for the domain and
-	// refuses a smaller one cannot be written to by whoever lost the lease. RetryCount is 0 at the first attempt.
+	// Lease is the right to work on the record. Its Token is the fencing token: a store that keeps the greatest token it
+	// has seen for the domain and rejects a smaller one is safe from a holder that has lost the lease. RetryCount is 0
+	// at the first attempt.
 	Lease lease.Lease
-	// Ledger is the one that granted it, for a handler that ends the lease in its own transaction (leasepg.SucceedTx). Leave
-	// the rest to the dispatcher.
+	// Ledger granted the lease, for a handler that ends it in its own transaction (leasepg.SucceedTx). Leave the other
+	// calls to the dispatcher.
 	Ledger lease.Ledger
 }
 
-// Handler does the work of one record; nil is success. An error, a panic and runtime.Goexit are failures, and the record is tried
-// again until the ledger gives it up; ErrPermanent gives it up at once, and Later is no failure. Its context ends after
-// AttemptTimeout and when a drain runs out of time, not when Run's does. It must be safe for concurrent use; of one domain it runs
-// once at a time.
+// Handler does the work of one record; nil is success. An error, a panic and runtime.Goexit are failures, and the record
+// is tried again until the ledger gives it up. ErrPermanent gives it up at once, and Later is not a failure. The context
+// ends after AttemptTimeout and when a drain runs out of time, not when Run's does. A Handler must be safe for
+// concurrent use; for one domain it runs one call at a time.
 type Handler func(ctx context.Context, job Job) error
 
 // DeadLetter is a record that was given up.
 type DeadLetter struct {
-	Partition string // its name: Config.Name, or that of the Consumer's Partition
+	Partition string // Config.Name, or the name of the Consumer's Partition
 	Record    Record // without a Payload if the Source has lost the record
-	// Lease is that of the last attempt. It is zero where that was made in an earlier life.
+	// Lease is the last attempt's. It is zero if an earlier process made that attempt.
 	Lease lease.Lease
-	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrDied, ErrRecordGone, or the ledger's *lease.InvalidError
-	// for a record that it cannot hold. Nil where that was in an earlier life.
+	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrDied, ErrRecordGone, or the ledger's
+	// *lease.InvalidError for a record that it cannot hold. Nil if an earlier process gave the record up.
 	Err error
 }
 
-// Concurrency says who may start. An admission gate or a limiter becomes one by an adapter of one line.
+// Concurrency admits attempts. An adapter of one line makes it from an admission gate or a limiter.
 type Concurrency interface {
-	// Do calls run once, in this goroutine, and returns what it likes; or it returns without having called it, at once or after
-	// having waited, which is a refusal: the dispatcher comes again after 1 ms to 50 ms. It should give up when ctx is done.
+	// Do calls run once, in this goroutine, and returns any error; or it returns without calling run, at once or after a
+	// wait, which is a rejection: the dispatcher tries again after 1 ms to 50 ms. It should give up when ctx is done.
 	// Run's error is the handler's.
 	Do(ctx context.Context, run func() error) error
 }
 
-// Discard is a receiver of dead letters that drops them.
+// Discard is a DeadLetter function that drops the records.
 func Discard(context.Context, DeadLetter) error { return nil }
 
-// Config describes a Dispatcher. Ledger, Source, Handler and DeadLetter are needed, every other zero value means what the field says.
+// Config configures a Dispatcher. Ledger, Source, Handler and DeadLetter are required; every other field may be zero.
 type Config struct {
-	// Name appears in events, stats and errors, and is the Partition of dead letters, which deadletter.Keep needs; a partition's name, say.
+	// Name appears in events, stats and errors, and is the Partition of dead letters, which deadletter.Keep requires. Usually the partition's name.
 	Name    string
 	Ledger  lease.Ledger
 	Source  Source
 	Handler Handler
 
-	// MaxInFlight bounds how many records are worked on at once. 0: 16.
+	// MaxInFlight is the concurrency limit: how many records are worked on at once. 0: 16.
 	MaxInFlight int
-	// Concurrency, when not nil, is asked before every attempt, on top of MaxInFlight.
+	// Concurrency, when not nil, admits every attempt, in addition to MaxInFlight.
 	Concurrency Concurrency
-	// Rate, when not nil, bounds how fast attempts begin: all of them, retries and trials too, over all partitions of a Consumer.
+	// Rate, when not nil, bounds how fast attempts begin: all of them, including retries and trials, over all partitions
+	// of a Consumer.
 	Rate Rate
-	// RateOf, when not nil, returns the Rate of a domain, besides that of all; nil: it has none. What it returns has to remember the domain's attempts for
-	// as long as they matter: it is called before every attempt, and the dispatcher keeps nothing. It must be safe for concurrent use, and not block.
+	// RateOf, when not nil, returns the Rate of a domain, in addition to Rate; nil: the domain has none. It is called
+	// before every attempt, and the dispatcher keeps nothing: the returned Rate has to remember the domain's attempts
+	// itself. It must be safe for concurrent use and must not block.
 	RateOf func(domain string) Rate
-	// Owner, when not nil, says whose a domain is: a customer's, say. A place goes to the waiting owner who has the fewest, of those to the one whose records have
-	// taken the least time. It must say the same of a domain each time. It must be safe for concurrent use, and not block. Nil: all have one owner.
+	// Owner, when not nil, returns the owner of a domain, for example a customer, and always the same one for a domain.
+	// A free slot goes to the waiting owner with the fewest slots; of several, to the one whose records have taken the
+	// least time. It must be safe for concurrent use and must not block. Nil: all domains have one owner.
 	Owner func(domain string) string
-	// MaxBuffered bounds the records that are fetched and not done, those in work included. 0: 1024, or MaxInFlight if that is
-	// more. At least 1.
+	// MaxBuffered bounds the records that are fetched and not done, including those in work. 0: 1024, or MaxInFlight if
+	// that is more. At least 1.
 	MaxBuffered int
-	// MaxPerDomain bounds those of one domain; what exceeds it is read again later. 0: a 32nd of MaxBuffered, at least 1. At
-	// most MaxBuffered.
+	// MaxPerDomain bounds the buffered records of one domain; further ones are read again later. 0: a 32nd of
+	// MaxBuffered, at least 1. At most MaxBuffered.
 	MaxPerDomain int
 
-	// MaxPerOwner bounds those of one owner in one partition; what exceeds it is read again later. 0: an eighth of MaxBuffered, at least 1. At most MaxBuffered;
-	// 0 without an Owner.
+	// MaxPerOwner bounds the buffered records of one owner in one partition; further ones are read again later. 0: an
+	// eighth of MaxBuffered, at least 1. At most MaxBuffered; 0 without an Owner.
 	MaxPerOwner int
 
 	// Backoff is the pause before the first retry; it doubles with every retry. 0: 100 ms.
 	Backoff time.Duration
-	// MaxBackoff bounds it. 0: 30 s, or Backoff if that is more. At least Backoff.
+	// MaxBackoff bounds the pause. 0: 30 s, or Backoff if that is more. At least Backoff.
 	MaxBackoff time.Duration
-	// Jitter is the share of a pause that chance may take away, above 0 to 1. 0: a half.
+	// Jitter is the random share by which a pause may be shortened, above 0 to 1. 0: a half.
 	Jitter float64
-	// Rand returns numbers in [0, 1) and is safe for concurrent use. Nil: math/rand/v2. One that always returns 0
+	// Rand returns numbers in [0, 1) and is safe for concurrent use. Nil: math/rand/v2. A function that always returns 0
 	// means no jitter.
 	Rand func() float64
 
-	// AttemptTimeout is how long one call of Handler or DeadLetter may take; then its context ends. One that ignores that keeps its
-	// key and its place until it returns, and what it returns then counts. 0: a minute.
+	// AttemptTimeout is how long one call of Handler or DeadLetter may take; then its context ends. A call that ignores
+	// its context keeps its key and its slot until it returns, and its result then counts. 0: a minute.
 	AttemptTimeout time.Duration
-	// Grace is how long the lease of somebody else that turns up while the partition is ours is left alone before it is
+	// Grace is how long a lease that another process takes while this one has the partition is left alone before it is
 	// reclaimed. 0: a minute.
 	Grace time.Duration
-	// DrainTimeout is how long handlers may go on when Run's context is done. Then their context ends, and they get a
-	// tenth of this time to notice. 0: 10 s.
+	// DrainTimeout is how long handlers may go on after Run's context is done. Then their context ends, and they get a
+	// tenth of this time to return. 0: 10 s.
 	DrainTimeout time.Duration
 	// CommitEvery is how often the floor is committed. 0: 500 ms.
 	CommitEvery time.Duration
 
-	// DeadLetter is called for every record that was given up, at least once, by one of the MaxInFlight. Needed: Discard drops
-	// such records, and package deadletter keeps them for somebody to replay. Until it returns nil the record is not done and its domain waits; an error, a panic and Goexit are tried again
-	// with the pauses of a retry. A restart may call it again for the same record. It must be safe for concurrent use.
+	// DeadLetter is called for every record that was given up, at least once, in one of the MaxInFlight slots. Required:
+	// Discard drops the records, package deadletter keeps them for a replay. Until it returns nil the record is not done
+	// and its domain waits; an error, a panic and Goexit are retried with the pauses of a retry. After a restart it may
+	// be called again for the same record. It must be safe for concurrent use.
 	DeadLetter func(ctx context.Context, letter DeadLetter) error
-	// Observer, when not nil, is told what happens.
+	// Observer, when not nil, receives the events.
 	Observer Observer
 }
 

@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is many partitions in one process: a Dispatcher for each that is held, under bounds that they share.
+// This file runs many partitions in one process: a Dispatcher for each partition held, under shared bounds.
 
 import (
 	"cmp"
@@ -13,11 +13,12 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// Consumer works off the partitions that an Ownership gives it. It must come from NewConsumer and must not be copied.
+// Consumer processes the partitions that an Ownership assigns to it. It must come from NewConsumer and must not be
+// copied.
 type Consumer struct {
 	ownership       Ownership
 	cfg             Config
-	places          *places
+	slots           *slots
 	records, trials *bound
 	used            atomic.Bool // Run was called
 
@@ -26,10 +27,11 @@ type Consumer struct {
 	undone []error // of the partitions that ended with the Consumer
 }
 
-// NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher made from cfg, in which Name,
-// Ledger and Source must be zero: they are the partition's. MaxInFlight, MaxBuffered and Rate hold for all partitions together, and owners share
-// the places of all. A place in work that falls free goes to the waiting owner who has the fewest, and there to the partition that has the fewest; a
-// partition fetches more while it has fewer records than could still be fetched by all, and may always have one. Error: *InvalidError naming the field.
+// NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher made from cfg, in
+// which Name, Ledger and Source must be zero: they are the partition's. MaxInFlight, MaxBuffered and Rate hold for all
+// partitions together, and owners share the slots of all partitions. A free slot goes to the waiting owner with the
+// fewest slots, and of its partitions to the one with the fewest. A partition fetches more while it has fewer records
+// than all could still fetch, and may always have one. Error: *InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	if ownership == nil {
 		return nil, &InvalidError{Field: "ownership", Value: "nil", Allowed: "not nil"}
@@ -49,15 +51,16 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		ownership: ownership, cfg: cfg, held: map[string]*Dispatcher{},
-		places: newPlaces(cfg), records: &bound{most: cfg.MaxBuffered, room: true}, trials: &bound{most: 1},
+		slots: newSlots(cfg), records: &bound{most: cfg.MaxBuffered, room: true}, trials: &bound{most: 1},
 	}, nil
 }
 
-// Run joins the group and works off what it is given, until ctx is done or the membership cannot go on, which is the error. A
-// partition that is lost is given up and nothing more; one that is to go elsewhere is drained first, as Dispatcher.Run does it. A
-// *DrainError of a partition that ended because ctx was done is part of the error; of earlier ones the Observer was told (Drained). A
-// second Run is refused with ErrUsed; a nil ctx, a Consumer that NewConsumer did not make, and an Ownership that hands out a partition
-// twice, or one without a Source or a Ledger, with an *InvalidError. Run blocks until all partitions have been given back.
+// Run joins the group and processes the assigned partitions until ctx is done or the membership cannot go on, which is
+// the error. A lost partition is dropped at once; a partition that moves to another member is drained first, as by
+// Dispatcher.Run. The error includes the *DrainError of each partition that ended because ctx was done; an earlier one
+// is only an event (Drained). A second Run, a nil ctx, a Consumer that NewConsumer did not make, and an Ownership that
+// assigns a partition twice, or one without a Source or a Ledger, are an *InvalidError. Run blocks until all partitions
+// have been given back.
 func (c *Consumer) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
@@ -66,7 +69,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return &InvalidError{Field: "Consumer", Value: "zero", Allowed: "one made by NewConsumer"}
 	}
 	if c.used.Swap(true) {
-		return ErrUsed
+		return &InvalidError{Field: "Consumer", Value: "used", Allowed: "one call of Run"}
 	}
 	member, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
@@ -97,7 +100,7 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 		c.mu.Unlock()
 		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "one that is not being worked off"}
 	}
-	d := sharing(cfg, c.places, c.records, c.trials)
+	d := sharing(cfg, c.slots, c.records, c.trials)
 	c.held[p.Name] = d
 	c.mu.Unlock()
 	err := d.Run(ctx)
@@ -107,7 +110,7 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 	return err
 }
 
-// Stats returns those of the partitions that are held, by name.
+// Stats returns the Stats of the partitions held, by name.
 func (c *Consumer) Stats() []Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

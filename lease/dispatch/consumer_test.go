@@ -107,15 +107,15 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		busy := rapid.IntRange(1, 8).Draw(rt, "busy")
 		idle := rapid.IntRange(1, 8).Draw(rt, "idle")
-		places := rapid.IntRange(1, 20).Draw(rt, "places")
-		buffered := places * rapid.SampledFrom([]int{1, 2, 100}).Draw(rt, "buffered") // with 100, records are no bound
+		slots := rapid.IntRange(1, 20).Draw(rt, "places")
+		buffered := slots * rapid.SampledFrom([]int{1, 2, 100}).Draw(rt, "buffered") // with 100, records are no bound
 		apart := rapid.IntRange(0, 5).Draw(rt, "seconds apart")
 		synctest.Test(t, func(*testing.T) {
 			var mu sync.Mutex
 			now, most := 0, 0
 			count := map[string]int{}
 			start := map[string]time.Time{}
-			c := consume(t, dispatch.Config{MaxInFlight: places, MaxBuffered: buffered, Handler: func(_ context.Context, job dispatch.Job) error {
+			c := consume(t, dispatch.Config{MaxInFlight: slots, MaxBuffered: buffered, Handler: func(_ context.Context, job dispatch.Job) error {
 				mu.Lock()
 				name := string(job.Record.Payload)
 				if count[name]++; start[name].IsZero() {
@@ -131,7 +131,7 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 				return nil
 			}})
 			for i := range busy {
-				c.give(filled(t, fmt.Sprint("busy", i), 90*places))
+				c.give(filled(t, fmt.Sprint("busy", i), 90*slots))
 				time.Sleep(time.Duration(apart) * time.Second)
 			}
 			var quiet []dispatch.Partition
@@ -152,8 +152,8 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 				least, greatest = min(least, n), max(greatest, n)
 			}
 			mu.Unlock()
-			equal := min(20*places/busy, greatest)
-			if buffered == 100*places && greatest-least > 20+equal/10 || least < equal/4 { // 20: one place more, all the time
+			equal := min(20*slots/busy, greatest)
+			if buffered == 100*slots && greatest-least > 20+equal/10 || least < equal/4 { // 20: one place more, all the time
 				rt.Errorf("busy partitions had from %d to %d records done", least, greatest)
 			}
 			total := 0
@@ -171,13 +171,13 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 			_ = c.stop()
 			mu.Lock()
 			defer mu.Unlock()
-			if most > places {
-				rt.Errorf("%d in flight, want %d at most", most, places)
+			if most > slots {
+				rt.Errorf("%d in flight, want %d at most", most, slots)
 			}
 			for i := range idle {
 				at := start[fmt.Sprint("quiet", i)]
-				if wait := at.Sub(began); at.IsZero() || wait > time.Duration((busy+idle+places-1)/places+1)*time.Second {
-					rt.Errorf("quiet%d began after %v beside %d busy and %d quiet on %d places", i, wait, busy, idle, places)
+				if wait := at.Sub(began); at.IsZero() || wait > time.Duration((busy+idle+slots-1)/slots+1)*time.Second {
+					rt.Errorf("quiet%d began after %v beside %d busy and %d quiet on %d places", i, wait, busy, idle, slots)
 				}
 			}
 		})
@@ -310,7 +310,7 @@ func TestConsumerRefuses(t *testing.T) {
 	if err := c.Run(ctx); err != nil {
 		t.Errorf("Run after those that were refused: %v", err)
 	}
-	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrUsed) {
+	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrInvalid) {
 		t.Errorf("a second Run: %v", err)
 	}
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// Dispatcher works one partition off. It must come from New and must not be copied.
+// Dispatcher processes one partition. It must come from New and must not be copied.
 type Dispatcher struct {
 	cfg  Config
 	used atomic.Bool // Run was called
@@ -23,18 +23,18 @@ type Dispatcher struct {
 	soft, handling, hard context.Context
 	lose                 context.CancelCauseFunc // ends soft, for a *LostError
 
-	places          *places
-	share           share  // of the places
+	slots           *slots
+	share           share  // of the slots
 	records, trials *stake // of MaxBuffered, and of the one trial that all partitions have at a time
 
-	saying sync.Mutex // held while the source is told a floor; mu may be taken under it
+	committing sync.Mutex // held while a floor is committed to the source; mu may be taken under it
 
 	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains  map[string]*domain
 	owners   map[string]*owner
 	trial    *domain // the suspect that has gone on; nil: none
 	barred   bool    // another partition has a suspect on trial
-	called   bool    // the trial that was waited for is this partition's, and has not begun
+	granted  bool    // the trial that was waited for is this partition's, and has not begun
 	active   int     // goroutines that work on a domain
 	buffered int     // records in the queues
 	behind   int     // domains that are behind
@@ -57,30 +57,30 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sharing(cfg, newPlaces(cfg), &bound{most: cfg.MaxBuffered, room: true}, &bound{most: 1}), nil
+	return sharing(cfg, newSlots(cfg), &bound{most: cfg.MaxBuffered, room: true}, &bound{most: 1}), nil
 }
 
 // sharing returns a Dispatcher with a part of each bound. Its Run gives them back.
-func sharing(cfg Config, places *places, records, trials *bound) *Dispatcher {
+func sharing(cfg Config, slots *slots, records, trials *bound) *Dispatcher {
 	d := &Dispatcher{
-		cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, places: places,
+		cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, slots: slots,
 		high: math.MaxInt64, wake: make(chan struct{}, 1), quiet: make(chan struct{}),
 	}
 	d.records = records.join(d.readOn)
-	d.trials = trials.join(func() { go d.tried() })
+	d.trials = trials.join(func() { go d.beginTrial() })
 	return d
 }
 
-// Run takes the partition and works it off until ctx is done. Then it drains: nothing new starts, running handlers may end
-// within DrainTimeout, the floor is committed, and what is still unfinished is left to whoever takes the partition next. It
-// returns nil after a drain that left nothing running, *DrainError after any other, and ErrUsed when Run was called before: a
-// partition that comes back is a new Dispatcher's. A nil ctx, or a Dispatcher that New did not make, is an *InvalidError. Whatever
-// fails in between is tried again and told to the Observer.
+// Run takes the partition and processes it until ctx is done. Then it drains: no new attempt begins, running handlers
+// may end within DrainTimeout, the floor is committed, and unfinished records are left to the next owner of the
+// partition. It returns nil after a drain that left nothing running, and a *DrainError after any other. A second Run is
+// an *InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did
+// not make. Other failures are retried and sent to the Observer.
 //
-// When the partition is lost, because the Source says so by a *LostError or because one is the cause that ctx is done, Run drains as
-// well, but commits nothing any more, and returns the *LostError; within a *DrainError if something was left running.
+// When the partition is lost, because the Source returns a *LostError or ctx ends with one as its cause, Run drains
+// without a commit, and returns the *LostError, or a *DrainError that wraps it if a handler was left running.
 //
-// Run blocks. A handler that ignores its context may outlive it; its outcome is then ignored.
+// Run blocks. A handler that ignores its context may outlive it; its result is then ignored.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
@@ -89,7 +89,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return &InvalidError{Field: "Dispatcher", Value: "zero", Allowed: "one made by New"}
 	}
 	if d.used.Swap(true) {
-		return ErrUsed
+		return &InvalidError{Field: "Dispatcher", Value: "used", Allowed: "one call of Run"}
 	}
 	lasting := context.WithoutCancel(ctx)
 	hard, release := context.WithCancel(lasting)
@@ -99,7 +99,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	soft, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	d.soft, d.handling, d.hard, d.lose = soft, handling, hard, lose
-	defer d.leaveLines() // a handler that outlives this has its place until it ends
+	defer d.leaveLines() // a handler that outlives this has its slot until it ends
 	defer d.trials.leave()
 	defer d.records.leave()
 	defer d.records.give(math.MaxInt)
@@ -127,17 +127,17 @@ func (d *Dispatcher) halt() {
 	defer d.mu.Unlock()
 	d.draining = true
 	d.emptyLines()
-	d.uncall()
+	d.returnTrial()
 	for _, dom := range d.domains {
-		if dom.place == ready || dom.place == pausing {
+		if dom.state == ready || dom.state == pausing {
 			if dom.timer != nil {
 				dom.timer.Stop()
 			}
-			dom.place = idle
-			d.rise(dom)
+			dom.state = idle
+			d.makeRunnable(dom)
 		}
 	}
-	d.settleDown()
+	d.closeIfQuiet()
 }
 
 // drain waits for what runs, commits, and closes the books.
@@ -162,7 +162,7 @@ func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 		if dom.timer != nil {
 			dom.timer.Stop()
 		}
-		if dom.place == working || dom.stage == ended {
+		if dom.state == working || dom.stage == ended {
 			failed.Abandoned++
 		}
 	}
@@ -188,8 +188,8 @@ func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 	return nil
 }
 
-// ousted ends the Run if err is a *LostError.
-func (d *Dispatcher) ousted(err error) bool {
+// endIfLost ends the Run if err is a *LostError, and reports whether it is.
+func (d *Dispatcher) endIfLost(err error) bool {
 	lost := lostIn(err)
 	if lost != nil {
 		d.lose(lost)
@@ -216,12 +216,12 @@ func (d *Dispatcher) giveBack(ctx context.Context) {
 	}
 	d.mu.Unlock()
 	for _, l := range left {
-		d.rest(ctx, l)
+		d.releaseLease(ctx, l)
 	}
 }
 
-// settleDown closes quiet when a drain has nothing left to wait for. The lock is held.
-func (d *Dispatcher) settleDown() {
+// closeIfQuiet closes quiet when a drain has nothing left to wait for. The lock is held.
+func (d *Dispatcher) closeIfQuiet() {
 	if !d.draining || d.active > 0 {
 		return
 	}
@@ -237,9 +237,9 @@ func (d *Dispatcher) settleDown() {
 	}
 }
 
-// rise makes an idle domain ready if it can go on, and forgets it if there is nothing to remember. The lock is held.
-func (d *Dispatcher) rise(dom *domain) {
-	if dom.place != idle {
+// makeRunnable makes an idle domain ready if it can go on, and forgets it if there is nothing to remember. The lock is held.
+func (d *Dispatcher) makeRunnable(dom *domain) {
+	if dom.state != idle {
 		return
 	}
 	if d.draining && dom.stage != ended {
@@ -264,13 +264,13 @@ func (d *Dispatcher) rise(dom *domain) {
 		if d.pause(dom, time.Until(dom.due)) {
 			return
 		}
-	case leased, ended, buried, fenced:
+	case leased, ended, givenUp, fenced:
 	}
 	dom.of.push(dom)
-	d.launch(dom.of)
+	d.requestSlot(dom.of)
 }
 
-// lost: the record was not there when its place was read, and will not come. The lock is held.
+// lost: the record was not there when its offset was read, and will not come. The lock is held.
 func (d *Dispatcher) lost(dom *domain, offset int64) bool {
 	return offset < d.high && !(dom.behind && offset >= dom.mark) && !(dom.of.behind && offset >= dom.of.mark)
 }
@@ -280,34 +280,34 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 	if wait <= 0 || d.draining && dom.stage != ended {
 		return false
 	}
-	dom.place = pausing
+	dom.state = pausing
 	dom.timer = time.AfterFunc(wait, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if dom.place == pausing && !d.closed {
-			dom.place = idle
-			d.rise(dom)
+		if dom.state == pausing && !d.closed {
+			dom.state = idle
+			d.makeRunnable(dom)
 		}
 	})
 	return true
 }
 
-// tried begins the trial that was waited for, of any partition's suspects. It came from hand to hand, or the partition that has just had one would have the
+// beginTrial begins the trial that was waited for, of any partition's suspects. It came from hand to hand, or the partition that has just had one would have the
 // next as well.
-func (d *Dispatcher) tried() {
+func (d *Dispatcher) beginTrial() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.barred, d.called = false, true
+	d.barred, d.granted = false, true
 	if d.draining || !d.suspecting() {
-		d.uncall()
+		d.returnTrial()
 	}
-	d.relaunch()
+	d.requestForSuspects()
 }
 
-// uncall gives a trial back that has not begun. The lock is held.
-func (d *Dispatcher) uncall() {
-	if d.called {
-		d.called = false
+// returnTrial gives a trial back that has not begun. The lock is held.
+func (d *Dispatcher) returnTrial() {
+	if d.granted {
+		d.granted = false
 		d.trials.give(1)
 	}
 }
@@ -334,7 +334,7 @@ func (d *Dispatcher) endTrial(dom *domain) {
 	if d.trial == dom {
 		d.trial = nil
 		d.trials.give(1)
-		d.relaunch()
+		d.requestForSuspects()
 	}
 }
 
@@ -348,28 +348,28 @@ func (d *Dispatcher) work(dom *domain) {
 		}
 		refused := own > 0 || all > 0
 		if !refused {
-			line.asked(false, 0)
+			line.answered(false, 0)
 			wait = d.advance(dom)
 		}
 		used := time.Since(began)
 		d.mu.Lock()
-		dom.place, dom.paced = idle, own > 0
+		dom.state, dom.paced = idle, own > 0
 		d.endTrial(dom)
 		switch {
 		case d.closed:
 			d.emptyLines()
 		case dom.stage == fenced:
-			dom.place = away
+			dom.state = inactive
 		case !d.pause(dom, max(wait, own)):
-			d.rise(dom)
+			d.makeRunnable(dom)
 		}
 		if refused {
-			line.asked(true, all)
+			line.answered(true, all)
 			used = 0
 		}
 		if dom = d.use(line.give(used)); dom == nil {
 			d.active--
-			d.settleDown()
+			d.closeIfQuiet()
 		}
 		d.mu.Unlock()
 	}

@@ -17,9 +17,9 @@
 //	                                  domain
 //
 // A domain, that is a key, has at most one record between TryAcquire and done. Of the domains that could go on, the one whose record has the
-// lowest offset goes first: whatever has fallen behind becomes the oldest, so nothing starves, a hot key is served without a
+// lowest offset goes first: a domain that has fallen behind becomes the oldest, so nothing starves, a hot key is served without a
 // pause as soon as it is the bottleneck, and the commit floor follows closely. With owners, a slot goes to the owner who
-// has the fewest slots and has used the least time of them, and to his domain with the lowest offset. A rate is asked before an attempt
+// has the fewest slots and has used the least time of them, and to its domain with the lowest offset. A rate is asked before an attempt
 // begins, and an attempt that it delays holds nothing.
 //
 // # The floor

@@ -19,15 +19,15 @@ type item struct {
 	waits bool      // the ledger has it in its backlog
 }
 
-// place is where a domain is. Only a domain that works is touched without the lock, by the one goroutine that works on it.
-type place uint8
+// runState says whether a domain can go on. Only a domain that works is touched without the lock, by the one goroutine that works on it.
+type runState uint8
 
 const (
-	idle    place = iota // waits for a record, or has none
-	ready                // in the heap
-	working              // a goroutine has it
-	pausing              // its timer will make it ready
-	away                 // fenced: somebody else has its lease
+	idle     runState = iota // waits for a record, or has none
+	ready                    // in the heap
+	working                  // a goroutine has it
+	pausing                  // its timer will make it ready
+	inactive                 // fenced: somebody else has its lease
 )
 
 // stage is what comes next in a domain.
@@ -38,7 +38,7 @@ const (
 	missing              // a lease, but its record is not here (yet)
 	leased               // a lease and its record: run the handler
 	ended                // the handler has ended: tell the ledger
-	buried               // given up: tell of the dead letter
+	givenUp              // given up: tell of the dead letter
 	fenced               // somebody else has the lease: stay away
 )
 
@@ -48,7 +48,7 @@ type lag struct {
 	mark   int64 // those of a queue are below it; that of a domain is below its owner's
 }
 
-// domain is a domain with work in it. Guarded by Dispatcher.mu; while it works, tenure belongs to the goroutine that works on it.
+// domain is a domain with work in it. Guarded by Dispatcher.mu; while it works, recordState belongs to the goroutine that works on it.
 type domain struct {
 	name  string
 	of    *owner
@@ -60,7 +60,7 @@ type domain struct {
 
 	lag
 
-	place place
+	state runState
 	asks  bool  // it works, and has to ask the rates first
 	paced bool  // it pauses because of its own rate
 	key   int64 // lowest offset when it went into the heap
@@ -69,26 +69,26 @@ type domain struct {
 	// suspect's that has not had its run.
 	ours lease.Token
 
-	tenure
+	recordState
 }
 
-// tenure is the state of the record that is being worked on.
-type tenure struct {
-	stage   stage
-	lease   lease.Lease
-	work    item
-	gone    bool // work has no record: the Source lost it
-	err     error
-	more    bool // after a give-up: the ledger has more, at after
-	after   int64
-	due     time.Time // of the next attempt
-	began   time.Time
-	suspect bool // its lease was held by somebody who died: it runs alone among its like, and pays in advance
-	paid    bool // this attempt was counted before it began
-	resting bool // its lease was given back until it is due
-	trouble int  // refusals of the ledger or of the dead letter's receiver in a row
-	unsure  bool // the last call may have been carried out though it failed
-	wary    bool // somebody took the lease that was given back here, and may be the partition's owner
+// recordState is the state of the record that is being worked on.
+type recordState struct {
+	stage    stage
+	lease    lease.Lease
+	work     item
+	gone     bool // work has no record: the Source lost it
+	err      error
+	more     bool // after a give-up: the ledger has more, at after
+	after    int64
+	due      time.Time // of the next attempt
+	began    time.Time
+	suspect  bool // its lease was held by somebody who died: it runs alone among its like, and its attempt is counted in advance
+	counted  bool // this attempt was counted before it began
+	released bool // its lease was given back until it is due
+	trouble  int  // refusals of the ledger or of the dead letter's receiver in a row
+	unsure   bool // the last call may have been carried out though it failed
+	wary     bool // somebody took the lease that was given back here, and may be the partition's owner
 
 	foreign      lease.Token // the lease of somebody else that is in the way, 0: none
 	foreignSince time.Time
@@ -108,7 +108,7 @@ func (dom *domain) low() (offset int64, ok bool) {
 	return offset, ok
 }
 
-// find returns the place of offset in the queue, or -1.
+// find returns the index of offset in the queue, or -1.
 func (dom *domain) find(offset int64) int {
 	for i := range dom.queue {
 		if dom.queue[i].Offset == offset {
@@ -143,7 +143,7 @@ func (dom *domain) drop(offset int64) (dropped bool) {
 
 // empty: nothing is left to remember.
 func (dom *domain) empty() bool {
-	return dom.place == idle && len(dom.queue) == 0 && !dom.open && !dom.behind && dom.stage == fresh
+	return dom.state == idle && len(dom.queue) == 0 && !dom.open && !dom.behind && dom.stage == fresh
 }
 
 // byAge is a heap of the domains that can go on, the lowest offset first.

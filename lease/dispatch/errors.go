@@ -1,6 +1,6 @@
 package dispatch
 
-// This file holds the errors: what New refuses, how Run ends, and what a handler can fail with besides its own.
+// This file holds the errors: of New, of Run, and of attempts besides the handler's own.
 
 import (
 	"errors"
@@ -15,26 +15,20 @@ var (
 	ErrDrain = errors.New("dispatch: drain incomplete")
 	// ErrLost marks a *LostError.
 	ErrLost = errors.New("dispatch: partition lost")
-	// ErrBatch marks a *BatchError.
-	ErrBatch = errors.New("dispatch: not what Fetch promises")
-	// ErrUsed is what a second Run of one Dispatcher returns.
-	ErrUsed = errors.New("dispatch: Run was called before")
-	// ErrPanic marks a *PanicError.
-	ErrPanic = errors.New("dispatch: panic")
-	// ErrPermanent, somewhere in a handler's error, gives the record up at once: no other attempt would end better.
+	// ErrPermanent, wrapped in a handler's error, gives the record up at once: another attempt would fail too.
 	ErrPermanent = errors.New("dispatch: permanent failure")
 	// ErrGoexit is the failure of a handler that called runtime.Goexit.
 	ErrGoexit = errors.New("dispatch: handler called runtime.Goexit")
-	// ErrDied is the failure of a record whose last attempt ended with its process.
+	// ErrDied is the failure of a record whose process died during the last attempt.
 	ErrDied = errors.New("dispatch: the last attempt ended with its process")
-	// ErrRecordGone is the failure of a record that the ledger has and the Source has lost. It is tried and given up like
-	// any other.
+	// ErrRecordGone is the failure of a record that the ledger has and the Source has lost. It is retried and given up
+	// like any other.
 	ErrRecordGone = errors.New("dispatch: the source has lost the record")
 
 	errNothing = errors.New("dispatch: Fetch returned neither records nor an error")
 )
 
-// InvalidError refuses a Config field or an argument.
+// InvalidError rejects a Config field, an argument or a call.
 type InvalidError struct {
 	Field   string
 	Value   any
@@ -58,27 +52,25 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("dispatch: panic: %v", e.Value) }
 
-// Unwrap returns ErrPanic, and the value of the panic if that is an error.
-func (e *PanicError) Unwrap() []error {
-	if err, ok := e.Value.(error); ok {
-		return []error{ErrPanic, err}
-	}
-	return []error{ErrPanic}
+// Unwrap returns Value if it is an error, and nil otherwise.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
 }
 
-// Later is a handler's answer that it is too early: it is called again after wait, or after Backoff if wait is not above 0. This is no failure
-// and counts as no attempt; the record keeps its domain waiting. Who takes the partition over before that does not know of
-// it, and calls the handler at once.
+// Later is a handler's error to be called again after wait, or after Backoff if wait is 0 or less. It is not a failure
+// and not counted as an attempt; the record keeps its domain waiting. A new owner of the partition does not know of the
+// wait, and calls the handler at once.
 func Later(wait time.Duration) error { return &later{wait} }
 
 type later struct{ wait time.Duration }
 
 func (e *later) Error() string { return "dispatch: not before " + e.wait.String() }
 
-// BatchError refuses what a Fetch returned, all of it: Offset is not above the offset before it, or for the first one
-// is below From. It is told with FetchFailed, and the records are asked for again: to drop the one out of order would be to lose it.
+// BatchError rejects all records of a Fetch: Offset is not above the offset before it, or for the first record is below
+// From. The event is FetchFailed, and the records are fetched again: dropping the one out of order would lose it.
 type BatchError struct {
-	From   int64 // where Fetch was told to begin
+	From   int64 // the argument of Fetch
 	After  int64 // the offset before, From-1 for the first record
 	Offset int64
 }
@@ -86,9 +78,6 @@ type BatchError struct {
 func (e *BatchError) Error() string {
 	return fmt.Sprintf("dispatch: Fetch from %d returned offset %d after %d; allowed: from %d on, rising", e.From, e.Offset, e.After, e.From)
 }
-
-// Unwrap returns ErrBatch.
-func (e *BatchError) Unwrap() error { return ErrBatch }
 
 // ordered refuses records that begin below from or do not rise.
 func ordered(from int64, records []Record) error {
@@ -103,11 +92,11 @@ func ordered(from int64, records []Record) error {
 	return nil
 }
 
-// DrainError says what a drain left undone. Nothing is lost: who takes the partition next does it.
+// DrainError says what a drain left unfinished. Nothing is lost: the next owner of the partition does it.
 type DrainError struct {
 	Name string
-	// Abandoned counts the records whose handler was still running, or whose outcome could not be written down. Their leases
-	// are given back.
+	// Abandoned counts the records whose handler was still running, or whose outcome could not be written to the ledger.
+	// Their leases are released.
 	Abandoned int
 	// Commit is why the floor was not committed, nil if it was.
 	Commit error
@@ -125,11 +114,12 @@ func (e *DrainError) Unwrap() []error {
 	return []error{ErrDrain, e.Commit}
 }
 
-// LostError says that the partition belongs to another member of the group, or to none. A Source returns it, and an Ownership ends
-// the context of a partition with it as the cause; a Run that meets it ends with it. What was in work is left to the next owner.
+// LostError says that the partition belongs to another member of the group, or to none. A Source returns it; an
+// Ownership ends the context of a partition with it as the cause; a Run that meets it ends with it. Unfinished records
+// are left to the next owner.
 type LostError struct {
 	Partition string
-	Err       error // what said so
+	Err       error // the reason; may be nil
 }
 
 func (e *LostError) Error() string {

@@ -4,7 +4,6 @@ package dispatch_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,7 +30,7 @@ func TestPropertyD11_TheFewestFirst(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		partitions := rapid.IntRange(1, 3).Draw(rt, "partitions")
 		owners := rapid.IntRange(1, 6).Draw(rt, "owners")
-		places := rapid.IntRange(1, 8).Draw(rt, "places")
+		slots := rapid.IntRange(1, 8).Draw(rt, "places")
 		n := rapid.IntRange(1, 120).Draw(rt, "records")
 		keys := rapid.SliceOfN(rapid.IntRange(1, 12), owners, owners).Draw(rt, "keys")
 		of := rapid.SliceOfN(rapid.IntRange(0, owners-1), n, n).Draw(rt, "of")
@@ -46,7 +45,7 @@ func TestPropertyD11_TheFewestFirst(t *testing.T) {
 			began int
 		)
 		synctest.Test(t, func(t *testing.T) {
-			c := consume(t, dispatch.Config{MaxInFlight: places, Owner: ownerOf, Handler: func(_ context.Context, job dispatch.Job) error {
+			c := consume(t, dispatch.Config{MaxInFlight: slots, Owner: ownerOf, Handler: func(_ context.Context, job dispatch.Job) error {
 				var index int
 				_, _ = fmt.Sscan(string(job.Record.Payload), &index)
 				domain, owner, now := job.Record.Domain, ownerOf(job.Record.Domain), time.Now()
@@ -124,11 +123,11 @@ func jain(got map[string]time.Duration) float64 {
 // of so many seconds says each has got. The last one comes when the others have worked for so long; the measurement begins when that has settled.
 const settle = 15
 
-func shared(t *testing.T, partitions, places int, costs []time.Duration, alone, seconds int) map[string]time.Duration {
+func shared(t *testing.T, partitions, slots int, costs []time.Duration, alone, seconds int) map[string]time.Duration {
 	var mu sync.Mutex
 	got := map[string]time.Duration{}
 	synctest.Test(t, func(t *testing.T) {
-		c := consume(t, dispatch.Config{MaxInFlight: places, MaxBuffered: 1 << 14, MaxPerOwner: 64, Owner: ownerOf, Handler: func(_ context.Context, job dispatch.Job) error {
+		c := consume(t, dispatch.Config{MaxInFlight: slots, MaxBuffered: 1 << 14, MaxPerOwner: 64, Owner: ownerOf, Handler: func(_ context.Context, job dispatch.Job) error {
 			owner := ownerOf(job.Record.Domain)
 			var index int
 			_, _ = fmt.Sscanf(owner, "o%d", &index)
@@ -147,7 +146,7 @@ func shared(t *testing.T, partitions, places int, costs []time.Duration, alone, 
 		}
 		synctest.Wait()
 		flood := func(owner int) {
-			for i := range int(time.Duration(alone+settle+seconds)*time.Second/costs[owner])*places + 100 {
+			for i := range int(time.Duration(alone+settle+seconds)*time.Second/costs[owner])*slots + 100 {
 				parts[i%partitions].Source.(*dispatch.Log).Append(fmt.Sprintf("o%d/%d", owner, i%50), nil)
 			}
 		}
@@ -179,11 +178,11 @@ func TestPropertyD11_TheSameTime(t *testing.T) {
 	worst := 0.0
 	rapid.Check(t, func(rt *rapid.T) {
 		partitions := rapid.IntRange(1, 3).Draw(rt, "partitions")
-		places := rapid.IntRange(1, 6).Draw(rt, "places")
+		slots := rapid.IntRange(1, 6).Draw(rt, "places")
 		owners := rapid.IntRange(2, 12).Draw(rt, "owners")
 		costs := rapid.SliceOfN(rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, time.Second}), owners, owners).Draw(rt, "cost")
 		alone := rapid.IntRange(0, 40).Draw(rt, "seconds after which the last one comes")
-		got := shared(t, partitions, places, costs, alone, 20)
+		got := shared(t, partitions, slots, costs, alone, 20)
 		least, most, costliest := time.Hour, time.Duration(0), slices.Max(costs)
 		for owner := range owners {
 			g := got[fmt.Sprint("o", owner)]
@@ -199,15 +198,15 @@ func TestPropertyD11_TheSameTime(t *testing.T) {
 
 // 24 owners on 16 places and on 4, at costs of 40 to 1.
 func TestD11_JainsIndex(t *testing.T) {
-	for _, places := range []int{4, 16} {
+	for _, slots := range []int{4, 16} {
 		var costs []time.Duration
 		for i := range 24 {
 			costs = append(costs, []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second}[i%3])
 		}
-		index := jain(shared(t, 4, places, costs, 5, 100))
-		t.Logf("%d places: %.4f", places, index)
+		index := jain(shared(t, 4, slots, costs, 5, 100))
+		t.Logf("%d places: %.4f", slots, index)
 		if index < 0.98 {
-			t.Errorf("%d places: %.4f", places, index)
+			t.Errorf("%d places: %.4f", slots, index)
 		}
 	}
 }
@@ -314,7 +313,7 @@ func TestD11_OwnerPanics(t *testing.T) {
 		time.Sleep(time.Minute)
 		equal(t, "succeeded", r.Stats().Succeeded, 3)
 		for _, e := range seen.of(dispatch.OwnerFailed) {
-			if !errors.Is(e.Err, dispatch.ErrPanic) || e.Domain == "" {
+			if !is[*dispatch.PanicError](e.Err) || e.Domain == "" {
 				t.Errorf("told %+v", e)
 			}
 		}

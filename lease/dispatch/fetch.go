@@ -53,7 +53,7 @@ func (d *Dispatcher) fetch() {
 				read.keep(again, d.cfg.MaxBuffered)
 			}
 			d.accept(w)
-		case d.ousted(err): // soft is done
+		case d.endIfLost(err): // soft is done
 		case len(records) > 0, !interrupted:
 			failures++
 			wait := d.cfg.trouble(failures)
@@ -140,7 +140,7 @@ func (d *Dispatcher) plan(stop context.CancelFunc) (from int64, limit int) {
 	d.mu.Lock()
 	_, room := d.records.take(0)
 	from, d.stop = d.high, stop
-	if again, ok := d.hungry(); ok && room > 0 {
+	if again, ok := d.nextReread(); ok && room > 0 {
 		from, limit, d.stop = again, batch, nil
 	} else if d.behind < d.cfg.MaxBuffered {
 		limit = min(batch, room)
@@ -158,8 +158,8 @@ func (d *Dispatcher) plan(stop context.CancelFunc) (from int64, limit int) {
 	return from, limit
 }
 
-// hungry is where to read again. The lock is held.
-func (d *Dispatcher) hungry() (from int64, ok bool) {
+// nextReread returns the offset to read again from. The lock is held.
+func (d *Dispatcher) nextReread() (from int64, ok bool) {
 	if d.behind == 0 {
 		return 0, false
 	}
@@ -178,19 +178,19 @@ func (d *Dispatcher) hungry() (from int64, ok bool) {
 
 // wants: a domain is read again when half of its share is free, so that one reading serves many records, and its owner has room.
 func (dom *domain) wants(cfg Config) bool {
-	return dom.behind && dom.place != away && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.of.buffered < cfg.MaxPerOwner
+	return dom.behind && dom.state != inactive && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.of.buffered < cfg.MaxPerOwner
 }
 
-// nudge tells the fetch loop that there is more room, and calls it back from waiting at the end of the log when dom wants to be
+// signalFetch tells the fetch loop that there is more room, and calls it back from waiting at the end of the log when dom wants to be
 // read again. The lock is held.
-func (d *Dispatcher) nudge(dom *domain) {
+func (d *Dispatcher) signalFetch(dom *domain) {
 	d.readOn()
 	if d.stop == nil {
 		return
 	}
 	again := dom.wants(d.cfg) || d.wants(dom.of)
 	if !again && dom.of.buffered == d.cfg.MaxPerOwner-1 { // others of its owner had no room either
-		_, again = d.hungry()
+		_, again = d.nextReread()
 	}
 	if again {
 		d.stop()

@@ -64,7 +64,7 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 	floor, said := d.floor(), d.where
 	d.mu.Unlock()
 	if floor > said.committed {
-		if err := d.say(ctx, floor); err != nil {
+		if err := d.commitFloor(ctx, floor); err != nil {
 			return err
 		}
 		said.committed = floor
@@ -73,7 +73,7 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 	if said.committed > said.compacted {
 		// A ledger that is further already has been told by somebody who knew.
 		if err := d.cfg.Ledger.Compact(ctx, said.committed); err != nil && !errors.Is(err, lease.ErrFloor) {
-			d.unless(ctx, Event{Kind: LedgerError, Offset: said.committed, Err: err})
+			d.observeUnless(ctx, Event{Kind: LedgerError, Offset: said.committed, Err: err})
 			return err
 		}
 		d.mu.Lock()
@@ -83,16 +83,16 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 	return nil
 }
 
-// say tells a floor to the source, one at a time. One that it knows asks whether the partition is still ours.
-func (d *Dispatcher) say(ctx context.Context, floor int64) error {
-	d.saying.Lock()
-	defer d.saying.Unlock()
+// commitFloor commits a floor to the source, one at a time. A floor that the source has already asks whether the partition is still ours.
+func (d *Dispatcher) commitFloor(ctx context.Context, floor int64) error {
+	d.committing.Lock()
+	defer d.committing.Unlock()
 	d.mu.Lock()
 	floor = max(floor, d.where.committed)
 	d.mu.Unlock()
 	if err := d.cfg.Source.Commit(ctx, floor); err != nil {
-		d.unless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
-		_ = d.ousted(err) // the error says it all
+		d.observeUnless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
+		_ = d.endIfLost(err) // the error says it all
 		return err
 	}
 	d.mu.Lock()
@@ -101,8 +101,8 @@ func (d *Dispatcher) say(ctx context.Context, floor int64) error {
 	return nil
 }
 
-// unless observes e if ctx is not the reason for it.
-func (d *Dispatcher) unless(ctx context.Context, e Event) {
+// observeUnless observes e unless ctx has ended.
+func (d *Dispatcher) observeUnless(ctx context.Context, e Event) {
 	if ctx.Err() == nil {
 		d.observe(e)
 	}

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// Log is a Source in memory. The zero Log is empty and ready. Its methods may be called by any number of goroutines. It keeps
-// every record for ever.
+// Log is a Source in memory. The zero Log is empty and ready. It is safe for concurrent use. It keeps every record.
 type Log struct {
 	mu        sync.Mutex // guards all below; nothing foreign runs under it
 	records   []Record

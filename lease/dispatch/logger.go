@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is how a dispatcher's events become lines of a log, and what of a record a log may have: never its payload or a header's value.
+// This file logs a dispatcher's events, and records without their payload and header values.
 
 import (
 	"context"
@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// Logger is an Observer that logs, as "dispatch: GaveUp" with the event's fields. What needs somebody is a warning: GaveUp, DeadLetterFailed,
-// Fenced, Foreign, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed, and Drained with an error. What happens to each record that is well, and
-// Committed, is for debugging; the rest is information. Of a kind at most ten lines a second are written, and left_out says how many
-// events were not; of those for debugging, all. A panic's stack is in the line of the failure. The error of a handler is logged as it is: what must not
-// be in a log must not be in it, nor in the name of a domain.
+// Logger is an Observer that logs, as "dispatch: GaveUp" with the event's fields. Events that need attention are
+// warnings: GaveUp, DeadLetterFailed, Fenced, Foreign, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed,
+// CommitFailed, and Drained with an error or abandoned records. Started, Succeeded, Skipped and Committed are debug
+// messages; the rest is info. Of each kind at most ten lines a second are written, and left_out counts the events
+// without a line; debug messages are not limited. A panic's stack is part of the line. A handler's error and the
+// domain's name are logged unchanged: keep secrets out of them.
 //
-// It writes in the goroutine that did what is told, so the work waits for the slog.Handler. One Logger serves any number of
-// dispatchers. It must not be copied.
+// It writes in the goroutine that caused the event, so the work waits for the slog.Handler. One Logger serves any number
+// of dispatchers. It must not be copied.
 type Logger struct {
 	To *slog.Logger // nil: slog.Default()
 
@@ -96,7 +97,7 @@ func (l *Logger) spend(kind Kind) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
-// LogValue implements slog.LogValuer: where the record is and how large, not what it carries.
+// LogValue implements slog.LogValuer: domain, offset, payload size and time, without the contents.
 func (r Record) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("domain", r.Domain), slog.Int64("offset", r.Offset), slog.Int("bytes", len(r.Payload))}
 	if !r.Time.IsZero() {
@@ -105,12 +106,12 @@ func (r Record) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// LogValue implements slog.LogValuer: the record's, the fence, and the attempt.
+// LogValue implements slog.LogValuer: the record, the token and the retry count.
 func (j Job) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("record", j.Record), slog.Uint64("token", uint64(j.Lease.Token)), slog.Int("retry_count", j.Lease.RetryCount))
 }
 
-// LogValue implements slog.LogValuer: where it lay, the record's, and why it was given up.
+// LogValue implements slog.LogValuer: the partition, the record, the retry count and the error.
 func (l DeadLetter) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("partition", l.Partition), slog.Any("record", l.Record), slog.Int("retry_count", l.Lease.RetryCount)}
 	if l.Err != nil {

@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is what a dispatcher tells those who watch it.
+// This file has the events of a dispatcher and their observer.
 
 import (
 	"log/slog"
@@ -10,57 +10,57 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// Kind says what an Event is about. Zero is none.
+// Kind is the kind of an Event. Zero is not a kind.
 type Kind uint8
 
 const (
 	// Started: the handler is about to be called.
 	Started Kind = iota + 1
-	// Succeeded: the handler returned nil, and the ledger knows. Took is how long the handler and the ledger took.
+	// Succeeded: the handler returned nil, and the ledger has recorded it. Took is the time of handler and ledger.
 	Succeeded
 	// Retrying: the handler failed with Err and will be called again after Wait.
 	Retrying
 	// Postponed: the handler asked to be called again after Wait, with Later.
 	Postponed
-	// GaveUp: the handler failed with Err for the last time. ErrDied says that its process did.
+	// GaveUp: the handler failed with Err for the last time. ErrDied: its process died.
 	GaveUp
-	// DeadLettered: the receiver of dead letters has accepted the record.
+	// DeadLettered: Config.DeadLetter has accepted the record.
 	DeadLettered
-	// DeadLetterFailed: it has not, with Err, and is asked again after Wait.
+	// DeadLetterFailed: Config.DeadLetter failed with Err and is called again after Wait.
 	DeadLetterFailed
 	// Skipped: a record that was fetched is done already.
 	Skipped
-	// Reclaimed: a lease was taken from a holder who is gone.
+	// Reclaimed: the lease of a former holder was reclaimed.
 	Reclaimed
-	// Foreign: somebody else holds a lease, and took it after the partition had become ours.
+	// Foreign: another process took a lease after this one had taken the partition.
 	Foreign
-	// Fenced: somebody else has taken the lease. The domain is left alone from now on; Run should be ended, because the
-	// partition has a new owner.
+	// Fenced: another process has reclaimed the lease. The domain is left alone from now on. End Run: the partition has
+	// a new owner.
 	Fenced
-	// Refused: the Concurrency refused, with Err. Told once for each time that a domain has to wait.
+	// Refused: Concurrency rejected an attempt with Err. Sent once for each time that a domain has to wait.
 	Refused
 	// RateFailed: Rate or RateOf panicked, with Err. The attempt does not begin; they are asked again after Wait.
 	RateFailed
-	// OwnerFailed: Owner panicked, with Err. The domain counts as one of the owner "".
+	// OwnerFailed: Owner panicked, with Err. The domain belongs to the owner "".
 	OwnerFailed
-	// LedgerError: the ledger refused with Err something that it should not refuse. It is tried again after Wait.
+	// LedgerError: a call of the ledger failed unexpectedly, with Err. It is retried after Wait.
 	LedgerError
-	// TakeFailed: the partition could not be taken, because of Err; tried again after Wait.
+	// TakeFailed: the partition could not be taken, because of Err; retried after Wait.
 	TakeFailed
-	// FetchFailed: the Source could not read from Offset, because of Err; tried again after Wait.
+	// FetchFailed: the Source could not read from Offset, because of Err; retried after Wait.
 	FetchFailed
 	// CommitFailed: the Source did not accept the floor Offset, because of Err.
 	CommitFailed
 	// Committed: the Source accepted the floor Offset.
 	Committed
-	// Paused: fetching stops, because Count records are fetched and not done.
+	// Paused: fetching stops, because Count records are buffered.
 	Paused
-	// Resumed: fetching goes on.
+	// Resumed: fetching resumes.
 	Resumed
 	// Taken: the partition was taken, to be read from Offset on.
 	Taken
-	// Drained: Run is about to return. Offset is the floor, Count the abandoned, Err why the floor could not be committed: a
-	// *LostError when the partition is lost.
+	// Drained: Run is about to return. Offset is the floor, Count the abandoned records, Err the reason why the floor
+	// could not be committed: a *LostError when the partition is lost.
 	Drained
 )
 
@@ -117,10 +117,10 @@ func (k Kind) String() string {
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }
 
-// Event is something that happened.
+// Event is one event of a dispatcher. Kind says which fields are set.
 type Event struct {
 	Kind       Kind
-	Name       string // the Config's
+	Name       string // Config.Name
 	Domain     string
 	Offset     int64
 	Token      lease.Token
@@ -131,7 +131,7 @@ type Event struct {
 	Took       time.Duration
 }
 
-// LogValue implements slog.LogValuer: one group with the fields that are set, Offset always.
+// LogValue implements slog.LogValuer: one group with the fields that are set, and always Offset.
 func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind.String())}, e.attrs()...)...)
 }
@@ -167,9 +167,9 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// Observer watches a dispatcher. Observe runs after what it tells of, in the goroutine that did it and with no lock held; what it
-// spends, the work waits for. A panic in it is swallowed and counted. It must be safe for concurrent use and must not call
-// runtime.Goexit.
+// Observer receives a dispatcher's events. Observe runs after the event, in the goroutine that caused it, with no lock
+// held; the work waits for it. A panic in it is swallowed and counted. It must be safe for concurrent use and must not
+// call runtime.Goexit.
 type Observer interface{ Observe(Event) }
 
 func (d *Dispatcher) observe(e Event) {

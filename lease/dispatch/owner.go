@@ -29,8 +29,8 @@ func (dom *domain) attempts() bool {
 func (d *Dispatcher) owned(name string) *owner {
 	o := d.owners[name]
 	if o == nil {
-		o = &owner{name: name, line: d.places.join(name, &d.share)}
-		o.line.of, o.line.wake = o, func() { go d.placed(o.line) }
+		o = &owner{name: name, line: d.slots.join(name, &d.share)}
+		o.line.of, o.line.wake = o, func() { go d.useSlot(o.line) }
 		d.owners[name] = o
 	}
 	return o
@@ -86,9 +86,9 @@ func (d *Dispatcher) wants(o *owner) bool {
 	return o.behind && o.buffered <= d.cfg.MaxPerOwner/2
 }
 
-// push has a domain wait for a place. The lock is held.
+// push has a domain wait for a slot. The lock is held.
 func (o *owner) push(dom *domain) {
-	dom.place = ready
+	dom.state = ready
 	dom.key, _ = dom.low()
 	switch {
 	case !dom.attempts():
@@ -100,18 +100,18 @@ func (o *owner) push(dom *domain) {
 	}
 }
 
-// launch has o wait for a place if one of his domains could go on but for that. The lock is held.
-func (d *Dispatcher) launch(o *owner) {
+// requestSlot has o wait for a slot if one of his domains could go on but for that. The lock is held.
+func (d *Dispatcher) requestSlot(o *owner) {
 	if len(o.chores) > 0 || len(o.ready) > 0 || len(o.suspects) > 0 && d.trial == nil && !d.barred {
-		o.line.want(len(o.chores) > 0)
+		o.line.request(len(o.chores) > 0)
 	}
 }
 
-// relaunch is launch for those who have suspects. The lock is held.
-func (d *Dispatcher) relaunch() {
+// requestForSuspects is requestSlot for the owners that have suspects. The lock is held.
+func (d *Dispatcher) requestForSuspects() {
 	for _, o := range d.owners {
 		if len(o.suspects) > 0 {
-			d.launch(o)
+			d.requestSlot(o)
 		}
 	}
 }
@@ -122,13 +122,13 @@ func (d *Dispatcher) next(o *owner) *domain {
 	from := &o.ready
 	if len(o.chores) > 0 {
 		from = &o.chores
-	} else if d.trial == nil && len(o.suspects) > 0 && (d.called || len(o.ready) == 0 || o.suspects[0].key < o.ready[0].key) {
+	} else if d.trial == nil && len(o.suspects) > 0 && (d.granted || len(o.ready) == 0 || o.suspects[0].key < o.ready[0].key) {
 		took := 0
-		if !d.called {
+		if !d.granted {
 			took, _ = d.trials.take(1)
 		}
-		if d.called || took > 0 {
-			from, d.called = &o.suspects, false
+		if d.granted || took > 0 {
+			from, d.granted = &o.suspects, false
 		} else {
 			d.barred = true
 		}
@@ -137,34 +137,34 @@ func (d *Dispatcher) next(o *owner) *domain {
 		return nil
 	}
 	dom := heap.Pop(from).(*domain)
-	dom.place, dom.paced, dom.asks = working, false, from != &o.chores
+	dom.state, dom.paced, dom.asks = working, false, from != &o.chores
 	if from == &o.suspects {
 		d.trial = dom
 	}
 	return dom
 }
 
-// use takes out the domain that a place goes to. Without one it gives the place back. The lock is held.
+// use takes out the domain that a slot goes to. Without one it gives the slot back. The lock is held.
 func (d *Dispatcher) use(l *line) *domain {
 	for l != nil {
 		if dom := d.next(l.of); dom != nil {
-			d.launch(l.of)
+			d.requestSlot(l.of)
 			return dom
 		}
-		l.asked(false, 0)
+		l.answered(false, 0)
 		l = l.give(0)
 	}
 	return nil
 }
 
-// emptyLines takes out all that waits for a place. The lock is held.
+// emptyLines takes out all that waits for a slot. The lock is held.
 func (d *Dispatcher) emptyLines() {
 	for _, o := range d.owners {
 		o.chores, o.ready, o.suspects = nil, nil, nil
 	}
 }
 
-// leaveLines has nobody here wait for a place any more.
+// leaveLines has nobody here wait for a slot any more.
 func (d *Dispatcher) leaveLines() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,8 +173,8 @@ func (d *Dispatcher) leaveLines() {
 	}
 }
 
-// placed uses a place that was waited for.
-func (d *Dispatcher) placed(l *line) {
+// useSlot uses a slot that was waited for.
+func (d *Dispatcher) useSlot(l *line) {
 	d.mu.Lock()
 	dom := d.use(l)
 	if dom != nil {

@@ -1,20 +1,21 @@
 package dispatch
 
-// This file is how fast attempts begin (D10): what a rate is asked, when, and what its nonsense means.
+// This file bounds how fast attempts begin (D10): when a rate is asked, and how its invalid answers are read.
 
 import (
 	"runtime/debug"
 	"time"
 )
 
-// Rate bounds how fast attempts begin: one over all, or one of a domain. A *rate.Limiter of golang.org/x/time becomes one by a method of three lines, see
-// examples/rates. It is asked right before an attempt, with a place in hand, and keeps no attempt waiting itself: nothing is reserved, so that there
-// is nothing to give back. Its methods must be safe for concurrent use, must not block and must not call runtime.Goexit.
+// Rate bounds how fast attempts begin, of all domains or of one. A *rate.Limiter of golang.org/x/time becomes a Rate by
+// a method of three lines, see examples/rates. It is asked right before an attempt that has a slot, and never blocks an
+// attempt itself: it reserves nothing, so nothing has to be given back. Its methods must be safe for concurrent use,
+// must not block and must not call runtime.Goexit.
 type Rate interface {
-	// Delay returns how long after now the next attempt may begin, if no other does before; 0 or less: now. It counts nothing. After that long, or after
-	// a minute if that is less, it is asked again.
+	// Delay returns how long after now the next attempt may begin, if no other does before; 0 or less: now. It counts
+	// nothing. It is called again after that time, or after a minute if that is less.
 	Delay(now time.Time) time.Duration
-	// Take counts an attempt that begins now, or returns false if none may. It is called if Delay was 0 or less.
+	// Take counts an attempt that begins now, or returns false if none may. It is called if Delay returned 0 or less.
 	Take(now time.Time) bool
 }
 

@@ -93,7 +93,7 @@ func TestPropertyD10_NeverFasterNeverIdle(t *testing.T) {
 		var (
 			partitions = rapid.IntRange(1, 3).Draw(rt, "partitions")
 			keys       = rapid.IntRange(1, 8).Draw(rt, "keys")
-			places     = rapid.IntRange(1, 6).Draw(rt, "places")
+			slots      = rapid.IntRange(1, 6).Draw(rt, "places")
 			period     = time.Duration(rapid.SampledFrom([]int{0, 1, 7, 40, 300}).Draw(rt, "period of all, ms")) * time.Millisecond
 			burst      = rapid.IntRange(1, 5).Draw(rt, "burst of all")
 			keyPeriod  = time.Duration(rapid.SampledFrom([]int{0, 10, 100, 2000}).Draw(rt, "period of a key, ms")) * time.Millisecond
@@ -113,7 +113,7 @@ func TestPropertyD10_NeverFasterNeverIdle(t *testing.T) {
 			waiting = map[string][]time.Time{}
 		)
 		synctest.Test(t, func(t *testing.T) {
-			cfg := dispatch.Config{MaxInFlight: places, Backoff: backoff, MaxBackoff: backoff, Rand: func() float64 { return 0 }}
+			cfg := dispatch.Config{MaxInFlight: slots, Backoff: backoff, MaxBackoff: backoff, Rand: func() float64 { return 0 }}
 			if period > 0 {
 				cfg.Rate = &bucket{period: period, burst: burst}
 			}
@@ -228,7 +228,7 @@ func TestPropertyD10_NeverFasterNeverIdle(t *testing.T) {
 				}
 				before := m.Add(-1)
 				switch {
-				case working >= places:
+				case working >= slots:
 				case period > 0 && tokens(begins, m, period, burst)-float64(m.Sub(before))/float64(period) < 1:
 				case keyPeriod > 0 && tokens(of[a.domain], m, keyPeriod, keyBurst)-float64(m.Sub(before))/float64(keyPeriod) < 1:
 				default:
@@ -529,7 +529,7 @@ func TestD10_Nonsense(t *testing.T) {
 					told := seen.of(dispatch.RateFailed)
 					equal(t, "told", len(told) > 0, c.told)
 					for _, e := range told {
-						if !errors.Is(e.Err, dispatch.ErrPanic) || e.Domain != "odd" || e.Wait <= 0 {
+						if !is[*dispatch.PanicError](e.Err) || e.Domain != "odd" || e.Wait <= 0 {
 							t.Errorf("told %+v", e)
 						}
 					}

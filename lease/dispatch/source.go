@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is what a dispatcher needs of the place that records come from.
+// This file is a record, and the interface of its source.
 
 import (
 	"context"
@@ -10,15 +10,16 @@ import (
 
 // Record is one piece of work. The dispatcher looks at Domain and Offset, and at nothing else.
 type Record struct {
-	// Domain is what must not be worked on twice at once: a key. Of records without one see Keyless.
+	// Domain is the key: records of one domain are worked on one at a time, in order. For records without a key see
+	// Keyless.
 	Domain  string
-	Offset  int64 // its place in the partition
+	Offset  int64 // its position in the partition
 	Payload []byte
 	Headers []Header  // in the source's order; nil if it has none
 	Time    time.Time // when it was written, by the source's clock; zero if the source does not say
 }
 
-// Header is a name and a value that a record carries beside its payload. Names may repeat.
+// Header is a name and a value beside a record's payload. Names may repeat.
 type Header struct {
 	Key   string
 	Value []byte
@@ -27,30 +28,31 @@ type Header struct {
 // lanes is how many domains share the records that have no key.
 const lanes = 256
 
-// Keyless returns the domain of a record without a key: one of 256, by its offset. Such records have no order to keep, yet a
-// ledger remembers each domain that it ever had; so they share a fixed number of domains, and one that fails delays each 256th.
-// A key that happens to be called like one of the 256 loses nothing: it shares that domain.
+// Keyless returns the domain of a record without a key: one of 256, by its offset. Such records need no order, but a
+// ledger remembers every domain, so they share a fixed number of domains; a record that fails delays every 256th. A real
+// key with the name of one of the 256 shares that domain and loses nothing.
 func Keyless(offset int64) string { return "keyless/" + strconv.Itoa(int(uint64(offset)%lanes)) }
 
-// Source is one partition of a log: records with rising offsets, gaps allowed, that can be read from any place again and
-// again until they are committed. It is told with every call where to read, so that it has no position to lose. Fetch, Commit
-// and End may be called at the same time, but no method runs twice at once. A Source must return soon after ctx is done. An error
-// that is a *LostError ends the Run; every other is tried again.
+// Source is one partition of a log: records with rising offsets, gaps allowed, that can be read again from any offset
+// until they are committed. Every call says where to read, so a Source needs no position of its own. Fetch, Commit and
+// End may run at the same time, but no method runs twice at once. Every method must return soon after ctx is done. A
+// *LostError ends the Run; every other error is retried.
 type Source interface {
-	// Committed returns the offset to begin at: the greatest floor that was committed, or the first offset that
-	// there is. It is called once, when the partition is taken.
+	// Committed returns the offset to begin at: the greatest committed floor, or the first offset available. It is
+	// called once, when the partition is taken.
 	Committed(ctx context.Context) (int64, error)
-	// Fetch returns records in the order of their offsets, beginning with the first whose offset is from or above and leaving none
-	// out, at most limit; what does not begin there and rise is refused whole, with a *BatchError. It waits until there is one, and
-	// returns no empty slice without an error. The dispatcher cancels ctx to read somewhere else first; nothing is lost by that. It
-	// keeps the records, so a Source must not use them again.
+	// Fetch returns at most limit records in the order of their offsets, from the first offset at or above from, leaving
+	// none out. A batch that begins below from or does not rise is rejected whole, with a *BatchError. Fetch waits until
+	// there is a record, and returns no empty slice without an error. The dispatcher cancels ctx to read somewhere else
+	// first; nothing is lost by that. It keeps the records, so a Source must not reuse them.
 	Fetch(ctx context.Context, from int64, limit int) ([]Record, error)
-	// Commit says that every record below floor is done. Floors rise; the last one is said again to ask whose the partition is. A Source that knows that the partition belongs to
-	// somebody else by now must refuse, with a *LostError.
+	// Commit says that every record below floor is done. Floors rise; the last one is repeated to check that the
+	// partition is still owned. A Source that knows that the partition belongs to another member must return a
+	// *LostError.
 	Commit(ctx context.Context, floor int64) error
 }
 
-// Ended is a Source that knows its end. It is asked once every CommitEvery, for Stats.Lag.
+// Ended is a Source that knows its end. End is called once every CommitEvery, for Stats.Lag.
 type Ended interface {
 	// End returns the offset after the last record.
 	End(ctx context.Context) (int64, error)

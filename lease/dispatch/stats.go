@@ -1,39 +1,41 @@
 package dispatch
 
-// This file says how far a dispatcher is.
+// This file has a dispatcher's counters and gauges.
 
 import (
 	"log/slog"
 	"time"
 )
 
-// Stats are a dispatcher's counters and what it holds at one moment.
+// Stats are a dispatcher's counters and gauges at one moment.
 type Stats struct {
 	Name string
 	// Held: the partition has been taken, and Run has not given it back.
 	Held bool
 
-	// Domains with unfinished work, by where they are: a handler or the ledger is at work; ready to go on when there is a free place; waiting
-	// for a retry, or for a ledger or a receiver of dead letters that refused; waiting for their record to be read; left to somebody
-	// else. Behind counts those of any state of which records have been put off, Suspects those that wait for their trial or are on it, Paced those that are
-	// ready or pausing because of a rate.
+	// Domains with unfinished work. Working: in a handler or a call of the ledger. Ready: waiting for a slot. Pausing:
+	// waiting for a retry, or after an error of the ledger or of DeadLetter. Waiting: their record has to be read first.
+	// Fenced: another process has the lease. Domains in any of these states may also be Behind (records were put off),
+	// Suspects (waiting for their trial or on it) or Paced (ready or pausing because of a rate).
 	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects, Paced int
 
 	Buffered int           // records fetched and not done
-	Oldest   time.Duration // since the oldest of them was fetched; 0: there is none
+	Oldest   time.Duration // time since the oldest of them was fetched; 0: none
 	Paused   bool          // fetching waits for room
 
-	// Counted since Run: records done by success, and found done when they were fetched; records given up, of them Permanent by ErrPermanent and Died
-	// with their process; dead letters that were accepted, and attempts at one that were not; failures that led to a retry, and answers with
-	// Later; leases taken from somebody else; domains lost to somebody else.
+	// Counters since Run. Succeeded: records done. Skipped: records found done when they were fetched. GaveUp: records
+	// given up; of these, Permanent by ErrPermanent and Died with their process. DeadLettered: dead letters accepted;
+	// DeadLetterFailed: attempts rejected. Retried: failures that led to a retry. Postponed: answers with Later.
+	// Reclaimed: leases taken from a former holder. Lost: domains lost to another process.
 	Succeeded, Skipped, GaveUp, Permanent, Died, DeadLettered, DeadLetterFailed, Retried, Postponed, Reclaimed, Lost uint64
 	// ObserverPanics counts panics of the Observer that were contained.
 	ObserverPanics uint64
 
-	// Floor is the lowest offset that may not be done, Committed what the Source was told of it, Next the first that
-	// was never read. All are 0 until the partition is taken.
+	// Floor is the lowest offset that may not be done, Committed the last floor that the Source accepted, Next the first
+	// offset never read. All are 0 until the partition is taken.
 	Floor, Committed, Next int64
-	// Lag is the end of the Source as of the last look minus Floor: in offsets, gaps included. -1: the Source does not say.
+	// Lag is the Source's end when it was last asked minus Floor: in offsets, gaps included. -1: the Source does not
+	// know its end.
 	Lag int64
 }
 
@@ -42,7 +44,7 @@ type counters struct {
 	succeeded, skipped, gaveUp, permanent, died, deadLettered, deadLetterFailed, retried, postponed, reclaimed, lost, panics uint64
 }
 
-// Stats reads the counters. Its time grows with the domains that have work; it allocates nothing.
+// Stats returns the current values. Its time grows with the number of domains that have work; it allocates nothing.
 func (d *Dispatcher) Stats() Stats {
 	now := time.Now()
 	d.mu.Lock()
@@ -57,9 +59,9 @@ func (d *Dispatcher) Stats() Stats {
 	if d.trial != nil {
 		s.Suspects++
 	}
-	shut := d.places.closed()
+	shut := d.slots.closed()
 	for _, dom := range d.domains {
-		switch dom.place {
+		switch dom.state {
 		case working:
 			s.Working++
 		case ready:
@@ -69,7 +71,7 @@ func (d *Dispatcher) Stats() Stats {
 			}
 		case pausing:
 			s.Pausing++
-		case away:
+		case inactive:
 			s.Fenced++
 		case idle:
 			s.Waiting++
@@ -77,10 +79,10 @@ func (d *Dispatcher) Stats() Stats {
 		if len(dom.queue) > 0 {
 			s.Oldest = max(s.Oldest, now.Sub(dom.queue[0].since))
 		}
-		if dom.place == pausing && dom.paced {
+		if dom.state == pausing && dom.paced {
 			s.Paced++
 		}
-		if dom.place != working && dom.suspect {
+		if dom.state != working && dom.suspect {
 			s.Suspects++
 		}
 	}
@@ -93,7 +95,7 @@ func (d *Dispatcher) Stats() Stats {
 	return s
 }
 
-// LogValue implements slog.LogValuer: one group, without what is zero and says nothing.
+// LogValue implements slog.LogValuer: one group. Domain counts and counters that are zero are left out.
 func (s Stats) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 28)
 	if s.Name != "" {

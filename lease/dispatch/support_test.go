@@ -311,3 +311,9 @@ func (p *process) Commit(ctx context.Context, floor int64) error {
 	_, err := called(p, "Commit", "", func() (struct{}, error) { return struct{}{}, p.Source.Commit(ctx, floor) })
 	return err
 }
+
+// is reports whether err is, or wraps, an E.
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
+}

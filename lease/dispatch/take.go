@@ -12,7 +12,7 @@ func (d *Dispatcher) take() bool {
 		case err == nil:
 			d.observe(Event{Kind: Taken, Offset: d.high}) // nobody else moves it yet
 			return true
-		case d.ousted(err), d.soft.Err() != nil:
+		case d.endIfLost(err), d.soft.Err() != nil:
 			return false
 		}
 		wait := d.cfg.trouble(n)
@@ -53,7 +53,7 @@ func (d *Dispatcher) takeOnce() error {
 		d.mu.Lock()
 		d.high = min(d.high, l.Offset)
 		dom := d.domain(l.Domain, owner)
-		dom.tenure, dom.open, dom.at = t, true, l.Offset
+		dom.recordState, dom.open, dom.at = t, true, l.Offset
 		d.mu.Unlock()
 	}
 	for head, err := range d.cfg.Ledger.Ready(d.soft) {

@@ -14,9 +14,9 @@ type entry struct {
 	name string
 	// turn is full while a call works on the domain. It makes the calls of this process on one domain follow each other, so that
 	// they need not conflict. It is no lock: it is given up with ctx, and other domains know nothing of it.
-	turn  chan struct{}
-	users int           // guarded by cache.mu: calls that have or await the turn
-	place *list.Element // guarded by cache.mu: in cache.idle, nil while there are users
+	turn    chan struct{}
+	users   int           // guarded by cache.mu: calls that have or await the turn
+	element *list.Element // guarded by cache.mu: in cache.idle, nil while there are users
 
 	// With the turn only:
 	rec     *record // what the store holds as far as is known; nil: it has to be read
@@ -53,9 +53,9 @@ func (c *cache) enter(ctx context.Context, name string) (*entry, error) {
 		e = &entry{name: name, turn: make(chan struct{}, 1)}
 		c.entries[name] = e
 	}
-	if e.place != nil {
-		c.idle.Remove(e.place)
-		e.place = nil
+	if e.element != nil {
+		c.idle.Remove(e.element)
+		e.element = nil
 	}
 	e.users++
 	c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *cache) enter(ctx context.Context, name string) (*entry, error) {
 	case e.turn <- struct{}{}:
 		return e, nil
 	case <-ctx.Done():
-		c.part(e)
+		c.release(e)
 		return nil, ctx.Err()
 	}
 }
@@ -71,16 +71,16 @@ func (c *cache) enter(ctx context.Context, name string) (*entry, error) {
 // leave passes the turn on.
 func (c *cache) leave(e *entry) {
 	<-e.turn
-	c.part(e)
+	c.release(e)
 }
 
-func (c *cache) part(e *entry) {
+func (c *cache) release(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.users--; e.users > 0 {
 		return
 	}
-	e.place = c.idle.PushFront(e)
+	e.element = c.idle.PushFront(e)
 	for c.idle.Len() > c.max {
 		oldest := c.idle.Remove(c.idle.Back()).(*entry)
 		delete(c.entries, oldest.name)

@@ -13,22 +13,22 @@
 //
 // # Lost replies
 //
-// A Swap that was sent and not answered was carried out, or not, or will be. The record holds a mark of the last write of each of the sixteen
+// A Swap that was sent and not answered was carried out, or not, or will be. The record holds the id of the last write of each of the sixteen
 // writers that wrote last. The Ledger sends the same Swap again: it is carried out now; or it conflicts, and then the record, read again, either shows the
-// mark, or shows that no mark was dropped since, in which case the Swap was not and, its version being gone, never will be
+// id, or shows that no id was dropped since, in which case the Swap was not and, its version being gone, never will be
 // carried out. In the one case left the call ends in *[AmbiguousError]. It never guesses.
 //
 // # Tokens
 //
-// Each Ledger draws a number from the ledger's own record when it first writes, and counts by a Lamport clock that passes every token it
+// The ledger's own record issues a number to each Ledger at its first write. The Ledger counts by a Lamport clock that passes every token it
 // meets. A token is the clock (41 bits) above the number (22 bits): unique because no two Ledgers have one number, rising in a domain
 // because the record keeps the domain's greatest token and the clock passes it. Records show the numbers of their last writers, so a number that the
-// ledger's own record never gave out shows that this record was deleted or put back.
+// ledger's own record never issued shows that this record was deleted or restored from a backup.
 //
 // # The floor
 //
 // The floor of Compact lies in the ledger's own record, and is written there before any state is trimmed at it. A state says which floor it was trimmed at,
-// so whoever reads it knows that floor too; and a domain that is not in the store is judged only after the floor was read. Compact visits no domain: each is
+// so a Ledger that reads it knows that floor too; a domain that is not in the store is judged only after the floor was read. Compact visits no domain: each is
 // trimmed when it is written next, and no record is ever deleted, since it keeps the domain's greatest token.
 //
 // # Record format 1
@@ -39,7 +39,7 @@
 //	swaps             varint      how many swaps made the record
 //	greatest token    varint      of all that the domain had
 //	floor             signed      at which it was trimmed
-//	marks             1 byte, then two varints each: 0 to 16 of a writer and its count, oldest first
+//	write ids         1 byte, then two varints each: 0 to 16 of a writer and its count, oldest first
 //	state             lease.State.AppendBinary
 //	checksum          4 bytes     CRC-32C of the name and all of the above, little-endian
 //

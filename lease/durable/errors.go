@@ -16,18 +16,10 @@ var (
 	ErrAmbiguous = errors.New("durable: outcome unknown")
 	// ErrContention marks a *ContentionError.
 	ErrContention = errors.New("durable: too many conflicts")
-	// ErrCorrupt marks a *CorruptError.
-	ErrCorrupt = errors.New("durable: corrupt record")
-	// ErrFull marks a *FullError.
-	ErrFull = errors.New("durable: record full")
-	// ErrNewer marks a *NewerError.
-	ErrNewer = errors.New("durable: record of a newer version")
-	// ErrExhausted marks an *ExhaustedError.
-	ErrExhausted = errors.New("durable: writers or lease tokens used up")
 )
 
-// StoreError says that the Store could not be read or would not write. The ledger is unchanged and the call may be made again. errors.Is
-// sees the Store's error, and ctx's where that was it.
+// StoreError says that the Store could not be read or written. The ledger is unchanged and the call may be repeated.
+// errors.Is finds the Store's error, and ctx's if that was the cause.
 type StoreError struct {
 	Call string // "Load", "Swap" or "List"
 	Name string // the domain, "" for the ledger's own record and for List
@@ -41,13 +33,14 @@ func (e *StoreError) Error() string {
 // Unwrap returns ErrStore and the Store's error.
 func (e *StoreError) Unwrap() []error { return []error{ErrStore, e.Err} }
 
-// AmbiguousError says that a write was sent and nobody can tell whether it was, or will be, carried out. It is the one error after which
-// the ledger may have changed. Calling again is safe: what was carried out shows (ALREADY_ACQUIRED with the lease, a *LeaseNotFoundError
-// with its outcome, ENQUEUED), what was not is carried out. Only a Fail may count one retry twice, and a Reclaim may
-// find its own new token in place of the old one, as a *TokenMismatchError: Held shows it.
+// AmbiguousError says that a write was sent and it is unknown whether it was, or will be, applied. It is the only error
+// after which the ledger may have changed. Repeating the call is safe: a write that was applied shows (ALREADY_ACQUIRED
+// with the lease, a *LeaseNotFoundError with its outcome, ENQUEUED), and one that was not is applied. Two exceptions: a
+// repeated Fail may count one retry twice, and a repeated Reclaim may find its own new token in place of the old one, as
+// a *TokenMismatchError; Held shows it.
 type AmbiguousError struct {
 	Domain string
-	Cause  error // of the last attempt. errors.Is does not see it: ctx's error by itself would say that nothing changed
+	Cause  error // of the last attempt. errors.Is does not find it: ctx's error alone would mean that nothing changed
 }
 
 func (e *AmbiguousError) Error() string {
@@ -57,7 +50,7 @@ func (e *AmbiguousError) Error() string {
 // Unwrap returns ErrAmbiguous.
 func (e *AmbiguousError) Unwrap() error { return ErrAmbiguous }
 
-// ContentionError says that other writers of the domain were faster every time. The ledger is unchanged by this call.
+// ContentionError says that other writers of the domain were faster at every try. The ledger is unchanged by this call.
 type ContentionError struct {
 	Domain string
 	Tries  int
@@ -70,8 +63,8 @@ func (e *ContentionError) Error() string {
 // Unwrap returns ErrContention.
 func (e *ContentionError) Unwrap() error { return ErrContention }
 
-// CorruptError says that a record is not what a Ledger wrote under this name. Nothing is overwritten and nothing is
-// assumed in its place: every call on the domain says so until the record is repaired.
+// CorruptError says that a record is not one that a Ledger wrote under this name. It is neither overwritten nor replaced
+// by a guess: every call on the domain returns this error until the record is repaired.
 type CorruptError struct {
 	Domain  string // "": the ledger's own record
 	Version uint64 // the Store's version of the record
@@ -82,10 +75,10 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("durable: record of %q, version %d: %v", e.Domain, e.Version, e.Err)
 }
 
-// Unwrap returns ErrCorrupt and what is wrong.
-func (e *CorruptError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }
+// Unwrap returns what is wrong.
+func (e *CorruptError) Unwrap() error { return e.Err }
 
-// NewerError says that a record was written in a format that came after this program. It is not read and not overwritten.
+// NewerError says that a record has a format newer than this program. It is neither read nor overwritten.
 type NewerError struct {
 	Domain string // "": the ledger's own record
 	Format int
@@ -96,11 +89,9 @@ func (e *NewerError) Error() string {
 	return fmt.Sprintf("durable: record of %q has format %d, this program knows up to %d", e.Domain, e.Format, e.Known)
 }
 
-// Unwrap returns ErrNewer.
-func (e *NewerError) Unwrap() error { return ErrNewer }
-
-// FullError refuses an offset that the domain has not seen, because with it the domain's record could outgrow what the Store takes before all that
-// waits has been worked off. Those calls go on: work off what waits, or raise the floor. It is a lease.ErrBacklogFull as well.
+// FullError rejects an offset that the domain has not seen, because with it the domain's record could outgrow the
+// Store's limit before the backlog is finished. Calls on waiting offsets still succeed: finish them, or raise the floor.
+// It is a lease.ErrBacklogFull as well.
 type FullError struct {
 	Domain string
 	Offset int64 // the offset refused
@@ -112,16 +103,13 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("durable: domain %q: no room for offset %d: a record of %d bytes is more than half of %d", e.Domain, e.Offset, e.Size, e.Limit)
 }
 
-// Unwrap returns ErrFull and lease.ErrBacklogFull.
-func (e *FullError) Unwrap() []error { return []error{ErrFull, lease.ErrBacklogFull} }
+// Unwrap returns lease.ErrBacklogFull.
+func (e *FullError) Unwrap() error { return lease.ErrBacklogFull }
 
-// ExhaustedError says that a ledger has no unused number left of a kind: "writers" (4,194,303 in the life of a ledger) or
-// "tokens" (2,199,023,255,551 in a row). The ledger is unchanged.
+// ExhaustedError says that a ledger has used up its "writers" (4,194,303 in the life of a ledger) or its "tokens"
+// (2,199,023,255,551 in a row). The ledger is unchanged.
 type ExhaustedError struct{ Kind string }
 
 func (e *ExhaustedError) Error() string {
 	return fmt.Sprintf("durable: the ledger has used up its %s", e.Kind)
 }
-
-// Unwrap returns ErrExhausted.
-func (e *ExhaustedError) Unwrap() error { return ErrExhausted }

@@ -90,7 +90,7 @@ func TestFloorOfAnEarlierRoot(t *testing.T) {
 	succeed(t, l, held)
 	store.Tamper("", before)
 	l = open(t, durable.Config{Store: store})
-	if _, err := l.TryAcquire(ctx, "A", 8); !errors.Is(err, durable.ErrCorrupt) {
+	if _, err := l.TryAcquire(ctx, "A", 8); !is[*durable.CorruptError](err) {
 		t.Errorf("under a floor that is gone: %v", err)
 	}
 	if err := l.Compact(ctx, 5); err != nil {
@@ -162,7 +162,7 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 				c := call("A", "B", "evil")
 				l := ledgers[rapid.IntRange(0, 2).Draw(t, "ledger")]
 				if c.Domain == "evil" {
-					if r := c.Do(ctx, l); errors.Is(r.Err, durable.ErrCorrupt) {
+					if r := c.Do(ctx, l); is[*durable.CorruptError](r.Err) {
 						refused++
 					} else {
 						taken++ // it does not show

@@ -132,7 +132,7 @@ func TestAFullRecordHasRoomAgain(t *testing.T) {
 		t.Helper()
 		for offset := from; ; offset++ {
 			switch err := call(offset << 20); {
-			case errors.Is(err, durable.ErrFull):
+			case is[*durable.FullError](err):
 				return offset
 			case err != nil:
 				t.Fatal(err)

@@ -13,20 +13,21 @@ import (
 
 // Config configures a Ledger.
 type Config struct {
-	// Store keeps the ledger. Required. Several Ledgers, in one process or in many, may share one ledger in one store.
+	// Store keeps the ledger. Required. Any number of Ledgers, in one process or in many, may share a store's ledger.
 	Store Store
-	// MaxRetries is how many Fail calls of a lease lead to a retry; one more gives the offset up. 1 to 2147483647; 0:
-	// lease.DefaultRetries; none has to be said: lease.NoRetries. It is not kept in the store: each Ledger goes by its own.
+	// MaxRetries is how many Fail calls of a lease lead to a retry; the next one gives the offset up. 1 to 2147483647;
+	// 0: lease.DefaultRetries; no retries: lease.NoRetries. The store does not keep it: each Ledger uses its own.
 	MaxRetries int
-	// MaxBacklog bounds the offsets that wait in one domain. 0: unbounded. Not negative. Not kept in the store either.
+	// MaxBacklog bounds the waiting offsets of one domain. 0: unbounded. Not negative. The store does not keep it.
 	MaxBacklog int
-	// Observer, when not nil, is told every decision, and every call that ended in a Store's error.
+	// Observer, when not nil, receives every decision, and every call that ended in a Store's error.
 	Observer lease.Observer
-	// MaxCached bounds the domains whose latest state is kept in memory while no call works on them. 0: 10,000. Not negative. What is not kept is
-	// read again when it is used.
+	// MaxCached bounds the domains whose latest state stays in memory while no call works on them. 0: 10,000. Not
+	// negative. A domain that is not in memory is read again when it is used.
 	MaxCached int
-	// OldReaders says that programs built before Release existed still work on the ledger. They refuse what Release writes, so Release is refused
-	// with a *lease.InvalidError, and the lease stays as it is. What others release is read either way.
+	// OldReaders says that programs built before Release existed still work on the ledger. They refuse the records that
+	// Release writes, so Release is rejected with a *lease.InvalidError, and the lease stays as it is. Leases that other
+	// Ledgers release are read either way.
 	OldReaders bool
 }
 
@@ -35,22 +36,24 @@ const (
 	maxDomain     = 1<<16 - 1
 )
 
-// Ledger is a lease.Ledger in a Store. It must come from New: any other refuses every call. A call that changes something in a domain that this Ledger used
-// last costs one Swap; a first use costs a Load more, and one of the ledger's own record if the domain is new. Calls of
-// one Ledger on one domain take turns; other Ledgers are met by conflict and replay. It has no goroutine and nothing to close.
+// Ledger is a lease.Ledger in a Store. It must come from New: any other rejects every call. A call that changes a domain
+// that this Ledger used last costs one Swap; a first use costs a Load more, and one of the ledger's own record if the
+// domain is new. Calls of one Ledger on one domain run one after another; conflicts with other Ledgers are resolved by a
+// retry on the new version. A Ledger has no goroutine and nothing to close.
 //
-// Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (alone among all errors it leaves open whether the
-// ledger changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError; TryAcquire and Offer *FullError too. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
+// Beyond lease.Ledger's errors each call may return *StoreError, *AmbiguousError (the only error after which the ledger
+// may have changed), *ContentionError, *CorruptError, *NewerError and *ExhaustedError; TryAcquire and Offer *FullError
+// too. A nil ctx, or a Ledger that New did not make, is a *lease.InvalidError.
 type Ledger struct {
 	cfg   Config
 	cache cache
 
-	writer atomic.Uint64 // this Ledger's number among all that ever wrote to the ledger; 0: none drawn yet
-	clock  atomic.Uint64 // of tokens: at least that of any token that this Ledger made
-	writes atomic.Uint64 // writes tried, for their marks
-	floor  atomic.Int64  // the greatest floor that this Ledger has read in the root
-	seen   atomic.Uint64 // the greatest version of the root that was answered
-	drawn  atomic.Uint64 // how many numbers the root is known to have given out
+	writer        atomic.Uint64 // this Ledger's number among all that ever wrote to the ledger; 0: none yet
+	clock         atomic.Uint64 // of tokens: at least that of any token that this Ledger made
+	writes        atomic.Uint64 // writes tried, for their ids
+	floor         atomic.Int64  // the greatest floor that this Ledger has read in the root
+	seen          atomic.Uint64 // the greatest version of the root that was answered
+	writersIssued atomic.Uint64 // how many numbers the root is known to have given out
 }
 
 var _ lease.Ledger = (*Ledger)(nil)
@@ -138,7 +141,7 @@ func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error
 	if op.Kind == lease.OpTryAcquire || op.Kind == lease.OpAcquireNext {
 		op.Now = time.Now().UnixNano()
 	}
-	if err := l.inTurn(ctx, op.Domain, func(e *entry) error { return l.run(ctx, e, &op, &r) }); err != nil {
+	if err := l.exclusive(ctx, op.Domain, func(e *entry) error { return l.run(ctx, e, &op, &r) }); err != nil {
 		r = lease.Result{}
 		if l.cfg.Observer != nil {
 			lease.Report(l.cfg.Observer, &op, &r, err)
@@ -151,8 +154,8 @@ func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error
 	return r, nil
 }
 
-// inTurn awaits the turn in a domain and passes it on when work is done, however that ends.
-func (l *Ledger) inTurn(ctx context.Context, name string, work func(*entry) error) error {
+// exclusive runs work while no other call of this Ledger works on the domain. It waits for its turn until ctx ends.
+func (l *Ledger) exclusive(ctx context.Context, name string, work func(*entry) error) error {
 	e, err := l.cache.enter(ctx, name)
 	if err != nil {
 		return err
@@ -187,8 +190,8 @@ func (l *Ledger) Inspect(ctx context.Context, domain string) (v lease.View, err 
 	if err := l.admit(ctx, domain); err != nil {
 		return v, err
 	}
-	// In turn, so that no call of this Ledger that is judged by an earlier floor can land behind what is seen here.
-	err = l.inTurn(ctx, domain, func(e *entry) error {
+	// Exclusive, so that no call of this Ledger that is judged by an earlier floor can land behind what is seen here.
+	err = l.exclusive(ctx, domain, func(e *entry) error {
 		rec, version, err := l.load(ctx, l.cfg.Store, e)
 		if err != nil {
 			return err

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// MemStore is a Store in memory, gone with the process: what an engine has to do, in one page, and something to
-// test with. The zero MemStore is empty and ready. A MemStore must not be copied.
+// MemStore is a Store in memory, gone with the process: the reference for engines, and a store for tests. The zero
+// MemStore is empty and ready. A MemStore must not be copied.
 type MemStore struct {
 	mu      sync.Mutex // guards records; held for the length of a map access
 	records map[string]memRecord

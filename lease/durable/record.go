@@ -16,8 +16,8 @@ import (
 const (
 	// format is the newest format of a record that this package reads, and the one that it writes.
 	format = 1
-	// maxMarks is how many writers' marks a record keeps. A lost reply is explained if fewer other writers than this came in between.
-	maxMarks = 16
+	// maxWriteIDs is how many writers' last writes a record remembers. A lost reply is explained if fewer other writers than this came in between.
+	maxWriteIDs = 16
 	// writerBits of a token are the writer's number, the rest its clock. 22 and 41 leave the top bit free, so that a token fits a signed column.
 	writerBits = 22
 	maxWriter  = 1<<writerBits - 1
@@ -26,41 +26,41 @@ const (
 	lateClock = maxClock - 1<<32
 )
 
-// mark names one write: the n-th of a writer. It is what a lost reply is found by.
-type mark struct{ writer, n uint64 }
+// writeID names one write: the n-th of a writer. After a lost reply, the id in the record shows that the write was applied.
+type writeID struct{ writer, n uint64 }
 
 // record is what is kept of a domain.
 type record struct {
-	state lease.State
-	swaps uint64      // Swaps that made the record what it is
-	last  lease.Token // the greatest token that the domain ever had (L9)
-	floor int64       // the state has been trimmed at it; never above the ledger's
-	marks []mark      // the last write of each of the writers that wrote last, oldest first
+	state    lease.State
+	swaps    uint64      // Swaps that made the record what it is
+	last     lease.Token // the greatest token that the domain ever had (L9)
+	floor    int64       // the state has been trimmed at it; never above the ledger's
+	writeIDs []writeID   // the last write of each of the writers that wrote last, oldest first
 }
 
-// sign notes that m is the write that makes the record what it is.
-func (r *record) sign(m mark) {
+// stamp notes that m is the write that makes the record what it is.
+func (r *record) stamp(m writeID) {
 	r.swaps++
-	r.marks = slices.DeleteFunc(r.marks, func(old mark) bool { return old.writer == m.writer })
-	if len(r.marks) == maxMarks {
-		r.marks = slices.Delete(r.marks, 0, 1)
+	r.writeIDs = slices.DeleteFunc(r.writeIDs, func(old writeID) bool { return old.writer == m.writer })
+	if len(r.writeIDs) == maxWriteIDs {
+		r.writeIDs = slices.Delete(r.writeIDs, 0, 1)
 	}
-	r.marks = append(r.marks, m)
+	r.writeIDs = append(r.writeIDs, m)
 }
 
 // writer is the greatest number among the writers that r shows.
 func (r *record) writer() uint64 {
 	greatest := uint64(r.last) & maxWriter
-	for _, m := range r.marks {
+	for _, m := range r.writeIDs {
 		greatest = max(greatest, m.writer)
 	}
 	return greatest
 }
 
-// remembers reports whether r would still show any write made after the one that was its swaps-th: either no mark was ever
+// remembers reports whether r would still show any write made after the one that was its swaps-th: either no id was ever
 // dropped, or too few writes came since to drop that one's.
 func (r *record) remembers(swaps uint64) bool {
-	return len(r.marks) < maxMarks || r.swaps-swaps <= maxMarks
+	return len(r.writeIDs) < maxWriteIDs || r.swaps-swaps <= maxWriteIDs
 }
 
 // index is the shelf for the record.
@@ -80,8 +80,8 @@ func (r *record) encode(name string) ([]byte, error) {
 	b = binary.AppendUvarint(b, r.swaps)
 	b = binary.AppendUvarint(b, uint64(r.last))
 	b = binary.AppendVarint(b, r.floor)
-	b = append(b, byte(len(r.marks)))
-	for _, m := range r.marks {
+	b = append(b, byte(len(r.writeIDs)))
+	for _, m := range r.writeIDs {
 		b = binary.AppendUvarint(b, m.writer)
 		b = binary.AppendUvarint(b, m.n)
 	}
@@ -136,11 +136,11 @@ func decode(b []byte, name string, version uint64) (*record, error) {
 	}
 	r := &record{swaps: d.unsigned(), last: lease.Token(d.unsigned()), floor: d.signed()}
 	n := d.unsigned()
-	if n > maxMarks {
+	if n > maxWriteIDs {
 		d.bad = true
 	}
-	for range min(n, maxMarks) {
-		r.marks = append(r.marks, mark{d.unsigned(), d.unsigned()})
+	for range min(n, maxWriteIDs) {
+		r.writeIDs = append(r.writeIDs, writeID{d.unsigned(), d.unsigned()})
 	}
 	if d.bad {
 		return nil, corrupt(name, version, errors.New("malformed varint"))

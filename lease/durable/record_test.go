@@ -63,15 +63,15 @@ func TestDamageIsNoticed(t *testing.T) {
 		store := &durable.MemStore{}
 		fill(t, store)
 		whole, _ := get(t, store, name)
-		damaged := func(what string, b []byte, want error) {
+		damaged := func(what string, b []byte, want func(error) bool) {
 			t.Helper()
 			put(t, store, name, b)
 			_, version := get(t, store, name)
 			l := open(t, durable.Config{Store: store})
 			_, err := l.TryAcquire(ctx, "A", 77)
-			either := errors.Is(err, durable.ErrCorrupt) || errors.Is(err, durable.ErrNewer)
-			if !either || want != nil && !errors.Is(err, want) {
-				t.Fatalf("%q, %s: %v, want %v", name, what, err, want)
+			either := is[*durable.CorruptError](err) || is[*durable.NewerError](err)
+			if !either || want != nil && !want(err) {
+				t.Fatalf("%q, %s: %v", name, what, err)
 			}
 			for what, err := range map[string]error{
 				"Inspect": func() error { _, err := l.Inspect(ctx, "A"); return err }(),
@@ -91,12 +91,12 @@ func TestDamageIsNoticed(t *testing.T) {
 			damaged(fmt.Sprint("bit ", bit), b, nil)
 		}
 		for n := range whole {
-			damaged(fmt.Sprint("cut to ", n), whole[:n], durable.ErrCorrupt)
+			damaged(fmt.Sprint("cut to ", n), whole[:n], is[*durable.CorruptError])
 		}
-		damaged("longer", append(bytes.Clone(whole), 0), durable.ErrCorrupt)
-		damaged("newer", append([]byte{2}, whole[1:]...), durable.ErrNewer)
+		damaged("longer", append(bytes.Clone(whole), 0), is[*durable.CorruptError])
+		damaged("newer", append([]byte{2}, whole[1:]...), is[*durable.NewerError])
 		other, _ := get(t, store, map[string]string{"A": "", "": "A"}[name])
-		damaged("another's", other, durable.ErrCorrupt)
+		damaged("another's", other, is[*durable.CorruptError])
 		put(t, store, name, whole)
 		l := open(t, durable.Config{Store: store})
 		if v := inspect(t, l, "A"); v.Lease == nil || v.Lease.Offset != 9 || v.Floor != -5 {
@@ -122,24 +122,24 @@ func TestSealedNonsense(t *testing.T) {
 	marks := "01" + "0101" // one mark
 	for what, c := range map[string]struct {
 		name, hex string
-		want      error
+		want      func(error) bool
 	}{
-		"an empty record":              {"A", "01", durable.ErrCorrupt},
-		"no state":                     {"A", "01" + "01" + "02" + "00" + marks, durable.ErrCorrupt},
-		"seventeen marks":              {"A", "01" + "01" + "02" + "00" + "11" + "0101010101010101010101010101010101010101010101010101010101010101" + "0101" + "0100", durable.ErrCorrupt},
-		"a broken state":               {"A", "01" + "01" + "02" + "00" + marks + "0120", durable.ErrCorrupt},
-		"a newer state":                {"A", "01" + "01" + "02" + "00" + marks + "0300", durable.ErrNewer},
-		"a token above the greatest":   {"A", "01" + "01" + "02" + "00" + marks + "0101" + "0e" + "03" + "00" + "00", durable.ErrCorrupt},
-		"a number cut off":             {"A", "01" + "80", durable.ErrCorrupt},
-		"a root with something behind": {"", "01" + "01" + "00" + "00", durable.ErrCorrupt},
-		"a root with too many writers": {"", "01" + "ffffffff7f" + "00", durable.ErrCorrupt},
-		"a root cut off":               {"", "01" + "01", durable.ErrCorrupt},
+		"an empty record":              {"A", "01", is[*durable.CorruptError]},
+		"no state":                     {"A", "01" + "01" + "02" + "00" + marks, is[*durable.CorruptError]},
+		"seventeen marks":              {"A", "01" + "01" + "02" + "00" + "11" + "0101010101010101010101010101010101010101010101010101010101010101" + "0101" + "0100", is[*durable.CorruptError]},
+		"a broken state":               {"A", "01" + "01" + "02" + "00" + marks + "0120", is[*durable.CorruptError]},
+		"a newer state":                {"A", "01" + "01" + "02" + "00" + marks + "0300", is[*durable.NewerError]},
+		"a token above the greatest":   {"A", "01" + "01" + "02" + "00" + marks + "0101" + "0e" + "03" + "00" + "00", is[*durable.CorruptError]},
+		"a number cut off":             {"A", "01" + "80", is[*durable.CorruptError]},
+		"a root with something behind": {"", "01" + "01" + "00" + "00", is[*durable.CorruptError]},
+		"a root with too many writers": {"", "01" + "ffffffff7f" + "00", is[*durable.CorruptError]},
+		"a root cut off":               {"", "01" + "01", is[*durable.CorruptError]},
 	} {
 		b, err := hex.DecodeString(c.hex)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := durable.Redo(durable.Seal(b, c.name), c.name); !errors.Is(err, c.want) {
+		if _, err := durable.Redo(durable.Seal(b, c.name), c.name); !c.want(err) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -233,7 +233,7 @@ func FuzzRecordDecode(f *testing.F) {
 		for _, b := range [][]byte{body, durable.Seal(bytes.Clone(body), name)} {
 			again, err := durable.Redo(b, name)
 			if err != nil {
-				if !errors.Is(err, durable.ErrCorrupt) && !errors.Is(err, durable.ErrNewer) {
+				if !is[*durable.CorruptError](err) && !is[*durable.NewerError](err) {
 					t.Fatalf("%x: %v", b, err)
 				}
 				continue
@@ -243,4 +243,10 @@ func FuzzRecordDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// is reports whether err is, or wraps, an E.
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
 }

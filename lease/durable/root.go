@@ -28,13 +28,13 @@ func (l *Ledger) loadRoot(ctx context.Context, from Store) (root, uint64, error)
 
 // sawRoot learns from the root that the store holds under version.
 func (l *Ledger) sawRoot(r root, version uint64) {
-	climb(&l.floor, r.floor)
-	climb(&l.seen, version)
-	climb(&l.drawn, r.writers)
+	atomicMax(&l.floor, r.floor)
+	atomicMax(&l.seen, version)
+	atomicMax(&l.writersIssued, r.writers)
 }
 
-// climb lifts a to n, if n is more.
-func climb[N int64 | uint64](a interface {
+// atomicMax raises a to n, if n is more.
+func atomicMax[N int64 | uint64](a interface {
 	Load() N
 	CompareAndSwap(was, is N) bool
 }, n N) {
@@ -76,14 +76,14 @@ func (l *Ledger) amend(ctx context.Context, change func(r *root) (bool, error)) 
 	return lost, &ContentionError{Tries: maxTries}
 }
 
-// number returns this Ledger's number, and draws it when there is none yet. A number drawn in a write whose reply was lost is not
-// used: only an answered write says that it is nobody else's.
+// number returns this Ledger's writer number, and has the root issue one on first use. A number from a write whose reply was lost
+// is not used: only an answered write says that no other Ledger has it.
 func (l *Ledger) number(ctx context.Context) (uint64, error) {
 	if writer := l.writer.Load(); writer != 0 {
 		return writer, nil
 	}
 	var writer uint64
-	err := l.inTurn(ctx, "", func(*entry) error {
+	err := l.exclusive(ctx, "", func(*entry) error {
 		if writer = l.writer.Load(); writer != 0 {
 			return nil
 		}
@@ -103,16 +103,17 @@ func (l *Ledger) number(ctx context.Context) (uint64, error) {
 	return writer, err
 }
 
-// Compact implements lease.Ledger. It costs a Load and a Swap, whatever the number of domains: each is trimmed when it is
-// written next. Other Ledgers learn of the floor when they open, meet a domain that is new to the store, meet a state trimmed at it, or call Inspect
-// or Compact; until then they answer by the floor that they know, and never against what is done.
+// Compact implements lease.Ledger. It costs a Load and a Swap, whatever the number of domains: each domain is trimmed
+// when it is written next. Other Ledgers learn the floor when they open, meet a domain that is new to the store, meet a
+// state trimmed at it, or call Inspect or Compact. Until then they answer by the floor that they know, and never
+// contradict a completed offset.
 func (l *Ledger) Compact(ctx context.Context, floor int64) error {
 	if err := l.done(ctx); err != nil {
 		return err
 	}
 	sent := false
 	var lost error
-	err := l.inTurn(ctx, "", func(*entry) (err error) {
+	err := l.exclusive(ctx, "", func(*entry) (err error) {
 		lost, err = l.amend(ctx, func(r *root) (bool, error) {
 			if floor < r.floor && !sent { // beside a write of this call another one may have gone further
 				return false, &lease.FloorError{Floor: r.floor, Got: floor}

@@ -19,7 +19,7 @@ const (
 	maxSends = 8
 	// reserve is more than a record grows by working off what waits, beyond doubling. That can as good as double it: varints tell each offset by
 	// its distance to the one before, and where every second one succeeds and the others fail, two sorted lists span the distances that
-	// the backlog spanned once. A lease, marks, counters and the beginnings of lists are below 400 bytes.
+	// the backlog spanned once. A lease, write ids, counters and the beginnings of lists are below 400 bytes.
 	reserve = 512
 )
 
@@ -50,7 +50,7 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 		_, waits := rec.state.Waiting()
 		*r = lease.Result{}
 		refusal := l.step(rec, writer, op, r)
-		if errors.Is(refusal, ErrExhausted) {
+		if used := (*ExhaustedError)(nil); refusal != nil && errors.As(refusal, &used) {
 			return refusal
 		}
 		if !r.Changed {
@@ -69,8 +69,8 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 			e.keep(rec, version)
 			return refusal
 		}
-		m := mark{writer, l.writes.Add(1)}
-		rec.sign(m)
+		m := writeID{writer, l.writes.Add(1)}
+		rec.stamp(m)
 		data, err := rec.encode(e.name)
 		if err != nil {
 			return err
@@ -141,9 +141,9 @@ func (l *Ledger) token(writer uint64, last lease.Token) (lease.Token, error) {
 	}
 }
 
-// swap sends rec, signed by m and encoded as data, in place of the version old. It reports what the store holds now
+// swap sends rec, stamped with m and encoded as data, in place of the version old. It reports what the store holds now
 // and whether m was applied. If not, by a conflict, that is nil when it has to be read again.
-func (l *Ledger) swap(ctx context.Context, e *entry, old uint64, rec *record, data []byte, m mark) (*record, uint64, bool, error) {
+func (l *Ledger) swap(ctx context.Context, e *entry, old uint64, rec *record, data []byte, m writeID) (*record, uint64, bool, error) {
 	var lost error // the first send whose fate is unknown makes all that follows a search for it
 	for range maxSends {
 		version, err := l.cfg.Store.Swap(ctx, e.name, old, data, rec.index())
@@ -171,7 +171,7 @@ func (l *Ledger) swap(ctx context.Context, e *entry, old uint64, rec *record, da
 
 // search looks for m, made on the record that counted before swaps, in what the store holds, after a lost reply and a conflict: m itself or another write is in the way. A Load that
 // still shows old is not believed: what is in the way has not come into sight yet, and it may be m.
-func (l *Ledger) search(ctx context.Context, e *entry, old uint64, m mark, before uint64, lost error) (*record, uint64, bool, error) {
+func (l *Ledger) search(ctx context.Context, e *entry, old uint64, m writeID, before uint64, lost error) (*record, uint64, bool, error) {
 	e.seen = max(e.seen, old+1)
 	rec, version, err := l.load(ctx, l.cfg.Store, e)
 	for tries := 1; err != nil && tries < maxSends && ctx.Err() == nil; tries++ {
@@ -180,7 +180,7 @@ func (l *Ledger) search(ctx context.Context, e *entry, old uint64, m mark, befor
 	if err != nil {
 		return nil, 0, false, &AmbiguousError{Domain: e.name, Cause: err}
 	}
-	if slices.Contains(rec.marks, m) {
+	if slices.Contains(rec.writeIDs, m) {
 		return rec, version, true, nil
 	}
 	if rec.remembers(before) {
@@ -208,8 +208,9 @@ func (l *Ledger) load(ctx context.Context, from Store, e *entry) (*record, uint6
 }
 
 // decode reads the record of a domain, and the root if the record was written by a Ledger that this one has not heard of. Whoever wrote has
-// drawn his number from the root before, so a root that does not know him has been deleted or put back since, and would
-// number two Ledgers alike. So would one that gave this Ledger's number away: the record then has a mark of it that this Ledger never made.
+// got a number from the root before, so a root that has not issued it has been deleted or put back since, and would
+// number two Ledgers alike. So would a root that issued this Ledger's number again: the record then has a write id of it that this Ledger never
+// made.
 //
 // A record says two things that would spread to other domains: a floor, below which all counts as done, and a token, whose clock this
 // Ledger's clock has to pass. So a floor is believed only if the root has it, where it was written first, and a clock only if it leaves time.
@@ -219,14 +220,14 @@ func (l *Ledger) decode(ctx context.Context, from Store, data []byte, name strin
 	if err != nil {
 		return nil, err
 	}
-	if rec.writer() > l.drawn.Load() || rec.floor > l.floor.Load() {
+	if rec.writer() > l.writersIssued.Load() || rec.floor > l.floor.Load() {
 		if _, _, err := l.loadRoot(ctx, from); err != nil {
 			return nil, err
 		}
 	}
 	own := l.writer.Load()
-	stranger := func(m mark) bool { return own != 0 && m.writer == own && m.n > l.writes.Load() }
-	if rec.writer() > l.drawn.Load() || slices.ContainsFunc(rec.marks, stranger) {
+	unknownWriter := func(m writeID) bool { return own != 0 && m.writer == own && m.n > l.writes.Load() }
+	if rec.writer() > l.writersIssued.Load() || slices.ContainsFunc(rec.writeIDs, unknownWriter) {
 		return nil, &StoreError{Call: "Load", Name: "", Err: fmt.Errorf("%w %q", errForgot, name)}
 	}
 	if floor := l.floor.Load(); rec.floor > floor {

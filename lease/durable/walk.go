@@ -9,7 +9,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// Ready implements lease.Ledger. It costs the Store's List and a Load for each domain.
+// Ready implements lease.Ledger. It costs one List of the Store, and a Load for each domain.
 func (l *Ledger) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
 	return walk(ctx, l, Ready, func(domain string, s *lease.State) (lease.Head, bool) {
 		offset, ok := s.Waiting()
@@ -17,7 +17,7 @@ func (l *Ledger) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
 	})
 }
 
-// Held implements lease.Ledger. It costs the Store's List and a Load for each domain.
+// Held implements lease.Ledger. It costs one List of the Store, and a Load for each domain.
 func (l *Ledger) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
 	return walk(ctx, l, Held, func(domain string, s *lease.State) (lease.Lease, bool) { return s.Leased(domain) })
 }

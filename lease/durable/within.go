@@ -1,6 +1,6 @@
 package durable
 
-// This file finishes an offset in a transaction of the caller's, who may commit it or not.
+// This file finishes an offset in the caller's transaction.
 
 import (
 	"context"
@@ -16,13 +16,14 @@ func (l *Ledger) Store() Store {
 	return l.cfg.Store
 }
 
-// SucceedIn is Succeed in a transaction that is not over yet: view is the ledger's Store as the transaction sees it. Its Load has to keep every other writer from
-// the record until the transaction ends, and neither its Limit nor its List is called. This Ledger takes nothing for written: whatever becomes of the
-// transaction, the next call on the domain reads the record again. Config.Observer is not told; what ends the domain's lease for sure is
-// the commit, after which Succeed with this token is a *lease.LeaseNotFoundError whose Outcome is OutcomeProcessed.
+// SucceedIn is Succeed inside a transaction of the caller's. view is the ledger's Store as seen by the transaction: its
+// Load must lock the record against other writers until the transaction ends; its Limit and List are not called. This
+// Ledger assumes nothing about the commit: its next call on the domain reads the record again. Config.Observer gets no
+// event. After the commit, Succeed with this token returns a *lease.LeaseNotFoundError whose Outcome is
+// OutcomeProcessed.
 //
-// An engine with transactions makes something handier of it, as leasepg.SucceedTx is. Errors: those of Succeed but *AmbiguousError and *ContentionError. After
-// an error the transaction must be rolled back.
+// Engines with transactions wrap it, as leasepg.SucceedTx does. Errors: those of Succeed except *AmbiguousError and
+// *ContentionError. After an error the transaction must be rolled back.
 func (l *Ledger) SucceedIn(ctx context.Context, view Store, domain string, token lease.Token) (lease.Completion, error) {
 	if err := l.admit(ctx, domain); err != nil {
 		return lease.Completion{}, err
@@ -32,7 +33,7 @@ func (l *Ledger) SucceedIn(ctx context.Context, view Store, domain string, token
 	}
 	// What is in memory is let go at once, and the turn too: the lock on the record may have to be waited for, and belongs to the transaction.
 	e := &entry{name: domain}
-	if err := l.inTurn(ctx, domain, func(kept *entry) error {
+	if err := l.exclusive(ctx, domain, func(kept *entry) error {
 		kept.take()
 		e.seen = kept.seen
 		return nil
@@ -48,7 +49,7 @@ func (l *Ledger) SucceedIn(ctx context.Context, view Store, domain string, token
 	if err := l.step(rec, 0, &lease.Op{Kind: lease.OpSucceed, Domain: domain, Token: token}, &r); err != nil {
 		return lease.Completion{}, err
 	}
-	// No mark either: nobody will look for this write, and marks that others look for are not dropped.
+	// No write id either: no call will look for this write, and ids that other calls look for are not dropped.
 	rec.swaps++
 	data, err := rec.encode(domain)
 	if err == nil {

@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is what a Group is made of, and what New refuses.
+// This file is a Group's configuration, and its checks.
 
 import (
 	"context"
@@ -19,44 +19,46 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// Config describes a Group. Brokers, Group and Topics are needed, every other zero value means what the field says.
+// Config configures a Group. Brokers, Group and Topics are required; every other field may be zero.
 type Config struct {
-	// Brokers are host:port of some brokers of the cluster; the client learns of the others.
+	// Brokers are host:port of some brokers of the cluster; the client finds the others.
 	Brokers []string
 	// Group is the consumer group's name.
 	Group string
-	// Topics are read whole: each partition of them is a dispatch.Partition, named topic/number. A new group begins at the first offset
-	// that there is.
+	// Topics are read whole: each of their partitions is a dispatch.Partition, named topic/number. A new group begins at
+	// the first available offset.
 	Topics []string
 
-	// Ledger returns the ledger of a partition; a durable one is the same for every member. It is called when the partition is taken, again
-	// after a second while it fails, and its context ends with the partition. Nil: a ledger in memory, which learns from
-	// the group's offsets what other members did, as far as they had committed it.
+	// Ledger returns the ledger of a partition; a durable one is the same for every member. It is called when the
+	// partition is taken, again after a second while it fails, and its context ends with the partition. Nil: a ledger in
+	// memory, which learns the work of other members from the group's offsets, as far as they had committed it.
 	Ledger func(ctx context.Context, topic string, partition int32) (lease.Ledger, error)
-	// Memory describes the ledgers in memory. Not used with Ledger.
+	// Memory configures the ledgers in memory. Not used with Ledger.
 	Memory lease.Config
-	// CommitEvery is how often what a ledger in memory has done above the floor, and tried, is committed besides what the dispatcher
-	// commits. 0: 500 ms. Not used with Ledger.
+	// CommitEvery is how often a ledger in memory commits its progress above the floor (records done, attempts made),
+	// beside the dispatcher's commits. 0: 500 ms. Not used with Ledger.
 	CommitEvery time.Duration
-	// Domain says which domain a record is of. Nil: its key, and dispatch.Keyless for a key that is null or empty. It is called once for
-	// each record that is fetched, by one goroutine for all partitions, so it should be quick. It must not panic.
+	// Domain returns a record's domain. Nil: its key, and dispatch.Keyless for a key that is null or empty. It is called
+	// once for each fetched record, by one goroutine for all partitions, so it should be fast. It must not panic.
 	Domain func(*kgo.Record) string
-	// Window bounds the memory for the records of one partition that wait to be read, or may be read again, in bytes; it is overrun by
-	// at most one answer of a broker. 0: 2 MiB. At least 1.
+	// Window bounds the memory for the fetched records of one partition that wait to be read, or may be read again, in
+	// bytes; one answer of a broker may exceed it. 0: 2 MiB. At least 1.
 	Window int
 
-	// DrainTimeout is how long a dispatcher lets its handlers go on when its partition is given away: dispatch.Config.DrainTimeout. 0: 10 s.
+	// DrainTimeout is how long a dispatcher lets its handlers go on when its partition is revoked:
+	// dispatch.Config.DrainTimeout. 0: 10 s.
 	DrainTimeout time.Duration
-	// SessionTimeout is how long the group waits for a sign of life; one is given every third of it, or 3 s if that is less. 0: 45 s. At least
-	// 100 ms. Brokers have bounds of their own, from 6 s to 30 minutes: beyond them Hold fails.
+	// SessionTimeout is how long the group waits for a heartbeat; the member sends one every third of it, or every 3 s
+	// if that is less. 0: 45 s. At least 100 ms. Brokers have limits of their own, from 6 s to 30 minutes: beyond them
+	// Hold fails.
 	SessionTimeout time.Duration
-	// RebalanceTimeout is how long the group waits in a rebalance for a member that lives to give partitions back, and then takes all of its
-	// partitions away. 0: 60 s, or what DrainTimeout asks for if that is more. At least two and a half DrainTimeouts: the drain, the last commit,
-	// and some room.
+	// RebalanceTimeout is how long the group waits in a rebalance for a live member to give partitions back, before it
+	// takes all of its partitions away. 0: 60 s, or as much as DrainTimeout requires if that is more. At least two and a
+	// half DrainTimeouts: the drain, the last commit, and some room.
 	RebalanceTimeout time.Duration
 
-	// Options are more options of the client: TLS, SASL, a logger, sizes of fetches, an instance ID. Those that a Config field or this package sets
-	// are refused, automatic commits and callbacks among them.
+	// Options are further options of the client: TLS, SASL, a logger, fetch sizes, an instance ID. Options that a Config
+	// field or this package sets are rejected, automatic commits and callbacks among them.
 	Options []kgo.Opt
 }
 

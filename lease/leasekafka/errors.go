@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file holds the errors, each a type with fields under a sentinel.
+// This file holds the errors, each a type with the data.
 
 import (
 	"errors"
@@ -12,20 +12,14 @@ import (
 var (
 	// ErrInvalid marks an *InvalidError.
 	ErrInvalid = errors.New("leasekafka: invalid value")
-	// ErrGroup marks a *GroupError.
-	ErrGroup = errors.New("leasekafka: no membership")
-	// ErrSource marks a *SourceError.
-	ErrSource = errors.New("leasekafka: partition not read or committed")
-	// ErrMetadata marks a *MetadataError.
-	ErrMetadata = errors.New("leasekafka: metadata that cannot be used")
-	// ErrRevoked is why a partition that was given back in a rebalance is lost.
-	ErrRevoked = errors.New("leasekafka: given back to the group")
-	// ErrForgotten is why a partition is lost that the group took away: the member was not heard of for a session's time, or did not
+	// errRevoked is why a partition that was given back in a rebalance is lost.
+	errRevoked = errors.New("leasekafka: given back to the group")
+	// errForgotten is why a partition is lost that the group took away: the member was not heard of for a session's time, or did not
 	// give it back in a rebalance's time.
-	ErrForgotten = errors.New("leasekafka: taken away by the group")
+	errForgotten = errors.New("leasekafka: taken away by the group")
 )
 
-// InvalidError refuses a Config field or an argument.
+// InvalidError rejects a Config field or an argument.
 type InvalidError struct {
 	Field   string
 	Value   any
@@ -39,7 +33,7 @@ func (e *InvalidError) Error() string {
 // Unwrap returns ErrInvalid.
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
-// GroupError says why the membership cannot go on: the brokers refuse it, and would refuse it again.
+// GroupError says why the membership cannot go on: the brokers reject it, and would reject it again.
 type GroupError struct {
 	Group string
 	Err   error // the broker's, from kerr
@@ -47,10 +41,10 @@ type GroupError struct {
 
 func (e *GroupError) Error() string { return fmt.Sprintf("leasekafka: group %s: %v", e.Group, e.Err) }
 
-// Unwrap returns ErrGroup and Err.
-func (e *GroupError) Unwrap() []error { return []error{ErrGroup, e.Err} }
+// Unwrap returns Err.
+func (e *GroupError) Unwrap() error { return e.Err }
 
-// SourceError says that a partition could not be read, or its offset not be committed. The call may be made again.
+// SourceError says that a partition could not be read, or its offset not committed. The call may be repeated.
 type SourceError struct {
 	Topic     string
 	Partition int32
@@ -61,11 +55,12 @@ func (e *SourceError) Error() string {
 	return fmt.Sprintf("leasekafka: %s/%d: %v", e.Topic, e.Partition, e.Err)
 }
 
-// Unwrap returns ErrSource and Err.
-func (e *SourceError) Unwrap() []error { return []error{ErrSource, e.Err} }
+// Unwrap returns Err.
+func (e *SourceError) Unwrap() error { return e.Err }
 
-// MetadataError refuses what was committed beside an offset by a program like this one: it is of a newer version, or damaged. Nobody works
-// on the partition until a program that reads it does, or until the group's offset is set anew by Kafka's tools.
+// MetadataError rejects the metadata that another process committed beside an offset: it is of a newer version, or
+// damaged. The partition is not processed until a program that can read it takes over, or until the group's offset is
+// reset with Kafka's tools.
 type MetadataError struct {
 	Topic     string
 	Partition int32
@@ -76,9 +71,6 @@ type MetadataError struct {
 func (e *MetadataError) Error() string {
 	return fmt.Sprintf("leasekafka: %s/%d: the metadata of offset %d is %s", e.Topic, e.Partition, e.Offset, e.Reason)
 }
-
-// Unwrap returns ErrMetadata.
-func (e *MetadataError) Unwrap() error { return ErrMetadata }
 
 // hopeless tells what the group will never let in from what passes by itself.
 func hopeless(err error) bool {

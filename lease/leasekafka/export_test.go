@@ -30,3 +30,9 @@ func Running(metadata string, floor int64) (running []int64) {
 	}
 	return running
 }
+
+// Why a partition is lost: given back in a rebalance, or taken away.
+var (
+	ErrRevoked   = errRevoked
+	ErrForgotten = errForgotten
+)

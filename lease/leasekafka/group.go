@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// Group is a place in a consumer group, filled by each Hold. It must come from New. Hold may be called again, and at the same time: every
+// Group is membership of a consumer group. It must come from New. Hold may be called again, also concurrently: every
 // call is a member of its own.
 type Group struct {
 	cfg   Config
@@ -23,7 +23,7 @@ type Group struct {
 
 var _ dispatch.Ownership = (*Group)(nil)
 
-// New returns a Group. It connects to nobody. Error: *InvalidError naming the field.
+// New returns a Group. It does not connect. Error: *InvalidError naming the field.
 func New(cfg Config) (*Group, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -32,11 +32,11 @@ func New(cfg Config) (*Group, error) {
 	return &Group{cfg: cfg}, nil
 }
 
-// Hold implements dispatch.Ownership: it joins the group and calls work for each partition that it gets. Brokers that cannot be reached, and
-// topics that are not there yet, are waited for. A partition whose work returns while it is held cannot be given
-// back alone in Kafka: work is called for it again, after a second. When ctx is done, works are ended and waited for while the
-// membership goes on, and then it is given up, which takes 5 s at most if no broker answers. Errors: *GroupError when the group refuses this member
-// for good, and *InvalidError.
+// Hold implements dispatch.Ownership: it joins the group and calls work for each assigned partition. It waits for
+// unreachable brokers and missing topics. Kafka cannot give back a single partition whose work returns early: work is
+// called for it again after a second. When ctx is done, works are ended and waited for while the membership goes on;
+// then the member leaves, which takes 5 s at most if no broker answers. Errors: *GroupError when the group rejects this
+// member for good, and *InvalidError.
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
 	case g == nil || g.cfg.Group == "":
@@ -133,7 +133,7 @@ func (m *member) named(client *kgo.Client) string {
 	defer m.mu.Unlock()
 	for _, p := range m.held {
 		if p.member != name {
-			p.lose(ErrForgotten)
+			p.lose(errForgotten)
 		}
 	}
 	return name
@@ -303,7 +303,7 @@ func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[s
 // lost is told of partitions that are somebody else's by now. Their work is not waited for, except by who gets them next.
 func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
 	for _, p := range m.among(partitions) {
-		p.lose(ErrForgotten)
+		p.lose(errForgotten)
 		m.mu.Lock()
 		delete(m.held, p.place)
 		m.past[p.place] = p.done

@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is the desk for dead letters: a compacted topic, and what it says as far as it has been read.
+// This file is the dead-letter queue: a compacted topic, and its contents as far as they have been read.
 
 import (
 	"context"
@@ -20,24 +20,27 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// LettersConfig says where dead letters are kept.
+// LettersConfig configures Letters.
 type LettersConfig struct {
 	// Brokers are host:port of some brokers of the cluster. Required.
 	Brokers []string
-	// Topic is the topic of the letters. Required. NewLetters makes it when it is not there: one partition, compacted.
+	// Topic is the topic of the letters. Required. NewLetters creates it if it does not exist: one partition, compacted.
 	Topic string
-	// Key returns the key that a record had, which a replay gives it again; empty: null. Nil: its domain, or null where that
-	// is the record's dispatch.Keyless. It is needed where Config.Domain is set. Put calls it, and the letter keeps what it said.
+	// Key returns the key that a record had, for the replayed record; empty: null. Nil: its domain, or null where that
+	// is the record's dispatch.Keyless. Required where Config.Domain is set. Put calls it and writes the result into the
+	// letter.
 	Key func(record dispatch.Record) string
-	// Options are more options of the client: TLS, SASL, a logger. Those that this package sets come after them.
+	// Options are further options of the client: TLS, SASL, a logger. Those that this package sets override them.
 	Options []kgo.Opt
 }
 
-// Letters is a deadletter.Store in a topic, one for all partitions of all topics of the cluster. It must come from NewLetters, and be closed. It reads its topic when it is first
-// used, and from then on what is new; it remembers some hundred bytes of each letter, and of each that is gone.
+// Letters is a deadletter.Store in a topic, one for all partitions of all topics of the cluster. It must come from
+// NewLetters, and be closed. It reads its topic at the first use, and afterwards only new records; it holds a few
+// hundred bytes for each letter, also for letters that are gone.
 //
-// To replay is to produce, acknowledged by all replicas, and then to take the letter away. A Replay that failed between the two, or two at once, may append the record
-// twice: at least once, that is. A Discard that comes between the two may be told that it has discarded the letter, and the record is there all the same.
+// A replay produces the record, acknowledged by all replicas, and then removes the letter. It is at-least-once: a Replay
+// that failed in between, or two concurrent ones, may append the record twice. A Discard in between may succeed although
+// the record has been appended.
 type Letters struct {
 	cfg    LettersConfig
 	client *kgo.Client
@@ -65,8 +68,9 @@ const (
 	kindGone   = "gone"
 )
 
-// NewLetters returns the letters of a topic, which it makes if need be. It blocks until the brokers have answered, or ctx is done. Errors: *InvalidError, naming the
-// field, also for a topic that would lose letters; *SourceError.
+// NewLetters returns the letters of a topic, and creates the topic if it does not exist. It blocks until the brokers
+// have answered, or ctx is done. Errors: *InvalidError naming the field, also for a topic that would lose letters;
+// *SourceError.
 func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	switch {
 	case ctx == nil:
@@ -163,7 +167,7 @@ func (s *Letters) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connections. No call may follow.
+// Close closes the connections. No call may follow.
 func (s *Letters) Close() {
 	if s != nil && s.client != nil {
 		s.client.Close()
@@ -325,7 +329,8 @@ func (s *Letters) entry(kind string, id deadletter.ID, value []byte) *kgo.Record
 	return &kgo.Record{Topic: s.cfg.Topic, Key: letterKey(kind, id), Value: value}
 }
 
-// Put implements deadletter.Store. It blocks for three round trips, and longer when it is the first call. Two processes that put a letter at once keep it once.
+// Put implements deadletter.Store. It blocks for three round trips, and longer at the first call. A letter that two
+// processes put at once is kept once.
 func (s *Letters) Put(ctx context.Context, letter deadletter.Letter) error {
 	return s.current(ctx, func() error {
 		id := letter.ID()
@@ -345,8 +350,8 @@ func (s *Letters) Put(ctx context.Context, letter deadletter.Letter) error {
 	})
 }
 
-// List implements deadletter.Store. It holds the letters of the filter without what they carry. What lies under the key of a letter and is none is an error, since
-// work may be hidden behind it; a tombstone under that key takes it away.
+// List implements deadletter.Store. It holds the filter's letters without their payloads. A record under a letter's key
+// that is not a letter is an error, because it may hide one; a tombstone under that key removes it.
 func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
 		err := filter.Check()
@@ -373,7 +378,7 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 	}
 }
 
-// Get implements deadletter.Store. It reads what the letter carries from the topic.
+// Get implements deadletter.Store. It reads payload and headers from the topic.
 func (s *Letters) Get(ctx context.Context, id deadletter.ID) (letter deadletter.Letter, err error) {
 	err = s.current(ctx, func() error {
 		letter, err = s.get(ctx, id)
@@ -432,7 +437,8 @@ func (s *Letters) change(ctx context.Context, id deadletter.ID, records ...*kgo.
 	})
 }
 
-// Replay implements deadletter.Store: at least once. The record goes to its own partition. It blocks for some round trips.
+// Replay implements deadletter.Store: at-least-once. The record goes to its own partition. It blocks for several round
+// trips.
 func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
 	return s.current(ctx, func() error {
 		letter, err := s.get(ctx, id)

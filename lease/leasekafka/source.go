@@ -257,7 +257,7 @@ func (p *partition) lose(why error) {
 // has the generation that ends with this rebalance.
 func (p *partition) release() {
 	p.turn <- struct{}{}
-	p.lose(ErrRevoked)
+	p.lose(errRevoked)
 	<-p.turn
 }
 

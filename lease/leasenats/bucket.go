@@ -1,6 +1,6 @@
 package leasenats
 
-// This file finds the bucket or makes it, and refuses one that would lose records or make them old.
+// This file finds or creates the bucket, and rejects one that would lose records or return old ones.
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Open returns a Store in cfg.Bucket, which it makes if it is not there; ctx bounds that. Errors: *InvalidError, *BucketError,
-// *UnreachableError.
+// Open returns a Store in cfg.Bucket, and creates the bucket if it does not exist; ctx bounds that. Errors:
+// *InvalidError, *BucketError, *UnreachableError.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Ledger == "" {
 		cfg.Ledger = "ledger"

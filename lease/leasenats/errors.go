@@ -1,24 +1,16 @@
 package leasenats
 
-// This file holds the errors, each a type with fields under a sentinel.
+// This file holds the errors, each a type with the data.
 
 import (
 	"errors"
 	"fmt"
 )
 
-var (
-	// ErrBucket marks a *BucketError.
-	ErrBucket = errors.New("leasenats: bucket not fit for a ledger")
-	// ErrKey marks a *KeyError.
-	ErrKey = errors.New("leasenats: key not written by a ledger")
-	// ErrUnreachable marks an *UnreachableError.
-	ErrUnreachable = errors.New("leasenats: no answer")
-	// ErrInvalid marks an *InvalidError.
-	ErrInvalid = errors.New("leasenats: invalid value")
-)
+// ErrInvalid marks an *InvalidError.
+var ErrInvalid = errors.New("leasenats: invalid value")
 
-// BucketError refuses a bucket that was there before and would not keep what a ledger puts into it.
+// BucketError rejects an existing bucket that would not keep a ledger's records.
 type BucketError struct {
 	Bucket  string
 	Field   string // of the stream's configuration, as jetstream.StreamConfig names it
@@ -30,11 +22,8 @@ func (e *BucketError) Error() string {
 	return fmt.Sprintf("leasenats: bucket %s: %s is %v; allowed: %s", e.Bucket, e.Field, e.Value, e.Allowed)
 }
 
-// Unwrap returns ErrBucket.
-func (e *BucketError) Unwrap() error { return ErrBucket }
-
-// KeyError says that a key among those of the ledger holds what the ledger did not put there: a value of somebody else's, or the marker of a
-// deletion. It is not taken for a domain never seen. Nothing is overwritten.
+// KeyError says that a key of the ledger holds something that the ledger did not write: a foreign value, or a deletion
+// marker. The key is not taken for a domain never seen, and not overwritten.
 type KeyError struct {
 	Bucket string
 	Key    string
@@ -45,10 +34,7 @@ func (e *KeyError) Error() string {
 	return fmt.Sprintf("leasenats: bucket %s, key %s: %s", e.Bucket, e.Key, e.Reason)
 }
 
-// Unwrap returns ErrKey.
-func (e *KeyError) Unwrap() error { return ErrKey }
-
-// UnreachableError says that the server did not answer, or not in time. The call may be made again.
+// UnreachableError says that the server did not answer, or not in time. The call may be repeated.
 type UnreachableError struct {
 	Bucket string
 	Err    error
@@ -58,12 +44,12 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("leasenats: bucket %s: %v", e.Bucket, e.Err)
 }
 
-// Unwrap returns ErrUnreachable and what the client said.
-func (e *UnreachableError) Unwrap() []error { return []error{ErrUnreachable, e.Err} }
+// Unwrap returns the client's error.
+func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// InvalidError refuses a field of a Config or SourceConfig, or an argument.
+// InvalidError rejects a field of a Config, or an argument.
 type InvalidError struct {
-	Field   string // as in Config.Bucket or SourceConfig.Stream; or the parameter's name
+	Field   string // as in Config.Bucket or GroupConfig.Stream; or the parameter's name
 	Value   any
 	Allowed string
 }

@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is a group whose members share the partitions of a stream out: what it is made from.
+// This file is a group whose members share the partitions of a stream out: its configuration.
 
 import (
 	"context"
@@ -19,43 +19,44 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// GroupConfig configures a Group. All members of a group must agree on Stream, Subject and Partitions, for good: a member that does
-// not is refused. Sessions may differ.
+// GroupConfig configures a Group. All members of a group must have the same Stream, Subject and Partitions, for good: a
+// member with others is rejected. Sessions may differ.
 type GroupConfig struct {
-	// Conn is the connection to use. Required. It stays the caller's, who closes it after Hold has returned.
+	// Conn is the connection to use. Required. The caller owns it and closes it after Hold has returned.
 	Conn *nats.Conn
-	// Stream is the stream to read. Required; it must be there.
+	// Stream is the stream to read. Required; it must exist.
 	Stream string
-	// Subject is the partitions' subjects, the first token * in it standing for a partition's number: "orders.*.>". Required. The stream puts
-	// messages there by a subject transform, {{partition(n,1)}} of their key.
+	// Subject is the partitions' subject; its first token * stands for a partition's number: "orders.*.>". Required. A
+	// subject transform of the stream, {{partition(n,1)}} of the key, puts messages there.
 	Subject string
-	// Partitions is how many there are, 1 to 4,096, numbered from 0. Required. If the stream has a transform it must say the same number.
+	// Partitions is the number of partitions, 1 to 4,096, numbered from 0. Required. It must be that of the stream's
+	// transform, if there is one.
 	Partitions int
 	// Bucket is the key-value bucket for the group, the positions and the ledgers: letters, digits, - and _. Required.
-	// OpenGroup makes it when it is not there.
+	// OpenGroup creates it if it does not exist.
 	Bucket string
-	// Group names the group among those that share the bucket: letters, digits, - and _, at most 48. "": "group". Partitions are called
-	// by it, - and their number.
+	// Group is the group's name in the bucket: letters, digits, - and _, at most 48. "": "group". A partition's name is
+	// the group's, - and its number.
 	Group string
-	// Domain says which domain a message is of. Nil: its subject.
+	// Domain returns a message's domain. Nil: its subject.
 	Domain func(jetstream.Msg) string
-	// Ledger is how each partition's ledger goes, but for its Store, which must be nil.
+	// Ledger configures each partition's ledger. Its Store must be nil.
 	Ledger durable.Config
-	// Session is how long a member may be silent before the others take its partitions: 100 ms to an hour; 0: 10 seconds. A member writes the
-	// group's record ten times in that time.
+	// Session is how long a member may be silent before the others take its partitions: 100 ms to an hour; 0: 10
+	// seconds. A member writes the group's record ten times in that time.
 	Session time.Duration
-	// Replicas and Storage are of the bucket, as in Config.
+	// Replicas and Storage are the bucket's, as in Config.
 	Replicas int
 	Storage  jetstream.StorageType
 }
 
-// Group is membership of a group that shares out the partitions of a stream. The members keep one record, which each swaps for the
-// next by the key's revision: who is there, and who holds what. A member that has not changed its place in the record for its
-// Session, by the clock of the one who reads, is taken out. No clocks are compared, and a server that is away makes nobody suspect.
+// Group is membership of a group that shares out the partitions of a stream. The members keep one record, the list of
+// members and their partitions, and update it by compare-and-swap. A member whose entry has not changed for its Session,
+// by the reader's clock, is removed. No clocks are compared, and an unreachable server makes no member suspect.
 //
-// It only says who should work. Commits are fenced by the key of the position, effects by the ledger's tokens.
+// The group only says who should work. The position's key fences commits, and the ledger's tokens fence effects.
 //
-// It must come from OpenGroup: any other refuses Hold.
+// A Group must come from OpenGroup: any other rejects Hold.
 type Group struct {
 	cfg   GroupConfig
 	js    jetstream.JetStream
@@ -73,8 +74,9 @@ const (
 	mostGroupName  = 48
 )
 
-// OpenGroup returns a Group, having made its bucket if need be; ctx bounds that, and so do 5 seconds a request. It joins nothing: Hold does. Errors:
-// *InvalidError, *BucketError, *UnreachableError, *lease.InvalidError for what Ledger holds.
+// OpenGroup returns a Group, and creates its bucket if it does not exist; ctx bounds that, and 5 seconds bound each
+// request. It joins nothing: Hold does. Errors: *InvalidError, *BucketError, *UnreachableError, *lease.InvalidError for
+// a field of Ledger.
 func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if cfg.Group == "" {
 		cfg.Group = "group"
@@ -154,16 +156,16 @@ func (cfg *GroupConfig) agree(stream jetstream.StreamConfig) error {
 func (g *Group) name(partition int) string { return g.cfg.Group + "-" + strconv.Itoa(partition) }
 
 // partition is one to work on. No server is asked for it.
-func (g *Group) partition(number int) (*Source, dispatch.Partition) {
+func (g *Group) partition(number int) (*source, dispatch.Partition) {
 	subject := strings.Split(g.cfg.Subject, ".")
 	subject[slices.Index(subject, "*")] = strconv.Itoa(number)
 	name := g.name(number)
-	source := newSource(SourceConfig{
+	s := newSource(sourceConfig{
 		Conn: g.cfg.Conn, Stream: g.cfg.Stream, Subjects: []string{strings.Join(subject, ".")},
 		Bucket: g.cfg.Bucket, Partition: name, Domain: g.cfg.Domain, Timeout: g.store.timeout,
 	}, g.js, g.kv)
 	ledger, _ := g.ledger(name) // OpenGroup has tried what could be refused
-	return source, dispatch.Partition{Name: name, Source: source, Ledger: ledger}
+	return s, dispatch.Partition{Name: name, Source: s, Ledger: ledger}
 }
 
 func (g *Group) ledger(name string) (*durable.Ledger, error) {

@@ -50,14 +50,16 @@ type sign struct {
 	since time.Time
 }
 
-// Hold implements dispatch.Ownership. It joins as a new member, waits a tenth of a Session for others who join at the same time, and takes its
-// share. When others come it gives partitions back, the highest numbers first. After three quarters of a Session in which the server was not
-// reached all its partitions are lost; it goes on, and gets them back if nobody else was given them. When ctx is done it gives back
-// each partition as soon as its work has returned, leaves, and returns nil.
+// Hold implements dispatch.Ownership. It joins as a new member, waits a tenth of a Session for others that join at the
+// same time, and takes its share. When others join it gives partitions back, the highest numbers first. After three
+// quarters of a Session without the server all its partitions are lost; it goes on, and gets them back if no other
+// member was given them. When ctx is done it gives back each partition as soon as its work has returned, leaves, and
+// returns nil.
 //
-// The membership cannot go on, and what is held is lost, when Conn is closed or the bucket is gone (*UnreachableError), when its record was not written by a group
-// (*KeyError; delete the key, and the group forms anew), or when it is of a group of other partitions (*InvalidError). A nil argument or a Group that
-// OpenGroup did not make is an *InvalidError as well.
+// Hold returns an error, and its partitions are lost, when Conn is closed or the bucket is gone (*UnreachableError),
+// when the record was not written by a group (*KeyError; delete the key, and the group forms anew), or when it is of a
+// group with other partitions (*InvalidError). A nil argument or a Group that OpenGroup did not make is an *InvalidError
+// as well.
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
 	case ctx == nil:
@@ -134,7 +136,8 @@ func (m *member) within(wait time.Duration) time.Duration {
 
 // final: trying again will not help. A bucket that is not there may be one that the server has not opened yet, for a while.
 func (m *member) final(err error) bool {
-	return !errors.Is(err, ErrUnreachable) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrStreamNotFound) && m.expired()
+	var unreachable *UnreachableError
+	return !errors.As(err, &unreachable) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrStreamNotFound) && m.expired()
 }
 
 // running counts the works that have not returned.

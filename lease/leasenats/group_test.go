@@ -162,7 +162,7 @@ func TestGroupWorksOff(t *testing.T) {
 	stop(server)
 	single(t, dir, at)
 	cut.Close() // c cannot leave: after its session others have what it had
-	if err := c(); !errors.Is(err, leasenats.ErrUnreachable) {
+	if err := c(); !is[*leasenats.UnreachableError](err) {
 		t.Errorf("c, without a connection: %v", err)
 	}
 	consumer(t, connect(t, server.ClientURL()), handler("d"))

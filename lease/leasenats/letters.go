@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is the desk for dead letters: a key for each in a bucket, which stays when its letter is gone.
+// This file is the dead-letter queue: a key for each letter in a bucket, which stays when its letter is gone.
 
 import (
 	"context"
@@ -18,31 +18,33 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// LettersConfig says where dead letters are kept, and where they came from.
+// LettersConfig configures Letters.
 type LettersConfig struct {
-	// Conn is the connection to use. Required. It stays the caller's.
+	// Conn is the connection to use. Required. The caller owns it.
 	Conn *nats.Conn
-	// Bucket is the key-value bucket: letters, digits, - and _. Required. OpenLetters makes it when it is not there. It may be that of ledgers,
-	// none of which is called dead-letters.
+	// Bucket is the key-value bucket: letters, digits, - and _. Required. OpenLetters creates it if it does not exist.
+	// It may hold ledgers too, unless one is named dead-letters.
 	Bucket string
-	// Stream is the stream that the records came from. Needed to Put; a letter knows its own.
+	// Stream is the stream of the records. Required for Put, which writes it into the letter.
 	Stream string
-	// Subject is what a record is published to when it is replayed, before any subject transform of the stream. Nil: its domain, which is right
-	// where a Source has no Domain of its own and the stream no transform. Put calls it, and the letter keeps what it said.
+	// Subject returns the subject to publish a record to in a replay, before any subject transform of the stream. Nil:
+	// its domain, which is right where the Group has no Domain of its own and the stream has no transform. Put calls it
+	// and writes the result into the letter.
 	Subject func(record dispatch.Record) string
-	// Replicas and Storage are of the bucket, if it is made.
+	// Replicas and Storage are the bucket's, if OpenLetters creates it.
 	Replicas int
 	Storage  jetstream.StorageType
 	// Timeout bounds each request, in addition to the caller's ctx. 0: 5 seconds. Not negative.
 	Timeout time.Duration
 }
 
-// Letters is a deadletter.Store in a bucket of JetStream, one for all partitions of one stream or more. It must come from OpenLetters: any other refuses every
-// call. A letter is a message: it takes its record with some hundred bytes more, and what is larger than the server's max_payload is refused.
+// Letters is a deadletter.Store in a bucket of JetStream, for all partitions of one or more streams. It must come from
+// OpenLetters: any other rejects every call. A letter is one message, its record and a few hundred bytes more; a letter
+// above the server's max_payload is rejected.
 //
-// To replay is to publish and then to take the letter away. A Replay that failed between the two, or two at once, publish under the same Nats-Msg-Id:
-// within the stream's duplicate window (2 minutes unless configured) the record is appended once, after that it may be a second time. A Discard that comes
-// between the two wins, and the record is there all the same.
+// A replay publishes the record and then removes the letter. A Replay that failed in between, and concurrent ones,
+// publish under the same Nats-Msg-Id: within the stream's duplicate window (2 minutes unless configured) the record is
+// appended once, after that perhaps a second time. A Discard in between succeeds although the record has been appended.
 type Letters struct {
 	cfg LettersConfig
 	js  jetstream.JetStream
@@ -60,7 +62,8 @@ const (
 	tagGone   = 'G'
 )
 
-// OpenLetters returns the letters in a bucket, having made it if need be; ctx bounds that. Errors: *InvalidError, *BucketError, *UnreachableError.
+// OpenLetters returns the letters in a bucket, and creates the bucket if it does not exist; ctx bounds that. Errors:
+// *InvalidError, *BucketError, *UnreachableError.
 func OpenLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 5 * time.Second
@@ -137,8 +140,8 @@ func (s *Letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 	return l, "", nil
 }
 
-// List implements deadletter.Store. It reads all keys of the partition, or of all, also those of letters that are gone, and holds the letters without what they
-// carry, to sort them. A server that is silent for Timeout is an error.
+// List implements deadletter.Store. It reads all keys of the partition, or of all partitions, also of letters that are
+// gone, and holds the letters without their payloads to sort them. A server that is silent for Timeout is an error.
 func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
 		err := s.made()
@@ -270,8 +273,8 @@ func (s *Letters) Discard(ctx context.Context, id deadletter.ID) error {
 	})
 }
 
-// Replay implements deadletter.Store. Headers that begin with Nats- are not repeated: they tell the server what to expect of the first message. It blocks for
-// three round trips.
+// Replay implements deadletter.Store. Headers that begin with Nats- are dropped: they are instructions to the server for
+// the first message. It blocks for three round trips.
 func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, func(ctx context.Context, l deadletter.Letter) ([]byte, error) {
 		stream, subject, _ := strings.Cut(l.Route, " ")

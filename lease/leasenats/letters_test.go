@@ -169,7 +169,7 @@ func TestLettersRefuse(t *testing.T) {
 		if err := letters.Put(ctx, l); err != nil {
 			t.Fatal(err)
 		}
-		if err := letters.Replay(ctx, l.ID()); !errors.Is(err, leasenats.ErrUnreachable) || !strings.Contains(err.Error(), subject) {
+		if err := letters.Replay(ctx, l.ID()); !is[*leasenats.UnreachableError](err) || !strings.Contains(err.Error(), subject) {
 			t.Errorf("replayed to %s: %v", subject, err)
 		}
 		if _, err := letters.Get(ctx, l.ID()); err != nil {
@@ -191,14 +191,14 @@ func TestLettersRefuse(t *testing.T) {
 	if _, err := kv.PutString(ctx, "dead-letters.d.p.5", "hello"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := letters.Get(ctx, deadletter.ID{Partition: "p", Offset: 5}); !errors.Is(err, leasenats.ErrKey) {
+	if _, err := letters.Get(ctx, deadletter.ID{Partition: "p", Offset: 5}); !is[*leasenats.KeyError](err) {
 		t.Errorf("a foreign value: %v", err)
 	}
 	var seen []error
 	for _, err := range letters.List(ctx, deadletter.Filter{}) {
 		seen = append(seen, err)
 	}
-	if len(seen) != 1 || !errors.Is(seen[0], leasenats.ErrKey) {
+	if len(seen) != 1 || !is[*leasenats.KeyError](seen[0]) {
 		t.Errorf("listed beside a foreign value: %v", seen)
 	}
 	if !slices.ContainsFunc([]error{context.Canceled}, func(want error) bool {

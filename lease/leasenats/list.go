@@ -21,10 +21,10 @@ import (
 // listBatch is how many headers one request brings, and how many Lists may read again before one writes down what it found.
 const listBatch = 1000
 
-// List implements durable.Store. It reads the headers, some 150 bytes each, of the keys that were written since an earlier List, by whomever, wrote down
-// what it had found; the first one in a bucket reads those of all domains. It does so by a consumer that is gone before the first name is yielded,
-// and keeps the names that it found. A name that is too long for a key costs a request more. A key among the ledger's that is not a record is a
-// *KeyError.
+// List implements durable.Store. It reads the headers, about 150 bytes each, of the keys written since the last List
+// that saved its result, of any process; the first List in a bucket reads those of all domains. It does so by a consumer
+// that is deleted before the first name is yielded, and keeps the names in memory. A name that is too long for a key
+// costs one more request. A key of the ledger that is not a record is a *KeyError.
 func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		keys, err := s.listed(ctx)

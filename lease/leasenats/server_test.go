@@ -127,7 +127,7 @@ func openStore(t testing.TB, cfg leasenats.Config) *leasenats.Store {
 		if s, err = leasenats.Open(ctx, cfg); err == nil {
 			return s
 		}
-		if try > 5 || !errors.Is(err, leasenats.ErrUnreachable) { // a cluster that has just begun
+		if try > 5 || !is[*leasenats.UnreachableError](err) { // a cluster that has just begun
 			t.Fatal(err)
 		}
 	}
@@ -165,4 +165,10 @@ func port(t testing.TB, s *server.Server) int {
 		t.Fatal(s.Addr())
 	}
 	return addr.Port
+}
+
+// is reports whether err is, or wraps, an E.
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
 }

@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is the position of a Source: one key, written by compare-and-swap, so that of two owners only the later one commits.
+// This file is the position of a source: one key, written by compare-and-swap, so that of two owners only the later one commits.
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// position is what the Source last knew of its key.
+// position is what the source last knew of its key.
 type position struct {
-	owner string // drawn at random by each Source: tells its writes from another's
+	owner string // drawn at random by each source: tells its writes from another's
 
 	mu       sync.Mutex // guards all below; held while the key is written, because each write names the revision of the one before
 	revision uint64     // 0: not claimed
@@ -25,7 +25,7 @@ type position struct {
 // Committed implements dispatch.Source: the floor that was committed last, or the stream's first sequence. It claims the partition by
 // writing the key anew: whoever claimed it before gets a *dispatch.LostError from its next Commit. Which of two owners is right is for the
 // one who called later to know.
-func (s *Source) Committed(ctx context.Context) (int64, error) {
+func (s *source) Committed(ctx context.Context) (int64, error) {
 	p := &s.position
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *Source) Committed(ctx context.Context) (int64, error) {
 }
 
 // Commit implements dispatch.Source. A floor that goes down is ignored; the last one said again is written again, which tells whose the partition is. Errors: *dispatch.LostError, *SourceError.
-func (s *Source) Commit(ctx context.Context, floor int64) error {
+func (s *source) Commit(ctx context.Context, floor int64) error {
 	p := &s.position
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,10 +88,7 @@ func (s *Source) Commit(ctx context.Context, floor int64) error {
 	}
 }
 
-func (s *Source) read(ctx context.Context) (floor int64, revision uint64, owner string, err error) {
-	if err := s.made(); err != nil {
-		return 0, 0, "", err
-	}
+func (s *source) read(ctx context.Context) (floor int64, revision uint64, owner string, err error) {
 	entry, err := s.kv.Get(ctx, s.key)
 	if err != nil {
 		return 0, 0, "", s.failed(err)
@@ -103,7 +100,7 @@ func (s *Source) read(ctx context.Context) (floor int64, revision uint64, owner 
 }
 
 // write puts floor in the place of what revision names. The lock is held.
-func (s *Source) write(ctx context.Context, floor int64, revision uint64) error {
+func (s *source) write(ctx context.Context, floor int64, revision uint64) error {
 	value := fmt.Appendf(nil, "%d %s", floor, s.position.owner)
 	var err error
 	if revision == 0 {

@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file holds what a Source refuses, and its position: one key, which of two owners the later one has.
+// This file holds the position of a source: one key, which of two owners the later one has.
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ func TestSourcePosition(t *testing.T) {
 	nc := connect(t, server.ClientURL())
 	orders(t, nc, 50, 5)
 	first := source(t, nc, nil)
-	if err := first.Commit(ctx, 3); !errors.Is(err, leasenats.ErrSource) {
+	if err := first.Commit(ctx, 3); !is[*leasenats.SourceError](err) {
 		t.Errorf("without a claim: %v", err)
 	}
 	must(t, first, 1)
@@ -69,7 +69,7 @@ func TestSourcePosition(t *testing.T) {
 	if _, err := kv.Put(ctx, "source-ORDERS.all", []byte("rubbish")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := second.Committed(ctx); !errors.Is(err, leasenats.ErrSource) {
+	if _, err := second.Committed(ctx); !is[*leasenats.SourceError](err) {
 		t.Errorf("rubbish: %v", err)
 	}
 	if err := kv.Delete(ctx, "source-ORDERS.all"); err != nil {
@@ -82,48 +82,5 @@ func must(t *testing.T, s *leasenats.Source, want int64) {
 	t.Helper()
 	if floor, err := s.Committed(ctx); floor != want || err != nil {
 		t.Errorf("committed %d, %v, want %d", floor, err, want)
-	}
-}
-
-func TestOpenSourceRefuses(t *testing.T) {
-	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	orders(t, nc, 1, 1)
-	for field, change := range map[string]func(*leasenats.SourceConfig){
-		"Conn":      func(cfg *leasenats.SourceConfig) { cfg.Conn = nil },
-		"Stream":    func(cfg *leasenats.SourceConfig) { cfg.Stream = "" },
-		"Bucket":    func(cfg *leasenats.SourceConfig) { cfg.Bucket = "a.b" },
-		"Partition": func(cfg *leasenats.SourceConfig) { cfg.Partition = "a b" },
-		"Timeout":   func(cfg *leasenats.SourceConfig) { cfg.Timeout = -1 },
-		"Replicas":  func(cfg *leasenats.SourceConfig) { cfg.Replicas = 6 },
-	} {
-		cfg := leasenats.SourceConfig{Conn: nc, Stream: "ORDERS", Bucket: "positions", Partition: "all"}
-		change(&cfg)
-		_, err := leasenats.OpenSource(ctx, cfg)
-		var invalid *leasenats.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != "SourceConfig."+field {
-			t.Errorf("%s: %v", field, err)
-		}
-	}
-	var invalid *leasenats.InvalidError
-	_, err := leasenats.OpenSource(nil, leasenats.SourceConfig{Conn: nc, Stream: "ORDERS", Bucket: "positions", Partition: "all"}) //nolint:staticcheck // refused, not a panic
-	if !errors.As(err, &invalid) || invalid.Field != "ctx" {
-		t.Errorf("a nil context: %v", err)
-	}
-	zero := &leasenats.Source{}
-	_, committed := zero.Committed(ctx)
-	_, fetched := zero.Fetch(ctx, 1, 1)
-	_, end := zero.End(ctx)
-	for _, err := range []error{committed, fetched, end} {
-		if !errors.As(err, &invalid) || invalid.Field != "Source" {
-			t.Errorf("a zero Source: %v", err)
-		}
-	}
-	if err := zero.Commit(ctx, 1); !errors.Is(err, leasenats.ErrSource) {
-		t.Errorf("a zero Source: %v", err)
-	}
-	zero.Close()
-	_, err = leasenats.OpenSource(ctx, leasenats.SourceConfig{Conn: nc, Stream: "NONE", Bucket: "positions", Partition: "all"})
-	if !errors.Is(err, leasenats.ErrSource) || !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("no stream: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file holds how a Source reads, against a real server: order, partitions, reading again, and what it leaves behind.
+// This file holds how a source reads, against a real server: order, partitions, reading again, and what it leaves behind.
 
 import (
 	"context"
@@ -198,7 +198,7 @@ func TestSourceStreamGone(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		if !errors.Is(err, leasenats.ErrSource) {
+		if !is[*leasenats.SourceError](err) {
 			t.Errorf("Fetch: %v", err)
 		}
 	case <-time.After(time.Minute):

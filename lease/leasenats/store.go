@@ -20,22 +20,23 @@ import (
 
 // Config configures a Store.
 type Config struct {
-	// Conn is the connection to use. Required. It stays the caller's, who closes it.
+	// Conn is the connection to use. Required. The caller owns and closes it.
 	Conn *nats.Conn
-	// Bucket is the key-value bucket: letters, digits, - and _. Required. Open makes it when it is not there.
+	// Bucket is the key-value bucket: letters, digits, - and _. Required. Open creates it if it does not exist.
 	Bucket string
-	// Ledger names the ledger among those that share the bucket: letters, digits, - and _, not source- first. "": "ledger". Keys of the bucket that do not
-	// begin with it and a point are never looked at, but for <Ledger>/listed.
+	// Ledger is the ledger's name in the bucket: letters, digits, - and _, not beginning with source-. "": "ledger".
+	// Only keys that begin with the name and a point are read, and <Ledger>/listed.
 	Ledger string
-	// Replicas is how many servers keep the bucket: 0 (1) to 5. A bucket that is there must have that many or more.
+	// Replicas is how many servers keep the bucket: 0 (1) to 5. An existing bucket must have at least that many.
 	Replicas int
-	// Storage is where servers keep it. A bucket that is there must have the same.
+	// Storage is where servers keep the bucket. An existing bucket must have the same.
 	Storage jetstream.StorageType
 	// Timeout bounds each request, in addition to the caller's ctx. 0: 5 seconds. Not negative.
 	Timeout time.Duration
 }
 
-// Store is a durable.Store in a key-value bucket. It must come from Open: any other refuses every call. It has no goroutine of its own and nothing to close.
+// Store is a durable.Store in a key-value bucket. It must come from Open: any other rejects every call. It has no
+// goroutine of its own and nothing to close.
 type Store struct {
 	conn      *nats.Conn
 	js        jetstream.JetStream
@@ -78,8 +79,8 @@ func (s *Store) named(ledger string) *Store {
 	return &own
 }
 
-// Load implements durable.Store. It asks the stream's leader. While the leader is being deposed, cut off from the others, it may still answer
-// from what it had.
+// Load implements durable.Store. It reads from the stream's leader. A leader that is being deposed, cut off from the
+// other servers, may still answer with an old record.
 func (s *Store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
 	key, long := keyOf(name)
 	m, err := s.last(ctx, s.prefix+key)
@@ -201,7 +202,7 @@ func (s *Store) foreign(key, reason string) error {
 
 func (s *Store) unreachable(err error) error { return &UnreachableError{Bucket: s.bucket, Err: err} }
 
-// Limit implements durable.Store: what the server takes in a message (max_payload), or the bucket if that is less.
+// Limit implements durable.Store: the server's max_payload, or the bucket's limit if that is less.
 func (s *Store) Limit(name string) int {
 	if s.conn == nil {
 		return 0
@@ -217,7 +218,8 @@ func (s *Store) Limit(name string) int {
 	return max(1, limit) // 0 would be no limit at all
 }
 
-// Swap implements durable.Store. While no server takes the request, as during an election, it is sent again until ctx or Timeout ends it.
+// Swap implements durable.Store. While no server accepts the request, as during an election, it is sent again until ctx
+// or Timeout ends it.
 func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)

@@ -117,7 +117,7 @@ func TestBucketsThatAreRefused(t *testing.T) {
 			if err != nil {
 				t.Errorf("a bucket of any key-value client: %v", err)
 			}
-		} else if !errors.As(err, &refused) || !errors.Is(err, leasenats.ErrBucket) || refused.Field != field || refused.Bucket != bucket {
+		} else if !errors.As(err, &refused) || refused.Field != field || refused.Bucket != bucket {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -176,7 +176,7 @@ func TestForeignKeys(t *testing.T) {
 			t.Errorf("%s: TryAcquire = %+v, %v", what, a, err)
 		}
 		for item, err := range l.Held(ctx) {
-			if item == (lease.Lease{}) != (err != nil) || err != nil && !errors.Is(err, leasenats.ErrKey) {
+			if item == (lease.Lease{}) != (err != nil) || err != nil && !is[*leasenats.KeyError](err) {
 				t.Errorf("%s: Held yields %+v, %v", what, item, err)
 			}
 			list = list && err == nil
@@ -212,7 +212,7 @@ func TestForeignKeys(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := store.Load(ctx, long); !errors.Is(err, leasenats.ErrKey) {
+	if _, _, err := store.Load(ctx, long); !is[*leasenats.KeyError](err) {
 		t.Errorf("another's name: %v", err)
 	}
 }
@@ -287,7 +287,7 @@ func TestUnreachable(t *testing.T) {
 			return err
 		},
 	} {
-		if err := call(); !errors.Is(err, leasenats.ErrUnreachable) || !errors.Is(err, durable.ErrStore) || errors.Is(err, durable.ErrAmbiguous) {
+		if err := call(); !is[*leasenats.UnreachableError](err) || !errors.Is(err, durable.ErrStore) || errors.Is(err, durable.ErrAmbiguous) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -296,7 +296,7 @@ func TestUnreachable(t *testing.T) {
 	if _, err := store.Swap(done, "A", 1, nil, durable.Neither); !errors.Is(err, durable.ErrNotApplied) || !errors.Is(err, context.Canceled) {
 		t.Errorf("a done ctx: %v", err)
 	}
-	if _, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "b", Timeout: 100 * time.Millisecond}); !errors.Is(err, leasenats.ErrUnreachable) {
+	if _, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "b", Timeout: 100 * time.Millisecond}); !is[*leasenats.UnreachableError](err) {
 		t.Errorf("Open: %v", err)
 	}
 	single(t, dir, at)
@@ -305,7 +305,7 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("after the return: %+v, %v", c, err)
 	}
 	nc.Close()
-	if _, err := l.TryAcquire(ctx, "A", 2); !errors.Is(err, leasenats.ErrUnreachable) || !errors.Is(err, nats.ErrConnectionClosed) {
+	if _, err := l.TryAcquire(ctx, "A", 2); !is[*leasenats.UnreachableError](err) || !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("a closed connection: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 package leasepg
 
-// This file holds the errors: what is refused, and what a failed swap leaves open.
+// This file holds the errors, and how a failed swap is classified.
 
 import (
 	"errors"
@@ -13,21 +13,8 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-var (
-	// ErrSchema marks a *SchemaError.
-	ErrSchema = errors.New("leasepg: wrong schema version")
-	// ErrSetting marks a *SettingError.
-	ErrSetting = errors.New("leasepg: unsafe setting")
-	// ErrPooler marks a *PoolerError.
-	ErrPooler = errors.New("leasepg: connection through a pooler")
-	// ErrTx marks a *TxError.
-	ErrTx = errors.New("leasepg: unusable transaction")
-	// ErrRewound marks a *RewoundError.
-	ErrRewound = errors.New("leasepg: outbox put back")
-)
-
-// SchemaError refuses a database whose schema is of another version. If it is older, Migrate helps; if it is newer, a newer program
-// owns the database.
+// SchemaError rejects a database whose schema has another version. If it is older, run Migrate; if it is newer, upgrade
+// this program.
 type SchemaError struct {
 	Found int // 0: no schema
 	Want  int
@@ -43,10 +30,7 @@ func (e *SchemaError) Error() string {
 	return fmt.Sprintf("leasepg: the schema has version %d, this program supports up to %d: upgrade the program", e.Found, e.Want)
 }
 
-// Unwrap returns ErrSchema.
-func (e *SchemaError) Unwrap() error { return ErrSchema }
-
-// SettingError refuses a connection whose settings break what a ledger promises.
+// SettingError rejects a connection whose settings break a ledger's guarantees.
 type SettingError struct {
 	Name, Value string
 	Allowed     string
@@ -56,11 +40,9 @@ func (e *SettingError) Error() string {
 	return fmt.Sprintf("leasepg: %s is %s; allowed: %s", e.Name, e.Value, e.Allowed)
 }
 
-// Unwrap returns ErrSetting.
-func (e *SettingError) Unwrap() error { return ErrSetting }
-
-// PoolerError refuses a connection on which statements run in another backend than the one that it was announced for: a pooler stands
-// between. Advisory locks belong to a session, and a pooler may give it to somebody else after each transaction.
+// PoolerError rejects a connection whose statements run in another backend than the announced one: there is a pooler in
+// between. Advisory locks belong to a session, and a pooler may give the session to another client after each
+// transaction.
 type PoolerError struct {
 	Announced, Found uint32 // process numbers of backends
 }
@@ -70,43 +52,39 @@ func (e *PoolerError) Error() string {
 		e.Announced, e.Found)
 }
 
-// Unwrap returns ErrPooler.
-func (e *PoolerError) Unwrap() error { return ErrPooler }
-
-// TxError refuses a transaction in which nothing can be written down. Nothing was.
+// TxError rejects a transaction that cannot be written in. Nothing was written.
 type TxError struct {
 	Call  string // "enqueue" or "succeed"
 	State string // "over", "aborted", "read-only" or "of another database"
-	Err   error  // what said so; nil for another database
+	Err   error  // the database's error; nil for another database
 }
 
 func (e *TxError) Error() string {
 	return fmt.Sprintf("leasepg: %s: the transaction is %s; allowed: an open one that may write, in the database of the ledger or outbox", e.Call, e.State)
 }
 
-// Unwrap returns ErrTx and Err.
-func (e *TxError) Unwrap() []error {
-	if e.Err == nil {
-		return []error{ErrTx}
-	}
-	return []error{ErrTx, e.Err}
-}
+// Unwrap returns Err.
+func (e *TxError) Unwrap() error { return e.Err }
 
-// RewoundError says that an outbox is at an earlier place than was reached before: it was restored from a backup, or its tables were changed by
-// hand. What is enqueued now would get numbers that the ledger may take for done. Nothing was skipped: docs/outbox.md says how to go on.
+// RewoundError says that an outbox is in an earlier state than was reached before: it was restored from a backup, or its
+// tables were changed by hand. New records would get offsets that the ledger may take for done. Nothing was skipped:
+// docs/outbox.md says how to go on.
 type RewoundError struct {
 	Partition string
-	What      string // is too small: "the greatest id drawn", "the first record" or "the position"
+	What      string // the value that is too small: "the greatest id drawn", "the first record" or "the position"
 	Found     int64
-	Known     int64 // it is not smaller, by the position or by the ledger's floor
+	Known     int64 // the least allowed value, by the position or by the ledger's floor
 }
 
 func (e *RewoundError) Error() string {
 	return fmt.Sprintf("leasepg: outbox, partition %s: %s is %d, and %d was reached before: it was put back", e.Partition, e.What, e.Found, e.Known)
 }
 
-// Unwrap returns ErrRewound.
-func (e *RewoundError) Unwrap() error { return ErrRewound }
+// is reports whether err is, or wraps, an E.
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
+}
 
 func noContext() error { return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"} }
 

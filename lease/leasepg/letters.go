@@ -1,6 +1,6 @@
 package leasepg
 
-// This file is the desk for dead letters: a table, whose replays are one transaction with what they append.
+// This file is the dead-letter queue: a table, whose replays are one transaction with the record that they append.
 
 import (
 	"context"
@@ -21,18 +21,18 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// LettersConfig says where dead letters are kept, and how one goes back.
+// LettersConfig configures Letters.
 type LettersConfig struct {
-	// Pool is a pool of connections to a database that Migrate has seen. Required. It stays the caller's.
+	// Pool is a pool of connections to a migrated database. Required. The caller owns it.
 	Pool *pgxpool.Pool
-	// Append appends a record to the source of a partition within a transaction, which it neither commits nor rolls back: an INSERT into the
-	// outbox. Needed to replay only. It gets what deadletter.Letter.Replay returns.
+	// Append appends a record to the source of a partition within a transaction, which it neither commits nor rolls
+	// back: an INSERT into the outbox. Required to replay only. Its record is the result of deadletter.Letter.Replay.
 	Append func(ctx context.Context, tx pgx.Tx, partition string, record dispatch.Record) error
 }
 
-// Letters is a deadletter.Store in `stopbank.dead_letters`, one for all partitions of the database. It must come from NewLetters: any other
-// refuses every call. A record is appended once, and then its letter is gone, in one transaction. The name of a partition is UTF-8 without a zero byte,
-// at most 255 bytes.
+// Letters is a deadletter.Store in `stopbank.dead_letters`, one for all partitions of the database. It must come from
+// NewLetters: any other rejects every call. A replay appends the record and removes the letter in one transaction, so
+// the record is appended once. A partition's name is UTF-8 without a zero byte, at most 255 bytes.
 type Letters struct {
 	pool   *pgxpool.Pool
 	append func(ctx context.Context, tx pgx.Tx, partition string, record dispatch.Record) error
@@ -40,8 +40,8 @@ type Letters struct {
 
 var _ deadletter.Store = (*Letters)(nil)
 
-// NewLetters returns the letters of a database, after one query for the schema's version. There is nothing to close. Errors: *lease.InvalidError naming
-// the field, *SchemaError, *SettingError, or what the pool says.
+// NewLetters returns the letters of a database, after one query for the schema's version. There is nothing to close.
+// Errors: *lease.InvalidError naming the field, *SchemaError, *SettingError, or the pool's.
 func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	switch {
 	case ctx == nil:
@@ -103,7 +103,7 @@ func (s *Letters) Put(ctx context.Context, l deadletter.Letter) error {
 	return nil
 }
 
-// List implements deadletter.Store. It asks for a page at a time, and holds no connection while the body runs.
+// List implements deadletter.Store. It reads a page at a time, and holds no connection while the body runs.
 func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
 		err := s.made()
@@ -237,7 +237,8 @@ func (s *Letters) update(ctx context.Context, id deadletter.ID, query string, ar
 	return nil
 }
 
-// Replay implements deadletter.Store: once, however often it fails and is repeated. It blocks for a transaction, and for another one on the same letter.
+// Replay implements deadletter.Store: the record is appended once, however often Replay fails and is repeated. It blocks
+// for a transaction, and for another one on the same letter.
 func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
 	if err := s.made(); err != nil {
 		return err

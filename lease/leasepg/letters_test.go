@@ -181,7 +181,7 @@ func TestLettersAppendFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	report, err := deadletter.ReplayAll(t.Context(), letters, deadletter.Filter{Partition: t.Name()})
-	if !errors.Is(err, full) || !errors.Is(err, deadletter.ErrReplay) || report != (deadletter.Report{Failed: 1}) {
+	if !errors.Is(err, full) || !is[*deadletter.ReplayError](err) || report != (deadletter.Report{Failed: 1}) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	var there bool

@@ -4,7 +4,6 @@ package leasepg
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,10 +11,11 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// Listen wakes the Sources of the outbox as soon as a transaction with records is committed, until ctx is done; then it returns nil. It needs a connection of its own,
-// for as long as it runs, to the server itself: conn says how to connect. It connects again when the connection breaks, and after each connection
-// wakes everybody once. Without Listen, while it is away, and for producers that do not Notify, a Source finds records by looking every Poll: a notification
-// that is lost costs no more. It returns an error if its first connection fails, or leads through a pooler (*PoolerError), and for a nil argument
+// Listen wakes the Sources of the outbox as soon as a transaction with records is committed, until ctx is done; then it
+// returns nil. It keeps one connection of its own to the server itself, not to a pooler; conn says how to connect. It
+// reconnects when the connection breaks, and wakes every Source once after each connect. Without Listen, and for
+// producers without Notify, a Source looks for records every Poll, so a lost notification delays a record by Poll at
+// most. It returns an error if its first connection fails, for a pooler (*PoolerError), and for a nil argument
 // (*lease.InvalidError).
 func (o *Outbox) Listen(ctx context.Context, conn *pgx.ConnConfig) error {
 	if err := o.made(ctx); err != nil {
@@ -34,7 +34,7 @@ func (o *Outbox) Listen(ctx context.Context, conn *pgx.ConnConfig) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // it was asked to end
-		case !listened || errors.Is(err, ErrPooler):
+		case !listened || is[*PoolerError](err):
 			return err
 		}
 		pause := time.NewTimer(o.cfg.Poll)

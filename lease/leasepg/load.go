@@ -25,7 +25,8 @@ type loading struct {
 	state   []byte
 }
 
-// Load implements durable.Store. It blocks for one round trip. While some loads are under way, more of them gather and are sent together.
+// Load implements durable.Store. It blocks for one round trip. While some loads are under way, further ones gather and
+// are sent together.
 func (s *Store) Load(ctx context.Context, name string) (state []byte, version uint64, err error) {
 	if err := s.made(); err != nil {
 		return nil, 0, err

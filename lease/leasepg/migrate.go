@@ -24,12 +24,16 @@ var migrations embed.FS
 // migrating is the advisory lock under which the schema changes: the first eight bytes of "stopbank".
 const migrating = 0x73746f7062616e6b
 
-// Migrate brings the schema `stopbank` to the version that this package works with, in one transaction: all of it happens or
-// nothing. A database that is there already is left as it is, and of several callers at once one does the work. It needs the
-// right to create a schema, which the role that runs the ledger does not: that one needs USAGE on the schema, SELECT on its
-// tables, and INSERT and UPDATE on lease_domains and, for Letters, on dead_letters. One that opens an outbox needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and
-// outbox_records besides, and one that reads it INSERT and UPDATE on outbox_positions and DELETE on outbox_records. It blocks until the database has answered. Error: *SchemaError for a
-// schema newer than this package, *lease.InvalidError for a nil argument, or what the database says.
+// Migrate brings the schema `stopbank` to this package's version, in one transaction: all of it happens or nothing. It
+// leaves a database of that version as it is, and of several concurrent callers one does the work.
+//
+// It needs the right to create a schema. The role that runs a ledger does not: it needs USAGE on the schema, SELECT on
+// its tables, and INSERT and UPDATE on lease_domains and, for Letters, on dead_letters. A role that opens an outbox also
+// needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and outbox_records; a role that reads it,
+// INSERT and UPDATE on outbox_positions and DELETE on outbox_records.
+//
+// It blocks until the database has answered. Error: *SchemaError for a schema newer than this package,
+// *lease.InvalidError for a nil argument, or the database's.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	switch {
 	case ctx == nil:

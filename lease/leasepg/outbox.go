@@ -1,6 +1,6 @@
 package leasepg
 
-// This file is the outbox: records that a transaction leaves behind for a dispatcher, together with whatever else it writes.
+// This file is the outbox: records that a transaction enqueues for a dispatcher, atomically with its other writes.
 
 import (
 	"context"
@@ -24,23 +24,26 @@ import (
 
 // OutboxConfig configures an Outbox.
 type OutboxConfig struct {
-	// Pool is a pool of connections to a database that Migrate has seen. Required. It remains the caller's, who closes it after the last call. Records
-	// are read through it, one connection for one statement; to enqueue takes none, but the transaction's own.
+	// Pool is a pool of connections to a migrated database. Required. The caller owns it and closes it after the last
+	// call. Records are read through it, one connection for one statement; Enqueue uses only the transaction's own.
 	Pool *pgxpool.Pool
-	// Name tells the outbox from others in the database: 1 to 255 bytes of UTF-8 without a zero byte.
+	// Name is the outbox's name, unique in the database: 1 to 255 bytes of UTF-8 without a zero byte.
 	Name string
-	// Partitions is into how many partitions the keys are divided, by a hash: 1 to 1024. It is written down when the outbox is opened for the first time and
-	// cannot be changed, for a key would then be in two of them. 0: as many as are written down, and an outbox that is not there is refused.
+	// Partitions is the number of partitions into which a hash divides the keys: 1 to 1024. The first OpenOutbox records
+	// it and it cannot be changed, because keys would move to other partitions. 0: the recorded number; an outbox that
+	// does not exist is then rejected.
 	Partitions int
-	// Poll is how often a Source looks for new records while nobody wakes it (see Listen). 0: 200 ms. 1 ms to a minute.
+	// Poll is how often a Source looks for new records without a notification (see Listen). 0: 200 ms. 1 ms to a minute.
 	Poll time.Duration
-	// Notify has Enqueue wake those who Listen when its transaction is committed. PostgreSQL lets transactions that notify commit one at a time, which
-	// bounds how many a second there can be of them, and refuses to prepare one (PREPARE TRANSACTION). Without it a record waits for the next Poll.
+	// Notify makes Enqueue wake the processes that Listen when its transaction is committed. PostgreSQL commits
+	// transactions that notify one at a time, which bounds their rate, and cannot prepare one (PREPARE TRANSACTION).
+	// Without it a record waits for the next Poll.
 	Notify bool
 }
 
-// Outbox is records in PostgreSQL, divided into partitions: enqueued in any transactions of any processes, and read by one owner a partition. It loses none and
-// shows none before its transaction is committed. It must come from OpenOutbox. It is safe for concurrent use; there is nothing to close.
+// Outbox is a set of records in PostgreSQL, divided into partitions: enqueued in any transactions of any processes, and
+// read by one owner per partition. It loses no record and shows none before its transaction is committed. It must come
+// from OpenOutbox. It is safe for concurrent use; there is nothing to close.
 type Outbox struct {
 	cfg      OutboxConfig
 	identity string // of the database
@@ -77,9 +80,9 @@ const (
 	channel = "stopbank_outbox"
 )
 
-// OpenOutbox returns the outbox of that name, new if need be and Partitions is not 0. It claims no partition and starts no goroutine. It blocks for three
-// round trips. Errors: *lease.InvalidError naming the field, for a number of Partitions too that is not the one written down; *SchemaError; *SettingError; or
-// what the database says.
+// OpenOutbox returns the outbox of that name, and creates it if Partitions is not 0. It claims no partition and starts
+// no goroutine. It blocks for three round trips. Errors: *lease.InvalidError naming the field, also for a number of
+// Partitions other than the recorded one; *SchemaError; *SettingError; or the database's.
 func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 	invalid := func(field string, value any, allowed string) error {
 		return &lease.InvalidError{Field: "leasepg.OutboxConfig." + field, Value: value, Allowed: allowed}
@@ -132,7 +135,8 @@ func (o *Outbox) made(ctx context.Context) error {
 	return nil
 }
 
-// Partitions returns the names of the partitions: the outbox's, a slash, and a number from 0. They are what OwnershipConfig.Partitions takes.
+// Partitions returns the names of the partitions: the outbox's name, a slash, and a number from 0.
+// OwnershipConfig.Partitions takes them.
 func (o *Outbox) Partitions() []string {
 	names := make([]string, 0, o.cfg.Partitions)
 	for i := range o.cfg.Partitions {
@@ -141,14 +145,15 @@ func (o *Outbox) Partitions() []string {
 	return names
 }
 
-// Enqueue adds records to the outbox in tx: they are there when it is committed, in the order given, and never if it is rolled back. Of a record Domain,
-// Payload, Headers and Time count, and Offset is not looked at: the outbox numbers records by itself. A zero Time becomes the server's. Records of
-// one domain that two transactions enqueue come in the order of the two Enqueues. Where a row lock orders the transactions, call Enqueue while
-// it is held.
+// Enqueue adds records to the outbox in tx: they become readable when tx is committed, in the order given, and never if
+// it is rolled back. Domain, Payload, Headers and Time of a record are stored; Offset is ignored, because the outbox
+// numbers records itself. A zero Time becomes the server's. Records of one domain from two transactions have the order
+// of the two Enqueues. Where a row lock orders the transactions, call Enqueue while it is held.
 //
-// It blocks for one round trip for 1,000 records or 8 MiB. Errors: *lease.InvalidError naming the limit (a Domain of 1 to 65,535 bytes, a Payload of 1 MiB, Headers of
-// 64 KiB together) before anything is sent; *TxError for a transaction that is over, aborted, read-only, or of another database; *SchemaError; or
-// what the database says. After an error roll tx back: some of the records may be in it.
+// It blocks for one round trip per 1,000 records or 8 MiB. Errors: *lease.InvalidError naming the limit (a Domain of 1
+// to 65,535 bytes, a Payload of 1 MiB, Headers of 64 KiB together) before anything is sent; *TxError for a transaction
+// that is over, aborted, read-only, or of another database; *SchemaError; or the database's. After an error roll tx
+// back: it may contain some of the records.
 func (o *Outbox) Enqueue(ctx context.Context, tx pgx.Tx, records ...dispatch.Record) error {
 	if err := o.made(ctx); err != nil {
 		return err
@@ -258,8 +263,9 @@ func unpacked(b []byte) (headers []dispatch.Header, err error) {
 	return headers, err
 }
 
-// Held returns for how long records have been kept back by a transaction that has enqueued and is still open, or prepared, 0 if none are. It is what the last
-// look of a Source in this process found; while none looks it grows older and no truer. docs/outbox.md says how to find the transaction.
+// Held returns how long an open or prepared transaction that has enqueued has been holding back records, 0 if none does.
+// The value is from the last read of a Source in this process, plus the time since; without a Source it only grows.
+// docs/outbox.md says how to find the transaction.
 func (o *Outbox) Held() time.Duration {
 	if s, _ := o.horizon.now(); !s.held.IsZero() {
 		return time.Since(s.held)

@@ -1,6 +1,6 @@
 package leasepg
 
-// This file is a partition of an outbox as a dispatch.Source: how it is opened, read, committed and tidied up.
+// This file is a partition of an outbox as a dispatch.Source: how it is opened, read, committed and cleaned up.
 
 import (
 	"context"
@@ -65,10 +65,11 @@ const (
 	soon = time.Millisecond
 )
 
-// Open returns a partition of the outbox for a Dispatcher or for OwnershipConfig.Open: its Source, and the ledger that it will be worked under, which may be
-// in any engine. It claims nothing: the Dispatcher does. A Source keeps what is below its floor deleted, in the statement that commits the floor. It refuses, with a
-// *RewoundError, an outbox that was put back to an earlier state than the ledger's: what is enqueued in it would be taken for done. It blocks for
-// one round trip and the ledger's Inspect. Errors besides: *lease.InvalidError, the ledger's, or what the database says.
+// Open returns a partition of the outbox for a Dispatcher or for OwnershipConfig.Open: its Source, and the ledger to
+// process it under, which may be in any engine. It claims nothing: the Dispatcher does. The statement that commits a
+// floor also deletes the records below it. Open rejects, with a *RewoundError, an outbox in an earlier state than the
+// ledger: new records in it would be taken for done. It blocks for one round trip and the ledger's Inspect. Other
+// errors: *lease.InvalidError, the ledger's, or the database's.
 func (o *Outbox) Open(ctx context.Context, name string, ledger lease.Ledger) (dispatch.Partition, error) {
 	if err := o.made(ctx); err != nil {
 		return dispatch.Partition{}, err

@@ -1,6 +1,6 @@
 package leasepg
 
-// This file is a group of members that share partitions out by advisory locks: what it is made from, and one member's life in it.
+// This file is a group whose members share partitions out by advisory locks: its configuration, and one member's life in it.
 
 import (
 	"context"
@@ -18,28 +18,30 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// OwnershipConfig describes a group and one member of it.
+// OwnershipConfig configures a group and one member of it.
 type OwnershipConfig struct {
-	// Conn says how to connect; pgx.ParseConfig makes it from a URL. Required. The member opens one connection of its own, and never
-	// another at the same time. It must lead to the server itself, not to a pooler.
+	// Conn says how to connect; pgx.ParseConfig makes it from a URL. Required. The member opens one connection at a
+	// time. It must lead to the server itself, not to a pooler.
 	Conn *pgx.ConnConfig
-	// Group is the group's name among those in the database: 1 to 255 bytes.
+	// Group is the group's name, unique in the database: 1 to 255 bytes.
 	Group string
-	// Partitions are all that there are, in any order. Required. A member that knows more than the others takes those alone.
+	// Partitions are the names of all partitions, in any order. Required. A member with more names than the others takes
+	// those alone.
 	Partitions []string
-	// Open opens a partition that this member has got: its Source and its Ledger, for one call of work. Required. If it fails, the
-	// partition is given back, for whoever takes it next. Its ctx is that of work.
+	// Open opens a partition for this member: its Source and its Ledger, for one call of work. Required. If it fails,
+	// the partition is given back, and may be taken by any member. Its ctx is work's.
 	Open func(ctx context.Context, partition string) (dispatch.Partition, error)
-	// Lease is how long a member may be silent before the server takes its partitions away. It asks every second, or every quarter of
-	// the lease if that is less. 0: 10 s. 100 ms to an hour.
+	// Lease is how long a member may be silent before the server takes its partitions away. The member queries every
+	// second, or every quarter of Lease if that is less. 0: 10 s. 100 ms to an hour.
 	Lease time.Duration
-	// OnError, when not nil, is told why the membership was lost, or could not begin, and what Open said: a wrong password is
-	// told to nobody else. It must be safe for concurrent use.
+	// OnError, when not nil, is called with the reason why the membership was lost or could not begin, and with Open's
+	// errors: a wrong password is reported nowhere else. It must be safe for concurrent use.
 	OnError func(error)
 }
 
-// Ownership is a dispatch.Ownership in PostgreSQL: whoever holds the advisory lock of a partition has the partition. Members share them
-// out evenly, by looking at who holds what. It needs no table and no rights but to connect. It must come from NewOwnership.
+// Ownership is a dispatch.Ownership in PostgreSQL: the member with the advisory lock of a partition has the partition.
+// Members share the partitions evenly, by reading who holds which lock. It needs no table and no rights but to connect.
+// It must come from NewOwnership.
 type Ownership struct {
 	cfg      OwnershipConfig
 	class    int32            // of the partitions' locks
@@ -96,11 +98,14 @@ func number(name string) int32 {
 	return int32((sum ^ sum>>31) & (1<<31 - 1))
 }
 
-// Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard of for the time of the
-// lease, has lost all that it held, waits until every work has returned, and joins again, for as long as ctx lasts. So does one that cannot connect, the
-// first time as well: a server that is away, a wrong password and a database that is not there are told to OnError, each time, and tried again with the
-// next question's time. Hold returns nil when ctx is done. It returns an error when no server could ever let the member in: *PoolerError,
-// *SettingError, *lease.InvalidError for a nil argument or an Ownership that NewOwnership did not make. A partition whose work returns while it is held, or that Open does not open, is given back and may be taken again with the next of the member's questions.
+// Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard from for Lease,
+// has lost all its partitions, waits until every work has returned, and joins again, as long as ctx lasts. A member that
+// cannot connect, also for the first time, retries with its next query: an unreachable server, a wrong password and a
+// missing database are sent to OnError each time. A partition whose work returns while it is held, or that Open does not
+// open, is given back and may be taken again with the member's next query.
+//
+// Hold returns nil when ctx is done. It returns an error when no server could ever admit the member: *PoolerError,
+// *SettingError, or *lease.InvalidError for a nil argument or an Ownership that NewOwnership did not make.
 func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	switch {
 	case ctx == nil:
@@ -119,7 +124,7 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was asked to end, and what it held is nobody's
 		}
-		if errors.Is(err, ErrPooler) || errors.Is(err, ErrSetting) {
+		if is[*PoolerError](err) || is[*SettingError](err) {
 			return err
 		}
 		o.cfg.OnError(err)

@@ -1,6 +1,6 @@
 package leasepg
 
-// This file is the store: what it is made from, the keys of its rows, and its lists.
+// This file is the store: its configuration, the keys of its rows, and its lists.
 
 import (
 	"context"
@@ -19,17 +19,17 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// Config says where a ledger is kept.
+// Config configures a Store.
 type Config struct {
-	// Pool is a pool of connections to a database that Migrate has seen. Required. It remains the caller's, who may use it
-	// for anything else and closes it after the last call.
+	// Pool is a pool of connections to a migrated database. Required. The caller owns it, may use it for anything else,
+	// and closes it after the last call.
 	Pool *pgxpool.Pool
-	// Ledger is the ledger's name, which tells it from others in the database: 0 to 255 bytes of UTF-8 without a zero byte.
+	// Ledger is the ledger's name, unique in the database: 0 to 255 bytes of UTF-8 without a zero byte.
 	Ledger string
 }
 
-// Store is a durable.Store in PostgreSQL. It must come from New: any other refuses every call. Several of one ledger, in one process or in many,
-// are as right as one; calls that are made side by side on one Store share statements.
+// Store is a durable.Store in PostgreSQL. It must come from New: any other rejects every call. One ledger may have
+// several Stores, in one process or in many; concurrent calls on one Store share statements.
 type Store struct {
 	pool     *pgxpool.Pool
 	ledger   string
@@ -40,8 +40,9 @@ type Store struct {
 
 var _ durable.Store = (*Store)(nil)
 
-// New returns the store of a ledger, after two queries that find out whether the database can keep it, and which one it is. It starts no
-// goroutine, and there is nothing to close. Errors: *lease.InvalidError naming the field, *SchemaError, *SettingError, or what the pool says.
+// New returns the store of a ledger, after two queries that check the database's schema and settings and identify it. It
+// starts no goroutine, and there is nothing to close. Errors: *lease.InvalidError naming the field, *SchemaError,
+// *SettingError, or the pool's.
 func New(ctx context.Context, cfg Config) (*Store, error) {
 	if ctx == nil {
 		return nil, noContext()
@@ -102,11 +103,12 @@ func (s *Store) made() error {
 	return nil
 }
 
-// Limit implements durable.Store: 256 MiB. At a hundredth of that a swap takes tens of milliseconds; bound the backlog long before.
+// Limit implements durable.Store: 256 MiB. At a hundredth of that a swap takes tens of milliseconds; bound the backlog
+// long before.
 func (s *Store) Limit(string) int { return maxState }
 
-// List implements durable.Store. It asks for a page of names at a time, in the order of their keys, and holds no connection while the body
-// runs. It blocks for one round trip a page.
+// List implements durable.Store. It reads a page of names at a time, in the order of their keys, and holds no connection
+// while the body runs. It blocks for one round trip per page.
 func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if err := s.made(); err != nil {

@@ -53,8 +53,9 @@ type swapping struct {
 	state        []byte
 }
 
-// Swap implements durable.Store. It blocks for one round trip, and for a writer of the same record that is before it. While some swaps are under way,
-// more of them gather and are sent together, by a goroutine that ends with them; each has an outcome of its own.
+// Swap implements durable.Store. It blocks for one round trip, and for an earlier writer of the same record. While some
+// swaps are under way, further ones gather and are sent together, by a goroutine that ends with them; each has its own
+// outcome.
 func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
 	if err := s.made(); err != nil {
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)

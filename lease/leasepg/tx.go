@@ -1,6 +1,6 @@
 package leasepg
 
-// This file finishes a record in the transaction that did its work: the ledger's row is one more of the rows that it changes.
+// This file finishes a record in the transaction that did its work: that transaction also updates the ledger's row.
 
 import (
 	"context"
@@ -14,16 +14,18 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// SucceedTx is the Succeed of l in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler passes its Job's Ledger and Lease,
-// commits, and returns nil or the commit's error: a Dispatcher then finds out by the ledger what became of it. The ledger must be a *durable.Ledger whose
-// Store is a *Store of tx's database.
+// SucceedTx is Succeed in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler
+// passes its Job's Ledger and Lease, commits, and returns nil or the commit's error; the Dispatcher then reads the
+// outcome from the ledger. The ledger must be a *durable.Ledger whose Store is a *Store of tx's database.
 //
-// Call it last. It locks the domain's row until tx ends, so that calls of the ledger on that domain, an Offer of the next record too, wait as long. It
-// blocks for two round trips in tx's connection, and for a writer of that row that was before it; it takes no other connection.
+// Call it last. It locks the domain's row until tx ends, so calls of the ledger on that domain, including an Offer of
+// the next record, wait as long. It blocks for two round trips on tx's connection, and for an earlier writer of that
+// row; it uses no other connection.
 //
-// Errors: *lease.TokenMismatchError and *lease.LeaseNotFoundError where the lease is not held any more; *TxError for a transaction that is over, aborted, read-only, or of
-// another database; *SchemaError; *lease.InvalidError naming the argument; *durable.StoreError with what the database says, such as a serialization failure. After
-// an error roll tx back: what it wrote must not be kept.
+// Errors: *lease.TokenMismatchError and *lease.LeaseNotFoundError if the lease is lost; *TxError for a transaction that
+// is over, aborted, read-only, or of another database; *SchemaError; *lease.InvalidError naming the argument;
+// *durable.StoreError with the database's error, such as a serialization failure. After an error roll tx back: its
+// writes must not be kept.
 func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Lease) error {
 	kept, _ := ledger.(*durable.Ledger)
 	if kept == nil {

@@ -1,4 +1,4 @@
-// Running a function on a goroutine of its own, so that its caller need not wait for it longer than Timeout.
+// Running a function with a Timeout on its own goroutine, so that its caller can leave before it returns.
 
 package bulkhead
 
@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 )
 
-// A report is how a function ended.
+// A report is the result of a function.
 type report[T any] struct {
 	v        T
 	err      error
@@ -17,8 +17,8 @@ type report[T any] struct {
 	panicked *PanicError // with out Panicked; nil: runtime.Goexit
 }
 
-// apart runs fn and waits until it has returned or ctx has ended, whichever comes first. Which of the two it was, is
-// decided once, by the state of the call: so there is one answer, and one verdict for the breaker.
+// apart runs fn and waits until it has returned or ctx has ended, whichever comes first. The state of the call decides once
+// which of the two it was, so there is one answer, and the breaker gets one result.
 func apart[T any](made call, fn func(context.Context) (T, error)) (T, error) {
 	k := &made
 	ctx, cancel := context.WithTimeout(k.mark, k.part.config.Timeout)
@@ -42,7 +42,7 @@ func apart[T any](made call, fn func(context.Context) (T, error)) (T, error) {
 	return zero, err
 }
 
-// run calls fn, and reports how it ended when the place has been given back, if the caller still waits.
+// run calls fn, gives the slot back, and reports the result if the caller still waits.
 func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error), reports chan<- report[T]) {
 	r := report[T]{out: Panicked, err: errGoexit}
 	defer func() {
@@ -68,10 +68,10 @@ func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error
 		k.tell(r.err)
 	}()
 	v, err := fn(ctx)
-	r.v, r.err, r.out = v, err, Failed // or whatever it is judged to be
+	r.v, r.err, r.out = v, err, Failed // the outcome, unless judge finds another
 }
 
-// pass tells the caller how the function ended, as if it had been called here.
+// pass returns the result to the caller, as if the function had been called on its goroutine.
 func (r *report[T]) pass(k *call) (T, error) {
 	if r.out != Panicked {
 		k.answered(r.out, r.err)
@@ -84,7 +84,7 @@ func (r *report[T]) pass(k *call) (T, error) {
 	panic(r.panicked) //nolint:forbidigo // it is the function's own, and the caller's to handle
 }
 
-// abandon ends the wait of a caller, who is told err, for a function that still runs.
+// abandon answers the caller with err while the function still runs.
 func (k *call) abandon(out Outcome, err error) {
 	s, n := k.part.set, &k.part.counts
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (k *call) abandon(out Outcome, err error) {
 	k.tell(err)
 }
 
-// comeBack ends a call that was abandoned, of a function that has returned or panicked after all. Nobody waits for that.
+// comeBack ends an abandoned call whose function has returned or panicked after all. No caller waits for the result.
 func (k *call) comeBack(err error, panicked *PanicError) {
 	e := Event{Kind: Returned, Err: err, Took: k.began.soFar(k.part.set)}
 	k.leave(func(n *counts) {
@@ -108,13 +108,13 @@ func (k *call) comeBack(err error, panicked *PanicError) {
 			n.latePanics++
 		}
 	})
-	if panicked != nil { // nobody else is told what it was; to write it runs its own methods, so the place comes first
+	if panicked != nil { // only the observer learns of it; formatting the value runs foreign methods, so the slot is released before
 		e.Err, e.Stack = fmt.Errorf("%w: %v", err, panicked.Value), panicked.Stack
 	}
 	k.observe(e)
 }
 
-// observe tells the observer an event of this call.
+// observe passes an event of this call to the observer.
 func (k *call) observe(e Event) {
 	k.c.observe(k.Context, e)
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// call is one function that was admitted. It lives as long as the function, so most are never on the heap.
+// call is one admitted function. It lives as long as the function, so most calls never reach the heap.
 type call struct {
 	*mark
 	c      *Compartment
-	done   func(error) // tells the breaker; nil: there is none
+	done   func(error) // reports to the breaker; nil: no breaker
 	began  stopwatch
 	waited time.Duration
-	would  limiter.Reason // why a dry run would have refused it; 0: it would not have
+	would  limiter.Reason // why Enforce would have rejected it, in a dry run; 0: it would not
 }
 
-// mark is the context that a function runs with. Who got it may keep it for any time: it is all of a call that has to be
-// allocated, and small for that reason.
+// mark is the context that a function runs with, and a call's only allocation, kept small for that reason. It may outlive the
+// call.
 type mark struct {
 	context.Context // the caller's
 	part            *part
@@ -36,11 +36,11 @@ type state uint8
 // The states of a call.
 const (
 	runs      state = iota
-	abandoned       // and still runs
-	ended           // the place is given back
+	abandoned       // the caller has left, the function still runs
+	ended           // the slot is released
 )
 
-// become changes the state of a call that runs, and reports true to exactly one caller.
+// become ends the state runs; it returns true to exactly one caller.
 func (m *mark) become(next state) bool {
 	s := m.part.set
 	s.mu.Lock()
@@ -52,7 +52,7 @@ func (m *mark) become(next state) bool {
 	return true
 }
 
-// holds is whether the call has its place.
+// holds reports whether the call still has its slot.
 func (m *mark) holds() bool {
 	s := m.part.set
 	s.mu.Lock()
@@ -62,7 +62,7 @@ func (m *mark) holds() bool {
 
 type markKey struct{}
 
-// Value finds the mark itself.
+// Value returns the mark itself.
 func (m *mark) Value(key any) any {
 	if _, ok := key.(markKey); ok {
 		return m
@@ -70,13 +70,13 @@ func (m *mark) Value(key any) any {
 	return m.Context.Value(key)
 }
 
-// innermost is the mark of the compartment that was entered last on the way to ctx, nil if none was.
+// innermost returns the mark of the innermost compartment of ctx, nil if there is none.
 func innermost(ctx context.Context) *mark {
 	m, _ := ctx.Value(markKey{}).(*mark)
 	return m
 }
 
-// entered is whether ctx is that of a call that holds a place of p.
+// entered reports whether ctx belongs to a call that holds a slot of p.
 func (p *part) entered(ctx context.Context) bool {
 	for m := innermost(ctx); m != nil; m = innermost(m.Context) {
 		if m.part == p && m.holds() {
@@ -86,10 +86,10 @@ func (p *part) entered(ctx context.Context) bool {
 	return false
 }
 
-// outcome is what was decided about a call that could not start at once, as things stood when it was decided.
+// outcome records a decision about a call that could not start at once, with the compartment's state at that time.
 type outcome struct {
 	from     limiter.DeadlineSource // of the call's deadline
-	reason   limiter.Reason         // of a refusal; 0: it was granted a place
+	reason   limiter.Reason         // of a rejection; 0: it was granted a slot
 	grant    limiter.Grant
 	waited   time.Duration
 	patience time.Duration
@@ -104,11 +104,11 @@ type outcome struct {
 	mode     limiter.Mode
 }
 
-// A deadline is the earliest of a call's: its caller's, and the compartment's bound on its wait.
+// A deadline is the earlier of the caller's and the compartment's bound on the wait.
 type deadline struct {
 	at   time.Time
 	from limiter.DeadlineSource
-	due  time.Duration // by the set's clock; queue.Never: there is none
+	due  time.Duration // by the set's clock; queue.Never: no deadline
 }
 
 func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
@@ -122,7 +122,7 @@ func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
 	return d
 }
 
-// begin waits for a place and asks the breaker. It fills in k, and a mark unless k has one, unless there is an error.
+// begin waits for a slot and asks the breaker. Without an error, it fills in k, and allocates k's mark unless k has one.
 func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.part
 	if p.entered(ctx) {
@@ -159,8 +159,8 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 	return nil
 }
 
-// startAtOnce takes a place for a call that has no deadline but perhaps its compartment's, if there is one. It is a place of
-// the successor if c is a tenant that was forgotten meanwhile.
+// startAtOnce is the fast path: it takes a free slot for a call without a deadline of its own. If c is a tenant that was
+// evicted meanwhile, the slot is its successor's.
 func (c *Compartment) startAtOnce(k *call) (yields int, ok bool) {
 	p, s := c.part, c.part.set
 	s.mu.Lock()
@@ -178,13 +178,13 @@ func (c *Compartment) startAtOnce(k *call) (yields int, ok bool) {
 	return yields, true
 }
 
-// admit counts a call whose function runs now. The caller holds Set.mu.
+// admit counts a call whose function starts now. The caller holds Set.mu.
 func (p *part) admit(k *call) {
 	p.counts.admitted++
 	k.began.weight = p.window.weigh(p.set.observer != nil)
 }
 
-// wait gets a place, perhaps after waiting for it, or says why not.
+// wait is the slow path: it gets a slot, perhaps after queueing, or returns the rejection.
 func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, error) {
 	p, s := c.part, c.part.set
 	now := s.clock()
@@ -242,7 +242,8 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	return d, o, nil
 }
 
-// leave takes a call that waits out of the queue, if it must not start any more. It is over also if somebody else was faster.
+// leave removes a waiting call from the queue if its context has ended or its deadline has passed. It returns true if the
+// call no longer waits, removed here or decided concurrently.
 func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over bool) {
 	s := c.part.set
 	err := s.errOf(ctx)
@@ -263,13 +264,13 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 	return true
 }
 
-// waitingRule is what those who wait need to know of the decision. What is expected of a call only says how long a burst is: the
-// deadline of most calls bounds their wait, and not their work.
+// waitingRule returns the part of the decision that the queue follows. The expected execution time serves only as the length
+// of a burst: most calls' deadlines bound their wait, not their work.
 func (p *part) waitingRule() queue.Rule {
 	return queue.Rule{Burst: max(p.rule.Burst, p.window.usual), Share: p.rule.ShedProbability}
 }
 
-// saysOpen is whether the breaker says that it is open. One that panics says nothing.
+// saysOpen reports whether the breaker is open. A State that panics counts as not open.
 func (p *part) saysOpen() bool {
 	if p.open == nil {
 		return false
@@ -278,7 +279,7 @@ func (p *part) saysOpen() bool {
 	return p.open()
 }
 
-// look notes how things stand. The caller holds Set.mu, as for the next three.
+// look records the compartment's state in o. The caller holds Set.mu, as for the next three functions.
 func (c *Compartment) look(o *outcome) {
 	p, s := c.part, c.part.set
 	cut, _ := c.queue.Cut(p.rule.ShedProbability)
@@ -286,7 +287,7 @@ func (c *Compartment) look(o *outcome) {
 	o.mode = p.share.Mode
 }
 
-// granted tells a call that has been taken out of the queue that it has its place.
+// granted wakes a call that was taken out of the queue, with its slot.
 func (c *Compartment) granted(w *queue.Waiter[outcome], how queue.Verdict, now time.Duration) {
 	c.look(&w.Outcome)
 	w.Outcome.grant, w.Outcome.waited = limiter.QueueOldest, now-w.Since
@@ -296,13 +297,13 @@ func (c *Compartment) granted(w *queue.Waiter[outcome], how queue.Verdict, now t
 	w.Wake()
 }
 
-// dismiss is told by the queue whom it has let go.
+// dismiss is the queue's callback for a call that it dropped.
 func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
 	c.refuse(&w.Outcome, why, now-w.Since)
 	w.Wake()
 }
 
-// refuse counts a refusal, and notes how things stand.
+// refuse counts a rejection and records the compartment's state.
 func (c *Compartment) refuse(o *outcome, why queue.Verdict, waited time.Duration) {
 	c.look(o)
 	o.reason, o.waited, o.grant = named(reasonOf(why), o.from), waited, 0
@@ -312,8 +313,8 @@ func (c *Compartment) refuse(o *outcome, why queue.Verdict, waited time.Duration
 	c.part.countRefusal(o.reason)
 }
 
-// rejection is what the caller is told, and recorded. A wait that was too long for the compartment is a timeout; one that was
-// too long for the caller's own deadline is not.
+// rejection builds and records the caller's error. A wait beyond MaxWait or Timeout is a TimeoutError; a wait beyond the
+// caller's own deadline is a Rejection.
 func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) error {
 	p := c.part
 	r := &limiter.Rejection{Explanation: c.explain(ctx, d, o)}
@@ -347,8 +348,8 @@ func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limite
 	return e
 }
 
-// proceed is the last step of a call that has its place: it lets others arrive, looks whether it is too late, and asks the
-// breaker. Unless all goes well, the place is given back.
+// proceed is the last step of a call that has its slot: it yields to new arrivals, checks context and deadline once more, and
+// asks the breaker. On failure, the slot is given back.
 func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) error {
 	p, s := k.part, k.part.set
 	if o.grant > limiter.SlotFree {
@@ -382,8 +383,8 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 	return nil
 }
 
-// ask asks the breaker. A call that it lets nothing of gives its place back. So does one whose breaker panics; that is a
-// refusal of which nobody gets the error, so it is told here.
+// ask asks the breaker. A call that the breaker rejects gives its slot back, and so does one whose breaker panics; no caller
+// gets the error of that rejection, so ask passes it to the observer.
 func (k *call) ask() error {
 	p, s := k.part, k.part.set
 	why := errNoAnswer
@@ -396,7 +397,7 @@ func (k *call) ask() error {
 		p.countRefusal(limiter.BreakerOpen)
 		k.giveBack()
 		s.mu.Unlock()
-		if why == errNoAnswer { //nolint:errorlint // this one, not one of the breaker
+		if why == errNoAnswer { //nolint:errorlint // this very error, not one of the breaker
 			k.c.observeRefusal(k.Context, p.breakerSays(k.Context, why))
 		}
 	}()
@@ -407,12 +408,12 @@ func (k *call) ask() error {
 	return nil
 }
 
-// breakerSays is what the caller with ctx is told of a breaker that lets nothing pass.
+// breakerSays builds the caller's error for a call that the breaker rejected.
 func (p *part) breakerSays(ctx context.Context, why error) error {
 	return &BreakerOpenError{p.config.Name, why, p.set.requestOf(ctx)}
 }
 
-// end tells the breaker what came of a function that has returned, and finishes the call whatever the breaker does.
+// end reports the function's result to the breaker, and finishes the call even if the breaker panics.
 func (k *call) end(verdict error, out Outcome, err error) {
 	if k.done != nil {
 		defer k.finish(out, err)
@@ -422,13 +423,13 @@ func (k *call) end(verdict error, out Outcome, err error) {
 	k.finish(out, err)
 }
 
-// finish gives the place back, counts what the caller is told, and tells the observer.
+// finish gives the slot back, counts the outcome and notifies the observer.
 func (k *call) finish(out Outcome, err error) {
 	k.leave(func(n *counts) { n.outcomes[out]++ })
 	k.answered(out, err)
 }
 
-// leave gives the place of a function that has returned back, and counts it in the same step.
+// leave gives the slot of a returned function back, and counts it in the same step.
 func (k *call) leave(count func(*counts)) {
 	p, s := k.part, k.part.set
 	var now time.Duration
@@ -444,25 +445,25 @@ func (k *call) leave(count func(*counts)) {
 	k.giveBack()
 }
 
-// tell tells the breaker. Only who has ended or abandoned the call does so.
+// tell reports to the breaker. Only the goroutine that ended or abandoned the call does so.
 func (k *call) tell(verdict error) {
 	if k.done != nil {
 		k.done(verdict)
 	}
 }
 
-// judge is the outcome of a function that returned err, or was waited for until err, and what its caller is told: err, or a
-// timeout if err is of ctx, the function's context, having ended before the caller's did. A timeout that is err already is
-// an inner compartment's, and so a failure.
+// judge classifies err, which the function returned or which ended the caller's wait, and returns the caller's error: err, or
+// a TimeoutError if ctx, the function's context, ended before the caller's did. A TimeoutError in err belongs to an inner
+// compartment and counts as a failure.
 func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
 	if err == nil {
 		return Succeeded, nil
 	}
-	over := ctx.Err() // asked first: when the caller's ends, so does the function's
+	over := ctx.Err() // read first: when the caller's ends, so does the function's
 	switch caller := k.Err(); {
 	case caller != nil && !(over == context.DeadlineExceeded && caller == context.Canceled): //nolint:errorlint // what contexts say
 		return Canceled, err
-	case over != nil && errors.Is(err, context.DeadlineExceeded): // also if the caller has left since
+	case over != nil && errors.Is(err, context.DeadlineExceeded): // even if the caller has left since
 		return TimedOut, &TimeoutError{k.part.config.Name, Running, k.part.config.Timeout, nil, k.part.set.requestOf(k.Context)}
 	case caller != nil:
 		return Canceled, err
@@ -470,7 +471,7 @@ func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
 	return Failed, err
 }
 
-// answered tells the observer what the caller is told.
+// answered passes the caller's answer to the observer.
 func (k *call) answered(out Outcome, err error) {
 	if s := k.part.set; s.observer != nil {
 		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(s), WouldReject: k.would})

@@ -1,4 +1,4 @@
-// What a configuration and a plan may say.
+// Validation of configurations and plans.
 
 package bulkhead
 
@@ -17,7 +17,7 @@ const (
 	defaultKeys = 10_000
 )
 
-// check returns the first plan, or what is wrong.
+// check returns the first plan, or an error for the first invalid field.
 func (cfg *Config) check() (Plan, error) {
 	plan := Plan{Revision: 1, Total: cfg.Total}
 	if len(cfg.Compartments) == 0 {
@@ -33,7 +33,7 @@ func (cfg *Config) check() (Plan, error) {
 	return plan, err
 }
 
-// check looks at what is not part of a plan.
+// check validates the fields that are not part of a plan.
 func (c *CompartmentConfig) check(field string) error {
 	for _, f := range []struct {
 		name  string
@@ -65,7 +65,7 @@ func (c *CompartmentConfig) check(field string) error {
 	return nil
 }
 
-// defaults is c with its zero values replaced by what they mean.
+// defaults returns c with its zero values replaced by the defaults.
 func (c *CompartmentConfig) defaults() CompartmentConfig {
 	d := *c
 	if d.MaxWait == 0 {
@@ -80,7 +80,7 @@ func (c *CompartmentConfig) defaults() CompartmentConfig {
 	return d
 }
 
-// check finds what is wrong with the plan, and fills in each Max that is 0. maxQueue is that of the compartment.
+// check validates the plan and fills in each Max that is 0. maxQueue returns MaxQueue of the i-th compartment.
 func (p *Plan) check(field string, maxQueue func(int) int) error {
 	if p.Total < 1 || p.Total > maxPlaces {
 		return &InvalidError{field + ".Total", p.Total, "1 to 1000000"}

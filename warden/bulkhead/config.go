@@ -1,4 +1,4 @@
-// What a set is made of.
+// The configuration of a set and of its compartments.
 
 package bulkhead
 
@@ -12,73 +12,75 @@ import (
 
 // Config describes a Set.
 type Config struct {
-	// Total is how many functions may run at once over all compartments, 1 to 1,000,000.
+	// Total is the maximum number of functions running at once over all compartments, 1 to 1,000,000.
 	Total int
-	// Compartments, at least one; their Guaranteed add up to Total at most.
+	// Compartments has at least one element. The sum of their Guaranteed is at most Total.
 	Compartments []CompartmentConfig
-	// Observer, if not nil, is told what happens.
+	// Observer, if not nil, receives every event.
 	Observer Observer
 }
 
-// CompartmentConfig describes one compartment. Each field but Name may be zero.
+// CompartmentConfig describes one compartment. Every field but Name may be zero.
 type CompartmentConfig struct {
 	// Name is unique in the set and not empty.
 	Name string
-	// Guaranteed is how many places are this compartment's own, 0 or more.
+	// Guaranteed is the number of slots that belong to this compartment, 0 or more.
 	Guaranteed int
-	// Lendable is how many of them others may use while they are idle, 0 to Guaranteed. The others, Guaranteed - Lendable,
-	// are kept free at all times. More than 0 needs a MaxQueue: an owner whose place is lent has to wait for it.
+	// Lendable is the number of guaranteed slots that others may use while idle, 0 to Guaranteed; the rest, Guaranteed -
+	// Lendable, is always reserved. A Lendable above 0 needs a MaxQueue: the owner of a lent slot has to wait for it.
 	Lendable int
-	// Max is how many places it may have, borrowed ones included, Guaranteed to Total; 0: Guaranteed.
+	// Max is the maximum number of slots, borrowed ones included, Guaranteed to Total; 0: Guaranteed.
 	Max int
-	// Mode is limiter.Enforce to begin with. In limiter.DryRun and limiter.Bypass no call waits, or is refused, for want of a place
-	// (B12, B13); Timeout, breaker and the rule about re-entry go on as ever. [Set.Resize] changes it.
+	// Mode is the initial mode; the zero value is limiter.Enforce. In limiter.DryRun and limiter.Bypass no call waits or is
+	// rejected for lack of a slot (B12, B13); Timeout, Breaker and the reentry check still apply. [Set.Resize] changes the
+	// mode.
 	Mode limiter.Mode
-	// MaxQueue is how many calls may wait, 0 or more; with tenants, of each tenant. 0: nobody waits.
+	// MaxQueue is the maximum number of waiting calls, 0 or more; with tenants, per tenant. 0: no queue.
 	MaxQueue int
-	// MaxWait is how long a call may wait, 0 or more; 0: as Timeout; if both are 0, its context alone bounds the wait.
+	// MaxWait bounds the queue wait, 0 or more; 0: the Timeout; if both are 0, only the call's context bounds it.
 	MaxWait time.Duration
-	// Timeout is how long a function may run until its caller is told a [*TimeoutError], 0 or more, counted from its
-	// start. The function's context ends then; its place is given back when it returns. 0: none.
+	// Timeout bounds a function's running time, 0 or more, counted from its start. When it passes, the function's context
+	// ends and the caller gets a [*TimeoutError]; the slot stays taken until the function returns. 0: none.
 	Timeout time.Duration
-	// Criticality decides who gets a place first among those that are below their guarantee, and whose guarantee shrinks
-	// last. Every value is one. At limiter.Critical, refusing more than 5 % is a state of ill health.
+	// Criticality decides which compartment below its guarantee gets a slot first, and whose guarantee shrinks last. Every
+	// value is valid. A compartment at limiter.Critical that rejects more than 5 % of its calls is reported unhealthy.
 	Criticality limiter.Priority
-	// MaxFallback is how many fallbacks may run at once, 0 or more; 0: as many as Max.
+	// MaxFallback is the maximum number of fallbacks running at once, 0 or more; 0: as Max.
 	MaxFallback int
-	// Breaker, if not nil, is asked before each function is called; several compartments may share one.
+	// Breaker, if not nil, is asked before each function call; several compartments may share one.
 	Breaker Breaker
-	// Tenants, if not zero, divides the compartment among tenants: see [Compartment.Tenant].
+	// Tenants, if not zero, divides the compartment into tenants: see [Compartment.Tenant].
 	Tenants TenantsConfig
 }
 
 // TenantsConfig describes the tenants of a compartment.
 type TenantsConfig struct {
-	// Max is how many places one tenant may have, 1 or more; 0: the compartment has no tenants.
+	// Max is the maximum number of slots of one tenant, 1 or more; 0: the compartment has no tenants.
 	Max int
-	// Keys is how many tenants are told apart at one time, 1 to 1,000,000; 0: 10,000. Those beyond share the compartment
-	// itself, as if they were one tenant.
+	// Keys is the maximum number of tenants tracked at a time, 1 to 1,000,000; 0: 10,000. Tenants beyond share the
+	// compartment itself, as if they were one tenant.
 	Keys int
 }
 
-// Breaker is a circuit breaker. Allow answers an error while it is open; else the function it returns is called exactly
-// once, with the error of what was then done. TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 is one as it is, with
-// [NoVerdict] for its Settings.IsExcluded.
+// Breaker is a circuit breaker. Allow returns an error while the breaker is open; otherwise the returned function is called
+// exactly once, with the error of the call. TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it; set
+// [NoVerdict] as its Settings.IsExcluded.
 //
-// A breaker that also has a method State whose result prints as "open" while it is, as gobreaker's does, is asked that before a
-// call waits for a place: so a dependency that is stuck, and holds all places, is refused at once.
+// If a breaker also has a method State whose result prints as "open" while the breaker is open, as gobreaker's does, a call
+// reads it before it queues for a slot: with a dependency that hangs and holds all slots, calls are then rejected
+// immediately.
 type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
-// absent is whether b is a nil pointer in an interface that is not nil.
+// absent reports whether b holds a nil pointer in a non-nil interface.
 func absent(b Breaker) bool {
 	v := reflect.ValueOf(b)
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// saysOpen is how to ask b whether it is open, nil if it has no way to say so. It goes through reflection because the type of a
-// State is the breaker's own.
+// saysOpen returns a function that reports whether b is open, nil if b has no State method. Reflection is needed because the
+// result type of State is the breaker's own.
 func saysOpen(b Breaker) func() bool {
 	if b == nil {
 		return nil

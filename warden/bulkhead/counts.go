@@ -1,5 +1,5 @@
-// What is counted of a compartment with its tenants. All of it is guarded by Set.mu and counted in the step that decides, so
-// no counter ever falls.
+// The counters of a compartment with its tenants. Set.mu guards them, and each is updated in the step that decides, so none
+// ever falls.
 
 package bulkhead
 
@@ -10,7 +10,8 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// left is whether those who are refused for this reason leave the queue, or were late, and are not turned away on arrival.
+// left reports whether a rejection for this reason counts as leaving (the call had waited or was late) rather than as
+// rejected on arrival.
 func left(r limiter.Reason) bool {
 	switch r {
 	case limiter.PatienceExceeded, limiter.DeadlineExceeded, limiter.TimeoutQueued, limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
@@ -19,7 +20,7 @@ func left(r limiter.Reason) bool {
 	return false
 }
 
-// reasonOf names what the queue has decided.
+// reasonOf maps the queue's reason for dropping.
 func reasonOf(v queue.Verdict) limiter.Reason {
 	return [queue.Verdicts]limiter.Reason{
 		queue.Shed: limiter.PressureHigh, queue.ShedInPart: limiter.ProbabilisticShedding, queue.Full: limiter.QueueOverflow,
@@ -31,13 +32,13 @@ type counts struct {
 	submitted, admitted, finished               uint64
 	outcomes                                    [Refused]uint64
 	refusedFor, wouldReject                     [limiter.Reentry + 1]uint64
-	refused                                     uint64 // for any reason but the caller's cancel and re-entry
+	refused                                     uint64 // for any reason but Canceled and Reentry
 	abandoned, latePanics                       uint64
 	degraded, fallbacksFailed, fallbacksRefused uint64
 	abandonedNow, fallbacks                     int
 }
 
-// countRefusal counts a call that was submitted and is refused. The caller holds Set.mu.
+// countRefusal counts the rejection of a submitted call. The caller holds Set.mu.
 func (p *part) countRefusal(why limiter.Reason) {
 	p.counts.refusedFor[why]++
 	if why != limiter.Canceled && why != limiter.Reentry {
@@ -46,7 +47,7 @@ func (p *part) countRefusal(why limiter.Reason) {
 	}
 }
 
-// refusedFor counts a call that is refused before it has asked for a place.
+// refusedFor counts a call that is rejected before it has asked for a slot.
 func (p *part) refusedFor(why limiter.Reason) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
@@ -54,7 +55,7 @@ func (p *part) refusedFor(why limiter.Reason) {
 	p.countRefusal(why)
 }
 
-// arrivals is how many calls there have been.
+// arrivals returns the number of calls so far.
 func (s *Set) arrivals() (n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,7 @@ func (s *Set) arrivals() (n uint64) {
 	return n
 }
 
-// reasonFor names the reason for which Do has refused a call.
+// reasonFor returns the reason for which Do rejected a call.
 func reasonFor(err error) limiter.Reason {
 	var timeout *TimeoutError
 	var r *limiter.Rejection

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// What the breaker is told of a function that did not return, and what is said of a breaker that did not.
+// Errors passed to the breaker for a function that did not return normally, and causes of a BreakerOpenError.
 var (
 	errPanicked = errors.New("bulkhead: the function panicked")
 	errGoexit   = errors.New("bulkhead: the function ended its goroutine")
@@ -15,19 +15,19 @@ var (
 	errOpen     = errors.New("open, and no slot was free")
 )
 
-// Do runs fn in c. It waits for a place, asks the breaker, and calls fn with a context that knows the compartment; without
-// a Timeout on the caller's goroutine, with one on a goroutine of its own, where a panic or runtime.Goexit of fn reaches
-// the caller as long as it waits.
+// Do runs fn in c: it waits for a slot, asks the breaker, and calls fn with a context that marks the slot as held. Without a
+// Timeout, fn runs on the caller's goroutine; with one, on its own, and a panic or runtime.Goexit of fn reaches the caller as
+// long as the caller waits.
 //
-// The error is fn's own; or a [*limiter.Rejection], a [*TimeoutError], a [*BreakerOpenError], a [*ReentryError],
-// [*UnknownCompartmentError], the context's error if it ended while fn ran with a Timeout, or an [*InvalidError]
-// if ctx or fn is nil. Without breaker and timeouts, one allocation if nobody waits.
+// The error is fn's own; or a [*limiter.Rejection], a [*TimeoutError], a [*BreakerOpenError], a [*ReentryError], an
+// [*UnknownCompartmentError], the context's error if it ended while fn ran with a Timeout, or an [*InvalidError] if ctx or fn
+// is nil. Without breaker, timeouts and waiting, Do makes one allocation.
 func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (T, error) {
 	v, _, err := attempt(ctx, c, fn)
 	return v, err
 }
 
-// attempt is Do, and says whether fn was called.
+// attempt is Do, and reports whether fn was called.
 func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (v T, called bool, err error) {
 	switch {
 	case !c.known():

@@ -1,27 +1,27 @@
-// Package bulkhead keeps the parts of one service from sinking each other: each part has a compartment, and one that is
-// flooded does not take what the others are guaranteed.
+// Package bulkhead isolates the parts of one service from each other: each part runs in a compartment with slots, a queue and
+// a timeout of its own, so an overloaded part cannot take the slots that the others are guaranteed.
 //
-// A [Set] shares a total of places among named compartments. How, follows from a few sentences:
+// A [Set] shares a total number of slots among named compartments:
 //
-//   - A place is held from the grant until the function has really returned, whatever its caller was told meanwhile.
-//   - Of its Guaranteed places, a compartment keeps all but Lendable free for itself, always.
-//   - Its Lendable places, while it does not use them, and those that nobody is guaranteed, are one common stock. Whoever has
-//     used up its own part takes from the stock, up to its Max.
-//   - While the stock is empty, those who want from it wait in their own compartment's queue. The next place that comes
-//     back goes to a compartment below its guarantee, the most critical first, and to a borrower only if there is none.
-//   - Nothing that runs is interrupted to get a place back.
+//   - A call holds its slot from the grant until its function has returned, even if its caller timed out before.
+//   - Of its Guaranteed slots, a compartment keeps all but Lendable reserved for itself, always.
+//   - Its idle Lendable slots, and all slots that no compartment is guaranteed, form a shared pool. A compartment that has
+//     used up its reserved slots takes from the pool, up to its Max.
+//   - While the pool is empty, calls wait in their own compartment's queue. The next free slot goes to a compartment below
+//     its guarantee, the most critical first, and to a borrower only if there is none.
+//   - Running functions are never interrupted to get a slot back.
 //
-// A compartment waits and refuses as a [limiter.Limiter] does, with the same queue and the same explanations; what this package
-// adds is who owns which place, and what surrounds a call: the bound on its wait, its timeout, a circuit breaker, a fallback.
+// A compartment queues and rejects like a [limiter.Limiter], with the same queue and the same explanations. This package adds
+// the sharing of slots, and per call the maximum queue wait, a timeout, a circuit breaker and a fallback.
 //
-// # The common stock
+// # The shared pool
 //
-// Let r be Guaranteed - Lendable of a compartment and n the number of places it holds. The stock is
+// Let r be Guaranteed - Lendable of a compartment and n the number of slots that it holds. The pool is
 //
 //	Total - sum of max(n, r)
 //
-// and never negative but after a shrink. A compartment with n < r may always take a place: that changes no max(n, r). So
-// the total holds and isolation holds, by one subtraction.
+// and negative only after a shrink. A compartment with n < r may always take a slot, because that changes no max(n, r). So
+// one subtraction guarantees both the total and the isolation.
 //
-// The invariants B1 to B11 are explained in docs/bulkhead.md.
+// docs/bulkhead.md explains the invariants B1 to B13.
 package bulkhead

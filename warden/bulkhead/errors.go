@@ -1,4 +1,4 @@
-// What a caller may be told instead of an answer.
+// The errors of a call in a compartment.
 
 package bulkhead
 
@@ -12,30 +12,30 @@ import (
 )
 
 var (
-	// ErrUnknownCompartment is what every *UnknownCompartmentError is.
+	// ErrUnknownCompartment matches every [*UnknownCompartmentError] with errors.Is.
 	ErrUnknownCompartment = errors.New("bulkhead: unknown compartment")
-	// ErrTimeout is what every *TimeoutError is.
+	// ErrTimeout matches every [*TimeoutError] with errors.Is.
 	ErrTimeout = errors.New("bulkhead: timeout")
-	// ErrReentry is what every *ReentryError is.
+	// ErrReentry matches every [*ReentryError] with errors.Is.
 	ErrReentry = limiter.ErrReentry
-	// ErrBreakerOpen is what every *BreakerOpenError is.
+	// ErrBreakerOpen matches every [*BreakerOpenError] with errors.Is.
 	ErrBreakerOpen = errors.New("bulkhead: circuit breaker open")
-	// ErrStale is what every *StaleError is.
+	// ErrStale matches every [*StaleError] with errors.Is.
 	ErrStale = errors.New("bulkhead: stale revision")
-	// ErrInvalid is what every *InvalidError is.
+	// ErrInvalid matches every [*InvalidError] with errors.Is.
 	ErrInvalid = errors.New("bulkhead: invalid argument")
 )
 
-// Phase says where a call was when its time was up.
+// Phase is the stage in which a call timed out.
 type Phase uint8
 
 // The phases.
 const (
-	Queued  Phase = iota + 1 // it waited for a place; the function was not called
-	Running                  // the function runs, or has returned too late
+	Queued  Phase = iota + 1 // waiting for a slot; the function was not called
+	Running                  // the function still runs, or returned too late
 )
 
-// String is "queued" or "running".
+// String returns "queued" or "running".
 func (p Phase) String() string {
 	switch p {
 	case Queued:
@@ -46,24 +46,25 @@ func (p Phase) String() string {
 	return fmt.Sprintf("Phase(%d)", uint8(p))
 }
 
-// TimeoutError says that MaxWait or Timeout has passed. errors.Is(err, context.DeadlineExceeded) holds as well.
+// TimeoutError reports that MaxWait or Timeout has passed. errors.Is(err, context.DeadlineExceeded) holds as well.
 type TimeoutError struct {
 	Compartment string
 	Phase       Phase
-	// After is the bound that was passed: MaxWait or Timeout.
+	// After is the bound that was exceeded: MaxWait or Timeout.
 	After time.Duration
-	// Rejection explains the wait, in phase Queued; else nil. Its DeadlineFrom is max_wait or timeout.
+	// Rejection explains the wait in phase Queued, with DeadlineFrom max_wait or timeout; nil in phase Running.
 	Rejection *limiter.Rejection
-	// RequestID is that of the caller's context, "" if it is of no request: see warden.WithRequestID.
+	// RequestID is the request ID of the caller's context, "" if it has none: see warden.WithRequestID.
 	RequestID string
 }
 
-// Error names compartment, phase and bound.
+// Error names the compartment, the phase and the bound.
 func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("bulkhead: %q: timeout after %s (%s)", e.Compartment, e.After, e.Phase)
 }
 
-// Reason is "timeout_queued" or "timeout_running": the name of the event in metrics, logs, the console and answers to clients.
+// Reason returns the code "timeout_queued" or "timeout_running", as used in metrics, logs, the console and answers to
+// clients.
 func (e *TimeoutError) Reason() string {
 	if e.Phase == Queued {
 		return limiter.TimeoutQueued.String()
@@ -74,12 +75,12 @@ func (e *TimeoutError) Reason() string {
 // Is reports whether target is ErrTimeout.
 func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 
-// Unwrap is context.DeadlineExceeded.
+// Unwrap returns context.DeadlineExceeded.
 func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// UnknownCompartmentError says that the set has no compartment of this name. The call was counted in [Snapshot].Unknown.
+// UnknownCompartmentError reports that the set has no compartment of this name. [Snapshot].Unknown counts such calls.
 type UnknownCompartmentError struct {
-	Compartment string // "" of a nil Compartment, which nobody counts
+	Compartment string // "" for a nil Compartment, which is not counted
 }
 
 // Error names the compartment.
@@ -90,35 +91,36 @@ func (e *UnknownCompartmentError) Error() string {
 // Is reports whether target is ErrUnknownCompartment.
 func (e *UnknownCompartmentError) Is(target error) bool { return target == ErrUnknownCompartment }
 
-// PanicError is what a panic of a function with a Timeout becomes on its caller's goroutine: the value, and the stack of
-// the goroutine on which it happened.
+// PanicError is the panic value that reaches the caller when a function with a Timeout panics: the original value, with the
+// stack of the goroutine that panicked.
 type PanicError struct {
 	Value any
 	Stack []byte
 }
 
-// Error has the value and the stack. It allocates.
+// Error returns the value and the stack. It allocates.
 func (e *PanicError) Error() string { return fmt.Sprintf("%v\n\n%s", e.Value, e.Stack) }
 
-// Unwrap is the value, if that is an error.
+// Unwrap returns the value if it is an error, else nil.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// ReentryError says that a compartment was entered by what it runs itself: limiter.ReentryError, which wardens return too.
+// ReentryError rejects a call from work that already holds a slot of the same compartment: limiter.ReentryError, which
+// wardens return too.
 type ReentryError = limiter.ReentryError
 
-// BreakerOpenError says that the circuit breaker let nothing pass. The function was not called.
+// BreakerOpenError reports that the circuit breaker rejected the call. The function was not called.
 type BreakerOpenError struct {
 	Compartment string
-	// Err is what the breaker said.
+	// Err is the breaker's own error.
 	Err error
-	// RequestID is that of the caller's context, "" if it is of no request: see warden.WithRequestID.
+	// RequestID is the request ID of the caller's context, "" if it has none: see warden.WithRequestID.
 	RequestID string
 }
 
-// Error names the compartment and what the breaker said.
+// Error names the compartment and the breaker's error.
 func (e *BreakerOpenError) Error() string {
 	return fmt.Sprintf("bulkhead: %q: breaker: %v", e.Compartment, e.Err)
 }
@@ -126,10 +128,10 @@ func (e *BreakerOpenError) Error() string {
 // Is reports whether target is ErrBreakerOpen.
 func (e *BreakerOpenError) Is(target error) bool { return target == ErrBreakerOpen }
 
-// Unwrap is what the breaker said.
+// Unwrap returns the breaker's error.
 func (e *BreakerOpenError) Unwrap() error { return e.Err }
 
-// StaleError says that a plan was made from a revision that is not the present one.
+// StaleError reports that a plan was made from an outdated revision.
 type StaleError struct{ Given, Current uint64 }
 
 // Error names both revisions.
@@ -140,14 +142,14 @@ func (e *StaleError) Error() string {
 // Is reports whether target is ErrStale.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// InvalidError says which field or argument was wrong, what it was, and what is allowed. Nothing has changed.
+// InvalidError names an invalid field or argument, its value and the allowed values. The call had no effect.
 type InvalidError struct {
 	Field   string // such as "Config.Compartments[1].Max"
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("bulkhead: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
@@ -155,9 +157,9 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// NoVerdict is whether err says nothing about the dependency that a function uses: it was refused or timed out before it
-// started, by this or by an inner compartment, or its caller went away. It is meant for Settings.IsExcluded of gobreaker,
-// so that a half-open probe that was not used does not count. nil is a verdict.
+// NoVerdict reports whether err says nothing about the health of the dependency: the call was rejected or timed out before
+// its function started, in this or an inner compartment, or its caller canceled it. Use it as Settings.IsExcluded of
+// gobreaker, so that an unused half-open probe does not count. For nil it returns false: success is a result.
 func NoVerdict(err error) bool {
 	var timeout *TimeoutError
 	if errors.As(err, &timeout) {

@@ -1,4 +1,4 @@
-// The answer instead of the answer.
+// Fallbacks: another answer for a call that failed.
 
 package bulkhead
 
@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// DoOr is Do with a fallback, which is called on the caller's goroutine, outside the compartment, when the call was
-// refused, timed out, found the breaker open, or fn returned an error. It is not called when the caller's context has ended,
-// fn panicked, the compartment is unknown or is re-entered by this call, or MaxFallback fallbacks run already: then the cause is
-// returned. cause is the error that Do would have returned; what fallback returns is the answer. A fallback that is meant for some
-// errors only returns all others as they came: if errors.Is(cause, ErrNotFound) { return zero, cause }. A panic of fallback
-// reaches the caller.
+// DoOr is Do with a fallback. DoOr calls fallback on the caller's goroutine, outside the compartment, when the call was
+// rejected, timed out, found the breaker open, or fn returned an error. fallback gets the error that Do would have returned
+// as cause, and its result is the answer. To handle some errors only, return the others unchanged: if errors.Is(cause,
+// ErrNotFound) { return zero, cause }.
+//
+// DoOr returns cause without calling fallback if the caller's context has ended, the compartment is unknown or reentered by
+// this call, or MaxFallback fallbacks are running. A panic of fn or of fallback reaches the caller, and after one of fn there
+// is no fallback.
 func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error),
 	fallback func(ctx context.Context, cause error) (T, error),
 ) (T, error) {
@@ -31,8 +33,8 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 	return v, err
 }
 
-// misused is whether Do has refused a call that nobody should have made. From fn, the same errors are those of another call,
-// and so a failure of fn.
+// misused reports whether Do rejected an incorrect call. Returned by fn, the same errors belong to another call and count as
+// a failure of fn.
 func misused(err error) bool {
 	switch err.(type) { //nolint:errorlint // not what a breaker says either
 	case *InvalidError, *ReentryError:
@@ -41,7 +43,7 @@ func misused(err error) bool {
 	return false
 }
 
-// fallsBack decides whether a fallback may run, and counts it.
+// fallsBack reserves one of the MaxFallback fallbacks, or counts its refusal.
 func (c *Compartment) fallsBack(ctx context.Context, cause error) bool {
 	due, bounded := ctx.Deadline()
 	if ctx.Err() != nil || bounded && !time.Now().Before(due) { // the context's timer may be late
@@ -63,7 +65,7 @@ func (c *Compartment) fallsBack(ctx context.Context, cause error) bool {
 	return ok
 }
 
-// fellBack counts how a fallback has ended: err is its error.
+// fellBack counts the end of a fallback whose error is err.
 func (c *Compartment) fellBack(ctx context.Context, answered bool, err error) {
 	s, n, kind := c.part.set, &c.part.counts, Degraded
 	s.mu.Lock()

@@ -1,4 +1,4 @@
-// How the errors of a call look in a structured log: like the limiter's refusals, with their parts.
+// Errors in a structured log: like the limiter's rejections, with attributes of their own.
 
 package bulkhead
 
@@ -8,8 +8,8 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// LogValue has the error as a group: compartment, phase, after and reason; in phase Queued also the rejection that explains
-// the wait; request_id if there is one. It allocates.
+// LogValue returns the error as a group: compartment, phase, after and reason; in phase Queued also the rejection that
+// explains the wait; request_id if set. It allocates.
 func (e *TimeoutError) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("compartment", e.Compartment), slog.String("phase", e.Phase.String()), slog.Duration("after", e.After),
@@ -21,7 +21,7 @@ func (e *TimeoutError) LogValue() slog.Value {
 	return slog.GroupValue(withRequest(attrs, e.RequestID)...)
 }
 
-// LogValue has the error as a group: compartment, reason, err, which is what the breaker said, and request_id if there is one. It allocates.
+// LogValue returns the error as a group: compartment, reason, err (the breaker's error), and request_id if set. It allocates.
 func (e *BreakerOpenError) LogValue() slog.Value {
 	return slog.GroupValue(withRequest([]slog.Attr{
 		slog.String("compartment", e.Compartment), slog.String("reason", limiter.BreakerOpen.String()), slog.Any("err", e.Err),
@@ -35,12 +35,12 @@ func withRequest(attrs []slog.Attr, id string) []slog.Attr {
 	return attrs
 }
 
-// LogValue has the error as a group: given and current. It allocates.
+// LogValue returns the error as a group: given and current. It allocates.
 func (e *StaleError) LogValue() slog.Value {
 	return slog.GroupValue(slog.Uint64("given", e.Given), slog.Uint64("current", e.Current))
 }
 
-// LogValue has the error as a group: compartment. It allocates.
+// LogValue returns the error as a group: compartment. It allocates.
 func (e *UnknownCompartmentError) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("compartment", e.Compartment))
 }

@@ -1,4 +1,5 @@
-// This file is the safety valves of a compartment: calls that start although there is no place for them, and what would have become of them.
+// Modes, the safety valves of a compartment: calls that start without a free slot, and what Enforce would have done with
+// them.
 
 package bulkhead
 
@@ -10,15 +11,15 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// While a compartment does not enforce its bounds, a call takes a place if one is free, as ever, and starts without one if none is: it
-// runs beyond the places, and takes nothing of what others have. When a call ends, one that runs beyond takes over its place.
+// While a compartment does not enforce its bounds, a call takes a slot if one is free, and otherwise starts without one: it
+// runs beyond the slots and takes none from the others. When a call ends, one that runs beyond takes over its slot.
 
-// admits is whether a call of c may start at once. The caller holds Set.mu, as for all of this file.
+// admits reports whether a call of c may start at once. The caller holds Set.mu, as for all functions of this file.
 func (s *Set) admits(c *Compartment) bool {
 	return c.part.share.Mode != limiter.Enforce || s.free(c)
 }
 
-// enter takes a place for c, or starts a call beyond them.
+// enter takes a slot for c, or starts a call beyond the slots.
 func (s *Set) enter(c *Compartment) {
 	if s.free(c) {
 		s.take(c)
@@ -28,7 +29,8 @@ func (s *Set) enter(c *Compartment) {
 	c.part.beyond++
 }
 
-// bounded is how many calls of c its bounds count, and of p: under Enforce, those that still run beyond the places as well.
+// bounded returns the number of running calls that count toward the bounds of c, and of p: under Enforce, calls that still
+// run beyond the slots count too.
 func (c *Compartment) bounded() int {
 	if c.part.share.Mode != limiter.Enforce {
 		return c.held
@@ -43,7 +45,7 @@ func (p *part) bounded() int {
 	return p.held + p.beyond
 }
 
-// rehearse starts a call that finds no place, and in a dry run notes in o what would have become of it.
+// rehearse starts a call without a free slot, and in a dry run records in o whether Enforce would have rejected it.
 func (c *Compartment) rehearse(o *outcome, d deadline, now time.Duration, draw float64) limiter.Reason {
 	p := c.part
 	o.queued = max(0, c.beyond-c.unwanted)
@@ -59,8 +61,9 @@ func (c *Compartment) rehearse(o *outcome, d deadline, now time.Duration, draw f
 	return o.would
 }
 
-// judge estimates whether a call for which there is no place would have been refused; 0: it would have got one in time. The calls
-// beyond the places that would not have been refused are the queue. It is worked off by Little's law, with what calls usually take.
+// judge estimates why Enforce would reject a call without a free slot; 0: it would get one in time. In this model the calls
+// beyond the slots that Enforce would have accepted are the queue, and Little's law with the usual execution time gives the
+// queue wait.
 func (c *Compartment) judge(queued int, d deadline, now time.Duration, draw float64) limiter.Reason {
 	p := c.part
 	if c.queue.Limit == 0 {
@@ -76,7 +79,8 @@ func (c *Compartment) judge(queued int, d deadline, now time.Duration, draw floa
 	return 0
 }
 
-// named is the reason of a call that would leave the queue for its deadline: a wait that was too long for the compartment is a timeout.
+// named returns TimeoutQueued for a call that leaves the queue because of MaxWait or Timeout, rather than because of its own
+// deadline.
 func named(why limiter.Reason, from limiter.DeadlineSource) limiter.Reason {
 	if why == limiter.DeadlineExceeded && from >= limiter.FromMaxWait {
 		return limiter.TimeoutQueued
@@ -84,7 +88,7 @@ func named(why limiter.Reason, from limiter.DeadlineSource) limiter.Reason {
 	return why
 }
 
-// giveBack ends what a call holds: its place, or its being one beyond them.
+// giveBack ends what a call holds: a slot, or a run beyond the slots.
 func (k *call) giveBack() {
 	if k.would != 0 {
 		k.c.unwanted--
@@ -92,13 +96,13 @@ func (k *call) giveBack() {
 	k.part.set.give(k.c)
 }
 
-// A valve is a compartment and the mode that it has been put into.
+// A valve is a compartment and its new mode.
 type valve struct {
 	compartment string
 	mode        limiter.Mode
 }
 
-// changed are those whose mode is another one than before.
+// changed returns the compartments whose mode differs.
 func changed(before, after []Share) (all []valve) {
 	for i, sh := range after {
 		if before[i].Mode != sh.Mode {

@@ -1,4 +1,4 @@
-// Telling an observer what happened, without letting it change anything.
+// The observer: it receives every event and can change nothing.
 
 package bulkhead
 
@@ -13,18 +13,18 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Observer is told what happens. Observe is called synchronously, after the fact, holding no lock; it may use the set. It
-// is called by many goroutines at once. A panic in it is contained and counted in [Snapshot].ObserverPanics. Events are
-// for observation only: nothing of them may find its way back to control.
+// Observer receives every event. Observe is called synchronously after the fact, without holding a lock, so it may use the
+// set. It must be safe for concurrent use. A panic in Observe is recovered and counted in [Snapshot].ObserverPanics. Events
+// are for observation only: do not feed them back into control.
 type Observer interface {
 	Observe(Event)
 }
 
-// Observers are several observers as one: each is told every event, in order, also if one before it panics. They allocate
-// nothing of their own. None of them may be nil.
+// Observers combines several observers: each receives every event, in order, even if one before it panics. They allocate
+// nothing themselves. No element may be nil.
 type Observers []Observer
 
-// Observe tells all of them. Of their panics it passes on the last.
+// Observe calls every observer. If several panic, the last panic propagates.
 func (o Observers) Observe(e Event) {
 	if len(o) == 0 {
 		return
@@ -33,62 +33,62 @@ func (o Observers) Observe(e Event) {
 	o[0].Observe(e)
 }
 
-// Kind says what an [Event] tells.
+// Kind is the kind of an [Event].
 type Kind uint8
 
-// The kinds. Each call of Do, and each permit, gives exactly one Answered; a fallback adds one Degraded or FallbackFailed.
+// The kinds. Each call of Do, and each permit, produces exactly one Answered; a fallback adds one Degraded or FallbackFailed.
 const (
 	Answered       Kind = iota + 1 // a caller got its answer: Outcome, Err, Reason
-	Abandoned                      // a caller got its answer while its function still runs and holds its place
-	Returned                       // an abandoned function has returned: Err, Took; if it panicked, Err says with what, and Stack
-	Degraded                       // a fallback has answered instead
-	FallbackFailed                 // a fallback has failed, or too many ran
+	Abandoned                      // a caller got its answer while its function still runs and holds its slot
+	Returned                       // an abandoned function has returned: Err, Took; after a panic Err has the value, and Stack is set
+	Degraded                       // a fallback gave the answer
+	FallbackFailed                 // a fallback failed, or too many were running
 	Resized                        // Resize has put Revision in force
 	Applied                        // Apply has put Decision in force, or it went stale
-	ModeChanged                    // a plan has put Compartment into Mode, or New another one than Enforce
+	ModeChanged                    // a plan changed the Mode of Compartment, or New set one other than Enforce
 )
 
-// String is the kind's code, such as "answered".
+// String returns the kind's code, such as "answered".
 func (k Kind) String() string {
 	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied", "mode_changed")
 }
 
-// Outcome says what a caller was answered, before any fallback.
+// Outcome classifies the answer that a caller got, before any fallback.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Succeeded Outcome = iota + 1
 	Failed            // the function returned an error
-	TimedOut          // the function ran longer than Timeout; prints as "timeout_running", as its error is called everywhere
-	Canceled          // the caller went away while the function ran
+	TimedOut          // the function ran longer than Timeout; prints as "timeout_running", like its error
+	Canceled          // the caller canceled while the function ran
 	Panicked          // the function panicked or called runtime.Goexit
 	Refused           // the function was not called: Reason says why
 )
 
-// String is the outcome's code: "succeeded", "failed", "timeout_running", "canceled", "panicked" or "rejected".
+// String returns the outcome's code: "succeeded", "failed", "timeout_running", "canceled", "panicked" or "rejected".
 func (o Outcome) String() string {
 	return nameOf("Outcome", uint8(o), "none", "succeeded", "failed", "timeout_running", "canceled", "panicked", "rejected")
 }
 
-// Event is one thing that happened. Fields that its Kind does not mention are zero.
+// Event is one thing that happened. Fields that its Kind does not use are zero.
 type Event struct {
 	Kind        Kind
 	At          time.Time
 	Compartment string
 	Criticality limiter.Priority // the compartment's
-	Tenant      string           // of a tenant: its key, which may be anything; do not make it a label
-	RequestID   string           // of the caller's context: see warden.WithRequestID; a client may have made it up
+	Tenant      string           // the tenant's key, of unbounded cardinality: do not use it as a metric label
+	RequestID   string           // from the caller's context, possibly chosen by a client: see warden.WithRequestID
 	Outcome     Outcome
-	Reason      limiter.Reason // of a refusal
-	WouldReject limiter.Reason // of an answer, other than Refused: for which reason a dry run would have refused the call
+	Reason      limiter.Reason // of a rejection
+	WouldReject limiter.Reason // of an answer other than Refused: why Enforce would have rejected the call, in a dry run
 	Mode        limiter.Mode   // of a ModeChanged
 	Err         error          // what the caller, or the function, returned
 	Waited      time.Duration  // in the queue
 	Took        time.Duration  // from the start of the function until now
-	Stack       []byte         // of a panic that no caller could be told
+	Stack       []byte         // of a panic that could reach no caller
 	Revision    uint64
-	Decision    *decision.ControlDecision // shared: read it, do not write to it
+	Decision    *decision.ControlDecision // shared: do not modify it
 }
 
 func nameOf(kind string, v uint8, names ...string) string {
@@ -98,7 +98,7 @@ func nameOf(kind string, v uint8, names ...string) string {
 	return fmt.Sprintf("%s(%d)", kind, v)
 }
 
-// observe calls the observer, if there is one, and contains its panic.
+// observe calls the observer, if any, and recovers its panic.
 func (s *Set) observe(e Event) {
 	if s.observer == nil {
 		return
@@ -108,20 +108,20 @@ func (s *Set) observe(e Event) {
 	s.observer.Observe(e)
 }
 
-// errOf is the context's error. One that panics has ended.
+// errOf returns the context's error. A context whose Err panics counts as canceled.
 func (s *Set) errOf(ctx context.Context) (err error) {
 	defer s.contain()
 	err = context.Canceled //nolint:wastedassign // it stays if Err panics
 	return ctx.Err()
 }
 
-// requestOf is the id of the request that ctx is of. A context that panics is of none.
+// requestOf returns the request ID of ctx, "" if ctx panics.
 func (s *Set) requestOf(ctx context.Context) string {
 	defer s.contain()
 	return requestid.From(ctx)
 }
 
-// contain is deferred around every call of foreign code for which a place could be lost.
+// contain recovers a panic of foreign code that would otherwise lose a slot. It is deferred around every such call.
 func (s *Set) contain() {
 	if recover() != nil { //nolint:revive // it is deferred itself
 		s.mu.Lock()
@@ -130,7 +130,7 @@ func (s *Set) contain() {
 	}
 }
 
-// observeRefusal tells the observer that a call was refused.
+// observeRefusal passes the rejection of a call to the observer.
 func (c *Compartment) observeRefusal(ctx context.Context, err error) {
 	if c.part.set.observer == nil {
 		return
@@ -147,7 +147,7 @@ func (c *Compartment) observeRefusal(ctx context.Context, err error) {
 	c.observe(ctx, e)
 }
 
-// observe tells the observer an event of a call with ctx.
+// observe passes an event of a call with ctx to the observer.
 func (c *Compartment) observe(ctx context.Context, e Event) {
 	if p := c.part; p.set.observer != nil {
 		e.Compartment, e.Criticality, e.Tenant, e.RequestID = p.config.Name, p.config.Criticality, c.key, p.set.requestOf(ctx)

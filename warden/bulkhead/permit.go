@@ -1,21 +1,21 @@
-// Holding a place without a function that returns.
+// Permits: holding a slot without a function that returns.
 
 package bulkhead
 
 import "context"
 
-// Permit is one place held by an adapter, such as one for an HTTP response whose body is still being read. It is free to
-// copy and to release from any goroutine: all copies together release once. The zero Permit releases nothing.
+// Permit is one slot held by an adapter, for instance while the body of an HTTP response is read. It is free to copy and to
+// release from any goroutine: all copies together release once. The zero Permit releases nothing.
 type Permit struct {
 	k      *call
-	ctx    context.Context    // the work's
-	cancel context.CancelFunc // nil: there is no Timeout
+	ctx    context.Context    // the context of the work
+	cancel context.CancelFunc // nil: no Timeout
 }
 
-// Acquire waits for a place as [Do] does, and returns a permit and the context to go on with: it knows that the
-// compartment has been entered, and ends when Timeout has passed or the permit is released. Who gets a permit must
-// release it. The errors are those of Do that mean that fn was not called. There is no fallback, and nobody is told a
-// *TimeoutError in phase Running: who holds the place is to watch the context.
+// Acquire waits for a slot as [Do] does, and returns a permit and the context of the work, which marks the slot as held and
+// ends when Timeout has passed or the permit is released. Release the permit exactly once. The errors are those of Do that
+// mean that fn was not called. There is no fallback and no *TimeoutError in phase Running: the holder has to watch the
+// context.
 func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, error) {
 	switch {
 	case !c.known():
@@ -40,8 +40,9 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 	return timeout, Permit{k, timeout, cancel}, nil
 }
 
-// Release gives the place back and reports true to exactly one caller: the first. err is what came of the work, for the
-// breaker and the statistics; nil: it succeeded. If Timeout has passed and err says so, both see a [*TimeoutError].
+// Release gives the slot back and returns true to exactly one caller: the first. err is the result of the work, for the
+// breaker and the statistics; nil: success. If Timeout has passed and err is context.DeadlineExceeded, both record a
+// [*TimeoutError].
 func (p Permit) Release(err error) bool {
 	k := p.k
 	if k == nil || !k.become(ended) {

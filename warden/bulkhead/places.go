@@ -1,4 +1,4 @@
-// Who holds which place, and whether there is one more for whoever asks: all of the arithmetic of lending.
+// Slots: which compartment holds how many, and who gets the next one. All the arithmetic of lending is here.
 
 package bulkhead
 
@@ -9,18 +9,18 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Let a compartment hold n places and keep r = Guaranteed - Lendable for itself. What anybody may take is the stock,
+// Let a compartment hold n slots and reserve r = Guaranteed - Lendable. The shared pool is
 //
 //	stock = total - sum of max(n, r)
 //
-// Below r a compartment takes what is its own, and no max(n, r) changes; beyond it takes from the stock, while that is above
-// 0. So as long as the stock is not negative, no more than total are held (B1), and whoever holds fewer than r can have
-// one more (B2). After a shrink the stock is negative, until enough has been given back.
+// Below r a compartment takes a reserved slot, and no max(n, r) changes; from r on it takes from the pool, while stock > 0.
+// So as long as stock is not negative, at most total slots are held (B1), and a compartment that holds fewer than r can take
+// one more (B2). After a shrink stock is negative, until enough slots have been given back.
 
-// keeps is r: how many places nobody else may use.
+// keeps returns r, the number of slots that no other compartment may use.
 func (p *part) keeps() int { return p.share.Guaranteed - p.share.Lendable }
 
-// share puts new shares, in the order of ranked, in force. The caller holds Set.mu, as for all of this file.
+// share puts new shares, in the order of ranked, in force. The caller holds Set.mu, as for all functions of this file.
 func (s *Set) share(total int, shares []Share) {
 	s.total, s.stock = total, total
 	for i, p := range s.ranked {
@@ -30,7 +30,7 @@ func (s *Set) share(total int, shares []Share) {
 	s.serve()
 }
 
-// full is the bound that keeps c from having one more place, with its number; 0: none does.
+// full returns the bound that keeps c from taking one more slot, and its value; 0: none.
 func (s *Set) full(c *Compartment) (limiter.Bound, int) {
 	p := c.part
 	switch {
@@ -53,7 +53,7 @@ func (s *Set) free(c *Compartment) bool {
 	return bound == 0
 }
 
-// take gives c a place that is free.
+// take gives c a slot that is free.
 func (s *Set) take(c *Compartment) {
 	p := c.part
 	if p.held >= p.keeps() {
@@ -65,7 +65,7 @@ func (s *Set) take(c *Compartment) {
 	p.waiting.fix(c)
 }
 
-// give takes a place back, and hands it on; first of all to one that runs beyond the places.
+// give takes a slot back and passes it on, first to a call of c that runs beyond the slots.
 func (s *Set) give(c *Compartment) {
 	p := c.part
 	if c.beyond > 0 {
@@ -84,7 +84,7 @@ func (s *Set) give(c *Compartment) {
 	s.settle(c)
 }
 
-// serve grants free places to those who wait, one by one, each to whose turn it then is.
+// serve grants free slots to waiting calls, one by one.
 func (s *Set) serve() {
 	if s.waiting == 0 {
 		return
@@ -95,7 +95,7 @@ func (s *Set) serve() {
 		if w != nil {
 			s.enter(c)
 			s.turns++
-			c.turn = s.turns // one place a turn
+			c.turn = s.turns // one slot a turn
 			c.part.waiting.fix(c)
 			c.granted(w, how, now)
 		}
@@ -103,7 +103,8 @@ func (s *Set) serve() {
 	}
 }
 
-// next is whose turn it is: of the compartment that goes first, the tenant that holds least. nil: there is no place for any.
+// next returns the compartment whose call gets the next slot: of the part that goes first, the tenant that holds the fewest.
+// nil: no slot is free for any waiting call.
 func (s *Set) next() *Compartment {
 	var first *part
 	for _, p := range s.ranked {
@@ -118,8 +119,8 @@ func (s *Set) next() *Compartment {
 	return first.waiting[0]
 }
 
-// before is whether the next place is for p rather than for b, which is no less critical: below its guarantee or not, then
-// criticality, then who has used less of its guarantee or borrowed less.
+// before reports whether p gets the next slot rather than b, which is no less critical: first by being below the guarantee,
+// then by criticality, then by the smaller used share of the guarantee, or the fewer borrowed slots.
 func (p *part) before(b *part) bool {
 	ownP, ownB := p.held < p.share.Guaranteed, b.held < b.share.Guaranteed
 	switch {
@@ -133,7 +134,7 @@ func (p *part) before(b *part) bool {
 	return p.held-p.share.Guaranteed < b.held-b.share.Guaranteed
 }
 
-// settle brings up to date what follows from how many of c wait and run: its turn, and whether it may be forgotten.
+// settle updates the state that follows from the waiting and running calls of c: its turn, and whether it may be evicted.
 func (s *Set) settle(c *Compartment) {
 	p := c.part
 	switch waits := c.queue.Len() > 0; {
@@ -152,11 +153,11 @@ func (s *Set) settle(c *Compartment) {
 	}
 }
 
-// waiting are those of one compartment who wait for a place, as a heap: who holds fewest first, then who has waited for its
-// turn for longest. Without tenants there is one at most.
+// waiting is a heap of the compartments and tenants of one part with waiting calls: the one that holds the fewest slots
+// first, then the longest waiting for its turn. Without tenants it has at most one element.
 type waiting []*Compartment
 
-// fix puts c where it belongs after c.held has changed.
+// fix restores the heap order after c.held has changed.
 func (q *waiting) fix(c *Compartment) {
 	if c.turn != 0 {
 		heap.Fix(q, c.index)
@@ -179,13 +180,13 @@ func (q *waiting) Swap(i, j int) {
 	all[i].index, all[j].index = i, j
 }
 
-// Push and Pop are for package heap.
+// Push and Pop implement heap.Interface.
 func (q *waiting) Push(c any) {
 	c.(*Compartment).index = len(*q)
 	*q = append(*q, c.(*Compartment))
 }
 
-// Pop takes the last one off.
+// Pop removes the last element.
 func (q *waiting) Pop() any {
 	old := *q
 	last := old[len(old)-1]
@@ -194,11 +195,11 @@ func (q *waiting) Pop() any {
 	return last
 }
 
-// A loan is how many places of its guarantee a compartment has lent, and how many it has borrowed.
+// A loan is the number of guaranteed slots that a compartment has lent, and the number it has borrowed.
 type loan struct{ lent, borrowed int }
 
-// loans is who has lent and borrowed how much. A borrower uses first what nobody is guaranteed; what is beyond that, the
-// least critical of those who have it have lent.
+// loans returns each compartment's lent and borrowed slots. Borrowers use slots that no compartment is guaranteed first; the
+// rest counts as lent by the least critical compartments that have idle guaranteed slots.
 func (s *Set) loans() map[*part]loan {
 	out := map[*part]loan{}
 	lent := -s.total

@@ -1,4 +1,4 @@
-// How the places are shared: the plan, and what a decision leaves of it.
+// How the slots are shared: the plan, and what a decision leaves of it.
 
 package bulkhead
 
@@ -11,12 +11,12 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Plan says how the places are shared. It is what [Set.Resize] changes.
+// Plan describes how the slots are shared. [Set.Resize] changes it.
 type Plan struct {
-	// Revision is the revision that the plan was made from: what [Set.Plan] returned.
+	// Revision is the revision that the plan was made from, as returned by [Set.Plan].
 	Revision     uint64  `json:"revision"`
 	Total        int     `json:"total"`
-	Compartments []Share `json:"compartments"` // each one of the set once, in any order
+	Compartments []Share `json:"compartments"` // each compartment of the set once, in any order
 }
 
 // Share is one compartment's part of a [Plan]; see [CompartmentConfig].
@@ -25,11 +25,11 @@ type Share struct {
 	Guaranteed int    `json:"guaranteed"`
 	Lendable   int    `json:"lendable"`
 	Max        int    `json:"max"`
-	// Mode is whether the compartment enforces its bounds; see [CompartmentConfig].
+	// Mode says whether the compartment enforces its bounds; see [CompartmentConfig].
 	Mode limiter.Mode `json:"mode"`
 }
 
-// Plan is how the places are shared now, before any decision. It allocates.
+// Plan returns the current plan, before any decision. It allocates.
 func (s *Set) Plan() Plan {
 	if !s.made() {
 		return Plan{}
@@ -41,10 +41,10 @@ func (s *Set) Plan() Plan {
 	return p
 }
 
-// Resize shares the places anew, all at once, and returns the new revision, which is one more than that of p. What runs
-// goes on: where fewer places are left, the number in flight shrinks as functions return, and until then nobody is
-// admitted in place of them. The error is a [*StaleError] if p was made from another revision than the present one, or an
-// [*InvalidError]; nothing has changed then. It does not block.
+// Resize replaces the plan in one step and returns the new revision, which is that of p plus one. Running calls continue:
+// where the new plan has fewer slots, the number in flight shrinks as functions return, and no call is admitted in their
+// place until then. The error is a [*StaleError] if p has an outdated revision, or an [*InvalidError]; the plan is unchanged
+// then. Resize does not block.
 func (s *Set) Resize(p Plan) (revision uint64, err error) {
 	if !s.made() {
 		return 0, &InvalidError{"Set", "nil or zero", "a set made by New"}
@@ -85,11 +85,11 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 	return valves, nil
 }
 
-// Apply makes d.TargetConcurrency the bound of the sum, as far as it is below Total, unless d.Seq is less than that of the
-// decision applied last. First lending stops, then the places that nobody is guaranteed go, then guarantees shrink, those
-// of the lowest Criticality first. Its ShedProbability holds for every compartment that is not limiter.Critical; its
-// Yields for all; its Expected for none, because it is not about what a single compartment runs. It is what
-// warden.Config.Also asks for. It does not block.
+// Apply limits the sum of all slots to d.TargetConcurrency if that is below Total, unless d.Seq is less than that of the
+// decision applied last. To meet a lower limit, lending stops first, then slots that no compartment is guaranteed are
+// withheld, then guarantees shrink, starting with the lowest Criticality. ShedProbability applies to every compartment below
+// limiter.Critical, and Yields to all; Expected is ignored, because it does not describe the work of a single compartment. A
+// Set is meant to be a warden's Config.Also. Apply does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
 	if !s.made() {
 		return
@@ -117,7 +117,7 @@ func (s *Set) adopt(d *decision.ControlDecision) bool {
 	return true
 }
 
-// expire puts d's Stale decision in force, if d still rules.
+// expire puts d's Stale decision in force, if d is still the last one applied.
 func (s *Set) expire(d *decision.ControlDecision) {
 	s.mu.Lock()
 	rules := s.decided == d
@@ -131,7 +131,7 @@ func (s *Set) expire(d *decision.ControlDecision) {
 	}
 }
 
-// enforce works out what plan and decision come to, and shares the places so. The caller holds mu.
+// enforce computes the shares under plan and decision, and puts them in force. The caller holds mu.
 func (s *Set) enforce() {
 	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total, Burst: decision.DefaultBurst}
 	if s.decided != nil {
@@ -160,9 +160,9 @@ func (s *Set) enforce() {
 	s.share(d.TargetConcurrency, shares)
 }
 
-// tighten makes shares, the most critical first, fit into a total that is less than planned: nothing is lent, and what is
-// not enough for all guarantees is for the most critical. Equally critical ones keep the same part of theirs, rounded down,
-// and what is left over by that goes one each to those that then have the smallest part.
+// tighten fits shares, most critical first, into a total below the planned one: nothing is lent, and when the guarantees do
+// not fit, the most critical keep theirs. Equally critical compartments keep the same fraction of theirs, rounded down, and
+// the slots left over by rounding go one each to those with the smallest fraction.
 func tighten(shares []Share, parts []*part, total int) {
 	for first, last := 0, 0; first < len(shares); first = last {
 		sum := 0
@@ -189,13 +189,13 @@ func tighten(shares []Share, parts []*part, total int) {
 			equals[least].Guaranteed++
 		}
 	}
-	for i := range shares { // what nobody is guaranteed
+	for i := range shares { // slots that no compartment is guaranteed
 		shares[i].Max = min(shares[i].Max, shares[i].Guaranteed+total)
 	}
 }
 
-// portion is parts * n / whole, rounded down, and smaller whether a / wholeA is less than b / wholeB. The product of two numbers
-// of places, up to maxPlaces, is more than an int of 32 bits holds.
+// portion returns parts * n / whole, rounded down, and smaller reports whether a / wholeA < b / wholeB. The product of two
+// slot counts, up to maxPlaces each, overflows a 32-bit int.
 func portion(parts, n, whole int) int { return int(int64(parts) * int64(n) / int64(whole)) }
 
 func smaller(a, wholeA, b, wholeB int) bool {

@@ -1,4 +1,4 @@
-// The set: what is asked of it.
+// The set of compartments: construction and lookup.
 
 package bulkhead
 
@@ -13,9 +13,9 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Set is a number of compartments that share a total. All its methods may be called by any number of goroutines. It
-// starts no goroutine but for functions with a Timeout, and needs no cleaning up. It must not be copied. A nil or zero Set
-// has no compartments: every call in one, and every plan, is refused with an [*InvalidError].
+// Set is a group of compartments that share a total number of slots. All methods are safe for concurrent use. A Set starts no
+// goroutines except for functions with a Timeout, and needs no cleanup. It must not be copied. A nil or zero Set has no
+// compartments: it rejects every call, and every plan, with an [*InvalidError].
 type Set struct {
 	observer Observer
 	epoch    time.Time
@@ -24,64 +24,64 @@ type Set struct {
 	byName   map[string]*part
 	waiters  queue.Pool[outcome]
 
-	mu sync.Mutex // guards all below, and what is not configured of parts, compartments and tenants; no foreign code runs while it is held
+	mu sync.Mutex // guards all below, and all unconfigured fields of parts, compartments and tenants; no foreign code runs while it is held
 
-	total, stock, held int // places; see places.go
-	waiting            int // compartments and tenants that wait for a place
+	total, stock, held int // slots; see places.go
+	waiting            int // compartments and tenants with waiting calls
 	turns              uint64
 
-	// plan is how the places are shared, and decided what was applied last; nil: nothing was.
+	// plan is the plan in force, and decided the decision applied last; nil: none.
 	plan     Plan
 	decided  *decision.ControlDecision
 	standing limiter.Standing
 	expiry   *time.Timer // nil until a decision has ValidFor
 
-	unknown uint64 // calls of compartments that there are not
-	panics  uint64 // of the observer
+	unknown uint64 // calls of unknown compartments
+	panics  uint64 // of foreign code, recovered
 }
 
-// part is a compartment as configured: what it has in common with its tenants.
+// part is a configured compartment: the state that it shares with its tenants.
 type part struct {
 	set     *Set
 	config  CompartmentConfig
-	open    func() bool // whether the breaker says that it is open; nil: it does not say
-	self    Compartment // the compartment itself: the one there is, or the one that tenants without a place of their own share
-	tenants *tenants    // nil: it is not divided
+	open    func() bool // whether the breaker is open; nil: it has no State
+	self    Compartment // the compartment itself, shared by the tenants beyond Tenants.Keys
+	tenants *tenants    // nil: no tenants
 
 	refusals *queue.Recent[limiter.Explanation]
 	delayed  *queue.Recent[limiter.Explanation] // calls that started after waiting
 
-	boundedBy limiter.DeadlineSource // whose config.MaxWait is: it may be the Timeout
+	boundedBy limiter.DeadlineSource // the source of config.MaxWait: the Timeout if MaxWait is not set
 
-	planned, share Share                     // as the plan says, and as the decision leaves it
-	rule           *decision.ControlDecision // the decision, as far as it concerns this part
-	held, beyond   int                       // of the places, and beyond them
+	planned, share Share                     // by the plan alone, and under the decision
+	rule           *decision.ControlDecision // the decision as it applies to this part
+	held, beyond   int                       // calls with a slot, and calls beyond the slots
 	waiting        waiting
 	counts         counts
 	window         window
 }
 
-// Compartment is one part of a [Set], or one tenant of such a part. Its methods may be called by any number of
-// goroutines, and on nil, which stands for a compartment that is not known.
+// Compartment is one part of a [Set], or one tenant of such a part. Its methods are safe for concurrent use, also on nil,
+// which stands for an unknown compartment.
 type Compartment struct {
-	part     *part // nil: there is none of this name
+	part     *part // nil: unknown name
 	unknown  unknown
 	queue    queue.Queue[outcome]
 	held     int
-	beyond   int    // calls that run without a place
-	unwanted int    // calls that run and would have been refused, in a dry run
-	turn     uint64 // orders those that hold as many; 0: nobody waits
+	beyond   int    // calls that run without a slot
+	unwanted int    // running calls that Enforce would have rejected, in a dry run
+	turn     uint64 // breaks ties between equal held; 0: no call waits
 	index    int    // in part.waiting
-	tenancy         // zero of a part's own compartment
+	tenancy         // zero for a part's own compartment
 }
 
-// unknown is a compartment that was asked for, and is not there.
+// unknown identifies a compartment that does not exist.
 type unknown struct {
 	set  *Set
 	name string
 }
 
-// New returns a set that is ready to be used. The error, an [*InvalidError], names the field of cfg that is wrong.
+// New returns a set, ready for use. The error, an [*InvalidError], names the invalid field of cfg.
 func New(cfg Config) (*Set, error) {
 	plan, err := cfg.check()
 	if err != nil {
@@ -115,24 +115,24 @@ func (s *Set) begun() {
 
 func (s *Set) made() bool { return s != nil && s.byName != nil }
 
-// recentKept is how many refusals a compartment keeps, and how many delayed starts.
+// recentKept is the number of rejections, and separately of delayed starts, that a compartment keeps.
 const recentKept = 128
 
-// made makes c a compartment, or a tenant, of p.
+// made initializes c as a compartment, or a tenant, of p.
 func (c *Compartment) made(p *part) {
 	c.part = p
 	c.queue = queue.Queue[outcome]{Limit: p.config.MaxQueue, Left: c.dismiss}
 }
 
-// byCriticality is a copy with the most critical first, equals as they were.
+// byCriticality returns a copy, most critical first, stable.
 func byCriticality(parts []*part) []*part {
 	parts = slices.Clone(parts)
 	slices.SortStableFunc(parts, func(a, b *part) int { return int(b.config.Criticality) - int(a.config.Criticality) })
 	return parts
 }
 
-// Compartment is the compartment of that name. If there is none, it is one that refuses every call with an
-// [*UnknownCompartmentError]. It does not block, and allocates nothing if there is one.
+// Compartment returns the compartment of that name. For an unknown name it returns one that rejects every call with an
+// [*UnknownCompartmentError]. It does not block, and allocates nothing for a known name.
 func (s *Set) Compartment(name string) *Compartment {
 	if !s.made() {
 		return &Compartment{unknown: unknown{name: name}}
@@ -143,7 +143,7 @@ func (s *Set) Compartment(name string) *Compartment {
 	return &Compartment{unknown: unknown{s, name}}
 }
 
-// Compartments are all of them, in the order of Config, without tenants. It allocates the slice.
+// Compartments returns all compartments, in the order of Config, without tenants. It allocates the slice.
 func (s *Set) Compartments() []*Compartment {
 	if !s.made() {
 		return nil
@@ -155,10 +155,10 @@ func (s *Set) Compartments() []*Compartment {
 	return all
 }
 
-// known is false for nil, for a Compartment that there is not, and for one that no Set has made: they refuse every call.
+// known reports whether c belongs to a Set. Otherwise c rejects every call.
 func (c *Compartment) known() bool { return c != nil && c.part != nil }
 
-// refusal is what calls of a compartment that is not known are told.
+// refusal returns the error of every call of an unknown compartment, and counts the call.
 func (c *Compartment) refusal() error {
 	switch {
 	case c == nil:
@@ -173,11 +173,11 @@ func (c *Compartment) refusal() error {
 	return &UnknownCompartmentError{c.unknown.name}
 }
 
-// Holds is whether ctx is that of a call which has its place in c now: the one that [Do] or [Compartment.Acquire] has given it, or one
-// made from that. The places of a tenant are its compartment's. It allocates nothing.
+// Holds reports whether ctx belongs to a call that holds a slot of c now: it is the context from [Do] or
+// [Compartment.Acquire], or derives from it. A tenant's slots count as its compartment's. Holds allocates nothing.
 func (c *Compartment) Holds(ctx context.Context) bool { return c.known() && c.part.entered(ctx) }
 
-// Name is the name of the compartment, "" of nil. A tenant has the name of its compartment.
+// Name returns the name of the compartment, "" for nil. A tenant has the name of its compartment.
 func (c *Compartment) Name() string {
 	switch {
 	case c == nil:
@@ -188,7 +188,7 @@ func (c *Compartment) Name() string {
 	return c.part.config.Name
 }
 
-// Criticality is as configured, 0 if the compartment is not known.
+// Criticality returns the configured criticality, 0 for an unknown compartment.
 func (c *Compartment) Criticality() limiter.Priority {
 	if !c.known() {
 		return 0
@@ -196,7 +196,7 @@ func (c *Compartment) Criticality() limiter.Priority {
 	return c.part.config.Criticality
 }
 
-// Timeout is as configured, 0 if the compartment is not known.
+// Timeout returns the configured timeout, 0 for an unknown compartment.
 func (c *Compartment) Timeout() time.Duration {
 	if !c.known() {
 		return 0

@@ -1,4 +1,4 @@
-// What a set knows about itself.
+// Snapshots: the state and the counters of a set.
 
 package bulkhead
 
@@ -12,47 +12,47 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Snapshot is the state of a set, all of one instant. Its counters never fall. Durations are in nanoseconds in JSON.
+// Snapshot is a consistent state of a set. Its counters never fall. Durations are nanoseconds in JSON.
 type Snapshot struct {
 	At       time.Time `json:"at"`
 	Revision uint64    `json:"revision"` // of the plan, from 1
 	Total    int       `json:"total"`    // of the plan
-	// EffectiveTotal is what the applied decision leaves of it.
+	// EffectiveTotal is Total under the applied decision.
 	EffectiveTotal int `json:"effective_total"`
 	InFlight       int `json:"in_flight"`
-	// Decision is what was applied last; nil: nothing. It is shared: read it, do not write to it.
+	// Decision was applied last; nil: none. It is shared: do not modify it.
 	Decision *decision.ControlDecision `json:"decision,omitempty"`
-	// Stale is whether Decision has outlived its ValidFor, so that its Stale decision rules.
+	// Stale is true if Decision has outlived its ValidFor, so that its Stale decision is in force.
 	Stale bool `json:"stale,omitempty"`
-	// Unknown is how many calls were of compartments that there are not.
+	// Unknown counts calls of unknown compartments.
 	Unknown uint64 `json:"unknown"`
-	// ObserverPanics counts panics of the Observer, of a context, or of a Breaker's State, that were contained.
+	// ObserverPanics counts recovered panics of the Observer, of a context, or of a Breaker's State.
 	ObserverPanics uint64                `json:"observer_panics"`
 	Compartments   []CompartmentSnapshot `json:"compartments"` // in the order of Config
 }
 
 // CompartmentSnapshot is the state of one compartment, its tenants included.
 //
-// The outcomes of Outcomes add up to Finished + Abandoned. While no call is between its place and its function, Submitted is
-// Admitted and all of Rejected and Left and Queued together, and Admitted is Finished and InFlight.
+// The values of Outcomes add up to Finished + Abandoned. While no call is between its grant and its function, Submitted =
+// Admitted + all of Rejected + all of Left + Queued, and Admitted = Finished + InFlight.
 type CompartmentSnapshot struct {
 	Name        string           `json:"name"`
 	Criticality limiter.Priority `json:"criticality"`
 	InFlight    int              `json:"in_flight"`
-	Beyond      int              `json:"beyond"` // of them: without a place, because Mode is not Enforce, or was not when they came
+	Beyond      int              `json:"beyond"` // of these, without a slot: they started while Mode was not Enforce
 	Mode        limiter.Mode     `json:"mode"`
 	Queued      int              `json:"queued"`
 	MaxQueue    int              `json:"max_queue"`
 
-	// As the plan says.
+	// Shares by the plan.
 	Guaranteed int `json:"guaranteed"`
 	Lendable   int `json:"lendable"`
 	Max        int `json:"max"`
-	// As the applied decision leaves it.
+	// Shares under the applied decision.
 	EffectiveGuaranteed int `json:"effective_guaranteed"`
 	EffectiveLendable   int `json:"effective_lendable"`
 	EffectiveMax        int `json:"effective_max"`
-	// Lent is how many of its guaranteed places others use, Borrowed how many it uses beyond its guarantee.
+	// Lent is the number of guaranteed slots that others use, Borrowed the number of slots used beyond the guarantee.
 	Lent     int `json:"lent"`
 	Borrowed int `json:"borrowed"`
 
@@ -61,32 +61,32 @@ type CompartmentSnapshot struct {
 	Finished  uint64            `json:"finished"`  // functions returned
 	Outcomes  map[string]uint64 `json:"outcomes"`  // callers answered, by Outcome
 	Rejected  map[string]uint64 `json:"rejected"`  // on arrival, by reason
-	Left      map[string]uint64 `json:"left"`      // before they were given a place, by reason
+	Left      map[string]uint64 `json:"left"`      // while waiting, or too late to start, by reason
 
-	// WouldReject are the calls that a dry run has started and that would have been refused, by reason. They are
-	// among the Admitted, unless their breaker or the end of their context stopped them.
+	// WouldReject counts calls that a dry run started although Enforce would have rejected them, by reason. They count as
+	// Admitted, unless their breaker or the end of their context stopped them.
 	WouldReject map[string]uint64 `json:"would_reject"`
 
-	// RejectionRate is the share of the last minute's calls that were refused, for any reason but their caller's cancel;
-	// 0..1.
+	// RejectionRate is the share of the last minute's calls that were rejected, for any reason but cancellation and reentry,
+	// 0 to 1.
 	RejectionRate float64 `json:"rejection_rate"`
-	// Execution describes how long functions ran that returned in the last minute.
+	// Execution describes the running times of functions that returned in the last minute.
 	Execution Execution `json:"execution"`
 
-	Abandoned      int    `json:"abandoned"`       // functions that run now and whose caller is gone
-	AbandonedTotal uint64 `json:"abandoned_total"` // callers gone before their function returned
-	LatePanics     uint64 `json:"late_panics"`     // of abandoned functions, contained
+	Abandoned      int    `json:"abandoned"`       // functions running now whose caller has left
+	AbandonedTotal uint64 `json:"abandoned_total"` // callers that left before their function returned
+	LatePanics     uint64 `json:"late_panics"`     // of abandoned functions, recovered
 
 	Degraded          uint64 `json:"degraded"`         // answered by a fallback
 	FallbacksFailed   uint64 `json:"fallbacks_failed"` // with an error or a panic
 	FallbacksRefused  uint64 `json:"fallbacks_refused"`
 	FallbacksInFlight int    `json:"fallbacks_in_flight"`
 
-	Tenants *TenantsSnapshot `json:"tenants,omitempty"` // nil: it has none
+	Tenants *TenantsSnapshot `json:"tenants,omitempty"` // nil: no tenants
 	Health  Health           `json:"health"`
 }
 
-// Execution describes execution times. All are 0 while Count is.
+// Execution describes execution times. All fields are 0 while Count is.
 type Execution struct {
 	Count uint64        `json:"count"`
 	Mean  time.Duration `json:"mean"`
@@ -95,23 +95,23 @@ type Execution struct {
 	P99   time.Duration `json:"p99"`
 }
 
-// TenantsSnapshot sums up the tenants of a compartment.
+// TenantsSnapshot summarizes the tenants of a compartment.
 type TenantsSnapshot struct {
-	Keys     int    `json:"keys"`       // told apart now
-	MaxKeys  int    `json:"max_keys"`   // at most
-	Active   int    `json:"active"`     // of them, with calls under way
-	Max      int    `json:"max"`        // places of one tenant
-	Evicted  uint64 `json:"evicted"`    // idle ones that were forgotten
-	Overflow uint64 `json:"overflowed"` // lookups that got the shared compartment
+	Keys     int    `json:"keys"`       // tracked now
+	MaxKeys  int    `json:"max_keys"`   // limit of Keys
+	Active   int    `json:"active"`     // of these, with waiting or running calls
+	Max      int    `json:"max"`        // slots of one tenant
+	Evicted  uint64 `json:"evicted"`    // idle tenants evicted
+	Overflow uint64 `json:"overflowed"` // lookups that returned the shared compartment
 }
 
-// Health is a verdict and its reason.
+// Health is a health status and its reason.
 type Health struct {
 	OK     bool   `json:"ok"`
 	Reason string `json:"reason,omitempty"` // why not
 }
 
-// Snapshot is the state of the set, all of one instant. It may wait for a mutex that is held for microseconds. It allocates.
+// Snapshot returns a consistent state of the set. It may wait microseconds for a mutex. It allocates.
 func (s *Set) Snapshot() Snapshot {
 	if !s.made() {
 		return Snapshot{}
@@ -131,7 +131,7 @@ func (s *Set) Snapshot() Snapshot {
 	return out
 }
 
-// Snapshot is the state of the compartment, or of the one that the tenant is of; zero if it is not known.
+// Snapshot returns the state of the compartment, for a tenant that of its compartment; zero if unknown.
 func (c *Compartment) Snapshot() CompartmentSnapshot {
 	if !c.known() {
 		return CompartmentSnapshot{}
@@ -142,7 +142,7 @@ func (c *Compartment) Snapshot() CompartmentSnapshot {
 	return c.part.snapshot(s.clock(), s.loans()[c.part])
 }
 
-// snapshot is the state of p. The caller holds Set.mu.
+// snapshot returns the state of p. The caller holds Set.mu.
 func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 	n := &p.counts
 	c := CompartmentSnapshot{
@@ -190,8 +190,8 @@ func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 	return c
 }
 
-// Recent are the explanations of the last calls that were refused or had to wait, of all compartments, the oldest first.
-// Their Limiter is the name of the compartment, their Task.Name the key of the tenant, if there is one. It allocates.
+// Recent returns the explanations of the last rejected and delayed calls of all compartments, oldest first. Limiter is the
+// name of the compartment, Task.Name the key of the tenant, if any. It allocates.
 func (s *Set) Recent() []limiter.Explanation {
 	if !s.made() {
 		return nil
@@ -204,7 +204,7 @@ func (s *Set) Recent() []limiter.Explanation {
 	return all
 }
 
-// tooMany is the share of refused calls that a critical compartment must not exceed.
+// tooMany is the rejection rate above which a critical compartment is unhealthy.
 const tooMany = 0.05
 
 func (c *CompartmentSnapshot) health() Health {

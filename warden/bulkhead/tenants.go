@@ -1,37 +1,37 @@
-// Tenants: compartments made on demand, as many as there is room for.
+// Tenants: compartments created on demand, up to a maximum number, with LRU eviction of idle ones.
 
 package bulkhead
 
 import "strings"
 
-// longestKey is the longest key that is told apart: what a stranger sends must not decide how much is kept.
+// longestKey is the longest tenant key, in bytes: client input must not determine how much memory is kept.
 const longestKey = 256
 
-// tenants are those of one part, guarded by Set.mu. A tenant is idle while no call of it waits or runs; only an idle one is ever
-// forgotten: when room is needed, the one that has been idle for longest.
+// tenants are the tenants of one part, guarded by Set.mu. A tenant is idle while it has no waiting or running call. Only idle
+// tenants are evicted: when the table is full, the one that has been idle longest.
 type tenants struct {
 	byKey  map[string]*Compartment
-	active int          // of them
-	oldest *Compartment // of the idle ones
+	active int          // tenants that are not idle
+	oldest *Compartment // of the idle tenants
 	newest *Compartment
 
 	evicted, overflow uint64
 }
 
-// tenancy is what a tenant has beyond a compartment.
+// tenancy is the state that a tenant adds to a compartment.
 type tenancy struct {
 	tenant       bool
-	key          string // never changes
-	active       bool   // a call of it waits or runs
-	gone         bool   // forgotten: the key may be another one's now
+	key          string // immutable
+	active       bool   // has a waiting or running call
+	gone         bool   // evicted: another Compartment may have the key now
 	older, newer *Compartment
 }
 
-// Tenant is the compartment of the tenant with this key, made on demand: it has the settings of c, Tenants.Max places at
-// most, and a queue of its own. Freed places of c go to the waiting tenant that has the fewest. The tenant of an unknown
-// compartment, or of one without tenants, is c itself; and c itself, as if it were one tenant, stands for
-// all keys beyond Tenants.Keys of which none is idle, and for all that are longer than 256 bytes. What it returns may be kept
-// for any time. It does not block. It allocates only when it makes a tenant.
+// Tenant returns the compartment of the tenant with this key, created on demand: it has the settings of c, at most
+// Tenants.Max slots, and a queue of its own. Free slots of c go to the waiting tenant that holds the fewest. For an unknown
+// compartment, or one without tenants, Tenant returns c. It also returns c, shared as if by one tenant, for keys longer than
+// 256 bytes, and for new keys while Tenants.Keys tenants exist and none is idle. The result may be kept for any time. Tenant
+// does not block, and allocates only when it creates a tenant.
 func (c *Compartment) Tenant(key string) *Compartment {
 	if !c.known() || c.part.tenants == nil {
 		return c
@@ -42,7 +42,7 @@ func (c *Compartment) Tenant(key string) *Compartment {
 	return c.part.tenant(key)
 }
 
-// TenantKey is the key of a tenant; false: this is no tenant.
+// TenantKey returns the key of a tenant; false: c is not a tenant.
 func (c *Compartment) TenantKey() (string, bool) {
 	if c == nil {
 		return "", false
@@ -50,7 +50,7 @@ func (c *Compartment) TenantKey() (string, bool) {
 	return c.key, c.tenant
 }
 
-// tenant finds or makes the tenant of this key. The caller holds Set.mu, as for all below.
+// tenant finds or creates the tenant of this key. The caller holds Set.mu, as for all functions below.
 func (p *part) tenant(key string) *Compartment {
 	ts, most := p.tenants, p.config.Tenants.Keys
 	if c := ts.byKey[key]; c != nil {
@@ -70,7 +70,7 @@ func (p *part) tenant(key string) *Compartment {
 	return c
 }
 
-// present is c, or the one that has its key now if c was forgotten.
+// present returns c, or the current tenant of its key if c was evicted.
 func (c *Compartment) present() *Compartment {
 	if c.gone {
 		return c.part.tenant(c.key)
@@ -78,7 +78,7 @@ func (c *Compartment) present() *Compartment {
 	return c
 }
 
-// settle takes c from the idle ones, or puts it there, as it is.
+// settle adds c to the idle tenants, or removes it, according to its calls.
 func (ts *tenants) settle(c *Compartment) {
 	switch active := c.held+c.beyond > 0 || c.queue.Len() > 0; {
 	case active && !c.active:
@@ -92,7 +92,7 @@ func (ts *tenants) settle(c *Compartment) {
 	}
 }
 
-// rest puts c at the end of the idle ones.
+// rest appends c to the idle tenants.
 func (ts *tenants) rest(c *Compartment) {
 	c.older, c.newer = ts.newest, nil
 	if ts.newest == nil {
@@ -117,7 +117,7 @@ func (ts *tenants) unlink(c *Compartment) {
 	c.older, c.newer = nil, nil
 }
 
-// forget removes an idle tenant.
+// forget evicts an idle tenant.
 func (ts *tenants) forget(c *Compartment) {
 	ts.unlink(c)
 	delete(ts.byKey, c.key)

@@ -1,4 +1,4 @@
-// How long functions take, and how many are refused, over the last minute.
+// Execution times and rejection rate over the last minute.
 
 package bulkhead
 
@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// window is the last minute in six slices, guarded by Set.mu. To read the clock twice would cost a short call more than all
-// else, so of a slice's executions only the first are timed one by one; after those, one in every, which stands for the
-// others.
+// window covers the last minute in six slices, guarded by Set.mu. Two clock readings would cost a short call more than
+// everything else, so in each slice only the first executions are all timed; later ones are sampled, and each sample counts
+// for those skipped.
 type window struct {
-	current int64 // number of the slice that now lies in
+	current int64 // number of the current slice
 	slices  [windowSlices]slice
-	busy    bool // the present slice has timed enough to choose
-	skip    int  // executions until the next one that is timed then
+	busy    bool // the current slice has timed enough: sample from now on
+	skip    int  // executions until the next sample
 
-	usual time.Duration // what the last executions that were timed took, on average
+	usual time.Duration // moving average of the timed executions
 }
 
 const (
 	windowSlices = 6
 	sliceLength  = 10 * time.Second
 	enough       = 512
-	lately       = 16 // executions: the span of usual
+	lately       = 16 // executions: the span of the moving average
 	every        = 16
 
-	// Times are counted in ranges of 1024 ns up to 8 us, and from there in 8 ranges for each doubling up to an hour, so that
+	// The histogram has ranges of 1024 ns up to 8 us, and from there 8 ranges for each doubling up to an hour, so that
 	// a range is at most 1/8 of its value wide.
 	fineBits  = 10
 	perGroup  = 8
@@ -35,21 +35,21 @@ const (
 	ranges    = 32 * perGroup
 )
 
-// slice is what was recorded in ten seconds.
+// slice is the record of ten seconds.
 type slice struct {
-	refused, finished uint64 // of the part when the slice began
+	refused, finished uint64 // counters of the part when the slice began
 	timed             int
 	sum               float64
 	counts            [ranges]uint32
 }
 
-// stopwatch is when a function began, and for how many it stands; 0: it is not timed.
+// stopwatch is the start of an execution and its weight, the number of executions that it counts for; 0: not timed.
 type stopwatch struct {
 	at     time.Duration // by the set's clock
 	weight uint32
 }
 
-// weigh decides for how many a function that begins now stands: for itself, if each is to be told to an observer.
+// weigh chooses the weight of an execution that starts now: 1 if an observer needs the time of each.
 func (w *window) weigh(observed bool) uint32 {
 	if observed || !w.busy {
 		return 1
@@ -67,7 +67,7 @@ func (w *stopwatch) start(s *Set) {
 	}
 }
 
-// soFar is how long it has been running; 0 if it is not timed.
+// soFar returns the elapsed time; 0 if not timed.
 func (w *stopwatch) soFar(s *Set) time.Duration {
 	if w.weight == 0 {
 		return 0
@@ -93,7 +93,7 @@ func (w *window) record(began stopwatch, now time.Duration, n *counts) {
 	}
 }
 
-// at is the slice that now lies in. It begins that one, and those before it that nobody has begun.
+// at returns the current slice. It starts that slice, and those skipped since the last call.
 func (w *window) at(now time.Duration, n *counts) *slice {
 	last := int64(now / sliceLength)
 	if last > w.current {
@@ -106,7 +106,7 @@ func (w *window) at(now time.Duration, n *counts) *slice {
 	return &w.slices[last%windowSlices]
 }
 
-// read is what the window holds.
+// read returns the statistics of the window.
 func (w *window) read(now time.Duration, n *counts) (rejectionRate float64, e Execution) {
 	w.at(now, n)
 	first := &w.slices[(w.current+1)%windowSlices]
@@ -131,7 +131,7 @@ func (w *window) read(now time.Duration, n *counts) (rejectionRate float64, e Ex
 	return rejectionRate, e
 }
 
-// quantile is the value that the share q of n values does not exceed, as if those of one range lay evenly in it.
+// quantile returns the q-quantile of n values, interpolated linearly within a range.
 func quantile(counts *[ranges]uint64, n uint64, q float64) time.Duration {
 	rank, below := q*float64(n), 0.0
 	for r, c := range counts {
@@ -144,7 +144,7 @@ func quantile(counts *[ranges]uint64, n uint64, q float64) time.Duration {
 	return rangeBegin(ranges)
 }
 
-// rangeOf is the range that d, which is not negative, is counted in.
+// rangeOf returns the range of d, which is not negative.
 func rangeOf(d time.Duration) int {
 	u := uint64(d) >> fineBits
 	if u < perGroup {
@@ -154,7 +154,7 @@ func rangeOf(d time.Duration) int {
 	return min(ranges-1, group*perGroup+int(u>>(group-1))-perGroup)
 }
 
-// rangeBegin is where range r begins.
+// rangeBegin returns the lower bound of range r.
 func rangeBegin(r int) time.Duration {
 	group, in := r/perGroup, r%perGroup
 	if group == 0 {

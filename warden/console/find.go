@@ -74,7 +74,7 @@ func (c *Console) look(what string) *found {
 	f.Rejections = c.lastOf(matches)
 	switch shown := len(f.Rejections); {
 	case f.Kept == 0:
-		f.Text = "Not found: this process keeps no refusal."
+		f.Text = "Not found: this process keeps no refusal. One of another process or of a circuit breaker may be in the log."
 	case n == 0:
 		f.Text = fmt.Sprintf("Not found. This process keeps the last refusals of each limiter and compartment, %d now, the oldest of %s. "+
 			"An older one, one of another process and one of a circuit breaker may be in the log.", f.Kept, f.Since.UTC().Format("15:04:05 UTC"))

@@ -1,4 +1,4 @@
-// What a controller can be told, and what it assumes when it is told nothing.
+// The configuration of a controller, and its defaults.
 
 package control
 
@@ -9,26 +9,29 @@ import (
 	"time"
 )
 
-// Config bounds and tunes a [Controller]. The zero value is meant for production on 2 to 128 processors; in every field 0
-// means the default. What the fields mean in the law is derived in docs/control.md.
+// Config bounds and tunes a [Controller]. The zero value is suitable for production on 2 to 128 processors; in every field 0
+// means the default. docs/control.md derives the meaning of each field.
 type Config struct {
-	// Min and Max bound the target, 1 <= Min <= Max. Default: 1, and 65536 or whatever Initial or Processors asks for.
+	// Min and Max bound the concurrency limit, in tasks, 1 <= Min <= Max. Default: 1, and 65536 or more if Min, Initial or
+	// Processors requires it.
 	Min, Max int
-	// Initial is the target to begin with, Min to Max. It is also "full": calm samples bring the target back to it
-	// without any request. Default: one per processor, at least 16, moved into the bounds.
+	// Initial is the first concurrency limit, Min to Max. Calm samples without requests bring the limit back up to it.
+	// Default: one per processor, at least 16, clamped to Min and Max.
 	Initial int
-	// Processors is how many processors the work has, 1 or more. Below it no queue for processors cuts the target: that would
-	// only leave some of them idle. Default: GOMAXPROCS when New is called. Give a number to replay elsewhere.
+	// Processors is the number of processors available to the work, 1 or more. A queue for processors never cuts the limit
+	// below it, because that would only leave processors idle. Default: GOMAXPROCS at the call of New. Set it to replay
+	// samples of another machine.
 	Processors int
-	// MaxShed bounds the shed probability, above 0 and below 1, so that some always pass and show how things are.
-	// Default 0.95.
+	// MaxShed bounds the shed probability, above 0 and below 1, so that some tasks always pass and can be measured. Default
+	// 0.95.
 	MaxShed float64
-	// Lag and Runnable say how much waiting for a processor is too much: the 90th percentile of the delays while the
-	// processors are fully used (twice as much while they are not), at which the target begins to fall, and the number of waiting
-	// goroutines per processor, near which it does: at 8.5 with the default. Growth stops at a little less. Default 10 ms and 8.
+	// Lag and Runnable define how much waiting for a processor is too much. Lag is the 90th percentile of the scheduling
+	// delay at which the limit starts to fall while the processors are fully used (twice as much while they are not).
+	// Runnable is the number of waiting goroutines per processor near which it starts to fall: at 8.5 with the default.
+	// Growth stops slightly below. Default 10 ms and 8.
 	Lag      time.Duration
 	Runnable float64
-	// ValidFor is how long a decision rules before its Stale decision does. Default 1 s; at most 1 minute.
+	// ValidFor is how long a decision is valid before its Stale decision replaces it. Default 1 s; at most 1 minute.
 	ValidFor time.Duration
 }
 
@@ -85,10 +88,10 @@ func (cfg Config) complete() (Config, error) {
 	return cfg, nil
 }
 
-// within moves a target into its bounds.
+// within clamps a limit to Min and Max.
 func (cfg Config) within(target float64) float64 {
 	return min(max(target, float64(cfg.Min)), float64(cfg.Max))
 }
 
-// most is the greatest target there is.
+// most is the largest limit.
 const most = 1 << 24

@@ -1,4 +1,4 @@
-// The law: from one sample to one decision, a pure step of a small state.
+// The controller: from one sample to one decision, a pure step of a small state.
 
 package control
 
@@ -12,28 +12,28 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Rates of change, per second of time between samples, as exponents; and the most that one step may do.
+// Rates of change, as exponents per second between samples, and bounds for one step.
 const (
 	shrinkRate = 7.0 // x0.5 in 100 ms
 	growRate   = 2.0
-	tightest   = 0.5 // a step of the processors' half leaves at least this share of the target
-	blind      = 0.7 // what remains of the target when control is silent
+	tightest   = 0.5 // a step of the processors' half leaves at least this share of the limit
+	blind      = 0.7 // share of the limit that remains when control is silent
 	longest    = 1.0 // seconds that one step accounts for
-	ahead      = 4.0 // times the other half's target, which the processors' target does not exceed
+	ahead      = 4.0 // the processors' limit is at most this many times the service half's
 	shedRate   = 0.5 // per second at full pressure
 	relentRate = 0.2
 )
 
-// Controller turns samples into decisions. Its methods may be called by any number of goroutines; they take turns. It starts
-// no goroutine, reads no clock and draws no random number: the same samples give the same decisions (C6).
+// Controller turns samples into decisions. Its methods are safe for concurrent use; they run one at a time. A Controller
+// starts no goroutine, reads no clock and draws no random number: the same samples give the same decisions (C6).
 type Controller struct {
 	cfg Config
 
-	mu    sync.Mutex // guards state; nothing foreign runs under it
+	mu    sync.Mutex // guards state; no foreign code runs under it
 	state state
 }
 
-// state is everything that a decision depends on besides the sample.
+// state is everything besides the sample that determines a decision.
 type state struct {
 	seq        uint64
 	last       time.Time
@@ -41,11 +41,11 @@ type state struct {
 	top        signal  // the signal behind pressure, of the last sample that had one
 	busy       float64 // smoothed utilization before the sample
 	shed       float64
-	processors float64 // how much may run, as far as processors go
-	served     service // and as far as execution times go
+	processors float64 // the limit of the processors' half
+	served     service // the service half
 }
 
-// clone shares nothing with st.
+// clone returns a deep copy.
 func (st *state) clone() state {
 	out := *st
 	v := &out.served
@@ -57,10 +57,10 @@ func (st *state) clone() state {
 	return out
 }
 
-// target is the smaller of both.
+// target returns the limit: the smaller of both halves.
 func (st *state) target() float64 { return min(st.processors, st.served.target) }
 
-// New returns a controller at its initial target. The error is an [*InvalidError].
+// New returns a controller at its initial limit. The error is an [*InvalidError].
 func New(cfg Config) (*Controller, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -70,10 +70,10 @@ func New(cfg Config) (*Controller, error) {
 	return &Controller{cfg: cfg, state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}}}, nil
 }
 
-// Step judges a sample. It never blocks for longer than another Step takes, and allocates the decision's Reasons and Stale.
+// Step turns a sample into a decision. It blocks at most for another Step, and allocates the decision's Reasons and Stale.
 //
-// Any sample is safe: what is missing, negative or not a number counts as not read, and a sample that is not newer than
-// the one before changes nothing (its decision repeats what ruled, under a new Seq).
+// Any sample is safe: missing, negative and NaN values count as not measured, and a sample that is not newer than the one
+// before changes nothing (its decision repeats the previous one, under a new Seq).
 func (c *Controller) Step(s monitor.Sample) decision.ControlDecision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,9 +84,9 @@ func (c *Controller) Step(s monitor.Sample) decision.ControlDecision {
 	return st.decide(c.cfg, s.At, informed && dt > 0)
 }
 
-// elapsed is how many seconds this sample accounts for: since the sample before, at most longest, because of what
-// happened in a long silence only the end is known. A sample from before the last one accounts for nothing, but time goes
-// on from there: else one wrong clock reading would stop control for good.
+// elapsed returns the seconds that this sample accounts for: the time since the previous one, at most longest, because a
+// sample after a long silence describes only the end of it. A sample older than the last accounts for nothing, but becomes
+// the reference: otherwise one wrong clock reading would stop control permanently.
 func (st *state) elapsed(s monitor.Sample) float64 {
 	dt := s.Gap
 	if !s.At.IsZero() {
@@ -98,7 +98,7 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 	return min(seconds(dt), longest)
 }
 
-// step moves the state by dt seconds, and says whether the sample knew anything about processors.
+// step advances the state by dt seconds, and reports whether the sample had any information about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
 	top, informed := cfg.judge(s, st.busy)
 	if dt == 0 || !informed {
@@ -113,7 +113,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	}
 	st.pressure += (top.level - st.pressure) * toward(dt, constant)
 	if top.level >= growBelow || st.pressure < growBelow {
-		st.top = top // else what raised the pressure is gone before the pressure is, and is named until then
+		st.top = top // otherwise keep naming the signal that raised the pressure, which falls more slowly
 	}
 	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
 	st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
@@ -123,8 +123,8 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	return true
 }
 
-// follow is the processors' target after dt seconds at the present pressure. It shrinks from what rules; fewer than one task per
-// processor would leave processors idle while others wait for them.
+// follow returns the processors' limit after dt seconds at the current pressure. It shrinks from the limit in force, but not
+// below one task per processor, which would leave processors idle while others wait for them.
 func (st *state) follow(processors, dt float64) float64 {
 	before, p := st.processors, st.pressure
 	switch {
@@ -139,7 +139,7 @@ func (st *state) follow(processors, dt float64) float64 {
 	return before
 }
 
-// shedding moves the shed probability by dt seconds at pressure p.
+// shedding returns the shed probability after dt seconds at pressure p.
 func shedding(shed, p, dt, most float64) float64 {
 	switch {
 	case p > shedAbove:

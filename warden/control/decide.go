@@ -1,4 +1,4 @@
-// The decision: what the state means for a limiter, and in which words.
+// The decision: the state as a concurrency limit for a limiter, with reasons.
 
 package control
 
@@ -9,7 +9,7 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// decide puts the state into a decision. fresh is false when this sample said nothing about processors.
+// decide turns the state into a decision. fresh is false if this sample had no information about processors.
 func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDecision {
 	d := decision.ControlDecision{
 		Seq:               st.seq,
@@ -21,7 +21,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 		Expected:          time.Duration(st.served.expected() * float64(time.Second)),
 		Yields:            2 + int(math.Ceil(14*st.pressure)),
 	}
-	// Who is blind slows down: by one step, and no further, because silence is no evidence of more than that.
+	// Without samples the limit falls by one step, and no further, because silence is not evidence of overload.
 	stale := d
 	floor := min(st.target(), max(float64(cfg.Min), float64(cfg.Processors)))
 	stale.TargetConcurrency = int(math.Round(max(blind*st.target(), floor)))
@@ -31,7 +31,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	return d
 }
 
-// reasons are what dominated the processors' side, and then what the execution times say.
+// reasons returns the dominant reason of the processors' half, then that of the service half.
 func (st *state) reasons(fresh bool) []decision.Reason {
 	k := &st.served
 	reasons := make([]decision.Reason, 0, 2)

@@ -1,19 +1,19 @@
-// Package control judges: from what a monitor measured it decides how many tasks may run, and says why. It never touches
-// a task, and hears nothing from whoever does.
+// Package control is an adaptive concurrency controller: from measurements of the runtime and of execution times it decides
+// how many tasks may run at once, and gives its reasons. It never touches a task, and gets no feedback from the limiter.
 //
-// A [Controller] is a small state and a pure step. [Controller.Step] takes one sample and gives one decision; it reads no clock and
-// draws no random number, so the same samples give the same decisions, today and when they are replayed ([Replay],
-// [Recorder]).
+// A [Controller] is a small state and a pure step. [Controller.Step] turns one sample into one decision; it reads no clock
+// and draws no random number, so the same samples always give the same decisions, also in a replay ([Replay], [Recorder]).
 //
-// Two things limit how much can run to some purpose, and each has its own half of the law:
+// Two resources bound useful concurrency, and each has its half of the algorithm:
 //
-//   - Processors. What waits for one shows in scheduling delays, in the number of runnable goroutines and in throttling. The worst
-//     of these, as a number from 0 to 1, is the pressure; a busy processor with no queue adds to it only so far that
-//     growth stops. The target grows below a band of pressure, holds inside and shrinks above it.
-//   - Everything else that work waits for. No signal of the process shows it, but execution times do: they grow, while running more
-//     gets no more done. Because slower work looks just the same, a cut has to prove itself: what completes after it shows whether it took
-//     waiting away, or work, and then it is undone.
+//   - Processors. Work that waits for a processor shows in scheduling delays, in the number of runnable goroutines and in
+//     throttling. The worst of these signals, scaled to 0 to 1, is the pressure; a busy processor without a queue adds to it
+//     only enough to stop growth. The concurrency limit grows below a band of pressure, holds inside it and shrinks above
+//     it.
+//   - Everything else that work waits for, such as a slow dependency. Execution times show it: they grow, while more
+//     concurrency brings no more throughput. Because slower work looks the same, the controller probes: it cuts the limit,
+//     and measures whether the cut removed waiting or throughput. If it removed throughput, the cut is undone.
 //
-// The smaller of the two targets rules. The law with its units, the invariants C1 to C13 and what was tried are in
-// docs/control.md; docs/evidence/simulation.md shows what comes of it.
+// The smaller of the two limits applies. docs/control.md has the algorithm with its units, the invariants C1 to C13 and
+// rejected alternatives; docs/evidence/simulation.md shows its behavior.
 package control

@@ -1,19 +1,19 @@
-// Levels: the pressure and what it follows, for people to look at.
+// Levels: the pressure and its signals, for display.
 
 package control
 
 import "github.com/stopbank/stopbank/warden/monitor"
 
-// Level is one signal of a sample as control judges it.
+// Level is the controller's evaluation of one signal of a sample.
 type Level struct {
-	// Signal names it and its unit, as the reasons of decisions do: "lag_p90_seconds".
+	// Signal is the name with the unit, as in the reasons of decisions: "lag_p90_seconds".
 	Signal string
-	// Value is what was read, in that unit; Level what it amounts to, 0 to 1, with 0.5 where too much begins.
+	// Value is the measurement in that unit; Level its evaluation, 0 to 1, where 0.5 is the configured limit.
 	Value, Level float64
 }
 
-// Levels is how a sample is judged after the last Step, signal by signal; what the sample does not have is left out. The
-// pressure follows the highest of them. It changes nothing, may wait for a Step, and allocates the slice.
+// Levels evaluates a sample as of the last Step, signal by signal, without signals that were not measured. The pressure
+// follows the highest level. Levels changes nothing, may wait for a Step, and allocates the slice.
 func (c *Controller) Levels(s monitor.Sample) []Level {
 	c.mu.Lock()
 	used := c.state.busy
@@ -23,8 +23,8 @@ func (c *Controller) Levels(s monitor.Sample) []Level {
 	return levels
 }
 
-// Pressure is how much work waits for processors as of the last Step, 0 to 1: below 0.35 the target may grow, above 0.5 it
-// shrinks, above 0.8 shedding rises. It may wait for a Step.
+// Pressure returns how much work waits for processors as of the last Step, 0 to 1: below 0.35 the concurrency limit may grow,
+// above 0.5 it shrinks, above 0.8 the shed probability rises. It may wait for a Step.
 func (c *Controller) Pressure() float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-// Replay: what was measured, judged once more, by the same law or by another one.
+// Replay: recorded samples decided again, under the same or another configuration.
 
 package control
 
@@ -9,8 +9,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Replay gives samples to a new controller and returns its decisions: what it would have decided. The error is
-// an [*InvalidError]. To get what a controller with another number of processors decided, say so in cfg.
+// Replay passes samples to a new controller and returns its decisions. The error is an [*InvalidError]. To reproduce the
+// decisions of a machine with another number of processors, set cfg.Processors.
 func Replay(cfg Config, samples []monitor.Sample) ([]decision.ControlDecision, error) {
 	c, err := New(cfg)
 	if err != nil {
@@ -27,26 +27,26 @@ func (c *Controller) steps(samples []monitor.Sample) []decision.ControlDecision 
 	return decisions
 }
 
-// Recorder is a controller that remembers its latest samples. Its methods may be called by any number of goroutines.
+// Recorder is a controller that keeps its latest samples. Its methods are safe for concurrent use.
 type Recorder struct {
 	c    *Controller
 	keep int
 
-	mu       sync.Mutex // guards both; held while c steps, so that samples are kept in their order
+	mu       sync.Mutex // guards both; held during a step of c, to keep samples in order
 	old, cur Recording
 }
 
-// Recording is a piece of a controller's past: the samples, and the state it met them in.
+// Recording is a series of samples, with the controller's state before the first.
 type Recording struct {
-	// Samples in the order in which they were judged.
+	// Samples are in the order in which they were decided.
 	Samples []monitor.Sample
 
 	cfg  Config
 	from state
 }
 
-// NewRecorder returns a recorder for c that keeps at least the last keep samples, 1 or more, and at most twice as many; one
-// takes about half a kilobyte. The controller must no longer be used directly. The error is an [*InvalidError].
+// NewRecorder returns a recorder for c that keeps at least the last keep samples, 1 or more, and at most twice as many; a
+// sample takes about half a kilobyte. Do not use the controller directly afterwards. The error is an [*InvalidError].
 func NewRecorder(c *Controller, keep int) (*Recorder, error) {
 	switch {
 	case c == nil:
@@ -59,7 +59,7 @@ func NewRecorder(c *Controller, keep int) (*Recorder, error) {
 	return &Recorder{c: c, keep: keep, cur: Recording{cfg: c.cfg, from: c.state.clone()}}, nil
 }
 
-// Step is [Controller.Step] and remembers s.
+// Step is [Controller.Step], and keeps s.
 func (r *Recorder) Step(s monitor.Sample) decision.ControlDecision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *Recorder) Step(s monitor.Sample) decision.ControlDecision {
 	return r.c.Step(s)
 }
 
-// Recording returns what is remembered, as a copy.
+// Recording returns a copy of the kept samples.
 func (r *Recorder) Recording() Recording {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,13 +85,13 @@ func (r *Recorder) Recording() Recording {
 	return out
 }
 
-// Replay judges the samples again, from the state in which they were judged first: the decisions are the same ones (C6).
+// Replay decides the samples again, from the same state: the decisions are the same (C6).
 func (r Recording) Replay() []decision.ControlDecision {
 	return (&Controller{cfg: r.cfg, state: r.from.clone()}).steps(r.Samples)
 }
 
-// WhatIf judges the samples under another configuration, from the same state. It says what control would have
-// decided, not what would then have been measured. The error is an [*InvalidError].
+// WhatIf decides the samples under another configuration, from the same state. It shows other decisions, but not how they
+// would have changed the measurements. The error is an [*InvalidError].
 func (r Recording) WhatIf(cfg Config) ([]decision.ControlDecision, error) {
 	cfg, err := cfg.complete()
 	if err != nil {

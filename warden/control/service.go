@@ -1,4 +1,4 @@
-// The service half: how much may run before it waits for something that no signal of the process shows.
+// The service half: it finds the concurrency above which work waits for something that no signal of the process shows.
 
 package control
 
@@ -10,61 +10,61 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// What the service half goes by. It compares the execution times of a window with a baseline, those of work that did not wait, and
-// counts in executions, never in seconds: an execution may take a millisecond or a minute.
+// Parameters of the service half. It compares the execution times of a window with a baseline, those of work that did not
+// wait, and counts in executions rather than seconds: an execution may take a millisecond or a minute.
 const (
-	few  = 8   // executions that a window has at least
-	many = 128 // executions after which a window that shows no wait is closed
+	few  = 8   // minimum executions of a window
+	many = 128 // executions after which a window without waiting is closed
 	kept = 256 // execution times of the baseline
 
-	noticed = 0.1 // of the baseline: the shortest wait that counts
+	noticed = 0.1 // minimum wait that counts, as a share of the baseline
 	sure    = 3.5 // standard deviations by which a window must differ from the baseline
 
-	// A cut leaves this share of the concurrency at most, so that its outcome can be told from chance, and that at least.
+	// A cut leaves at most the share shallow of the concurrency, so that its effect exceeds chance, and at least the share deep.
 	shallow = 0.75
 	deep    = 0.2
 
-	// A target that has limited the work for a while, though nothing looked slow, is put to the test: a baseline that was learned in an
-	// overload would never show. In execution times.
+	// A limit that has bounded the work for a while is tested even if nothing looked slow: otherwise a baseline learned during an
+	// overload would never be detected. In execution times.
 	testFirst, testSoon, testRarely = 12, 3, 64.0
 
-	forget = 0.5 // seconds in which the expected time fades, as a time constant, while nothing runs
+	forget = 0.5 // time constant, in seconds, of the decay of the expected time while nothing runs
 
-	wary = 0.02 // of the usual growth, after a cut that took waiting away; twice as much after each window in which nothing waited
+	wary = 0.02 // share of the usual growth after a cut that removed waiting; it doubles after each window without waiting
 )
 
-// service is the part of the controller's state that judges execution times.
+// service is the state of the service half.
 type service struct {
-	fed    bool    // some sample had a Service
-	trust  float64 // 0 to 1: how much of the baseline's execution time is still to be expected
-	target float64 // how much may run, as far as this half knows
+	fed    bool    // some sample had execution times
+	trust  float64 // 0 to 1: confidence in the baseline's execution time
+	target float64 // the limit of this half
 	window window
 	base   baseline
 
 	phase  phase
 	in     float64 // seconds in this phase
 	from   window  // before the cut
-	back   float64 // the target before the cut
+	back   float64 // the limit before the cut
 	tested bool    // the cut is a test
 
 	longer    float64 // standard deviations by which the window's times are longer than the baseline's
 	pace      float64 // of growth, 0 to 1
-	limited   float64 // seconds for which the target limited the work since the last cut
-	testAfter float64 // execution times of that until the next test
+	limited   float64 // seconds for which the limit bounded the work since the last cut
+	testAfter float64 // the limited time until the next test, in execution times
 
 	slow      bool    // for the reasons: the last sample was slow
-	inflation float64 // and so much
+	inflation float64 // and by how much
 }
 
 type phase uint8
 
 const (
-	watching  phase = iota // nothing is being tried
-	settling               // the target was cut; what waited inside is on its way out
-	measuring              // what has come of the cut is being measured
+	watching  phase = iota // no probe
+	settling               // the limit was cut; waiting work drains
+	measuring              // the effect of the cut is measured
 )
 
-// step takes in the Service of a sample. busy is how far processors were used lately.
+// step processes the Service of a sample. busy is the recent utilization of the processors.
 func (v *service) step(s monitor.Service, dt, busy, initial float64) {
 	n, ended := finite(s.Concurrency), v.window.add(s, dt, busy)
 	v.fed = v.fed || s.Count > 0 || n > 0
@@ -77,7 +77,7 @@ func (v *service) step(s monitor.Service, dt, busy, initial float64) {
 	switch {
 	case v.phase == watching:
 		v.watch(n, ended, dt, initial)
-	case ended == 0 && n < 0.5, v.phase == measuring && n < 0.5*v.target && v.in > 2*r+0.5: // there is too little work to tell
+	case ended == 0 && n < 0.5, v.phase == measuring && n < 0.5*v.target && v.in > 2*r+0.5: // too little work for a result
 		v.target = max(v.target, v.back)
 		v.enter(watching)
 	case v.phase == measuring:
@@ -96,7 +96,8 @@ func (v *service) enter(p phase) {
 	v.window.reset()
 }
 
-// watch lets the target grow while it limits the work and nothing waits, by as many as end, and cuts it when something does.
+// watch grows the limit while it bounds the work and nothing waits, by the number of executions that end, and cuts it when
+// something waits.
 func (v *service) watch(n, ended, dt, initial float64) {
 	w := &v.window
 	limited := n >= 0.8*v.target
@@ -112,15 +113,15 @@ func (v *service) watch(n, ended, dt, initial float64) {
 		}
 	}
 	if n < 0.5 && v.target < initial {
-		v.target = min(initial, v.target*math.Exp(dt)) // nothing runs: whatever was wrong may be over
+		v.target = min(initial, v.target*math.Exp(dt)) // nothing runs: the cause of the cut may be gone
 	}
 	if limited && !v.slow {
-		calm := min(max(2-v.longer/2, 0.3), 1) // what may yet turn out to be slow grows with less than its speed
+		calm := min(max(2-v.longer/2, 0.3), 1) // grow more slowly while the window is possibly slow
 		v.target += min(ended*v.pace*calm, v.target)
 	}
 }
 
-// compare compares the window with the baseline, and says whether it has cut the target.
+// compare compares the window with the baseline, and reports whether it cut the limit.
 func (v *service) compare() bool {
 	w, r := &v.window, v.window.mean()
 	if w.busy > 0.9*w.time { // processors are the bottleneck, and their queue is the better guide
@@ -132,14 +133,14 @@ func (v *service) compare() bool {
 	wait, z := shift(v.base.sorted, w.inOrder())
 	v.inflation = 1 + wait/v.base.lower
 	if v.longer, v.slow = z, z > sure; v.slow && wait > noticed*v.base.lower && x*wait > 0.2 && n >= 0.7*v.target {
-		// By Little's law x*wait of them wait.
+		// By Little's law x*wait executions wait.
 		v.cut(min(n-x*wait, shallow*n), false)
 		return true
 	}
 	if w.count < many && (w.time < 6*r || w.count < 2*few) {
 		return false
 	}
-	if z < 2 { // else a queue that grows slowly would become the baseline
+	if z < 2 { // otherwise a slowly growing queue would become the baseline
 		v.base.learn(w.times)
 	}
 	v.pace = min(2*v.pace, 1)
@@ -161,15 +162,15 @@ func (v *service) cut(to float64, test bool) {
 	v.enter(settling)
 }
 
-// conclude decides whether a cut took waiting away, or work.
+// conclude decides whether a cut removed waiting, or throughput and has to be undone.
 func (v *service) conclude() {
 	w := &v.window
 	waited, sd := v.waited()
 	if math.Abs(waited-0.5) < sd && w.time < 8*w.mean() && w.count < 4*many {
-		return // not sure yet
+		return // too uncertain yet
 	}
 	if waited < 0.5 {
-		if !v.tested { // so this is how long the work takes now
+		if !v.tested { // the work itself has become slower
 			v.base.forget()
 		}
 		v.base.learn(w.times)
@@ -190,8 +191,8 @@ func (v *service) conclude() {
 	v.enter(watching)
 }
 
-// waited is which part of what was cut off had waited, 1 for all, and the standard deviation of that: by how much less got done, and by
-// how much shorter the execution times are. Each counts by how little it is left to chance.
+// waited estimates which part of the concurrency that was cut had been waiting, 1 for all, with its standard deviation: from
+// the loss of throughput, and from the reduction of execution times. Each is weighted by its inverse variance.
 func (v *service) waited() (part, sd float64) {
 	w, f := &v.window, &v.from
 	n, cut := w.concurrency(), f.concurrency()
@@ -208,20 +209,20 @@ func (v *service) waited() (part, sd float64) {
 	hoped := (cut - n) / f.throughput()
 	byTimes := shorter / hoped
 	doubt = v.base.lower * min(v.base.spread, 1) / hoped
-	coming := (cut/f.throughput() - f.mean()) / hoped // what had ended by then was not yet as slow as what was to come
+	coming := (cut/f.throughput() - f.mean()) / hoped // executions that had ended before were not yet as slow as later ones
 	varTimes := 2*doubt*doubt*chance + coming*coming + 0.0025
 
 	weight := 1/varThroughput + 1/varTimes
 	return (byThroughput/varThroughput + byTimes/varTimes) / weight, math.Sqrt(1 / weight)
 }
 
-// expected is the execution time, in seconds, of a task that does not wait inside; 0: unknown. It fades while nothing runs, because a
-// limiter that refuses whatever cannot end in time would else never see that it could again.
+// expected returns the execution time, in seconds, of a task that does not wait inside; 0: unknown. It decays while nothing
+// runs, because a limiter that rejects every task for its deadline would otherwise never learn that tasks are fast again.
 func (v *service) expected() float64 { return v.trust * v.base.median }
 
-// baseline is the execution times of the last work that did not wait, in seconds.
+// baseline holds the execution times, in seconds, of the last work that did not wait.
 type baseline struct {
-	times  []float64 // the oldest first
+	times  []float64 // oldest first
 	sorted []float64
 	mean   float64
 	lower  float64 // mean of the shorter half
@@ -231,7 +232,7 @@ type baseline struct {
 
 func (b *baseline) forget() { *b = baseline{times: b.times[:0], sorted: b.sorted[:0]} }
 
-// learn adds times, of which there is at least one.
+// learn adds times, at least one.
 func (b *baseline) learn(times []float64) {
 	b.times = append(b.times, times...)
 	if more := len(b.times) - kept; more > 0 {
@@ -247,17 +248,17 @@ func (b *baseline) learn(times []float64) {
 	b.spread = math.Sqrt(sum/float64(len(b.sorted))) / b.mean
 }
 
-// window sums up consecutive samples.
+// window accumulates consecutive samples.
 type window struct {
 	time, work, count float64   // seconds; seconds of execution; executions
 	busy              float64   // seconds of processors, per processor
 	times             []float64 // of executions, in seconds
-	sorted            []float64 // the same when they were last needed in order
+	sorted            []float64 // sorted copy, as of the last inOrder
 }
 
 func (w *window) reset() { *w = window{times: w.times[:0], sorted: w.sorted[:0]} }
 
-// add takes in a sample and says how many executions ended. Those whose times are not told were not read.
+// add adds a sample and returns the number of executions that ended. Without their times, executions count as not measured.
 func (w *window) add(s monitor.Service, dt, busy float64) (ended float64) {
 	for _, t := range s.Times[:min(s.Count, uint64(len(s.Times)))] {
 		if t > 0 {
@@ -288,7 +289,7 @@ func (w *window) mean() float64        { return mean(w.times) }
 func (w *window) concurrency() float64 { return w.work / max(w.time, 1e-9) }
 func (w *window) throughput() float64  { return max(w.count, 1e-9) / max(w.time, 1e-9) }
 
-// mean is 0 of nothing.
+// mean returns the mean; 0 for no times.
 func mean(times []float64) float64 {
 	sum := 0.0
 	for _, t := range times {
@@ -297,11 +298,11 @@ func mean(times []float64) float64 {
 	return sum / max(float64(len(times)), 1)
 }
 
-// lower is the mean of the shorter half of sorted times: what waits is longer by the wait, however long the longest are.
+// lower returns the mean of the shorter half of sorted times, which shows a wait but ignores the longest times.
 func lower(sorted []float64) float64 { return mean(sorted[:(len(sorted)+1)/2]) }
 
-// shift is by how much b is longer than a, by the lower halves, and how sure it is that it is longer at all: the standard score of Mann's
-// and Whitney's test (1947). Both are in order, and may not be empty. Times that differ by less than a thousandth are the same.
+// shift returns by how much b is longer than a, by their lower halves, and the standard score z of the Mann-Whitney test
+// (1947) that it is longer at all. Both are sorted and not empty. Times that differ by less than 0.1 % count as equal.
 func shift(a, b []float64) (by, z float64) {
 	m, n := float64(len(a)), float64(len(b))
 	u := 0.0

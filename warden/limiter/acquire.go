@@ -1,4 +1,4 @@
-// The life of a task: it runs at once, or waits, or is refused; and it ends when its permit is released.
+// The life of a task: it starts at once, waits or is rejected; it ends when its permit is released.
 
 package limiter
 
@@ -9,11 +9,11 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Acquire lets the caller run: at once while a place is free, or after waiting in the queue; or it returns a [*Rejection].
-// Who gets the permit must release it, whatever happens: defer p.Release().
+// Acquire returns a permit, at once while a slot is free or after waiting in the queue, or a [*Rejection]. Release the permit
+// exactly once: defer p.Release().
 //
-// It blocks until the task is granted a place, is refused, its deadline comes, or ctx ends. ctx is not changed or wrapped, and
-// ends nothing that runs. It allocates nothing but a rejection, once as many have run at a time before. The error is
+// Acquire blocks until the task is granted a slot or rejected, its deadline passes, or ctx ends. It neither wraps ctx nor
+// cancels running work. Once the limiter has reached its peak number of running tasks, only rejections allocate. The error is
 // an [*InvalidError] if ctx or l is nil.
 func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	switch {
@@ -33,8 +33,7 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	return l.acquire(ctx, t)
 }
 
-// TryAcquire is Acquire for a task that may not wait: neither in the queue nor for others that want to come first.
-// It never blocks.
+// TryAcquire is Acquire without waiting: neither in the queue nor for more important arrivals. It never blocks.
 func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	if !l.made() {
 		return Permit{}, notMade()
@@ -74,10 +73,9 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	return l.tellStart(p), nil
 }
 
-// Do runs fn(ctx) once it was granted a place, and gives the place back when fn returns, panics or calls
-// runtime.Goexit; a panic is not recovered, so its stack stays whole. The error is fn's own; or that of
-// [Limiter.Acquire], and fn was not called; or an [*InvalidError] if fn or l is nil. It blocks and allocates as
-// Acquire does.
+// Do acquires a slot, runs fn(ctx), and releases the slot when fn returns, panics or calls runtime.Goexit; a panic is not
+// recovered, so its stack trace stays complete. The error is fn's own; or that of [Limiter.Acquire], and fn was not called;
+// or an [*InvalidError] if fn or l is nil. Do blocks and allocates as Acquire does.
 func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {
@@ -91,8 +89,8 @@ func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context)
 	return fn(ctx)
 }
 
-// startAtOnce grants a task a place if it needs nothing else: it has no deadline, and nobody observes. A task that has to
-// yield gets no permit yet.
+// startAtOnce is the fast path: it grants a free slot to a task without deadline or observer. A task that still has to yield
+// gets its permit later.
 func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +105,7 @@ func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
 	return p, o, true
 }
 
-// acquire is Acquire for everybody else.
+// acquire is the slow path of Acquire: deadlines, queue, observer.
 func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	now := l.clock()
 	d, err, done, draw := t.deadline(ctx, now), ctx.Err(), ctx.Done(), l.draw()
@@ -148,8 +146,8 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	return l.begin(ctx, t, d, o)
 }
 
-// leave takes a task that waits out of the queue if it must not start any more: it is over then, as it is if somebody else was
-// faster. Else it says how long the task is expected to take.
+// leave removes a waiting task from the queue if its context has ended or its deadline can no longer be met. over is true if
+// the task no longer waits, removed here or decided concurrently; otherwise expected is the task's expected execution time.
 func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected time.Duration, over bool) {
 	err := l.errOf(ctx)
 	l.mu.Lock()
@@ -169,8 +167,8 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 	return 0, true
 }
 
-// begin is the last step before a task that was granted a place starts: it lets others arrive, and looks once more at whether
-// it is too late. Then the task has its permit, or has given its place back.
+// begin is the last step before a granted task starts: it yields to new arrivals and checks context and deadline once more.
+// Then the task has its permit, or has given its slot back.
 func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Permit, error) {
 	v, err := queue.Waits, error(nil)
 	if yields := o.rule.yields; yields > 0 || o.grant != SlotFree {
@@ -200,7 +198,7 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	return l.tellStart(p), nil
 }
 
-// remember keeps the explanation of a start that is out of the ordinary: after waiting, or of a task that would have been refused.
+// remember keeps the explanation of an unusual start: after waiting, or of a task that would have been refused.
 func (l *Limiter) remember(t Task, d deadline, o outcome) {
 	e := l.explain(t, d, o)
 	e.At = time.Now()
@@ -217,15 +215,15 @@ func (l *Limiter) arrivals() uint64 {
 	return l.submitted
 }
 
-// free is whether a task may start at once. The caller holds mu, as for all below.
+// free reports whether a task may start at once. The caller holds mu, as for all functions below.
 func (l *Limiter) free() bool {
 	return l.direct && l.running < l.rule.places && l.queue.Len() == 0
 }
 
-// rehearses is whether a task starts whatever the judgement.
+// rehearses reports whether tasks start although the decision may reject them (dry run).
 func (l *Limiter) rehearses() bool { return l.rule.mode == DryRun && !l.closed }
 
-// full is why a task that found no place, and may not wait, is refused.
+// full returns the reason to reject a task that found no slot and may not wait.
 func (l *Limiter) full() Reason {
 	switch {
 	case l.closed:
@@ -236,23 +234,23 @@ func (l *Limiter) full() Reason {
 	return QueueOverflow
 }
 
-// submit counts a task that asks.
+// submit counts an arriving task.
 func (l *Limiter) submit(t Task) {
 	l.submitted++
 	l.classes[t.Priority.class()].Submitted++
 }
 
-// occupy takes a place, and vacate gives it back.
+// occupy takes a slot, and vacate gives it back.
 func (l *Limiter) occupy(p Priority) { l.running++; l.classes[p.class()].Running++ }
 func (l *Limiter) vacate(p Priority) { l.running--; l.classes[p.class()].Running-- }
 
-// grant takes a place for a task that did not wait.
+// grant takes a slot for a task that did not wait.
 func (l *Limiter) grant(p Priority) outcome {
 	l.occupy(p)
 	return outcome{rule: l.rule, grant: SlotFree, cut: lowest, inFlight: l.running}
 }
 
-// refused counts a refusal, and says how things stand.
+// refused counts a rejection and returns its outcome.
 func (l *Limiter) refused(p Priority, why Reason, waited time.Duration) outcome {
 	c := &l.classes[p.class()]
 	c.byReason[why]++
@@ -271,7 +269,7 @@ func (l *Limiter) look() outcome {
 	return outcome{rule: l.rule, inFlight: l.running, queued: l.queue.Len(), cut: Priority(cut)}
 }
 
-// serve gives free places to those who wait. Whatever may have made a place free, a call of serve follows it under the same lock.
+// serve grants free slots to waiting tasks. Every change that may free a slot calls serve before it unlocks mu.
 func (l *Limiter) serve() {
 	if l.queue.Len() == 0 || l.running >= l.rule.places {
 		return
@@ -290,32 +288,32 @@ func (l *Limiter) serve() {
 	}
 }
 
-// dismiss is told by the queue whom it has let go.
+// dismiss is the queue's callback for a task that it dropped.
 func (l *Limiter) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
 	w.Outcome = l.refused(Priority(w.Priority), reasonOf(why), now-w.Since)
 	w.Wake()
 }
 
-// Permit is one place held by one task. It is a small value, free to copy and to release from any goroutine: all copies
+// Permit is one slot held by one task. It is a small value, free to copy and to release from any goroutine: all copies
 // together release once. The zero Permit releases nothing.
 type Permit struct {
 	l      *Limiter
 	seat   *seat
-	number uint64 // what the seat's number is while this permit is valid; no other permit ever has the same pair
+	number uint64 // equals seat.number while this permit is valid; no two permits share seat and number
 }
 
-// seat gives permits their identity and keeps what is known of the task. All of it is guarded by Limiter.mu. There are as
-// many seats as tasks have ever run at once.
+// seat is the record behind a permit: its identity and its task. Limiter.mu guards all fields. The number of seats is the
+// peak number of running tasks.
 type seat struct {
 	number   uint64 // grows by one with each release
-	next     *seat  // of the idle ones
+	next     *seat  // in the free list
 	task     Task
 	deadline deadline
 	outcome  outcome
-	began    time.Time // on an observed limiter: when the task was told to the observer
+	began    time.Time // with an observer: the time of the task's Started event
 }
 
-// sit makes the permit of a task that was granted a place.
+// sit makes the permit of a task that was granted a slot.
 func (l *Limiter) sit(t Task, d deadline, o outcome) Permit {
 	s := l.idle
 	if s == nil {
@@ -326,9 +324,9 @@ func (l *Limiter) sit(t Task, d deadline, o outcome) Permit {
 	return Permit{l, s, s.number}
 }
 
-// Release ends the task and reports true to exactly one caller: the first. False means that the permit was released
-// before, or is the zero Permit; then nothing has changed, also if the place has long been given to somebody else.
-// It hands the place on to those who wait, does not block, and allocates nothing.
+// Release ends the task and returns true to exactly one caller: the first. False means that the permit was already released,
+// or is the zero Permit; then nothing changes, even if the slot has been granted to another task since. Release grants the
+// slot to the next waiting task, does not block, and allocates nothing.
 func (p Permit) Release() bool {
 	l := p.l
 	if l == nil {
@@ -372,8 +370,8 @@ func (p Permit) releaseObserved() bool {
 	return released
 }
 
-// Explain says by what right the task was started, how long it had waited, and under which decision. It is valid until
-// the permit is released; afterwards it is the zero Explanation. It allocates nothing.
+// Explain returns why the task was started, how long it waited, and the decision in force. It is valid until the permit is
+// released; afterwards it returns the zero Explanation. It allocates nothing.
 func (p Permit) Explain() Explanation {
 	if p.l == nil {
 		return Explanation{}

@@ -1,4 +1,4 @@
-// What rules: the decision that was applied last, or its Stale decision once it has not been renewed in time.
+// The decision in force: the last one applied, or its Stale decision once it was not renewed in time.
 
 package limiter
 
@@ -10,14 +10,14 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// rule is a decision in force, and whether it is enforced. It never changes.
+// rule is a decision in force under a mode. It is immutable.
 type rule struct {
 	decision *decision.ControlDecision
 	standing Standing
 	mode     Mode
-	places   int           // how many tasks may hold one
-	yields   int           // how often one that has its place lets others come first
-	until    time.Duration // the last instant at which it is valid
+	places   int           // how many tasks may run
+	yields   int           // how often a granted task yields before it starts
+	until    time.Duration // the last valid instant
 }
 
 func newRule(d *decision.ControlDecision, standing Standing, m Mode, until time.Duration) *rule {
@@ -27,7 +27,7 @@ func newRule(d *decision.ControlDecision, standing Standing, m Mode, until time.
 	return &rule{d, standing, m, d.TargetConcurrency, d.Yields, until}
 }
 
-// due is the deadline by which a task may be refused.
+// due returns the deadline that is enforced: none unless the mode is Enforce.
 func (r *rule) due(d deadline) time.Duration {
 	if r.mode != Enforce {
 		return queue.Never
@@ -35,7 +35,7 @@ func (r *rule) due(d deadline) time.Duration {
 	return d.due
 }
 
-// expected is what of its deadline a task must have left.
+// expected returns the time that a task must have left before its deadline: 0 unless the mode is Enforce.
 func (r *rule) expected() time.Duration {
 	if r.mode != Enforce {
 		return 0
@@ -43,15 +43,15 @@ func (r *rule) expected() time.Duration {
 	return r.decision.Expected
 }
 
-// queue is what the queue needs to know of it.
+// queue returns the part of the rule that the queue follows.
 func (r *rule) queue() queue.Rule {
 	return queue.Rule{Expected: r.expected(), Burst: r.decision.Burst, Share: r.decision.ShedProbability}
 }
 
-// Apply makes d the decision that rules, unless its Seq is less than that of the one applied last. It copies d, and
-// moves what is out of range to the end of its range, as [decision.ControlDecision.Sanitized] says. A higher
-// target lets waiters start at once; a lower one interrupts nothing, the number in flight shrinks as tasks end. On
-// a nil or zero Limiter it does nothing. It does not block; it allocates what the copy takes.
+// Apply puts d in force, unless its Seq is less than that of the decision applied last. It copies d and clamps each field to
+// its range, see [decision.ControlDecision.Sanitized]. A higher limit starts waiting tasks at once; a lower one interrupts
+// nothing, and the number in flight shrinks as tasks end. On a nil or zero Limiter, Apply does nothing. It does not block and
+// allocates the copy.
 func (l *Limiter) Apply(d decision.ControlDecision) {
 	if !l.made() {
 		return
@@ -66,7 +66,7 @@ func (l *Limiter) Apply(d decision.ControlDecision) {
 	l.serve()
 }
 
-// adopt makes d, which nobody else can change, the decision that rules. The caller holds mu.
+// adopt puts d, which it owns, in force. The caller holds mu.
 func (l *Limiter) adopt(d decision.ControlDecision, standing Standing, m Mode) {
 	l.seq = d.Seq
 	l.rule = newRule(&d, standing, m, queue.Never)
@@ -89,9 +89,9 @@ func (l *Limiter) expire() {
 	l.refresh(l.clock())
 }
 
-// refresh puts the Stale decision in force if what rules has expired. The timer calls it; and because a timer may be late just
-// when it matters, so does whoever has read the clock for a purpose of its own. Nobody needs to be served afterwards: the
-// target is no higher. The caller holds mu.
+// refresh replaces an expired decision by its Stale decision. The timer calls it, but timers run late under overload, so
+// every path that has read the clock calls it too. No serve has to follow: the stale limit is not higher. The caller holds
+// mu.
 func (l *Limiter) refresh(now time.Duration) {
 	if now <= l.rule.until {
 		return
@@ -103,8 +103,8 @@ func (l *Limiter) refresh(now time.Duration) {
 	l.rule = newRule(d, Stale, l.rule.mode, queue.Never)
 }
 
-// Close refuses all that waits and all that comes later, as Closed. What runs goes on, and its permits are released as
-// ever. Closing again, or closing a nil or zero Limiter, changes nothing. Close does not block.
+// Close rejects all waiting and all later tasks with reason Closed. Running tasks continue and release their permits as
+// usual. Closing twice, or closing a nil or zero Limiter, does nothing. Close does not block.
 func (l *Limiter) Close() {
 	if !l.made() {
 		return

@@ -1,4 +1,4 @@
-// What is wrong with a call: an argument, or where it comes from.
+// Errors of a call itself: an invalid argument, or a reentrant call.
 
 package limiter
 
@@ -9,22 +9,22 @@ import (
 )
 
 var (
-	// ErrRejected is what every *Rejection is.
+	// ErrRejected matches every [*Rejection] with errors.Is.
 	ErrRejected = errors.New("limiter: rejected")
-	// ErrInvalid is what every *InvalidError is.
+	// ErrInvalid matches every [*InvalidError] with errors.Is.
 	ErrInvalid = errors.New("limiter: invalid argument")
-	// ErrReentry is what every *ReentryError is.
+	// ErrReentry matches every [*ReentryError] with errors.Is.
 	ErrReentry = errors.New("limiter: reentry")
 )
 
-// InvalidError says which field or argument was wrong, what it was, and what is allowed. Nothing was submitted.
+// InvalidError names an invalid field or argument, its value and the allowed values. The call had no effect.
 type InvalidError struct {
 	Field   string
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("limiter: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
@@ -32,11 +32,11 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// ReentryError says that a place was asked for by work that holds one already, of the same warden or compartment, and so could
-// wait for itself for ever. It is said by those who mark contexts: package warden and package bulkhead. A Limiter alone
-// knows no contexts but to wait for their end, and lets such a task wait.
+// ReentryError rejects a second slot for work that already holds one in the same warden or compartment, because it could wait
+// for itself forever. Package warden and package bulkhead return it. A Limiter alone cannot detect reentry and lets such a
+// task wait.
 type ReentryError struct {
-	Limiter string // its name, or the compartment's
+	Limiter string // name of the limiter or compartment
 }
 
 // Error names the limiter.
@@ -47,7 +47,7 @@ func (e *ReentryError) Error() string {
 // Is reports whether target is ErrReentry.
 func (e *ReentryError) Is(target error) bool { return target == ErrReentry }
 
-// LogValue has the error as a group: limiter and reason, which is "reentry". It allocates.
+// LogValue returns the error as a group: limiter, and reason "reentry". It allocates.
 func (e *ReentryError) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("limiter", e.Limiter), slog.String("reason", Reentry.String()))
 }

@@ -1,4 +1,4 @@
-// What is known about one outcome, so that it can be explained afterwards.
+// Explanations: the record of one outcome, as a value and as an error.
 
 package limiter
 
@@ -11,44 +11,41 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Explanation is all that a limiter knows about what it did with one task. It is a copy, free to keep.
+// Explanation is everything that a limiter knows about one task's outcome. It is a copy, free to keep.
 type Explanation struct {
 	Limiter string  // Config.Name
-	Outcome Outcome // how far the task has come
-	Grant   Grant   // of a started or executed task: by what right
-	Reason  Reason  // of a rejected or canceled one: why
-	// WouldReject is why a task that was started in a dry run would have been refused, as far as that could be known when it came
-	// (Q17); 0: it would not have been, or the limiter enforced what it decided.
+	Outcome Outcome // the stage reached
+	Grant   Grant   // of a started or executed task: why it was granted a slot
+	Reason  Reason  // of a rejected or canceled task
+	// WouldReject is the reason for which Enforce would have rejected a task that a dry run started, estimated at its arrival
+	// (Q17); 0: no rejection expected, or not a dry run.
 	WouldReject Reason
-	Mode        Mode // the limiter's then
+	Mode        Mode // the limiter's mode at the time
 	Task        Task
-	// At is when the task learned it. It is the zero time in the explanation of a permit: the clock is not read for it.
+	// At is when the task learned its outcome. In a permit's explanation it is the zero time, which saves a clock reading.
 	At time.Time
-	// Waited is how long the task was in the queue.
+	// Waited is the queue wait.
 	Waited time.Duration
-	// Deadline is the one that counted, the earliest of all that the task had, and DeadlineFrom says whose it was; zero: it had
-	// none.
+	// Deadline is the earliest deadline that applied to the task, and DeadlineFrom its source; zero: none.
 	Deadline     time.Time
 	DeadlineFrom DeadlineSource
-	// Patience is for how long the task, which had no deadline, was taken to wait, because those like it have left then (Q16); 0: it
-	// did not wait, it had a deadline, or nothing was known.
+	// Patience is the assumed maximum wait of a task without deadline, learned from when comparable tasks left (Q16); 0: the
+	// task did not wait, had a deadline, or nothing is known yet.
 	Patience time.Duration
-	// Decision is what ruled when the outcome was decided, and Standing what kind of decision that is. It is shared:
-	// read it, do not write to it.
+	// Decision was in force when the outcome was decided, and Standing is its kind. Decision is shared: do not modify it.
 	Decision *decision.ControlDecision
 	Standing Standing
-	// InFlight tasks held a place, this one included if it was granted one, and QueueLen others waited, at that instant; in a dry run
-	// QueueLen others would have waited.
+	// InFlight is the number of tasks that held a slot at that instant, including this one if it was granted one. QueueLen is
+	// the number of other waiting tasks; in a dry run, of those that would have waited.
 	InFlight, QueueLen int
-	// Bound says, of a task that was refused, or would have been, because it could not run at once, what was full, and Limit how much that is.
+	// Bound is the limit that kept a rejected (or would-be rejected) task from starting at once, and Limit its value.
 	Bound Bound
 	Limit int
-	// Cut is the priority below which every task that would have had to wait was to be shed; -128: none, or the task did
-	// not have to.
+	// Cut is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
 	Cut Priority
 }
 
-// String has all of it on one line, for people. It allocates.
+// String returns the whole explanation on one line, for people. It allocates.
 func (e Explanation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", e.Outcome)
@@ -100,28 +97,27 @@ func (e Explanation) String() string {
 	return b.String()
 }
 
-// mayNotWait is whether the task was refused for want of a place because it had no queue to wait in: one that is full has somebody in it.
+// mayNotWait reports whether the task was rejected because it had no queue to wait in: a full queue is not empty.
 func (e Explanation) mayNotWait() bool {
 	return e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
 }
 
-// hasCut is whether Cut says something; that of the zero Explanation, which a permit has once it is released, does not.
+// hasCut reports whether Cut is set; in the zero Explanation, which a released permit returns, it is not.
 func (e Explanation) hasCut() bool { return e.Cut != lowest && e.Outcome != 0 }
 
-// Rejection is the error of a task that was not started. It belongs to the caller; only Decision, which is never nil, is
-// shared.
+// Rejection is the error of a task that was not started. The caller owns it; only Decision, which is never nil, is shared.
 type Rejection struct { //nolint:errname // the word of the field
 	Explanation
-	// RetryAfter is when another try could find a place: the time in which the queue would be worked off, as far as the
-	// decision knows what a task takes; 0: unknown, or no use.
+	// RetryAfter estimates when a retry could find a slot: the time to work off the queue at the decision's expected
+	// execution time, at most a minute; 0: unknown, or a retry is useless.
 	RetryAfter time.Duration
 	// Cause is the context's error for Canceled, context.DeadlineExceeded for DeadlineExceeded, else nil.
 	Cause error
 }
 
-// Error names limiter and reason, and which bound was reached, in words that are the same for every refusal of that kind: no number, no
-// time, no task, so that logs and counters can group by it. The whole story is in String, which Explanation has, in LogValue and in
-// the fields. It allocates.
+// Error names the limiter, the reason and the bound reached. The text is the same for every rejection of the kind, without
+// numbers, times or task, so that logs and counters can group by it. For the details see the fields, String and LogValue. It
+// allocates.
 func (r *Rejection) Error() string {
 	var b strings.Builder
 	b.WriteString("limiter: ")
@@ -145,10 +141,10 @@ func (r *Rejection) Error() string {
 // Is reports whether target is ErrRejected.
 func (r *Rejection) Is(target error) bool { return target == ErrRejected }
 
-// Unwrap is Cause.
+// Unwrap returns Cause.
 func (r *Rejection) Unwrap() error { return r.Cause }
 
-// Explain is everything about the rejection in the form that outcomes of all kinds have.
+// Explain returns the rejection as an [Explanation], the form that all outcomes share.
 func (r *Rejection) Explain() Explanation { return r.Explanation }
 
 func outcomeOf(r Reason) Outcome {
@@ -158,21 +154,21 @@ func outcomeOf(r Reason) Outcome {
 	return Rejected
 }
 
-// outcome is what was decided about a task, as things stood when it was decided: a grant, or the reason of a refusal.
+// outcome records a decision about a task, with the limiter's state at that time: a grant, or the reason of a rejection.
 type outcome struct {
 	rule     *rule
 	waited   time.Duration
 	patience time.Duration
 	inFlight int
 	queued   int
-	cause    error // of a refusal: the context's error, if that is why
+	cause    error // of a rejection: the context's error, if that is why
 	grant    Grant
 	reason   Reason
-	would    Reason // of a grant in a dry run: of what it would have been instead
+	would    Reason // of a grant in a dry run: why Enforce would have rejected it
 	cut      Priority
 }
 
-// explain says all that is known about an outcome, but when the task learned it.
+// explain builds the explanation of an outcome, without At.
 func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	e := Explanation{
 		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
@@ -188,7 +184,7 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	return e
 }
 
-// refuse makes an outcome into the error that the task gets, records it and tells it. It is one allocation.
+// refuse turns an outcome into the task's error, records it and notifies the observer. It makes one allocation.
 func (l *Limiter) refuse(t Task, d deadline, o outcome) *Rejection {
 	r := &Rejection{Explanation: l.explain(t, d, o), RetryAfter: o.retryAfter(), Cause: o.cause}
 	if r.At = time.Now(); r.Reason == DeadlineExceeded { // which its context may not know yet
@@ -201,7 +197,7 @@ func (l *Limiter) refuse(t Task, d deadline, o outcome) *Rejection {
 	return r
 }
 
-// retryAfter is how long a place takes to come free for one more behind the queue, if every task took what is expected.
+// retryAfter estimates when a slot comes free for one more task behind the queue, if every task takes the expected time.
 func (o *outcome) retryAfter() time.Duration {
 	d := o.rule.decision
 	if o.reason == DeadlineExceeded || o.reason == Canceled || o.reason == Closed || d.TargetConcurrency == 0 {

@@ -1,4 +1,4 @@
-// The limiter: what it is made of, and what is configured.
+// The limiter: its configuration, its state and its counters.
 
 package limiter
 
@@ -14,57 +14,60 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Config describes a limiter. The zero value is one without a queue, under [decision.Default].
+// Config describes a limiter. The zero value has no queue and follows [decision.Default].
 type Config struct {
 	// Name appears in explanations; it may be empty.
 	Name string
-	// MaxQueue is how many tasks may wait, 0 or more. 0: none.
+	// MaxQueue is the maximum number of waiting tasks, 0 or more. 0: no queue, a task without a free slot is rejected.
 	MaxQueue int
-	// Initial rules until the first Apply. The zero decision, or one with Seq 0 that is otherwise Default's, means
-	// [decision.Default]; any other one needs a Seq, so that a target of 0, with which nothing runs, is never an oversight.
+	// Initial is the decision in force until the first Apply. The zero decision, or one with Seq 0 that otherwise equals
+	// Default's, means [decision.Default]; any other decision needs a Seq, so that a limit of 0, under which nothing runs, is
+	// never an oversight.
 	Initial decision.ControlDecision
-	// Mode is the mode to begin with; see [Limiter.SetMode].
+	// Mode is the initial mode; see [Limiter.SetMode].
 	Mode Mode
-	// StarvationEvery N: one in N grants from the queue goes to the task that has waited longest, whatever its priority,
-	// and one in N of those that would be refused for want of importance is let into the queue and stays there. 0: none.
+	// StarvationEvery prevents starvation of low priorities. For a value N, one in N grants from the queue goes to the task
+	// that has waited longest, whatever its priority, and one in N tasks that would be rejected for their low priority enters
+	// the queue and keeps its place there. 0: off.
 	StarvationEvery int
-	// Recent is how many refusals [Limiter.Recent] keeps, and how many delayed starts besides, 0 or more; 0: 128.
+	// Recent is the number of rejections that [Limiter.Recent] keeps, and separately the number of delayed starts, 0 or more;
+	// 0: 128 of each.
 	Recent int
-	// Rand draws numbers in [0, 1) and may be called by many goroutines at once; nil: math/rand/v2. It decides who of the
-	// boundary priority is shed.
+	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2. Its draws decide which tasks of
+	// the boundary priority are shed.
 	Rand func() float64
-	// Observer, if not nil, is told every outcome.
+	// Observer, if not nil, receives every outcome.
 	Observer Observer
 }
 
-// Limiter runs tasks as the decision says that was applied last. All its methods may be called by any number of
-// goroutines. It starts no goroutine that outlives a call, and needs no cleaning up. A nil or zero Limiter refuses every call
-// with an [*InvalidError]. A Limiter must not be copied.
+// Limiter runs tasks under the decision that was applied last. All methods are safe for concurrent use. A Limiter starts no
+// goroutine that outlives a call and needs no cleanup. A nil or zero Limiter rejects every call with an [*InvalidError]. A
+// Limiter must not be copied.
 type Limiter struct {
 	name     string
 	epoch    time.Time
 	observer Observer
 	draw     func() float64
 	refusals *queue.Recent[Explanation]
-	delayed  *queue.Recent[Explanation] // tasks that started after waiting: they must not push refusals out
+	delayed  *queue.Recent[Explanation] // tasks that started after waiting, kept apart so that they do not push refusals out
 	waiters  queue.Pool[outcome]
 
 	mu     sync.Mutex // guards all below; no foreign code runs while it is held
-	rule   *rule      // what rules
+	rule   *rule      // the decision in force
 	seq    uint64     // of the decision applied last
 	expiry *time.Timer
 	closed bool
-	direct bool // a free place is all that a task needs: not closed, and no dry run
+	direct bool // a task with a free slot may start at once: not closed, no dry run
 	queue  queue.Queue[outcome]
-	idle   *seat // those that nobody has
+	idle   *seat // free list
 
 	running                  int
-	unwanted                 int // of them: those who would have been refused, in a dry run
+	unwanted                 int // the running tasks that a dry run would have refused
 	submitted, foreignPanics uint64
-	classes                  [classes]Tally // but Queued
+	classes                  [classes]Tally // all fields but Queued
 }
 
-// New returns an open limiter. The error, an [*InvalidError], names the field of cfg that is wrong.
+// New returns an open limiter. The error, an [*InvalidError], names the invalid field of cfg.
 func New(cfg Config) (*Limiter, error) {
 	initial, err := cfg.check()
 	if err != nil {
@@ -86,7 +89,7 @@ func New(cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// begun puts the first decision in force, and the first mode.
+// begun puts the first decision and the first mode in force.
 func (l *Limiter) begun(d decision.ControlDecision, m Mode) {
 	l.mu.Lock()
 	l.adopt(d, Initial, m)
@@ -97,7 +100,7 @@ func (l *Limiter) begun(d decision.ControlDecision, m Mode) {
 	}
 }
 
-// check returns the decision to begin with, or what is wrong.
+// check returns the initial decision, or an error for the first invalid field.
 func (cfg *Config) check() (decision.ControlDecision, error) {
 	const orMore = "0 or more"
 	switch {
@@ -128,43 +131,45 @@ func (l *Limiter) made() bool { return l != nil && l.draw != nil }
 
 func notMade() error { return &InvalidError{"Limiter", "nil or zero", "a limiter made by New"} }
 
-// Inside, time is how long the limiter has existed, by the monotonic clock.
+// clock returns the limiter's age by the monotonic clock; all internal times are such ages.
 func (l *Limiter) clock() time.Duration { return time.Since(l.epoch) }
 
-// Stats are a limiter's counters, all of one instant.
+// Stats is a consistent snapshot of a limiter's counters.
 type Stats struct {
 	Tally // of all tasks
-	// Target is the TargetConcurrency that rules.
+	// Target is the concurrency limit in force (TargetConcurrency).
 	Target int
-	// Standing is the kind of decision that rules: Stale means that control has been silent for longer than its last decision was to hold.
+	// Standing is the kind of decision in force. Stale means that control has been silent for longer than its last decision
+	// was valid.
 	Standing Standing
 	// Mode is the mode in force.
 	Mode Mode
-	// ForeignPanics counts panics of the Observer, or of a context, that were contained. It never falls.
+	// ForeignPanics counts recovered panics of the Observer or of a context. It never falls.
 	ForeignPanics uint64
 
 	classes [classes]Tally
 }
 
-// Of is the Tally of the tasks whose priority is of the same class as p: see [Priority.Class]. Those of the four classes add up to that of all.
+// Of returns the Tally of the tasks in p's class: see [Priority.Class]. The four classes add up to the total.
 func (s Stats) Of(p Priority) Tally { return s.classes[p.class()] }
 
-// Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running. The first four, and RejectedFor, never fall.
+// Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running. Submitted, Executed, Rejected, Canceled
+// and RejectedFor never fall.
 type Tally struct {
-	Submitted uint64 // calls of Acquire, TryAcquire and Do that were no mistake of the caller's
+	Submitted uint64 // valid calls of Acquire, TryAcquire and Do
 	Executed  uint64 // tasks whose permit was released
-	Rejected  uint64 // tasks refused for any reason but Canceled
+	Rejected  uint64 // tasks rejected for any reason but Canceled
 	Canceled  uint64 // tasks whose context was canceled before they started
-	Queued    int    // tasks that wait now: QueueLen of an explanation
-	Running   int    // tasks that hold a place now: InFlight of an explanation
-	// WouldReject is how many tasks were started in a dry run that would have been refused (Q17). They are among the Executed and the
-	// Running, and not among the Rejected. It never falls.
+	Queued    int    // tasks waiting now: QueueLen of an explanation
+	Running   int    // tasks holding a slot now: InFlight of an explanation
+	// WouldReject counts tasks that a dry run started although Enforce would have rejected them (Q17). They count as Executed
+	// or Running, not as Rejected. It never falls.
 	WouldReject uint64
 
 	byReason, wouldReject [reasons]uint64
 }
 
-// RejectedFor is how many tasks were refused for this reason.
+// RejectedFor returns the number of tasks rejected for this reason.
 func (t Tally) RejectedFor(r Reason) uint64 {
 	if r >= reasons {
 		return 0
@@ -172,7 +177,8 @@ func (t Tally) RejectedFor(r Reason) uint64 {
 	return t.byReason[r]
 }
 
-// WouldRejectFor is how many tasks were started in a dry run that would have been refused for this reason.
+// WouldRejectFor returns the number of tasks that a dry run started although Enforce would have rejected them for this
+// reason.
 func (t Tally) WouldRejectFor(r Reason) uint64 {
 	if r >= reasons {
 		return 0
@@ -194,12 +200,12 @@ func (t Tally) plus(o Tally) Tally {
 	return t
 }
 
-// waiting is how many of those who asked have neither begun nor left.
+// waiting returns the number of submitted tasks that have neither started nor left.
 func (t Tally) waiting() int {
 	return int(t.Submitted-t.Executed-t.Rejected-t.Canceled) - t.Running //nolint:gosec // no more than wait
 }
 
-// Stats reads the counters; those of a nil or zero Limiter are 0. It may wait for a mutex that is held for microseconds, and
+// Stats returns a snapshot of the counters; all are 0 for a nil or zero Limiter. It may wait microseconds for a mutex and
 // allocates nothing.
 func (l *Limiter) Stats() Stats {
 	if !l.made() {
@@ -216,8 +222,8 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
-// Recent returns the explanations of the last tasks that were refused, and of the last ones that started after waiting: Config.Recent of
-// each at most, the oldest first. It does not block and allocates the copy.
+// Recent returns the explanations of the last rejected tasks and of the last tasks that started after waiting, oldest first,
+// at most Config.Recent of each. It does not block and allocates the copy.
 func (l *Limiter) Recent() []Explanation {
 	if !l.made() {
 		return nil

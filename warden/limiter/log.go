@@ -1,14 +1,15 @@
-// How explanations and refusals look in a structured log.
+// Explanations and rejections in a structured log.
 
 package limiter
 
 import "log/slog"
 
-// LogValue has the explanation as a group: limiter, outcome, reason or grant, request_id if the task has one, would_reject and mode in a dry run,
-// task with its deadline, waited, in_flight, queued, bound and limit if one was reached, cut if there was one, standing and decision. It allocates.
+// LogValue returns the explanation as a group: limiter, outcome, reason or grant, request_id if set, would_reject and mode in
+// a dry run, task with its deadline, waited, in_flight, queued, bound and limit if one was reached, cut if set, standing and
+// decision. It allocates.
 func (e Explanation) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
 
-// LogValue is that of Explain, with retry_after if it is known. It allocates.
+// LogValue returns the group of Explain, with retry_after if it is known. It allocates.
 func (r *Rejection) LogValue() slog.Value {
 	attrs := r.Explain().attrs()
 	if r.RetryAfter > 0 {

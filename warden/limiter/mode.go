@@ -1,4 +1,4 @@
-// This file is the safety valves: whether a limiter enforces what it decides, only says so, or keeps out of the way.
+// Modes, the limiter's safety valves: enforce decisions, only report them, or let everything pass.
 
 package limiter
 
@@ -9,23 +9,23 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Mode says whether a limiter enforces what it decides. It is Config.Mode to begin with, and [Limiter.SetMode] changes it.
+// Mode says whether a limiter enforces its decisions. Config.Mode sets it first, and [Limiter.SetMode] changes it.
 type Mode uint8 //nolint:recvcheck // UnmarshalText alone changes it
 
-// The modes. In DryRun and Bypass every task starts at once; only the end of its context and Close refuse one.
+// The modes. In DryRun and Bypass every task starts at once, unless its context has ended or the limiter is closed.
 const (
-	Enforce Mode = iota // tasks run, wait and are refused as the decision says
-	DryRun              // each task is judged when it comes, and starts whatever the judgement: Explanation.WouldReject (Q17)
-	Bypass              // nothing is judged (Q18)
+	Enforce Mode = iota // tasks start, wait and are rejected as the decision says
+	DryRun              // every task starts; Explanation.WouldReject says which ones Enforce would reject (Q17)
+	Bypass              // every task starts, without evaluation (Q18)
 	modes
 )
 
 const validModes = "Enforce, DryRun or Bypass"
 
-// String is the mode's code: "enforce", "dry_run" or "bypass".
+// String returns the code: "enforce", "dry_run" or "bypass".
 func (m Mode) String() string { return nameOf("Mode", uint8(m), "enforce", "dry_run", "bypass") }
 
-// MarshalText is the mode's code. The error is an [*InvalidError].
+// MarshalText returns the mode's code. The error is an [*InvalidError].
 func (m Mode) MarshalText() ([]byte, error) {
 	if m >= modes {
 		return nil, &InvalidError{"Mode", uint8(m), validModes}
@@ -33,7 +33,7 @@ func (m Mode) MarshalText() ([]byte, error) {
 	return []byte(m.String()), nil
 }
 
-// UnmarshalText reads a mode's code, and nothing else. The error is an [*InvalidError]; the mode is unchanged then.
+// UnmarshalText accepts exactly the codes that String returns. The error is an [*InvalidError]; the mode is unchanged then.
 func (m *Mode) UnmarshalText(text []byte) error {
 	for is := range modes {
 		if string(text) == is.String() {
@@ -44,10 +44,10 @@ func (m *Mode) UnmarshalText(text []byte) error {
 	return &InvalidError{"Mode", fmt.Sprintf("%.40q", text), "enforce, dry_run or bypass"}
 }
 
-// SetMode changes the mode for whatever comes from now on. Tasks that wait when the limiter stops enforcing start at once.
-// When it enforces again, more may be in flight than the target: nothing is interrupted, and nobody starts until enough have
-// ended. The observer is told of a change by an event of Outcome ModeChanged. The error, an [*InvalidError], is for a mode
-// that there is not, or a nil or zero Limiter. It does not block; it allocates.
+// SetMode changes the mode for later tasks. Tasks that wait when the limiter stops enforcing start at once. After a change
+// back to Enforce, more tasks may be in flight than the limit: nothing is interrupted, and no task starts until enough have
+// ended. The observer receives an event of Outcome ModeChanged. The error, an [*InvalidError], is for an unknown mode, or a
+// nil or zero Limiter. SetMode does not block; it allocates.
 func (l *Limiter) SetMode(m Mode) error {
 	switch {
 	case !l.made():
@@ -72,7 +72,7 @@ func (l *Limiter) change(m Mode) (changed bool) {
 	return true
 }
 
-// Mode is the mode in force; that of a nil or zero Limiter is Enforce. It does not block.
+// Mode returns the mode in force; Enforce for a nil or zero Limiter. It does not block.
 func (l *Limiter) Mode() Mode {
 	if !l.made() {
 		return Enforce
@@ -82,13 +82,13 @@ func (l *Limiter) Mode() Mode {
 	return l.rule.mode
 }
 
-// enter puts a mode in force. The caller holds mu, as for all below, and serves those who wait.
+// enter puts a mode in force. The caller holds mu, as for all functions below, and calls serve afterwards.
 func (l *Limiter) enter(m Mode) {
 	l.rule = newRule(l.rule.decision, l.rule.standing, m, l.rule.until)
 	l.direct = !l.closed && m != DryRun
 }
 
-// rehearse starts a task in a dry run, and notes what would have become of it.
+// rehearse starts a task in a dry run and records whether Enforce would have rejected it.
 func (l *Limiter) rehearse(p Priority, due, now time.Duration, mayWait bool, draw float64) outcome {
 	queued := max(0, l.running-l.unwanted-l.rule.decision.TargetConcurrency)
 	why := l.judge(p, due, now, mayWait, draw)
@@ -105,8 +105,8 @@ func (l *Limiter) rehearse(p Priority, due, now time.Duration, mayWait bool, dra
 	return o
 }
 
-// judge estimates whether a task would have been refused, when it comes: 0 if not. The tasks in flight that would not have been
-// hold the places of the target, and those beyond it are the queue, which is worked off by Little's law.
+// judge estimates on arrival why Enforce would reject a task; 0: it would not. In this model the running tasks that Enforce
+// would have accepted fill the slots of the limit, the rest of them are the queue, and Little's law gives the queue wait.
 func (l *Limiter) judge(p Priority, due, now time.Duration, mayWait bool, draw float64) Reason {
 	d, accepted := l.rule.decision, l.running-l.unwanted
 	queued := accepted - d.TargetConcurrency

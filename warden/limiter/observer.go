@@ -1,4 +1,4 @@
-// Telling an observer what happened, without letting it change anything.
+// The observer: it receives every outcome and can change none.
 
 package limiter
 
@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// Observer is told every outcome. Observe is called synchronously, after the decision, by the goroutine that the task is
-// of (or that released its permit), holding no lock; it may use the limiter. It is called by many goroutines at once, and
-// events of different goroutines may arrive in another order than they happened. A panic in it is contained and counted
-// in [Stats].ForeignPanics. Events are for observation only: nothing of them may find its way back to control.
+// Observer receives every outcome. The task's goroutine (or the one that released its permit) calls Observe synchronously
+// after the decision, without holding a lock, so Observe may use the limiter. Observe must be safe for concurrent use, and
+// events of different goroutines may arrive out of order. A panic in Observe is recovered and counted in
+// [Stats].ForeignPanics. Events are for observation only: do not feed them back into control.
 type Observer interface {
 	Observe(Event)
 }
 
-// Event is one outcome: a task was started, executed, rejected or canceled; or the mode has changed, and then only Limiter, Mode, At,
-// Decision and Standing mean something, as they are now. A started one tells later, when its permit is
-// released, that it was executed; its At is then the time of the release.
+// Event is one outcome: a task was started, executed, rejected or canceled; or the mode changed, and then only Limiter, Mode,
+// At, Decision and Standing are set, to the current values. Each Started event is followed by an Executed one when the permit
+// is released, and At is then the time of the release.
 type Event struct {
 	Explanation
 
-	// Took is how long an executed task held its place, from its start to the release of its permit; else 0.
+	// Took is the time that an executed task held its slot, from its start to the release of its permit; else 0.
 	Took time.Duration
 }
 
-// tellStart tells the observer, if there is one, that a task starts. If the observer ends the goroutine, nobody will own
-// the place: it is given back.
+// tellStart notifies the observer, if any, of a start. If the observer ends the goroutine (runtime.Goexit), no caller would
+// own the permit, so tellStart releases it.
 func (l *Limiter) tellStart(p Permit) Permit {
 	if l.observer == nil {
 		return p
@@ -47,7 +47,7 @@ func (l *Limiter) tellStart(p Permit) Permit {
 	return p
 }
 
-// tellMode tells the observer, if there is one, which mode is in force.
+// tellMode notifies the observer, if any, of the mode in force.
 func (l *Limiter) tellMode() {
 	if l.observer == nil {
 		return
@@ -60,20 +60,21 @@ func (l *Limiter) tellMode() {
 	}, 0)
 }
 
-// observe calls the observer and contains its panic.
+// observe calls the observer and recovers its panic.
 func (l *Limiter) observe(e Explanation, took time.Duration) {
 	defer l.contain()
 	l.observer.Observe(Event{e, took})
 }
 
-// errOf is the context's error. One that panics has ended.
+// errOf returns the context's error. A context whose Err panics counts as canceled.
 func (l *Limiter) errOf(ctx context.Context) (err error) {
 	defer l.contain()
 	err = context.Canceled //nolint:wastedassign // it stays if Err panics
 	return ctx.Err()
 }
 
-// contain is deferred around every call of foreign code for which somebody else's task could be lost.
+// contain recovers a panic of foreign code that would otherwise lose another task's slot. It is deferred around every such
+// call.
 func (l *Limiter) contain() {
 	if recover() != nil { //nolint:revive // it is deferred itself
 		l.mu.Lock()
@@ -82,11 +83,11 @@ func (l *Limiter) contain() {
 	}
 }
 
-// Observers are several observers as one: each is told every event, in order, also if one before it panics. They allocate
-// nothing of their own. None of them may be nil.
+// Observers combines several observers: each receives every event, in order, even if one before it panics. They allocate
+// nothing themselves. No element may be nil.
 type Observers []Observer
 
-// Observe tells all of them. Of their panics it passes on the last.
+// Observe calls every observer. If several panic, the last panic propagates.
 func (o Observers) Observe(e Event) {
 	if len(o) == 0 {
 		return

@@ -1,4 +1,4 @@
-// A task is what asks to run: how much it matters, and until when.
+// A task: the description of one execution, with its priority and its deadline.
 
 package limiter
 
@@ -10,34 +10,34 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Task describes one execution that is asked for. The zero Task has normal priority and no deadline.
+// Task describes one execution to be admitted. The zero Task has normal priority and no deadline.
 type Task struct {
-	// Name appears in explanations; it may be empty. It groups nothing, so it need not be unique.
+	// Name appears in explanations. It may be empty and need not be unique: nothing is grouped by it.
 	Name string
-	// ID tells one request from all others in explanations, where it is called request_id: some bytes, perhaps none. It groups
-	// nothing. Explanations keep it for a while: cut what a client has made up.
+	// ID identifies one request in explanations, where it is called request_id; it may be empty. Explanations keep it after
+	// the task has ended, so truncate an ID that a client chose.
 	ID string
-	// Priority decides who starts first and who is refused first.
+	// Priority decides which task starts first and which is rejected first.
 	Priority Priority
-	// Deadline is the instant after which the work is worth nothing; the zero time means none. The deadline of the
-	// context counts as well: the earlier of the two. It only prevents starting; what runs is not interrupted.
+	// Deadline is the instant after which the result is useless; the zero time means none. The context's deadline counts as
+	// well: the earlier of the two applies. A deadline only prevents a start; running tasks are not interrupted.
 	Deadline time.Time
 }
 
-// Priority orders tasks: higher first. Every value of an int8 is one.
+// Priority orders tasks, higher first. Every int8 value is valid.
 type Priority int8
 
-// Common priorities. Any number between them may be used.
+// Common priorities. Values between them are valid too.
 const (
-	Background Priority = -64 // nobody is waiting for it
+	Background Priority = -64 // no user is waiting for the result
 	Normal     Priority = 0
 	High       Priority = 64
-	Critical   Priority = 127 // the highest there is
+	Critical   Priority = 127 // the highest value
 
 	lowest Priority = -128
 )
 
-// String is the name of a common priority, else the number.
+// String returns the name of a common priority, else the number.
 func (p Priority) String() string {
 	switch p {
 	case Background:
@@ -52,11 +52,11 @@ func (p Priority) String() string {
 	return strconv.Itoa(int(p))
 }
 
-// classes is how many classes there are.
+// classes is the number of priority classes.
 const classes = 4
 
-// Class is the common priority that p counts as where only few can be told apart, as in metrics: the highest of the four that is not above
-// it. Whatever is below Normal counts as Background.
+// Class returns the common priority that stands for p in metrics and other places with few labels: the highest of the four
+// that is not above p. Every priority below Normal counts as Background.
 func (p Priority) Class() Priority {
 	return [classes]Priority{Background, Normal, High, Critical}[p.class()]
 }
@@ -77,7 +77,7 @@ func (p Priority) class() int {
 type deadline struct {
 	at   time.Time
 	from DeadlineSource
-	due  time.Duration // by the limiter's clock; queue.Never: there is none
+	due  time.Duration // by the limiter's clock; queue.Never: no deadline
 }
 
 func (t Task) deadline(ctx context.Context, now time.Duration) deadline {

@@ -1,4 +1,4 @@
-// What a client is told: errors as responses, in the form of RFC 9457.
+// Errors as HTTP responses, in the form of RFC 9457.
 
 package wardenhttp
 
@@ -19,15 +19,15 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// WriteError answers with what err means to a client, if err is or wraps an error of this module's limiters and
-// compartments, and reports whether it was: otherwise nothing is written. It is for handlers that ask for places
-// themselves, and for the error handlers of proxies. It must be called before anything else was written. c is the
-// compartment that was asked, nil if it was none: a tenant is told 429 where everybody else is told 503.
+// WriteError answers a request with err, if err is or wraps an error of this module's limiters and compartments, and reports
+// whether it did; otherwise it writes nothing. Use it in handlers that acquire slots themselves and in the error handlers of
+// proxies. Call it before writing anything else. c is the compartment that returned err, nil if none: a tenant gets 429 where
+// other callers get 503.
 //
-// The answer has the status by cause, Retry-After with a 503 and a 429, and a body of type application/problem+json with
-// the members title, status, reason and, if a limiter refused, decision: the number of the decision that ruled. If err knows the request
-// (see [warden.WithRequestID]), its id is in the member request_id and in the header X-Request-Id. The table is in docs/wardenhttp.md.
-// [Middleware.WriteError] answers as its Config says.
+// The answer has a status by cause, Retry-After with a 503 and a 429, and a body of type application/problem+json with the
+// members title, status, reason and, if a limiter rejected, decision: the number of the decision in force. If err has a
+// request ID (see [warden.WithRequestID]), it is in the member request_id and in the header X-Request-Id. docs/wardenhttp.md
+// has the table. [Middleware.WriteError] answers as its Config says.
 func WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
 	return answers{}.answer(w, c, err)
 }
@@ -37,31 +37,32 @@ func (m *Middleware) WriteError(w http.ResponseWriter, c *bulkhead.Compartment, 
 	return m.answers.answer(w, c, err)
 }
 
-// problem is what the body says (RFC 9457). It has no type: "about:blank" is meant, whose title is the status's phrase.
+// problem is the content of the body (RFC 9457). Without a type member, "about:blank" applies, whose title is the status's
+// phrase.
 type problem struct {
 	status     int
 	reason     string
-	decision   *decision.ControlDecision // that ruled; nil: none did
-	retryAfter time.Duration             // as the limiter knows it
-	requestID  string                    // as err knows it
+	decision   *decision.ControlDecision // in force; nil: none
+	retryAfter time.Duration             // the limiter's estimate
+	requestID  string                    // from err
 }
 
-// statusClientClosed is what nginx calls a request whose client went away. Logs see it, and no client.
+// statusClientClosed is nginx's status for a client that disconnected. Only logs see it.
 const statusClientClosed = 499
 
-// mistake is the answer where no client can help: reason names the server's mistake, as gRPC's status does.
+// mistake is the answer to an error that no client can fix: reason names the server's error, as gRPC's status does.
 func mistake(reason string) problem {
 	return problem{status: http.StatusInternalServerError, reason: reason}
 }
 
-// timeoutRunning is the answer to a request whose time was up while its handler ran.
+// timeoutRunning is the answer to a request whose deadline passed while its handler ran.
 func timeoutRunning() problem {
 	return problem{status: http.StatusGatewayTimeout, reason: bulkhead.TimedOut.String()}
 }
 
-// describe is what a client may know of err, which c answered; false: it is not ours.
+// describe returns the public part of err, which c returned; false: err is not of this module.
 func describe(c *bulkhead.Compartment, err error) (problem, bool) {
-	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // what the middleware gets; whoever wraps one has it searched for
+	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case; errors.As below handles wrapped ones
 		return refusal(c, r), true
 	}
 	var rejection *warden.Rejection
@@ -100,23 +101,23 @@ func statusOf(r limiter.Reason, tenant bool) int {
 		return http.StatusGatewayTimeout
 	case r == limiter.Canceled:
 		return statusClientClosed
-	case tenant && r != limiter.Closed: // what one has used up, others still have
+	case tenant && r != limiter.Closed: // other tenants still have slots
 		return http.StatusTooManyRequests
 	}
 	return http.StatusServiceUnavailable
 }
 
-// answers is how errors become responses.
+// answers writes errors as responses.
 type answers struct {
 	retryAfter time.Duration
 	rand       func() float64
-	instance   string // of this process, as JSON; "": nobody is told
+	instance   string // Config.Instance as JSON; "": not sent
 	verbose    bool
-	unseen     bool   // no handler has seen the request
-	requestID  string // "": it is not known here, but err may know it
+	unseen     bool   // no handler has seen the request: the client may retry
+	requestID  string // "": take that of err
 }
 
-// answer answers with what a client may know of err, which c answered, and reports whether err was ours.
+// answer answers with the public part of err, which c returned, and reports whether err is of this module.
 func (a answers) answer(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
 	p, ours := describe(c, err)
 	if ours {
@@ -125,12 +126,12 @@ func (a answers) answer(w http.ResponseWriter, c *bulkhead.Compartment, err erro
 	return ours
 }
 
-// write answers with p, which is what a client may know of err. An overloaded server does this more often than anything
-// else, so the headers are set by their canonical names, and their values are one allocation, the body another.
+// write answers with p, the public part of err. An overloaded server does this more often than anything else, so the headers
+// are set by their canonical names; their values are one allocation, the body another.
 func (a answers) write(w http.ResponseWriter, p problem, err error) {
 	h, values := w.Header(), [...]string{"application/problem+json", "nosniff", p.reason, "", cmp.Or(a.requestID, p.requestID)}
 	for _, ofContent := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control"} {
-		delete(h, ofContent) // of the content that somebody meant to send
+		delete(h, ofContent) // they describe content that is not sent
 	}
 	h["Content-Type"], h["X-Content-Type-Options"] = values[0:1:1], values[1:2:2]
 	if p.status == http.StatusServiceUnavailable || p.status == http.StatusTooManyRequests {
@@ -146,10 +147,11 @@ func (a answers) write(w http.ResponseWriter, p problem, err error) {
 		p.requestID = ""
 	}
 	w.WriteHeader(p.status)
-	_, _ = w.Write(a.body(p, err)) // if it fails, nobody is left to be told
+	_, _ = w.Write(a.body(p, err)) // on failure the client is gone
 }
 
-// body is p in JSON. Title and reason are words of net/http and of this module, in which there is nothing to escape, and so is a valid id.
+// body returns p as JSON. Title and reason are fixed words of net/http and of this module, and a valid ID has no character to
+// escape.
 func (a answers) body(p problem, err error) []byte {
 	title := http.StatusText(p.status)
 	if p.status == statusClientClosed {
@@ -175,7 +177,7 @@ func (a answers) body(p problem, err error) []byte {
 	return append(b, "}\n"...)
 }
 
-// story is all that is known of err.
+// story returns everything known about err.
 func story(err error) string {
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
@@ -188,8 +190,8 @@ func story(err error) string {
 	return err.Error()
 }
 
-// after is the value of Retry-After: whole seconds (RFC 9110, 10.2.3), at least what the limiter knows and at most twice
-// that, so that those who were refused together do not come back together.
+// after returns the value of Retry-After in whole seconds (RFC 9110, 10.2.3): at least the limiter's estimate and at most
+// twice that, so that clients rejected together do not return together.
 func (a answers) after(known time.Duration) string {
 	draw := a.rand
 	if draw == nil {

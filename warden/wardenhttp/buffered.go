@@ -1,5 +1,5 @@
-// Buffered handlers: a goroutine of their own, and an answer that is kept until they are done, so that nobody waits for one
-// whose time is up.
+// Buffered handlers run on their own goroutine, and their answer is kept until they are done, so a client whose deadline
+// passes is answered immediately.
 
 package wardenhttp
 
@@ -18,23 +18,24 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
-// kept is an answer that nobody has seen yet.
+// kept is an answer that has not been sent yet.
 type kept struct {
 	header   http.Header
-	done     chan struct{} // closed when the handler is done and somebody waits for it
+	done     chan struct{} // closed when the handler is done in time
 	returned bool          // written before done is closed
-	panicked any           // the same
+	panicked any           // written before done is closed
 	stack    []byte
 
 	mu     sync.Mutex // guards all below
 	status int
 	body   bytes.Buffer
-	left   bool  // nobody waits
+	left   bool  // the client was answered without the handler
 	ended  bool  // the handler is done
-	over   error // the cause of the end of its context, when it was: a stranger's deadline cancels it, and is one all the same
+	over   error // why the context had ended by then; a cause, because an untrusted client's deadline shows as Canceled
 }
 
-// buffer calls the next handler and waits until it is done, its time is up or the client has gone. Which of them it was is decided once.
+// buffer calls the next handler and waits until it is done, its deadline passes or the client disconnects. Which of them came
+// first is decided once.
 func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
@@ -63,7 +64,7 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run calls the handler, and gives its place back when it is done.
+// run calls the handler, and releases its slot when it is done.
 func (k *kept) run(e *exchange, r *http.Request) {
 	defer func() {
 		v := recover()
@@ -82,21 +83,21 @@ func (k *kept) run(e *exchange, r *http.Request) {
 		}
 	}()
 	inflight.Serve(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer k.end(r.Context()) // before the place is given back, which ends the context
+		defer k.end(r.Context()) // before the slot is released, which ends the context
 		defer e.unwatch()
 		e.h.next.ServeHTTP(w, r)
 	}), k, r)
 	k.returned = true
 }
 
-// end notes that the handler is done, and whether it was in time.
+// end records that the handler is done, and whether it was in time.
 func (k *kept) end(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ended, k.over = true, context.Cause(ctx)
 }
 
-// leave ends waiting for the handler, unless it is done; over says why its context had ended, or has now.
+// leave ends the wait for the handler, unless it is done; over is the cause of the context's end, then or now.
 func (k *kept) leave(ctx context.Context) (left bool, over error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,7 +107,7 @@ func (k *kept) leave(ctx context.Context) (left bool, over error) {
 	return k.left, k.over
 }
 
-// pass ends as a handler has ended that did not return.
+// pass repeats the end of a handler that did not return: its panic or runtime.Goexit.
 func (k *kept) pass() {
 	switch {
 	case k.returned:
@@ -119,18 +120,18 @@ func (k *kept) pass() {
 	}
 }
 
-// send sends the answer.
+// send writes the answer.
 func (k *kept) send(e *exchange) {
 	maps.Copy(e.Header(), k.header)
 	if k.status != 0 {
 		e.WriteHeader(k.status)
 	}
 	if k.body.Len() > 0 {
-		_, _ = e.Write(k.body.Bytes()) // if it fails, nobody is left to be told
+		_, _ = e.Write(k.body.Bytes()) // on failure the client is gone
 	}
 }
 
-// Header is that of the answer.
+// Header returns the headers of the answer.
 func (k *kept) Header() http.Header { return k.header }
 
 // WriteHeader keeps the first status.
@@ -140,9 +141,9 @@ func (k *kept) WriteHeader(status int) {
 	k.setStatus(status)
 }
 
-// setStatus leaves out what only announces an answer. The caller holds mu.
+// setStatus ignores informational statuses (1xx). The caller holds mu.
 func (k *kept) setStatus(status int) {
-	if k.status == 0 && (status >= http.StatusOK || status < http.StatusContinue) { // net/http says what it thinks of the latter
+	if k.status == 0 && (status >= http.StatusOK || status < http.StatusContinue) { // net/http reports an invalid one
 		k.status = status
 	}
 }
@@ -158,7 +159,7 @@ func (k *kept) Write(b []byte) (int, error) {
 	return k.body.Write(b)
 }
 
-// logf writes where the server writes.
+// logf writes to the server's error log.
 func logf(r *http.Request, format string, args ...any) {
 	if s := serverOf(r); s != nil && s.ErrorLog != nil {
 		s.ErrorLog.Printf(format, args...)

@@ -1,4 +1,4 @@
-// What a request is to the warden, and what of it is the client's word.
+// A request's task: name, ID, priority and deadline, some of them from the client's headers.
 
 package wardenhttp
 
@@ -13,8 +13,8 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// classify completes what r, which is to be answered with these headers, asks for. Whoever it comes from, the shortest deadline counts, and
-// a priority that is lower than ours; to have a higher one the client must be trusted.
+// classify fills in the task of r, whose answer has these headers so far. The shortest deadline applies, whatever its source,
+// and so does a lower priority; only a trusted client may raise its priority.
 func (c *Config) classify(answer http.Header, r *http.Request, is *place.Claim) {
 	is.Task = c.Task(r)
 	t, now := &is.Task, time.Now()
@@ -42,7 +42,7 @@ func (c *Config) classify(answer http.Header, r *http.Request, is *place.Claim) 
 	}
 }
 
-// plainTask is Config.Task's default.
+// plainTask is the default of Config.Task.
 func plainTask(r *http.Request) warden.Task {
 	if r.Pattern != "" {
 		return warden.Task{Name: r.Pattern}
@@ -50,9 +50,9 @@ func plainTask(r *http.Request) warden.Task {
 	return warden.Task{Name: r.URL.Path}
 }
 
-// named cuts a task's name, and makes it one that keeps no more alive than itself: it may be a part of the request's first line, of a
-// header or of a body, and clients make those as long as the server reads them. A route's pattern belongs to the server, and a short line
-// may be kept.
+// named truncates a task's name and copies it if it could keep a large request alive: it may be a substring of the request
+// line, a header or a body, which clients may make as long as the server reads. A route's pattern belongs to the server, and
+// a short request line may be kept.
 func named(name string, r *http.Request) string {
 	const longest = 256
 	switch {

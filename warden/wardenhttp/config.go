@@ -1,4 +1,4 @@
-// What a middleware is made of.
+// The configuration of a middleware.
 
 package wardenhttp
 
@@ -15,63 +15,61 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
-// Config describes a [Middleware]. The zero value is meant for production. Its functions are called by many goroutines at
-// once, before the request asks for its place; if one of them panics, that is the panic of the request, which then
-// holds nothing.
+// Config describes a [Middleware]. The zero value is suitable for production. Its functions must be safe for concurrent use
+// and are called before the request acquires its slot; a panic of one is the panic of the request, which then holds nothing.
 type Config struct {
-	// Task says what a request is to the warden. nil: a task that is called by the pattern of the [http.ServeMux] in front of the
-	// middleware, or by the request's path if there is none. Normal priority means that of the context ([warden.WithPriority]).
+	// Task returns the request's task. nil: a task named after the pattern of the [http.ServeMux] in front of the middleware,
+	// or after the request's path if there is none. Priority Normal means that of the context ([warden.WithPriority]).
 	//
-	// What is refused is remembered for a while with its Name, which is cut to 256 bytes.
+	// Explanations of rejected requests keep its Name, which is truncated to 256 bytes.
 	//
-	// Its ID connects the answer to a refusal with the log, the trace and the console. A task without one, or with one that is not 1 to 128
-	// visible ASCII characters without quotes and backslashes, gets the first such that there is: the X-Request-Id that something in front has
-	// set in the answer, that of the request, and the trace-id of its traceparent; else one that is made here. Whoever it comes from,
-	// it is text, and nothing is decided by it.
+	// Its ID connects the answer to a rejection with the log, the trace and the console. If a task has no ID, or one that is
+	// not 1 to 128 visible ASCII characters without quotes and backslashes, the first valid one of these is used: the
+	// X-Request-Id that an outer handler set in the answer, that of the request, the trace-id of its traceparent, and a
+	// generated one. An ID is only text, whatever its source: no decision depends on it.
 	Task func(*http.Request) warden.Task
-	// Timeout is how long after it arrived a request is worth an answer, 0 or more; 0: for ever. It is not started any later, and its
-	// context ends then, under a warden and in compartments. A deadline of Task's, the context's or the client's counts as
-	// well: the earliest.
+	// Timeout is the time from arrival within which an answer is useful, 0 or more; 0: unlimited. After it the request is not
+	// started, and its context ends, under a warden and in compartments. Deadlines of the Task, the context and the client
+	// count as well: the earliest applies.
 	Timeout time.Duration
-	// Exempt requests need no place and never wait: health checks. nil: none.
+	// Exempt reports requests that need no slot and never wait, such as health checks. nil: none.
 	Exempt func(*http.Request) bool
-	// Compartment says in which compartment a request is to run. nil: in none, the warden is asked. If it is set, requests
-	// ask the compartment instead, its Criticality is their priority, and of Task the deadline alone is used.
-	// One for which it returns nil is answered 500, because a compartment that the set does not know is a mistake.
+	// Compartment returns the compartment of a request. nil: requests use the warden. If set, requests acquire a slot of the
+	// compartment instead, with its Criticality as their priority, and only the Task's deadline is used. A request for which
+	// it returns nil is answered 500: an unknown compartment is a configuration error.
 	Compartment func(*http.Request) *bulkhead.Compartment
 
-	// Buffered keeps each answer in memory until its handler is done, as net/http's TimeoutHandler does. So a request whose time is up
-	// is answered 504 at once, although its handler may run on: it holds its place until it is done, and what it writes then
-	// goes nowhere. Handlers run on goroutines of their own, cannot flush or hijack, and give their place back before the client
-	// has read the answer.
+	// Buffered keeps each answer in memory until its handler is done, as net/http's TimeoutHandler does. A request whose
+	// deadline passes is then answered 504 immediately; its handler keeps the slot until it is done, and its later output is
+	// discarded. Handlers run on their own goroutines, cannot flush or hijack, and release their slot before the client has
+	// read the answer.
 	Buffered bool
 	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 0 or more; 0: 10 s.
-	// MinRate is how many bytes a second of either, 0 or more, earn that time back; 0: 4096. Nothing else counts: neither the time
-	// in which the handler computes, nor that of an event stream without events. A client that is slower is cut off: Read and
-	// Write return [ErrSlowPeer], and if the handler answers nothing, the answer is 408. A handler that
-	// sets a deadline through [http.ResponseController] rules that direction from then on, as one that hijacks does the connection.
+	// Every MinRate bytes transferred, 0 or more, earn one second back; 0: 4096. Other time does not count: neither the
+	// handler's computing, nor the pauses of an event stream. A slower client is cut off: Read and Write return
+	// [ErrSlowPeer], and if the handler answers nothing, the answer is 408. A handler that sets a deadline through
+	// [http.ResponseController] controls that direction from then on, and one that hijacks controls the connection.
 	Grace   time.Duration
 	MinRate int
 
-	// Trusted requests are believed a priority that is higher than Task's. Deadlines that are shorter, and priorities that are lower,
-	// are believed of everybody: the one gives up what others may have, the other leaves sooner. A stranger's deadline ends its
-	// request as if the client had gone away then; that of a trusted client counts as the service's. nil: nobody is trusted. Which
-	// headers are understood is in docs/wardenhttp.md; one that is there more than once, or is anything but what is described
-	// there, is as if it were not there, whoever sent it.
+	// Trusted reports requests that may raise their priority above the Task's. A shorter deadline or a lower priority is
+	// accepted from every client, because it only gives up capacity. The deadline of an untrusted client ends its request
+	// like a disconnect; that of a trusted client counts as the service's timeout. nil: no request is trusted.
+	// docs/wardenhttp.md lists the headers; a repeated or malformed header is ignored, whoever sent it.
 	Trusted func(*http.Request) bool
 
-	// RetryAfter is how long a refused client is asked to stay away if the limiter cannot tell, up to an hour; 0: a second.
+	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, up to an hour; 0: 1 s.
 	RetryAfter time.Duration
-	// Rand draws numbers in [0, 1) and may be called by many goroutines at once; nil: math/rand/v2. It spreads
-	// Retry-After.
+	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2. Its draws spread Retry-After.
 	Rand func() float64
-	// Answer, if not nil, may answer a refused request itself, in the form that its clients expect, and reports whether it did; if not, nothing may have
-	// been written. The error is one that WriteError takes. Package wardenconnect has one for the protocols of RPCs.
+	// Answer, if not nil, may answer a rejected request itself, in its clients' own protocol, and reports whether it did; if
+	// not, it must have written nothing. err is an error that WriteError accepts. Package wardenconnect provides one for RPC
+	// protocols.
 	Answer func(w http.ResponseWriter, r *http.Request, err error) bool
-	// Instance is the name of this process, such as its pod's, that refused clients are told as server_instance: up to 128 bytes of UTF-8;
-	// "": they are told none.
+	// Instance is the name of this process, such as its pod's, sent to rejected clients as server_instance: up to 128 bytes
+	// of UTF-8; "": not sent.
 	Instance string
-	// Verbose adds to a refusal everything that is known about it, for clients who may know how things are inside.
+	// Verbose adds the full explanation to a rejection, for clients that may see the server's internals.
 	Verbose bool
 }
 
@@ -80,19 +78,19 @@ const (
 	longestInstance   = 128 // bytes
 )
 
-// Middleware lets requests to handlers ask a warden for their place. It may be used by any number of goroutines, and must come from
-// [New]: the zero Middleware answers everything with 500.
+// Middleware gives requests to handlers a slot before they run. It is safe for concurrent use and must come from [New]: the
+// zero Middleware answers every request with 500.
 type Middleware struct {
 	capacity capacity
 	cfg      Config
 	answers  answers
 	pace     pace
-	noticed  atomic.Bool // what should be mounted outside
+	noticed  atomic.Bool // a TimeoutHandler was found inside, and logged
 }
 
-// New returns a Middleware that asks w for places, or the compartments of cfg.Compartment: then w, which may be nil, is the one
-// whose decisions the set is told (warden.Config.Also), and requests see to it that it takes its samples. The error, a
-// [*warden.InvalidError], names the field that is wrong. It starts no goroutine.
+// New returns a Middleware that acquires slots from w, or from the compartments of cfg.Compartment. With compartments, w may
+// be nil; otherwise w should be the warden that sends its decisions to the set (warden.Config.Also), and requests make it
+// take its samples in time. The error, a [*warden.InvalidError], names the invalid field. New starts no goroutine.
 func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	who := capacity{w, cfg.Compartment}
 	if err := who.check(); err != nil {

@@ -1,4 +1,4 @@
-// A request that has its place, as its handler sees it: the answer goes through it, and so does the body.
+// An admitted request as its handler sees it: answer and body go through the exchange.
 
 package wardenhttp
 
@@ -17,26 +17,26 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 )
 
-// exchange is one request with its place: the permit that ends with it, the handler in front of the next one, and the
-// ResponseWriter that the next one gets.
+// exchange is one request with its slot: the permit that ends with it, the handler in front of the next one, and the
+// ResponseWriter of the next one.
 type exchange struct {
-	http.ResponseWriter // below; gone once the handler has given the connection away and is done
+	http.ResponseWriter // the original; gone after a hijack, once the handler is done
 	h                   *handler
 	place               held
-	asked               *http.Request // as it came
+	asked               *http.Request // the original request
 	body                upload
 	in, out             side
-	watching            func() bool // stops watching the context; nil: nothing does
+	watching            func() bool // stops watching the context; nil: not watched
 	hijacked            bool        // guarded by out.mu
 }
 
-// upload is the body of the request, as the handler reads it.
+// upload is the request's body as the handler reads it.
 type upload struct {
 	io.ReadCloser
 	e *exchange
 }
 
-// request is what the handler gets: a copy, with the context and the body that are its own.
+// request returns the handler's request: a copy with its own context and body.
 func (e *exchange) request() *http.Request {
 	r, hasBody := e.asked, e.hasBody()
 	r = r.WithContext(e.place.Ctx)
@@ -51,7 +51,7 @@ func (e *exchange) hasBody() bool {
 	return e.asked != nil && e.asked.Body != nil && e.asked.Body != http.NoBody
 }
 
-// attach begins to watch the client through w.
+// attach starts to watch the client through w.
 func (e *exchange) attach(w http.ResponseWriter) {
 	e.ResponseWriter = w
 	e.in = side{pace: e.h.pace, w: w, reads: true, spare: e.h.pace.grace}
@@ -61,14 +61,15 @@ func (e *exchange) attach(w http.ResponseWriter) {
 	}
 }
 
-// unwatch is called before the place is given back, which ends the context.
+// unwatch stops watching the context; call it before releasing the slot, which ends the context.
 func (e *exchange) unwatch() {
 	if e.watching != nil {
 		e.watching()
 	}
 }
 
-// detach ends that. What net/http still has to read and to write is bounded as well, unless the server does it.
+// detach stops watching the client. A deadline also bounds what net/http still has to read and write, unless the server sets
+// one.
 func (e *exchange) detach() {
 	e.unwatch()
 	e.out.mu.Lock()
@@ -77,12 +78,12 @@ func (e *exchange) detach() {
 	server := serverOf(e.asked)
 	e.in.end(!hijacked && e.hasBody() && e.asked.ProtoMajor == 1)
 	e.out.end(!hijacked && server != nil && server.WriteTimeout == 0)
-	if hijacked { // the connection may live for days, and keeps its permit
+	if hijacked { // the connection may live for days: keep no more than its permit
 		e.ResponseWriter, e.in.w, e.out.w, e.asked, e.body = gone{}, gone{}, gone{}, nil, upload{http.NoBody, e}
 	}
 }
 
-// ServeHTTP calls the next handler, and answers for one that has nothing to say because its time was up.
+// ServeHTTP calls the next handler, and answers for one that wrote nothing because its deadline passed.
 func (e *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
@@ -92,7 +93,7 @@ func (e *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// conclude answers where the handler has not. Otherwise net/http would: with 200 and nothing.
+// conclude answers if the handler has not. Otherwise net/http would send an empty 200.
 func (e *exchange) conclude() {
 	_, late := e.in.state()
 	switch {
@@ -103,7 +104,7 @@ func (e *exchange) conclude() {
 	}
 }
 
-// answer answers with p. Before, nothing more is read, or net/http would wait for the rest of the body.
+// answer answers with p. It stops reading first, because net/http would otherwise wait for the rest of the body.
 func (e *exchange) answer(p problem, err error) {
 	if e.hasBody() {
 		e.in.stop(err)
@@ -113,7 +114,7 @@ func (e *exchange) answer(p problem, err error) {
 	answers.write(e, p, err)
 }
 
-// End gives the place back. Of a client that was too slow, the time says nothing about the service.
+// End releases the slot. The execution time of a too slow client says nothing about the service.
 func (e *exchange) End(came inflight.Outcome) {
 	for _, s := range []*side{&e.in, &e.out} {
 		switch _, late := s.state(); {
@@ -126,7 +127,7 @@ func (e *exchange) End(came inflight.Outcome) {
 	e.place.End(came)
 }
 
-// writer is the exchange with what the original can do besides.
+// writer returns the exchange with the optional interfaces of the original.
 func (e *exchange) writer() http.ResponseWriter {
 	_, flushes := e.ResponseWriter.(http.Flusher)
 	_, hijacks := e.ResponseWriter.(http.Hijacker)
@@ -144,16 +145,16 @@ func (e *exchange) writer() http.ResponseWriter {
 	return e
 }
 
-// Unwrap is for http.ResponseController, which finds there whatever is not here.
+// Unwrap returns the original, for http.ResponseController.
 func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
-// SetReadDeadline is what http.ResponseController calls: from now on the handler says how long it waits for the body.
+// SetReadDeadline is called through http.ResponseController: from now on the handler decides how long it waits for the body.
 func (e *exchange) SetReadDeadline(t time.Time) error { return e.in.hand(t) }
 
-// SetWriteDeadline is the same of the answer.
+// SetWriteDeadline does the same for the answer.
 func (e *exchange) SetWriteDeadline(t time.Time) error { return e.out.hand(t) }
 
-// WriteHeader notes that there is an answer.
+// WriteHeader records that there is an answer.
 func (e *exchange) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		e.out.use()
@@ -164,7 +165,7 @@ func (e *exchange) WriteHeader(status int) {
 	e.ResponseWriter.WriteHeader(status)
 }
 
-// Write writes b, in pieces, so that a client that takes them in time is not late with the whole.
+// Write writes b in pieces, so that each piece has its own time limit rather than the whole.
 func (e *exchange) Write(b []byte) (n int, err error) {
 	for {
 		m, err := e.write(b[n:min(len(b), n+e.h.pace.piece())])
@@ -183,7 +184,7 @@ func (e *exchange) write(b []byte) (int, error) {
 	return n, e.out.leave(began, int64(n), err)
 }
 
-// WriteString keeps the original's WriteString, if it has one.
+// WriteString uses the original's WriteString, if it has one.
 func (e *exchange) WriteString(s string) (n int, err error) {
 	for {
 		m, err := e.writeString(s[n:min(len(s), n+e.h.pace.piece())])
@@ -202,7 +203,7 @@ func (e *exchange) writeString(s string) (int, error) {
 	return n, e.out.leave(began, int64(n), err)
 }
 
-// ReadFrom keeps sendfile for files, again in pieces. Any other source may be slow by itself, which is not the client's fault.
+// ReadFrom keeps sendfile for files, in pieces too. Any other source may be slow itself, which is not the client's fault.
 func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
 	to, ok := e.ResponseWriter.(io.ReaderFrom)
 	rest, source := int64(1<<63-1), r
@@ -228,7 +229,7 @@ func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
 	return n, nil
 }
 
-// regular reports whether r is a file on a disk, which may be sent without being read.
+// regular reports whether r is a regular file, which sendfile can send.
 func regular(r io.Reader) bool {
 	f, ok := r.(interface {
 		fs.File
@@ -242,7 +243,7 @@ func regular(r io.Reader) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Read reads the body.
+// Read reads the body under the client's time limit.
 func (u *upload) Read(b []byte) (int, error) {
 	began, err := u.e.in.enter()
 	if err != nil {
@@ -252,13 +253,13 @@ func (u *upload) Read(b []byte) (int, error) {
 	return n, u.e.in.leave(began, int64(n), err)
 }
 
-// flusher is an exchange that can be flushed.
+// flusher is an exchange with http.Flusher.
 type flusher struct{ *exchange }
 
-// Flush is FlushError for those who look for an http.Flusher.
+// Flush implements http.Flusher.
 func (w flusher) Flush() { _ = w.FlushError() }
 
-// FlushError is what http.ResponseController calls.
+// FlushError is called by http.ResponseController.
 func (w flusher) FlushError() error {
 	began, err := w.out.enter()
 	if err != nil {
@@ -267,10 +268,10 @@ func (w flusher) FlushError() error {
 	return w.out.leave(began, 0, http.NewResponseController(w.ResponseWriter).Flush())
 }
 
-// hijacker is an exchange whose connection can be taken over.
+// hijacker is an exchange with http.Hijacker.
 type hijacker struct{ *exchange }
 
-// Hijack hands the connection out. From then on it is the handler's, and nobody watches how slow the client is.
+// Hijack passes the connection to the handler. From then on the client's pace is not watched.
 func (w hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
 
 func (e *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -284,16 +285,16 @@ func (e *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, buf, err
 }
 
-// hijackFlusher is both.
+// hijackFlusher is an exchange with http.Hijacker and http.Flusher.
 type hijackFlusher struct{ flusher }
 
-// Hijack hands the connection out.
+// Hijack passes the connection to the handler.
 func (w hijackFlusher) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
 
-// pushFlusher is an exchange over HTTP/2.
+// pushFlusher is an exchange with http.Pusher and http.Flusher (HTTP/2).
 type pushFlusher struct{ flusher }
 
-// Push is the original's.
+// Push calls the original's Push.
 func (w pushFlusher) Push(target string, opts *http.PushOptions) error {
 	if p, ok := w.ResponseWriter.(http.Pusher); ok {
 		return p.Push(target, opts)
@@ -301,14 +302,14 @@ func (w pushFlusher) Push(target string, opts *http.PushOptions) error {
 	return http.ErrNotSupported
 }
 
-// gone is where the ResponseWriter of a connection that was given away has been.
+// gone replaces the ResponseWriter of a hijacked connection.
 type gone struct{}
 
 func (gone) Header() http.Header       { return http.Header{} }
 func (gone) Write([]byte) (int, error) { return 0, http.ErrHijacked }
 func (gone) WriteHeader(int)           {}
 
-// serverOf is the server that r came to; nil: none of net/http's.
+// serverOf returns the http.Server of r; nil if there is none.
 func serverOf(r *http.Request) *http.Server {
 	if r == nil {
 		return nil

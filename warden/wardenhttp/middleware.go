@@ -1,5 +1,4 @@
-// The server's side: a request is given its place or an answer that says why not, and holds the place until all of it
-// has ended.
+// The server side: a request gets a slot or an answer that says why not, and holds the slot until it has ended completely.
 
 package wardenhttp
 
@@ -13,29 +12,31 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
-// Handler returns a handler that calls next for the requests that are given a place and answers the others itself, as
-// [WriteError] does. A nil next is [http.DefaultServeMux], as it is to [http.ListenAndServe].
+// Handler returns a handler that calls next for requests that get a slot, and answers the others itself as [WriteError] does.
+// A nil next is [http.DefaultServeMux], as for [http.ListenAndServe].
 //
-// A request waits for its place as [warden.Warden.Acquire] says; its body has not been read by then. It holds the place
-// until next is done, whichever way: a panic or runtime.Goexit passes through with its stack whole. If next hijacks the
-// connection, the request holds its place until next is done and the connection that Hijack returned has been closed;
-// see [http.Hijacker]. How long it took is not counted as the service's time if the connection was hijacked, or if the
-// request's context was canceled, which is what net/http does when the client goes away.
+// A request waits for its slot as [warden.Warden.Acquire] says; its body has not been read by then. It holds the slot until
+// next is done; a panic or runtime.Goexit passes through with its stack trace complete. If next hijacks the connection, the
+// request holds its slot until next is done and the connection that Hijack returned has been closed; see [http.Hijacker]. The
+// execution time does not count as the service's if the connection was hijacked, or if the request's context was canceled, as
+// net/http does when the client disconnects.
 //
-// The context of the request that next gets ends with its deadline: the earliest of Config.Timeout's, the Task's and the client's
-// (see Config.Trusted). It knows the priority ([warden.PriorityFrom]), which goes on with the requests that next sends through a
-// [Transport], and that the request has its place: to ask the same warden once more from inside is a [*warden.ReentryError]. A
-// middleware around another one of the same warden, or the same compartment, counts once: the inner one calls its next.
+// The request's context ends with its deadline: the earliest of Config.Timeout's, the Task's and the client's (see
+// Config.Trusted). It carries the priority ([warden.PriorityFrom]), which is passed on with the requests that next sends
+// through a [Transport]. It also marks the slot as held: to acquire another slot of the same warden from inside is a
+// [*warden.ReentryError]. A middleware inside another one of the same warden, or of the same compartment, acquires nothing
+// and calls its next.
 //
-// A client that keeps next waiting is cut off, as [Config].Grace says. A request whose context's deadline passes while next runs is answered
-// 504 if next returns and has written nothing; with [Config].Buffered at once, whatever next does.
+// A client that keeps next waiting is cut off, see [Config].Grace. A request whose context's deadline passes while next runs
+// is answered 504 if next returns without having written; with [Config].Buffered, immediately.
 //
-// The ResponseWriter that next gets can do what w can, and so can a connection that it hijacks; the deprecated http.CloseNotifier is
-// not passed on. With Buffered it can only be written to.
+// The ResponseWriter of next supports what w supports, and so does a connection that it hijacks, except for the deprecated
+// http.CloseNotifier. With Buffered it can only be written to.
 //
-// A request that is given its place at once costs five allocations: its id, what is known of it, its context, the copy that has that, and what watches
-// its client; one more where there is something to hijack, and some for a deadline, besides those of Config's functions. What it reads or writes costs a timer more. One that
-// the warden refuses costs four: its id, what is known about it, the values of the headers and the body.
+// A request that gets its slot immediately costs five allocations: its ID, its state, its context, the copy of the request,
+// and the watch for the client; one more if there is something to hijack, and some for a deadline, besides those of Config's
+// functions. Reading or writing adds a timer. A request that the warden rejects costs four: its ID, its rejection, the
+// headers' values and the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		next = http.DefaultServeMux
@@ -55,7 +56,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	is := h.capacity.claim(r)
-	if is.Holds(r.Context()) { // mounted twice: the outer one has asked
+	if is.Holds(r.Context()) { // mounted twice: the outer one holds the slot
 		h.next.ServeHTTP(w, r)
 		return
 	}
@@ -70,18 +71,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.buffer(w, inner)
 		return
 	}
-	// The server removes the form's files, and logs in front tell the pattern, but they know only the outer request.
+	// The server removes the form's files, and outer log handlers read the pattern, but both see only the outer request.
 	defer func() { r.MultipartForm, r.Pattern = inner.MultipartForm, inner.Pattern }()
 	inflight.Serve(e, e, w, inner)
 }
 
-// refuse answers r, which asked for is. Before net/http's server answers over HTTP/1 a request with an unread body, it reads
-// the rest, up to 256 KiB, unless the connection will be closed: a refusal would come only after an upload, or never. So it is given a
-// moment for a short body, which keeps the connection, and none for others. (Over HTTP/2 it does not read, and to ask for the
-// end of the connection would end it for all requests in it.)
+// refuse answers r, rejected under claim is. Over HTTP/1, net/http's server reads up to 256 KiB of an unread body before it
+// answers, unless the connection will be closed, so a rejection would come only after an upload, or never. A short body
+// therefore gets a moment to arrive, which keeps the connection, and others none. (Over HTTP/2 the server does not read, and
+// closing the connection would end all its requests.)
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, is *place.Claim, err error) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(forUnread)) // or the server's ReadTimeout ends it
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(forUnread)) // on failure, the server's ReadTimeout applies
 		if r.ContentLength < 0 || r.ContentLength > mostUnread {
 			w.Header().Set("Connection", "close")
 		}
@@ -102,11 +103,11 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, is *place.Claim
 }
 
 const (
-	mostUnread = 64 << 10               // the longest body for which a refused request's connection is kept
-	forUnread  = 500 * time.Millisecond // how long it is waited for the rest of one
+	mostUnread = 64 << 10               // the longest unread body, in bytes, for which the connection is kept
+	forUnread  = 500 * time.Millisecond // how long the rest of it may take
 )
 
-// acquire classifies the request, which is to be answered with these headers, and asks for its place.
+// acquire classifies the request, whose answer has these headers so far, and acquires its slot.
 func (m *Middleware) acquire(answer http.Header, r *http.Request, is *place.Claim) (place.Place, error) {
 	if m.cfg.Task == nil {
 		return place.Place{}, notMade("Middleware", "wardenhttp.New")

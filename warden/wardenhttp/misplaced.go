@@ -1,4 +1,4 @@
-// A mistake in mounting that would break the bound in silence is told in the server's log.
+// A mounting mistake that would silently break the concurrency limit is reported in the server's log.
 
 package wardenhttp
 
@@ -7,8 +7,8 @@ import (
 	"runtime"
 )
 
-// notice looks for net/http's TimeoutHandler among its callers, once a status of 503 is written: when its time is up it returns, and
-// leaves its handler running, of which nobody here can know when it ends.
+// notice looks for net/http's TimeoutHandler among its callers, once a status of 503 is written: after its timeout it returns
+// and leaves its handler running without a slot.
 func (m *Middleware) notice(r *http.Request) {
 	if m.noticed.Load() {
 		return

@@ -1,4 +1,4 @@
-// Whom requests ask for their place, and what that is told when they give it back.
+// The source of a request's slot, a warden or a compartment, and the result reported to it at the end.
 
 package wardenhttp
 
@@ -13,13 +13,13 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/place"
 )
 
-// capacity is whom requests ask for their place.
+// capacity is the source of slots.
 type capacity struct {
 	warden      *warden.Warden                            // nil only if there is a compartment
-	compartment func(*http.Request) *bulkhead.Compartment // nil: the warden itself is asked
+	compartment func(*http.Request) *bulkhead.Compartment // nil: the warden itself
 }
 
-// check says what is wrong with it.
+// check returns an error if there is no source.
 func (c capacity) check() error {
 	switch {
 	case c.warden == nil && c.compartment == nil:
@@ -30,7 +30,7 @@ func (c capacity) check() error {
 	return nil
 }
 
-// claim says whom r asks.
+// claim returns the source of r's slot.
 func (c capacity) claim(r *http.Request) place.Claim {
 	is := place.Claim{Warden: c.warden}
 	if c.compartment != nil {
@@ -39,14 +39,14 @@ func (c capacity) claim(r *http.Request) place.Claim {
 	return is
 }
 
-// held is the place of a request that is followed to its end.
+// held is the slot of a request that is followed to its end.
 type held struct{ place.Place }
 
-// errStatus is what the breaker of a compartment is told of a response that says nothing worse.
+// errStatus is reported to a compartment's breaker for a response with status 500 or more and no other error.
 var errStatus = errors.New("wardenhttp: the response has a status of 500 or more")
 
-// End gives the place back. If somebody lost interest, or the connection was upgraded, the time that it took says nothing about the
-// service.
+// End releases the slot. If the client disconnected, or the connection was upgraded, the execution time says nothing about
+// the service and is discarded.
 func (h held) End(came inflight.Outcome) {
 	err := came.Err
 	if err == nil && came.Status >= http.StatusInternalServerError {

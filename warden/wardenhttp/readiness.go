@@ -1,4 +1,4 @@
-// Readiness: what a load balancer is told of this process, which is whether it stays, and not how much it has to do.
+// Readiness: it tells a load balancer whether this process is shutting down, not how loaded it is.
 
 package wardenhttp
 
@@ -8,16 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// Readiness is the handler of a readiness probe: 200 until Drain, 503 from then on. A process that refuses requests stays ready: one that
-// left would leave its share to the others, who would refuse more and leave as well. The zero Readiness is ready. Its methods may be
-// called by any number of goroutines. Mount it outside the middleware, or let Config.Exempt know its path.
+// Readiness is the handler of a readiness probe: 200 until Drain, 503 afterwards. An overloaded process stays ready: leaving
+// would shift its load to the others, which would reject more and leave as well (cascading failure). The zero Readiness is
+// ready. Its methods are safe for concurrent use. Mount it outside the middleware, or exempt its path with Config.Exempt.
 type Readiness struct{ draining atomic.Bool }
 
-// Drain makes the answer 503, for good. The listeners are to stay open until whoever asks has asked again and has told everybody: then
-// [http.Server.Shutdown] waits for the requests that run and for those that wait for their place.
+// Drain makes the answer 503, permanently. Keep the listeners open until the load balancer has probed again and removed this
+// process; then call [http.Server.Shutdown], which waits for running and waiting requests.
 func (p *Readiness) Drain() { p.draining.Store(true) }
 
-// ServeHTTP answers.
+// ServeHTTP answers 200 or 503.
 func (p *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

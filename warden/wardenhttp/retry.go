@@ -1,4 +1,4 @@
-// The client's side: a request that was refused is sent again, if that is safe, affordable and of use.
+// The client side: a rejected request is sent again if that is safe, within the retry budget and useful.
 
 package wardenhttp
 
@@ -16,34 +16,34 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// RetryConfig describes a [Retry]. The zero value is ready to use. Its functions are called by many goroutines at once.
+// RetryConfig describes a [Retry]. The zero value is ready to use. Its functions must be safe for concurrent use.
 type RetryConfig struct {
-	// Base sends each attempt, such as a [Transport], which then asks for a place for each; nil: [http.DefaultTransport].
+	// Base sends each attempt; nil: [http.DefaultTransport]. With a [Transport], each attempt acquires its own slot.
 	Base http.RoundTripper
-	// Priority says how much a request matters: refusals are counted for each priority by itself. nil: what its
-	// context says ([warden.PriorityFrom]).
+	// Priority returns the priority of a request: rejections are counted per priority. nil: that of its context
+	// ([warden.PriorityFrom]).
 	Priority func(*http.Request) warden.Priority
-	// Repeatable says whether a request may be processed twice. nil: if its method is idempotent (RFC 9110, 9.2.2) or it has an
-	// Idempotency-Key. All others are sent again only if they were certainly not processed.
+	// Repeatable reports whether a request may be processed twice. nil: if its method is idempotent (RFC 9110, 9.2.2) or it
+	// has an Idempotency-Key. Other requests are sent again only if they were certainly not processed.
 	Repeatable func(*http.Request) bool
-	// AttemptTimeout is how long an attempt may take until the header of its response has come, 0 or more; 0: as long as the
-	// request's context lets it.
+	// AttemptTimeout bounds an attempt until the header of its response has arrived, 0 or more; 0: only the request's context
+	// bounds it.
 	AttemptTimeout time.Duration
-	// HedgeAfter is how long a repeatable request waits for the header of its response before a second one is sent beside it, 0 or
-	// more; 0: none is. The 95th percentile of how long they take is a usual choice.
+	// HedgeAfter is how long a repeatable request waits for the header of its response before a hedge is sent, a second
+	// attempt beside the first, 0 or more; 0: no hedges. The 95th percentile of that latency is a usual choice.
 	HedgeAfter time.Duration
 }
 
-// Retry is an [http.RoundTripper] that sends requests again under the rules of a [retry.Caller]. It may be used by any number of
-// goroutines, and must come from [NewRetry]: the zero Retry sends nothing.
+// Retry is an [http.RoundTripper] that retries requests under the budget and throttle of a [retry.Caller]. It is safe for
+// concurrent use and must come from [NewRetry]: the zero Retry sends nothing.
 type Retry struct {
 	caller *retry.Caller
 	cfg    RetryConfig
-	base   http.RoundTripper // says what contexts know
+	base   http.RoundTripper // sends deadline and priority of contexts
 }
 
-// NewRetry returns a Retry that asks c. One Caller for each dependency: what one refuses says nothing about another. The error, a
-// [*warden.InvalidError], names the argument that is wrong.
+// NewRetry returns a Retry under the rules of c. Use one Caller per dependency: one dependency's rejections say nothing about
+// another. The error, a [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	switch {
 	case c == nil:
@@ -69,7 +69,7 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	return r, nil
 }
 
-// telling is a base that does not say what its requests' contexts know.
+// telling adds the headers for deadline and priority in front of a base that does not.
 type telling struct{ base http.RoundTripper }
 
 func (t telling) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -81,7 +81,8 @@ func (t telling) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(out)
 }
 
-// AttemptTimeoutError says that the last attempt got no answer within RetryConfig.AttemptTimeout. errors.Is(err, context.DeadlineExceeded) holds.
+// AttemptTimeoutError reports that the last attempt got no answer within RetryConfig.AttemptTimeout. errors.Is(err,
+// context.DeadlineExceeded) holds.
 type AttemptTimeoutError struct{ After time.Duration }
 
 // Error names the bound.
@@ -89,22 +90,24 @@ func (e *AttemptTimeoutError) Error() string {
 	return fmt.Sprintf("wardenhttp: no answer within the %s of an attempt", e.After)
 }
 
-// Unwrap is context.DeadlineExceeded.
+// Unwrap returns context.DeadlineExceeded.
 func (e *AttemptTimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// Timeout is true: it is a net.Error's.
+// Timeout returns true, as for a net.Error.
 func (e *AttemptTimeoutError) Timeout() bool { return true }
 
-// RoundTrip sends the request, with what its context knows (the time that is left and the priority, as a [Transport] does), and again while docs/retries.md says so. A request that the throttle refuses is not sent: its body is closed
-// and the error is a [*retry.ThrottledError]. Otherwise what is returned is what the last attempt came to, a refusal as the
-// server wrote it; only if the request's context ends while it waits for the next attempt, it is the context's error.
+// RoundTrip sends the request, with its context's remaining time and priority in headers as a [Transport] does, and retries
+// it as docs/retries.md says. A request that the throttle rejects is not sent: its body is closed and the error is a
+// [*retry.ThrottledError]. Otherwise RoundTrip returns the result of the last attempt, a rejection as the server wrote it;
+// only if the request's context ends during the wait for the next attempt, it returns the context's error.
 //
-// Each attempt's body is closed once, and the response of an attempt that is followed by another one is read, up to 64 KiB and for a tenth of a
-// second, and closed first, so that its connection serves again. A body can be sent again if the request has GetBody, as
-// [http.NewRequest] sets it for the usual readers. The request is not modified.
+// Each attempt's body is closed once. Before a retry, the previous response is read, up to 64 KiB and for 100 ms, and closed,
+// so that its connection can be reused. A body can be sent again if the request has GetBody, which [http.NewRequest] sets for
+// the usual readers. The request is not modified.
 //
-// RoundTrip blocks as long as the attempts and the waits between them do. No goroutine outlives it but that of a hedge that lost, until the base
-// has noticed that it was canceled. A request that is sent once costs one small allocation, unless AttemptTimeout or HedgeAfter is set.
+// RoundTrip blocks for all attempts and the waits between them. No goroutine outlives it except that of a losing hedge, until
+// the base has noticed its cancellation. A request that is sent once costs one small allocation, unless AttemptTimeout or
+// HedgeAfter is set.
 func (t *Retry) RoundTrip(req *http.Request) (*http.Response, error) {
 	c, err := t.begin(req)
 	if err != nil {
@@ -133,15 +136,15 @@ func (t *Retry) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// call is one request in all its attempts.
+// call is one request with all its attempts.
 type call struct {
 	retry.Call
 	priority   warden.Priority
-	rewindable bool // its body can be sent once more
-	repeatable bool // it is, and the request may be processed twice
+	rewindable bool // its body can be sent again
+	repeatable bool // rewindable, and may be processed twice
 }
 
-// begin asks for the first attempt. If there is none, however that comes, it closes the request's body, as a RoundTripper must.
+// begin asks for the first attempt. On failure, a panic included, it closes the request's body, as a RoundTripper must.
 func (t *Retry) begin(req *http.Request) (c call, err error) {
 	begun := false
 	defer func() {
@@ -160,14 +163,14 @@ func (t *Retry) begin(req *http.Request) (c call, err error) {
 	return c, err
 }
 
-// CloseIdleConnections closes the idle connections of the base, if it knows how to; http.Client calls it.
+// CloseIdleConnections closes the base's idle connections, if it has that method; http.Client calls it.
 func (t *Retry) CloseIdleConnections() {
 	if c, ok := t.cfg.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// attempt sends one request, perhaps with a hedge beside it, and tells the caller how each ended.
+// attempt sends one request, perhaps with a hedge, and reports the results to the Caller.
 func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, verdict, error) {
 	if t.cfg.HedgeAfter > 0 && c.repeatable {
 		return t.race(req, c)
@@ -186,8 +189,8 @@ func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, verdict, er
 	return resp, v, err
 }
 
-// send sends one attempt whose context is canceled by cancel: when another one has won, after AttemptTimeout, and when nothing more can come of
-// it. The first two are the error.
+// send sends one attempt, whose context cancel ends: when another attempt has won, after AttemptTimeout, and when nothing
+// more can arrive. In the first two cases the cause is the error.
 func (t *Retry) send(req *http.Request, cancel context.CancelCauseFunc) (*http.Response, error) {
 	late := &AttemptTimeoutError{t.cfg.AttemptTimeout}
 	inTime := func() bool { return true }
@@ -206,13 +209,13 @@ func (t *Retry) send(req *http.Request, cancel context.CancelCauseFunc) (*http.R
 	return resp, err
 }
 
-// canceling is what an attempt holds: its context.
+// canceling releases an attempt's context at its end.
 type canceling context.CancelCauseFunc
 
 // End frees the context.
 func (c canceling) End(inflight.Outcome) { c(nil) }
 
-// rewound is the request with its body from the beginning. Whoever sends it closes the body.
+// rewound returns the request with its body rewound. The caller owns the body.
 func rewound(req *http.Request) (*http.Request, error) {
 	again := req.WithContext(req.Context())
 	if req.Body == nil || req.Body == http.NoBody {
@@ -225,12 +228,12 @@ func rewound(req *http.Request) (*http.Request, error) {
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {
-		_ = req.Body.Close() // what is returned is why it is not sent
+		_ = req.Body.Close() // the error to return is the reason for not sending
 	}
 }
 
-// discard ends a response that nobody will see. What is left of it is read, so that its connection can be used again, if it is little and comes
-// at once.
+// discard ends an unused response. It reads the rest if that is short and arrives at once, so that the connection can be
+// reused.
 func discard(resp *http.Response) {
 	const most, longest = 64 << 10, 100 * time.Millisecond
 	if resp == nil || resp.Body == nil {
@@ -238,12 +241,12 @@ func discard(resp *http.Response) {
 	}
 	end := sync.OnceFunc(func() { _ = resp.Body.Close() })
 	timer := time.AfterFunc(longest, end)
-	_, _ = io.CopyN(io.Discard, resp.Body, most) // whatever comes of it, the body is closed
+	_, _ = io.CopyN(io.Discard, resp.Body, most) // the body is closed in any case
 	timer.Stop()
 	end()
 }
 
-// pause waits, unless the context ends.
+// pause waits for d or until the context ends.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -255,5 +258,5 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// errLost is why the slower of two attempts is canceled.
+// errLost is the cancellation cause of the slower of two attempts.
 var errLost = errors.New("wardenhttp: another attempt was answered first")

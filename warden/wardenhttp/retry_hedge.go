@@ -1,4 +1,4 @@
-// Hedges: a second attempt beside one that takes long, of one class less, and the first answer wins.
+// Hedges: a second attempt, one priority class lower, beside a slow first one; the first answer wins.
 
 package wardenhttp
 
@@ -16,24 +16,24 @@ import (
 // race is one attempt and its hedge.
 type race struct {
 	mu     sync.Mutex
-	over   bool          // the first attempt has ended: no hedge starts, and none that runs cancels it
-	lost   bool          // nobody wants the hedge's answer
-	hedged chan struct{} // closed when the hedge has ended; nil: there is none
+	over   bool          // the first attempt has ended: no hedge starts, and a running one does not cancel it
+	lost   bool          // the hedge's answer is not needed
+	hedged chan struct{} // closed when the hedge has ended; nil: no hedge
 	cancel context.CancelCauseFunc
 	won    bool
 
-	resp *http.Response // what the hedge came to, once hedged is closed
+	resp *http.Response // the hedge's result, once hedged is closed
 	v    verdict
 	err  error
 }
 
-// race sends the request, and its hedge when it has not been answered after HedgeAfter. The first attempt runs on this goroutine. Only an answer
-// ends the other attempt: a refusal leaves it alone.
+// race sends the request, and a hedge if there is no answer after HedgeAfter. The first attempt runs on this goroutine. Only
+// an answer ends the other attempt; a rejection does not.
 func (t *Retry) race(req *http.Request, c *call) (*http.Response, verdict, error) {
 	r := &race{}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(t.cfg.HedgeAfter, func() { t.hedge(r, req, c, cancel) })
-	defer timer.Stop() // also if the base panics
+	defer timer.Stop() // even if the base panics
 	resp, err := t.send(req.WithContext(ctx), cancel)
 	v := judge(req.Context(), resp, err)
 	c.Ended(c.priority, v.outcome)
@@ -50,7 +50,7 @@ func (t *Retry) race(req *http.Request, c *call) (*http.Response, verdict, error
 	if hedged == nil || lost {
 		return resp, v, err
 	}
-	<-hedged // it ends with the request's context if not before
+	<-hedged // at the latest when the request's context ends
 	if won || r.v.outcome == retry.Accepted {
 		discard(resp)
 		return r.resp, r.v, r.err
@@ -59,7 +59,7 @@ func (t *Retry) race(req *http.Request, c *call) (*http.Response, verdict, error
 	return resp, v, err
 }
 
-// hedge sends the second attempt, if the caller affords one.
+// hedge sends the second attempt, if the Caller allows one.
 func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.CancelCauseFunc) {
 	r.mu.Lock()
 	if r.over {
@@ -98,7 +98,7 @@ func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.C
 	}
 }
 
-// contained is send, whose panic would end the program: nobody is above this goroutine.
+// contained is send with a panic turned into an error: on this goroutine it would end the program.
 func (t *Retry) contained(req *http.Request, cancel context.CancelCauseFunc) (resp *http.Response, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -1,4 +1,4 @@
-// What an answer, or none, says about the server, and whether another attempt may fare better.
+// Classification of an attempt's result: what it says about the server, and whether a retry may succeed.
 
 package wardenhttp
 
@@ -16,23 +16,24 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// RefusedHeader is in a response of a [Middleware] to a request that it refused, and holds the reason. It says that no handler has seen the
-// request, so that it can be sent again whatever its method. [WriteError] does not write it: a handler may have done something before.
+// RefusedHeader is set by a [Middleware] in the response to a rejected request, with the reason. It certifies that no handler
+// has seen the request, so that it can be sent again whatever its method. [WriteError] does not set it, because its handler
+// may have done work before.
 const RefusedHeader = "Warden-Refused"
 
-// idempotencyKey makes a request repeatable whose method is not: the server knows it again
+// idempotencyKey makes any request repeatable: the server recognizes the repetition
 // (draft-ietf-httpapi-idempotency-key-header).
 const idempotencyKey = "Idempotency-Key"
 
-// verdict is what came of an attempt.
+// verdict is the result of an attempt.
 type verdict struct {
 	outcome     retry.Outcome
-	again       bool          // another attempt may fare better
-	unprocessed bool          // no handler has seen it: it is safe to send anything again
-	after       time.Duration // that the server wants to be left alone
+	again       bool          // another attempt may succeed
+	unprocessed bool          // no handler has seen it: any request may be sent again
+	after       time.Duration // Retry-After
 }
 
-// judge says what came of an attempt of a request with this context.
+// judge classifies an attempt of a request with this context.
 func judge(ctx context.Context, resp *http.Response, err error) verdict {
 	if err != nil || resp == nil {
 		return judgeError(ctx, err)
@@ -48,8 +49,8 @@ func judge(ctx context.Context, resp *http.Response, err error) verdict {
 	return verdict{outcome: retry.Accepted}
 }
 
-// streamError is what net/http's HTTP/2 has errors.As fill in: a type with these fields. It says that a stream was reset. One that the server has not
-// worked on (REFUSED_STREAM, GOAWAY) net/http sends again by itself.
+// streamError matches net/http's HTTP/2 stream error with errors.As, by its fields: the stream was reset. net/http itself
+// retries streams that the server has not processed (REFUSED_STREAM, GOAWAY).
 type streamError struct {
 	StreamID uint32
 	Code     uint32
@@ -64,20 +65,20 @@ func judgeError(ctx context.Context, err error) verdict {
 	var network net.Error
 	switch {
 	case errors.Is(err, errLost), errors.Is(ctx.Err(), context.Canceled):
-		return verdict{} // somebody else's doing
+		return verdict{} // canceled, by the caller or by the other attempt
 	case errors.Is(err, warden.ErrRejected), bulkhead.NoVerdict(err):
-		return verdict{} // it was not sent
+		return verdict{} // not sent
 	case ctx.Err() != nil:
-		return verdict{outcome: retry.Refused} // no time is left
+		return verdict{outcome: retry.Refused} // the deadline has passed
 	case errors.As(err, &dialed) && dialed.Op == "dial":
 		return verdict{outcome: retry.Refused, again: true, unprocessed: true}
 	case errors.As(err, &stream), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.DeadlineExceeded):
 		return verdict{outcome: retry.Refused, again: true}
 	}
-	return verdict{} // such as a certificate that is not accepted, or a URL that nobody understands
+	return verdict{} // such as an invalid certificate, or an unsupported URL
 }
 
-// idempotent is RetryConfig.Repeatable's default.
+// idempotent is the default of RetryConfig.Repeatable.
 func idempotent(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, "", http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
@@ -86,8 +87,8 @@ func idempotent(r *http.Request) bool {
 	return only(r.Header, idempotencyKey) != ""
 }
 
-// retryAfter reads Retry-After: seconds or a date (RFC 9110, 10.2.3), against the response's own Date, so that clocks need not agree. 0: there
-// is none that can be read. What is more than a day is a day.
+// retryAfter parses Retry-After: seconds or a date (RFC 9110, 10.2.3). A date is compared with the response's own Date, so
+// that clocks need not agree. 0: missing or invalid. More than a day counts as a day.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	const longest = 24 * time.Hour
 	s := only(h, "Retry-After")
@@ -115,7 +116,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return min(max(0, at.Sub(now)), longest)
 }
 
-// only is the value of a header that is there once, else "".
+// only returns the value of a header that occurs exactly once, else "".
 func only(h http.Header, name string) string {
 	if v := h[name]; len(v) == 1 {
 		return v[0]

@@ -1,4 +1,4 @@
-// What a request that is sent says of itself: how much time is left, and how much it matters.
+// Deadline and priority of an outgoing request, sent in headers.
 
 package wardenhttp
 
@@ -12,11 +12,11 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// tell is req under ctx, which says in its headers what ctx knows. The error is context.DeadlineExceeded: less than a millisecond is
-// left, and to say that there is one would give away what nobody has.
+// tell returns req under ctx, with the deadline and the priority of ctx in headers. The error is context.DeadlineExceeded if
+// less than a millisecond is left: to round up would promise time that is not there.
 //
-// The priority's header is ours alone: one that was there may be a stranger's, which a proxy passes on, and would have our word for
-// it. A time that was there counts if it is shorter. What means Normal is not said: whoever has no opinion takes the other side's.
+// An existing priority header is replaced: a proxy may pass on one from an untrusted client, and the server would trust it as
+// ours. An existing timeout counts if it is shorter. Normal is not sent: the server's own default applies.
 func tell(ctx context.Context, req *http.Request) (*http.Request, error) {
 	p := warden.PriorityFrom(ctx)
 	due, bounded := ctx.Deadline()

@@ -1,4 +1,4 @@
-// Slow clients: how long they may keep a handler waiting, for a body that trickles in or for an answer that trickles out.
+// Slow clients: how long they may keep a handler waiting, for a body that trickles in or for an answer that they read slowly.
 
 package wardenhttp
 
@@ -12,47 +12,47 @@ import (
 	"time"
 )
 
-// ErrSlowPeer is what Read and Write tell a handler about a client that was slower than [Config.MinRate] for longer than
+// ErrSlowPeer is the error of a handler's Read and Write after its client was slower than [Config.MinRate] for longer than
 // [Config.Grace]. errors.Is(err, os.ErrDeadlineExceeded) holds as well. [WriteError] answers it with 408.
 var ErrSlowPeer = errors.New("wardenhttp: the client is too slow")
 
 func slowPeer() problem { return problem{status: http.StatusRequestTimeout, reason: "slow_client"} }
 
-// pace is how slow a client may be.
+// pace is the minimum pace of a client.
 type pace struct {
 	grace time.Duration
 	rate  int // bytes a second
 }
 
-// piece is how much is written at once: no more than comes through in the grace at the least rate.
+// piece is the size, in bytes, of one write: what fits into the grace at the minimum rate, 4 KiB to 1 MiB.
 func (p pace) piece() int { return int(min(max(p.grace.Seconds()*float64(p.rate), 4<<10), 1<<20)) }
 
-// worth is the time for which n bytes pay, up to the grace.
+// worth is the time that n bytes earn, up to the grace.
 func (p pace) worth(n int64) time.Duration {
 	return time.Duration(min(float64(n)/float64(p.rate), p.grace.Seconds()) * float64(time.Second))
 }
 
-// A side is one direction of a request. It has spare time, the grace at first and at most: waiting in Read or Write uses it
-// up, each byte that passes earns some back. When there is none left while the handler waits, a deadline in the past ends the
-// wait. A handler that computes, and an event stream that has nothing to say, cost their client nothing.
+// A side is one direction of a request, with a time budget that starts at the grace, its maximum: waiting in Read or Write
+// spends it, and each byte transferred earns some back. When the budget is used up during a wait, a deadline in the past ends
+// the wait. A handler that computes, and an event stream without events, spend nothing.
 type side struct {
 	pace  pace
-	w     http.ResponseWriter // what has the deadlines
+	w     http.ResponseWriter // carries the deadlines
 	reads bool
 
-	mu    sync.Mutex // guards all below; whoever holds it does not wait for the client
+	mu    sync.Mutex // guards all below; never held while waiting for the client
 	spare time.Duration
 	due   time.Time
 	timer *time.Timer
-	waits bool  // for the client, now
+	waits bool  // a Read or Write is waiting for the client
 	own   bool  // the handler sets the deadlines
-	used  bool  // something was read, or written
-	whole bool  // the body has come to its end
-	late  error // why nothing more is waited for
+	used  bool  // data was read or written
+	whole bool  // the body was read to its end
+	late  error // the error of every later wait
 	over  bool  // the handler is done, and w must not be touched
 }
 
-// enter is called before the handler waits for the client.
+// enter starts a wait for the client.
 func (s *side) enter() (began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *side) enter() (began time.Time, err error) {
 	return began, nil
 }
 
-// leave is called when n bytes have passed, or err has happened; it says which it was.
+// leave ends a wait in which n bytes were transferred, and returns its error.
 func (s *side) leave(began time.Time, n int64, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *side) leave(began time.Time, n int64, err error) error {
 	return err
 }
 
-// expire is the timer's.
+// expire is the timer's function.
 func (s *side) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *side) expire() {
 	_ = s.setDeadline(time.Unix(1, 0))
 }
 
-// stop ends waiting for the client, now and from now on.
+// stop ends waiting for the client, now and later.
 func (s *side) stop(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +111,8 @@ func (s *side) stop(why error) {
 	_ = s.setDeadline(time.Unix(1, 0))
 }
 
-// end is stop when the handler is done: the ResponseWriter must not be touched any more. Whoever waits all the same, on a goroutine of
-// its own, is not waited for. If bounded, what net/http still does gets a deadline.
+// end is stop for a handler that is done: the ResponseWriter must not be used afterwards. Waits on other goroutines are
+// ended, not awaited. If bounded, net/http's remaining I/O gets a deadline.
 func (s *side) end(bounded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *side) hand(t time.Time) error {
 	return s.setDeadline(t)
 }
 
-// use notes that there is an answer.
+// use records that there is an answer.
 func (s *side) use() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,8 @@ func (s *side) state() (used bool, late error) {
 	return s.used, s.late
 }
 
-// setDeadline ends a Read or Write that hangs, over either protocol. Where deadlines are not supported, the next one fails.
+// setDeadline ends a pending Read or Write, over HTTP/1 and HTTP/2. Where deadlines are not supported, the next call fails
+// instead.
 func (s *side) setDeadline(t time.Time) error {
 	rc := http.NewResponseController(s.w)
 	if s.reads {

@@ -1,4 +1,4 @@
-// The client's side: a request is sent when it has its place, and holds it until nothing more of its response can come.
+// The client side: a request is sent when it has a slot, and holds it until nothing more of its response can arrive.
 
 package wardenhttp
 
@@ -16,27 +16,27 @@ import (
 type TransportConfig struct {
 	// Base sends the requests; nil: [http.DefaultTransport].
 	Base http.RoundTripper
-	// Task says what a request is to the warden; nil: a task that is called by the host. Normal priority means that of the context:
-	// of the request that is being served, or what [warden.WithPriority] said. It is called by many goroutines at once, before the
-	// request asks for its place.
+	// Task returns the request's task; nil: a task named after the host. Priority Normal means that of the context: the one
+	// of the request being served, or that of [warden.WithPriority]. It must be safe for concurrent use and is called before
+	// the request acquires its slot.
 	Task func(*http.Request) warden.Task
-	// Compartment says in which compartment a request is to run; nil: in none, the warden is asked. See
-	// [Config.Compartment]; here a request for which it returns nil is not sent.
+	// Compartment returns the compartment of a request; nil: requests use the warden. See [Config.Compartment]; a request for
+	// which it returns nil is not sent.
 	Compartment func(*http.Request) *bulkhead.Compartment
 }
 
-// Transport is an [http.RoundTripper] that sends what is given a place. It may be used by any number of goroutines, and
-// must come from [NewTransport]: the zero Transport sends nothing.
+// Transport is an [http.RoundTripper] that sends a request once it has a slot. It is safe for concurrent use and must come
+// from [NewTransport]: the zero Transport sends nothing.
 type Transport struct {
 	capacity capacity
 	base     http.RoundTripper
 	task     func(*http.Request) warden.Task
 }
 
-// NewTransport returns a Transport that asks w. Give each dependency a warden of its own, so that what is slow fills its
-// own places and no others; and let it be another one than the server's, since a request that holds a place and asks the
-// same warden for a second is refused. With cfg.Compartment, w is what it is to [New]. The error, a
-// [*warden.InvalidError], says that there is nobody to ask.
+// NewTransport returns a Transport that acquires slots from w. Give each dependency its own warden, so that a slow one fills
+// only its own slots. Do not use the server's warden: a request that holds one of its slots is refused a second. With
+// cfg.Compartment, w has the role that it has in [New]. The error, a [*warden.InvalidError], means that there is neither a
+// warden nor a compartment.
 func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 	t := &Transport{capacity{w, cfg.Compartment}, cfg.Base, cfg.Task}
 	if err := t.capacity.check(); err != nil {
@@ -53,27 +53,28 @@ func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 
 func hostTask(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Host} }
 
-// RoundTrip sends the request, with the time that is left and its priority in headers, once it has its place, for which it waits as [warden.Warden.Acquire] says. It holds the place
-// until nothing more can come: there is no response, or one without a body, or its body has been read to the end, failed or
-// been closed. After 101 (Switching Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the
-// request. [inflight.RoundTrip] has every case. A body that nobody reads to its end or closes holds its place for ever, as
-// it holds its connection.
+// RoundTrip sends the request, with its remaining time and its priority in headers, once it has a slot, for which it waits as
+// [warden.Warden.Acquire] says. It holds the slot until nothing more can arrive: there is no response, or one without a body,
+// or its body was read to the end, failed or was closed. After 101 (Switching Protocols) the body is an io.ReadWriteCloser
+// with CloseWrite, and only Close ends the request. [inflight.RoundTrip] lists every case. A body that is neither read to its
+// end nor closed holds its slot forever, as it holds its connection.
 //
-// How long it took counts as the dependency's time, unless it switched protocols or its context was canceled. The breaker of
-// a compartment is told the error of the base or of a Read, an error if the status is 500 or more, and else that all
-// went well. What is sent has a context that ends with the Task's deadline, and with the compartment's Timeout.
+// The elapsed time counts as the dependency's execution time, unless the connection switched protocols or the context was
+// canceled. A compartment's breaker gets the error of the base or of a Read, an error for a status of 500 or more, else nil.
+// The context of the sent request ends with the Task's deadline, and with the compartment's Timeout.
 //
-// Warden-Timeout says in milliseconds how much is left of the context, Warden-Priority how much the request matters unless that is
-// [warden.Normal], whatever header of this name was there: it may be a stranger's. Any server may ignore them; one under this
-// package believes them as [Config.Trusted] says.
+// The header Warden-Timeout has the remaining time of the context in milliseconds; Warden-Priority has the priority unless it
+// is [warden.Normal], and replaces any such header of the request, which may come from an untrusted client. Other servers may
+// ignore them; a server with this package accepts them as [Config.Trusted] says.
 //
-// If the request is refused, nothing is sent, its body is closed and the error is that of the warden or of the
-// compartment, most often a [*warden.Rejection], a [*warden.ReentryError] if w is that of the request being served, or
-// context.DeadlineExceeded if less than a millisecond is left; through an [http.Client], errors.Is, errors.As and [WriteError] find it in
-// the url.Error. Each redirect that a client follows, and each retry that it makes, asks anew; those that the base makes do not.
+// If the request is rejected, nothing is sent, its body is closed and the error is that of the warden or of the compartment,
+// most often a [*warden.Rejection]; a [*warden.ReentryError] if w is the warden of the request being served; or
+// context.DeadlineExceeded if less than a millisecond is left. Through an [http.Client], errors.Is, errors.As and
+// [WriteError] find it in the url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside
+// the base do not.
 //
-// RoundTrip blocks as long as the base does, after having waited for the place, does not modify the request, and allocates the context
-// and the copy of the request that is sent, its headers if there is something to say, and one small body.
+// RoundTrip blocks for the queue wait and as long as the base does. It does not modify the request. It allocates the context,
+// the copy of the request that is sent, its headers if there is something to add, and one small body.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	p, out, err := t.prepare(req)
 	if err != nil {
@@ -82,8 +83,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return inflight.RoundTrip(held{p}, t.base, out)
 }
 
-// prepare asks for the request's place, and makes what is sent. If that comes to nothing, however, it closes the request's body, as a
-// RoundTripper must.
+// prepare acquires the request's slot and builds the request to send. On failure, a panic included, it closes the request's
+// body, as a RoundTripper must.
 func (t *Transport) prepare(req *http.Request) (p place.Place, out *http.Request, err error) {
 	ready := false
 	defer func() {
@@ -102,14 +103,14 @@ func (t *Transport) prepare(req *http.Request) (p place.Place, out *http.Request
 		return p, nil, err
 	}
 	if out, err = tell(p.Ctx, req); err != nil {
-		p.End(context.Canceled, true) // nobody was asked, and nobody is to blame
+		p.End(context.Canceled, true) // nothing was sent: the breaker and the times see nothing
 		return p, nil, err
 	}
 	ready = true
 	return p, out, nil
 }
 
-// CloseIdleConnections closes the idle connections of the base transport, if it knows how to; http.Client calls it.
+// CloseIdleConnections closes the base's idle connections, if it has that method; http.Client calls it.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

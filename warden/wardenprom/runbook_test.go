@@ -17,8 +17,17 @@ const runbookFile = "../../docs/runbook.md"
 
 // runbookQueries are the page's queries: what lies between fences of promql, however far it is indented.
 func runbookQueries(page string) (all []string) {
-	for _, fence := range regexp.MustCompile("(?s)\n *```promql\n(.*?)\n *```\n").FindAllStringSubmatch(page, -1) {
-		all = append(all, strings.Join(strings.Fields(fence[1]), " "))
+	var query []string
+	inside := false
+	for line := range strings.Lines(page) {
+		switch line = strings.TrimSpace(line); {
+		case line == "```promql":
+			query, inside = nil, true
+		case inside && line == "```":
+			all, inside = append(all, strings.Join(query, " ")), false
+		case inside:
+			query = append(query, line)
+		}
 	}
 	return all
 }

@@ -33,7 +33,7 @@ func TestH8_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
 			client := through(g, s)
 			resp := send(t, client, c.method, s.URL+c.path)
 			g.wantInFlight(t, c.method+" "+c.path, 0)
-			other := send(t, client, http.MethodGet, s.URL+"/") // has the place now
+			other := send(t, client, http.MethodGet, s.URL+"/") // has the slot now
 			resp.Body.Close()
 			g.wantInFlight(t, "after closing the response without a body", 1)
 			other.Body.Close()
@@ -189,7 +189,7 @@ func TestH8_ReadingOnHolds(t *testing.T) {
 	g.wantEmpty(t)
 }
 
-// A stale Close of one response cannot release the place that another has by now.
+// A stale Close of one response cannot release the slot that another has by now.
 func TestH8_LateCloseReleasesNobodyElse(t *testing.T) {
 	g := newGate(1)
 	rt := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {

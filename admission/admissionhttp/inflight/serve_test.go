@@ -35,7 +35,7 @@ func TestH1_HandlerReleasesHoweverItEnds(t *testing.T) {
 					g.wantInFlight(t, "in the handler", 1)
 					end(w, r)
 				}))
-				for range 2 { // the second request needs the place of the first
+				for range 2 { // the second request needs the slot of the first
 					if resp, err := post(t, s); err == nil {
 						if resp.StatusCode == http.StatusServiceUnavailable {
 							t.Error("refused")

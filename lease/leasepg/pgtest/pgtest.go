@@ -15,21 +15,22 @@ import (
 )
 
 const (
-	// URLVariable names the environment variable with the URL of a server to use; its role must be allowed to create databases.
-	URLVariable = "STOPBANK_POSTGRES_URL"
-	// RequiredVariable names the environment variable that, set to "required", forbids to go on without a PostgreSQL.
-	RequiredVariable = "STOPBANK_POSTGRES"
+	// urlVariable holds the URL of a server to use; its role must be allowed to create databases.
+	urlVariable = "STOPBANK_POSTGRES_URL"
+	// requiredVariable, set to "required", makes tests fail without a PostgreSQL.
+	requiredVariable = "STOPBANK_POSTGRES"
 )
 
 // ErrNone means that there is no PostgreSQL to be had: no URL is set and none is installed, or this is no Linux.
-var ErrNone = errors.New("pgtest: no PostgreSQL: set " + URLVariable + " or install initdb")
+var ErrNone = errors.New("pgtest: no PostgreSQL: set " + urlVariable + " or install initdb")
 
-// Required reports whether the environment forbids to go on without a PostgreSQL.
-func Required() bool { return os.Getenv(RequiredVariable) == "required" }
+// Required reports whether the environment variable STOPBANK_POSTGRES is "required": tests must then fail, and not skip, without a
+// PostgreSQL.
+func Required() bool { return os.Getenv(requiredVariable) == "required" }
 
 // Available returns nil where Open has a server to use or to start, ErrNone otherwise.
 func Available(ctx context.Context) error {
-	if os.Getenv(URLVariable) != "" {
+	if os.Getenv(urlVariable) != "" {
 		return nil
 	}
 	if _, err := otherUser(); err != nil {
@@ -52,7 +53,7 @@ type Server struct {
 // test kills servers, not machines, and what a killed server had written the kernel still has. It blocks for about two
 // seconds, or until ctx ends. Error: ErrNone, or whatever went wrong.
 func Open(ctx context.Context, durable bool) (*Server, error) {
-	s := &Server{admin: os.Getenv(URLVariable)}
+	s := &Server{admin: os.Getenv(urlVariable)}
 	if s.admin == "" {
 		c, err := startCluster(ctx, durable)
 		if err != nil {
@@ -76,7 +77,7 @@ func (s *Server) Private() bool { return s.cluster != nil }
 // About says in a line what the server is.
 func (s *Server) About() string {
 	if s.cluster == nil {
-		return "the server that " + URLVariable + " names"
+		return "the server that " + urlVariable + " names"
 	}
 	return fmt.Sprintf("a private server from %s, fsync %s", s.cluster.bin, onOff(s.cluster.durable))
 }
@@ -97,7 +98,7 @@ func (s *Server) Database(ctx context.Context) (string, error) {
 	s.made = append(s.made, name)
 	u, err := url.Parse(s.admin)
 	if err != nil {
-		return "", fmt.Errorf("pgtest: %s is no URL: %w", URLVariable, err)
+		return "", fmt.Errorf("pgtest: %s is no URL: %w", urlVariable, err)
 	}
 	u.Path = "/" + name
 	return u.String(), nil

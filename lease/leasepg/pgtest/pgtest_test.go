@@ -47,7 +47,7 @@ func ask(t *testing.T, at, sql string) (answer string, err error) {
 // private makes the temporary directory one that another user may enter, and skips where no server is installed.
 func private(t *testing.T) (dir string) {
 	t.Helper()
-	t.Setenv(pgtest.URLVariable, "")
+	t.Setenv("STOPBANK_POSTGRES_URL", "")
 	dir = t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		if err := os.Chmod(d, 0o755); err != nil {
@@ -161,7 +161,7 @@ func TestServerOfOthers(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	t.Setenv(pgtest.URLVariable, theirs.URL())
+	t.Setenv("STOPBANK_POSTGRES_URL", theirs.URL())
 	s, err := pgtest.Open(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)

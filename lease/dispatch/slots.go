@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is who may start next: the places of MaxInFlight, shared by partitions (D9) and owners (D11), and the rate of them all (D10).
+// This file is who may start next: the slots of MaxInFlight, shared by partitions (D9) and owners (D11), and the rate of them all (D10).
 
 import (
 	"cmp"
@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// places are those of all partitions together; a Dispatcher alone has its own. They go from hand to hand: one that falls free goes to the first of the
-// lines that wait, and its partition picks the record. Where there is a rate of all, a place goes out only when the rate has answered for the one
+// slots are the MaxInFlight of all partitions together; a Dispatcher alone has its own. They go from hand to hand: one that falls free goes to the first of the
+// lines that wait, and its partition picks the record. Where there is a rate of all, a slot goes out only when the rate has answered for the one
 // before it, so that what it lets go is what is first at that time.
-type places struct {
+type slots struct {
 	most    int
 	rated   bool
 	longest time.Duration // AttemptTimeout: what a record is charged, and what an owner may be ahead of now, at most
@@ -28,35 +28,35 @@ type places struct {
 	shut    *time.Timer   // until it fires the rate lets nobody go; nil: it may
 }
 
-// share is what an owner or a partition has of the places.
+// share is what an owner or a partition has of the slots.
 type share struct {
 	has   int
 	late  int // of has: with handlers that are over their time. They are lost to everybody alike, and do not count where the fewest is asked for
 	lines int // of an owner: that there are
 	wait  int // of those: that wait
-	// used is the time for which an owner has held places. Who had nothing to do comes back with now at least: idling saves nothing up.
+	// used is the time for which an owner has held slots. Who had nothing to do comes back with now at least: idling saves nothing up.
 	used time.Duration
 }
 
 // line is what one owner has waiting in one partition.
 type line struct {
-	*places
+	*slots
 	of               *owner
 	owner, partition *share
 	since            uint64 // the turn in which it began to wait; 0: it does not
-	turned           uint64 // since, of the place that it got last
+	turned           uint64 // since, of the slot that it got last
 	exempt           bool   // it waits with something that needs no rate
-	owed             int    // places for which the rate has not answered yet
-	// wake uses a place. It is called under the lock, so it must neither block nor call back.
+	owed             int    // slots for which the rate has not answered yet
+	// wake uses a slot. It is called under the lock, so it must neither block nor call back.
 	wake func()
 }
 
-func newPlaces(cfg Config) *places {
-	return &places{most: cfg.MaxInFlight, rated: cfg.Rate != nil, longest: cfg.AttemptTimeout, owners: map[string]*share{}}
+func newSlots(cfg Config) *slots {
+	return &slots{most: cfg.MaxInFlight, rated: cfg.Rate != nil, longest: cfg.AttemptTimeout, owners: map[string]*share{}}
 }
 
 // join returns a new line of owner.
-func (p *places) join(owner string, partition *share) *line {
+func (p *slots) join(owner string, partition *share) *line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.owners[owner]
@@ -66,21 +66,21 @@ func (p *places) join(owner string, partition *share) *line {
 		p.owners[owner] = s
 	}
 	s.lines++
-	return &line{places: p, owner: s, partition: partition}
+	return &line{slots: p, owner: s, partition: partition}
 }
 
-// leave ends a line. A place that it has it still has, until it gives it back.
+// leave ends a line. A slot that it has it still has, until it gives it back.
 func (l *line) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.quit()
+	l.dequeue()
 	l.owner.lines--
 	l.pass()
 }
 
 // sweep forgets owners who have nothing to do and have used no more than the others, from time to time. If there are many of the rest, those too.
 // The lock is held.
-func (p *places) sweep() {
+func (p *slots) sweep() {
 	const idlers = 1024
 	if len(p.owners) < p.sweepAt {
 		return
@@ -97,18 +97,18 @@ func (p *places) sweep() {
 	p.sweepAt = max(idlers, 2*len(p.owners))
 }
 
-func (s *share) part() int { return s.has - s.late }
+func (s *share) onTime() int { return s.has - s.late }
 
-// compare says which line is first: that of the owner who has the fewest places, of those the one who has used the least; of his, that of the partition that
+// compare says which line is first: that of the owner who has the fewest slots, of those the one who has used the least; of his, that of the partition that
 // has the fewest, of those the one that has waited longest.
 func (l *line) compare(other *line) int {
 	return cmp.Or(
-		cmp.Compare(l.owner.part(), other.owner.part()), cmp.Compare(l.owner.used, other.owner.used),
-		cmp.Compare(l.partition.part(), other.partition.part()), cmp.Compare(l.since, other.since))
+		cmp.Compare(l.owner.onTime(), other.owner.onTime()), cmp.Compare(l.owner.used, other.owner.used),
+		cmp.Compare(l.partition.onTime(), other.partition.onTime()), cmp.Compare(l.since, other.since))
 }
 
-// want has l wait for a place; exempt says that it needs no rate.
-func (l *line) want(exempt bool) {
+// request has l wait for a slot; exempt says that it needs no rate.
+func (l *line) request(exempt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.exempt = exempt
@@ -131,8 +131,8 @@ func (l *line) queue(since uint64) {
 	l.since = since
 }
 
-// quit takes l out of those that wait. The lock is held.
-func (l *line) quit() {
+// dequeue takes l out of those that wait. The lock is held.
+func (l *line) dequeue() {
 	if l.since == 0 {
 		return
 	}
@@ -145,8 +145,8 @@ func (l *line) quit() {
 	l.waiting = l.waiting[:last]
 }
 
-// grant gives the first of the lines that wait a place, if there is one and somebody may have it. The lock is held.
-func (p *places) grant() *line {
+// grant gives the first of the lines that wait a slot, if there is one and somebody may have it. The lock is held.
+func (p *slots) grant() *line {
 	if p.taken >= p.most {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (p *places) grant() *line {
 	}
 	p.now = max(p.now, least)
 	first.turned = first.since
-	first.quit()
+	first.dequeue()
 	first.owner.has++
 	first.partition.has++
 	p.taken++
@@ -176,14 +176,14 @@ func (p *places) grant() *line {
 	return first
 }
 
-// pass wakes those for whom there is a place. The lock is held.
-func (p *places) pass() {
+// pass wakes those for whom there is a slot. The lock is held.
+func (p *slots) pass() {
 	for l := p.grant(); l != nil; l = p.grant() {
 		l.wake()
 	}
 }
 
-// give gives a place back that was used for so long. If the next one goes to the same partition, it returns whose it is, and does not wake it.
+// give gives a slot back that was used for so long. If the next one goes to the same partition, it returns whose it is, and does not wake it.
 func (l *line) give(used time.Duration) (next *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,9 +199,9 @@ func (l *line) give(used time.Duration) (next *line) {
 	return next
 }
 
-// asked is called once for each place, when it is known whether what it is for may start: nothing that needs the rate of all starts before wait is over.
+// answered is called once for each slot, when it is known whether what it is for may start: nothing that needs the rate of all starts before wait is over.
 // A line of which something was refused, by this rate or its own, has not had its turn.
-func (l *line) asked(refused bool, wait time.Duration) {
+func (l *line) answered(refused bool, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if refused && l.since > 0 {
@@ -212,13 +212,13 @@ func (l *line) asked(refused bool, wait time.Duration) {
 		l.asking = false
 	}
 	if wait > 0 && l.shut == nil {
-		l.shut = time.AfterFunc(wait, l.open)
+		l.shut = time.AfterFunc(wait, l.reopen)
 	}
 	l.pass()
 }
 
-// open: the rate may be asked again.
-func (p *places) open() {
+// reopen lets the rate be asked again.
+func (p *slots) reopen() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shut = nil
@@ -226,14 +226,14 @@ func (p *places) open() {
 }
 
 // closed: the rate of all lets nobody go.
-func (p *places) closed() bool {
+func (p *slots) closed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.shut != nil
 }
 
-// overdue counts n more handlers that are over their time, and go on.
-func (l *line) overdue(n int) {
+// countOverdue counts n more handlers that are over their time, and go on.
+func (l *line) countOverdue(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owner.late += n
