@@ -129,8 +129,8 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			t.Errorf("%s names %s, which does not exist", file, name)
 		}
 	}
-	got := check(`See stopbank_lost_total, StopbankLost and rate(stopbank_limiter_wait_seconds_count{outcome=~"started|lost", limiter="any"}[5m]).`)
-	if want := []string{"stopbank_lost_total", "StopbankLost", `outcome=~"started|lost"`}; !slices.Equal(got, want) {
+	got := check(`See stopbank_lost_total, StopbankLost, {\"priority=\"low\"}\"} and rate(stopbank_limiter_wait_seconds_count{outcome=~"started|lost", limiter="any"}[5m]).`)
+	if want := []string{"stopbank_lost_total", "StopbankLost", `priority=\"low\"`, `outcome=~"started|lost"`}; !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}
 }
