@@ -1,4 +1,4 @@
-// The four interceptors, and the place that a call holds.
+// The four interceptors, and the slot that a call holds.
 
 package wardengrpc
 
@@ -15,8 +15,8 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
-// UnaryServer lets unary calls of a server ask for their place: grpc.ChainUnaryInterceptor(i.UnaryServer(), ...). What it
-// wraps runs with the place.
+// UnaryServer gives unary calls of a server their slot: grpc.ChainUnaryInterceptor(i.UnaryServer(), ...). Interceptors and
+// handlers after it run while the slot is held.
 func (i *Interceptors) UnaryServer() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if i.exempt(info.FullMethod) {
@@ -38,8 +38,8 @@ func (i *Interceptors) UnaryServer() grpc.UnaryServerInterceptor {
 	}
 }
 
-// StreamServer lets streams of a server ask for their place: grpc.ChainStreamInterceptor(i.StreamServer(), ...). They
-// hold it until the handler has returned.
+// StreamServer gives streams of a server their slot, which they hold until the handler has returned:
+// grpc.ChainStreamInterceptor(i.StreamServer(), ...).
 func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if i.exempt(info.FullMethod) {
@@ -62,9 +62,9 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 	}
 }
 
-// UnaryClient lets unary calls of a client ask for their place: grpc.WithChainUnaryInterceptor(i.UnaryClient(), ...). A
-// refused call is not sent. Retries of gRPC itself happen within the place; an interceptor that retries belongs before this
-// one, so that each try asks.
+// UnaryClient gives unary calls of a client their slot: grpc.WithChainUnaryInterceptor(i.UnaryClient(), ...). A rejected call
+// is not sent. gRPC's own retries share the slot; put a retrying interceptor before this one, so that each attempt acquires
+// its own.
 func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if i.exempt(method) {

@@ -1,4 +1,4 @@
-// A client's stream: when nothing more can come of it.
+// A client's stream, and the detection of its end.
 
 package wardengrpc
 
@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// StreamClient lets streams of a client ask for their place: grpc.WithChainStreamInterceptor(i.StreamClient(), ...). They hold it
-// until nothing more can come of them, as the package says. A refused stream is not opened.
+// StreamClient gives streams of a client their slot, which they hold until nothing more can arrive, as the package
+// documentation says: grpc.WithChainStreamInterceptor(i.StreamClient(), ...). A rejected stream is not opened.
 func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		if i.exempt(method) {

@@ -1,4 +1,4 @@
-// What is worth a line of what a set of compartments tells.
+// The observer of a set of compartments: it selects the events worth a line.
 
 package wardenslog
 
@@ -15,8 +15,8 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Bulkhead returns the observer for one set (bulkhead.Config.Observer). The tenants of a compartment are logged as that
-// compartment. Observe does not block, and allocates only for an event that becomes a line.
+// Bulkhead returns the observer for one set (bulkhead.Config.Observer). Tenants are logged as their compartment. Observe does
+// not block, and allocates only for an event that becomes a line.
 func (l *Logger) Bulkhead() bulkhead.Observer { return &setLog{log: l} }
 
 // setLog is what is known of one set.
