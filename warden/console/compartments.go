@@ -34,7 +34,7 @@ type compartment struct {
 	CriticalityName     string                    `json:"criticality_name"`
 	InFlight            int                       `json:"in_flight"`
 	Mode                string                    `json:"mode"`
-	Beyond              int                       `json:"beyond"`       // in flight without a place
+	Beyond              int                       `json:"beyond"`       // in flight without a slot
 	WouldReject         map[string]uint64         `json:"would_reject"` // of a dry run
 	Queued              int                       `json:"queued"`
 	MaxQueue            int                       `json:"max_queue"`
@@ -70,9 +70,9 @@ type compartment struct {
 	Healthy             bool                      `json:"healthy"`
 	Unhealthy           string                    `json:"unhealthy"` // why not
 
-	// What the looks of the last minute tell of it besides.
+	// From the history of the last minute.
 	lately map[string]uint64 // refusals by reason
-	still  time.Duration     // how long no call has ended and all places were in use
+	still  time.Duration     // how long no call has ended and all slots were in use
 }
 
 // longStill is how long no call may end in a full compartment before the page reports it.

@@ -19,7 +19,7 @@ type Recorder struct {
 	epoch  time.Time
 	owned  atomic.Bool // a Sampler takes from it
 
-	// What take needs, which the Sampler's mutex guards.
+	// State of take, guarded by the Sampler's mutex.
 	total distribution
 	tick  uint64 // when it last took
 	area  uint64 // the area as of then

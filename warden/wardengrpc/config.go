@@ -92,7 +92,8 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	return &Interceptors{w, cfg}, nil
 }
 
-// classify completes what a call asks for, and says whether its client is trusted. served: it came from one, whose word may count.
+// classify completes the claim of a call, and reports whether its client is trusted. served: the call arrived at a server, so
+// the client's metadata may count.
 func (i *Interceptors) classify(ctx context.Context, is *place.Claim, fullMethod string, served bool) (trusted bool) {
 	t := &is.Task
 	if is.Apart {
@@ -123,8 +124,8 @@ func (i *Interceptors) classify(ctx context.Context, is *place.Claim, fullMethod
 	return trusted
 }
 
-// outgoing is ctx with what the other side is told of it. The time that is left gRPC sends itself; the priority is ours alone, whatever was
-// there, and is not said if it is Normal: whoever has no opinion takes the other side's.
+// outgoing returns ctx with the priority in the metadata, replacing any that was there; gRPC itself sends the deadline.
+// Normal is not sent: the server's own default applies.
 func outgoing(ctx context.Context) context.Context {
 	p := warden.PriorityFrom(ctx)
 	md, _ := metadata.FromOutgoingContext(ctx)

@@ -43,7 +43,7 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 	}
 }
 
-// clientStream gives its place back when the stream ends, whoever notices first.
+// clientStream releases its slot when the stream ends, however that is detected.
 type clientStream struct {
 	grpc.ClientStream
 	hold    hold
@@ -108,7 +108,7 @@ func (s *clientStream) SendMsg(m any) error {
 	return err
 }
 
-// end gives the place back and leaves nothing behind at contexts that live on.
+// end releases the slot and removes all watches from contexts that live on.
 func (s *clientStream) end(err error) {
 	s.ended.Do(func() {
 		s.hold.end(err)

@@ -60,7 +60,7 @@ func tell(span trace.Span, err error) {
 	}
 }
 
-// What spans are found by.
+// Attributes to find spans by.
 const (
 	reasonKey   attribute.Key = "stopbank.reason"
 	decisionKey attribute.Key = "stopbank.decision.number"

@@ -53,7 +53,7 @@ func (o *setLog) Observe(e bulkhead.Event) {
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
 	p := o.episodes(e.Compartment)
 	switch {
-	case e.Outcome == bulkhead.Refused && e.Reason == limiter.Canceled: // whoever asked went away; nothing was rejected
+	case e.Outcome == bulkhead.Refused && e.Reason == limiter.Canceled: // the caller canceled; nothing was rejected
 	case e.Outcome == bulkhead.Refused:
 		level := severity(e.Criticality)
 		switch p.rejected.reject(now, e.Reason, level) {

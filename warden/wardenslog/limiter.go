@@ -58,7 +58,7 @@ func (o *limiterLog) Observe(e limiter.Event) {
 		o.end(e.At, now, "limiter", e.Limiter)
 	case limiter.ModeChanged:
 		o.log.valve(e.At, e.Mode, "limiter", e.Limiter)
-	case limiter.Withdrawn: // whoever asked went away; nothing was rejected
+	case limiter.Withdrawn: // the caller canceled; nothing was rejected
 	}
 }
 

@@ -73,7 +73,7 @@ const (
 	kinds
 )
 
-// line is a record that has yet to be made: what is slow about it is left to whoever writes it.
+// line is a record still to be formatted: the slow part is left to the writing goroutine.
 type line struct {
 	at    time.Time
 	level slog.Leveler
