@@ -1,4 +1,4 @@
-// Compartments: what a set says of itself, in the fields and the sentences of the page.
+// Compartments: the state of a set in the fields and the sentences of the page.
 
 package console
 
@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// setNow is a set of compartments at this moment.
+// setNow is the current state of a set.
 type setNow struct {
 	Revision       uint64        `json:"revision"`
 	Total          int           `json:"total"`
@@ -27,14 +27,14 @@ type setNow struct {
 	Compartments   []compartment `json:"compartments"`
 }
 
-// compartment is one of them; the fields are those of bulkhead.CompartmentSnapshot.
+// compartment is the state of one compartment; the fields are those of bulkhead.CompartmentSnapshot.
 type compartment struct {
 	Name                string                    `json:"name"`
 	Criticality         int                       `json:"criticality"`
 	CriticalityName     string                    `json:"criticality_name"`
 	InFlight            int                       `json:"in_flight"`
 	Mode                string                    `json:"mode"`
-	Beyond              int                       `json:"beyond"`       // in flight without a place
+	Beyond              int                       `json:"beyond"`       // in flight without a slot
 	WouldReject         map[string]uint64         `json:"would_reject"` // of a dry run
 	Queued              int                       `json:"queued"`
 	MaxQueue            int                       `json:"max_queue"`
@@ -70,12 +70,12 @@ type compartment struct {
 	Healthy             bool                      `json:"healthy"`
 	Unhealthy           string                    `json:"unhealthy"` // why not
 
-	// What the looks of the last minute tell of it besides.
+	// From the history of the last minute.
 	lately map[string]uint64 // refusals by reason
-	still  time.Duration     // how long no call has ended and all places were in use
+	still  time.Duration     // how long no call has ended and all slots were in use
 }
 
-// longStill is how long no call may end in a full compartment before that is said.
+// longStill is how long no call may end in a full compartment before the page reports it.
 const longStill = 5 * time.Second
 
 func setJSON(s bulkhead.Snapshot) *setNow {
@@ -101,7 +101,7 @@ func setJSON(s bulkhead.Snapshot) *setNow {
 	return out
 }
 
-// refusedOf is how many calls were not let run for another reason than their caller's.
+// refusedOf returns the number of rejected calls, without cancellations.
 func refusedOf(c bulkhead.CompartmentSnapshot) (n uint64) {
 	for _, counts := range []map[string]uint64{c.Rejected, c.Left} {
 		for reason, count := range counts {
@@ -120,7 +120,7 @@ func orEmpty(m map[string]uint64) map[string]uint64 {
 	return m
 }
 
-// refusals are those of a compartment by reason, whether they had waited or not.
+// refusals returns a compartment's rejections by reason, whether they had waited or not.
 func (c compartment) refusals() map[string]uint64 {
 	all := maps.Clone(c.Rejected)
 	for reason, n := range c.Left {
@@ -130,7 +130,7 @@ func (c compartment) refusals() map[string]uint64 {
 	return all
 }
 
-// lookBack is c with what the looks tell, of which the last may be one of now.
+// lookBack returns c completed from the history, whose last point may be of now.
 func (c compartment) lookBack(looks []poolPoint, now time.Time) compartment {
 	full := c.EffectiveMax > 0 && c.InFlight >= c.EffectiveMax
 	var first poolLoad
@@ -157,7 +157,7 @@ func (c compartment) lookBack(looks []poolPoint, now time.Time) compartment {
 	return c
 }
 
-// verdicts are one for each compartment that something is the matter with, and one for all others.
+// verdicts returns one verdict for each compartment with a problem, and one for all others.
 func (s *setNow) verdicts() []verdict {
 	var out []verdict
 	var fine []string

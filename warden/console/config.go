@@ -1,4 +1,4 @@
-// What a console shows, to how many, and how often.
+// The configuration of a console.
 
 package console
 
@@ -17,47 +17,46 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Config says what a console shows. At least one of Warden, Set, Limiters and DeadLetters must be there.
+// Config describes what a console shows. At least one of Warden, Set, Limiters and DeadLetters is required.
 type Config struct {
-	// Title stands at the top of the page, for instance the name of the service; "": "Stopbank".
+	// Title is the page's heading, for instance the name of the service; "": "Stopbank".
 	Title string
-	// Instance is the name of this process, such as its pod's, beside the title; "": none. Give the same to wardenhttp.Config.Instance and, as
-	// an attribute, to the logger.
+	// Instance is the name of this process, such as its pod's, shown beside the title; "": none. Set the same name in
+	// wardenhttp.Config.Instance and as an attribute of the logger.
 	Instance string
 	// Warden, if not nil, is shown with its history.
 	Warden *warden.Warden
 	// Set, if not nil, is shown compartment by compartment.
 	Set *bulkhead.Set
-	// Limiters are further limiters to show, each under a name of its own. That of Warden is shown anyway.
+	// Limiters are further limiters to show, each under a unique name. Warden's own is always shown.
 	Limiters []Limiter
-	// DeadLetters, if not nil, is asked for the records that dispatchers gave up, every few seconds while somebody watches, by one
-	// goroutine at a time. It should return when ctx ends, after 5 s. An error is shown.
+	// DeadLetters, if not nil, returns the dead letters of dispatchers. It is called every few seconds while a page is open,
+	// never concurrently. Its ctx ends after 5 s, and it should return then. Its error is shown.
 	DeadLetters func(ctx context.Context) (DeadLetters, error)
-	// Hosts are the names, without ports, by which browsers may ask for the console, besides IP addresses and localhost; "*": any. Without
-	// this, a page could give itself the console's address (DNS rebinding) and read it. Behind a proxy that
-	// keeps the Host header, the proxy's name belongs here.
+	// Hosts are the host names, without ports, under which browsers may open the console, besides IP addresses and localhost;
+	// "*": any. The check prevents DNS rebinding, in which a foreign page gives itself the console's address and reads it.
+	// Behind a proxy that keeps the Host header, add the proxy's name.
 	Hosts []string
-	// Interval is the time between two looks while somebody watches, 100 ms to 10 s; 0: 1 s.
+	// Interval is the time between two updates of an open page, 100 ms to 10 s; 0: 1 s.
 	Interval time.Duration
-	// MaxStreams bounds how many may watch at once, 1 to 1000; 0: 16. Who comes later is refused with status 503, and the
-	// page then asks for the state from time to time instead. As many may be sent state.json or refusals.json at once.
+	// MaxStreams is the maximum number of open pages, 1 to 1000; 0: 16. Further ones get status 503, and the page then polls
+	// instead. The same number bounds concurrent answers of state.json and refusals.json.
 	MaxStreams int
-	// MaxRejections bounds how many of the last refusals are shown, 1 to 1000; 0: 50. There are no more than the limiters
-	// remember.
+	// MaxRejections is the maximum number of rejections shown, 1 to 1000; 0: 50. The limiters may keep fewer.
 	MaxRejections int
-	// WriteTimeout is how long a reader may take to read what was written for it before it is cut off, 10 ms to 1 m;
-	// 0: 10 s. It takes the place of http.Server.WriteTimeout.
+	// WriteTimeout is how long a client may take to read each update before it is cut off, 10 ms to 1 m; 0: 10 s. It replaces
+	// http.Server.WriteTimeout.
 	WriteTimeout time.Duration
 }
 
-// Limiter is a limiter and the name to show it by.
+// Limiter is a limiter with its display name.
 type Limiter struct {
 	Name    string
 	Limiter *limiter.Limiter
 }
 
-// Console is an [http.Handler] that serves the page, its files and the state as JSON, at whatever prefix it is mounted
-// under with [http.StripPrefix]. Its methods may be called by any number of goroutines. It must come from [New].
+// Console is an [http.Handler] that serves the page, its files and the state as JSON, under any prefix with
+// [http.StripPrefix]. Its methods are safe for concurrent use. It must come from [New].
 type Console struct {
 	cfg  Config
 	done chan struct{} // closed by Close
@@ -73,17 +72,17 @@ type Console struct {
 	past    past
 }
 
-// ErrInvalid is what every [*InvalidError] is.
+// ErrInvalid matches every [*InvalidError] with errors.Is.
 var ErrInvalid = errors.New("console: invalid argument")
 
-// InvalidError says which field was wrong, what it was, and what is allowed.
+// InvalidError names an invalid field or argument, its value and the allowed values.
 type InvalidError struct {
 	Field   string
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("console: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
@@ -91,7 +90,7 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// New returns a console. It starts nothing and registers nothing. The error is an [*InvalidError].
+// New returns a console. It starts and registers nothing. The error is an [*InvalidError].
 func New(cfg Config) (*Console, error) {
 	if cfg.Title == "" {
 		cfg.Title = "Stopbank"
@@ -131,7 +130,7 @@ func New(cfg Config) (*Console, error) {
 	}, nil
 }
 
-// orDefault is v, or preset if v is 0, or what is wrong with it; an earlier error is kept.
+// orDefault returns v, or preset if v is 0, or an error if v is out of range; an earlier error is kept.
 func orDefault[T int | time.Duration](field string, v, preset, least, most T, err error) (T, error) {
 	if v == 0 {
 		v = preset

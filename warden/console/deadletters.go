@@ -1,5 +1,5 @@
-// Dead letters: records that a dispatcher gave up, told by whoever keeps them. That may be far away, so a look waits for a
-// while, one at a time, and pages share its answer.
+// Dead letters, read from their store through a function. The store may be remote, so a page waits for a limited time, one
+// call runs at a time, and pages share its result.
 
 package console
 
@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// DeadLetters is what a desk of dead letters says of itself.
+// DeadLetters is the state of a dead-letter queue.
 type DeadLetters struct {
-	Waiting int          // letters, the parked ones included
-	Parked  int          // that are left out of a replay of all
-	Oldest  time.Time    // when the oldest of those that wait was given up; zero: none
-	Letters []DeadLetter // some of them, in the desk's order; the first 100 are shown
+	Waiting int          // letters, including parked ones
+	Parked  int          // letters that a replay of all skips
+	Oldest  time.Time    // when the oldest waiting letter was given up; zero: none
+	Letters []DeadLetter // some of the letters, in the store's order; the first 100 are shown
 }
 
-// DeadLetter is one record that was given up. What it carried is not shown.
+// DeadLetter is one record that was given up. Its payload is not shown.
 type DeadLetter struct {
 	ID       string // as the operator types it
 	Key      string
 	At       time.Time // when it was given up
-	Attempts int       // 0: not known
-	Failure  string    // the last one; cut at 500 bytes
+	Attempts int       // 0: unknown
+	Failure  string    // the last failure; truncated to 500 bytes
 	Parked   bool
 	Note     string // why it is parked
 }
@@ -39,7 +39,7 @@ const (
 	lettersWait    = 5 * time.Second // for an answer
 )
 
-// desk is what the console knows of the dead letters.
+// desk caches the dead letters.
 type desk struct {
 	mu    sync.Mutex    // guards all below; nothing foreign runs under it
 	asked chan struct{} // closed when the question that is out has its answer; nil: none is out
@@ -47,10 +47,10 @@ type desk struct {
 	now   lettersNow
 }
 
-// lettersNow is dead-letters.json.
+// lettersNow is the content of dead-letters.json.
 type lettersNow struct {
 	At      when         `json:"at"`
-	Trouble string       `json:"trouble"` // why nothing is known; "": it is
+	Trouble string       `json:"trouble"` // why the state is unknown; "": it is known
 	Waiting int          `json:"waiting"`
 	Parked  int          `json:"parked"`
 	Oldest  *when        `json:"oldest"`
@@ -67,7 +67,7 @@ type letterJSON struct {
 	Note     string `json:"note"`
 }
 
-// letters serves what the desk says; null where there is none.
+// letters serves dead-letters.json; null without Config.DeadLetters.
 func (c *Console) letters(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	if c.cfg.DeadLetters != nil {
@@ -81,7 +81,7 @@ func (c *Console) letters(w http.ResponseWriter, r *http.Request) {
 	serve(w, "application/json", append(body, '\n'))
 }
 
-// askDesk returns an answer that is not old, or says that there is none. As long as one question hangs, no other is asked.
+// askDesk returns a recent result, or says that there is none. While one call hangs, no other is made.
 func (c *Console) askDesk(ctx context.Context) lettersNow {
 	d := &c.desk
 	d.mu.Lock()
@@ -108,7 +108,7 @@ func (c *Console) askDesk(ctx context.Context) lettersNow {
 	return lettersNow{At: when{time.Now()}, Trouble: "the desk does not answer", Letters: []letterJSON{}}
 }
 
-// question asks the desk, which may be anybody's: it may hang, panic, or say too much.
+// question calls Config.DeadLetters, which may hang, panic, or return too much.
 func (c *Console) question(asked chan struct{}) {
 	var said DeadLetters
 	err := errors.New("the desk panicked, or ended the goroutine")

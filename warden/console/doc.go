@@ -1,5 +1,5 @@
-// Package console is a page for whoever is on call: what a warden and its compartments do right now, how it came to that in
-// the last minute, and for each task that was refused lately, why.
+// Package console is a web page for the on-call engineer: the current state of a warden and its compartments, the history of
+// the last minute, and the reason of each recent rejection.
 //
 //	c, err := console.New(console.Config{Warden: w})
 //	mux := http.NewServeMux()
@@ -9,23 +9,22 @@
 //		ReadHeaderTimeout: time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute,
 //	}
 //
-// # Where it may be seen
+// # Access
 //
-// The page shows names of tasks and compartments, loads and limits: what an attacker would like to know. So nothing mounts it
-// by itself, importing the package registers nothing anywhere, and it should never be reachable by the public: give
-// it a listener of its own on loopback or on an operator's network, and put authentication in front if others
-// share that network. It changes nothing: only GET and HEAD are answered, and no request of it reaches a limiter.
+// The page shows names of tasks and compartments, loads and limits, which help an attacker. Therefore importing the package
+// registers nothing, and the console must be mounted explicitly. Never expose it to the public: give it its own listener
+// on loopback or on an operators' network, and put authentication in front if others share that network. The console is
+// read-only: it answers only GET and HEAD, and no request reaches a limiter.
 //
-// # What it costs
+// # Cost
 //
-// Nothing while nobody looks: no goroutine is left running, and the history that it shows is the one that the warden keeps
-// anyway. Compartments and limiters without a warden keep none, so of those it remembers what it saw when it was asked. One
-// open page is one goroutine, that of its request, which looks once in an interval and writes what is new. Open pages are
-// bounded by Config.MaxStreams. A reader that does not read holds up itself only, and is cut off after
-// Config.WriteTimeout; nothing is kept for it meanwhile.
+// Without an open page there is no goroutine, and the history is the one that the warden keeps anyway. Compartments and
+// limiters without a warden keep no history, so the console remembers what it read for earlier requests. An open page costs one
+// goroutine, that of its request, which reads the state once per interval and writes the changes. Config.MaxStreams bounds the open
+// pages. A slow client delays only itself, and is cut off after Config.WriteTimeout; nothing is buffered for it meanwhile.
 //
-// A controller of somebody else is asked for its Levels in one more goroutine. If that hangs, the page is shown without them
-// after two seconds, says so, and asks again when it has come back.
+// The Levels of a custom controller are read on one more goroutine. If it hangs, the page is shown without them after two
+// seconds, says so, and tries again when the call has returned.
 //
-// docs/console.md says what each part of the page shows, and has the fields of the JSON.
+// docs/console.md explains each part of the page, and the fields of the JSON.
 package console

@@ -1,4 +1,4 @@
-// Finding a refusal by what its client was told: the id of the request, or the number of the decision.
+// Finding a rejection by the request ID or the decision number that its client got.
 
 package console
 
@@ -14,20 +14,20 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// found is the answer of refusals.json.
+// found is the content of refusals.json.
 type found struct {
 	Version    int         `json:"version"`
 	Title      string      `json:"title"`
 	Instance   string      `json:"instance"`
 	At         when        `json:"at"`
 	Find       string      `json:"find"`
-	Kept       int         `json:"kept"`       // refusals that could be found
-	Since      when        `json:"since"`      // of the oldest of them
-	Rejections []rejection `json:"rejections"` // the newest first
+	Kept       int         `json:"kept"`       // rejections searched
+	Since      when        `json:"since"`      // time of the oldest of these
+	Rejections []rejection `json:"rejections"` // newest first
 	Text       string      `json:"text"`
 }
 
-// refused are all refusals that are kept now, each under the name that its limiter has on the page.
+// refused returns all rejections kept now, each under its limiter's display name.
 func (c *Console) refused() (all []limiter.Explanation) {
 	if w := c.cfg.Warden; w != nil {
 		all = appendRefused(all, "warden", w.Limiter().Recent())

@@ -1,4 +1,4 @@
-// Serving: a few fixed paths, read only, under a policy that lets a page load nothing from anywhere else.
+// Serving: a few fixed paths, read-only, under a policy that lets the page load nothing from elsewhere.
 
 package console
 
@@ -19,13 +19,13 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// policy lets the page load its own script and style and ask this server, and nothing else. Trusted Types make it an error
-// to turn text into markup, in browsers that know them.
+// policy lets the page load its own script and style and query this server, and nothing else. Trusted Types make turning text
+// into markup an error, in browsers that support them.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// ServeHTTP answers GET and HEAD for the page, its files, state.json, refusals.json, dead-letters.json and events; everything else is refused, as
-// application/problem+json with a code.
+// ServeHTTP answers GET and HEAD for the page, its files, state.json, refusals.json, dead-letters.json and events; other
+// requests get application/problem+json with a code.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -85,7 +85,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask takes one of the places for answers with the whole state, each of which is long and costs the service's own processor.
+// ask reserves one of the concurrent answers with the whole state, each of which is long and takes the service's own
+// processor time.
 func (c *Console) ask() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +103,8 @@ func (c *Console) answered() {
 	c.asked--
 }
 
-// Guard returns a handler that calls next, unless a browser was led here by another site or by a name that is none of Config.Hosts: those
-// are answered 403, as by the console itself. It is for what is served beside it, such as metrics.
+// Guard returns a handler that calls next, unless another site or a host name outside Config.Hosts led a browser here: such
+// requests get 403, as from the console itself. Use it for handlers served beside the console, such as metrics.
 func (c *Console) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if code, detail := c.stranger(r); code != "" {
@@ -114,8 +115,9 @@ func (c *Console) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// stranger says why a request must not be answered. A name that somebody else has given this address could be anybody's; an address, or
-// none, is no name. And what another site asks for, it cannot read, but it could ask for it all day: it may only link here.
+// stranger returns why a request must not be answered. Any site can give its own host name this address (DNS rebinding), so
+// an unknown name is refused; an IP address, or no host, is safe. Another site cannot read the answers to its requests but
+// could send them all day: it may only link here.
 func (c *Console) stranger(r *http.Request) (code, detail string) {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -136,7 +138,7 @@ func (c *Console) stranger(r *http.Request) (code, detail string) {
 	return "cross_site", "Another site asks: open the console itself."
 }
 
-// asset is an embedded file; a name that is not there is empty, which the tests would see.
+// asset returns an embedded file; a missing one is empty, which the tests detect.
 func asset(name string) []byte {
 	b, _ := assets.ReadFile("assets/" + name)
 	return b
@@ -145,10 +147,10 @@ func asset(name string) []byte {
 func serve(w http.ResponseWriter, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // who went away is not told
+	_, _ = w.Write(body) // on failure the client is gone
 }
 
-// toDirectory sends the client to the same path with a slash. The target is relative and its only element escaped, so that it
+// toDirectory redirects to the same path with a trailing slash. The target is relative and its only element escaped, so it
 // leads nowhere else.
 func toDirectory(w http.ResponseWriter, r *http.Request) {
 	asked, err := url.ParseRequestURI(r.RequestURI)

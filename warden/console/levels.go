@@ -1,4 +1,4 @@
-// Levels: how the controller judges what was measured. It may be anybody's, so whoever looks does not wait long for it.
+// Levels of the controller. It may be a custom one, so a page does not wait long for it.
 
 package console
 
@@ -8,12 +8,11 @@ import (
 	"github.com/stopbank/stopbank/warden"
 )
 
-// patience is how long a look waits for the controller, 2 s. Nothing else that a look asks for can hang.
+// patience is how long a page waits for the controller, 2 s. No other source of a page can hang.
 const patience = 2 * time.Second
 
-// levels says for each of the readings how the controller judges it, by signal; nil, and false, if it panics or does not
-// answer in time. It is asked in a goroutine of its own, and as long as that one hangs, in no other. The caller does not
-// hold mu.
+// levels returns the controller's levels of each reading, by signal; nil and false if it panics or does not answer in time.
+// It is called on its own goroutine, and while that hangs, on no other. The caller does not hold mu.
 func (c *Console) levels(w *warden.Warden, readings []warden.Reading) (levels []map[string]num, answers bool) {
 	if len(readings) == 0 || c.mute.Load() && len(c.asking) > 0 {
 		return nil, !c.mute.Load()

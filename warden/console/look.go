@@ -1,4 +1,4 @@
-// Looking: the state, put together from what the layers say when somebody asks.
+// The state, read from the layers on request.
 
 package console
 
@@ -12,15 +12,15 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// cursor is how much of the past one reader has. Its zero value has nothing yet.
+// cursor is how much of the history a client has. The zero value has nothing.
 type cursor struct {
 	seq  uint64    // of the last decision
 	pool time.Time // of the last poolPoint
 }
 
-// past is what the console remembers, fed whenever somebody looks.
+// past is the history that the console keeps, updated on each request.
 type past struct {
-	seen   uint64 // the last decision that phases know
+	seen   uint64 // the last decision in phases
 	phases []phase
 	pools  []poolPoint
 	warden tallies
@@ -32,7 +32,7 @@ const (
 	mostPoolPoints = 300
 )
 
-// state is the state now; of the past it has what the cursor lacks, and moves that on.
+// state returns the current state, with the history after the cursor, and advances the cursor.
 func (c *Console) state(at *cursor) *state {
 	now := time.Now()
 	s := &state{
@@ -82,8 +82,8 @@ func (c *Console) state(at *cursor) *state {
 	return s
 }
 
-// points are the readings of w that the cursor lacks, which it moves on; answers is whether the controller judged them. The
-// caller does not hold mu.
+// points returns the readings of w after the cursor, and advances it; answers reports whether the controller returned its
+// levels. The caller does not hold mu.
 func (c *Console) points(w *warden.Warden, at *cursor) (points []point, answers bool) {
 	readings := w.History(nil, at.seq)
 	levels, answers := c.levels(w, readings)
@@ -99,7 +99,7 @@ func (c *Console) points(w *warden.Warden, at *cursor) (points []point, answers 
 	return points, answers
 }
 
-// watchWarden puts the warden into s. The caller holds mu.
+// watchWarden adds the warden to s. The caller holds mu.
 func (c *Console) watchWarden(s *state, w *warden.Warden) {
 	for _, r := range w.History(nil, c.past.seen) {
 		c.past.add(r)
@@ -122,7 +122,7 @@ func (c *Console) watchWarden(s *state, w *warden.Warden) {
 	s.Warden = now
 }
 
-// add puts a reading into the phases: into the last one, or, if the codes of control's reasons are others, into a new one.
+// add adds a reading to the last phase, or to a new one if the codes of the controller's reasons differ.
 func (p *past) add(r warden.Reading) {
 	d := r.Decision
 	p.seen = d.Seq
@@ -144,14 +144,14 @@ func (p *past) add(r warden.Reading) {
 	p.phases = append(p.phases, next)
 }
 
-// due says whether it is time for a poolPoint: one in an interval, whoever looks. Readers look at instants of their own, and
-// none of them on the dot.
+// due reports whether it is time for a poolPoint: one per interval over all clients, which read at different instants and not
+// quite regularly.
 func (p *past) due(now time.Time, interval time.Duration) bool {
 	n := len(p.pools)
 	return n == 0 || now.Sub(p.pools[n-1].At.Time) >= interval*3/4
 }
 
-// keep remembers the limiters and compartments of s as they are.
+// keep adds the limiters and compartments of s to the history.
 func (p *past) keep(s *state) {
 	if len(s.Limiters) == 0 && s.Set == nil {
 		return
@@ -210,8 +210,8 @@ func reading(ok bool, v float64) num {
 	return num(v)
 }
 
-// appendRefused appends those of the explanations that are of tasks that were not started, or would not have been, under the name given, if there
-// is one.
+// appendRefused appends the explanations of tasks that were not started, or would not have been, under the given name, if
+// any.
 func appendRefused(out []limiter.Explanation, name string, recent []limiter.Explanation) []limiter.Explanation {
 	for _, e := range recent {
 		if e.Outcome == limiter.Rejected || e.Outcome == limiter.Withdrawn || e.WouldReject != 0 {
@@ -222,9 +222,9 @@ func appendRefused(out []limiter.Explanation, name string, recent []limiter.Expl
 	return out
 }
 
-// lastOf are the last of the refusals, the newest first. One limiter that refuses by the thousand does not crowd out the
-// others: half of the places are shared equally, with one at least for each, and the rest go to whichever are the newest.
-// Those of the same nanosecond get different IDs, counted from the oldest, because that is the one that goes.
+// lastOf returns the last rejections, newest first. A limiter with thousands of rejections does not displace the others: half
+// of the list is shared equally, at least one each, and the rest goes to the newest. Rejections of the same nanosecond get
+// different IDs, counted from the oldest, because the oldest is dropped first.
 func (c *Console) lastOf(refused []limiter.Explanation) []rejection {
 	byTime := func(a, b limiter.Explanation) int { return a.At.Compare(b.At) }
 	slices.SortStableFunc(refused, byTime)

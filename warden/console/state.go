@@ -1,4 +1,4 @@
-// The state as JSON: what its fields are called and which unit they have. docs/console.md documents each of them.
+// The state as JSON: field names and units. docs/console.md documents each field.
 
 package console
 
@@ -17,11 +17,11 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// version is that of the fields. A field that is added leaves it; one that goes, or changes its meaning, raises it.
+// version is that of the fields. Adding a field keeps it; removing one, or changing its meaning, raises it.
 const version = 1
 
-// state is everything on the page. Times are RFC 3339, durations are in milliseconds with _ms in their name, shares are
-// 0 to 1, and what is not known is null.
+// state is everything on the page. Times are RFC 3339, durations are in milliseconds with _ms in their name, shares are 0 to
+// 1, and unknown values are null.
 type state struct {
 	Version    int         `json:"version"`
 	Title      string      `json:"title"`
@@ -38,14 +38,14 @@ type state struct {
 	Rejections []rejection `json:"rejections"` // the newest first
 }
 
-// verdict is one sentence for whoever has just been woken.
+// verdict is one sentence for an engineer who was just paged.
 type verdict struct {
 	Level   string `json:"level"` // "ok", "watch" or "act"
 	Subject string `json:"subject"`
 	Text    string `json:"text"`
 }
 
-// wardenNow is the warden at this moment.
+// wardenNow is the current state of the warden.
 type wardenNow struct {
 	pool
 	Standing    string      `json:"standing"`
@@ -59,7 +59,7 @@ type wardenNow struct {
 	mute bool // the controller does not say how it judges samples
 }
 
-// pool is a limiter at this moment. The counters are since the start.
+// pool is the current state of a limiter. The counters are since the start.
 type pool struct {
 	Name     string            `json:"name"`
 	Target   int               `json:"target"`
@@ -77,7 +77,7 @@ type pool struct {
 	stale bool // what rules has outlived itself; of a warden, Standing says so
 }
 
-// recent is what a limiter did lately.
+// recent is a limiter's activity in the last seconds.
 type recent struct {
 	Seconds  num               `json:"seconds"` // how long that is
 	Executed uint64            `json:"executed"`
@@ -116,7 +116,7 @@ type point struct {
 	Concurrency  num            `json:"concurrency"`
 }
 
-// poolPoint is what limiters and compartments did at one moment at which somebody looked.
+// poolPoint is the load of limiters and compartments at one instant of a request to the console.
 type poolPoint struct {
 	At    when                `json:"at"`
 	Pools map[string]poolLoad `json:"pools"` // by kind and name: "limiter:reports"
@@ -165,7 +165,8 @@ type reason struct {
 	Text      string `json:"text"` // the same as a sentence
 }
 
-// rejection is the whole explanation of one task that was not started; or, of Outcome "started", that would not have been.
+// rejection is the whole explanation of one task that was not started; or, with Outcome "started", that Enforce would have
+// rejected.
 type rejection struct {
 	ID           string      `json:"id"`
 	At           when        `json:"at"`
@@ -189,11 +190,11 @@ type rejection struct {
 	Text         string      `json:"text"` // all of it on one line
 }
 
-// num is a number with at most five digits that count, or null where it is none or absurd: JSON has no NaN, and the
-// greatest float of all becomes infinite when it is rounded up.
+// num is a number with at most five significant digits, or null if it is NaN or out of range: JSON has no NaN, and rounding
+// up the largest float gives infinity.
 type num float64
 
-// MarshalJSON writes it.
+// MarshalJSON writes the number or null.
 func (n num) MarshalJSON() ([]byte, error) {
 	if !(math.Abs(float64(n)) < 1e300) {
 		return []byte("null"), nil
@@ -202,10 +203,10 @@ func (n num) MarshalJSON() ([]byte, error) {
 	return text, nil
 }
 
-// when is a time, or null where there is none or none that RFC 3339 can write: deadlines come from anywhere.
+// when is a time, or null if it is zero or RFC 3339 cannot express it: deadlines come from anywhere.
 type when struct{ time.Time }
 
-// MarshalJSON writes it, to the microsecond.
+// MarshalJSON writes the time to the microsecond.
 func (w when) MarshalJSON() ([]byte, error) {
 	if y := w.Year(); w.IsZero() || y < 0 || y > 9999 {
 		return []byte("null"), nil
@@ -217,7 +218,7 @@ func missing() num { return num(math.NaN()) }
 
 func ms(d time.Duration) num { return num(float64(d) / float64(time.Millisecond)) }
 
-// msIf is d where it says something.
+// msIf returns d in milliseconds if known, else null.
 func msIf(known bool, d time.Duration) num {
 	if !known {
 		return missing()
@@ -225,10 +226,10 @@ func msIf(known bool, d time.Duration) num {
 	return ms(d)
 }
 
-// longestName bounds names of tasks and of limiters on the page: they come from outside, perhaps from a request.
+// longestName bounds names of tasks and limiters on the page, in bytes: they may come from a request.
 const longestName = 200
 
-// clip cuts a text to n bytes at most, between characters, and says that it did.
+// clip truncates a text to n bytes, between characters, and marks it as truncated.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -239,7 +240,7 @@ func clip(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// clipName cuts the name of a limiter or a compartment, and keeps names apart that begin in the same way.
+// clipName truncates the name of a limiter or a compartment, and keeps names with the same beginning distinct.
 func clipName(s string) string {
 	if len(s) <= longestName {
 		return s
@@ -263,7 +264,7 @@ func decisionJSON(d *decision.ControlDecision) *decisionOf {
 	return out
 }
 
-// reasonsJSON takes reasons apart as a log would.
+// reasonsJSON reads the parts of reasons as a log handler would.
 func reasonsJSON(reasons []decision.Reason) []reason {
 	out := make([]reason, 0, len(reasons))
 	for _, r := range reasons {

@@ -1,7 +1,7 @@
 // The stream: server-sent events, each written by the goroutine of its own request.
 //
-// Nobody fans out: a stream looks for itself when its interval has passed and its last event is written. So there is
-// no queue that a slow reader could fill, and nothing runs for a reader that is gone.
+// There is no fan-out: a stream reads the state itself when its interval has passed and its last event is written. So no slow
+// client can fill a queue, and nothing runs for a client that has disconnected.
 
 package console
 
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// enter takes one of the places for streams; code says why there is none.
+// enter reserves a stream; code says why there is none.
 func (c *Console) enter() (code, detail string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -32,9 +32,9 @@ func (c *Console) leave() {
 	c.streams--
 }
 
-// Close ends all streams and refuses new ones; the page and state.json are still served. It does not wait for them. A server
-// that shuts down waits for its streams, which would never end by themselves: tell it to close them, with
-// server.RegisterOnShutdown(console.Close). Closing again changes nothing.
+// Close ends all streams, without waiting for them, and rejects new ones; the page and state.json are still served.
+// http.Server.Shutdown waits for streams, which never end by themselves: register Close with
+// server.RegisterOnShutdown(console.Close). Closing twice does nothing.
 func (c *Console) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +44,7 @@ func (c *Console) Close() {
 	}
 }
 
-// stream writes the state now and in every interval from then on, until the reader goes, is too slow, or Close.
+// stream writes the state now and in every interval, until the client disconnects, is too slow, or Close is called.
 func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", "text/event-stream")

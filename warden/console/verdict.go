@@ -1,4 +1,4 @@
-// Verdicts: one sentence for each thing that is watched, worst first, for whoever has just been woken.
+// Verdicts: one sentence for each monitored thing, worst first, for an engineer who was just paged.
 
 package console
 
@@ -20,16 +20,16 @@ const (
 	levelAct   = "act"   // tasks above background are rejected, or decisions are stale
 )
 
-// window is what a verdict looks back on.
+// window is the time that a verdict covers.
 const window = 10 * time.Second
 
-// tally is what a limiter had counted at one time.
+// tally is a limiter's counters at one time.
 type tally struct {
 	at    time.Time
 	stats limiter.Stats
 }
 
-// tallies are those of a window, and the last one before it: what happened in the window is the difference to that one.
+// tallies are those of a window, and the last one before it, as the base of differences.
 type tallies []tally
 
 func (ts *tallies) add(t tally) {
@@ -39,7 +39,7 @@ func (ts *tallies) add(t tally) {
 	}
 }
 
-// since is what came on top of them until now; nil if nothing is known of before.
+// since returns the increase of the counters over the window; nil without earlier counters.
 func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	if len(*ts) == 0 || !at.After((*ts)[0].at) {
 		return nil
@@ -66,7 +66,7 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	return r
 }
 
-// judge puts the verdicts into s.
+// judge adds the verdicts to s.
 func (s *state) judge() {
 	if w := s.Warden; w != nil {
 		s.Verdicts = append(s.Verdicts, w.verdict())
@@ -81,7 +81,7 @@ func (s *state) judge() {
 	slices.SortStableFunc(s.Verdicts, func(a, b verdict) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
 }
 
-// verdict is about a limiter.
+// verdict returns a limiter's verdict.
 func (p pool) verdict() verdict {
 	v := verdict{Level: levelOK, Subject: p.Name, Text: "Nothing rejected"}
 	switch r := p.Recent; {
@@ -118,13 +118,13 @@ func (p pool) verdict() verdict {
 	return v
 }
 
-// busy is whether there is work, for all that is known.
+// busy reports whether there is work, as far as known.
 func (p pool) busy() bool {
 	r := p.Recent
 	return p.InFlight > 0 || r != nil && r.Executed+r.Rejected+r.Canceled > 0
 }
 
-// staleLevel is how bad a stale decision is: without work, nobody may have asked for another one.
+// staleLevel returns the level of a stale decision: without work, perhaps no request has triggered another one.
 func staleLevel(busy bool) string {
 	if busy {
 		return levelAct
@@ -132,7 +132,7 @@ func staleLevel(busy bool) string {
 	return levelWatch
 }
 
-// valve is what comes before all else while the limiter does not enforce what it decides; "": it does.
+// valve returns the sentence for a limiter that does not enforce its decisions; "" if it does.
 func (p pool) valve() string {
 	switch p.Mode {
 	case limiter.Bypass.String():
@@ -147,7 +147,7 @@ func (p pool) valve() string {
 	return ""
 }
 
-// verdict is that of its limiter, and of its controller.
+// verdict returns the verdict of the warden's limiter and controller.
 func (w *wardenNow) verdict() verdict {
 	v := w.pool.verdict()
 	watch := func() {
@@ -191,7 +191,7 @@ func (w *wardenNow) verdict() verdict {
 	return v
 }
 
-// sentences are those of a decision's reasons, each with its code.
+// sentences returns the sentences of a decision's reasons, each with its code.
 func sentences(reasons []reason) string {
 	said := make([]string, len(reasons))
 	for i, r := range reasons {
@@ -207,7 +207,7 @@ func inQueue(n int) string {
 	return thousands(n) + " wait in the queue"
 }
 
-// share is x in percent.
+// share returns x in percent.
 func share(x float64) string {
 	switch {
 	case x < 0.001:
@@ -218,7 +218,7 @@ func share(x float64) string {
 	return fmt.Sprintf("%.0f %%", 100*x)
 }
 
-// whose names the high and critical ones among the rejected, which matter most.
+// whose names the high and critical priorities among the rejected tasks, which matter most.
 func (r *recent) whose() string {
 	var of []string
 	for _, class := range []limiter.Priority{limiter.Critical, limiter.High} {
@@ -241,7 +241,7 @@ func sum(counts map[string]uint64) (n uint64) {
 	return n
 }
 
-// most says for which reason most were rejected, of equal ones the first by name; those that left of themselves do not count.
+// most returns the most frequent reason for rejection, in case of a tie the first by name; cancellations do not count.
 func most(counts map[string]uint64) string {
 	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(counts)), func(k string) bool { return k == limiter.Canceled.String() })
 	if len(keys) == 0 {

@@ -1,5 +1,5 @@
-// Words: each code of a limiter, a compartment or the controller as a sentence for somebody on call. The code stays beside the sentence,
-// so that it can be searched for in metrics, logs and docs.
+// Sentences for the codes of a limiter, a compartment or the controller. The code stays beside its sentence, so that it can
+// be searched for in metrics, logs and docs.
 
 package console
 
@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// because completes "most because …" for the reason of many rejections; "" for one that is not known here.
+// because completes "most because …" for the most frequent reason for rejection; "" for an unknown code.
 func because(code string) string {
 	switch code {
 	case limiter.PressureHigh.String():
@@ -39,7 +39,7 @@ func because(code string) string {
 	return ""
 }
 
-// why says why one task was not started, with the numbers of that moment.
+// why returns why a task was not started, with the numbers at that time.
 func why(e limiter.Explanation) string {
 	waited := "waited " + short(e.Waited)
 	switch e.Reason {
@@ -83,7 +83,7 @@ func why(e limiter.Explanation) string {
 	return because(e.Reason.String())
 }
 
-// whatWasFull names the bound that was reached, with its number.
+// whatWasFull names the bound that was reached, with its value.
 func whatWasFull(e limiter.Explanation) string {
 	if e.Bound == 0 {
 		return tasks(e.InFlight) + " in flight"
@@ -102,7 +102,7 @@ func whatWasFull(e limiter.Explanation) string {
 	return fmt.Sprintf("%s in flight, limit %s (%s)", tasks(e.InFlight), thousands(e.Limit), of)
 }
 
-// text says what the controller found, and what follows from it.
+// text returns the controller's reason and its consequence.
 func (r reason) text() string {
 	v := float64(r.Value)
 	switch r.Code {
@@ -130,7 +130,7 @@ func (r reason) text() string {
 	return fmt.Sprintf("%s %.3g, %s", r.Signal, v, r.Direction)
 }
 
-// reading is the signal with its value.
+// reading returns the signal with its value.
 func (r reason) reading() string {
 	v := float64(r.Value)
 	switch r.Signal {
@@ -146,7 +146,7 @@ func (r reason) reading() string {
 	return fmt.Sprintf("%s %.3g", r.Signal, v)
 }
 
-// short writes d as the page does: 1.25 s.
+// short formats d as the page does: 1.25 s.
 func short(d time.Duration) string {
 	x := float64(d) / float64(time.Millisecond)
 	switch {
@@ -167,7 +167,7 @@ func tasks(n int) string {
 	return thousands(n) + " tasks"
 }
 
-// thousands writes n as the page does: 1,024.
+// thousands formats n as the page does: 1,024.
 func thousands[T int | uint64](n T) string {
 	digits := strconv.FormatInt(int64(n), 10) //nolint:gosec // counts of tasks
 	var groups []string

@@ -1,10 +1,11 @@
-// A decision is the only thing that crosses from control to the limiter: how many may run, who is shed, and why.
+// The decision, the only data that passes from control to the limiter: concurrency limit, share to shed, and reasons.
 
-// Package decision defines what control tells a limiter. It measures nothing and judges nothing: a [ControlDecision] is
-// plain data, made by whoever controls, executed by whoever limits.
+// Package decision defines the output of an adaptive concurrency controller and the input of a limiter: a [ControlDecision]
+// with the concurrency limit, the share of waiting work to shed, and the reasons. It is plain data, without any logic of its
+// own.
 //
-// A decision carries everything that must be known while control is silent: how long it holds (ValidFor) and what rules
-// afterwards (Stale). So a limiter never has to guess, and never has to ask.
+// A decision also covers the time in which control is silent: how long it is valid (ValidFor) and what applies afterwards
+// (Stale). A limiter therefore never has to guess or to ask.
 package decision
 
 import (
@@ -14,46 +15,45 @@ import (
 	"time"
 )
 
-// ControlDecision is one judgement of control.
+// ControlDecision is one decision of a controller.
 //
-// The zero decision lets nothing run. Numbers outside the ranges given here are mistakes of whoever made the decision;
-// [ControlDecision.Validate] finds them and [ControlDecision.Sanitized] replaces them.
+// Under the zero decision nothing runs. Numbers outside the documented ranges are errors of the decision's author;
+// [ControlDecision.Validate] finds them and [ControlDecision.Sanitized] clamps them.
 type ControlDecision struct {
-	// Seq numbers the decisions of one source, from 1. Of two decisions the one with the smaller Seq is older.
+	// Seq numbers the decisions of one source, from 1. A smaller Seq is older.
 	Seq uint64
-	// At is when control judged. It is for people: nothing is computed from it.
+	// At is when control decided, for display only: nothing is computed from it.
 	At time.Time
-	// TargetConcurrency is how many tasks may run at once, 0 or more; 0 lets none start.
+	// TargetConcurrency is the concurrency limit: how many tasks may run at once, 0 or more; at 0 none starts.
 	TargetConcurrency int
-	// ShedProbability, 0..1, is the share of those that would have to wait that is to be refused instead.
+	// ShedProbability, 0 to 1, is the share of the tasks without a free slot to reject instead of queueing them.
 	ShedProbability float64
-	// Reasons say why control judged so. A limiter copies them into its explanations and does nothing else with them.
+	// Reasons explain the decision. A limiter copies them into its explanations and does not interpret them.
 	Reasons []Reason
-	// ValidFor is how long after it was applied the decision holds; 0: until the next one.
+	// ValidFor is how long after its application the decision is valid; 0: until the next one.
 	ValidFor time.Duration
-	// Stale is the decision that rules when ValidFor has passed without another; nil: this one goes on, explained as
-	// stale. Its target is never higher than that of the decision it belongs to; its own Seq, ValidFor and Stale mean
-	// nothing.
+	// Stale is the decision that applies when ValidFor has passed without a new one; nil: this one continues, marked as
+	// stale. Its concurrency limit is at most that of its owner; its own Seq, ValidFor and Stale are ignored.
 	Stale *ControlDecision
-	// Expected is the execution time that a task needs, as control judges it, 0 or more; 0: unknown.
+	// Expected is the controller's estimate of a task's execution time, 0 or more; 0: unknown.
 	Expected time.Duration
-	// Burst is how long a burst may keep a task waiting, 0 or more; 0: [DefaultBurst]. Where somebody has waited for longer, and for
-	// longer than Expected, a limiter serves the newest first.
+	// Burst is how long a burst may keep tasks waiting, 0 or more; 0: [DefaultBurst]. When a task has waited longer than both
+	// Burst and Expected, the queue is a standing one and a limiter serves the newest tasks first.
 	Burst time.Duration
-	// Yields is how often, 0..MaxYields, a task that was granted its place lets other goroutines run before it starts, so
-	// that those which wait for a core in Go's scheduler reach the limiter first.
+	// Yields is how often, 0 to MaxYields, a task with a slot yields to other goroutines before it starts, so that those
+	// waiting for a core in Go's scheduler reach the limiter first.
 	Yields int
 }
 
-// MaxYields bounds ControlDecision.Yields: more could not surface anything and would only hold the place.
+// MaxYields bounds ControlDecision.Yields: more yields would reveal no more waiting goroutines and only hold the slot.
 const MaxYields = 64
 
-// DefaultBurst is the Burst of a decision that does not say.
+// DefaultBurst is the Burst of a decision that leaves it 0.
 const DefaultBurst = 25 * time.Millisecond
 
-// Default is the decision that rules before control has judged for the first time: no shedding, and room for one
-// task per processor that Go uses, sixteen at least, because nothing is known yet about what the tasks do. Its Seq is
-// 0, so any decision follows it. It allocates.
+// Default returns the decision in force before control has decided: no shedding, and a concurrency limit of one task per
+// GOMAXPROCS, at least 16, because nothing is known yet about the tasks. Its Seq is 0, so every decision supersedes it. It
+// allocates.
 func Default() ControlDecision {
 	return ControlDecision{
 		TargetConcurrency: max(16, runtime.GOMAXPROCS(0)),
@@ -62,8 +62,7 @@ func Default() ControlDecision {
 	}
 }
 
-// Validate returns nil, or an [*InvalidError] that names the first field outside its range, in the decision itself or
-// in its Stale decision.
+// Validate returns nil, or an [*InvalidError] for the first field out of range, in the decision or in its Stale decision.
 func (d ControlDecision) Validate() error {
 	if err := d.validate(""); err != nil {
 		return err
@@ -98,9 +97,9 @@ func (d ControlDecision) validate(prefix string) error {
 	return nil
 }
 
-// Sanitized returns a copy that shares no memory with d and that Validate accepts, each number moved to the nearest end
-// of its range. A ShedProbability that is not a number becomes 0, because shedding is the last resort; a Burst of 0 is put in words. A Stale decision
-// loses its own ValidFor and Stale, and its target is lowered to that of d.
+// Sanitized returns a deep copy that Validate accepts, with each number clamped to its range. A ShedProbability of NaN
+// becomes 0, because shedding is the last resort; a Burst of 0 becomes DefaultBurst. A Stale decision loses its own ValidFor
+// and Stale, and its concurrency limit is lowered to that of d.
 func (d ControlDecision) Sanitized() ControlDecision {
 	s := d.sanitized()
 	if d.Stale != nil {

@@ -1,4 +1,4 @@
-// What is wrong with a decision.
+// The error of an invalid decision.
 
 package decision
 
@@ -7,17 +7,17 @@ import (
 	"fmt"
 )
 
-// ErrInvalid is what every *InvalidError is.
+// ErrInvalid matches every [*InvalidError] with errors.Is.
 var ErrInvalid = errors.New("decision: invalid")
 
-// InvalidError says which field of a decision is out of its range, what it is, and what is allowed.
+// InvalidError names a field of a decision that is out of range, its value and the allowed values.
 type InvalidError struct {
 	Field   string // such as "Stale.TargetConcurrency"
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("decision: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }

@@ -1,11 +1,11 @@
-// How a decision looks in a structured log.
+// Decisions in a structured log.
 
 package decision
 
 import "log/slog"
 
-// LogValue has the decision as a group: seq, target, shed, reasons as strings, and what else is set of at, valid_for, burst, expected,
-// yields, and stale, the decision that rules when this one has expired. It allocates.
+// LogValue returns the decision as a group: seq, target, shed, reasons as strings, and those set of at, valid_for, burst,
+// expected, yields, and stale, the decision that applies after this one has expired. It allocates.
 func (d ControlDecision) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 10)
 	attrs = append(attrs, slog.Uint64("seq", d.Seq))

@@ -1,4 +1,4 @@
-// Why control judged as it did, in a form that can be shown but not computed with.
+// Reasons of a decision, for display and not for computation.
 
 package decision
 
@@ -8,17 +8,17 @@ import (
 	"strconv"
 )
 
-// Direction is what a [Reason] argued for.
+// Direction is the change that a [Reason] supports.
 type Direction int8
 
 // The directions.
 const (
 	Tighten Direction = -1 // fewer tasks, or more shedding
-	Hold    Direction = 0  // as before
+	Hold    Direction = 0  // no change
 	Relax   Direction = 1  // more tasks, or less shedding
 )
 
-// String is "tighten", "hold" or "relax".
+// String returns "tighten", "hold" or "relax".
 func (d Direction) String() string {
 	switch d {
 	case Tighten:
@@ -31,29 +31,29 @@ func (d Direction) String() string {
 	return fmt.Sprintf("Direction(%d)", int8(d))
 }
 
-// Reason is one ground of a decision: a code, the signal that dominated, its value, and what that argued for. It can be
-// shown and logged, and nothing else: were its parts readable, a limiter could begin to judge by them.
+// Reason is one reason of a decision: a code, the dominant signal, its value, and the direction. Its parts are not readable
+// except for display and logs, so that a limiter cannot decide by them.
 type Reason struct {
 	code, signal string
 	value        float64
 	direction    Direction
 }
 
-// NewReason makes a reason. code is a short word in lower case that tools can group by, such as "queueing"; signal names
-// the reading that dominated and its unit, such as "lag_p90_seconds"; value is that reading, of any value.
+// NewReason returns a reason. code is a short lower-case word to group by, such as "queueing"; signal names the dominant
+// measurement and its unit, such as "lag_p90_seconds"; value is that measurement, any number.
 func NewReason(code, signal string, value float64, direction Direction) Reason {
 	return Reason{code, signal, value, direction}
 }
 
-// Code is the reason's code.
+// Code returns the reason's code.
 func (r Reason) Code() string { return r.code }
 
-// String has all of it on one line: "queueing: lag_p90_seconds=0.012 (tighten)". It allocates.
+// String returns the reason on one line: "queueing: lag_p90_seconds=0.012 (tighten)". It allocates.
 func (r Reason) String() string {
 	return r.code + ": " + r.signal + "=" + strconv.FormatFloat(r.value, 'g', 4, 64) + " (" + r.direction.String() + ")"
 }
 
-// LogValue has the parts as attributes: code, signal, value, direction. It allocates.
+// LogValue returns the parts as a group: code, signal, value, direction. It allocates.
 func (r Reason) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("code", r.code),

@@ -1,4 +1,4 @@
-// The cgroup that the process runs in: its processor quota and for how long it was throttled, read once a second.
+// The process's cgroup: its processor quota and throttled time, read once a second.
 
 package monitor
 
@@ -12,26 +12,26 @@ import (
 	"time"
 )
 
-// cgroupEvery is how long what was read from the cgroup is repeated. Reading it costs more than all else in a sample.
+// cgroupEvery is the time between two reads of the cgroup, which costs more than the rest of a sample.
 const cgroupEvery = time.Second
 
-// A cgroup is the process's, with all levels above it that can be seen: a quota at any of them holds for it. The zero
-// cgroup has no quota, and does not know whether it was throttled.
+// A cgroup is the process's cgroup with all its visible ancestors: a quota at any level applies. The zero cgroup has no quota
+// and an unknown throttled time.
 type cgroup struct {
-	quota     float64 // processors, of the tightest quota; +Inf for none
+	quota     float64 // the tightest quota, in processors; +Inf for none
 	throttled Reading
 
-	root       string   // "/", but in tests
-	membership *os.File // /proc/self/cgroup: which cgroup that is; nil: nothing of this exists here
-	member     string   // what it held when levels were opened
+	root       string   // "/", except in tests
+	membership *os.File // /proc/self/cgroup; nil: no cgroups on this system
+	member     string   // its content when levels were opened
 	levels     []level
 	at         time.Time // of the last refresh
 	procs      int       // as of then
 	buf        [8 << 10]byte
 }
 
-// A level's files stay open: a process that has run out of descriptors is one that wants to be measured. A nil file
-// does not exist here.
+// A level keeps its files open, because a process that has run out of file descriptors still needs measuring. A nil file does
+// not exist here.
 type level struct {
 	v2            bool
 	quota, period *os.File      // cpu.max (v2), cpu.cfs_quota_us and cpu.cfs_period_us (v1)
@@ -46,22 +46,22 @@ func (c *cgroup) open(root string) {
 	c.membership, _ = os.Open(filepath.Join(root, "proc", "self", "cgroup"))
 }
 
-// refresh reads the cgroup again if the last time was long enough ago. Throttled time is counted by the kernel for every
-// processor that has something of the group to run, of which there are as many as GOMAXPROCS, procs.
+// refresh reads the cgroup again if the last read is old enough. The kernel counts throttled time for every processor on
+// which the group has something to run: at most GOMAXPROCS, procs.
 func (c *cgroup) refresh(at time.Time, procs int) {
 	elapsed := at.Sub(c.at)
 	if !c.at.IsZero() && elapsed >= 0 && elapsed < cgroupEvery {
 		return
 	}
 	c.quota, c.throttled = math.Inf(1), Reading{}
-	// All time there was on the processors; the change of procs is taken to have come half way.
+	// The total processor time; a change of procs is assumed half way.
 	capacity := float64(elapsed) * float64(procs+c.procs) / 2
 	c.follow()
 	for i := range c.levels {
 		l := &c.levels[i]
 		c.quota = min(c.quota, l.readQuota(c.buf[:]))
 		now, known := l.readThrottled(c.buf[:])
-		// Time that fell began anew. Levels are throttled at the same time, so that the longest counts, not the sum.
+		// A counter that fell has restarted. Levels are throttled at the same time, so the longest counts, not the sum.
 		if spent := now - l.throttled; known && l.known && spent >= 0 && elapsed > 0 {
 			c.throttled.OK = true
 			c.throttled.Value = max(c.throttled.Value, min(1, float64(spent)/capacity))
@@ -71,7 +71,7 @@ func (c *cgroup) refresh(at time.Time, procs int) {
 	c.at, c.procs = at, procs
 }
 
-// follow opens the levels of the cgroup that the process is in now, if it is not the one it was in.
+// follow opens the levels of the process's current cgroup, if it has changed.
 func (c *cgroup) follow() {
 	member := contents(c.membership, c.buf[:])
 	if string(member) == c.member {
@@ -109,7 +109,7 @@ func (l *level) close() {
 	}
 }
 
-// readQuota is the level's own quota in processors, +Inf if it has none, or none that can be read.
+// readQuota returns the level's own quota in processors, +Inf if it has none or none is readable.
 func (l *level) readQuota(buf []byte) float64 {
 	text := contents(l.quota, buf)
 	if l.v2 {
@@ -120,7 +120,7 @@ func (l *level) readQuota(buf []byte) float64 {
 	return share(text, contents(l.period, buf[n:]))
 }
 
-// share is quota / period, both positive numbers of microseconds, and +Inf of anything else: "max" and -1 mean no quota.
+// share returns quota / period, both positive numbers of microseconds, and +Inf otherwise: "max" and -1 mean no quota.
 func share(quota, period []byte) float64 {
 	q, ok := number(quota)
 	p, known := number(period)
@@ -130,7 +130,7 @@ func share(quota, period []byte) float64 {
 	return float64(q) / float64(p)
 }
 
-// readThrottled is for how long the level's quota has kept processors from running.
+// readThrottled returns how long the level's quota has kept processors from running.
 func (l *level) readThrottled(buf []byte) (time.Duration, bool) {
 	text := contents(l.stat, buf)
 	if l.v2 {
@@ -139,7 +139,7 @@ func (l *level) readThrottled(buf []byte) (time.Duration, bool) {
 	return counter(text, "throttled_time ", time.Nanosecond)
 }
 
-// counter is the number of units behind key at the beginning of a line.
+// counter returns the number of units that follows key at the start of a line.
 func counter(text []byte, key string, unit time.Duration) (time.Duration, bool) {
 	for len(text) > 0 {
 		var line []byte
@@ -155,8 +155,8 @@ func counter(text []byte, key string, unit time.Duration) (time.Duration, bool) 
 	return 0, false
 }
 
-// number is the decimal number that is all of text but the space around it. That there is none is ordinary ("max", -1)
-// and must not allocate, as the error of strconv would.
+// number parses a decimal number with surrounding space. A missing number is normal ("max", -1) and must not allocate, as the
+// error of strconv would.
 func number(text []byte) (n uint64, ok bool) {
 	text = bytes.TrimSpace(text)
 	for _, digit := range text {
@@ -169,7 +169,7 @@ func number(text []byte) (n uint64, ok bool) {
 	return n, len(text) > 0
 }
 
-// contents is all that f holds, in buf. It is nothing if f is nil or cannot be read, or holds more.
+// contents returns the content of f, in buf; nothing if f is nil, unreadable or longer.
 func contents(f *os.File, buf []byte) []byte {
 	n, err := f.ReadAt(buf, 0) // of nil too
 	if !errors.Is(err, io.EOF) {

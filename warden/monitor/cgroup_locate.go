@@ -1,4 +1,4 @@
-// Where the files of the process's cgroup are: what /proc/self/cgroup and /proc/self/mountinfo say together.
+// Locating the files of the process's cgroup, from /proc/self/cgroup and /proc/self/mountinfo.
 
 package monitor
 
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// locate is the directories of the cgroup that governs the processor, and of all above it that are mounted, lowest first,
-// and which version of cgroups they belong to. There are none if it cannot be seen from here.
+// locate returns the directories of the cgroup that governs the processor and of its mounted ancestors, lowest first, and
+// whether they belong to cgroup v2; none if they are not visible.
 func locate(membership, mounts string) (dirs []string, v2 bool) {
 	group, v2 := findGroup(membership)
 	root, point := findMount(mounts, group, v2)
@@ -26,14 +26,14 @@ func locate(membership, mounts string) (dirs []string, v2 bool) {
 	}
 }
 
-// findGroup is the path of the process's cgroup from the root of its hierarchy, "" if there is none. Each line of
-// membership is one hierarchy: its number, its controllers, the path. Where both versions are in use, the processor is
-// governed by the first if that has the cpu controller, whatever the second says.
+// findGroup returns the path of the process's cgroup from the root of its hierarchy, "" if there is none. Each line of
+// membership is one hierarchy: number, controllers, path. With both versions in use, v1 governs the processor if it has the
+// cpu controller.
 func findGroup(membership string) (group string, v2 bool) {
 	for line := range strings.Lines(membership) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") || slices.Contains(strings.Split(fields[2], "/"), "..") {
-			continue // not a line of this file, or a cgroup outside of what the process may see
+			continue // malformed, or outside the visible hierarchy
 		}
 		if slices.Contains(strings.Split(fields[1], ","), "cpu") {
 			return fields[2], false
@@ -45,8 +45,8 @@ func findGroup(membership string) (group string, v2 bool) {
 	return group, v2
 }
 
-// findMount is a mount of the hierarchy that contains group: which part of the hierarchy it shows, and where. Of several
-// it is the one that shows most. The format is that of proc_pid_mountinfo(5).
+// findMount returns the mount of the hierarchy that contains group: the mounted part of the hierarchy, and the mount point.
+// Of several mounts it returns the one that shows most. The format is that of proc_pid_mountinfo(5).
 func findMount(mounts, group string, v2 bool) (root, point string) {
 	for line := range strings.Lines(mounts) {
 		mount, source, found := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
@@ -66,7 +66,7 @@ func findMount(mounts, group string, v2 bool) (root, point string) {
 	return root, point
 }
 
-// unescape puts back the bytes that the kernel writes as a backslash and three octal digits.
+// unescape decodes the kernel's octal escapes.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s

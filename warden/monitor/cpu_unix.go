@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// processorTime is what this process has used on all its threads, in user and kernel mode, since it began.
+// processorTime returns the processor time of all threads of this process, user and kernel mode, since its start.
 func processorTime() (time.Duration, bool) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -1,4 +1,4 @@
-// Counts by range, and what they say about the values behind them.
+// Histograms, and the statistics that they allow.
 
 package monitor
 
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A distribution says that counts[i] values lay between bounds[i] and bounds[i+1], in nanoseconds. Bounds are finite, not
-// negative and in order; there is one more of them than of counts.
+// A distribution has counts[i] values between bounds[i] and bounds[i+1], in nanoseconds. Bounds are finite, not negative and
+// sorted; there is one more bound than counts.
 type distribution struct {
 	counts []uint64
 	bounds []float64
@@ -22,8 +22,8 @@ func (d distribution) count() (n uint64) {
 	return n
 }
 
-// quantile is the value that the share q of all n values does not exceed, as if those of one range lay evenly in it. It
-// grows with q and lies in a range that holds values.
+// quantile returns the q-quantile of all n values, interpolated linearly within a range. It grows with q and lies in a range
+// that holds values.
 func (d distribution) quantile(q float64, n uint64) time.Duration {
 	rank := q * float64(n)
 	var below float64
@@ -37,7 +37,7 @@ func (d distribution) quantile(q float64, n uint64) time.Duration {
 	return d.max() // q is 1, and the sum was rounded
 }
 
-// spaced fills times with values of the n there are, as far apart from each other in order, and as far from both ends.
+// spaced fills times with evenly spaced quantiles of the n values.
 func (d distribution) spaced(times []time.Duration, n uint64) {
 	i, below := 0, 0.0
 	for k := range times {
@@ -51,7 +51,7 @@ func (d distribution) spaced(times []time.Duration, n uint64) {
 	}
 }
 
-// max is the upper end of the highest range that holds a value.
+// max returns the upper bound of the highest range that holds a value.
 func (d distribution) max() time.Duration {
 	for i, c := range slices.Backward(d.counts) {
 		if c != 0 {
@@ -61,7 +61,7 @@ func (d distribution) max() time.Duration {
 	return 0
 }
 
-// mean is the mean of n values, as if each lay in the middle of its range.
+// mean returns the mean of n values, as if each lay in the middle of its range.
 func (d distribution) mean(n uint64) time.Duration {
 	var sum float64
 	for i, c := range d.counts {
@@ -72,8 +72,8 @@ func (d distribution) mean(n uint64) time.Duration {
 	return min(d.max(), nanoseconds(sum/float64(n)))
 }
 
-// since turns the counts of a cumulative histogram into those of the time since prev, in place of delta, and prev into
-// them. A count that fell can only mean that counting began anew, then all there is has come since.
+// since writes the increase of a cumulative histogram since prev into delta, and counts into prev. A count that fell has
+// restarted, so all of it is new.
 func since(delta, prev, counts []uint64) {
 	anew := false
 	for i, c := range counts {
@@ -86,8 +86,8 @@ func since(delta, prev, counts []uint64) {
 	copy(prev, counts)
 }
 
-// boundaries turns those of a runtime histogram, in seconds, into those of a distribution. What lies below 0 is 0, and a
-// range without an end is taken for its beginning, the only value of it that is known.
+// boundaries converts the bounds of a runtime histogram, in seconds, to those of a distribution. Bounds below 0 become 0, and
+// an infinite bound becomes the range's finite one.
 func boundaries(seconds []float64) []float64 {
 	bounds := make([]float64, len(seconds))
 	for i, s := range seconds {
@@ -101,7 +101,7 @@ func boundaries(seconds []float64) []float64 {
 	return bounds
 }
 
-// nanoseconds is a Duration of that many, the longest there is if they are more.
+// nanoseconds converts ns to a Duration, at most the longest one.
 func nanoseconds(ns float64) time.Duration {
 	if ns >= math.MaxInt64 {
 		return math.MaxInt64

@@ -1,4 +1,4 @@
-// Every error of this package: one sentinel, one struct that explains.
+// The error of this package.
 
 package monitor
 
@@ -7,17 +7,17 @@ import (
 	"fmt"
 )
 
-// ErrInvalid is what every *InvalidError is: errors.Is(err, ErrInvalid).
+// ErrInvalid matches every [*InvalidError] with errors.Is.
 var ErrInvalid = errors.New("monitor: invalid argument")
 
-// InvalidError says which field was wrong, what it was, and what is allowed.
+// InvalidError names an invalid field, its value and the allowed values.
 type InvalidError struct {
 	Field   string
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("monitor: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }

@@ -1,4 +1,4 @@
-// The recorder: a sketch of execution times and of concurrency that many goroutines write without a lock.
+// The recorder: a sketch of execution times and of concurrency that many goroutines update without a lock.
 
 package monitor
 
@@ -10,23 +10,23 @@ import (
 	"unsafe"
 )
 
-// Recorder is told when work starts and ends, by whoever runs it, and feeds Sample.Service. Its methods may be called by
-// any number of goroutines; they never block and allocate nothing. A nil or zero Recorder records nothing.
+// Recorder records the start and end of executions, and feeds Sample.Service. Its methods are safe for concurrent use; they
+// never block and allocate nothing. A nil or zero Recorder records nothing.
 //
-// It is written in shards so that cores seldom share a cache line, and takes about 2 KiB for each of at most 64 of them.
+// It is sharded so that cores seldom share a cache line, and takes about 2 KiB for each of at most 64 shards.
 type Recorder struct {
 	shards []shard // a power of two of them
 	epoch  time.Time
 	owned  atomic.Bool // a Sampler takes from it
 
-	// What take needs, which the Sampler's mutex guards.
+	// State of take, guarded by the Sampler's mutex.
 	total distribution
 	tick  uint64 // when it last took
 	area  uint64 // the area as of then
 }
 
-// NewRecorder returns a Recorder for [Config]. It has shards for as many cores as GOMAXPROCS is now; should that grow, it stays
-// right and gets slower.
+// NewRecorder returns a Recorder for [Config]. The number of shards follows GOMAXPROCS at the call; if GOMAXPROCS grows
+// later, the Recorder stays correct but slows down.
 func NewRecorder() *Recorder {
 	r := &Recorder{epoch: time.Now()}
 	n := min(maxShards, 4*runtime.GOMAXPROCS(0))
@@ -39,14 +39,14 @@ func NewRecorder() *Recorder {
 	return r
 }
 
-// Span is one execution under way. The zero Span records nothing.
+// Span is one running execution. The zero Span records nothing.
 type Span struct {
 	r     *Recorder
 	start time.Duration // since r.epoch
 }
 
-// Start says that an execution begins now. Its Span must be ended exactly once, by [Span.End] or [Span.Discard], by any
-// goroutine; one that never is stays in Service.Concurrency for ever.
+// Start records that an execution begins. End its Span exactly once, with [Span.End] or [Span.Discard], on any goroutine; a
+// Span that is never ended counts in Service.Concurrency forever.
 func (r *Recorder) Start() Span {
 	if r == nil || len(r.shards) == 0 {
 		return Span{}
@@ -56,8 +56,7 @@ func (r *Recorder) Start() Span {
 	return Span{r, now}
 }
 
-// End says that the execution is over and how long it took, which it also returns. Executions of more than 36 minutes
-// count as being that long.
+// End records the end of the execution and returns its execution time. Times of more than 36 minutes count as 36 minutes.
 func (s Span) End() time.Duration {
 	if s.r == nil {
 		return 0
@@ -70,15 +69,15 @@ func (s Span) End() time.Duration {
 	return took
 }
 
-// Discard says that the execution is over and that its time says nothing about the work: a connection was hijacked, or
-// the client went away. It ends the concurrency and counts nothing.
+// Discard ends an execution whose time says nothing about the work: a connection was hijacked, or the client disconnected. It
+// ends the concurrency and does not count the execution.
 func (s Span) Discard() {
 	if s.r != nil {
 		s.r.shard().leave(time.Since(s.r.epoch))
 	}
 }
 
-// shard is the one that goroutines on this stack page write to. Goroutines running at the same time seldom share it. The
+// shard returns a shard by the address of the stack page, so goroutines that run at the same time seldom share one. The
 // address is only hashed; any shard would be correct.
 func (r *Recorder) shard() *shard {
 	var mark byte
@@ -89,15 +88,15 @@ func (r *Recorder) shard() *shard {
 const (
 	maxShards = 64
 
-	// Execution times are counted in ranges of 64 ns up to 1 us, and from there in 16 ranges for each doubling up to 36
-	// minutes: a range is at most 1/16 of its value wide. (Log-linear buckets, as in HdrHistogram.)
+	// The histogram has ranges of 64 ns up to 1 us, and from there 16 ranges for each doubling up to 36 minutes: a range is
+	// at most 1/16 of its value wide. (Log-linear buckets, as in HdrHistogram.)
 	fineBits  = 6
 	perGroup  = 16
 	groupBits = 4
 	groups    = 32
 	ranges    = groups * perGroup
 
-	// Time is counted in ticks of 8192 ns, so that the area has bits enough.
+	// A tick is 8192 ns, so that the area fits its bits.
 	tickBits = 13
 	areaBits = 42
 	areaMask = 1<<areaBits - 1
@@ -105,11 +104,11 @@ const (
 	minusOne = 1<<64 - one
 )
 
-// A shard is what one core or a few write.
+// A shard is written by one core or a few.
 type shard struct {
-	// running holds how many executions started less how many ended here, above, and the ticks at which they ended less
-	// those at which they started, below; both modulo their width. They must change in one step: to say how much was
-	// executed until now, each one running is worth the ticks since the epoch, too much for one to be missed.
+	// running holds, in its upper bits, the executions started here minus those ended here, and, in its lower bits, the ticks
+	// of those ends minus the ticks of those starts, each modulo its width. Both must change in one step: a running execution
+	// counts with all ticks since the epoch, too many to miss one.
 	running atomic.Uint64
 	touched atomic.Uint32 // bit g: a count of group g may not be 0
 	_       [116]byte     // counts begin two cache lines further on
@@ -128,8 +127,8 @@ func (s *shard) add(running, area uint64) {
 	}
 }
 
-// observe counts before it looks at the mark, and take removes the mark before it looks at the counts: an execution is
-// taken now, or its mark is there for the next time.
+// observe counts before it checks the mark, and take clears the mark before it reads the counts: so an execution is either
+// taken now, or marked for the next time.
 func (s *shard) observe(took time.Duration) {
 	i := rangeOf(took)
 	s.counts[i].Add(1)
@@ -138,8 +137,8 @@ func (s *shard) observe(took time.Duration) {
 	}
 }
 
-// take is what was recorded since it was last called, and makes that the past. Calls take turns. When no tick has passed
-// it takes nothing, and leaves all to the next call.
+// take returns what was recorded since the last take. It is not called concurrently. When no tick has passed, it takes
+// nothing and leaves everything to the next call.
 func (r *Recorder) take(at time.Time) Service {
 	if r == nil {
 		return Service{}
@@ -159,10 +158,10 @@ func (r *Recorder) take(at time.Time) Service {
 		area += w
 		touched |= s.drain(r.total.counts)
 	}
-	// The area under the curve of concurrency, from the epoch until now: what ended ran from its start to its end, what
-	// runs has run from its start until now. The shards are not read at the same instant, so that an end may be seen
-	// whose start is not (running is then -1), and a goroutine may be interrupted between the clock and its shard. What
-	// one area has too little, the next has more; what it has too much, the next has less, but never less than nothing.
+	// The area under the curve of concurrency, from the epoch until now: ended executions count from start to end, running
+	// ones from start until now. The shards are not read at the same instant, so take may see an end without its start
+	// (running is then -1), and a goroutine may be interrupted between the clock and its shard. Such an error is
+	// made up by the next area, which is never negative.
 	area += uint64(int64(running<<areaBits)>>areaBits) * tick
 	gained := int64((area-r.area)<<(64-areaBits)) >> (64 - areaBits)
 	r.tick, r.area = tick, area
@@ -181,7 +180,7 @@ func (r *Recorder) take(at time.Time) Service {
 	return out
 }
 
-// drain moves the shard's counts into total and says which groups it found marked.
+// drain moves the shard's counts into total and returns the marked groups.
 func (s *shard) drain(total []uint64) uint32 {
 	if s.touched.Load() == 0 {
 		return 0
@@ -200,7 +199,7 @@ func (s *shard) drain(total []uint64) uint32 {
 
 func ticks(d time.Duration) uint64 { return uint64(d >> tickBits) }
 
-// rangeOf is the range that d, which is not negative, is counted in.
+// rangeOf returns the range of d, which is not negative.
 func rangeOf(d time.Duration) int {
 	u := uint64(d) >> fineBits
 	if u < perGroup {
@@ -210,7 +209,7 @@ func rangeOf(d time.Duration) int {
 	return min(ranges-1, group*perGroup+int(u>>(group-1))-perGroup)
 }
 
-// begin is where range i begins, and the one before it ends.
+// begin returns the lower bound of range i, the upper bound of the one before.
 func begin(i int) time.Duration {
 	group, in := i/perGroup, i%perGroup
 	if group == 0 {

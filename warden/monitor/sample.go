@@ -1,61 +1,61 @@
-// What a sample says: facts with their units, and for each whether it exists.
+// Samples: measurements with their units, each present or missing.
 
 package monitor
 
 import "time"
 
-// Sample is what could be observed at one instant and since the sample before. It is a plain value. Nothing in it is
-// negative, and nothing in it is judged: what is much or little is not known here.
+// Sample holds the measurements of one instant, and of the time since the previous sample. It is a plain value. No value is
+// negative, and no value is compared with a threshold.
 type Sample struct {
 	// At is when the sample was taken, with a monotonic clock reading.
 	At time.Time
-	// Lag is how long goroutines that could run waited for a processor, since the previous sample.
+	// Lag is Go scheduler latency: how long runnable goroutines waited for a processor since the previous sample.
 	Lag Lag
-	// Utilization is processor time used per processor time allowed since the previous sample, 0 to 1. Allowed are
-	// GOMAXPROCS processors, or the cgroup's quota where that is less.
+	// Utilization is the processor time used, as a share of the processor time allowed, since the previous sample, 0 to 1.
+	// Allowed are GOMAXPROCS processors, or the cgroup's quota if that is less.
 	Utilization Reading
-	// Runnable is how many goroutines were ready to run and not running at this instant, per processor (GOMAXPROCS);
-	// 0 or more. Go has known it since 1.26.
+	// Runnable is the number of goroutines ready to run but not running at this instant, per processor (GOMAXPROCS), 0 or
+	// more. It needs Go 1.26.
 	Runnable Reading
-	// Throttled is the share of time for which the cgroup's quota kept its processors from running, 0 to 1. It is of the
-	// last second or more and is repeated until the next is known.
+	// Throttled is the share of time in which the cgroup's quota kept its processors from running, 0 to 1. It covers the last
+	// second or more, and repeats until the next value is known.
 	Throttled Reading
-	// Service is how work executed since the previous sample; the zero Service when no Recorder is fed.
+	// Service describes the executions since the previous sample; the zero Service without a Recorder.
 	Service Service
-	// Gap is the time since the previous sample, 0 for the first. A late monitor is itself a fact.
+	// Gap is the time since the previous sample, 0 for the first. A large Gap shows that sampling is late.
 	Gap time.Duration
 }
 
-// Lag is the distribution of scheduling delays. Go observes about one in eight of a goroutine's transitions, and which
-// transitions count differs between versions of Go: a percentile says as much as Count carries. With Count 0 there was
-// nothing to observe and everything else is 0, which is not the same as no delay.
+// Lag is the distribution of scheduling delays. Go observes about one in eight of a goroutine's transitions, and which ones
+// differs between versions of Go: a percentile is only as good as Count. With Count 0 nothing was observed and everything
+// else is 0, which does not mean that there was no delay.
 type Lag struct {
 	P50, P90, P99 time.Duration
-	// Max is where the range of values ends into which the longest delay fell: nothing observed was longer, unless it
+	// Max is the upper bound of the histogram range of the longest delay: no observed delay was longer, unless it
 	// was beyond the last range, which begins at a day or more.
 	Max  time.Duration
 	Mean time.Duration
-	// Count is how many delays were observed.
+	// Count is the number of observed delays.
 	Count uint64
 }
 
-// Reading is a value that may not exist. Where OK is false, Value is 0 and means nothing: missing is not zero.
+// Reading is a value that may be missing. If OK is false, Value is 0 and meaningless: missing is not zero.
 type Reading struct {
 	Value float64
 	OK    bool
 }
 
-// Service is how the work ran that a [Recorder] was told of, since the previous sample.
+// Service describes the executions that a [Recorder] recorded since the previous sample.
 type Service struct {
-	// P50 and P90 are of the execution times of what ended; 0 while Count is 0.
+	// P50 and P90 are percentiles of the execution times that ended; 0 while Count is 0.
 	P50, P90 time.Duration
-	// Count is how many executions ended.
+	// Count is the number of executions that ended.
 	Count uint64
-	// Throughput is how many ended per second.
+	// Throughput is the number of executions that ended per second.
 	Throughput float64
-	// Concurrency is how many were executing, on average over the time: with Count 0 it is not 0 when all that runs
-	// takes longer than the time between two samples.
+	// Concurrency is the average number of running executions. With Count 0 it is above 0 if executions take longer than the
+	// time between samples.
 	Concurrency float64
-	// Times are the execution times in order of length: the first Count of them, or all 32, evenly spaced, if more ended.
+	// Times are the execution times, sorted: the first Count elements, or all 32, evenly spaced, if more executions ended.
 	Times [32]time.Duration
 }

@@ -1,4 +1,4 @@
-// The sampler: everything that can be observed, read at one instant and compared with the instant before.
+// The sampler: it reads every source at one instant and compares it with the instant before.
 
 package monitor
 
@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Config says what a [Sampler] samples besides the process itself. The zero value samples that alone.
+// Config describes what a [Sampler] measures besides the process. The zero value measures only the process.
 type Config struct {
 	// Recorder, if not nil, feeds Sample.Service. It must come from [NewRecorder] and feed no other Sampler.
 	Recorder *Recorder
 }
 
-// Sampler takes samples of the process that it runs in. [Sampler.Sample] may be called by any number of goroutines. It
-// starts no goroutine and needs no cleaning up. It must come from [New] and must not be copied.
+// Sampler takes samples of its own process. [Sampler.Sample] is safe for concurrent use. A Sampler starts no goroutine and
+// needs no cleanup. It must come from [New] and must not be copied.
 type Sampler struct {
 	mu       sync.Mutex // guards all below; held while the sources are read, never while foreign code runs
 	sampled  bool       // there was a sample before
@@ -27,7 +27,7 @@ type Sampler struct {
 	recorder *Recorder
 }
 
-// facts are what the sources said at one instant, not compared with anything.
+// facts are the raw values of the sources at one instant.
 type facts struct {
 	at     time.Time
 	counts []uint64 // scheduling delays by range since the process began; nil where unknown
@@ -36,7 +36,7 @@ type facts struct {
 	usedOK   bool
 	procs    int     // GOMAXPROCS
 	allowed  float64 // processors that may be used at once: procs, or the quota
-	runnable uint64  // goroutines that wait for a processor
+	runnable uint64  // goroutines waiting for a processor
 
 	runnableOK bool
 	throttled  Reading
@@ -48,11 +48,11 @@ const (
 	runnable
 )
 
-// New returns a Sampler whose first sample is about the time since this call. The error is an [*InvalidError]: the Recorder
-// is the zero Recorder, or feeds another Sampler.
+// New returns a Sampler whose first sample covers the time since this call. The error is an [*InvalidError]: the Recorder is
+// the zero Recorder, or feeds another Sampler.
 //
-// On Linux it keeps a few files open, at most three for each level of the process's cgroup and one more, so that it can
-// read them even when the process has run out of descriptors; they are closed when the Sampler is collected.
+// On Linux a Sampler keeps a few files open, at most three for each level of the process's cgroup and one more, so that it
+// can read them even when the process has run out of file descriptors; they are closed when the Sampler is garbage collected.
 func New(cfg Config) (*Sampler, error) {
 	if r := cfg.Recorder; r != nil {
 		if len(r.shards) == 0 {
@@ -77,19 +77,19 @@ func New(cfg Config) (*Sampler, error) {
 	return s, nil
 }
 
-// measure makes room for delays in those ranges.
+// measure allocates the histogram of delays for these ranges.
 func (s *Sampler) measure(seconds []float64) {
 	s.delays.bounds = boundaries(seconds)
 	s.delays.counts = make([]uint64, len(seconds)-1)
 	s.prev.counts = make([]uint64, len(seconds)-1)
 }
 
-// Sample reads every source and says what happened since the sample before, or since [New]. It allocates nothing. Of
-// callers at the same time, one after the other samples, each the time since the one before: what one was told, no other
-// is. So a Sampler should have one consumer.
+// Sample reads every source and returns the change since the previous sample, or since [New]. It allocates nothing.
+// Concurrent callers take turns, each sampling the time since the previous call, so each observation goes to one caller only:
+// a Sampler should have one consumer.
 //
-// A sample takes a few microseconds, a few more once a second, when the cgroup is read. It may wait for whoever else
-// reads runtime/metrics at the same time.
+// A sample takes a few microseconds, and a few more once a second for the cgroup. It may wait for another reader of
+// runtime/metrics.
 func (s *Sampler) Sample() Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *Sampler) Sample() Sample {
 	return out
 }
 
-// read asks every source. The counts it returns are the runtime's memory until the next read. The caller holds s.mu.
+// read reads every source. Its counts are the runtime's memory until the next read. The caller holds s.mu.
 func (s *Sampler) read() facts {
 	metrics.Read(s.metrics[:])
 	now := facts{at: time.Now(), procs: runtime.GOMAXPROCS(0)}
@@ -120,16 +120,16 @@ func (s *Sampler) read() facts {
 	return now
 }
 
-// compare says what happened between the last facts and these, which become the last. The caller holds s.mu.
+// compare returns the change since the previous facts, and keeps these. The caller holds s.mu.
 func (s *Sampler) compare(now facts) Sample {
 	out := Sample{At: now.at, Throttled: now.throttled, Gap: max(0, now.at.Sub(s.prev.at))}
 	if now.counts != nil {
 		since(s.delays.counts, s.prev.counts, now.counts)
 		out.Lag = s.delays.lag()
 	}
-	// An amount that fell was not measured from where it is measured now, and without time there is no share of it.
+	// A counter that fell has restarted, and without elapsed time there is no share.
 	if used := now.used - s.prev.used; now.usedOK && s.prev.usedOK && used >= 0 && out.Gap > 0 {
-		// Nobody knows when GOMAXPROCS or the quota changed; half way is as good a guess as any.
+		// The instant of a change of GOMAXPROCS or of the quota is unknown: assume half way.
 		allowed := (now.allowed + s.prev.allowed) / 2
 		out.Utilization = Reading{min(1, float64(used)/(float64(out.Gap)*allowed)), true}
 	}
@@ -141,7 +141,7 @@ func (s *Sampler) compare(now facts) Sample {
 	return out
 }
 
-// lag is what a distribution of scheduling delays says.
+// lag summarizes a distribution of scheduling delays.
 func (d distribution) lag() Lag {
 	n := d.count()
 	if n == 0 {

@@ -1,4 +1,4 @@
-// Which attempts may start.
+// The Caller: it decides which attempts may start.
 
 package retry
 
@@ -9,8 +9,8 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Caller decides for all calls to one dependency. Its methods may be called by any number of goroutines, never block and call nothing
-// but Config.Rand. It must come from [New]: the zero Caller refuses every call as invalid.
+// Caller decides for all calls to one dependency. Its methods are safe for concurrent use, never block and call no foreign
+// code but Config.Rand. It must come from [New]: the zero Caller rejects every call as invalid.
 type Caller struct {
 	cfg   Config
 	epoch time.Time
@@ -21,40 +21,40 @@ type Caller struct {
 	stats    Stats
 }
 
-// Stats are the counts of a Caller since it was made, of one instant. None ever falls.
+// Stats is a consistent snapshot of a Caller's counters. None ever falls.
 type Stats struct {
-	// Calls are those whose first attempt started, Throttled those that were refused instead.
+	// Calls counts calls whose first attempt started; Throttled those that were rejected instead.
 	Calls, Throttled uint64
-	// Retries and Hedges are the attempts beyond the first.
+	// Retries and Hedges count attempts beyond the first.
 	Retries, Hedges uint64
-	// Accepted and Refused are the attempts that ended so; those that end as Unknown are in neither.
+	// Accepted and Refused count attempts by outcome; attempts that end as Unknown are in neither.
 	Accepted, Refused uint64
-	// NoBudget, NoTime, Pushback and RetryThrottled are retries and hedges that would have been made, and why they were not: the budget was
-	// used up; the wait would have outlasted the deadline or MaxWait; the server forbade it; the throttle refused.
+	// NoBudget, NoTime, Pushback and RetryThrottled count retries and hedges that were not made: the budget was used up; the
+	// wait would have exceeded the deadline or MaxWait; the server forbade it; the throttle rejected it.
 	NoBudget, NoTime, Pushback, RetryThrottled uint64
 }
 
-// Outcome is what an attempt says about the dependency.
+// Outcome classifies an attempt by what it says about the dependency.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Unknown  Outcome = iota // nothing: its caller went away, or it never left this process
-	Accepted                // it was worked on, well or badly
-	Refused                 // it was refused, or not answered in its time, or nobody was there
+	Unknown  Outcome = iota // says nothing: the caller canceled, or the attempt was not sent
+	Accepted                // processed, with success or not
+	Refused                 // rejected, timed out, or unreachable
 )
 
-// Call is one call: up to Config.Attempts attempts. It belongs to one goroutine at a time.
+// Call is one call with up to Config.Attempts attempts. It is not safe for concurrent use.
 type Call struct {
 	caller   *Caller
 	priority limiter.Priority
 	attempts int
 }
 
-// Begin asks for the first attempt of a call. The error is a [*ThrottledError] if the dependency accepts too few calls of this priority: then
-// nothing is to be sent. Otherwise the attempt starts now, and [Call.Ended] is to be told what came of it.
+// Begin asks for the first attempt of a call. If the dependency accepts too few calls of this priority, the error is a
+// [*ThrottledError]: send nothing. Otherwise start the attempt, and report its outcome with [Call.Ended].
 //
-// Begin allocates nothing, but for a priority's first call (about 900 bytes, for at most 256 priorities) and the error.
+// Begin allocates nothing, except for a priority's first call (about 900 bytes, for at most 256 priorities) and the error.
 func (c *Caller) Begin(p limiter.Priority) (Call, error) {
 	if c == nil || c.accepted == nil {
 		return Call{}, &InvalidError{"Caller", "zero", "one made by retry.New"}
@@ -75,8 +75,8 @@ func (c *Caller) Begin(p limiter.Priority) (Call, error) {
 	return Call{c, p, 1}, nil
 }
 
-// Ended tells how an attempt ended, with the priority it was sent with. An attempt counts when it has ended, so that slow calls under way do not
-// look like refused ones.
+// Ended reports the outcome of an attempt, with the priority it was sent with. An attempt counts when it has ended, so that
+// slow calls in flight do not look like rejected ones.
 func (k *Call) Ended(p limiter.Priority, o Outcome) {
 	c := k.caller
 	if c == nil || o == Unknown {
@@ -93,12 +93,14 @@ func (k *Call) Ended(p limiter.Priority, o Outcome) {
 	c.throttle(p).add(1, 0)
 }
 
-// Retry asks for another attempt, which has the priority of the call, and says how long to wait before it. The caller says that the attempt is
-// safe. after is what the server asked for, 0: nothing, negative: that it be left alone; the wait is that and a random part on top, up to Backoff
-// doubled with each attempt (full jitter). deadline is the call's; the zero time means none.
+// Retry asks for another attempt, at the priority of the call, and returns how long to wait before it. The caller is
+// responsible for the retry being safe. after is the wait that the server asked for, 0: none, negative: do not retry. The
+// wait is after plus a random part of up to Backoff, doubled with each attempt (full jitter). deadline is the call's; the
+// zero time means none.
 //
-// With true the retry is paid for, whether it is made or not. It is false if the call has made all its attempts, the server forbids it, the wait is
-// longer than MaxWait or would not end before the deadline, the throttle refuses, or the budget is used up.
+// If ok is true, the retry counts against the budget, whether it is made or not. ok is false if the call has made all its
+// attempts, the server forbids it, the wait is longer than MaxWait or would not end before the deadline, the throttle rejects
+// it, or the budget is used up.
 func (k *Call) Retry(after time.Duration, deadline time.Time) (wait time.Duration, ok bool) {
 	c := k.caller
 	if c == nil || k.attempts >= c.cfg.Attempts {
@@ -124,8 +126,8 @@ func (k *Call) Retry(after time.Duration, deadline time.Time) (wait time.Duratio
 	return wait, true
 }
 
-// Hedge asks for another attempt beside the one that runs, and says with which priority to send it: one class lower, so that a server that is
-// short of room sheds it before any first attempt of its kind. It is paid for like a retry.
+// Hedge asks for another attempt beside the running one, and returns the priority to send it with: one class lower, so that
+// an overloaded server sheds it before first attempts of the same class. It counts against the budget like a retry.
 func (k *Call) Hedge() (limiter.Priority, bool) {
 	c := k.caller
 	if c == nil || k.attempts >= c.cfg.Attempts {
@@ -142,7 +144,7 @@ func (k *Call) Hedge() (limiter.Priority, bool) {
 	return p, true
 }
 
-// lower is the next of the common priorities below p; below Background there is only the lowest.
+// lower returns the next common priority below p; below Background, the lowest priority.
 func lower(p limiter.Priority) limiter.Priority {
 	for _, q := range []limiter.Priority{limiter.High, limiter.Normal, limiter.Background} {
 		if q < p {
@@ -152,7 +154,7 @@ func lower(p limiter.Priority) limiter.Priority {
 	return -128
 }
 
-// Stats reads the counts.
+// Stats returns a snapshot of the counters.
 func (c *Caller) Stats() Stats {
 	if c == nil {
 		return Stats{}
@@ -162,8 +164,8 @@ func (c *Caller) Stats() Stats {
 	return c.stats
 }
 
-// affords pays for an attempt beyond the first, if throttle and budget let it start. One that the throttle refuses is not counted as a request: nobody
-// asked for it but this package.
+// affords takes an attempt beyond the first from the budget, if throttle and budget allow it. One that the throttle rejects
+// does not count as a request, because only this package wanted it.
 func (c *Caller) affords(p limiter.Priority) bool {
 	if c.refuses(c.throttle(p).lately(fewest).probability()) {
 		c.stats.RetryThrottled++
@@ -178,7 +180,7 @@ func (c *Caller) affords(p limiter.Priority) bool {
 	return true
 }
 
-// probability is that of a refusal, as the SRE book has it but for its two ends.
+// probability returns the throttle's rejection probability, by the SRE book except for its two bounds.
 func (s sums) probability() float64 {
 	if s.whole < fewest {
 		return 0
@@ -188,7 +190,7 @@ func (s sums) probability() float64 {
 
 func (c *Caller) refuses(probability float64) bool { return probability > 0 && c.draw() < probability }
 
-// throttle is the window of a priority, up to now.
+// throttle returns the window of a priority, moved to now.
 func (c *Caller) throttle(p limiter.Priority) *window {
 	w := c.accepted[p]
 	if w == nil {
@@ -201,7 +203,7 @@ func (c *Caller) throttle(p limiter.Priority) *window {
 
 func (c *Caller) move(w *window) { w.at(time.Since(c.epoch)) }
 
-// draw is Rand's number, or the nearest that it may be.
+// draw returns Rand's number, clamped to [0, 1].
 func (c *Caller) draw() float64 {
 	v := c.cfg.Rand()
 	if !(v >= 0) { // NaN as well

@@ -1,4 +1,4 @@
-// What a Caller is made of, and what it says when something is wrong.
+// The configuration of a Caller, and its errors.
 
 package retry
 
@@ -11,31 +11,33 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Config describes a [Caller]. The zero value is meant for production.
+// Config describes a [Caller]. The zero value is suitable for production.
 type Config struct {
-	// Attempts is how many one call makes at most, the first one and hedges included, 1 to 10; 0: 3.
+	// Attempts is the maximum number of attempts per call, the first one and hedges included, 1 to 10; 0: 3.
 	Attempts int
-	// Ratio is how many retries and hedges there may be for each first attempt of the last ten seconds, up to 1; 0: 0.1.
+	// Ratio is the maximum number of retries and hedges per first attempt of the last ten seconds, up to 1; 0: 0.1.
 	Ratio float64
-	// Floor is how many there may be in ten seconds however few first attempts there are, up to 1000; 0: 1, negative: none. With a Ratio of
-	// 0.1 a floor of 1 decides below one first attempt a second. Each Caller has its own: a thousand processes that
-	// call seldom may retry a hundred times a second together.
+	// Floor is the number of retries and hedges allowed in ten seconds at any rate of first attempts, up to 1000; 0: 1,
+	// negative: none. With a Ratio of 0.1, a Floor of 1 matters below one first attempt a second. Each Caller has its own
+	// floor: a thousand processes with rare calls may together retry a hundred times a second.
 	Floor int
-	// Backoff is the upper end of the random wait before the second attempt, up to a minute; it doubles with each further one. 0: 100 ms.
+	// Backoff is the upper bound of the random wait before the second attempt, up to a minute; it doubles with each further
+	// attempt. 0: 100 ms.
 	Backoff time.Duration
-	// MaxWait bounds every wait, up to an hour: a call that the server wants to wait longer ends. 0: 10 s.
+	// MaxWait bounds every wait, up to an hour: a call that the server asks to wait longer is not retried. 0: 10 s.
 	MaxWait time.Duration
-	// Rand draws numbers in [0, 1) and is called by one goroutine at a time; nil: math/rand/v2.
+	// Rand returns numbers in [0, 1) and is not called concurrently; nil: math/rand/v2.
 	Rand func() float64
 }
 
 const (
-	accepting   = 2.0 // K of the SRE book: so many requests for each accepted one
+	accepting   = 2.0 // K of the SRE book: requests sent per accepted request
 	mostRefused = 0.8
-	fewest      = 10 // requests that it takes to refuse one: the failure of a caller that calls seldom proves nothing
+	fewest      = 10 // requests needed before one is rejected: a few failures prove nothing
 )
 
-// New returns a Caller: one for each dependency. The error, an [*InvalidError], names the field that is wrong. It starts no goroutine.
+// New returns a Caller: use one for each dependency. The error, an [*InvalidError], names the invalid field. New starts no
+// goroutine.
 func New(cfg Config) (*Caller, error) {
 	for _, f := range []struct {
 		field   string
@@ -73,25 +75,25 @@ func or[T comparable](v, otherwise T) T {
 }
 
 var (
-	// ErrThrottled is what every *ThrottledError is.
+	// ErrThrottled matches every [*ThrottledError] with errors.Is.
 	ErrThrottled = errors.New("retry: throttled")
-	// ErrInvalid is what every *InvalidError is.
+	// ErrInvalid matches every [*InvalidError] with errors.Is.
 	ErrInvalid = errors.New("retry: invalid argument")
 )
 
-// ThrottledError says that a call was refused here and nothing was sent, because the dependency accepts too few. It is what the decision
-// was made of.
+// ThrottledError reports that the Caller rejected a call and sent nothing, because the dependency accepts too few. It has the
+// numbers of the decision.
 type ThrottledError struct {
-	// Priority is that of the call: each has sums of its own.
+	// Priority is that of the call: each priority is counted separately.
 	Priority limiter.Priority
-	// Requests were made in the last second, or in as much of the last ten as it took to see ten, those that were refused here included,
-	// and Accepted of them were not refused.
+	// Requests is the number of requests in the last second, or in as much of the last ten as it took to see ten, including
+	// those throttled here; Accepted of them were not rejected.
 	Requests, Accepted int64
-	// Probability is how likely the call was to be refused, up to 0.8.
+	// Probability is the probability with which the call was rejected, at most 0.8.
 	Probability float64
 }
 
-// Error has all of it on one line. It allocates.
+// Error has all fields on one line. It allocates.
 func (e *ThrottledError) Error() string {
 	return fmt.Sprintf("retry: throttled: of the last %d requests of priority %s, %d were accepted; %.0f %% are not sent",
 		e.Requests, e.Priority, e.Accepted, 100*e.Probability)
@@ -100,14 +102,14 @@ func (e *ThrottledError) Error() string {
 // Is reports whether target is ErrThrottled.
 func (e *ThrottledError) Is(target error) bool { return target == ErrThrottled }
 
-// InvalidError says which field or argument was wrong, what it was, and what is allowed.
+// InvalidError names an invalid field or argument, its value and the allowed values.
 type InvalidError struct {
 	Field   string
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("retry: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }

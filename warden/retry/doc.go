@@ -1,20 +1,21 @@
-// Package retry is the caller's half of overload control: it decides, for all calls to one dependency, which attempts may start.
-// It knows no protocol; wardenhttp.NewRetry and wardengrpc.NewRetry put HTTP requests and gRPC calls under it, and it needs no
-// warden on either side.
+// Package retry is client-side overload protection: a retry budget and client-side throttling decide, for all calls to one
+// dependency, which attempts may start. It depends on no protocol; wardenhttp.NewRetry and wardengrpc.NewRetry apply it to
+// HTTP requests and gRPC calls. Neither side needs a warden.
 //
-// A [Caller] keeps two sums, each over a sliding window, and nothing else:
+// A [Caller] keeps two sums, each over a sliding window:
 //
-//   - First attempts and retries of the last ten seconds. A retry starts only if retries stay at a tenth of first attempts
-//     ([Config.Ratio]), or below a small floor. When everything is refused, the dependency gets 1.1 times what is asked for, and
-//     not three times. Finagle's RetryBudget and Envoy's retry_budget are the models; a window in place of a share of what is in
-//     flight is what works at five requests a second as at 50,000.
-//   - Requests and accepted requests of each priority, over the last second, or as much of the last ten as it takes to see ten. When fewer
-//     than half are accepted, some are refused here, with the probability (requests - 2 accepted) / (requests + 1), at most 0.8:
-//     client-side throttling as in "Handling Overload", chapter 21 of Site Reliability Engineering (Google, 2016), which looks back
-//     two minutes and has no bound. Over two minutes nobody notices a storm of seconds, nor that it has passed; and who never
-//     tries never learns it at all. Envoy's admission control filter has the bound.
+//   - First attempts and retries of the last ten seconds. A retry starts only while retries stay below a tenth of first
+//     attempts ([Config.Ratio]), or below a small floor. When the dependency rejects everything, it gets 1.1 times the
+//     demand instead of three times. The models are Finagle's RetryBudget and Envoy's retry_budget; a time window, rather
+//     than a share of the requests in flight, works at five requests a second as well as at 50,000.
+//   - Requests and accepted requests of each priority, over the last second, or as much of the last ten seconds as it takes
+//     to see ten requests. When fewer than half are accepted, the Caller rejects some itself, with probability (requests - 2
+//     accepted) / (requests + 1), at most 0.8: client-side throttling as in "Handling Overload", chapter 21 of Site
+//     Reliability Engineering (Google, 2016), which uses two minutes and no bound. A two-minute window would react too
+//     slowly to a retry storm of seconds and to its end, and without a bound a client would stop probing altogether. Envoy's
+//     admission control filter has the bound.
 //
-// Both refuse attempts before they start. Neither knows of attempts that run, and so neither can end one.
+// Both reject attempts before they start. Neither tracks running attempts, so neither can end one.
 //
-// The invariants R1 to R8 are in docs/retries.md.
+// docs/retries.md has the invariants R1 to R8.
 package retry

@@ -1,4 +1,4 @@
-// Sums over the last ten seconds, in slices.
+// Sliding sums over the last ten seconds, in slices.
 
 package retry
 
@@ -10,11 +10,11 @@ const (
 	recent = 5  // one second
 )
 
-// window counts requests of some kind and a part of them: first attempts and retries for the budget, requests and accepted ones for the throttle. One
-// slice more than ten seconds is kept: the present one has only begun, so that all of them together reach back by at least ten seconds, and all
-// but the oldest by at most that.
+// window counts requests and a part of them: first attempts and retries for the budget, requests and accepted ones for the
+// throttle. It keeps one slice more than ten seconds: the current slice is incomplete, so all slices together cover at least
+// ten seconds, and all but the oldest at most ten.
 type window struct {
-	last int64 // number of the slice that now lies in
+	last int64 // number of the current slice
 	ring [slices + 1]sums
 	all  sums // of ring
 }
@@ -29,7 +29,7 @@ func (w *window) at(now time.Duration) {
 	}
 	for w.last < n {
 		w.last++
-		old := w.slot(w.last) // the oldest slice's
+		old := w.slot(w.last) // of the oldest slice
 		w.all.whole -= old.whole
 		w.all.part -= old.part
 		*old = sums{}
@@ -46,10 +46,10 @@ func (w *window) add(whole, part int64) {
 	w.all.part += part
 }
 
-// within is the whole of the last ten seconds and no more: without the oldest slice.
+// within returns the whole of at most the last ten seconds: without the oldest slice.
 func (w *window) within() int64 { return w.all.whole - w.slot(w.last+1).whole }
 
-// lately are the sums of the last second, or of as much of the window as holds so many.
+// lately returns the sums of the last second, or of as much of the window as it takes to see enough.
 func (w *window) lately(enough int64) (s sums) {
 	for i := range int64(slices + 1) {
 		if i > recent && s.whole >= enough {

@@ -1,4 +1,4 @@
-// What a refused client is told: errors of this project as connect's.
+// Errors of this project as connect errors.
 
 package wardenconnect
 
@@ -19,15 +19,16 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// Domain is that of every ErrorInfo of this package.
+// Domain is the domain of every ErrorInfo of this package.
 const Domain = rpcstatus.Domain
 
-// retryAfter is what a client is asked to wait if the limiter cannot tell.
+// retryAfter is the client's wait if the limiter has no estimate.
 const retryAfter = time.Second
 
-// Answer is for wardenhttp.Config.Answer: it answers refused calls in their protocol, and leaves all other requests to the middleware. To be
-// one of Connect's unary calls, a request must say so (Connect-Protocol-Version, or connect=v1 in the query of a GET, as generated clients do): else every JSON
-// that is posted could be one. The options are those of the handlers, as far as connect.NewErrorWriter looks at them.
+// Answer returns a wardenhttp.Config.Answer that answers rejected RPCs in their own protocol, and leaves other requests to
+// the middleware. A unary Connect call must identify itself (Connect-Protocol-Version, or connect=v1 in the query of a GET,
+// as generated clients do), because any JSON POST could be one. The options are those of the handlers, as far as
+// connect.NewErrorWriter uses them.
 func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *http.Request, err error) bool {
 	writer := connect.NewErrorWriter(append([]connect.HandlerOption{connect.WithRequireConnectProtocolHeader()}, options...)...)
 	return func(w http.ResponseWriter, r *http.Request, err error) bool {
@@ -42,13 +43,13 @@ func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *htt
 			status.RequestID = w.Header().Get(requestid.HTTP) // as the middleware knows it
 		}
 		w.Header()[wardenhttp.RefusedHeader] = []string{status.Reason}
-		_ = writer.Write(w, r, refusal(status, err, true)) // if it fails, nobody is left to be told
+		_ = writer.Write(w, r, refusal(status, err, true)) // on failure the client is gone
 		return true
 	}
 }
 
-// Convert returns err as a *connect.Error if it is, or wraps, a refusal of this project that is none yet, and otherwise as it is. It is
-// for handlers that ask for places themselves.
+// Convert returns err as a *connect.Error if it is, or wraps, a rejection of this project and no *connect.Error; other errors
+// are returned unchanged. Use it in handlers that acquire slots themselves.
 func Convert(err error) error {
 	var already *connect.Error
 	if errors.As(err, &already) {
@@ -61,7 +62,7 @@ func Convert(err error) error {
 	return refusal(status, err, false)
 }
 
-// refused says no more on the wire than the other side may know; errors.As finds the cause on this side.
+// refused has the public text of a rejection for the wire; errors.As finds the cause on this side.
 type refused struct {
 	reason string
 	cause  error
@@ -70,7 +71,7 @@ type refused struct {
 func (e *refused) Error() string { return "warden: " + e.reason }
 func (e *refused) Unwrap() error { return e.cause }
 
-// refusal is cause on the wire. unseen: no handler has seen the call.
+// refusal returns cause as a connect error. unseen: no handler has seen the call.
 func refusal(s rpcstatus.Status, cause error, unseen bool) *connect.Error {
 	e := connect.NewError(connect.Code(s.Code), &refused{s.Reason, cause})
 	detail(e, &errdetails.ErrorInfo{Reason: strings.ToUpper(s.Reason), Domain: Domain, Metadata: s.Metadata(unseen)})

@@ -1,4 +1,4 @@
-// What the interceptors are made of, and which calls they leave alone.
+// The configuration of the interceptors, and the calls that they exempt.
 
 package wardengrpc
 
@@ -16,36 +16,36 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// Config describes [Interceptors]. The zero value is meant for production. Its functions are called by many goroutines at once,
-// before the call asks for its place; if one of them panics, that is the panic of the call, which then holds nothing.
+// Config describes [Interceptors]. The zero value is suitable for production. Its functions must be safe for concurrent use
+// and are called before the call acquires its slot; a panic of one is the panic of the call, which then holds nothing.
 type Config struct {
-	// Task says what a call is to the warden, by its context and full method ("/package.Service/Method"). nil: a task that is called
-	// by the method. Normal priority means that of the context: on the client's side, of the request that is being served. Its Name is
-	// cut to 256 bytes.
+	// Task returns the call's task, by its context and full method ("/package.Service/Method"). nil: a task named after the
+	// method. Priority Normal means that of the context: on the client, that of the request being served. Its Name is
+	// truncated to 256 bytes.
 	//
-	// Its ID connects what a refused client is told with the log, the trace and the console. On the server's side a task without one, or with
-	// one that is not 1 to 128 visible ASCII characters without quotes and backslashes, gets that of x-request-id in the metadata, else the
-	// trace-id of traceparent, else one that is made here; on the client's side that of the request that is being served.
+	// Its ID connects the answer to a rejection with the log, the trace and the console. On the server, a task without an ID,
+	// or with one that is not 1 to 128 visible ASCII characters without quotes and backslashes, gets x-request-id of the
+	// metadata, else the trace-id of traceparent, else a generated one; on the client, the ID of the request being served.
 	Task func(ctx context.Context, fullMethod string) warden.Task
-	// Compartment says in which compartment a call is to run, by its context and full method. nil: in none, the warden is
-	// asked. If it is set, calls ask the compartment instead: its Criticality is their priority, and Task is not asked. A call
-	// for which it returns nil is refused as Internal, because a compartment that the set does not know is a mistake.
+	// Compartment returns the compartment of a call, by its context and full method. nil: calls use the warden. If set, calls
+	// acquire a slot of the compartment instead: its Criticality is their priority, and Task is not called. A call for which
+	// it returns nil is rejected as Internal: an unknown compartment is a configuration error.
 	Compartment func(ctx context.Context, fullMethod string) *bulkhead.Compartment
-	// Exempt calls need no place and never wait. nil: those that [Exempt] says.
+	// Exempt reports methods whose calls need no slot and never wait. nil: the function [Exempt].
 	Exempt func(fullMethod string) bool
-	// Trusted clients are believed a priority that is higher than Task's, on the server's side. Deadlines that are shorter, and
-	// priorities that are lower, are believed of everybody. When the deadline of a stranger passes, no breaker is told of a failure;
-	// of a trusted client it is. nil: nobody is trusted. Which keys are understood is in docs/observability.md; one that is there
-	// more than once, or is anything but what is described there, is as if it were not there, whoever sent it.
+	// Trusted reports clients that may raise their priority above the Task's, on the server. A shorter deadline or a lower
+	// priority is accepted from every client. When the deadline of an untrusted client passes, the breaker gets no failure;
+	// for a trusted client it does. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
+	// malformed one is ignored, whoever sent it.
 	Trusted func(ctx context.Context, fullMethod string) bool
-	// Refused, if not nil, is told every call that was refused, after the decision, in the call's own goroutine: what it
-	// spends, the call waits for. A panic in it is contained.
+	// Refused, if not nil, is called for every rejected call, after the decision, on the call's own goroutine, which waits
+	// for it. A panic in it is recovered.
 	Refused func(ctx context.Context, fullMethod string, err *RefusedError)
 
-	// RetryAfter is how long a refused client is asked to wait if the limiter cannot tell, up to an hour; 0: a second.
-	// Up to as much again is added at random.
+	// RetryAfter is the delay in RetryInfo if the limiter has no estimate, up to an hour; 0: 1 s. A random part of up to the
+	// same length is added.
 	RetryAfter time.Duration
-	// Rand draws numbers in [0, 1) and may be called by many goroutines at once; nil: math/rand/v2.
+	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2.
 	Rand func() float64
 }
 
@@ -55,24 +55,24 @@ const (
 	longestName       = 256
 )
 
-// Exempt says whether a method is of gRPC's own services for health and reflection. What they tell is needed just when
-// other calls are refused, and refusing a health check takes a server out of service that is doing its best.
+// Exempt reports whether a method belongs to gRPC's own health or reflection service. They are needed most while other calls
+// are rejected, and a rejected health check would take an overloaded but working server out of service.
 func Exempt(fullMethod string) bool {
 	return strings.HasPrefix(fullMethod, "/grpc.health.v1.Health/") ||
 		strings.HasPrefix(fullMethod, "/grpc.reflection.v1.ServerReflection/") ||
 		strings.HasPrefix(fullMethod, "/grpc.reflection.v1alpha.ServerReflection/")
 }
 
-// Interceptors let calls ask for their place. They may be used by any number of goroutines, servers and
-// connections, and must come from [New]: the zero Interceptors refuse everything as Internal.
+// Interceptors give calls a slot before they run. They are safe for concurrent use, also by several servers and connections,
+// and must come from [New]: the zero Interceptors reject every call as Internal.
 type Interceptors struct {
 	w   *warden.Warden
 	cfg Config
 }
 
-// New returns interceptors that ask w for places, or the compartments of cfg.Compartment: then w, which may be nil, is the
-// warden whose decisions rule them, and each call sees to it that w keeps watch. The error, a [*warden.InvalidError], names the
-// field that is wrong. It starts no goroutine.
+// New returns interceptors that acquire slots from w, or from the compartments of cfg.Compartment. With compartments, w may
+// be nil; otherwise w should be the warden whose decisions the compartments follow, and calls make it take its samples in
+// time. The error, a [*warden.InvalidError], names the invalid field. New starts no goroutine.
 func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	switch {
 	case w == nil && cfg.Compartment == nil:
@@ -92,7 +92,8 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	return &Interceptors{w, cfg}, nil
 }
 
-// classify completes what a call asks for, and says whether its client is trusted. served: it came from one, whose word may count.
+// classify completes the claim of a call, and reports whether its client is trusted. served: the call arrived at a server, so
+// the client's metadata may count.
 func (i *Interceptors) classify(ctx context.Context, is *place.Claim, fullMethod string, served bool) (trusted bool) {
 	t := &is.Task
 	if is.Apart {
@@ -123,8 +124,8 @@ func (i *Interceptors) classify(ctx context.Context, is *place.Claim, fullMethod
 	return trusted
 }
 
-// outgoing is ctx with what the other side is told of it. The time that is left gRPC sends itself; the priority is ours alone, whatever was
-// there, and is not said if it is Normal: whoever has no opinion takes the other side's.
+// outgoing returns ctx with the priority in the metadata, replacing any that was there; gRPC itself sends the deadline.
+// Normal is not sent: the server's own default applies.
 func outgoing(ctx context.Context) context.Context {
 	p := warden.PriorityFrom(ctx)
 	md, _ := metadata.FromOutgoingContext(ctx)

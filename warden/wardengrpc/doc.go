@@ -1,40 +1,39 @@
-// Package wardengrpc puts gRPC calls under a [warden.Warden], or into compartments of a bulkhead.Set: on the server's side
-// and on the client's, unary calls and streams. [New] makes the four interceptors.
+// Package wardengrpc applies load shedding to gRPC: it runs unary calls and streams, on the server and on the client, under the
+// concurrency limit of a [warden.Warden] or in compartments of a bulkhead.Set. [New] makes the four interceptors.
 //
-// # When a call holds its place
+// # How long a call holds its slot
 //
 //   - On the server, from before the handler is called until it has returned, panicked or called runtime.Goexit. A
-//     client that does not read makes the handler wait in SendMsg, and that is holding a place too.
-//   - On the client, a unary call until it has been answered. A stream until nothing more can come of it: RecvMsg has
+//     client that does not read makes the handler wait in SendMsg, and the slot is held meanwhile.
+//   - On the client, a unary call until it has been answered. A stream until nothing more can arrive: RecvMsg has
 //     returned an error, io.EOF included; it has returned the only answer of a call whose server sends one; Header, or SendMsg with anything but
-//     io.EOF, has failed; or its context has ended. That is what gRPC itself asks of every client for the sake of its own
+//     io.EOF, has failed; or its context has ended. gRPC itself requires this of every client, to free its own
 //     resources. After the first header or message, closing the connection ends it as well.
 //
-// A stream holds one place however long it lives and however little it does, so give long-lived streams a warden or a
-// compartment of their own. The time that a stream took says nothing about the service: it is not told to the monitor. Nor is that
-// of a unary call whose client went away.
+// A stream holds one slot however long it lives and however little it does, so give long-lived streams their own warden or
+// compartment. The duration of a stream says nothing about the service and is not reported to the monitor; neither is that of
+// a unary call whose client canceled it.
 //
-// # What a refused client is told
+// # Status of a rejected call
 //
-//	ResourceExhausted   pressure_high, probabilistic_shedding, queue_overflow, priority_drop, patience_exceeded: too much is asked for
-//	Unavailable         closed: this server is going away, another one may be there; breaker_open: what it needs is not
-//	                    there
-//	DeadlineExceeded    deadline_exceeded: it could not have ended in time; timeout_queued, timeout_running: the
+//	ResourceExhausted   pressure_high, probabilistic_shedding, queue_overflow, priority_drop, patience_exceeded: overload
+//	Unavailable         closed: this server is shutting down, another one may be up; breaker_open: a dependency is down
+//	DeadlineExceeded    deadline_exceeded: the call could not have ended in time; timeout_queued, timeout_running: the
 //	                    compartment's own bounds
-//	Canceled            canceled: its context ended while it waited
-//	Internal            a mistake in the server: reentry, unknown_compartment, invalid
+//	Canceled            canceled: the context ended during the wait
+//	Internal            an error in the server's code: reentry, unknown_compartment, invalid
 //
-// Each carries a google.rpc.ErrorInfo whose reason is the limiter's in capitals, such as PRESSURE_HIGH, and whose domain is
-// [Domain]; its metadata has the number of the decision that ruled and the id of the request (see Config.Task), and nothing else about the
-// inside of the server. With ResourceExhausted and breaker_open comes a google.rpc.RetryInfo, spread, so that those who are refused together do not come
-// back together. gRPC's own retry policies do not look at it; clients that retry should.
+// Each status has a google.rpc.ErrorInfo with the limiter's reason in capitals, such as PRESSURE_HIGH, and the domain [Domain]; its
+// metadata has the number of the decision in force and the request ID (see Config.Task), and nothing else about the server's
+// internals. ResourceExhausted and breaker_open add a google.rpc.RetryInfo with a random delay, so that clients rejected together
+// do not return together. gRPC's own retry policies ignore it; clients that retry should use it.
 //
-// Where the interceptor is, the error is a [*RefusedError]: errors.As finds the *warden.Rejection in it, and status.Code the
-// code. An error of this project that a handler returns is told in the same way.
+// On the interceptor's side the error is a [*RefusedError]: errors.As finds the *warden.Rejection in it, and status.Code the
+// code. An error of this project that a handler returns is converted in the same way.
 //
-// # Who may say that a call matters
+// # Priorities and deadlines of clients
 //
-// Deadlines are those of the calls' contexts, which gRPC passes on; metadata may shorten them. The priority is what Config.Task says. A
-// client may lower it by metadata; to raise it, it must be trusted. What a call has of both goes on with the calls that its
-// handler makes.
+// Deadlines are those of the calls' contexts, which gRPC transmits; metadata may shorten them. The priority is that of Config.Task. A
+// client may lower it by metadata; only a trusted client may raise it. Both are passed on with the calls that the handler
+// makes.
 package wardengrpc

@@ -1,4 +1,4 @@
-// The four interceptors, and the place that a call holds.
+// The four interceptors, and the slot that a call holds.
 
 package wardengrpc
 
@@ -15,8 +15,8 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
-// UnaryServer lets unary calls of a server ask for their place: grpc.ChainUnaryInterceptor(i.UnaryServer(), ...). What it
-// wraps runs with the place.
+// UnaryServer gives unary calls of a server their slot: grpc.ChainUnaryInterceptor(i.UnaryServer(), ...). Interceptors and
+// handlers after it run while the slot is held.
 func (i *Interceptors) UnaryServer() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if i.exempt(info.FullMethod) {
@@ -38,8 +38,8 @@ func (i *Interceptors) UnaryServer() grpc.UnaryServerInterceptor {
 	}
 }
 
-// StreamServer lets streams of a server ask for their place: grpc.ChainStreamInterceptor(i.StreamServer(), ...). They
-// hold it until the handler has returned.
+// StreamServer gives streams of a server their slot, which they hold until the handler has returned:
+// grpc.ChainStreamInterceptor(i.StreamServer(), ...).
 func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if i.exempt(info.FullMethod) {
@@ -62,9 +62,9 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 	}
 }
 
-// UnaryClient lets unary calls of a client ask for their place: grpc.WithChainUnaryInterceptor(i.UnaryClient(), ...). A
-// refused call is not sent. Retries of gRPC itself happen within the place; an interceptor that retries belongs before this
-// one, so that each try asks.
+// UnaryClient gives unary calls of a client their slot: grpc.WithChainUnaryInterceptor(i.UnaryClient(), ...). A rejected call
+// is not sent. gRPC's own retries share the slot; put a retrying interceptor before this one, so that each attempt acquires
+// its own.
 func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if i.exempt(method) {
@@ -81,7 +81,7 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 	}
 }
 
-// within is a stream under the context of its place.
+// within is a stream with the context that marks its slot.
 type within struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -89,7 +89,7 @@ type within struct {
 
 func (w within) Context() context.Context { return w.ctx }
 
-// hold is the place of one call. All copies together give it back once.
+// hold is the slot of one call. All copies together release it once.
 type hold struct {
 	place.Place
 	stream bool // how long it took says nothing
@@ -100,7 +100,7 @@ type hold struct {
 // errEndedEarly is what a compartment is told of a call that panicked or ended its goroutine.
 var errEndedEarly = errors.New("wardengrpc: the call panicked or called runtime.Goexit")
 
-// begin asks for the place of a call. served: it came to a server.
+// begin acquires the slot of a call. served: the call arrived at a server.
 func (i *Interceptors) begin(ctx context.Context, is place.Claim, fullMethod string, served bool) (h hold, err error) {
 	if i.w == nil && i.cfg.Compartment == nil {
 		err = &warden.InvalidError{Field: "Interceptors", Value: "zero", Allowed: "ones made by New"}
@@ -125,7 +125,7 @@ func (i *Interceptors) begin(ctx context.Context, is place.Claim, fullMethod str
 	return hold{}, refused
 }
 
-// claim says whom a call asks.
+// claim returns the source of a call's slot.
 func (i *Interceptors) claim(ctx context.Context, fullMethod string) place.Claim {
 	is := place.Claim{Warden: i.w}
 	if i.cfg.Compartment != nil {
@@ -146,8 +146,8 @@ func (i *Interceptors) tell(ctx context.Context, fullMethod string, err *Refused
 	i.cfg.Refused(ctx, fullMethod, err)
 }
 
-// end gives the place back, once. err is what came of the call. A caller who went away, or a stranger who waits no longer, is nobody's
-// failure; the time of a call whose deadline has passed counts all the same.
+// end releases the slot, once. err is the result of the call. A canceled call, or one whose untrusted client set the deadline
+// that passed, is no failure; the time of a call whose deadline has passed counts all the same.
 func (h hold) end(err error) {
 	gone := errors.Is(h.Ctx.Err(), context.Canceled)
 	if gone && (h.stranger != nil || status.Code(err) == codes.Canceled) || h.stranger != nil && h.stranger.Err() != nil {

@@ -1,4 +1,4 @@
-// What a refused call is told.
+// The status of a rejected call.
 
 package wardengrpc
 
@@ -14,19 +14,19 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
-// Domain is that of every ErrorInfo of this package.
+// Domain is the domain of every ErrorInfo of this package.
 const Domain = rpcstatus.Domain
 
-// RefusedError is why a call was not made, or not handled: Err as gRPC says it. Both errors.As on Err and status.Code find what
-// they look for.
+// RefusedError says why a call was not made, or not handled: Err with a gRPC status. errors.As finds Err, and status.Code
+// finds the code.
 type RefusedError struct {
-	// Err is the cause: a *[warden.Rejection] as a rule.
+	// Err is the cause, usually a *[warden.Rejection].
 	Err error
 
 	status *status.Status
 }
 
-// Error has code and cause on one line, for whoever is on the same side as the interceptor. It allocates.
+// Error returns code and cause on one line, for the interceptor's side. It allocates.
 func (e *RefusedError) Error() string {
 	return "wardengrpc: " + e.status.Code().String() + ": " + e.Err.Error()
 }
@@ -34,12 +34,12 @@ func (e *RefusedError) Error() string {
 // Unwrap returns Err.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// GRPCStatus is what crosses the wire: it says no more than the other side may know.
+// GRPCStatus returns the status that is sent: it has only what the other side may know.
 func (e *RefusedError) GRPCStatus() *status.Status { return e.status }
 
-// Convert returns err as a [*RefusedError] if it is, or wraps, a refusal of this project that has no gRPC status yet, and
-// otherwise as it is. The server's interceptors do so with the errors of handlers, so a handler that asks for places
-// itself returns what it got.
+// Convert returns err as a [*RefusedError] if it is, or wraps, a rejection of this project without a gRPC status; other
+// errors are returned unchanged. The server's interceptors convert the errors of handlers, so a handler that acquires slots
+// itself can return them as they are.
 func (i *Interceptors) Convert(err error) error {
 	if err == nil {
 		return nil

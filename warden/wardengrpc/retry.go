@@ -1,4 +1,4 @@
-// The client's side: a call that was refused is made again, if that is safe, affordable and of use.
+// The client side: a rejected call is made again if that is safe, within the retry budget and useful.
 
 package wardengrpc
 
@@ -22,28 +22,28 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// RetryConfig describes a [Retry]. The zero value is ready to use. Its functions are called by many goroutines at once.
+// RetryConfig describes a [Retry]. The zero value is ready to use. Its functions must be safe for concurrent use.
 type RetryConfig struct {
-	// Priority says how much a call matters: refusals are counted for each priority by itself. nil: what its context says
+	// Priority returns the priority of a call: rejections are counted per priority. nil: that of its context
 	// ([warden.PriorityFrom]).
 	Priority func(ctx context.Context, fullMethod string) warden.Priority
-	// Repeatable says whether a method may be handled twice. nil: none may. Calls of other methods are made again only if they were certainly
-	// not handled.
+	// Repeatable reports whether a method may be handled twice. nil: none may. Calls of other methods are repeated only if
+	// they were certainly not handled.
 	Repeatable func(fullMethod string) bool
-	// AttemptTimeout is how long an attempt of a unary call may take, 0 or more; 0: as long as the context lets it.
+	// AttemptTimeout bounds an attempt of a unary call, 0 or more; 0: only the context bounds it.
 	AttemptTimeout time.Duration
 }
 
-// Retry makes calls again under the rules of a [retry.Caller]. It may be used by any number of goroutines and connections, and must come from
-// [NewRetry]: the zero Retry makes no call. gRPC's own retry policies know no budget: do not configure them as well. Its transparent retries,
-// of calls that no server has seen, remain.
+// Retry repeats calls under the budget and throttle of a [retry.Caller]. It is safe for concurrent use, also by several
+// connections, and must come from [NewRetry]: the zero Retry makes no call. gRPC's own retry policies know no budget: do not
+// configure them as well. Its transparent retries, of calls that no server has seen, remain.
 type Retry struct {
 	caller *retry.Caller
 	cfg    RetryConfig
 }
 
-// NewRetry returns a Retry that asks c. One Caller for each dependency: what one refuses says nothing about another. The error, a
-// [*warden.InvalidError], names the argument that is wrong.
+// NewRetry returns a Retry under the rules of c. Use one Caller per dependency: one dependency's rejections say nothing about
+// another. The error, a [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	switch {
 	case c == nil:
@@ -60,9 +60,10 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	return &Retry{c, cfg}, nil
 }
 
-// UnaryClient makes unary calls again: grpc.WithChainUnaryInterceptor(r.UnaryClient(), ...). It belongs before [Interceptors.UnaryClient], so that
-// each attempt asks for a place. A call that the throttle refuses is not sent; its error is a [*retry.ThrottledError]. Otherwise the error is that of
-// the last attempt, or of the context if that ends between two of them.
+// UnaryClient repeats unary calls: grpc.WithChainUnaryInterceptor(r.UnaryClient(), ...). Put it before
+// [Interceptors.UnaryClient], so that each attempt acquires a slot. A call that the throttle rejects is not sent; its error
+// is a [*retry.ThrottledError]. Otherwise the error is that of the last attempt, or of the context if that ends between two
+// attempts.
 func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		_, _, err := r.call(ctx, method, opts, func(ctx context.Context, opts []grpc.CallOption) (bool, error) {
@@ -77,8 +78,9 @@ func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 	}
 }
 
-// StreamClient lets streams of a client begin under the same rules: grpc.WithChainStreamInterceptor(r.StreamClient(), ...). Opening a stream is tried
-// again; one that is open is not opened again, because what was sent on it is gone. How it is first answered counts for the throttle.
+// StreamClient opens streams of a client under the same rules: grpc.WithChainStreamInterceptor(r.StreamClient(), ...). It
+// retries the opening of a stream; an open stream is not reopened, because its sent messages are gone. Its first answer
+// counts for the throttle.
 func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		var cs grpc.ClientStream

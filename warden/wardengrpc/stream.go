@@ -1,4 +1,4 @@
-// A client's stream: when nothing more can come of it.
+// A client's stream, and the detection of its end.
 
 package wardengrpc
 
@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// StreamClient lets streams of a client ask for their place: grpc.WithChainStreamInterceptor(i.StreamClient(), ...). They hold it
-// until nothing more can come of them, as the package says. A refused stream is not opened.
+// StreamClient gives streams of a client their slot, which they hold until nothing more can arrive, as the package
+// documentation says: grpc.WithChainStreamInterceptor(i.StreamClient(), ...). A rejected stream is not opened.
 func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		if i.exempt(method) {
@@ -43,7 +43,7 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 	}
 }
 
-// clientStream gives its place back when the stream ends, whoever notices first.
+// clientStream releases its slot when the stream ends, however that is detected.
 type clientStream struct {
 	grpc.ClientStream
 	hold    hold
@@ -108,7 +108,7 @@ func (s *clientStream) SendMsg(m any) error {
 	return err
 }
 
-// end gives the place back and leaves nothing behind at contexts that live on.
+// end releases the slot and removes all watches from contexts that live on.
 func (s *clientStream) end(err error) {
 	s.ended.Do(func() {
 		s.hold.end(err)

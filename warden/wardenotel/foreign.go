@@ -1,4 +1,4 @@
-// What is not warden's, described by functions, so that nothing of it has to be imported.
+// Gates, ledgers and dispatchers, described by functions so that this package need not import them.
 
 package wardenotel
 
@@ -10,11 +10,11 @@ import (
 
 // Gate describes an admission gate.
 type Gate struct {
-	// Stats reads the gate's counters. It is called at each collection, by one goroutine at a time.
+	// Stats reads the gate's counters. It is called once per collection, never concurrently.
 	Stats func() GateStats
 }
 
-// GateStats are the fields of admission.Stats by their names there: Rejected includes RejectedClosed.
+// GateStats has the fields of admission.Stats under the same names: Rejected includes RejectedClosed.
 type GateStats struct {
 	Limit, InFlight          int
 	Admitted, Released       uint64
@@ -22,31 +22,32 @@ type GateStats struct {
 	ObserverPanics           uint64
 }
 
-// Ledger describes a ledger of work leases.
+// Ledger describes a lease ledger.
 type Ledger struct {
-	// Stats counts what the ledger's Held and Ready yield. It is called at each collection, by one goroutine at a time.
+	// Stats counts the results of the ledger's Held and Ready. It is called once per collection, never concurrently.
 	Stats func() (LedgerStats, error)
 }
 
-// LedgerStats are the state of a ledger. Leases that were given back until a retry is due (Lease.Released) are not under way, and are left out.
+// LedgerStats is the state of a ledger. Leases released until a retry is due (Lease.Released) are not in progress and not
+// counted.
 type LedgerStats struct {
 	Held       int           // domains under lease
-	OldestHeld time.Duration // age of the oldest lease; 0: there is none
-	Ready      int           // domains without a lease in which something waits
+	OldestHeld time.Duration // age of the oldest lease; 0: none
+	Ready      int           // domains with waiting records and no lease
 }
 
 // Dispatcher describes the leased work of one process: a dispatch.Consumer, or a dispatch.Dispatcher alone.
 type Dispatcher struct {
-	// Stats reads the counters of each partition that there is. It is called at each collection, by one goroutine at a time.
+	// Stats reads the counters of each partition. It is called once per collection, never concurrently.
 	Stats func() []DispatcherStats
-	// Partitions is how many the whole group has to share out; less than 1: that is not shown.
+	// Partitions is the number of partitions of the whole group; less than 1: not shown.
 	Partitions int
 }
 
-// DispatcherStats are dispatch.Stats field by field, so that one is converted to the other.
+// DispatcherStats has the fields of dispatch.Stats, so that one converts to the other.
 type DispatcherStats struct {
-	Name string // the partition's; may be empty
-	Held bool   // it has been taken
+	Name string // of the partition; may be empty
+	Held bool   // this process holds the partition
 
 	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects, Paced int
 

@@ -1,4 +1,4 @@
-// Instruments that are read when somebody collects.
+// Observable instruments, read at each collection.
 
 package wardenotel
 
@@ -23,7 +23,7 @@ import (
 // scope is the name of this instrumentation.
 const scope = "github.com/stopbank/stopbank/warden/wardenotel"
 
-// Config says what [Metrics] show. The keys of the maps become the attributes stopbank.warden.name and so on: each is
+// Config names the sources of [Metrics]. The keys of the maps become the attributes stopbank.warden.name and so on: each is
 // valid UTF-8, 1 to 128 bytes. A warden is shown with its limiter, under one name.
 type Config struct {
 	Wardens     map[string]*warden.Warden
@@ -33,25 +33,25 @@ type Config struct {
 	Ledgers     map[string]Ledger
 	Dispatchers map[string]Dispatcher
 
-	// MeterProvider makes the instruments; nil: the global one.
+	// MeterProvider creates the instruments; nil: the global one.
 	MeterProvider metric.MeterProvider
-	// Timeout is how long a collection waits for its sources, more than 0; 0: 2 s. The collection's context counts as well.
+	// Timeout is how long a collection waits for its sources, more than 0; 0: 2 s. The collection's context applies as well.
 	Timeout time.Duration
 }
 
 const defaultTimeout = 2 * time.Second
 
-// ErrInvalid is what every [*InvalidError] is.
+// ErrInvalid matches every [*InvalidError] with errors.Is.
 var ErrInvalid = errors.New("wardenotel: invalid argument")
 
-// InvalidError says which field was wrong, what it was, and what is allowed.
+// InvalidError names an invalid field or argument, its value and the allowed values.
 type InvalidError struct {
 	Field   string
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("wardenotel: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
@@ -70,8 +70,8 @@ type instrument struct {
 	keys       []attribute.Key
 }
 
-// New registers instruments for what cfg names, until Close. It starts no goroutine and asks nobody yet. Of one provider,
-// one Metrics shows all: two that show the same thing would be added up. The error is an [*InvalidError], or the provider's.
+// New registers instruments for the sources of cfg, until Close. It starts no goroutine and reads no source yet. Use one
+// Metrics per provider: values that two of them export are added up. The error is an [*InvalidError], or the provider's.
 func New(cfg Config) (*Metrics, error) {
 	if cfg.Timeout < 0 {
 		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "more than 0, or 0 (2s)"}
@@ -123,7 +123,7 @@ func New(cfg Config) (*Metrics, error) {
 	return &Metrics{r}, nil
 }
 
-// Close ends the showing. Closing again does no harm.
+// Close unregisters the instruments. Closing twice does no harm.
 func (m *Metrics) Close() error {
 	if m == nil || m.registration == nil {
 		return nil

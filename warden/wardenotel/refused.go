@@ -1,4 +1,4 @@
-// A refusal as an event of the span of whoever was refused, and what to search such spans by.
+// Rejections as span events, with attributes to search spans by.
 
 package wardenotel
 
@@ -17,24 +17,25 @@ import (
 // EventRefused is the name of the event that [Refused] adds.
 const EventRefused = "stopbank.refused"
 
-// Refused adds an event to the span of ctx if err is a refusal of a limiter or a compartment, sets its attributes stopbank.reason,
-// stopbank.decision.number and stopbank.request_id, as far as err knows them, so that it is found by them, and returns err:
+// Refused adds an event to the span of ctx if err is a rejection by a limiter or a compartment, sets the span's attributes
+// stopbank.reason, stopbank.decision.number and stopbank.request_id, as far as err has them, so that the span can be found by
+// them, and returns err:
 //
 //	ctx, permit, err := w.Acquire(ctx, task)
 //	if err != nil {
 //		return wardenotel.Refused(ctx, err)
 //	}
 //
-// The event has everything that the explanation has: stopbank.reason, who refused, the task, how long it waited, how full it was, and
-// the decision that ruled, with its reasons. The span's status is left alone: whether a refusal is an error is for the
-// caller to say. Behind wardenhttp, its Config.Answer is a place to call it from; it leaves the answer to the middleware:
+// The event has the whole explanation: stopbank.reason, the limiter, the task, the queue wait, the load, and the decision in
+// force with its reasons. The span's status is unchanged: the caller decides whether a rejection is an error. With
+// wardenhttp, call it from Config.Answer and leave the answer to the middleware:
 //
 //	Answer: func(_ http.ResponseWriter, r *http.Request, err error) bool {
 //		_ = wardenotel.Refused(r.Context(), err)
 //		return false
 //	},
 //
-// It does not block, and costs nothing but a look if the span is not recorded. A span that panics is contained.
+// It does not block, and costs one check if the span is not recorded. A panic of the span is recovered.
 func Refused(ctx context.Context, err error) error {
 	if err != nil {
 		tell(trace.SpanFromContext(ctx), err)
@@ -59,7 +60,7 @@ func tell(span trace.Span, err error) {
 	}
 }
 
-// What spans are found by.
+// Attributes to find spans by.
 const (
 	reasonKey   attribute.Key = "stopbank.reason"
 	decisionKey attribute.Key = "stopbank.decision.number"

@@ -21,11 +21,11 @@ import (
 type TimesConfig struct {
 	// Name is the value of the attribute stopbank.limiter.name or stopbank.set.name: valid UTF-8, 1 to 128 bytes.
 	Name string
-	// MeterProvider makes the instruments; nil: the global one.
+	// MeterProvider creates the instruments; nil: the global one.
 	MeterProvider metric.MeterProvider
 }
 
-// durations makes two histograms. Their bounds suit seconds; a view of the SDK can make them exponential.
+// durations returns two histograms. Their bounds suit seconds; a view of the SDK can make them exponential.
 func durations(cfg TimesConfig, of string) (wait, execution metric.Float64Histogram, err error) {
 	if !facts.Valid(cfg.Name) {
 		return nil, nil, &InvalidError{"TimesConfig.Name", fmt.Sprintf("%.140q", cfg.Name), facts.ValidNames}
@@ -59,8 +59,8 @@ func (r recorder) record(seconds float64) {
 	r.histogram.Record(context.Background(), seconds, r.options...)
 }
 
-// LimiterTimes records the waiting and execution times of one limiter. It is the limiter's observer. Observe costs what
-// the SDK's Record costs. It must come from [NewLimiterTimes].
+// LimiterTimes records one limiter's queue wait and execution times. It is a limiter.Observer. Observe costs what the SDK's
+// Record costs. It must come from [NewLimiterTimes].
 type LimiterTimes struct {
 	waited   map[waited]recorder // never written to
 	executed recorder
@@ -72,8 +72,8 @@ type waited struct {
 	class   limiter.Priority
 }
 
-// NewLimiterTimes returns histograms to be set as limiter.Config.Observer: stopbank.limiter.wait.duration, by
-// stopbank.outcome and stopbank.priority, and stopbank.limiter.execution.duration. The error is an [*InvalidError], or the provider's.
+// NewLimiterTimes returns histograms for limiter.Config.Observer: stopbank.limiter.wait.duration, by stopbank.outcome and
+// stopbank.priority, and stopbank.limiter.execution.duration. The error is an [*InvalidError], or the provider's.
 func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 	wait, execution, err := durations(cfg, "limiter")
 	if err != nil {
@@ -89,7 +89,7 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 	return t, nil
 }
 
-// Observe is what the limiter calls.
+// Observe implements limiter.Observer.
 func (t *LimiterTimes) Observe(e limiter.Event) {
 	if e.Outcome == limiter.Executed {
 		t.executed.record(e.Took.Seconds())
@@ -98,8 +98,8 @@ func (t *LimiterTimes) Observe(e limiter.Event) {
 	}
 }
 
-// CompartmentTimes records the waiting and execution times of the compartments of one set. It is the set's observer. It
-// must come from [NewCompartmentTimes].
+// CompartmentTimes records the queue wait and execution times of one set's compartments. It is a bulkhead.Observer. It must
+// come from [NewCompartmentTimes].
 type CompartmentTimes struct {
 	set             attribute.KeyValue
 	wait, execution metric.Float64Histogram
@@ -112,7 +112,7 @@ type compartmentTimes struct{ wait, execution recorder }
 // mostCompartments bounds the series: a set has few compartments.
 const mostCompartments = 100
 
-// NewCompartmentTimes returns histograms to be set as bulkhead.Config.Observer: stopbank.compartment.wait.duration and
+// NewCompartmentTimes returns histograms for bulkhead.Config.Observer: stopbank.compartment.wait.duration and
 // stopbank.compartment.execution.duration. The error is an [*InvalidError], or the provider's.
 func NewCompartmentTimes(cfg TimesConfig) (*CompartmentTimes, error) {
 	wait, execution, err := durations(cfg, "compartment")
@@ -124,7 +124,7 @@ func NewCompartmentTimes(cfg TimesConfig) (*CompartmentTimes, error) {
 	return t, nil
 }
 
-// Observe is what the set calls.
+// Observe implements bulkhead.Observer.
 func (t *CompartmentTimes) Observe(e bulkhead.Event) {
 	if e.Kind != bulkhead.Answered {
 		return

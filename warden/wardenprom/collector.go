@@ -1,4 +1,4 @@
-// The collector: what it is asked for, and what a source that fails may cost.
+// The collector, with bounds on the cost of a failing source.
 
 package wardenprom
 
@@ -16,8 +16,8 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Config says what a [Collector] shows. The keys of the maps become the labels of that name (those of wardens both warden and limiter):
-// each is valid UTF-8, 1 to 128 bytes. A warden is shown with its limiter, under one name.
+// Config names the sources of a [Collector]. The keys of the maps become the labels of that name (for wardens both warden and
+// limiter): each is valid UTF-8, 1 to 128 bytes. A warden is shown with its limiter, under one name.
 type Config struct {
 	Wardens     map[string]*warden.Warden
 	Limiters    map[string]*limiter.Limiter
@@ -32,17 +32,17 @@ type Config struct {
 
 const defaultTimeout = 2 * time.Second
 
-// ErrInvalid is what every [*InvalidError] is.
+// ErrInvalid matches every [*InvalidError] with errors.Is.
 var ErrInvalid = errors.New("wardenprom: invalid argument")
 
-// InvalidError says which field or argument was wrong, what it was, and what is allowed.
+// InvalidError names an invalid field or argument, its value and the allowed values.
 type InvalidError struct {
 	Field   string
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("wardenprom: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
@@ -50,7 +50,7 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// Collector is a prometheus.Collector. It may be collected by any number of goroutines and must come from [New].
+// Collector is a prometheus.Collector. It is safe for concurrent use and must come from [New].
 type Collector struct {
 	families map[string]family
 	sources  []*facts.Source
@@ -62,7 +62,7 @@ type family struct {
 	kind prometheus.ValueType
 }
 
-// New returns a collector. It starts no goroutine and asks nobody yet. The error is an [*InvalidError].
+// New returns a collector. It starts no goroutine and reads no source yet. The error is an [*InvalidError].
 func New(cfg Config) (*Collector, error) {
 	if cfg.Timeout < 0 {
 		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "more than 0, or 0 (2s)"}
@@ -88,14 +88,14 @@ func New(cfg Config) (*Collector, error) {
 	return c, nil
 }
 
-// Describe sends every metric that a Collector can have.
+// Describe sends the description of every metric that a Collector may have.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range c.families {
 		ch <- f.desc
 	}
 }
 
-// Collect asks all sources at the same time and sends what they say within Config.Timeout.
+// Collect reads all sources concurrently and sends the values that arrive within Config.Timeout.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, values := range facts.Poll(c.sources, c.timeout) {
 		for _, v := range values {
@@ -107,8 +107,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Register registers all collectors at r or, if one cannot be, none of them. The error is that of r.Register, such as a
-// prometheus.AlreadyRegisteredError, or an [*InvalidError] if r or a collector is nil, or r cannot be used.
+// Register registers all collectors at r or, if one fails, none of them. The error is that of r.Register, such as a
+// prometheus.AlreadyRegisteredError, or an [*InvalidError] if r or a collector is nil, or r panics.
 func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) {
 	if isNil(r) {
 		return &InvalidError{"r", "nil", "a registry"}
@@ -138,7 +138,7 @@ func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) 
 	return nil
 }
 
-// isNil is whether v is nil, or a nil pointer.
+// isNil reports whether v is nil, or a nil pointer.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()

@@ -1,4 +1,4 @@
-// The decisions of a ledger, counted as its observer tells them.
+// Decisions of a ledger, counted by its observer.
 
 package wardenprom
 
@@ -19,7 +19,7 @@ type LedgerDecisions struct {
 	known map[[2]string]prometheus.Counter
 }
 
-// mostDecisions bounds the pairs of operation and result: a ledger has some twenty.
+// mostDecisions bounds the pairs of operation and result: a ledger has about twenty.
 const mostDecisions = 100
 
 // NewLedgerDecisions returns counters for the ledger of that name: valid UTF-8, 1 to 128 bytes. The error is an
@@ -37,8 +37,8 @@ func NewLedgerDecisions(ledger string) (*LedgerDecisions, error) {
 }
 
 // Count counts one decision: operation is the event's Op, result its status or the kind of its error. Neither may be
-// something that grows without bound, such as a domain; pairs beyond a hundred are counted as "other". It allocates nothing for a
-// pair that it knows, and waits for a mutex that is held for microseconds.
+// unbounded, such as a domain; pairs beyond a hundred count as "other". It allocates nothing for a known pair, and may wait
+// microseconds for a mutex.
 func (d *LedgerDecisions) Count(operation, result string) {
 	pair := [2]string{operation, result}
 	d.mu.RLock()

@@ -22,8 +22,8 @@ import (
 type TimesConfig struct {
 	// Name is the value of the label limiter or set: valid UTF-8, 1 to 128 bytes.
 	Name string
-	// Buckets are the upper bounds of the classic buckets, in seconds, rising, 50 at most. They are shown to scrapers that do not ask for
-	// native histograms, which are kept as well. nil: 14 from 0.5 ms to 10 s.
+	// Buckets are the upper bounds of the classic buckets, in seconds, ascending, at most 50. Scrapers that do not ask for
+	// native histograms get them; native ones are kept as well. nil: 14 buckets from 0.5 ms to 10 s.
 	Buckets []float64
 }
 
@@ -43,7 +43,7 @@ func (cfg TimesConfig) buckets() ([]float64, error) {
 	return slices.Clone(cfg.Buckets), nil
 }
 
-// histogram is a vector of histograms that are both native, within bounds, and classic.
+// histogram returns a vector of histograms, both native, with bounded size, and classic.
 func histogram(name, help, of, is string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: name, Help: help, ConstLabels: prometheus.Labels{of: is}, Buckets: buckets,
@@ -53,8 +53,9 @@ func histogram(name, help, of, is string, buckets []float64, labels ...string) *
 	}, labels)
 }
 
-// LimiterTimes keeps the waiting and execution times of one limiter in histograms. It is the limiter's observer and a
-// prometheus.Collector. Observe does not block and allocates nothing once each outcome has been seen. It must come from [NewLimiterTimes].
+// LimiterTimes keeps histograms of one limiter's queue wait and execution times. It is a limiter.Observer and a
+// prometheus.Collector. Observe does not block, and allocates nothing once each outcome has occurred. It must come from
+// [NewLimiterTimes].
 type LimiterTimes struct {
 	wait, execution *prometheus.HistogramVec
 	waited          map[waited]prometheus.Observer // never written to
@@ -67,7 +68,7 @@ type waited struct {
 	class   limiter.Priority
 }
 
-// NewLimiterTimes returns histograms to be set as limiter.Config.Observer. The error is an [*InvalidError].
+// NewLimiterTimes returns histograms for limiter.Config.Observer. The error is an [*InvalidError].
 func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 	buckets, err := cfg.buckets()
 	if err != nil {
@@ -87,7 +88,7 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 	return t, nil
 }
 
-// Observe is what the limiter calls.
+// Observe implements limiter.Observer.
 func (t *LimiterTimes) Observe(e limiter.Event) {
 	if e.Outcome == limiter.Executed {
 		t.executed.Observe(e.Took.Seconds())
@@ -108,9 +109,9 @@ func (t *LimiterTimes) Collect(ch chan<- prometheus.Metric) {
 	t.execution.Collect(ch)
 }
 
-// CompartmentTimes keeps the waiting and execution times of the compartments of one set in histograms. It is the set's
-// observer and a prometheus.Collector. Observe does not block and allocates nothing once a compartment has been seen. It must come from
-// [NewCompartmentTimes].
+// CompartmentTimes keeps histograms of the queue wait and execution times of one set's compartments. It is a
+// bulkhead.Observer and a prometheus.Collector. Observe does not block, and allocates nothing once a compartment has
+// occurred. It must come from [NewCompartmentTimes].
 type CompartmentTimes struct {
 	wait, execution *prometheus.HistogramVec
 	known           atomic.Pointer[map[string]compartmentTimes] // replaced as a whole, under mu, never written to
@@ -122,7 +123,7 @@ type compartmentTimes struct{ wait, execution prometheus.Observer }
 // mostCompartments bounds the histograms: a set has few compartments.
 const mostCompartments = 100
 
-// NewCompartmentTimes returns histograms to be set as bulkhead.Config.Observer. The error is an [*InvalidError].
+// NewCompartmentTimes returns histograms for bulkhead.Config.Observer. The error is an [*InvalidError].
 func NewCompartmentTimes(cfg TimesConfig) (*CompartmentTimes, error) {
 	buckets, err := cfg.buckets()
 	if err != nil {
@@ -136,7 +137,7 @@ func NewCompartmentTimes(cfg TimesConfig) (*CompartmentTimes, error) {
 	return t, nil
 }
 
-// Observe is what the set calls.
+// Observe implements bulkhead.Observer.
 func (t *CompartmentTimes) Observe(e bulkhead.Event) {
 	if e.Kind != bulkhead.Answered {
 		return

@@ -1,4 +1,4 @@
-// What is worth a line of what a set of compartments tells.
+// The observer of a set of compartments: it selects the events worth a line.
 
 package wardenslog
 
@@ -15,8 +15,8 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Bulkhead returns the observer for one set (bulkhead.Config.Observer). The tenants of a compartment are logged as that
-// compartment. Observe does not block, and allocates only for an event that becomes a line.
+// Bulkhead returns the observer for one set (bulkhead.Config.Observer). Tenants are logged as their compartment. Observe does
+// not block, and allocates only for an event that becomes a line.
 func (l *Logger) Bulkhead() bulkhead.Observer { return &setLog{log: l} }
 
 // setLog is what is known of one set.
@@ -53,7 +53,7 @@ func (o *setLog) Observe(e bulkhead.Event) {
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
 	p := o.episodes(e.Compartment)
 	switch {
-	case e.Outcome == bulkhead.Refused && e.Reason == limiter.Canceled: // whoever asked went away; nothing was rejected
+	case e.Outcome == bulkhead.Refused && e.Reason == limiter.Canceled: // the caller canceled; nothing was rejected
 	case e.Outcome == bulkhead.Refused:
 		level := severity(e.Criticality)
 		switch p.rejected.reject(now, e.Reason, level) {

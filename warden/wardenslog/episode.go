@@ -32,8 +32,8 @@ func severity(p limiter.Priority) slog.Level {
 	return slog.LevelWarn
 }
 
-// episodes are those of one limiter or compartment: of what it rejects, and of what it would have rejected in a dry run, which hurts
-// nobody and is Info.
+// episodes are those of one limiter or compartment: of its rejections, and of the would-be rejections of a dry run, which
+// harm no caller and are Info.
 type episodes struct{ rejected, dryRun episode }
 
 func (l *Logger) episodes() episodes {

@@ -1,4 +1,4 @@
-// What is worth a line of what a limiter tells.
+// The observer of a limiter: it selects the events worth a line.
 
 package wardenslog
 
@@ -12,9 +12,9 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Limiter returns the observer for one limiter (limiter.Config.Observer): it remembers whether that one is rejecting, so
-// each limiter needs one of its own. They share the logger's number of lines. Observe does not block, and allocates only
-// for an event that becomes a line.
+// Limiter returns the observer for one limiter (limiter.Config.Observer). It tracks that limiter's episodes, so each limiter
+// needs its own. All share the logger's lines per second. Observe does not block, and allocates only for an event that
+// becomes a line.
 func (l *Logger) Limiter() limiter.Observer {
 	return &limiterLog{log: l, episodes: l.episodes()}
 }
@@ -58,7 +58,7 @@ func (o *limiterLog) Observe(e limiter.Event) {
 		o.end(e.At, now, "limiter", e.Limiter)
 	case limiter.ModeChanged:
 		o.log.valve(e.At, e.Mode, "limiter", e.Limiter)
-	case limiter.Withdrawn: // whoever asked went away; nothing was rejected
+	case limiter.Withdrawn: // the caller canceled; nothing was rejected
 	}
 }
 

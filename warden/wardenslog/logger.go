@@ -1,4 +1,4 @@
-// The logger: which lines are written, and by whom, so that no request waits for a log.
+// The logger: it decides which lines are written, and writes them on its own goroutine, so that no request waits for a log.
 
 package wardenslog
 
@@ -14,29 +14,29 @@ import (
 
 // Config describes a [Logger]. The zero value writes to slog.Default.
 type Config struct {
-	// Logger is written to; nil: slog.Default() as it is when New is called.
+	// Logger receives the lines; nil: slog.Default() at the time of New.
 	Logger *slog.Logger
-	// Every N: one in N rejections is a candidate for a sample, 1 or more; 0: 1, each of them.
+	// Every makes one in Every rejections a candidate for a sample, 1 or more; 0: 1, each of them.
 	Every int
-	// PerSecond is how many samples at most become lines in a second, and how many changes, 1 to 1000; 0: 10.
+	// PerSecond is the maximum number of samples per second, and separately of changes, 1 to 1000; 0: 10.
 	PerSecond int
-	// Quiet is how long nothing must have been rejected for an episode to end, more than 0; 0: 10 s.
+	// Quiet is the time without a rejection after which an episode ends, more than 0; 0: 10 s.
 	Quiet time.Duration
 	// Samples is the level of samples; nil: slog.LevelInfo.
 	Samples slog.Leveler
 }
 
-// ErrInvalid is what every [*InvalidError] is.
+// ErrInvalid matches every [*InvalidError] with errors.Is.
 var ErrInvalid = errors.New("wardenslog: invalid argument")
 
-// InvalidError says which field was wrong, what it was, and what is allowed.
+// InvalidError names an invalid field or argument, its value and the allowed values.
 type InvalidError struct {
 	Field   string
 	Value   any
 	Allowed string
 }
 
-// Error names field, value and what is allowed.
+// Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("wardenslog: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
@@ -44,8 +44,7 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// Logger makes observers and writes their lines. All its methods may be called by any number of goroutines. It must come
-// from [New].
+// Logger makes observers and writes their lines. All methods are safe for concurrent use. It must come from [New].
 type Logger struct {
 	handler slog.Handler
 	samples slog.Leveler
@@ -74,7 +73,7 @@ const (
 	kinds
 )
 
-// line is a record that has yet to be made: what is slow about it is left to whoever writes it.
+// line is a record still to be formatted: the slow part is left to the writing goroutine.
 type line struct {
 	at    time.Time
 	level slog.Leveler
@@ -117,23 +116,23 @@ func New(cfg Config) (*Logger, error) {
 	return l, nil
 }
 
-// Stats count what became of lines.
+// Stats counts lines by what happened to them.
 type Stats struct {
-	// Written lines were taken by the handler, or are below its level.
+	// Written lines were accepted by the handler, or are below its level.
 	Written uint64
-	// Dropped lines told of a change too many in its second, or found the handler too far behind.
+	// Dropped lines exceeded the changes of their second, or found too many lines waiting for the handler.
 	Dropped uint64
 	// Failed lines were lost in the handler: it returned an error, panicked, or ended its goroutine.
 	Failed uint64
 }
 
-// Stats is a copy of the counters. It does not block.
+// Stats returns a copy of the counters. It does not block.
 func (l *Logger) Stats() Stats {
 	return Stats{Written: l.written.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load()}
 }
 
-// Flush waits until every line that was put aside before is written, or ctx ends, whose error it returns then. A program calls
-// it before it ends.
+// Flush waits until every line queued before is written, or ctx ends; then it returns ctx's error. Call it before the program
+// ends.
 func (l *Logger) Flush(ctx context.Context) error {
 	l.mu.Lock()
 	if !l.writing {
