@@ -20,7 +20,7 @@ import (
 )
 
 // WriteError answers with what err means to a client, if err is or wraps an error of this module's limiters and
-// compartments, and reports whether it was: otherwise nothing is written. It is for handlers that ask for places
+// compartments and w is not nil, and reports whether it did: otherwise nothing is written. It is for handlers that ask for places
 // themselves, and for the error handlers of proxies. It must be called before anything else was written. c is the
 // compartment that was asked, nil if it was none: a tenant is told 429 where everybody else is told 503.
 //
@@ -34,6 +34,9 @@ func WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool 
 
 // WriteError is the function WriteError, with RetryAfter, Rand, Instance and Verbose of the middleware's Config.
 func (m *Middleware) WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
+	if m == nil {
+		return WriteError(w, c, err)
+	}
 	return m.answers.answer(w, c, err)
 }
 
@@ -118,6 +121,9 @@ type answers struct {
 
 // answer answers with what a client may know of err, which c answered, and reports whether err was ours.
 func (a answers) answer(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
+	if w == nil {
+		return false
+	}
 	p, ours := describe(c, err)
 	if ours {
 		a.write(w, p, err)

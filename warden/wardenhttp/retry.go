@@ -149,8 +149,11 @@ func (t *Retry) begin(req *http.Request) (c call, err error) {
 			closeBody(req)
 		}
 	}()
-	if t.caller == nil {
+	switch {
+	case t == nil || t.caller == nil:
 		return c, notMade("Retry", "wardenhttp.NewRetry")
+	case req == nil:
+		return c, noRequest()
 	}
 	c.priority = t.cfg.Priority(req)
 	c.rewindable = req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
@@ -162,6 +165,9 @@ func (t *Retry) begin(req *http.Request) (c call, err error) {
 
 // CloseIdleConnections closes the idle connections of the base, if it knows how to; http.Client calls it.
 func (t *Retry) CloseIdleConnections() {
+	if t == nil {
+		return
+	}
 	if c, ok := t.cfg.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
@@ -224,7 +230,7 @@ func rewound(req *http.Request) (*http.Request, error) {
 }
 
 func closeBody(req *http.Request) {
-	if req.Body != nil {
+	if req != nil && req.Body != nil {
 		_ = req.Body.Close() // what is returned is why it is not sent
 	}
 }

@@ -51,7 +51,12 @@ func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 	return t, nil
 }
 
-func hostTask(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Host} }
+func hostTask(r *http.Request) warden.Task {
+	if r.URL == nil { // the base refuses it
+		return warden.Task{}
+	}
+	return warden.Task{Name: r.URL.Host}
+}
 
 // RoundTrip sends the request, with the time that is left and its priority in headers, once it has its place, for which it waits as [warden.Warden.Acquire] says. It holds the place
 // until nothing more can come: there is no response, or one without a body, or its body has been read to the end, failed or
@@ -87,12 +92,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *Transport) prepare(req *http.Request) (p place.Place, out *http.Request, err error) {
 	ready := false
 	defer func() {
-		if !ready && req.Body != nil {
-			_ = req.Body.Close() // the error to return is the refusal
+		if !ready {
+			closeBody(req)
 		}
 	}()
-	if t.task == nil {
+	switch {
+	case t == nil || t.task == nil:
 		return p, nil, notMade("Transport", "wardenhttp.NewTransport")
+	case req == nil:
+		return p, nil, noRequest()
 	}
 	is := t.capacity.claim(req)
 	if is.Task = t.task(req); is.Task.Priority == warden.Normal {
@@ -111,6 +119,9 @@ func (t *Transport) prepare(req *http.Request) (p place.Place, out *http.Request
 
 // CloseIdleConnections closes the idle connections of the base transport, if it knows how to; http.Client calls it.
 func (t *Transport) CloseIdleConnections() {
+	if t == nil {
+		return
+	}
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
