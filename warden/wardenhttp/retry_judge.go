@@ -65,7 +65,7 @@ func judgeError(ctx context.Context, err error) verdict {
 	switch {
 	case errors.Is(err, errLost), errors.Is(ctx.Err(), context.Canceled):
 		return verdict{} // somebody else's doing
-	case errors.Is(err, warden.ErrRejected), bulkhead.NoVerdict(err):
+	case errors.Is(err, warden.ErrRejected), errors.Is(err, unsent{}), bulkhead.NoVerdict(err):
 		return verdict{} // it was not sent
 	case ctx.Err() != nil:
 		return verdict{outcome: retry.Refused} // no time is left

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -595,4 +596,35 @@ func TestNilArgumentsAreRefused(t *testing.T) {
 	if rec = httptest.NewRecorder(); wardenhttp.WriteError(rec, nil, nil) || rec.Body.Len() > 0 {
 		t.Errorf("no error: %q", rec.Body)
 	}
+}
+
+// A request that was not sent, because too little of its time was left, says nothing about the server.
+func TestR8_NoTimeToSendCountsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTrip(func(*http.Request) (*http.Response, error) {
+			t.Error("sent")
+			return nil, errors.New("sent")
+		})
+		for name, b := range map[string]http.RoundTripper{"plain": base, "Transport": newTransport(t, newGuard(t, 1, 0), base)} {
+			for _, left := range []time.Duration{-time.Hour, 0, time.Millisecond - 1} {
+				for _, hedge := range []time.Duration{0, time.Hour} {
+					c := newCaller(t, retry.Config{})
+					rt := newRetry(t, c, wardenhttp.RetryConfig{Base: b, AttemptTimeout: time.Hour, HedgeAfter: hedge})
+					ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(left))
+					sent := newPayload("")
+					req := httptest.NewRequest(http.MethodPut, "/", sent).WithContext(ctx)
+					req.GetBody = func() (io.ReadCloser, error) { return newPayload(""), nil }
+					_, err := rt.RoundTrip(req)
+					cancel()
+					var timeout net.Error
+					if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() || sent.closes.Load() != 1 {
+						t.Errorf("%s, %v left: %v, body closed %d times", name, left, err, sent.closes.Load())
+					}
+					if got := c.Stats(); got.Refused != 0 || got.Accepted != 0 {
+						t.Errorf("R8: %s, %v left, hedge %v: %+v", name, left, hedge, got)
+					}
+				}
+			}
+		}
+	})
 }

@@ -12,8 +12,15 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// tell is req under ctx, which says in its headers what ctx knows. The error is context.DeadlineExceeded: less than a millisecond is
-// left, and to say that there is one would give away what nobody has.
+// unsent is why a request is not sent: less than a millisecond is left, and to say that there is one would give away what nobody has. It is a
+// type of its own because this is no answer of the server's.
+type unsent struct{}
+
+func (unsent) Error() string { return "wardenhttp: not sent: less than a millisecond is left" }
+func (unsent) Unwrap() error { return context.DeadlineExceeded }
+func (unsent) Timeout() bool { return true } // as a net.Error's
+
+// tell is req under ctx, which says in its headers what ctx knows. The error is unsent.
 //
 // The priority's header is ours alone: one that was there may be a stranger's, which a proxy passes on, and would have our word for
 // it. A time that was there counts if it is shorter. What means Normal is not said: whoever has no opinion takes the other side's.
@@ -43,7 +50,7 @@ func tell(ctx context.Context, req *http.Request) (*http.Request, error) {
 	}
 	switch {
 	case left < time.Millisecond:
-		return nil, context.DeadlineExceeded
+		return nil, unsent{}
 	case left <= wire.Longest:
 		out.Header[wire.TimeoutHTTP] = []string{strconv.FormatInt(left.Milliseconds(), 10)}
 	}
