@@ -134,6 +134,9 @@ func (o *Outbox) made(ctx context.Context) error {
 
 // Partitions returns the names of the partitions: the outbox's, a slash, and a number from 0. They are what OwnershipConfig.Partitions takes.
 func (o *Outbox) Partitions() []string {
+	if o == nil {
+		return nil
+	}
 	names := make([]string, 0, o.cfg.Partitions)
 	for i := range o.cfg.Partitions {
 		names = append(names, o.cfg.Name+"/"+strconv.Itoa(i))
@@ -261,6 +264,9 @@ func unpacked(b []byte) (headers []dispatch.Header, err error) {
 // Held returns for how long records have been kept back by a transaction that has enqueued and is still open, or prepared, 0 if none are. It is what the last
 // look of a Source in this process found; while none looks it grows older and no truer. docs/outbox.md says how to find the transaction.
 func (o *Outbox) Held() time.Duration {
+	if o == nil {
+		return 0
+	}
 	if s, _ := o.horizon.now(); !s.held.IsZero() {
 		return time.Since(s.held)
 	}
