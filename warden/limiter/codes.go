@@ -133,7 +133,7 @@ const (
 	Initial Standing = iota + 1
 	// Applied: the decision was applied and is valid.
 	Applied
-	// Stale: a decision was applied longer than its ValidFor ago. This is its Stale decision, or itself if it has none.
+	// Stale: a decision was applied, or begun with, longer than its ValidFor ago. This is its Stale decision, or itself if it has none.
 	Stale
 )
 
