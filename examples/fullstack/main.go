@@ -24,7 +24,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// The server is small: what is behind it can do four requests at a time, and each takes a while.
+// The server of show is small: what is behind it can do four requests at a time, and each takes a while.
 const (
 	slots    = 4
 	queue    = 8
@@ -38,7 +38,7 @@ func main() {
 	flag.Parse()
 	run := func() error { return show(os.Stdout) }
 	if *addr != "" {
-		run = func() error { return serve(context.Background(), *addr) }
+		run = func() error { return serve(context.Background(), *addr, shop()) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -58,17 +58,22 @@ func shop() http.Handler {
 	return mux
 }
 
-// protect is the shop behind a warden.
-func protect() (*warden.Warden, http.Handler, error) {
-	w, err := warden.New(warden.Config{Control: control.Config{Max: slots}, Limiter: limiter.Config{Name: "shop", MaxQueue: queue}})
+// serve is the whole of it.
+func serve(ctx context.Context, addr string, mux http.Handler) error {
+	w, err := warden.New(warden.Config{})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	mw, err := wardenhttp.New(w, wardenhttp.Config{Task: what, Timeout: patience})
+	go func() { _ = w.Run(ctx) }() // it ends with ctx, and says nothing else
+	mw, err := wardenhttp.New(w, wardenhttp.Config{})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	return w, mw.Handler(shop()), nil
+	server := &http.Server{
+		Addr: addr, Handler: mw.Handler(mux),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+	}
+	return server.ListenAndServe()
 }
 
 // what says what a request is: refunds matter most.
@@ -78,19 +83,6 @@ func what(r *http.Request) warden.Task {
 		task.Priority = warden.Critical
 	}
 	return task
-}
-
-func serve(ctx context.Context, addr string) error {
-	w, handler, err := protect()
-	if err != nil {
-		return err
-	}
-	go func() { _ = w.Run(ctx) }() // it ends with ctx, and says nothing else
-	server := &http.Server{
-		Addr: addr, Handler: handler,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-	}
-	return server.ListenAndServe()
 }
 
 // An answer is what a client got.
@@ -103,7 +95,7 @@ type answer struct {
 }
 
 func show(out io.Writer) error {
-	w, handler, err := protect()
+	w, err := warden.New(warden.Config{Control: control.Config{Max: slots}, Limiter: limiter.Config{Name: "shop", MaxQueue: queue}})
 	if err != nil {
 		return err
 	}
@@ -111,7 +103,11 @@ func show(out io.Writer) error {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	server := httptest.NewServer(handler)
+	mw, err := wardenhttp.New(w, wardenhttp.Config{Task: what, Timeout: patience})
+	if err != nil {
+		return err
+	}
+	server := httptest.NewServer(mw.Handler(shop()))
 	defer server.Close()
 
 	fmt.Fprintf(out, "%d clients at once; the server can do %d requests at a time, in %v each\n", clients, slots, work)
