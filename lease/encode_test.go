@@ -9,10 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"runtime"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/lease"
@@ -81,8 +81,8 @@ func TestPropertyStateEncodingRoundTrip(t *testing.T) {
 				t.Fatalf("%+v: %+v, %v of the original, %+v, %v of what was read", op, r, err, rb, errb)
 			}
 		}
-		if v, vb := s.View("A", base), back.View("A", base); !reflect.DeepEqual(v, vb) {
-			t.Fatalf("%+v became %+v", v, vb)
+		if diff := cmp.Diff(s.View("A", base), back.View("A", base)); diff != "" {
+			t.Fatalf("read back (-original +read):\n%s", diff)
 		}
 	})
 }

@@ -5,11 +5,12 @@ package lease_test
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -82,8 +83,8 @@ func TestPropertyL5_OnlyTheCurrentTokenActs(t *testing.T) {
 			switch {
 			case err == nil:
 				return fmt.Errorf("a wrong token acts: %+v", is)
-			case !reflect.DeepEqual(s.before, s.after):
-				return fmt.Errorf("refused, and yet %+v became %+v", s.before, s.after)
+			case !cmp.Equal(s.before, s.after):
+				return fmt.Errorf("refused, and yet (-before +after):\n%s", cmp.Diff(s.before, s.after))
 			case held:
 				if !says(err, lease.TokenMismatchError{Domain: c.Domain, Offset: is.offset, Got: c.Token}) {
 					return fmt.Errorf("%+v is held", is)

@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -133,8 +134,8 @@ func TestBadInput(t *testing.T) {
 	}
 	check := func(what string, err, sentinel, want error) {
 		t.Helper()
-		if !errors.Is(err, sentinel) || !reflect.DeepEqual(err, want) {
-			t.Errorf("%s: %#v, want %#v", what, err, want)
+		if diff := cmp.Diff(want, err); diff != "" || !errors.Is(err, sentinel) {
+			t.Errorf("%s: %v is %v: %v (-want +got):\n%s", what, err, sentinel, errors.Is(err, sentinel), diff)
 		}
 		if err.Error() == "" {
 			t.Errorf("%s: an error that says nothing", what)
@@ -158,11 +159,11 @@ func TestBadInput(t *testing.T) {
 	wantStatus(t, m, "A", 11, lease.Enqueued)
 	wantStatus(t, m, "A", 4, lease.AlreadyProcessed)
 
-	if got := inspect(t, m, "A"); !reflect.DeepEqual(got, a) {
-		t.Errorf("A is %+v, was %+v", got, a)
+	if diff := cmp.Diff(a, inspect(t, m, "A")); diff != "" {
+		t.Errorf("A (-was +is):\n%s", diff)
 	}
-	if got := inspect(t, m, "B"); !reflect.DeepEqual(got, b) {
-		t.Errorf("B is %+v, was %+v", got, b)
+	if diff := cmp.Diff(b, inspect(t, m, "B")); diff != "" {
+		t.Errorf("B (-was +is):\n%s", diff)
 	}
 	if n := m.Domains(); n != 2 {
 		t.Errorf("%d domains, want 2: a question has made one", n)
@@ -181,8 +182,8 @@ func TestPropertyErrorsChangeNothing(t *testing.T) {
 		was, records := all(), h.ledger.Domains()
 		return func(s step) error {
 			is, left := all(), h.ledger.Domains()
-			if s.reply.Err != nil && !(reflect.DeepEqual(was, is) && records == left) {
-				return fmt.Errorf("and yet %+v became %+v", was, is)
+			if s.reply.Err != nil && !(cmp.Equal(was, is) && records == left) {
+				return fmt.Errorf("and yet %d domains became %d (-was +is):\n%s", records, left, cmp.Diff(was, is))
 			}
 			was, records = is, left
 			return nil

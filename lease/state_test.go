@@ -5,9 +5,9 @@ package lease_test
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/lease"
@@ -49,12 +49,12 @@ func TestPropertyStateCopyAnswersAlike(t *testing.T) {
 		live(&s, rapid.IntRange(0, 120).Draw(t, "before"))
 		view := s.View("A", 0)
 		c := copied(t, &s)
-		if got := c.View("A", 0); !reflect.DeepEqual(got, view) {
-			t.Fatalf("the copy is %+v, the original %+v", got, view)
+		if diff := cmp.Diff(view, c.View("A", 0)); diff != "" {
+			t.Fatalf("the copy differs (-original +copy):\n%s", diff)
 		}
 		ops, answers := live(&c, rapid.IntRange(1, 60).Draw(t, "after"))
-		if got := s.View("A", 0); !reflect.DeepEqual(got, view) {
-			t.Fatalf("the original became %+v, was %+v", got, view)
+		if diff := cmp.Diff(view, s.View("A", 0)); diff != "" {
+			t.Fatalf("the original changed (-was +is):\n%s", diff)
 		}
 		if err := s.Audit(); err != nil {
 			t.Fatal(err)
@@ -64,8 +64,8 @@ func TestPropertyStateCopyAnswersAlike(t *testing.T) {
 				t.Fatalf("%+v: the replay says %s, the first run said %s", op, got, answers[i])
 			}
 		}
-		if got, want := s.View("A", 0), c.View("A", 0); !reflect.DeepEqual(got, want) {
-			t.Fatalf("the replay ends in %+v, the first run in %+v", got, want)
+		if diff := cmp.Diff(c.View("A", 0), s.View("A", 0)); diff != "" {
+			t.Fatalf("the replay ends elsewhere (-first run +replay):\n%s", diff)
 		}
 	})
 }
@@ -91,8 +91,8 @@ func TestL9_ZeroIsNeverGranted(t *testing.T) {
 		if !errors.As(err, &invalid) || invalid.Field != "Op.Fresh" {
 			t.Errorf("%v without a fresh token: %v", kind, err)
 		}
-		if r != (lease.Result{}) || !reflect.DeepEqual(s.View("A", 0), before) {
-			t.Errorf("%v without a fresh token: %+v, and the state is %+v", kind, r, s.View("A", 0))
+		if diff := cmp.Diff(before, s.View("A", 0)); diff != "" || r != (lease.Result{}) {
+			t.Errorf("%v without a fresh token: %+v, and the state (-was +is):\n%s", kind, r, diff)
 		}
 	}
 }

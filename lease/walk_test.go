@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -23,8 +24,8 @@ func TestInspectCopies(t *testing.T) {
 	if v := inspect(t, m, "A"); v.Lease.Token == 0 || v.Backlog[0] != 2 {
 		t.Fatalf("the view is no copy: %+v", v)
 	}
-	if v := inspect(t, m, "never seen"); !reflect.DeepEqual(v, lease.View{Domain: "never seen", Floor: math.MinInt64}) {
-		t.Fatalf("view %+v", v)
+	if diff := cmp.Diff(lease.View{Domain: "never seen", Floor: math.MinInt64}, inspect(t, m, "never seen")); diff != "" {
+		t.Fatalf("view (-want +got):\n%s", diff)
 	}
 }
 

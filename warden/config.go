@@ -61,7 +61,8 @@ type Config struct {
 	// Limiter configures the limiter. A MaxQueue of 0 means DefaultQueue here, since deadlines and load shedding keep the
 	// queue wait short; tasks that must not wait call TryAcquire.
 	Limiter limiter.Config
-	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s.
+	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s; the
+	// decision in force before the first sample is valid for as long, with any Controller.
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
@@ -123,13 +124,16 @@ func New(cfg Config) (*Warden, error) {
 	if cfg.History < 0 || cfg.History > longestHistory {
 		return nil, &InvalidError{"Config.History", cfg.History, "1 to 100000, or 0 (600)"}
 	}
+	if cfg.Controller != nil {
+		cfg.Control = control.Config{} // which configures nobody
+	}
 	if cfg.Control.ValidFor == 0 {
 		cfg.Control.ValidFor = max(time.Second, 4*cfg.Interval) // a decision must outlive some late samples
 	}
 	if cfg.Limiter.MaxQueue == 0 {
 		cfg.Limiter.MaxQueue = DefaultQueue
 	}
-	if cfg.Controller == nil && cfg.Limiter.Initial.Seq == 0 && cfg.Limiter.Initial.TargetConcurrency == 0 {
+	if cfg.Limiter.Initial.Seq == 0 && cfg.Limiter.Initial.TargetConcurrency == 0 {
 		cfg.Limiter.Initial = cfg.first()
 	}
 	l, err := limiter.New(cfg.Limiter)
@@ -151,18 +155,18 @@ func New(cfg Config) (*Warden, error) {
 	return w, nil
 }
 
-// first returns the decision in force until the first sample: decision.Default with the controller's initial limit.
+// first returns the decision in force until the first sample: decision.Default with the controller's initial limit. It is valid
+// for as long as the controller's own, so that a sampler or controller that hangs from the start is noticed. Without a Stale
+// decision its limit stays: nothing is known yet that could be out of date.
 func (cfg Config) first() decision.ControlDecision {
 	d, c := decision.Default(), cfg.Control
-	target := max(d.TargetConcurrency, c.Min)
+	d.Seq, d.TargetConcurrency = 1, max(d.TargetConcurrency, c.Min) // numbered as the controller's first, which replaces it
 	if c.Max > 0 {
-		target = min(target, c.Max)
+		d.TargetConcurrency = min(d.TargetConcurrency, c.Max)
 	}
 	if c.Initial > 0 {
-		target = c.Initial
+		d.TargetConcurrency = c.Initial
 	}
-	if target != d.TargetConcurrency {
-		d.TargetConcurrency, d.Seq = target, 1 // as the controller's first decision
-	}
+	d.ValidFor = max(0, c.ValidFor) // control.New refuses what is less
 	return d
 }

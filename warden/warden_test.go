@@ -367,3 +367,81 @@ func TestTheFirstDecisionIsTheControllers(t *testing.T) {
 		}
 	}
 }
+
+// hanging is a sampler that has not come back from its first sample, until it is let go.
+type hanging chan struct{}
+
+func (h hanging) Sample() monitor.Sample {
+	<-h
+	return monitor.Sample{At: time.Now()}
+}
+
+// TestQ13_WhoNeverDecidesIsStale: a warden whose sampler or controller hangs or panics from the start is asked for work, and says so once its first
+// decision has held for long enough, whoever takes the samples; the work goes on. One that decides never does, however late it is asked.
+func TestQ13_WhoNeverDecidesIsStale(t *testing.T) {
+	broken := func() Config {
+		p := &parts{broken: "controller"}
+		return p.config()
+	}
+	for name, c := range map[string]struct {
+		cfg  func(hang hanging) Config
+		held time.Duration
+	}{
+		"a sampler of its own":                  {func(h hanging) Config { return Config{Sampler: h} }, time.Second},
+		"a sampler and a controller of its own": {func(h hanging) Config { return Config{Sampler: h, Controller: steady{}} }, time.Second},
+		"a controller that panics":              {func(hanging) Config { return broken() }, time.Second},
+		"a valid time of its own": {func(h hanging) Config {
+			return Config{Sampler: h, Control: control.Config{ValidFor: 3 * time.Second, Initial: 3}}
+		}, 3 * time.Second},
+		"a long interval": {func(h hanging) Config { return Config{Sampler: h, Interval: 5 * time.Second} }, 20 * time.Second},
+	} {
+		for _, run := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				hang := make(hanging)
+				w := mustNew(t, c.cfg(hang))
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				if run {
+					all.Go(func() { _ = w.Run(ctx) })
+				}
+				first := w.Limiter().Stats().Target
+				for at := time.Duration(0); at <= c.held; at += 100 * time.Millisecond {
+					all.Go(func() { use(t, w) }) // one of them hangs where Run does not
+					synctest.Wait()
+					if got := w.Limiter().Stats().Standing; got != limiter.Initial {
+						t.Fatalf("%s, Run %v: %v after %v", name, run, got, at)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				use(t, w)
+				if got := w.Limiter().Stats(); got.Standing != limiter.Stale || got.Target != first {
+					t.Errorf("Q13: %s, Run %v: %v with a target of %d after %v, want stale and %d", name, run, got.Standing, got.Target, c.held, first)
+				}
+				cancel()
+				close(hang)
+				all.Wait()
+			})
+		}
+	}
+	for _, run := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := mustNew(t, Config{Sampler: &samples{{}}})
+			ctx, cancel := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			defer all.Wait()
+			defer cancel()
+			if run {
+				all.Go(func() { _ = w.Run(ctx) })
+			} else {
+				time.Sleep(time.Hour) // nobody asks
+			}
+			for range 100 {
+				use(t, w)
+				if got := w.Limiter().Stats().Standing; got == limiter.Stale {
+					t.Fatalf("Run %v: a healthy warden is %v to whoever asks", run, got)
+				}
+				time.Sleep(33 * time.Millisecond)
+			}
+		})
+	}
+}

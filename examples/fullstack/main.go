@@ -1,20 +1,36 @@
 // Fullstack is the whole of warden around net/http: measure, judge, limit, and say why. With -addr it serves there; without,
-// it serves itself a few requests and prints what a client sees.
+// it serves itself far more requests than it has time for, over HTTP, and prints what the clients and the operator see.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+// The server of show is small: what is behind it can do four requests at a time, and each takes a while.
+const (
+	slots    = 4
+	queue    = 8
+	work     = 200 * time.Millisecond
+	patience = 2*work + work/2 // how long a request is worth an answer
+	clients  = 100
 )
 
 func main() {
@@ -32,7 +48,13 @@ func main() {
 
 func shop() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "served ", r.URL.Path) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(work): // as a query would
+			fmt.Fprint(w, "served ", r.URL.Path)
+		case <-r.Context().Done(): // answered 504
+		}
+	})
 	return mux
 }
 
@@ -63,8 +85,17 @@ func what(r *http.Request) warden.Task {
 	return task
 }
 
+// An answer is what a client got.
+type answer struct {
+	id, path string
+	status   int
+	header   http.Header
+	body     string
+	reason   string // of a refusal
+}
+
 func show(out io.Writer) error {
-	w, err := warden.New(warden.Config{Interval: 10 * time.Second}) // seldom, so that the same decision rules all the time
+	w, err := warden.New(warden.Config{Control: control.Config{Max: slots}, Limiter: limiter.Config{Name: "shop", MaxQueue: queue}})
 	if err != nil {
 		return err
 	}
@@ -72,38 +103,64 @@ func show(out io.Writer) error {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-
-	mw, err := wardenhttp.New(w, wardenhttp.Config{Task: what, Rand: func() float64 { return 0 }})
+	mw, err := wardenhttp.New(w, wardenhttp.Config{Task: what, Timeout: patience})
 	if err != nil {
 		return err
 	}
 	server := httptest.NewServer(mw.Handler(shop()))
 	defer server.Close()
-	for _, path := range []string{"/products", "/refund"} {
-		if err := get(out, server.URL+path); err != nil {
-			return err
-		}
-	}
-	w.Limiter().Close() // as if the service were shutting down: what comes is refused, and told why
-	if err := get(out, server.URL+"/products"); err != nil {
+
+	fmt.Fprintf(out, "%d clients at once; the server can do %d requests at a time, in %v each\n", clients, slots, work)
+	answers, err := rush(server.Client(), server.URL)
+	if err != nil {
 		return err
 	}
+	counts := map[string]int{}
+	for _, a := range answers {
+		counts[strings.TrimSpace(fmt.Sprint(a.status, " ", a.reason))]++
+	}
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(out, "  %s: %d\n", kind, counts[kind])
+	}
+	refund := answers[clients-1]
+	fmt.Fprintf(out, "the refund of %s, which matters most: %d\n", refund.id, refund.status)
+	i := slices.IndexFunc(answers, func(a answer) bool { return a.status == http.StatusServiceUnavailable })
+	if i < 0 {
+		return fmt.Errorf("nobody was refused: %v", counts)
+	}
+	refused := answers[i]
+	fmt.Fprintf(out, "the answer to %s:\n  %d, Retry-After: %s\n  %s\n", refused.id, refused.status, refused.header.Get("Retry-After"), refused.body)
 	for _, e := range w.Limiter().Recent() {
-		if e.Outcome == limiter.Rejected {
-			fmt.Fprintln(out, "recorded:", e.Task.ID, e.Task.Name, e.Reason)
+		if e.Outcome == limiter.Rejected && e.Task.ID == refused.id {
+			fmt.Fprintf(out, "the explanation kept under that id:\n  %v\n", e)
 		}
 	}
 	cancel()
 	return <-ended
 }
 
-func get(out io.Writer, url string) error {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, http.NoBody)
+// rush sends all requests at once, the last of them for a refund, and returns what came of them.
+func rush(client *http.Client, url string) ([]answer, error) {
+	answers := make([]answer, clients)
+	var all errgroup.Group
+	for i := range answers {
+		a := &answers[i]
+		a.id, a.path = fmt.Sprintf("client-%03d", i+1), "/products"
+		if i == clients-1 {
+			a.path = "/refund"
+		}
+		all.Go(func() error { return a.get(client, url) })
+	}
+	return answers, all.Wait()
+}
+
+func (a *answer) get(client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url+a.path, http.NoBody)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("X-Request-Id", "4bf92f3577b34da6") // as a gateway in front does, another one each time; without it the middleware makes one
-	resp, err := http.DefaultClient.Do(req)
+	req.Header.Set("X-Request-Id", a.id) // as a gateway in front does; without it the middleware makes one
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -112,6 +169,12 @@ func get(out io.Writer, url string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d %s\n", resp.StatusCode, body)
-	return nil
+	a.status, a.header, a.body = resp.StatusCode, resp.Header, strings.TrimSpace(string(body))
+	if a.status == http.StatusOK {
+		return nil
+	}
+	var problem struct{ Reason string }
+	err = json.Unmarshal(body, &problem)
+	a.reason = problem.Reason
+	return err
 }

@@ -33,19 +33,8 @@ func natsRow(goroutines int) row {
 	ours := sync.OnceValue(func() *natsLedger { return newNATSLedger(goroutines) })
 	bare := sync.OnceValue(func() *natsBare { return newNATSBare(goroutines) })
 	return row{"lease/leasenats", title, false,
-		variant{"durable.Ledger over leasenats, TryAcquire + Succeed", func() func(int) { return natsSplit(goroutines, ours().loop) }},
-		[]peer{{variant{"two KeyValue.Update of a key", func() func(int) { return natsSplit(goroutines, bare().loop) }}, 1 / 0.9}},
-	}
-}
-
-// natsSplit gives every goroutine its share, at least one.
-func natsSplit(goroutines int, loop func(worker, n int)) func(n int) {
-	return func(n int) {
-		var group sync.WaitGroup
-		for worker := range goroutines {
-			group.Go(func() { loop(worker, (n+goroutines-1)/goroutines) })
-		}
-		group.Wait()
+		variant{"durable.Ledger over leasenats, TryAcquire + Succeed", func() func(int) { return split(goroutines, ours().loop) }},
+		[]peer{{variant{"two KeyValue.Update of a key", func() func(int) { return split(goroutines, bare().loop) }}, 1 / 0.9}},
 	}
 }
 

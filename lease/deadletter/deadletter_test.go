@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
@@ -86,11 +86,12 @@ func TestPropertyLettersComeBackAsTheyWere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := deadletter.Decode(b); err != nil || !reflect.DeepEqual(got, l) {
-			t.Fatalf("%+v became %+v, %v", l, got, err)
+		got, err := deadletter.Decode(b)
+		if diff := cmp.Diff(l, got); diff != "" || err != nil {
+			t.Fatalf("decoded: %v (-want +got):\n%s", err, diff)
 		}
 		cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
-		if none, err := deadletter.Decode(b[:cut]); !is[*deadletter.CorruptError](err) || !reflect.DeepEqual(none, deadletter.Letter{}) {
+		if none, err := deadletter.Decode(b[:cut]); !is[*deadletter.CorruptError](err) || !cmp.Equal(none, deadletter.Letter{}) {
 			t.Fatalf("%d of %d bytes: %+v, %v", cut, len(b), none, err)
 		}
 		if _, err := deadletter.Decode(append(slices.Clone(b), 0)); !is[*deadletter.CorruptError](err) {
@@ -118,8 +119,8 @@ func FuzzLetters(f *testing.F) {
 			t.Fatal(err)
 		}
 		again, err := deadletter.Decode(canonical)
-		if err != nil || !reflect.DeepEqual(l, again) {
-			t.Errorf("%+v became %+v, %v", l, again, err)
+		if diff := cmp.Diff(l, again); diff != "" || err != nil {
+			t.Errorf("decoded again: %v (-want +got):\n%s", err, diff)
 		}
 	})
 }
@@ -158,8 +159,9 @@ func TestKeep(t *testing.T) {
 		if err := deadletter.Keep(desk)(t.Context(), dispatch.DeadLetter{Partition: "orders/3", Record: got.Record}); err != nil {
 			t.Error(err)
 		}
-		if again, err := desk.Get(t.Context(), got.ID()); err != nil || !reflect.DeepEqual(again, got) {
-			t.Errorf("told again: %+v, %v", again, err)
+		again, err := desk.Get(t.Context(), got.ID())
+		if diff := cmp.Diff(got, again); diff != "" || err != nil {
+			t.Errorf("told again: %v (-was +is):\n%s", err, diff)
 		}
 	})
 }

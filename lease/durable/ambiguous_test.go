@@ -6,8 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
@@ -253,8 +254,8 @@ func TestStoreErrors(t *testing.T) {
 		if err := call(); !errors.As(err, &failed) || !errors.Is(err, durable.ErrStore) || !errors.Is(err, errInjected) {
 			t.Errorf("%s: %v", hit, err)
 		}
-		if after := inspect(t, l, "A"); !reflect.DeepEqual(before, after) {
-			t.Errorf("%s: %+v became %+v", hit, before, after)
+		if diff := cmp.Diff(before, inspect(t, l, "A")); diff != "" {
+			t.Errorf("%s (-was +is):\n%s", hit, diff)
 		}
 	}
 	store.load = once("A", lostBefore)

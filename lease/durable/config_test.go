@@ -4,9 +4,10 @@ package durable_test
 
 import (
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
@@ -130,7 +131,7 @@ func TestObserver(t *testing.T) {
 		}
 		o.events[4].Err = nil
 	}
-	if !reflect.DeepEqual(o.events, want) {
-		t.Errorf("%+v\nwant\n%+v", o.events, want)
+	if diff := cmp.Diff(want, o.events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }

@@ -5,8 +5,9 @@ package durable_test
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
@@ -253,8 +254,8 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%+v, %v", a, err)
 		}
 	}
-	if !reflect.DeepEqual(heads, []lease.Head{{Domain: "ready", Offset: 7}}) {
-		t.Errorf("ready: %+v", heads)
+	if diff := cmp.Diff([]lease.Head{{Domain: "ready", Offset: 7}}, heads); diff != "" {
+		t.Errorf("ready (-want +got):\n%s", diff)
 	}
 	found := map[string]lease.Lease{}
 	for h, err := range l.Held(ctx) {

@@ -50,19 +50,20 @@ func TestConfig(t *testing.T) {
 	if err := leasepg.Migrate(t.Context(), nil); !refusesField(err, "pool") {
 		t.Errorf("Migrate of no pool: %v", err)
 	}
-	zero := &leasepg.Store{}
-	_, _, zeroLoad := zero.Load(t.Context(), "A")
-	_, zeroSwap := zero.Swap(t.Context(), "A", 0, nil, durable.Held)
-	var zeroList error
-	for _, zeroList = range zero.List(t.Context(), durable.Held) {
-	}
-	for _, err := range []error{zeroLoad, zeroSwap, zeroList} {
-		if !refusesField(err, "leasepg.Store") {
-			t.Errorf("a zero Store: %v", err)
+	for name, s := range map[string]*leasepg.Store{"zero": {}, "nil": nil} {
+		_, _, load := s.Load(t.Context(), "A")
+		_, swap := s.Swap(t.Context(), "A", 0, nil, durable.Held)
+		var list error
+		for _, list = range s.List(t.Context(), durable.Held) {
 		}
-	}
-	if !errors.Is(zeroSwap, durable.ErrNotApplied) {
-		t.Errorf("Swap of a zero Store: %v", zeroSwap)
+		for _, err := range []error{load, swap, list} {
+			if !refusesField(err, "leasepg.Store") {
+				t.Errorf("a %s Store: %v", name, err)
+			}
+		}
+		if !errors.Is(swap, durable.ErrNotApplied) {
+			t.Errorf("Swap of a %s Store: %v", name, swap)
+		}
 	}
 	for _, ledger := range []string{strings.Repeat("x", 256), "a\x00b", "\xff"} {
 		if _, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: ledger}); !refusesField(err, "leasepg.Config.Ledger") {

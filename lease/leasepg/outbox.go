@@ -138,6 +138,9 @@ func (o *Outbox) made(ctx context.Context) error {
 // Partitions returns the names of the partitions: the outbox's name, a slash, and a number from 0.
 // OwnershipConfig.Partitions takes them.
 func (o *Outbox) Partitions() []string {
+	if o == nil {
+		return nil
+	}
 	names := make([]string, 0, o.cfg.Partitions)
 	for i := range o.cfg.Partitions {
 		names = append(names, o.cfg.Name+"/"+strconv.Itoa(i))
@@ -267,6 +270,9 @@ func unpacked(b []byte) (headers []dispatch.Header, err error) {
 // The value is from the last read of a Source in this process, plus the time since; without a Source it only grows.
 // docs/outbox.md says how to find the transaction.
 func (o *Outbox) Held() time.Duration {
+	if o == nil {
+		return 0
+	}
 	if s, _ := o.horizon.now(); !s.held.IsZero() {
 		return time.Since(s.held)
 	}

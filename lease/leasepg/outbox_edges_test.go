@@ -60,11 +60,15 @@ func TestOutboxConfig(t *testing.T) {
 	_, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: empty, Name: name, Partitions: 1})
 	refusesSchema(t, err, leasepg.SchemaError{Want: newest})
 
-	var zero leasepg.Outbox
-	_, opens := zero.Open(t.Context(), "x/0", nil)
-	for _, err := range []error{zero.Enqueue(t.Context(), nil), zero.Listen(t.Context(), nil), opens} {
-		if !refusesField(err, "leasepg.Outbox") {
-			t.Errorf("of a zero Outbox: %v", err)
+	for name, o := range map[string]*leasepg.Outbox{"zero": {}, "nil": nil} {
+		_, opens := o.Open(t.Context(), "x/0", nil)
+		for _, err := range []error{o.Enqueue(t.Context(), nil), o.Listen(t.Context(), nil), opens} {
+			if !refusesField(err, "leasepg.Outbox") {
+				t.Errorf("of a %s Outbox: %v", name, err)
+			}
+		}
+		if len(o.Partitions()) != 0 || o.Held() != 0 {
+			t.Errorf("of a %s Outbox: %v, held for %v", name, o.Partitions(), o.Held())
 		}
 	}
 	o := outbox(t, pool, 1)

@@ -97,7 +97,7 @@ const (
 
 // made refuses a Store that New did not make.
 func (s *Store) made() error {
-	if s.pool == nil {
+	if s == nil || s.pool == nil {
 		return &lease.InvalidError{Field: "leasepg.Store", Value: "zero", Allowed: "one made by New"}
 	}
 	return nil

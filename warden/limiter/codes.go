@@ -135,8 +135,8 @@ const (
 	Initial Standing = iota + 1
 	// Applied: the decision was applied and is valid.
 	Applied
-	// Stale: the last decision was applied longer than its ValidFor ago. Its Stale decision is in force, or the decision
-	// itself if it has none.
+	// Stale: the last decision was applied, or was the initial one, longer than its ValidFor ago. Its Stale decision is in
+	// force, or the decision itself if it has none.
 	Stale
 )
 

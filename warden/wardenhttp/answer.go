@@ -19,10 +19,10 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// WriteError answers a request with err, if err is or wraps an error of this module's limiters and compartments, and reports
-// whether it did; otherwise it writes nothing. Use it in handlers that acquire slots themselves and in the error handlers of
-// proxies. Call it before writing anything else. c is the compartment that returned err, nil if none: a tenant gets 429 where
-// other callers get 503.
+// WriteError answers a request with err, if err is or wraps an error of this module's limiters and compartments and w is not
+// nil, and reports whether it did; otherwise it writes nothing. Use it in handlers that acquire slots themselves and in the
+// error handlers of proxies. Call it before writing anything else. c is the compartment that returned err, nil if none: a
+// tenant gets 429 where other callers get 503.
 //
 // The answer has a status by cause, Retry-After with a 503 and a 429, and a body of type application/problem+json with the
 // members title, status, reason and, if a limiter rejected, decision: the number of the decision in force. If err has a
@@ -34,6 +34,9 @@ func WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool 
 
 // WriteError is the function WriteError, with RetryAfter, Rand, Instance and Verbose of the middleware's Config.
 func (m *Middleware) WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
+	if m == nil {
+		return WriteError(w, c, err)
+	}
 	return m.answers.answer(w, c, err)
 }
 
@@ -119,6 +122,9 @@ type answers struct {
 
 // answer answers with the public part of err, which c returned, and reports whether err is of this module.
 func (a answers) answer(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
+	if w == nil {
+		return false
+	}
 	p, ours := describe(c, err)
 	if ours {
 		a.write(w, p, err)

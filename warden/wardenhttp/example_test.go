@@ -58,7 +58,7 @@ func ExampleNew() {
 	fetch(h, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
 	// Output:
 	// 200  served
-	// 503 1 {"title":"Service Unavailable","status":503,"reason":"closed","decision":0,"request_id":"4bf92f3577b34da6","server_instance":"shop-7f9c"}
+	// 503 1 {"title":"Service Unavailable","status":503,"reason":"closed","decision":1,"request_id":"4bf92f3577b34da6","server_instance":"shop-7f9c"}
 	// 200  served
 }
 

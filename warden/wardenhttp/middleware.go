@@ -41,6 +41,9 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		next = http.DefaultServeMux
 	}
+	if m == nil {
+		m = new(Middleware)
+	}
 	return &handler{m, next}
 }
 

@@ -55,6 +55,10 @@ func (h held) End(came inflight.Outcome) {
 	h.Place.End(err, came.Upgraded || errors.Is(err, context.Canceled))
 }
 
+func noRequest() error {
+	return &warden.InvalidError{Field: "req", Value: "nil", Allowed: "a request"}
+}
+
 func notMade(what, by string) error {
 	return &warden.InvalidError{Field: what, Value: "zero", Allowed: "one made by " + by}
 }

@@ -152,8 +152,11 @@ func (t *Retry) begin(req *http.Request) (c call, err error) {
 			closeBody(req)
 		}
 	}()
-	if t.caller == nil {
+	switch {
+	case t == nil || t.caller == nil:
 		return c, notMade("Retry", "wardenhttp.NewRetry")
+	case req == nil:
+		return c, noRequest()
 	}
 	c.priority = t.cfg.Priority(req)
 	c.rewindable = req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
@@ -165,6 +168,9 @@ func (t *Retry) begin(req *http.Request) (c call, err error) {
 
 // CloseIdleConnections closes the base's idle connections, if it has that method; http.Client calls it.
 func (t *Retry) CloseIdleConnections() {
+	if t == nil {
+		return
+	}
 	if c, ok := t.cfg.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
@@ -227,7 +233,7 @@ func rewound(req *http.Request) (*http.Request, error) {
 }
 
 func closeBody(req *http.Request) {
-	if req.Body != nil {
+	if req != nil && req.Body != nil {
 		_ = req.Body.Close() // the error to return is the reason for not sending
 	}
 }

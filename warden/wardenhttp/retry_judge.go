@@ -66,7 +66,7 @@ func judgeError(ctx context.Context, err error) verdict {
 	switch {
 	case errors.Is(err, errLost), errors.Is(ctx.Err(), context.Canceled):
 		return verdict{} // canceled, by the caller or by the other attempt
-	case errors.Is(err, warden.ErrRejected), bulkhead.NoVerdict(err):
+	case errors.Is(err, warden.ErrRejected), errors.Is(err, unsent{}), bulkhead.NoVerdict(err):
 		return verdict{} // not sent
 	case ctx.Err() != nil:
 		return verdict{outcome: retry.Refused} // the deadline has passed

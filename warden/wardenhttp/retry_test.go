@@ -15,11 +15,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -538,4 +540,91 @@ func TestInvalidRetry(t *testing.T) {
 		t.Errorf("%v, closed %d times", err, b.closes.Load())
 	}
 	zero.CloseIdleConnections()
+}
+
+// A nil request, and a nil of everything that has a method, is an error or nothing, and never a panic.
+func TestNilArgumentsAreRefused(t *testing.T) {
+	base := roundTrip(func(*http.Request) (*http.Response, error) {
+		t.Error("sent")
+		return nil, errors.New("sent")
+	})
+	var noRetry *wardenhttp.Retry
+	var noTransport *wardenhttp.Transport
+	for name, c := range map[string]struct {
+		rt    http.RoundTripper
+		req   *http.Request
+		field string
+	}{
+		"a Retry, nil":     {newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base}), nil, "req"},
+		"a Transport, nil": {newTransport(t, newGuard(t, 1, 0), base), nil, "req"},
+		"a zero Retry":     {new(wardenhttp.Retry), nil, "Retry"},
+		"a zero Transport": {new(wardenhttp.Transport), nil, "Transport"},
+		"no Retry":         {noRetry, newRequest(), "Retry"},
+		"no Transport":     {noTransport, newRequest(), "Transport"},
+	} {
+		resp, err := c.rt.RoundTrip(c.req)
+		var invalid *warden.InvalidError
+		if resp != nil || !errors.As(err, &invalid) || invalid.Field != c.field {
+			t.Errorf("%s: %v, %v", name, resp, err)
+		}
+	}
+	noRetry.CloseIdleConnections()
+	noTransport.CloseIdleConnections()
+
+	// The base says what it thinks of a request without a URL, and closes its body.
+	asked := false
+	rt := newTransport(t, newGuard(t, 1, 0), roundTrip(func(r *http.Request) (*http.Response, error) {
+		asked = r.URL == nil
+		return nil, errors.New("no URL")
+	}))
+	if _, err := rt.RoundTrip(&http.Request{}); err == nil || !asked {
+		t.Errorf("no URL: %v, the base was asked: %v", err, asked)
+	}
+
+	var noMiddleware *wardenhttp.Middleware
+	rec := httptest.NewRecorder()
+	noMiddleware.Handler(nil).ServeHTTP(rec, newRequest())
+	if rec.Code != http.StatusInternalServerError {
+		t.Errorf("no Middleware: %d", rec.Code)
+	}
+	if rec = httptest.NewRecorder(); !noMiddleware.WriteError(rec, nil, rejected(limiter.PressureHigh)) || rec.Code != http.StatusServiceUnavailable {
+		t.Errorf("no Middleware: %d", rec.Code)
+	}
+	if wardenhttp.WriteError(nil, nil, rejected(limiter.PressureHigh)) {
+		t.Error("nobody was told")
+	}
+	if rec = httptest.NewRecorder(); wardenhttp.WriteError(rec, nil, nil) || rec.Body.Len() > 0 {
+		t.Errorf("no error: %q", rec.Body)
+	}
+}
+
+// A request that was not sent, because too little of its time was left, says nothing about the server.
+func TestR8_NoTimeToSendCountsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTrip(func(*http.Request) (*http.Response, error) {
+			t.Error("sent")
+			return nil, errors.New("sent")
+		})
+		for name, b := range map[string]http.RoundTripper{"plain": base, "Transport": newTransport(t, newGuard(t, 1, 0), base)} {
+			for _, left := range []time.Duration{-time.Hour, 0, time.Millisecond - 1} {
+				for _, hedge := range []time.Duration{0, time.Hour} {
+					c := newCaller(t, retry.Config{})
+					rt := newRetry(t, c, wardenhttp.RetryConfig{Base: b, AttemptTimeout: time.Hour, HedgeAfter: hedge})
+					ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(left))
+					sent := newPayload("")
+					req := httptest.NewRequest(http.MethodPut, "/", sent).WithContext(ctx)
+					req.GetBody = func() (io.ReadCloser, error) { return newPayload(""), nil }
+					_, err := rt.RoundTrip(req)
+					cancel()
+					var timeout net.Error
+					if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() || sent.closes.Load() != 1 {
+						t.Errorf("%s, %v left: %v, body closed %d times", name, left, err, sent.closes.Load())
+					}
+					if got := c.Stats(); got.Refused != 0 || got.Accepted != 0 {
+						t.Errorf("R8: %s, %v left, hedge %v: %+v", name, left, hedge, got)
+					}
+				}
+			}
+		}
+	})
 }

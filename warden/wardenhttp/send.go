@@ -12,8 +12,15 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// tell returns req under ctx, with the deadline and the priority of ctx in headers. The error is context.DeadlineExceeded if
-// less than a millisecond is left: to round up would promise time that is not there.
+// unsent is the error of a request that is not sent because less than a millisecond is left: rounding up would promise time
+// that is not there. It is a type of its own because the server has not answered.
+type unsent struct{}
+
+func (unsent) Error() string { return "wardenhttp: not sent: less than a millisecond is left" }
+func (unsent) Unwrap() error { return context.DeadlineExceeded }
+func (unsent) Timeout() bool { return true } // as a net.Error's
+
+// tell returns req under ctx, with the deadline and the priority of ctx in headers. The error is unsent.
 //
 // An existing priority header is replaced: a proxy may pass on one from an untrusted client, and the server would trust it as
 // ours. An existing timeout counts if it is shorter. Normal is not sent: the server's own default applies.
@@ -43,7 +50,7 @@ func tell(ctx context.Context, req *http.Request) (*http.Request, error) {
 	}
 	switch {
 	case left < time.Millisecond:
-		return nil, context.DeadlineExceeded
+		return nil, unsent{}
 	case left <= wire.Longest:
 		out.Header[wire.TimeoutHTTP] = []string{strconv.FormatInt(left.Milliseconds(), 10)}
 	}

@@ -51,7 +51,12 @@ func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 	return t, nil
 }
 
-func hostTask(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Host} }
+func hostTask(r *http.Request) warden.Task {
+	if r.URL == nil { // the base refuses it
+		return warden.Task{}
+	}
+	return warden.Task{Name: r.URL.Host}
+}
 
 // RoundTrip sends the request, with its remaining time and its priority in headers, once it has a slot, for which it waits as
 // [warden.Warden.Acquire] says. It holds the slot until nothing more can arrive: there is no response, or one without a body,
@@ -88,12 +93,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *Transport) prepare(req *http.Request) (p place.Place, out *http.Request, err error) {
 	ready := false
 	defer func() {
-		if !ready && req.Body != nil {
-			_ = req.Body.Close() // the error to return is the refusal
+		if !ready {
+			closeBody(req)
 		}
 	}()
-	if t.task == nil {
+	switch {
+	case t == nil || t.task == nil:
 		return p, nil, notMade("Transport", "wardenhttp.NewTransport")
+	case req == nil:
+		return p, nil, noRequest()
 	}
 	is := t.capacity.claim(req)
 	if is.Task = t.task(req); is.Task.Priority == warden.Normal {
@@ -112,6 +120,9 @@ func (t *Transport) prepare(req *http.Request) (p place.Place, out *http.Request
 
 // CloseIdleConnections closes the base's idle connections, if it has that method; http.Client calls it.
 func (t *Transport) CloseIdleConnections() {
+	if t == nil {
+		return
+	}
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}

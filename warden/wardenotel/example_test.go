@@ -84,10 +84,10 @@ func ExampleRefused_http() {
 		fmt.Println(a.Key, a.Value.String())
 	}
 	// Output:
-	// {"title":"Service Unavailable","status":503,"reason":"closed","decision":0,"request_id":"4bf92f3577b34da6"}
+	// {"title":"Service Unavailable","status":503,"reason":"closed","decision":1,"request_id":"4bf92f3577b34da6"}
 	//
 	// stopbank.reason closed
-	// stopbank.decision.number 0
+	// stopbank.decision.number 1
 	// stopbank.request_id 4bf92f3577b34da6
 }
 
