@@ -23,7 +23,7 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 		return zero, &InvalidError{"fallback", "nil", "a function"}
 	}
 	v, called, err := attempt(ctx, c, fn)
-	if err == nil || !c.known() || !called && misused(err) || !c.fallsBack(ctx, err) {
+	if err == nil || !c.known() || !called && misused(err) || !c.reserveFallback(ctx, err) {
 		return v, err
 	}
 	answered := false
@@ -43,8 +43,8 @@ func misused(err error) bool {
 	return false
 }
 
-// fallsBack reserves one of the MaxFallback fallbacks, or counts its refusal.
-func (c *Compartment) fallsBack(ctx context.Context, cause error) bool {
+// reserveFallback reserves one of the MaxFallback fallbacks, or counts its refusal.
+func (c *Compartment) reserveFallback(ctx context.Context, cause error) bool {
 	due, bounded := ctx.Deadline()
 	if ctx.Err() != nil || bounded && !time.Now().Before(due) { // the context's timer may be late
 		return false

@@ -118,7 +118,7 @@ func (k *Call) Retry(after time.Duration, deadline time.Time) (wait time.Duratio
 		c.stats.NoTime++
 		return 0, false
 	}
-	if !c.affords(k.priority) {
+	if !c.spendRetry(k.priority) {
 		return 0, false
 	}
 	c.stats.Retries++
@@ -136,7 +136,7 @@ func (k *Call) Hedge() (limiter.Priority, bool) {
 	p := lower(k.priority)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.affords(p) {
+	if !c.spendRetry(p) {
 		return 0, false
 	}
 	c.stats.Hedges++
@@ -164,9 +164,9 @@ func (c *Caller) Stats() Stats {
 	return c.stats
 }
 
-// affords takes an attempt beyond the first from the budget, if throttle and budget allow it. One that the throttle rejects
+// spendRetry takes an attempt beyond the first from the budget, if throttle and budget allow it. One that the throttle rejects
 // does not count as a request, because only this package wanted it.
-func (c *Caller) affords(p limiter.Priority) bool {
+func (c *Caller) spendRetry(p limiter.Priority) bool {
 	if c.refuses(c.throttle(p).lately(fewest).probability()) {
 		c.stats.RetryThrottled++
 		return false

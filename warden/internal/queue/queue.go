@@ -78,7 +78,7 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 	w.Since, w.Patience, w.untold, w.spared = now, 0, w.Due == Never, false
 	l := q.laneOf(w.Priority)
 	v := q.shed(l, now, r, draw)
-	if v != Waits && q.mercy() {
+	if v != Waits && q.takeExemption() {
 		w.spared, v = true, Waits
 	}
 	if v == Waits && q.waiting >= q.Limit && !q.makeRoom(l, w, now, r) {
@@ -238,8 +238,8 @@ func (q *Queue[T]) makeRoom(l *lane[T], w *Waiter[T], now time.Duration, r Rule)
 		q.leave(l.oldest, Full, now)
 		return true
 	case !goes():
-		w.spared = q.mercy()
-	case q.mercy():
+		w.spared = q.takeExemption()
+	case q.takeExemption():
 		q.spare(victim)
 		victim = q.victim()
 	}
@@ -262,9 +262,9 @@ func (q *Queue[T]) victim() *Waiter[T] {
 	return nil
 }
 
-// mercy counts a refusal that is about to be made, and says whether it is one that is to be spared: one in Every, as long as
-// the spared take no more than that share of the queue.
-func (q *Queue[T]) mercy() bool {
+// takeExemption counts a rejection that is about to be made, and reports whether the starvation rule exempts it: one in Every,
+// as long as exempt tasks fill no more than that share of the queue.
+func (q *Queue[T]) takeExemption() bool {
 	if q.Every == 0 {
 		return false
 	}
