@@ -54,7 +54,7 @@ func TestThePageHasTheseNumbers(t *testing.T) {
 	}
 	for _, sentence := range []string{
 		fmt.Sprintf("`Total` is %d", plan.Total),
-		fmt.Sprintf("%d places are nobody's", plan.Total-guaranteed),
+		fmt.Sprintf("%d slots are guaranteed to no part", plan.Total-guaranteed),
 	} {
 		if !strings.Contains(string(page), sentence) {
 			t.Errorf("docs/production.md does not say: %s", sentence)
