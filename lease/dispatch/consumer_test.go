@@ -153,7 +153,9 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 			}
 			mu.Unlock()
 			equal := min(20*slots/busy, greatest)
-			if buffered == 100*slots && greatest-least > 20+equal/10 || least < equal/4 { // 20: one place more, all the time
+			// A free slot goes to the partition with the fewest of those that wait at that instant. Here all records end at the same one, so who waits then
+			// is chance: the worst case for an even share.
+			if buffered == 100*slots && greatest-least > 20+equal/2 || least < equal/4 {
 				rt.Errorf("busy partitions had from %d to %d records done", least, greatest)
 			}
 			total := 0
