@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,10 +264,9 @@ func (a answer) later(t fataler) error {
 }
 
 func TestAttemptTimeout(t *testing.T) {
-	slow := true
+	var calls atomic.Int32 // the second may begin before the first has ended
 	s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		if slow {
-			slow = false
+		if calls.Add(1) == 1 {
 			<-ctx.Done()
 		}
 		return &pb.SimpleResponse{}, nil
