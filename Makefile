@@ -104,11 +104,12 @@ mutants: ## (1 h; MUTANTS='-only A3 Q9': minutes) each numbered invariant broken
 torture: ## (3 min; TORTURE='-t 30 -seed 7': 30 min) state machines, histories, fuzzers and faults, also into docs/evidence/torture.md
 	@go run ./internal/system/torture -o docs/evidence/torture.md $(TORTURE)
 
+# Examples and internal modules are nobody's dependency: alone they must build; make test has run them.
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
-	  echo "== $${m#$(CURDIR)/}"; \
+	  name=$${m#$(CURDIR)/}; echo "== $$name"; \
 	  (cd "$$m" && export GOWORK=off && go mod tidy -diff && { [ -z "$$(find . -name '*.go' -not -path '*/testdata/*')" ] || \
-	    { go build -o /dev/null ./... && go vet ./... && go test ./...; }; }) || exit 1; \
+	    { go build -o /dev/null ./... && go vet ./... && case "$$name" in examples | internal/s*) ;; *) go test ./... ;; esac; }; }) || exit 1; \
 	done
 
 release: ## VERSION=v0.1.0 DIR=/empty: tag every published module in a clone and install each from a file proxy; pushes nothing
