@@ -55,7 +55,7 @@ func protect(ctx context.Context, query func(context.Context) (string, error)) (
 	})), nil
 }
 
-// Each setting has its place.
+// Settings of a warden, of its middleware and of a compartment.
 func ExampleNew_tuned() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
