@@ -20,7 +20,7 @@ REPLAY = ./internal/system/alertslive
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$')
 
-.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload alerts-live sim worlds fleet api apidiff mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload alerts-live sim worlds fleet metrics api apidiff mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -91,6 +91,9 @@ worlds: ## 500 random worlds and 100 that nobody has seen: what the law reaches 
 
 fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/evidence/fleet.md
 	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
+
+metrics: ## the tables of docs/observability.md, from the metrics and the alert rules
+	@go test -count=1 -run '^TestMetricsPage$$' ./warden/wardenprom -update
 
 api: ## write down in docs/api what each module exports
 	@go test -count=1 -run '^TestExportedAPI$$' $(SYSTEM) -update
