@@ -8,9 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
@@ -74,8 +75,8 @@ func TestH5_HeadersAreApart(t *testing.T) {
 		"X-Content-Type-Options": {"nosniff", "more"},
 		"Retry-After":            {retryAfter, "more"},
 	}
-	if !reflect.DeepEqual(w.header, want) {
-		t.Errorf("%q", w.header)
+	if diff := cmp.Diff(want, w.header); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
