@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -161,7 +162,8 @@ func TestPropertyH4_NobodyExtendsADeadline(t *testing.T) {
 	})
 }
 
-// Two refusals for the same reason, by the same decision, are answered alike to the byte, whatever else is behind them; and nothing of that is in the answer.
+// Two rejections for the same reason, by the same decision, are answered alike to the byte, with the table's status and Retry-After,
+// whatever else is behind them; and nothing of that is in the answer.
 func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 	acme := tenant(t)
 	reasons := []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.PriorityDrop, limiter.DeadlineExceeded,
@@ -170,9 +172,19 @@ func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		why := rapid.SampledFrom(reasons).Draw(rt, "reason")
 		seq := rapid.Uint64Range(1, 99_999).Draw(rt, "decision")
+		estimate := time.Duration(rapid.IntRange(0, 5000).Draw(rt, "estimate")) * time.Millisecond
+		status, wait := http.StatusServiceUnavailable, strconv.Itoa(max(1, int(math.Ceil(estimate.Seconds()))))
 		var of *bulkhead.Compartment
 		if rapid.Bool().Draw(rt, "a tenant's") {
-			of = acme
+			if of = acme; why != limiter.Closed {
+				status = http.StatusTooManyRequests
+			}
+		}
+		switch why {
+		case limiter.DeadlineExceeded:
+			status, wait = http.StatusGatewayTimeout, ""
+		case limiter.Canceled:
+			status, wait = 499, ""
 		}
 		var answers []string
 		for range 2 {
@@ -183,8 +195,11 @@ func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 				Task:     warden.Task{Name: rapid.StringMatching(`[A-Z]{12,20}`).Draw(rt, "name"), Priority: warden.Priority(rapid.Int8().Draw(rt, "priority"))},
 			}
 			rec := httptest.NewRecorder()
-			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside}) {
+			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside, RetryAfter: estimate}) {
 				rt.Fatal("H5: a refusal was not answered")
+			}
+			if got := rec.Header().Get("Retry-After"); rec.Code != status || got != wait {
+				rt.Fatalf("H5: %s of a tenant %v after %v: %d, Retry-After %q; want %d, %q", why, of != nil, estimate, rec.Code, got, status, wait)
 			}
 			var answer bytes.Buffer
 			fmt.Fprintln(&answer, rec.Code)
@@ -231,6 +246,11 @@ func (w *able) SetWriteDeadline(time.Time) error {
 	return w.do("write deadline")
 }
 
+// A flushing writer is one that a handler may take for an http.Flusher.
+type flushing struct{ *able }
+
+func (w flushing) Flush() { _ = w.FlushError() }
+
 // Whatever the original can do, a handler can have done, and whatever it cannot is refused in the same way.
 func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
 	all := []string{"flush", "full duplex", "read deadline", "write deadline"}
@@ -258,7 +278,11 @@ func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
 				}
 			}
 		}))
-		h.ServeHTTP(w, newRequest())
+		if rapid.Bool().Draw(rt, "Flusher") {
+			h.ServeHTTP(flushing{w}, newRequest())
+		} else {
+			h.ServeHTTP(w, newRequest())
+		}
 	})
 }
 
@@ -416,6 +440,7 @@ func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
 			to = rapid.IntRange(from+1, len(line)).Draw(rt, "to")
 		}
 		r := newRequest()
+		r.Method = strings.Repeat("M", rapid.SampledFrom([]int{3, 200, 300}).Draw(rt, "method"))
 		cfg := wardenhttp.Config{}
 		if rapid.Bool().Draw(rt, "a header") {
 			r.Header.Set("Name", line)
