@@ -167,6 +167,6 @@ func (cfg Config) first() decision.ControlDecision {
 	if c.Initial > 0 {
 		d.TargetConcurrency = c.Initial
 	}
-	d.ValidFor = max(0, c.ValidFor) // control.New refuses what is less
+	d.ValidFor = max(0, c.ValidFor) // control.New rejects what is less
 	return d
 }

@@ -43,8 +43,8 @@ func nest(ctx context.Context, in []*Warden) error {
 	return err
 }
 
-// However deep wardens are nested, the first that is met twice refuses, at once; different ones are no matter.
-func TestPropertyReentryIsRefused(t *testing.T) {
+// However deep wardens are nested, the first that is met twice rejects, at once; different ones are no matter.
+func TestPropertyReentryIsRejected(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		all := []*Warden{newSingle(t, "a"), newSingle(t, "b"), newSingle(t, "c")}
 		var path []*Warden

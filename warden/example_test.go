@@ -34,7 +34,7 @@ func ExampleDo() {
 	// Output: hello <nil>
 }
 
-// Around an HTTP handler: a refusal says why, to the operator and, in as many words as are good for them, to the client.
+// Around an HTTP handler: a rejection says why, to the operator and, in as many words as are good for them, to the client.
 func ExampleWarden_Acquire() {
 	w, _ := warden.New(warden.Config{})
 	handler := func(rw http.ResponseWriter, r *http.Request) {

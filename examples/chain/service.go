@@ -181,7 +181,7 @@ func (s *service) forward(next string) http.HandlerFunc {
 		if resp.StatusCode != http.StatusOK {
 			s.book.passedOn(r, s.name, resp.StatusCode, body)
 		}
-		// Warden-Refused stays here: no handler has seen the request, it says, and this one has.
+		// Warden-Rejected stays here: no handler has seen the request, it says, and this one has.
 		for _, h := range []string{"Content-Type", "Retry-After"} {
 			if v := resp.Header.Get(h); v != "" {
 				w.Header().Set(h, v)

@@ -75,7 +75,7 @@ func compartmentRow(parallel bool) row {
 
 // breakerRow: the same with a circuit breaker, which is the peer's.
 func breakerRow() row {
-	settings := gobreaker.Settings{IsExcluded: bulkhead.NoVerdict}
+	settings := gobreaker.Settings{IsExcluded: bulkhead.IsExcluded}
 	return row{"bulkhead", "Do with a circuit breaker", false,
 		variant{"bulkhead.Do with gobreaker", func() func(int) {
 			k, ctx := compartments(bulkhead.CompartmentConfig{Guaranteed: places, Breaker: gobreaker.NewTwoStepCircuitBreaker[any](settings)}), context.Background()

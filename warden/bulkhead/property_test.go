@@ -209,7 +209,7 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 		}), 1, 12).Draw(rt, "script")
 		waits, apart := rapid.Bool().Draw(rt, "waits"), rapid.Bool().Draw(rt, "a goroutine of its own")
 		inVirtualTime(t, rt, func(t *testing.T) string {
-			b, refusals := &stated{}, uint64(0)
+			b, rejections := &stated{}, uint64(0)
 			cfg := CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxWait: time.Second, Breaker: b}
 			if waits {
 				cfg.MaxQueue = 1
@@ -268,15 +268,15 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 					b.told = b.told[:len(b.told)-1] // of the other
 				}
 				asked, told := 1, 0
-				refused := e.busy && e.state == "open" || !e.busy && (e.answer == 1 || e.answer == 2)
+				rejected := e.busy && e.state == "open" || !e.busy && (e.answer == 1 || e.answer == 2)
 				switch {
 				case e.busy:
 					asked = 0
 				case e.answer == 0 || e.answer == 3:
 					told = 1
 				}
-				if refused {
-					refusals++
+				if rejected {
+					rejections++
 				}
 				if b.asked != asked || len(b.told) != told {
 					return fmt.Sprintf("B6: encounter %d, %+v: asked %d times, told %v; want %d, %d", i, e, b.asked, b.told, asked, told)
@@ -285,13 +285,13 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 					c.thrown = p.Value
 				}
 				panics := !e.busy && (e.answer == 2 || e.answer == 3)
-				if panics != (c.thrown == any("breaker")) || refused && !panics && !errors.As(c.err, &open) {
+				if panics != (c.thrown == any("breaker")) || rejected && !panics && !errors.As(c.err, &open) {
 					return fmt.Sprintf("B6: encounter %d, %+v: %+v", i, e, c)
 				}
 				if told == 1 && !rightVerdict(b.told[0], e.way) {
 					return fmt.Sprintf("B6: encounter %d, %+v: told %v", i, e, b.told[0])
 				}
-				if got := a.Snapshot(); got.Rejected[limiter.BreakerOpen.String()] != refusals || got.InFlight != 0 {
+				if got := a.Snapshot(); got.Rejected[limiter.BreakerOpen.String()] != rejections || got.InFlight != 0 {
 					return fmt.Sprintf("B6: encounter %d, %+v: %+v", i, e, got)
 				}
 				if failed := disagree(s); failed != "" {
@@ -315,9 +315,9 @@ func rightVerdict(err error, way int) bool {
 	case exits:
 		return errors.Is(err, errGoexit) || errors.Is(err, errPanicked)
 	case timesOut:
-		return errors.Is(err, ErrTimeout) && !NoVerdict(err)
+		return errors.Is(err, ErrTimeout) && !IsExcluded(err)
 	}
-	return NoVerdict(err)
+	return IsExcluded(err)
 }
 
 // The causes of a fallback, and what is none.
@@ -325,7 +325,7 @@ const (
 	failed = iota
 	failedInside
 	timedOut
-	refusedByBreaker
+	rejectedByBreaker
 	noPlace
 	leftWhileRunning // from here on, none
 	leftBefore
@@ -371,7 +371,7 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 					fn = func(context.Context) (int, error) { return 0, &ReentryError{Limiter: "a"} }
 				case timedOut:
 					fn = func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
-				case refusedByBreaker:
+				case rejectedByBreaker:
 					b.open = errMine
 				case noPlace:
 					_, held, _ = a.Acquire(context.Background())
@@ -404,12 +404,12 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 						v, err = call(ctx)
 						return nil
 					}
-					inner, p, refused := a.Acquire(ctx)
-					if refused == nil {
+					inner, p, rejected := a.Acquire(ctx)
+					if rejected == nil {
 						v, err = call(inner)
 						p.Release(nil)
 					}
-					return refused
+					return rejected
 				})
 				cancel()
 				inside := 0
@@ -451,8 +451,8 @@ type entry struct {
 	tenant   string
 }
 
-// The model is the set of names on the way. A name that is in it is refused; and when all have come out again, none is, whatever context is kept.
-func TestPropertyB10_ReentryIsRefused(t *testing.T) {
+// The model is the set of names on the way. A name that is in it is rejected; and when all have come out again, none is, whatever context is kept.
+func TestPropertyB10_ReentryIsRejected(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	rapid.Check(t, func(rt *rapid.T) {
 		path := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) entry {

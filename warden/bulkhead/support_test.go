@@ -123,7 +123,7 @@ func inBubble(t *testing.T, f func(t *testing.T, w *crew)) {
 	})
 }
 
-func wantRefused(t testing.TB, err error, why limiter.Reason) {
+func wantRejected(t testing.TB, err error, why limiter.Reason) {
 	t.Helper()
 	var r *limiter.Rejection
 	if !errors.As(err, &r) || r.Reason != why {

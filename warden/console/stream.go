@@ -52,7 +52,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	if code, detail := c.enter(); code != "" {
 		w.Header().Set("Retry-After", "5")
-		refuse(w, http.StatusServiceUnavailable, code, detail)
+		writeProblem(w, http.StatusServiceUnavailable, code, detail)
 		return
 	}
 	defer c.leave()

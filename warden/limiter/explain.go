@@ -32,9 +32,9 @@ type Explanation struct {
 	// Patience is the assumed maximum wait of a task without deadline, learned from when comparable tasks left (Q16); 0: the
 	// task did not wait, had a deadline, or nothing is known yet.
 	Patience time.Duration
-	// Decision was in force when the outcome was decided, and Standing is its kind. Decision is shared: do not modify it.
-	Decision *decision.ControlDecision
-	Standing Standing
+	// Decision was in force when the outcome was decided, and DecisionState is its kind. Decision is shared: do not modify it.
+	Decision      *decision.ControlDecision
+	DecisionState DecisionState
 	// InFlight is the number of tasks that held a slot at that instant, including this one if it was granted one. QueueLen is
 	// the number of other waiting tasks; in a dry run, of those that would have waited.
 	InFlight, QueueLen int
@@ -53,7 +53,7 @@ func (e Explanation) String() string {
 	case Started, Executed:
 		fmt.Fprintf(&b, " (%s)", e.Grant)
 		if e.WouldReject != 0 {
-			fmt.Fprintf(&b, ", would have been refused: %s", e.WouldReject)
+			fmt.Fprintf(&b, ", would have been rejected: %s", e.WouldReject)
 		}
 	case Rejected: // a task that is withdrawn has one reason, and it is the same word
 		fmt.Fprintf(&b, ": %s", e.Reason)
@@ -86,7 +86,7 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, ", cut at %s", e.Cut)
 	}
 	if d := e.Decision; d != nil {
-		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.Standing, d.TargetConcurrency, d.ShedProbability)
+		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.DecisionState, d.TargetConcurrency, d.ShedProbability)
 		if (e.Reason == DeadlineExceeded || e.Reason == PatienceExceeded) && d.Expected > 0 {
 			fmt.Fprintf(&b, ", expected %s", d.Expected)
 		}
@@ -149,7 +149,7 @@ func (r *Rejection) Explain() Explanation { return r.Explanation }
 
 func outcomeOf(r Reason) Outcome {
 	if r == Canceled {
-		return Withdrawn
+		return OutcomeCanceled
 	}
 	return Rejected
 }
@@ -172,7 +172,7 @@ type outcome struct {
 func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	e := Explanation{
 		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
-		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.rule.decision, Standing: o.rule.standing,
+		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
 		InFlight: o.inFlight, QueueLen: o.queued, Cut: o.cut, WouldReject: o.would, Mode: o.rule.mode,
 	}
 	if o.reason != 0 {
@@ -184,13 +184,13 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	return e
 }
 
-// refuse turns an outcome into the task's error, records it and notifies the observer. It makes one allocation.
-func (l *Limiter) refuse(t Task, d deadline, o outcome) *Rejection {
+// rejection turns an outcome into the task's error, records it and notifies the observer. It makes one allocation.
+func (l *Limiter) rejection(t Task, d deadline, o outcome) *Rejection {
 	r := &Rejection{Explanation: l.explain(t, d, o), RetryAfter: o.retryAfter(), Cause: o.cause}
 	if r.At = time.Now(); r.Reason == DeadlineExceeded { // which its context may not know yet
 		r.Cause = context.DeadlineExceeded
 	}
-	l.refusals.Add(r.Explanation)
+	l.rejections.Add(r.Explanation)
 	if l.observer != nil {
 		l.observe(r.Explanation, 0)
 	}

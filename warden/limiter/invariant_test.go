@@ -66,7 +66,7 @@ func TestQ3_TheQueueIsBounded(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"3", "4", "5"} {
-			q.wantRefused(name, QueueOverflow)
+			q.wantRejected(name, QueueOverflow)
 		}
 		q.wantOrder(p, "0", "1", "2")
 	})
@@ -94,7 +94,7 @@ func TestQ4_PriorityThenAge(t *testing.T) {
 	})
 	t.Run("stands", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			l, p := occupied(t, Config{MaxQueue: 20, Initial: standing(1, 20*time.Millisecond)})
+			l, p := occupied(t, Config{MaxQueue: 20, Initial: decisionState(1, 20*time.Millisecond)})
 			q := newLine(t, l)
 			q.join(Task{Name: "b0", Priority: Background})
 			sleep(time.Millisecond)
@@ -105,7 +105,7 @@ func TestQ4_PriorityThenAge(t *testing.T) {
 	})
 	t.Run("another bound", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			l, p := occupied(t, Config{Initial: standing(1, time.Second)})
+			l, p := occupied(t, Config{Initial: decisionState(1, time.Second)})
 			q := newLine(t, l)
 			q.join(named(1, 0))
 			sleep(time.Second)

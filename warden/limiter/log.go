@@ -49,7 +49,7 @@ func (e Explanation) attrs() []slog.Attr {
 		attrs = append(attrs, slog.String("cut", e.Cut.String()))
 	}
 	if e.Decision != nil {
-		attrs = append(attrs, slog.String("standing", e.Standing.String()), slog.Any("decision", e.Decision))
+		attrs = append(attrs, slog.String("decision_state", e.DecisionState.String()), slog.Any("decision", e.Decision))
 	}
 	return attrs
 }

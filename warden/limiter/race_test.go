@@ -136,7 +136,7 @@ func TestRaceQ1Q3Q6Q9Q12_Storm(t *testing.T) {
 	}
 }
 
-// TestRaceQ9_NoLostWakeUp has more goroutines than places, none of which may be refused: all must get through.
+// TestRaceQ9_NoLostWakeUp has more goroutines than places, none of which may be rejected: all must get through.
 func TestRaceQ9_NoLostWakeUp(t *testing.T) {
 	for _, places := range []int{1, 2, 3} {
 		l := mustNew(t, Config{MaxQueue: 8, Initial: fixed(places)})

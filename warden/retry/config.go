@@ -32,7 +32,7 @@ type Config struct {
 
 const (
 	accepting   = 2.0 // K of the SRE book: requests sent per accepted request
-	mostRefused = 0.8
+	maxThrottle = 0.8
 	fewest      = 10 // requests needed before one is rejected: a few failures prove nothing
 )
 

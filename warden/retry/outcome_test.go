@@ -43,8 +43,8 @@ func TestPropertyR8_AnAttemptCountsOnceItHasEnded(t *testing.T) {
 					switch calls[i].Ended(limiter.Normal, retry.Outcome(some[i])); retry.Outcome(some[i]) {
 					case retry.Accepted:
 						s.Accepted++
-					case retry.Refused:
-						s.Refused++
+					case retry.Rejected:
+						s.Rejected++
 					}
 					got, want = append(got, c.Stats()), append(want, s)
 				}

@@ -1,4 +1,4 @@
-// Refused calls in the three protocols, over real HTTP/1 and HTTP/2.
+// Rejected calls in the three protocols, over real HTTP/1 and HTTP/2.
 
 package wardenconnect_test
 
@@ -155,7 +155,7 @@ func protocols(t *testing.T, each func(t *testing.T, client *http.Client, option
 	}
 }
 
-func TestARefusedCallIsToldWhy(t *testing.T) {
+func TestARejectedCallIsToldWhy(t *testing.T) {
 	protocols(t, func(t *testing.T, client *http.Client, options []connect.ClientOption) {
 		w := newWarden(t)
 		say := func(_ context.Context, req *connect.Request[text]) (*connect.Response[text], error) {
@@ -308,7 +308,7 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// A call that the client's own warden refuses is not sent.
+// A call that the client's own warden rejects is not sent.
 func TestOnTheClientsSide(t *testing.T) {
 	sent := 0
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { sent++ }))

@@ -70,7 +70,7 @@ func TestClientStreamEnds(t *testing.T) {
 			}
 		},
 		"its header fails": func(t *testing.T, _ *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
-			bad := metadata.AppendToOutgoingContext(ctx, "refuse", "1")
+			bad := metadata.AppendToOutgoingContext(ctx, "reject", "1")
 			stream := must(pb.NewTestServiceClient(cc).FullDuplexCall(bad))(t)
 			// A failure that comes instead of a header is told by RecvMsg alone.
 			if md, err := stream.Header(); md != nil || err != nil {
@@ -117,7 +117,7 @@ func TestClientStreamEnds(t *testing.T) {
 					}
 				},
 				duplex: func(ss pb.TestService_FullDuplexCallServer) error {
-					if metadata.ValueFromIncomingContext(ss.Context(), "refuse") != nil {
+					if metadata.ValueFromIncomingContext(ss.Context(), "reject") != nil {
 						return status.Error(codes.PermissionDenied, "no")
 					}
 					for {

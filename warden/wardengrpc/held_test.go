@@ -127,7 +127,7 @@ func TestServerWithAClientThatNeverReads(t *testing.T) {
 	await(t, "message", sent)
 	g.wantRunning(t, 1)
 	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	wantRefused(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
+	wantRejected(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
 	cancel()
 	await(t, "end", g.ended)
 	g.wantRunning(t, 0)

@@ -211,8 +211,8 @@ func details(t testing.TB, err error) (info *errdetails.ErrorInfo, retry *errdet
 	return info, retry
 }
 
-// wantRefused checks what a refused client is told.
-func wantRefused(t testing.TB, err error, code codes.Code, reason string) {
+// wantRejected checks what a rejected client is told.
+func wantRejected(t testing.TB, err error, code codes.Code, reason string) {
 	t.Helper()
 	if status.Code(err) != code {
 		t.Fatalf("%v, want %s", err, code)

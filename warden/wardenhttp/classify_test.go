@@ -291,7 +291,7 @@ func TestTaskName(t *testing.T) {
 	}
 }
 
-// What was refused is remembered, so a name must not keep what a client can make long.
+// What was rejected is remembered, so a name must not keep what a client can make long.
 func TestTaskNameKeepsLittleMemory(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	for _, c := range []struct {

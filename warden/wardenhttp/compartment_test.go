@@ -136,7 +136,7 @@ func TestH5_TenantIsTold429(t *testing.T) {
 		} else {
 			<-running
 		}
-		occupy() // one of them is refused: the newcomer, or in a queue that stands the one that was there
+		occupy() // one of them is rejected: the newcomer, or in a queue that stands the one that was there
 		if resp := <-answers; resp.StatusCode != want || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s %v, want %d", resp.Status, resp.Header, want)
 		}
@@ -189,7 +189,7 @@ func TestDeadlineInACompartmentLeavesNothing(t *testing.T) {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, newRequest().WithContext(ctx))
 		if got := ctx.derived.Load(); rec.Code != http.StatusServiceUnavailable || got != before {
-			t.Errorf("refused with %d: %d contexts, %d before", rec.Code, got, before)
+			t.Errorf("rejected with %d: %d contexts, %d before", rec.Code, got, before)
 		}
 	})
 	h.ServeHTTP(httptest.NewRecorder(), newRequest().WithContext(ctx))

@@ -1,4 +1,4 @@
-// What a place costs, and what a refusal does: allocations, and time beside a refusal without a reason, with net/http and without.
+// What a place costs, and what a rejection does: allocations, and time beside a rejection without a reason, with net/http and without.
 
 package wardenhttp_test
 
@@ -18,8 +18,8 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-func TestH10_RefusalAllocatesLittle(t *testing.T) {
-	h, r, w := refusing(t), newRequest(), &discarding{header: http.Header{}}
+func TestH10_RejectionAllocatesLittle(t *testing.T) {
+	h, r, w := rejecting(t), newRequest(), &discarding{header: http.Header{}}
 	if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(w, r) }); got > 4 || w.status != http.StatusServiceUnavailable {
 		t.Errorf("%v allocations for a %d, want 4 at most for a 503", got, w.status)
 	}
@@ -79,7 +79,7 @@ func TestH5_HeadersAreApart(t *testing.T) {
 	}
 }
 
-func BenchmarkRefusal(b *testing.B) {
+func BenchmarkRejection(b *testing.B) {
 	for _, c := range []struct {
 		name    string
 		handler func() http.Handler
@@ -89,7 +89,7 @@ func BenchmarkRefusal(b *testing.B) {
 				http.Error(w, "overloaded", http.StatusServiceUnavailable)
 			})
 		}},
-		{"wardenhttp", func() http.Handler { return refusing(b) }},
+		{"wardenhttp", func() http.Handler { return rejecting(b) }},
 	} {
 		b.Run("handler/"+c.name, func(b *testing.B) {
 			h, r := c.handler(), newRequest()
@@ -98,12 +98,12 @@ func BenchmarkRefusal(b *testing.B) {
 				h.ServeHTTP(&discarding{header: http.Header{}}, r) // a header of its own, as in net/http
 			}
 		})
-		b.Run("loopback/"+c.name, func(b *testing.B) { refuseOverLoopback(b, c.handler()) })
+		b.Run("loopback/"+c.name, func(b *testing.B) { rejectOverLoopback(b, c.handler()) })
 	}
 }
 
-// refusing is a handler under a warden that is full, and sheds whatever would wait.
-func refusing(t testing.TB) http.Handler {
+// rejecting is a handler under a warden that is full, and sheds whatever would wait.
+func rejecting(t testing.TB) http.Handler {
 	t.Helper()
 	d := decision.ControlDecision{Seq: 1207, TargetConcurrency: 1, ShedProbability: 1, Expected: time.Millisecond}
 	w, err := warden.New(warden.Config{Controller: constant{d}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d}})
@@ -130,8 +130,8 @@ func (d *discarding) Header() http.Header         { return d.header }
 func (d *discarding) WriteHeader(status int)      { d.status = status }
 func (d *discarding) Write(p []byte) (int, error) { return len(p), nil }
 
-// refuseOverLoopback sends one request after the other on one connection. The client does as little as it can.
-func refuseOverLoopback(b *testing.B, h http.Handler) {
+// rejectOverLoopback sends one request after the other on one connection. The client does as little as it can.
+func rejectOverLoopback(b *testing.B, h http.Handler) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// A refusal is told, and costs its goroutine no longer than a moment, however little of the announced body comes.
-func TestH17_RefusedUploadsAreAnsweredAndEnd(t *testing.T) {
+// A rejection is told, and costs its goroutine no longer than a moment, however little of the announced body comes.
+func TestH17_RejectedUploadsAreAnsweredAndEnd(t *testing.T) {
 	closed := make(chan struct{}, 100)
 	s := httptest.NewUnstartedServer(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }))
 	s.Config.ConnState = func(_ net.Conn, is http.ConnState) {
@@ -107,7 +107,7 @@ func TestH18_NamesKeepNothingElseAlive(t *testing.T) {
 				_ = conn.Close()
 			}
 			if grown := heap() - before; grown > requests*long/4 {
-				t.Errorf("%d refused requests keep %d bytes", requests, grown)
+				t.Errorf("%d rejected requests keep %d bytes", requests, grown)
 			}
 			if n := len(g.Limiter().Recent()); n != requests {
 				t.Errorf("%d of them are remembered", n)

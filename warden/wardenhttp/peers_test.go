@@ -32,7 +32,7 @@ func TestPeer_SkipperStreamsOvershoot(t *testing.T) {
 		client.wantInFlight(t, "while bodies stream, in the client", places)
 		for range 3 {
 			wantStatus(t, s, http.StatusServiceUnavailable)
-			if resp, err := through(t, client, s).Post(s.URL, "", nil); err == nil { //nolint:noctx // refused
+			if resp, err := through(t, client, s).Post(s.URL, "", nil); err == nil { //nolint:noctx // rejected
 				resp.Body.Close()
 				t.Error("one stream too many")
 			}

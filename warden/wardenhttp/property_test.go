@@ -161,7 +161,7 @@ func TestPropertyH4_NobodyExtendsADeadline(t *testing.T) {
 	})
 }
 
-// Two refusals for the same reason, by the same decision, are answered alike to the byte, whatever else is behind them; and nothing of that is in the answer.
+// Two rejections for the same reason, by the same decision, are answered alike to the byte, whatever else is behind them; and nothing of that is in the answer.
 func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 	acme := tenant(t)
 	reasons := []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.PriorityDrop, limiter.DeadlineExceeded,
@@ -184,7 +184,7 @@ func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 			}
 			rec := httptest.NewRecorder()
 			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside}) {
-				rt.Fatal("H5: a refusal was not answered")
+				rt.Fatal("H5: a rejection was not answered")
 			}
 			var answer bytes.Buffer
 			fmt.Fprintln(&answer, rec.Code)
@@ -231,7 +231,7 @@ func (w *able) SetWriteDeadline(time.Time) error {
 	return w.do("write deadline")
 }
 
-// Whatever the original can do, a handler can have done, and whatever it cannot is refused in the same way.
+// Whatever the original can do, a handler can have done, and whatever it cannot is rejected in the same way.
 func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
 	all := []string{"flush", "full duplex", "read deadline", "write deadline"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -305,7 +305,7 @@ func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
 				cancel()
 			}
 			time.Sleep(time.Second)
-			w.Watch()
+			w.SampleIfDue()
 		})
 		if a.counted != want {
 			rt.Fatalf("H9: of %v %d were counted, want %d", endings, a.counted, want)
@@ -313,9 +313,9 @@ func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
 	})
 }
 
-// Whatever is refused costs four allocations at most.
-func TestPropertyH10_RefusalCostsFourAllocations(t *testing.T) {
-	h := refusing(t)
+// Whatever is rejected costs four allocations at most.
+func TestPropertyH10_RejectionCostsFourAllocations(t *testing.T) {
+	h := rejecting(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		r := httptest.NewRequest(rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(rt, "method"), "/"+rapid.StringMatching(`[a-z/]{0,80}`).Draw(rt, "path"), http.NoBody)
 		for i := range rapid.IntRange(0, 5).Draw(rt, "headers") {
@@ -351,8 +351,8 @@ func TestPropertyH11_ExemptAsksNobody(t *testing.T) {
 			if h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody)); rec.Code != want {
 				rt.Fatalf("H11: %s: %d, want %d", path, rec.Code, want)
 			}
-			if started, refused, _, _ := g.counts(); started+refused != asked {
-				rt.Fatalf("H11: %d were asked for, the limiter heard of %d", asked, started+refused)
+			if started, rejected, _, _ := g.counts(); started+rejected != asked {
+				rt.Fatalf("H11: %d were asked for, the limiter heard of %d", asked, started+rejected)
 			}
 		}
 	})
@@ -366,10 +366,10 @@ type patient struct {
 
 func (w *patient) SetReadDeadline(t time.Time) error { w.until = t; return nil }
 
-// A body that nobody has read to its end is waited for by the server: half a second at most after a refusal, and Grace when its handler is done.
+// A body that nobody has read to its end is waited for by the server: half a second at most after a rejection, and Grace when its handler is done.
 func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		refused := rapid.Bool().Draw(rt, "refused")
+		rejected := rapid.Bool().Draw(rt, "rejected")
 		length := rapid.Int64Range(-1, 1<<20).Draw(rt, "length")
 		if length == 0 {
 			length = -1
@@ -380,7 +380,7 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 		var left time.Duration
 		synctest.Test(t, func(t *testing.T) {
 			places := 1
-			if refused {
+			if rejected {
 				places = 0
 			}
 			h := newMiddleware(t, newGuard(t, places, 0), wardenhttp.Config{Grace: grace}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -394,14 +394,14 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 			left = time.Until(w.until)
 		})
 		most := grace
-		if refused {
+		if rejected {
 			most = 500 * time.Millisecond
 		}
 		if left > most {
-			rt.Fatalf("H17: refused %v, Grace %v: the rest of the body is waited for another %v", refused, grace, left)
+			rt.Fatalf("H17: rejected %v, Grace %v: the rest of the body is waited for another %v", rejected, grace, left)
 		}
 		if left < 0 {
-			rt.Fatalf("H17: refused %v, Grace %v: nothing bounds the wait for the rest of the body", refused, grace)
+			rt.Fatalf("H17: rejected %v, Grace %v: nothing bounds the wait for the rest of the body", rejected, grace)
 		}
 	})
 }
@@ -426,7 +426,7 @@ func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
 			line = r.RequestURI
 		}
 		whole := cfg.Task == nil && len(r.Method)+len(line) <= 256 // a first line of 256 bytes is kept as it is: what else is in it is no more than the name
-		g := newGuard(t, 0, 0)                                     // what it refuses it remembers
+		g := newGuard(t, 0, 0)                                     // what it rejects it remembers
 		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)
 		name := g.Limiter().Recent()[0].Task.Name
 		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
@@ -483,7 +483,7 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ops := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(rt, "ops")
 		var ready wardenhttp.Readiness
-		refusing := newHandler(t, newGuard(t, 0, 0), nil)
+		rejecting := newHandler(t, newGuard(t, 0, 0), nil)
 		drained := false
 		for _, op := range ops {
 			switch {
@@ -491,7 +491,7 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 				ready.Drain()
 				drained = true
 			case op > 5:
-				refusing.ServeHTTP(httptest.NewRecorder(), newRequest())
+				rejecting.ServeHTTP(httptest.NewRecorder(), newRequest())
 			default:
 				rec := httptest.NewRecorder()
 				ready.ServeHTTP(rec, newRequest())
@@ -503,13 +503,13 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 	})
 }
 
-// Attempts take their time and end as they like, at a dependency that refuses so much that budget and throttle have their say. None is ended but by its caller, or
+// Attempts take their time and end as they like, at a dependency that rejects so much that budget and throttle have their say. None is ended but by its caller, or
 // as the loser of a hedge; and of two, one answers.
 func TestPropertyR2_WhatHasStartedEndsByItself(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		hedge := time.Duration(rapid.SampledFrom([]int{0, 3, 9}).Draw(rt, "hedge after")) * time.Millisecond
 		takes := rapid.SliceOfN(rapid.IntRange(1, 20), 30, 30).Draw(rt, "takes")
-		refuses := rapid.SliceOfN(rapid.Bool(), 30, 30).Draw(rt, "refuses")
+		rejects := rapid.SliceOfN(rapid.Bool(), 30, 30).Draw(rt, "rejects")
 		calls := rapid.IntRange(1, 20).Draw(rt, "calls")
 		ratio := rapid.SampledFrom([]float64{0.01, 0.5, 1}).Draw(rt, "ratio")
 		wrong := ""
@@ -534,7 +534,7 @@ func TestPropertyR2_WhatHasStartedEndsByItself(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				if refuses[i] {
+				if rejects[i] {
 					return respond(http.StatusServiceUnavailable, http.NoBody), nil
 				}
 				answered[id] = true

@@ -12,7 +12,7 @@ import (
 
 func TestH20_ReadyUntilItDrains(t *testing.T) {
 	var ready wardenhttp.Readiness
-	g := newGuard(t, 0, 0) // which refuses everything
+	g := newGuard(t, 0, 0) // which rejects everything
 	mux := http.NewServeMux()
 	mux.Handle("/readyz", &ready)
 	m := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool { return r.URL.Path == "/readyz" }})

@@ -177,7 +177,7 @@ func (t *Retry) CloseIdleConnections() {
 }
 
 // attempt sends one request, perhaps with a hedge, and reports the results to the Caller.
-func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, verdict, error) {
+func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, result, error) {
 	if t.cfg.HedgeAfter > 0 && c.repeatable {
 		return t.race(req, c)
 	}
@@ -190,7 +190,7 @@ func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, verdict, er
 		inner, cancel := context.WithCancelCause(ctx)
 		resp, err = t.send(req.WithContext(inner), cancel)
 	}
-	v := judge(ctx, resp, err)
+	v := classifyAttempt(ctx, resp, err)
 	c.Ended(c.priority, v.outcome)
 	return resp, v, err
 }

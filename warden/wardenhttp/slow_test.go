@@ -345,7 +345,7 @@ func TestH15_AnswersThatTrickleAreCutOff(t *testing.T) {
 	})
 }
 
-// Slow clients who come back as soon as they are cut off or refused do not keep the others out.
+// Slow clients who come back as soon as they are cut off or rejected do not keep the others out.
 func TestH15_SlowClientsLeaveRoomForOthers(t *testing.T) {
 	const slow, places = 20, 4
 	g := newGuard(t, places, places)

@@ -31,10 +31,10 @@ const patience = 10 * time.Second
 
 // A tally counts what a limiter announces, apart from the limiter's own books.
 type tally struct {
-	mu                         sync.Mutex // guards all below
-	started, refused, executed int
-	tasks                      []warden.Task // that were started or refused
-	changed                    chan struct{} // closed by the next event
+	mu                          sync.Mutex // guards all below
+	started, rejected, executed int
+	tasks                       []warden.Task // that were started or rejected
+	changed                     chan struct{} // closed by the next event
 }
 
 func (c *tally) Observe(e limiter.Event) {
@@ -46,7 +46,7 @@ func (c *tally) Observe(e limiter.Event) {
 	case limiter.Executed:
 		c.executed++
 	default:
-		c.refused++
+		c.rejected++
 	}
 	if e.Outcome != limiter.Executed {
 		c.tasks = append(c.tasks, e.Task)
@@ -55,10 +55,10 @@ func (c *tally) Observe(e limiter.Event) {
 	c.changed = make(chan struct{})
 }
 
-func (c *tally) counts() (started, refused, executed int, changed <-chan struct{}) {
+func (c *tally) counts() (started, rejected, executed int, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.started, c.refused, c.executed, c.changed
+	return c.started, c.rejected, c.executed, c.changed
 }
 
 // A guard is a warden whose target does not move.

@@ -421,7 +421,7 @@ func TestH14_ImpatienceOpensNoBreaker(t *testing.T) {
 			r := newRequest()
 			r.Header.Set("Warden-Timeout", "1")
 			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })).ServeHTTP(httptest.NewRecorder(), r)
-			if len(told.told) != 1 || bulkhead.NoVerdict(told.told[0]) == trusted {
+			if len(told.told) != 1 || bulkhead.IsExcluded(told.told[0]) == trusted {
 				t.Errorf("trusted %v: the breaker was told %v", trusted, told.told)
 			}
 		})

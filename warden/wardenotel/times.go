@@ -36,12 +36,12 @@ func durations(cfg TimesConfig, of string) (wait, execution metric.Float64Histog
 	}
 	bounds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
 	wait, err = meter.Float64Histogram("stopbank."+of+".wait.duration", metric.WithUnit("s"), bounds,
-		metric.WithDescription("Time of waiting for a place."))
+		metric.WithDescription("Queue wait."))
 	if err != nil {
 		return nil, nil, err
 	}
 	execution, err = meter.Float64Histogram("stopbank."+of+".execution.duration", metric.WithUnit("s"), bounds,
-		metric.WithDescription("Time from the start until the place was given back or the caller was answered."))
+		metric.WithDescription("Execution time, until the slot was released or the caller was answered."))
 	return wait, execution, err
 }
 
@@ -82,7 +82,7 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 	name := keyOf("limiter").String(cfg.Name)
 	t := &LimiterTimes{map[waited]recorder{}, newRecorder(execution, name)}
 	for _, class := range facts.Classes() {
-		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.Withdrawn} {
+		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.OutcomeCanceled} {
 			t.waited[waited{o, class}] = newRecorder(wait, name, keyOf("outcome").String(o.String()), keyOf("priority").String(class.String()))
 		}
 	}
@@ -131,7 +131,7 @@ func (t *CompartmentTimes) Observe(e bulkhead.Event) {
 	}
 	c := t.of(e.Compartment)
 	c.wait.record(e.Waited.Seconds())
-	if e.Outcome != bulkhead.Refused {
+	if e.Outcome != bulkhead.Rejected {
 		c.execution.record(e.Took.Seconds())
 	}
 }

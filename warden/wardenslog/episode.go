@@ -17,8 +17,8 @@ const (
 	msgRejected = "rejected"
 	msgEnded    = "rejecting ended"
 
-	enforced  = "stopbank: "
-	rehearsed = "stopbank: dry run: "
+	enforced = "stopbank: "
+	dryRun   = "stopbank: dry run: "
 )
 
 // severity is the level of rejecting work of this priority: background work is there to be rejected first.
@@ -37,7 +37,7 @@ func severity(p limiter.Priority) slog.Level {
 type episodes struct{ rejected, dryRun episode }
 
 func (l *Logger) episodes() episodes {
-	return episodes{episode{log: l, of: enforced}, episode{log: l, of: rehearsed}}
+	return episodes{episode{log: l, of: enforced}, episode{log: l, of: dryRun}}
 }
 
 // end logs that either is over, if it is.
@@ -52,7 +52,7 @@ func (p *episodes) end(at time.Time, now time.Duration, kind, name string) {
 // episode is what is known of the rejections of one limiter or compartment.
 type episode struct {
 	log      *Logger
-	of       string        // enforced or rehearsed
+	of       string        // enforced or dryRun
 	since    atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: nothing is rejected
 	worst    atomic.Int64  // the highest severity in it, and 1; 0: none
 	last     atomic.Int64  // when something was rejected last

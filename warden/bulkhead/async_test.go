@@ -32,7 +32,7 @@ func TestB4_ThePlaceIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 		}
 		for range 3 { // a stuck dependency is handed nothing more
 			_, err = Do(t.Context(), a, nothing)
-			wantRefused(t, err, limiter.QueueOverflow)
+			wantRejected(t, err, limiter.QueueOverflow)
 		}
 		if c := a.Snapshot(); c.InFlight != 1 || c.Abandoned != 1 || c.AbandonedTotal != 1 || c.Outcomes["timeout_running"] != 1 || c.Finished != 0 {
 			t.Errorf("%+v", c)
