@@ -119,5 +119,5 @@ func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) 
 }
 
 // SampleIfDue takes a sample if one is overdue, as Acquire does first. Call it for requests that follow this warden's decisions
-// without acquiring its slots: those in compartments that receive its decisions (Config.Also).
+// without acquiring its slots: those in compartments that receive its decisions (Config.ApplyTo).
 func (w *Warden) SampleIfDue() { _ = w.watch() }

@@ -77,7 +77,7 @@ func ExampleConfig_also() {
 	if err != nil {
 		panic(err)
 	}
-	w, err := warden.New(warden.Config{Also: set, Control: control.Config{Initial: 100}})
+	w, err := warden.New(warden.Config{ApplyTo: set, Control: control.Config{Initial: 100}})
 	if err != nil {
 		panic(err)
 	}

@@ -67,7 +67,7 @@ func (p *parts) Apply(d decision.ControlDecision) {
 	}
 }
 
-func (p *parts) config() Config { return Config{Sampler: p, Controller: p, Also: p} }
+func (p *parts) config() Config { return Config{Sampler: p, Controller: p, ApplyTo: p} }
 
 func use(t *testing.T, w *Warden) {
 	t.Helper()
@@ -88,7 +88,7 @@ func TestRunTicks(t *testing.T) {
 		if s := w.Stats(); s.Samples != 10 || s.ByRequests != 0 || s.LargestGap != 100*time.Millisecond {
 			t.Fatalf("after a second: %+v", s)
 		}
-		if err := w.Run(ctx); !errors.Is(err, ErrRunning) {
+		if err := w.Run(ctx); !errors.Is(err, ErrInvalid) {
 			t.Fatalf("a second Run: %v", err)
 		}
 		for range 50 { // requests in time do not tick

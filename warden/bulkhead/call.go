@@ -336,7 +336,7 @@ func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limite
 		Limiter: c.pool.config.Name, Outcome: limiter.Started, Grant: o.grant, Reason: o.reason, At: time.Now(), Waited: o.waited,
 		Task:     limiter.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality},
 		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.decision, DecisionState: o.decisionState,
-		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, Cut: o.cut, WouldReject: o.would, Mode: o.mode,
+		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, ShedBelow: o.cut, WouldReject: o.would, Mode: o.mode,
 	}
 	switch o.reason {
 	case 0:

@@ -89,7 +89,7 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 // decision applied last. To meet a lower limit, lending stops first, then slots that no compartment is guaranteed are
 // withheld, then guarantees shrink, starting with the lowest Criticality. ShedProbability applies to every compartment below
 // limiter.Critical, and Yields to all; Expected is ignored, because it does not describe the work of a single compartment. A
-// Set is meant to be a warden's Config.Also. Apply does not block.
+// Set is meant to be a warden's Config.ApplyTo. Apply does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
 	if !s.made() {
 		return

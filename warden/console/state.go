@@ -182,9 +182,9 @@ type rejection struct {
 	WaitedMS      num         `json:"waited_ms"`
 	InFlight      int         `json:"in_flight"`
 	Queued        int         `json:"queued"`
-	Bound         *string     `json:"bound"` // what was full; null: nothing was
-	Limit         *int        `json:"limit"` // how much that is
-	Cut           *int        `json:"cut"`   // the priority below which all were shed; null: none
+	Bound         *string     `json:"bound"`      // what was full; null: nothing was
+	Limit         *int        `json:"limit"`      // how much that is
+	ShedBelow     *int        `json:"shed_below"` // the priority below which all were shed; null: none
 	DecisionState string      `json:"decision_state"`
 	Decision      *decisionOf `json:"decision"`
 	Text          string      `json:"text"` // all of it on one line
@@ -302,9 +302,9 @@ func rejectionJSON(e limiter.Explanation) rejection {
 		bound := e.Bound.String()
 		out.Bound, out.Limit = &bound, &e.Limit
 	}
-	if e.Cut > lowest {
-		cut := int(e.Cut)
-		out.Cut = &cut
+	if e.ShedBelow > lowest {
+		cut := int(e.ShedBelow)
+		out.ShedBelow = &cut
 	}
 	return out
 }

@@ -193,7 +193,7 @@ func TestStateValues(t *testing.T) {
 			}
 			if at(t, r, "limiter") == "warden" {
 				if at(t, r, "task") != "rejected" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" || at(t, r, "reason") != "queue_overflow" ||
-					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "cut") != nil || at(t, r, "deadline") == nil ||
+					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "shed_below") != nil || at(t, r, "deadline") == nil ||
 					!strings.HasPrefix(at(t, r, "text").(string), `rejected: queue_overflow: task "rejected", priority high, deadline `) {
 					t.Errorf("a rejection is %v", r)
 				}

@@ -46,7 +46,7 @@ func TestPropertyErrorsCanBeGrouped(t *testing.T) {
 			r.At, r.Deadline = time.Unix(0, rapid.Int64().Draw(t, "at")), time.Unix(0, rapid.Int64().Draw(t, "deadline"))
 			r.Waited, r.Patience = time.Duration(limit.Draw(t, "waited")), time.Duration(limit.Draw(t, "patience"))
 			r.InFlight, r.QueueLen, r.Limit = limit.Draw(t, "in flight"), limit.Draw(t, "queued")+1, limit.Draw(t, "limit")
-			r.Cut = Priority(rapid.Int8().Draw(t, "cut"))
+			r.ShedBelow = Priority(rapid.Int8().Draw(t, "cut"))
 			r.Decision = &decision.ControlDecision{Seq: uint64(limit.Draw(t, "seq")), TargetConcurrency: limit.Draw(t, "target")}
 			got := r.Error()
 			if i > 0 && got != words || strings.ContainsFunc(got, unicode.IsDigit) || len(got) > 100 {

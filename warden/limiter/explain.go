@@ -41,8 +41,8 @@ type Explanation struct {
 	// Bound is the limit that kept a rejected (or would-be rejected) task from starting at once, and Limit its value.
 	Bound Bound
 	Limit int
-	// Cut is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
-	Cut Priority
+	// ShedBelow is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
+	ShedBelow Priority
 }
 
 // String returns the whole explanation on one line, for people. It allocates.
@@ -82,8 +82,8 @@ func (e Explanation) String() string {
 	if e.mayNotWait() {
 		b.WriteString(", may not wait")
 	}
-	if e.hasCut() {
-		fmt.Fprintf(&b, ", cut at %s", e.Cut)
+	if e.sheds() {
+		fmt.Fprintf(&b, ", shedding below %s", e.ShedBelow)
 	}
 	if d := e.Decision; d != nil {
 		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.DecisionState, d.TargetConcurrency, d.ShedProbability)
@@ -102,8 +102,8 @@ func (e Explanation) mayNotWait() bool {
 	return e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
 }
 
-// hasCut reports whether Cut is set; in the zero Explanation, which a released permit returns, it is not.
-func (e Explanation) hasCut() bool { return e.Cut != lowest && e.Outcome != 0 }
+// sheds reports whether ShedBelow is set; in the zero Explanation, which a released permit returns, it is not.
+func (e Explanation) sheds() bool { return e.ShedBelow != lowest && e.Outcome != 0 }
 
 // Rejection is the error of a task that was not started. The caller owns it; only Decision, which is never nil, is shared.
 type Rejection struct { //nolint:errname // the word of the field
@@ -173,7 +173,7 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	e := Explanation{
 		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
 		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
-		InFlight: o.inFlight, QueueLen: o.queued, Cut: o.cut, WouldReject: o.would, Mode: o.rule.mode,
+		InFlight: o.inFlight, QueueLen: o.queued, ShedBelow: o.cut, WouldReject: o.would, Mode: o.rule.mode,
 	}
 	if o.reason != 0 {
 		e.Outcome, e.Grant = outcomeOf(o.reason), 0

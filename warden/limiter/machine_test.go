@@ -332,7 +332,7 @@ func (x *machine) checkTask(run *taskRun) {
 		wrong = "Q16"
 	case e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) || e.Waited != t.waited || e.InFlight != t.inFlight || e.QueueLen != t.queueLen:
 		wrong = "Q7"
-	case e.Cut != t.cut:
+	case e.ShedBelow != t.cut:
 		wrong = "Q10"
 	}
 	if wrong != "" {

@@ -56,7 +56,7 @@ func (l *Limiter) observeMode() {
 	r := l.rule
 	l.mu.Unlock()
 	l.observe(Explanation{
-		Limiter: l.name, Outcome: ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision, DecisionState: r.decisionState, Cut: lowest,
+		Limiter: l.name, Outcome: ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision, DecisionState: r.decisionState, ShedBelow: lowest,
 	}, 0)
 }
 

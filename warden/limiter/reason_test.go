@@ -39,7 +39,7 @@ func TestQ7_EveryReason(t *testing.T) {
 			_, err := l.TryAcquire(Task{Name: "x"})
 			q.rejected["x"] = wantReason(t, err, PressureHigh)
 		}},
-		{ProbabilisticShedding, "cut at normal", func(t *testing.T, l *Limiter, q *line) { q.join(Task{Name: "x"}) }},
+		{ProbabilisticShedding, "shedding below normal", func(t *testing.T, l *Limiter, q *line) { q.join(Task{Name: "x"}) }},
 		{QueueOverflow, "2 queued", func(t *testing.T, l *Limiter, q *line) {
 			q.join(Task{Name: "a", Priority: High})
 			q.join(Task{Name: "b", Priority: Critical})

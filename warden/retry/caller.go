@@ -172,7 +172,7 @@ func (c *Caller) spendRetry(p limiter.Priority) bool {
 		return false
 	}
 	c.move(&c.budget)
-	if allowed := max(float64(c.cfg.Floor), c.cfg.Ratio*float64(c.budget.within())); float64(c.budget.all.part+1) > allowed {
+	if allowed := max(float64(c.cfg.MinRetries), c.cfg.Ratio*float64(c.budget.within())); float64(c.budget.all.part+1) > allowed {
 		c.stats.NoBudget++
 		return false
 	}

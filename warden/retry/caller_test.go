@@ -74,7 +74,7 @@ func since(all []time.Time, from time.Time) (n int) {
 func (m *model) extra(t tb, granted bool) {
 	t.Helper()
 	now := time.Now()
-	allowed := func(firsts int) float64 { return max(float64(m.cfg.Floor), m.cfg.Ratio*float64(firsts)) }
+	allowed := func(firsts int) float64 { return max(float64(m.cfg.MinRetries), m.cfg.Ratio*float64(firsts)) }
 	if granted {
 		m.retries = append(m.retries, now)
 		if retries, firsts := since(m.retries, now.Add(-10*second)), since(m.firsts, now.Add(-10*second)); float64(retries) > allowed(firsts) {
@@ -126,10 +126,10 @@ func TestPropertyR1R4R5R7_Machine(t *testing.T) {
 	var total retry.Stats
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := retry.Config{
-			Attempts: rapid.IntRange(2, 4).Draw(rt, "attempts"),
-			Ratio:    rapid.SampledFrom([]float64{0.01, 0.1, 0.5, 1}).Draw(rt, "ratio"),
-			Floor:    rapid.IntRange(1, 3).Draw(rt, "floor"),
-			Backoff:  50 * time.Millisecond, MaxWait: 2 * second,
+			Attempts:   rapid.IntRange(2, 4).Draw(rt, "attempts"),
+			Ratio:      rapid.SampledFrom([]float64{0.01, 0.1, 0.5, 1}).Draw(rt, "ratio"),
+			MinRetries: rapid.IntRange(1, 3).Draw(rt, "floor"),
+			Backoff:    50 * time.Millisecond, MaxWait: 2 * second,
 		}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) burst {
 			return burst{
@@ -282,7 +282,7 @@ func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p limiter.Priorit
 func TestR1_BudgetUnderConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Attempts: 10, Backoff: 1})
-		m := &model{cfg: retry.Config{Ratio: 0.1, Floor: 1}}
+		m := &model{cfg: retry.Config{Ratio: 0.1, MinRetries: 1}}
 		for range 30 {
 			var firsts, retries atomic.Int64
 			var all sync.WaitGroup
@@ -464,7 +464,7 @@ func TestR8_UnknownAndUnfinishedCountNowhere(t *testing.T) {
 
 func TestInvalid(t *testing.T) {
 	for field, cfg := range map[string]retry.Config{
-		"Attempts": {Attempts: 11}, "Ratio": {Ratio: math.NaN()}, "Floor": {Floor: 1001},
+		"Attempts": {Attempts: 11}, "Ratio": {Ratio: math.NaN()}, "MinRetries": {MinRetries: 1001},
 		"Backoff": {Backoff: -1}, "MaxWait": {MaxWait: 2 * time.Hour},
 	} {
 		c, err := retry.New(cfg)

@@ -25,7 +25,7 @@ import (
 )
 
 // generous retries as often as the rules of safety let it, and at once.
-var generous = retry.Config{Ratio: 1, Floor: 1000, Backoff: 1}
+var generous = retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1}
 
 type fataler interface {
 	Helper()
@@ -111,7 +111,7 @@ func TestPropertyR3R5_Machine(t *testing.T) {
 	addr := serve(t, s)
 	clients := map[bool]pb.TestServiceClient{}
 	for _, safe := range []bool{true, false} {
-		r, _ := newRetry(t, retry.Config{Ratio: 1, Floor: 1000, Backoff: 1, Rand: func() float64 { return 0.999 }}, wardengrpc.RetryConfig{Repeatable: func(m string) bool { return safe && m == unaryCall }})
+		r, _ := newRetry(t, retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1, Rand: func() float64 { return 0.999 }}, wardengrpc.RetryConfig{Repeatable: func(m string) bool { return safe && m == unaryCall }})
 		clients[safe] = pb.NewTestServiceClient(dial(t, addr, again(r)...))
 	}
 	rapid.Check(t, func(t *rapid.T) {

@@ -249,7 +249,7 @@ func TestCompartmentsUnderAWarden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := warden.New(warden.Config{Also: set, Controller: constant{decision.ControlDecision{Seq: 1, TargetConcurrency: 0}}})
+		w, err := warden.New(warden.Config{ApplyTo: set, Controller: constant{decision.ControlDecision{Seq: 1, TargetConcurrency: 0}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -540,7 +540,7 @@ func TestPropertyR2_WhatHasStartedEndsByItself(t *testing.T) {
 				answered[id] = true
 				return respond(http.StatusOK, http.NoBody), nil
 			})
-			c := newCaller(t, retry.Config{Ratio: ratio, Floor: 1, Backoff: time.Millisecond, Rand: func() float64 { return 0 }})
+			c := newCaller(t, retry.Config{Ratio: ratio, MinRetries: 1, Backoff: time.Millisecond, Rand: func() float64 { return 0 }})
 			rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: hedge})
 			var all sync.WaitGroup
 			for i := range calls {

@@ -75,7 +75,7 @@ func TestACollectionShowsWhatIs(t *testing.T) {
 		"stopbank.control.reason{stopbank.reason=queueing,stopbank.warden.name=api}":                                      1,
 		"stopbank.monitor.utilization_ratio{stopbank.warden.name=api}":                                                    .75,
 		"stopbank.monitor.lag{stopbank.percentile=90,stopbank.warden.name=api}":                                           .002,
-		"stopbank.bulkhead.slots{stopbank.set.name=shop}":                                                                2,
+		"stopbank.bulkhead.slots{stopbank.set.name=shop}":                                                                 2,
 		"stopbank.compartment.admitted{stopbank.compartment.name=api,stopbank.set.name=shop}":                             1,
 		"stopbank.compartment.tenants{stopbank.compartment.name=api,stopbank.set.name=shop}":                              1,
 		"stopbank.admission.rejected{stopbank.gate.name=login,stopbank.reason=saturated}":                                 4,

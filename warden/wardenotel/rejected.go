@@ -116,8 +116,8 @@ func explained(r *limiter.Rejection) []attribute.KeyValue {
 	if r.RetryAfter > 0 {
 		attrs = append(attrs, attribute.Float64("stopbank.retry_after", r.RetryAfter.Seconds()))
 	}
-	if e.Cut > -128 {
-		attrs = append(attrs, attribute.Int("stopbank.cut", int(e.Cut)))
+	if e.ShedBelow > -128 {
+		attrs = append(attrs, attribute.Int("stopbank.shed_below", int(e.ShedBelow)))
 	}
 	if d := e.Decision; d != nil {
 		reasons := make([]string, len(d.Reasons))

@@ -89,11 +89,11 @@ func TestARejectionIsAnEventWithItsExplanation(t *testing.T) {
 	if n := attrs["stopbank.task.name"].AsString(); !strings.HasPrefix(n, "quote\uFFFDxxx") {
 		t.Errorf("task %q", n)
 	}
-	if _, there := attrs["stopbank.cut"]; there {
+	if _, there := attrs["stopbank.shed_below"]; there {
 		t.Error("there was no cut")
 	}
-	shed := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh, Cut: limiter.High}}
-	if attrs := told(t, shed); attrs["stopbank.cut"].AsInt64() != 64 || attrs["stopbank.reason"].AsString() != "pressure_high" {
+	shed := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh, ShedBelow: limiter.High}}
+	if attrs := told(t, shed); attrs["stopbank.shed_below"].AsInt64() != 64 || attrs["stopbank.reason"].AsString() != "pressure_high" {
 		t.Errorf("%v", attrs)
 	}
 }

@@ -43,8 +43,8 @@ func (l *Logger) episodes() episodes {
 // end logs that either is over, if it is.
 func (p *episodes) end(at time.Time, now time.Duration, kind, name string) {
 	for _, e := range [...]*episode{&p.rejected, &p.dryRun} {
-		if lasted, is := e.over(now); is {
-			e.log.change(now, e.ended(at, slog.String(kind, name), lasted))
+		if lasted, ended := e.tryEnd(now); ended {
+			e.log.change(now, e.endLine(at, slog.String(kind, name), lasted))
 		}
 	}
 }
@@ -90,7 +90,7 @@ func (p *episode) reject(now time.Duration, reason limiter.Reason, level slog.Le
 	return sampled
 }
 
-// raise notes a severity, and is whether it is the highest so far.
+// raise records a severity, and reports whether it is the highest so far.
 func (p *episode) raise(to int64) bool {
 	for {
 		worst := p.worst.Load()
@@ -103,8 +103,9 @@ func (p *episode) raise(to int64) bool {
 	}
 }
 
-// over says whether it has just ended, and how long it was.
-func (p *episode) over(now time.Duration) (lasted time.Duration, is bool) {
+// tryEnd ends the episode if it has been quiet for long enough, and returns how long it lasted. It returns true to exactly one
+// caller.
+func (p *episode) tryEnd(now time.Duration) (lasted time.Duration, ended bool) {
 	since := p.since.Load()
 	if since == 0 || int64(now)-p.last.Load() < int64(p.log.quiet) || !p.since.CompareAndSwap(since, 0) {
 		return 0, false
@@ -113,8 +114,8 @@ func (p *episode) over(now time.Duration) (lasted time.Duration, is bool) {
 	return time.Duration(p.last.Load() - since), true
 }
 
-// ended is the line about its end.
-func (p *episode) ended(at time.Time, of slog.Attr, lasted time.Duration) line {
+// endLine returns the line about the end, and resets the counts.
+func (p *episode) endLine(at time.Time, of slog.Attr, lasted time.Duration) line {
 	var counts []any
 	for reason := range p.rejected {
 		if n := p.rejected[reason].Swap(0); n > 0 {

@@ -278,7 +278,7 @@ function rejection(r) {
       ["Deadline", r.deadline ? `${clock(r.deadline, 3)} (${away(r.deadline, r.at)})` : "none"],
       ["Queue wait", millis(r.waited_ms)],
       [ofSet ? "Compartment" : "Limiter", `${r.limiter}: ${number(r.in_flight)} in flight, ${number(r.queued)} queued then` + (r.bound ? `; ${r.bound} ${number(r.limit)} reached` : "")],
-      ["Shedding", r.cut === null ? "no whole priority" : `all below priority ${r.cut} that would have to queue`],
+      ["Shedding", r.shed_below === null ? "no whole priority" : `all below priority ${r.shed_below} that would have to queue`],
       ...(d ? [
         ["Controller", `then: decision ${d.seq}, ${r.decision_state}${d.at ? `, of ${clock(d.at, 3)}` : ""}`],
         [ofSet ? "All slots" : "Limit", `${number(d.target)}, shed ${percent(d.shed)}`],
