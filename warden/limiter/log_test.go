@@ -49,7 +49,7 @@ func TestLogValues(t *testing.T) {
 	}
 	shed := why.Explain()
 	shed.ShedBelow, shed.Decision = High, nil
-	if line := logged("e", Event{Explanation: shed}); !strings.Contains(line, "e.cut=high") || strings.Contains(line, "decision") {
+	if line := logged("e", Event{Explanation: shed}); !strings.Contains(line, "e.shed_below=high") || strings.Contains(line, "decision") {
 		t.Errorf("an event: %s", line)
 	}
 	withdrawn := Explanation{Outcome: OutcomeCanceled, Reason: Canceled, ShedBelow: lowest}
