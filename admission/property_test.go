@@ -61,7 +61,7 @@ type visit struct {
 	by           int
 }
 
-// Whoever comes is admitted or rejected at the instant at which it came, in whatever order it came; a place is free from the instant at which it
+// Whoever comes is admitted or rejected at the instant at which it came, in whatever order it came; a slot is free from the instant at which it
 // is released; and no goroutine is there but those of the callers.
 func TestPropertyA7_NothingWaits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -73,8 +73,8 @@ func TestPropertyReentryIsRejected(t *testing.T) {
 	})
 }
 
-// The mark is good for all that the function hands its context to, and ends with the place.
-func TestTheMarkEndsWithThePlace(t *testing.T) {
+// The mark is good for all that the function hands its context to, and ends with the slot.
+func TestTheMarkEndsWithTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSingle(t, "w")
 		ctx, p, err := w.Acquire(t.Context(), Task{})
@@ -101,7 +101,7 @@ func TestTheMarkEndsWithThePlace(t *testing.T) {
 		p.Release()
 		others.Wait()
 		if w.Holds(detached) {
-			t.Error("the mark outlives the place")
+			t.Error("the mark outlives the slot")
 		}
 		if _, err := Do(detached, w, Task{}, func(context.Context) (int, error) { return 0, nil }); err != nil {
 			t.Errorf("after the release: %v", err)

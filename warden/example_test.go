@@ -66,7 +66,7 @@ func ExampleConfig_controller() {
 	// Output: true queue_overflow 1
 }
 
-// A warden whose decisions bound the compartments of a set as well. It begins with as many places as the set has, so that
+// A warden whose decisions bound the compartments of a set as well. It begins with as many slots as the set has, so that
 // nothing is taken away from anybody before there is a reason.
 func ExampleConfig_also() {
 	ruled := make(rulings, 1)

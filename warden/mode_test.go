@@ -37,7 +37,7 @@ func (s *imagined) Sample() monitor.Sample {
 func TestAnHourOfDryRun(t *testing.T) {
 	const users = 60
 	for name, world := range map[string]struct {
-		dependency  int // places of what the work of a second waits for
+		dependency  int // slots of what the work of a second waits for
 		jammed      bool
 		most, least int // the target in the dry run, after its first minute
 		afterwards  int // the least target when it has been enforced for five minutes

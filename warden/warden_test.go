@@ -140,7 +140,7 @@ func TestRequestsDrive(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		time.Sleep(100 * time.Millisecond)
-		w.SampleIfDue() // without asking for a place
+		w.SampleIfDue() // without asking for a slot
 		w.SampleIfDue()
 		if s := w.Stats(); s.Samples != 11 || s.ByRequests != 11 {
 			t.Fatalf("Watch: %+v", s)

@@ -1,4 +1,4 @@
-// Functions and their timeouts (B4): who is told what, and when the place comes back.
+// Functions and their timeouts (B4): who is told what, and when the slot comes back.
 
 package bulkhead
 
@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-func TestB4_ThePlaceIsHeldUntilTheFunctionHasReturned(t *testing.T) {
+func TestB4_TheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 1, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, Timeout: time.Second}}})

@@ -80,7 +80,7 @@ type overdue struct{ context.Context }
 
 func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
 
-// TestB3_EquallyCriticalOwnersGetBackInProportion: the next place is for whoever has least of what is guaranteed to it.
+// TestB3_EquallyCriticalOwnersGetBackInProportion: the next slot is for whoever has least of what is guaranteed to it.
 func TestB3_EquallyCriticalOwnersGetBackInProportion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s := mustNew(t, Config{Total: 6, Compartments: []CompartmentConfig{

@@ -46,7 +46,7 @@ type stated struct {
 
 func (b *stated) State() string { return b.state }
 
-// TestB6_NobodyWaitsForAnOpenBreaker: a stuck function holds the only place; once the breaker is open, no call waits for it.
+// TestB6_NobodyWaitsForAnOpenBreaker: a stuck function holds the only slot; once the breaker is open, no call waits for it.
 func TestB6_NobodyWaitsForAnOpenBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		b := &stated{state: "closed"}
@@ -90,7 +90,7 @@ func TestB6_AStateThatPanicsSaysNothing(t *testing.T) {
 	rest(t, s, 0)
 }
 
-func TestB6_TheBreakerIsAskedAfterThePlaceAndToldOnce(t *testing.T) {
+func TestB6_TheBreakerIsAskedAfterTheSlotAndToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		b := &breaker{}
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Breaker: b})
@@ -173,7 +173,7 @@ func TestB6_VerdictOnTime(t *testing.T) {
 	})
 }
 
-func TestB6_ABreakerThatPanicsKeepsNoPlace(t *testing.T) {
+func TestB6_ABreakerThatPanicsKeepsNoSlot(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		bad := func() { panic("breaker") }
 		for name, b := range map[string]*breaker{"Allow": {onAllow: bad}, "done": {onDone: bad}} {

@@ -115,8 +115,8 @@ func TestB11_TheSumFollowsTheTarget(t *testing.T) {
 	})
 }
 
-// TestB11_SharesOfManyPlaces: as many places as there may be are divided in proportion, where an int has 32 bits as well.
-func TestB11_SharesOfManyPlaces(t *testing.T) {
+// TestB11_SharesOfManySlots: as many slots as there may be are divided in proportion, where an int has 32 bits as well.
+func TestB11_SharesOfManySlots(t *testing.T) {
 	s := mustNew(t, Config{Total: maxSlots, Compartments: []CompartmentConfig{
 		{Name: "a", Guaranteed: 700_000}, {Name: "b", Guaranteed: 300_000},
 	}})

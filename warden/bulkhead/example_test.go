@@ -69,7 +69,7 @@ func ExampleNew() {
 	// Output: 30 15 <nil>
 }
 
-// For an adapter that cannot wrap a function: the place is held until the work is over, whenever that is.
+// For an adapter that cannot wrap a function: the slot is held until the work is over, whenever that is.
 func ExampleCompartment_Acquire() {
 	set := shop()
 	ctx, permit, err := set.Compartment("checkout").Acquire(context.Background())
@@ -97,7 +97,7 @@ func ExampleSet_Resize() {
 	// bulkhead: the plan has revision 1, the current one is 2 true
 }
 
-// One compartment is bypassed: its calls start although there is no place for them, and the others keep theirs.
+// One compartment is bypassed: its calls start although there is no slot for them, and the others keep theirs.
 func ExampleSet_Resize_bypass() {
 	set := shop()
 	plan := set.Plan()

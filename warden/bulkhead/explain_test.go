@@ -17,13 +17,13 @@ func TestARejectionNamesTheBoundThatActed(t *testing.T) {
 	for name, c := range map[string]struct {
 		a      CompartmentConfig
 		tenant string
-		mine   int // of the places of "a", taken by "a" itself
+		mine   int // of the slots of "a", taken by "a" itself
 		theirs int // taken by the others
 		target int // of a decision; 0: none
 		bound  limiter.Bound
 		limit  int
 	}{
-		"own places":   {a: CompartmentConfig{Guaranteed: 3}, mine: 3, bound: limiter.BoundSlots, limit: 3},
+		"own slots":    {a: CompartmentConfig{Guaranteed: 3}, mine: 3, bound: limiter.BoundSlots, limit: 3},
 		"borrow limit": {a: CompartmentConfig{Guaranteed: 1, Max: 4}, mine: 4, bound: limiter.BoundBorrow, limit: 4},
 		"tenant limit": {
 			a: CompartmentConfig{Guaranteed: 3, MaxQueue: 1, MaxWait: time.Second, Tenants: TenantsConfig{Max: 2}}, tenant: "x", mine: 2,

@@ -1,4 +1,4 @@
-// Places, plans, counters and re-entry (B1, B2, B3, B5, B7, B10): a test for each, told from outside.
+// Slots, plans, counters and re-entry (B1, B2, B3, B5, B7, B10): a test for each, told from outside.
 
 package bulkhead
 
@@ -73,7 +73,7 @@ func TestB2_BelowItsKeptPartACompartmentIsAdmittedAtOnce(t *testing.T) {
 	})
 }
 
-func TestB3_TheOwnerGetsTheNextPlaceThatComesBack(t *testing.T) {
+func TestB3_TheOwnerGetsTheNextSlotThatComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, a, b := pair(t, CompartmentConfig{Guaranteed: 4, Lendable: 4, MaxQueue: 9, Criticality: limiter.Background},
 			CompartmentConfig{Guaranteed: 2, Max: 10, MaxQueue: 99, Criticality: limiter.Critical})
@@ -85,7 +85,7 @@ func TestB3_TheOwnerGetsTheNextPlaceThatComesBack(t *testing.T) {
 		for i := range 4 {
 			w.let(borrowers[i])
 			if !owners[i].runs() || a.Snapshot().InFlight != i+1 {
-				t.Fatalf("after %d places came back, %d are the owner's", i+1, a.Snapshot().InFlight)
+				t.Fatalf("after %d slots came back, %d are the owner's", i+1, a.Snapshot().InFlight)
 			}
 		}
 		w.let(borrowers[4])
@@ -160,7 +160,7 @@ func TestB3_NothingIsLentThatIsNotLendable(t *testing.T) {
 			t.Errorf("beyond its Max: %+v", c)
 		}
 		if c := a.Snapshot(); c.Lent != 0 {
-			t.Errorf("places that nobody is guaranteed go first: %+v", c)
+			t.Errorf("slots that nobody is guaranteed go first: %+v", c)
 		}
 	})
 }

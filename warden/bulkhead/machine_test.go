@@ -24,7 +24,7 @@ type machine struct {
 	s        *Set
 	m        *setModel
 	calls    []*callRun
-	admitted int // that held a place after the last step
+	admitted int // that held a slot after the last step
 }
 
 // callRun is a call at the set, beside the model's.
@@ -245,7 +245,7 @@ func (x *machine) check() string {
 	snap := x.s.Snapshot()
 	held := snap.InFlight - beyond(snap)
 	if held > x.admitted && held > snap.EffectiveTotal {
-		return fmt.Sprintf("B1: %d places held after an admission, %d in total", held, snap.EffectiveTotal)
+		return fmt.Sprintf("B1: %d slots held after an admission, %d in total", held, snap.EffectiveTotal)
 	}
 	x.admitted = held
 	if snap.EffectiveTotal != x.m.total {
@@ -303,7 +303,7 @@ func (x *machine) check() string {
 	return ""
 }
 
-// beyond is how many calls run without a place.
+// beyond is how many calls run without a slot.
 func beyond(snap Snapshot) (n int) {
 	for _, c := range snap.Compartments {
 		n += c.WithoutSlot
@@ -311,7 +311,7 @@ func beyond(snap Snapshot) (n int) {
 	return n
 }
 
-// about is the number that speaks of who gets a place, of a call that is in another state than its model.
+// about is the number that speaks of who gets a slot, of a call that is in another state than its model.
 func about(is *callModel, state callState) string {
 	switch {
 	case is.pool.cfg.Tenants.Max > 0:

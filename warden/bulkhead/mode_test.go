@@ -1,4 +1,4 @@
-// The safety valves of compartments (B12, B13): who is let pass, whose places that takes, and what is told.
+// The safety valves of compartments (B12, B13): who is let pass, whose slots that takes, and what is told.
 
 package bulkhead
 
@@ -205,7 +205,7 @@ func TestB13_Told(t *testing.T) {
 			}
 			all.Wait()
 		}
-		run(4) // two have places, one would wait, one would not
+		run(4) // two have slots, one would wait, one would not
 		run(3) // that a call takes 8 s is known now
 		s.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 2, ShedProbability: 1})
 		run(3)

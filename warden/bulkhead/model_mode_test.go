@@ -4,7 +4,7 @@ package bulkhead
 
 import "github.com/stopbank/stopbank/warden/limiter"
 
-// startWithoutSlot starts a call that finds no place. The queue of a dry run is the calls beyond the places that would not have been rejected.
+// startWithoutSlot starts a call that finds no slot. The queue of a dry run is the calls beyond the slots that would not have been rejected.
 func (m *setModel) startWithoutSlot(c *callModel) {
 	p, t := c.pool, c.tenant
 	if p.now.Mode == limiter.DryRun {

@@ -36,10 +36,10 @@ type callModel struct {
 type tenantModel struct {
 	key         string
 	held        int
-	withoutSlot int          // that run without a place
+	withoutSlot int          // that run without a slot
 	unwanted    int          // that run and would have been rejected
 	waiting     []*callModel // in order of arrival
-	asked       int          // when it began to wait, or got its last place while it did; 0: it does not wait. It orders equals
+	asked       int          // when it began to wait, or got its last slot while it did; 0: it does not wait. It orders equals
 	active      int
 }
 
@@ -188,7 +188,7 @@ func (m *setModel) mayTake(p *poolModel, t *tenantModel) bool {
 // tenantsOf is everybody who may wait in p.
 func (p *poolModel) tenants() []*tenantModel { return append([]*tenantModel{p.self}, p.known...) }
 
-// next is who gets the next place.
+// next is who gets the next slot.
 func (m *setModel) next() (bestPart *poolModel, best *tenantModel) {
 	own := func(p *poolModel) bool { return p.held() < p.now.Guaranteed }
 	for _, p := range m.ranked() {
@@ -339,7 +339,7 @@ func (m *setModel) submit(p *poolModel, key string) *callModel {
 func (m *setModel) release(c *callModel) {
 	c.state = over
 	if c.tenant.withoutSlot > 0 {
-		c.tenant.withoutSlot-- // it takes over the place
+		c.tenant.withoutSlot-- // it takes over the slot
 	} else {
 		c.tenant.held--
 	}

@@ -29,7 +29,7 @@ func mustNew(t testing.TB, cfg Config) *Set {
 	return s
 }
 
-// single is a set of one compartment, called "a", with a Total of 10 and 2 guaranteed places unless c says otherwise.
+// single is a set of one compartment, called "a", with a Total of 10 and 2 guaranteed slots unless c says otherwise.
 func single(t testing.TB, c CompartmentConfig) (*Set, *Compartment) {
 	t.Helper()
 	c.Name = "a"

@@ -22,7 +22,7 @@ func TestB8_ASpikeDoesNotRejectTheOthers(t *testing.T) {
 		w.let(spike[0])
 		w.let(spike[1])
 		if !quiet[0].runs() || !late.runs() {
-			t.Error("the first two places are for the two that have none")
+			t.Error("the first two slots are for the two that have none")
 		}
 		w.let(spike[2])
 		if !quiet[1].runs() {
@@ -44,7 +44,7 @@ func TestB8_ATenantHasItsOwnBound(t *testing.T) {
 		}
 		w.let(jobs[0])
 		if !jobs[2].runs() {
-			t.Error("its own place was lost")
+			t.Error("its own slot was lost")
 		}
 		key, ok := c.Tenant("a").TenantKey()
 		same := c.Tenant("a")

@@ -82,7 +82,7 @@ func full(t *testing.T) *Console {
 		}
 		for _, task := range []warden.Task{{Name: "rejected", Priority: warden.High, Deadline: time.Now().Add(time.Second)}} {
 			if _, err := w.TryAcquire(task); err == nil {
-				t.Fatal("a second place")
+				t.Fatal("a second slot")
 			}
 		}
 		p.Release()

@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// A limiter for the two places of a dependency: one more may wait, and the next one is told so.
+// A limiter for the two slots of a dependency: one more may wait, and the next one is told so.
 func ExampleNew() {
 	l, err := limiter.New(limiter.Config{
 		Name:     "inventory",
@@ -51,7 +51,7 @@ func ExampleDo() {
 	// Output: 42 <nil>
 }
 
-// The task waits until the place is free, its deadline comes, or the context ends.
+// The task waits until the slot is free, its deadline comes, or the context ends.
 func ExampleLimiter_Acquire() {
 	l, _ := limiter.New(limiter.Config{Name: "reports", MaxQueue: 10, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
 	first, _ := l.Acquire(context.Background(), limiter.Task{Name: "first"})

@@ -59,7 +59,7 @@ func TestQ6_AnObserverChangesNothing(t *testing.T) {
 	}()
 	<-done
 	if s := l.Stats(); s.Running != 0 || s.Executed != 2 {
-		t.Errorf("a place was lost: %+v", s)
+		t.Errorf("a slot was lost: %+v", s)
 	}
 }
 

@@ -119,8 +119,8 @@ func TestMachineHasTeeth(t *testing.T) {
 		t.Fatal(failed)
 	}
 	for name, spoil := range map[string]func(*Limiter){
-		"a place too many":        func(l *Limiter) { l.running-- },
-		"a place that is lost":    func(l *Limiter) { l.running++ },
+		"a slot too many":         func(l *Limiter) { l.running-- },
+		"a slot that is lost":     func(l *Limiter) { l.running++ },
 		"always newest first":     func(l *Limiter) { l.rule.decision.Burst = 1 },
 		"a shorter queue":         func(l *Limiter) { l.queue.Limit-- },
 		"another class":           func(l *Limiter) { l.classes[1].Submitted--; l.classes[2].Submitted++ },

@@ -39,7 +39,7 @@ func TestQ1_ShrinksByAttrition(t *testing.T) {
 	})
 }
 
-// TestQ2_SheddingIsTheLastResort has a free place and a decision to shed all.
+// TestQ2_SheddingIsTheLastResort has a free slot and a decision to shed all.
 func TestQ2_SheddingIsTheLastResort(t *testing.T) {
 	l := mustNew(t, Config{MaxQueue: 1, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1}})
 	for range 100 {

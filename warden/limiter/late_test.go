@@ -194,8 +194,8 @@ func (c *ending) Err() error {
 	return nil
 }
 
-// TestQ9_APlaceThatComesTooLateGoesOn grants a place to a task whose context has ended: it goes to the next.
-func TestQ9_APlaceThatComesTooLateGoesOn(t *testing.T) {
+// TestQ9_ASlotThatComesTooLateGoesOn grants a slot to a task whose context has ended: it goes to the next.
+func TestQ9_ASlotThatComesTooLateGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{})
 		q := newLine(t, l)

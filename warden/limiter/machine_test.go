@@ -118,7 +118,7 @@ func (x *machine) releaseTask(run *taskRun) {
 	case got && !want:
 		x.fatalf("Q6: task %d was released twice", run.is.id)
 	case !got && want:
-		x.fatalf("Q8: task %d had lost its place while it ran", run.is.id)
+		x.fatalf("Q8: task %d had lost its slot while it ran", run.is.id)
 	}
 }
 
@@ -270,7 +270,7 @@ func (x *machine) check() {
 	}
 }
 
-// classOf is the place of a priority among the four classes.
+// classOf is the slot of a priority among the four classes.
 func classOf(p Priority) (class int) {
 	for i, least := range []Priority{lowest, Normal, High, Critical} {
 		if p >= least {

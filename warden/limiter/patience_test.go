@@ -100,8 +100,8 @@ func TestQ16_IsForgotten(t *testing.T) {
 	}
 }
 
-// TestQ16_NobodyIsRejectedWhileAPlaceIsFree: whatever is known, a task that need not wait runs (Q2), and nothing is assumed of it.
-func TestQ16_NobodyIsRejectedWhileAPlaceIsFree(t *testing.T) {
+// TestQ16_NobodyIsRejectedWhileASlotIsFree: whatever is known, a task that need not wait runs (Q2), and nothing is assumed of it.
+func TestQ16_NobodyIsRejectedWhileASlotIsFree(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 100})
 		q := newLine(t, l)

@@ -46,7 +46,7 @@ func TestQ4_WhenAQueueStands(t *testing.T) {
 }
 
 // TestQ4_ClientsThatLeave sends twice what can be served by clients who leave after 250 ms, and say so only by leaving: nearly every
-// place goes to one who is still there when the work is done.
+// slot goes to one who is still there when the work is done.
 func TestQ4_ClientsThatLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n, took, patience = 400, 10 * time.Millisecond, 250 * time.Millisecond
@@ -103,7 +103,7 @@ func TestQ11_NobodyIsRejectedForWaiting(t *testing.T) {
 	})
 }
 
-// TestQ11_AFullQueueThatStands: a newcomer takes the place of the oldest of its priority, who can hardly be answered in time any more;
+// TestQ11_AFullQueueThatStands: a newcomer takes the slot of the oldest of its priority, who can hardly be answered in time any more;
 // in one that only is full, the newcomer is rejected, and so it is if the other priority is the one that stands.
 func TestQ11_AFullQueueThatStands(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -63,7 +63,7 @@ func occupied(t testing.TB, cfg Config) (*Limiter, Permit) {
 	return l, p
 }
 
-// A line is a number of tasks that wait at a limiter in a bubble. Those that start hold their place until freed.
+// A line is a number of tasks that wait at a limiter in a bubble. Those that start hold their slot until freed.
 type line struct {
 	t        *testing.T
 	l        *Limiter

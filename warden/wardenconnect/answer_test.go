@@ -193,7 +193,7 @@ func TestARejectedCallIsToldWhy(t *testing.T) {
 			t.Fatal(n, err)
 		}
 
-		_, place, err := w.Acquire(t.Context(), warden.Task{}) // the only one
+		_, slot, err := w.Acquire(t.Context(), warden.Task{}) // the only one
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,9 +205,9 @@ func TestARejectedCallIsToldWhy(t *testing.T) {
 		if diff := cmp.Diff(want, read(t, err)); diff != "" {
 			t.Error("stream:", diff)
 		}
-		place.Release()
+		slot.Release()
 		if err := unary(); err != nil {
-			t.Error("with a free place:", err)
+			t.Error("with a free slot:", err)
 		}
 
 		w.Limiter().Close()
@@ -218,8 +218,8 @@ func TestARejectedCallIsToldWhy(t *testing.T) {
 	})
 }
 
-// A place is held from before the first message is read until the last one is written.
-func TestAStreamHoldsItsPlace(t *testing.T) {
+// A slot is held from before the first message is read until the last one is written.
+func TestAStreamHoldsItsSlot(t *testing.T) {
 	protocols(t, func(t *testing.T, client *http.Client, options []connect.ClientOption) {
 		w := newWarden(t)
 		goOn := make(chan struct{})

@@ -1,4 +1,4 @@
-// Calls in compartments: who has a place there, what a timeout means, and what a breaker is told.
+// Calls in compartments: who has a slot there, what a timeout means, and what a breaker is told.
 
 package wardengrpc_test
 
@@ -115,7 +115,7 @@ func TestCompartments(t *testing.T) {
 	c.wantInFlight(t, "unary", 0)
 	c.wantInFlight(t, "streams", 0)
 	if g.starts.Load() != 0 || g.Stats().Samples == before {
-		t.Errorf("the warden gave %d places and took %d samples, want none and some", g.starts.Load(), g.Stats().Samples-before)
+		t.Errorf("the warden gave %d slots and took %d samples, want none and some", g.starts.Load(), g.Stats().Samples-before)
 	}
 
 	err = dial(t, serve(t, s, under(mustNew(t, nil, wardengrpc.Config{Compartment: c.of}))...)).Invoke(ctx, "/grpc.testing.TestService/EmptyCall", &pb.Empty{}, &pb.Empty{})

@@ -79,7 +79,7 @@ func ExampleInterceptors_UnaryClient() {
 	// Output: true true closed /prices.Prices/Quote
 }
 
-// A client that calls again what may be handled twice, within a budget; it asks its warden for a place for each attempt.
+// A client that calls again what may be handled twice, within a budget; it asks its warden for a slot for each attempt.
 func ExampleNewRetry() {
 	w, _ := warden.New(warden.Config{})
 	guard, _ := wardengrpc.New(w, wardengrpc.Config{})

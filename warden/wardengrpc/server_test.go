@@ -28,7 +28,7 @@ import (
 
 const unaryCall = "/grpc.testing.TestService/UnaryCall"
 
-func TestServerRejectsWhatHasNoPlace(t *testing.T) {
+func TestServerRejectsWhatHasNoSlot(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	s := &service{}
 	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 8 * time.Second, Rand: func() float64 { return .5 }}))
@@ -131,7 +131,7 @@ func until(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// TestExemptServicesAnswerAlways: with no place at all, over gRPC's own implementations.
+// TestExemptServicesAnswerAlways: with no slot at all, over gRPC's own implementations.
 func TestExemptServicesAnswerAlways(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	g.Limiter().Close()

@@ -80,11 +80,11 @@ func await[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// wantRunning checks how many places are held.
+// wantRunning checks how many slots are held.
 func (g *guard) wantRunning(t testing.TB, want int) {
 	t.Helper()
 	if s := g.Limiter().Stats(); s.Running != want {
-		t.Errorf("%d places are held, want %d", s.Running, want)
+		t.Errorf("%d slots are held, want %d", s.Running, want)
 	}
 }
 

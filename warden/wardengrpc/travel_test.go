@@ -169,7 +169,7 @@ func TestReentry(t *testing.T) {
 	s := &service{
 		unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 			if n := g.Limiter().Stats().Running; n != 1 {
-				t.Errorf("%d places for one call", n)
+				t.Errorf("%d slots for one call", n)
 			}
 			_, err := outbound.UnaryCall(ctx, &pb.SimpleRequest{})
 			inside = append(inside, err)
@@ -177,7 +177,7 @@ func TestReentry(t *testing.T) {
 		},
 		duplex: func(ss pb.TestService_FullDuplexCallServer) error {
 			if n := g.Limiter().Stats().Running; n != 1 {
-				t.Errorf("%d places for one stream", n)
+				t.Errorf("%d slots for one stream", n)
 			}
 			_, err := outbound.FullDuplexCall(ss.Context())
 			inside = append(inside, err)

@@ -1,4 +1,4 @@
-// What a place costs, and what a rejection does: allocations, and time beside a rejection without a reason, with net/http and without.
+// What a slot costs, and what a rejection does: allocations, and time beside a rejection without a reason, with net/http and without.
 
 package wardenhttp_test
 
@@ -25,7 +25,7 @@ func TestH10_RejectionAllocatesLittle(t *testing.T) {
 	}
 }
 
-func TestH10_PlaceAllocatesLittle(t *testing.T) {
+func TestH10_SlotAllocatesLittle(t *testing.T) {
 	w, err := warden.New(warden.Config{Interval: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ func TestH1_ClosedLimiterRejectsAndLetsTheRestEnd(t *testing.T) {
 }
 
 // What an end is, package inflight knows and tests; here it reaches the warden, on a real connection.
-func TestH2_HijackedConnectionKeepsItsPlace(t *testing.T) {
+func TestH2_HijackedConnectionKeepsItsSlot(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	conns := make(chan net.Conn, 1)
 	s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {

@@ -58,7 +58,7 @@ func TestPropertyH3_NeverMoreThanTheTarget(t *testing.T) {
 			g.Limiter().Apply(decision.ControlDecision{Seq: uint64(seq.Add(1)), TargetConcurrency: int(target.Load())})
 			var all sync.WaitGroup
 			for _, way := range clients {
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // who waits for a place leaves
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // who waits for a slot leaves
 				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody)
 				if err != nil {
 					rt.Fatal(err)
@@ -334,16 +334,16 @@ func TestPropertyH10_RejectionCostsFourAllocations(t *testing.T) {
 // Requests come one after the other; those that are exempt are answered whatever the limiter does, and it never hears of them.
 func TestPropertyH11_ExemptAsksNobody(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		places := rapid.IntRange(0, 1).Draw(rt, "places")
+		slots := rapid.IntRange(0, 1).Draw(rt, "slots")
 		paths := rapid.SliceOfN(rapid.SampledFrom([]string{"/healthz", "/other"}), 1, 20).Draw(rt, "paths")
-		g := newGuard(t, places, 0)
+		g := newGuard(t, slots, 0)
 		h := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" }}).Handler(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 		asked := 0
 		for _, path := range paths {
 			want := http.StatusNoContent
 			if path == "/other" {
-				if asked++; places == 0 {
+				if asked++; slots == 0 {
 					want = http.StatusServiceUnavailable
 				}
 			}
@@ -379,11 +379,11 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 		works := time.Duration(rapid.IntRange(0, 5).Draw(rt, "works")) * time.Second
 		var left time.Duration
 		synctest.Test(t, func(t *testing.T) {
-			places := 1
+			slots := 1
 			if rejected {
-				places = 0
+				slots = 0
 			}
-			h := newMiddleware(t, newGuard(t, places, 0), wardenhttp.Config{Grace: grace}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := newMiddleware(t, newGuard(t, slots, 0), wardenhttp.Config{Grace: grace}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.ReadFull(r.Body, make([]byte, read))
 				time.Sleep(works)
 			}))

@@ -1,4 +1,4 @@
-// Nobody waits for himself: a request that has its place is not given, and not made to wait for, a second one.
+// Nobody waits for himself: a request that has its slot is not given, and not made to wait for, a second one.
 
 package wardenhttp_test
 

@@ -41,7 +41,7 @@ func (l *logged) WriteHeader(status int) { l.status = status; l.ResponseWriter.W
 
 func (l *logged) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// occupied is a guard with one place, which is taken.
+// occupied is a guard with one slot, which is taken.
 func occupied(t *testing.T, queue int) (*guard, warden.Permit) {
 	t.Helper()
 	g := newGuard(t, 1, queue)
@@ -53,7 +53,7 @@ func occupied(t *testing.T, queue int) (*guard, warden.Permit) {
 	return g, busy
 }
 
-func TestH1_WaitsForItsPlace(t *testing.T) {
+func TestH1_WaitsForItsSlot(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g, busy := occupied(t, 1)
 		s := serve(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
@@ -221,8 +221,8 @@ func TestH10_RejectionKeepsTheHTTP2Connection(t *testing.T) {
 // away, are rejected for want of queue, and the target itself is small.
 func TestH3_OverloadNeverExceedsTheTarget(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		const places, clients, requests = 3, 16, 15
-		g := newGuard(t, places, 4)
+		const slots, clients, requests = 3, 16, 15
+		g := newGuard(t, slots, 4)
 		var now, most atomic.Int64
 		m := newMiddleware(t, g, wardenhttp.Config{Timeout: 20 * time.Millisecond, Trusted: everybody})
 		s := serve(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -267,8 +267,8 @@ func TestH3_OverloadNeverExceedsTheTarget(t *testing.T) {
 			<-done
 		}
 		g.wantEmpty(t)
-		if got := most.Load(); got > places || got == 0 {
-			t.Errorf("%d handlers at once, of %d", got, places)
+		if got := most.Load(); got > slots || got == 0 {
+			t.Errorf("%d handlers at once, of %d", got, slots)
 		}
 		stats := g.Limiter().Stats()
 		if t.Logf("%+v", stats); stats.Executed == 0 || stats.Rejected+stats.Canceled == 0 {

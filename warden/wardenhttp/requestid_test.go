@@ -113,7 +113,7 @@ func newRejecter(t *rapid.T, how string, own string) rejecter {
 	}
 	switch how {
 	case "warden":
-	case "handler": // which asks for a place itself, and answers with WriteError
+	case "handler": // which asks for a slot itself, and answers with WriteError
 		if w, err = warden.New(warden.Config{Interval: 10 * time.Second}); err != nil {
 			t.Fatal(err)
 		}

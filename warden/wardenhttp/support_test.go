@@ -67,10 +67,10 @@ type guard struct {
 	tally
 }
 
-// newGuard has this many places; so many may wait, and none if that is 0.
-func newGuard(t testing.TB, places, queue int) *guard {
+// newGuard has this many slots; so many may wait, and none if that is 0.
+func newGuard(t testing.TB, slots, queue int) *guard {
 	t.Helper()
-	d := decision.ControlDecision{Seq: 7, TargetConcurrency: places}
+	d := decision.ControlDecision{Seq: 7, TargetConcurrency: slots}
 	if queue == 0 {
 		d.ShedProbability = 1 // a warden always has a queue: what would wait is shed
 	}
@@ -112,7 +112,7 @@ func (g *guard) wantEmpty(t *testing.T) {
 		}
 		select {
 		case <-changed:
-		case <-time.After(time.Millisecond): // what has its place and was not told yet
+		case <-time.After(time.Millisecond): // what has its slot and was not told yet
 		case <-hangs:
 			t.Fatalf("%d started, %d executed, %+v", started, executed, g.Limiter().Stats())
 		}

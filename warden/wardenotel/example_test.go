@@ -91,7 +91,7 @@ func ExampleRejected_http() {
 	// stopbank.request_id 4bf92f3577b34da6
 }
 
-// Whoever asked for a place tells the span why there was none.
+// Whoever asked for a slot tells the span why there was none.
 func ExampleRejected() {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("shop")
