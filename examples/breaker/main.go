@@ -1,5 +1,5 @@
 // Command breaker puts sony/gobreaker's two-step circuit breaker, as it is, into a compartment: failures of the
-// dependency open it, refusals and callers that went away do not.
+// dependency open it, rejections and callers that went away do not.
 package main
 
 import (
