@@ -79,7 +79,10 @@ func letters(t testing.TB, k *kafka, options ...kgo.Opt) *leasekafka.Letters {
 	return s
 }
 
-func TestPropertyL15_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
+func TestPropertyL15_Letters(t *testing.T) {
+	t.Parallel()
+	lettertest.Run(t, letterDesk)
+}
 
 // A record goes back to its partition under its key, wherever the key would send it, and one without a key stays without.
 func TestLettersKeepTheKey(t *testing.T) {
