@@ -235,7 +235,7 @@ func TestB5B6_ABreakerThatDoesNotAnswerIsARejection(t *testing.T) {
 	}
 }
 
-func TestB6_NoVerdict(t *testing.T) {
+func TestB6_IsExcluded(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1})
 	_, p, _ := a.Acquire(t.Context())
 	_, rejection := Do(t.Context(), a, nothing)
