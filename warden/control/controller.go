@@ -4,7 +4,6 @@ package control
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -43,18 +42,6 @@ type state struct {
 	shed       float64
 	processors float64 // the limit of the processors' half
 	served     service // the service half
-}
-
-// clone returns a deep copy.
-func (st *state) clone() state {
-	out := *st
-	v := &out.served
-	for _, times := range []*[]float64{
-		&v.base.times, &v.base.sorted, &v.window.times, &v.window.sorted, &v.from.times, &v.from.sorted,
-	} {
-		*times = slices.Clone(*times)
-	}
-	return out
 }
 
 // target returns the limit: the smaller of both halves.

@@ -42,35 +42,3 @@ func ExampleController_Step() {
 	// 4.5s ################################ calm: utilization=0.6 (relax)
 	// 5.0s ################################ calm: utilization=0.6 (relax)
 }
-
-func ExampleRecorder() {
-	c, err := control.New(control.Config{Processors: 4, Initial: 32})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	recorder, err := control.NewRecorder(c, 600)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for i := range 20 {
-		recorder.Step(monitor.Sample{
-			At: at.Add(time.Duration(i) * 100 * time.Millisecond), Utilization: monitor.Reading{Value: 1, OK: true},
-			Lag: monitor.Lag{P90: 30 * time.Millisecond, Count: 200},
-		})
-	}
-	past := recorder.Recording()
-	again := past.Replay()
-	patient, err := past.WhatIf(control.Config{Processors: 4, Initial: 32, Lag: 50 * time.Millisecond})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println("it decided:", again[19].TargetConcurrency)
-	fmt.Println("with more patience:", patient[19].TargetConcurrency)
-	// Output:
-	// it decided: 4
-	// with more patience: 32
-}

@@ -30,9 +30,3 @@ func (c *Controller) Pressure() float64 {
 	defer c.mu.Unlock()
 	return c.state.pressure
 }
-
-// Levels is [Controller.Levels].
-func (r *Recorder) Levels(s monitor.Sample) []Level { return r.c.Levels(s) }
-
-// Pressure is [Controller.Pressure].
-func (r *Recorder) Pressure() float64 { return r.c.Pressure() }
