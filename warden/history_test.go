@@ -71,14 +71,10 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestHistoryPressure: our own controller says how it judges, and a recorder around it does too.
+// TestHistoryPressure: our own controller reports its pressure and levels.
 func TestHistoryPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := control.New(control.Config{Processors: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
-		recorder, err := control.NewRecorder(c, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +84,7 @@ func TestHistoryPressure(t *testing.T) {
 		}
 		for _, w := range []*Warden{
 			mustNew(t, Config{Sampler: &samples{jam}}),
-			mustNew(t, Config{Sampler: &samples{jam}, Controller: recorder}),
+			mustNew(t, Config{Sampler: &samples{jam}, Controller: c}),
 		} {
 			for range 20 {
 				time.Sleep(100 * time.Millisecond)
