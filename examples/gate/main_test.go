@@ -1,11 +1,11 @@
 package main
 
-// What the program prints is part of it.
+// The program's output.
 
 func Example() {
 	main()
 	// Output:
-	// third: refused by payments at limit 2
+	// third: rejected by payments at limit 2
 	// paying
 	// fourth: paid, 0 in flight
 }
