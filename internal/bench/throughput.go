@@ -1,4 +1,4 @@
-// Benchmark rows of whole consumers: throughput of several processes that keep order per key, beside alternatives on the same engine.
+// Benchmark rows of whole consumers: throughput of several processes with order per key, beside peers on the same engine.
 
 package main
 

@@ -84,7 +84,7 @@ func jetstreamMember(ctx context.Context, j job, t *tally) error {
 	return consume(ctx, j, t, group)
 }
 
-// pullMember handles messages in any order, as many at a time as there are workers; a record is done when the server confirms its ack.
+// pullMember handles messages in any order, one per worker at a time; a record is done when the server confirms its ack.
 func pullMember(ctx context.Context, j job, t *tally) error {
 	conn, err := nats.Connect(j.Server)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Benchmark rows of dispatch on Kafka, a fake broker in this process, beside the least time in which the same handlers could have run.
+// Benchmark rows of dispatch on Kafka, a fake broker in this process, beside the least time that the same handlers need.
 
 package main
 

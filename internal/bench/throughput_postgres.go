@@ -65,7 +65,7 @@ func loadPostgres(waits bool) job {
 	return job{Kind: "postgres", Server: pgServer.Load().URL(), Run: runName(), Workers: pgWorkers, Waits: waits}
 }
 
-// settlePostgres completes deferred work (vacuum, checkpoint) of earlier runs.
+// settlePostgres completes deferred work of earlier runs.
 func settlePostgres() {
 	for _, statement := range []string{"VACUUM ANALYZE", "CHECKPOINT"} {
 		if _, err := postgres().Exec(context.Background(), statement); err != nil {
@@ -188,7 +188,7 @@ func loadRiver(waits bool) job {
 	return job{Kind: "river", Server: pgServer.Load().URL(), Run: runName(), Workers: riverWorkers, Waits: waits}
 }
 
-// riverMember configures River like its own benchmark, with the shortest poll intervals. A job is done when its completion is written.
+// riverMember configures River like its own benchmark, with the shortest intervals. A job is done when its completion is written.
 func riverMember(ctx context.Context, j job, t *tally) error {
 	pool, err := connect(ctx, j.Server)
 	if err != nil {

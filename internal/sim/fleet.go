@@ -136,8 +136,8 @@ func (f *fleet) over() bool {
 
 // loop processes events in order of time, and of scheduling for equal times.
 //
-// Only tasks in a limiter's queue are goroutines, which sleep until the limiter's answer or their deadline. After each event and each
-// advance of time, the loop waits until all of them block, and processes their answers in order of the attempts. Therefore no result
+// Only tasks in a limiter's queue are goroutines, which sleep until an answer or their deadline. After each event and each advance
+// of time, the loop waits until all of them block, and processes their answers in order of the attempts. Therefore no result
 // depends on the order in which the Go scheduler runs them.
 func (f *fleet) loop() {
 	timer := time.NewTimer(0)

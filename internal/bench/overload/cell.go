@@ -21,7 +21,7 @@ type Cell struct {
 
 	Capacity float64 `json:"capacity"` // requests per second, measured in the same run
 	Offered  float64 `json:"offered"`  // requests per second
-	Goodput  float64 `json:"goodput"`  // work answered in time, relative to the possible: the offered work, at most the capacity minus the stolen part
+	Goodput  float64 `json:"goodput"`  // work answered in time / possible work: the offered, at most the capacity not stolen
 	Ceiling  float64 `json:"ceiling"`  // the goodput that remains after the cost of rejecting the excess
 	tally
 	Wasted  float64   `json:"wasted"`          // fraction of executions that ended after the client had left

@@ -181,8 +181,8 @@ func failsafePriority(work http.Handler, _ workload, _ bool) (http.Handler, erro
 	}), nil
 }
 
-// ofMachine converts a CPU threshold, in thousandths, to what a limiter measures here: go-zero and aegis measure all processors of the
-// machine, of which the server has n, and the generator spins on another one if it has one.
+// ofMachine converts a CPU threshold, in thousandths, to what a limiter measures here: go-zero and aegis measure all processors of
+// the machine, of which the server has n, and the generator spins on another one if it has one.
 func ofMachine(use int64, n int) (int64, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {

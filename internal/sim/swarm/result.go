@@ -142,8 +142,8 @@ func (r *Result) finish(e *engine) {
 	}
 }
 
-// lost returns inconsistent counts: each attempt has one end, each user one outcome, limiter and engine agree, and the processor time
-// is possible.
+// lost returns inconsistent counts: each attempt has one end, each user one outcome, limiter and engine agree, processor time is
+// possible.
 func (r *Result) lost() error {
 	s := r.stats
 	for what, ok := range map[string]bool{

@@ -2,8 +2,8 @@ package main
 
 // The text form of mutants, their application, and the numbers that docs/ defines.
 //
-// A mutant quotes the few tokens that it replaces, and names their declaration. Changes of layout, comments, file, and of the rest of
-// the declaration do not affect it.
+// A mutant quotes the few tokens that it replaces, and names their declaration. Changes of layout, comments, file, and of the rest
+// of the declaration do not affect it.
 
 import (
 	"fmt"
