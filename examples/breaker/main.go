@@ -57,5 +57,6 @@ func open(openFor time.Duration) (*bulkhead.Set, *bulkhead.Compartment, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return set, set.Compartment("payments"), nil
+	payments := set.Compartment("payments")
+	return set, payments, nil
 }

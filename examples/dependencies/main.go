@@ -48,7 +48,7 @@ type shop struct {
 
 // open starts three services on loopback, and a shop that calls them.
 func open() (*shop, error) {
-	// A slot is one call in flight. Eight more calls may queue; Timeout bounds queue wait and call together.
+	// A slot is one call in flight. Eight more calls may queue, for at most the timeout of a call because MaxWait is 0.
 	const timeout, queue = 500 * time.Millisecond, 8
 	set, err := bulkhead.New(bulkhead.Config{Total: 9, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "payment", Guaranteed: 2, MaxQueue: queue, Timeout: timeout},

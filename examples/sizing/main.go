@@ -24,8 +24,8 @@ type part struct {
 	rate        float64 // calls per second in the busiest minute
 	seconds     float64 // mean time that a call holds its connection
 	headroom    float64 // guaranteed slots, in multiples of the mean number in use
-	lends       float64 // lendable share of the guaranteed slots
-	most        int     // slots, including borrowed ones
+	lendable    float64 // lendable share of the guaranteed slots
+	max         int     // slots, including borrowed ones
 	wait        float64 // longest queue wait in seconds
 	timeout     time.Duration
 	criticality limiter.Priority
@@ -50,7 +50,7 @@ func config(out io.Writer) bulkhead.Config {
 		inUse := p.rate * p.seconds // Little's law
 		guaranteed := up(inUse * p.headroom)
 		c := bulkhead.CompartmentConfig{
-			Name: p.name, Guaranteed: guaranteed, Lendable: int(float64(guaranteed) * p.lends), Max: p.most,
+			Name: p.name, Guaranteed: guaranteed, Lendable: int(float64(guaranteed) * p.lendable), Max: p.max,
 			MaxQueue: up(p.wait * float64(guaranteed) / p.seconds), // calls served while the last one waits
 			MaxWait:  time.Duration(p.wait * float64(time.Second)), Timeout: p.timeout, Criticality: p.criticality,
 		}

@@ -52,9 +52,9 @@ func places(number string) []string {
 }
 
 func main() {
-	only := flag.Bool("only", false, "also run the other tests of the layer: which mutants do they let live?")
-	verbose := flag.Bool("v", false, "print what the tests said")
-	page := flag.String("table", "", "implies -only: write into this `file` who is alone in noticing what")
+	only := flag.Bool("only", false, "also run the other tests of the layer, and report whether they fail")
+	verbose := flag.Bool("v", false, "print the output of the tests")
+	page := flag.String("table", "", "write the result of -only, which it implies, into this `file`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *only || *page != "", *verbose, *page, flag.Args())

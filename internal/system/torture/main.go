@@ -25,9 +25,9 @@ import (
 )
 
 func main() {
-	minutes := flag.Float64("t", 3, "for how many minutes, about: compiling comes before, and what has begun is finished")
+	minutes := flag.Float64("t", 3, "approximate run time in minutes; compiling is extra, and started runs finish")
 	seed := flag.Uint64("seed", 0, "of all choices that have a seed; 0: a new one, which is printed")
-	page := flag.String("o", "", "the page to write the table into as well")
+	page := flag.String("o", "", "also write the table to this page")
 	flag.Parse()
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 32
