@@ -17,10 +17,10 @@ type Result struct {
 	Static   int // constant concurrency limit; 0: the controller
 	Trace    []Point
 
-	offered, good, ran map[limiter.Priority]int
-	latencies, urgent  []time.Duration // of answers in time; of critical ones
-	perSecond          []int           // answers in time, by the second of their arrival
-	offeredPerSecond   []int
+	offered, good     map[limiter.Priority]int
+	latencies, urgent []time.Duration // of answers in time; of critical ones
+	perSecond         []int           // answers in time, by the second of their arrival
+	offeredPerSecond  []int
 }
 
 // Point is one decision with its sample.
@@ -41,7 +41,7 @@ func (p *Point) sampled(s monitor.Sample) {
 
 func (r *Result) answer(at time.Duration, p limiter.Priority, ran bool, took, deadline time.Duration) {
 	if r.offered == nil {
-		r.offered, r.good, r.ran = map[limiter.Priority]int{}, map[limiter.Priority]int{}, map[limiter.Priority]int{}
+		r.offered, r.good = map[limiter.Priority]int{}, map[limiter.Priority]int{}
 		r.perSecond = make([]int, int(r.Scenario.Length/time.Second)+1)
 		r.offeredPerSecond = make([]int, len(r.perSecond))
 	}
@@ -54,9 +54,6 @@ func (r *Result) answer(at time.Duration, p limiter.Priority, ran bool, took, de
 		return
 	}
 	r.offered[p]++
-	if ran {
-		r.ran[p]++
-	}
 	if good {
 		r.good[p]++
 		r.latencies = append(r.latencies, took)
@@ -84,10 +81,7 @@ func (r *Result) Success(p limiter.Priority) float64 {
 // Overall is the fraction of all requests that were answered in time.
 func (r *Result) Overall() float64 { return float64(sum(r.good)) / max(float64(sum(r.offered)), 1) }
 
-// Wasted is the fraction of executions that ended too late.
-func (r *Result) Wasted() float64 { return 1 - float64(sum(r.good))/max(float64(sum(r.ran)), 1) }
-
-// Latency is a latency quantile of answers in time.
+// Latency is a quantile of good answers' times.
 func (r *Result) Latency(q float64) time.Duration {
 	slices.Sort(r.latencies)
 	return at(r.latencies, q)
