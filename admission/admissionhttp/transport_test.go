@@ -178,7 +178,7 @@ func TestInvalidTransportConfig(t *testing.T) {
 	}
 }
 
-func TestZeroTransportRefuses(t *testing.T) {
+func TestZeroTransportRejects(t *testing.T) {
 	var rt admissionhttp.Transport
 	sent := newPayload("")
 	resp, err := rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent))

@@ -49,7 +49,7 @@ func open(openFor time.Duration) (*bulkhead.Set, *bulkhead.Compartment, error) {
 		Name:        "payments",
 		Timeout:     openFor,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= 3 },
-		IsExcluded:  bulkhead.NoVerdict,
+		IsExcluded:  bulkhead.IsExcluded,
 	})
 	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "payments", Guaranteed: 10, Timeout: time.Second, Breaker: breaker},

@@ -10,7 +10,7 @@ import (
 type limits struct {
 	lost float64 // checkout is lost if less than this succeeds
 	kept float64 // a route is kept if at least this succeeds
-	full float64 // analytics is exhausted if at least this is refused; at least a tenth of it for want of a place
+	full float64 // analytics is exhausted if at least this is rejected; at least a tenth of it for want of a place
 	// A route's p99 may be twice that of its healthy phase. Where that is a few milliseconds, a single pause of the machine
 	// is more than all of it: 1 % of a phase are one to three requests. So it may be this much longer in any case, which is
 	// less than half of the shortest wait that a lack of connections costs; and twice as long as what the empty page took at the
@@ -68,7 +68,7 @@ func judgeIncident(pool, apart result) (f findings) {
 	reports := apart.in(slow)[analytics]
 	full, open := count(reports.failed, noPlace()...), count(reports.failed, "breaker_open")
 	f.add(reports.share(full+open) >= lim.full && 10*full >= full+open && full > 0,
-		"%s, %s: at least %.2f of analytics is refused (%s), a tenth of that for want of a place (%d of %d, breaker: %d)",
+		"%s, %s: at least %.2f of analytics is rejected (%s), a tenth of that for want of a place (%d of %d, breaker: %d)",
 		apart.way, slow, lim.full, share(reports.share(full+open)), full, full+open, open)
 
 	f.keep(lim, apart, crowded, bystanders()...)

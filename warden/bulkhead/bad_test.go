@@ -1,4 +1,4 @@
-// Bad input: every mistake is a typed error that names the field, and takes no place.
+// Bad input: every mistake is a typed error that names the field, and takes no slot.
 
 package bulkhead
 
