@@ -131,6 +131,29 @@ func TestB12_TheOthersKeepTheirs(t *testing.T) {
 	})
 }
 
+// TestB8_CallsLeftFromTheBypassHoldUpTheirTenantOnly: one tenant has as many as it may have, none with a slot, and is first in
+// line. A rapid history (B12) found that everybody behind it waited.
+func TestB8_CallsLeftFromTheBypassHoldUpTheirTenantOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *crew) {
+		s, err := New(Config{Total: 4, Compartments: []CompartmentConfig{
+			{Name: "c", Max: 4, MaxQueue: 2, Mode: limiter.Bypass, Tenants: TenantsConfig{Max: 2, Keys: 4}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 0})
+		full, other := s.Compartment("c").Tenant("full"), s.Compartment("c").Tenant("other")
+		w.fill(full, 2) // without a slot
+		put(t, s, "c", limiter.Enforce)
+		first, second := w.send(full, "first"), w.send(other, "second")
+		s.Apply(decision.ControlDecision{Seq: 2, TargetConcurrency: 4})
+		synctest.Wait()
+		if !first.waits() || !second.runs() {
+			t.Errorf("the full tenant's call waits: %v; the other's runs: %v", first.waits(), second.runs())
+		}
+	})
+}
+
 // TestB12_WhatIsRejectedAllTheSame: an open breaker, re-entry, and the end of a context.
 func TestB12_WhatIsRejectedAllTheSame(t *testing.T) {
 	closed := errors.New("closed")

@@ -43,6 +43,8 @@ type tenantModel struct {
 	active      int
 }
 
+func (t *tenantModel) inFlight() int { return t.held + t.withoutSlot }
+
 type poolModel struct {
 	cfg         CompartmentConfig
 	plan        Share
@@ -194,7 +196,7 @@ func (m *setModel) next() (bestPart *poolModel, best *tenantModel) {
 	for _, p := range m.ranked() {
 		var t *tenantModel
 		for _, u := range p.tenants() {
-			if u.asked > 0 && (m.mayTake(p, u) || p.now.Mode != limiter.Enforce) && (t == nil || u.held < t.held || u.held == t.held && u.asked < t.asked) {
+			if u.asked > 0 && (m.mayTake(p, u) || p.now.Mode != limiter.Enforce) && (t == nil || u.inFlight() < t.inFlight() || u.inFlight() == t.inFlight() && u.asked < t.asked) {
 				t = u
 			}
 		}

@@ -71,6 +71,7 @@ func (s *Set) give(c *Compartment) {
 	if c.withoutSlot > 0 {
 		c.withoutSlot--
 		p.withoutSlot--
+		p.waiting.fix(c)
 	} else {
 		p.held--
 		s.held--
@@ -103,12 +104,12 @@ func (s *Set) serve() {
 	}
 }
 
-// next returns the compartment whose call gets the next slot: of the pool that goes first, the tenant that holds the fewest.
-// nil: no slot is free for any waiting call.
+// next returns the compartment whose call gets the next slot: of the pool that goes first, the tenant with the fewest in
+// flight. nil: no slot is free for any waiting call.
 func (s *Set) next() *Compartment {
 	var first *pool
 	for _, p := range s.ranked {
-		// If the tenant that holds least holds all that a tenant may have, so do the others.
+		// If the tenant with the fewest in flight has all that a tenant may have, so do the others.
 		if len(p.waiting) > 0 && s.admits(p.waiting[0]) && (first == nil || p.before(first)) {
 			first = p
 		}
@@ -153,11 +154,11 @@ func (s *Set) settle(c *Compartment) {
 	}
 }
 
-// waiting is a heap of the compartments and tenants of one pool with waiting calls: the one that holds the fewest slots
-// first, then the longest waiting for its turn. Without tenants it has at most one element.
+// waiting is a heap of the compartments and tenants of one pool with waiting calls: the one with the fewest in flight first,
+// then the longest waiting for its turn. Without tenants it has at most one element.
 type waiting []*Compartment
 
-// fix restores the heap order after c.held has changed.
+// fix restores the heap order after the number in flight of c has changed.
 func (q *waiting) fix(c *Compartment) {
 	if c.turn != 0 {
 		heap.Fix(q, c.index)
@@ -168,8 +169,8 @@ func (q *waiting) Len() int { return len(*q) }
 
 func (q *waiting) Less(i, j int) bool {
 	a, b := (*q)[i], (*q)[j]
-	if a.held != b.held {
-		return a.held < b.held
+	if inA, inB := a.held+a.withoutSlot, b.held+b.withoutSlot; inA != inB {
+		return inA < inB
 	}
 	return a.turn < b.turn
 }

@@ -28,7 +28,7 @@ type tenancy struct {
 }
 
 // Tenant returns the compartment of the tenant with this key, created on demand: it has the settings of c, at most
-// Tenants.Max slots, and a queue of its own. Free slots of c go to the waiting tenant that holds the fewest. For an unknown
+// Tenants.Max slots, and a queue of its own. Free slots of c go to the waiting tenant with the fewest in flight. For an unknown
 // compartment, or one without tenants, Tenant returns c. It also returns c, shared as if by one tenant, for keys longer than
 // 256 bytes, and for new keys while Tenants.Keys tenants exist and none is idle. The result may be kept for any time. Tenant
 // does not block, and allocates only when it creates a tenant.
