@@ -1,5 +1,5 @@
-// Command breaker puts sony/gobreaker's two-step circuit breaker, as it is, into a compartment: failures of the
-// dependency open it, rejections and callers that went away do not.
+// Breaker puts the two-step circuit breaker of sony/gobreaker into a bulkhead compartment, unchanged. Failures of the
+// dependency open it; rejections and canceled calls do not.
 package main
 
 import (
@@ -29,25 +29,25 @@ func run() error {
 		return err
 	}
 	ctx := context.Background()
-	fails := func(context.Context) (string, error) { return "", errDown }
+	charge := func(context.Context) (string, error) { return "", errDown }
 	for range 4 {
-		_, err := bulkhead.Do(ctx, payments, fails)
+		_, err := bulkhead.Do(ctx, payments, charge)
 		fmt.Println(err)
 	}
-	answer, err := bulkhead.DoOr(ctx, payments, fails, func(context.Context, error) (string, error) {
-		return "order kept, to be charged later", nil
+	receipt, err := bulkhead.DoOr(ctx, payments, charge, func(context.Context, error) (string, error) {
+		return "order saved, payment pending", nil
 	})
-	fmt.Println(answer, err)
+	fmt.Println(receipt, err)
 	c := set.Snapshot().Compartments[0]
-	fmt.Println("failed:", c.Outcomes["failed"], "let nothing pass:", c.Rejected["breaker_open"], "degraded:", c.Degraded)
+	fmt.Println("failed:", c.Outcomes["failed"], "rejected by the breaker:", c.Rejected["breaker_open"], "fallbacks:", c.Degraded)
 	return nil
 }
 
-// open makes a set of one compartment, with a breaker that three failures in a row open for the time given.
-func open(rest time.Duration) (*bulkhead.Set, *bulkhead.Compartment, error) {
+// open returns a set with one compartment, whose breaker opens for openFor after three failures in a row.
+func open(openFor time.Duration) (*bulkhead.Set, *bulkhead.Compartment, error) {
 	breaker := gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name:        "payments",
-		Timeout:     rest,
+		Timeout:     openFor,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= 3 },
 		IsExcluded:  bulkhead.IsExcluded,
 	})

@@ -1,6 +1,6 @@
 package main
 
-// What the program prints is part of it; and what a breaker of somebody else must not be told.
+// The program's output, and the calls that must not count as failures of the dependency.
 
 import (
 	"context"
@@ -22,22 +22,22 @@ func Example() {
 	// payment provider is down
 	// payment provider is down
 	// bulkhead: "payments": breaker: circuit breaker is open
-	// order kept, to be charged later <nil>
-	// failed: 3 let nothing pass: 2 degraded: 1
+	// order saved, payment pending <nil>
+	// failed: 3 rejected by the breaker: 2 fallbacks: 1
 	// <nil>
 }
 
-// TestAProbeThatWasNotUsed: half open, the breaker lets one call pass. When that call's caller goes away it has proven
-// nothing, and the next one is let pass in its place.
-func TestAProbeThatWasNotUsed(t *testing.T) {
+// TestCanceledProbe: a half-open breaker lets one call through. If that call is canceled, it has proven nothing and the next
+// call is the probe.
+func TestCanceledProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, payments, err := open(10 * time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fails := func(context.Context) (string, error) { return "", errDown }
+		charge := func(context.Context) (string, error) { return "", errDown }
 		for range 3 {
-			_, _ = bulkhead.Do(t.Context(), payments, fails)
+			_, _ = bulkhead.Do(t.Context(), payments, charge)
 		}
 		time.Sleep(11 * time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -49,18 +49,18 @@ func TestAProbeThatWasNotUsed(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if _, err = bulkhead.Do(t.Context(), payments, fails); !errors.Is(err, errDown) {
-			t.Fatalf("the probe was lost: %v", err)
+		if _, err = bulkhead.Do(t.Context(), payments, charge); !errors.Is(err, errDown) {
+			t.Fatalf("the call after a canceled probe did not run: %v", err)
 		}
-		_, err = bulkhead.Do(t.Context(), payments, fails)
+		_, err = bulkhead.Do(t.Context(), payments, charge)
 		if !errors.Is(err, gobreaker.ErrOpenState) || !errors.Is(err, bulkhead.ErrBreakerOpen) {
-			t.Errorf("a failed probe opens it again: %v", err)
+			t.Errorf("after a failed probe: %v, want an open breaker", err)
 		}
 	})
 }
 
-// TestManyCallersWhoGoAwayOpenNothing, and neither do rejections.
-func TestManyCallersWhoGoAwayOpenNothing(t *testing.T) {
+// TestCanceledCallsDoNotOpenTheBreaker, however many there are.
+func TestCanceledCallsDoNotOpenTheBreaker(t *testing.T) {
 	_, payments, err := open(time.Minute)
 	if err != nil {
 		t.Fatal(err)

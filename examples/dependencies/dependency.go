@@ -1,4 +1,4 @@
-// A dependency that answers, or hangs until its client goes away.
+// A fake service over HTTP, which answers immediately or hangs until its client disconnects.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 type dependency struct {
 	server *httptest.Server
 	hangs  atomic.Bool
-	calls  atomic.Int64 // that arrived
+	calls  atomic.Int64 // received
 }
 
 func newDependency() *dependency {

@@ -1,5 +1,5 @@
-// Dependencies is a shop in front of three services that it calls over HTTP, each in a compartment of its own: while one of
-// them hangs, what does not need it works as before, and an order that can do without it is taken all the same.
+// Dependencies is a shop that calls three services over HTTP, each in a bulkhead compartment of its own. While one service
+// hangs, requests that do not need it work as before, and orders that can do without it are accepted with a fallback.
 package main
 
 import (
@@ -31,24 +31,24 @@ func run(out io.Writer) error {
 	for _, broken := range []string{"nothing", "shipping", "payment", "nothing"} {
 		s.hang(broken)
 		n := s.day()
-		fmt.Fprintf(out, "%s hangs: orders shipped %d, to be shipped later %d, lost %d; stock pages %d\n", broken, n.shipped, n.later, n.lost, n.pages)
+		fmt.Fprintf(out, "hanging: %s; orders shipped %d, shipping postponed %d, failed %d; stock pages %d\n", broken, n.shipped, n.later, n.failed, n.pages)
 	}
 	for _, c := range s.set.Snapshot().Compartments {
-		fmt.Fprintf(out, "%s: calls that failed or were rejected: %t, answered by the fallback: %d\n", c.Name, c.Outcomes["succeeded"] < c.Submitted, c.Degraded)
+		fmt.Fprintf(out, "%s: failed or rejected calls: %t, fallbacks: %d\n", c.Name, c.Outcomes["succeeded"] < c.Submitted, c.Degraded)
 	}
 	return nil
 }
 
-// A shop calls its dependencies, each in the compartment that has its name.
+// A shop calls each dependency in the compartment of the same name.
 type shop struct {
 	set    *bulkhead.Set
 	client *http.Client
 	deps   map[string]*dependency
 }
 
-// open starts three services on the loopback interface, and a shop that knows them.
+// open starts three services on loopback, and a shop that calls them.
 func open() (*shop, error) {
-	// A place is a call that is under way. Eight may wait, for as long as a call may take; then the caller is told.
+	// A slot is one call in flight. Eight more calls may queue, for at most the timeout of a call because MaxWait is 0.
 	const timeout, queue = 500 * time.Millisecond, 8
 	set, err := bulkhead.New(bulkhead.Config{Total: 9, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "payment", Guaranteed: 2, MaxQueue: queue, Timeout: timeout},
@@ -65,8 +65,8 @@ func open() (*shop, error) {
 	return s, nil
 }
 
-// call asks a dependency. The request ends with ctx, and ctx with the compartment's Timeout: so the place comes back when
-// the caller has been told, and not when the dependency pleases.
+// call returns a function that calls a dependency. The compartment's Timeout cancels ctx, which aborts the request: a hanging
+// dependency does not keep the slot.
 func (s *shop) call(name string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.deps[name].server.URL, http.NoBody)
@@ -85,10 +85,10 @@ func (s *shop) call(name string) func(context.Context) (string, error) {
 	}
 }
 
-// order needs payment and inventory. Shipping may be arranged later: that is the fallback.
+// order needs inventory and payment. Shipping can be arranged later: that is the fallback.
 func (s *shop) order(ctx context.Context) (shipped string, err error) {
-	for _, needed := range []string{"inventory", "payment"} {
-		if _, err := bulkhead.Do(ctx, s.set.Compartment(needed), s.call(needed)); err != nil {
+	for _, name := range []string{"inventory", "payment"} {
+		if _, err := bulkhead.Do(ctx, s.set.Compartment(name), s.call(name)); err != nil {
 			return "", err
 		}
 	}
@@ -96,30 +96,30 @@ func (s *shop) order(ctx context.Context) (shipped string, err error) {
 		func(context.Context, error) (string, error) { return "later", nil })
 }
 
-// page shows what is in stock, and needs inventory alone.
+// page shows the stock. It needs inventory alone.
 func (s *shop) page(ctx context.Context) (string, error) {
 	return bulkhead.Do(ctx, s.set.Compartment("inventory"), s.call("inventory"))
 }
 
-type tally struct{ shipped, later, lost, pages int }
+type tally struct{ shipped, later, failed, pages int }
 
-// day is eight customers at once, each of whom looks at the stock and orders.
+// day runs eight customers in parallel; each opens a stock page and places an order.
 func (s *shop) day() tally {
 	var mu sync.Mutex // guards n
 	var n tally
 	var customers sync.WaitGroup
 	for range 8 {
 		customers.Go(func() {
-			_, noPage := s.page(context.Background())
-			shipped, noOrder := s.order(context.Background())
+			_, pageErr := s.page(context.Background())
+			shipped, orderErr := s.order(context.Background())
 			mu.Lock()
 			defer mu.Unlock()
-			if noPage == nil {
+			if pageErr == nil {
 				n.pages++
 			}
 			switch {
-			case noOrder != nil:
-				n.lost++
+			case orderErr != nil:
+				n.failed++
 			case shipped == "later":
 				n.later++
 			default:
@@ -131,7 +131,7 @@ func (s *shop) day() tally {
 	return n
 }
 
-// hang makes one dependency hang, and the others answer.
+// hang makes the named dependency hang and the others answer.
 func (s *shop) hang(name string) {
 	for n, d := range s.deps {
 		d.hangs.Store(n == name)

@@ -1,6 +1,6 @@
 package main
 
-// What the program prints is part of it; and what a dependency that hangs costs its own compartment.
+// The program's output, and the effect of a hanging dependency on its own compartment and on the others.
 
 import (
 	"os"
@@ -14,18 +14,18 @@ func Example() {
 		panic(err)
 	}
 	// Output:
-	// nothing hangs: orders shipped 8, to be shipped later 0, lost 0; stock pages 8
-	// shipping hangs: orders shipped 0, to be shipped later 8, lost 0; stock pages 8
-	// payment hangs: orders shipped 0, to be shipped later 0, lost 8; stock pages 8
-	// nothing hangs: orders shipped 8, to be shipped later 0, lost 0; stock pages 8
-	// payment: calls that failed or were rejected: true, answered by the fallback: 0
-	// inventory: calls that failed or were rejected: false, answered by the fallback: 0
-	// shipping: calls that failed or were rejected: true, answered by the fallback: 8
+	// hanging: nothing; orders shipped 8, shipping postponed 0, failed 0; stock pages 8
+	// hanging: shipping; orders shipped 0, shipping postponed 8, failed 0; stock pages 8
+	// hanging: payment; orders shipped 0, shipping postponed 0, failed 8; stock pages 8
+	// hanging: nothing; orders shipped 8, shipping postponed 0, failed 0; stock pages 8
+	// payment: failed or rejected calls: true, fallbacks: 0
+	// inventory: failed or rejected calls: false, fallbacks: 0
+	// shipping: failed or rejected calls: true, fallbacks: 8
 }
 
-// TestHangingCostsOnlyItsOwn: in the compartment that hangs everybody is rejected or times out, its dependency is not sent
-// more than its places allow, and all of them come back.
-func TestHangingCostsOnlyItsOwn(t *testing.T) {
+// TestOtherCompartmentsAreUnaffected: in the compartment of the hanging dependency every call is rejected or times out, the
+// dependency receives no more calls than were admitted, and all slots are released.
+func TestOtherCompartmentsAreUnaffected(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	s, err := open()
 	if err != nil {
@@ -44,13 +44,13 @@ func TestHangingCostsOnlyItsOwn(t *testing.T) {
 			continue
 		}
 		if c.Submitted != 8 || c.Admitted < 2 || c.Outcomes["timeout_running"] != c.Admitted {
-			t.Errorf("shipping: submitted %d, admitted %d, %v, rejected %v, left %v", c.Submitted, c.Admitted, c.Outcomes, c.Rejected, c.Left)
+			t.Errorf("shipping: submitted %d, admitted %d, outcomes %v, rejected %v, left the queue %v", c.Submitted, c.Admitted, c.Outcomes, c.Rejected, c.Left)
 		}
 		if got := uint64(s.deps["shipping"].calls.Load()); got > c.Admitted {
-			t.Errorf("shipping was sent %d calls, %d were admitted", got, c.Admitted)
+			t.Errorf("shipping received %d calls, %d were admitted", got, c.Admitted)
 		}
 		if c.Degraded != 8 {
-			t.Errorf("%d answers of the fallback", c.Degraded)
+			t.Errorf("%d fallbacks, want 8", c.Degraded)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 package frameworks
 
-// chi: a Group runs its middleware when the route is known.
+// chi: the middleware of a Group runs after routing, when the route's pattern is known.
 
 import (
 	"net/http"
@@ -11,11 +11,11 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// Chi is the shop on chi. Use on the router itself would come before the routing, where there is no pattern yet.
+// Chi returns the shop on chi. Middleware of the router itself (Use) would run before routing, when there is no pattern yet.
 func Chi(mw *wardenhttp.Middleware, shop Shop) http.Handler {
 	r := chi.NewRouter()
 	r.Use(middleware.Recoverer)
-	r.Get("/healthz", shop.Health) // outside of the group: it never waits
+	r.Get("/healthz", shop.Health) // outside the group: it never queues
 	r.Group(func(r chi.Router) {
 		r.Use(mw.Handler)
 		r.Post("/checkout/{id}", func(w http.ResponseWriter, r *http.Request) { shop.Checkout(w, r, chi.URLParam(r, "id")) })

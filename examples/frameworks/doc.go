@@ -1,8 +1,8 @@
-// Package frameworks mounts a warden's middleware in chi, echo and gin, behind the router, so that tasks are called by the routes' patterns
-// and get their priorities by them. One shop is built three times, and its tests try each over real HTTP: names, priorities, rejections that end the
-// request, panics, connections that are taken over.
+// Package frameworks mounts wardenhttp's middleware in chi, echo and gin, behind the router, so that the route's pattern gives each
+// task its name and priority. It builds the same shop three times. The tests run each over real HTTP: names, priorities, rejections,
+// panics and hijacked connections.
 //
-// It is a module of its own, because the frameworks bring many others along.
+// It is a module of its own because the frameworks have many dependencies.
 package frameworks
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 )
 
-// Task names and ranks a request by the route of its router: net/http's ServeMux, chi, echo and gin all set Request.Pattern.
+// Task derives name and priority from the matched route. ServeMux, chi and echo set Request.Pattern; for gin, Wrap does.
 func Task(r *http.Request) warden.Task {
 	route := r.Pattern
 	if _, path, ok := strings.Cut(route, " "); ok { // net/http's pattern begins with the method

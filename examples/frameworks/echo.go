@@ -1,6 +1,6 @@
 package frameworks
 
-// echo: WrapMiddleware is all that is needed.
+// echo: echo.WrapMiddleware is enough.
 
 import (
 	"net/http"
@@ -11,8 +11,8 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// Echo is the shop on echo. What a handler returns as an error is written when the place has been given back, because echo writes it
-// behind all middleware; what a handler writes itself, with the place.
+// Echo returns the shop on echo. Echo writes returned errors after all middleware, when the slot has been released; a response
+// that the handler writes itself holds the slot.
 func Echo(mw *wardenhttp.Middleware, shop Shop) http.Handler {
 	e := echo.New()
 	e.Use(middleware.Recover())

@@ -1,4 +1,4 @@
-// The shop on three routers, over real HTTP.
+// The shop on all three frameworks, over real HTTP.
 
 package frameworks_test
 
@@ -28,16 +28,16 @@ import (
 
 func TestMain(m *testing.M) {
 	gin.SetMode(gin.ReleaseMode)
-	log.SetOutput(io.Discard) // recovered panics
+	log.SetOutput(io.Discard) // net/http logs recovered panics
 	goleak.VerifyTestMain(m)
 }
 
-// A counter follows a limiter's events.
+// A counter is a limiter's observer.
 type counter struct {
 	mu      sync.Mutex
-	tasks   []warden.Task // that began or were rejected
+	tasks   []warden.Task // started or rejected
 	running int
-	ended   chan struct{} // a task has
+	ended   chan struct{} // one element for each task that ended
 }
 
 func (c *counter) Observe(e limiter.Event) {
@@ -60,14 +60,14 @@ func (c *counter) inFlight() int {
 	return c.running
 }
 
-// A place is one framework that serves a shop under a warden.
-type place struct {
+// A server is one framework serving the shop behind a warden.
+type server struct {
 	*counter
 	warden *warden.Warden
 	url    string
 }
 
-func each(t *testing.T, sell func(w http.ResponseWriter, r *http.Request, id string) error, test func(t *testing.T, p place)) {
+func each(t *testing.T, sell func(w http.ResponseWriter, r *http.Request, id string) error, test func(t *testing.T, p server)) {
 	t.Helper()
 	for _, f := range []struct {
 		name  string
@@ -85,15 +85,15 @@ func each(t *testing.T, sell func(w http.ResponseWriter, r *http.Request, id str
 			}
 			s := httptest.NewServer(f.build(mw, frameworks.Shop{Sell: sell}))
 			defer s.Close()
-			test(t, place{c, w, s.URL})
+			test(t, server{c, w, s.URL})
 			if n := c.inFlight(); n != 0 {
-				t.Errorf("%d places are held in the end", n)
+				t.Errorf("%d slots still held at the end", n)
 			}
 		})
 	}
 }
 
-// send returns status, type and body.
+// send returns status, Content-Type and body of a response.
 func send(t *testing.T, method, url string) (int, string, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
@@ -112,9 +112,9 @@ func send(t *testing.T, method, url string) (int, string, string) {
 	return resp.StatusCode, resp.Header.Get("Content-Type"), string(body)
 }
 
-func TestTasksAreNamedAndRankedByTheirRoutes(t *testing.T) {
+func TestRoutesGiveNameAndPriority(t *testing.T) {
 	sold := func(http.ResponseWriter, *http.Request, string) error { return nil }
-	each(t, sold, func(t *testing.T, p place) {
+	each(t, sold, func(t *testing.T, p server) {
 		if status, _, body := send(t, http.MethodPost, p.url+"/checkout/12345"); status != http.StatusOK || body != "sold 12345" {
 			t.Error(status, body)
 		}
@@ -133,10 +133,10 @@ func TestTasksAreNamedAndRankedByTheirRoutes(t *testing.T) {
 	})
 }
 
-func TestARejectionEndsTheRequest(t *testing.T) {
+func TestRejectionEndsTheRequest(t *testing.T) {
 	var calls atomic.Int32
 	sell := func(http.ResponseWriter, *http.Request, string) error { calls.Add(1); return nil }
-	each(t, sell, func(t *testing.T, p place) {
+	each(t, sell, func(t *testing.T, p server) {
 		p.warden.Limiter().Close()
 		status, kind, body := send(t, http.MethodPost, p.url+"/checkout/1")
 		var problem struct{ Reason string }
@@ -152,14 +152,14 @@ func TestARejectionEndsTheRequest(t *testing.T) {
 	})
 }
 
-func TestFailuresAndPanicsGiveTheirPlacesBack(t *testing.T) {
+func TestFailuresAndPanicsReleaseTheirSlots(t *testing.T) {
 	sell := func(_ http.ResponseWriter, _ *http.Request, id string) error {
 		if id == "1" {
 			return errors.New("out of stock")
 		}
 		panic("a bug")
 	}
-	each(t, sell, func(t *testing.T, p place) {
+	each(t, sell, func(t *testing.T, p server) {
 		for id, want := range map[string]string{"1": "not sold\n", "2": ""} {
 			status, _, body := send(t, http.MethodPost, p.url+"/checkout/"+id)
 			if status != http.StatusInternalServerError || want != "" && body != want {
@@ -170,8 +170,8 @@ func TestFailuresAndPanicsGiveTheirPlacesBack(t *testing.T) {
 	})
 }
 
-// A connection that is taken over is part of its request until it is closed.
-func TestAConnectionThatIsTakenOverHoldsItsPlace(t *testing.T) {
+// A hijacked connection is part of its request until it is closed.
+func TestHijackedConnectionHoldsItsSlot(t *testing.T) {
 	taken := make(chan net.Conn, 1)
 	sell := func(w http.ResponseWriter, _ *http.Request, _ string) error {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -182,7 +182,7 @@ func TestAConnectionThatIsTakenOverHoldsItsPlace(t *testing.T) {
 		taken <- c
 		return err
 	}
-	each(t, sell, func(t *testing.T, p place) {
+	each(t, sell, func(t *testing.T, p server) {
 		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -192,9 +192,9 @@ func TestAConnectionThatIsTakenOverHoldsItsPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn := <-taken
-		time.Sleep(20 * time.Millisecond) // long enough for a handler that has returned to give its place back, if it did
+		time.Sleep(20 * time.Millisecond) // enough time for a wrong release after the handler has returned
 		if n := p.inFlight(); n != 1 {
-			t.Errorf("%d places held by an open connection", n)
+			t.Errorf("%d slots held by an open connection, want 1", n)
 		}
 		if err := conn.Close(); err != nil {
 			t.Error(err)
@@ -203,7 +203,7 @@ func TestAConnectionThatIsTakenOverHoldsItsPlace(t *testing.T) {
 	})
 }
 
-// TestTasksOfServeMux: net/http's patterns begin with the method, and often with a host or none; the name and the rank are those of the others.
+// TestTasksOfServeMux: patterns of net/http may begin with the method; name and priority are the same as with the other routers.
 func TestTasksOfServeMux(t *testing.T) {
 	var got []warden.Task
 	mux := http.NewServeMux()

@@ -1,6 +1,6 @@
 package frameworks
 
-// gin: its writer is more than an http.ResponseWriter, and its chain goes on unless it is told to stop.
+// gin: an adapter, because gin has a ResponseWriter of its own and continues its chain unless a middleware aborts it.
 
 import (
 	"bufio"
@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// Gin is the shop on gin.
+// Gin returns the shop on gin.
 func Gin(mw *wardenhttp.Middleware, shop Shop) http.Handler {
 	e := gin.New()
 	e.Use(gin.CustomRecovery(func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) }))
@@ -25,7 +25,7 @@ func Gin(mw *wardenhttp.Middleware, shop Shop) http.Handler {
 	return e
 }
 
-// Wrap makes a middleware of gin of the warden's. What comes after it in the chain runs with the place, or is skipped.
+// Wrap turns mw into a gin middleware. The rest of the chain runs while the request holds a slot, and not at all if it was rejected.
 func Wrap(mw *wardenhttp.Middleware) gin.HandlerFunc {
 	type key struct{}
 	next := mw.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,13 +38,13 @@ func Wrap(mw *wardenhttp.Middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		c.Request.Pattern = c.FullPath()
 		next.ServeHTTP(c.Writer, c.Request.WithContext(context.WithValue(c.Request.Context(), key{}, c)))
-		c.Abort() // what has been called is not called again, and what has been rejected is not called at all
+		c.Abort() // the rest of the chain has run already, or must not run because the request was rejected
 	}
 }
 
-// writer is gin's, with everything that goes out through the middleware's: so a connection that is taken over keeps its place.
+// writer is gin's writer over the middleware's writer, which therefore sees a Hijack and keeps the slot until the connection closes.
 type writer struct {
-	gin.ResponseWriter // knows the status and the size
+	gin.ResponseWriter // records status and size
 	w                  http.ResponseWriter
 }
 

@@ -1,6 +1,6 @@
 package frameworks
 
-// The shop, as it is served by all three.
+// The shop that each framework serves.
 
 import (
 	"fmt"
@@ -8,16 +8,16 @@ import (
 	"net/http"
 )
 
-// Shop is three handlers of net/http.
+// Shop has three handlers of net/http.
 type Shop struct {
-	// Sell is the work of a checkout: it may take its time, fail, panic or take the connection over.
+	// Sell is the work of a checkout. Tests let it fail, panic or hijack the connection.
 	Sell func(w http.ResponseWriter, r *http.Request, id string) error
 }
 
-// Health says that the process is there.
+// Health is a liveness probe.
 func (Shop) Health(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }
 
-// Checkout sells.
+// Checkout sells the order with this id.
 func (s Shop) Checkout(w http.ResponseWriter, r *http.Request, id string) {
 	if err := s.Sell(w, r, id); err != nil {
 		http.Error(w, "not sold", http.StatusInternalServerError)
@@ -26,5 +26,5 @@ func (s Shop) Checkout(w http.ResponseWriter, r *http.Request, id string) {
 	_, _ = fmt.Fprintf(w, "sold %s", id)
 }
 
-// Reports reports.
+// Reports is work that can wait.
 func (Shop) Reports(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "a report") }

@@ -1,4 +1,4 @@
-// Gate is the shortest use of the admission layer: two calls of a dependency at a time, the third is told at once.
+// Gate is the shortest program with admission: at most two calls of a dependency in flight; the third is rejected immediately.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 
 	var calls sync.WaitGroup
 	started, finish := make(chan struct{}), make(chan struct{})
-	for range gate.Limit() { // the dependency has become slow, and two calls are stuck in it
+	for range gate.Limit() { // the dependency has become slow: two calls hang in it
 		calls.Go(func() {
 			err := gate.Do(func() error {
 				started <- struct{}{}

@@ -1,6 +1,6 @@
 package main
 
-// What the program prints is part of it.
+// The program's output.
 
 func Example() {
 	main()

@@ -1,5 +1,5 @@
-// Media is a service that encodes pictures and videos beside an ordinary API: the work that burns processors has pools as
-// wide as there are processors, so that a backlog of videos holds up neither pictures nor the API.
+// Media is a service that encodes images and videos next to an ordinary API. CPU-bound work has as many slots as there are
+// processors, so a backlog of videos delays neither images nor the API.
 package main
 
 import (
@@ -33,33 +33,33 @@ func run(out io.Writer) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 
-	// More videos than there are places, each of which goes on until it is told to stop.
-	videos := s.ask(ctx, "/video", s.videoPlaces+3, context.Canceled)
-	for range s.videoPlaces {
+	// Three videos more than the compartment has slots. Each is encoded until its request is canceled.
+	videos := s.send(ctx, "/video", s.videoSlots+3, context.Canceled)
+	for range s.videoSlots {
 		<-s.started
 	}
-	fmt.Fprintln(out, "pictures, while all video places are busy:", <-s.ask(ctx, "/image", 8, nil))
-	fmt.Fprintln(out, "API calls, while all video places are busy:", <-s.ask(ctx, "/api", 50, nil))
+	fmt.Fprintln(out, "images encoded while all video slots are busy:", <-s.send(ctx, "/image", 8, nil))
+	fmt.Fprintln(out, "API calls served while all video slots are busy:", <-s.send(ctx, "/api", 50, nil))
 	v := s.set.Compartment("video").Snapshot()
-	fmt.Fprintln(out, "videos, beyond their places:", v.InFlight-s.videoPlaces, "that have ended:", v.Finished)
+	fmt.Fprintln(out, "videos in flight beyond their slots:", v.InFlight-s.videoSlots, "finished:", v.Finished)
 
 	stop()
-	fmt.Fprintln(out, "videos that were stopped, beyond their places:", <-videos-s.videoPlaces)
-	fmt.Fprintln(out, "frames:", s.frames.Load() > 0)
+	fmt.Fprintln(out, "videos canceled while they were queued:", <-videos-s.videoSlots)
+	fmt.Fprintln(out, "frames were encoded:", s.frames.Load() > 0)
 	return nil
 }
 
-// A service encodes.
+// A service encodes images and videos.
 type service struct {
-	set         *bulkhead.Set
-	server      *httptest.Server
-	videoPlaces int
-	started     chan struct{} // a video has begun
-	frames      atomic.Int64
+	set        *bulkhead.Set
+	server     *httptest.Server
+	videoSlots int
+	started    chan struct{} // one element for each video that has started
+	frames     atomic.Int64
 }
 
-// open makes a service for a number of processors: half of them for videos, the others for pictures, and one for each at
-// least. The API mostly waits, and gets in between: what computes never has more places than there are processors.
+// open starts a service for a number of processors: half of them for videos, the others for images, at least one each. API
+// requests mostly wait, so they need no processor of their own.
 func open(processors int) (*service, error) {
 	video := max(1, processors/2)
 	image := max(1, processors-video)
@@ -72,11 +72,11 @@ func open(processors int) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &service{set: set, videoPlaces: video, started: make(chan struct{}, 100)}
+	s := &service{set: set, videoSlots: video, started: make(chan struct{}, 100)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /image", s.image)
 	mux.HandleFunc("POST /video", s.video)
-	mux.HandleFunc("POST /api", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here you are") })
+	mux.HandleFunc("POST /api", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 	mw, err := wardenhttp.New(nil, wardenhttp.Config{
 		Compartment: func(r *http.Request) *bulkhead.Compartment { return set.Compartment(r.URL.Path[1:]) },
 	})
@@ -93,7 +93,7 @@ func (s *service) image(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// video encodes frame after frame until the request's context ends.
+// video encodes frames until the request is canceled.
 func (s *service) video(w http.ResponseWriter, r *http.Request) {
 	s.started <- struct{}{}
 	for n := 0; r.Context().Err() == nil; n++ {
@@ -105,16 +105,16 @@ func (s *service) video(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask sends n requests at once, and tells how many of them ended with want; nil: with 200.
-func (s *service) ask(ctx context.Context, path string, n int, want error) <-chan int {
-	each, count := make(chan error), make(chan int, 1)
+// send sends n requests in parallel and returns how many of them ended with the error want; nil is status 200.
+func (s *service) send(ctx context.Context, path string, n int, want error) <-chan int {
+	results, count := make(chan error), make(chan int, 1)
 	for range n {
-		go func() { each <- s.one(ctx, path) }()
+		go func() { results <- s.post(ctx, path) }()
 	}
 	go func() {
 		got := 0
 		for range n {
-			if errors.Is(<-each, want) {
+			if errors.Is(<-results, want) {
 				got++
 			}
 		}
@@ -123,7 +123,7 @@ func (s *service) ask(ctx context.Context, path string, n int, want error) <-cha
 	return count
 }
 
-func (s *service) one(ctx context.Context, path string) error {
+func (s *service) post(ctx context.Context, path string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.server.URL+path, http.NoBody)
 	if err != nil {
 		return err

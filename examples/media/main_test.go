@@ -1,6 +1,6 @@
 package main
 
-// What the program prints is part of it, on however many processors; and that what it does is real work.
+// The program's output, on any number of processors, and the size of its pools.
 
 import (
 	"bytes"
@@ -14,15 +14,14 @@ func Example() {
 		panic(err)
 	}
 	// Output:
-	// pictures, while all video places are busy: 8
-	// API calls, while all video places are busy: 50
-	// videos, beyond their places: 0 that have ended: 0
-	// videos that were stopped, beyond their places: 3
-	// frames: true
+	// images encoded while all video slots are busy: 8
+	// API calls served while all video slots are busy: 50
+	// videos in flight beyond their slots: 0 finished: 0
+	// videos canceled while they were queued: 3
+	// frames were encoded: true
 }
 
-// TestPoolsFitTheProcessors: work that burns processors never has more places than there are, but for the one of each kind that
-// it needs to get on at all.
+// TestPoolsFitTheProcessors: CPU-bound compartments have as many slots as there are processors, and at least one each.
 func TestPoolsFitTheProcessors(t *testing.T) {
 	for _, processors := range []int{1, 2, 3, 8, 64} {
 		s, err := open(processors)
@@ -30,22 +29,22 @@ func TestPoolsFitTheProcessors(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.close()
-		burning := 0
+		cpuBound := 0
 		for _, share := range s.set.Plan().Compartments {
 			if share.Max < 1 || share.Max != share.Guaranteed {
 				t.Errorf("%d processors: %+v", processors, share)
 			}
 			if share.Name != "api" {
-				burning += share.Max
+				cpuBound += share.Max
 			}
 		}
-		if burning != max(2, processors) {
-			t.Errorf("%d processors: %d places for work that burns them", processors, burning)
+		if cpuBound != max(2, processors) {
+			t.Errorf("%d processors: %d slots for CPU-bound work", processors, cpuBound)
 		}
 	}
 }
 
-// TestEncode: what is written is a picture, and the next frame is another one.
+// TestEncode: encode writes a JPEG, and each frame differs from the one before.
 func TestEncode(t *testing.T) {
 	var first, second bytes.Buffer
 	for n, b := range []*bytes.Buffer{&first, &second} {
@@ -54,7 +53,7 @@ func TestEncode(t *testing.T) {
 		}
 	}
 	if bytes.Equal(first.Bytes(), second.Bytes()) {
-		t.Error("the film stands still")
+		t.Error("two frames are equal")
 	}
 	picture, err := jpeg.Decode(&first)
 	if err != nil || picture.Bounds().Dx() != side || picture.Bounds().Dy() != side {

@@ -1,4 +1,4 @@
-// The work itself: a picture that is generated and encoded as JPEG, which takes a processor and nothing else.
+// The CPU-bound work: generate an image and encode it as JPEG.
 package main
 
 import (
@@ -8,10 +8,10 @@ import (
 	"io"
 )
 
-// side is the width and the height of a picture, in pixels.
+// side is the width and height of an image in pixels.
 const side = 256
 
-// encode writes the nth picture of a film.
+// encode writes frame n of a video.
 func encode(w io.Writer, n int) error {
 	picture := image.NewRGBA(image.Rect(0, 0, side, side))
 	for y := range side {

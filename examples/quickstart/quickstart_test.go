@@ -1,5 +1,5 @@
-// Package quickstart_test runs the programs of docs/quickstart as processes, asks them over HTTP what the pages ask them with curl, and
-// looks for what the pages say that one sees.
+// Package quickstart_test runs the programs of docs/quickstart as processes, sends them the requests that the pages send with curl,
+// and checks that the output is as the pages describe it.
 package quickstart_test
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
-// build compiles a program of this folder and returns the command that runs it. The command ends with the test at the latest.
+// build compiles a program of this folder and returns a command that runs it, at most until the test ends.
 func build(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -36,7 +36,7 @@ func build(t *testing.T, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serve starts a program that serves HTTP and returns where.
+// serve starts a program that serves HTTP and returns its URL.
 func serve(t *testing.T, name string) (url string) {
 	t.Helper()
 	cmd := build(t, name, "-addr", "127.0.0.1:0")
@@ -48,7 +48,7 @@ func serve(t *testing.T, name string) (url string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // the programs serve until somebody does
+		_ = cmd.Process.Kill() // the programs serve until they are killed
 		_, _ = io.Copy(io.Discard, logged)
 		_ = cmd.Wait()
 	})
@@ -61,10 +61,10 @@ func serve(t *testing.T, name string) (url string) {
 	return at
 }
 
-// ask sends n requests, so many at once, and counts the statuses, as `curl -Z --parallel-max` with sort and uniq does.
-func ask(t *testing.T, url string, n, atOnce int) map[int]int {
+// ask sends n requests, parallel of them at a time, and counts the statuses, like `curl -Z --parallel-max` with sort and uniq.
+func ask(t *testing.T, url string, n, parallel int) map[int]int {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce}}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: parallel}}
 	defer client.CloseIdleConnections()
 	var mu sync.Mutex // guards counts and failed
 	counts, failed := map[int]int{}, error(nil)
@@ -74,7 +74,7 @@ func ask(t *testing.T, url string, n, atOnce int) map[int]int {
 	}
 	close(work)
 	var clients sync.WaitGroup
-	for range atOnce {
+	for range parallel {
 		clients.Go(func() {
 			for range work {
 				status, _, err := get(t.Context(), client, url)
@@ -105,7 +105,7 @@ func get(ctx context.Context, client *http.Client, url string) (status int, body
 	return resp.StatusCode, string(text), errors.Join(err, resp.Body.Close())
 }
 
-// page returns the body of a page that must be there.
+// page returns the body of a page, which must have status 200.
 func page(t *testing.T, url string) string {
 	t.Helper()
 	status, body, err := get(t.Context(), http.DefaultClient, url)
@@ -122,7 +122,7 @@ func TestHandler(t *testing.T) {
 		t.Errorf("statuses %v", counts)
 	}
 	want := fmt.Sprintf("limit 4, in flight 0, admitted %d, rejected %d\n", counts[http.StatusOK], counts[http.StatusServiceUnavailable])
-	// A slot comes back when the handler has returned, which is a moment after its client has read the answer.
+	// The handler returns, and releases its slot, a moment after its client has read the response.
 	for deadline := time.Now().Add(time.Minute); page(t, url+"/stats") != want; time.Sleep(10 * time.Millisecond) { // another process: no event to wait for
 		if time.Now().After(deadline) {
 			t.Fatalf("stats %q, want %q", page(t, url+"/stats"), want)
@@ -130,7 +130,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// Searches are shed, and checkouts are not: a few may meet the first instant, before anything is known.
+// Searches are shed and checkouts are not, except perhaps in the first instant, before the first measurement.
 func TestServer(t *testing.T) {
 	url := serve(t, "server")
 	var both sync.WaitGroup
@@ -143,7 +143,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("searches %v", searches)
 	}
 	if n := checkouts[http.StatusOK]; n*400 <= searches[http.StatusOK]*40 {
-		t.Errorf("checkouts are no better off: %v, searches %v", checkouts, searches)
+		t.Errorf("checkouts succeed no more often than searches: %v, %v", checkouts, searches)
 	}
 	for path, want := range map[string]string{"/console/": "<html", "/console/state.json": `"deadline_exceeded"`} {
 		if body := page(t, url+path); !strings.Contains(body, want) {
@@ -162,7 +162,7 @@ func TestDependency(t *testing.T) {
 	if slow[http.StatusGatewayTimeout] < 5 || slow[http.StatusServiceUnavailable] == 0 || slow[http.StatusGatewayTimeout]+slow[http.StatusServiceUnavailable] != 200 {
 		t.Errorf("recommendations %v", slow)
 	}
-	if paid[http.StatusOK] < 180 { // nearly all, on a machine that does much else as well
+	if paid[http.StatusOK] < 180 { // nearly all: the test machine may be busy
 		t.Errorf("checkouts %v", paid)
 	}
 }
@@ -192,7 +192,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// ordered runs a program of ordered work, twice: what the first run has done is not done again.
+// ordered runs a program twice: the second run must not repeat orders of the first.
 func ordered(t *testing.T, name string, args ...string) {
 	t.Helper()
 	cmd := build(t, name, args...)
@@ -246,12 +246,12 @@ func TestJetstream(t *testing.T) {
 	defer s.WaitForShutdown()
 	defer s.Shutdown()
 	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server does not start")
+		t.Fatal("the NATS server does not start")
 	}
 	ordered(t, "jetstream", "-url", s.ClientURL())
 }
 
-// PostgreSQL may be missing, unless STOPBANK_POSTGRES=required forbids that.
+// TestPostgres is skipped without a PostgreSQL, unless STOPBANK_POSTGRES is required.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
 	s, err := pgtest.Open(t.Context(), false)

@@ -1,5 +1,5 @@
-// Rates sends webhooks of two customers: fifty a second in total, one a second to each address, and a customer with ten thousand of them keeps
-// nobody waiting who has three.
+// Rates sends webhooks under two rate limits: 50 per second in total and one per second to each address. A customer with ten
+// thousand webhooks does not delay a customer with three.
 package main
 
 import (
@@ -24,13 +24,13 @@ func main() {
 	}
 }
 
-// customer is whose an address is.
+// customer returns the customer that an address belongs to.
 func customer(address string) string {
 	name, _, _ := strings.Cut(address, "/")
 	return name
 }
 
-// send works off what it can in two and a half seconds.
+// send sends webhooks for two and a half seconds.
 func send(out io.Writer) error {
 	hooks := new(dispatch.Log)
 	for i := range 10_000 {
@@ -47,7 +47,7 @@ func send(out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2490*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	var mu sync.Mutex
+	var mu sync.Mutex // guards sent
 	sent := map[string]int{}
 	addresses := &perKey{limit: 1, burst: 1}
 	d, err := dispatch.New(dispatch.Config{
@@ -63,7 +63,7 @@ func send(out io.Writer) error {
 			who := customer(job.Record.Domain)
 			sent[who]++
 			if who == "small" {
-				fmt.Fprintf(out, "small's no. %d is sent in second %d\n", sent[who], time.Since(began)/time.Second)
+				fmt.Fprintf(out, "small: webhook %d sent in second %d\n", sent[who], time.Since(began)/time.Second)
 			}
 			return nil
 		},
@@ -72,6 +72,6 @@ func send(out io.Writer) error {
 		return err
 	}
 	err = d.Run(ctx)
-	fmt.Fprintf(out, "big has had %d of 10000\n", sent["big"])
+	fmt.Fprintf(out, "big: %d of 10000 webhooks sent\n", sent["big"])
 	return err
 }

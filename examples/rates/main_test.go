@@ -1,6 +1,6 @@
 package main
 
-// What the program prints is part of it, in virtual time. And the limiters of keys that are idle are forgotten.
+// The program's output, in virtual time, and the removal of idle keys' limiters.
 
 import (
 	"fmt"
@@ -16,10 +16,10 @@ func TestSend(t *testing.T) {
 		if err := send(&out); err != nil {
 			t.Fatal(err)
 		}
-		const want = `small's no. 1 is sent in second 0
-small's no. 2 is sent in second 1
-small's no. 3 is sent in second 2
-big has had 126 of 10000
+		const want = `small: webhook 1 sent in second 0
+small: webhook 2 sent in second 1
+small: webhook 3 sent in second 2
+big: 126 of 10000 webhooks sent
 `
 		if out.String() != want {
 			t.Errorf("%s, want\n%s", out.String(), want)
@@ -27,14 +27,14 @@ big has had 126 of 10000
 	})
 }
 
-func TestIdleKeysAreForgotten(t *testing.T) {
+func TestIdleKeysAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &perKey{limit: 1, burst: 3}
 		for i := range 100_000 {
 			k.Of(fmt.Sprint(i)).Take(time.Now())
 			time.Sleep(10 * time.Millisecond)
 			if len(k.of) > 300 {
-				t.Fatalf("%d limiters, but only a hundred were used in the second in which one fills", len(k.of))
+				t.Fatalf("%d limiters, although 100 keys a second are used and a limiter fills in 3 s", len(k.of))
 			}
 		}
 		busy := k.Of("busy")
@@ -45,7 +45,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 			k.Of(fmt.Sprint("x", i)).Take(time.Now())
 		}
 		if k.Of("busy").Take(time.Now()) {
-			t.Error("one that was not full was forgotten")
+			t.Error("a limiter that was not full was removed")
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Limiters of golang.org/x/time/rate as the dispatcher's rates.
+// Adapters from golang.org/x/time/rate to the dispatcher's Rate and RateOf.
 
 package main
 
@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// limited is a limiter as a dispatch.Rate.
+// limited adapts a rate.Limiter to dispatch.Rate.
 type limited struct{ *rate.Limiter }
 
 // Delay implements dispatch.Rate.
@@ -24,18 +24,18 @@ func (l limited) Delay(now time.Time) time.Duration {
 // Take implements dispatch.Rate.
 func (l limited) Take(now time.Time) bool { return l.AllowN(now, 1) }
 
-// perKey is a limiter for each key. One that is full remembers nothing that a new one would not know, so it can be forgotten: there are never more
-// than twice as many as keys were used in the time in which one fills.
+// perKey has a limiter for each key. A full limiter is equal to a new one and can be removed: perKey never has more than twice as
+// many limiters (at least 64) as keys were used in the time that a limiter needs to fill.
 type perKey struct {
 	limit rate.Limit
 	burst int
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards of and sweep
 	of    map[string]limited
-	sweep int // so many are looked through for those that are full
+	sweep int // number of limiters at which full ones are removed
 }
 
-// Of returns the key's limiter: a dispatch.Config's RateOf.
+// Of returns the key's limiter. It is the RateOf of a dispatch.Config.
 func (k *perKey) Of(key string) dispatch.Rate {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,5 +1,5 @@
-// Rollout is a service that leaves as Kubernetes needs it: at SIGTERM it stops being ready, goes on serving until everybody knows, then
-// closes its listeners, ends what runs and what waits for its place, and exits with 0.
+// Rollout is a service that shuts down gracefully under Kubernetes. At SIGTERM it fails readiness and serves until every load
+// balancer has noticed; then it closes its listeners, finishes running and queued requests, and exits with 0.
 package main
 
 import (
@@ -23,11 +23,11 @@ import (
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address of the service")
-	spread := flag.Duration("spread", 5*time.Second, "how long it goes on serving when it is no longer ready")
-	places := flag.Int("places", 100, "how many requests may run at most")
+	spread := flag.Duration("spread", 5*time.Second, "how long to serve after readiness has failed")
+	limit := flag.Int("limit", 100, "highest concurrency limit, in requests")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, *addr, *spread, *places)
+	err := run(ctx, os.Stdout, *addr, *spread, *limit)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// work is what requests are about.
+// work answers after 200 ms.
 func work(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-time.After(200 * time.Millisecond):
@@ -44,13 +44,13 @@ func work(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run serves until ctx ends, and then for as long as it takes to leave.
-func run(ctx context.Context, out io.Writer, addr string, spread time.Duration, places int) error {
-	w, err := warden.New(warden.Config{Control: control.Config{Initial: min(places, 16), Max: places}})
+// run serves until ctx ends, and then drains.
+func run(ctx context.Context, out io.Writer, addr string, spread time.Duration, limit int) error {
+	w, err := warden.New(warden.Config{Control: control.Config{Initial: min(limit, 16), Max: limit}})
 	if err != nil {
 		return err
 	}
-	running, ctx := errgroup.WithContext(ctx) // ctx ends when the process shall leave, or cannot serve
+	running, ctx := errgroup.WithContext(ctx) // ctx ends at SIGTERM, or when a goroutine fails
 	measuring, stopMeasuring := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopMeasuring()
 	running.Go(func() error { return w.Run(measuring) })
@@ -61,7 +61,7 @@ func run(ctx context.Context, out io.Writer, addr string, spread time.Duration, 
 
 	ready := new(wardenhttp.Readiness)
 	mux := http.NewServeMux()
-	mux.Handle("GET /readyz", ready) // not under the middleware: it costs nothing, and must not be rejected
+	mux.Handle("GET /readyz", ready) // outside the middleware: a probe costs nothing and must not be rejected
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alive\n") })
 	mux.Handle("GET /work", mw.Handler(http.HandlerFunc(work)))
 	server := &http.Server{
@@ -81,20 +81,20 @@ func run(ctx context.Context, out io.Writer, addr string, spread time.Duration, 
 	fmt.Fprintf(out, "serving on http://%s\n", listener.Addr())
 	<-ctx.Done()
 
-	err = leave(ready, server, spread)
+	err = drain(ready, server, spread)
 	stopMeasuring()
 	err = errors.Join(err, running.Wait())
 	w.Limiter().Close()
-	fmt.Fprintln(out, "nobody was left behind")
+	fmt.Fprintln(out, "shut down: every request was answered")
 	return err
 }
 
-// leave is the order in which a process goes: out of the load balancer, then its listeners, then what runs and what waits.
-func leave(ready *wardenhttp.Readiness, server *http.Server, spread time.Duration) error {
+// drain takes the process out of the load balancer, closes the listeners, and waits for running and queued requests.
+func drain(ready *wardenhttp.Readiness, server *http.Server, spread time.Duration) error {
 	ready.Drain()
-	time.Sleep(spread) // probes have to fail, and every proxy has to hear of it: until then requests come, and are served
+	time.Sleep(spread) // until probes have failed and every proxy knows, requests still arrive and are served
 
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // below terminationGracePeriodSeconds, less spread
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // with spread, less than terminationGracePeriodSeconds
 	defer cancel()
 	return server.Shutdown(ctx)
 }

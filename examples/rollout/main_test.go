@@ -1,6 +1,6 @@
 package main
 
-// A real process, a real SIGTERM: readiness falls, everybody who came is served, and it exits with 0. And the manifests of the page fit it.
+// A real process gets a real SIGTERM: readiness fails, every request is answered, and the process exits with 0.
 
 import (
 	"bufio"
@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("ROLLOUT_CHILD") != "" { // the program itself
+	if os.Getenv("ROLLOUT_CHILD") != "" { // this process is the program
 		os.Args = append([]string{"rollout"}, strings.Fields(os.Getenv("ROLLOUT_CHILD"))...)
 		main()
 		return
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// get asks on a connection of its own, as a client that has not been here before.
+// get sends a request on a new connection, like a new client.
 func get(t *testing.T, url string) (int, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -43,7 +43,7 @@ func get(t *testing.T, url string) (int, error) {
 	return resp.StatusCode, err
 }
 
-func TestItLeavesInOrder(t *testing.T) {
+func TestGracefulShutdown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	program, err := os.Executable()
@@ -51,7 +51,7 @@ func TestItLeavesInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	child := exec.CommandContext(ctx, program)
-	child.Env = append(os.Environ(), "ROLLOUT_CHILD=-addr 127.0.0.1:0 -spread 2s -places 2")
+	child.Env = append(os.Environ(), "ROLLOUT_CHILD=-addr 127.0.0.1:0 -spread 2s -limit 2")
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	if err != nil {
@@ -62,18 +62,18 @@ func TestItLeavesInOrder(t *testing.T) {
 	}
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
-		t.Fatal("it says nothing")
+		t.Fatal("the program printed nothing")
 	}
 	url := strings.TrimPrefix(lines.Text(), "serving on ")
 	if status, err := get(t, url+"/readyz"); status != http.StatusOK {
 		t.Fatalf("ready: %d, %v", status, err)
 	}
 
-	// Ten at once, of which two run and the others wait: some of them until after the listeners have closed.
+	// Ten parallel requests: two run, the others queue, some of them until after the listeners have closed.
 	const clients = 10
 	statuses := make(chan int, 2*clients)
 	var all sync.WaitGroup
-	ask := func() {
+	send := func() {
 		all.Go(func() {
 			status, err := get(t, url+"/work")
 			if err != nil {
@@ -83,40 +83,40 @@ func TestItLeavesInOrder(t *testing.T) {
 		})
 	}
 	for range clients {
-		ask()
+		send()
 	}
 	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	for { // the probe falls, over a connection that is new: the listeners are open
+	for { // the probe fails on a new connection: the listeners are still open
 		status, err := get(t, url+"/readyz")
 		if err != nil {
-			t.Fatalf("the listeners have closed before readiness fell: %v", err)
+			t.Fatalf("the listeners closed before readiness failed: %v", err)
 		}
 		if status == http.StatusServiceUnavailable {
 			break
 		}
 	}
 	for range clients {
-		ask()
+		send()
 	}
 	if status, err := get(t, url+"/livez"); status != http.StatusOK {
-		t.Errorf("alive while it leaves: %d, %v", status, err)
+		t.Errorf("liveness while draining: %d, %v", status, err)
 	}
 	all.Wait()
 	close(statuses)
 	for status := range statuses {
 		if status != http.StatusOK {
-			t.Errorf("answered %d", status)
+			t.Errorf("status %d, want 200", status)
 		}
 	}
-	if !lines.Scan() || lines.Text() != "nobody was left behind" {
-		t.Errorf("in the end it says %q", lines.Text())
+	if !lines.Scan() || lines.Text() != "shut down: every request was answered" {
+		t.Errorf("last line %q", lines.Text())
 	}
 	if err := child.Wait(); err != nil {
 		t.Errorf("exit: %v", err)
 	}
 	if _, err := get(t, url+"/readyz"); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("after the exit: %v, want a refused connection", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Sizing is the worked example of docs/production.md: from calls per second and seconds per call to places, queues and
-// connections, by Little's law. It prints the rows of the tables there.
+// Sizing computes the tables of docs/production.md: by Little's law, slots, queues and connections follow from calls per second
+// and seconds per call.
 package main
 
 import (
@@ -18,15 +18,15 @@ func main() {
 	retries(os.Stdout)
 }
 
-// A part of the shop: what was measured, and what was decided.
+// A part of the shop: measured values first, then decisions.
 type part struct {
 	name        string
 	rate        float64 // calls per second in the busiest minute
-	seconds     float64 // that a call holds its connection, on average
-	headroom    float64 // guarantee, in multiples of what is in use on average
-	lends       float64 // share of the guarantee
-	most        int     // places, with those that are borrowed
-	wait        float64 // seconds that a call may wait
+	seconds     float64 // mean time that a call holds its connection
+	headroom    float64 // guaranteed slots, in multiples of the mean number in use
+	lendable    float64 // lendable share of the guaranteed slots
+	max         int     // slots, including borrowed ones
+	wait        float64 // longest queue wait in seconds
 	timeout     time.Duration
 	criticality limiter.Priority
 }
@@ -40,18 +40,18 @@ func shop() []part {
 	}
 }
 
-// total is how many connections the database grants this process.
+// total is the number of database connections of this process.
 const total = 80
 
-// config prints how the parts become compartments, and returns these.
+// config returns the parts as compartments and prints their rows.
 func config(out io.Writer) bulkhead.Config {
 	cfg := bulkhead.Config{Total: total}
 	for _, p := range shop() {
 		inUse := p.rate * p.seconds // Little's law
 		guaranteed := up(inUse * p.headroom)
 		c := bulkhead.CompartmentConfig{
-			Name: p.name, Guaranteed: guaranteed, Lendable: int(float64(guaranteed) * p.lends), Max: p.most,
-			MaxQueue: up(p.wait * float64(guaranteed) / p.seconds), // as many as are served while the last one waits
+			Name: p.name, Guaranteed: guaranteed, Lendable: int(float64(guaranteed) * p.lendable), Max: p.max,
+			MaxQueue: up(p.wait * float64(guaranteed) / p.seconds), // calls served while the last one waits
 			MaxWait:  time.Duration(p.wait * float64(time.Second)), Timeout: p.timeout, Criticality: p.criticality,
 		}
 		cfg.Compartments = append(cfg.Compartments, c)
@@ -61,11 +61,11 @@ func config(out io.Writer) bulkhead.Config {
 	return cfg
 }
 
-// up is the next whole number; what floating point adds is no reason for one more.
+// up rounds up, except for errors of floating point.
 func up(x float64) int { return int(math.Ceil(x - 1e-9)) }
 
-// retries prints how many calls reach a dependency that fails them all, for each one that a user asks for: if every layer
-// tries three times, and if every layer may spend a tenth of its calls on retries.
+// retries prints how many calls reach a failing dependency per user request: if every layer makes three attempts, and if every
+// layer has a retry budget of a tenth of its calls.
 func retries(out io.Writer) {
 	for layers := 1.; layers <= 3; layers++ {
 		fmt.Fprintf(out, "| %g | %g | %.2f |\n", layers, math.Pow(3, layers), math.Pow(1.1, layers))

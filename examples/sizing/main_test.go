@@ -1,6 +1,6 @@
 package main
 
-// The numbers of docs/production.md are those that this program computes, and a set accepts them.
+// docs/production.md has the numbers that this program computes, and a bulkhead accepts them.
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ func Example() {
 	// | 3 | 27 | 1.33 |
 }
 
-func TestThePageHasTheseNumbers(t *testing.T) {
+func TestPageHasTheseNumbers(t *testing.T) {
 	page, err := os.ReadFile("../../docs/production.md")
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestThePageHasTheseNumbers(t *testing.T) {
 	fmt.Fprintf(&out, "| all | | | | %d | | %d | | |\n", guaranteed, most)
 	for row := range strings.Lines(out.String()) {
 		if !strings.Contains(string(page), "\n"+row) {
-			t.Errorf("docs/production.md does not have %s", row)
+			t.Errorf("docs/production.md has no row %s", row)
 		}
 	}
 	for _, sentence := range []string{
@@ -62,21 +62,21 @@ func TestThePageHasTheseNumbers(t *testing.T) {
 	}
 }
 
-// TestItIsLittlesLaw: the places of each part serve its rate, and whoever joins a full queue waits no longer than it may.
-func TestItIsLittlesLaw(t *testing.T) {
+// TestLittlesLaw: the slots of each part serve its rate, and the last call in a full queue waits no longer than MaxWait.
+func TestLittlesLaw(t *testing.T) {
 	cfg := config(io.Discard)
 	for i, p := range shop() {
 		c := cfg.Compartments[i]
 		if served := float64(c.Guaranteed) / p.seconds; served < p.rate {
-			t.Errorf("%s: its places serve %g calls/s of %g", p.name, served, p.rate)
+			t.Errorf("%s: the slots serve %g calls/s of %g", p.name, served, p.rate)
 		}
 		if wait := float64(c.MaxQueue) * p.seconds / float64(c.Guaranteed); wait > c.MaxWait.Seconds()+p.seconds/float64(c.Guaranteed) {
-			t.Errorf("%s: the last of a full queue waits %g s of %v", p.name, wait, c.MaxWait)
+			t.Errorf("%s: the last call in a full queue waits %g s; MaxWait is %v", p.name, wait, c.MaxWait)
 		}
 	}
 }
 
-// TestObserveFirst: nothing guaranteed and everything allowed is the shared pool of before, and can be divided while it runs.
+// TestObserveFirst: compartments without guarantees act as one shared pool, which can be divided while it is in use.
 func TestObserveFirst(t *testing.T) {
 	cfg := config(io.Discard)
 	planned := make([]bulkhead.Share, len(cfg.Compartments))
@@ -110,8 +110,8 @@ func TestObserveFirst(t *testing.T) {
 	}
 }
 
-// TestObserveAWarden: with a high Min nobody waits for others from the first sample on, and what does not wait is never shed.
-func TestObserveAWarden(t *testing.T) {
+// TestObserveWarden: with a high Min no task queues, and only queued tasks are ever shed.
+func TestObserveWarden(t *testing.T) {
 	w, err := warden.New(warden.Config{Control: control.Config{Min: 10000}})
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Tenants is an HTTP API whose places are divided among its customers: one that sends far too much is told 429, the others
-// notice nothing, and a stranger who invents keys makes no more tenants than there is room for.
+// Tenants is an HTTP API whose slots are shared fairly by its customers. A customer that sends too much gets 429 and the others
+// are not affected; a client that invents keys cannot create more tenants than configured.
 package main
 
 import (
@@ -28,8 +28,8 @@ func run(out io.Writer) error {
 	}
 	defer a.close()
 
-	// Acme sends ten requests at once that take long. Two run, two wait, six are rejected at once.
-	spike := make(chan answer)
+	// Acme sends ten slow requests in parallel. Two run, two queue, six are rejected immediately.
+	spike := make(chan response)
 	for range 10 {
 		go func() { spike <- a.get("acme", "/slow") }()
 	}
@@ -47,35 +47,35 @@ func run(out io.Writer) error {
 
 	for i := range 50 {
 		if got := a.get(fmt.Sprintf("invented-%d", i), "/quick"); got.status != http.StatusOK {
-			return fmt.Errorf("a new customer: %v", got)
+			return fmt.Errorf("request of a new customer: %v", got)
 		}
 	}
 	t := a.set.Compartment("api").Snapshot().Tenants
-	fmt.Fprintf(out, "53 keys were seen, %d are told apart, %d could be\n", t.Keys, t.MaxKeys)
+	fmt.Fprintf(out, "53 keys seen, %d tenants kept, limit %d\n", t.Keys, t.MaxKeys)
 	return nil
 }
 
-// An api serves customers.
+// An api serves customers, each as a tenant of one compartment.
 type api struct {
 	set    *bulkhead.Set
 	server *httptest.Server
-	finish chan struct{} // closed: slow requests end
+	finish chan struct{} // closed to let slow requests end
 }
 
 func open() (*api, error) {
 	set, err := bulkhead.New(bulkhead.Config{Total: 4, Compartments: []bulkhead.CompartmentConfig{{
-		Name: "api", Guaranteed: 4, MaxQueue: 2, // of each tenant
+		Name: "api", Guaranteed: 4, MaxQueue: 2, // per tenant
 		Tenants: bulkhead.TenantsConfig{Max: 2, Keys: 8},
 	}}})
 	if err != nil {
 		return nil, err
 	}
 	mw, err := wardenhttp.New(nil, wardenhttp.Config{
-		// The key of a real service is what its authentication has found out. Here it is what the client says.
+		// A real service takes the key from its authentication. Here the client chooses it.
 		Compartment: func(r *http.Request) *bulkhead.Compartment {
 			return set.Compartment("api").Tenant(r.Header.Get("Api-Key"))
 		},
-		Rand: func() float64 { return 0 }, // a real service spreads Retry-After
+		Rand: func() float64 { return 0 }, // a real service randomizes Retry-After
 	})
 	if err != nil {
 		return nil, err
@@ -94,38 +94,38 @@ func open() (*api, error) {
 	return a, nil
 }
 
-// An answer is what a customer sees.
-type answer struct {
+// A response is the part of an HTTP response that this program prints.
+type response struct {
 	status     int
 	retryAfter string
 	err        error
 }
 
-func (a answer) String() string {
-	if a.err != nil {
-		return a.err.Error()
+func (r response) String() string {
+	if r.err != nil {
+		return r.err.Error()
 	}
-	if a.retryAfter != "" {
-		return fmt.Sprintf("%d, Retry-After %s", a.status, a.retryAfter)
+	if r.retryAfter != "" {
+		return fmt.Sprintf("%d, Retry-After %s", r.status, r.retryAfter)
 	}
-	return fmt.Sprint(a.status)
+	return fmt.Sprint(r.status)
 }
 
-func (a *api) get(key, path string) answer {
+func (a *api) get(key, path string) response {
 	req, err := http.NewRequest(http.MethodGet, a.server.URL+path, http.NoBody)
 	if err != nil {
-		return answer{err: err}
+		return response{err: err}
 	}
 	req.Header.Set("Api-Key", key)
 	resp, err := a.server.Client().Do(req)
 	if err != nil {
-		return answer{err: err}
+		return response{err: err}
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
-	return answer{resp.StatusCode, resp.Header.Get("Retry-After"), errors.Join(err, resp.Body.Close())}
+	return response{resp.StatusCode, resp.Header.Get("Retry-After"), errors.Join(err, resp.Body.Close())}
 }
 
 func (a *api) close() {
-	a.server.CloseClientConnections() // ends what is still slow
+	a.server.CloseClientConnections() // cancels slow requests
 	a.server.Close()
 }

@@ -1,6 +1,6 @@
 package main
 
-// What the program prints is part of it; and what happens to tenants when there is no room to tell them apart.
+// The program's output, and the limits of a tenant and of the number of tenants.
 
 import (
 	"fmt"
@@ -27,21 +27,21 @@ func Example() {
 	// acme: 200
 	// acme: 200
 	// acme: 200
-	// 53 keys were seen, 8 are told apart, 8 could be
+	// 53 keys seen, 8 tenants kept, limit 8
 }
 
-// TestOneTenantTakesNoMoreThanItsShare: what is left of the compartment is left to the others, however much one sends.
-func TestOneTenantTakesNoMoreThanItsShare(t *testing.T) {
+// TestTenantStaysWithinItsShare: however much one tenant sends, the other slots stay free for the others.
+func TestTenantStaysWithinItsShare(t *testing.T) {
 	a, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.close()
-	spike := make(chan answer)
+	spike := make(chan response)
 	for range 30 {
 		go func() { spike <- a.get("acme", "/slow") }()
 	}
-	for range 26 { // all but two that run and two that wait
+	for range 26 { // all but two that run and two that queue
 		if got := <-spike; got.status != http.StatusTooManyRequests {
 			t.Fatal(got)
 		}
@@ -63,8 +63,8 @@ func TestOneTenantTakesNoMoreThanItsShare(t *testing.T) {
 	}
 }
 
-// TestStrangersShareOnePlaceAtTheTable: a key too long to be told apart is served, and makes no tenant.
-func TestStrangersShareOnePlaceAtTheTable(t *testing.T) {
+// TestLongKeysShareOneTenant: requests with keys above 256 bytes are served and create no tenant.
+func TestLongKeysShareOneTenant(t *testing.T) {
 	a, err := open()
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package testing_test shows how a service's own tests try what happens under overload: a rejection on demand, without load and without
-// waiting. docs/guides/testing.md explains the pieces.
+// Package testing_test shows how a service's own tests cover overload: a rejection on demand, without load and without waiting.
+// docs/guides/testing.md explains the pieces.
 package testing_test
 
 import (
@@ -35,13 +35,13 @@ func TestRejectedByAGate(t *testing.T) {
 	}
 }
 
-// A warden whose controller always answers with a concurrency limit of 0 rejects every request.
+// A warden whose controller always decides a concurrency limit of 0 rejects every request.
 func TestRejectedByAWarden(t *testing.T) {
 	w, err := warden.New(warden.Config{Controller: closed{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Limiter().Apply(closed{}.Step(monitor.Sample{})) // a request takes the first sample otherwise
+	w.Limiter().Apply(closed{}.Step(monitor.Sample{})) // otherwise the first request triggers a sample
 	mw, err := wardenhttp.New(w, wardenhttp.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -53,14 +53,14 @@ func TestRejectedByAWarden(t *testing.T) {
 	}
 }
 
-// closed is a controller that lets nothing run, whatever was measured.
+// closed is a controller whose concurrency limit is always 0.
 type closed struct{}
 
 func (closed) Step(monitor.Sample) decision.ControlDecision {
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: 0, ShedProbability: 1}
 }
 
-// A bulkhead's timeout in virtual time: the test takes no time, and is exact.
+// A bulkhead's timeout in virtual time: the test takes no real time and is exact.
 func TestTimeoutInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{
@@ -71,7 +71,7 @@ func TestTimeoutInVirtualTime(t *testing.T) {
 		}
 		start := time.Now()
 		_, err = bulkhead.Do(t.Context(), set.Compartment("search"), func(ctx context.Context) (string, error) {
-			<-ctx.Done() // a driver that listens to its context
+			<-ctx.Done() // a driver that honors its context
 			return "", ctx.Err()
 		})
 		var late *bulkhead.TimeoutError
@@ -81,8 +81,8 @@ func TestTimeoutInVirtualTime(t *testing.T) {
 	})
 }
 
-// A handler of ordered records, on a log and a ledger in memory: the first attempt fails, the second succeeds, in no time.
-func TestHandlerIsCalledAgain(t *testing.T) {
+// A handler of ordered records on a log and a ledger in memory: the first attempt fails and the retry succeeds, in virtual time.
+func TestHandlerIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		orders := new(dispatch.Log)
 		orders.Append("customer-1", []byte("order 1"))

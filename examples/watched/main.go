@@ -1,4 +1,4 @@
-// Watched works two partitions off and shows what others see of it: Prometheus by metrics, a log by what needs somebody.
+// Watched processes two partitions and exports its dispatchers and ledgers: metrics to Prometheus, warnings to a log.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const partitions = 2
 
-// alone is a group with one member, who has all partitions.
+// alone is a consumer group whose only member owns all partitions.
 type alone []dispatch.Partition
 
 // Hold implements dispatch.Ownership.
@@ -33,13 +33,13 @@ func (a alone) Hold(ctx context.Context, work func(context.Context, dispatch.Par
 	return nil
 }
 
-// decisions counts what a ledger decides.
+// decisions is an observer that counts a ledger's answers.
 type decisions struct{ *wardenprom.LedgerDecisions }
 
 // Observe implements lease.Observer.
 func (d decisions) Observe(e lease.Event) { d.Count(e.Op.String(), e.Result()) }
 
-// metrics shows a consumer with all its partitions, and the ledgers beside it.
+// metrics returns a collector for the dispatcher of each partition and for the ledgers.
 func metrics(ctx context.Context, consumer *dispatch.Consumer, group alone) (*wardenprom.Collector, error) {
 	ledgers := map[string]wardenprom.Ledger{}
 	for _, p := range group {
@@ -58,7 +58,7 @@ func metrics(ctx context.Context, consumer *dispatch.Consumer, group alone) (*wa
 	})
 }
 
-// held counts what is under way, and what waits. What was given back until a retry is due is neither.
+// held counts leases in progress and keys that are ready. A lease released until its retry is due is neither.
 func held(ctx context.Context, ledger lease.Ledger) (s wardenprom.LedgerStats, err error) {
 	for l, err := range ledger.Held(ctx) {
 		if err != nil {
@@ -86,7 +86,7 @@ func main() {
 }
 
 func run() error {
-	registry := prometheus.NewRegistry() // a service gives it to promhttp.HandlerFor
+	registry := prometheus.NewRegistry() // a service serves it by promhttp.HandlerFor
 	decided, err := wardenprom.NewLedgerDecisions("orders")
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func run() error {
 	return errors.Join(err, <-ended)
 }
 
-// done: all partitions are held, and all their records committed.
+// done reports whether all partitions are held and all their records committed.
 func done(all []dispatch.Stats) bool {
 	for _, s := range all {
 		if s.Committed < 3 {
@@ -147,7 +147,7 @@ func done(all []dispatch.Stats) bool {
 	return len(all) == partitions
 }
 
-// show prints what a scrape would get of the dispatchers, without what is 0.
+// show prints the dispatchers' metrics as a scrape would return them, without zeros.
 func show(registry *prometheus.Registry) error {
 	families, err := registry.Gather()
 	if err != nil {

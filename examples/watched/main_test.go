@@ -1,6 +1,6 @@
 package main
 
-// What a scrape shows is part of it.
+// The program's output: the metrics of two processed partitions.
 
 func Example() {
 	main()

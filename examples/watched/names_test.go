@@ -1,4 +1,4 @@
-// One event has one name: what a client is answered is what the log, the console and the metrics call it.
+// One event has one name: response, log, console and metrics use the same reason.
 
 package main
 
@@ -30,13 +30,13 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
 
-// steady is a controller that never changes its mind.
+// steady is a controller with a constant decision.
 type steady decision.ControlDecision
 
 // Step implements warden.Controller.
 func (s steady) Step(monitor.Sample) decision.ControlDecision { return decision.ControlDecision(s) }
 
-// service is a warden and a compartment behind the middleware, and everybody who watches them.
+// service is a warden and a compartment behind the middleware, with log, console and metrics.
 type service struct {
 	t       *testing.T
 	warden  *warden.Warden
@@ -88,8 +88,8 @@ func serving(t *testing.T, l limiter.Config, part *bulkhead.CompartmentConfig) *
 	return s
 }
 
-// ask sends a request through the middleware to next.
-func (s *service) ask(ctx context.Context, path string, next http.HandlerFunc) *httptest.ResponseRecorder {
+// send sends a request through the middleware to next.
+func (s *service) send(ctx context.Context, path string, next http.HandlerFunc) *httptest.ResponseRecorder {
 	s.t.Helper()
 	m, err := wardenhttp.New(s.warden, s.http)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *service) ask(ctx context.Context, path string, next http.HandlerFunc) *
 }
 
 func (s *service) plain() *httptest.ResponseRecorder {
-	return s.ask(s.t.Context(), "/checkout", func(http.ResponseWriter, *http.Request) {})
+	return s.send(s.t.Context(), "/checkout", func(http.ResponseWriter, *http.Request) {})
 }
 
 // full takes the only slot until the test ends.
@@ -123,10 +123,10 @@ func (s *service) full() *service {
 	return s
 }
 
-// waits sends one that waits in the queue for a while, and then leaves.
+// waits queues a task, which is canceled after d.
 func (s *service) waits(p limiter.Priority, d time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(s.t.Context(), d, context.Canceled)
-	stop, done := context.WithCancel(context.WithoutCancel(ctx)) // its end is no deadline
+	stop, done := context.WithCancel(context.WithoutCancel(ctx)) // a context without a deadline
 	context.AfterFunc(ctx, done)
 	go func() {
 		defer cancel()
@@ -139,16 +139,16 @@ func (s *service) waits(p limiter.Priority, d time.Duration) {
 	synctest.Wait()
 }
 
-// canceled asks and goes away after a second.
+// canceled sends a request that its client cancels after a second.
 func (s *service) canceled() *httptest.ResponseRecorder {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	time.AfterFunc(time.Second, cancel)
-	return s.ask(ctx, "/checkout", nil)
+	return s.send(ctx, "/checkout", nil)
 }
 
-// again asks for a second slot with the first in hand.
+// again acquires a second slot while it holds the first.
 func (s *service) again() *httptest.ResponseRecorder {
-	return s.ask(s.t.Context(), "/checkout", func(w http.ResponseWriter, r *http.Request) {
+	return s.send(s.t.Context(), "/checkout", func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		if s.part != nil {
 			_, _, err = s.part.Acquire(r.Context())
@@ -156,7 +156,7 @@ func (s *service) again() *httptest.ResponseRecorder {
 			_, _, err = s.warden.Acquire(r.Context(), warden.Task{})
 		}
 		if !wardenhttp.WriteError(w, s.part, err) {
-			s.t.Errorf("no rejection: %v", err)
+			s.t.Errorf("not a rejection: %v", err)
 		}
 	})
 }
@@ -165,13 +165,13 @@ type openBreaker struct{}
 
 func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open") }
 
-const ( // where events are counted
+const ( // counters of the events
 	limiterRejected = "stopbank_limiter_rejected_total"
 	partRejected    = "stopbank_compartment_rejected_total"
 	partLeft        = "stopbank_compartment_left_total"
 )
 
-// events are the rejections, each with how to bring it about.
+// events lists every rejection and timeout with a function that causes it.
 func events() []event {
 	decides := func(d decision.ControlDecision) limiter.Config {
 		return limiter.Config{Initial: d, Rand: func() float64 { return 0 }}
@@ -218,15 +218,15 @@ func events() []event {
 		{"breaker_open", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{Breaker: openBreaker{}}), (*service).plain},
 		{"reentry", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{}), (*service).again},
 		{"unknown_compartment", "stopbank_bulkhead_unknown_total", limiter.Config{}, part(bulkhead.CompartmentConfig{}), func(s *service) *httptest.ResponseRecorder {
-			return s.ask(s.t.Context(), "/nowhere", nil)
+			return s.send(s.t.Context(), "/nowhere", nil)
 		}},
 		{"timeout_running", "stopbank_compartment_answered_total", limiter.Config{}, part(bulkhead.CompartmentConfig{Timeout: time.Second}), func(s *service) *httptest.ResponseRecorder {
-			return s.ask(s.t.Context(), "/checkout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+			return s.send(s.t.Context(), "/checkout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 		}},
 	}
 }
 
-// patient asks without a deadline where those like it leave after a second.
+// patient sends a request without a deadline where tasks of the same priority leave after a second (Q16).
 func (s *service) patient() *httptest.ResponseRecorder {
 	for range 20 {
 		s.waits(limiter.Normal, time.Second)
@@ -244,7 +244,7 @@ type event struct {
 	drive   func(*service) *httptest.ResponseRecorder
 }
 
-// in is where the event is found under its name: all of "answer", "log", "console" and "metric" if nobody calls it otherwise.
+// in returns the outputs in which the event has this name: some of "answer", "log", "console" and "metric".
 func (e event) in(t *testing.T, name string) (found []string) {
 	t.Helper()
 	s := serving(t, e.limiter, e.part)
@@ -287,8 +287,8 @@ func (e event) in(t *testing.T, name string) (found []string) {
 	return found
 }
 
-// TestOneNameForOneEvent brings each rejection about and looks for its name in all places. Nothing is logged of clients who go away, and of
-// mistakes in the code only what a compartment rejects; the counters of those are metrics of their own.
+// TestOneNameForOneEvent causes each event and looks for its name in all outputs. Canceled requests are not logged, and neither are
+// a warden's re-entries and unknown compartments, which have metrics of their own.
 func TestOneNameForOneEvent(t *testing.T) {
 	covered := map[string]bool{}
 	for _, e := range events() {
@@ -306,7 +306,7 @@ func TestOneNameForOneEvent(t *testing.T) {
 					t.Errorf("found in %q, want %q", got, want)
 				}
 			})
-			synctest.Test(t, func(t *testing.T) { // by any other name it is not found, but where a metric or no name says what it is
+			synctest.Test(t, func(t *testing.T) { // no other name is found, except in metrics that have no label for the name
 				if got := e.in(t, "no_such_reason"); slices.ContainsFunc(got, func(where string) bool { return where != "metric" }) {
 					t.Errorf("another name is found in %q", got)
 				}
@@ -315,10 +315,10 @@ func TestOneNameForOneEvent(t *testing.T) {
 	}
 	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ {
 		if !covered[r.String()] {
-			t.Errorf("nobody tries %s", r)
+			t.Errorf("no event has the reason %s", r)
 		}
 	}
 	if n := limiter.Reentry + 1; !strings.HasPrefix(n.String(), "Reason(") {
-		t.Errorf("there is one more reason: %s", n)
+		t.Errorf("reason %s is not covered by this test", n)
 	}
 }

@@ -1,4 +1,4 @@
-// The rows of the admission gate.
+// Benchmark rows of the admission gate.
 
 package main
 
@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	places = 100  // every bound in these rows that is not said to be another
-	asSync = 1.15 // the target beside x/sync: a mutex and a counter, as a gate is
+	places = 100  // the limit in these rows unless stated otherwise
+	asSync = 1.15 // target ratio to x/sync: both are a mutex and a counter
 )
 
 var (
 	errFull = errors.New("full")
-	nop     = func() error { return nil } // a variable: no compiler may call it inline
+	nop     = func() error { return nil } // a variable, so that the compiler cannot inline it
 )
 
 func newGate(limit int) *admission.Gate {
@@ -38,7 +38,7 @@ func admissionRows() []row {
 	return rows
 }
 
-// doRow: a function that does nothing, admitted.
+// doRow: an admitted function that does nothing.
 func doRow(parallel bool) row {
 	return row{"admission", "Do, no-op", parallel,
 		variant{"admission Do", func() func(int) {
@@ -70,7 +70,7 @@ func doRow(parallel bool) row {
 	}
 }
 
-// semaphoreDo gives back also when fn panics.
+// semaphoreDo also releases when fn panics.
 func semaphoreDo(s *semaphore.Weighted, fn func() error) error {
 	if !s.TryAcquire(1) {
 		return errFull
@@ -88,7 +88,7 @@ func acquireRow(parallel bool) row {
 	}}
 }
 
-// refusalRow: a full gate says no.
+// refusalRow: a full gate rejects.
 func refusalRow(parallel bool) row {
 	return row{"admission", "refusal", parallel,
 		variant{"admission TryAcquire", func() func(int) {

@@ -1,4 +1,4 @@
-// The rows of the compartments: what they add to a limiter, and what peers cost that isolate or break circuits.
+// Benchmark rows of bulkheads: their cost over a limiter, beside peers that isolate calls or break circuits.
 
 package main
 
@@ -23,7 +23,7 @@ func bulkheadRows() []row {
 
 func answer(context.Context) (int, error) { return 0, nil }
 
-// compartments makes a set of one compartment.
+// compartments returns a set of one compartment.
 func compartments(c bulkhead.CompartmentConfig) *bulkhead.Compartment {
 	c.Name = "a"
 	s, err := bulkhead.New(bulkhead.Config{Total: places, Compartments: []bulkhead.CompartmentConfig{c}})

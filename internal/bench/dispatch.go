@@ -1,4 +1,4 @@
-// The rows of the dispatcher: how long it takes, beside the least that the same handlers could have taken.
+// Benchmark rows of the dispatcher: its time, beside the least time in which the same handlers could have run.
 
 package main
 
@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// dispatchRecords is how many records a run has.
+	// dispatchRecords is the number of records of a run.
 	dispatchRecords = 10_000
-	// dispatchRuns: a run of so many records is an average by itself.
+	// dispatchRuns is small: a run over so many records is an average by itself.
 	dispatchRuns = 3
 )
 
-// dispatchRows is the table of keys and workers: the fewer keys, the longer the longest of them; the more workers, the sooner it
-// is the bound.
+// dispatchRows is the table of keys and workers. With few keys the longest key bounds the time, with many workers the handlers
+// do.
 func dispatchRows() []row {
 	var rows []row
 	for _, keys := range []int{10, 100, 1000} {
@@ -36,8 +36,8 @@ func dispatchRows() []row {
 	return rows
 }
 
-// dispatchRow is one cell of the table. Its bound is of the very run that it is compared with: a handler measures how long it
-// really slept, and nothing can be faster than all of that divided by the workers, or than the longest key.
+// dispatchRow is one cell of the table. Its bound comes from the same run: handlers measure how long they really slept, and no
+// schedule can be faster than their sum divided by the workers, or than the longest key.
 func dispatchRow(title string, keys int, hot float64, workers int) row {
 	r := row{layer: "lease/dispatch", title: fmt.Sprintf("dispatch: %d records of 0 to 5 ms, %s, %d workers", dispatchRecords, title, workers)}
 	wholes[r.title] = func() []cell {
@@ -55,7 +55,7 @@ func dispatchRow(title string, keys int, hot float64, workers int) row {
 	return r
 }
 
-// runDispatch works the records off, from Run to the end of the last handler, and returns nanoseconds for each, and the bound.
+// runDispatch processes the records and returns nanoseconds per record, from Run to the end of the last handler, and the bound.
 func runDispatch(keys int, hot float64, workers int) (took, bound float64) {
 	rnd := rand.New(rand.NewPCG(uint64(keys), uint64(workers)))
 	log := new(dispatch.Log)

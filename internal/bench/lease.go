@@ -1,4 +1,4 @@
-// The rows of the lease ledger in memory.
+// Benchmark rows of the lease ledger in memory.
 
 package main
 
@@ -21,15 +21,15 @@ func leaseRows() []row {
 		rows = append(rows,
 			cycleRow("acquire + succeed, 1,000 hot domains", 1000, lag, workers, 1.5),
 			cycleRow("acquire + succeed, 1,000,000 domains at random", 1_000_000, lag, workers, 1.5),
-			// The floor lags so far that most domains stay: memory that the ledger has to walk and the peer does not have.
+			// With this lag of the floor most domains stay in memory; the peer's map has nothing to walk.
 			cycleRow("acquire + succeed, 1,000,000 domains that stay", 1_000_000, never, workers, 0),
 		)
 	}
 	return append(rows, scaleRow(1000, lag), scaleRow(1_000_000, lag))
 }
 
-// cycleRow: a lease taken and ended, on a ledger whose floor follows, against the least that any ledger must do: two
-// lookups-and-writes in one map under one mutex, and one reading of the clock. The peer keeps no invariant at all.
+// cycleRow: acquire and complete a lease, on a ledger whose floor follows, beside the least that any ledger must do: two
+// lookups and writes in one map under one mutex, and one read of the clock. The peer keeps no invariants.
 func cycleRow(title string, domains, lag, workers int, most float64) row {
 	names := domainNames(domains)
 	ours := onceAMillion(domains, func() *ledgerRun { return newLedgerRun(names, lag, workers) })
@@ -40,7 +40,7 @@ func cycleRow(title string, domains, lag, workers int, most float64) row {
 	}
 }
 
-// scaleRow: the same work by all cores and by one, in operations of wall time: half the time would be perfect on two.
+// scaleRow: the same work by all cores and by one, as wall time per operation. On two cores half the time would be perfect.
 func scaleRow(domains, lag int) row {
 	cores := runtime.GOMAXPROCS(0)
 	names := domainNames(domains)
@@ -73,7 +73,7 @@ func newLedger() *lease.Memory {
 	return l
 }
 
-// domainNames makes names as long as a UUID.
+// domainNames returns names as long as a UUID.
 func domainNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -82,8 +82,8 @@ func domainNames(n int) []string {
 	return names
 }
 
-// onceAMillion makes a fresh instance every time, except of a million domains: those take seconds to fill, so the rounds
-// share one, which lives as long as its row's closures.
+// onceAMillion makes a fresh instance each time, except with a million domains: filling those takes seconds, so all rounds of a
+// row share one.
 func onceAMillion[T any](domains int, fresh func() T) func() T {
 	if domains >= 1_000_000 {
 		return sync.OnceValue(fresh)
@@ -91,16 +91,16 @@ func onceAMillion[T any](domains int, fresh func() T) func() T {
 	return fresh
 }
 
-// ledgerRun drives a ledger as a consumer of one partition does: rising offsets, domains at random, the floor raised
-// every thousand offsets to lag behind. Its workers keep to domains of their own, so that every acquire is granted.
+// ledgerRun drives a ledger like a consumer of one partition: rising offsets, random domains, and a floor that is raised every
+// thousand offsets and lags behind. Each worker has its own domains, so every acquire is granted.
 type ledgerRun struct {
 	ledger   *lease.Memory
 	names    []string
 	lag      int64
 	workers  int
-	loops    atomic.Int64 // loops begun: tells the workers apart
-	offsets  atomic.Int64 // handed out by the block
-	flooring sync.Mutex   // a floor must not go down: guards the order of Compact calls
+	loops    atomic.Int64 // number of loops begun; identifies workers
+	offsets  atomic.Int64 // handed out in blocks
+	flooring sync.Mutex   // guards the order of Compact calls: a floor must not fall
 }
 
 const offsetBlock = 1024
@@ -129,7 +129,7 @@ func (r *ledgerRun) loop(n int) {
 		if err != nil {
 			exit("%v", err)
 		}
-		if a.Status != lease.Acquired { // the floor overtook a worker that had lost its core: a new block
+		if a.Status != lease.Acquired { // the floor overtook a worker without a processor: start a new block
 			offset = end
 			continue
 		}
@@ -140,7 +140,7 @@ func (r *ledgerRun) loop(n int) {
 	}
 }
 
-// block hands out the next offsets, and raises the floor.
+// block hands out the next offsets and raises the floor.
 func (r *ledgerRun) block(ctx context.Context) (from, to int64) {
 	r.flooring.Lock()
 	defer r.flooring.Unlock()
@@ -151,7 +151,7 @@ func (r *ledgerRun) block(ctx context.Context) (from, to int64) {
 	return to - offsetBlock, to
 }
 
-// bareMap is the peer: what a lease consists of, in a map, under a mutex.
+// bareMap is the peer: the data of a lease in a map under a mutex.
 type bareMap struct {
 	mu      sync.Mutex
 	records map[string]bareRecord

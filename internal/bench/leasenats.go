@@ -1,4 +1,4 @@
-// The rows of the ledger on NATS JetStream.
+// Benchmark rows of the ledger on NATS JetStream.
 
 package main
 
@@ -18,13 +18,13 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// natsDomains is how many domains, or keys, a goroutine goes round in.
+// natsDomains is the number of domains, or keys, that a goroutine cycles through.
 const natsDomains = 16
 
 func leasenatsRows() []row { return []row{natsRow(1), natsRow(4), natsRow(16)} }
 
-// natsRow: a lease taken and ended by each of some goroutines, against what any ledger in a bucket costs at least: two updates of a
-// key at its last revision, by the key-value client, on the same server through the same connection.
+// natsRow: acquire and complete a lease by several goroutines, beside the minimum cost of any ledger in a bucket: two updates of a
+// key at its last revision by the key-value client, on the same server through the same connection.
 func natsRow(goroutines int) row {
 	title := "acquire + succeed in JetStream, one goroutine at a time"
 	if goroutines > 1 {
@@ -38,7 +38,7 @@ func natsRow(goroutines int) row {
 	}
 }
 
-// jetStream is a connection to a server of this process with files in a temporary folder, at its first call; endNATS ends it.
+// jetStream connects to a server in this process, with files in a temporary folder; the first call starts it, endNATS stops it.
 var (
 	jetStream = sync.OnceValue(func() *nats.Conn {
 		dir, err := os.MkdirTemp("", "bench-nats")
@@ -76,7 +76,7 @@ func endNATS() {
 	}
 }
 
-// natsLedger drives a ledger as natsBare drives its bucket: every worker goes round in its domains.
+// natsLedger drives a ledger as natsBare drives its bucket: each worker cycles through its own domains.
 type natsLedger struct {
 	ledger  *durable.Ledger
 	offsets []int64 // by worker
@@ -113,7 +113,7 @@ func (r *natsLedger) loop(worker, n int) {
 		if _, err := r.ledger.Succeed(ctx, name, a.Lease.Token); err != nil {
 			exit("%v", err)
 		}
-		if worker == 0 && offset%1024 == 1023 { // as a consumer does that commits
+		if worker == 0 && offset%1024 == 1023 { // like a consumer's commits
 			if err := r.ledger.Compact(ctx, offset-1024); err != nil {
 				exit("%v", err)
 			}
@@ -121,7 +121,7 @@ func (r *natsLedger) loop(worker, n int) {
 	}
 }
 
-// natsBare updates keys, and keeps no invariant.
+// natsBare updates keys and keeps no invariants.
 type natsBare struct {
 	bucket    jetstream.KeyValue
 	state     []byte // as long as a small state of a ledger

@@ -1,4 +1,4 @@
-// The rows of the ledger in PostgreSQL.
+// Benchmark rows of the ledger in PostgreSQL.
 
 package main
 
@@ -17,10 +17,10 @@ import (
 	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
-// pgDomains is how many domains, or rows, a goroutine goes round in.
+// pgDomains is the number of domains, or rows, that a goroutine cycles through.
 const pgDomains = 16
 
-// leasepgRows need a server: the one that STOPBANK_POSTGRES_URL names, or a private one with fsync on, which begins with the first row.
+// leasepgRows need a server: the one of STOPBANK_POSTGRES_URL, or a private one with fsync on, started by the first row.
 func leasepgRows() []row {
 	if err := pgtest.Available(context.Background()); err != nil {
 		leftOut = append(leftOut, "the rows of lease/leasepg: no PostgreSQL is installed")
@@ -29,8 +29,8 @@ func leasepgRows() []row {
 	return []row{pgRow(1), pgRow(4), pgRow(16)}
 }
 
-// pgRow: a lease taken and ended by each of some goroutines, against what any ledger in a table costs at least: two rows updated, each by its
-// key, in a commit of its own, on the same server through the same pool.
+// pgRow: acquire and complete a lease by several goroutines, beside the minimum cost of any ledger in a table: two rows updated by
+// key, each in its own commit, on the same server through the same pool.
 func pgRow(goroutines int) row {
 	title := "acquire + succeed in PostgreSQL, one goroutine at a time"
 	if goroutines > 1 {
@@ -44,7 +44,7 @@ func pgRow(goroutines int) row {
 	}
 }
 
-// split gives every goroutine its share, at least one.
+// split gives each goroutine its share, at least one.
 func split(goroutines int, loop func(worker, n int)) func(n int) {
 	return func(n int) {
 		var group sync.WaitGroup
@@ -55,7 +55,7 @@ func split(goroutines int, loop func(worker, n int)) func(n int) {
 	}
 }
 
-// postgres starts the server at its first call; endPostgres ends it.
+// postgres starts the server at its first call; endPostgres stops it.
 var (
 	postgres = sync.OnceValue(func() *pgxpool.Pool {
 		ctx := context.Background()
@@ -90,7 +90,7 @@ func endPostgres() {
 	}
 }
 
-// pgLedger drives a ledger as pgBare drives its table: every worker goes round in its domains.
+// pgLedger drives a ledger as pgBare drives its table: each worker cycles through its own domains.
 type pgLedger struct {
 	ledger  *durable.Ledger
 	offsets []int64 // by worker
@@ -128,7 +128,7 @@ func (r *pgLedger) loop(worker, n int) {
 		if _, err := r.ledger.Succeed(ctx, name, a.Lease.Token); err != nil {
 			exit("%v", err)
 		}
-		if worker == 0 && offset%1024 == 1023 { // as a consumer does that commits
+		if worker == 0 && offset%1024 == 1023 { // like a consumer's commits
 			if err := r.ledger.Compact(ctx, offset-1024); err != nil {
 				exit("%v", err)
 			}
@@ -136,7 +136,7 @@ func (r *pgLedger) loop(worker, n int) {
 	}
 }
 
-// pgBare updates rows, and keeps no invariant.
+// pgBare updates rows and keeps no invariants.
 type pgBare struct {
 	update string
 	state  []byte // as long as a small state of a ledger

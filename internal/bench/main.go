@@ -1,9 +1,9 @@
-// Command bench measures each layer beside its peers in one process and prints ratios beside their targets.
+// Command bench measures each layer beside its peers in one process, and prints ratios beside their targets.
 //
-// Absolute times of a small, noisy machine are worth little; a ratio of two things measured in turn, many times over, is
-// worth more. So every row runs its variants interleaved: round after round, each variant for a few milliseconds, the
-// order turned by one each time. What is reported is the median over the rounds, and for a ratio the median of the
-// rounds' own ratios with its 95 % interval. Rows in which we lose stay in the table.
+// Absolute times of a small, noisy machine mean little; the ratio of two measurements taken in turn, many times, means more. Every
+// row therefore interleaves its variants: in each round each variant runs for a few milliseconds, and the order rotates by one from
+// round to round. The report has the median over the rounds, and for a ratio the median of the rounds' ratios with its 95 %
+// interval. Rows in which Stopbank is slower stay in the table.
 package main
 
 import (
@@ -59,7 +59,7 @@ func main() {
 	}
 }
 
-// allRows are the rows of every layer, in the order of the report.
+// allRows returns the rows of every layer, in the order of the report.
 func allRows() []row {
 	return slices.Concat(admissionRows(), leaseRows(), leasenatsRows(), leasepgRows(), dispatchRows(),
 		throughputPostgresRows(), throughputJetstreamRows(), throughputKafkaRows(), wardenRows(), bulkheadRows(), wardenhttpRows())

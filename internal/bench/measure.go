@@ -1,4 +1,4 @@
-// How a row is measured: variants in turn, round after round, each compared within its round.
+// Measuring a row: the variants take turns in each round and are compared within the round.
 
 package main
 
@@ -12,32 +12,32 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// A row compares one of our operations with its peers.
+// A row compares one operation of Stopbank with its peers.
 type row struct {
 	layer, title string
-	parallel     bool    // by GOMAXPROCS goroutines on one shared instance
-	ours         variant // what the ratios are of
+	parallel     bool    // run by GOMAXPROCS goroutines on one shared instance
+	ours         variant // numerator of the ratios
 	peers        []peer
 }
 
-// wholes are the rows, by title, that measure themselves: what they run cannot be cut into operations.
+// wholes are the rows, by title, that measure themselves because their work cannot be divided into operations.
 var wholes = map[string]func() []cell{}
 
-// A variant is one implementation of the row's operation. New makes a fresh instance, ready to be measured, and returns
-// a loop that performs the operation n times; with parallel rows it is called by several goroutines at once.
+// A variant is one implementation of the row's operation. New returns a fresh instance as a loop that performs the operation n
+// times; in parallel rows several goroutines call it at the same time.
 type variant struct {
 	name string
 	new  func() (loop func(n int))
 }
 
-// A peer is a variant that ours is divided by. Most is the highest ratio that meets the target; 0: none is set, the row
-// is there to be read.
+// A peer is a variant in the denominator of a ratio. Most is the highest ratio that meets the target; 0: no target, for
+// information only.
 type peer struct {
 	variant
 	most float64
 }
 
-// A result is a measured row: for each variant, ours first, time and allocations, and ours' ratio to it.
+// A result is a measured row: time and allocations of each variant, ours first, and our ratio to it.
 type result struct {
 	row
 	cells []cell
@@ -45,19 +45,19 @@ type result struct {
 
 type cell struct {
 	name      string
-	ns        float64 // median, per operation; with p goroutines, wall time divided by all their operations
-	allocs    float64 // per operation, median
+	ns        float64 // median per operation; with p goroutines, wall time divided by all operations
+	allocs    float64 // median per operation
 	ratio     float64 // ours / this: median of the rounds' ratios
-	low, high float64 // its 95 % interval
-	most      float64 // target of the ratio, 0: none
+	low, high float64 // 95 % interval of ratio
+	most      float64 // target of ratio; 0: none
 }
 
-// shares is what every number of operations is a multiple of: the most goroutines that a row splits them over. With a share
-// that is not whole, more operations would run than are counted. Eight each at least, so that the last one's end counts for little.
+// shares divides every number of operations: the highest number of goroutines that share them. A fractional share would run more
+// operations than are counted. On two cores each goroutine gets at least eight, so that waiting for the last one costs little.
 const shares = 16
 
-// measure runs all variants of r in each round. Instances are new in every round: where an allocator puts them, and
-// which lines their words share, must not decide a row.
+// measure runs all variants of r in each round, on new instances: their addresses and the sharing of cache lines must not decide a
+// row.
 func measure(r row, rounds int, slice time.Duration) result {
 	if whole := wholes[r.title]; whole != nil {
 		return result{row: r, cells: whole()}
@@ -75,7 +75,7 @@ func measure(r row, rounds int, slice time.Duration) result {
 		for k := range all {
 			i := (k + round) % len(all)
 			loop := all[i].new()
-			run(loop, r.parallel, max(1, n[i]/10)) // warm: caches, pools, branch predictors
+			run(loop, r.parallel, max(1, n[i]/10)) // warm up caches, pools and branch predictors
 			ns, objects := run(loop, r.parallel, n[i])
 			times[i], allocs[i] = append(times[i], ns), append(allocs[i], objects)
 		}
@@ -101,9 +101,9 @@ func summary(values []float64) benchmath.Summary {
 	return benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), 0.95)
 }
 
-// calibrate finds how many operations take about as long as slice.
+// calibrate returns the number of operations that take about slice.
 func calibrate(loop func(int), parallel bool, slice time.Duration) int {
-	run(loop, parallel, 64) // what happens once, such as opening connections, is not its time
+	run(loop, parallel, 64) // excludes one-time costs, such as opening connections
 	for n := 64; ; n *= 4 {
 		if ns, _ := run(loop, parallel, n); ns*float64(n) > float64(slice)/8 {
 			return max(1, int(math.Ceil(float64(slice)/ns)))
@@ -111,9 +111,9 @@ func calibrate(loop func(int), parallel bool, slice time.Duration) int {
 	}
 }
 
-// run performs n operations, split over GOMAXPROCS goroutines if parallel, and returns nanoseconds and allocated objects
-// per operation. The clock starts when all of them are running: a goroutine that still waits for its core would let the
-// others have the instance to themselves, and hide what sharing costs.
+// run performs n operations, by GOMAXPROCS goroutines if parallel, and returns nanoseconds and allocations per operation. The
+// clock starts when all goroutines are running: until then the others would have the instance to themselves, which would hide
+// the cost of sharing.
 func run(loop func(int), parallel bool, n int) (ns, objects float64) {
 	workers := 1
 	if parallel {
@@ -143,7 +143,7 @@ func run(loop func(int), parallel bool, n int) (ns, objects float64) {
 	return float64(took.Nanoseconds()) / total, float64(after.Mallocs-before.Mallocs) / total
 }
 
-// spin keeps its core until done.
+// spin keeps its processor busy until done.
 func spin(done func() bool) {
 	for {
 		if done() {

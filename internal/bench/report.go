@@ -1,4 +1,4 @@
-// The report: Markdown that reads well in a terminal, with targets met and missed alike.
+// The report: Markdown that is readable in a terminal, with met and missed targets.
 
 package main
 
@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// leftOut are the rows that this machine has not what it takes to measure.
+// leftOut are the rows that cannot be measured on this machine.
 var leftOut []string
 
-// document is the whole report.
+// document returns the whole report.
 func document(results []result, rounds int, slice time.Duration) string {
 	var b strings.Builder
 	b.WriteString("# Benchmarks\n\n")
@@ -41,14 +41,14 @@ func document(results []result, rounds int, slice time.Duration) string {
 	return b.String()
 }
 
-// table is one row of the measurements: a small table of its variants.
+// table formats one row of the measurements as a small table of its variants.
 func table(r result) string {
 	var b strings.Builder
 	how := " (one goroutine)"
 	switch {
 	case r.parallel:
 		how = fmt.Sprintf(" (%d goroutines on one instance)", runtime.GOMAXPROCS(0))
-	case strings.Contains(r.title, "goroutine"), strings.Contains(r.title, "workers"): // it says so itself
+	case strings.Contains(r.title, "goroutine"), strings.Contains(r.title, "workers"): // the title names the parallelism
 		how = ""
 	}
 	fmt.Fprintf(&b, "### %s%s\n\n", r.title, how)
@@ -74,7 +74,7 @@ func table(r result) string {
 	return b.String()
 }
 
-// number prints with two digits after the point, or two significant ones if it is small.
+// number formats two digits after the point, or two significant digits if it is small.
 func number(v float64) string {
 	switch {
 	case v == 0 || v < 0.0005:
@@ -85,7 +85,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// versions lists the peers that this binary was built with.
+// versions lists the peers in this binary with their versions.
 func versions() []string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

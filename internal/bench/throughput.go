@@ -1,4 +1,4 @@
-// The rows of whole consumers: how fast some processes work records off, order per key kept, beside what else does it on the same engine.
+// Benchmark rows of whole consumers: throughput of several processes with order per key, beside peers on the same engine.
 
 package main
 
@@ -22,44 +22,43 @@ import (
 )
 
 const (
-	// teamRecords is how many records a run has, of teamKeys keys in turn.
+	// teamRecords is the number of records of a run, of teamKeys keys in turn.
 	teamRecords = 10_000
 	teamKeys    = 1_000
-	// teamParts is how many partitions the processes share.
+	// teamParts is the number of partitions that the processes share.
 	teamParts = 4
-	// teamRounds: a run of so many records is an average by itself.
+	// teamRounds is small: a run over so many records is an average by itself.
 	teamRounds = 3
 
-	// memberVariable makes this program a member of a team: its value is a job.
+	// memberVariable makes this program a member of a team. Its value is a job.
 	memberVariable = "STOPBANK_BENCH_MEMBER"
 )
 
-// job is what a member is told.
+// job configures a member.
 type job struct {
 	Kind    string // the member's program
 	Server  string // the engine's address
-	Run     string // a name that no other run has
+	Run     string // unique name of the run
 	Workers int    // handlers at a time
-	Parts   int    // partitions that this member waits for
-	Waits   bool   // the handler waits for 1 to 5 ms
+	Parts   int    // partitions that this member waits for before it is ready
+	Waits   bool   // handlers sleep for 1 to 5 ms
 }
 
-// members are the programs.
 func members() map[string]func(context.Context, job, *tally) error {
 	return map[string]func(context.Context, job, *tally) error{
 		"postgres": postgresMember, "river": riverMember, "jetstream": jetstreamMember, "pull": pullMember,
 	}
 }
 
-// tally is what a member has done so far.
+// tally is a member's progress.
 type tally struct {
 	begun, done atomic.Int64
 	held        atomic.Int64  // partitions
-	ready       chan struct{} // closed by the member when it has all that it waits for
-	begin       chan struct{} // closed when it may begin
+	ready       chan struct{} // closed by the member when it has all its partitions
+	begin       chan struct{} // closed when the member may begin
 }
 
-// begins says that the member has all that it waits for, and waits until it may begin; false: it is to end before that.
+// begins reports that the member is ready and waits until it may begin; false: the member is to end.
 func (t *tally) begins(ctx context.Context) bool {
 	close(t.ready)
 	select {
@@ -70,7 +69,7 @@ func (t *tally) begins(ctx context.Context) bool {
 	}
 }
 
-// handle is the handler of all: nothing, or 1 to 5 ms of waiting, by the record.
+// handle is every member's handler: it returns immediately, or sleeps for 1 to 5 ms, depending on the record.
 func (t *tally) handle(j job, record int64) {
 	if t.begun.Load() == 0 {
 		t.begun.Store(1)
@@ -80,13 +79,13 @@ func (t *tally) handle(j job, record int64) {
 	}
 }
 
-// wait is a handler of 1 to 5 ms, by the record.
+// wait sleeps for 1 to 5 ms, depending on the record.
 func wait(record int64) {
 	time.Sleep(time.Millisecond + time.Duration(record*7919%4000)*time.Microsecond)
 }
 
-// member is the life of such a process: it says that it is ready, begins when it is told, says how much is done whenever that is more, and ends
-// with its standard input.
+// member is the life of a member process: it reports ready, begins on request, reports its progress when it changes, and ends with
+// its standard input.
 func member(spec string) {
 	var j job
 	if err := json.Unmarshal([]byte(spec), &j); err != nil {
@@ -120,7 +119,7 @@ func member(spec string) {
 	os.Exit(0)
 }
 
-// team has some processes work the records off, and returns nanoseconds for each, from the first handler to the last record that is done for good.
+// team processes the records by several processes. It returns nanoseconds per record, from the first handler to the last commit.
 func team(j job, processes int) float64 {
 	type line struct {
 		member int
@@ -200,17 +199,17 @@ func team(j job, processes int) float64 {
 		group.Wait()
 		close(lines)
 	}()
-	for range lines { // what is still said
+	for range lines { // drain the rest
 		continue
 	}
 	return float64(took) / teamRecords
 }
 
-// contender is one way to work records off: load makes them, and says what a member is told.
+// contender is one way to process records: load creates them and returns the members' job.
 type contender struct {
 	name string
 	load func(waits bool) job
-	most float64 // target of ours / it, 0: none
+	most float64 // target of ours / this; 0: none
 }
 
 // teamSizes are the rows of an engine.
@@ -224,7 +223,7 @@ func teamSizes() []struct {
 	}{{1, false}, {2, false}, {4, false}, {1, true}, {4, true}}
 }
 
-// teamRow is contenders in turn, ours first.
+// teamRow compares contenders, ours first.
 func teamRow(layer, title string, processes int, waits bool, all ...contender) row {
 	handler := "no-op handler"
 	if waits {
@@ -261,10 +260,10 @@ func teamRow(layer, title string, processes int, waits bool, all ...contender) r
 
 func teamKey(record int) string { return "key-" + strconv.Itoa(record%teamKeys) }
 
-// teamPart is the partition of a key: each has as many.
+// teamPart is the partition of a key; all partitions have the same number of keys.
 func teamPart(record int) int { return record % teamKeys % teamParts }
 
-// consume works off what an Ownership gives to a member.
+// consume processes what an Ownership assigns to a member.
 func consume(ctx context.Context, j job, t *tally, group dispatch.Ownership) error {
 	consumer, err := dispatch.NewConsumer(gated{group, j, t}, dispatch.Config{
 		MaxInFlight: j.Workers, MaxBuffered: 8 * 1024, DeadLetter: dispatch.Discard,
@@ -290,7 +289,7 @@ func (t *tally) Observe(e dispatch.Event) {
 	}
 }
 
-// gated lets nobody read before the beginning.
+// gated is a source that cannot be read before the start signal.
 type gated struct {
 	dispatch.Ownership
 	j job

@@ -1,4 +1,4 @@
-// The rows of whole consumers on JetStream, beside a bare pull consumer.
+// Benchmark rows of whole consumers on JetStream, beside a bare pull consumer.
 
 package main
 
@@ -28,7 +28,7 @@ func throughputJetstreamRows() []row {
 	return rows
 }
 
-// loadJetstream makes a stream with the records, parted by their keys.
+// loadJetstream creates a stream with the records, partitioned by key.
 func loadJetstream(kind string) func(bool) job {
 	return func(waits bool) job {
 		ctx := context.Background()
@@ -84,7 +84,7 @@ func jetstreamMember(ctx context.Context, j job, t *tally) error {
 	return consume(ctx, j, t, group)
 }
 
-// pullMember handles whatever comes next, as many at a time as there are workers; a record is done when its ack is known to have arrived.
+// pullMember handles messages in any order, one per worker at a time; a record is done when the server confirms its ack.
 func pullMember(ctx context.Context, j job, t *tally) error {
 	conn, err := nats.Connect(j.Server)
 	if err != nil {

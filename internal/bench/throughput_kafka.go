@@ -1,4 +1,4 @@
-// The rows of dispatch on Kafka, a fake broker in this process: beside the least that the same handlers could have taken.
+// Benchmark rows of dispatch on Kafka, a fake broker in this process, beside the least time that the same handlers need.
 
 package main
 
@@ -18,7 +18,7 @@ import (
 
 func throughputKafkaRows() []row { return []row{kafkaRow(16), kafkaRow(64)} }
 
-// kafkaRow: the bound is of the very run that it is compared with, as in dispatchRow.
+// kafkaRow: the bound comes from the same run, as in dispatchRow.
 func kafkaRow(workers int) row {
 	r := row{layer: "throughput on Kafka", title: fmt.Sprintf("Kafka, a fake broker: %d records of %d keys, handler of 1 to 5 ms, %d workers", teamRecords, teamKeys, workers)}
 	wholes[r.title] = func() []cell {
@@ -36,7 +36,7 @@ func kafkaRow(workers int) row {
 	return r
 }
 
-// kafkaTopic is a broker with the records.
+// kafkaTopic starts a broker with the records.
 func kafkaTopic() *kfake.Cluster {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(teamParts, "team"))
 	if err != nil {
@@ -57,7 +57,7 @@ func kafkaTopic() *kfake.Cluster {
 	return cluster
 }
 
-// kafkaRun works the records off and returns nanoseconds for each, from the first handler to the end of the last one, and the bound.
+// kafkaRun processes the records and returns nanoseconds per record, from the first handler to the end of the last, and the bound.
 func kafkaRun(workers int) (took, bound float64) {
 	cluster := kafkaTopic()
 	defer cluster.Close()
@@ -67,7 +67,7 @@ func kafkaRun(workers int) (took, bound float64) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	var begun, end time.Time // of the first handler and of the last
+	var begun, end time.Time // of the first and of the last handler
 	var started, done atomic.Int64
 	work := make([]atomic.Int64, teamKeys)
 	key := map[string]int{}

@@ -1,4 +1,4 @@
-// The rows of whole consumers on PostgreSQL, beside River.
+// Benchmark rows of whole consumers on PostgreSQL, beside River.
 
 package main
 
@@ -32,7 +32,7 @@ const (
 
 func throughputPostgresRows() []row {
 	if pgtest.Available(context.Background()) != nil {
-		return nil // leasepgRows has said so
+		return nil // leasepgRows has reported it
 	}
 	var rows []row
 	for _, how := range teamSizes() {
@@ -44,7 +44,7 @@ func throughputPostgresRows() []row {
 	return rows
 }
 
-// loadPostgres fills a table with the records; the ledgers begin anew.
+// loadPostgres fills a table with the records and resets the ledgers.
 func loadPostgres(waits bool) job {
 	ctx := context.Background()
 	if _, err := postgres().Exec(ctx, `
@@ -65,7 +65,7 @@ func loadPostgres(waits bool) job {
 	return job{Kind: "postgres", Server: pgServer.Load().URL(), Run: runName(), Workers: pgWorkers, Waits: waits}
 }
 
-// settlePostgres leaves nothing to be done later of what was done so far.
+// settlePostgres completes deferred work of earlier runs.
 func settlePostgres() {
 	for _, statement := range []string{"VACUUM ANALYZE", "CHECKPOINT"} {
 		if _, err := postgres().Exec(context.Background(), statement); err != nil {
@@ -112,7 +112,7 @@ func postgresMember(ctx context.Context, j job, t *tally) error {
 	return consume(ctx, j, t, group)
 }
 
-// recordTable is a partition whose records were all there before.
+// recordTable is a partition whose records are all present at the start.
 type recordTable struct {
 	pool *pgxpool.Pool
 	part int
@@ -138,13 +138,13 @@ func (s recordTable) Fetch(ctx context.Context, from int64, limit int) ([]dispat
 		return r, err
 	})
 	if err == nil && len(records) == 0 {
-		<-ctx.Done() // nothing comes after
+		<-ctx.Done() // no more records arrive
 		err = ctx.Err()
 	}
 	return records, err
 }
 
-// riverArgs is a job of River's: as much as a record.
+// riverArgs is a River job with as much data as a record.
 type riverArgs struct {
 	ID  int64  `json:"id"`
 	Key string `json:"key"`
@@ -164,7 +164,7 @@ var riverSchema = sync.OnceFunc(func() {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-// loadRiver inserts the jobs before anybody works.
+// loadRiver inserts the jobs before any member starts.
 func loadRiver(waits bool) job {
 	ctx := context.Background()
 	riverSchema()
@@ -188,7 +188,7 @@ func loadRiver(waits bool) job {
 	return job{Kind: "river", Server: pgServer.Load().URL(), Run: runName(), Workers: riverWorkers, Waits: waits}
 }
 
-// riverMember is River as its own benchmark sets it up: it looks for jobs at its shortest intervals. A job is done when its completion is written.
+// riverMember configures River like its own benchmark, with the shortest intervals. A job is done when its completion is written.
 func riverMember(ctx context.Context, j job, t *tally) error {
 	pool, err := connect(ctx, j.Server)
 	if err != nil {

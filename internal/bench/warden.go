@@ -1,4 +1,4 @@
-// The rows of the warden: the limiter beside its peers, and what measuring and judging cost.
+// Benchmark rows of the warden: the limiter beside its peers, and the cost of sampling and deciding.
 
 package main
 
@@ -23,7 +23,7 @@ func wardenRows() []row {
 	return append(rows, sampleRow())
 }
 
-// target makes a limiter with this many places, no queue and no yields.
+// target returns a limiter with a constant concurrency limit, no queue and no yields.
 func target(n int) *limiter.Limiter {
 	l, err := limiter.New(limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: n}})
 	if err != nil {
@@ -32,16 +32,16 @@ func target(n int) *limiter.Limiter {
 	return l
 }
 
-// adaptive is the peer with a limit that the rows do not reach.
+// adaptive is the peer, with a limit that the rows do not reach.
 func adaptive(limit uint) adaptivelimiter.AdaptiveLimiter[any] {
 	return adaptivelimiter.NewBuilder[any]().WithLimits(limit, limit, limit).Build()
 }
 
-// runRow: a task that runs at once.
+// runRow: a task that starts immediately.
 func runRow(parallel bool) row {
 	ctx := context.Background()
 	overSemaphore, overAdaptive := 4.0, 0.0
-	if parallel { // where a mutex that many want is the cost of both
+	if parallel { // most of the cost is contention for a mutex, in both
 		overSemaphore, overAdaptive = 0, 0.5
 	}
 	return row{"warden", "Acquire + Release, nobody waits", parallel,
@@ -82,7 +82,7 @@ func runRow(parallel bool) row {
 	}
 }
 
-// dropRow: a task that may not wait, at the target.
+// dropRow: a task that is rejected at the limit, without queueing.
 func dropRow(parallel bool) row {
 	return row{"warden", "refusal, explained", parallel,
 		variant{"limiter TryAcquire", func() func(int) {

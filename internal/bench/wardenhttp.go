@@ -1,4 +1,4 @@
-// The rows of wardenhttp: what a request costs more under a warden, without a network and with one.
+// Benchmark rows of wardenhttp: its cost per request, without and with a network.
 
 package main
 
@@ -17,7 +17,7 @@ import (
 
 func wardenhttpRows() []row { return []row{middlewareRow(), requestRow()} }
 
-// governed is next under a warden that never refuses here.
+// governed is next behind a warden that never rejects here.
 func governed(next http.Handler) http.Handler {
 	w, err := warden.New(warden.Config{Interval: 10 * time.Second})
 	if err != nil {
@@ -32,7 +32,7 @@ func governed(next http.Handler) http.Handler {
 
 func nothing(http.ResponseWriter, *http.Request) {}
 
-// connected is a ResponseWriter that can what an HTTP/1 server's can.
+// connected is a ResponseWriter with the methods of an HTTP/1 server's.
 type connected struct {
 	http.ResponseWriter
 	http.Flusher
@@ -40,7 +40,7 @@ type connected struct {
 
 func (connected) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, http.ErrNotSupported }
 
-// middlewareRow: what the middleware itself takes.
+// middlewareRow: the cost of the middleware alone.
 func middlewareRow() row {
 	serve := func(h http.Handler) func() func(int) {
 		return func() func(int) {
@@ -69,10 +69,10 @@ func middlewareRow() row {
 	}
 }
 
-// requestRow: what it adds to a request over loopback.
+// requestRow: the added cost of a request over loopback.
 func requestRow() row {
 	get := func(h http.Handler) func() func(int) {
-		url := sync.OnceValue(func() string { // one server for all rounds, which ends with the program
+		url := sync.OnceValue(func() string { // one server for all rounds, until the program ends
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				exit("%v", err)

@@ -1,4 +1,4 @@
-// Processors as Go's scheduler shares them: one queue, first come first served, ten milliseconds at a time.
+// A model of processors under Go's scheduler: one first-come-first-served run queue with time slices of 10 ms.
 
 package sim
 
@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// slice is how long a goroutine runs before it is preempted, if others wait.
+// slice is how long a goroutine runs before it is preempted, if others are runnable.
 const slice = 10 * time.Millisecond
 
-// cpu is a number of processors and the goroutines that wait for one.
+// cpu models processors and the goroutines that wait for one.
 type cpu struct {
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards all fields below
 	cores  int
 	busy   int
 	queue  []*ready
-	frozen time.Time // until then nobody gets a processor: a pause of the garbage collector
+	frozen time.Time // until then no goroutine gets a processor: a garbage-collection pause
 
 	used  time.Duration   // processor time since the last sample
-	lags  []time.Duration // one in eight of the delays since the last sample
+	lags  []time.Duration // one in eight of the scheduling delays since the last sample
 	seen  int
-	begun map[*ready]time.Time // who runs, since when, for used
+	begun map[*ready]time.Time // running goroutines and when each started, for used
 }
 
 type ready struct {
@@ -31,14 +31,14 @@ type ready struct {
 
 func newCPU(cores int) *cpu { return &cpu{cores: cores, begun: map[*ready]time.Time{}} }
 
-// run takes d of processor time.
+// run takes d of processor time and blocks until it is done.
 func (c *cpu) run(d time.Duration) {
 	for d > 0 {
 		me := c.enter()
 		step := min(d, slice)
 		time.Sleep(step)
 		d -= step
-		// Nobody waits: what is left is run on the same processor.
+		// No other goroutine is runnable: continue on the same processor.
 		for d > 0 && c.alone() {
 			step = min(d, slice)
 			time.Sleep(step)
@@ -61,7 +61,7 @@ func (c *cpu) enter() *ready {
 	return me
 }
 
-// ask asks for a processor and does not wait: start is called when there is one, perhaps at once.
+// ask requests a processor without blocking. start is called when one is free, possibly before ask returns.
 func (c *cpu) ask(start func()) *ready {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +80,7 @@ func (c *cpu) leave(me *ready) {
 	c.dispatch()
 }
 
-// dispatch gives free processors to those who wait. The caller holds mu.
+// dispatch gives free processors to runnable goroutines. The caller holds mu.
 func (c *cpu) dispatch() {
 	now := time.Now()
 	for len(c.queue) > 0 && c.busy < c.cores && !now.Before(c.frozen) {
@@ -93,14 +93,14 @@ func (c *cpu) dispatch() {
 	}
 }
 
-// note records one in eight delays. The caller holds mu.
+// note records one in eight delays, like Go's runtime. The caller holds mu.
 func (c *cpu) note(lag time.Duration) {
 	if c.seen++; c.seen%8 == 0 {
 		c.lags = append(c.lags, lag)
 	}
 }
 
-// freeze lets nobody in for d; who runs, goes on.
+// freeze starts no goroutine for d; running goroutines continue.
 func (c *cpu) freeze(d time.Duration) {
 	c.mu.Lock()
 	c.frozen = time.Now().Add(d)
@@ -111,7 +111,6 @@ func (c *cpu) freeze(d time.Duration) {
 	c.mu.Unlock()
 }
 
-// resize changes the number of processors.
 func (c *cpu) resize(cores int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-// A dependency: so many servers, and a queue in front of them that nobody sees from outside.
+// A model of a dependency: a fixed number of servers with a queue that is invisible from outside.
 
 package sim
 
@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// dependency serves calls first come first served. The zero value has no servers and unlimited capacity.
+// dependency serves calls first come, first served. The zero value has unlimited capacity.
 type dependency struct {
 	servers int
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards all fields below
 	busy  int
 	queue []func() // each is called once, holding mu
-	slow  float64  // by how much calls take longer than usual; 0: as usual
+	slow  float64  // factor on the duration of calls; 0: normal
 }
 
-// call takes d at one of the servers.
+// call takes d at one of the servers and blocks until it is done.
 func (s *dependency) call(d time.Duration) {
 	if s.servers > 0 {
 		s.enter()
@@ -26,7 +26,7 @@ func (s *dependency) call(d time.Duration) {
 	time.Sleep(s.takes(d))
 }
 
-// takes is how long a call takes that begins now and would usually take d.
+// takes returns how long a call takes that starts now and normally takes d.
 func (s *dependency) takes(d time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *dependency) enter() {
 	<-turn
 }
 
-// ask asks for a server and does not wait: start is called when there is one, perhaps at once.
+// ask requests a server without blocking. start is called when one is free, possibly before ask returns.
 func (s *dependency) ask(start func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

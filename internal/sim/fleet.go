@@ -1,4 +1,4 @@
-// A fleet: servers behind a balancer, and users who try again; one event after the other, so that a seed says all.
+// A fleet: servers behind a load balancer, and users who retry. One event is processed at a time, so the seed determines the run.
 
 package sim
 
@@ -14,45 +14,45 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// A Fleet is a number of equal servers, and what happens to them.
+// A Fleet is a set of equal servers and the trigger that disturbs them.
 type Fleet struct {
 	Name string
-	// Servers is how many there are in each hop, Cores how many processors each one has.
+	// Servers is the number of servers in each hop, Cores the number of processors of each server.
 	Servers, Cores int
-	// Front is the processor time that each hop before the last takes for a request before it calls the next one; Work is
-	// that of the last. Empty: users call the last hop. Propagate says that a call between hops carries its user's deadline and
-	// priority; else it has normal priority and Inner to be answered.
+	// Front is the processor time that each hop before the last spends on a request before it calls the next hop; Work is the
+	// work of the last hop. Empty: users call the last hop. With Propagate, a call between hops carries the user's deadline and
+	// priority; without, it has normal priority and the timeout Inner.
 	Front     []time.Duration
 	Propagate bool
 	Inner     time.Duration
-	// Places is how many calls the dependency serves at once, which all servers share; 0: any number.
+	// Places is the number of calls that the shared dependency serves at a time; 0: unlimited.
 	Places int
-	// Work is the median of what one request needs.
+	// Work is the median work of a request.
 	Work Work
-	// Capacity is how many requests per second the fleet can do while nothing is wrong.
+	// Capacity is the requests per second that the healthy fleet can serve.
 	Capacity float64
-	// Load is what users ask for, in capacities, not counting what they ask for again.
+	// Load is the rate of first attempts, relative to Capacity.
 	Load float64
-	// From and Until are when the trigger is there: the load is Peak then, and calls of the dependency take Slow times as
-	// long; 0: as usual. Down: every server refuses everything.
+	// From and Until bound the trigger: the load is Peak, and calls of the dependency take Slow times as long (0: normal). With
+	// Down, every server rejects everything.
 	From, Until time.Duration
 	Peak, Slow  float64
 	Down        bool
-	// Length is how long users come.
+	// Length is how long users arrive.
 	Length time.Duration
-	// Timeout is how long an attempt may take.
+	// Timeout bounds an attempt.
 	Timeout time.Duration
 	Retry   Retry
 	Guard   Guard
 	Seed    uint64
-	// Drain says that the run goes on until the servers have nothing left, and not only the users.
+	// Drain continues the run until the servers are idle, not only until every user has an outcome.
 	Drain bool
 }
 
-// hop is how long a message takes between user and server.
+// hop is the network latency of a message between user and server.
 const hop = 500 * time.Microsecond
 
-// fleet is a running Fleet. All of it belongs to the goroutine of the loop, but for what mu guards.
+// fleet is a running Fleet. All fields belong to the loop's goroutine, except those that mu guards.
 type fleet struct {
 	Fleet
 	start   time.Time
@@ -60,26 +60,26 @@ type fleet struct {
 	numbers uint64
 	servers []*server
 	dep     *dependency
-	chance  *rand.Rand // for what depends on earlier outcomes: balancing and backing off
+	chance  *rand.Rand // random source of load balancing and backoff, which depend on earlier outcomes
 	client  client
 	open    int  // requests without an outcome
-	arrived bool // nobody comes any more
-	stirred bool // a goroutine that waits in a limiter may have something to do
+	arrived bool // no more users arrive
+	stirred bool // a goroutine that waits in a limiter may have become runnable
 	result  *FleetResult
 
-	wake    chan struct{} // has room for one: settled is not empty
+	wake    chan struct{} // capacity 1: settled is not empty
 	mu      sync.Mutex    // guards settled
 	settled []settlement
 }
 
-// settlement is what a limiter has answered to an attempt.
+// settlement is a limiter's answer to an attempt.
 type settlement struct {
 	*attempt
 	permit limiter.Permit
 	err    error
 }
 
-// RunFleet runs a fleet to its end. It must be called inside a bubble.
+// RunFleet runs a fleet to its end. Call it inside a synctest bubble.
 func RunFleet(sc Fleet) (*FleetResult, error) {
 	f := &fleet{
 		Fleet: sc, start: time.Now(), dep: &dependency{servers: sc.Places}, wake: make(chan struct{}, 1),
@@ -113,13 +113,13 @@ func RunFleet(sc Fleet) (*FleetResult, error) {
 
 func (f *fleet) now() time.Duration { return time.Since(f.start) }
 
-// after has something done d from now.
+// after schedules do in d.
 func (f *fleet) after(d time.Duration, do func()) {
 	f.numbers++
 	heap.Push(&f.events, event{f.now() + d, f.numbers, do})
 }
 
-// every has something done each d, first after that time, as long as the fleet runs.
+// every schedules do every d until the end of the run, first in d.
 func (f *fleet) every(first, d time.Duration, do func()) {
 	f.after(first, func() {
 		do()
@@ -129,16 +129,16 @@ func (f *fleet) every(first, d time.Duration, do func()) {
 	})
 }
 
-// over is whether the run has shown what it can.
+// over reports whether the run has ended.
 func (f *fleet) over() bool {
 	return f.arrived && f.open == 0 && (!f.Drain || !slices.ContainsFunc(f.servers, func(s *server) bool { return s.inside > 0 }))
 }
 
-// loop does what is due, in order of time and then of planning.
+// loop processes events in order of time, and of scheduling for equal times.
 //
-// Only a waiter in a limiter's queue is a goroutine. It sleeps until a limiter's answer or its deadline; the loop lets all of them come to rest
-// after whatever it did and whenever time has passed, and takes what they were answered in order of the attempts. So nothing
-// depends on which goroutine the scheduler prefers.
+// Only tasks in a limiter's queue are goroutines, which sleep until an answer or their deadline. After each event and each advance
+// of time, the loop waits until all of them block, and processes their answers in order of the attempts. Therefore no result
+// depends on the order in which the Go scheduler runs them.
 func (f *fleet) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -173,7 +173,7 @@ func (f *fleet) settle() {
 	}
 }
 
-// acquire asks a server's limiter, and settles what it answers.
+// acquire requests a slot from a server's limiter and queues the answer in settled.
 func (f *fleet) acquire(a *attempt, ask func() (limiter.Permit, error)) {
 	f.stirred = true
 	go func() {
@@ -194,7 +194,7 @@ type event struct {
 	do     func()
 }
 
-// events is a heap.
+// events is a heap, earliest first.
 type events []event
 
 func (e *events) Len() int { return len(*e) }
@@ -212,7 +212,7 @@ func (e *events) Pop() any {
 	return x
 }
 
-// down says whether servers refuse everything now.
+// down reports whether servers reject everything now.
 func (f *fleet) down() bool { return f.Down && f.now() >= f.From && f.now() < f.Until }
 
 func (sc Fleet) load(at time.Duration) float64 {

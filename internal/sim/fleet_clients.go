@@ -1,4 +1,4 @@
-// Clients of a fleet: which attempts they make, and when. The budgets and the throttle are the real ones; only sending is modelled.
+// Clients of a fleet: which attempts they make, and when. Retry budgets and throttles are the real ones; only sending is modelled.
 
 package sim
 
@@ -11,33 +11,33 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// A Retry is what users do when an attempt was refused or has taken too long.
+// A Retry is the users' reaction to a rejection or a timeout.
 type Retry struct {
 	Name string
-	// Attempts is how many they make at most, 1 or more.
+	// Attempts is the highest number of attempts per request, at least 1.
 	Attempts int
-	// Base is the upper end of the random time before the second attempt; it doubles each time. 0: at once.
+	// Base is the upper bound of the random backoff before the second attempt; it doubles each time. 0: no backoff.
 	Base time.Duration
-	// Budget is how many retries per first attempt all users together may make, with 100 saved up at most; 0: any number.
+	// Budget is the number of retries per first attempt for all users together, with at most 100 saved; 0: unlimited.
 	Budget float64
-	// Failsafe is failsafe-go's budget with its defaults, one for all users.
+	// Failsafe uses failsafe-go's budget with its defaults, one for all users.
 	Failsafe bool
-	// Callers is how many processes with a retry.Caller of their own share the users; 0: none. Caller is what those are made of.
+	// Callers is the number of client processes, each with a retry.Caller configured by Caller; 0: none.
 	Callers int
 	Caller  retry.Config
 }
 
-// client is what decides about attempts. The loop calls it, so it needs no lock of its own.
+// client decides about attempts. Only the loop calls it, so it needs no lock.
 type client interface {
-	// begin is before the first attempt; false: it is not made.
+	// begin is called before the first attempt; false: do not send it.
 	begin(r *request) bool
-	// ended is when an attempt is over for its user.
+	// ended is called when an attempt has ended for its user.
 	ended(r *request, ok bool)
-	// again is whether to make another attempt, and after what time; asked is what the server asked for.
+	// again reports whether to retry, and the backoff; asked is the server's Retry-After.
 	again(r *request, asked time.Duration) (time.Duration, bool)
-	// start is just before that attempt; false: it is not made after all.
+	// start is called right before a retry; false: do not send it.
 	start(r *request) bool
-	// done is when the request is over.
+	// done is called when the request has an outcome.
 	done(r *request)
 }
 
@@ -62,7 +62,7 @@ func newClient(sc Fleet, chance *rand.Rand) (client, error) {
 	return p, nil
 }
 
-// plain makes so many attempts, perhaps out of a budget like Finagle's RetryBudget.
+// plain makes a fixed number of attempts, optionally within a budget like Finagle's RetryBudget.
 type plain struct {
 	Retry
 	chance *rand.Rand
@@ -95,7 +95,7 @@ type permits interface {
 	ReleasePermit()
 }
 
-// failsafeBudget calls them where failsafe-go's retry policy does.
+// failsafeBudget calls the budget where failsafe-go's retry policy does.
 type failsafeBudget struct {
 	*plain
 	permits
@@ -115,7 +115,7 @@ func (b *failsafeBudget) ended(r *request, _ bool) {
 func (b *failsafeBudget) start(*request) bool { return b.TryAcquirePermit() }
 func (b *failsafeBudget) done(*request)       { b.ReleaseExecution() }
 
-// callers are processes whose calls go through a retry.Caller each, in turn.
+// callers are client processes with a retry.Caller each; requests use them in turn.
 type callers struct {
 	each []*retry.Caller
 	next int

@@ -1,4 +1,4 @@
-// What the run of a fleet has shown: counts that must add up, and a window for each half second.
+// The result of a fleet's run: totals that must be consistent, and counts for each half second.
 
 package sim
 
@@ -11,36 +11,36 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// window is the time that one count is for.
+// window is the length of one counting interval.
 const window = 500 * time.Millisecond
 
-// FleetResult is what came out of the run of a fleet.
+// FleetResult is the result of a fleet's run.
 type FleetResult struct {
 	Fleet Fleet
 
 	offered, good, failed int // requests
-	// Attempts of users: how many there were, and what became of them: an answer, a refusal, or the user stops waiting. What comes
-	// to anybody all the same is unheard.
+	// Attempts of users and their ends: a response, a rejection, or a client timeout. A response or rejection that arrives after
+	// the timeout is unheard.
 	attempts, answers, refusals, timeouts, unheard int
-	// Messages to servers, the users' and those between hops; how many were answered, how many are still inside.
+	// Messages to servers, from users and between hops: sent, answered, and still in a server.
 	sent, answered, inside int
 	executed               []struct{ all, wasted int } // by hop
 
 	windows []fleetWindow
 }
 
-// fleetWindow is about the requests that came in it, but for attempts and target.
+// fleetWindow counts requests by arrival time, attempts by their own time.
 type fleetWindow struct {
 	offered, good, critical, goodCritical int
 	attempts, throttled                   int
-	target                                int // of all servers together, at its end
+	target                                int // sum over all servers at the window's end
 }
 
 func newFleetResult(sc Fleet) *FleetResult {
 	return &FleetResult{Fleet: sc, windows: make([]fleetWindow, sc.Length/window), executed: make([]struct{ all, wasted int }, len(sc.Front)+1)}
 }
 
-// at is the window of that time; what comes after the last one counts nowhere.
+// at returns the window of a time; events after the last window are not counted.
 func (r *FleetResult) at(at time.Duration) *fleetWindow {
 	if i := int(at / window); i < len(r.windows) {
 		return &r.windows[i]
@@ -62,7 +62,7 @@ func (r *FleetResult) try(at time.Duration) {
 	r.at(at).attempts++
 }
 
-// throttle counts a request of which nothing was sent.
+// throttle counts a request that its client did not send.
 func (r *FleetResult) throttle(at time.Duration) { r.at(at).throttled++ }
 
 func (r *FleetResult) done(q *request, good bool) {
@@ -78,7 +78,7 @@ func (r *FleetResult) done(q *request, good bool) {
 	}
 }
 
-// sum adds up the windows that lie in [from, until).
+// sum adds up the windows in [from, until).
 func (r *FleetResult) sum(from, until time.Duration) (s fleetWindow) {
 	for i, w := range r.windows {
 		if at := time.Duration(i) * window; at >= from && at < until {
@@ -102,30 +102,30 @@ func (w fleetWindow) criticalSuccess() float64 {
 // amplification is attempts per request.
 func (w fleetWindow) amplification() float64 { return float64(w.attempts) / max(float64(w.offered), 1) }
 
-// warm is what is not counted in the beginning, last how long the end is.
+// warm is excluded at the start of the run; last is the length of its final part.
 const warm, last = 2 * time.Second, 4 * time.Second
 
-// before, during and after are the time before the trigger, with it, and the last seconds of the run.
+// before is the run before the trigger, without warm-up.
 func (r *FleetResult) before() fleetWindow { return r.sum(warm, r.Fleet.From) }
 
-// steady is all but the beginning.
+// steady is the run after warm-up.
 func (r *FleetResult) steady() fleetWindow { return r.sum(warm, r.Fleet.Length) }
 
 // during is the time of the trigger.
 func (r *FleetResult) during() fleetWindow { return r.sum(r.Fleet.From, r.Fleet.Until) }
 
-// refused are the last ten seconds of the trigger.
+// refused is the last ten seconds of the trigger.
 func (r *FleetResult) refused() fleetWindow {
 	return r.sum(r.Fleet.Until-10*time.Second, r.Fleet.Until)
 }
 
-// after is the end of the run.
+// after is the final part of the run.
 func (r *FleetResult) after() fleetWindow {
 	return r.sum(r.Fleet.Length-last, r.Fleet.Length)
 }
 
-// Recovery is how long after the end of the trigger requests came of which, and of all that came later, at least
-// 95 % as many were answered as before it. False: not within the run.
+// Recovery is the time from the end of the trigger until goodput is back: of the requests from then on, at least 95 % as many
+// are answered as before the trigger. False: not within the run.
 func (r *FleetResult) Recovery() (time.Duration, bool) {
 	enough := 0.95 * r.before().success()
 	i := len(r.windows)
@@ -136,26 +136,26 @@ func (r *FleetResult) Recovery() (time.Duration, bool) {
 	return at - r.Fleet.Until, at < r.Fleet.Length
 }
 
-// Load is what all attempts in the end asked for, in capacities. Less than 1 means that a backlog becomes shorter.
+// Load is the rate of all attempts in the final part, relative to the capacity. Below 1, a backlog shrinks.
 func (r *FleetResult) Load() float64 {
 	return float64(r.after().attempts) / (last.Seconds() * r.Fleet.Capacity)
 }
 
-// Metastable says that the fleet is down when the trigger has been gone for long, and that time alone will not bring it back: less
-// than half is answered in the end, and attempts are more than it could do.
+// Metastable reports whether the fleet stays down long after the trigger and cannot recover by itself: in the final part less than
+// half of the requests are answered, and attempts exceed the capacity.
 func (r *FleetResult) Metastable() bool {
 	return r.after().success() < 0.5*r.before().success() && r.Load() > 1
 }
 
-// WastedAt is the share of executions at a hop whose user had left.
+// WastedAt is the fraction of executions at a hop whose user had left.
 func (r *FleetResult) WastedAt(hop int) float64 {
 	return float64(r.executed[hop].wasted) / max(float64(r.executed[hop].all), 1)
 }
 
-// Wasted is WastedAt the last hop.
+// Wasted is WastedAt of the last hop.
 func (r *FleetResult) Wasted() float64 { return r.WastedAt(len(r.executed) - 1) }
 
-// Check says which counts do not add up.
+// Check returns the counts that are inconsistent.
 func (r *FleetResult) Check() error {
 	var wrong []string
 	for _, law := range []struct {
@@ -191,8 +191,8 @@ func FleetTable(runs []*FleetResult) string {
 	return b.String()
 }
 
-// ClientTable is the Markdown table of how clients come through triggers, a row for each: a step and a slow dependency, each without and with wardens, and
-// servers that refuse everything.
+// ClientTable is the Markdown table of clients under three triggers, one row per client: a load step and a slow dependency, each
+// without and with wardens, and servers that reject everything.
 func ClientTable(rows [][]*FleetResult) string {
 	var b strings.Builder
 	b.WriteString("| clients | step; nothing guards | step; wardens | slow dependency; nothing guards | slow dependency; wardens | all refused | per request asked for | per request sent |\n")
@@ -209,7 +209,7 @@ func ClientTable(rows [][]*FleetResult) string {
 	return b.String()
 }
 
-// HopTable is the Markdown table of chains.
+// HopTable is the Markdown table of call chains.
 func HopTable(runs []*FleetResult) string {
 	var b strings.Builder
 	b.WriteString("| users wait | calls carry | answered | critical | wasted at hop 1 | at hop 2 | at hop 3 |\n|---|---|---|---|---|---|---|\n")
@@ -228,7 +228,7 @@ func HopTable(runs []*FleetResult) string {
 	return b.String()
 }
 
-// back is when a fleet was back, for a table.
+// back formats the recovery time of a run.
 func (r *FleetResult) back() string {
 	if d, ok := r.Recovery(); ok {
 		return fmt.Sprintf("%.1f s", d.Seconds())
@@ -239,7 +239,7 @@ func (r *FleetResult) back() string {
 	return "not yet"
 }
 
-// LoadTable is the Markdown table of when fleets at different loads were back, a row for each load and a column for each guard.
+// LoadTable is the Markdown table of recovery times: one row per load, one column per guard.
 func LoadTable(rows [][]*FleetResult) string {
 	var b strings.Builder
 	b.WriteString("| load before and after |")

@@ -1,10 +1,10 @@
-// The fleets: what happens to them, how their users retry, and what guards their servers.
+// The fleets: triggers, the users' retries, and the guards of the servers.
 
 package sim
 
 import "time"
 
-// guards are what is compared, for a fleet whose servers should run so many at once.
+// guards are the compared guards for a fleet whose servers should run this many requests at a time.
 func guards(static int) []Guard {
 	return []Guard{
 		{Name: "nothing"},
@@ -19,7 +19,7 @@ func once() Retry      { return Retry{Name: "no retries", Attempts: 1} }
 func immediate() Retry { return Retry{Name: "3 attempts at once", Attempts: 3} }
 func backoff() Retry   { return Retry{Name: "3 attempts, backoff", Attempts: 3, Base: 200 * ms} }
 
-// clients are all that are compared. The 1000 processes of the last one make 1.4 requests a second each at a load of 0.7.
+// clients are the compared clients. The last one has 1000 processes with 1.4 requests per second each at a load of 0.7.
 func clients() []Retry {
 	return []Retry{
 		once(), immediate(), backoff(),
@@ -30,7 +30,7 @@ func clients() []Retry {
 	}
 }
 
-// computing is a fleet that only computes, at this load.
+// computing is a CPU-bound fleet at this load.
 func computing(servers int, load float64) Fleet {
 	const cores, cost = 2, 20 * ms
 	return Fleet{
@@ -41,7 +41,7 @@ func computing(servers int, load float64) Fleet {
 	}
 }
 
-// waiting is a fleet that waits for a dependency which they share, at this load.
+// waiting is a fleet at this load that waits for a shared dependency.
 func waiting(servers int, load float64) Fleet {
 	sc := computing(servers, load)
 	sc.Work, sc.Places = Work{CPU: 1 * ms, IO: 40 * ms}, 5*servers
@@ -49,7 +49,7 @@ func waiting(servers int, load float64) Fleet {
 	return sc
 }
 
-// The triggers. A step comes to a fleet that computes, the others to one whose dependency all servers share.
+// The triggers. The load step hits a CPU-bound fleet; the others hit a fleet with a shared dependency.
 func step(sc Fleet) Fleet {
 	sc.Name, sc.Peak = "load 0.7, 2 for 3 s", 2
 	return sc
@@ -72,12 +72,12 @@ func down(sc Fleet) Fleet {
 
 const size = 20
 
-// Fleets are those whose users make three attempts at once, without their guards.
+// Fleets are the fleets whose users make three immediate attempts, without guards.
 func Fleets() []Fleet {
 	return []Fleet{step(computing(size, 0.7)), slow(waiting(size, 0.7)), moment(computing(size, 0.7))}
 }
 
-// under are a fleet under each guard.
+// under returns a fleet under each guard.
 func under(sc Fleet) (all []Fleet) {
 	static := 2 * sc.Cores
 	if sc.Places > 0 {
@@ -89,8 +89,8 @@ func under(sc Fleet) (all []Fleet) {
 	return all
 }
 
-// hops is a chain of three services, of which the last one can do least: users ask for twice of what it can do. The first two could do
-// a quarter more than they are asked for.
+// hops is a chain of three services at twice the capacity of the last one. The first two have a quarter more capacity than the
+// load needs.
 func hops(patience time.Duration, propagate bool) Fleet {
 	sc := computing(4, 2)
 	front := seconds(sc.Work.CPU.Seconds() / 2.5)

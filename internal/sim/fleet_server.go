@@ -1,4 +1,4 @@
-// One server of a fleet: processors, a call to the dependency, and what guards it.
+// A server of a fleet: processors, a call of the dependency, and a guard.
 
 package sim
 
@@ -16,18 +16,18 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// A Guard is what stands before the work of each server. The zero Guard lets everything start.
+// A Guard decides which attempts start on a server. The zero Guard starts all of them.
 type Guard struct {
 	Name string
-	// Warden is the controller and the limiter with their defaults.
+	// Warden is the real controller and limiter with their defaults.
 	Warden bool
-	// Static is a bound on what runs, Queue how many may wait for it, in order of arrival and without a deadline; 0: no bound.
+	// Static is a constant concurrency limit with a queue of Queue, first come first served, without deadlines; 0: no limit.
 	Static, Queue int
 }
 
 func (g Guard) limits() bool { return g.Warden || g.Static > 0 }
 
-// reception is the processor time that an attempt takes before it reaches the guard, whatever the guard says.
+// reception is the processor time of an attempt before it reaches the guard, started or rejected.
 const reception = 100 * time.Microsecond
 
 type server struct {
@@ -36,11 +36,11 @@ type server struct {
 	cpu     *cpu
 	sensor  *sensor
 	limiter *limiter.Limiter    // nil: none
-	control *control.Controller // nil: a constant target
+	control *control.Controller // nil: a constant concurrency limit
 
-	inside      int // attempts that have come and have not been answered
-	outstanding int // attempts that somebody waits for, as the balancer knows
-	target      int // of the last decision
+	inside      int // attempts received and not yet answered
+	outstanding int // attempts whose sender still waits, as the load balancer counts them
+	target      int // concurrency limit of the last decision
 }
 
 func newServer(f *fleet, i int) (*server, error) {
@@ -55,7 +55,7 @@ func newServer(f *fleet, i int) (*server, error) {
 		}
 		s.control = c
 		cfg.MaxQueue, cfg.Initial = warden.DefaultQueue, c.Step(monitor.Sample{At: f.start})
-		// Samples of different servers are not taken at the same instant.
+		// Servers take their samples at different instants.
 		f.every(tick+time.Duration(i)*tick/time.Duration(f.Servers), tick, s.turn)
 	case f.Guard.Static > 0:
 		cfg.MaxQueue = f.Guard.Queue
@@ -72,7 +72,7 @@ func newServer(f *fleet, i int) (*server, error) {
 	return s, err
 }
 
-// close lets those go who still wait.
+// close releases the tasks that still queue.
 func (s *server) close() {
 	if s.limiter != nil {
 		s.limiter.Close()
@@ -90,7 +90,7 @@ func (s *server) turn() {
 	s.fleet.result.at(s.fleet.now()).target = all
 }
 
-// receive takes an attempt in.
+// receive accepts an attempt.
 func (s *server) receive(a *attempt) {
 	s.inside++
 	s.compute(reception, func() { s.admit(a) })
@@ -112,7 +112,7 @@ func (s *server) admit(a *attempt) {
 	s.fleet.acquire(a, func() (limiter.Permit, error) { return s.limiter.Acquire(context.Background(), task) })
 }
 
-// settled goes on with an attempt that the limiter has answered.
+// settled continues an attempt after the limiter's answer.
 func (s *server) settled(a settlement) {
 	if a.err != nil {
 		s.answer(a.attempt, answer{asked: s.retryAfter(a.err)})
@@ -121,7 +121,7 @@ func (s *server) settled(a settlement) {
 	s.execute(a.attempt, a.permit)
 }
 
-// retryAfter is what wardenhttp would write: whole seconds, and up to as much again; nothing to those whose deadline cannot be met.
+// retryAfter is the value that wardenhttp sends: whole seconds with up to 100 % jitter; 0 if the deadline cannot be met.
 func (s *server) retryAfter(err error) time.Duration {
 	var rejection *limiter.Rejection
 	if s.control == nil || !errors.As(err, &rejection) || rejection.Reason == limiter.DeadlineExceeded {
@@ -131,7 +131,7 @@ func (s *server) retryAfter(err error) time.Duration {
 	return seconds(known + math.Floor(s.fleet.chance.Float64()*(known+1)))
 }
 
-// execute does the work. Nobody tells it that its user has left.
+// execute runs the work, also if the user has left: servers do not notice that.
 func (s *server) execute(a *attempt, permit limiter.Permit) {
 	begun := s.sensor.start()
 	finish := func(came answer) {
@@ -152,7 +152,7 @@ func (s *server) execute(a *attempt, permit limiter.Permit) {
 	}
 }
 
-// next calls the hop behind, and passes on what it hears.
+// next calls the next hop and passes its answer on.
 func (s *server) next(a *attempt, then func(answer)) {
 	f := s.fleet
 	sub := &attempt{request: a.request, due: f.now() + f.Inner, worth: a.worth, heard: then}
@@ -163,7 +163,7 @@ func (s *server) next(a *attempt, then func(answer)) {
 	f.send(sub, s.hop+1)
 }
 
-// executed counts an execution: wasted if the user had left.
+// executed counts an execution, and whether it was wasted because the user had left.
 func (s *server) executed(a *attempt) {
 	count := &s.fleet.result.executed[s.hop]
 	if count.all++; s.fleet.now() > a.worth {
@@ -177,7 +177,7 @@ func (s *server) answer(a *attempt, came answer) {
 	s.fleet.after(hop, func() { s.fleet.hear(a, came) })
 }
 
-// compute takes d of processor time, in slices if others wait.
+// compute takes d of processor time, in slices while others are runnable.
 func (s *server) compute(d time.Duration, then func()) {
 	var me *ready
 	var run func()
@@ -199,14 +199,13 @@ func (s *server) compute(d time.Duration, then func()) {
 	me = s.cpu.ask(run)
 }
 
-// call calls the dependency.
 func (f *fleet) call(d time.Duration, then func()) {
 	if f.Places == 0 {
 		f.after(f.dep.takes(d), then)
 		return
 	}
 	f.dep.ask(func() {
-		// The dependency is locked here.
+		// The dependency's mutex is held here.
 		f.after(0, func() {
 			f.after(f.dep.takes(d), func() {
 				f.dep.leave()

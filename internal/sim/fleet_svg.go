@@ -1,4 +1,4 @@
-// The plots of fleets: one over time under each guard, as an SVG that needs nothing else.
+// Plots of fleets over time, one for each guard, as self-contained SVG.
 
 package sim
 

@@ -1,4 +1,4 @@
-// Users of a fleet: they come whatever happens, wait for so long, and try again.
+// Users of a fleet: they arrive independently of its state, wait until their timeout, and retry.
 
 package sim
 
@@ -15,28 +15,28 @@ type request struct {
 	priority limiter.Priority
 	work     Work
 	attempts int
-	call     retry.Call // of users who have one
+	call     retry.Call // nil without a retry.Caller
 }
 
-// attempt is one message to a server: of a user, or of a server to one of the next hop.
+// attempt is one message to a server, from a user or from a server of the hop before.
 type attempt struct {
 	*request
 	number uint64
 	at     *server
-	told   limiter.Task  // what the server is told of it
-	due    time.Duration // when its sender stops waiting
-	worth  time.Duration // when the user does
-	heard  func(answer)  // the sender hears how it ended
-	over   bool          // nobody waits for it any more
+	told   limiter.Task  // the task that the server sees
+	due    time.Duration // the sender's timeout
+	worth  time.Duration // the user's timeout
+	heard  func(answer)  // called when the attempt ends for its sender
+	over   bool          // its sender does not wait any more
 }
 
-// answer is how an attempt ended for its sender.
+// answer is the end of an attempt for its sender.
 type answer struct {
-	ok, silence bool          // neither: refused
-	asked       time.Duration // how long the server asked to be left alone
+	ok, silence bool          // neither: rejected
+	asked       time.Duration // Retry-After
 }
 
-// arrivals has users come at random times. What they are and when they come does not depend on what happens.
+// arrivals generates users at random times, independent of everything that happens in the run.
 func (f *fleet) arrivals() {
 	rng := rand.New(rand.NewPCG(f.Seed, 1))
 	var next func()
@@ -102,7 +102,7 @@ func (f *fleet) task(p limiter.Priority, due time.Duration) limiter.Task {
 	return limiter.Task{Priority: p, Deadline: f.start.Add(due)}
 }
 
-// send sends an attempt to a server of that hop.
+// send sends an attempt to a server of a hop.
 func (f *fleet) send(a *attempt, to int) {
 	f.numbers++
 	f.result.sent++
@@ -112,7 +112,7 @@ func (f *fleet) send(a *attempt, to int) {
 	f.after(max(0, a.due-f.now()), func() { f.hear(a, answer{silence: true}) })
 }
 
-// choose is what the balancer does: of two servers of the hop drawn at random, the one with fewer outstanding attempts.
+// choose is the load balancer: of two random servers of the hop it takes the one with fewer outstanding attempts.
 func (f *fleet) choose(to int) *server {
 	those := f.servers[to*f.Servers : (to+1)*f.Servers]
 	a, b := those[f.chance.IntN(f.Servers)], those[f.chance.IntN(f.Servers)]
@@ -122,7 +122,7 @@ func (f *fleet) choose(to int) *server {
 	return a
 }
 
-// hear is when something has reached whoever sent the attempt and may still wait.
+// hear delivers an answer or a timeout to the sender of an attempt, unless the attempt is over.
 func (f *fleet) hear(a *attempt, came answer) {
 	if a.over {
 		if !came.silence {

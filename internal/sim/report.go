@@ -1,4 +1,4 @@
-// The report: a table of all runs beside their oracle, and what of it is a miss.
+// The report: a table of all runs with their oracle, and the goals that were missed.
 
 package sim
 
@@ -12,16 +12,16 @@ import (
 
 func (sc Scenario) title() string { return fmt.Sprintf("%d cores: %s", sc.Cores, sc.Name) }
 
-// A Pair is one scenario under the controller and under the best constant target.
+// A Pair is one scenario under the controller and under the best constant concurrency limit.
 type Pair struct{ Ours, Oracle *Result }
 
-// Misses says what of a pair is worse than it should be; empty: nothing.
+// Misses returns the goals that a pair misses.
 func (p Pair) Misses() (misses []string) {
 	if p.Ours.Goodput() < 0.95*p.Oracle.Goodput() {
 		misses = append(misses, "goodput")
 	}
-	// A target that does not limit the work may move: nobody notices. One that does is put to the test now and then, at 0.75 of it,
-	// and may return to it slowly.
+	// A concurrency limit that does not bind may move without effect. A binding one is tested at times, at 0.75 of its value, and may
+	// recover slowly.
 	if _, variation := p.Ours.Target(); p.Ours.Scenario.Steady && p.Ours.Scenario.Load(0) > 1 && variation > 0.3 {
 		misses = append(misses, "target moves")
 	}
@@ -46,7 +46,7 @@ func Table(pairs []Pair) string {
 	return b.String()
 }
 
-// Splice replaces what stands between two marks of a page.
+// Splice replaces the text between two marks of a page.
 func Splice(page, content string) (string, error) {
 	const begin, end = "<!-- table -->\n", "<!-- end of table -->\n"
 	i, j := strings.Index(page, begin), strings.Index(page, end)
@@ -56,7 +56,7 @@ func Splice(page, content string) (string, error) {
 	return page[:i+len(begin)] + content + page[j:], nil
 }
 
-// best is the oracle: the run with the most good answers.
+// best is the oracle: the run with the highest goodput.
 func best(runs []*Result) *Result {
 	return slices.MaxFunc(runs, func(a, b *Result) int { return sum(a.good) - sum(b.good) })
 }

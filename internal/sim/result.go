@@ -1,4 +1,4 @@
-// What a run has shown.
+// The result of a run.
 
 package sim
 
@@ -11,19 +11,19 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Result is what came out of one run.
+// Result is the result of one run.
 type Result struct {
 	Scenario Scenario
-	Static   int // the constant target, 0: the controller
+	Static   int // constant concurrency limit; 0: the controller
 	Trace    []Point
 
 	offered, good     map[limiter.Priority]int
-	latencies, urgent []time.Duration // of good answers; of critical ones
-	perSecond         []int           // good answers by the second of their arrival
+	latencies, urgent []time.Duration // of answers in time; of critical ones
+	perSecond         []int           // answers in time, by the second of their arrival
 	offeredPerSecond  []int
 }
 
-// Point is one decision and the sample it followed from.
+// Point is one decision with its sample.
 type Point struct {
 	At     time.Duration
 	Target int
@@ -63,7 +63,7 @@ func (r *Result) answer(at time.Duration, p limiter.Priority, ran bool, took, de
 	}
 }
 
-// Goodput is good answers per possible ones: of those offered, no more than capacity.
+// Goodput is answers in time as a fraction of the possible: the offered requests, at most the capacity.
 func (r *Result) Goodput() float64 {
 	possible := 0.0
 	const step = 10 * time.Millisecond
@@ -73,12 +73,12 @@ func (r *Result) Goodput() float64 {
 	return float64(sum(r.good)) / possible
 }
 
-// Success is good answers per request of that priority.
+// Success is the fraction of requests of that priority that were answered in time.
 func (r *Result) Success(p limiter.Priority) float64 {
 	return float64(r.good[p]) / max(float64(r.offered[p]), 1)
 }
 
-// Overall is good answers per request.
+// Overall is the fraction of all requests that were answered in time.
 func (r *Result) Overall() float64 { return float64(sum(r.good)) / max(float64(sum(r.offered)), 1) }
 
 // Latency is a quantile of good answers' times.
@@ -87,13 +87,13 @@ func (r *Result) Latency(q float64) time.Duration {
 	return at(r.latencies, q)
 }
 
-// Urgent is a quantile of good critical answers' times.
+// Urgent is a latency quantile of critical answers in time.
 func (r *Result) Urgent(q float64) time.Duration {
 	slices.Sort(r.urgent)
 	return at(r.urgent, q)
 }
 
-// Target is mean and coefficient of variation of the target after Warm.
+// Target returns mean and coefficient of variation of the concurrency limit after Warm.
 func (r *Result) Target() (mean, variation float64) {
 	var n, s, s2 float64
 	for _, p := range r.Trace {

@@ -1,4 +1,4 @@
-// The scenarios: services, what they are offered, and what happens to them.
+// The scenarios: services, their load, and the events that disturb them.
 
 package sim
 
@@ -11,25 +11,25 @@ import (
 
 const ms = time.Millisecond
 
-// median is work around these times, with a spread of 20 %.
+// median draws work around these medians, with a deviation of 20 %.
 func median(cpu, io time.Duration) func(time.Duration, *rand.Rand) Work {
 	return func(_ time.Duration, r *rand.Rand) Work { return Work{lognormal(r, cpu), lognormal(r, io)} }
 }
 
-// mean is the mean of lognormal per median.
+// mean is the mean of lognormal divided by its median.
 const mean = 1.0202
 
-// perCPU is how many requests per second these processors can do.
+// perCPU is the requests per second that this many processors can serve.
 func perCPU(cores int, cost time.Duration) float64 {
 	return float64(cores) / (cost.Seconds()*mean + arrival.Seconds())
 }
 
-// perServer is how many calls per second these servers can do.
+// perServer is the calls per second that this many servers can serve.
 func perServer(servers int, io time.Duration) float64 {
 	return float64(servers) / (io.Seconds() * mean)
 }
 
-// bound is a service that only uses processors.
+// bound is a CPU-bound service.
 func bound(cores int, cost time.Duration, load float64) Scenario {
 	return Scenario{
 		Name: fmt.Sprintf("CPU %v, %g×", cost, load), Cores: cores,
@@ -39,7 +39,7 @@ func bound(cores int, cost time.Duration, load float64) Scenario {
 	}
 }
 
-// downstream is a service that waits for a dependency with so many servers of 40 ms.
+// downstream is a service that waits for a dependency with this many servers, 40 ms per call.
 func downstream(cores, servers int, load float64) Scenario {
 	return Scenario{
 		Name: fmt.Sprintf("%d servers of 40ms, %g×", servers, load), Cores: cores, Servers: servers,
@@ -49,7 +49,7 @@ func downstream(cores, servers int, load float64) Scenario {
 	}
 }
 
-// mixed is a service that computes 4 ms and waits 20 ms for something that has room for all.
+// mixed is a service that computes for 4 ms and waits 20 ms for a dependency without a limit.
 func mixed(cores int, load float64) Scenario {
 	sc := bound(cores, 4*ms, load)
 	sc.Name = fmt.Sprintf("CPU 4ms and I/O 20ms, %g×", load)
@@ -66,10 +66,10 @@ func named(name string, sc Scenario, change func(sc *Scenario)) Scenario {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// phase is 0, 1, … as time passes in pieces of this length.
+// phase counts periods of this length: 0, 1, ….
 func phase(at, length time.Duration) int { return int(at / length) }
 
-// Scenarios are all of them.
+// Scenarios are all scenarios.
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, load := range []float64{0.7, 1, 1.5, 2, 4, 10} {
@@ -100,7 +100,7 @@ func Scenarios() []Scenario {
 				}
 				return quick
 			}
-			// Users do not know: what is offered stays the same.
+			// Users do not react: the offered load stays the same.
 			sc.Load = func(at time.Duration) float64 { return load * quick / sc.Capacity(at) }
 			sc.Events = []Event{{seconds(20), func(w *World) { w.dep.slowBy(5) }}, {seconds(40), func(w *World) { w.dep.slowBy(1) }}}
 		})
@@ -118,7 +118,7 @@ func Scenarios() []Scenario {
 			}
 		}),
 		named("CPU 4ms / I/O 100ms in turn, 2×", bound(2, 4*ms, 2), func(sc *Scenario) {
-			// Every 10 s the same requests become CPU-bound, or waits of 100 ms with 1 ms of computing.
+			// Every 10 s the requests change between CPU-bound work and waits of 100 ms with 1 ms of computing.
 			sc.Steady, sc.Length = false, 43*time.Second
 			sc.Work = func(at time.Duration, r *rand.Rand) Work {
 				if phase(at, seconds(10))%2 == 0 {
@@ -167,7 +167,7 @@ func Scenarios() []Scenario {
 			sc.Events = []Event{{seconds(8), func(w *World) { w.cpu.resize(2) }}, {seconds(16), func(w *World) { w.cpu.resize(8) }}}
 		}),
 		named("mix: 40ms, 160ms from 15s, room for all, 100/s", downstream(2, 0, 1), func(sc *Scenario) {
-			// Nothing is overloaded here, ever: a law that takes slower work for waiting work would lose some.
+			// Nothing is ever overloaded here: a controller that confuses slower work with waiting would lose throughput.
 			sc.Steady = false
 			sc.Work = func(at time.Duration, r *rand.Rand) Work {
 				if at < seconds(15) {
@@ -188,7 +188,7 @@ func pauses(sc *Scenario) {
 	}
 }
 
-// pareto has this exponent and the least value 1.
+// pareto draws from a Pareto distribution with this exponent and minimum 1.
 func pareto(r *rand.Rand, exponent float64) float64 { return math.Pow(1-r.Float64(), -1/exponent) }
 
 func average(work func(time.Duration, *rand.Rand) Work) (sum Work) {

@@ -1,4 +1,4 @@
-// The sensor: what a monitor would read off the modelled process, no more and no earlier.
+// The sensor: the readings that a monitor would take of the modelled process.
 
 package sim
 
@@ -10,11 +10,11 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// sensor times the work, as the facade does, and reads the processors.
+// sensor times executions, like warden's facade, and reads the processors.
 type sensor struct {
 	cpu *cpu
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards all fields below
 	last    time.Time
 	running int
 	work    float64 // seconds of execution since the last sample
@@ -84,7 +84,7 @@ func (s *sensor) sample() monitor.Sample {
 	return out
 }
 
-// at is a quantile of sorted times, 0 if there are none.
+// at returns a quantile of sorted times; 0 if there are none.
 func at(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

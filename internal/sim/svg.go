@@ -1,4 +1,4 @@
-// The plots: one run over time, as an SVG that needs nothing else.
+// The plots: one run over time, as self-contained SVG.
 
 package sim
 
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A series is one line of a panel, in one of the five inks.
+// A series is one line of a panel, in one of five colors.
 type series struct {
 	name string
 	ink  int
@@ -18,12 +18,12 @@ type series struct {
 }
 
 const (
-	width, left, right = 860.0, 60.0, 210.0 // on the right each line has its name
+	width, left, right = 860.0, 60.0, 210.0 // right: space for the names of lines
 	high, gap          = 130.0, 40.0
-	first              = 42.0 // where the first panel begins
+	first              = 42.0 // top of the first panel
 )
 
-// style is for light and dark pages. Inks are told apart by people who see colours differently, and dashes help in print.
+// style supports light and dark pages. The colors are distinguishable for color-blind readers; dashes help in print.
 const style = `<style>
 text{fill:#1f2328;font:12px system-ui,sans-serif}.m{fill:#59636e}.b{font-weight:600}.paper{fill:#fff}.axis{stroke:#8c959f;fill:none}.shade{fill:#eaeef2}
 polyline{fill:none;stroke-width:1.6}.s0{stroke:#8c959f}.s1{stroke:#0969da;stroke-width:2.2}.s2{stroke:#bc4c00;stroke-dasharray:6 3}.s3{stroke:#8250df;stroke-dasharray:2 3}.s4{stroke:#9a6700;stroke-dasharray:8 3 2 3}
@@ -33,13 +33,13 @@ polyline{fill:none;stroke-width:1.6}.s0{stroke:#8c959f}.s1{stroke:#0969da;stroke
 </style>
 `
 
-// begin writes what comes before the panels.
+// begin writes everything before the panels.
 func begin(b *strings.Builder, title string) {
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" role="img"><title>%s</title>`+"\n%s", width, first+3*(high+gap), title, style)
 	fmt.Fprintf(b, `<rect class="paper" width="100%%" height="100%%"/><text class="b" x="%g" y="15">%s</text>`+"\n", left, title)
 }
 
-// SVG draws a run, with the constant target of the oracle beside it.
+// SVG draws a run with the oracle's constant concurrency limit.
 func SVG(r, oracle *Result) string {
 	second := func(n int) []float64 {
 		x := make([]float64, n)
@@ -79,7 +79,7 @@ func SVG(r, oracle *Result) string {
 	return b.String()
 }
 
-// panel draws lines over the same time. The scale ends where all but one in a hundred of the points do, so that one peak does not flatten the rest.
+// panel draws lines over the same time. The scale covers 99 % of the points, so a single peak does not flatten the rest.
 func panel(b *strings.Builder, top, end float64, unit string, lines ...series) {
 	var all []float64
 	for _, s := range lines {
@@ -96,7 +96,7 @@ func panel(b *strings.Builder, top, end float64, unit string, lines ...series) {
 	for at := 0.0; at <= end; at += roundUp(end / 10) {
 		fmt.Fprintf(b, `<text class="m" x="%.0f" y="%g" text-anchor="middle">%gs</text>`, place(at, end), top+high+14, at)
 	}
-	var names []float64 // where each line ends
+	var names []float64 // height at which each line ends
 	for _, s := range lines {
 		fmt.Fprintf(b, "\n"+`<polyline class="s%d" points="`, s.ink)
 		last := top + high
@@ -114,7 +114,7 @@ func panel(b *strings.Builder, top, end float64, unit string, lines ...series) {
 	b.WriteString("\n")
 }
 
-// apart moves heights that are closer than least to each other up, from the lowest on, which is at bottom at most.
+// apart spreads labels that are closer than least, upwards from the lowest, which is at most at bottom.
 func apart(heights []float64, least, bottom float64) {
 	order := make([]int, len(heights))
 	for i := range order {
@@ -129,7 +129,7 @@ func apart(heights []float64, least, bottom float64) {
 
 func place(at, end float64) float64 { return left + (width-left-right)*min(at/end, 1) }
 
-// roundUp is the next of 1, 2, 5, 10, …
+// roundUp returns the next of 1, 2, 5, 10, ….
 func roundUp(x float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(x)))
 	for _, step := range []float64{1, 2, 5} {

@@ -1,4 +1,4 @@
-// A world: one scenario under one kind of control, run to its end.
+// A world: one scenario under one controller or constant concurrency limit.
 
 package sim
 
@@ -15,36 +15,36 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// A Scenario is a service and what happens to it.
+// A Scenario is a service and the events that disturb it.
 type Scenario struct {
 	Name  string
 	Cores int
-	// Servers is how many calls the dependency serves at once; 0: any number.
+	// Servers is the number of calls that the dependency serves at a time; 0: unlimited.
 	Servers int
-	// Work draws one request at a time since the start.
+	// Work draws the work of a request that arrives at a time since the start.
 	Work func(at time.Duration, r *rand.Rand) Work
-	// Capacity is how many requests per second the service could do at that time, which the load is relative to.
+	// Capacity is the requests per second that the service can serve at that time; loads are relative to it.
 	Capacity func(at time.Duration) float64
-	// Load is the offered load in capacities at that time.
+	// Load is the offered load at that time, relative to Capacity.
 	Load func(at time.Duration) float64
-	// Events happen at their time.
+	// Events change the world at their time.
 	Events []Event
-	// Blind says that no sample is taken at that time; nil: never.
+	// Blind reports whether no sample is taken at that time; nil: never.
 	Blind func(at time.Duration) bool
-	// Length of the run; what happens before Warm is not counted.
+	// Length is the length of the run, of which Warm is not counted.
 	Warm, Length time.Duration
-	// Steady says that load and service do not change after Warm, so that the target should not either.
+	// Steady reports that load and service do not change after Warm, so the concurrency limit should not either.
 	Steady bool
-	// Static are the constant targets among which the oracle is the best one.
+	// Static are the constant concurrency limits among which the oracle is the best.
 	Static []int
 	// Deadline of each request; 0: 250 ms.
 	Deadline time.Duration
 }
 
-// Work is what one request needs.
+// Work is the work of one request.
 type Work struct{ CPU, IO time.Duration }
 
-// Event changes the world.
+// Event changes the world at a time.
 type Event struct {
 	At time.Duration
 	Do func(w *World)
@@ -56,19 +56,19 @@ type World struct {
 	dep     *dependency
 	sensor  *sensor
 	limiter *limiter.Limiter
-	control *control.Controller // nil: a constant target
+	control *control.Controller // nil: a constant concurrency limit
 	result  *Result
 	start   time.Time
 	mu      sync.Mutex // guards result
 }
 
-// arrival is the processor time that a request takes before it asks the limiter.
+// arrival is the processor time of a request before it asks the limiter.
 const arrival = 20 * time.Microsecond
 
-// tick is the time between two samples.
+// tick is the sampling interval.
 const tick = 100 * time.Millisecond
 
-// Run runs a scenario: under the controller if static is 0, else with that target. It must be called inside a bubble.
+// Run runs a scenario under the controller, or with a constant concurrency limit if static is not 0. Call it in a synctest bubble.
 func Run(sc Scenario, static int) (*Result, error) {
 	initial := decision.ControlDecision{
 		Seq: 1, TargetConcurrency: static, Yields: 4,
@@ -78,7 +78,7 @@ func Run(sc Scenario, static int) (*Result, error) {
 	w.sensor = &sensor{cpu: w.cpu, last: w.start, at: w.start}
 	w.result = &Result{Scenario: sc, Static: static}
 	if static == 0 {
-		// The defaults, as on a machine with so many processors.
+		// The controller's defaults for this number of processors.
 		c, err := control.New(control.Config{Processors: sc.Cores})
 		if err != nil {
 			return nil, err
@@ -169,7 +169,7 @@ func priority(r *rand.Rand) limiter.Priority {
 	return limiter.Background
 }
 
-// request is one request from its arrival to its answer.
+// request is one request from arrival to answer.
 func (w *World) request(sc Scenario, at time.Duration, p limiter.Priority, work Work) {
 	deadline := sc.Deadline
 	if deadline == 0 {
@@ -203,10 +203,10 @@ func (w *World) note(d decision.ControlDecision, at time.Duration) {
 	}
 }
 
-// constant is a function of time that does not change.
+// constant returns a constant function of time.
 func constant(x float64) func(time.Duration) float64 { return func(time.Duration) float64 { return x } }
 
-// lognormal is a time with this median that varies by a fifth.
+// lognormal draws a duration with this median and a deviation of 20 %.
 func lognormal(r *rand.Rand, median time.Duration) time.Duration {
 	return time.Duration(float64(median) * math.Exp(0.2*r.NormFloat64()))
 }

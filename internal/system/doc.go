@@ -1,21 +1,18 @@
-// Package system holds the checks that no single module can make about itself; the package itself is tests alone.
+// Package system has the checks that no single module can make about itself. It contains tests only.
 //
-//   - imports_test.go: data flows one way. Which package may import which, and that the three layers need the
-//     standard library alone.
-//   - modules_test.go: every go.mod stands alone, on the oldest Go release that is supported.
-//   - consumer_test.go and vendor_test.go: the ways of use, each in a fresh throw-away module.
-//   - invariants_test.go: every numbered invariant of docs/ has a test of that number, and the reverse.
-//   - snippets_test.go: every piece of Go in a page stands, line for line, in a file that compiles.
-//   - api_test.go: what each module exports is written down in docs/api.
-//   - reasons_test.go: the limiter carries the reasons of decisions and never looks at them.
-//   - tree_test.go: what is written about the repository is so: links, make targets, opening sentences, no path of
-//     anybody's machine.
+//   - imports_test.go: the direction of imports between packages; the three layers need the standard library alone.
+//   - modules_test.go: every go.mod is complete by itself, and works with the oldest supported Go release.
+//   - consumer_test.go and vendor_test.go: each way to use the modules, in a fresh module.
+//   - invariants_test.go: every numbered invariant of docs/ has a test with that number, and the reverse.
+//   - snippets_test.go: every Go snippet in a page occurs, line for line, in a file that compiles.
+//   - api_test.go: docs/api lists the exported names of each module.
+//   - reasons_test.go: the limiter passes on the reasons of decisions and never interprets them.
+//   - tree_test.go: statements about the repository are true: links, make targets, first sentences, no local paths.
 //
-// Beside them lie two programs: mutants breaks each invariant on purpose, torture runs what is random for longer.
+// Two programs are next to it: mutants breaks each invariant on purpose, torture runs the randomized tests for longer.
 //
-// Every check is a function from plain data to findings. It runs twice: over the repository, where there may be no
-// finding, and over made-up data, where each kind of mistake must be found.
+// Every check is a function from plain data to findings. It runs twice: on the repository, where it must find nothing, and on
+// made-up data, where it must find each kind of mistake.
 //
-// The tests read files of other modules, which the go command's test cache does not notice. Run them as make does,
-// with -count=1.
+// The tests read files of other modules, which the go command's test cache does not track. Run them with -count=1, as make does.
 package system

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the exported API of every module has gained and lost since a commit, as golang.org/x/exp/cmd/apidiff sees it.
-# Usage: bash internal/tools/apidiff.sh [BASE]. Without BASE it takes the last commit that changed docs/api, since when
-# there must be no change at all: exits 1 if apidiff sees one, because then docs/api says less than it should.
+# Prints the changes of every module's exported API since a commit, by golang.org/x/exp/cmd/apidiff.
+# Usage: bash internal/tools/apidiff.sh [BASE]. Without BASE it takes the last commit that changed docs/api, and exits 1 if the
+# API has changed since then, because docs/api is out of date.
 set -eu
 cd "$(dirname "$0")/../.."
 export GOWORK=off

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a release of every published module in a clone, and installs each of them from there as a user would.
+# Makes a release of every published module in a clone, and installs each module from there like a user.
 # Usage: bash internal/tools/release.sh v0.1.0 DIR. It needs PostgreSQL's server programs, pushes nothing and leaves this checkout as
 # it is. Then DIR holds:
 #   repository  a clone with one commit and one tag for each module, siblings first
@@ -22,20 +22,20 @@ grep -Eq "^## $version( |\$)" CHANGELOG.md || fail "CHANGELOG.md has no section 
 echo "== docs/api"
 bash internal/tools/apidiff.sh || fail 'docs/api does not show what the modules export: make api'
 
-# Published is each module of go.work but the examples and the internal ones. tsort puts a module after the siblings that it requires.
+# All modules of go.work are published except examples and internal ones. tsort puts a module after the siblings that it requires.
 modules=$(go list -m | sed "s|^$project/||" | grep -Ev '^(examples|internal/)')
 modules=$(for m in $modules; do
   echo "$m $m"
   sed -n "s|.*$project/\([^ ]*\) v.*|\1 $m|p" "$m/go.mod"
 done | tsort)
 
-# Modules of others come from where they always do; those that this machine has downloaded before are not fetched again.
+# Third-party modules come from the configured proxy, or from the module cache if they were downloaded before.
 GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
 GOFLAGS="$(go env GOFLAGS) -trimpath -modcacherw"
 export GOPROXY GOFLAGS GOWORK=off GONOSUMDB=$project
 
-# Each module requires the published siblings, has their sums and compiles with its tests before it gets a tag. The go command fetches
-# the tags from the clone as it will fetch them from the public host, and keeps them as a proxy does.
+# Before it gets a tag, each module requires its published siblings, has their checksums, and compiles with its tests. The go command
+# fetches the tags from the clone as later from the public host, and stores them in the layout of a module proxy.
 git clone --quiet --no-tags "$root" "$dir/repository"
 GIT_AUTHOR_NAME=$(git log -1 --format=%an) GIT_AUTHOR_EMAIL=$(git log -1 --format=%ae) GIT_AUTHOR_DATE=$(git log -1 --format=%cI)
 GIT_COMMITTER_NAME=$GIT_AUTHOR_NAME GIT_COMMITTER_EMAIL=$GIT_AUTHOR_EMAIL GIT_COMMITTER_DATE=$GIT_AUTHOR_DATE
@@ -44,7 +44,7 @@ publish() ( # publish MODULE
   export GONOPROXY=$project GOMODCACHE=$dir/cache/publish
   export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.$dir/repository.insteadOf" GIT_CONFIG_VALUE_0="https://$project"
   cd "$dir/repository/$1"
-  # shellcheck disable=SC2046 # a flag is a word
+  # shellcheck disable=SC2046 # flags are separate words
   go mod edit $(printf -- "-dropreplace=$project/%s " $modules) $(sed -n "s|.*\($project/[^ ]*\) v.*|-require=\1@$version|p" go.mod)
   go mod tidy
   ! grep -q '=>' go.mod || fail "$1/go.mod still replaces a module"
@@ -62,7 +62,7 @@ done
 mkdir -p "$dir/proxy/$project"
 cp -r "$dir/cache/publish/cache/download/$project/." "$dir/proxy/$project"
 
-# A user has the proxy and nothing else of the project.
+# A user has the module proxy and nothing else of the project.
 install() ( # install MODULE
   export GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/install GOBIN=$dir/bin
   mkdir -p "$dir/scratch/$1" && cd "$dir/scratch/$1"
@@ -86,7 +86,7 @@ for m in $modules; do
   echo "== go get $project/$m@$version"
   install "$m"
 done
-# The quick starts' own words, without a tidy that would hide a missing module.
+# The quick starts' own commands. A go mod tidy would hide a missing module.
 quickstart() ( # quickstart PROGRAM PAGE MODULE
   export GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/install
   mkdir -p "$dir/scratch/quickstart/$1" && cd "$dir/scratch/quickstart/$1"

@@ -1,6 +1,6 @@
 package leasetest
 
-// This file is the concurrent half of the random tests: histories of calls that overlap, judged by porcupine.
+// This file is the concurrent half of the random tests: histories of overlapping calls, checked by porcupine.
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ const (
 	historyRounds  = 60
 	historyClients = 4
 	historyCalls   = 40 // by each client
-	// judgeLimit bounds the search for an order; a history it cannot judge by then fails the test rather than pass unseen.
+	// judgeLimit bounds the search for an order; a history that takes longer fails the test.
 	judgeLimit = time.Minute
 )
 
@@ -47,13 +47,13 @@ func histories(t testing.TB, open Open) {
 	t.Logf("%d histories judged", judged)
 }
 
-// record lets clients call at once and notes when each call began and ended, on a clock that only counts.
+// record lets clients call concurrently and notes begin and end of each call on a logical clock.
 func record(l lease.Ledger, seed uint64) []porcupine.Operation {
 	var (
 		clock, floor atomic.Int64
 		group        sync.WaitGroup
 		parts        [historyClients][]porcupine.Operation
-		known        [2]atomic.Uint64 // the last token seen of each domain, by whomever
+		known        [2]atomic.Uint64 // last token seen of each domain, by any client
 	)
 	for client := range historyClients {
 		group.Go(func() {
@@ -70,7 +70,7 @@ func record(l lease.Ledger, seed uint64) []porcupine.Operation {
 					c.Domain, c.Offset = "", floor.Add(1)
 				case lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease:
 					if rnd.IntN(5) == 0 {
-						d = 1 - d // the other domain's token, which this one must refuse
+						d = 1 - d // the other domain's token, which this domain must reject
 					}
 					c.Token, c.Offset = lease.Token(known[d].Load()), 0
 				}
@@ -94,7 +94,7 @@ func record(l lease.Ledger, seed uint64) []porcupine.Operation {
 	return all
 }
 
-// byDomain splits a history. A Compact belongs to every domain: in each it happens at some moment between its ends.
+// byDomain splits a history by domain. A Compact belongs to every domain: in each it happens at some moment during the call.
 func byDomain(history []porcupine.Operation) map[string][]porcupine.Operation {
 	parts := map[string][]porcupine.Operation{}
 	for _, domain := range domains[:2] {
@@ -107,7 +107,7 @@ func byDomain(history []porcupine.Operation) map[string][]porcupine.Operation {
 	return parts
 }
 
-// uniqueTokens: no two grants of a ledger share a token, in whatever domains.
+// uniqueTokens: no two grants of a ledger share a token, in any domains.
 func uniqueTokens(history []porcupine.Operation) error {
 	granted := map[lease.Token]model.Call{}
 	for _, op := range history {

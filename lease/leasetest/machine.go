@@ -1,7 +1,6 @@
 package leasetest
 
-// This file is the sequential half of the random tests: runs of calls against the naive model, shrunk by rapid when one goes
-// wrong.
+// This file is the sequential half of the random tests: runs of calls compared with the naive model; rapid shrinks failing runs.
 
 import (
 	"testing"
@@ -33,11 +32,11 @@ type run struct {
 	cfg    lease.Config
 	ledger lease.Ledger
 	models map[string]*model.Domain
-	owner  map[lease.Token]string // the domain that each token went to
-	tokens []lease.Token          // the latest of them
+	owner  map[lease.Token]string // domain of each token
+	tokens []lease.Token          // the latest tokens
 }
 
-// call makes a call, mostly one that moves a domain on, and judges the answer.
+// call makes one call, usually one that advances a domain, and checks the answer.
 func (m *run) call(t *rapid.T) {
 	c := model.Call{
 		Op: rapid.SampledFrom([]lease.OpKind{
@@ -80,7 +79,7 @@ func (m *run) call(t *rapid.T) {
 	}
 }
 
-// look compares every state, and what Held and Ready yield.
+// look compares every state, and the results of Held and Ready.
 func (m *run) look(t *rapid.T) {
 	held, ready := map[string]lease.Lease{}, map[string]int64{}
 	for l, err := range m.ledger.Held(ctx) {

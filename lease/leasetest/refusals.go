@@ -1,6 +1,6 @@
 package leasetest
 
-// This file is the second half of the scenarios: what is refused or remembered, the floor, and calls that change nothing.
+// This file is the second half of the scenarios: rejected and repeated calls, the floor, and calls that change nothing.
 
 import (
 	"context"
@@ -95,7 +95,7 @@ func release(t testing.TB, open Open) {
 	held.RetryCount, held.Released = 1, true
 	s.refused("Release with a wrong token", s.Release(ctx, "A", held.Token+1), lease.ErrTokenMismatch,
 		&lease.TokenMismatchError{Domain: "A", Offset: 1, Got: held.Token + 1})
-	for range 2 { // again, as after a reply that was lost
+	for range 2 { // repeated, as after a lost reply
 		if err := s.Release(ctx, "A", held.Token); err != nil {
 			s.Fatalf("Release: %v", err)
 		}
@@ -192,7 +192,7 @@ func tokens(t testing.TB, open Open) {
 		seen[held.Token], last[domain] = true, held.Token
 		s.succeed(held, noBacklog)
 		if offset%7 == 6 {
-			s.compacts(offset + 1) // forgets all that there is
+			s.compacts(offset + 1) // forgets every processed offset
 		}
 	}
 }
@@ -209,7 +209,7 @@ func full(t testing.TB, open Open) {
 	s.refused("TryAcquire", err, lease.ErrBacklogFull, want)
 	_, err = s.Offer(ctx, "A", 4)
 	s.refused("Offer", err, lease.ErrBacklogFull, want)
-	// What is known is said first.
+	// Known offsets are answered as before, although the backlog is full.
 	s.try("A", 0, lease.AlreadyProcessed)
 	s.try("A", 1, lease.AlreadyAcquired)
 	s.try("A", 2, lease.Enqueued)
@@ -236,7 +236,7 @@ func inspectCopies(t testing.TB, open Open) {
 	}
 }
 
-// everyCall makes each call of a ledger once, in a way that would change A if it could.
+// everyCall makes each call of a ledger once, in a way that would change A if it were allowed to.
 func (s session) everyCall(ctx context.Context, domain string, token lease.Token) map[string]error {
 	errs := map[string]error{}
 	_, errs["TryAcquire"] = s.TryAcquire(ctx, domain, 3)

@@ -1,6 +1,6 @@
 package leasetest
 
-// This file is the contract's own list of scenarios, in its order, and the sentences beside it.
+// This file is the contract's list of scenarios, in its order, with the contract's sentences.
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func scenarios() []check {
 
 var ctx = context.Background()
 
-// session is a ledger under test; its methods end the test when the answer is not the one that is wanted.
+// session is a ledger under test. Its methods end the test when an answer is not the wanted one.
 type session struct {
 	testing.TB
 	lease.Ledger
@@ -141,7 +141,7 @@ func outOfOrder(t testing.TB, open Open) {
 	s.succeed(held, lease.Completion{Status: lease.NextHint, Next: 2})
 	_, err := s.TryAcquire(ctx, "A", 3)
 	s.refused("TryAcquire", err, lease.ErrBacklogOrdering, &lease.BacklogOrderingError{Domain: "A", Expected: 2, Got: 3})
-	s.try("A", 1, lease.AlreadyProcessed) // what is done is said before what is out of order
+	s.try("A", 1, lease.AlreadyProcessed) // processed has precedence over out of order
 	s.try("A", 2, lease.Acquired)
 }
 
@@ -222,7 +222,7 @@ func idempotence(t testing.TB, open Open) {
 			s.Fatalf("%s: %+v became %+v", state, before, after)
 		}
 	}
-	s.try("B", 1, lease.Acquired) // another domain's offset is another offset
+	s.try("B", 1, lease.Acquired) // offsets of different domains are independent
 }
 
 func alreadyAcquired(t testing.TB, open Open) {
@@ -263,7 +263,7 @@ func offer(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
 	s.offers("A", 5, lease.Enqueued) // idle
 	s.offers("A", 5, lease.Enqueued)
-	s.offers("A", 3, lease.Enqueued) // behind it, where TryAcquire would be out of order
+	s.offers("A", 3, lease.Enqueued) // below it, where TryAcquire would be out of order
 	if v := s.look("A"); v.Lease != nil || !slices.Equal(v.Backlog, []int64{5, 3}) {
 		s.Fatalf("view %+v", v)
 	}

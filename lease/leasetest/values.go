@@ -23,7 +23,7 @@ func valueScenarios() []check {
 	}
 }
 
-// extremes are offsets in rising order that differ, but not in 32 bits, in a float64 or by a comparison that subtracts.
+// extremes are offsets in rising order that are equal in 32 bits, in a float64, or in a comparison that subtracts.
 func extremes() []int64 {
 	return []int64{
 		math.MinInt64, math.MinInt64 + 1, -1<<53 - 1, -1 << 53, -1<<32 - 1, -1 << 32, -1<<31 - 1, -1 << 31, -1<<31 + 1, -1, 0, 1,
@@ -75,7 +75,7 @@ func wholeOffsets(t testing.TB, open Open) {
 
 func wholeFloors(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
-	s.compacts(math.MinInt64) // where it is already
+	s.compacts(math.MinInt64) // its present value
 	offsets := extremes()
 	for _, offset := range offsets {
 		s.succeed(s.try("A", offset, lease.Acquired), noBacklog)
@@ -100,7 +100,7 @@ func wholeFloors(t testing.TB, open Open) {
 	}
 }
 
-// names is about near-identical names, which are different domains all the same.
+// names tests near-identical names, which are different domains.
 func names(t testing.TB, open Open) {
 	long := strings.Repeat("x", 1<<10-1)
 	domains := []string{
@@ -131,7 +131,7 @@ func names(t testing.TB, open Open) {
 	s.within("Ready", func() error { return sameWalk(s.Ready(ctx), ready, waiter) })
 }
 
-// clockMargin is how far an engine's clock may be from this one.
+// clockMargin is the largest accepted difference between an engine's clock and this one.
 const clockMargin = time.Hour
 
 func wallTime(t testing.TB, open Open) {
@@ -163,7 +163,7 @@ func wallTime(t testing.TB, open Open) {
 		same := func(what string, l lease.Lease) {
 			t.Helper()
 			switch at := l.AcquiredAt; {
-			case at != at.Round(0): // == tells what Equal does not
+			case at != at.Round(0): // == compares more than Equal
 				s.Fatalf("%s: AcquiredAt %v has a monotonic reading", what, at)
 			case at.Location() != time.UTC:
 				s.Fatalf("%s: AcquiredAt %v, want UTC", what, at)
@@ -203,7 +203,7 @@ func longBacklog(t testing.TB, open Open) {
 		length = 300
 	}
 	s := start(t, open, lease.Config{})
-	// 7919 is prime and greater than length, so that the offsets differ and arrive in no order of theirs.
+	// 7919 is prime and greater than length, so the offsets differ and arrive in mixed order.
 	offset := func(i int) int64 { return int64(i) * 3001 % 7919 }
 	held := s.try("A", offset(0), lease.Acquired)
 	var wait []int64

@@ -1,6 +1,6 @@
 package leasetest
 
-// This file is what Ready and Held owe: every domain once, no lock while the body runs, and an end when the context or the body asks.
+// This file is the contract of Ready and Held: every domain once, no lock during the body, an end when the context or body asks.
 
 import (
 	"context"
@@ -26,18 +26,18 @@ func walkScenarios() []check {
 }
 
 const (
-	// many is more domains than a page, a batch or a table of shards is likely to have.
+	// many exceeds the size that a page, a batch or a table of shards is likely to have.
 	many = 130
-	// walkLimit is how long an engine may take for what a lock held too long would stop for ever.
+	// walkLimit bounds a walk that would otherwise hang on a lock.
 	walkLimit = time.Minute
 )
 
-// within runs do, which answers for itself, and fails the test when it does not come back.
+// within runs do and fails the test if it returns an error or does not return in time.
 func (s session) within(what string, do func() error) {
 	s.Helper()
 	limit := walkLimit
 	if w, ok := s.TB.(interface{ walkLimit() time.Duration }); ok {
-		limit = w.walkLimit() // a test of the suite does not wait for long
+		limit = w.walkLimit() // tests of the suite use a short limit
 	}
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -53,7 +53,7 @@ func (s session) within(what string, do func() error) {
 	}
 }
 
-// crowd fills a ledger with many leases and as many heads, each in a domain of its own and each on another offset.
+// crowd fills a ledger with many leases and as many heads, each in its own domain and at its own offset.
 func (s session) crowd() (held map[string]lease.Lease, ready map[string]lease.Head) {
 	held, ready = map[string]lease.Lease{}, map[string]lease.Head{}
 	for i := range int64(many) {
@@ -66,7 +66,7 @@ func (s session) crowd() (held map[string]lease.Lease, ready map[string]lease.He
 	return held, ready
 }
 
-// sameWalk walks to the end and demands exactly what is wanted, each once.
+// sameWalk walks to the end and requires exactly the wanted items, once each.
 func sameWalk[T comparable](walk iter.Seq2[T, error], want map[string]T, domain func(T) string) error {
 	seen := map[string]bool{}
 	for item, err := range walk {
@@ -168,7 +168,7 @@ func wideCompact(t testing.TB, open Open) {
 	}
 }
 
-// leaves calls walk as a loop that breaks at its first item does, and survives an engine that goes on all the same.
+// leaves calls walk like a loop that breaks at its first item, and tolerates an engine that continues all the same.
 func leaves[T any](walk iter.Seq2[T, error]) error {
 	calls := 0
 	var failed error
@@ -203,7 +203,7 @@ func brokenOff(t testing.TB, open Open) {
 	})
 }
 
-// cut cancels in the body of a walk. An item that the walk had in its hands may still come, then its error, then nothing.
+// cut cancels in the body of a walk. One item may still come, then the error, then nothing.
 func cut[T comparable](s session, what string, walk func(context.Context) iter.Seq2[T, error]) {
 	s.Helper()
 	running, cancel := context.WithCancel(ctx)
@@ -238,7 +238,7 @@ func cancelledWalks(t testing.TB, open Open) {
 	cut(s, "Ready", s.Ready)
 }
 
-// refuses demands one error of a walk whose context is done before it begins, and nothing else.
+// refuses requires exactly one error of a walk whose context is done before it begins, and no items.
 func refuses[T comparable](s session, what string, walk iter.Seq2[T, error]) {
 	s.Helper()
 	var none T

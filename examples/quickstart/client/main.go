@@ -1,4 +1,4 @@
-// Client retries within a budget: it hides single failures, and does not multiply the load of a server that is down.
+// Client retries within a budget: it hides single failures without multiplying the load of a server that is down.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 }
 
 func run() error {
-	var failing, received atomic.Int64 // the share of requests that the server fails, in percent; all that it has received
+	var failing, received atomic.Int64 // percentage of requests that the server fails; requests received
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		received.Add(1)
 		if rand.Int64N(100) < failing.Load() {
@@ -30,7 +30,7 @@ func run() error {
 	}))
 	defer server.Close()
 
-	caller, err := retry.New(retry.Config{}) // 3 attempts, retries up to a tenth of the calls; one Caller for each dependency
+	caller, err := retry.New(retry.Config{}) // 3 attempts, retries for at most 10 % of the calls; one Caller per dependency
 	if err != nil {
 		return err
 	}
@@ -59,6 +59,6 @@ func run() error {
 		fmt.Printf("%-9s 300 calls, %3d answered, the server received %3d requests\n", phase.name, answered, received.Load())
 	}
 	s := caller.Stats()
-	fmt.Printf("retries %d, not made for want of budget %d, calls not sent %d\n", s.Retries, s.NoBudget, s.Throttled)
+	fmt.Printf("retries %d, retries beyond the budget %d, calls not sent %d\n", s.Retries, s.NoBudget, s.Throttled)
 	return nil
 }

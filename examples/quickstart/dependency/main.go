@@ -1,4 +1,4 @@
-// Dependency calls two services, each in a compartment of its own: the one that hangs takes 5 slots and no more.
+// Dependency calls two services, each in a compartment of its own: the service that hangs occupies 5 slots and no more.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	log.Fatal(run(*addr))
 }
 
-// fetch returns the answer of the service at url. It ends when ctx does, and so with the compartment's Timeout.
+// fetch returns the response of the service at url. The compartment's Timeout cancels ctx and with it the request.
 func fetch(ctx context.Context, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -37,14 +37,14 @@ func fetch(ctx context.Context, url string) (string, error) {
 	return string(body), err
 }
 
-// through calls the service at url in c: 503 when c is full, 504 when the call takes too long.
+// through calls the service at url inside compartment c: 503 when c is full, 504 when the call exceeds its Timeout.
 func through(c *bulkhead.Compartment, url string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := bulkhead.Do(r.Context(), c, func(ctx context.Context) (string, error) { return fetch(ctx, url) })
 		switch {
 		case err == nil:
 			fmt.Fprintln(w, body)
-		case !wardenhttp.WriteError(w, c, err): // no rejection of the compartment: the service failed
+		case !wardenhttp.WriteError(w, c, err): // not a rejection of the compartment: the service failed
 			w.WriteHeader(http.StatusBadGateway)
 		}
 	}
@@ -66,7 +66,7 @@ func run(addr string) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /checkout", through(set.Compartment("payments"), self+"/fake/payments"))
 	mux.Handle("GET /recommend", through(set.Compartment("recommendations"), self+"/fake/recommendations"))
-	// The two services are in the same program here: one answers after 10 ms, the other hangs.
+	// Both services are faked in this program: one answers after 10 ms, the other hangs.
 	mux.HandleFunc("GET /fake/payments", func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(10 * time.Millisecond)
 		fmt.Fprint(w, "paid")

@@ -1,4 +1,4 @@
-// Handler bounds one handler: four reports at a time, and 503 at once for the rest.
+// Handler bounds one handler: at most four reports at a time; further requests get 503 immediately.
 package main
 
 import (
@@ -19,10 +19,10 @@ func main() {
 	log.Fatal(run(*addr))
 }
 
-// report takes 200 ms, as a large query would.
+// report takes 200 ms, like a large query.
 func report(w http.ResponseWriter, _ *http.Request) {
 	time.Sleep(200 * time.Millisecond)
-	fmt.Fprintln(w, "the report")
+	fmt.Fprintln(w, "report")
 }
 
 func run(addr string) error {

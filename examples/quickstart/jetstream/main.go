@@ -1,4 +1,4 @@
-// Jetstream works off the orders of a stream: each customer's one at a time and in order, customers side by side, failures again.
+// Jetstream processes the orders of a JetStream stream: in order per customer, customers in parallel, failed orders again.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-const orders = 20 // of 4 customers
+const orders = 20 // from 4 customers
 
 func main() {
 	url := flag.String("url", nats.DefaultURL, "address of a NATS server with JetStream")
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// publish makes the stream, in which the server puts each customer's orders into one of 4 partitions, and sends the orders.
+// publish creates the stream and sends the orders. The server maps each customer to one of 4 partitions.
 func publish(conn *nats.Conn) error {
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -68,12 +68,12 @@ func consume(conn *nats.Conn) error {
 		time.Sleep(50 * time.Millisecond) // the work
 		customer, order := job.Record.Domain, string(job.Record.Payload)
 		if customer == "customer-1" && order == "order 2" && job.Lease.RetryCount == 0 {
-			fmt.Println(customer, order, "failed, to be tried again")
-			return errors.New("the payment provider did not answer")
+			fmt.Println(customer, order, "failed, will be retried")
+			return errors.New("payment provider did not answer")
 		}
 		fmt.Println(customer, order, "done")
 		if done.Add(1) == orders {
-			stop() // a service goes on until SIGTERM
+			stop() // a service runs until SIGTERM
 		}
 		return nil
 	}
@@ -81,5 +81,5 @@ func consume(conn *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	return consumer.Run(ctx) // nil after a drain that left nothing behind
+	return consumer.Run(ctx) // nil after a complete drain
 }

@@ -1,4 +1,4 @@
-// Kafka works off the orders of a topic: each customer's one at a time and in order, customers side by side, failures again.
+// Kafka processes the orders of a Kafka topic: in order per customer, customers in parallel, failed orders again.
 package main
 
 import (
@@ -18,11 +18,11 @@ import (
 
 const (
 	topic  = "quickstart-orders"
-	orders = 20 // of 4 customers
+	orders = 20 // from 4 customers
 )
 
 func main() {
-	brokers := flag.String("brokers", "127.0.0.1:9092", "addresses of brokers, separated by commas")
+	brokers := flag.String("brokers", "127.0.0.1:9092", "broker addresses, separated by commas")
 	flag.Parse()
 	list := strings.Split(*brokers, ",")
 	if err := produce(list); err != nil {
@@ -60,12 +60,12 @@ func consume(brokers []string) error {
 		time.Sleep(50 * time.Millisecond) // the work
 		customer, order := job.Record.Domain, string(job.Record.Payload)
 		if customer == "customer-1" && order == "order 2" && job.Lease.RetryCount == 0 {
-			fmt.Println(customer, order, "failed, to be tried again")
-			return errors.New("the payment provider did not answer")
+			fmt.Println(customer, order, "failed, will be retried")
+			return errors.New("payment provider did not answer")
 		}
 		fmt.Println(customer, order, "done")
 		if done.Add(1) == orders {
-			stop() // a service goes on until SIGTERM
+			stop() // a service runs until SIGTERM
 		}
 		return nil
 	}
@@ -73,5 +73,5 @@ func consume(brokers []string) error {
 	if err != nil {
 		return err
 	}
-	return consumer.Run(ctx) // nil after a drain that left nothing behind
+	return consumer.Run(ctx) // nil after a complete drain
 }

@@ -1,5 +1,5 @@
-// Postgres works off the orders of an outbox table: each customer's one at a time and in order, customers side by side, failures
-// again. A record is done in the same transaction as its handler's row.
+// Postgres processes the orders of an outbox table: in order per customer, customers in parallel, failed orders again. The
+// handler's row and the end of its record are one transaction.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
-const orders = 20 // of 4 customers
+const orders = 20 // from 4 customers
 
 func main() {
 	url := flag.String("url", "postgres://postgres:secret@127.0.0.1:5432/postgres", "URL of a PostgreSQL database")
@@ -45,7 +45,7 @@ func run(pool *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
-	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { // the rows of the orders would be written here too
+	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { // a service also writes its orders' rows here
 		var records []dispatch.Record
 		for i := range orders {
 			records = append(records, dispatch.Record{Domain: fmt.Sprint("customer-", i%4), Payload: fmt.Append(nil, "order ", i/4+1)})
@@ -77,21 +77,21 @@ func run(pool *pgxpool.Pool) error {
 		time.Sleep(50 * time.Millisecond) // the work
 		customer, order := job.Record.Domain, string(job.Record.Payload)
 		if customer == "customer-1" && order == "order 2" && job.Lease.RetryCount == 0 {
-			fmt.Println(customer, order, "failed, to be tried again")
-			return errors.New("the payment provider did not answer")
+			fmt.Println(customer, order, "failed, will be retried")
+			return errors.New("payment provider did not answer")
 		}
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "INSERT INTO quickstart_invoices VALUES ($1, $2)", customer, order); err != nil {
 				return err
 			}
-			return leasepg.SucceedTx(ctx, tx, job.Ledger, job.Lease) // last statement: the row and the record's end are one commit
+			return leasepg.SucceedTx(ctx, tx, job.Ledger, job.Lease) // last statement of the transaction: both are committed or neither
 		})
 		if err != nil {
 			return err
 		}
 		fmt.Println(customer, order, "done")
 		if done.Add(1) == orders {
-			stop() // a service goes on until SIGTERM
+			stop() // a service runs until SIGTERM
 		}
 		return nil
 	}
@@ -99,5 +99,5 @@ func run(pool *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
-	return consumer.Run(ctx) // nil after a drain that left nothing behind
+	return consumer.Run(ctx) // nil after a complete drain
 }

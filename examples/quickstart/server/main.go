@@ -1,4 +1,4 @@
-// Server puts a whole HTTP server under a warden: it finds the concurrency limit, serves checkouts first, and sheds load.
+// Server protects an HTTP server by a warden, which finds the concurrency limit, serves checkouts first and sheds excess load.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 	log.Fatal(run(*addr))
 }
 
-// compute answers after 50 ms of computing.
+// compute answers after 50 ms of CPU work.
 func compute(w http.ResponseWriter, r *http.Request) {
 	sum := 0
 	for start := time.Now(); time.Since(start) < 50*time.Millisecond; {
@@ -30,7 +30,7 @@ func compute(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, r.URL.Path, sum > 0)
 }
 
-// task names a request and says how much it matters.
+// task gives a request its name and priority.
 func task(r *http.Request) warden.Task {
 	t := warden.Task{Name: r.URL.Path}
 	if r.URL.Path == "/checkout" {
@@ -56,7 +56,7 @@ func run(addr string) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /search", protect.Handler(http.HandlerFunc(compute)))
 	mux.Handle("GET /checkout", protect.Handler(http.HandlerFunc(compute)))
-	mux.Handle("GET /console/", http.StripPrefix("/console", page)) // in production: a listener of its own, on loopback
+	mux.Handle("GET /console/", http.StripPrefix("/console", page)) // in production: on a listener of its own, on loopback
 	server := &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,

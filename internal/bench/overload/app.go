@@ -1,6 +1,6 @@
 //go:build linux
 
-// The application: a page of real parts, which allocates and takes what the garbage collector leaves it.
+// The application workload: a web page from real parts, which allocates memory and shares the processor with the garbage collector.
 
 package main
 
@@ -21,10 +21,10 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// customers and perCustomer are how many rows there are.
+// customers and perCustomer are numbers of rows.
 const customers, perCustomer = 200, 120
 
-// application shows a customer's orders: a join in SQLite, JSON in each row, and a page that carries the JSON of all of them.
+// application shows a customer's orders: a join in SQLite, JSON in each row, and an HTML page with the JSON of all of them.
 type application struct {
 	dir  string
 	db   *sql.DB
@@ -83,7 +83,7 @@ func newApplication() (_ *application, err error) {
 	return a, err
 }
 
-// do renders the page of a random customer. The query ends with ctx.
+// do renders the page of a random customer. ctx cancels the query.
 func (a *application) do(ctx context.Context) (_ []byte, err error) {
 	rows, err := a.db.QueryContext(ctx, `SELECT o.id, o.cents, c.city, o.details FROM orders o JOIN customers c ON c.id = o.customer WHERE o.customer = ?`,
 		1+rand.N(customers))

@@ -1,6 +1,6 @@
 //go:build linux
 
-// A cell: one variant, one workload, one load, clients of one kind, and what came of it.
+// A cell: the result of one variant with one workload, one load and one kind of clients.
 
 package main
 
@@ -12,65 +12,65 @@ import (
 	"time"
 )
 
-// Cell is the result of one run of one variant. Times are in milliseconds, shares from 0 to 1.
+// Cell is the result of one run of one variant. Times are in milliseconds, fractions from 0 to 1.
 type Cell struct {
 	Workload string  `json:"workload"`
-	Load     float64 `json:"load"` // in capacities
+	Load     float64 `json:"load"` // relative to the capacity
 	Knows    string  `json:"knows"`
 	Variant  string  `json:"variant"`
 
 	Capacity float64 `json:"capacity"` // requests per second, measured in the same run
 	Offered  float64 `json:"offered"`  // requests per second
-	Goodput  float64 `json:"goodput"`  // work answered in time, of what was possible: the capacity, less what others took of it, or the offered, whichever is less
-	Ceiling  float64 `json:"ceiling"`  // the goodput that the cost of refusing leaves
+	Goodput  float64 `json:"goodput"`  // work answered in time / possible work: the offered, at most the capacity not stolen
+	Ceiling  float64 `json:"ceiling"`  // the goodput that remains after the cost of rejecting the excess
 	tally
-	Wasted  float64   `json:"wasted"`          // executions that ended when nobody waited any more, of all
+	Wasted  float64   `json:"wasted"`          // fraction of executions that ended after the client had left
 	Queue   *tally    `json:"queue,omitempty"` // a priority queue with the same requests
-	Seconds []float64 `json:"seconds"`         // answered in time, of what came in each of the first ten seconds of the process
+	Seconds []float64 `json:"seconds"`         // fraction answered in time, for each of the first ten seconds of the process
 
-	Late   float64 `json:"late_p99"`        // the generator, 99th percentile
-	Stolen float64 `json:"stolen"`          // of the server's cores, by others
-	Doubt  string  `json:"doubt,omitempty"` // why the cell should not be trusted
+	Late   float64 `json:"late_p99"`        // lateness of the generator, 99th percentile
+	Stolen float64 `json:"stolen"`          // fraction of the server's cores that others used
+	Doubt  string  `json:"doubt,omitempty"` // reason not to trust the cell
 }
 
-// tally is what became of some requests.
+// tally counts the outcomes of requests.
 type tally struct {
 	Count    int     `json:"count"`
-	Unsent   int     `json:"unsent,omitempty"` // for want of a connection
-	Success  float64 `json:"success"`          // answered in time, of all
-	Critical float64 `json:"critical"`         // answered in time, of the critical
-	P50      float64 `json:"p50"`              // of what was answered in time, from the intended start
+	Unsent   int     `json:"unsent,omitempty"` // no connection was free
+	Success  float64 `json:"success"`          // fraction of all that was answered in time
+	Critical float64 `json:"critical"`         // fraction of the critical that was answered in time
+	P50      float64 `json:"p50"`              // of answers in time, from the intended start
 	P99      float64 `json:"p99"`
 	P99Crit  float64 `json:"p99_critical"`
-	Reject   float64 `json:"reject_p50,omitempty"` // until a refusal arrived
+	Reject   float64 `json:"reject_p50,omitempty"` // time until a rejection arrived
 
-	work, offered float64 // of all that was answered in time, and of all, in mean requests
+	work, offered float64 // work answered in time, and all work, in mean requests
 	late          float64
 }
 
-// plan is how long things take.
+// plan has the durations of a run.
 type plan struct {
 	warm, slowWarm time.Duration
-	length         time.Duration // of every cell; 0: usual, or what the workload needs
+	length         time.Duration // of every cell; 0: usual, or the workload's
 	usual          time.Duration
 	probe          time.Duration // of measuring the capacity
 	seed           uint64
 }
 
-// lab is what all cells of a run share.
+// lab has the data that all cells of a run share.
 type lab struct {
 	plan
 	cores  []int
 	rounds float64
 }
 
-// able is how many requests per second a server answers.
+// able is the rate of responses of a server, in requests per second.
 type able struct {
-	capacity float64 // with work, if it is never short of requests and never crowded
-	refusing float64 // refusing all of them
+	capacity float64 // with work, saturated but without overload
+	refusing float64 // rejecting all of them
 }
 
-// measure finds out what a server is able to do for clients of a kind.
+// measure measures the capacity of a server for clients of a kind.
 func (l *lab) measure(w workload, knows string) (a able, err error) {
 	if w.unbound() {
 		return able{capacity: atOnce / w.wait.Seconds()}, nil
@@ -96,7 +96,7 @@ func (l *lab) running(variant string, w workload, knows string) (at placement, c
 	return at, c, g, err
 }
 
-// answers is how many answers per second a server gives with n requests under way, as if it had its cores to itself.
+// answers returns the rate of responses with n requests in flight, corrected for stolen processor time.
 func (l *lab) answers(variant string, w workload, knows string, n int, length time.Duration) (float64, error) {
 	at, c, g, err := l.running(variant, w, knows)
 	if err != nil {
@@ -119,7 +119,7 @@ func (l *lab) answers(variant string, w workload, knows string, n int, length ti
 	return perSecond, err
 }
 
-// ceiling is the goodput that is left when all that is too much has been refused, each refusal at its cost.
+// ceiling is the goodput that remains when all excess requests are rejected, each at its cost.
 func (a able) ceiling(w workload, load float64) float64 {
 	if !w.computes() || load <= 1 {
 		return 1
@@ -133,7 +133,7 @@ func (l *lab) run(v variant, w workload, load float64, knows string, a able) (Ce
 	cell := Cell{Workload: w.name, Load: load, Knows: knows, Variant: v.name, Capacity: a.capacity, Ceiling: a.ceiling(w, load)}
 	warm, length, tail := l.warm, l.length, w.patience
 	switch {
-	case w.unbound(): // nobody is in anybody's way
+	case w.unbound(): // no bottleneck to share
 		warm, tail = 0, 0
 	case v.slow:
 		warm = l.slowWarm
@@ -143,7 +143,7 @@ func (l *lab) run(v variant, w workload, load float64, knows string, a able) (Ce
 	}
 	h := fnv.New64()
 	_, _ = fmt.Fprint(h, w.name, load)
-	runtime.GC() // not while measuring
+	runtime.GC() // not during a measurement
 	all := schedule(load*a.capacity, warm, length, tail, l.seed^h.Sum64())
 
 	at, c, g, err := l.running(v.name, w, knows)
@@ -174,7 +174,7 @@ func (l *lab) run(v variant, w workload, load float64, knows string, a able) (Ce
 	return cell, nil
 }
 
-// judge computes what a cell says from its requests.
+// judge computes the results of a cell from its requests.
 func (c *Cell) judge(all []request, w workload, length time.Duration) {
 	possible := c.Capacity
 	if w.computes() {
@@ -192,23 +192,23 @@ func (c *Cell) judge(all []request, w workload, length time.Duration) {
 	switch {
 	case c.Late > ms(late):
 		c.Doubt = fmt.Sprintf("the generator was late by %.1f ms", c.Late)
-	case c.Stolen > tooMuch && possible < min(c.Capacity, c.Offered): // with nothing to compute, or time enough, it is no matter
+	case c.Stolen > tooMuch && possible < min(c.Capacity, c.Offered): // irrelevant without computing, or with time to spare
 		c.Doubt = fmt.Sprintf("others took %.0f %% of the server's cores", 100*c.Stolen)
 	}
 }
 
-// late is how late the generator may be, and tooMuch what others may take of the server's cores, before a cell is doubted.
+// late is the generator's lateness, and tooMuch the stolen fraction of the server's cores, above which a cell is doubted.
 const (
 	late    = 5 * time.Millisecond
 	tooMuch = 0.1
 )
 
-// good is an answer in time.
+// good reports an answer in time.
 func (r *request) good(patience time.Duration) bool {
 	return r.status == 200 && r.done <= r.overdue(patience)
 }
 
-// count is what became of the requests that count.
+// count tallies the requests that are counted.
 func count(all []request, w workload) (t tally) {
 	var good, goodCritical, refusals, lateness []time.Duration
 	critical := 0
@@ -245,7 +245,7 @@ func count(all []request, w workload) (t tally) {
 	return t
 }
 
-// seconds is the share that was answered in time of what came in each of the first ten seconds of the process.
+// seconds returns the fraction of requests answered in time for each of the first ten seconds of the process.
 func seconds(all []request, patience time.Duration) (shares []float64) {
 	for i := 0; i < len(all) && len(shares) < 10; {
 		end := int64(len(shares)+1) * int64(time.Second)
@@ -268,7 +268,7 @@ func share[N int | uint64](part, whole N) float64 {
 	return float64(part) / float64(whole)
 }
 
-// quantile is in milliseconds, 0 of nothing. It sorts.
+// quantile is in milliseconds; 0 if there are none. It sorts its argument.
 func quantile(of []time.Duration, q float64) float64 {
 	if len(of) == 0 {
 		return 0

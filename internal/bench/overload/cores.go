@@ -1,7 +1,7 @@
 //go:build linux
 
-// The cores: who runs where, and what others took of the server's: other processes of this machine, and the machine that this
-// one may be a guest of.
+// Processors: which core runs what, and the processor time that the server lost to other processes and to the host of a virtual
+// machine.
 
 package main
 
@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// placement is who runs where.
+// placement assigns cores to server and generator.
 type placement struct {
 	server    []int
 	generator int
-	shared    bool // the generator's core is one of the server's
+	shared    bool // the generator shares a core with the server
 }
 
-// place gives the server n of the cores, and the generator the next one, or, if there is none, the last.
+// place gives the server n cores, and the generator the next one or, if there is none, the last.
 func place(cores []int, n int) (placement, error) {
 	if n > len(cores) {
 		return placement{}, fmt.Errorf("%d cores may be used; the server needs %d", len(cores), n)
@@ -33,7 +33,7 @@ func place(cores []int, n int) (placement, error) {
 	return placement{cores[:n], cores[min(n, len(cores)-1)], n == len(cores)}, nil
 }
 
-// cores locks the calling goroutine to its thread, and returns the cores that it may use.
+// cores locks the calling goroutine to its thread and returns the cores that it may use.
 func cores() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -46,11 +46,11 @@ func cores() ([]int, error) {
 		}
 	}
 	runtime.LockOSThread()
-	_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0o644) // what a priority is worth beyond this session
+	_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0o644) // makes the priority effective across sessions
 	return all, nil
 }
 
-// pin puts the calling thread on these cores.
+// pin restricts the calling thread to these cores.
 func pin(cores ...int) error {
 	var set unix.CPUSet
 	for _, c := range cores {
@@ -62,8 +62,8 @@ func pin(cores ...int) error {
 	return nil
 }
 
-// prefer gives the calling thread, and what it starts from now on, a priority: whatever else runs on this machine shall
-// disturb as little as possible. It takes a privilege, and without it the numbers are only noisier.
+// prefer sets the priority of the calling thread and of processes that it starts, so that other processes disturb the measurement
+// less. Without the privilege for it the numbers are noisier.
 func prefer(nice int) error {
 	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, nice); err != nil && err != unix.EACCES && err != unix.EPERM {
 		return err
@@ -71,14 +71,14 @@ func prefer(nice int) error {
 	return nil
 }
 
-// lost is for how long, so far, a server could have computed and had to wait.
+// lost is the accumulated time for which a server was runnable but not running.
 type lost struct {
 	at       time.Time
 	waited   time.Duration // of its threads, for a core
 	withheld time.Duration // of its cores, by the host; in steps of 10 ms
 }
 
-// lostOf reads the kernel's accounts. A thread that has ended is forgotten; servers keep theirs.
+// lostOf reads the kernel's accounts. Ended threads are missing; the server's threads do not end.
 func lostOf(cores []int, pid int) (lost, error) {
 	l := lost{at: time.Now()}
 	b, err := os.ReadFile("/proc/stat")
@@ -101,7 +101,7 @@ func lostOf(cores []int, pid int) (lost, error) {
 		if err != nil {
 			continue
 		}
-		if f := strings.Fields(string(b)); len(f) > 1 { // running, waiting, times
+		if f := strings.Fields(string(b)); len(f) > 1 { // running, waiting, count
 			ns, _ := strconv.ParseInt(f[1], 10, 64)
 			l.waited += time.Duration(ns)
 		}
@@ -109,7 +109,7 @@ func lostOf(cores []int, pid int) (lost, error) {
 	return l, nil
 }
 
-// stolen is the share of the time of n cores, since before, in which the server could have computed and had to wait.
+// stolen is the fraction of n cores' time since before in which the server was runnable but not running.
 func (l lost) stolen(before lost, n int) float64 {
 	time := float64(l.at.Sub(before.at)) * float64(n)
 	return min(max(0, float64(l.waited-before.waited+l.withheld-before.withheld)/time), 1)

@@ -1,6 +1,6 @@
 //go:build linux
 
-// The generator: an open loop of requests at drawn times, or a closed loop, over kept connections in one thread.
+// The load generator: an open loop with random arrivals, or a closed loop, over kept connections in one thread.
 
 package main
 
@@ -15,20 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// request is one request of a run: when it is due, and what became of it. Times are nanoseconds of the run.
+// request is one request of a run, with its intended time and its outcome. Times are nanoseconds since the start of the run.
 type request struct {
 	due, sent, done int64
-	status          int // 0: no answer before the client left
+	status          int // 0: no response before the client left
 	critical, heavy bool
-	counted         bool // by the server, too
+	counted         bool // also counted by the server
 }
 
-// criticalShare is the share of requests of that priority.
+// criticalShare is the fraction of critical requests.
 const criticalShare = 0.2
 
-// schedule draws the requests of an open loop: exponential gaps, one in five critical, one in ten heavy. Those count that are
-// due in length, after warm; more come in tail, so that the last that count have it no easier than the others. The same seed
-// gives the same.
+// schedule draws the requests of an open loop: exponential gaps, one in five critical, one in ten heavy. The requests of length,
+// after warm, are counted; the requests of tail follow them, so that the last counted ones meet the same load. Equal seeds give
+// equal schedules.
 func schedule(rate float64, warm, length, tail time.Duration, seed uint64) []request {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var all []request
@@ -42,47 +42,47 @@ func schedule(rate float64, warm, length, tail time.Duration, seed uint64) []req
 	}
 }
 
-// Connections are bounded. A request that finds none is not sent, and counts as not answered.
+// The number of connections is bounded. A request without a free connection is not sent and counts as not answered.
 const (
 	maxConns   = 3000
 	maxConnsH2 = 8
-	maxStreams = 250 // under way on one connection of HTTP/2, which is what net/http allows
+	maxStreams = 250 // requests in flight on one HTTP/2 connection; net/http's limit
 )
 
-// A conn is one connection, and the requests under way on it.
+// A conn is a connection with its requests in flight.
 type conn struct {
 	fd         int
 	connecting bool
-	waiting    []int          // requests for the connection to be made
-	under      map[uint32]int // requests by stream; HTTP/1 has one at a time, which is stream 0
+	waiting    []int          // requests that wait for the connection
+	under      map[uint32]int // requests by stream; HTTP/1 has one at a time, as stream 0
 	buf        []byte
-	n          int // of buf, unread
+	n          int // unread bytes in buf
 
-	status, left int    // HTTP/1: of the response whose head was read, 0 if none was, and what its body still lacks
+	status, left int    // HTTP/1: the status of the response being read, or 0, and the missing bytes of its body
 	frames       frames // HTTP/2
 }
 
 func (c *conn) load() int { return len(c.waiting) + len(c.under) }
 
-// A generator sends requests to one server. On a core of its own it spins, so that it is never late by more than what it
-// does for a request; else it sleeps for up to a millisecond. It measures how late it was.
+// A generator sends requests to one server. On a core of its own it spins, so its lateness is bounded by the work for one request;
+// otherwise it sleeps up to a millisecond. It records its lateness.
 type generator struct {
 	addr     unix.SockaddrInet4
 	http2    bool
-	shared   bool          // the core, with the server
-	patience time.Duration // after which a client leaves
+	shared   bool          // shares its core with the server
+	patience time.Duration // time until a client leaves
 	epoll    int
-	conns    map[int]*conn // by descriptor
+	conns    map[int]*conn // by file descriptor
 	idle     []*conn       // HTTP/1
-	base     time.Time     // of the times in requests
+	base     time.Time     // start of the run
 
 	texts  map[kind]text
 	events [256]unix.EpollEvent
-	looked int64 // when giveUp last looked, in its own unit
+	looked int64 // time of giveUp's last scan, in its own unit
 	failed error
 }
 
-// kind is what is asked for.
+// kind is a kind of request.
 type kind struct{ critical, heavy bool }
 
 func (k kind) path() string {
@@ -96,7 +96,7 @@ func (k kind) path() string {
 	return path
 }
 
-// text is a request as it is sent, and where in it the value of overdueHeader is, which always has the same length.
+// text is the encoded request, with the position of the value of overdueHeader, which has a constant length.
 type text struct {
 	bytes []byte
 	at    int
@@ -128,8 +128,8 @@ func newGenerator(to *net.TCPAddr, knows string, patience time.Duration, shared 
 	return g, nil
 }
 
-// open sends the requests when they are due, and each client leaves when it has lost patience. each, if not nil, is
-// called about every millisecond with the time of the run.
+// open sends the requests at their times; each client leaves when its patience ends. each, if not nil, is called about every
+// millisecond with the time of the run.
 func (g *generator) open(all []request, each func(now time.Duration)) error {
 	g.base = time.Now()
 	next, oldest := 0, 0
@@ -151,16 +151,15 @@ func (g *generator) open(all []request, each func(now time.Duration)) error {
 			each(time.Duration(now))
 		}
 	}
-	g.looked = -1 // the last ones leave as well
+	g.looked = -1 // scan again for the last clients
 	g.giveUp(all, int64(time.Since(g.base)))
 	return g.failed
 }
 
-// overdue is when the client of a request leaves.
+// overdue is the time at which the client of a request leaves.
 func (r *request) overdue(patience time.Duration) int64 { return r.due + int64(patience) }
 
-// closed keeps n requests under way, and counts those that are answered in the time length that follows the time skip. Between
-// the two it calls begin.
+// closed keeps n requests in flight, and counts the responses during length, after skip. It calls begin between the two.
 func (g *generator) closed(n int, skip, length time.Duration, begin func() error) (perSecond float64, err error) {
 	g.base = time.Now()
 	all := make([]request, 0, 1<<18)
@@ -192,7 +191,7 @@ func (g *generator) closed(n int, skip, length time.Duration, begin func() error
 	return float64(answered) / length.Seconds(), g.failed
 }
 
-// send puts a request on a connection.
+// send sends a request on a connection.
 func (g *generator) send(all []request, i int) {
 	c := g.free()
 	switch {
@@ -204,7 +203,7 @@ func (g *generator) send(all []request, i int) {
 	}
 }
 
-// free is a connection that can take a request, nil if there is none.
+// free returns a connection that can take a request; nil if there is none.
 func (g *generator) free() (c *conn) {
 	if !g.http2 {
 		if n := len(g.idle); n > 0 {
@@ -244,14 +243,14 @@ func (g *generator) write(c *conn, all []request, i int) {
 	g.put(c, t.bytes)
 }
 
-// put writes all of b, or gives the connection up.
+// put writes all of b, or drops the connection.
 func (g *generator) put(c *conn, b []byte) {
 	if n, err := unix.Write(c.fd, b); n != len(b) || err != nil {
 		g.drop(c)
 	}
 }
 
-// connect opens a connection, nil if it cannot.
+// connect opens a connection; nil if that fails.
 func (g *generator) connect() *conn {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -259,7 +258,7 @@ func (g *generator) connect() *conn {
 		return nil
 	}
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	// Reset instead of lingering: a run that gives up on thousands must not use up the ports.
+	// Reset instead of lingering: thousands of abandoned connections must not exhaust the ports.
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	c := &conn{fd: fd, under: map[uint32]int{}, buf: make([]byte, 4096)}
 	if g.http2 {
@@ -268,7 +267,7 @@ func (g *generator) connect() *conn {
 	}
 	switch err := unix.Connect(fd, &g.addr); err {
 	case nil, unix.EINPROGRESS:
-		c.connecting = true // until poll sees that it can be written to
+		c.connecting = true // until poll reports that it is writable
 	default:
 		_ = unix.Close(fd)
 		return nil
@@ -281,7 +280,7 @@ func (g *generator) connect() *conn {
 	return c
 }
 
-// connected sends what waited for the connection.
+// connected sends the requests that waited for the connection.
 func (g *generator) connected(c *conn, all []request) {
 	c.connecting = false
 	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.fd)}
@@ -300,7 +299,7 @@ func (g *generator) connected(c *conn, all []request) {
 	c.waiting = nil
 }
 
-// drop closes a connection; what is under way on it gets no answer.
+// drop closes a connection. Its requests in flight get no response.
 func (g *generator) drop(c *conn) {
 	if g.conns[c.fd] != c {
 		return
@@ -316,7 +315,7 @@ func (g *generator) drop(c *conn) {
 	}
 }
 
-// poll takes in what has arrived; answered, if not nil, is called for each answer.
+// poll reads responses; answered, if not nil, is called for each.
 func (g *generator) poll(all []request, answered func()) {
 	wait := 0
 	if g.shared {
@@ -371,7 +370,7 @@ func (g *generator) poll(all []request, answered func()) {
 	}
 }
 
-// giveUp leaves whatever is overdue. It looks at all connections, so it does so only every few milliseconds.
+// giveUp ends overdue requests. It scans all connections, so it runs only every few milliseconds.
 func (g *generator) giveUp(all []request, now int64) {
 	if now/int64(4*time.Millisecond) == g.looked {
 		return
@@ -402,7 +401,7 @@ func (g *generator) close() {
 	_ = unix.Close(g.epoll)
 }
 
-// answer reads a response of HTTP/1 with a Content-Length, of which the head must fit the buffer. ok: all of it is there.
+// answer parses an HTTP/1 response with a Content-Length, whose head must fit the buffer. ok: it is complete.
 func (c *conn) answer() (status int, ok bool) {
 	if c.status == 0 {
 		head, body, found := bytes.Cut(c.buf[:c.n], []byte("\r\n\r\n"))

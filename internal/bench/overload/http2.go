@@ -1,6 +1,6 @@
 //go:build linux
 
-// As much of HTTP/2 as the generator speaks: requests without bodies, their ends before their time, and whole answers.
+// The part of HTTP/2 that the generator needs: requests without bodies, their cancellation, and complete responses.
 
 package main
 
@@ -15,11 +15,11 @@ import (
 
 const frameHead = 9
 
-// frames is the state of one connection.
+// frames is the HTTP/2 state of one connection.
 type frames struct {
 	next    uint32 // stream
 	decoder *hpack.Decoder
-	status  map[uint32]int // of answers whose bodies are on their way
+	status  map[uint32]int // status of responses whose bodies are incomplete
 }
 
 func newFrames() frames {
@@ -31,15 +31,15 @@ func frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload []byt
 	return append(binary.BigEndian.AppendUint32(b, stream), payload...)
 }
 
-// preface opens a connection: streams may send a megabyte each, and all of them together 2 GB, so that nothing need be granted later.
+// preface opens a connection with windows of 1 MB per stream and 2 GB in all, which need no updates later.
 func preface() []byte {
 	settings := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(nil, uint16(http2.SettingInitialWindowSize)), 1<<20)
 	b := append([]byte(http2.ClientPreface), frame(http2.FrameSettings, 0, 0, settings)...)
 	return append(b, frame(http2.FrameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, 1<<31-1-1<<16))...)
 }
 
-// headersFrame is a request, whose stream is filled in by begin. Nothing in it is indexed or compressed, so that it is the same
-// on every connection.
+// headersFrame is an encoded request, whose stream begin fills in. It uses no index and no compression, so it is the same on every
+// connection.
 func headersFrame(path string) []byte {
 	literal := func(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 	b := []byte{0x82, 0x86} // GET, http
@@ -61,8 +61,8 @@ func (f *frames) begin(request []byte) (stream uint32) {
 	return stream
 }
 
-// take reads the whole frames in the buffer of c, tells done what has been answered (0: not at all), and returns what the
-// server has to be told.
+// take parses the complete frames in the buffer of c, calls done for each response (status 0: reset), and returns the reply to the
+// server.
 func (f *frames) take(c *conn, done func(stream uint32, status int)) (reply []byte, err error) {
 	b := c.buf[:c.n]
 	for len(b) >= frameHead {
@@ -100,7 +100,7 @@ func (f *frames) take(c *conn, done func(stream uint32, status int)) (reply []by
 		default:
 			continue
 		}
-		if flags.Has(http2.FlagDataEndStream) { // the same bit in headers
+		if flags.Has(http2.FlagDataEndStream) { // the same bit in HEADERS
 			done(stream, f.status[stream])
 			delete(f.status, stream)
 		}

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command overload sends real HTTP over loopback, more than a server can answer, to each variant in turn, and prints what
-// users get. A server has one core to itself, or two, the generator another.
+// Command overload sends real HTTP over loopback, more than a server can answer, to each variant in turn, and prints the clients'
+// results. The server has one or two cores to itself, the generator another one.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	out := flag.String("o", "", "root of a checkout, whose overload.json keeps the cells, and whose pages are made of it; empty: only print")
 	render := flag.Bool("render", false, "measure nothing, write the pages again")
 	flag.Parse()
-	logx.Disable() // go-zero's package stat logs in every process that it is linked into
+	logx.Disable() // go-zero's package stat logs in every process that links it
 
 	if *server != "" {
 		exit(serve(*server))
@@ -80,7 +80,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// selection is which cells are to be measured, as flags say it.
+// selection has the flags that select cells.
 type selection struct {
 	workloads, variants, loads, knows string
 	headline                          bool
@@ -94,8 +94,8 @@ type group struct {
 	variants []variant
 }
 
-// groups are the cells that are to be measured. Flags choose what they name. Of the rest, clients of calls that nothing bounds are
-// untold, HTTP/2 is for cpu4 alone, and -headline leaves the most telling ones.
+// groups returns the selected cells. Without a flag, clients of unbound workloads are untold only, HTTP/2 runs with cpu4 only, and
+// -headline selects the most significant ones.
 func (s selection) groups() ([]group, error) {
 	knows := allKnows()
 	if s.headline {
@@ -128,13 +128,13 @@ func (s selection) groups() ([]group, error) {
 	return groups, errors.Join(err1, err2, err3, err4)
 }
 
-// asks is whether a variant is to be measured in a group at a load. One that is told the right number needs one, and one that
-// engages late, and only when the processor is busy, is given the time for two loads of those who work it.
+// asks reports whether to measure a variant in a group at a load. A variant that needs the right number is skipped where there is
+// none; a variant that engages late, and only with busy processors, runs at two loads of CPU-bound workloads only.
 func (g *group) asks(v variant, load float64) bool {
 	return (!v.right || g.workload.right > 0) && (!v.slow || g.knows == untold && g.workload.computes() && (load == 0.7 || load == 4))
 }
 
-// chosen are the named of all, separated by commas; all if nothing is named.
+// chosen returns the named elements of all, separated by commas; all of them if names is empty.
 func chosen[T any](names string, all []T, named func(string) (T, error)) ([]T, error) {
 	if names == "" {
 		return all, nil
@@ -165,7 +165,7 @@ func loadNamed(text string) (float64, error) {
 	return x, nil
 }
 
-// measure runs the cells, and saves the report after each.
+// measure runs the cells and saves the report after each.
 func measure(l *lab, groups []group, retries int, r *report, out string) (err error) {
 	if l.cores, err = cores(); err != nil {
 		return err
@@ -174,9 +174,9 @@ func measure(l *lab, groups []group, retries int, r *report, out string) (err er
 		return err
 	}
 	l.rounds = calibrate()
-	debug.SetGCPercent(-1) // collected between cells
+	debug.SetGCPercent(-1) // garbage is collected between cells
 	fmt.Println(header)
-	measured := map[[2]string]able{} // by workload and wire
+	measured := map[[2]string]able{} // by workload and protocol
 	for _, g := range groups {
 		wire := g.knows
 		if wire == told {
@@ -219,7 +219,7 @@ func measure(l *lab, groups []group, retries int, r *report, out string) (err er
 
 const header = "workload   load   knows  variant        capacity goodput ceiling success critical  queue    p50    p99 p99crit  queue reject wasted  late stolen"
 
-// String is the line that is printed while measuring.
+// String is the line that is printed during a measurement.
 func (c *Cell) String() string {
 	w, _ := workloadNamed(c.Workload)
 	queue := tally{}

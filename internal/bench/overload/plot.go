@@ -1,6 +1,6 @@
 //go:build linux
 
-// The plot: what a server reaches that is told nothing, at four times its capacity, beside the best peer of each cell.
+// The plot: results with untold clients at four times the capacity, beside the best peer of each cell.
 
 package main
 
@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// The plot's measures, in pixels.
+// Sizes of the plot in pixels.
 const (
 	plotWidth, labels, panelWide, panelGap = 1000.0, 400.0, 230.0, 70.0
 	top, rowHigh                           = 76.0, 34.0
 )
 
-// plotStyle is for light and dark pages. The two colours differ in lightness as well, and the two marks in shape.
+// plotStyle supports light and dark pages. The two colors also differ in lightness, and the two marks in shape.
 const plotStyle = `<style>
 text{fill:#1f2328;font:13px system-ui,sans-serif}.m{fill:#59636e}.b{font-weight:600}
 .grid{stroke:#d1d9e0}.link{stroke:#8c959f;stroke-width:2}
@@ -26,7 +26,7 @@ text{fill:#1f2328;font:13px system-ui,sans-serif}.m{fill:#59636e}.b{font-weight:
 </style>
 `
 
-// plot draws a row for each work that was measured at 4×, with a mark for ours and one for the best peer.
+// plot draws a row for each workload measured at 4×, with a mark for Stopbank and one for the best peer.
 func (r *report) plot() string {
 	var rows strings.Builder
 	n := 0

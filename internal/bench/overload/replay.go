@@ -1,21 +1,21 @@
 //go:build linux
 
-// The yardstick: a priority queue that does not preempt, and knows when each client leaves and what each request costs.
+// The reference: a non-preemptive priority queue that knows when each client leaves and what each request costs.
 
 package main
 
 import "time"
 
-// replay is what such a queue makes of the same requests, if it does perSecond mean requests a second: one at a time for each
-// processor, or for each connection. It takes the critical first, each priority in order, and starts nothing that would be late.
+// replay runs the requests through that queue at perSecond mean requests per second, one at a time per processor or connection. It
+// serves critical requests first, in order within a priority, and starts none that would be late.
 func replay(all []request, w workload, perSecond float64) []request {
-	servers, after := w.processors, w.wait // waiting between two pieces of computing occupies nobody
+	servers, after := w.processors, w.wait // the wait between two pieces of computing occupies no processor
 	if w.connections > 0 {
 		servers, after = w.connections, 0
 	}
 	out := make([]request, len(all))
-	free := make([]int64, servers) // when each is
-	var queues [2][]int            // the critical, and the others
+	free := make([]int64, servers) // time at which each becomes free
+	var queues [2][]int            // critical, other
 	next := 0
 	for {
 		first := 0

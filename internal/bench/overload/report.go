@@ -1,6 +1,6 @@
 //go:build linux
 
-// The report: one table of what a server reaches that is told nothing, targets met and missed alike; all cells as JSON.
+// The report: one table for untold clients, with met and missed targets alike; all cells as JSON.
 
 package main
 
@@ -16,17 +16,17 @@ import (
 	"strings"
 )
 
-// report is what has been measured, in one run or several.
+// report has the cells of one run or several.
 type report struct {
 	Go    string   `json:"go"`
 	Peers []string `json:"peers"`
 	Cells []Cell   `json:"cells"`
 }
 
-// evidence is where the report lies in a checkout.
+// evidence is the report's folder in a checkout.
 const evidence = "docs/evidence"
 
-// open reads the report of a checkout, which may have none.
+// open reads the report of a checkout, if there is one.
 func open(root string) (*report, error) {
 	r := &report{}
 	b, err := os.ReadFile(filepath.Join(root, evidence, "overload.json"))
@@ -36,7 +36,7 @@ func open(root string) (*report, error) {
 	return r, errors.Join(err, json.Unmarshal(b, r))
 }
 
-// put adds a cell, or replaces what was measured of it before.
+// put adds a cell, or replaces the earlier measurement of it.
 func (r *report) put(c Cell) {
 	if old := r.find(c.Workload, c.Load, c.Knows, c.Variant); old != nil {
 		*old = c
@@ -55,7 +55,7 @@ func (r *report) find(workload string, load float64, knows, variant string) *Cel
 	return &r.Cells[i]
 }
 
-// write puts the cells and all that is made of them into a checkout.
+// write writes the cells and everything derived from them into a checkout.
 func (r *report) write(root string) error {
 	pages, err := r.pages(root)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *report) write(root string) error {
 	return err
 }
 
-// pages are the files that are made of the cells, and those that have a section of them, as far as they exist.
+// pages returns the generated files, and the existing pages with a generated section.
 func (r *report) pages(root string) (map[string]string, error) {
 	b, err := json.MarshalIndent(r, "", " ")
 	all := map[string]string{
@@ -89,7 +89,7 @@ func (r *report) pages(root string) (map[string]string, error) {
 	return all, err
 }
 
-// summary is the table of the README: work that is bound, at 2× and 4×, beside the best peer of each cell.
+// summary is the table of the README: bound workloads at 2× and 4×, beside the best peer of each cell.
 func (r *report) summary() string {
 	entry := func(c *Cell) string {
 		if c == nil {
@@ -108,7 +108,7 @@ func (r *report) summary() string {
 	return b.String()
 }
 
-// versions are the peers that this binary was built with.
+// versions lists the peers in this binary with their versions.
 func versions() []string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -158,7 +158,7 @@ func (r *report) document() string {
 	return b.String()
 }
 
-// loads are those of a workload that were measured with ours told nothing, in order.
+// loads returns the loads of a workload at which ours was measured with untold clients, in order.
 func (r *report) loads(w workload) (all []float64) {
 	for _, c := range r.Cells {
 		if c.Workload == w.name && c.Knows == untold && c.Variant == "warden" {
@@ -169,7 +169,7 @@ func (r *report) loads(w workload) (all []float64) {
 	return all
 }
 
-// headline is a row for each work and load.
+// headline is a row for each workload and load.
 func (r *report) headline() string {
 	var b strings.Builder
 	b.WriteString("| work | load | ceiling | **told nothing** | p99 of critical (queue) | told | POST | HTTP/2 | best peer |\n|---|---|---|---|---|---|---|---|---|\n")
@@ -188,7 +188,7 @@ func (r *report) headline() string {
 	return b.String()
 }
 
-// entry is what was measured, nothing if nothing was.
+// entry formats a measurement; empty if there is none.
 func (c *Cell) entry() string {
 	if c == nil {
 		return ""
@@ -208,7 +208,7 @@ func (r *report) best(workload string, load float64) string {
 	return ""
 }
 
-// bestCell is what the best peer reached, nil if none was measured.
+// bestCell is the result of the best peer; nil if none was measured.
 func (r *report) bestCell(workload string, load float64) *Cell {
 	var best *Cell
 	for _, v := range variants()[1:] {
@@ -220,10 +220,10 @@ func (r *report) bestCell(workload string, load float64) *Cell {
 	return best
 }
 
-// A target is a bound on something of ours.
+// A target is a bound on a result of ours.
 type target struct {
 	text      string
-	workloads string // separated by spaces; "": all that are bound
+	workloads string // separated by spaces; "": all bound workloads
 	loads     []float64
 	least     float64
 	value     func(r *report, c *Cell) (value float64, ok bool)
@@ -286,7 +286,7 @@ func (r *report) targets() string {
 	return b.String()
 }
 
-// firstSeconds is the table of the page of production; "" as long as nothing was measured.
+// firstSeconds is the table of docs/production.md; "" before the first measurement.
 func (r *report) firstSeconds() string {
 	var b strings.Builder
 	for _, w := range workloads() {
@@ -313,10 +313,10 @@ func (r *report) firstSeconds() string {
 ` + b.String()
 }
 
-// The markers between which a page has a section that is made of the report.
+// The markers around the generated section of a page.
 const sectionBegins, sectionEnds = "<!-- begin: make overload -->\n", "<!-- end: make overload -->\n"
 
-// insert puts the section between the markers of a page. A page without markers, or a report without cells, changes nothing.
+// insert replaces the section between the markers of a page. It changes nothing in a page without markers or with an empty section.
 func insert(page, section string) string {
 	before, rest, found := strings.Cut(page, sectionBegins)
 	_, after, closed := strings.Cut(rest, sectionEnds)

@@ -22,30 +22,30 @@ import (
 	"time"
 )
 
-// overdueHeader says when the client leaves, in nanoseconds of the wall clock, for counting alone: no variant looks at it.
-// 0: the request is not counted.
+// overdueHeader is the time at which the client leaves, in nanoseconds of the wall clock. It is for counting only: no variant reads
+// it. 0: the request is not counted.
 const overdueHeader = "Overdue"
 
-// What a server knows of how long its clients stay.
+// What a server knows about its clients' patience.
 const (
 	untold = "untold" // it sees them leave
-	told   = "told"   // it sees them leave, and knows beforehand: the context has a deadline
-	post   = "post"   // it does not see them leave before it has read their request's body, which the work does
+	told   = "told"   // it sees them leave, and the context has a deadline
+	post   = "post"   // it sees them leave only after reading the request's body, which the work does
 	h2     = "h2"     // untold, over HTTP/2
 )
 
 func allKnows() []string { return []string{untold, told, post, h2} }
 
-// serveArgs are what a child process is told.
+// serveArgs configure a child process.
 type serveArgs struct {
 	Variant, Workload, Knows string
-	Rounds                   float64 // of spin for a millisecond
+	Rounds                   float64 // of spin per millisecond
 }
 
-// executions are how often the work was done for requests that count, and how often nobody waited for it any more.
+// executions counts executions for counted requests, and those that ended after the client had left.
 type executions struct{ all, wasted atomic.Uint64 }
 
-// serve is the life of a child process. It ends when its standard input does, and says then what it counted.
+// serve is the life of a child process. It ends with its standard input and prints its counts.
 func serve(args string) error {
 	var a serveArgs
 	if err := json.Unmarshal([]byte(args), &a); err != nil {
@@ -83,7 +83,7 @@ func serve(args string) error {
 	return nil
 }
 
-// newHandler is the work behind a variant.
+// newHandler returns the work behind a variant.
 func newHandler(v variant, k *worker, a serveArgs, count *executions) (http.Handler, error) {
 	work := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -116,12 +116,12 @@ func newHandler(v variant, k *worker, a serveArgs, count *executions) (http.Hand
 type child struct {
 	addr  *net.TCPAddr
 	cmd   *exec.Cmd
-	stdin io.Closer // the server ends when it is closed, and so when the generator ends, however it does
+	stdin io.Closer // closing it ends the server, so the server also ends with a crashed generator
 	out   *bufio.Reader
 }
 
-// start runs a server on its cores. The calling goroutine must be locked to its thread, which is on the generator's core
-// and returns there: the child inherits the affinity that the thread has at that moment.
+// start runs a server on its cores. The calling goroutine must be locked to its thread on the generator's core and returns to that
+// core: the child inherits the affinity that the thread has at the start.
 func start(a serveArgs, at placement) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -160,7 +160,7 @@ func start(a serveArgs, at placement) (*child, error) {
 	return c, nil
 }
 
-// stop ends the server and returns what it counted.
+// stop ends the server and returns its counts.
 func (c *child) stop() (executed, wasted uint64, err error) {
 	_ = c.stdin.Close()
 	end := time.AfterFunc(20*time.Second, func() { _ = c.cmd.Process.Kill() })

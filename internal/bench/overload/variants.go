@@ -1,6 +1,6 @@
 //go:build linux
 
-// The variants: ours and each peer, set up as its own documentation recommends.
+// The variants: Stopbank and each peer, configured as its own documentation recommends.
 
 package main
 
@@ -29,11 +29,11 @@ import (
 type variant struct {
 	name, about string
 	mount       func(work http.Handler, w workload) (http.Handler, error)
-	right       bool // is told the right number, and so needs one
+	right       bool // needs a workload with a known right number
 	slow        bool // engages only after many seconds of a busy processor; gets a long warm-up
 }
 
-// variants are all of them, in the order of the report; ours first.
+// variants returns all of them in the order of the report, ours first.
 func variants() []variant {
 	return []variant{
 		{name: "warden", about: "`warden.New(warden.Config{})`: defaults, no knowledge of the capacity", mount: ours},
@@ -48,7 +48,7 @@ func variants() []variant {
 	}
 }
 
-// refuseAll is no variant: it tells what refusing costs where nothing else is done.
+// refuseAll is no variant: it measures the cost of a rejection alone.
 const refuseAll = "refuse-all"
 
 func variantNamed(name string) (variant, error) {
@@ -93,7 +93,7 @@ func ours(work http.Handler, _ workload) (http.Handler, error) {
 
 func none(work http.Handler, _ workload) (http.Handler, error) { return work, nil }
 
-// static is the simplest that can work: a number, and 503 beyond it.
+// static is the simplest protection: a constant concurrency limit, and 503 above it.
 func static(work http.Handler, w workload) (http.Handler, error) {
 	places := make(chan struct{}, w.right)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -119,8 +119,8 @@ func queued(work http.Handler, w workload) (http.Handler, error) {
 	}), nil
 }
 
-// failsafeAdaptive: https://failsafe-go.dev/adaptive-limiter; without queueing its executors refuse what is beyond the
-// limit at once, which outside of an executor is TryAcquirePermit.
+// failsafeAdaptive: https://failsafe-go.dev/adaptive-limiter. Without queueing its executors reject immediately above the limit,
+// which is TryAcquirePermit outside an executor.
 func failsafeAdaptive(work http.Handler, _ workload) (http.Handler, error) {
 	l := adaptivelimiter.NewWithDefaults[any]()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -173,8 +173,8 @@ func failsafePriority(work http.Handler, _ workload) (http.Handler, error) {
 	}), nil
 }
 
-// ofMachine translates what a limiter asks of its processors' use, in thousandths, into what it reads here: go-zero and aegis
-// take all processors of the machine for their own, of which the server has n and the generator, if it has its own, spins on one.
+// ofMachine converts a CPU threshold, in thousandths, to what a limiter measures here: go-zero and aegis measure all processors of
+// the machine, of which the server has n, and the generator spins on another one if it has one.
 func ofMachine(use int64, n int) (int64, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -187,7 +187,7 @@ func ofMachine(use int64, n int) (int64, error) {
 	return busy / cores, nil
 }
 
-// goZero is what go-zero's rest server does with its default CpuThreshold, less its log line for each refusal.
+// goZero is go-zero's rest server with its default CpuThreshold, without its log line for each rejection.
 func goZero(work http.Handler, w workload) (http.Handler, error) {
 	load.DisableLog()
 	threshold, err := ofMachine(900, w.processors)

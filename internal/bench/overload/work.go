@@ -1,6 +1,6 @@
 //go:build linux
 
-// The workloads: what a request costs the server, how long its client waits, and at which loads it is measured.
+// The workloads: the server's work for a request, the client's patience, and the measured loads.
 
 package main
 
@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// A workload is what a handler does for one request, and for whom.
+// A workload is the work of a request, with the client that sends it.
 type workload struct {
 	name, about string
-	cpu         time.Duration // of processor time
-	heavy       time.Duration // of processor time, for one request in ten; 0: all take cpu
+	cpu         time.Duration // processor time
+	heavy       time.Duration // processor time of one request in ten; 0: all take cpu
 	points      bool          // scheduling points while computing
 	app         bool          // the application instead
-	wait        time.Duration // for something that is not a processor
-	connections int           // that the waiting needs one of; 0: any number
+	wait        time.Duration // for anything but a processor
+	connections int           // the wait needs one of these; 0: unlimited
 	processors  int           // of the server; 0: 1
-	right       int           // the number that a static bound is told: more only queue, fewer leave something idle; 0: there is none
-	patience    time.Duration // after which the client leaves; 0: 250 ms
-	loads       []float64     // of a full run, in capacities; nil: 0.7, 2, 4 and 8
-	length      time.Duration // of a cell, if it is more than the run's
+	right       int           // best constant limit: more only queue, fewer leave capacity idle; 0: there is none
+	patience    time.Duration // time until the client leaves; 0: 250 ms
+	loads       []float64     // of a full run, relative to the capacity; nil: 0.7, 2, 4 and 8
+	length      time.Duration // of a cell, if longer than the run's
 }
 
-// workloads are all of them, in the order of the report.
+// workloads returns all of them in the order of the report.
 func workloads() []workload {
 	all := []workload{
 		{name: "cpu4", about: "4 ms of computing in one piece", cpu: 4 * time.Millisecond, right: 2},
@@ -63,17 +63,17 @@ func workloadNamed(name string) (workload, error) {
 	return workload{}, fmt.Errorf("there is no workload %q", name)
 }
 
-// atOnce stands in for the capacity of a workload that nothing bounds: so many calls under way, a little less than the 1024
-// that a warden with its defaults lets wait.
+// atOnce replaces the capacity of an unbound workload: this many calls in flight, slightly fewer than the 1024 that a warden queues
+// by default.
 const atOnce = 1000
 
-// unbound is whether the server can do any number of calls at once.
+// unbound reports whether the server can run any number of calls at a time.
 func (w *workload) unbound() bool { return !w.computes() && w.connections == 0 }
 
-// computes is whether the processor bounds what the server can do.
+// computes reports whether the processor is the bottleneck.
 func (w *workload) computes() bool { return w.cpu > 0 || w.app }
 
-// loadName is a load for people.
+// loadName formats a load for readers.
 func (w *workload) loadName(load float64) string {
 	if w.unbound() {
 		return fmt.Sprintf("%.0f/s", load*atOnce/w.wait.Seconds())
@@ -81,10 +81,10 @@ func (w *workload) loadName(load float64) string {
 	return fmt.Sprintf("%gx", load)
 }
 
-// heavyShare is the share of heavy requests, where there are any.
+// heavyShare is the fraction of heavy requests, where there are any.
 const heavyShare = 0.1
 
-// weight is the work of a request, of the mean of all.
+// weight is the work of a request relative to the mean.
 func (w *workload) weight(heavy bool) float64 {
 	if w.heavy == 0 {
 		return 1
@@ -99,10 +99,10 @@ func (w *workload) weight(heavy bool) float64 {
 // A worker does the work of one workload in one process.
 type worker struct {
 	workload
-	rounds float64 // of spin, in a millisecond
+	rounds float64 // of spin, per millisecond
 	free   chan struct{}
 	app    *application
-	sink   atomic.Uint64 // so that nothing is computed in vain
+	sink   atomic.Uint64 // prevents the compiler from removing the computation
 }
 
 func newWorker(w workload, roundsPerMs float64) (k *worker, err error) {
@@ -122,8 +122,8 @@ func (k *worker) close() {
 	}
 }
 
-// do is the work of one request. Waiting for a connection ends with ctx, as does a query; what else has begun is finished,
-// whoever still wants it.
+// do is the work of one request. ctx ends the wait for a connection and a query; other work is finished even if the client has
+// left.
 func (k *worker) do(ctx context.Context, heavy bool) ([]byte, error) {
 	if k.app != nil {
 		return k.app.do(ctx)
@@ -161,7 +161,7 @@ func (k *worker) compute(d time.Duration) {
 	}
 }
 
-// spin is work that fits a register, so that neither caches nor memory have a say in how long it takes.
+// spin works in registers, so its time does not depend on caches and memory.
 func spin(rounds int) uint64 {
 	x := uint64(rounds) | 1
 	for range rounds {
@@ -172,8 +172,8 @@ func spin(rounds int) uint64 {
 	return x
 }
 
-// calibrate is how many rounds of spin take a millisecond here: the quickest of some tries, because whatever disturbs
-// makes it slower.
+// calibrate returns the rounds of spin per millisecond here: the fastest of several tries, because every disturbance makes it
+// slower.
 func calibrate() float64 {
 	const rounds = 1 << 20
 	var sink uint64

@@ -1,7 +1,8 @@
-// Package swarm runs a law of control in thousands of small random worlds, in virtual time, beside no limit at all, beside
-// the best constant target and beside failsafe-go's adaptive limiter: who harms, who latches, who gets less done.
+// Package swarm runs a control law in thousands of small random worlds in virtual time. It compares each run with no limit, with the
+// best constant concurrency limit and with failsafe-go's adaptive limiter, and reports harm, latch-up and lost goodput.
 //
-// A seed is a world: draw.go draws it, users.go its users, who are the same whatever controls it. engine.go and service.go
-// simulate the service, one event after the other; only what waits in the real limiter is a goroutine, so a run with a limiter
-// needs a testing/synctest bubble. A law is one method (law.go); judge.go compares, table.go prints. See docs/swarm.md.
+// A seed determines a world: draw.go draws it, users.go its users, who are the same under every control. engine.go and service.go
+// simulate the service, one event at a time. Only tasks in the real limiter's queue are goroutines, so a run with a limiter
+// needs a testing/synctest bubble. A control law is one method (law.go); judge.go compares, table.go prints. See
+// docs/evidence/worlds.md.
 package swarm

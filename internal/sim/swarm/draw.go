@@ -1,4 +1,4 @@
-// A world: a service, what it is offered, and how long users wait, all drawn from a seed.
+// A world: a service, its load, and the patience of its users, all drawn from a seed.
 
 package swarm
 
@@ -12,31 +12,31 @@ import (
 // World is one draw. Times are in seconds, rates per second.
 type World struct {
 	Seed uint64
-	// Service is the mean execution time, Share the part of it that computes; the rest is a call of the dependency.
+	// Service is the mean execution time, Share the fraction of it that is computing; the rest is a call of the dependency.
 	Service, Share float64
 	Spread         string // of the execution time: exact, 20%, exponential, 1:40
-	// Cores are processors, Places what the dependency serves at once; 0: any number.
+	// Cores is the number of processors, Places the number of calls that the dependency serves at a time; 0: unlimited.
 	Cores, Places int
-	// Capacity is how many executions the service can do, Rate what users ask for at the peak, without asking again, and
-	// Low between peaks.
+	// Capacity is the rate of executions that the service can serve. Rate is the peak rate of users, without retries, and Low the rate
+	// between peaks.
 	Capacity, Rate, Low float64
 	Shape               string // of the load: steady, step, pulse, sawtooth
-	// Length is how long users come. Nothing before Warm counts.
+	// Length is how long users arrive. Events before Warm are not counted.
 	Warm, Length float64
-	// Patience is the median time that a user waits, Vary the deviation of its logarithm.
+	// Patience is the median time that a user waits, Vary the standard deviation of its logarithm.
 	Patience, Vary float64
-	Knows          string // what the server knows of it: told, cancel, hidden
-	// Priorities are 2 or 3.
+	Knows          string // what the server knows of Patience: told, cancel, hidden
+	// Priorities is 2 or 3.
 	Priorities int
-	// Attempts is how often a user asks at most, Backoff the mean time before the second; it doubles.
+	// Attempts is the highest number of attempts per user, Backoff the mean time before the second; it doubles.
 	Attempts int
 	Backoff  float64
 }
 
-// budget bounds what the runs of one world cost, in microseconds for each as estimated by cost.
+// budget bounds the cost of the runs of one world, in microseconds per run as estimated by cost.
 const budget = 80_000
 
-// Draw is the world of a seed.
+// Draw returns the world of a seed.
 func Draw(seed uint64) *World {
 	r := rand.New(rand.NewPCG(seed, 77))
 	w := &World{Seed: seed, Service: logUniform(r, 0.0002, 60), Share: r.Float64(), Cores: 1 << r.IntN(7)}
@@ -72,14 +72,14 @@ func Draw(seed uint64) *World {
 		if w.Places > 0 {
 			w.Capacity = min(w.Capacity, float64(w.Places)/((1-w.Share)*w.Service))
 		}
-		// Where hardly anything is bound there must be some end to what is offered.
+		// Nearly unlimited worlds need some bound on the offered load.
 		w.Rate = load * min(w.Capacity, logUniform(r, min(2, 100*w.Service), 800)/w.Service)
 		w.Low = w.Rate
 		if w.Shape != "steady" {
 			w.Low = low * min(w.Rate, w.Capacity)
 		}
 		for _, enough := range []float64{1, 0.6, 0.4} {
-			// So many executions after one another, so many decisions, and so many answers that a handful is no verdict.
+			// Enough executions in sequence, enough decisions, and enough answers for a verdict.
 			w.Length = max(50*w.Service, 8) * enough
 			few := 350 / w.possible()
 			if w.Class() == Overload {
@@ -102,7 +102,7 @@ func Draw(seed uint64) *World {
 	}
 }
 
-// possible is how many answers per second there can be, on average over the run.
+// possible is the mean rate of answers that the service could give over the run.
 func (w *World) possible() (p float64) {
 	const parts = 64
 	for i := range parts {
@@ -111,7 +111,7 @@ func (w *World) possible() (p float64) {
 	return p
 }
 
-// offered is how many requests there will be, not counting those who ask again.
+// offered is the number of requests, without retries.
 func (w *World) offered() (n float64) {
 	const parts = 64
 	for i := range parts {
@@ -120,14 +120,14 @@ func (w *World) offered() (n float64) {
 	return n
 }
 
-// cost is an estimate of what a run takes, in microseconds.
+// cost estimates the cost of a run in microseconds.
 func (w *World) cost() float64 {
 	answers := w.possible() * w.Length
 	slices := answers * (3 + w.Share*w.Service/slice.Seconds())
 	return 4*w.offered() + 6*answers + 0.1*slices + 3*w.Length/tick.Seconds()
 }
 
-// rate is how many users come per second at that time.
+// rate is the arrival rate of users at a time.
 func (w *World) rate(at float64) float64 {
 	part := at / w.Length
 	switch w.Shape {
@@ -145,10 +145,10 @@ func (w *World) rate(at float64) float64 {
 	return w.Rate
 }
 
-// Load is what is offered at the peak, in capacities.
+// Load is the peak load relative to the capacity.
 func (w *World) Load() float64 { return w.Rate / w.Capacity }
 
-// factor draws how much longer than the mean an execution takes.
+// factor draws the execution time relative to its mean.
 func (w *World) factor(r *rand.Rand) float64 {
 	const deviation = 0.2
 	switch w.Spread {
@@ -170,7 +170,7 @@ func (w *World) typical() time.Duration {
 	return seconds(w.Service * map[string]float64{"exact": 1, "20%": 0.98, "exponential": math.Ln2, "1:40": 1 / 4.9}[w.Spread])
 }
 
-// String is the world in one line.
+// String describes the world in one line.
 func (w *World) String() string {
 	places := "no bound"
 	if w.Places > 0 {

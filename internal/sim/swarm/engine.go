@@ -1,4 +1,4 @@
-// The engine: one event after the other, by a clock of its own. The bubble's clock follows where the limiter will look at it.
+// The engine: a discrete-event simulation with its own clock. The bubble's clock follows whenever the limiter reads it.
 
 package swarm
 
@@ -7,44 +7,44 @@ import (
 	"time"
 )
 
-// tick is the time between two samples.
+// tick is the sampling interval.
 const tick = 100 * time.Millisecond
 
-// engine is a running world. All of it belongs to the goroutine that runs it.
+// engine is a running world. All fields belong to the goroutine that runs it.
 type engine struct {
 	w     *World
 	users []user
-	next  int // the user who comes next
+	next  int // index of the next user to arrive
 
 	now     time.Duration
 	events  events
 	numbers uint64
-	last    time.Duration // when the last patience ends of all attempts made so far
-	open    int           // users without an outcome, also those who have not come
-	inside  int           // attempts that have come and have not been answered
+	last    time.Duration // latest end of the patience behind any attempt so far
+	open    int           // users without an outcome, including those who have not arrived
+	inside  int           // attempts received and not yet answered
 	gate    gate
 	service service
 	sensor  sensor
 	result  *Result
 }
 
-// attempt is one try of a user.
+// attempt is one attempt of a user.
 type attempt struct {
 	*user
 	number   uint64
-	due      time.Duration // when its user leaves
-	left     bool          // its user has left
+	due      time.Duration // end of its user's patience
+	left     bool          // the user has left
 	answered bool
 	stage    stage
-	needs    time.Duration // of a processor, in this stage
-	since    time.Duration // when it began to wait for one
-	step     time.Duration // of the slice that runs
-	came     time.Duration // when its user sent it
-	began    time.Duration // when it was started
+	needs    time.Duration // remaining processor time of this stage
+	since    time.Duration // start of the current wait for a processor
+	step     time.Duration // length of the running time slice
+	came     time.Duration // sent by its user
+	began    time.Duration // started by the gate
 	pass     pass
 }
 
-// stage is what an attempt does.
+// stage is a step of an attempt.
 type stage uint8
 
 const (
@@ -74,7 +74,7 @@ func run(w *World, g gate, trace bool) *Result {
 	return e.result
 }
 
-// happen does what is due.
+// happen processes an event.
 func (e *engine) happen(ev event) {
 	switch ev.kind {
 	case comes:
@@ -97,7 +97,7 @@ func (e *engine) happen(ev event) {
 	}
 }
 
-// try makes an attempt.
+// try sends an attempt.
 func (e *engine) try(u *user) {
 	u.attempts++
 	e.numbers++
@@ -112,7 +112,7 @@ func (e *engine) try(u *user) {
 	e.compute(a, arrival)
 }
 
-// done goes on after a stage.
+// done continues after a stage.
 func (e *engine) done(a *attempt) {
 	u := a.user
 	switch a.stage {
@@ -134,7 +134,7 @@ func (e *engine) done(a *attempt) {
 	}
 }
 
-// start is what the gate says to an attempt that may run. Half of the computing comes before the call.
+// start is called by the gate to start an attempt. Half of the computing comes before the call of the dependency.
 func (e *engine) start(a *attempt) {
 	e.sensor.start(e.now)
 	e.result.Started++
@@ -169,7 +169,7 @@ func (e *engine) finish(a *attempt) {
 	}
 }
 
-// refuse is what the gate says to an attempt that may not run, at a time that may lie a little back.
+// refuse is called by the gate to reject an attempt, possibly with a time slightly in the past.
 func (e *engine) refuse(a *attempt, at time.Duration) {
 	a.answered = true
 	e.inside--
@@ -181,7 +181,7 @@ func (e *engine) refuse(a *attempt, at time.Duration) {
 	e.retry(a, at)
 }
 
-// leaves is when the patience of a user ends.
+// leaves ends the patience of a user.
 func (e *engine) leaves(a *attempt) {
 	if a.answered {
 		return
@@ -193,7 +193,7 @@ func (e *engine) leaves(a *attempt) {
 	e.retry(a, e.now)
 }
 
-// retry has the user of an attempt ask again, or give up.
+// retry makes the user of an attempt retry or give up.
 func (e *engine) retry(a *attempt, at time.Duration) {
 	u := a.user
 	if u.attempts == e.w.Attempts {
@@ -210,13 +210,13 @@ func (e *engine) decide(u *user, good bool) {
 	e.open--
 }
 
-// after plans an event.
+// after schedules an event.
 func (e *engine) after(d time.Duration, k kind, of *attempt) {
 	e.numbers++
 	e.events.push(event{e.now + max(d, 0), e.numbers, of, k})
 }
 
-// kind says what an event is.
+// kind is the kind of an event.
 type kind uint8
 
 const (
@@ -237,7 +237,7 @@ type event struct {
 
 func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.number < b.number }
 
-// events is a heap, written out because it is where the time of a run goes.
+// events is a heap, written out because most of a run's time is spent here.
 type events []event
 
 func (h *events) push(ev event) {

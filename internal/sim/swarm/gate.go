@@ -1,4 +1,4 @@
-// Gates: what stands before the service. None, the real limiter under a law, or failsafe-go's adaptive limiter.
+// Gates in front of the service: none, the real limiter under a control law, or failsafe-go's adaptive limiter.
 
 package swarm
 
@@ -17,24 +17,24 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// gate answers attempts by engine.start or engine.refuse, at once or later.
+// gate answers attempts through engine.start or engine.refuse, immediately or later.
 type gate interface {
 	open(e *engine)
 	ask(a *attempt)
-	release(a *attempt) // ends what was started
-	leave(a *attempt)   // its context is canceled
+	release(a *attempt) // ends a started attempt
+	leave(a *attempt)   // cancels its context
 	tick()
 	close()
 }
 
-// pass is what a gate needs to remember of an attempt.
+// pass is a gate's data of an attempt.
 type pass struct {
 	permit limiter.Permit
 	ctx    *leaving
 	slot   adaptivelimiter.Permit
 }
 
-// unlimited lets everything start.
+// unlimited starts every attempt.
 type unlimited struct{ e *engine }
 
 func (g *unlimited) open(e *engine)   { g.e = e }
@@ -44,7 +44,7 @@ func (g *unlimited) leave(*attempt)   {}
 func (g *unlimited) tick()            {}
 func (g *unlimited) close()           {}
 
-// failsafe is failsafe-go's adaptive limiter with its defaults, which refuses what is beyond the limit.
+// failsafe is failsafe-go's adaptive limiter with its defaults; it rejects attempts above the limit.
 type failsafe struct {
 	e     *engine
 	clock clock
@@ -75,21 +75,21 @@ func (g *failsafe) leave(*attempt) {}
 func (g *failsafe) tick()          { g.e.result.note(g.e, g.l.Limit(), nil, nil, 0) }
 func (g *failsafe) close()         {}
 
-// clock is the bubble's.
+// clock is the bubble's clock.
 type clock struct{ start time.Time }
 
-// follow lets the bubble's clock come to where the engine's is.
+// follow advances the bubble's clock to the engine's.
 func (c clock) follow(now time.Duration) {
 	if d := now - time.Since(c.start); d > 0 {
 		time.Sleep(d)
 	}
 }
 
-// limited is the real limiter under a law.
+// limited is the real limiter under a control law.
 //
-// An attempt that finds a free place and nobody waiting asks from the engine's goroutine. Any other is a goroutine until it
-// is answered, and whatever the engine does to the limiter, it lets all of them come to rest before and after, and takes what
-// they were answered in order of the attempts. So nothing depends on which goroutine the scheduler prefers.
+// An attempt that finds a free slot and an empty queue calls the limiter from the engine's goroutine. Every other attempt is a
+// goroutine until it is answered. Before and after each call of the limiter, the engine waits until all of them block, and it
+// processes their answers in order of the attempts. Therefore no result depends on the order in which the Go scheduler runs them.
 type limited struct {
 	e        *engine
 	clock    clock
@@ -102,10 +102,10 @@ type limited struct {
 
 	mu      sync.Mutex // guards settled
 	settled []settlement
-	apart   []settlement // what settled was before, to be used again
+	apart   []settlement // the previous settled, for reuse
 }
 
-// settlement is what the limiter has answered to an attempt.
+// settlement is the limiter's answer to an attempt.
 type settlement struct {
 	of     *attempt
 	at     time.Duration
@@ -113,7 +113,7 @@ type settlement struct {
 	err    error
 }
 
-// under makes the gate of a law.
+// under returns the gate of a control law.
 func under(w *World, m Maker) (*limited, error) {
 	law, cfg, err := m(w)
 	if err != nil {
@@ -129,7 +129,7 @@ func under(w *World, m Maker) (*limited, error) {
 
 func (g *limited) open(e *engine) { g.e = e }
 
-// settle takes the answers to those who waited, with the bubble's clock at the engine's.
+// settle processes the answers to queued attempts, with the bubble's clock at the engine's time.
 func (g *limited) settle() {
 	for g.waiting > 0 {
 		synctest.Wait()
@@ -159,7 +159,7 @@ func (g *limited) answer(s settlement) {
 	g.e.start(s.of)
 }
 
-// meet lets the limiter's time come to the engine's, and those go whose time it was.
+// meet advances the limiter's clock to the engine's and processes the answers that became due.
 func (g *limited) meet() {
 	g.clock.follow(g.e.now)
 	g.settle()
@@ -203,7 +203,7 @@ func (g *limited) release(a *attempt) {
 
 func (g *limited) leave(a *attempt) {
 	if a.pass.ctx == nil {
-		return // it has not asked yet
+		return // not submitted yet
 	}
 	g.meet()
 	a.pass.ctx.leave()
@@ -212,7 +212,7 @@ func (g *limited) leave(a *attempt) {
 
 func (g *limited) tick() {
 	if g.waiting > 0 {
-		g.meet() // an attempt that was refused must not be told so later than its user asks again
+		g.meet() // a rejection must reach the engine before its user retries
 	}
 	if g.constant && !g.e.result.trace {
 		return
@@ -232,7 +232,7 @@ func (g *limited) close() {
 	synctest.Wait()
 }
 
-// leaving is the context of a client who may leave, and nothing else.
+// leaving is a context that can only be canceled.
 type leaving struct {
 	mu   sync.Mutex // guards err
 	err  error

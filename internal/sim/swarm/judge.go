@@ -1,4 +1,4 @@
-// The judge: a world under every control there is, and what a law did worse than it could have.
+// The judge: compares a control law in a world with every alternative.
 
 package swarm
 
@@ -9,22 +9,22 @@ import (
 	"github.com/stopbank/stopbank/warden"
 )
 
-// Runner runs something that needs a bubble inside one, and returns when it is done.
+// Runner runs a function inside a synctest bubble and returns when it is done.
 type Runner func(f func() error) error
 
-// Trial is a world with what it came to under each control.
+// Trial is a world with its result under each control.
 type Trial struct {
 	World *World
-	// Open is no limit; Failsafe failsafe-go's adaptive limiter.
+	// Open is without a limit; Failsafe is failsafe-go's adaptive limiter.
 	Open, Failsafe *Result
-	// Oracle is the best constant target, Best that target; 0: no limit was best.
+	// Oracle is the run with the best constant concurrency limit, Best that limit; 0: no limit was best.
 	Oracle *Result
 	Best   int
-	// Laws are in the order in which they were tried.
+	// Laws are in the order of their runs.
 	Laws []*Result `json:"-"`
 }
 
-// Run runs a world under a law; with trace it keeps a time line.
+// Run runs a world under a control law; with trace it records a time line.
 func Run(w *World, in Runner, m Maker, trace bool) (*Result, error) {
 	return within(in, func() (*Result, error) {
 		g, err := under(w, m)
@@ -35,7 +35,7 @@ func Run(w *World, in Runner, m Maker, trace bool) (*Result, error) {
 	})
 }
 
-// within runs a world in a bubble, and checks that nothing was lost.
+// within runs a world in a bubble and checks the consistency of its counts.
 func within(in Runner, f func() (*Result, error)) (r *Result, err error) {
 	err = in(func() (err error) {
 		r, err = f()
@@ -47,7 +47,7 @@ func within(in Runner, f func() (*Result, error)) (r *Result, err error) {
 	return r, err
 }
 
-// Compare runs a world under all that laws are compared with.
+// Compare runs a world under every alternative to a control law.
 func Compare(w *World, in Runner) (*Trial, error) {
 	t := &Trial{World: w, Open: run(w, &unlimited{}, false)}
 	err := t.Open.lost()
@@ -76,7 +76,7 @@ func Compare(w *World, in Runner) (*Trial, error) {
 	return t, nil
 }
 
-// Try runs the world under these laws as well.
+// Try also runs the world under these control laws.
 func (t *Trial) Try(in Runner, named ...string) error {
 	for _, name := range named {
 		m, err := Named(name)
@@ -92,7 +92,7 @@ func (t *Trial) Try(in Runner, named ...string) error {
 	return nil
 }
 
-// candidates are seven constant targets around what may be right; the eighth is no limit.
+// candidates are seven constant concurrency limits around the estimated best, and no limit.
 func (w *World) candidates() (targets []int) {
 	full, cores := w.Capacity*w.Service, float64(w.Cores)
 	for _, x := range []float64{full, 1.25 * full, 2 * full, 4 * full, cores, 1.6 * cores, float64(w.Places)} {
@@ -103,20 +103,20 @@ func (w *World) candidates() (targets []int) {
 	return targets
 }
 
-// Class says what a world asks of a law.
+// Class is the kind of load in a world.
 type Class int
 
-// The classes, by the load at the peak.
+// Classes by peak load.
 const (
-	Below    Class = iota // 0.9 of the capacity
-	Near                  // from there to the capacity
-	Overload              // more
+	Below    Class = iota // up to 0.9 of the capacity
+	Near                  // up to the capacity
+	Overload              // above
 	classes
 )
 
 func (c Class) String() string { return [...]string{"below 0.9", "0.9 to 1", "overload"}[c] }
 
-// Class is the world's.
+// Class returns the world's class.
 func (w *World) Class() Class {
 	switch load := w.Load(); {
 	case load < 0.9:
@@ -127,7 +127,7 @@ func (w *World) Class() Class {
 	return Overload
 }
 
-// counted is the part of a run that counts: in overload what comes after the twentieth execution time.
+// counted is the part of a run that counts; in overload it begins after the twentieth execution time.
 func (w *World) counted(r *Result) *Tally {
 	if w.Class() == Overload {
 		return &r.Settled
@@ -135,23 +135,23 @@ func (w *World) counted(r *Result) *Tally {
 	return &r.Warm
 }
 
-// Counts is whether the world counts: the oracle answers 5 % and 300 at least.
+// Counts reports whether the world counts: the oracle answers at least 5 %, and at least 300.
 func (t *Trial) Counts() bool {
 	o := t.World.counted(t.Oracle)
 	return o.Good >= 300 && o.Share() >= 0.05
 }
 
-// Verdict is how a law did in a world.
+// Verdict is the result of a control law in a world.
 type Verdict struct {
-	Goodput  float64 // of the oracle's
-	Critical float64 // less than the oracle's
-	Behind   float64 // failsafe-go's goodput less the law's, of the oracle's
-	// Latch: the target stayed too low without need. Harm: an unlimited server would have answered, from the fifth execution time on;
-	// Cold: before it.
+	Goodput  float64 // relative to the oracle's
+	Critical float64 // difference to the oracle's
+	Behind   float64 // failsafe-go's goodput minus the law's, relative to the oracle's
+	// Latch: the limit stayed too low without need. Harm: requests failed that an unlimited server would have answered, from the fifth
+	// execution time on; Cold: before it.
 	Latch, Harm, Cold bool
 }
 
-// Judge compares a run with the others.
+// Judge compares a run with the alternatives.
 func (t *Trial) Judge(r *Result) Verdict {
 	w := t.World
 	mine, best := w.counted(r), w.counted(t.Oracle)

@@ -1,4 +1,4 @@
-// A law: from samples to decisions. To try another one, register it in a file of its own.
+// Control laws: from samples to decisions. To try another one, register it in a file of its own.
 
 package swarm
 
@@ -14,27 +14,27 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Law judges a sample. The first one it gets is empty but for its time, and what it decides then rules from the start.
+// Law decides on a sample. The first sample has only a time, and its decision applies from the start.
 type Law interface {
 	Step(monitor.Sample) decision.ControlDecision
 }
 
-// Maker makes the law for one run in a world, of which it may know no more than the processors, and the limiter's
+// Maker returns the control law for one run in a world, of which it may use the number of processors only, and the limiter's
 // configuration; Initial and Rand are set later.
 type Maker func(w *World) (Law, limiter.Config, error)
 
-// laws are those that can be named on the command line.
+// laws are the control laws that the command line can name.
 var laws = map[string]Maker{}
 
 var _ = register("ours", Ours)
 
-// register adds a law under a name.
+// register adds a control law under a name.
 func register(name string, m Maker) bool {
 	laws[name] = m
 	return true
 }
 
-// Named finds a law; a number is a constant target.
+// Named finds a control law; a number is a constant concurrency limit.
 func Named(name string) (Maker, error) {
 	if target, err := strconv.Atoi(name); err == nil {
 		return Static(target), nil
@@ -51,13 +51,13 @@ func Ours(w *World) (Law, limiter.Config, error) {
 	return c, limiter.Config{MaxQueue: warden.DefaultQueue}, err
 }
 
-// Constant is the law that never changes its mind. It needs no samples.
+// Constant is a control law with a constant decision. It needs no samples.
 type Constant struct {
 	Target   int
 	Expected time.Duration
 }
 
-// Step repeats the one decision there is.
+// Step returns the constant decision.
 func (c Constant) Step(monitor.Sample) decision.ControlDecision {
 	return decision.ControlDecision{
 		Seq: 1, TargetConcurrency: c.Target, Expected: c.Expected,
@@ -65,7 +65,7 @@ func (c Constant) Step(monitor.Sample) decision.ControlDecision {
 	}
 }
 
-// Static makes a limiter with a constant target that knows the median execution time.
+// Static returns a limiter with a constant concurrency limit that knows the median execution time.
 func Static(target int) Maker {
 	return func(w *World) (Law, limiter.Config, error) {
 		return Constant{target, w.typical()}, limiter.Config{MaxQueue: warden.DefaultQueue}, nil

@@ -1,4 +1,4 @@
-// What a run has shown.
+// The result of a run.
 
 package swarm
 
@@ -11,16 +11,16 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Tally counts users by when they came.
+// Tally counts users by arrival time.
 type Tally struct {
 	Offered, Good          int
 	Critical, CriticalGood int
 }
 
-// Share is good answers per user.
+// Share is answers in time per user.
 func (t *Tally) Share() float64 { return float64(t.Good) / max(float64(t.Offered), 1) }
 
-// CriticalShare is good answers per critical user, 1 if there were none.
+// CriticalShare is answers in time per critical user; 1 if there were none.
 func (t *Tally) CriticalShare() float64 {
 	if t.Critical == 0 {
 		return 1
@@ -28,53 +28,53 @@ func (t *Tally) CriticalShare() float64 {
 	return float64(t.CriticalGood) / float64(t.Critical)
 }
 
-// Result is what came out of one run.
+// Result is the result of one run.
 type Result struct {
 	World *World
-	// All counts everybody, Warm those who came after World.Warm. Early are those of the first five execution times, Later the others;
-	// Settled those after the twentieth who are in Warm.
+	// All counts every user, Warm those who arrived after World.Warm. Early arrived within the first five execution times, Later after
+	// them; Settled arrived after the twentieth and after World.Warm.
 	All, Warm, Early, Later, Settled Tally
-	// Latch is the longest time in seconds for which the target was below what was offered while processors were idle and
-	// nothing waited inside; LatchAt when it ended.
+	// Latch is the longest time in seconds for which the limit was below the offered load while processors were idle and nothing
+	// waited inside; LatchAt is its end.
 	Latch, LatchAt float64
-	// Inside is the most attempts that were inside at once.
+	// Inside is the highest number of attempts inside the service.
 	Inside int
-	// Least, Mean and Most of the target while users came.
+	// Least, Mean and Most of the concurrency limit while users arrived.
 	Least, Most int
 	Mean        float64
-	// Why is the last decision with which users came.
+	// Why is the last decision's reasons while users arrived.
 	Why string
-	// Points are the time line, if it was asked for.
+	// Points is the time line, if requested.
 	Points []Point
 
-	// Of attempts: all; what the gate was asked, started and refused; what was answered in time and too late; and what ended when
-	// nobody waited for it any more, answered or refused. Stranded were still inside at the end.
+	// Attempts: all; asked, started and refused by the gate; answered in time and too late; and ended after the user had left, answered
+	// or rejected. Stranded were still inside at the end.
 	Attempts, Asked, Started, Refused, Answers, TooLate, Unheard, Deaf, Stranded int
-	// Waited is the time before the start, Took that of executions, of those that were started and ended.
+	// Waited is the time before the start, Took the execution time, both over started attempts that ended.
 	Waited, Took time.Duration
-	// Computed is processor time, Elapsed all of it.
+	// Computed is processor time, Elapsed the time of the run.
 	Computed, Elapsed time.Duration
 
 	trace   bool
-	stretch float64 // of a latch
-	targets float64 // read
+	stretch float64 // current length of a latch
+	targets float64 // number of ticks in Mean
 	stats   limiter.Stats
-	held    int // places that the engine knows to be held at the end
-	queued  int // attempts that wait in the limiter at the end
+	held    int // slots held at the end, as the engine counts
+	queued  int // attempts in the limiter's queue at the end
 }
 
 // Point is one tick.
 type Point struct {
 	At                              time.Duration
 	Target, Running, Waiting, Ready int
-	Calls                           int // that wait for a place of the dependency
+	Calls                           int // waiting for a slot of the dependency
 	Sample                          monitor.Sample
-	Rules                           decision.ControlDecision // since this tick
+	Rules                           decision.ControlDecision // applies from this tick on
 }
 
 func newResult(w *World, trace bool) *Result { return &Result{World: w, trace: trace} }
 
-// note is called once a tick, with the target that has ruled since the last one. s is nil if nobody sampled.
+// note records one tick, with the concurrency limit since the last one. s is nil if no sample was taken.
 func (r *Result) note(e *engine, target int, s *monitor.Sample, rules *decision.ControlDecision, waiting int) {
 	w, at := r.World, e.now.Seconds()
 	if at < w.Length {
@@ -100,8 +100,8 @@ func (r *Result) note(e *engine, target int, s *monitor.Sample, rules *decision.
 	r.Points = append(r.Points, p)
 }
 
-// latch measures for how long the target has been too low without need. A moment in which it was not, by chance, does not
-// end it: it takes thrice its length off.
+// latch measures how long the limit has been too low without need. A moment of need does not end the latch: it subtracts three times
+// its length.
 func (r *Result) latch(e *engine, target int, used float64) {
 	w := r.World
 	at := e.now.Seconds()
@@ -115,7 +115,7 @@ func (r *Result) latch(e *engine, target int, used float64) {
 	r.stretch = max(0, r.stretch-3*tick.Seconds())
 }
 
-// Latched is whether the target stayed too low for longer than five execution times and two seconds.
+// Latched reports whether the limit stayed too low for longer than five execution times plus two seconds.
 func (r *Result) Latched() bool { return r.Latch > 5*r.World.Service+2 }
 
 // finish counts the users.
@@ -142,8 +142,8 @@ func (r *Result) finish(e *engine) {
 	}
 }
 
-// lost says what does not add up: each attempt has one end, each user one verdict, the limiter counts as the engine does, and
-// nobody computes for longer than there is time.
+// lost returns inconsistent counts: each attempt has one end, each user one outcome, limiter and engine agree, processor time is
+// possible.
 func (r *Result) lost() error {
 	s := r.stats
 	for what, ok := range map[string]bool{

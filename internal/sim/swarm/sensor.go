@@ -1,4 +1,4 @@
-// The sensor: what a monitor would read off the modelled process, no more and no earlier.
+// The sensor: the readings that a monitor would take of the modelled process.
 
 package swarm
 
@@ -9,12 +9,12 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// sensor times executions, as the facade does.
+// sensor times executions, like warden's facade.
 type sensor struct {
 	running int
 	work    time.Duration // execution time since the last sample
-	mark    time.Duration // until when work is counted
-	last    time.Duration // sample
+	mark    time.Duration // work is counted until then
+	last    time.Duration // time of the last sample
 	times   []time.Duration
 }
 
@@ -34,7 +34,7 @@ func (s *sensor) end(began, now time.Duration) {
 	s.times = append(s.times, now-began)
 }
 
-// sample is what has been since the last one.
+// sample returns the readings since the last sample.
 func (e *engine) sample(start time.Time) monitor.Sample {
 	s, v := &e.sensor, &e.service
 	out := monitor.Sample{At: start.Add(e.now), Gap: e.now - s.last}
@@ -66,7 +66,7 @@ func (e *engine) sample(start time.Time) monitor.Sample {
 	return out
 }
 
-// quantile of sorted times, 0 if there are none.
+// quantile of sorted times; 0 if there are none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

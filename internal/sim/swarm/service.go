@@ -1,29 +1,29 @@
-// The service: processors as Go's scheduler shares them, and a dependency with a queue that nobody sees from outside.
+// The service: processors under Go's scheduler, and a dependency whose queue is invisible from outside.
 
 package swarm
 
 import "time"
 
 const (
-	// slice is how long a goroutine runs before it is preempted, if others wait.
+	// slice is how long a goroutine runs before it is preempted, if others are runnable.
 	slice = 10 * time.Millisecond
-	// arrival is the processor time that a request takes before it asks the limiter, and once more when its call returns.
+	// arrival is the processor time of a request before it asks the limiter, and again when its call returns.
 	arrival = 20 * time.Microsecond
 )
 
-// service is the processors and the dependency.
+// service models the processors and the dependency.
 type service struct {
 	cores int
 	busy  int
-	ready line // for a processor
+	ready line // waiting for a processor
 	spent time.Duration
-	mark  time.Duration // until when spent is counted
+	mark  time.Duration // spent is counted until then
 	lags  []time.Duration
 	seen  int
 
 	places int
 	taken  int
-	calls  line // for a place
+	calls  line // waiting for a slot of the dependency
 }
 
 // compute takes d of processor time.
@@ -44,7 +44,7 @@ func (e *engine) dispatch() {
 		a := s.ready.pop()
 		s.account(e.now)
 		s.busy++
-		// One in eight delays is observed, as Go does.
+		// Go records one in eight delays.
 		if s.seen++; s.seen%8 == 0 {
 			s.lags = append(s.lags, e.now-a.since)
 		}
@@ -57,7 +57,7 @@ func (e *engine) slice(a *attempt) {
 	e.after(a.step, sliced, a)
 }
 
-// sliced is the end of a slice: the attempt goes on if nobody waits.
+// sliced ends a time slice: the attempt continues if no other is runnable.
 func (e *engine) sliced(a *attempt) {
 	s := &e.service
 	if a.needs -= a.step; a.needs > 0 && s.ready.len() == 0 {
@@ -101,12 +101,12 @@ func (e *engine) called(a *attempt) {
 	e.done(a)
 }
 
-// idle is whether processors are idle and nothing waits inside, at this instant.
+// idle reports whether processors are idle and nothing waits inside, at this instant.
 func (s *service) idle() bool {
 	return s.ready.len() == 0 && s.calls.len() == 0 && (s.places == 0 || s.taken < s.places)
 }
 
-// line is a queue, first come first served.
+// line is a first-come-first-served queue.
 type line struct {
 	of   []*attempt
 	head int

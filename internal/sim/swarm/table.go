@@ -1,4 +1,4 @@
-// The table: what a law reached of its targets, and the worlds in which it did worst.
+// The table: a control law's results against the targets, and its worst worlds.
 
 package swarm
 
@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// row is one line of the table: a share of the worlds of a class, and the target it is held against.
+// row is a line of the table: a fraction of the worlds of a class, and its target.
 type row struct {
 	name  string
 	class Class // classes: all
-	// good is whether a world is as it should be.
+	// good reports whether a world is as it should be.
 	good func(Verdict) bool
-	// target is the share that is to be good, held the share that must be: what the test insists on.
+	// target is the intended fraction of good worlds, held the fraction that the test requires.
 	target, held float64
 }
 
-// rows are the targets. They are all there are.
+// rows are all targets.
 var rows = []row{
 	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.97},
 	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.98},
@@ -34,7 +34,7 @@ var rows = []row{
 	{"no harm from the fifth execution time on", classes, func(v Verdict) bool { return !v.Harm }, 1, 0.98},
 }
 
-// share is how many of the worlds of its class are as they should be under this law, and how many there are.
+// share returns the fraction of good worlds of its class under this law, and the number of worlds of the class.
 func (r *row) share(counted []*Trial, law int) (share float64, n int) {
 	good := 0
 	for _, t := range counted {
@@ -46,7 +46,7 @@ func (r *row) share(counted []*Trial, law int) (share float64, n int) {
 	return float64(good) / max(float64(n), 1), n
 }
 
-// Short says which rows are below what is held, under this law.
+// Short returns the rows below held under this law.
 func Short(trials []*Trial, law int) (short []string) {
 	counted := slices.DeleteFunc(slices.Clone(trials), func(t *Trial) bool { return !t.Counts() })
 	for _, r := range rows {
@@ -64,7 +64,7 @@ func (r *row) on() string {
 	return "all"
 }
 
-// split is a part of the worlds that is looked at by itself.
+// split is a part of the worlds that is reported separately.
 type split struct {
 	name string
 	of   func(t *Trial) bool
@@ -92,12 +92,12 @@ func over(f func(*Trial) bool) func(*Trial) bool {
 	return func(t *Trial) bool { return t.World.Class() == Overload && f(t) }
 }
 
-// dependent is whether the dependency is what bounds the world.
+// dependent reports whether the dependency is the bottleneck of the world.
 func (w *World) dependent() bool {
 	return w.Places > 0 && float64(w.Places)/((1-w.Share)*w.Service) <= w.Capacity*1.000001
 }
 
-// Print writes what the laws of these names came to.
+// Print writes the results of the laws with these names.
 func Print(out io.Writer, trials []*Trial, names []string) {
 	var counted []*Trial
 	var tiny []string
@@ -185,7 +185,7 @@ func worst(trials []*Trial, law, n int) []*Trial {
 	return of[:min(n, len(of))]
 }
 
-// Line is what a world is and what happened in it, in one line.
+// Line describes a world and its result in one line.
 func (t *Trial) Line(r *Result) string {
 	v, w := t.Judge(r), t.World
 	var what []string
@@ -208,7 +208,7 @@ func (t *Trial) Line(r *Result) string {
 		r.Least, r.Most, r.Mean, strings.Join(what, ", "), w, r.Why)
 }
 
-// Timeline writes what happened tick by tick, in at most so many lines.
+// Timeline writes the run tick by tick, in at most this many lines.
 func (r *Result) Timeline(out io.Writer, lines int) {
 	fmt.Fprintf(out, "%10s %7s %7s %7s %6s %6s | %8s %5s %9s %9s %5s %9s | %9s %5s | %s\n", "seconds", "target", "running", "waiting", "ready", "calls",
 		"X/s", "N", "p50", "p90", "util", "lag p90", "expected", "shed", "decision")

@@ -1,4 +1,4 @@
-// Users: who comes when, with what work, and waits how long. Nothing of it depends on what happens to them.
+// Users: their arrival, work and patience, independent of the run.
 
 package swarm
 
@@ -10,20 +10,20 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// user is one request and all its attempts.
+// user is one request with all its attempts.
 type user struct {
-	at        time.Duration // since the start
+	at        time.Duration // arrival, since the start
 	priority  limiter.Priority
-	computes  time.Duration // work of one execution
+	computes  time.Duration // processor time of one execution
 	calls     time.Duration
-	patience  time.Duration // for each attempt
-	backoff   float64       // 0.5 to 1.5 of what is usual
+	patience  time.Duration // per attempt
+	backoff   float64       // factor 0.5 to 1.5 on the usual backoff
 	attempts  int
 	decided   bool
 	satisfied bool
 }
 
-// users draws them all, in order of arrival.
+// users draws all users in order of arrival.
 func (w *World) users() []user {
 	r := rand.New(rand.NewPCG(w.Seed, 11))
 	var all []user
@@ -32,7 +32,7 @@ func (w *World) users() []user {
 		if at >= w.Length {
 			return all
 		}
-		// Thinned, so that a rate that changes within a gap is right.
+		// Thinning keeps a rate exact that changes between two arrivals.
 		if r.Float64()*max(w.Rate, w.Low) >= w.rate(at) {
 			continue
 		}

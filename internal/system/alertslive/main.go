@@ -1,5 +1,5 @@
-// Alertslive proves the alert rules on the real thing. It runs the storefront through phases, each with the fault that some rules are
-// for, has a Prometheus of this machine scrape it every 5, 15 and 60 s, and writes down every series that the rules read. The test of
+// Alertslive tests the alert rules against a running service. It runs the storefront through phases, each with the fault that some
+// rules are for, lets a local Prometheus scrape it every 5, 15 and 60 s, and records every series that the rules read. The test of
 // this package replays those recordings through the rules.
 //
 // Usage: go run ./internal/system/alertslive [-o DIRECTORY] [PHASE...]
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// run records the phases of these names side by side, or all of them.
+// run records the named phases in parallel; all of them if none is named.
 func run(ctx context.Context, out string, names []string) (err error) {
 	var chosen []phase
 	for _, p := range phases() {

@@ -1,4 +1,4 @@
-// A Prometheus of one's own: it scrapes everything three times over, at the intervals that people use.
+// A private Prometheus, which scrapes each target at three common intervals.
 package main
 
 import (
@@ -74,12 +74,12 @@ func (p *prometheus) stop() {
 	_ = p.cmd.Wait()
 }
 
-// rules are the files whose rules are recorded for.
+// rules are the files with the rules to test.
 func rules() []string {
 	return []string{"docs/prometheus/alerts.yml", "docs/prometheus/slo.yml"}
 }
 
-// selectors are what the rules read, as they name it, and what the broken rules of the test read besides.
+// selectors returns the series that the rules read, and those that the broken rules of the test read in addition.
 func selectors() ([]string, error) {
 	found := map[string]bool{"stopbank_control_decision_timestamp_seconds": true, "stopbank_control_decision_valid_seconds": true}
 	for _, file := range rules() {
@@ -99,7 +99,7 @@ func selectors() ([]string, error) {
 	return sortedKeys(found), nil
 }
 
-// record writes what the rules read of a phase.
+// record writes the recording of a phase.
 func (p *prometheus) record(ctx context.Context, phase string, from, to time.Time, out string) error {
 	all, err := selectors()
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *prometheus) record(ctx context.Context, phase string, from, to time.Tim
 				stored[at][name] = map[int]string{}
 			}
 			for _, v := range s.Values {
-				if strings.HasSuffix(s.Metric["__name__"], "_timestamp_seconds") { // a replay begins in 1970
+				if strings.HasSuffix(s.Metric["__name__"], "_timestamp_seconds") { // replays begin at Unix time 0
 					seconds, err := strconv.ParseFloat(v.value, 64)
 					if err != nil {
 						return err
@@ -151,7 +151,7 @@ func (p *prometheus) record(ctx context.Context, phase string, from, to time.Tim
 	return write(filepath.Join(out, phase+".txt.gz"), comment, targets)
 }
 
-// newTarget lines the series up with the scrapes.
+// newTarget aligns the series with the scrapes.
 func newTarget(every string, series map[string]map[int]string) target {
 	t := target{every: every, series: map[string][]string{}}
 	scrapes := map[int]bool{}
@@ -176,13 +176,13 @@ func newTarget(every string, series map[string]map[int]string) target {
 	return t
 }
 
-// stored is a series as Prometheus answers it.
+// stored is a series in Prometheus' JSON.
 type stored struct {
 	Metric map[string]string
 	Values []sample
 }
 
-// name is the series without what is only of the recording.
+// name is the series without the labels of the recording.
 func (s stored) name() string {
 	var labels []string
 	for _, name := range sortedKeys(s.Metric) {
@@ -198,10 +198,10 @@ type sample struct {
 	value string
 }
 
-// UnmarshalJSON implements json.Unmarshaler: a sample is a list of two.
+// UnmarshalJSON implements json.Unmarshaler: a sample is a list of two values.
 func (s *sample) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &[]any{&s.at, &s.value}) }
 
-// query asks for all samples that a range selector has at a time.
+// query returns all samples of a range selector at a time.
 func (p *prometheus) query(ctx context.Context, selector string, at time.Time) ([]stored, error) {
 	form := url.Values{"query": {selector}, "time": {strconv.FormatInt(at.Unix(), 10)}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query?"+form.Encode(), nil)
@@ -226,5 +226,5 @@ func (p *prometheus) query(ctx context.Context, selector string, at time.Time) (
 	return answer.Data.Result, nil
 }
 
-// intervals are those of the scrapes.
+// intervals are the scrape intervals.
 func intervals() []string { return []string{"5s", "15s", "60s"} }

@@ -1,4 +1,4 @@
-// A recording: what Prometheus stored of a phase, as text that a test can turn into series again.
+// A recording: the series that Prometheus stored of a phase, as text that a test can read.
 package main
 
 import (
@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// A target is one replica as one scrape job saw it.
+// A target is one replica as seen by one scrape job.
 type target struct {
-	every  string // the job's interval
-	times  []int  // of the scrapes, in seconds since the phase began
+	every  string // scrape interval of the job
+	times  []int  // of the scrapes, in seconds since the start of the phase
 	series map[string][]string
 }
 
-// write makes a recording: for each target a line "@ INTERVAL SECOND…" with the times of its scrapes, each after the one before, and for
-// each series a line with its name, its labels, and its value in each scrape; _: it was not in it; VALUExN: N times.
+// write writes a recording. Each target begins with a line "@ INTERVAL SECOND…" with its scrape times as differences; a line per
+// series follows, with its name, labels and the value of each scrape. _: missing in this scrape; VALUExN: N times VALUE.
 func write(path, comment string, targets []target) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func write(path, comment string, targets []target) (err error) {
 	return errors.Join(out.Flush(), z.Close())
 }
 
-// read reads what write wrote.
+// read reads the output of write.
 func read(path string) (targets []target, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -104,7 +104,7 @@ func read(path string) (targets []target, err error) {
 	return targets, lines.Err()
 }
 
-// runs shortens what repeats.
+// runs shortens repeated values.
 func runs(values []string) (short []string) {
 	for i := 0; i < len(values); {
 		n := 1

@@ -1,4 +1,4 @@
-// The storefront as a deployment: processes behind a balancer, which can be replaced one after the other.
+// The storefront as a deployment: processes behind a load balancer that can be replaced one by one.
 package main
 
 import (
@@ -26,19 +26,19 @@ type replica struct {
 	ops   string // host:port of its metrics
 }
 
-// A deployment is the replicas of a phase, and the file that tells Prometheus of them.
+// A deployment is the replicas of a phase, with the file that lists them for Prometheus.
 type deployment struct {
 	binary, targets string
 	name            string
 	args, env       []string
 
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards all fields below
 	replicas []*replica
 }
 
-// start starts one replica more, which gets its share of the customers from then on. It serves operators at ops; ":0": anywhere.
+// start starts another replica, which receives its share of requests from then on. It serves metrics at ops; ":0": any port.
 func (d *deployment) start(ctx context.Context, ops string) error {
-	// Not under ctx: the end of a phase stops its replicas in order, and the end of this program closes their input.
+	// Not under ctx: at the end of a phase stop ends the replicas in order, and the end of this program closes their input.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), d.binary, append([]string{"-serve", "-until-eof", "-listen", "127.0.0.1:0", "-ops", ops}, d.args...)...)
 	cmd.Env = append(os.Environ(), d.env...)
 	stdin, err := cmd.StdinPipe()
@@ -71,13 +71,13 @@ func (d *deployment) start(ctx context.Context, ops string) error {
 	return d.tell()
 }
 
-// stop ends the process, as SIGTERM would.
+// stop ends the process by SIGTERM.
 func (r *replica) stop() error {
 	_ = r.stdin.Close()
 	return r.cmd.Wait()
 }
 
-// retire takes the oldest replica out of the balancer, lets it finish what it has, and ends it. It returns where its operators were served.
+// retire removes the oldest replica from the load balancer, lets it finish, and ends it. It returns the address of its metrics.
 func (d *deployment) retire(ctx context.Context) (ops string, err error) {
 	d.mu.Lock()
 	oldest := d.replicas[0]
@@ -87,7 +87,7 @@ func (d *deployment) retire(ctx context.Context) (ops string, err error) {
 	return oldest.ops, errors.Join(err, sleep(ctx, 5*time.Second), oldest.stop())
 }
 
-// roll replaces each replica: by one elsewhere, as a Deployment of Kubernetes does, or at the same address, as systemd does.
+// roll replaces each replica: at a new address like a Deployment of Kubernetes, or at the same address like systemd.
 func (d *deployment) roll(ctx context.Context, same bool) error {
 	for range len(d.replicas) {
 		ops := "127.0.0.1:0"
@@ -112,7 +112,7 @@ func (d *deployment) roll(ctx context.Context, same bool) error {
 	return nil
 }
 
-// tell writes what Prometheus is to scrape. The caller holds mu.
+// tell updates the list of targets for Prometheus. The caller holds mu.
 func (d *deployment) tell() error {
 	type group struct {
 		Targets []string          `json:"targets"`
@@ -130,7 +130,7 @@ func (d *deployment) tell() error {
 	return errors.Join(os.WriteFile(file, b, 0o600), os.Rename(file, d.targets))
 }
 
-// next is the replica that the next request goes to.
+// next is the replica for the next request.
 func (d *deployment) next() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,10 +151,10 @@ func (d *deployment) stop() error {
 	return err
 }
 
-// The routes of the storefront, as its customers ask for them.
+// The routes of the storefront.
 type load struct{ checkout, products, analytics, admin float64 } // per second
 
-// shopping sends a Poisson stream of requests until ctx ends, whatever becomes of them. load says how many at a time after the start.
+// shopping sends a Poisson stream of requests until ctx ends, whatever the responses. load is the rate at a time since the start.
 func (d *deployment) shopping(ctx context.Context, at func(time.Duration) load) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	defer client.CloseIdleConnections()

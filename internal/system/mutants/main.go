@@ -1,10 +1,9 @@
-// Mutants breaks each numbered invariant on purpose, in a scratch copy of the repository, and shows which test notices.
+// Mutants breaks each numbered invariant on purpose, in a scratch copy of the repository, and shows which tests fail.
 //
-// A mutant is a small change of one declaration, kept in a text file beside this program. The tests that carry the number of
-// the invariant must fail on it; a mutant that does not compile, or that they let live, fails the run. With -only the
-// other tests of the layer run as well, the long ones apart, and it is said whether the tests of that number were alone in
-// noticing, or who else did, and which numbers have no such mutant. With -table that is also written into a page, whose rows
-// about other numbers stay.
+// A mutant is a small change of one declaration, kept in a text file next to this program. The tests that carry the invariant's
+// number must fail on it; the run fails if a mutant does not compile or survives those tests. With -only, the other tests of the
+// layer run as well, the long ones separately, and the output says whether other tests also failed, and which numbers have no
+// mutant that only their own tests catch. With -table, that result is written into a page; rows of other numbers stay.
 //
 // Usage: go run ./internal/system/mutants [-only] [-table FILE] [-v] [NUMBER or LETTER...]
 package main
@@ -30,7 +29,7 @@ import (
 //go:embed *.txt
 var files embed.FS
 
-// layers says where the tests of a letter are, or of a number that has its own place.
+// layers has the directories with the tests of a letter, or of a number with directories of its own.
 var layers = map[string][]string{
 	"A":   {"./admission"},
 	"L":   {"./lease"},
@@ -53,9 +52,9 @@ func places(number string) []string {
 }
 
 func main() {
-	only := flag.Bool("only", false, "also run the other tests of the layer: which mutants do they let live?")
-	verbose := flag.Bool("v", false, "print what the tests said")
-	page := flag.String("table", "", "implies -only: write into this `file` who is alone in noticing what")
+	only := flag.Bool("only", false, "also run the other tests of the layer, and report whether they fail")
+	verbose := flag.Bool("v", false, "print the output of the tests")
+	page := flag.String("table", "", "write the result of -only, which it implies, into this `file`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *only || *page != "", *verbose, *page, flag.Args())
@@ -66,7 +65,7 @@ func main() {
 	}
 }
 
-// run tries the mutants of the numbers that are asked for, or all.
+// run tries the mutants of the requested numbers, or all.
 func run(ctx context.Context, only, verbose bool, page string, numbers []string) error {
 	all, err := load()
 	if err != nil {
@@ -95,7 +94,7 @@ func run(ctx context.Context, only, verbose bool, page string, numbers []string)
 	r := runner{dir: dir, only: only, most: map[string]time.Duration{}}
 
 	var wrong []string
-	alone := map[string]bool{} // numbers with a mutant that only their tests notice
+	alone := map[string]bool{} // numbers with a mutant that only their own tests catch
 	rows := map[string][]string{}
 	for _, m := range all {
 		v, err := r.try(ctx, m)
@@ -138,11 +137,11 @@ func run(ctx context.Context, only, verbose bool, page string, numbers []string)
 	return nil
 }
 
-// verdict is what became of a mutant.
+// verdict is the result of a mutant.
 type verdict struct {
 	tests  []string // of its number, that failed
-	tried  bool     // whether the other tests of the layer ran
-	others []string // the first of them that failed
+	tried  bool     // the other tests of the layer ran
+	others []string // first of those that failed
 	said   string
 }
 
@@ -163,10 +162,10 @@ func (v verdict) verdict(only bool) string {
 type runner struct {
 	dir  string
 	only bool
-	most map[string]time.Duration // how long the tests of a package may take
+	most map[string]time.Duration // time limit for the tests of a package
 }
 
-// try applies m, runs the tests and takes it back.
+// try applies m, runs the tests, and reverts it.
 func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 	for _, dir := range places(m.number) {
 		if err := r.measure(ctx, dir); err != nil {
@@ -204,8 +203,7 @@ func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
 	return v, ctx.Err()
 }
 
-// measure runs tests with nothing broken, once: they must pass, and a mutant that hangs need not hang for much longer than
-// they take.
+// measure runs the unbroken tests once: they must pass, and their time bounds the runs of mutants that hang.
 func (r *runner) measure(ctx context.Context, dir string) error {
 	if _, known := r.most[dir]; known {
 		return nil
@@ -223,10 +221,10 @@ func (r *runner) measure(ctx context.Context, dir string) error {
 	return nil
 }
 
-// A program is the tests of one package, compiled.
+// A program is the compiled tests of one package.
 type program struct {
 	dir, file string
-	most      time.Duration // how long a run may take
+	most      time.Duration // time limit of a run
 }
 
 // build compiles the tests of a package of the copy.
@@ -240,15 +238,15 @@ func (r *runner) build(ctx context.Context, dir string) (program, error) {
 	return p, nil
 }
 
-// run runs the tests that args choose.
+// run runs the tests that args select.
 func (p program) run(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.most+10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.file, append(args, "-test.timeout", p.most.String())...)
 	cmd.Dir = p.dir
-	// No failure has to be made small, and none that is written down may be tried on the next mutant.
+	// Do not shrink failures, and do not replay recorded ones on the next mutant.
 	cmd.Env = append(os.Environ(), "PWD="+p.dir, "GOMEMLIMIT=3GiB", "RAPID_SHRINKTIME=1s", "RAPID_NOFAILFILE=true")
-	if slices.Contains(args, "-test.short") { // of which rapid makes a fifth: others get as many tries
+	if slices.Contains(args, "-test.short") { // -short makes a fifth of rapid's tries: compensate
 		cmd.Env = append(cmd.Env, "RAPID_CHECKS=500")
 	}
 	cmd.WaitDelay = time.Second
@@ -256,17 +254,17 @@ func (p program) run(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// pattern matches the names of the tests that carry a number, as internal/system demands them.
+// pattern matches the names of the tests with a number, as internal/system requires them.
 func pattern(number string) string {
 	return `^(Test|Fuzz)(Property|Fuzz|Race|Stress)?([ALMCQBDHR][0-9]+_?)*` + number + `([^0-9]|$)`
 }
 
 var (
 	failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)|^panic: test timed out|^fatal error: (.*)|^panic: (.*)`)
-	inTest  = regexp.MustCompile(`\.((?:Test|Fuzz|Example)[A-Z]\d+_?\w*)[.(]`) // on a stack
+	inTest  = regexp.MustCompile(`\.((?:Test|Fuzz|Example)[A-Z]\d+_?\w*)[.(]`) // in a stack trace
 )
 
-// failed lists the tests that failed, or what ended the run before a test could.
+// failed returns the tests that failed, or the event that ended the run before a test could fail.
 func failed(out string) []string {
 	var names []string
 	for _, at := range failure.FindAllStringSubmatchIndex(out, -1) {
@@ -286,7 +284,7 @@ func failed(out string) []string {
 	return names
 }
 
-// scratch copies what git knows, and what is new, into a directory that is removed at the end.
+// scratch copies tracked and new files into a directory that is removed at the end.
 func scratch(ctx context.Context) (string, error) {
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -299,7 +297,7 @@ func scratch(ctx context.Context) (string, error) {
 	for file := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
 		content, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // deleted, not yet committed
+			continue // deleted and not yet committed
 		} else if err != nil {
 			return dir, err
 		}
@@ -314,7 +312,7 @@ func scratch(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// byNumber orders A2 before A10.
+// byNumber sorts A2 before A10.
 func byNumber(a, b string) int {
 	if a[0] != b[0] {
 		return int(a[0]) - int(b[0])

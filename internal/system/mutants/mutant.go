@@ -1,9 +1,9 @@
 package main
 
-// The text form of mutants, how one is applied, and the numbers that docs/ defines.
+// The text form of mutants, their application, and the numbers that docs/ defines.
 //
-// A mutant quotes the few tokens that it replaces, and names the declaration that they are in. Layout, comments, the file
-// that the declaration is in and all else in it may change: the mutant stays as it is.
+// A mutant quotes the few tokens that it replaces, and names their declaration. Changes of layout, comments, file, and of the rest
+// of the declaration do not affect it.
 
 import (
 	"fmt"
@@ -22,17 +22,17 @@ import (
 type mutant struct {
 	number string // such as A3
 	dir    string // of the package, relative to the root, with slashes
-	decl   string // such as New, Gate.Drain or a type's, variable's or constant's name
-	what   string // its comment: what is broken
+	decl   string // such as New, Gate.Drain, or a type's, variable's or constant's name
+	what   string // its comment: the broken behaviour
 	old    string // tokens
 	new    string
 }
 
-// head begins a mutant: "A3 admission Gate.leave".
+// head is the first line of a mutant: "A3 admission Gate.leave".
 var head = regexp.MustCompile(`^([ALMCQBDHR][0-9]+) ([a-z0-9/]+) (\w+(?:\.\w+)?)$`)
 
-// parse reads mutants. Each is a head and then lines that begin with - (there now) and + (instead); lines that begin
-// with # say what is broken and why it matters.
+// parse reads mutants. Each is a head followed by lines that begin with - (present tokens) and + (their replacement); lines that
+// begin with # describe the broken behaviour.
 func parse(name, text string) ([]mutant, error) {
 	var all []mutant
 	var what string
@@ -72,7 +72,7 @@ func parse(name, text string) ([]mutant, error) {
 
 func (m mutant) place() string { return m.dir + " " + m.decl }
 
-// A lexeme is a token and the bytes that it takes.
+// A lexeme is a token with its position in bytes.
 type lexeme struct {
 	text       string
 	begin, end int
@@ -80,8 +80,8 @@ type lexeme struct {
 
 func same(a, b lexeme) bool { return a.text == b.text }
 
-// tokens splits Go source, or a part of it, into its tokens, without comments and the semicolons that nobody wrote. What is between
-// backquotes is split in the same way.
+// tokens splits Go source, or a part of it, into tokens, without comments and automatic semicolons. The text of raw strings is split
+// as well.
 func tokens(text string) []lexeme {
 	var all []lexeme
 	var s scanner.Scanner
@@ -97,7 +97,7 @@ func tokens(text string) []lexeme {
 		}
 		switch begin := file.Offset(pos); {
 		case tok == token.SEMICOLON && lit != ";":
-		case tok == token.STRING && lit[0] == '`': // SQL, in which a word is a token
+		case tok == token.STRING && lit[0] == '`': // SQL: words are tokens
 			end := begin + len(lit)
 			all = append(all, lexeme{"`", begin, begin + 1})
 			for _, t := range tokens(text[begin+1 : end-1]) {
@@ -110,8 +110,8 @@ func tokens(text string) []lexeme {
 	}
 }
 
-// apply finds the declaration below root and returns the file that it is in, as it is and with the change made. The tokens to replace
-// must be there once: a mutant may not become a change of something else when the code moves on.
+// apply finds the declaration below root, and returns its file's path with the old and the changed text. The tokens to replace must
+// occur exactly once: a mutant must not silently change meaning when the code changes.
 func (m mutant) apply(root string) (path, before, after string, err error) {
 	paths, err := filepath.Glob(filepath.Join(root, m.dir, "*.go"))
 	if err != nil {
@@ -147,7 +147,7 @@ func (m mutant) apply(root string) (path, before, after string, err error) {
 // A span is the bytes from begin to end.
 type span struct{ begin, end int }
 
-// declared lists where a file declares a name: a function, a method as Type.Name, a type, a variable, a constant.
+// declared returns the declarations of a name in a file: a function, a method as Type.Name, a type, a variable, a constant.
 func declared(text, name string) (spans []span) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", text, parser.SkipObjectResolution)
@@ -179,7 +179,7 @@ func declared(text, name string) (spans []span) {
 	return spans
 }
 
-// receiver is the type of a method's receiver and a dot, or nothing.
+// receiver is the type of a method's receiver with a dot, or empty.
 func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""
@@ -201,7 +201,7 @@ func receiver(d *ast.FuncDecl) string {
 	}
 }
 
-// change replaces the tokens in a part of a text, and says how often they are there.
+// change replaces the tokens in a part of a text, and returns the number of their occurrences.
 func (m mutant) change(text string, part span) (changed string, times int) {
 	old, all := tokens(m.old), tokens(text[part.begin:part.end])
 	for i := range max(0, len(all)-len(old)+1) {
@@ -224,7 +224,7 @@ func (m mutant) text() string {
 	return b.String()
 }
 
-// load reads the mutants beside this program.
+// load reads the mutants next to this program.
 func load() ([]mutant, error) {
 	entries, err := files.ReadDir(".")
 	if err != nil {
@@ -248,7 +248,7 @@ func load() ([]mutant, error) {
 
 var bullet = regexp.MustCompile(`(?m)^- \*\*([ALMCQBDHR][0-9]+)\*\*`)
 
-// defined lists the numbers that the pages of dir define.
+// defined returns the numbers that the pages of dir define.
 func defined(dir string) ([]string, error) {
 	pages, err := filepath.Glob(filepath.Join(dir, "*.md"))
 	if err != nil {
@@ -271,7 +271,7 @@ func defined(dir string) ([]string, error) {
 	return numbers, nil
 }
 
-// complete says which numbers have no mutant, and which mutants no number.
+// complete reports the numbers without a mutant and the mutants without a number.
 func complete(all []mutant, defined []string) error {
 	var missing []string
 	for _, n := range defined {

@@ -1,6 +1,6 @@
 package main
 
-// The page that says, for each number, what only its tests notice.
+// The page that lists, for each number, the mutants that only its own tests catch.
 
 import (
 	"errors"
@@ -26,7 +26,7 @@ Made by ` + "`make mutants MUTANTS='-table docs/evidence/mutants.md'`" + `, or w
 |---|---|---|
 `
 
-// row says what became of a mutant, or is empty if others noticed it too.
+// row describes a mutant; empty if other tests caught it too.
 func row(m mutant, v verdict) string {
 	if !v.alone() {
 		return ""
@@ -36,7 +36,7 @@ func row(m mutant, v verdict) string {
 
 var rowOf = regexp.MustCompile(`(?m)^\| ([ALMCQBDHR][0-9]+) \|.*$`)
 
-// write puts rows into the page, in place of those about the same numbers, and names the defined numbers that have none.
+// write puts rows into the page, replaces those of the same numbers, and lists the defined numbers without a row.
 func write(page string, rows map[string][]string, defined []string) error {
 	old, err := os.ReadFile(page)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

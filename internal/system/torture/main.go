@@ -1,8 +1,8 @@
-// Torture lets the state machines, the histories, the fuzzers and the fault injectors of the repository run for some minutes, and
-// prints what was done and what went wrong. It fails unless nothing did: lost, doubled, disordered, stuck, leaked and violated must all be 0.
+// Torture runs the repository's state machines, histories, fuzzers and fault injectors for some minutes, and prints a summary. It
+// fails unless lost, doubled, disordered, stuck, leaked and violated are all 0.
 //
-// It runs the tests that are there, with more of everything, and reads what they print. What cannot be read is a violation, not
-// a 0; what cannot run here is said.
+// It runs the existing tests with more iterations and parses their output. Output that cannot be parsed counts as a violation; tests
+// that cannot run on this machine are listed.
 //
 // Usage: go run ./internal/system/torture [-t MINUTES] [-seed N] [-o PAGE]
 package main
@@ -25,9 +25,9 @@ import (
 )
 
 func main() {
-	minutes := flag.Float64("t", 3, "for how many minutes, about: compiling comes before, and what has begun is finished")
+	minutes := flag.Float64("t", 3, "approximate run time in minutes; compiling is extra, and started runs finish")
 	seed := flag.Uint64("seed", 0, "of all choices that have a seed; 0: a new one, which is printed")
-	page := flag.String("o", "", "the page to write the table into as well")
+	page := flag.String("o", "", "also write the table to this page")
 	flag.Parse()
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 32
@@ -41,19 +41,19 @@ func main() {
 	}
 }
 
-// A job is a test of one package that is run again and again, with other seeds, for its share of the time.
+// A job is a test of one package that runs repeatedly, with different seeds, for its share of the time.
 type job struct {
 	dir, run string
 	share    float64
-	// args are for the test binary; %d is a seed, %s the time that it may take.
+	// args of the test binary; %d is a seed, %s the time limit.
 	args  []string
-	once  bool // one run takes all of its time, or there is nothing that a second one would find
+	once  bool // one run takes all of its time, or repetition finds nothing new
 	reads []reading
 	leaks bool // its process ends with goleak's check
-	apart bool // its module is not one of go.work
+	apart bool // its module is not in go.work
 }
 
-// jobs: shares add up to 1.
+// jobs are all jobs; their shares add up to 1.
 var jobs = []job{
 	machine("./admission", "^TestPropertyA1A2A3A4A5A8A10$", true),
 	machine("./lease", "^TestPropertyL1.*_Machine$", false),
@@ -110,7 +110,7 @@ func fuzz(dir, name string) job {
 	}
 }
 
-// run plays all jobs and prints the table.
+// run runs all jobs and prints the table.
 func run(ctx context.Context, most time.Duration, seed uint64, page string) error {
 	if _, err := os.Stat("go.work"); err != nil {
 		return errors.New("run it from the repository's root")

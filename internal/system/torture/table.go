@@ -1,6 +1,6 @@
 package main
 
-// What the tests print, and the table that is made of it.
+// The output of the tests, parsed into a table.
 
 import (
 	"errors"
@@ -14,16 +14,16 @@ import (
 // A reading is a number that a test prints.
 type reading struct {
 	what string
-	expr string // of which the first group is the number
-	each bool   // every match counts for one
-	last bool   // only the last match counts; else the sum of all
-	// optional: there are servers that this cannot be done to, and the test says so.
+	expr string // its first group is the number
+	each bool   // every match counts one
+	last bool   // only the last match counts; otherwise the sum of all
+	// optional: the test says that some servers do not support this.
 	optional string
 }
 
 func count(what, expr string) reading { return reading{what: what, expr: expr} }
 
-// faults are the lines of lease/leasetest/faults.
+// faults are the readings of lease/leasetest/faults.
 func faults(engine string) []reading {
 	var all []reading
 	for _, name := range []string{
@@ -36,7 +36,7 @@ func faults(engine string) []reading {
 	return all
 }
 
-// owners are the lines of lease/leasetest/ownertest.
+// owners are the readings of lease/leasetest/ownertest.
 func owners(engine string) []reading {
 	var all []reading
 	for _, name := range []string{
@@ -50,10 +50,10 @@ func owners(engine string) []reading {
 	return append(all, count("records of owners, "+engine, `owners: all \d+ rounds, (\d+) records`))
 }
 
-// table is what was done, in order, and what went wrong.
+// table is the summary of a run: rows in order, and the failures.
 type table struct {
 	rows                                               []row
-	checked                                            int // processes at whose end goleak looked for goroutines
+	checked                                            int // processes that ended with goleak's check
 	lost, doubled, disordered, stuck, leaked, violated int
 	findings                                           []string
 }
@@ -70,7 +70,7 @@ var (
 	skipped    = regexp.MustCompile(`(?m)^\s*--- SKIP: (\S+).*\n\s*(.*)`)
 )
 
-// take reads the output of one run.
+// take parses the output of one run.
 func (t *table) take(j *job, out string, err error, seed uint64) {
 	violated := func(format string, args ...any) {
 		t.violated++
@@ -136,7 +136,7 @@ func (t *table) add(what string, n int, note string) {
 	t.rows = append(t.rows, row{what, note, n})
 }
 
-// print prints the table, and is an error unless all that must be 0 is.
+// print prints the table, and returns an error unless every failure count is 0.
 func (t *table) print(w io.Writer) error {
 	for _, r := range t.rows {
 		if r.note != "" {
@@ -157,7 +157,7 @@ func (t *table) print(w io.Writer) error {
 func number(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		return -1 << 30 // an expression whose group is no number
+		return -1 << 30 // an expression without a number in its group
 	}
 	return n
 }

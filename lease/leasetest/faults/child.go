@@ -1,6 +1,6 @@
 package faults
 
-// This file is the worker process: how the test binary becomes one, and what it says.
+// This file is the worker process: how the test binary becomes one, and its output.
 
 import (
 	"bufio"
@@ -17,21 +17,21 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// order is what a worker is told to do, in its environment.
+// order configures a worker; it is passed in the environment.
 type order struct {
 	Address, Ledger string
 	MaxRetries      int
 	TakeOver        bool   // begin by reclaiming every lease
-	Alone           bool   // nobody else is at work
-	GiveBack        bool   // release the first lease, and end
-	HangAfter       int    // stand still after this many swaps, before the ledger hears of the last one; 0: never
-	PauseAt         *Entry // stand still with the lease on this, until told to go on
-	Poison          *Entry // die when handling this
+	Alone           bool   // no other worker is running
+	GiveBack        bool   // release the first lease, then end
+	HangAfter       int    // stop after this many swaps, before the ledger gets the reply to the last one; 0: never
+	PauseAt         *Entry // pause with the lease on this record until resumed
+	Poison          *Entry // die when handling this record
 }
 
 const orderVariable = "STOPBANK_FAULTS_ORDER"
 
-// note is a line that a worker says.
+// note is a line of a worker's output.
 type note struct {
 	What   string // holding, done, refused, fenced, reclaimed, released, gave up, swapped, violation, finished
 	Domain string
@@ -40,7 +40,7 @@ type note struct {
 	Text   string
 }
 
-// Child turns this process into a worker if Run started it as one, and does not return then. TestMain calls it before anything else.
+// Child turns this process into a worker if Run started it as one, and does not return then. Call it first in TestMain.
 func Child(open Open) {
 	text := os.Getenv(orderVariable)
 	if text == "" {
@@ -56,18 +56,18 @@ func work(open Open, text string) int {
 		return 1
 	}
 	gone := make(chan struct{}, 1)
-	go func() { // whoever started it has it on a leash: an open pipe
+	go func() { // the worker ends with its parent: the pipe closes
 		in := bufio.NewScanner(os.Stdin)
 		for in.Scan() {
 			gone <- struct{}{}
 		}
 		os.Exit(1)
 	}()
-	var mu sync.Mutex // guards lines on their way out
+	var mu sync.Mutex // guards output lines
 	say := func(n note) {
 		mu.Lock()
 		defer mu.Unlock()
-		line, _ := json.Marshal(n) // a note can be marshalled
+		line, _ := json.Marshal(n) // a note can always be marshalled
 		_, _ = os.Stdout.Write(append(line, '\n'))
 	}
 	ctx := context.Background()
@@ -89,7 +89,7 @@ func work(open Open, text string) int {
 	return 0
 }
 
-// hanging stands still once a swap has been applied: what comes next is for whoever kills the process.
+// hanging stops a worker once a swap has been applied and before the reply; the test then kills the process.
 type hanging struct {
 	durable.Store
 	mu   sync.Mutex // guards left
@@ -112,16 +112,16 @@ func (h *hanging) Swap(ctx context.Context, name string, old uint64, state []byt
 	return version, err
 }
 
-// process is a worker seen from outside.
+// process is a worker as the test sees it.
 type process struct {
 	t     testing.TB
 	cmd   *exec.Cmd
 	leash io.WriteCloser
-	notes chan note // closed at its end
+	notes chan note // closed at the process's end
 	ended error     // of Wait; set when notes is closed
 }
 
-// start starts a worker. All that it says goes to the round's journal as well.
+// start starts a worker. Its output also goes to the round's journal.
 func (r *round) start(o order) *process {
 	r.Helper()
 	o.Address, o.Ledger, o.MaxRetries = r.server.Address, r.ledger, r.maxRetries
@@ -159,7 +159,7 @@ func (r *round) start(o order) *process {
 	return p
 }
 
-// until waits until the worker says what, or ends; ok tells which.
+// until waits for a note of this kind; ok is false if the worker ends first.
 func (p *process) until(what string) (n note, ok bool) {
 	for n := range p.notes {
 		if n.What == what {
@@ -169,16 +169,16 @@ func (p *process) until(what string) (n note, ok bool) {
 	return note{}, false
 }
 
-// tell lets a worker that stands still go on.
+// tell resumes a paused worker.
 func (p *process) tell() {
 	if _, err := io.WriteString(p.leash, "go\n"); err != nil {
 		p.t.Errorf("a worker that was to go on: %v", err)
 	}
 }
 
-// kill ends a worker as the kernel does when memory runs out: at once.
+// kill ends a worker immediately, like the kernel's out-of-memory killer.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // an error: it has ended by itself
+	_ = p.cmd.Process.Kill() // an error means that it has ended already
 	p.drain()
 }
 

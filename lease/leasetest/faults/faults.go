@@ -1,8 +1,8 @@
-// Package faults does to an engine what happens to it in the end: processes that die or stall in the worst moment, replies
-// that are lost, servers that fall over. It counts what it did and what came of it.
+// Package faults tortures an engine by the faults of real operation: processes that die or stall at the worst moment, lost replies,
+// crashing servers. It counts the faults and checks the results.
 //
-// A test binary of the engine is both sides. Its TestMain calls [Child] first, and so becomes, when it is started once more, a
-// worker process; its test calls [Run], which starts such workers, kills them, stops them and reads the ledger afterwards.
+// A test binary of the engine plays both parts. Its TestMain calls [Child] first, which turns a restarted binary into a worker
+// process; its test calls [Run], which starts such workers, kills and stops them, and reads the ledger afterwards.
 //
 //	func TestMain(m *testing.M) {
 //		faults.Child(openSide)
@@ -13,16 +13,16 @@
 //		faults.Run(t, faults.Server{Open: openSide, Address: url, TCP: hostport, Via: through, Restart: restart})
 //	}
 //
-// # What is judged
+// # Verdict
 //
-// Every round has a ledger of its own, offsets that wait in a few domains, and a [Register]: the store downstream, in which a
-// worker notes what it carried out, and which compares tokens. At the end
+// Every round has a ledger of its own, offsets waiting in a few domains, and a [Register]: the downstream store in which a worker
+// records its effects, and which compares tokens. At the end of a round
 //
-//   - nothing is lost: each offset is in the register and processed in the ledger, or it was given up after the attempts that it has;
-//   - nothing is doubled: in a domain the register shows the order of arrival, no offset comes back once its completion was answered, and
-//     where one was carried out again (its first holder died before it could say so) it was under a greater token;
-//   - no token was granted twice and none went down;
-//   - who lost a lease was told so, by the ledger and by the register.
+//   - nothing is lost: each offset is in the register and processed in the ledger, or was given up after its last attempt;
+//   - nothing is duplicated: within a domain the register has the order of arrival, no offset is handled again once its completion was
+//     acknowledged, and an offset that was handled again (its first holder died before it could complete it) has a greater token;
+//   - no token was granted twice, and tokens never decreased;
+//   - a worker that lost a lease was told so by the ledger and by the register.
 package faults
 
 import (
@@ -43,52 +43,52 @@ var (
 	tortureSeed = flag.Uint64("torture.seed", 0, "seed of the choices; 0: a new one, which is printed")
 )
 
-// Budget returns what -torture.time and -torture.seed say.
+// Budget returns the values of -torture.time and -torture.seed.
 func Budget() (long time.Duration, seed uint64) { return *tortureTime, *tortureSeed }
 
-// Server is the engine under test, running.
+// Server is the running engine under test.
 type Server struct {
 	Open    Open
-	Address string // what Open takes, at most a URL
-	// TCP is the host and port that a client connects to, and Via the address for one that connects to another instead:
-	// a proxy. nil: no replies are dropped.
+	Address string // argument of Open, usually a URL
+	// TCP is the host and port that clients connect to. Via returns the address for clients that connect to a proxy instead; nil: no
+	// replies are dropped.
 	TCP string
 	Via func(hostport string) (address string)
-	// Restart ends the server without leave to tidy up and starts it again where it was. nil: the server is left alone.
+	// Restart crashes the server and starts it again at the same address; nil: the server is not restarted.
 	Restart func(ctx context.Context) error
 }
 
-// Open opens a ledger's store and its register; a name never seen is an empty ledger. It is called in the test and in its workers, so it
-// depends on its arguments alone.
+// Open opens a ledger's store and its register; an unknown name is an empty ledger. Run and its workers call it in different
+// processes, so its result depends on its arguments alone.
 type Open func(ctx context.Context, address, ledger string) (Side, error)
 
-// Side is a ledger's store with the register downstream, on connections of their own.
+// Side is a ledger's store with its downstream register, on separate connections.
 type Side struct {
 	Store    durable.Store
 	Register Register
 	Close    func()
 }
 
-// Register is a store that workers write to. It keeps, for each domain, the greatest token that it saw, and what was applied.
+// Register is a store that workers write to. It keeps, for each domain, the greatest token seen and the applied offsets.
 type Register interface {
-	// Apply notes that offset was carried out under token, or refuses because it saw a greater token of domain. To say the same
-	// once more changes nothing.
+	// Apply records that offset was handled under token, or rejects the write because it has seen a greater token of domain.
+	// Repeating a call changes nothing.
 	Apply(ctx context.Context, domain string, offset int64, token lease.Token) (applied bool, err error)
-	// Entries returns what was applied; entries of one domain in the order in which they were.
+	// Entries returns the applied offsets, in order within each domain.
 	Entries(ctx context.Context) ([]Entry, error)
 }
 
-// Entry is one thing that was carried out.
+// Entry is one applied offset.
 type Entry struct {
 	Domain string
 	Offset int64
 	Token  lease.Token
 }
 
-// counts is what is printed.
+// counts are the printed numbers.
 type counts struct {
 	rounds, faults, offsets       int
-	redone, refused, fenced       int // carried out again under a greater token; refused by the register; by the ledger
+	redone, refused, fenced       int // repeated under a greater token; rejected by the register; rejected by the ledger
 	lost, doubled, otherViolation int
 }
 
@@ -109,8 +109,8 @@ func (c *counts) String() string {
 		c.rounds, c.faults, c.offsets, c.redone, c.refused, c.fenced, c.lost, c.doubled, c.otherViolation)
 }
 
-// Run injects faults for -torture.time, at least one round of each kind, and prints the counts. A violation fails the test with the
-// seed that repeats the round's choices.
+// Run injects faults for -torture.time, at least one round of each kind, and prints the counts. A violation fails the test and
+// prints the seed that repeats the round's random choices.
 func Run(t testing.TB, s Server) {
 	t.Helper()
 	if !signals.Possible {
@@ -126,12 +126,12 @@ func Run(t testing.TB, s Server) {
 	}
 }
 
-// run plays rounds and returns what is to be printed.
+// run runs the rounds and returns the text to print.
 func run(t testing.TB, s Server, seed uint64, scenarios []scenario) (lines []string) {
 	var total counts
 	sums := make([]counts, len(scenarios))
 	began := time.Now()
-	name := fmt.Sprintf("faults-%x", rand.Uint64()) // no two runs on one server share a ledger
+	name := fmt.Sprintf("faults-%x", rand.Uint64()) // runs on one server must not share ledgers
 	for number := 0; number < len(scenarios) || time.Since(began) < *tortureTime; number++ {
 		kind := number % len(scenarios)
 		what := scenarios[kind]

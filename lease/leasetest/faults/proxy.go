@@ -1,6 +1,6 @@
 package faults
 
-// This file is the network: a proxy that swallows a reply.
+// This file is the network: a proxy that drops replies.
 
 import (
 	"context"
@@ -12,14 +12,14 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// proxy carries bytes between clients and a server until it is told to lose some.
+// proxy forwards bytes between clients and a server, until it is armed to drop a reply.
 type proxy struct {
 	to       string
 	listener net.Listener
 	armed    atomic.Bool
 	dropped  atomic.Int64
 	group    sync.WaitGroup
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	open     map[net.Conn]bool
 	closed   bool
 }
@@ -60,7 +60,7 @@ func (p *proxy) serve(client net.Conn) {
 		return
 	}
 	p.mu.Lock()
-	if p.closed { // between Accept and here
+	if p.closed { // closed between Accept and here
 		p.mu.Unlock()
 		_, _ = client.Close(), server.Close()
 		return
@@ -88,7 +88,7 @@ func (p *proxy) serve(client net.Conn) {
 	})
 }
 
-// carry copies until an end closes or lose says that what has just been read is to be lost, with the connection.
+// carry copies until an end closes, or until lose decides to drop the bytes just read and the connection.
 func carry(to, from net.Conn, lose func() bool) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -102,11 +102,11 @@ func carry(to, from net.Conn, lose func() bool) {
 	}
 }
 
-// losing is a store whose replies the proxy loses now and then, each once the server has sent it, and that counts how many of those
-// swaps the server had carried out, by a look past the proxy.
+// losing is a store whose replies the proxy drops at times, after the server has sent them. It counts the dropped replies of swaps
+// that the server had applied, by reading through a connection without the proxy.
 type losing struct {
 	durable.Store
-	past    durable.Store // the same store, not through the proxy
+	past    durable.Store // the same store, without the proxy
 	proxy   *proxy
 	lose    func() bool
 	applied int

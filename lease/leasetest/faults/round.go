@@ -1,6 +1,6 @@
 package faults
 
-// This file is a round: a ledger of its own, what waits in it, what was heard, and the verdict.
+// This file is a round: a ledger of its own, its waiting offsets, the workers' journal, and the verdict.
 
 import (
 	"context"
@@ -20,15 +20,15 @@ type round struct {
 	ledger     string
 	rnd        *rand.Rand
 	maxRetries int
-	control    Side            // the test's own
+	control    Side            // connections of the test
 	keeper     *durable.Ledger // over control
 
 	mu      sync.Mutex // guards journal
 	journal []note
 
-	arrived map[string][]int64 // what was offered, by domain, in order
-	poison  *Entry             // what kills who handles it: to be given up
-	strict  bool               // nobody loses a lease in this round, so nothing is carried out twice
+	arrived map[string][]int64 // offered offsets by domain, in order
+	poison  *Entry             // record that kills its worker and must be given up
+	strict  bool               // no lease is lost in this round, so no offset may be handled twice
 	faults  int
 }
 
@@ -50,7 +50,7 @@ func (r *round) heard(what string) (n int) {
 	return n
 }
 
-// play has one scenario happen and judges it.
+// play runs one scenario and checks its result.
 func (r *round) play(s scenario) counts {
 	r.Helper()
 	ctx := r.Context()
@@ -80,7 +80,7 @@ func (r *round) play(s scenario) counts {
 	return c
 }
 
-// offer puts n offsets into each of the domains, in no order of theirs.
+// offer offers n offsets to each of the domains, in random order.
 func (r *round) offer(n int, domains ...string) {
 	r.Helper()
 	for _, domain := range domains {
@@ -95,7 +95,7 @@ func (r *round) offer(n int, domains ...string) {
 	}
 }
 
-// look asks the ledger what became of every offset.
+// look reads the state of every offset from the ledger.
 func (r *round) look(ctx context.Context, findings *[]string) (c counts) {
 	found := func(n *int, format string, args ...any) {
 		*n++
@@ -125,7 +125,7 @@ func (r *round) look(ctx context.Context, findings *[]string) (c counts) {
 	return c
 }
 
-// judge holds what the register has and what the workers said against what arrived.
+// judge compares the register and the workers' journal with the offered offsets.
 func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *Entry, strict bool) (c counts, findings []string) {
 	found := func(n *int, format string, args ...any) {
 		*n++
@@ -169,7 +169,7 @@ func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *
 		}
 	}
 	for domain, offsets := range arrived {
-		var order []int64 // what was carried out, each run of one offset once
+		var order []int64 // handled offsets, without repetitions
 		var last lease.Token
 		for _, e := range shown[domain] {
 			if e.Token <= last {

@@ -1,6 +1,6 @@
 package faults
 
-// This file is what happens to a ledger: one function for each kind of fault.
+// This file is the scenarios: one function for each kind of fault.
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 type scenario struct {
 	name  string
 	play  func(*round)
-	needs func(Server) bool // nil: any server
+	needs func(Server) bool // nil: every server
 }
 
 var scenarios = []scenario{
@@ -29,7 +29,7 @@ var scenarios = []scenario{
 
 var abc = []string{"A", "B", "C"}
 
-// killed: a worker swaps and never hears of it. The next one finds its leases.
+// killed: a worker dies between a swap and its reply. The next worker finds its leases.
 func killed(r *round) {
 	r.offer(4, abc...)
 	for {
@@ -43,7 +43,7 @@ func killed(r *round) {
 	}
 }
 
-// poisoned: who handles one of the records dies, always. Takeover by takeover its retries are used up.
+// poisoned: one record kills every worker that handles it. Takeover by takeover, its retries are used up.
 func poisoned(r *round) {
 	r.offer(3, abc...)
 	r.maxRetries = 1 + r.rnd.IntN(3)
@@ -64,7 +64,7 @@ func poisoned(r *round) {
 	}
 }
 
-// stopped: a holder stands still in the middle of its work, another one takes over and gets all of it done, then the first goes on.
+// stopped: a lease holder pauses during its work, another worker takes over and finishes everything, then the first resumes.
 func stopped(r *round) {
 	r.offer(3, abc...)
 	at := &Entry{Domain: "B", Offset: r.arrived["B"][r.rnd.IntN(3)]}
@@ -89,7 +89,7 @@ func stopped(r *round) {
 	}
 }
 
-// handedOver: one worker after the other takes over and gives back what it holds. That is no failure, so not even one retry is needed.
+// handedOver: one worker after the other takes over and releases what it holds. That is no failure and costs no retry.
 func handedOver(r *round) {
 	r.offer(3, abc...)
 	r.maxRetries = 0
@@ -103,7 +103,7 @@ func handedOver(r *round) {
 	}
 }
 
-// raced: processes that all want the one domain. Nobody dies, so everything happens once.
+// raced: several processes compete for one domain. None dies, so every offset is handled exactly once.
 func raced(r *round) {
 	r.strict = true
 	r.offer(6, "A")
@@ -111,15 +111,15 @@ func raced(r *round) {
 	for i := range workers {
 		workers[i] = r.start(order{})
 	}
-	r.offer(6, "A") // more arrives meanwhile
+	r.offer(6, "A") // more offsets arrive meanwhile
 	for _, p := range workers {
 		r.ends(p)
 	}
-	r.ends(r.start(order{Alone: true})) // what arrived after the others had gone
+	r.ends(r.start(order{Alone: true})) // handle offsets that arrived after the others had ended
 	r.faults = len(workers)
 }
 
-// dropped: the server has carried a swap out and the reply is lost on its way.
+// dropped: the server has applied a swap, and the reply is lost on the network.
 func dropped(r *round) {
 	r.strict = true
 	r.offer(4, abc...)
@@ -143,7 +143,7 @@ func dropped(r *round) {
 	r.faults += store.applied
 }
 
-// restarted: the server falls over while several workers use it. One of them keeps a lease to the end, so that no restart comes too late.
+// restarted: the server crashes while several workers use it. One keeps a lease to the end, so every restart interrupts work.
 func restarted(r *round) {
 	domains := append([]string{"D", "E"}, abc...)
 	r.offer(12, domains...)
@@ -153,7 +153,7 @@ func restarted(r *round) {
 		workers[i] = r.start(order{PauseAt: keeps})
 	}
 	for _, done := range []int{1 + r.rnd.IntN(15), 16 + r.rnd.IntN(30)} { // of 48 in the other domains
-		for until := time.Now().Add(patience); r.heard("done") < done; time.Sleep(time.Millisecond) { // three workers speak, and any of them may stand still
+		for until := time.Now().Add(patience); r.heard("done") < done; time.Sleep(time.Millisecond) { // workers may be paused
 			if time.Now().After(until) {
 				r.Fatalf("%d offsets were carried out in %v, want %d", r.heard("done"), patience, done)
 			}
@@ -171,7 +171,7 @@ func restarted(r *round) {
 	}
 }
 
-// storm: workers are killed and stopped at any moment, new ones take over from the dead and the living, until all is done.
+// storm: workers are killed and paused at random, and new ones take over from dead and living ones, until all offsets are handled.
 func storm(r *round) {
 	r.offer(10, abc...)
 	living := []*process{r.start(order{}), r.start(order{})}
@@ -194,7 +194,7 @@ func storm(r *round) {
 		living[len(living)-1].until("holding")
 		signals.Wake(p.cmd.Process)
 	}
-	// Who is killed may have held a lease that nobody looks for any more.
+	// A killed worker may have held a lease that no other worker looks for any more.
 	living = append(living, r.start(order{TakeOver: true}))
 	var group sync.WaitGroup
 	for _, p := range living {
@@ -203,7 +203,7 @@ func storm(r *round) {
 	group.Wait()
 }
 
-// ends waits for a worker that is to end by itself, in peace.
+// ends waits for a worker to end by itself without an error.
 func (r *round) ends(p *process) {
 	r.Helper()
 	p.drain()

@@ -1,6 +1,6 @@
 package faults
 
-// This file is what a worker does: the smallest orchestrator that loses nothing.
+// This file is the work of a worker: the smallest orchestrator that loses nothing.
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
 )
 
-// worker takes what waits, carries it out in the register and says so to the ledger.
+// worker acquires waiting offsets, applies them in the register and completes them in the ledger.
 type worker struct {
 	order
 	side   Side
@@ -22,18 +22,18 @@ type worker struct {
 	resume <-chan struct{}
 	ledger *durable.Ledger
 
-	released bool // the lease that was to be given back
+	released bool // the lease to release was released
 }
 
-// patience bounds how long a worker tries what an engine refuses.
+// patience bounds the retries of an engine's errors.
 const patience = time.Minute
 
-// again makes a call until it succeeds.
+// again repeats a call until it succeeds.
 func again(ctx context.Context, call func() error) error {
 	return persist(ctx, call, func(err error) bool { return err != nil })
 }
 
-// insist makes a call on a ledger until the engine answers.
+// insist repeats a call on a ledger until the engine answers.
 func insist(ctx context.Context, call func() error) error {
 	return persist(ctx, call, func(err error) bool { return errors.Is(err, durable.ErrStore) || errors.Is(err, durable.ErrContention) })
 }
@@ -45,7 +45,7 @@ func persist(ctx context.Context, call func() error, down func(error) bool) erro
 		if !down(err) || time.Now().After(until) || ctx.Err() != nil {
 			return err
 		}
-		time.Sleep(5 * time.Millisecond) // the engine is down, and nothing tells when it is up
+		time.Sleep(5 * time.Millisecond) // the engine is down; there is no event to wait for
 	}
 }
 
@@ -77,7 +77,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 			return err
 		}
 		if len(held) == 0 {
-			// A lease that ended between the two looks may have left work waiting.
+			// A lease that ended between the two reads may have left work behind.
 			if heads, err = collect(ctx, w.ledger.Ready); err != nil {
 				return err
 			} else if len(heads) == 0 {
@@ -88,12 +88,12 @@ func (w *worker) run(ctx context.Context) (err error) {
 		if w.Alone {
 			return fmt.Errorf("%d leases are held, and nobody is there to hold them: %+v", len(held), held[0])
 		}
-		time.Sleep(2 * time.Millisecond) // others are at work, and the ledger calls nobody
+		time.Sleep(2 * time.Millisecond) // other workers are busy, and the ledger sends no events
 	}
 	return errors.New("no end: work is waiting or held, and nobody gets it done")
 }
 
-// collect walks to the end, before the body of a loop changes what is walked over.
+// collect reads a walk to its end, before the caller changes the ledger.
 func collect[T any](ctx context.Context, walk func(context.Context) iter.Seq2[T, error]) (all []T, err error) {
 	err = insist(ctx, func() error {
 		all = nil
@@ -108,7 +108,7 @@ func collect[T any](ctx context.Context, walk func(context.Context) iter.Seq2[T,
 	return all, err
 }
 
-// takeOver takes every lease from its holder, who is thought dead, and counts that as a failure of the record, unless the lease was released.
+// takeOver reclaims every lease, whose holders are presumed dead, and counts a failure of each record unless the lease was released.
 func (w *worker) takeOver(ctx context.Context) error {
 	held, err := collect(ctx, w.ledger.Held)
 	if err != nil {
@@ -131,7 +131,7 @@ func (w *worker) takeOver(ctx context.Context) error {
 		var f lease.Failure
 		err = insist(ctx, func() (err error) { f, err = w.ledger.Fail(ctx, heir.Domain, heir.Token); return err })
 		switch {
-		case errors.Is(err, durable.ErrAmbiguous): // counted or not, the lease is ours unless it was the last time
+		case errors.Is(err, durable.ErrAmbiguous): // counted or not, the lease is ours unless this was the last retry
 		case lost(err):
 			continue
 		case err != nil:
@@ -147,12 +147,12 @@ func (w *worker) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// lost: another one holds the lease now, or it has ended.
+// lost reports that another worker holds the lease now, or that it has ended.
 func lost(err error) bool {
 	return errors.Is(err, lease.ErrTokenMismatch) || errors.Is(err, lease.ErrLeaseNotFound)
 }
 
-// reclaim takes l from its holder; not ok: another one was faster.
+// reclaim takes l from its holder; ok is false if another worker was faster.
 func (w *worker) reclaim(ctx context.Context, l lease.Lease) (heir lease.Lease, ok bool, err error) {
 	err = insist(ctx, func() (err error) { heir, err = w.ledger.Reclaim(ctx, l.Domain, l.Token); return err })
 	switch {
@@ -166,7 +166,7 @@ func (w *worker) reclaim(ctx context.Context, l lease.Lease) (heir lease.Lease, 
 	return heir, err == nil, err
 }
 
-// rescue finds a lease that may be ours without our knowing its token, and takes it for certain.
+// rescue looks for a lease that we may hold with an unknown token, and reclaims it.
 func (w *worker) rescue(ctx context.Context, domain string) (lease.Lease, bool, error) {
 	var v lease.View
 	if err := insist(ctx, func() (err error) { v, err = w.ledger.Inspect(ctx, domain); return err }); err != nil || v.Lease == nil {
@@ -175,7 +175,7 @@ func (w *worker) rescue(ctx context.Context, domain string) (lease.Lease, bool, 
 	return w.reclaim(ctx, *v.Lease)
 }
 
-// drain works on a domain until nothing waits there or another one does.
+// drain works on a domain until nothing waits there or another worker holds it.
 func (w *worker) drain(ctx context.Context, domain string) error {
 	for {
 		var a lease.Acquisition
@@ -201,7 +201,7 @@ func (w *worker) drain(ctx context.Context, domain string) error {
 	}
 }
 
-// handle carries a lease out: first downstream, then in the ledger.
+// handle handles a lease: first the effect downstream, then the completion in the ledger.
 func (w *worker) handle(ctx context.Context, l lease.Lease) error {
 	says := note{Domain: l.Domain, Offset: l.Offset, Token: l.Token}
 	say := func(what string) {
@@ -211,7 +211,7 @@ func (w *worker) handle(ctx context.Context, l lease.Lease) error {
 	say("holding")
 	if w.GiveBack {
 		err := insist(ctx, func() error { return w.ledger.Release(ctx, l.Domain, l.Token) })
-		for errors.Is(err, durable.ErrAmbiguous) { // again changes nothing
+		for errors.Is(err, durable.ErrAmbiguous) { // repeating it changes nothing
 			err = insist(ctx, func() error { return w.ledger.Release(ctx, l.Domain, l.Token) })
 		}
 		if w.released = err == nil; w.released {

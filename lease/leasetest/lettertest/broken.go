@@ -1,6 +1,6 @@
 package lettertest
 
-// This file breaks the network at each write of each call, for good, as the death of a process does; then another process looks.
+// This file breaks the connection permanently at each write of each call, like a dying process; another process then looks.
 
 import (
 	"context"
@@ -18,17 +18,17 @@ const mostWrites = 60
 
 var errBroken = errors.New("lettertest: the connection was broken on purpose")
 
-// fragile is a network that breaks at a write: before the engine has it, or when its answer comes.
+// fragile is a network that breaks at a write: before the engine receives it, or before its reply arrives.
 type fragile struct {
 	mu     sync.Mutex
-	left   int  // writes until it breaks; 0: it holds
-	after  bool // the write gets through
+	left   int  // writes until it breaks; 0: it does not
+	after  bool // the write still gets through
 	lost   bool // it is broken
-	waits  bool // the answer is to come
+	waits  bool // the reply is outstanding
 	broken func()
 }
 
-// arm has the network break at the n-th write from now on.
+// arm breaks the network at the n-th write from now on.
 func (f *fragile) arm(n int, after bool, broken func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,7 +46,7 @@ func (f *fragile) dial(ctx context.Context, network, address string) (net.Conn, 
 	return &brittle{c, f}, err
 }
 
-// lose has the lock.
+// lose is called with the lock held.
 func (f *fragile) lose() {
 	if !f.lost {
 		f.lost = true
@@ -54,7 +54,7 @@ func (f *fragile) lose() {
 	}
 }
 
-// brittle is one connection of it.
+// brittle is one connection of the network.
 type brittle struct {
 	net.Conn
 	of *fragile
@@ -75,7 +75,7 @@ func (b *brittle) Write(p []byte) (int, error) {
 				return 0, errBroken
 			}
 			f.waits = true
-			_ = b.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // some writes have no answer
+			_ = b.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // some writes have no reply
 		}
 	}
 	return b.Conn.Write(p)
@@ -94,7 +94,7 @@ func (b *brittle) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// broken: whatever a call has done when it breaks off, nothing is lost, and the same call made again ends it.
+// broken: whenever a call breaks off, nothing is lost, and repeating the call completes it.
 func broken(t testing.TB, desk Desk) {
 	clean := desk.Open(t, direct)
 	calls := map[string]func(context.Context, deadletter.Store, deadletter.Letter) error{
@@ -137,7 +137,7 @@ func broken(t testing.TB, desk Desk) {
 				}
 				look(t, desk, clean, name, l, nil, before)
 				if err == nil {
-					break // it needs fewer writes
+					break // the call needs fewer writes
 				}
 			}
 		}
@@ -147,7 +147,7 @@ func broken(t testing.TB, desk Desk) {
 	}
 }
 
-// look is what another process finds after a call that ended with err.
+// look checks the letters as another process finds them after a call that ended with err.
 func look(t testing.TB, desk Desk, clean deadletter.Store, name string, l deadletter.Letter, err error, before int) {
 	t.Helper()
 	got, missing := clean.Get(t.Context(), l.ID())

@@ -1,11 +1,11 @@
-// Package lettertest is the contract of deadletter.Store as a test suite: whoever writes a store for another engine runs it and knows.
+// Package lettertest is the contract of deadletter.Store as a test suite for authors of stores.
 //
 //	func TestLetters(t *testing.T) {
 //		lettertest.Run(t, func(t testing.TB) lettertest.Desk { … })
 //	}
 //
-// It puts hard letters in and reads them back, makes random runs of calls beside deadletter.Memory, replays from many sides at once, and
-// breaks the connection at each write of each call, before the engine has it and after.
+// It stores and reads back difficult letters, compares random runs of calls with deadletter.Memory, replays concurrently, and breaks
+// the connection at each write of each call, before and after the engine has received it.
 package lettertest
 
 import (
@@ -27,21 +27,21 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// Dial connects to an engine, as net.Dialer.DialContext does.
+// Dial connects to an engine, like net.Dialer.DialContext.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Desk is an engine with a source for its letters to go back to.
+// Desk is an engine with a source that letters can be replayed to.
 type Desk struct {
-	// Open returns a store. All that it returns have the same letters, as those of many processes have. It connects through dial, and
-	// closes with t.Cleanup. It does not wait for the engine again when a connection breaks.
+	// Open returns a store. All stores of a Desk share their letters, like those of several processes. It connects through dial,
+	// closes with t.Cleanup, and does not reconnect when a connection breaks.
 	Open func(t testing.TB, dial Dial) deadletter.Store
-	// Partition is one that has a source.
+	// Partition has a source.
 	Partition string
-	// Source returns what the source of Partition holds, oldest first. Offset and Time are not looked at.
+	// Source returns the records in the source of Partition, oldest first. Offset and Time are ignored.
 	Source func(t testing.TB) []dispatch.Record
-	// Once says that a record is appended once, however often a Replay failed and was repeated, and by however many at once.
+	// Once promises that a record is appended once, however many failed or concurrent Replay calls there were.
 	Once bool
-	// Network says that stores use Dial, so that it can be broken.
+	// Network says that stores use Dial, so it can be broken.
 	Network bool
 }
 
@@ -51,7 +51,7 @@ type check struct {
 	run  func(t testing.TB, desk Desk)
 }
 
-// Run runs the suite, on a new desk for each check.
+// Run runs the suite, with a new Desk for each check.
 func Run(t *testing.T, open func(t testing.TB) Desk) {
 	t.Helper()
 	for _, c := range checks() {
@@ -74,7 +74,7 @@ func direct(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// letter is an ordinary one.
+// letter returns an ordinary letter.
 func letter(partition, domain string, offset int64) deadletter.Letter {
 	payload := fmt.Appendf(nil, "payload of %s@%d", partition, offset)
 	return deadletter.Letter{
@@ -86,7 +86,7 @@ func letter(partition, domain string, offset int64) deadletter.Letter {
 	}
 }
 
-// same compares letters, but for the Route, which is the store's, and for what databases do to times.
+// same compares letters, except for the Route, which the store chooses, and the precision of times.
 func same(a, b deadletter.Letter) bool {
 	for _, l := range []*deadletter.Letter{&a, &b} {
 		l.Route = ""
@@ -95,7 +95,7 @@ func same(a, b deadletter.Letter) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// bare is a letter as List returns it.
+// bare returns a letter as List does.
 func bare(l deadletter.Letter) deadletter.Letter {
 	l.Record.Payload, l.Record.Headers = nil, nil
 	return l
@@ -110,7 +110,7 @@ func put(t testing.TB, s deadletter.Store, letters ...deadletter.Letter) {
 	}
 }
 
-// all returns what List says.
+// all returns the result of List.
 func all(t testing.TB, s deadletter.Store, filter deadletter.Filter) (found []deadletter.Letter) {
 	t.Helper()
 	for l, err := range s.List(t.Context(), filter) {
@@ -122,7 +122,7 @@ func all(t testing.TB, s deadletter.Store, filter deadletter.Filter) (found []de
 	return found
 }
 
-// gone demands that every call says what became of a letter.
+// gone checks that every call reports that the letter no longer exists.
 func gone(t testing.TB, s deadletter.Store, id deadletter.ID, fate deadletter.Fate) {
 	t.Helper()
 	for name, err := range map[string]error{
@@ -138,7 +138,7 @@ func gone(t testing.TB, s deadletter.Store, id deadletter.ID, fate deadletter.Fa
 
 func second[T any](_ T, err error) error { return err }
 
-// values: what was put comes back as it was, from another store as well.
+// values: a letter is read back unchanged, also by another store.
 func values(t testing.TB, desk Desk) {
 	s, other := desk.Open(t, direct), desk.Open(t, direct)
 	odd := letter(desk.Partition, "\x1b[31m \xff ü", 1)
@@ -170,7 +170,7 @@ func values(t testing.TB, desk Desk) {
 	}
 }
 
-// list: in order, what the filter says, and other calls may be made meanwhile.
+// list: in order, filtered, and with other calls during the walk.
 func list(t testing.TB, desk Desk) {
 	s := desk.Open(t, direct)
 	var want []deadletter.Letter
@@ -217,7 +217,7 @@ func list(t testing.TB, desk Desk) {
 	}
 }
 
-// machine: random calls, beside the plain store.
+// machine: random calls, compared with deadletter.Memory.
 func machine(t testing.TB, desk Desk) {
 	stores := []deadletter.Store{desk.Open(t, direct), desk.Open(t, direct)}
 	before := len(desk.Source(t))
@@ -268,7 +268,7 @@ func machine(t testing.TB, desk Desk) {
 	}
 }
 
-// replays: the record goes back as it was, and the letter is gone for good.
+// replays: the record is appended unchanged, and the letter is removed.
 func replays(t testing.TB, desk Desk) {
 	s, other := desk.Open(t, direct), desk.Open(t, direct)
 	l := letter(desk.Partition, "ann", 17)
@@ -299,7 +299,7 @@ func replays(t testing.TB, desk Desk) {
 	compare(t, desk.Source(t), []dispatch.Record{l.Replay(), parked.Replay()})
 }
 
-// compare looks at what the source is to keep of a record. Headers of different names may come in any order.
+// compare checks the fields of a record that the source must keep. Headers of different names may come in any order.
 func compare(t testing.TB, got, want []dispatch.Record) {
 	t.Helper()
 	for _, records := range [][]dispatch.Record{got, want} {
@@ -313,12 +313,12 @@ func compare(t testing.TB, got, want []dispatch.Record) {
 	}
 }
 
-// replayAll: those of a key in order, whatever order they were put in; the parked stay.
+// replayAll: letters of a key in order, whatever order they were stored in; parked letters stay.
 func replayAll(t testing.TB, desk Desk) {
 	s := desk.Open(t, direct)
 	want := map[string][]string{}
 	for i := range 30 {
-		offset := int64(i*7%30) + 90 // from 90 to 119: an order of digits is another one
+		offset := int64(i*7%30) + 90 // from 90 to 119: lexical order differs
 		put(t, s, letter(desk.Partition, fmt.Sprint("key-", offset%3), offset))
 	}
 	for offset := int64(90); offset < 120; offset++ {
@@ -343,7 +343,7 @@ func replayAll(t testing.TB, desk Desk) {
 	}
 }
 
-// atOnce: many replay, discard and put one letter at the same time.
+// atOnce: concurrent replays, discards and puts of one letter.
 func atOnce(t testing.TB, desk Desk) {
 	const sides = 6
 	stores := []deadletter.Store{desk.Open(t, direct), desk.Open(t, direct)}
@@ -373,7 +373,7 @@ func atOnce(t testing.TB, desk Desk) {
 		group.Wait()
 		n := len(desk.Source(t)) - total
 		total += n
-		// Who discards what is being replayed may be told so although the record is on its way.
+		// A Discard during a Replay may succeed although the record is on its way.
 		r, d := replayed.Load(), discarded.Load()
 		if failed.Load() > 0 || r+d == 0 || int64(n) < r || n > sides || desk.Once && (r+d != 1 || n > 1) {
 			t.Errorf("round %d: %d replays and %d discards succeeded, %d calls failed, %d records appended", round, r, d, failed.Load(), n)

@@ -1,6 +1,6 @@
 package ownertest
 
-// This file is the account of a torture: what was written to the log, what handlers did, and what they must not have done.
+// This file is the account of a torture: the written records, the handlers' attempts, and the violations among them.
 
 import (
 	"fmt"
@@ -11,20 +11,20 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// What a handler is told to do with its attempt.
+// Instructions to a handler for its attempt.
 const (
-	sayDone      = "done"      // the effect is there: return nil
-	sayFenced    = "fenced"    // a greater token was there before: return an error
+	sayDone      = "done"      // the effect is recorded: return nil
+	sayFenced    = "fenced"    // a greater token was seen before: return an error
 	sayFail      = "fail"      // return an error
 	sayPanic     = "panic"     // panic
 	sayExit      = "exit"      // runtime.Goexit
 	sayHang      = "hang"      // return when the context is done
-	saySlow      = "slow"      // be deaf for a while, and ask again
-	sayDie       = "die"       // take the member along
+	saySlow      = "slow"      // ignore the context for a while, then ask again
+	sayDie       = "die"       // kill the member
 	sayPermanent = "permanent" // return an error that is ErrPermanent
 )
 
-// account keeps, for each domain, what was written to it, and is the store downstream: it compares tokens, and has an effect once.
+// account is the log's record of writes and the downstream store: it compares tokens and applies each effect once.
 type account struct {
 	mu      sync.Mutex // guards all below
 	lanes   map[string]*lane
@@ -36,14 +36,14 @@ type account struct {
 	findings                                    []string
 }
 
-// lane is what one domain of a partition has seen.
+// lane is the history of one domain of a partition.
 type lane struct {
 	name   string
 	length int
-	next   int // the place of the first entry that is not done
+	next   int // place of the first entry that is not done
 	token  lease.Token
-	holder string // who came with it
-	at     *entry // for this
+	holder string // holder of token
+	at     *entry // record of token
 }
 
 // entry is a record.
@@ -51,16 +51,16 @@ type entry struct {
 	payload string
 	lane    *lane
 	place   int
-	say     string // to the next attempts
+	say     string // instruction to the next attempts
 	times   int
 	done    bool
-	token   lease.Token // of the effect, the last one if there were more
-	settled bool        // it was done and committed when things had come to rest
+	token   lease.Token // of the effect; the last one if there were several
+	settled bool        // done and committed when the group had come to rest
 }
 
 func newAccount() *account { return &account{lanes: map[string]*lane{}, records: map[string]*entry{}} }
 
-// writes notes a record, before it is in the log. Its first attempts end as say says.
+// writes registers a record before it is appended to the log. Its first attempts get the instruction say.
 func (a *account) writes(partition, domain, payload, say string, times int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,7 +75,7 @@ func (a *account) writes(partition, domain, payload, say string, times int) {
 	a.undone++
 }
 
-// found notes a violation under one of the sums. The lock is held.
+// found records a violation under one of the sums. The lock is held.
 func (a *account) found(sum *int, format string, args ...any) {
 	*sum++
 	if len(a.findings) < 20 {
@@ -83,7 +83,7 @@ func (a *account) found(sum *int, format string, args ...any) {
 	}
 }
 
-// attempt is what a handler of holder asks before it does anything: it has its effect here and now, or is told something else.
+// attempt is a handler's first call. It applies the effect, or returns another instruction.
 func (a *account) attempt(holder, payload string, token lease.Token) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +105,7 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 	case e.done && (e.settled || token == e.token):
 		a.found(&a.doubled, "%s: %s is carried out by %s under token %d, after %d (settled: %v)", l.name, payload, holder, token, e.token, e.settled)
 		return sayDone
-	case e.done: // by somebody who could not say so any more
+	case e.done: // by a member that could not complete the record
 		a.redone++
 		e.token = token
 		return sayDone
@@ -121,14 +121,14 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 	return sayDone
 }
 
-// finish is the effect. The lock is held.
+// finish applies the effect. The lock is held.
 func (a *account) finish(e *entry, token lease.Token) {
 	e.done, e.token = true, token
 	e.lane.next = e.place + 1
 	a.undone--
 }
 
-// letter is a record that was given up.
+// letter registers a record that was given up.
 func (a *account) letter(holder, payload, why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,7 +146,7 @@ func (a *account) letter(holder, payload, why string) {
 	}
 }
 
-// rest: all is done and committed, so that nobody has a reason to do any of it again.
+// rest ends a round: a record that is not done was lost, and a record that is done must not be handled again.
 func (a *account) rest() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,14 +159,14 @@ func (a *account) rest() {
 	}
 }
 
-// open says how many records are not done, and how many violations there are.
+// open returns the number of records that are not done, and the number of violations.
 func (a *account) open() (undone, violations int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.undone, a.lost + a.doubled + a.disordered + a.stuck + a.violation
 }
 
-// add adds b's sums, when b is over.
+// add adds b's sums; b has ended.
 func (a *account) add(b *account) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,7 +181,7 @@ func (a *account) add(b *account) {
 	a.violation += b.violation
 }
 
-// said is what was found, and some of the domains that are not done.
+// said returns the violations, and some of the domains that are not done.
 func (a *account) said() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

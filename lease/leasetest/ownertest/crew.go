@@ -1,6 +1,6 @@
 package ownertest
 
-// This file is one member under torture: a Consumer that asks the account before it does anything, in this process or in one of its own.
+// This file is one member under torture: a Consumer that asks the account before each effect, in this process or in one of its own.
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// call is what a member says to the account. Each gets an answer.
+// call is a member's message to the account. Each gets an answer.
 type call struct {
 	ID      int64
 	What    string // attempt, letter, holds, ends, over
@@ -24,10 +24,10 @@ type call struct {
 
 const attemptTimeout = 150 * time.Millisecond
 
-// consume is a member's life until ctx is done. die takes the member along, and returns when there is nothing left to take.
+// consume runs a member until ctx is done. die kills the member, and returns if that is not possible any more.
 func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, die func()) error {
 	handle := func(ctx context.Context, job dispatch.Job) error {
-		time.Sleep(time.Millisecond) // so that there is somebody at work when something happens
+		time.Sleep(time.Millisecond) // so that something is in progress when the fault happens
 		for {
 			switch ask(call{What: "attempt", Token: uint64(job.Lease.Token), Payload: string(job.Record.Payload)}) {
 			case sayDone:
@@ -68,13 +68,13 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 	if err != nil {
 		return err
 	}
-	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrDrain) { // what was not finished is for others
+	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrDrain) { // other members continue the rest
 		return err
 	}
 	return nil
 }
 
-// telling says what is held.
+// telling reports the held partitions.
 type telling struct {
 	dispatch.Ownership
 	ask func(call) string
@@ -90,19 +90,19 @@ func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.P
 	})
 }
 
-// hand is a member seen by the torture. Everything is guarded by the torture's mu but what is set once.
+// hand is a member as the torture sees it. The torture's mu guards every field that changes.
 type hand struct {
 	name              string
-	cut, mend         func() // silences it, wakes it
+	cut, mend         func() // silences it, resumes it
 	leave             func() // asks it to end
-	kill              func() // ends it without a word
+	kill              func() // ends it without notice
 	ended             chan struct{}
-	err               error // once ended
+	err               error // after its end
 	silent, gone, die bool  // cut off; asked to end; dead or dying
 	holds             map[string]int
 }
 
-// answer is what the account says to a member.
+// answer is the account's reply to a member.
 func (w *torture) answer(h *hand, c call) string {
 	switch c.What {
 	case "attempt":
@@ -119,7 +119,7 @@ func (w *torture) answer(h *hand, c call) string {
 	return ""
 }
 
-// member starts one in this process.
+// member starts a member in this process.
 func (w *torture) member() *hand {
 	m := w.group.Join()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Line dials for one member, and can be cut: then nothing that is sent arrives any more, in either direction, and no connection is closed;
-// new ones are made, and are as silent. Mended, it delivers all that was sent meanwhile. Each connection goes through the loopback
-// address, so it is an ordinary one of TCP, with its deadlines. Its methods may be called at any time.
+// Line dials for one member. While it is cut, nothing arrives in either direction, no connection is closed, and new connections are
+// silent too. When mended, it delivers everything sent meanwhile. Connections go through a loopback address: they are ordinary TCP
+// connections with deadlines. All methods are safe for concurrent use.
 type Line struct {
 	mu     sync.Mutex // guards all below
 	ends   map[net.Conn]bool
@@ -20,7 +20,7 @@ type Line struct {
 	group  sync.WaitGroup
 }
 
-// NewLine returns a Line that is closed with the test.
+// NewLine returns a Line that is closed at the end of the test.
 func NewLine(t testing.TB) *Line {
 	l := &Line{ends: map[net.Conn]bool{}, mended: make(chan struct{})}
 	close(l.mended)
@@ -48,7 +48,7 @@ func (l *Line) Cut() {
 	}
 }
 
-// Mend has everything delivered.
+// Mend resumes delivery.
 func (l *Line) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +59,7 @@ func (l *Line) Mend() {
 	}
 }
 
-// Wait returns when the line is whole.
+// Wait blocks while the line is cut.
 func (l *Line) Wait() {
 	l.mu.Lock()
 	mended := l.mended
@@ -67,7 +67,7 @@ func (l *Line) Wait() {
 	<-mended
 }
 
-// DialContext connects to address by way of the line.
+// DialContext connects to address through the line.
 func (l *Line) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialer net.Dialer
 	far, err := dialer.DialContext(ctx, network, address)
@@ -104,7 +104,7 @@ func (l *Line) DialContext(ctx context.Context, network, address string) (net.Co
 	return client, nil
 }
 
-// carry passes on what from sends, until one of them is closed.
+// carry forwards data until one of the connections is closed.
 func (l *Line) carry(from, to net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {

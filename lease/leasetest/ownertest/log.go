@@ -1,6 +1,6 @@
 package ownertest
 
-// This file is a partition for engines that share partitions out and have no records of their own.
+// This file is a partition for engines that only assign partitions and store no records.
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// Log is a partition in memory whose commits are for whoever claimed it last, as a Source's should be.
+// Log is a partition in memory that accepts commits only from its last claimant, as a Source should.
 type Log struct {
 	dispatch.Log
 	Name string
@@ -25,10 +25,10 @@ type Log struct {
 // NewLog returns an empty Log.
 func NewLog(name string) *Log { return &Log{Name: name} }
 
-// Open returns the partition with a Source and a Ledger of its own, as each owner has one. An old program is one of the version before, while there
-// are such: it does not write what still older ones could not read.
+// Open returns the partition with a new Source and a new Ledger, as each owner has its own. old selects a ledger that writes the
+// previous version's format (durable.Config.OldReaders).
 func (l *Log) Open(old bool) dispatch.Partition {
-	ledger, _ := durable.New(durable.Config{Store: &l.store, MaxRetries: 100, OldReaders: old}) // it refuses no such Config
+	ledger, _ := durable.New(durable.Config{Store: &l.store, MaxRetries: 100, OldReaders: old}) // this Config is valid
 	return dispatch.Partition{Name: l.Name, Source: &claim{Log: l}, Ledger: ledger}
 }
 
@@ -43,7 +43,7 @@ func (c *claim) Committed(ctx context.Context) (int64, error) {
 	return c.Log.Committed(ctx)
 }
 
-// Commit refuses whoever is not the last to have claimed the log.
+// Commit rejects every caller but the last claimant.
 func (c *claim) Commit(ctx context.Context, floor int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

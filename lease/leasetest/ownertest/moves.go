@@ -1,6 +1,6 @@
 package ownertest
 
-// This file moves partitions: members come, leave, are slow to give back, are cut off, and come back.
+// This file moves partitions: members join, leave, release slowly, are cut off, and return.
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ func moves() []check {
 			a := g.join(nil)
 			g.settled(a)
 			a.leave()
-			g.settled(g.join(nil)) // and the group is there for whoever comes later
+			g.settled(g.join(nil)) // the group still works for a later member
 		}},
 		{"JoinsAndLeaves", func(t testing.TB, open Open) {
 			g := newTeam(t, open, 6)
@@ -36,7 +36,7 @@ func moves() []check {
 			a := g.join(nil)
 			g.settled(a)
 			b := g.join(nil)
-			for range 20 { // it is not passed to and fro: nobody could work like this
+			for range 20 { // long enough to notice a partition that moves back and forth
 				time.Sleep(10 * time.Millisecond)
 			}
 			holder := func() (m *member) {
@@ -62,14 +62,14 @@ func moves() []check {
 				g.Errorf("the one partition was begun %d times", n)
 			}
 		}},
-		// What is given back waits for work, and what stays goes on meanwhile.
+		// A partition that is given back waits for its work to end; the others continue meanwhile.
 		{"GiveBackWaits", func(t testing.TB, open Open) {
 			g := newTeam(t, open, 6)
 			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			g.settled(a)
 			b := g.join(nil)
 			g.eventually("a partition is asked back", func() bool { return len(a.holds()) < len(a.works) })
-			for range 30 { // time for one who does not wait
+			for range 30 { // time for a member that does not wait
 				time.Sleep(10 * time.Millisecond)
 			}
 			g.mu.Lock()
@@ -87,14 +87,14 @@ func moves() []check {
 			b := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			a.cancel()
 			g.eventually("all partitions are asked back", func() bool { return len(a.holds()) == 0 && len(a.works) > 0 })
-			for range 30 { // time for one who does not wait
+			for range 30 { // time for a member that does not wait
 				time.Sleep(10 * time.Millisecond)
 			}
 			a.release()
 			g.settled(b)
 			b.release()
 		}},
-		// Work that returns while the partition is held has given it back: somebody gets it again.
+		// Work that returns early gives its partition back, and a member gets it again.
 		{"WorkReturns", func(t testing.TB, open Open) {
 			g := newTeam(t, open, 3)
 			a := g.join(func(m *member) { m.brief = g.group.Partitions[1] })
@@ -105,7 +105,7 @@ func moves() []check {
 				g.Errorf("%s was begun %d times", a.brief, a.begun[a.brief])
 			}
 		}},
-		// A member that is gone without a word loses everything, and knows it by its own clock.
+		// A member that disappears without notice loses everything, and knows it by its own clock.
 		{"CutOff", func(t testing.TB, open Open) {
 			g := newTeam(t, open, 4)
 			a := g.join(nil)
@@ -116,7 +116,7 @@ func moves() []check {
 			g.settled(b)
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			if a.lost < 2 { // more, if it lost some on a slow machine before
+			if a.lost < 2 { // more if the machine was slow before
 				g.Errorf("%d works of the member that was cut off ended with a LostError, want 2", a.lost)
 			}
 		}},
@@ -131,7 +131,7 @@ func moves() []check {
 			}
 			g.settled(a, b)
 		}},
-		// The whole group hears nothing for a while: the engine was away.
+		// The whole group is cut off for a while, as if the engine were down.
 		{"AllCutOff", func(t testing.TB, open Open) {
 			g := newTeam(t, open, 4)
 			a, b := g.join(nil), g.join(nil)
@@ -143,7 +143,7 @@ func moves() []check {
 			b.mend()
 			g.settled(a, b)
 		}},
-		// Works that do not return at once when they are lost have the partition begun somewhere else meanwhile, but not in the same member.
+		// If work does not return when its partition is lost, another member starts work on it meanwhile, but the same member does not.
 		{"CutOffWhileWorkLingers", func(t testing.TB, open Open) {
 			g := newTeam(t, open, 3)
 			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
@@ -152,7 +152,7 @@ func moves() []check {
 			b := g.join(nil)
 			g.eventually("the other one has all", func() bool { return len(b.holds()) == 3 && len(a.holds()) == 0 })
 			a.mend()
-			for range 30 { // time for one who begins again
+			for range 30 { // time for a member that starts again
 				time.Sleep(10 * time.Millisecond)
 			}
 			a.release()

@@ -1,6 +1,6 @@
 package ownertest
 
-// This file is a member in a process of its own: how the test binary becomes one, and how it is seen from outside.
+// This file is a member in a process of its own: how the test binary becomes one, and the parent's side of it.
 
 import (
 	"bufio"
@@ -19,24 +19,24 @@ import (
 
 const processVariable = "STOPBANK_OWNERTEST_MEMBER"
 
-// reply is what a process is told.
+// reply is the parent's message to a process.
 type reply struct {
 	ID  int64 // of the call; 0: leave
 	Say string
 }
 
-// Child turns this process into a member if Torture started it as one, and does not return then. TestMain calls it before anything
-// else. join makes a member of the group that Group.Process describes; it may wait for the server.
+// Child turns this process into a member if Torture started it as one, and does not return then. Call it first in TestMain. join
+// makes a member of the group that Group.Process describes; it may wait for the server.
 func Child(join func(process string) (dispatch.Ownership, error)) {
 	text := os.Getenv(processVariable)
 	if text == "" {
 		return
 	}
 	ctx, leave := context.WithCancel(context.Background())
-	var mu sync.Mutex // guards the last call, the answers, and lines on their way out
+	var mu sync.Mutex // guards the last call, the answers, and output lines
 	var last int64
 	answers := map[int64]chan string{}
-	go func() { // whoever started it has it on a leash: an open pipe
+	go func() { // the member ends with its parent: the pipe closes
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			var r reply
 			if json.Unmarshal(in.Bytes(), &r) != nil || r.ID == 0 {
@@ -56,7 +56,7 @@ func Child(join func(process string) (dispatch.Ownership, error)) {
 		last++
 		c.ID = last
 		answers[c.ID] = answer
-		line, _ := json.Marshal(c) // a call can be marshalled
+		line, _ := json.Marshal(c) // a call can always be marshalled
 		_, _ = os.Stdout.Write(append(line, '\n'))
 		mu.Unlock()
 		return <-answer
@@ -86,12 +86,12 @@ func (w *torture) process() *hand {
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
 	}
-	var mu sync.Mutex // guards lines on their way in
+	var mu sync.Mutex // guards input lines
 	tell := func(r reply) {
-		line, _ := json.Marshal(r) // a reply can be marshalled
+		line, _ := json.Marshal(r) // a reply can always be marshalled
 		mu.Lock()
 		defer mu.Unlock()
-		_, _ = in.Write(append(line, '\n')) // it may be dead
+		_, _ = in.Write(append(line, '\n')) // the process may be dead
 	}
 	h := &hand{
 		cut: func() { signals.Stop(cmd.Process) }, mend: func() { signals.Wake(cmd.Process) },

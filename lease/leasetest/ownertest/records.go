@@ -1,6 +1,6 @@
 package ownertest
 
-// This file works records off with Consumers while members come and go, and counts the effects downstream.
+// This file processes records with Consumers while members join and leave, and counts the effects downstream.
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// register is a store downstream that does it as docs/dispatch.md says: it keeps the greatest token and the last offset of each domain
-// beside the data, and refuses a smaller one.
+// register is a downstream store as docs/dispatch.md describes it: it keeps the greatest token and the last offset of each domain
+// next to the data, and rejects smaller ones.
 type register struct {
 	mu      sync.Mutex
 	tokens  map[string]lease.Token
 	last    map[string]int64
 	effects map[string][]string // payloads in the order of their effects
-	refused int                 // writes under a token that was reclaimed
+	refused int                 // writes under a reclaimed token
 }
 
 func newRegister() *register {
@@ -41,7 +41,7 @@ func (r *register) write(partition string, job dispatch.Job) error {
 	}
 	r.tokens[domain] = job.Lease.Token
 	if last, some := r.last[domain]; some && job.Record.Offset <= last {
-		return nil // done before, by somebody who could not say so any more
+		return nil // applied before, by a member that could not complete the record
 	}
 	r.last[domain] = job.Record.Offset
 	r.effects[domain] = append(r.effects[domain], string(job.Record.Payload))
@@ -57,7 +57,7 @@ func (r *register) count() (n int) {
 	return n
 }
 
-// done are the payloads that had their effect.
+// done returns the payloads whose effects were applied.
 func (r *register) done() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *register) done() map[string]bool {
 	return done
 }
 
-// consumer is a Consumer in its Run. Its Ownership is the member's, with an eye on what is handed out.
+// consumer is a running Consumer. Its Ownership is the member's, and it records the partitions handed out.
 type consumer struct {
 	Member
 	cancel context.CancelFunc
@@ -107,7 +107,7 @@ func (c *consumer) names() (names []string) {
 	return names
 }
 
-// audit is what the consumers of one group write to.
+// audit is shared by the consumers of one group.
 type audit struct {
 	testing.TB
 	*register
@@ -115,7 +115,7 @@ type audit struct {
 	consumers []*consumer
 	want      map[string][]string
 	wanted    int
-	of        map[string]string // the partition of each payload; guarded by the register's mu
+	of        map[string]string // partition of each payload; guarded by the register's mu
 }
 
 func newAudit(t testing.TB, open Open, partitions int) *audit {
@@ -149,14 +149,14 @@ func (a *audit) append(n, domains int) {
 	}
 }
 
-// partition is where a record lies.
+// partition returns the partition of a record.
 func (a *audit) partition(job dispatch.Job) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.of[string(job.Record.Payload)]
 }
 
-// join starts a Consumer with one more member; before, if not nil, is called before every effect.
+// join starts a Consumer with a new member; before, if not nil, is called before every effect.
 func (a *audit) join(before func(job dispatch.Job)) *consumer {
 	return a.enter(a.group.Join(), func(job dispatch.Job) error {
 		if before != nil {
@@ -166,7 +166,7 @@ func (a *audit) join(before func(job dispatch.Job)) *consumer {
 	})
 }
 
-// enter starts a Consumer with a member. before is called before every effect, which there is none of if it returns an error.
+// enter starts a Consumer with a member. before is called before every effect; its error prevents the effect.
 func (a *audit) enter(m Member, before func(job dispatch.Job) error) *consumer {
 	a.Helper()
 	c := &consumer{
@@ -180,7 +180,7 @@ func (a *audit) enter(m Member, before func(job dispatch.Job) error) *consumer {
 			if err := before(job); err != nil {
 				return err
 			}
-			time.Sleep(time.Millisecond) // so that there is somebody at work when something happens
+			time.Sleep(time.Millisecond) // so that something is in progress when the fault happens
 			return a.write(a.partition(job), job)
 		},
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
@@ -216,7 +216,7 @@ func (a *audit) ends(c *consumer) {
 
 func (a *audit) eventually(what string, so func() bool) {
 	a.Helper()
-	for until := time.Now().Add(patience); !so(); time.Sleep(2 * time.Millisecond) { // nothing tells
+	for until := time.Now().Add(patience); !so(); time.Sleep(2 * time.Millisecond) { // there is no event to wait for
 		if time.Now().After(until) {
 			held := make([][]string, len(a.consumers))
 			for i, c := range a.consumers {
@@ -227,7 +227,7 @@ func (a *audit) eventually(what string, so func() bool) {
 	}
 }
 
-// check waits until everything is done, and holds it against what was written.
+// check waits until all records are done, and compares the effects with the written records.
 func (a *audit) check() {
 	a.Helper()
 	a.eventually("everything is done", func() bool { return a.count() >= a.wanted })
@@ -240,7 +240,7 @@ func (a *audit) check() {
 	}
 }
 
-// records: whatever the members do, every record has its effect once and in the order of its domain.
+// records: whatever happens to the members, every record has its effect once, in the order of its domain.
 func records(t testing.TB, open Open) {
 	a := newAudit(t, open, 4)
 	a.append(150, 12)
@@ -258,12 +258,12 @@ func records(t testing.TB, open Open) {
 	a.ends(second)
 	a.eventually("the first one is back", func() bool { return len(first.names()) > 0 })
 	third.Cut()
-	third.cancel() // and is never heard of again
+	third.cancel() // never mended
 	a.check()
 }
 
-// zombie: a member that was cut off in the middle of a handler comes back and goes on as if nothing had happened. Its effect is refused by
-// its token, its commit by the Source.
+// zombie: a member that was cut off in the middle of a handler returns and continues. The token fences its effect, and the Source
+// rejects its commit.
 func zombie(t testing.TB, open Open) {
 	a := newAudit(t, open, 2)
 	a.append(40, 4)
@@ -292,7 +292,7 @@ func zombie(t testing.TB, open Open) {
 			return false
 		}
 	})
-	partition := a.group.Partitions[0] // where the first 40 are
+	partition := a.group.Partitions[0] // has the first 40 records
 	old.mu.Lock()
 	held := old.held[partition]
 	old.mu.Unlock()

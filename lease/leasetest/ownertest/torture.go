@@ -1,6 +1,6 @@
 package ownertest
 
-// This file tortures: rounds of one fault each, drawn by a seed, after which everything has to come to rest and the account to be right.
+// This file is the torture: rounds of one random fault each. After each round the group must come to rest with a correct account.
 
 import (
 	"fmt"
@@ -16,19 +16,19 @@ import (
 	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
 )
 
-// Torture lets Consumers work records off while members join, leave, are killed and frozen and servers restarted, for -torture.time; without that, one
-// round of each kind by a fixed seed. Open must fill in what Group has for Torture, and its ledgers must allow a hundred retries. Where
-// there are processes, TestMain calls Child first.
+// Torture lets Consumers process records while members join, leave, are killed and frozen and servers are restarted, for
+// -torture.time; without that flag it runs one round of each kind with a fixed seed. Open must set the fields of Group for Torture,
+// and its ledgers must allow a hundred retries. If members can be processes, TestMain calls Child first.
 //
-// Every round writes records, lets one fault happen while they are worked on, writes some more, and waits until things are at rest: each record
-// carried out, each partition held by one member that is there, evenly, each floor at the end of its log. Handlers have their effect in an account that
-// compares tokens, and that knows what was written and what was committed at rest. It finds
+// Every round writes records, causes one fault while they are processed, writes more, and waits until the group is at rest: each
+// record handled, each partition held by one present member, evenly, each floor at the end of its log. Handlers apply effects to an
+// account that compares tokens and knows the records written, and those committed at rest. It finds
 //
-//   - lost: a record that was given up, or is committed and was not carried out;
-//   - doubled: a record carried out again under the token of its effect, or after a rest;
-//   - disordered: a record carried out before an earlier one of its domain;
+//   - lost: a record that was given up, or committed without being handled;
+//   - doubled: a record handled again under the token of its effect, or after a rest;
+//   - disordered: a record handled before an earlier one of its domain;
 //   - stuck: no rest within a minute, or a member that does not end;
-//   - and others: a token for two records or two members, a member that ends by itself.
+//   - others: a token for two records or two members, a member that ends by itself.
 func Torture(t *testing.T, open Open) {
 	t.Helper()
 	long, seed := faults.Budget()
@@ -80,21 +80,21 @@ func Torture(t *testing.T, open Open) {
 		total.lost, total.doubled, total.disordered, total.stuck, total.violation)
 }
 
-// torture is one group and what happens to it.
+// torture is one group under torture.
 type torture struct {
 	testing.TB
 	*account
 	group   Group
-	server  *sync.RWMutex // held while it is restarted, read-held while it has to be there
+	server  *sync.RWMutex // write-locked during a restart, read-locked while a call needs the server
 	rnd     *rand.Rand
 	rounds  map[string]int
 	written int
 
-	crew  sync.Mutex // guards hands and what they say is guarded
+	crew  sync.Mutex // guards hands and their guarded fields
 	hands []*hand
 }
 
-// kind is a kind of round. do makes the fault happen; what it returns, if anything, is to be done when the others have come to rest.
+// kind is a kind of round. do causes the fault; the function it returns, if any, runs after the others have come to rest.
 type kind struct {
 	name string
 	do   func(w *torture) (after func())
@@ -157,10 +157,10 @@ var kinds = []kind{
 	}},
 }
 
-// mostMembers are there at once.
+// mostMembers is the highest number of members at a time.
 const mostMembers = 4
 
-// run is a group's life: each kind of round once, in any order.
+// run is the life of a group: each kind of round once, in random order.
 func (w *torture) run(open Open) {
 	w.up(func() { w.group = open(w, 4) })
 	defer w.end()
@@ -183,7 +183,7 @@ func (w *torture) run(open Open) {
 		}
 		w.rounds[kinds[i].name]++
 	}
-	// What the dead sent arrives now, and nothing of it counts.
+	// Messages of dead members arrive now and must have no effect.
 	for _, h := range w.hands {
 		h.mend()
 	}
@@ -191,7 +191,7 @@ func (w *torture) run(open Open) {
 	w.settle("the dead are heard of again")
 }
 
-// write writes n records; of each oddity one, some handler is told to do something else than its work.
+// write writes n records. One in oddity records gets another instruction than to apply its effect.
 func (w *torture) write(n, oddity int) {
 	odd := []string{sayFail, sayPanic, sayExit, sayHang, saySlow, saySlow, sayDie, sayPermanent}
 	for range n {
@@ -207,12 +207,12 @@ func (w *torture) write(n, oddity int) {
 	}
 }
 
-// begins waits until some of what was written is done, so that there is work at hand when something happens.
+// begins waits until some of the new records are done, so that work is in progress when the fault happens.
 func (w *torture) begins() {
 	undone, _ := w.open()
 	until := time.Now().Add(2 * w.group.Lease)
 	for left := undone; left > 0 && left > undone-w.rnd.IntN(undone+1) && time.Now().Before(until); left, _ = w.open() {
-		time.Sleep(time.Millisecond) // handlers tell nobody
+		time.Sleep(time.Millisecond) // handlers send no events
 	}
 }
 
@@ -220,7 +220,7 @@ func (w *torture) pause(least, most time.Duration) {
 	time.Sleep(least + time.Duration(w.rnd.Int64N(int64(most-least))))
 }
 
-// enlist counts a new hand in.
+// enlist registers a new member.
 func (w *torture) enlist(h *hand, what string) {
 	w.crew.Lock()
 	defer w.crew.Unlock()
@@ -228,7 +228,7 @@ func (w *torture) enlist(h *hand, what string) {
 	w.hands = append(w.hands, h)
 }
 
-// join has one more member; if there are enough, another one leaves.
+// join adds a member; another one leaves if there are enough.
 func (w *torture) join() {
 	if there := w.there(); len(there) == mostMembers {
 		w.leave(there[w.rnd.IntN(len(there))])
@@ -242,14 +242,14 @@ func (w *torture) join() {
 	})
 }
 
-// up does what needs the server.
+// up runs do while the server is up.
 func (w *torture) up(do func()) {
 	w.server.RLock()
 	defer w.server.RUnlock()
 	do()
 }
 
-// there are the members that should hold something.
+// there returns the members that should hold partitions.
 func (w *torture) there() (hands []*hand) {
 	w.crew.Lock()
 	defer w.crew.Unlock()
@@ -261,7 +261,7 @@ func (w *torture) there() (hands []*hand) {
 	return hands
 }
 
-// pick is a member that is there; if there is none, one comes.
+// pick returns a present member; if there is none, it adds one.
 func (w *torture) pick() *hand {
 	for {
 		if hands := w.there(); len(hands) > 0 {
@@ -285,14 +285,14 @@ func (w *torture) freeze(h *hand) { w.set(&h.silent, true); h.cut() }
 func (w *torture) wake(h *hand) {
 	w.crew.Lock()
 	defer w.crew.Unlock()
-	if h.silent = false; !h.die { // it may have died before it fell silent
+	if h.silent = false; !h.die { // it may have died before it was silenced
 		h.mend()
 	}
 }
 
-// settle waits for rest, and says whether all is well.
+// settle waits for the group to come to rest, and reports whether it did so without violations.
 func (w *torture) settle(when string) bool {
-	for until := time.Now().Add(patience); ; time.Sleep(3 * time.Millisecond) { // an engine tells nobody when it has come to rest
+	for until := time.Now().Add(patience); ; time.Sleep(3 * time.Millisecond) { // an engine sends no event when it has come to rest
 		if len(w.there()) == 0 {
 			w.join()
 		}
@@ -322,7 +322,7 @@ func (w *torture) settle(when string) bool {
 	}
 }
 
-// hangs notes that something is stuck, and where.
+// hangs records that something is stuck, and where.
 func (w *torture) hangs(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -331,7 +331,7 @@ func (w *torture) hangs(format string, args ...any) {
 	w.Logf("%s", stacks[:runtime.Stack(stacks, true)])
 }
 
-// unrest is why things are not at rest, or "". The crew is locked.
+// unrest returns the reason why the group is not at rest, or "". The crew is locked.
 func (w *torture) unrest() string {
 	var there []*hand
 	for _, h := range w.hands {
@@ -384,7 +384,7 @@ func (w *torture) roll() string {
 	return strings.Join(all, "\n")
 }
 
-// end ends every member, and waits for that.
+// end ends every member and waits for it.
 func (w *torture) end() {
 	late := time.After(patience)
 	for _, h := range w.hands {

@@ -1,6 +1,6 @@
 package ownertest
 
-// This file replaces the program while it works: members of two versions in one group, forth and back.
+// This file upgrades the program during work, and downgrades it again: members of two versions in one group.
 
 import (
 	"slices"
@@ -12,9 +12,9 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// upgrade: members of an older version work first, one of the newer joins, the old one leaves; then back again. They share the partitions as if they
-// were one version. Some records are put off by the version that meets them first, until the other one has them: what one
-// gives back the other must be able to take. Every record has its effect once, and in the order of its domain.
+// upgrade: members of an older version work first, a newer one joins, the old one leaves; then back again. They share the partitions
+// like one version. Some records fail in the version that meets them first, until the other version has them: each version must be
+// able to take what the other releases. Every record has its effect once, in the order of its domain.
 func upgrade(t testing.TB, open Open) {
 	a := newAudit(t, open, 4)
 	if a.group.JoinOld == nil {
@@ -22,7 +22,7 @@ func upgrade(t testing.TB, open Open) {
 	}
 	var mu sync.Mutex // guards all below
 	met := map[string]string{}
-	over := false // nothing is put off any more
+	over := false // no more records are put off
 	enter := func(version string, join func() Member) *consumer {
 		return a.enter(join(), func(job dispatch.Job) error {
 			payload := string(job.Record.Payload)
@@ -40,7 +40,7 @@ func upgrade(t testing.TB, open Open) {
 			return nil
 		})
 	}
-	// left is how much of what a version met first is not done.
+	// left returns the number of records of a version's first encounters that are not done.
 	left := func(version string) (n int) {
 		done := a.done()
 		mu.Lock()
@@ -79,6 +79,6 @@ func upgrade(t testing.TB, open Open) {
 	over = true
 	mu.Unlock()
 	a.check()
-	old.cancel() // while it can still say how far it has come
+	old.cancel() // while it can still commit its progress
 	a.ends(old)
 }

@@ -1,6 +1,6 @@
 package ownertest
 
-// This file watches: members whose work only says that it is there, and the account of who works on what.
+// This file observes members whose work only records its presence, and keeps the account of who works on which partition.
 
 import (
 	"context"
@@ -16,30 +16,30 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// team are the members of one group and what they do.
+// team is the members of one group and their work.
 type team struct {
 	testing.TB
 	group Group
 
-	mu      sync.Mutex // guards all below and the members
+	mu      sync.Mutex // guards all below, and the members
 	members []*member
 	wrong   []string
 }
 
-// member is one that is watched.
+// member is an observed member.
 type member struct {
 	Member
 	team   *team
 	name   string
 	cancel context.CancelFunc
-	ended  chan struct{} // Hold has returned
-	err    error         // of Hold, once ended
-	cut    bool          // it is, or was since its works began
+	ended  chan struct{} // closed when Hold has returned
+	err    error         // of Hold, after ended
+	cut    bool          // it is cut off, or was while its current work ran
 	works  map[string]*work
-	lost   int // works that ended with a *LostError
+	lost   int // calls of work that ended with a *LostError
 	begun  map[string]int
-	linger chan struct{} // not nil: works that are to end wait for it
-	brief  string        // the first work on this partition returns at once
+	linger chan struct{} // if not nil, work that should end waits for it
+	brief  string        // the first work on this partition returns immediately
 }
 
 // work is one call of work that has not returned.
@@ -80,7 +80,7 @@ func (g *team) found(format string, args ...any) {
 	g.wrong = append(g.wrong, fmt.Sprintf(format, args...))
 }
 
-// join starts one more member; set may change it before.
+// join starts another member; set may change it first.
 func (g *team) join(set func(*member)) *member {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &member{Member: g.group.Join(), team: g, cancel: cancel, ended: make(chan struct{}), works: map[string]*work{}, begun: map[string]int{}}
@@ -110,7 +110,7 @@ func (g *team) join(set func(*member)) *member {
 	return m
 }
 
-// work is there until it is asked to go.
+// work runs until its context is done.
 func (m *member) work(ctx context.Context, p dispatch.Partition) {
 	g := m.team
 	g.mu.Lock()
@@ -149,7 +149,7 @@ func (m *member) work(ctx context.Context, p dispatch.Partition) {
 	}
 }
 
-// release lets works that linger return.
+// release lets lingering work return.
 func (m *member) release() {
 	m.team.mu.Lock()
 	defer m.team.mu.Unlock()
@@ -170,7 +170,7 @@ func (m *member) cutOff() {
 	m.Cut()
 }
 
-// mend undoes it.
+// mend reconnects the member.
 func (m *member) mend() {
 	m.Mend()
 	m.team.mu.Lock()
@@ -178,7 +178,7 @@ func (m *member) mend() {
 	m.cut = false
 }
 
-// leave ends the member, and waits for that.
+// leave ends the member and waits for it.
 func (m *member) leave() {
 	m.team.Helper()
 	m.cancel()
@@ -192,7 +192,7 @@ func (m *member) leave() {
 	})
 }
 
-// holds are the partitions that the member works on and has not been asked to give back. The lock is held.
+// holds returns the partitions that the member works on and has not been asked to give back. The lock is held.
 func (m *member) holds() []string {
 	var names []string
 	for name, w := range m.works {
@@ -204,10 +204,10 @@ func (m *member) holds() []string {
 	return names
 }
 
-// eventually waits until it is so, looked at under the lock.
+// eventually waits until the condition holds, which it checks under the lock.
 func (g *team) eventually(what string, so func() bool) {
 	g.Helper()
-	for until := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) { // nothing tells when an engine has come to rest
+	for until := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) { // an engine sends no event when it has come to rest
 		g.mu.Lock()
 		ok := so()
 		wrong := len(g.wrong) > 0
@@ -227,7 +227,7 @@ func (g *team) eventually(what string, so func() bool) {
 	}
 }
 
-// settled waits until the members share all partitions, each held by one, none by anybody else, and evenly.
+// settled waits until the members share all partitions evenly, each held by exactly one of them.
 func (g *team) settled(members ...*member) {
 	g.Helper()
 	names := make([]string, len(members))

@@ -1,11 +1,11 @@
 //go:build !unix
 
-// Package signals stands for signals where there are none; nobody gets this far there.
+// Package signals is a stub for systems without signals, where its functions are never called.
 package signals
 
 import "os"
 
-// Possible says whether processes can be stopped and killed here.
+// Possible reports whether processes can be stopped and killed here.
 const Possible = false
 
 func Stop(*os.Process) {}

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package signals is how a process is held and killed.
+// Package signals stops and kills processes.
 package signals
 
 import (
@@ -8,16 +8,16 @@ import (
 	"syscall"
 )
 
-// Possible says whether processes can be stopped and killed here.
+// Possible reports whether processes can be stopped and killed here.
 const Possible = true
 
-// Stop has p stand still, as it is, until Wake. One that has ended stays so.
+// Stop suspends p until Wake. It has no effect on a process that has ended.
 func Stop(p *os.Process) { _ = p.Signal(syscall.SIGSTOP) }
 
-// Wake lets p go on.
+// Wake resumes p.
 func Wake(p *os.Process) { _ = p.Signal(syscall.SIGCONT) }
 
-// Die ends this process so that nothing of it runs any more.
+// Die ends this process immediately, without deferred calls.
 func Die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
