@@ -16,25 +16,25 @@ import (
 
 // deadLetters reads the dead letters for the console.
 func deadLetters(letters deadletter.Store) func(context.Context) (console.DeadLetters, error) {
-	return func(ctx context.Context) (view console.DeadLetters, err error) {
+	return func(ctx context.Context) (summary console.DeadLetters, err error) {
 		for l, err := range letters.List(ctx, deadletter.Filter{}) {
 			if err != nil {
-				return view, err
+				return summary, err
 			}
-			view.Waiting++
+			summary.Waiting++
 			if l.Parked {
-				view.Parked++
+				summary.Parked++
 			}
-			if view.Oldest.IsZero() || l.At.Before(view.Oldest) {
-				view.Oldest = l.At
+			if summary.Oldest.IsZero() || l.At.Before(summary.Oldest) {
+				summary.Oldest = l.At
 			}
-			if len(view.Letters) < 100 {
-				view.Letters = append(view.Letters, console.DeadLetter{
+			if len(summary.Letters) < 100 {
+				summary.Letters = append(summary.Letters, console.DeadLetter{
 					ID: l.ID().String(), Key: l.Record.Domain, At: l.At, Attempts: l.Attempts, Failure: l.Failure, Parked: l.Parked, Note: l.Note,
 				})
 			}
 		}
-		return view, nil
+		return summary, nil
 	}
 }
 

@@ -42,10 +42,7 @@ func (d demo) run(ctx context.Context, cfg shopConfig, seed uint64, progress io.
 			printOverload(progress, d.overload)
 		}
 		printWay(progress, i+1, len(acts), act.title)
-		cfg.way, cfg.scenario, cfg.render = act.way, act.scenario, 0
-		if act.scenario.phases[len(act.scenario.phases)-1].name == sale {
-			cfg.render = renderTime
-		}
+		cfg.way, cfg.scenario, cfg.render = act.way, act.scenario, act.scenario.render
 		res, err := act.run(ctx, cfg, seed, func(m moment) { printMoment(progress, m) })
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", act.title, err)
@@ -56,7 +53,8 @@ func (d demo) run(ctx context.Context, cfg shopConfig, seed uint64, progress io.
 		s.titles, s.results = append(s.titles, fmt.Sprintf("%d. %s", i+1, act.title)), append(s.results, res)
 	}
 	s.findings = append(judgeIncident(s.results[0], s.results[1]), judgeOverload(s.results[2], s.results[3])...)
-	s.moral = "With one shared pool, the slow analytics query makes checkout fail. With a compartment for each\nroute, only analytics fails. With a warden, checkout keeps working while the processor is overloaded."
+	s.moral = "With one shared pool, the slow analytics query makes checkout fail. With a compartment for each\n" +
+		"route, only analytics fails. With a warden, checkout keeps working while the processor is overloaded."
 	return s, nil
 }
 

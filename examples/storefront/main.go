@@ -36,16 +36,16 @@ func run(ctx context.Context, args []string, d demo, stdin io.Reader, stdout, st
 	flags.Uint64Var(&cfg.seed, "seed", 1, "`seed` of the random traffic")
 	asJSON := flags.Bool("json", false, "print the result as JSON; progress goes to standard error")
 	asMatrix := flags.Bool("matrix", false, "overload each compartment alone, then all together, and check the others")
-	serve := flags.Bool("serve", false, "keep the shop running, with console, metrics and plan; the other flags apply to this mode")
-	flags.StringVar(&cfg.way, "way", protected, "overload protection: "+divided+" or "+protected)
-	flags.StringVar(&cfg.address, "listen", "127.0.0.1:8080", "`address` of the shop")
-	flags.StringVar(&cfg.ops, "ops", "127.0.0.1:6060", "loopback `address` of console, metrics and plan")
-	flags.BoolVar(&cfg.traffic, "traffic", false, "send the traffic of the incident in a loop")
-	flags.DurationVar(&cfg.render, "render", 0, "CPU `time` of each products page")
+	serve := flags.Bool("serve", false, "keep the shop running, with console, metrics and plan")
+	flags.StringVar(&cfg.way, "way", protected, "with -serve: `kind` of overload protection, "+divided+" or "+protected)
+	flags.StringVar(&cfg.address, "listen", "127.0.0.1:8080", "with -serve: `address` of the shop")
+	flags.StringVar(&cfg.ops, "ops", "127.0.0.1:6060", "with -serve: loopback `address` of console, metrics and plan")
+	flags.BoolVar(&cfg.traffic, "traffic", false, "with -serve: send the traffic of the incident in a loop")
+	flags.DurationVar(&cfg.render, "render", 0, "with -serve: CPU `time` of each products page")
 	flags.Var(&cfg.fault, "fault",
-		"comma-separated `faults`: ROUTE=TIME (duration of the route's queries), control=hangs (the warden gets no samples)")
-	flags.DurationVar(&cfg.after, "fault-after", 0, "`time` from start to the faults")
-	untilEnd := flags.Bool("until-eof", false, "also exit when standard input ends")
+		"with -serve: comma-separated `faults`: ROUTE=TIME (duration of the route's queries), control=hangs (the warden gets no samples)")
+	flags.DurationVar(&cfg.after, "fault-after", 0, "with -serve: `time` from start to the faults")
+	untilEnd := flags.Bool("until-eof", false, "with -serve: also exit when standard input ends")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0

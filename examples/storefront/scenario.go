@@ -57,6 +57,7 @@ type scenario struct {
 	pings    float64       // per second
 	acquire  time.Duration // the server's timeout for a connection
 	patience time.Duration // the client's timeout, from the intended start of a request
+	render   time.Duration // CPU time of a products page
 }
 
 // incident is an outage of a shop with 100 connections: a release slows a report from 0.1 s to 60 s, and requests wait at
@@ -86,7 +87,7 @@ func incident() scenario {
 	}
 }
 
-// renderTime is the CPU time of one products page in the CPU overload.
+// renderTime is the CPU time of a products page in the CPU overload.
 const renderTime = 8 * time.Millisecond
 
 // overload is a sale: clients request three times as many products pages as one processor can render, while checkout, which
@@ -97,7 +98,7 @@ func overload() scenario {
 	flood := calm
 	flood[products] = 3 * capacity
 	sc := incident()
-	sc.scale, sc.pings, sc.patience = 1, 0, 2*time.Second
+	sc.scale, sc.pings, sc.patience, sc.render = 1, 0, 2*time.Second, renderTime
 	sc.phases = []phase{
 		{name: healthy, lasts: 2 * time.Second, perSecond: calm},
 		{name: sale, lasts: 6 * time.Second, perSecond: flood},
@@ -122,8 +123,8 @@ func (sc scenario) halved() scenario {
 	return sc
 }
 
-// compartments divides the connections among the routes. Checkout lends little, so that its reserve is larger than any load
-// it has seen; analytics, which may be late, lends all its slots; admin is too small to lend.
+// compartments divides the connections among the routes. Checkout lends only slots that it has never needed; analytics, which
+// may be late, lends all of its slots; admin is too small to lend.
 func (sc scenario) compartments(reports bulkhead.Breaker) []bulkhead.CompartmentConfig {
 	all := []bulkhead.CompartmentConfig{
 		checkout: {
@@ -147,15 +148,6 @@ func (sc scenario) compartments(reports bulkhead.Breaker) []bulkhead.Compartment
 		all[r].Name, all[r].Guaranteed, all[r].Criticality = r.String(), sc.conns[r], r.priority()
 	}
 	return all
-}
-
-// duration is the length of all phases.
-func (sc scenario) duration() time.Duration {
-	var sum time.Duration
-	for _, p := range sc.phases {
-		sum += p.lasts
-	}
-	return sum
 }
 
 // at is the index of the phase at this time of the run; after the end, of the last phase.

@@ -13,6 +13,15 @@ import (
 	"time"
 )
 
+// duration is the length of all phases.
+func (sc scenario) duration() time.Duration {
+	var sum time.Duration
+	for _, p := range sc.phases {
+		sum += p.lasts
+	}
+	return sum
+}
+
 func TestPlanIsFixedByItsSeed(t *testing.T) {
 	sc := incident()
 	if !slices.Equal(plan(sc, 1), plan(sc, 1)) {
