@@ -26,7 +26,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// serveKafka returns the brokers of KAFKA_BROKERS or a fake broker, then a space and the JetStream server.
+// serveKafka returns the addresses of the brokers (KAFKA_BROKERS or a fake one) and, after a space, of the JetStream server.
 func serveKafka(ctx context.Context, o options) (servers, error) {
 	js, err := serveNATS(ctx, o)
 	if err != nil {
@@ -35,7 +35,7 @@ func serveKafka(ctx context.Context, o options) (servers, error) {
 	about, least := "the brokers of KAFKA_BROKERS", 6*time.Second // the default minimum of brokers
 	brokers, stop := os.Getenv("KAFKA_BROKERS"), func() error { return nil }
 	if brokers == "" {
-		about, least = "a FAKE broker (franz-go's kfake: no disk, one node) in a process of its own", 0
+		about, least = "a FAKE broker (franz-go's kfake: no disk, one node) in its own process", 0
 		if brokers, stop, err = startFake(); err != nil {
 			return servers{}, errors.Join(err, js.stop())
 		}

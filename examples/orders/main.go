@@ -9,10 +9,10 @@
 //
 // The same scenario runs on three engines:
 //
-//	-engine    records            group                  ledgers, effects   the server
-//	nats       a stream           leasenats.Group        buckets            in the process, its files in -dir; or that of NATS_URL
-//	postgres   a table            leasepg.Ownership      tables             private, from what is installed; or that of STOPBANK_POSTGRES_URL
-//	kafka      a topic            leasekafka.Group       as with nats       a fake broker in a process of its own; or those of KAFKA_BROKERS
+//	-engine    records    group               ledgers, effects   server
+//	nats       stream     leasenats.Group     buckets            embedded, with its files in -dir; or NATS_URL
+//	postgres   table      leasepg.Ownership   tables             private, if PostgreSQL is installed; or STOPBANK_POSTGRES_URL
+//	kafka      topic      leasekafka.Group    as with nats       a fake broker in its own process; or KAFKA_BROKERS
 //
 // After a successful audit, the run deletes what it created on an external server; its PostgreSQL database is always dropped.
 package main

@@ -52,7 +52,7 @@ func work(o options) error {
 		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated{gate}, Observer: h,
 		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond, DrainTimeout: drain,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-			return fmt.Errorf("order %d was given up: %w", letter.Record.Offset, letter.Err) // must not happen: the order would be missing
+			return fmt.Errorf("order %d became a dead letter: %w", letter.Record.Offset, letter.Err) // must not happen: the order would be missing
 		},
 	})
 	if err != nil {

@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, d demo, stdin io.Reader, stdout, st
 	flags.BoolVar(&cfg.traffic, "traffic", false, "with -serve: send the traffic of the incident in a loop")
 	flags.DurationVar(&cfg.render, "render", 0, "with -serve: CPU `time` of each products page")
 	flags.Var(&cfg.fault, "fault",
-		"with -serve: comma-separated `faults`: ROUTE=TIME (duration of the route's queries), control=hangs (the warden gets no samples)")
+		"with -serve: comma-separated `faults`: ROUTE=TIME (query duration), control=hangs (the warden gets no samples)")
 	flags.DurationVar(&cfg.after, "fault-after", 0, "with -serve: `time` from start to the faults")
 	untilEnd := flags.Bool("until-eof", false, "with -serve: also exit when standard input ends")
 	switch err := flags.Parse(args); {
