@@ -88,7 +88,7 @@ func TestH21_ARejectionIsFoundByItsID(t *testing.T) {
 	rejected("/products", "4bf92f3577b34da6", "closed", "warden") // by the middleware
 }
 
-// valueOf is the value behind a key in the first line.
+// valueOf is the value of a key in the first line.
 func valueOf(lines []string, key string) string {
 	if len(lines) == 0 {
 		return ""
