@@ -30,11 +30,11 @@ type Gate struct {
 	free     *slot         // slots that no permit holds
 	drained  chan struct{} // made by a Drain that waits, closed and forgotten when nothing is in flight
 	closed   bool
-	refused  [reasons]uint64 // refusals by reason
+	rejected [reasons]uint64 // rejections by reason
 	panics   uint64          // of the observer
 
-	config   Config
-	refusals [reasons]RejectedError // by reason, Closed by Close; shared, so that refusing allocates nothing
+	config     Config
+	rejections [reasons]RejectedError // by reason, Closed by Close; shared, so that rejecting allocates nothing
 }
 
 // Permit is one admission. It is a small value that may be copied and released by any goroutine: all copies together
@@ -60,10 +60,10 @@ const slotsAtOnce = 32 // slots that are allocated together, 512 bytes
 // Limit costs nothing.
 func New(cfg Config) (*Gate, error) {
 	if cfg.Limit < 0 {
-		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "0 (refuse everything) or more"}
+		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "0 (reject everything) or more"}
 	}
 	g := &Gate{config: cfg}
-	g.refusals[Saturated] = RejectedError{Gate: cfg.Name, Reason: Saturated, Limit: cfg.Limit}
+	g.rejections[Saturated] = RejectedError{Gate: cfg.Name, Reason: Saturated, Limit: cfg.Limit}
 	return g, nil
 }
 
@@ -77,9 +77,9 @@ func (g *Gate) TryAcquire() (Permit, error) {
 		return Permit{}, nilGate()
 	}
 	g.mu.Lock()
-	if refused := g.admit(); refused != nil {
+	if rejected := g.admit(); rejected != nil {
 		g.mu.Unlock()
-		return Permit{}, g.refuse(refused)
+		return Permit{}, g.observeRejection(rejected)
 	}
 	if g.free == nil {
 		g.grow()
@@ -135,11 +135,11 @@ func (g *Gate) Do(fn func() error) error {
 		return nilFunc("fn")
 	}
 	g.mu.Lock()
-	refused := g.admit()
+	rejected := g.admit()
 	g.mu.Unlock()
 	switch {
-	case refused != nil:
-		return g.refuse(refused)
+	case rejected != nil:
+		return g.observeRejection(rejected)
 	case g.config.Observer != nil:
 		return g.doObserved(fn)
 	}
@@ -170,8 +170,8 @@ func (g *Gate) admit() *RejectedError {
 		g.admitted++
 		return nil
 	}
-	g.refused[reason]++
-	return &g.refusals[reason]
+	g.rejected[reason]++
+	return &g.rejections[reason]
 }
 
 // grow adds free slots. The caller holds g.mu and has been admitted, so Limit is not 0.
@@ -236,8 +236,8 @@ func (g *Gate) Stats() Stats {
 		InFlight:       int(g.admitted - g.released),
 		Admitted:       g.admitted,
 		Released:       g.released,
-		Rejected:       g.refused[Saturated] + g.refused[Closed],
-		RejectedClosed: g.refused[Closed],
+		Rejected:       g.rejected[Saturated] + g.rejected[Closed],
+		RejectedClosed: g.rejected[Closed],
 		ObserverPanics: g.panics,
 	}
 }
@@ -258,7 +258,7 @@ func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed {
-		g.refusals[Closed] = RejectedError{Gate: g.config.Name, Reason: Closed, Limit: g.config.Limit}
+		g.rejections[Closed] = RejectedError{Gate: g.config.Name, Reason: Closed, Limit: g.config.Limit}
 		g.closed = true
 	}
 }

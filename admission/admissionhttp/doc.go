@@ -11,7 +11,7 @@
 //     has been read to the end, failed or been closed. Headers end nothing: the other side is still at work on the body,
 //     and a connection is still taken. A connection that switched protocols ends when it is closed.
 //
-// A refused request leaves no trace: the server's handler is not called, the client sends nothing. Nothing waits,
+// A rejected request leaves no trace: the server's handler is not called, the client sends nothing. Nothing waits,
 // nothing is retried.
 //
 // What never ends stays in flight for ever, as it does for the gate: a hijacked connection that nobody closes, a

@@ -16,11 +16,11 @@ import (
 type HandlerConfig struct {
 	// Gate admits the requests. Several handlers may share one.
 	Gate *admission.Gate
-	// RetryAfter is how long a refused client is asked to stay away, in whole seconds: it is rounded up, 0 means one second, and up to as
-	// much again is added at random, because those who were refused together must not come back together. 0 to an hour. Rejected,
+	// RetryAfter is how long a rejected client is asked to stay away, in whole seconds: it is rounded up, 0 means one second, and up to as
+	// much again is added at random, because those who were rejected together must not come back together. 0 to an hour. Rejected,
 	// if set, does not use it.
 	RetryAfter time.Duration
-	// Rejected answers the requests that the gate refused, without a permit. If it is nil the answer is 503 (Service
+	// Rejected answers the requests that the gate rejected, without a permit. If it is nil the answer is 503 (Service
 	// Unavailable) in text/plain, with a Retry-After header.
 	Rejected http.Handler
 }
@@ -63,7 +63,7 @@ func nilFunc(h http.Handler) bool {
 	return ok && f == nil
 }
 
-// ServeHTTP admits the request or has it answered by the handler for refused ones.
+// ServeHTTP admits the request or has it answered by the handler for rejected ones.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	permit, err := h.gate.TryAcquire()
 	if err != nil {

@@ -200,7 +200,7 @@ func (h planHandler) resize(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case err == nil:
 		answer(w, h.way.set.Plan(), nil)
-	case errors.Is(err, bulkhead.ErrStale):
+	case errors.Is(err, bulkhead.ErrConflict):
 		problem(w, http.StatusConflict, "stale_revision", err)
 	default:
 		problem(w, http.StatusBadRequest, "invalid_plan", err)

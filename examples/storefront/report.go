@@ -83,9 +83,9 @@ func printTable(w io.Writer, res result, title string) {
 
 func printLegend(w io.Writer) {
 	fmt.Fprint(w, `
-p50, p99: milliseconds from the intended start to the outcome, refusals included. late: the client's
+p50, p99: milliseconds from the intended start to the outcome, rejections included. late: the client's
 deadline passed. pool_timeout: no connection in time. timeout_running: the query took too long.
-All other reasons are refusals before anything was done; cached: an older list of products.
+All other reasons are rejections before anything was done; cached: an older list of products.
 (empty): a page that needs nothing, to see what the machine itself makes a request wait.
 `)
 }

@@ -77,7 +77,7 @@ func reportsBreaker(sc scenario) bulkhead.Breaker {
 		Name:        "analytics",
 		Timeout:     2 * sc.acquire,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= 10 },
-		IsExcluded:  bulkhead.NoVerdict,
+		IsExcluded:  bulkhead.IsExcluded,
 	})
 }
 

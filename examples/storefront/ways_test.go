@@ -175,7 +175,7 @@ func TestResizeTakesThePoolsAlong(t *testing.T) {
 	}
 	sizes("0/11  0/4  0/1  0/2")
 	next.Compartments[checkout].Max = 6
-	if _, err := w.resize(next); !errors.Is(err, bulkhead.ErrStale) {
+	if _, err := w.resize(next); !errors.Is(err, bulkhead.ErrConflict) {
 		t.Errorf("a plan of revision 1: %v", err)
 	}
 	next.Revision, next.Compartments[checkout].Max = 2, 12

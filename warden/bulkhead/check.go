@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxPlaces   = 1_000_000
+	maxSlots    = 1_000_000
 	maxKeys     = 1_000_000
 	defaultKeys = 10_000
 )
@@ -53,7 +53,7 @@ func (c *CompartmentConfig) check(field string) error {
 		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (as Max) or more"}
 	case absent(c.Breaker):
 		return &InvalidError{field + "Breaker", "a nil " + reflect.TypeOf(c.Breaker).String(), "nil, or a breaker"}
-	case t.Max < 0 || t.Max > maxPlaces:
+	case t.Max < 0 || t.Max > maxSlots:
 		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
 	case t.Keys < 0 || t.Keys > maxKeys:
 		return &InvalidError{field + "Tenants.Keys", t.Keys, "0 (10000) to 1000000"}
@@ -82,7 +82,7 @@ func (c *CompartmentConfig) defaults() CompartmentConfig {
 
 // check validates the plan and fills in each Max that is 0. maxQueue returns MaxQueue of the i-th compartment.
 func (p *Plan) check(field string, maxQueue func(int) int) error {
-	if p.Total < 1 || p.Total > maxPlaces {
+	if p.Total < 1 || p.Total > maxSlots {
 		return &InvalidError{field + ".Total", p.Total, "1 to 1000000"}
 	}
 	sum := 0
@@ -97,7 +97,7 @@ func (p *Plan) check(field string, maxQueue func(int) int) error {
 		sum += sh.Guaranteed
 	}
 	if sum > p.Total {
-		return &InvalidError{field + ".Compartments", fmt.Sprintf("guaranteed %d places", sum), fmt.Sprintf("Total, %d, at most", p.Total)}
+		return &InvalidError{field + ".Compartments", fmt.Sprintf("%d slots are guaranteed", sum), fmt.Sprintf("Total, %d, at most", p.Total)}
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (sh *Share) check(field string, total, maxQueue int) error {
 	case sh.Lendable < 0 || sh.Lendable > sh.Guaranteed:
 		return &InvalidError{field + "Lendable", sh.Lendable, "0 to Guaranteed"}
 	case sh.Lendable > 0 && maxQueue == 0:
-		return &InvalidError{field + "Lendable", sh.Lendable, "0 without a queue: an owner whose place is lent has to wait for it"}
+		return &InvalidError{field + "Lendable", sh.Lendable, "0 without a queue: the owner of a lent slot has to wait for it"}
 	case sh.Mode > limiter.Bypass:
 		return &InvalidError{field + "Mode", uint8(sh.Mode), "Enforce, DryRun or Bypass"}
 	case sh.Max == 0:

@@ -69,7 +69,7 @@ func timeoutRunning() problem {
 // describe returns the public part of err, which c returned; false: err is not of this module.
 func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case; errors.As below handles wrapped ones
-		return refusal(c, r), true
+		return rejectionProblem(c, r), true
 	}
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
@@ -90,13 +90,13 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 		}
 		return p, true
 	case errors.As(err, &rejection):
-		return refusal(c, rejection), true
+		return rejectionProblem(c, rejection), true
 	}
 	s, ours := rpcstatus.Of(err)
 	return mistake(s.Reason), ours
 }
 
-func refusal(c *bulkhead.Compartment, r *warden.Rejection) problem {
+func rejectionProblem(c *bulkhead.Compartment, r *warden.Rejection) problem {
 	_, tenant := c.TenantKey()
 	return problem{statusOf(r.Reason, tenant), r.Reason.String(), r.Decision, r.RetryAfter, r.Task.ID}
 }
@@ -148,7 +148,7 @@ func (a answers) write(w http.ResponseWriter, p problem, err error) {
 		h["Retry-After"] = values[3:4:4]
 	}
 	if a.unseen {
-		h[RefusedHeader] = values[2:3:3]
+		h[RejectedHeader] = values[2:3:3]
 	}
 	if p.requestID = values[4]; requestid.Valid(p.requestID) {
 		h[requestid.HTTP] = values[4:5:5]

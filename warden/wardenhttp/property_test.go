@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -58,7 +59,7 @@ func TestPropertyH3_NeverMoreThanTheTarget(t *testing.T) {
 			g.Limiter().Apply(decision.ControlDecision{Seq: uint64(seq.Add(1)), TargetConcurrency: int(target.Load())})
 			var all sync.WaitGroup
 			for _, way := range clients {
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // who waits for a place leaves
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // who waits for a slot leaves
 				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody)
 				if err != nil {
 					rt.Fatal(err)
@@ -161,7 +162,8 @@ func TestPropertyH4_NobodyExtendsADeadline(t *testing.T) {
 	})
 }
 
-// Two refusals for the same reason, by the same decision, are answered alike to the byte, whatever else is behind them; and nothing of that is in the answer.
+// Two rejections for the same reason, by the same decision, are answered alike to the byte, with the table's status and Retry-After,
+// whatever else is behind them; and nothing of that is in the answer.
 func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 	acme := tenant(t)
 	reasons := []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.PriorityDrop, limiter.DeadlineExceeded,
@@ -170,9 +172,19 @@ func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		why := rapid.SampledFrom(reasons).Draw(rt, "reason")
 		seq := rapid.Uint64Range(1, 99_999).Draw(rt, "decision")
+		estimate := time.Duration(rapid.IntRange(0, 5000).Draw(rt, "estimate")) * time.Millisecond
+		status, wait := http.StatusServiceUnavailable, strconv.Itoa(max(1, int(math.Ceil(estimate.Seconds()))))
 		var of *bulkhead.Compartment
 		if rapid.Bool().Draw(rt, "a tenant's") {
-			of = acme
+			if of = acme; why != limiter.Closed {
+				status = http.StatusTooManyRequests
+			}
+		}
+		switch why {
+		case limiter.DeadlineExceeded:
+			status, wait = http.StatusGatewayTimeout, ""
+		case limiter.Canceled:
+			status, wait = 499, ""
 		}
 		var answers []string
 		for range 2 {
@@ -183,8 +195,11 @@ func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 				Task:     warden.Task{Name: rapid.StringMatching(`[A-Z]{12,20}`).Draw(rt, "name"), Priority: warden.Priority(rapid.Int8().Draw(rt, "priority"))},
 			}
 			rec := httptest.NewRecorder()
-			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside}) {
+			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside, RetryAfter: estimate}) {
 				rt.Fatal("H5: a refusal was not answered")
+			}
+			if got := rec.Header().Get("Retry-After"); rec.Code != status || got != wait {
+				rt.Fatalf("H5: %s of a tenant %v after %v: %d, Retry-After %q; want %d, %q", why, of != nil, estimate, rec.Code, got, status, wait)
 			}
 			var answer bytes.Buffer
 			fmt.Fprintln(&answer, rec.Code)
@@ -231,6 +246,11 @@ func (w *able) SetWriteDeadline(time.Time) error {
 	return w.do("write deadline")
 }
 
+// A flushing writer is one that a handler may take for an http.Flusher.
+type flushing struct{ *able }
+
+func (w flushing) Flush() { _ = w.FlushError() }
+
 // Whatever the original can do, a handler can have done, and whatever it cannot is refused in the same way.
 func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
 	all := []string{"flush", "full duplex", "read deadline", "write deadline"}
@@ -258,7 +278,11 @@ func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
 				}
 			}
 		}))
-		h.ServeHTTP(w, newRequest())
+		if rapid.Bool().Draw(rt, "Flusher") {
+			h.ServeHTTP(flushing{w}, newRequest())
+		} else {
+			h.ServeHTTP(w, newRequest())
+		}
 	})
 }
 
@@ -305,7 +329,7 @@ func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
 				cancel()
 			}
 			time.Sleep(time.Second)
-			w.Watch()
+			w.SampleIfDue()
 		})
 		if a.counted != want {
 			rt.Fatalf("H9: of %v %d were counted, want %d", endings, a.counted, want)
@@ -313,9 +337,9 @@ func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
 	})
 }
 
-// Whatever is refused costs four allocations at most.
-func TestPropertyH10_RefusalCostsFourAllocations(t *testing.T) {
-	h := refusing(t)
+// Whatever is rejected costs four allocations at most.
+func TestPropertyH10_RejectionCostsFourAllocations(t *testing.T) {
+	h := rejecting(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		r := httptest.NewRequest(rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(rt, "method"), "/"+rapid.StringMatching(`[a-z/]{0,80}`).Draw(rt, "path"), http.NoBody)
 		for i := range rapid.IntRange(0, 5).Draw(rt, "headers") {
@@ -334,16 +358,16 @@ func TestPropertyH10_RefusalCostsFourAllocations(t *testing.T) {
 // Requests come one after the other; those that are exempt are answered whatever the limiter does, and it never hears of them.
 func TestPropertyH11_ExemptAsksNobody(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		places := rapid.IntRange(0, 1).Draw(rt, "places")
+		slots := rapid.IntRange(0, 1).Draw(rt, "slots")
 		paths := rapid.SliceOfN(rapid.SampledFrom([]string{"/healthz", "/other"}), 1, 20).Draw(rt, "paths")
-		g := newGuard(t, places, 0)
+		g := newGuard(t, slots, 0)
 		h := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" }}).Handler(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 		asked := 0
 		for _, path := range paths {
 			want := http.StatusNoContent
 			if path == "/other" {
-				if asked++; places == 0 {
+				if asked++; slots == 0 {
 					want = http.StatusServiceUnavailable
 				}
 			}
@@ -351,8 +375,8 @@ func TestPropertyH11_ExemptAsksNobody(t *testing.T) {
 			if h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody)); rec.Code != want {
 				rt.Fatalf("H11: %s: %d, want %d", path, rec.Code, want)
 			}
-			if started, refused, _, _ := g.counts(); started+refused != asked {
-				rt.Fatalf("H11: %d were asked for, the limiter heard of %d", asked, started+refused)
+			if started, rejected, _, _ := g.counts(); started+rejected != asked {
+				rt.Fatalf("H11: %d were asked for, the limiter heard of %d", asked, started+rejected)
 			}
 		}
 	})
@@ -366,10 +390,10 @@ type patient struct {
 
 func (w *patient) SetReadDeadline(t time.Time) error { w.until = t; return nil }
 
-// A body that nobody has read to its end is waited for by the server: half a second at most after a refusal, and Grace when its handler is done.
+// A body that nobody has read to its end is waited for by the server: half a second at most after a rejection, and Grace when its handler is done.
 func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		refused := rapid.Bool().Draw(rt, "refused")
+		rejected := rapid.Bool().Draw(rt, "rejected")
 		length := rapid.Int64Range(-1, 1<<20).Draw(rt, "length")
 		if length == 0 {
 			length = -1
@@ -379,11 +403,11 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 		works := time.Duration(rapid.IntRange(0, 5).Draw(rt, "works")) * time.Second
 		var left time.Duration
 		synctest.Test(t, func(t *testing.T) {
-			places := 1
-			if refused {
-				places = 0
+			slots := 1
+			if rejected {
+				slots = 0
 			}
-			h := newMiddleware(t, newGuard(t, places, 0), wardenhttp.Config{Grace: grace}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := newMiddleware(t, newGuard(t, slots, 0), wardenhttp.Config{Grace: grace}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.ReadFull(r.Body, make([]byte, read))
 				time.Sleep(works)
 			}))
@@ -394,14 +418,14 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 			left = time.Until(w.until)
 		})
 		most := grace
-		if refused {
+		if rejected {
 			most = 500 * time.Millisecond
 		}
 		if left > most {
-			rt.Fatalf("H17: refused %v, Grace %v: the rest of the body is waited for another %v", refused, grace, left)
+			rt.Fatalf("H17: rejected %v, Grace %v: the rest of the body is waited for another %v", rejected, grace, left)
 		}
 		if left < 0 {
-			rt.Fatalf("H17: refused %v, Grace %v: nothing bounds the wait for the rest of the body", refused, grace)
+			rt.Fatalf("H17: rejected %v, Grace %v: nothing bounds the wait for the rest of the body", rejected, grace)
 		}
 	})
 }
@@ -416,22 +440,23 @@ func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
 			to = rapid.IntRange(from+1, len(line)).Draw(rt, "to")
 		}
 		r := newRequest()
+		r.Method = strings.Repeat("M", rapid.SampledFrom([]int{3, 200, 300}).Draw(rt, "method"))
 		cfg := wardenhttp.Config{}
 		if rapid.Bool().Draw(rt, "a header") {
 			r.Header.Set("Name", line)
 			cfg.Task = func(r *http.Request) warden.Task { return warden.Task{Name: r.Header.Get("Name")[from:to]} }
 		} else {
-			r.URL.Path = "/" + line
-			r.RequestURI = r.URL.Path
-			line = r.RequestURI
+			from, to = 0, 1+len(line)
+			line = "/" + line + "?" + strings.Repeat("q", rapid.SampledFrom([]int{0, 300}).Draw(rt, "query"))
+			r.RequestURI, r.URL.Path = line, line[:to]
 		}
 		whole := cfg.Task == nil && len(r.Method)+len(line) <= 256 // a first line of 256 bytes is kept as it is: what else is in it is no more than the name
-		g := newGuard(t, 0, 0)                                     // what it refuses it remembers
+		g := newGuard(t, 0, 0)                                     // what it rejects it remembers
 		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)
-		name := g.Limiter().Recent()[0].Task.Name
+		name, want := g.Limiter().Recent()[0].Task.Name, line[from:min(to, from+256)]
 		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
-		if shared := at >= begin && at < begin+uintptr(len(line)); name == "" || len(name) > 256 || shared && !whole {
-			rt.Fatalf("H18: a name of %d bytes, in the request's memory: %v", len(name), shared)
+		if shared := at >= begin && at < begin+uintptr(len(line)); name != want || shared && !whole {
+			rt.Fatalf("H18: %q, want %q, in the request's memory: %v", name, want, shared)
 		}
 	})
 }
@@ -483,7 +508,7 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ops := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(rt, "ops")
 		var ready wardenhttp.Readiness
-		refusing := newHandler(t, newGuard(t, 0, 0), nil)
+		rejecting := newHandler(t, newGuard(t, 0, 0), nil)
 		drained := false
 		for _, op := range ops {
 			switch {
@@ -491,7 +516,7 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 				ready.Drain()
 				drained = true
 			case op > 5:
-				refusing.ServeHTTP(httptest.NewRecorder(), newRequest())
+				rejecting.ServeHTTP(httptest.NewRecorder(), newRequest())
 			default:
 				rec := httptest.NewRecorder()
 				ready.ServeHTTP(rec, newRequest())
@@ -503,13 +528,13 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 	})
 }
 
-// Attempts take their time and end as they like, at a dependency that refuses so much that budget and throttle have their say. None is ended but by its caller, or
+// Attempts take their time and end as they like, at a dependency that rejects so much that budget and throttle have their say. None is ended but by its caller, or
 // as the loser of a hedge; and of two, one answers.
 func TestPropertyR2_WhatHasStartedEndsByItself(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		hedge := time.Duration(rapid.SampledFrom([]int{0, 3, 9}).Draw(rt, "hedge after")) * time.Millisecond
 		takes := rapid.SliceOfN(rapid.IntRange(1, 20), 30, 30).Draw(rt, "takes")
-		refuses := rapid.SliceOfN(rapid.Bool(), 30, 30).Draw(rt, "refuses")
+		rejects := rapid.SliceOfN(rapid.Bool(), 30, 30).Draw(rt, "rejects")
 		calls := rapid.IntRange(1, 20).Draw(rt, "calls")
 		ratio := rapid.SampledFrom([]float64{0.01, 0.5, 1}).Draw(rt, "ratio")
 		wrong := ""
@@ -534,13 +559,13 @@ func TestPropertyR2_WhatHasStartedEndsByItself(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				if refuses[i] {
+				if rejects[i] {
 					return respond(http.StatusServiceUnavailable, http.NoBody), nil
 				}
 				answered[id] = true
 				return respond(http.StatusOK, http.NoBody), nil
 			})
-			c := newCaller(t, retry.Config{Ratio: ratio, Floor: 1, Backoff: time.Millisecond, Rand: func() float64 { return 0 }})
+			c := newCaller(t, retry.Config{Ratio: ratio, MinRetries: 1, Backoff: time.Millisecond, Rand: func() float64 { return 0 }})
 			rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: hedge})
 			var all sync.WaitGroup
 			for i := range calls {

@@ -9,7 +9,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
 // TransportConfig describes a [Transport]. The zero value is ready to use.
@@ -34,7 +34,7 @@ type Transport struct {
 }
 
 // NewTransport returns a Transport that acquires slots from w. Give each dependency its own warden, so that a slow one fills
-// only its own slots. Do not use the server's warden: a request that holds one of its slots is refused a second. With
+// only its own slots. Do not use the server's warden: a request that holds one of its slots is denied a second. With
 // cfg.Compartment, w has the role that it has in [New]. The error, a [*warden.InvalidError], means that there is neither a
 // warden nor a compartment.
 func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
@@ -52,7 +52,7 @@ func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 }
 
 func hostTask(r *http.Request) warden.Task {
-	if r.URL == nil { // the base refuses it
+	if r.URL == nil { // the base rejects it
 		return warden.Task{}
 	}
 	return warden.Task{Name: r.URL.Host}
@@ -90,7 +90,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // prepare acquires the request's slot and builds the request to send. On failure, a panic included, it closes the request's
 // body, as a RoundTripper must.
-func (t *Transport) prepare(req *http.Request) (p place.Place, out *http.Request, err error) {
+func (t *Transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, err error) {
 	ready := false
 	defer func() {
 		if !ready {

@@ -19,5 +19,5 @@
 // What never ends keeps its permit for ever: a hijacked connection that nobody closes, a response that is neither read to its
 // end nor closed. What a handler leaves running on goroutines of its own is no part of the request.
 //
-// The package decides nothing: it does not know who is refused, what a refusal says, or what an ending means.
+// The package decides nothing: it does not know who is rejected, what a rejection says, or what an ending means.
 package inflight

@@ -8,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // fires are the alerts of each phase: name, severity and, where there is one, the compartment or the class of priority.
@@ -19,17 +20,17 @@ func fires() map[string][]string {
 	return map[string][]string{
 		"healthy":         nil,
 		"rolling-restart": nil,
-		"slow":            {"StopbankCompartmentRefusesNearlyAll ticket compartment=analytics"},
+		"slow":            {"StopbankCompartmentRejectsNearlyAll ticket compartment=analytics"},
 		"crowded":         {"StopbankQueueDeep ticket compartment=analytics"},
 		"crowded-critical": {
-			"StopbankCriticalCompartmentRefuses page compartment=checkout", "StopbankQueueDeep page compartment=admin",
+			"StopbankCriticalCompartmentRejects page compartment=checkout", "StopbankQueueDeep page compartment=admin",
 			"StopbankErrorBudgetBurnsFast page compartment=checkout", "StopbankErrorBudgetBurns page compartment=checkout",
 		},
-		"critical-refused": {
-			"StopbankCriticalTasksRefused page priority=critical", "StopbankRefusesMuch ticket priority=high", "StopbankRefusesMuch ticket priority=normal",
+		"critical-rejected": {
+			"StopbankCriticalTasksRejected page priority=critical", "StopbankRejectsMuch ticket priority=high", "StopbankRejectsMuch ticket priority=normal",
 			"StopbankErrorBudgetBurnsFast page", "StopbankErrorBudgetBurns page",
 		},
-		"sale":           {"StopbankRefusesMuch ticket priority=normal"},
+		"sale":           {"StopbankRejectsMuch ticket priority=normal"},
 		"silent-control": {"StopbankDecisionsStale page"},
 		"stuck-work": {
 			"StopbankAbandonedWorkGrows page compartment=admin", "StopbankAbandonedWorkGrows ticket compartment=analytics",
@@ -56,12 +57,12 @@ func brokenRules() []broken {
 			"stopbank_limiter_decision_stale == 1 and sum without (priority) (rate(stopbank_limiter_submitted_total[5m])) > 0",
 			"time() - stopbank_control_decision_timestamp_seconds > stopbank_control_decision_valid_seconds",
 		},
-		{"a minute holds one scrape", "sale", "60s", "alert: StopbankRefusesMuch", "[5m]", "[1m]"},
+		{"a minute holds one scrape", "sale", "60s", "alert: StopbankRejectsMuch", "[5m]", "[1m]"},
 		{"a queue is seldom full at the instant of a scrape", "crowded-critical", "15s", "alert: StopbankQueueDeep", "avg_over_time(stopbank_compartment_queued[5m])", "stopbank_compartment_queued"},
-		{"whatever is refused pages", "sale", "15s", "alert: StopbankCriticalTasksRefused", `{priority="critical"}`, ""},
-		{"nothing is refused that much", "crowded-critical", "15s", "alert: StopbankCriticalCompartmentRefuses", "> 0.05", "> 0.95"},
+		{"whatever is refused pages", "sale", "15s", "alert: StopbankCriticalTasksRejected", `{priority="critical"}`, ""},
+		{"nothing is refused that much", "crowded-critical", "15s", "alert: StopbankCriticalCompartmentRejects", "> 0.05", "> 0.95"},
 		{"a background queue pages", "crowded", "15s", "alert: StopbankQueueDeep", "criticality >= 64", "criticality >= -64"},
-		{"a slow report pages", "slow", "60s", "alert: StopbankCriticalCompartmentRefuses", " == 127", " < 127"},
+		{"a slow report pages", "slow", "60s", "alert: StopbankCriticalCompartmentRejects", " == 127", " < 127"},
 		{"the opposite", "rolling-restart", "60s", "alert: StopbankCompartmentDecisionStale", " == 1", " < 1"},
 		{"no compartment has so many slots", "stuck-work", "15s", "alert: StopbankAbandonedWorkGrows", "[5m]) > 0 and min", "[5m]) > 30 and min"},
 		{"all work is critical", "sale", "15s", "name: stopbank-slo", `{priority="critical"}`, ""},
@@ -188,8 +189,8 @@ func TestRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := read(path)
-	if err != nil || !reflect.DeepEqual(got, []target{of, of}) {
-		t.Errorf("%v: %+v, want twice %+v", err, got, of)
+	if diff := cmp.Diff([]target{of, of}, got, cmp.AllowUnexported(target{})); err != nil || diff != "" {
+		t.Fatalf("%v (-want +got)\n%s", err, diff)
 	}
 	var replayed strings.Builder
 	got[0].input(&replayed, 4, 200)
