@@ -175,7 +175,7 @@ func (s *service) forward(next string) http.HandlerFunc {
 		if resp.StatusCode != http.StatusOK {
 			s.journal.forwarded(r, s.name, resp.StatusCode, body)
 		}
-		// Warden-Refused is not forwarded: it means that no handler has seen the request, but this one has.
+		// Warden-Rejected is not forwarded: it means that no handler has seen the request, but this one has.
 		for _, h := range []string{"Content-Type", "Retry-After"} {
 			if v := resp.Header.Get(h); v != "" {
 				w.Header().Set(h, v)

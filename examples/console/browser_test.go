@@ -252,7 +252,7 @@ func TestBrowser(t *testing.T) {
 		link := eval[string](p, `location.href`)
 		eval[string](p, `document.getElementById("what").value = "gone"`)
 		p.must(chromedp.Do(p.ctx, chromedp.Click("#find button")))
-		p.until(status + `.startsWith("Not found. This process keeps the last refusals")`)
+		p.until(status + `.startsWith("Not found. This process keeps the last rejections")`)
 		p.until(`document.querySelectorAll("#found details").length === 0`)
 		p.clean(base)
 		other := open(t, chromium, link, 1280, 900, "light", false)

@@ -63,7 +63,7 @@ func TestH21_ARejectionIsFoundByItsID(t *testing.T) {
 		}
 
 		for _, what := range []string{body.ID, strconv.FormatUint(*body.Decision, 10)} {
-			_, _, text := call(t, "GET", p.url+"/console/refusals.json?find="+url.QueryEscape(what), "", "")
+			_, _, text := call(t, "GET", p.url+"/console/rejections.json?find="+url.QueryEscape(what), "", "")
 			var found struct {
 				Instance   string
 				Rejections []struct {
