@@ -1,4 +1,4 @@
-// The journal: what became of each request, at each service, as a tracing backend would have it.
+// The journal: the path of each request through the services, as a tracing backend would record it.
 package main
 
 import (
@@ -12,32 +12,32 @@ import (
 	"github.com/stopbank/stopbank/warden"
 )
 
-// A journal has a page for each request of a plan.
+// A journal has a trace for each request of a plan.
 type journal struct {
-	mu    sync.Mutex // guards pages
-	pages []page
+	mu     sync.Mutex // guards traces
+	traces []trace
 }
 
-// A page is one request on its whole way.
-type page struct {
+// A trace is the path of one request.
+type trace struct {
 	arrival
 
-	late       time.Duration  // it was sent, because the machine had something else to do
-	outcomes   []outcome      // what its user was told
-	arrivals   map[string]int // attempts, rejected ones included, for each service
-	visits     []visit        // those that were given a place
-	paid       int            // how often payments worked on it
-	rejections []rejection    // the logs of the services, the innermost first
+	delay      time.Duration  // how long the machine delayed its start
+	outcomes   []outcome      // received by its user
+	arrivals   map[string]int // attempts at each service, rejected ones included
+	spans      []span         // attempts that got a slot
+	paid       int            // executions by payments
+	rejections []rejection    // logged by the services, innermost first
 }
 
-// A visit is what a service knew when it began to work.
-type visit struct {
+// A span is the state of a request when a service starts to work on it.
+type span struct {
 	service  string
-	left     time.Duration // until the deadline; -1: it knew of none
+	left     time.Duration // until the deadline; -1: no deadline
 	priority warden.Priority
 }
 
-// A rejection is a line in the log of a service.
+// A rejection is a log line of a service.
 type rejection struct {
 	service string
 	outcome
@@ -46,59 +46,59 @@ type rejection struct {
 }
 
 func newJournal(all []arrival) *journal {
-	j := &journal{pages: make([]page, len(all))}
+	j := &journal{traces: make([]trace, len(all))}
 	for i, a := range all {
-		j.pages[i] = page{arrival: a, arrivals: map[string]int{}}
+		j.traces[i] = trace{arrival: a, arrivals: map[string]int{}}
 	}
 	return j
 }
 
-// on writes on the page of a request; one that is not of the plan has none.
-func (j *journal) on(r *http.Request, write func(*page)) {
+// on updates the trace of a request; requests outside the plan have none.
+func (j *journal) on(r *http.Request, write func(*trace)) {
 	id, err := strconv.Atoi(r.Header.Get(idHeader))
-	if err != nil || id < 0 || id >= len(j.pages) {
+	if err != nil || id < 0 || id >= len(j.traces) {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	write(&j.pages[id])
+	write(&j.traces[id])
 }
 
 func (j *journal) arrived(r *http.Request, service string) {
-	j.on(r, func(p *page) { p.arrivals[service]++ })
+	j.on(r, func(tr *trace) { tr.arrivals[service]++ })
 }
 
-func (j *journal) working(r *http.Request, service string) {
-	v := visit{service, -1, warden.PriorityFrom(r.Context())}
+func (j *journal) started(r *http.Request, service string) {
+	v := span{service, -1, warden.PriorityFrom(r.Context())}
 	if deadline, ok := r.Context().Deadline(); ok {
 		v.left = max(time.Until(deadline), 0)
 	}
-	j.on(r, func(p *page) { p.visits = append(p.visits, v) })
+	j.on(r, func(tr *trace) { tr.spans = append(tr.spans, v) })
 }
 
-func (j *journal) paying(r *http.Request) { j.on(r, func(p *page) { p.paid++ }) }
+func (j *journal) paying(r *http.Request) { j.on(r, func(tr *trace) { tr.paid++ }) }
 
-// rejected logs what a service, or its call of the next one, was rejected. The explanation of a warden is in Limiter().Recent() as well.
+// rejected logs a rejection by the service or by its client for the next one. Limiter().Recent() has the explanation, too.
 func (j *journal) rejected(r *http.Request, service string, err error) {
 	line := rejection{service: service, text: err.Error()}
 	var rejection *warden.Rejection
 	if errors.As(err, &rejection) {
 		line.reason, line.decision, line.text = rejection.Reason.String(), rejection.Decision.Seq, rejection.String()
 	}
-	j.on(r, func(p *page) { p.rejections = append(p.rejections, line) })
+	j.on(r, func(tr *trace) { tr.rejections = append(tr.rejections, line) })
 }
 
-// passedOn logs that the next service answered no.
-func (j *journal) passedOn(r *http.Request, service string, status int, body []byte) {
-	o := told(status, body)
-	text := fmt.Sprintf("passes on %d %s, decision %d", status, o.reason, o.decision)
-	j.on(r, func(p *page) { p.rejections = append(p.rejections, rejection{service, o, text}) })
+// forwarded logs an error response of the next service.
+func (j *journal) forwarded(r *http.Request, service string, status int, body []byte) {
+	o := readOutcome(status, body)
+	text := fmt.Sprintf("forwards %d %s, decision %d", status, o.reason, o.decision)
+	j.on(r, func(tr *trace) { tr.rejections = append(tr.rejections, rejection{service, o, text}) })
 }
 
-// ended notes what a user was told, and how late the machine was to send his request.
-func (j *journal) ended(id int, late time.Duration, o outcome) {
+// finished records a user's outcome and the delay of the request's start.
+func (j *journal) finished(id int, delay time.Duration, o outcome) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.pages[id].late = late
-	j.pages[id].outcomes = append(j.pages[id].outcomes, o)
+	j.traces[id].delay = delay
+	j.traces[id].outcomes = append(j.traces[id].outcomes, o)
 }

@@ -1,8 +1,9 @@
-// Chain is three services, gateway -> orders -> payments, that are asked for twice what the last one can do: once with clients that
-// try three times and carry nothing, once with the deadline and the priority of each request carried through, and retries within
-// a budget. It prints what the users got, what payments did for nobody, and the way of one rejected request.
+// Chain is three services, gateway -> orders -> payments, under twice the load that payments can serve. In the first phase,
+// clients make up to three attempts and propagate nothing; in the second, they propagate the deadline and the priority of
+// each request and retry within a budget. Chain prints the share of answered requests, the wasted work of payments, and the
+// path of one rejected request.
 //
-// Exit code: 0 the verdict holds, 1 it does not or the run failed.
+// Exit codes: 0 the verdict holds, 1 the verdict does not hold or the run failed.
 package main
 
 import (
@@ -21,22 +22,25 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// A scenario is what happens in each phase.
+// A scenario is the configuration of both phases.
 type scenario struct {
-	connections int           // of payments: so many executions at a time
-	hold        time.Duration // of a connection by an execution
-	load        float64       // in capacities
-	patience    time.Duration // of users, who tell it
-	warm        time.Duration // in which new processes learn what they can do: its requests are not counted (docs/production.md)
-	lasts       time.Duration // with warm
+	connections int           // of payments: its maximum concurrency
+	hold        time.Duration // time that an execution uses a connection
+	load        float64       // relative to the capacity of payments
+	patience    time.Duration // timeout of the users, sent with each request
+	warm        time.Duration // warm-up of the wardens; its requests are not counted (docs/production.md)
+	lasts       time.Duration // length of a phase, warm-up included
 	seed        uint64
 }
 
 func demo() scenario {
-	return scenario{connections: 8, hold: 40 * time.Millisecond, load: 2, patience: 250 * time.Millisecond, warm: 3 * time.Second, lasts: 12 * time.Second, seed: 1}
+	return scenario{
+		connections: 8, hold: 40 * time.Millisecond, load: 2, patience: 250 * time.Millisecond,
+		warm: 3 * time.Second, lasts: 12 * time.Second, seed: 1,
+	}
 }
 
-// capacity is how many executions a second payments can do.
+// capacity is the capacity of payments, in requests per second.
 func (sc scenario) capacity() float64 { return float64(sc.connections) / sc.hold.Seconds() }
 
 func main() {
@@ -53,8 +57,8 @@ func main() {
 
 // run runs both phases and reports whether the verdict holds.
 func run(ctx context.Context, sc scenario, out io.Writer) (bool, error) {
-	fmt.Fprintf(out, "gateway -> orders -> payments, which has %d connections and holds one for %v: %.0f requests a second.\n"+
-		"%.0f are asked for, by users who wait %v. Two phases of %v; the first %v of each are not counted.\n",
+	fmt.Fprintf(out, "gateway -> orders -> payments. Payments has %d connections and uses one for %v per request: its capacity is %.0f requests\n"+
+		"a second. Users send %.0f a second and wait up to %v. Two phases of %v; the first %v of each are warm-up and not counted.\n",
 		sc.connections, sc.hold, sc.capacity(), sc.load*sc.capacity(), sc.patience, sc.lasts, sc.warm)
 	before, err := sc.phase(ctx, false)
 	if err != nil {
@@ -67,42 +71,42 @@ func run(ctx context.Context, sc scenario, out io.Writer) (bool, error) {
 	return sc.report(out, before, after), nil
 }
 
-// phase opens the chain, lets the users come and closes it. What it returns is at rest.
-func (sc scenario) phase(ctx context.Context, carry bool) (*journal, error) {
+// phase starts the services, sends all requests and stops the services. The returned journal is complete.
+func (sc scenario) phase(ctx context.Context, propagate bool) (*journal, error) {
 	all := plan(sc.load*sc.capacity(), sc.lasts, sc.seed)
-	book := newJournal(all)
-	c := &chain{scenario: sc, carry: carry, book: book}
+	j := newJournal(all)
+	c := &chain{scenario: sc, propagate: propagate, journal: j}
 	err := c.open()
 	if err == nil {
 		err = c.ready(ctx)
 	}
 	if err == nil {
-		follow(ctx, c.services[len(c.services)-1].url, all, sc.patience, book)
+		follow(ctx, c.services[len(c.services)-1].url, all, sc.patience, j)
 		err = ctx.Err()
 	}
-	return book, errors.Join(err, c.close())
+	return j, errors.Join(err, c.close())
 }
 
-// A chain is the three services and how they call each other.
+// A chain is the three services and their configuration.
 type chain struct {
 	scenario
 
-	carry    bool
-	book     *journal
-	services []*service // the last one first
+	propagate bool
+	journal   *journal
+	services  []*service // the last one first
 }
 
 // open starts the services, the last one first.
 //
-// The gateway is where strangers come: it believes nobody who says that he is important, and knows itself what is. The others are
-// reached by the service in front of them alone, as their listeners are inside: what comes is trusted. Where a network is
-// shared, a client certificate has to say the same.
+// The gateway receives requests from the internet: it ignores the priority that they claim and sets its own. The other
+// services are reachable only by the service in front of them, so they trust the headers. On a shared network, authenticate
+// callers by client certificates instead.
 func (c *chain) open() error {
 	inside := wardenhttp.Config{
-		Task:    func(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Path} }, // its priority is what the caller says
+		Task:    func(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Path} }, // its priority comes from the caller
 		Trusted: func(*http.Request) bool { return true },
 	}
-	payments, err := c.add("payments", c.connections) // a limit that is known is set
+	payments, err := c.add("payments", c.connections) // the limit is known: its connections
 	if err != nil {
 		return err
 	}
@@ -117,8 +121,8 @@ func (c *chain) open() error {
 	return err
 }
 
-func (c *chain) add(name string, most int) (*service, error) {
-	s, err := newService(name, most, c.book)
+func (c *chain) add(name string, limit int) (*service, error) {
+	s, err := newService(name, limit, c.journal)
 	c.services = append(c.services, s)
 	return s, err
 }
@@ -129,9 +133,9 @@ func (c *chain) inFrontOf(next *service, name string, cfg wardenhttp.Config) (*s
 	if err != nil {
 		return nil, err
 	}
-	s.next = forgetful{&http.Client{Transport: connections(), Timeout: time.Second}}
-	if c.carry {
-		if s.next, err = s.careful(next.name); err != nil {
+	s.next = naive{&http.Client{Transport: connections(), Timeout: time.Second}}
+	if c.propagate {
+		if s.next, err = s.resilient(next.name); err != nil {
 			return nil, err
 		}
 	}
@@ -139,27 +143,27 @@ func (c *chain) inFrontOf(next *service, name string, cfg wardenhttp.Config) (*s
 	return s, err
 }
 
-// pay is the work of payments: to have one of its connections for a while. That does not depend on the machine's processors.
+// pay is the handler of payments: it holds one of the connections for a while and uses hardly any CPU.
 func (c *chain) pay() http.HandlerFunc {
 	pool := make(chan struct{}, c.connections)
 	return func(w http.ResponseWriter, r *http.Request) {
-		c.book.working(r, "payments")
+		c.journal.started(r, "payments")
 		select {
 		case pool <- struct{}{}:
 		case <-r.Context().Done():
-			return // there is nobody left to answer: the middleware says 504
+			return // the middleware responds with 504
 		}
 		defer func() { <-pool }()
-		c.book.paying(r)
+		c.journal.paying(r)
 		select {
 		case <-time.After(c.hold):
-			_, _ = io.WriteString(w, "paid\n") // fails only when the client has left
+			_, _ = io.WriteString(w, "paid\n") // fails only if the client has left
 		case <-r.Context().Done():
 		}
 	}
 }
 
-// ready asks every service whether it is, as a balancer does before it sends anybody.
+// ready checks that every service is ready, as a load balancer does before it sends requests.
 func (c *chain) ready(ctx context.Context) error {
 	client := &http.Client{Transport: connections(), Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
@@ -182,10 +186,10 @@ func (c *chain) ready(ctx context.Context) error {
 	return nil
 }
 
-// close lets the services leave, the first one first, so that nobody calls one that has left.
+// close stops the services, the first one first, so that none calls a stopped one.
 func (c *chain) close() (err error) {
 	for _, s := range slices.Backward(c.services) {
-		err = errors.Join(err, s.leave())
+		err = errors.Join(err, s.shutDown())
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-// A service of the chain: an HTTP server under a warden of its own, which calls the next one, carefully or not.
+// A service of the chain: an HTTP server with a warden, and its client for the next service.
 package main
 
 import (
@@ -17,31 +17,31 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A service is one hop.
+// A service is one hop of the chain.
 type service struct {
 	name, url string
-	book      *journal
+	journal   *journal
 	front     *warden.Warden
 	ready     wardenhttp.Readiness
 	server    *http.Server
-	measuring context.Context // ends after the last request
+	measuring context.Context // the lifetime of the wardens
 	stop      context.CancelFunc
 	running   errgroup.Group
-	next      caller // nil: it calls nobody
+	next      client // nil: the last service
 }
 
-// newService makes a service whose warden finds out by itself how many requests may run, at most so many; 0: any number.
-func newService(name string, most int, book *journal) (s *service, err error) {
-	s = &service{name: name, book: book}
+// newService makes a service with an adaptive concurrency limit of at most limit; 0: no maximum.
+func newService(name string, limit int, j *journal) (s *service, err error) {
+	s = &service{name: name, journal: j}
 	s.measuring, s.stop = context.WithCancel(context.Background())
-	s.front, err = s.warden(name, most)
+	s.front, err = s.warden(name, limit)
 	return s, err
 }
 
-// serve begins to serve, on any port of the loopback interface.
+// serve starts serving on a free loopback port.
 func (s *service) serve(cfg wardenhttp.Config, work http.HandlerFunc) error {
 	cfg.Answer = func(_ http.ResponseWriter, r *http.Request, err error) bool {
-		s.book.rejected(r, s.name, err) // the log of rejections; the answer is the package's
+		s.journal.rejected(r, s.name, err) // only log: wardenhttp writes the response
 		return false
 	}
 	mw, err := wardenhttp.New(s.front, cfg)
@@ -50,9 +50,9 @@ func (s *service) serve(cfg wardenhttp.Config, work http.HandlerFunc) error {
 	}
 	guarded := mw.Handler(work)
 	mux := http.NewServeMux()
-	mux.Handle("GET /readyz", &s.ready) // not under the middleware: it costs nothing, and must not be rejected
+	mux.Handle("GET /readyz", &s.ready) // outside the middleware: cheap, and never rejected
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.book.arrived(r, s.name) // an access log sees what is rejected as well
+		s.journal.arrived(r, s.name) // an access log has rejected requests, too
 		guarded.ServeHTTP(w, r)
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,11 +73,11 @@ func (s *service) serve(cfg wardenhttp.Config, work http.HandlerFunc) error {
 	return nil
 }
 
-// warden makes a warden that measures for as long as the service lives.
-func (s *service) warden(name string, most int) (*warden.Warden, error) {
+// warden makes a warden that runs until the service shuts down.
+func (s *service) warden(name string, limit int) (*warden.Warden, error) {
 	cfg := warden.Config{Limiter: limiter.Config{Name: name}}
-	cfg.Control.Max = most
-	cfg.Control.Initial = most
+	cfg.Control.Max = limit
+	cfg.Control.Initial = limit
 	w, err := warden.New(cfg)
 	if err == nil {
 		s.running.Go(func() error { return w.Run(s.measuring) })
@@ -85,8 +85,8 @@ func (s *service) warden(name string, most int) (*warden.Warden, error) {
 	return w, err
 }
 
-// leave is the order of examples/rollout, without the pause in which a balancer would hear of it.
-func (s *service) leave() (err error) {
+// shutDown has the order of examples/rollout, without its pause for the load balancer.
+func (s *service) shutDown() (err error) {
 	s.ready.Drain()
 	if s.server != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -102,20 +102,20 @@ func (s *service) leave() (err error) {
 	return errors.Join(err, s.running.Wait())
 }
 
-// A caller sends requests to the next service: an http.Client, or one that forgets.
-type caller interface {
+// A client sends requests to the next service: an http.Client or a naive one.
+type client interface {
 	Do(*http.Request) (*http.Response, error)
 	CloseIdleConnections()
 }
 
-// careful is a client that carries deadline and priority, and retries within a budget. From the outside in: Retry, Transport with a
-// warden for this dependency, the connections.
-func (s *service) careful(dependency string) (caller, error) {
+// resilient makes a client that propagates deadline and priority and retries within a budget. From the outside in: Retry, a
+// Transport with a warden for this dependency, and the connections.
+func (s *service) resilient(dependency string) (client, error) {
 	w, err := s.warden(s.name+" to "+dependency, 0)
 	if err != nil {
 		return nil, err
 	}
-	places, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: connections()})
+	limited, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: connections()})
 	if err != nil {
 		return nil, err
 	}
@@ -123,27 +123,26 @@ func (s *service) careful(dependency string) (caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	again, err := wardenhttp.NewRetry(budget, wardenhttp.RetryConfig{Base: places})
+	retrying, err := wardenhttp.NewRetry(budget, wardenhttp.RetryConfig{Base: limited})
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: again}, nil
+	return &http.Client{Transport: retrying}, nil
 }
 
-// A forgetful caller is what careful replaces: a timeout of its own, three attempts whatever was rejected, and nothing of what the
-// request's context knows.
-type forgetful struct{ *http.Client }
+// A naive client has its own timeout, makes three attempts whatever the error, and ignores the context of the request.
+type naive struct{ *http.Client }
 
 // Do sends the request, up to three times.
-func (c forgetful) Do(req *http.Request) (resp *http.Response, err error) {
+func (c naive) Do(req *http.Request) (resp *http.Response, err error) {
 	for attempt := range 3 {
 		if attempt > 0 {
 			if resp != nil {
-				_ = resp.Body.Close() // it is not read
+				_ = resp.Body.Close() // not read
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		resp, err = c.Client.Do(req.WithContext(context.Background())) // that is the mistake
+		resp, err = c.Client.Do(req.WithContext(context.Background())) // the mistake: no deadline, no priority
 		if err == nil && resp.StatusCode < 500 {
 			return resp, nil
 		}
@@ -151,10 +150,10 @@ func (c forgetful) Do(req *http.Request) (resp *http.Response, err error) {
 	return resp, err
 }
 
-// forward is the work of a service that needs the next one: the same request, in the context of the one that is being served.
+// forward is a handler that sends the request to the next service, in the context of the request it serves.
 func (s *service) forward(next string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.book.working(r, s.name)
+		s.journal.started(r, s.name)
 		req, err := http.NewRequestWithContext(r.Context(), r.Method, next+r.URL.Path, http.NoBody)
 		if err != nil {
 			problem(w, http.StatusInternalServerError, "internal")
@@ -163,47 +162,47 @@ func (s *service) forward(next string) http.HandlerFunc {
 		req.Header.Set(idHeader, r.Header.Get(idHeader))
 		resp, err := s.next.Do(req)
 		if err != nil {
-			s.book.rejected(r, s.name, err)
-			failed(w, err)
+			s.journal.rejected(r, s.name, err)
+			writeError(w, err)
 			return
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 		if err != nil {
-			failed(w, err)
+			writeError(w, err)
 			return
 		}
 		if resp.StatusCode != http.StatusOK {
-			s.book.passedOn(r, s.name, resp.StatusCode, body)
+			s.journal.forwarded(r, s.name, resp.StatusCode, body)
 		}
-		// Warden-Rejected stays here: no handler has seen the request, it says, and this one has.
+		// Warden-Rejected is not forwarded: it means that no handler has seen the request, but this one has.
 		for _, h := range []string{"Content-Type", "Retry-After"} {
 			if v := resp.Header.Get(h); v != "" {
 				w.Header().Set(h, v)
 			}
 		}
 		w.WriteHeader(resp.StatusCode)
-		_, _ = w.Write(body) // fails only when the client has left
+		_, _ = w.Write(body) // fails only if the client has left
 	}
 }
 
-// failed answers a request whose call got no answer.
-func failed(w http.ResponseWriter, err error) {
+// writeError responds to a request whose call of the next service failed.
+func writeError(w http.ResponseWriter, err error) {
 	switch {
-	case wardenhttp.WriteError(w, nil, err): // a place for the call was rejected
+	case wardenhttp.WriteError(w, nil, err): // rejected by the client's warden
 	case errors.Is(err, retry.ErrThrottled):
 		w.Header().Set("Retry-After", "1")
 		problem(w, http.StatusServiceUnavailable, "throttled")
 	case errors.Is(err, context.DeadlineExceeded):
 		problem(w, http.StatusGatewayTimeout, "late")
 	case errors.Is(err, context.Canceled):
-		problem(w, 499, "canceled") // nobody will read it
-	default: // what it says is about the inside
+		problem(w, 499, "canceled") // the client has left
+	default: // the error text is internal
 		problem(w, http.StatusBadGateway, "unreachable")
 	}
 }
 
-// problem answers as the package wardenhttp does (RFC 9457).
+// problem responds in the format of package wardenhttp (RFC 9457).
 func problem(w http.ResponseWriter, status int, reason string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)

@@ -1,4 +1,4 @@
-// The users: an open-loop load generator. Requests start when the plan says, however the services are doing.
+// The users: an open-loop load generator. Requests start on schedule, whatever the latency of the services.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 )
 
-// idHeader has the number of a request. It goes on with every call, in both phases, so that logs can be read together.
+// idHeader has the number of a request. All calls forward it, in both phases, to correlate the logs.
 const idHeader = "X-Request-Id"
 
 // A route is one kind of request.
@@ -40,7 +40,7 @@ func (r route) priority() warden.Priority {
 	return [routes]warden.Priority{warden.Critical, warden.Normal, warden.Background}[r]
 }
 
-// task is the gateway's table of what matters. The services behind it are told.
+// task sets the priority of a request at the gateway, which propagates it.
 func task(r *http.Request) warden.Task {
 	for one := range routes {
 		if r.URL.Path == "/"+one.String() {
@@ -56,7 +56,7 @@ type arrival struct {
 	route
 }
 
-// plan draws arrivals with exponential gaps: one in five a checkout, one in five a report. The same seed gives the same plan.
+// plan draws Poisson arrivals: one in five a checkout, one in five a report. The same seed gives the same plan.
 func plan(perSecond float64, lasts time.Duration, seed uint64) (all []arrival) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for at := time.Duration(0); ; {
@@ -68,9 +68,9 @@ func plan(perSecond float64, lasts time.Duration, seed uint64) (all []arrival) {
 	}
 }
 
-// follow sends the plan and returns when every request has its outcome. It never waits for an answer before it sends the next one.
-// Users leave patience after they wanted to come, so that no more than that much of the plan is under way.
-func follow(ctx context.Context, url string, all []arrival, patience time.Duration, book *journal) {
+// follow sends all arrivals and returns when every request has its outcome. It never waits for a response before it sends the
+// next request. The deadline of a request counts from its planned start.
+func follow(ctx context.Context, url string, all []arrival, patience time.Duration, j *journal) {
 	client := &http.Client{Transport: connections()}
 	defer client.CloseIdleConnections()
 	var sent sync.WaitGroup
@@ -86,23 +86,23 @@ func follow(ctx context.Context, url string, all []arrival, patience time.Durati
 		case <-ctx.Done():
 			return
 		}
-		late := time.Since(intended)
+		delay := time.Since(intended)
 		sent.Go(func() {
 			ctx, cancel := context.WithDeadline(ctx, intended.Add(patience))
 			defer cancel()
-			book.ended(id, late, send(ctx, client, url, id, a.route))
+			j.finished(id, delay, send(ctx, client, url, id, a.route))
 		})
 	}
 }
 
-// An outcome is what a user was told.
+// An outcome is the response that a user received.
 type outcome struct {
-	status   int    // 0: nothing, he had left or nobody was there
-	reason   string // of the rejection
-	decision uint64 // its number
+	status   int    // 0: no response before the deadline
+	reason   string // of the error
+	decision uint64 // number of the decision behind a rejection
 }
 
-// send makes one request. Its user says how long he waits; and that he is important, which all of them say.
+// send makes one request, with its user's timeout. All users claim to be critical.
 func send(ctx context.Context, client *http.Client, url string, id int, r route) outcome {
 	req, err := http.NewRequestWithContext(ctx, r.method(), url+"/"+r.String(), http.NoBody)
 	if err != nil {
@@ -124,11 +124,11 @@ func send(ctx context.Context, client *http.Client, url string, id int, r route)
 	case err != nil:
 		return outcome{reason: err.Error()}
 	}
-	return told(resp.StatusCode, body)
+	return readOutcome(resp.StatusCode, body)
 }
 
-// told reads an answer.
-func told(status int, body []byte) outcome {
+// readOutcome parses a response.
+func readOutcome(status int, body []byte) outcome {
 	o := outcome{status: status}
 	if status == http.StatusOK {
 		return o
@@ -144,7 +144,7 @@ func told(status int, body []byte) outcome {
 	return o
 }
 
-// connections are as many as there are requests: a bound would be a queue that nobody sees.
+// connections has no connection limit: a limit would be a queue that no metric shows.
 func connections() *http.Transport {
 	return &http.Transport{MaxIdleConnsPerHost: 1000, IdleConnTimeout: time.Minute, DisableCompression: true}
 }

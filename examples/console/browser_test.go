@@ -1,4 +1,4 @@
-// The page in a real browser: what it shows, what it asks for, and what hostile names can do to it, which is nothing.
+// The page in a real browser: its content, its requests, and hostile names, which must not change it.
 
 package main
 
@@ -45,8 +45,8 @@ func mustLimiter(t *testing.T) *limiter.Limiter {
 	return l
 }
 
-// crowd takes places of the warden until it is denied one, and lets one more task wait. release ends all that.
-func (s *service) crowd(t *testing.T, name string) (release func()) {
+// saturate takes slots of the warden until it rejects a task, and makes another task wait. release ends both.
+func (s *service) saturate(t *testing.T, name string) (release func()) {
 	t.Helper()
 	var held []warden.Permit
 	for {
@@ -92,10 +92,10 @@ func TestBrowser(t *testing.T) {
 		}
 		p.until(value("In flight") + ` === "0"`)
 		if n := eval[int](p, `document.querySelectorAll("#rejections details").length`); n != 0 || eval[bool](p, `document.getElementById("no-rejections").hidden`) {
-			t.Errorf("%d rejections before anybody asked", n)
+			t.Errorf("%d rejections before the first request", n)
 		}
 
-		for range 4 { // one more than it has places for
+		for range 4 { // one more than it has slots
 			if _, permit, err := s.database.Compartment("analytics").Acquire(t.Context()); err == nil {
 				defer permit.Release(nil)
 			}
@@ -103,37 +103,37 @@ func TestBrowser(t *testing.T) {
 		const ofAnalytics = `[...document.querySelectorAll("#rejections details")].some(d => d.textContent.includes("analytics"))`
 		p.until(ofAnalytics)
 
-		release := s.crowd(t, "the crowd")
+		release := s.saturate(t, "the flood")
 		p.until(value("In flight") + ` !== "0"`)
 		p.until(`document.querySelector("#verdicts li").dataset.level === "act"`)
 		p.until(`document.title.startsWith("act")`)
 		p.until(`document.querySelectorAll("#charts path.line")[0].getAttribute("d").length > 100`)
 
-		// A rejection opens, by the keyboard, to all that is known about it, and stays open while others come.
-		p.until(`document.querySelector("#rejections summary").textContent.includes("the crowd")`)
+		// The keyboard opens a rejection, which shows its details and stays open while others arrive.
+		p.until(`document.querySelector("#rejections summary").textContent.includes("the flood")`)
 		eval[bool](p, `document.querySelector("#rejections summary").focus() ?? true`)
 		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
 		p.until(`document.querySelector("#rejections details").open`)
 		text := eval[string](p, `document.querySelector("#rejections details").innerText`)
-		for _, want := range []string{"queue_overflow", "the crowd", "high (64)", "in flight", "Controller", "Its grounds", "no free slot, and it may not queue", "rejected: queue_overflow: task"} {
+		for _, want := range []string{"queue_overflow", "the flood", "high (64)", "in flight", "Controller", "Its grounds", "no free slot, and it may not queue", "rejected: queue_overflow: task"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the explanation lacks %q:\n%s", want, text)
 			}
 		}
 		for range 100 {
 			permit, _ := s.warden.TryAcquire(warden.Task{Name: "another"})
-			permit.Release() // or there is room, because control has raised the target meanwhile
+			permit.Release() // admitted if the warden has raised its limit meanwhile
 		}
-		p.until(`document.querySelectorAll("#rejections details").length > 50`) // the open one is one more than are shown
+		p.until(`document.querySelectorAll("#rejections details").length > 50`) // more than the usual number: the open one stays
 		if n := eval[int](p, `document.querySelectorAll("#rejections details[open]").length`); n != 1 {
 			t.Errorf("%d rejections are open, want the one that was opened", n)
 		}
 		if !eval[bool](p, ofAnalytics) {
-			t.Error("a hundred rejections of the warden have crowded out the one of a compartment")
+			t.Error("a hundred rejections of the warden have displaced the one of a compartment")
 		}
 		p.until(`document.querySelectorAll("#decisions li").length > 0`)
 
-		// Paused, it stands; resumed, it goes on.
+		// Pausing stops updates; resuming continues them.
 		p.must(chromedp.Do(p.ctx, chromedp.Click("#pause")))
 		p.until(`document.getElementById("status").dataset.state === "paused"`)
 		before := eval[string](p, value("In flight"))
@@ -147,7 +147,7 @@ func TestBrowser(t *testing.T) {
 		p.clean(base)
 	})
 
-	t.Run("alike", func(t *testing.T) { // things of one name are as many as they are, and what is said of them is of now
+	t.Run("alike", func(t *testing.T) { // equal names do not merge, and verdicts are replaced
 		long := strings.Repeat("n", 250)
 		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond, Limiters: []console.Limiter{
 			{Name: "reports", Limiter: mustLimiter(t)}, {Name: "warden", Limiter: mustLimiter(t)}, {Name: "Compartments", Limiter: mustLimiter(t)},
@@ -159,13 +159,13 @@ func TestBrowser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, _ = s.database.Compartment("reports").Acquire(t.Context()) // is rejected
+		_, _, _ = s.database.Compartment("reports").Acquire(t.Context()) // rejected
 		p.until(`[...document.querySelectorAll("#verdicts li")].some(e => e.textContent.includes("reports") && e.dataset.level !== "ok")`)
 		permit.Release(nil)
 		verdicts := eval[int](p, `document.querySelectorAll("#verdicts li").length`)
 		p.must(chromedp.Do(p.ctx, chromedp.Sleep(time.Second))) // ten events more
 		if n := eval[int](p, `document.querySelectorAll("#verdicts li").length`); n > verdicts {
-			t.Errorf("%d sentences became %d", verdicts, n)
+			t.Errorf("%d verdicts became %d", verdicts, n)
 		}
 		for of, want := range map[string]int{"#compartments": 6, "#limiter-cards": 3} {
 			if n := eval[int](p, `document.querySelectorAll("`+of+` > *").length`); n != want {
@@ -190,11 +190,11 @@ func TestBrowser(t *testing.T) {
 		p.clean(base)
 	})
 
-	// Names that would be markup, script or another direction of text if anything but text were made of them.
+	// Names with markup, scripts or control characters are shown as text.
 	t.Run("hostile", func(t *testing.T) {
 		const attack = `<script>window.hit=1</script><img src=x onerror="window.hit=2"><svg onload=window.hit=3>"'` + "`" + `</script>` + "\u202e\x00\xff\r\ndata: {}\n\n"
 		s := mustNew(t, console.Config{Title: attack, Interval: 100 * time.Millisecond}, attack)
-		release := s.crowd(t, attack+strings.Repeat("W", 10_000))
+		release := s.saturate(t, attack+strings.Repeat("W", 10_000))
 		defer release()
 		base := serve(t, s)
 		p := open(t, chromium, base, 390, 844, "light", true)
@@ -218,12 +218,12 @@ func TestBrowser(t *testing.T) {
 		p.clean(base)
 	})
 
-	// One rejection among many, by the id that its client was told: from the box, and from a link.
+	// A search by request id finds one rejection among many, from the box and from a link.
 	t.Run("find", func(t *testing.T) {
 		const id = `4bf92f&<img/src=x>#%2e`
 		s := mustNew(t, console.Config{Title: "shop", Instance: "shop-7f9c", Interval: 100 * time.Millisecond})
 		base := serve(t, s)
-		for i := range 4 { // one more than it has places for
+		for i := range 4 { // one more than it has slots
 			ctx := warden.WithRequestID(t.Context(), id)
 			if _, permit, err := s.database.Compartment("analytics").Acquire(ctx); err == nil {
 				defer permit.Release(nil)
@@ -231,18 +231,18 @@ func TestBrowser(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		release := s.crowd(t, "the crowd")
+		release := s.saturate(t, "the flood")
 		defer release()
 		p := open(t, chromium, base, 390, 844, "dark", true)
 		if shown := eval[string](p, `document.querySelector("h1").textContent`); shown != "shop shop-7f9c" {
-			t.Errorf("it calls itself %q", shown)
+			t.Errorf("the heading is %q", shown)
 		}
-		const said = `document.getElementById("found-text").textContent`
+		const status = `document.getElementById("found-text").textContent`
 		found := `document.querySelectorAll("#found details[open]").length === 1 && document.querySelector("#found .all").textContent.includes("analytics")` +
 			` && document.querySelector("#found .all").textContent.includes("Request` + id + `")`
 		p.must(chromedp.Do(p.ctx, chromedp.SendKeys("#what", id+"\r")))
 		p.until(found)
-		p.until(said + `.startsWith("Found 1 of the ")`)
+		p.until(status + `.startsWith("Found 1 of the ")`)
 		if n := eval[int](p, sideways); n > 0 {
 			t.Errorf("%d pixels too wide", n)
 		}
@@ -252,7 +252,7 @@ func TestBrowser(t *testing.T) {
 		link := eval[string](p, `location.href`)
 		eval[string](p, `document.getElementById("what").value = "gone"`)
 		p.must(chromedp.Do(p.ctx, chromedp.Click("#find button")))
-		p.until(said + `.startsWith("Not found. This process keeps the last rejections")`)
+		p.until(status + `.startsWith("Not found. This process keeps the last rejections")`)
 		p.until(`document.querySelectorAll("#found details").length === 0`)
 		p.clean(base)
 		other := open(t, chromium, link, 1280, 900, "light", false)
@@ -266,7 +266,7 @@ func TestBrowser(t *testing.T) {
 		other.clean(base)
 	})
 
-	// What was given up, with a payload that is not shown.
+	// Dead letters are listed without their payload.
 	t.Run("dead letters", func(t *testing.T) {
 		const attack = `<img src=x onerror="window.hit=2"><script>window.hit=1</script>` + "\u202e\x00\xff"
 		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
@@ -314,7 +314,7 @@ func TestBrowser(t *testing.T) {
 		worker := open(t, chromium, server.URL+"/", 1280, 900, "light", false)
 		worker.until(`document.title.startsWith("watch") && document.querySelectorAll("#letter-list li").length === 100`)
 		worker.clean(server.URL + "/")
-		report, err := deadletter.ReplayAll(t.Context(), &s.letters, deadletter.Filter{}) // nobody has said where to
+		report, err := deadletter.ReplayAll(t.Context(), &s.letters, deadletter.Filter{}) // no target is configured
 		if !errors.Is(err, deadletter.ErrInvalid) || report.Failed != 1 {
 			t.Errorf("%+v, %v", report, err)
 		}
@@ -323,7 +323,7 @@ func TestBrowser(t *testing.T) {
 
 	t.Run("looks", func(t *testing.T) {
 		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
-		release := s.crowd(t, "GET /a/rather/long/path/of/a/request/that/somebody/has/made?with=parameters&and=more")
+		release := s.saturate(t, "GET /a/rather/long/path/of/a/request/that/somebody/has/made?with=parameters&and=more")
 		defer release()
 		base := serve(t, s)
 		p := open(t, chromium, base, 1280, 844, "light", false)
@@ -352,7 +352,7 @@ func TestBrowser(t *testing.T) {
 		}
 	})
 
-	// Where the streams are taken the page asks from time to time, and says so; where the server is gone it says that too.
+	// Without a free stream the page polls, and shows that it does.
 	t.Run("no stream", func(t *testing.T) {
 		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond, MaxStreams: 1})
 		base := serve(t, s)

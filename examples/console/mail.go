@@ -1,4 +1,4 @@
-// Mail: confirmations that a dispatcher sends, of which some cannot be sent. Those are dead letters, which the console shows.
+// Mail: a dispatcher sends order confirmations. Those that fail permanently become dead letters, which the console shows.
 
 package main
 
@@ -14,27 +14,27 @@ import (
 	"github.com/stopbank/stopbank/warden/console"
 )
 
-// deadLetters is what a desk says to the console.
+// deadLetters reads the dead letters for the console.
 func deadLetters(letters deadletter.Store) func(context.Context) (console.DeadLetters, error) {
-	return func(ctx context.Context) (said console.DeadLetters, err error) {
+	return func(ctx context.Context) (summary console.DeadLetters, err error) {
 		for l, err := range letters.List(ctx, deadletter.Filter{}) {
 			if err != nil {
-				return said, err
+				return summary, err
 			}
-			said.Waiting++
+			summary.Waiting++
 			if l.Parked {
-				said.Parked++
+				summary.Parked++
 			}
-			if said.Oldest.IsZero() || l.At.Before(said.Oldest) {
-				said.Oldest = l.At
+			if summary.Oldest.IsZero() || l.At.Before(summary.Oldest) {
+				summary.Oldest = l.At
 			}
-			if len(said.Letters) < 100 {
-				said.Letters = append(said.Letters, console.DeadLetter{
+			if len(summary.Letters) < 100 {
+				summary.Letters = append(summary.Letters, console.DeadLetter{
 					ID: l.ID().String(), Key: l.Record.Domain, At: l.At, Attempts: l.Attempts, Failure: l.Failure, Parked: l.Parked, Note: l.Note,
 				})
 			}
 		}
-		return said, nil
+		return summary, nil
 	}
 }
 

@@ -1,5 +1,5 @@
-// Console is a service and its console, each on a listener of its own: the service on the address that clients know, the
-// console on loopback, where nobody else gets. With -load it makes its own traffic, calm and then too much by turns.
+// Console is a service and its console on two listeners: the service on a public address, the console on loopback. With
+// -load it sends itself traffic that alternates between normal load and overload.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 
 func main() {
 	public := flag.String("public", "127.0.0.1:8080", "address of the service")
-	private := flag.String("console", "127.0.0.1:6060", "address of the console; keep it from the public")
-	load := flag.Bool("load", false, "make traffic")
+	private := flag.String("console", "127.0.0.1:6060", "address of the console; keep it private")
+	load := flag.Bool("load", false, "send traffic")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *public, *private, *load)
@@ -36,14 +36,14 @@ func run(ctx context.Context, public, private string, load bool) error {
 	if err != nil {
 		return err
 	}
-	running, ctx := errgroup.WithContext(ctx) // ctx also ends if an address is taken
+	running, ctx := errgroup.WithContext(ctx) // ctx also ends if a listener fails
 	running.Go(func() error { return s.warden.Run(ctx) })
 	if load {
 		running.Go(func() error { s.traffic(ctx); return nil })
 		running.Go(func() error { return s.mail(ctx) })
 	}
 
-	// Streams never end by themselves: a shutdown has to close them.
+	// Event streams do not end by themselves: the shutdown closes the console.
 	operators := &http.Server{
 		Addr: private, Handler: s.private(),
 		ReadHeaderTimeout: time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute,

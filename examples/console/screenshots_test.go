@@ -1,4 +1,4 @@
-// The pictures of the docs.
+// The screenshots of the docs.
 
 package main
 
@@ -19,8 +19,8 @@ import (
 	"github.com/stopbank/stopbank/warden/console"
 )
 
-// TestScreenshots makes the pictures of the docs, if STOPBANK_SCREENSHOTS names the directory to put them in (make pictures): the
-// first screen after 41 seconds of traffic.
+// TestScreenshots makes the screenshots for the docs if STOPBANK_SCREENSHOTS names the output directory (make pictures). They
+// show the first screen after 41 seconds of traffic.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("STOPBANK_SCREENSHOTS")
 	if dir == "" {
@@ -41,7 +41,7 @@ func TestScreenshots(t *testing.T) {
 		scheme        string
 	}{{1280, 660, "light"}, {1280, 660, "dark"}, {390, 844, "light"}} {
 		p := open(t, chromium, base, look.width, look.height, look.scheme, look.width < 600)
-		if look.width < 600 { // sharp enough, and small
+		if look.width < 600 { // sharp, and a small file
 			p.must(chromedp.Do(p.ctx, chromedp.EmulateViewport(look.width, look.height, chromedp.EmulateScale(1.5), chromedp.EmulateMobile)))
 		}
 		_, err := chromedp.Call(p.ctx, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
@@ -59,7 +59,7 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// TestPicturesAreSmall: each picture of the docs is one screen, and quickly loaded.
+// Each picture of the docs has the size of one screen and of a small file.
 func TestPicturesAreSmall(t *testing.T) {
 	files, err := filepath.Glob("../../docs/*.png")
 	if err != nil || len(files) < 4 {

@@ -1,5 +1,5 @@
-// The service: three kinds of request, under a warden, each with a compartment before one small database, the dead letters of its mail, and the
-// console that shows them.
+// The service: a warden in front of three kinds of requests, a compartment for each in front of a small database, and the
+// console that shows them and the dead letters of the mail.
 
 package main
 
@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/console"
 )
 
-// service is what the two listeners share.
+// service has the state of both listeners.
 type service struct {
 	warden   *warden.Warden
 	database *bulkhead.Set
@@ -23,7 +23,7 @@ type service struct {
 	letters  deadletter.Memory
 }
 
-// newService makes the service; a title and names that no sane program has are for the tests.
+// newService makes the service. Tests pass the names of additional compartments.
 func newService(cfg console.Config, names ...string) (*service, error) {
 	w, err := warden.New(warden.Config{})
 	if err != nil {
@@ -44,7 +44,7 @@ func newService(cfg console.Config, names ...string) (*service, error) {
 	return s, nil
 }
 
-// compartments shares the twelve connections of the database among the kinds, and gives further names one each.
+// compartments divides the database connections among the kinds of requests; each additional name gets one.
 func compartments(names []string) []bulkhead.CompartmentConfig {
 	all := []bulkhead.CompartmentConfig{
 		{Name: "checkout", Guaranteed: 4, Lendable: 2, Max: 8, MaxQueue: 20, MaxWait: time.Second, Criticality: warden.Critical},
@@ -57,7 +57,7 @@ func compartments(names []string) []bulkhead.CompartmentConfig {
 	return all
 }
 
-// public is for clients. The console is not on it.
+// public serves clients, without the console.
 func (s *service) public() http.Handler {
 	mux := http.NewServeMux()
 	for _, k := range kinds {
@@ -72,22 +72,22 @@ func (s *service) public() http.Handler {
 	return mux
 }
 
-// private is for operators.
+// private serves operators.
 func (s *service) private() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/console/", http.StripPrefix("/console", s.console))
 	return mux
 }
 
-// A kind of request: how much it matters, how long a client waits for it, and how it is answered.
+// A kind of requests has a priority, a client timeout, a cost and arrival rates.
 type kind struct {
 	name     string
 	priority warden.Priority
-	patience time.Duration
-	compute  time.Duration // of a processor
-	query    time.Duration // of the database
-	calm     float64       // arrivals per second
-	flood    float64       // the same when there are too many
+	patience time.Duration // client timeout
+	compute  time.Duration // CPU time
+	query    time.Duration // database time
+	calm     float64       // arrivals per second under normal load
+	flood    float64       // arrivals per second under overload
 }
 
 var kinds = []kind{
@@ -96,7 +96,7 @@ var kinds = []kind{
 	{"analytics", warden.Background, 2 * time.Second, 4 * time.Millisecond, 90 * time.Millisecond, 10, 60},
 }
 
-// answer does what a request of this kind asks for.
+// answer serves a request.
 func (s *service) answer(ctx context.Context, k kind) error {
 	ctx, cancel := context.WithTimeout(ctx, k.patience)
 	defer cancel()

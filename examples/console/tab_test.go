@@ -1,4 +1,4 @@
-// A page in a real browser that is watched: what it says on its console, and what it asks for.
+// A browser tab whose console messages and requests are recorded.
 
 package main
 
@@ -19,8 +19,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser starts Chromium and closes it when the test ends. Without one the test is skipped, unless STOPBANK_BROWSER is
-// "required".
+// browser starts Chromium and closes it when the test ends. Without Chromium the test is skipped, unless
+// STOPBANK_BROWSER=required.
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	path := ""
@@ -32,9 +32,9 @@ func browser(t *testing.T) context.Context {
 	}
 	if path == "" {
 		if os.Getenv("STOPBANK_BROWSER") == "required" {
-			t.Fatal("there is no Chromium, and STOPBANK_BROWSER=required")
+			t.Fatal("Chromium is not installed, and STOPBANK_BROWSER=required")
 		}
-		t.Skip("there is no Chromium: the page was not tested in a browser")
+		t.Skip("Chromium is not installed")
 	}
 	profile := t.TempDir()
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(),
@@ -50,7 +50,7 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// tab is a page that is watched: what it says on its console, and what it asks for.
+// tab is a browser tab with recorded errors and requests.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -65,7 +65,7 @@ func open(t *testing.T, browser context.Context, url string, width, height int64
 	ctx, cancel := chromedp.NewContext(browser)
 	p := &tab{t: t, ctx: ctx}
 	t.Cleanup(cancel)
-	p.must(chromedp.Listen(ctx, p.heard))
+	p.must(chromedp.Listen(ctx, p.record))
 	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	p.must(err)
 	p.look(width, height, scheme, mobile)
@@ -74,7 +74,7 @@ func open(t *testing.T, browser context.Context, url string, width, height int64
 	return p
 }
 
-// look makes the window another one.
+// look changes the size and the color scheme of the window.
 func (p *tab) look(width, height int64, scheme string, mobile bool) {
 	p.t.Helper()
 	_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -95,7 +95,7 @@ func (p *tab) must(err error) {
 	}
 }
 
-func (p *tab) heard(event any) {
+func (p *tab) record(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch e := event.(type) {
@@ -110,7 +110,7 @@ func (p *tab) heard(event any) {
 	}
 }
 
-// clean fails if anything was written on the console, or asked for elsewhere than at the console.
+// clean fails if the browser's console has messages or the page sent requests elsewhere than to base.
 func (p *tab) clean(base string) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -128,7 +128,7 @@ func (p *tab) clean(base string) {
 	}
 }
 
-// eval is the value of a JavaScript expression.
+// eval evaluates a JavaScript expression.
 func eval[T any](p *tab, expression string) T {
 	p.t.Helper()
 	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
@@ -142,14 +142,14 @@ func eval[T any](p *tab, expression string) T {
 func (p *tab) until(expression string) {
 	p.t.Helper()
 	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(time.Minute))); err != nil {
-		p.t.Fatalf("waiting for %s: %v; the page says:\n%s", expression, err, eval[string](p, `document.body.innerText`))
+		p.t.Fatalf("waiting for %s: %v; the page has:\n%s", expression, err, eval[string](p, `document.body.innerText`))
 	}
 }
 
-// sideways is what would make the page scroll to the side.
+// sideways is by how many pixels the page is wider than its window.
 const sideways = `document.documentElement.scrollWidth - document.documentElement.clientWidth`
 
-// contrast names the texts whose contrast with what is behind them is below 4.5 (WCAG 2.2, AA).
+// contrast lists texts whose contrast with their background is below 4.5 (WCAG 2.2, AA).
 const contrast = `(() => {
 	const parse = (c) => c.match(/[\d.]+/g).map(Number);
 	const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)

@@ -1,4 +1,4 @@
-// Traffic: clients that come whether the service answers or not, calm and then too many by turns.
+// Traffic: an open-loop load generator that alternates between normal load and overload.
 
 package main
 
@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// turn is how long it stays calm, and how long it floods.
-const turn = 12 * time.Second
+// period is the length of each period of normal load and of overload.
+const period = 12 * time.Second
 
-// traffic asks until ctx ends, and returns when the last request has its answer.
+// traffic sends requests until ctx ends and returns after the last response.
 func (s *service) traffic(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -20,7 +20,7 @@ func (s *service) traffic(ctx context.Context) {
 		all.Go(func() {
 			for began := time.Now(); ; {
 				rate := k.calm
-				if time.Since(began)/turn%2 == 1 {
+				if time.Since(began)/period%2 == 1 {
 					rate = k.flood
 				}
 				select {

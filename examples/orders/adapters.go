@@ -1,4 +1,4 @@
-// A gate or a limiter as the dispatcher's Concurrency: one line each.
+// A gate or a limiter as the Concurrency of a dispatcher.
 
 package main
 
@@ -10,12 +10,12 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// gated asks a gate: now, or in a moment again.
+// gated admits a handler if the gate has a free slot; otherwise the dispatcher tries again later.
 type gated struct{ gate *admission.Gate }
 
 func (g gated) Do(_ context.Context, run func() error) error { return g.gate.Do(run) }
 
-// limited waits in a limiter's queue.
+// limited waits in the queue of the limiter.
 type limited struct {
 	limiter *limiter.Limiter
 	task    limiter.Task

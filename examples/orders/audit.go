@@ -1,4 +1,4 @@
-// The audit: what the register holds, against what was ordered.
+// The audit compares the stored effects with the published orders.
 
 package main
 
@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// audit prints and checks the effects.
+// audit checks the effects and prints its findings.
 func audit(ctx context.Context, o options, effects register) error {
 	accounts := map[string]account{}
 	for c := range o.customers {
@@ -20,7 +20,7 @@ func audit(ctx context.Context, o options, effects register) error {
 		}
 	}
 	orders, findings := examine(o, accounts)
-	fmt.Printf("audit: %d customers, %d orders: each once, in order, under rising tokens: %v\n", len(accounts), orders, len(findings) == 0)
+	fmt.Printf("audit: %d customers, %d orders; each applied once, in order, under rising fencing tokens: %v\n", len(accounts), orders, len(findings) == 0)
 	for _, f := range findings[:min(len(findings), 20)] {
 		fmt.Println("  ", f)
 	}
@@ -44,12 +44,12 @@ func examine(o options, accounts map[string]account) (orders int, findings []str
 			if i >= len(a.Done) {
 				findings = append(findings, fmt.Sprintf("%s: order %d is missing", name, order))
 			} else if a.Done[i].Order != order {
-				findings = append(findings, fmt.Sprintf("%s: place %d holds order %d instead of %d", name, i, a.Done[i].Order, order))
+				findings = append(findings, fmt.Sprintf("%s: position %d has order %d instead of %d", name, i, a.Done[i].Order, order))
 			}
 		}
 		for i, e := range a.Done {
 			if i >= len(want[name]) {
-				findings = append(findings, fmt.Sprintf("%s: order %d is too much", name, e.Order))
+				findings = append(findings, fmt.Sprintf("%s: order %d is unexpected", name, e.Order))
 			}
 			if i > 0 && e.Token <= a.Done[i-1].Token {
 				findings = append(findings, fmt.Sprintf("%s: order %d under token %d after %d", name, e.Order, e.Token, a.Done[i-1].Token))

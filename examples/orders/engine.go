@@ -1,4 +1,4 @@
-// What the pipeline stands on, behind one interface: the story, the replicas and the audit are the same on all engines.
+// The engine interface: faults, replicas and audit are the same on all engines.
 
 package main
 
@@ -13,33 +13,33 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// engine is a connection of one process to the servers, for one run.
+// engine is the connection of one process to the servers, for one run.
 type engine interface {
-	// prepare makes the place that orders are published to.
+	// prepare creates the stream, table or topic of the orders.
 	prepare(ctx context.Context, o options) error
-	// publish appends the orders from i = first to behind: number i+1, which is the payload, is of buyer(o, i). The parent is the only one who
-	// does so, and each time it returns before the next.
-	publish(ctx context.Context, o options, first, behind int) error
+	// publish appends the orders from first to end-1. Order i has the key buyer(o, i) and the payload i+1. Only the parent
+	// calls publish, one call at a time.
+	publish(ctx context.Context, o options, first, end int) error
 	// register returns the store of the effects.
 	register(ctx context.Context) (register, error)
-	// group is what a replica becomes a member of; it brings partitions with their ledgers.
+	// group joins the consumer group, which assigns partitions with their ledgers.
 	group(ctx context.Context, o options) (dispatch.Ownership, error)
-	// remove takes back what the run has made.
+	// remove deletes everything that the run created.
 	remove(ctx context.Context) error
 	close()
 }
 
-// register is the store that handlers write to: an account of each customer, and a swap that nobody comes between.
+// register stores the effects: an account for each customer, written by compare-and-swap.
 type register interface {
-	// load returns an account and its version, which is 0 when there is none yet.
+	// load returns an account and its version; version 0 means that it does not exist.
 	load(ctx context.Context, customer string) (account, uint64, error)
-	// swap writes an account if its version is still the one that was loaded. Any error may mean that it is not.
+	// swap writes an account if its version has not changed. An error may be a conflict or a failure.
 	swap(ctx context.Context, customer string, a account, version uint64) error
-	// swaps is how many there were.
+	// swaps is the number of successful swaps.
 	swaps(ctx context.Context) (int, error)
 }
 
-// account is the effect of a customer's orders, and the greatest token under which somebody wrote it.
+// account has the effects of a customer's orders and the highest token that has written it.
 type account struct {
 	Token lease.Token `json:"token"`
 	Done  []effect    `json:"done"`
@@ -50,15 +50,15 @@ type effect struct {
 	Token lease.Token `json:"token"`
 }
 
-// servers are what an engine runs on while the parent lives.
+// servers are the servers of an engine; they run until stop.
 type servers struct {
-	at      string // how connect finds them, in whatever process
-	about   string
-	session time.Duration // the least that they allow
+	at      string        // addresses, for connect
+	about   string        // description, for the output
+	session time.Duration // minimum session timeout
 	stop    func() error
 }
 
-// engines are all that there are: how the parent finds or starts the servers, and how every process connects to them.
+// engines are all engines: serve, called by the parent, finds or starts the servers; connect is called by every process.
 var engines = map[string]struct {
 	serve   func(ctx context.Context, o options) (servers, error)
 	connect func(ctx context.Context, o options) (engine, error)
@@ -68,7 +68,7 @@ var engines = map[string]struct {
 	"kafka":    {serveKafka, connectKafka},
 }
 
-// check refuses options that cannot work.
+// check validates the options.
 func (o options) check() error {
 	if _, known := engines[o.engine]; !known {
 		return fmt.Errorf("-engine is %q; allowed: %q", o.engine, slices.Sorted(maps.Keys(engines)))
@@ -82,7 +82,7 @@ func (o options) check() error {
 	return nil
 }
 
-// buyer is the customer of order i, counted from 0. Neighbours are strangers.
+// buyer is the customer of order i, counted from 0. Consecutive orders have different customers.
 func buyer(o options, i int) string { return customer(i * 7919 % o.customers) }
 
 func customer(n int) string { return fmt.Sprintf("customer-%04d", n) }

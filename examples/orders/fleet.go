@@ -1,4 +1,4 @@
-// The replicas seen from outside: processes that are started, told, killed and frozen.
+// The fleet: replica processes that the parent starts, kills and freezes.
 
 package main
 
@@ -14,126 +14,126 @@ import (
 	"time"
 )
 
-// childEnv makes this program of a test binary, and tells a replica where the servers are: an address may hold a password.
+// childEnv has the servers' addresses, which may contain a password. It also makes a test binary run this program.
 const childEnv = "ORDERS_SERVERS"
 
-// fleet is all replicas that were started, the first being number 1.
+// fleet has all started replicas; the first is number 1.
 type fleet struct {
 	o        options
 	replicas []*replica
 }
 
 type replica struct {
-	cmd   *exec.Cmd
-	leash io.WriteCloser // a line makes it crash; its end, drain and leave
-	voice *voice
-	dead  bool          // by a signal, as planned
-	over  chan struct{} // closed when the process has ended
-	err   error         // how, then
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser // a line makes it crash; its end, drain and leave
+	stdout *stdout
+	killed bool          // as planned
+	exited chan struct{} // closed when the process has ended
+	err    error         // of the process; set before exited is closed
 }
 
-// voice is a replica's standard output, of which the first words say that it has a partition.
-type voice struct {
-	once  sync.Once
-	heard chan struct{} // closed
+// stdout is a replica's standard output. Its first line reports the first partition.
+type stdout struct {
+	once      sync.Once
+	partition chan struct{} // closed by the first line
 }
 
-func (v *voice) Write(words []byte) (int, error) {
-	v.once.Do(func() { close(v.heard) })
-	return os.Stdout.Write(words)
+func (s *stdout) Write(p []byte) (int, error) {
+	s.once.Do(func() { close(s.partition) })
+	return os.Stdout.Write(p)
 }
 
-// itself is this program once more.
-func itself(args ...string) (*exec.Cmd, error) {
-	self, err := os.Executable()
+// self is a command that runs this program.
+func self(args ...string) (*exec.Cmd, error) {
+	path, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, args...)
+	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Stderr = append(os.Environ(), childEnv+"=none"), os.Stderr
 	return cmd, nil
 }
 
-var errEnded = errors.New("without an error")
+var errEnded = errors.New("exit code 0")
 
 func (f *fleet) start() error {
 	o := f.o
-	cmd, err := itself("-replica", fmt.Sprint(len(f.replicas)+1), "-engine", o.engine, "-orders", fmt.Sprint(o.orders), "-customers", fmt.Sprint(o.customers),
+	cmd, err := self("-replica", fmt.Sprint(len(f.replicas)+1), "-engine", o.engine, "-orders", fmt.Sprint(o.orders), "-customers", fmt.Sprint(o.customers),
 		"-workers", fmt.Sprint(o.workers), "-partitions", fmt.Sprint(o.partitions), "-session", o.session.String(), "-run", o.run)
 	if err != nil {
 		return err
 	}
-	v := &voice{heard: make(chan struct{})}
-	cmd.Env, cmd.Stdout = append(cmd.Env, childEnv+"="+o.servers), v
-	leash, err := cmd.StdinPipe()
+	out := &stdout{partition: make(chan struct{})}
+	cmd.Env, cmd.Stdout = append(cmd.Env, childEnv+"="+o.servers), out
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	r := &replica{cmd: cmd, leash: leash, voice: v, over: make(chan struct{})}
+	r := &replica{cmd: cmd, stdin: stdin, stdout: out, exited: make(chan struct{})}
 	f.replicas = append(f.replicas, r)
 	go func() {
 		r.err = cmd.Wait()
-		close(r.over)
+		close(r.exited)
 	}()
 	return nil
 }
 
-// settled waits until every replica that lives has been given a partition. A member that comes to harm has got through its first join then. One
-// that ends before is an error at once.
-func (f *fleet) settled(ctx context.Context) error {
+// awaitPartitions waits until every live replica has had a partition, so that faults hit only replicas that have joined the
+// group. It fails if a replica exits before.
+func (f *fleet) awaitPartitions(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for i, r := range f.replicas {
 		select {
-		case <-r.voice.heard:
-		case <-r.over:
-			if !r.dead {
-				return fmt.Errorf("replica %d has ended before it was given a partition: %w", i+1, cmp.Or(r.err, errEnded))
+		case <-r.stdout.partition:
+		case <-r.exited:
+			if !r.killed {
+				return fmt.Errorf("replica %d exited before it got a partition: %w", i+1, cmp.Or(r.err, errEnded))
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("replica %d gets no partition: %w", i+1, ctx.Err())
+			return fmt.Errorf("replica %d has no partition: %w", i+1, ctx.Err())
 		}
 	}
 	return nil
 }
 
-// kill ends a replica by SIGKILL: it gets no chance to do anything.
+// kill kills a replica with SIGKILL, which it cannot handle.
 func (f *fleet) kill(number int) error {
 	r := f.replicas[number-1]
-	r.dead = true
+	r.killed = true
 	return r.cmd.Process.Kill()
 }
 
 // crash makes a replica kill itself in a handler.
 func (f *fleet) crash(number int) error {
 	r := f.replicas[number-1]
-	r.dead = true
-	_, err := io.WriteString(r.leash, "crash\n")
+	r.killed = true
+	_, err := io.WriteString(r.stdin, "crash\n")
 	return err
 }
 
-// leave lets all that live drain and leave, and checks that the others are dead.
+// leave shuts the live replicas down gracefully and checks that exactly the planned ones were killed.
 func (f *fleet) leave() (failed error) {
 	for i, r := range f.replicas {
-		_ = r.leash.Close() // an error: it is dead
-		<-r.over
+		_ = r.stdin.Close() // fails if the replica is dead
+		<-r.exited
 		err := r.err
 		var exit *exec.ExitError
-		if signaled := errors.As(err, &exit) && exit.ExitCode() == -1; signaled != r.dead || err != nil && !signaled {
-			failed = errors.Join(failed, fmt.Errorf("replica %d: killed %v, planned %v: %w", i+1, signaled, r.dead, err))
+		if signaled := errors.As(err, &exit) && exit.ExitCode() == -1; signaled != r.killed || err != nil && !signaled {
+			failed = errors.Join(failed, fmt.Errorf("replica %d: killed %v, planned %v: %w", i+1, signaled, r.killed, err))
 		}
 	}
 	f.replicas = nil
 	return failed
 }
 
-// end leaves no process behind.
+// end kills all remaining processes.
 func (f *fleet) end() {
 	for _, r := range f.replicas {
 		_ = r.cmd.Process.Kill()
-		<-r.over
+		<-r.exited
 	}
 }

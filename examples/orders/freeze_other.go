@@ -1,6 +1,6 @@
 //go:build !unix
 
-// Where there is no SIGSTOP nothing is frozen.
+// Without SIGSTOP, no replica is frozen.
 
 package main
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-// A process that is frozen keeps its connection and what it believes, as one does that the kernel swaps out or a debugger stops.
+// A frozen process keeps its connection and its belief that it owns its partitions, like one stopped by a debugger.
 
 package main
 

@@ -1,5 +1,5 @@
-// On Kafka: a topic and a consumer group. Kafka has no register and no ledger that could compare: both are on JetStream. A ledger in memory would do
-// for the audit; this one fences as well.
+// The Kafka engine: a topic and a consumer group. Kafka has no compare-and-swap, so ledgers and effects are on JetStream.
+// Ledgers in memory would satisfy the audit, but only shared ones fence.
 
 package main
 
@@ -26,16 +26,16 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// serveKafka returns the brokers of KAFKA_BROKERS, or a fake one, and behind a space the server of JetStream.
+// serveKafka returns the addresses of the brokers (KAFKA_BROKERS or a fake one) and, after a space, of the JetStream server.
 func serveKafka(ctx context.Context, o options) (servers, error) {
 	js, err := serveNATS(ctx, o)
 	if err != nil {
 		return servers{}, err
 	}
-	about, least := "the brokers of KAFKA_BROKERS", 6*time.Second // what brokers allow if they are told nothing else
+	about, least := "the brokers of KAFKA_BROKERS", 6*time.Second // the default minimum of brokers
 	brokers, stop := os.Getenv("KAFKA_BROKERS"), func() error { return nil }
 	if brokers == "" {
-		about, least = "a FAKE broker (franz-go's kfake: no disk, one node) in a process of its own", 0
+		about, least = "a FAKE broker (franz-go's kfake: no disk, one node) in its own process", 0
 		if brokers, stop, err = startFake(); err != nil {
 			return servers{}, errors.Join(err, js.stop())
 		}
@@ -46,29 +46,29 @@ func serveKafka(ctx context.Context, o options) (servers, error) {
 	}, nil
 }
 
-// startFake starts this program as a broker.
+// startFake starts this program as a fake broker.
 func startFake() (brokers string, stop func() error, err error) {
-	cmd, err := itself("-fake-broker")
+	cmd, err := self("-fake-broker")
 	if err != nil {
 		return "", nil, err
 	}
-	leash, err1 := cmd.StdinPipe()
-	said, err2 := cmd.StdoutPipe()
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
 	if err := errors.Join(err1, err2); err != nil {
 		return "", nil, err
 	}
 	if err := cmd.Start(); err != nil {
 		return "", nil, err
 	}
-	stop = func() error { return errors.Join(leash.Close(), cmd.Wait()) }
-	brokers, err = bufio.NewReader(said).ReadString('\n')
+	stop = func() error { return errors.Join(stdin.Close(), cmd.Wait()) }
+	brokers, err = bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return "", nil, errors.Join(fmt.Errorf("the fake broker does not start: %w", err), stop())
+		return "", nil, errors.Join(fmt.Errorf("the fake broker did not start: %w", err), stop())
 	}
 	return strings.TrimSpace(brokers), stop, nil
 }
 
-// fakeBroker says where it listens, and lives until its standard input ends.
+// fakeBroker prints its address and runs until standard input ends.
 func fakeBroker() error {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.AllowAutoTopicCreation(), kfake.GroupMinSessionTimeout(100*time.Millisecond))
 	if err != nil {
@@ -80,7 +80,7 @@ func fakeBroker() error {
 	return err
 }
 
-// onKafka implements engine, with the register of JetStream.
+// onKafka implements engine; its register is that of JetStream.
 type onKafka struct {
 	*onNATS
 	brokers []string
@@ -119,10 +119,10 @@ func (k *onKafka) prepare(ctx context.Context, o options) error {
 	return kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 }
 
-// publish leaves it to the client to choose a partition, by the customer.
-func (k *onKafka) publish(ctx context.Context, o options, first, behind int) error {
+// publish lets the client choose the partition, by customer.
+func (k *onKafka) publish(ctx context.Context, o options, first, end int) error {
 	var records []*kgo.Record
-	for i := first; i < behind; i++ {
+	for i := first; i < end; i++ {
 		records = append(records, kgo.KeyStringRecord(buyer(o, i), strconv.Itoa(i+1)))
 	}
 	return k.client.ProduceSync(ctx, records...).FirstErr()

@@ -1,6 +1,6 @@
 package main
 
-// This file holds D6 for processes: a record that kills the one which works on it, with SIGKILL, again and again.
+// D6 across processes: a record that kills each process that works on it.
 
 import (
 	"bufio"
@@ -21,10 +21,10 @@ import (
 
 const killedVariable = "ORDERS_JOURNAL"
 
-// journal is the disk of processes that live one after the other: a line for each swap of the ledger, each floor, each run and each dead letter.
+// journal is a file shared by successive processes, with a line for each swap of the ledger, floor, run and dead letter.
 type journal struct {
 	durable.MemStore
-	mu   sync.Mutex // guards file; held while the store is swapped, so that lines come in the order of what they say
+	mu   sync.Mutex // guards file; held during swaps, so that lines are in the order of the swaps
 	file *os.File
 }
 
@@ -38,7 +38,7 @@ type line struct {
 	Died  bool
 }
 
-// open reads what earlier processes wrote. A line that one of them could not finish counts for nothing.
+// open reads the lines of earlier processes and ignores unfinished ones.
 func (j *journal) open(path string) (lines []line, err error) {
 	if j.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (j *journal) Swap(ctx context.Context, name string, old uint64, state []byt
 	return version, j.write(line{What: "swap", Name: name, State: state, Old: old, Index: index})
 }
 
-// journalled is a log whose floor is in the journal.
+// journalled is a log that writes its floor to the journal.
 type journalled struct {
 	*dispatch.Log
 	*journal
@@ -100,7 +100,7 @@ const (
 	killedRetries         = 3
 )
 
-// killedChild is one life: a process that works the log off, unless it is killed.
+// killedChild is one process: it processes the log unless it is killed.
 func killedChild(path string) error {
 	log := new(dispatch.Log)
 	for i := range killedRecords {
@@ -132,7 +132,7 @@ func killedChild(path string) error {
 			}
 			if job.Record.Offset == killer {
 				if self, err := os.FindProcess(os.Getpid()); err == nil && self.Kill() == nil {
-					select {} // the signal is on its way
+					select {} // until the signal arrives
 				}
 			}
 			time.Sleep(20 * time.Millisecond) // the work
@@ -157,7 +157,7 @@ type observed func(dispatch.Event)
 
 func (o observed) Observe(e dispatch.Event) { o(e) }
 
-// Process after process dies of one record, until it is given up; the fifteen that run beside it each time lose nothing by that.
+// One record kills process after process until it becomes a dead letter. The fifteen records in flight beside it lose nothing.
 func TestD6_ProcessesKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	deaths := 0

@@ -1,19 +1,20 @@
-// Orders is a pipeline of several processes, which are killed and frozen while they work, and which then shows that nothing was lost, doubled or
-// turned around.
+// Orders is a pipeline of several processes that are killed and frozen while they work. An audit then shows that no order was
+// lost, duplicated or reordered.
 //
-// Order events of many customers lie in partitions. The replicas are members of a group that shares the partitions out, and work them off by a
-// dispatch.Consumer each. Handlers fail and panic. One replica is killed with SIGKILL, one joins, one is frozen for longer than the others wait, and one sends
-// itself SIGKILL in the middle of a handler, behind its effect and before anybody knows of it. An audit then reads the effects:
-// every order once, in order for each customer, under rising tokens. Exit code 1 says that it is not so.
+// Order events of many customers are stored in partitions. The replicas form a consumer group that assigns the partitions, and
+// each replica processes its partitions with a dispatch.Consumer. Handlers fail and panic. One replica is killed with SIGKILL,
+// one joins, one is frozen for longer than its session timeout, and one kills itself in a handler, after it has written its
+// effect and before the ledger records it. The audit checks that every order was applied once, in order for each customer,
+// under rising fencing tokens. Exit code 1: the audit or the run failed.
 //
-// All of that is the same on three engines:
+// The same scenario runs on three engines:
 //
-//	-engine    records            group                  ledgers, effects   the server
-//	nats       a stream           leasenats.Group        buckets            in the process, its files in -dir; or that of NATS_URL
-//	postgres   a table            leasepg.Ownership      tables             private, from what is installed; or that of STOPBANK_POSTGRES_URL
-//	kafka      a topic            leasekafka.Group       as with nats       a fake broker in a process of its own; or those of KAFKA_BROKERS
+//	-engine    records    group               ledgers, effects   server
+//	nats       stream     leasenats.Group     buckets            embedded, with its files in -dir; or NATS_URL
+//	postgres   table      leasepg.Ownership   tables             private, if PostgreSQL is installed; or STOPBANK_POSTGRES_URL
+//	kafka      topic      leasekafka.Group    as with nats       a fake broker in its own process; or KAFKA_BROKERS
 //
-// What was made on a server that is not its own is removed after an audit that went well; a database always is.
+// After a successful audit, the run deletes what it created on an external server; its PostgreSQL database is always dropped.
 package main
 
 import (
@@ -27,28 +28,32 @@ import (
 	"time"
 )
 
-// options are the flags. A replica gets those of its parent.
+// options are the flags; replicas get those of their parent.
 type options struct {
 	orders, customers, workers, replicas, partitions int
 	session                                          time.Duration
 	engine, dir, run                                 string
 	replica                                          int
-	servers                                          string // what the engine connects to
+	servers                                          string // addresses for the engine
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.engine, "engine", "nats", "nats, postgres or kafka")
-	flag.IntVar(&o.orders, "orders", 10_000, "order events")
-	flag.IntVar(&o.customers, "customers", 1_000, "customers")
-	flag.IntVar(&o.replicas, "replicas", 3, "processes at the beginning, at least 3: three of them come to harm, and one joins")
-	flag.IntVar(&o.partitions, "partitions", 12, "parts of the stream that the replicas share out, more than -replicas: each is to have one before any comes to harm")
-	flag.IntVar(&o.workers, "workers", 16, "handlers at once in each replica")
-	flag.DurationVar(&o.session, "session", 2*time.Second, "how long a replica may be silent before others take its partitions; at least 6 s with KAFKA_BROKERS")
-	flag.StringVar(&o.dir, "dir", "", "directory for the embedded JetStream; empty: a temporary one, removed after an audit that went well")
-	flag.StringVar(&o.run, "run", fmt.Sprintf("%08x", rand.Uint32()), "name of this run in the server")
-	flag.IntVar(&o.replica, "replica", 0, "be the replica of this number; 0: start them")
-	broker := flag.Bool("fake-broker", false, "be a broker that keeps everything in memory, until standard input ends")
+	flag.IntVar(&o.orders, "orders", 10_000, "`number` of orders")
+	flag.IntVar(&o.customers, "customers", 1_000, "`number` of customers")
+	flag.IntVar(&o.replicas, "replicas", 3,
+		"`number` of replicas at the start, at least 3: three are killed or frozen, and one joins")
+	flag.IntVar(&o.partitions, "partitions", 12,
+		"`number` of partitions, more than -replicas: each replica gets one before the first fault")
+	flag.IntVar(&o.workers, "workers", 16, "maximum `number` of concurrent handlers in each replica")
+	flag.DurationVar(&o.session, "session", 2*time.Second,
+		"session `timeout` after which others take over the partitions of a replica; at least 6s with KAFKA_BROKERS")
+	flag.StringVar(&o.dir, "dir", "",
+		"`directory` of the embedded JetStream server; empty: a temporary one, removed after a successful audit")
+	flag.StringVar(&o.run, "run", fmt.Sprintf("%08x", rand.Uint32()), "`name` of this run on the server")
+	flag.IntVar(&o.replica, "replica", 0, "run as the replica of this `number`; 0: run as the parent, which starts the replicas")
+	broker := flag.Bool("fake-broker", false, "run an in-memory Kafka broker until standard input ends")
 	flag.Parse()
 	o.servers = os.Getenv(childEnv)
 	var err error
@@ -66,7 +71,7 @@ func main() {
 	}
 }
 
-// parent publishes the orders, lets the replicas work and come to harm, and audits.
+// parent publishes the orders, injects the faults and audits the effects.
 func parent(o options) (failed error) {
 	if err := o.check(); err != nil {
 		return err
@@ -96,7 +101,7 @@ func parent(o options) (failed error) {
 		return err
 	}
 	defer e.close()
-	fmt.Println("on", s.about)
+	fmt.Println("engine:", s.about)
 	if err := e.prepare(ctx, o); err != nil {
 		return err
 	}
@@ -104,7 +109,7 @@ func parent(o options) (failed error) {
 	if err != nil {
 		return err
 	}
-	if err := story(ctx, o, e, effects); err != nil {
+	if err := injectFaults(ctx, o, e, effects); err != nil {
 		return err
 	}
 	if err := audit(ctx, o, effects); err != nil {
@@ -113,10 +118,10 @@ func parent(o options) (failed error) {
 	return e.remove(ctx)
 }
 
-// story is what happens to the replicas, each time when some more of the orders are done, and never by the clock: when all that was published
-// is done, others have what the dead or frozen one had. Who is frozen, is to kill itself, or wakes up, finds new orders. All have partitions before
-// any comes to harm.
-func story(ctx context.Context, o options, e engine, effects register) error {
+// injectFaults starts the replicas and injects the next fault whenever another sixth of the orders is done, never by the clock.
+// When all published orders are done, other replicas have taken over the partitions of a dead or frozen one. The replicas that
+// are frozen, told to crash or thawed find new orders. All replicas have partitions before the first fault.
+func injectFaults(ctx context.Context, o options, e engine, effects register) error {
 	f := &fleet{o: o}
 	defer f.end()
 	for range o.replicas {
@@ -124,7 +129,7 @@ func story(ctx context.Context, o options, e engine, effects register) error {
 			return err
 		}
 	}
-	if err := f.settled(ctx); err != nil {
+	if err := f.awaitPartitions(ctx); err != nil {
 		return err
 	}
 	sixths := func(n int) int { return o.orders * n / 6 }
@@ -134,29 +139,29 @@ func story(ctx context.Context, o options, e engine, effects register) error {
 	}
 	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", sixths(3), o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
 	began = time.Now()
-	say := func(text string, replica int) {
+	report := func(text string, replica int) {
 		fmt.Printf("%6v  replica %d %s\n", time.Since(began).Round(100*time.Millisecond), replica, text)
 	}
-	for part, act := range []func() error{
-		func() error { say("is killed", 1); return f.kill(1) },
-		func() error { say("joins", o.replicas+1); return errors.Join(f.start(), f.settled(ctx)) },
+	for part, inject := range []func() error{
+		func() error { report("is killed", 1); return f.kill(1) },
+		func() error { report("joins", o.replicas+1); return errors.Join(f.start(), f.awaitPartitions(ctx)) },
 		func() error {
-			say("is frozen", 2)
+			report("is frozen", 2)
 			return errors.Join(e.publish(ctx, o, sixths(3), sixths(4)), f.freeze(2))
 		},
 		func() error {
-			say("will kill itself in a handler, behind the effect", 3)
+			report("will kill itself in a handler, after the effect", 3)
 			return errors.Join(f.crash(3), e.publish(ctx, o, sixths(4), sixths(5)))
 		},
 		func() error {
-			say("goes on, too late", 2)
+			report("is thawed, after its session timeout", 2)
 			return errors.Join(f.thaw(2), e.publish(ctx, o, sixths(5), o.orders))
 		},
 	} {
 		if err := await(ctx, effects, sixths(part+1)); err != nil {
 			return err
 		}
-		if err := act(); err != nil {
+		if err := inject(); err != nil {
 			return err
 		}
 	}
@@ -167,16 +172,16 @@ func story(ctx context.Context, o options, e engine, effects register) error {
 	return f.leave()
 }
 
-// await waits until so many effects are there. A server that is too busy to say is asked again.
-func await(ctx context.Context, effects register, many int) error {
+// await waits until the store has want effects. It retries failed queries, because a server may be too busy to answer.
+func await(ctx context.Context, effects register, want int) error {
 	for until := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		switch n, err := effects.swaps(ctx); {
-		case err == nil && n >= many:
+		case err == nil && n >= want:
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case time.Now().After(until):
-			return errors.Join(fmt.Errorf("two minutes without enough progress: %d effects, not yet %d", n, many), err)
+			return errors.Join(fmt.Errorf("%d effects after two minutes, want %d", n, want), err)
 		}
 	}
 }

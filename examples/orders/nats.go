@@ -1,4 +1,5 @@
-// On JetStream: a stream that the server parts by customer, and a bucket each for the group with its ledgers and for the effects.
+// The JetStream engine: a stream that the server partitions by customer, a bucket for the group and its ledgers, and a bucket
+// for the effects.
 
 package main
 
@@ -20,13 +21,12 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// serveNATS returns the server of NATS_URL, or one inside this process.
+// serveNATS returns the server of NATS_URL, or an embedded one.
 func serveNATS(_ context.Context, o options) (servers, error) {
 	if url := os.Getenv("NATS_URL"); url != "" {
 		return servers{at: url, about: "JetStream, the server of NATS_URL", stop: func() error { return nil }}, nil
 	}
-	// What a killed process has written is in the hands of the operating system, so lazy fsync loses nothing here; a power failure
-	// would be another matter (SyncAlways).
+	// Lazy fsync loses nothing when a process is killed; SyncAlways would also survive a power failure.
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: o.dir, NoLog: true, NoSigs: true})
 	if err != nil {
 		return servers{}, err
@@ -38,7 +38,7 @@ func serveNATS(_ context.Context, o options) (servers, error) {
 		return nil
 	}
 	if !s.ReadyForConnections(20 * time.Second) {
-		return servers{}, errors.Join(errors.New("the server does not start"), stop())
+		return servers{}, errors.Join(errors.New("the server did not start"), stop())
 	}
 	return servers{at: s.ClientURL(), about: "JetStream, a server in this process", stop: stop}, nil
 }
@@ -48,7 +48,7 @@ type onNATS struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	stream   string
-	subjects string // the prefix of the orders' subjects: one for each customer
+	subjects string // prefix of the orders' subjects, one for each customer
 	members  string // the bucket of the group
 	effects  string // the bucket of the accounts
 }
@@ -72,7 +72,7 @@ func dialNATS(o options, url string) (*onNATS, error) {
 
 func (n *onNATS) close() { n.nc.Close() }
 
-// prepare lets the server put the number of a partition into the subject, by the customer.
+// prepare makes the server add the partition, chosen by customer, to the subject.
 func (n *onNATS) prepare(ctx context.Context, o options) error {
 	_, err := n.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: n.stream, Subjects: []string{n.subjects + "*"},
@@ -83,8 +83,8 @@ func (n *onNATS) prepare(ctx context.Context, o options) error {
 	return err
 }
 
-func (n *onNATS) publish(ctx context.Context, o options, first, behind int) error {
-	for i := first; i < behind; i++ {
+func (n *onNATS) publish(ctx context.Context, o options, first, end int) error {
+	for i := first; i < end; i++ {
 		payload := strconv.AppendInt(nil, int64(i)+1, 10)
 		if _, err := n.js.PublishAsync(n.subjects+buyer(o, i), payload, jetstream.WithStallWait(time.Minute)); err != nil {
 			return err
@@ -93,14 +93,14 @@ func (n *onNATS) publish(ctx context.Context, o options, first, behind int) erro
 	select {
 	case <-n.js.PublishAsyncComplete():
 	case <-time.After(time.Minute):
-		return errors.New("publishing takes more than a minute")
+		return errors.New("publishing timed out after a minute")
 	}
 	stream, err := n.js.Stream(ctx, n.stream)
 	if err != nil {
 		return err
 	}
-	if got := stream.CachedInfo().State.Msgs; got != uint64(behind) {
-		return fmt.Errorf("%d orders in the stream, %d published", got, behind)
+	if got := stream.CachedInfo().State.Msgs; got != uint64(end) {
+		return fmt.Errorf("%d orders in the stream, %d published", got, end)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (b bucket) swap(ctx context.Context, customer string, a account, version ui
 	return err
 }
 
-// swaps counts the messages of the stream under the bucket: each is one.
+// swaps counts the messages of the bucket's stream: one for each swap.
 func (b bucket) swaps(ctx context.Context) (int, error) {
 	stream, err := b.js.Stream(ctx, "KV_"+b.kv.Bucket())
 	if err != nil {

@@ -1,6 +1,6 @@
 package main
 
-// This file is the whole of it, smaller: real processes, a real SIGKILL, a real restart; and an audit that can fail.
+// The whole program on a small scale, with real processes and SIGKILL; and an audit that can fail.
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// A replica is this binary, started by the parent; and so is a process that TestD6_ProcessesKilled starts.
+// TestMain runs this binary as a replica of the parent or as a process of TestD6_ProcessesKilled.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		main()
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// On each engine; of these PostgreSQL may be missing, unless STOPBANK_POSTGRES=required forbids that.
+// All engines run; PostgreSQL is skipped if it is not installed, unless STOPBANK_POSTGRES=required.
 func TestReplicasKilledAndFrozen(t *testing.T) {
 	for engine := range engines {
 		t.Run(engine, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestReplicasKilledAndFrozen(t *testing.T) {
 	}
 }
 
-// A replica that dies before it has a partition is told of at once.
+// A replica that exits before it has a partition is an error.
 func TestReplicaDiesAtStart(t *testing.T) {
 	f := &fleet{o: options{engine: "nats", replicas: 3, partitions: 4, workers: 1, orders: 1, customers: 1, session: time.Second, servers: "nats://127.0.0.1:1"}}
 	defer f.end()
@@ -65,8 +65,8 @@ func TestReplicaDiesAtStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var exit *exec.ExitError
-	if err := f.settled(ctx); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("settled: %v", err)
+	if err := f.awaitPartitions(ctx); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("awaitPartitions: %v", err)
 	}
 }
 
@@ -100,9 +100,9 @@ func TestAuditFinds(t *testing.T) {
 	}
 	for want, spoil := range map[string]func(done []effect) []effect{
 		"order 5 is missing":        func(done []effect) []effect { return done[:2] },
-		"order 5 is too much":       func(done []effect) []effect { return append(done, done[2]) },
-		"holds order 3 instead":     func(done []effect) []effect { done[0], done[1] = done[1], done[0]; return done },
-		"holds order 1 instead":     func(done []effect) []effect { done[1].Order = 1; return done },
+		"order 5 is unexpected":     func(done []effect) []effect { return append(done, done[2]) },
+		"has order 3 instead":       func(done []effect) []effect { done[0], done[1] = done[1], done[0]; return done },
+		"has order 1 instead":       func(done []effect) []effect { done[1].Order = 1; return done },
 		"under token 10 after 20":   func(done []effect) []effect { done[2].Token = 10; return done },
 		"under token 20 after 20":   func(done []effect) []effect { done[2].Token = 20; return done },
 		"customer-0000: order 1 is": func([]effect) []effect { return nil },
@@ -118,7 +118,7 @@ func TestAuditFinds(t *testing.T) {
 	}
 }
 
-// Gate and limiter bound a dispatcher.
+// A gate and a limiter limit the concurrency of a dispatcher.
 func TestAdapters(t *testing.T) {
 	gate, err := admission.New(admission.Config{Limit: 2})
 	if err != nil {

@@ -1,4 +1,4 @@
-// On PostgreSQL: an outbox of the orders and a table of the accounts, beside the ledgers; advisory locks share the partitions out.
+// The PostgreSQL engine: an outbox of the orders, a table of the accounts, and the ledgers; advisory locks assign the partitions.
 
 package main
 
@@ -17,9 +17,9 @@ import (
 	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
-// servePostgres returns a new database of the server that STOPBANK_POSTGRES_URL names, or of a private one, made from what is installed.
+// servePostgres creates a database on the server of STOPBANK_POSTGRES_URL or on a private server, if PostgreSQL is installed.
 func servePostgres(ctx context.Context, _ options) (servers, error) {
-	s, err := pgtest.Open(ctx, false) // without fsync: processes are killed here, not machines
+	s, err := pgtest.Open(ctx, false) // without fsync: only processes crash here
 	if err != nil {
 		return servers{}, err
 	}
@@ -34,7 +34,7 @@ func connectPostgres(ctx context.Context, o options) (engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxConns = 8 // a server takes 100, and every replica has a pool
+	cfg.MaxConns = 8 // the server accepts 100, and every replica has a pool
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	return &onPostgres{pool}, err
 }
@@ -56,14 +56,14 @@ func (p *onPostgres) outbox(ctx context.Context, o options) (*leasepg.Outbox, er
 	return leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: p.pool, Name: "orders", Partitions: o.partitions})
 }
 
-// publish is one transaction; where an order is a row of its own, that row would be in it too.
-func (p *onPostgres) publish(ctx context.Context, o options, first, behind int) error {
+// publish enqueues the orders in one transaction, where a real service would also write its own rows.
+func (p *onPostgres) publish(ctx context.Context, o options, first, end int) error {
 	box, err := p.outbox(ctx, o)
 	if err != nil {
 		return err
 	}
 	var orders []dispatch.Record
-	for i := first; i < behind; i++ {
+	for i := first; i < end; i++ {
 		orders = append(orders, dispatch.Record{Domain: buyer(o, i), Payload: strconv.AppendInt(nil, int64(i)+1, 10)})
 	}
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error { return box.Enqueue(ctx, tx, orders...) })
@@ -90,7 +90,7 @@ func (p *onPostgres) group(ctx context.Context, o options) (dispatch.Ownership, 
 	})
 }
 
-// remove leaves it to the end of the database, which is this run's alone.
+// remove does nothing: the database of the run is dropped.
 func (*onPostgres) remove(context.Context) error { return nil }
 
 func (p *onPostgres) register(context.Context) (register, error) { return p, nil }
@@ -107,7 +107,7 @@ func (p *onPostgres) load(ctx context.Context, customer string) (a account, vers
 	return a, version, err
 }
 
-var errSwapped = errors.New("somebody else has written")
+var errConflict = errors.New("the account has changed")
 
 func (p *onPostgres) swap(ctx context.Context, customer string, a account, version uint64) error {
 	content, err := json.Marshal(a)
@@ -120,7 +120,7 @@ func (p *onPostgres) swap(ctx context.Context, customer string, a account, versi
 	}
 	done, err := p.pool.Exec(ctx, statement, customer, content, version)
 	if err == nil && done.RowsAffected() == 0 {
-		return errSwapped
+		return errConflict
 	}
 	return err
 }

@@ -1,5 +1,5 @@
-// A replica: a member of the group, with a handler that fails, panics, and writes its effect in a way that a repeat or a
-// late writer cannot spoil.
+// A replica: a member of the group whose handler fails, panics, and protects its effects against repeated attempts and
+// workers that have lost their lease.
 
 package main
 
@@ -18,10 +18,10 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// drain is how long a replica lets its handlers go on when it gives a partition away.
+// drain is the time for running handlers to finish when a replica gives up a partition.
 const drain = 2 * time.Second
 
-// work runs a replica until standard input ends, or the process does.
+// work runs a replica until standard input ends; each line before makes it crash after an effect.
 func work(o options) error {
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
@@ -48,11 +48,11 @@ func work(o options) error {
 	if err != nil {
 		return err
 	}
-	consumer, err := dispatch.NewConsumer(&greeter{Ownership: group, replica: o.replica}, dispatch.Config{
+	consumer, err := dispatch.NewConsumer(&announcer{Ownership: group, replica: o.replica}, dispatch.Config{
 		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated{gate}, Observer: h,
 		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond, DrainTimeout: drain,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-			return fmt.Errorf("order %d was given up: %w", letter.Record.Offset, letter.Err) // none should be; the audit would miss it
+			return fmt.Errorf("order %d became a dead letter: %w", letter.Record.Offset, letter.Err) // must not happen: the order would be missing
 		},
 	})
 	if err != nil {
@@ -61,19 +61,19 @@ func work(o options) error {
 	if err := consumer.Run(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("        replica %d: %d effects, %d there already, %d refused; %d retried, %d leases reclaimed, %d lost to others\n",
-		o.replica, h.written.Load(), h.repeated.Load(), h.refused.Load(), h.retried.Load(), h.reclaimed.Load(), h.fenced.Load())
+	fmt.Printf("        replica %d: %d effects, %d repeats skipped, %d stale writes rejected; %d retries, %d leases reclaimed, %d lost\n",
+		o.replica, h.written.Load(), h.repeated.Load(), h.stale.Load(), h.retried.Load(), h.reclaimed.Load(), h.fenced.Load())
 	return nil
 }
 
-// greeter tells the parent of the first partition.
-type greeter struct {
+// announcer reports the first partition to the parent, on standard output.
+type announcer struct {
 	dispatch.Ownership
 	replica int
 	once    sync.Once
 }
 
-func (g *greeter) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+func (g *announcer) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	return g.Ownership.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
 		g.once.Do(func() { fmt.Printf("        replica %d has a partition\n", g.replica) })
 		work(ctx, p)
@@ -82,13 +82,13 @@ func (g *greeter) Hold(ctx context.Context, work func(context.Context, dispatch.
 
 type handler struct {
 	effects register
-	crash   atomic.Bool // the process kills itself behind the next effect
+	crash   atomic.Bool // the process kills itself after the next effect
 
-	written, repeated, refused atomic.Int64 // effects
-	retried, reclaimed, fenced atomic.Int64 // what the dispatchers tell
+	written, repeated, stale   atomic.Int64 // effects
+	retried, reclaimed, fenced atomic.Int64 // events of the dispatchers
 }
 
-// Observe counts. It implements dispatch.Observer.
+// Observe implements dispatch.Observer.
 func (h *handler) Observe(e dispatch.Event) {
 	switch e.Kind {
 	case dispatch.Retrying:
@@ -101,9 +101,9 @@ func (h *handler) Observe(e dispatch.Event) {
 	}
 }
 
-var errFenced = errors.New("a later lease has written already")
+var errFenced = errors.New("stale token: a later lease has written")
 
-// handle fails now and then, and otherwise has its effect.
+// handle fails or panics now and then, and otherwise applies the order.
 func (h *handler) handle(ctx context.Context, job dispatch.Job) error {
 	order, err := strconv.ParseInt(string(job.Record.Payload), 10, 64)
 	if err != nil {
@@ -120,30 +120,30 @@ func (h *handler) handle(ctx context.Context, job dispatch.Job) error {
 	return h.apply(ctx, job, order)
 }
 
-// apply writes the effect of an order once. Three things make it so: the swap, which nobody comes between; the token, which keeps
-// out whoever has lost the lease; and the last order in the account, which tells a repeat.
+// apply writes the effect of an order once. The compare-and-swap prevents lost updates, the fencing token rejects a worker that
+// has lost its lease, and the last order of the account identifies repeated attempts.
 func (h *handler) apply(ctx context.Context, job dispatch.Job, order int64) error {
 	a, version, err := h.effects.load(ctx, job.Record.Domain)
 	if err != nil {
 		return err
 	}
 	if job.Lease.Token < a.Token {
-		h.refused.Add(1)
+		h.stale.Add(1)
 		return errFenced
 	}
 	if n := len(a.Done); n > 0 && a.Done[n-1].Order >= order {
 		h.repeated.Add(1)
-		return nil // an earlier attempt came this far, and its process died before the ledger knew
+		return nil // an earlier attempt wrote the effect, and its process died before the ledger recorded it
 	}
 	a.Token = job.Lease.Token
 	a.Done = append(a.Done, effect{Order: order, Token: job.Lease.Token})
 	if err := h.effects.swap(ctx, job.Record.Domain, a, version); err != nil {
-		return err // also when somebody else has written: the next attempt reads it
+		return err // after a conflict, the next attempt loads the new version
 	}
 	if h.written.Add(1); h.crash.Load() {
 		if self, err := os.FindProcess(os.Getpid()); err == nil {
 			_ = self.Kill()
-			select {} // the signal is on its way
+			select {} // until the signal arrives
 		}
 	}
 	return nil

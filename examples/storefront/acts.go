@@ -1,4 +1,4 @@
-// The acts of the demo: which scenario is told in which shop, one after the other.
+// The acts of the demo: each runs one scenario against one kind of shop.
 package main
 
 import (
@@ -7,15 +7,15 @@ import (
 	"io"
 )
 
-// A story is what was told, and what to think of it.
+// A story is the outcome of all acts.
 type story struct {
-	titles   []string // of the results
+	titles   []string // one for each result
 	results  []result
 	findings findings
-	moral    string // if the findings hold
+	moral    string // printed if the findings hold
 }
 
-// print ends the demo.
+// print writes the tables and the verdict.
 func (s story) print(w io.Writer) {
 	for i, res := range s.results {
 		printTable(w, res, s.titles[i])
@@ -24,17 +24,17 @@ func (s story) print(w io.Writer) {
 	printVerdict(w, s.findings, s.moral)
 }
 
-// tell runs the four acts. When ctx ends it returns what it has.
-func (d demo) tell(ctx context.Context, cfg shopConfig, seed uint64, progress io.Writer) (s story, err error) {
+// run runs the four acts. When ctx ends, run returns the results so far.
+func (d demo) run(ctx context.Context, cfg shopConfig, seed uint64, progress io.Writer) (s story, err error) {
 	acts := []struct {
 		way, title string
 		scenario   scenario
 		run        func(context.Context, shopConfig, uint64, func(moment)) (result, error)
 	}{
-		{shared, "one pool of connections shared by all routes", d.incident, runHere},
-		{divided, "a compartment and a pool for each route", d.incident, runHere},
-		{divided, "compartments, and a sale takes more than the processor has", d.overload, runApart},
-		{protected, "the same, the whole server under a warden", d.overload, runApart},
+		{shared, "one pool of connections shared by all routes", d.incident, runInProcess},
+		{divided, "a compartment and a pool for each route", d.incident, runInProcess},
+		{divided, "compartments only, while a sale overloads the processor", d.overload, runInChild},
+		{protected, "the same sale, with a warden in front of the whole server to limit concurrency and shed load", d.overload, runInChild},
 	}
 	printIntro(progress, d.incident, database(cfg.database), seed)
 	for i, act := range acts {
@@ -42,10 +42,7 @@ func (d demo) tell(ctx context.Context, cfg shopConfig, seed uint64, progress io
 			printOverload(progress, d.overload)
 		}
 		printWay(progress, i+1, len(acts), act.title)
-		cfg.way, cfg.scenario, cfg.render = act.way, act.scenario, 0
-		if act.scenario.phases[len(act.scenario.phases)-1].name == sale {
-			cfg.render = renderTime
-		}
+		cfg.way, cfg.scenario, cfg.render = act.way, act.scenario, act.scenario.render
 		res, err := act.run(ctx, cfg, seed, func(m moment) { printMoment(progress, m) })
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", act.title, err)
@@ -56,7 +53,8 @@ func (d demo) tell(ctx context.Context, cfg shopConfig, seed uint64, progress io
 		s.titles, s.results = append(s.titles, fmt.Sprintf("%d. %s", i+1, act.title)), append(s.results, res)
 	}
 	s.findings = append(judgeIncident(s.results[0], s.results[1]), judgeOverload(s.results[2], s.results[3])...)
-	s.moral = "Shared, the slow query takes checkout down; in compartments only analytics suffers;\nand under a warden checkout goes on when the processor is short."
+	s.moral = "With one shared pool, the slow analytics query makes checkout fail. With a compartment for each\n" +
+		"route, only analytics fails. With a warden, checkout keeps working while the processor is overloaded."
 	return s, nil
 }
 
@@ -67,15 +65,15 @@ func database(url string) string {
 	return "PostgreSQL"
 }
 
-// matrix overloads each compartment, and then all.
+// matrix overloads each compartment alone, then all together.
 func matrix(ctx context.Context, cfg shopConfig, seed uint64, progress io.Writer) (s story, err error) {
 	base := cfg.scenario
 	cfg.way, cfg.render = divided, 0
-	for target := checkout; target <= every; target++ {
+	for target := checkout; target <= allRoutes; target++ {
 		title := overloadTitle(target)
-		printWay(progress, int(target)+1, int(every)+1, title)
+		printWay(progress, int(target)+1, int(allRoutes)+1, title)
 		cfg.scenario = overloadOf(target, base)
-		res, err := runHere(ctx, cfg, seed, func(m moment) { printMoment(progress, m) })
+		res, err := runInProcess(ctx, cfg, seed, func(m moment) { printMoment(progress, m) })
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", title, err)
 		}
@@ -86,6 +84,6 @@ func matrix(ctx context.Context, cfg shopConfig, seed uint64, progress io.Writer
 		s.titles, s.results = append(s.titles, title), append(s.results, res)
 	}
 	s.findings = judgeMatrix(s.results, base)
-	s.moral = "Whoever is overloaded, the others go on; and when all are, each has what it is guaranteed."
+	s.moral = "An overloaded compartment leaves the others alone; when all are overloaded, each gets its guarantee."
 	return s, nil
 }

@@ -1,4 +1,4 @@
-// The shop in a process of its own, on one processor: so that a processor can be overloaded without those who measure it.
+// The shop in a child process with one processor: overloading it does not slow the load generator down.
 package main
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// runApart tells a scenario in a shop of another process, which is this program with -serve.
-func runApart(ctx context.Context, cfg shopConfig, seed uint64, tell func(moment)) (_ result, err error) {
+// runInChild runs a scenario against a shop in another process: this program with -serve.
+func runInChild(ctx context.Context, cfg shopConfig, seed uint64, report func(moment)) (_ result, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return result{}, err
@@ -25,10 +25,10 @@ func runApart(ctx context.Context, cfg shopConfig, seed uint64, tell func(moment
 	child := exec.CommandContext(ctx, self, "-serve", "-until-eof", "-way", cfg.way, "-render", cfg.render.String(),
 		"-listen", "127.0.0.1:0", "-ops", "127.0.0.1:0")
 	child.Env = append(os.Environ(), "GOMAXPROCS=1", tokenVariable+"=")
-	child.Cancel = func() error { return nil } // the end of its input ends it, in order
+	child.Cancel = func() error { return nil } // closing its standard input shuts it down gracefully
 	child.WaitDelay = 15 * time.Second
-	var said tail
-	child.Stderr = &said
+	var stderr tail
+	child.Stderr = &stderr
 	stdin, err := child.StdinPipe()
 	if err != nil {
 		return result{}, err
@@ -47,39 +47,39 @@ func runApart(ctx context.Context, cfg shopConfig, seed uint64, tell func(moment
 	}
 	var res result
 	if url != "" {
-		res = cfg.scenario.run(ctx, cfg.way, seed, stage{url: url, enter: func(phase) {}, inUse: func() string { return "" }, tell: tell})
+		res = cfg.scenario.run(ctx, cfg.way, seed, stage{url: url, enter: func(phase) {}, inUse: func() string { return "" }, report: report})
 	}
 	interrupted := ctx.Err() != nil
-	_ = stdin.Close() // if it has gone already, Wait says so
+	_ = stdin.Close() // if the child has exited already, Wait returns the error
 	for lines.Scan() {
-		continue // whatever else it says
+		continue // drain its output
 	}
 	err = child.Wait()
 	if interrupted && errors.Is(err, context.Canceled) {
 		err = nil
 	}
 	if err == nil && url == "" && !interrupted {
-		err = errors.New("it did not say where it serves")
+		err = errors.New("it printed no address")
 	}
 	if err != nil {
-		return result{}, fmt.Errorf("the shop's process: %w: %s", err, said.String())
+		return result{}, fmt.Errorf("the shop's process: %w: %s", err, stderr.String())
 	}
 	return res, nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last bytes written to it.
 type tail struct {
 	mu   sync.Mutex // guards text
 	text []byte
 }
 
 func (t *tail) Write(p []byte) (int, error) {
-	const most = 4 << 10
+	const limit = 4 << 10
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, p...)
-	if len(t.text) > most {
-		t.text = bytes.Clone(t.text[len(t.text)-most:])
+	if len(t.text) > limit {
+		t.text = bytes.Clone(t.text[len(t.text)-limit:])
 	}
 	return len(p), nil
 }

@@ -1,4 +1,4 @@
-// -fault: what goes wrong in a shop that serves, some time after it has opened. It is how the alert rules are tried on a real process.
+// -fault: faults injected into a running shop, to test the alert rules on a real process.
 package main
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// A fault is a bad deploy, as the flag names it; the zero fault is none.
+// A fault is what -fault injects; the zero value injects nothing.
 type fault struct {
-	hold    [routes]time.Duration // how long a query sleeps from then on, deaf to a caller who gives up on it
+	hold    [routes]time.Duration // query duration; a query keeps running when its caller times out
 	control bool                  // the warden's sampler hangs
 	given   string
 }
 
-// String and Set make it a flag.
+// String implements flag.Value.
 func (f *fault) String() string { return f.given }
 
-// Set reads "analytics=3s,control=hangs": how long a route's query sleeps, and that the warden's sampler hangs. What is not named stays well.
+// Set implements flag.Value. It parses a list such as "analytics=3s,control=hangs".
 func (f *fault) Set(given string) error {
 	next := fault{given: given}
 	for part := range strings.SplitSeq(given, ",") {
@@ -46,27 +46,27 @@ func (f *fault) Set(given string) error {
 	return nil
 }
 
-// strike makes the fault come true after so long, unless ctx ends before.
-func (f *fault) strike(ctx context.Context, s *shop, after time.Duration) {
+// inject injects the fault after a delay, unless ctx ends first.
+func (f *fault) inject(ctx context.Context, s *shop, after time.Duration) {
 	select {
 	case <-time.After(after):
 		s.deploy(f.hold)
-		s.silent.Store(f.control)
+		s.hung.Store(f.control)
 	case <-ctx.Done():
 	}
 }
 
-// sampler is the warden's, until it hangs.
+// sampler is a warden.Sampler that can hang.
 type sampler struct {
 	warden.Sampler
 
-	silent *atomic.Bool
-	done   <-chan struct{} // the warden ends
+	hung *atomic.Bool
+	done <-chan struct{} // closed when the warden stops
 }
 
-// Sample blocks when it is silent, as if what it asks did not answer.
+// Sample blocks while the sampler hangs, until the warden stops.
 func (s sampler) Sample() monitor.Sample {
-	if s.silent.Load() {
+	if s.hung.Load() {
 		<-s.done
 	}
 	return s.Sampler.Sample()

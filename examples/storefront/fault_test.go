@@ -1,6 +1,6 @@
 package main
 
-// What goes wrong on purpose does: queries take longer, and control falls silent without taking requests with it.
+// Injected faults: queries become slower, and a hanging sampler does not affect requests.
 
 import (
 	"context"
@@ -18,27 +18,27 @@ func TestFault(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	f.strike(ended, s, time.Hour)
-	if s.silent.Load() || s.hold[admin].Load() != 0 {
-		t.Error("it comes true although the shop closes")
+	f.inject(ended, s, time.Hour)
+	if s.hung.Load() || s.hold[admin].Load() != 0 {
+		t.Error("the fault was injected into a closing shop")
 	}
-	for s.warden.Stats().Samples < 2 { // what was never decided does not expire
+	for s.warden.Stats().Samples < 2 { // a decision must exist before it can become stale
 		time.Sleep(time.Millisecond)
 	}
-	f.strike(t.Context(), s, 0)
+	f.inject(t.Context(), s, 0)
 	before := time.Now()
 	if status, _, text := call(t, http.MethodGet, s.url+"/admin/counts", "", ""); status != http.StatusOK || time.Since(before) < 300*time.Millisecond {
 		t.Errorf("%d %s after %v", status, text, time.Since(before))
 	}
 	const stale = `stopbank_limiter_decision_stale{limiter="storefront"} 1`
-	for !has(t, p, stale) { // it holds for a second
+	for !has(t, p, stale) { // a decision is valid for a second
 		if status, _, text := call(t, http.MethodGet, s.url+"/products", "", ""); status != http.StatusOK {
-			t.Fatalf("%d %s while control is silent", status, text)
+			t.Fatalf("%d %s while the sampler hangs", status, text)
 		}
 	}
 }
 
-// has tells whether a scrape has this line.
+// has reports whether a scrape has this line.
 func has(t *testing.T, p *ops, line string) bool {
 	t.Helper()
 	_, _, text := call(t, http.MethodGet, p.url+"/metrics", "", "")

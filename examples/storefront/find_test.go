@@ -1,6 +1,6 @@
 package main
 
-// From what a rejected customer was told to the log and the console: one id in all of them.
+// The request id of a rejection is in the response, the log and the console.
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 func TestH21_ARejectionIsFoundByItsID(t *testing.T) {
 	log := &cut{mark: "\x00", end: func(string) {}}
 	s, p, o := newLogged(t, protected, "", small(), log)
-	for range 2 { // as many as admin may have
+	for range 2 { // all slots of admin
 		_, permit, err := s.set.Compartment("admin").Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -35,34 +35,34 @@ func TestH21_ARejectionIsFoundByItsID(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		var told struct {
+		var body struct {
 			Reason   string
 			Decision *uint64
 			ID       string `json:"request_id"`
 			Instance string `json:"server_instance"`
 		}
-		if err := json.NewDecoder(resp.Body).Decode(&told); err != nil {
+		if err := json.NewDecoder(resp.Body).Decode(&body); err != nil {
 			t.Fatal(err)
 		}
-		if told.Reason != reason || told.Decision == nil || told.ID == "" || given != "" && told.ID != given || resp.Header.Get("X-Request-Id") != told.ID {
-			t.Fatalf("%s: %+v, header %q", path, told, resp.Header.Get("X-Request-Id"))
+		if body.Reason != reason || body.Decision == nil || body.ID == "" || given != "" && body.ID != given || resp.Header.Get("X-Request-Id") != body.ID {
+			t.Fatalf("%s: %+v, header %q", path, body, resp.Header.Get("X-Request-Id"))
 		}
 
-		// The first rejection of an episode is a line, unless ten other changes were in its second.
+		// The log has the first rejection of an episode, unless it has ten other changes in that second.
 		if err := o.log.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var lines []string
 		for line := range strings.Lines(log.String()) {
-			if strings.Contains(line, " request_id="+told.ID+" ") {
+			if strings.Contains(line, " request_id="+body.ID+" ") {
 				lines = append(lines, line)
 			}
 		}
 		if len(lines) != 1 || !strings.Contains(lines[0], `msg="stopbank: rejecting started"`) || !strings.Contains(lines[0], "reason="+reason) {
-			t.Errorf("%s: %q in\n%s", told.ID, lines, log)
+			t.Errorf("%s: %q in\n%s", body.ID, lines, log)
 		}
 
-		for _, what := range []string{told.ID, strconv.FormatUint(*told.Decision, 10)} {
+		for _, what := range []string{body.ID, strconv.FormatUint(*body.Decision, 10)} {
 			_, _, text := call(t, "GET", p.url+"/console/rejections.json?find="+url.QueryEscape(what), "", "")
 			var found struct {
 				Instance   string
@@ -75,20 +75,20 @@ func TestH21_ARejectionIsFoundByItsID(t *testing.T) {
 				t.Fatal(err)
 			}
 			is := found.Rejections
-			if len(is) == 0 || is[0].ID != told.ID || is[0].Limiter != by || found.Instance != instance() {
+			if len(is) == 0 || is[0].ID != body.ID || is[0].Limiter != by || found.Instance != instance() {
 				t.Errorf("%s, searched for %s: %s", path, what, text)
 			}
 		}
-		if by == "warden" && told.Instance != valueOf(lines, "instance=") {
-			t.Errorf("the client was told %q, the log says %q", told.Instance, lines)
+		if by == "warden" && body.Instance != valueOf(lines, "instance=") {
+			t.Errorf("%q in the response, %q in the log", body.Instance, lines)
 		}
 	}
-	rejected("/admin/counts", "", "timeout_queued", "admin") // by a compartment, as its handler says
+	rejected("/admin/counts", "", "timeout_queued", "admin") // by the compartment
 	s.warden.Limiter().Close()
 	rejected("/products", "4bf92f3577b34da6", "closed", "warden") // by the middleware
 }
 
-// valueOf is the value behind a key in the first line.
+// valueOf is the value of a key in the first line.
 func valueOf(lines []string, key string) string {
 	if len(lines) == 0 {
 		return ""

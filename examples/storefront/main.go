@@ -1,10 +1,10 @@
-// Storefront runs an overload incident for real, three ways. A slow analytics query ships to a shop whose routes share one
-// pool of database connections, and to the same shop with a compartment and a pool per route; then the processor of that
-// shop is overloaded, without and with a warden in front of it. With -serve the shop stays open, with its console; with
-// -matrix each compartment is overloaded in turn.
+// Storefront reproduces two overload incidents with a real HTTP server and a real database. First, a slow analytics query
+// is deployed: to a shop whose routes share one connection pool, then to a shop with a bulkhead compartment and a pool for
+// each route. Second, traffic exceeds the CPU: without a warden, then with a warden in front of the server. -serve keeps
+// the shop running, with its console; -matrix overloads each compartment in turn.
 //
-// Exit code: 0 the verdict holds, 1 it does not or the run failed, 2 wrong arguments, 130 interrupted (go run itself
-// answers 1 to any of them and prints the code).
+// Exit codes: 0 the verdict holds, 1 the verdict does not hold or the run failed, 2 invalid arguments, 130 interrupted.
+// (go run exits with 1 in all of these cases and prints the code.)
 package main
 
 import (
@@ -20,38 +20,39 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second ctrl-C does not wait for the clean-up
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the process without cleanup
 	os.Exit(run(ctx, os.Args[1:], demo{incident(), overload()}, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// A demo is what is told: one scenario for the database, one for the processor.
+// A demo has one scenario for the database and one for the processor.
 type demo struct{ incident, overload scenario }
 
-// run is the program but for the process around it.
+// run is main without the process: arguments in, exit code out.
 func run(ctx context.Context, args []string, d demo, stdin io.Reader, stdout, stderr io.Writer) int {
 	cfg := serving{token: os.Getenv(tokenVariable)}
 	cfg.database = os.Getenv(databaseVariable)
 	flags := flag.NewFlagSet("storefront", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.Uint64Var(&cfg.seed, "seed", 1, "`number` that fixes the traffic")
+	flags.Uint64Var(&cfg.seed, "seed", 1, "`seed` of the random traffic")
 	asJSON := flags.Bool("json", false, "print the result as JSON; progress goes to standard error")
-	asMatrix := flags.Bool("matrix", false, "overload each compartment alone, then all together, and judge the others")
-	serve := flags.Bool("serve", false, "keep the shop open, with its console, metrics and plan; the flags below are for this")
-	flags.StringVar(&cfg.way, "way", protected, "how the shop works: "+divided+" or "+protected)
-	flags.StringVar(&cfg.address, "listen", "127.0.0.1:8080", "`address` of the shop")
-	flags.StringVar(&cfg.ops, "ops", "127.0.0.1:6060", "`address` of console, metrics and plan, on loopback")
-	flags.BoolVar(&cfg.traffic, "traffic", false, "send the customers of the incident, again and again")
-	flags.DurationVar(&cfg.render, "render", 0, "`time` of a processor that a page of products takes")
-	flags.Var(&cfg.fault, "fault", "`what` goes wrong: a list of ROUTE=TIME (its queries take so long) and control=hangs")
-	flags.DurationVar(&cfg.after, "fault-after", 0, "`time` until then")
-	untilEnd := flags.Bool("until-eof", false, "close when standard input ends, too")
+	asMatrix := flags.Bool("matrix", false, "overload each compartment alone, then all together, and check the others")
+	serve := flags.Bool("serve", false, "keep the shop running, with console, metrics and plan")
+	flags.StringVar(&cfg.way, "way", protected, "with -serve: `kind` of overload protection, "+divided+" or "+protected)
+	flags.StringVar(&cfg.address, "listen", "127.0.0.1:8080", "with -serve: `address` of the shop")
+	flags.StringVar(&cfg.ops, "ops", "127.0.0.1:6060", "with -serve: loopback `address` of console, metrics and plan")
+	flags.BoolVar(&cfg.traffic, "traffic", false, "with -serve: send the traffic of the incident in a loop")
+	flags.DurationVar(&cfg.render, "render", 0, "with -serve: CPU `time` of each products page")
+	flags.Var(&cfg.fault, "fault",
+		"with -serve: comma-separated `faults`: ROUTE=TIME (query duration), control=hangs (the warden gets no samples)")
+	flags.DurationVar(&cfg.after, "fault-after", 0, "with -serve: `time` from start to the faults")
+	untilEnd := flags.Bool("until-eof", false, "with -serve: also exit when standard input ends")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		return 2 // flags has said why
+		return 2 // flags has printed the error
 	case flags.NArg() > 0:
-		fmt.Fprintf(stderr, "storefront: unexpected argument %q: it takes flags only, see -help\n", flags.Arg(0))
+		fmt.Fprintf(stderr, "storefront: unexpected argument %q: only flags are allowed, see -help\n", flags.Arg(0))
 		return 2
 	}
 	if cfg.database != "" {
@@ -59,14 +60,14 @@ func run(ctx context.Context, args []string, d demo, stdin io.Reader, stdout, st
 	}
 	cfg.scenario = d.incident
 	if !*serve {
-		cfg.address = "" // any port: a demo must not meet another
+		cfg.address = "" // any port: several demos may run at once
 	}
 	progress := stdout
 	if *asJSON {
 		progress = stderr
 	}
 
-	var told story
+	var report story
 	var err error
 	switch {
 	case *serve:
@@ -77,9 +78,9 @@ func run(ctx context.Context, args []string, d demo, stdin io.Reader, stdout, st
 		}
 		err = cfg.serve(ctx, stdout, stderr)
 	case *asMatrix:
-		told, err = matrix(ctx, cfg.shopConfig, cfg.seed, progress)
+		report, err = matrix(ctx, cfg.shopConfig, cfg.seed, progress)
 	default:
-		told, err = d.tell(ctx, cfg.shopConfig, cfg.seed, progress)
+		report, err = d.run(ctx, cfg.shopConfig, cfg.seed, progress)
 	}
 	switch invalid := (*InvalidError)(nil); {
 	case errors.As(err, &invalid):
@@ -91,17 +92,17 @@ func run(ctx context.Context, args []string, d demo, stdin io.Reader, stdout, st
 	case *serve:
 		return 0
 	case ctx.Err() != nil:
-		fmt.Fprintln(stderr, "storefront: interrupted; the server is stopped and its files are removed")
+		fmt.Fprintln(stderr, "storefront: interrupted; the server has stopped and its files are removed")
 		return 130
 	case *asJSON:
-		if err := printJSON(stdout, d.incident.scale, cfg.seed, told.results, told.findings); err != nil {
+		if err := printJSON(stdout, d.incident.scale, cfg.seed, report.results, report.findings); err != nil {
 			fmt.Fprintln(stderr, "storefront:", err)
 			return 1
 		}
 	default:
-		told.print(stdout)
+		report.print(stdout)
 	}
-	if !told.findings.hold() {
+	if !report.findings.hold() {
 		return 1
 	}
 	return 0

@@ -1,6 +1,6 @@
 package main
 
-// The whole program, made small: each act runs, it ends when interrupted, leaves nothing behind, and rejects bad arguments.
+// The whole program on a small scale: all acts run, an interrupt leaves nothing behind, and invalid arguments are rejected.
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain is the program itself where an act has started this file to have a shop in a process of its own.
+// TestMain runs the program itself in the child process of an act.
 func TestMain(m *testing.M) {
 	if os.Getenv("STOREFRONT_TEST_CHILD") != "" {
 		os.Exit(run(context.Background(), os.Args[1:], demo{incident(), overload()}, os.Stdin, os.Stdout, os.Stderr))
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// short is the demo in a second or two: the same story with smaller pools and thin traffic.
+// short is the demo in a second or two, with smaller pools and little traffic.
 func short() demo {
 	d := demo{incident(), overload()}
 	d.incident.conns = [routes]int{checkout: 8, products: 6, analytics: 3, admin: 4}
@@ -38,8 +38,7 @@ func short() demo {
 	return d
 }
 
-// Every act is told with all its phases, the exit code and the verdict agree, and the verdict is about them all. What it
-// says is not asked of a busy machine.
+// Every act runs with all its phases, and the exit code agrees with the verdict. The verdict itself may fail on a busy machine.
 func TestTheDemo(t *testing.T) {
 	t.Setenv("STOREFRONT_TEST_CHILD", "1")
 	var stdout, stderr bytes.Buffer
@@ -83,12 +82,12 @@ func TestTheMatrix(t *testing.T) {
 	d := short()
 	d.incident.conns = [routes]int{checkout: 5, products: 3, analytics: 2, admin: 1}
 	code := run(t.Context(), []string{"-matrix"}, d, nil, &stdout, &stderr)
-	if said := stdout.String(); !strings.Contains(said, "all overloaded") || strings.Contains(said, "VERDICT: holds") != (code == 0) {
-		t.Errorf("exit code %d: %s%s", code, said, stderr.String())
+	if text := stdout.String(); !strings.Contains(text, "all overloaded") || strings.Contains(text, "VERDICT: holds") != (code == 0) {
+		t.Errorf("exit code %d: %s%s", code, text, stderr.String())
 	}
 }
 
-// cut ends the context when it is written to with a line that contains the mark.
+// cut is a writer that calls end with each line that contains the mark.
 type cut struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -121,15 +120,15 @@ func TestInterruptLeavesNothing(t *testing.T) {
 			d := short()
 			if mark == "1s  " {
 				d.incident.phases[0].lasts = time.Minute
-				d.incident.phases[0].hold[analytics] = time.Hour // nobody can wait for these to end
+				d.incident.phases[0].hold[analytics] = time.Hour // too long to wait for
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var stderr bytes.Buffer
 			stdout := &cut{mark: mark, end: func(string) { cancel() }}
 			code := run(ctx, nil, d, nil, stdout, &stderr)
-			if said := stderr.String(); code != 130 || !strings.Contains(said, "interrupted") {
-				t.Errorf("exit code %d, want 130: %s", code, said)
+			if text := stderr.String(); code != 130 || !strings.Contains(text, "interrupted") {
+				t.Errorf("exit code %d, want 130: %s", code, text)
 			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 				t.Errorf("left behind: %v, %v", left, err)
@@ -141,7 +140,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
-// -serve says where everything is, serves it with traffic, and closes when its standard input does.
+// -serve prints its URLs, serves them under traffic, and exits when its standard input ends.
 func TestServe(t *testing.T) {
 	t.Setenv(tokenVariable, secret)
 	stdin, hold := io.Pipe()
@@ -181,8 +180,8 @@ func TestServe(t *testing.T) {
 	if c := <-code; c != 0 {
 		t.Errorf("exit code %d: %s", c, stderr.String())
 	}
-	if said := stdout.String(); !strings.Contains(said, "/plan, with the token of "+tokenVariable) || strings.Contains(said+stderr.String(), secret) {
-		t.Errorf("it says %s", said)
+	if text := stdout.String(); !strings.Contains(text, "/plan (bearer token: "+tokenVariable) || strings.Contains(text+stderr.String(), secret) {
+		t.Errorf("printed %s", text)
 	}
 }
 
@@ -211,7 +210,7 @@ func TestArguments(t *testing.T) {
 		{[]string{"-serve", "-listen", "127.0.0.1:none", "-ops", "127.0.0.1:0"}, "", "", 1, "none"},
 		{[]string{"-serve", "-listen", "127.0.0.1:0", "-ops", "127.0.0.1:none"}, "", "", 1, "none"},
 		{[]string{"-serve"}, tokenVariable, "short", 2, tokenVariable + " is 5 bytes long"},
-		{[]string{"-serve"}, databaseVariable, "mysql://root:password@here", 2, databaseVariable + ` is of scheme "mysql"`},
+		{[]string{"-serve"}, databaseVariable, "mysql://root:password@here", 2, databaseVariable + ` is a URL with scheme "mysql"`},
 	} {
 		t.Run(strings.Join(c.args, " ")+c.name, func(t *testing.T) {
 			if c.name != "" {
@@ -222,7 +221,7 @@ func TestArguments(t *testing.T) {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}
 			if !strings.Contains(stderr.String(), c.says) || stdout.Len() != 0 || strings.Contains(stderr.String(), "password") {
-				t.Errorf("says %q and prints %q, want %q and nothing", stderr.String(), stdout.String(), c.says)
+				t.Errorf("standard error %q, standard output %q, want %q and nothing", stderr.String(), stdout.String(), c.says)
 			}
 		})
 	}

@@ -1,21 +1,21 @@
-// -matrix: each compartment is overloaded alone, and then all of them together; the others are judged.
+// -matrix: overload each compartment alone, then all together, and check the others.
 package main
 
 import "time"
 
-// overloaded is the phase in which one compartment, or each, is asked for more than it may have.
+// overloaded is the phase with more load than one compartment, or each, can take.
 const overloaded = "overloaded"
 
 const (
-	matrixHold = 400 * time.Millisecond // of a query in an overloaded compartment
-	matrixOver = 1.6                    // times what Max places can do
+	matrixHold = 400 * time.Millisecond // query duration in an overloaded compartment
+	matrixLoad = 1.6                    // load relative to the capacity of Max slots
 )
 
-// every stands for all routes together.
-const every = routes
+// allRoutes is the target of an overload of all routes together.
+const allRoutes = routes
 
-// overloadOf is a scenario in which queries of one route, or of every, hold their connections for long and are asked for more
-// often than all the places that it may have can answer.
+// overloadOf is a scenario in which queries of the target hold their connections longer and arrive faster than Max slots can
+// serve.
 func overloadOf(target route, base scenario) scenario {
 	first := base.phases[0]
 	calm := phase{healthy, 2 * time.Second, first.perSecond, first.hold}
@@ -23,9 +23,9 @@ func overloadOf(target route, base scenario) scenario {
 	flood := calm
 	flood.name, flood.lasts = overloaded, 3*time.Second
 	for r, c := range base.compartments(nil) {
-		if target == every || target == route(r) {
+		if target == allRoutes || target == route(r) {
 			flood.hold[r] = matrixHold
-			flood.perSecond[r] = matrixOver * float64(c.Max) / matrixHold.Seconds()
+			flood.perSecond[r] = matrixLoad * float64(c.Max) / matrixHold.Seconds()
 		}
 	}
 	base.scale, base.phases = 1, []phase{calm, flood}
@@ -33,14 +33,14 @@ func overloadOf(target route, base scenario) scenario {
 }
 
 func overloadTitle(target route) string {
-	if target == every {
+	if target == allRoutes {
 		return "all overloaded"
 	}
 	return target.String() + " overloaded"
 }
 
-// judgeMatrix judges the results of matrix, in its order. Where all are overloaded nobody is a bystander: then each must
-// still get done what its guarantee is enough for, less a fifth for the beginning of the phase and its noise.
+// judgeMatrix judges the results of matrix, in its order. When all are overloaded, each must complete 0.8 of what its
+// guarantee allows; the rest is for the start of the phase and noise.
 func judgeMatrix(all []result, base scenario) (f findings) {
 	lim := demoLimits()
 	for i, res := range all {
@@ -48,16 +48,16 @@ func judgeMatrix(all []result, base scenario) (f findings) {
 		var others []route
 		for r := range routes {
 			got := res.in(overloaded)[r]
-			if target != every && target != r {
+			if target != allRoutes && target != r {
 				others = append(others, r)
 				continue
 			}
 			unserved := count(got.failed) + count(got.cached)
-			f.add(got.share(unserved) >= 0.2, "%s: %s is asked for too much (%s is rejected or answered by its fallback)", res.way, r, share(got.share(unserved)))
-			if target == every {
-				own := float64(base.conns[r]) * overloadOf(every, base).phases[1].lasts.Seconds() / matrixHold.Seconds()
+			f.add(got.share(unserved) >= 0.2, "%s: %s is overloaded (%s is rejected or served by its fallback)", res.way, r, share(got.share(unserved)))
+			if target == allRoutes {
+				own := float64(base.conns[r]) * overloadOf(allRoutes, base).phases[1].lasts.Seconds() / matrixHold.Seconds()
 				done := got.succeeded - count(got.cached)
-				f.add(float64(done) >= 0.8*own, "%s: %s has %d done, its guarantee is enough for %.0f", res.way, r, done, own)
+				f.add(float64(done) >= 0.8*own, "%s: %s completes 0.8 of what its guarantee allows (%d of %.0f)", res.way, r, done, own)
 			}
 		}
 		if len(others) > 0 {
@@ -66,8 +66,8 @@ func judgeMatrix(all []result, base scenario) (f findings) {
 			f.quick(lim, res, overloaded, others...)
 		}
 	}
-	if len(all) != int(every)+1 {
-		f.add(false, "%d overloads were run, want %d", len(all), int(every)+1)
+	if len(all) != int(allRoutes)+1 {
+		f.add(false, "%d overloads ran, want %d", len(all), int(allRoutes)+1)
 	}
 	return f
 }

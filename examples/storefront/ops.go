@@ -1,7 +1,8 @@
-// What operators get, on a listener of its own: the console, the metrics, and a plan and a mode that they may change with a token.
+// The operators' server, on its own listener: the console, the metrics and, with a token, the plan and the mode.
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
@@ -26,12 +27,12 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
 
-// tokenVariable holds the operators' token. It is no flag: whoever lists processes would see it.
+// tokenVariable has the operators' token, which would be visible in the process list as a flag.
 const tokenVariable = "STOREFRONT_TOKEN"
 
 const shortestToken = 16
 
-// observers are told what happens: by the limiter and the compartments, for metrics and for the log.
+// observers pass events of the limiter and of the compartments to the metrics and the log.
 type observers struct {
 	tasks *wardenprom.LimiterTimes
 	calls *wardenprom.CompartmentTimes
@@ -50,8 +51,7 @@ func newObservers(log io.Writer) (o observers, err error) {
 	return o, err
 }
 
-// instance is the name of this process: in Kubernetes, the host's name is the pod's. What a client is told of a rejection, the log and the
-// console have it, so that one of many processes is found.
+// instance names this process in rejections, log and console. In Kubernetes, the host name is the name of the pod.
 func instance() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -63,24 +63,24 @@ func instance() string {
 func (o observers) limiter() limiter.Observer { return limiter.Observers{o.tasks, o.log.Limiter()} }
 func (o observers) set() bulkhead.Observer    { return bulkhead.Observers{o.calls, o.log.Bulkhead()} }
 
-// ops serves operators.
+// ops is the operators' server.
 type ops struct {
 	url    string
 	http   *http.Server
 	served chan error
 }
 
-// newOps begins to serve on l, about a shop that has compartments.
+// newOps starts the operators' server of a shop with compartments on l.
 func newOps(l net.Listener, s *shop, o observers, token string) (*ops, error) {
 	page, err := console.New(console.Config{Title: "storefront", Instance: instance(), Warden: s.warden, Set: s.set})
 	if err != nil {
 		return nil, err
 	}
-	shown := wardenprom.Config{Sets: map[string]*bulkhead.Set{"database": s.set}}
+	exported := wardenprom.Config{Sets: map[string]*bulkhead.Set{"database": s.set}}
 	if s.warden != nil {
-		shown.Wardens = map[string]*warden.Warden{"storefront": s.warden}
+		exported.Wardens = map[string]*warden.Warden{"storefront": s.warden}
 	}
-	metrics, err := wardenprom.New(shown)
+	metrics, err := wardenprom.New(exported)
 	if err != nil {
 		return nil, err
 	}
@@ -102,23 +102,33 @@ func newOps(l net.Listener, s *shop, o observers, token string) (*ops, error) {
 	srv := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
 	}
-	srv.RegisterOnShutdown(page.Close) // its streams never end by themselves
+	srv.RegisterOnShutdown(page.Close) // event streams do not end by themselves
 	p := &ops{"http://" + l.Addr().String(), srv, make(chan error, 1)}
 	go func() { p.served <- srv.Serve(l) }()
 	return p, nil
 }
 
-// tokenHandler hands on what comes with the token.
+func (p *ops) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := p.http.Shutdown(ctx)
+	if served := <-p.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// tokenHandler requires the operators' token.
 type tokenHandler struct {
 	next    http.Handler
-	token   [sha256.Size]byte // its hash: hashes are of one length, so that comparing them tells nothing of the token's
+	token   [sha256.Size]byte // a hash: comparing hashes of equal length does not reveal the length of the token
 	enabled bool
 }
 
 func (h tokenHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if !h.enabled {
-		problem(w, http.StatusForbidden, "disabled", tokenVariable, " was not set when the storefront was started")
+		problem(w, http.StatusForbidden, "disabled", tokenVariable, " is not set")
 		return
 	}
 	given, isBearer := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
@@ -131,7 +141,7 @@ func (h tokenHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	h.next.ServeHTTP(w, req)
 }
 
-// modeHandler shows whether the limiter enforces what it decides (GET), and switches it while everything runs (POST).
+// modeHandler shows the mode of the limiter (GET) and changes it (POST).
 type modeHandler struct{ limiter *limiter.Limiter }
 
 func (h modeHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -166,7 +176,7 @@ func notAllowed(w http.ResponseWriter) {
 	problem(w, http.StatusMethodNotAllowed, "method_not_allowed")
 }
 
-// planHandler shows how the connections are shared (GET) and shares them anew while everything runs (POST).
+// planHandler shows the plan of the compartments (GET) and changes it (POST).
 type planHandler struct{ way *compartments }
 
 func (h planHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -197,8 +207,7 @@ func (h planHandler) resize(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// readPlan reads one plan and nothing else. A field that is not there or not known is an error: who mistypes guaranteed must
-// not be given 0.
+// readPlan reads exactly one plan. Missing and unknown fields are errors: a misspelled "guaranteed" must not become 0.
 func readPlan(r io.Reader) (plan bulkhead.Plan, err error) {
 	var given struct {
 		Revision     *uint64
@@ -225,14 +234,14 @@ func readPlan(r io.Reader) (plan bulkhead.Plan, err error) {
 	return plan, nil
 }
 
-// readOne reads one JSON value and nothing else.
+// readOne reads exactly one JSON value.
 func readOne(r io.Reader, into any) error {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
 		return err
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More says no before a closing bracket
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More would accept a trailing bracket
 		return errors.New("more than one JSON value")
 	}
 	return nil

@@ -1,6 +1,6 @@
 package main
 
-// Operators: the plan needs a token, a revision and sense; the metrics and the console are there.
+// The operators' server: a plan needs a token, the current revision and valid values; metrics and console respond.
 
 import (
 	"bytes"
@@ -114,7 +114,7 @@ func TestPlan(t *testing.T) {
 		{"a field mistyped", "POST", right, strings.Replace(same, "guaranteed", "guarantee", 1), http.StatusBadRequest, "guarantee"},
 		{"a field missing", "POST", right, strings.Replace(same, `"lendable":2,`, "", 1), http.StatusBadRequest, "lendable"},
 		{"no mode", "POST", right, strings.Replace(same, `,"mode":"enforce"`, "", 1), http.StatusBadRequest, "mode"},
-		{"a mode that there is not", "POST", right, strings.Replace(same, `"enforce"`, `"off"`, 1), http.StatusBadRequest, "dry_run"},
+		{"an unknown mode", "POST", right, strings.Replace(same, `"enforce"`, `"off"`, 1), http.StatusBadRequest, "dry_run"},
 		{"two plans", "POST", right, same + same, http.StatusBadRequest, "more than one"},
 		{"a plan and a bracket", "POST", right, same + "] anything at all", http.StatusBadRequest, "more than one"},
 		{"a plan and a brace", "POST", right, same + "}" + same, http.StatusBadRequest, "more than one"},
@@ -134,7 +134,7 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	if now := s.set.Plan(); now.Revision != 1 || s.way.inUse() != "0/7  0/4  0/4  0/2" {
-		t.Fatalf("a rejected plan has changed something: %+v, pools %s", now, s.way.inUse())
+		t.Fatalf("a rejected plan changed something: %+v, pools %s", now, s.way.inUse())
 	}
 	status, _, text = call(t, "POST", p.url+"/plan", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = 9 }))
 	if status != http.StatusOK || !strings.Contains(text, `"revision":2`) || s.way.inUse() != "0/9  0/4  0/4  0/2" {
@@ -142,7 +142,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestMode switches the limiter, and a compartment by the plan, as an operator does.
+// TestMode changes the mode of the limiter, and of a compartment through the plan.
 func TestMode(t *testing.T) {
 	s, p := newOperators(t, protected, secret, small())
 	const right = "Bearer " + secret
@@ -221,7 +221,7 @@ func TestMetricsAndConsole(t *testing.T) {
 				t.Errorf("%s: %d", path, status)
 			}
 			if status, _, _ := call(t, "GET", s.url+path, "", ""); status != http.StatusNotFound {
-				t.Errorf("%s is there for customers: %d", path, status)
+				t.Errorf("%s is public: %d", path, status)
 			}
 		}
 		if body := []byte(metrics); bytes.Contains(body, []byte(secret)) {

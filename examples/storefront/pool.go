@@ -1,4 +1,4 @@
-// A pool of connections whose users wait a bounded time for one.
+// A connection pool with an acquire timeout.
 package main
 
 import (
@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-var errPoolTimeout = errors.New("no database connection became free in time")
+var errPoolTimeout = errors.New("timed out waiting for a database connection")
 
-// A query does something on a connection. It may run on after whoever asked has been told that time is up.
+// A query uses a connection. It may keep running after its caller has timed out.
 type query func(context.Context, *sql.Conn) (any, error)
 
 // A pool is a database/sql pool.
 type pool struct {
 	db      *sql.DB
 	acquire time.Duration
-	users   sync.WaitGroup // those in with
+	users   sync.WaitGroup // calls of with
 }
 
-// openPool opens as many connections as it keeps idle at once, so that no request pays for opening one.
-func openPool(ctx context.Context, st store, most, idle int, acquire time.Duration) (_ *pool, err error) {
+// openPool opens all idle connections in advance, so that requests do not wait for new ones.
+func openPool(ctx context.Context, st store, limit, idle int, acquire time.Duration) (_ *pool, err error) {
 	p := &pool{db: sql.OpenDB(st), acquire: acquire}
-	p.size(most, idle)
+	p.resize(limit, idle)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.db.Close())
@@ -47,14 +47,13 @@ func openPool(ctx context.Context, st store, most, idle int, acquire time.Durati
 	return p, nil
 }
 
-// size bounds how many connections there are and how many of them stay open while nobody uses them.
-func (p *pool) size(most, idle int) {
-	p.db.SetMaxOpenConns(most)
+// resize sets the limits of open and of idle connections.
+func (p *pool) resize(limit, idle int) {
+	p.db.SetMaxOpenConns(limit)
 	p.db.SetMaxIdleConns(idle)
 }
 
-// with runs q on a connection of the pool and gives it back when q has returned. It waits for a free
-// connection for the pool's acquire time at most, then returns errPoolTimeout.
+// with runs q on a connection of the pool. If none becomes free within the acquire timeout, it returns errPoolTimeout.
 func (p *pool) with(ctx context.Context, q query) (any, error) {
 	p.users.Add(1)
 	defer p.users.Done()
@@ -72,7 +71,7 @@ func (p *pool) with(ctx context.Context, q query) (any, error) {
 	return answer, errors.Join(err, conn.Close())
 }
 
-// close waits for all users, also for those that nobody waits for any more. Nobody may come now.
+// close waits for all queries, abandoned ones included. No call of with may start any more.
 func (p *pool) close() error {
 	p.users.Wait()
 	return p.db.Close()

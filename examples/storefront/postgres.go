@@ -1,4 +1,4 @@
-// The database when STOREFRONT_DB names a PostgreSQL server: a schema of its own there, dropped at the end.
+// The database if STOREFRONT_DB has the URL of a PostgreSQL server: a schema there, dropped at the end.
 package main
 
 import (
@@ -15,22 +15,22 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// databaseVariable names the server.
+// databaseVariable has the URL of the server.
 const databaseVariable = "STOREFRONT_DB"
 
-// postgresStore is a schema.
+// postgresStore is a schema of a PostgreSQL database.
 type postgresStore struct {
 	driver.Connector
 
 	name   string
-	asleep context.Context // ended by wake, and with it each pause
+	asleep context.Context // of all pauses; ended by wake
 	wakeUp context.CancelFunc
 }
 
 func openPostgres(ctx context.Context, at string) (*postgresStore, error) {
 	cfg, err := pgx.ParseConfig(at)
 	if err != nil {
-		return nil, &InvalidError{databaseVariable, "unreadable", "postgres://user:password@host:port/database: " + err.Error()}
+		return nil, &InvalidError{databaseVariable, "not a valid URL", "postgres://user:password@host:port/database: " + err.Error()}
 	}
 	st := &postgresStore{name: "storefront_" + strings.ToLower(rand.Text())}
 	if cfg.RuntimeParams == nil {

@@ -1,6 +1,6 @@
 package main
 
-// The same shop over PostgreSQL, where there is one.
+// The same shop on PostgreSQL, if it is installed.
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
-// postgres returns the URL of a server, or skips the test where there is none; STOPBANK_POSTGRES=required forbids that.
+// postgres returns the URL of a server, or skips the test without one, unless STOPBANK_POSTGRES=required.
 func postgres(t *testing.T) string {
 	t.Helper()
 	server, err := pgtest.Open(context.Background(), false)
@@ -38,7 +38,7 @@ func TestPostgres(t *testing.T) {
 	at := postgres(t)
 	t.Run("the routes answer, and nothing is left", func(t *testing.T) {
 		sc := small()
-		sc.acquire = time.Minute // none of its rejections is asked for here, and a server may be slow to connect to
+		sc.acquire = time.Minute // connecting may be slow
 		s, err := openShop(t.Context(), shopConfig{way: divided, scenario: sc, database: at})
 		if err != nil {
 			t.Fatal(err)
@@ -92,13 +92,13 @@ func TestPostgres(t *testing.T) {
 	t.Run("the incident, each way", func(t *testing.T) {
 		sc := short().incident
 		for _, kind := range []string{shared, divided, protected} {
-			res, err := runHere(t.Context(), shopConfig{way: kind, scenario: sc, database: at}, 1, func(moment) {})
+			res, err := runInProcess(t.Context(), shopConfig{way: kind, scenario: sc, database: at}, 1, func(moment) {})
 			if err != nil || res.unforeseen != nil || res.in(slow)[checkout].sent == 0 {
 				t.Errorf("%s: %v, %v: %+v", kind, err, res.unforeseen, res.figures)
 			}
 		}
 	})
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("no server", func(t *testing.T) {
 		if _, err := openStore(t.Context(), "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"); err == nil {
 			t.Error("opened")
 		}

@@ -1,6 +1,7 @@
 package main
 
-// Scaling by what is offered: the recording rules of the docs over what the storefront really exports, and the manifest that uses them.
+// Autoscaling by offered load: the recording rules of the docs on metrics of a real storefront, and the manifest that uses
+// the rules.
 
 import (
 	"fmt"
@@ -34,7 +35,7 @@ func page(t *testing.T, path string) string {
 	return string(b)
 }
 
-// scrape is the series of a limiter: their values by name and labels.
+// scrape returns the values of the limiter's counters, by name and labels.
 func scrape(t *testing.T, url string) map[string]int {
 	t.Helper()
 	_, _, text := call(t, "GET", url+"/metrics", "", "")
@@ -49,7 +50,7 @@ func scrape(t *testing.T, url string) map[string]int {
 	return series
 }
 
-// promtool runs Prometheus' own tool, without which the test is skipped, unless STOPBANK_PROMTOOL is "required".
+// promtool runs promtool of Prometheus, or skips the test without it, unless STOPBANK_PROMTOOL=required.
 func promtool(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
@@ -57,16 +58,15 @@ func promtool(t *testing.T, args ...string) (string, error) {
 		if os.Getenv("STOPBANK_PROMTOOL") == "required" {
 			t.Fatal(err)
 		}
-		t.Skip("promtool is not installed (Debian: prometheus): the rules are not tried")
+		t.Skip("promtool is not installed (Debian: prometheus): the rules are not tested")
 	}
 	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
 	return string(out), err
 }
 
-// Two processes grow by what a real one did: one that serves all, one that rejects as well.
+// The rules get the counters of a real process for two processes: one with its rejections, one without.
 func TestOfferedLoad(t *testing.T) {
 	s, p := newOperators(t, protected, secret, small())
-	// Series of a kind of rejection are there once it has happened.
 	before := scrape(t, p.url)
 	for i := range 6 { // of two priorities
 		if status, _, text := call(t, "GET", s.url+[]string{"/products", "/admin/counts"}[i%2], "", ""); status != http.StatusOK {
@@ -122,14 +122,14 @@ func TestOfferedLoad(t *testing.T) {
 			}
 		}
 	}
-	// While nobody rejects, nobody is known to be full.
+	// Without rejections, no process counts as full.
 	calm := regexp.MustCompile(`(?m)^      - series: '[^']*instance="full"\}'\n.*\n`).ReplaceAllString(series.String(), "")
 	if out, err := tryRules(t, rules, calm, "stopbank:served_when_full:rate1m", -1); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// tryRules asks for name after five minutes, which is to be want; negative: nothing.
+// tryRules checks that the series name is want after five minutes; negative: absent.
 func tryRules(t *testing.T, rules, series, name string, want float64) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -147,7 +147,7 @@ func tryRules(t *testing.T, rules, series, name string, want float64) (string, e
 	return promtool(t, "test", "rules", filepath.Join(dir, "test.yml"))
 }
 
-// The manifest names series that are recorded, and what it scales by is what the adapter makes of them.
+// The manifest uses recorded series, and scales by the metric of its adapter.
 func TestTheManifestNamesWhatExists(t *testing.T) {
 	manifest, rules := page(t, manifestFile), page(t, offeredFile)
 	named := regexp.MustCompile(`stopbank:\w+:\w+`).FindAllString(manifest, -1)
@@ -156,12 +156,12 @@ func TestTheManifestNamesWhatExists(t *testing.T) {
 	}
 	for _, name := range named {
 		if !strings.Contains(rules, "- record: "+name+"\n") {
-			t.Errorf("it names %s, which nobody records", name)
+			t.Errorf("it names %s, which no rule records", name)
 		}
 	}
 	for _, m := range regexp.MustCompile(`\b(stopbank_\w+)\[`).FindAllStringSubmatch(rules, -1) {
 		if row := "| `" + m[1] + "` |"; !strings.Contains(page(t, "../../docs/observability.md"), row) {
-			t.Errorf("the rules name %s, which nobody exports", m[1])
+			t.Errorf("the rules name %s, which is not exported", m[1])
 		}
 	}
 	as := regexp.MustCompile(`name: \{as: (\w+)\}`).FindStringSubmatch(manifest)
@@ -171,7 +171,7 @@ func TestTheManifestNamesWhatExists(t *testing.T) {
 	}
 }
 
-// What the manifest allows a process for leaving is more than it takes, and the probes ask for what is there.
+// The manifest gives a process enough time to shut down, and its probes use existing paths.
 func TestTheManifestFitsTheProgram(t *testing.T) {
 	manifest, program := page(t, manifestFile), page(t, "../rollout/main.go")
 	seconds := func(text, pattern string) time.Duration {
@@ -188,14 +188,14 @@ func TestTheManifestFitsTheProgram(t *testing.T) {
 	grace, spread := seconds(manifest, `terminationGracePeriodSeconds: (\d+)`), seconds(manifest, `"-spread", "(\d+)s"`)
 	shutdown := seconds(program, `context\.WithTimeout\(context\.Background\(\), (\d+)\*time\.Second\)`)
 	if grace <= spread+shutdown {
-		t.Errorf("%v to leave, which takes %v and %v", grace, spread, shutdown)
+		t.Errorf("%v for a shutdown that takes %v and %v", grace, spread, shutdown)
 	}
 	if period := seconds(manifest, `readinessProbe:\n.*\n +periodSeconds: (\d+)\n +failureThreshold: 1\n`); spread < 3*period {
-		t.Errorf("served for %v when it is not ready, which is asked every %v", spread, period)
+		t.Errorf("it serves for %v after it stops being ready; the probe runs every %v", spread, period)
 	}
 	for _, path := range regexp.MustCompile(`httpGet: \{path: (\S+),`).FindAllStringSubmatch(manifest, -1) {
 		if !strings.Contains(program, `"GET `+path[1]+`"`) {
-			t.Errorf("%s is asked for, and not there", path[1])
+			t.Errorf("%s is probed and does not exist", path[1])
 		}
 	}
 }

@@ -1,6 +1,6 @@
 package main
 
-// The picture of the console in the middle of the incident.
+// The screenshot of the console during the incident.
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestScreenshot makes the picture of the docs, if STOPBANK_SCREENSHOTS names the directory to put it in (make pictures): the storefront
-// with its traffic, three seconds after the slow query has shipped, without the charts of its warden, which is not what this is about.
+// TestScreenshot makes the screenshot for the docs if STOPBANK_SCREENSHOTS names the output directory (make pictures). It
+// shows the storefront three seconds after the deployment of the slow query, without the charts of its warden.
 func TestScreenshot(t *testing.T) {
 	dir := os.Getenv("STOPBANK_SCREENSHOTS")
 	if dir == "" {
@@ -22,7 +22,7 @@ func TestScreenshot(t *testing.T) {
 	sc := incident()
 	s, p := newOperators(t, protected, "", sc)
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan struct{})
+	done := make(chan struct{})
 	shipped := make(chan struct{})
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(time.Minute))...)
@@ -35,19 +35,19 @@ func TestScreenshot(t *testing.T) {
 	if err := chromedp.Do(tab, chromedp.Navigate(p.url+"/console/")); err != nil {
 		t.Fatal(err)
 	}
-	if err := chromedp.Do(tab, chromedp.Sleep(8*time.Second)); err != nil { // a browser that starts takes all processors
+	if err := chromedp.Do(tab, chromedp.Sleep(8*time.Second)); err != nil { // a starting browser uses all processors
 		t.Fatal(err)
 	}
 	go func() {
-		defer close(told)
-		sc.run(ctx, protected, 1, stage{url: s.url, inUse: s.way.inUse, tell: func(moment) {}, enter: func(p phase) {
+		defer close(done)
+		sc.run(ctx, protected, 1, stage{url: s.url, inUse: s.way.inUse, report: func(moment) {}, enter: func(p phase) {
 			s.deploy(p.hold)
 			if p.name == slow {
 				close(shipped)
 			}
 		}})
 	}()
-	t.Cleanup(func() { cancel(); <-told })
+	t.Cleanup(func() { cancel(); <-done })
 	<-shipped
 	if err := chromedp.Do(tab, chromedp.Sleep(3500*time.Millisecond)); err != nil {
 		t.Fatal(err)

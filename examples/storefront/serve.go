@@ -1,4 +1,4 @@
-// -serve: the shop stays open, with the console beside it, until it is interrupted.
+// -serve: the shop runs, with its console, until it is interrupted.
 package main
 
 import (
@@ -7,48 +7,49 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 )
 
-// shopLine begins the line that says where the shop is; a program that started this one reads it.
+// shopLine begins the line with the shop's URL, which parent processes parse.
 const shopLine = "shop:    "
 
-// serving is what the flags of -serve say.
+// serving is the configuration of -serve.
 type serving struct {
 	shopConfig
 
 	ops     string // address of the operators' listener
 	token   string
-	traffic bool // send the scenario again and again
+	traffic bool // send the scenario in a loop
 	seed    uint64
 	fault   fault
-	after   time.Duration // since the shop opened, until the fault
+	after   time.Duration // from the start of the shop to the fault
 }
 
-// check finds what is wrong with flags and variables.
+// check validates flags and variables.
 func (cfg serving) check() error {
 	switch host, _, err := net.SplitHostPort(cfg.ops); {
 	case cfg.way != divided && cfg.way != protected:
 		return &InvalidError{"-way", fmt.Sprintf("%q", cfg.way), divided + " or " + protected}
 	case cfg.fault.control && cfg.way != protected:
-		return &InvalidError{"-fault", "control=hangs", "that only with -way " + protected}
+		return &InvalidError{"-fault", "control=hangs", "only with -way " + protected}
 	case cfg.after < 0:
 		return &InvalidError{"-fault-after", cfg.after.String(), "0s or more"}
 	case cfg.render < 0 || cfg.render > time.Second:
 		return &InvalidError{"-render", cfg.render.String(), "0 to 1s"}
 	case err != nil:
-		return &InvalidError{"-ops", fmt.Sprintf("%q", cfg.ops), "host:port of this machine's loopback"}
+		return &InvalidError{"-ops", fmt.Sprintf("%q", cfg.ops), "host:port on loopback"}
 	case host != "localhost" && !net.ParseIP(host).IsLoopback():
-		return &InvalidError{"-ops", fmt.Sprintf("%q", cfg.ops), "an address of this machine's loopback: what operators see is not for everybody"}
+		return &InvalidError{"-ops", fmt.Sprintf("%q", cfg.ops), "a loopback address, because the console is not public"}
 	case cfg.token != "" && len(cfg.token) < shortestToken:
-		return &InvalidError{tokenVariable, fmt.Sprintf("%d bytes long", len(cfg.token)), fmt.Sprintf("%d bytes or more, or nothing: no resizing", shortestToken)}
+		return &InvalidError{tokenVariable, fmt.Sprintf("%d bytes long", len(cfg.token)),
+			fmt.Sprintf("%d bytes or more, or empty to disable /plan and /mode", shortestToken),
+		}
 	}
 	return nil
 }
 
-// serve serves until ctx ends, and then takes everything down in order.
+// serve serves until ctx ends, then shuts down gracefully.
 func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	if err := cfg.check(); err != nil {
 		return err
@@ -79,23 +80,23 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 	defer func() { err = errors.Join(err, operators.close()) }()
 	fmt.Fprintf(stdout, "%s%s\nconsole: %s/console/\nmetrics: %s/metrics\n", shopLine, s.url, operators.url, operators.url)
 	if cfg.token == "" {
-		fmt.Fprintf(stdout, "plan:    not to be changed; set %s to change it while the shop is open\n", tokenVariable)
+		fmt.Fprintf(stdout, "plan:    disabled; set %s to enable /plan and /mode\n", tokenVariable)
 	} else {
-		fmt.Fprintf(stdout, "plan:    %s/plan, with the token of %s\n", operators.url, tokenVariable)
+		fmt.Fprintf(stdout, "plan:    %s/plan (bearer token: %s)\n", operators.url, tokenVariable)
 		if s.warden != nil {
-			fmt.Fprintf(stdout, "mode:    %s/mode, with the same token\n", operators.url)
+			fmt.Fprintf(stdout, "mode:    %s/mode (same token)\n", operators.url)
 		}
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
-	var shopping sync.WaitGroup
-	defer shopping.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	defer cancel()
 	if cfg.traffic {
-		shopping.Go(func() { cfg.again(ctx, s, stdout) })
+		background.Go(func() { cfg.loop(ctx, s, stdout) })
 	}
 	if cfg.fault.given != "" {
-		shopping.Go(func() { cfg.fault.strike(ctx, s, cfg.after) })
+		background.Go(func() { cfg.fault.inject(ctx, s, cfg.after) })
 	}
 	select {
 	case <-ctx.Done():
@@ -107,13 +108,13 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 	return err
 }
 
-// again sends the scenario until ctx ends.
-func (cfg serving) again(ctx context.Context, s *shop, stdout io.Writer) {
+// loop sends the traffic of the scenario until ctx ends.
+func (cfg serving) loop(ctx context.Context, s *shop, stdout io.Writer) {
 	for seed := cfg.seed; ctx.Err() == nil; seed++ {
 		cfg.scenario.run(ctx, cfg.way, seed, stage{
-			url:   s.url,
-			inUse: s.way.inUse,
-			tell:  func(moment) {},
+			url:    s.url,
+			inUse:  s.way.inUse,
+			report: func(moment) {},
 			enter: func(p phase) {
 				s.deploy(p.hold)
 				fmt.Fprintf(stdout, "%s  %s\n", time.Now().Format(time.TimeOnly), p.name)
@@ -122,18 +123,8 @@ func (cfg serving) again(ctx context.Context, s *shop, stdout io.Writer) {
 	}
 }
 
-func (p *ops) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	err := p.http.Shutdown(ctx)
-	if served := <-p.served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	return err
-}
-
-// untilEOF ends the context it returns when r ends: whoever started this process holds the other end, and cannot leave it
-// behind by dying.
+// untilEOF returns a context that also ends when r ends. A parent process holds the other end, so this process exits even if
+// the parent crashes.
 func untilEOF(ctx context.Context, r io.Reader) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

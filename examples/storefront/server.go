@@ -1,4 +1,4 @@
-// The shop itself: four handlers over whichever way shares the connections, and what each rejection looks like in HTTP.
+// The HTTP server: four handlers, and the status of each rejection and error.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// cachedHeader says that an answer is an old one, and why.
+// cachedHeader marks a response from the cache; its value is the reason.
 const cachedHeader = "Storefront-Cached"
 
 // A server serves the shop on one address.
@@ -28,25 +28,25 @@ type server struct {
 	way    way
 	store  store
 	render work
-	hold   [routes]atomic.Int64 // milliseconds that a route's query sleeps: the part that a deploy changes
-	list   atomic.Pointer[any]  // the last list of products, for when there is no better one
-	life   context.Context      // ends when the server closes
-	die    context.CancelFunc
-	served chan error // what Serve returned
+	hold   [routes]atomic.Int64 // duration of a route's query in ms; changed by deploy
+	list   atomic.Pointer[any]  // the last products list, for the fallback
+	ctx    context.Context      // ends when the server closes
+	cancel context.CancelFunc
+	served chan error // the result of Serve
 }
 
 func newServer(st store, w way, render work) *server {
 	s := &server{way: w, store: st, render: render, served: make(chan error, 1)}
-	s.life, s.die = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// serve begins to serve on l; inFront, if not nil, is put in front of the handlers.
-func (s *server) serve(l net.Listener, inFront func(http.Handler) http.Handler) {
+// serve starts serving on l; middleware, if not nil, wraps the handlers.
+func (s *server) serve(l net.Listener, middleware func(http.Handler) http.Handler) {
 	s.url = "http://" + l.Addr().String()
 	var handler http.Handler = s.mux()
-	if inFront != nil {
-		handler = inFront(handler)
+	if middleware != nil {
+		handler = middleware(handler)
 	}
 	s.http = &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
@@ -54,18 +54,18 @@ func (s *server) serve(l net.Listener, inFront func(http.Handler) http.Handler) 
 	go func() { s.served <- s.http.Serve(l) }()
 }
 
-// deploy changes how long the queries of later requests sleep.
+// deploy changes the query duration of later requests.
 func (s *server) deploy(hold [routes]time.Duration) {
 	for r := range routes {
 		s.hold[r].Store(hold[r].Milliseconds())
 	}
 }
 
-// close takes no more requests and waits until every handler has returned. Whatever sleeps or computes is ended.
+// close shuts the server down gracefully: it ends all sleeps and CPU work and waits for the handlers.
 func (s *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	s.die()
+	s.cancel()
 	s.store.wake()
 	if s.http == nil {
 		return nil
@@ -80,7 +80,6 @@ func (s *server) close() error {
 	return err
 }
 
-// A route as http.ServeMux knows it.
 func (r route) method() string {
 	return [routes + 1]string{http.MethodPost, http.MethodGet, http.MethodGet, http.MethodGet, http.MethodGet}[r]
 }
@@ -98,8 +97,8 @@ func (s *server) mux() *http.ServeMux {
 	return mux
 }
 
-// ask runs q for a route, after the sleep that was last deployed.
-func (s *server) ask(req *http.Request, r route, q query, instead fallback) (any, error) {
+// run runs q on a connection of the route, after the deployed sleep.
+func (s *server) run(req *http.Request, r route, q query, instead fallback) (any, error) {
 	hold := time.Duration(s.hold[r].Load()) * time.Millisecond
 	return s.way.do(req.Context(), r, func(ctx context.Context, conn *sql.Conn) (any, error) {
 		if hold > 0 {
@@ -111,26 +110,26 @@ func (s *server) ask(req *http.Request, r route, q query, instead fallback) (any
 	}, instead)
 }
 
-// answer writes what came of a request, as JSON. A rejection says its reason: 503, and Retry-After, where nothing was done
-// and a later try may work; 504 where the server waited for something behind it and gave up.
+// answer writes v or err as JSON. Errors have a reason: 503 with Retry-After if the request was rejected and can be retried,
+// 504 if the server timed out waiting for its database.
 func answer(w http.ResponseWriter, v any, err error) {
 	switch {
 	case err == nil:
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(v) // fails only when the client has left
+		_ = json.NewEncoder(w).Encode(v) // fails only if the client has left
 	case wardenhttp.WriteError(w, nil, err):
 	case errors.Is(err, errPoolTimeout):
 		problem(w, http.StatusGatewayTimeout, "pool_timeout")
 	case errors.Is(err, sql.ErrNoRows):
 		problem(w, http.StatusNotFound, "not_found")
 	case errors.Is(err, context.Canceled):
-		problem(w, 499, "canceled") // nobody will read it
-	default: // what it says is about the inside
+		problem(w, 499, "canceled") // the client has left
+	default: // the error text is internal
 		problem(w, http.StatusInternalServerError, "internal")
 	}
 }
 
-// problem answers as the package wardenhttp does (RFC 9457).
+// problem responds in the format of package wardenhttp (RFC 9457).
 func problem(w http.ResponseWriter, status int, reason string, detail ...any) {
 	body := map[string]any{"title": http.StatusText(status), "status": status, "reason": reason}
 	if len(detail) > 0 {
@@ -143,7 +142,7 @@ func problem(w http.ResponseWriter, status int, reason string, detail ...any) {
 
 func (s *server) order(w http.ResponseWriter, req *http.Request) {
 	product := req.URL.Query().Get("product")
-	v, err := s.ask(req, checkout, func(ctx context.Context, conn *sql.Conn) (any, error) {
+	v, err := s.run(req, checkout, func(ctx context.Context, conn *sql.Conn) (any, error) {
 		var id int64
 		err := conn.QueryRowContext(ctx, `
 			INSERT INTO orders (product, cents) SELECT id, cents FROM products WHERE CAST(id AS TEXT) = $1 RETURNING id`, product).Scan(&id)
@@ -152,10 +151,10 @@ func (s *server) order(w http.ResponseWriter, req *http.Request) {
 	answer(w, v, err)
 }
 
-// products is the page that can do without the database for a while: an old list sells as well. What the page costs of a
-// processor it costs after the connection was given back, where no compartment bounds it.
+// products falls back to the last list when the database is overloaded. It renders the page after it has returned the
+// connection, so no compartment limits its use of the CPU.
 func (s *server) products(w http.ResponseWriter, req *http.Request) {
-	v, err := s.ask(req, products, func(ctx context.Context, conn *sql.Conn) (any, error) {
+	v, err := s.run(req, products, func(ctx context.Context, conn *sql.Conn) (any, error) {
 		rows, err := conn.QueryContext(ctx, `SELECT name, cents FROM products ORDER BY id LIMIT 20`)
 		list, err := perName(rows, err)
 		if err == nil {
@@ -171,12 +170,12 @@ func (s *server) products(w http.ResponseWriter, req *http.Request) {
 		return *list, nil
 	})
 	if err == nil {
-		s.render.do(s.life)
+		s.render.do(s.ctx)
 	}
 	answer(w, v, err)
 }
 
-// causeOf names what made a fallback answer.
+// causeOf is the reason of a fallback response.
 func causeOf(err error) string {
 	var timeout *bulkhead.TimeoutError
 	var rejection *limiter.Rejection
@@ -189,9 +188,9 @@ func causeOf(err error) string {
 	return "error"
 }
 
-// revenue is the report that goes wrong: the sum per category over the latest orders.
+// revenue is the report that becomes slow: revenue per category of the latest orders.
 func (s *server) revenue(w http.ResponseWriter, req *http.Request) {
-	v, err := s.ask(req, analytics, func(ctx context.Context, conn *sql.Conn) (any, error) {
+	v, err := s.run(req, analytics, func(ctx context.Context, conn *sql.Conn) (any, error) {
 		rows, err := conn.QueryContext(ctx, `
 			SELECT p.category, SUM(o.cents)
 			FROM (SELECT product, cents FROM orders ORDER BY id DESC LIMIT 100) o JOIN products p ON p.id = o.product
@@ -201,13 +200,13 @@ func (s *server) revenue(w http.ResponseWriter, req *http.Request) {
 	answer(w, v, err)
 }
 
-// counts is for the house: whoever is not on this machine is not told how much it sells.
+// counts is an internal page: only clients on this machine may read it.
 func (s *server) counts(w http.ResponseWriter, req *http.Request) {
 	if from, err := netip.ParseAddrPort(req.RemoteAddr); err != nil || !from.Addr().IsLoopback() {
 		problem(w, http.StatusForbidden, "forbidden")
 		return
 	}
-	v, err := s.ask(req, admin, func(ctx context.Context, conn *sql.Conn) (any, error) {
+	v, err := s.run(req, admin, func(ctx context.Context, conn *sql.Conn) (any, error) {
 		var users, orders int64
 		err := conn.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM users), (SELECT COUNT(*) FROM orders)`).Scan(&users, &orders)
 		return map[string]int64{"users": users, "orders": orders}, err
@@ -215,7 +214,7 @@ func (s *server) counts(w http.ResponseWriter, req *http.Request) {
 	answer(w, v, err)
 }
 
-// perName reads rows of a name and a number, and closes them.
+// perName reads and closes rows of a name and a number.
 func perName(rows *sql.Rows, err error) (any, error) {
 	if err != nil {
 		return nil, err

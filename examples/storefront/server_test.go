@@ -1,6 +1,6 @@
 package main
 
-// The shop in HTTP: which rejection becomes which status and reason, and that every route answers.
+// The HTTP server: status and reason of each error, and the responses of all routes.
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
-// rejecting is a way that answers every request with an error, or lets the fallback answer.
+// rejecting is a way that fails every query with err, or calls the fallback.
 type rejecting struct{ err error }
 
 func (w rejecting) do(ctx context.Context, _ route, _ query, instead fallback) (any, error) {
@@ -36,7 +36,7 @@ func ask(s *server, method, path string) *httptest.ResponseRecorder {
 	return rec
 }
 
-func TestCountsAreForTheHouse(t *testing.T) {
+func TestCountsAreInternal(t *testing.T) {
 	for from, want := range map[string]int{"192.0.2.1:1234": http.StatusForbidden, "[2001:db8::1]:1": http.StatusForbidden, "": http.StatusForbidden, "[::1]:1": http.StatusNotFound} {
 		rec := httptest.NewRecorder()
 		req := httptest.NewRequest("GET", "/admin/counts", nil)
@@ -72,7 +72,7 @@ func TestRejectionsInHTTP(t *testing.T) {
 			s := newServer(nil, rejecting{c.err}, 0)
 			rec := ask(s, "GET", path)
 			if strings.Contains(rec.Body.String(), "fire") {
-				t.Errorf("%s tells what has gone wrong inside: %s", path, rec.Body)
+				t.Errorf("%s reveals an internal error: %s", path, rec.Body)
 			}
 			if retry := rec.Header().Get("Retry-After") != ""; rec.Code != c.status || reasonOf(rec) != c.reason || retry != c.retry {
 				t.Errorf("%s: %v: status %d, reason %q, Retry-After %v", path, c.err, rec.Code, reasonOf(rec), retry)
@@ -122,7 +122,7 @@ func TestRoutesAnswer(t *testing.T) {
 	}
 }
 
-// answers asks every route of a shop once or twice.
+// answers requests every route of a shop once or twice.
 func answers(t *testing.T, ask func(method, path string) *httptest.ResponseRecorder) {
 	t.Helper()
 	get := func(method, path string) (answer map[string]int64) {

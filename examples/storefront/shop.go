@@ -1,4 +1,4 @@
-// One shop, whole: database, way, server and, if the way says so, a warden in front of it all.
+// A complete shop: database, connection pools, server and, if configured, a warden in front of it.
 package main
 
 import (
@@ -19,42 +19,42 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// The ways that a shop may work.
+// The kinds of shop.
 const (
-	shared    = "shared"       // one pool for all
+	shared    = "shared"       // one pool for all routes
 	divided   = "compartments" // a compartment and a pool for each route
-	protected = "warden"       // the same, and the whole server under a warden
+	protected = "warden"       // the same, with a warden in front of the server
 )
 
-// InvalidError says which flag or variable was wrong, what it was, and what is allowed.
+// InvalidError reports an invalid flag or environment variable: its name, its value, and the allowed values.
 type InvalidError struct{ Name, Value, Allowed string }
 
-// Error names all three.
+// Error implements error.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s is %s; allowed: %s", e.Name, e.Value, e.Allowed)
 }
 
-// shopConfig says what shop to open.
+// shopConfig is the configuration of a shop.
 type shopConfig struct {
 	way      string
 	scenario scenario
-	database string            // URL of PostgreSQL; "": an SQLite file
-	address  string            // "": a free port of loopback
-	render   time.Duration     // of a processor, for one page of products
-	limiter  limiter.Observer  // of the warden; may be nil
+	database string            // URL of a PostgreSQL server; "": an SQLite file
+	address  string            // "": a free loopback port
+	render   time.Duration     // CPU time of a products page
+	limiter  limiter.Observer  // of the warden's limiter; may be nil
 	set      bulkhead.Observer // of the compartments; may be nil
 }
 
 type shop struct {
 	*server
 
-	set    *bulkhead.Set  // nil where there are no compartments
-	warden *warden.Warden // nil where there is none
-	silent atomic.Bool    // the warden's sampler hangs
-	ending []func() error // in the order in which they were begun
+	set      *bulkhead.Set  // nil without compartments
+	warden   *warden.Warden // nil without a warden
+	hung     atomic.Bool    // the warden's sampler hangs
+	cleanups []func() error // run by close, last one first
 }
 
-// openShop opens a shop for customers. close takes it down and leaves nothing: no goroutine, no file, no schema.
+// openShop opens a shop for customers. close stops it and leaves no goroutine, file or schema behind.
 func openShop(ctx context.Context, cfg shopConfig) (_ *shop, err error) {
 	s := &shop{}
 	defer func() {
@@ -66,7 +66,7 @@ func openShop(ctx context.Context, cfg shopConfig) (_ *shop, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.ending = append(s.ending, st.close)
+	s.cleanups = append(s.cleanups, st.close)
 	var w way
 	if cfg.way == shared {
 		w, err = openShared(ctx, st, cfg.scenario)
@@ -79,11 +79,11 @@ func openShop(ctx context.Context, cfg shopConfig) (_ *shop, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.ending = append(s.ending, w.close)
+	s.cleanups = append(s.cleanups, w.close)
 	s.server = newServer(st, w, workOf(cfg.render))
-	var inFront func(http.Handler) http.Handler
+	var middleware func(http.Handler) http.Handler
 	if cfg.way == protected {
-		if inFront, err = s.protect(cfg); err != nil {
+		if middleware, err = s.protect(cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -94,13 +94,13 @@ func openShop(ctx context.Context, cfg shopConfig) (_ *shop, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.serve(l, inFront)
-	s.ending = append(s.ending, s.server.close)
+	s.serve(l, middleware)
+	s.cleanups = append(s.cleanups, s.server.close)
 	return s, nil
 }
 
-// protect makes the warden and returns what puts a handler under it. It is not told how long requests take: that is mostly
-// the database's time, and a slow report would lower what it lets in of everything else.
+// protect makes the warden and returns its middleware. The sampler has no execution times on purpose: they are mostly spent in
+// the database, and one slow report would lower the concurrency limit of all routes.
 func (s *shop) protect(cfg shopConfig) (func(http.Handler) http.Handler, error) {
 	processor, err := monitor.New(monitor.Config{})
 	if err != nil {
@@ -108,9 +108,9 @@ func (s *shop) protect(cfg shopConfig) (func(http.Handler) http.Handler, error) 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	s.ending = append(s.ending, func() error { cancel(); running.Wait(); return nil })
+	s.cleanups = append(s.cleanups, func() error { cancel(); running.Wait(); return nil })
 	s.warden, err = warden.New(warden.Config{
-		Sampler: sampler{processor, &s.silent, ctx.Done()},
+		Sampler: sampler{processor, &s.hung, ctx.Done()},
 		Limiter: limiter.Config{Name: "storefront", Observer: cfg.limiter},
 	})
 	if err != nil {
@@ -123,11 +123,11 @@ func (s *shop) protect(cfg shopConfig) (func(http.Handler) http.Handler, error) 
 	if err != nil {
 		return nil, err
 	}
-	running.Go(func() { _ = s.warden.Run(ctx) }) // an error would be ours: a second Run
+	running.Go(func() { _ = s.warden.Run(ctx) }) // fails only if called twice
 	return mw.Handler, nil
 }
 
-// taskOf says how much a request matters. What is no route of the shop matters least: it is only answered 404.
+// taskOf gives a request its route's priority, and Background to unknown paths, which only get a 404.
 func taskOf(req *http.Request) warden.Task {
 	for r := range routes {
 		if req.URL.Path == r.path() {
@@ -139,9 +139,9 @@ func taskOf(req *http.Request) warden.Task {
 
 func (s *shop) close() error {
 	var err error
-	for _, end := range slices.Backward(s.ending) {
-		err = errors.Join(err, end())
+	for _, cleanup := range slices.Backward(s.cleanups) {
+		err = errors.Join(err, cleanup())
 	}
-	s.ending = nil
+	s.cleanups = nil
 	return err
 }

@@ -1,4 +1,4 @@
-// The database: one SQLite file in a temporary folder, and a function that makes a query hold its connection.
+// The database: an SQLite file in a temporary directory, with an SQL function that keeps its connection busy.
 package main
 
 import (
@@ -17,20 +17,19 @@ import (
 	"modernc.org/sqlite"
 )
 
-// A store is a database and the way to open connections to it.
+// A store is a database with tables and rows.
 type store interface {
 	driver.Connector
-	// pause makes the database sleep in a query on conn. Nothing ends that before its time but wake: neither the end of
-	// the context of whoever asked nor the client's leaving gives the connection back early, as with a driver that does
-	// not cancel on the server.
+	// pause runs a query on conn that sleeps. The end of ctx does not cancel it, as with a driver that cannot cancel queries
+	// on the server: only wake ends it early.
 	pause(ctx context.Context, conn *sql.Conn, d time.Duration) error
-	// wake ends every pause, running and future, so that a server can shut down without waiting for slow queries.
+	// wake ends all current and future pauses, so that a shutdown does not wait for slow queries.
 	wake()
-	// close removes all that the store has made; the pools over it are closed before.
+	// close removes the database; close all pools first.
 	close() error
 }
 
-// openStore makes a SQLite file, or, for the URL of a PostgreSQL server, a schema there, with tables and rows.
+// openStore creates an SQLite file or, given the URL of a PostgreSQL server, a schema there.
 func openStore(ctx context.Context, at string) (store, error) {
 	switch scheme, _, _ := strings.Cut(at, "://"); {
 	case at == "":
@@ -38,7 +37,7 @@ func openStore(ctx context.Context, at string) (store, error) {
 	case scheme == "postgres" || scheme == "postgresql":
 		return openPostgres(ctx, at)
 	default:
-		return nil, &InvalidError{databaseVariable, fmt.Sprintf("of scheme %q", scheme), "postgres://…, or nothing for an SQLite file"}
+		return nil, &InvalidError{databaseVariable, fmt.Sprintf("a URL with scheme %q", scheme), "postgres://…, or empty for an SQLite file"}
 	}
 }
 
@@ -47,15 +46,14 @@ var (
 	errStoreClosed = errors.New("the store is closed")
 )
 
-// sqliteStore is the file. Its own driver value carries the function sleep_ms, so that two stores in one process share
-// nothing.
+// sqliteStore has its own driver value for the function sleep_ms, so that several stores in a process are independent.
 type sqliteStore struct {
 	dir    string
 	drv    *sqlite.Driver
 	waking chan struct{} // closed by wake
 	once   sync.Once
 
-	mu     sync.RWMutex // read: a connection is being opened
+	mu     sync.RWMutex // read-locked while a connection is opened
 	closed bool
 }
 
@@ -78,12 +76,12 @@ func openSQLite(ctx context.Context) (_ *sqliteStore, err error) {
 	return st, errors.Join(err, db.Close())
 }
 
-// sleep is the SQL function sleep_ms(n): it blocks for n milliseconds and returns n. SQLite cannot interrupt a
-// function that it called. Only wake ends it before its time, with an error.
+// sleep is the SQL function sleep_ms(n): it blocks for n milliseconds and returns n. SQLite cannot interrupt a function; wake
+// makes it return an error early.
 func (st *sqliteStore) sleep(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 	n, isInt := args[0].(int64)
 	if !isInt || n < 0 {
-		return nil, fmt.Errorf("sleep_ms(%v): want a number of milliseconds, 0 or more", args[0])
+		return nil, fmt.Errorf("sleep_ms(%v): want a non-negative integer", args[0])
 	}
 	timer := time.NewTimer(time.Duration(n) * time.Millisecond)
 	defer timer.Stop()
@@ -102,7 +100,7 @@ func (st *sqliteStore) pause(ctx context.Context, conn *sql.Conn, d time.Duratio
 
 func (st *sqliteStore) wake() { st.once.Do(func() { close(st.waking) }) }
 
-// close waits for connections that are being opened: a pool that is closed does not, and they make files.
+// close waits for connections that are being opened, because they create files; closing a pool does not wait for them.
 func (st *sqliteStore) close() error {
 	st.wake()
 	st.mu.Lock()
@@ -111,9 +109,8 @@ func (st *sqliteStore) close() error {
 	return os.RemoveAll(st.dir)
 }
 
-// Connect and Driver make the store a driver.Connector.
-// WAL lets readers and a writer go on side by side; two writers take turns, which is what busy_timeout is for.
-// The file is thrown away, so nothing is synced: what is shown is the pool, not the disk.
+// Connect implements driver.Connector. In WAL mode readers and one writer run concurrently; busy_timeout makes a second
+// writer wait. The file is temporary, so nothing is synced to disk.
 func (st *sqliteStore) Connect(context.Context) (driver.Conn, error) {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
@@ -124,9 +121,10 @@ func (st *sqliteStore) Connect(context.Context) (driver.Conn, error) {
 	return st.drv.Open(filepath.Join(st.dir, "shop.db") + "?" + q.Encode())
 }
 
+// Driver implements driver.Connector.
 func (st *sqliteStore) Driver() driver.Driver { return st.drv }
 
-// schema is filled in with what a key that counts by itself is called.
+// schema is a format for the type of an auto-increment key.
 const schema = `
 CREATE TABLE users    (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE products (id INTEGER PRIMARY KEY, category TEXT NOT NULL, name TEXT NOT NULL, cents INTEGER NOT NULL);

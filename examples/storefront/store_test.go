@@ -1,6 +1,6 @@
 package main
 
-// The slow query is really slow: it holds its connection, and nobody but the store ends it early.
+// A slow query holds its connection, and only the store can end it early.
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func newStore(t *testing.T) *sqliteStore {
 			t.Error(err)
 		}
 		if _, err := os.Stat(st.dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the folder is still there: %v", err)
+			t.Errorf("the directory still exists: %v", err)
 		}
 	})
 	return st
@@ -151,7 +151,7 @@ func TestStoreOfUnknownKind(t *testing.T) {
 	}
 }
 
-// A pool that is closed does not wait for the connection that it may just be opening. The store does.
+// Closing a pool does not wait for connections that are being opened. Closing the store does.
 func TestStoreClosesWhileConnectionsAreOpened(t *testing.T) {
 	for range 20 {
 		st, err := openSQLite(t.Context())
@@ -162,7 +162,7 @@ func TestStoreClosesWhileConnectionsAreOpened(t *testing.T) {
 		opened := make(chan struct{}, 4)
 		for range cap(opened) {
 			opening.Go(func() {
-				for told := false; ; told = true {
+				for first := true; ; first = false {
 					c, err := st.Connect(context.Background())
 					if err != nil {
 						if !errors.Is(err, errStoreClosed) {
@@ -170,7 +170,7 @@ func TestStoreClosesWhileConnectionsAreOpened(t *testing.T) {
 						}
 						return
 					}
-					if !told {
+					if first {
 						opened <- struct{}{}
 					}
 					if err := c.Close(); err != nil {
@@ -187,7 +187,7 @@ func TestStoreClosesWhileConnectionsAreOpened(t *testing.T) {
 		}
 		opening.Wait()
 		if _, err := os.Stat(st.dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the folder is still there: %v", err)
+			t.Errorf("the directory still exists: %v", err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// What became of the requests: outcomes and latencies counted by phase and route.
+// Outcomes and latencies of the requests, counted by phase and route.
 package main
 
 import (
@@ -13,32 +13,32 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// An outcome is how one request ended, seen by its client.
+// An outcome is the result of one request, as its client sees it.
 type outcome struct {
-	ok     bool   // 200 inside the client's deadline
-	cached string // of an answer that a fallback gave: why
-	reason string // of no answer: what the server named as the reason, or one of the two below
-	err    error  // what was unforeseen
+	ok     bool   // status 200 before the client's deadline
+	cached string // the reason of a fallback response
+	reason string // of a failure: the server's, or one of the two below
+	err    error  // an unexpected error
 }
 
-// What a client finds without the server's word.
+// Reasons that the client finds itself.
 const (
-	late      = "late"  // the client's deadline passed first
-	otherwise = "other" // anything else; there should be none
+	late      = "late"  // the client's deadline passed
+	otherwise = "other" // an unexpected error
 )
 
 func unforeseen(err error) outcome { return outcome{reason: otherwise, err: err} }
 
-// figures are the counts and latencies of one route in one phase. A latency runs from the intended start of a
-// request to its outcome, whatever that is: customers wait for a rejection too.
+// figures are the counts and latencies of one route in one phase. Latency is the time from the intended start of a request
+// to its outcome, rejections included.
 type figures struct {
 	sent, succeeded int
-	cached          map[string]int // of those that succeeded: answered by a fallback, by cause
-	failed          map[string]int // the others, by reason
+	cached          map[string]int // responses of a fallback, by reason; they count as succeeded
+	failed          map[string]int // by reason
 	p50, p99        time.Duration
 }
 
-// success is the part of all requests that succeeded; 0 without requests.
+// success is the share of requests that succeeded; 0 without requests.
 func (f figures) success() float64 { return f.share(f.succeeded) }
 
 func (f figures) share(n int) float64 {
@@ -48,7 +48,7 @@ func (f figures) share(n int) float64 {
 	return float64(n) / float64(f.sent)
 }
 
-// count is how many requests of counts there are with one of these reasons; without reasons, all.
+// count is the number of requests with one of these reasons; without reasons, of all.
 func count(counts map[string]int, reasons ...string) (n int) {
 	for reason, k := range counts {
 		if len(reasons) == 0 || slices.Contains(reasons, reason) {
@@ -58,9 +58,9 @@ func count(counts map[string]int, reasons ...string) (n int) {
 	return n
 }
 
-// reasons names what became of those that did not succeed, and of those that a fallback answered, the most frequent first.
+// reasons lists the reasons of failures, then of fallback responses, most frequent first.
 func (f figures) reasons() string {
-	var said []string
+	var parts []string
 	for _, part := range []struct {
 		prefix string
 		counts map[string]int
@@ -69,21 +69,21 @@ func (f figures) reasons() string {
 			return cmp.Or(cmp.Compare(part.counts[b], part.counts[a]), cmp.Compare(a, b))
 		})
 		for _, name := range names {
-			said = append(said, fmt.Sprintf("%s%s %d", part.prefix, name, part.counts[name]))
+			parts = append(parts, fmt.Sprintf("%s%s %d", part.prefix, name, part.counts[name]))
 		}
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(parts, ", ")
 }
 
-// A result is what one way did with the whole plan.
+// A result has the figures of one run.
 type result struct {
 	way        string
 	phases     []string
-	figures    [][routes + 1]figures // by phase; the last column is ping's
-	unforeseen error                 // the first; nil: none
+	figures    [][routes + 1]figures // by phase; the last column is ping
+	unforeseen error                 // the first unexpected error
 }
 
-// in is what happened in a phase; nothing in one that the result does not have.
+// in returns the figures of a phase; all zero if the result has no such phase.
 func (res result) in(phase string) [routes + 1]figures {
 	if i := slices.Index(res.phases, phase); i >= 0 {
 		return res.figures[i]
@@ -93,9 +93,9 @@ func (res result) in(phase string) [routes + 1]figures {
 
 // A tally collects a result while the requests run.
 type tally struct {
-	mu         sync.Mutex // guards what follows; nothing blocks while it is held
+	mu         sync.Mutex // guards the fields below
 	cells      [][routes + 1]cell
-	recent     [routes + 1]figures // since the last call of takeRecent
+	recent     [routes + 1]figures // since the last takeRecent
 	unforeseen error
 }
 
@@ -120,13 +120,13 @@ func (t *tally) record(a arrival, how outcome, took time.Duration) {
 	c := &t.cells[a.phase][a.route]
 	c.figures = c.and(how)
 	t.recent[a.route] = t.recent[a.route].and(how)
-	_ = c.latency.RecordValue(took.Microseconds()) // an error means: over an hour
+	_ = c.latency.RecordValue(took.Microseconds()) // fails above an hour
 	if how.err != nil && t.unforeseen == nil {
 		t.unforeseen = how.err
 	}
 }
 
-// and is f with one more request.
+// and adds a request to f.
 func (f figures) and(how outcome) figures {
 	f.sent++
 	switch {
@@ -148,7 +148,7 @@ func counted(m map[string]int, key string) map[string]int {
 	return m
 }
 
-// takeRecent returns the outcomes since the last call, per route.
+// takeRecent returns the outcomes since the last call.
 func (t *tally) takeRecent() [routes + 1]figures {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,7 +157,7 @@ func (t *tally) takeRecent() [routes + 1]figures {
 	return recent
 }
 
-// result is called when every request has its outcome.
+// result may be called when every request has its outcome.
 func (t *tally) result(way string, sc scenario) result {
 	t.mu.Lock()
 	defer t.mu.Unlock()

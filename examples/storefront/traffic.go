@@ -1,4 +1,4 @@
-// The customers: an open-loop load generator. Requests start when the plan says, however the shop is doing.
+// The customers: an open-loop load generator. Requests start on schedule, whatever the latency of the shop.
 package main
 
 import (
@@ -20,16 +20,16 @@ type arrival struct {
 	at      time.Duration // since the start of the run
 	phase   int           // index into the scenario's phases
 	route   route
-	product int // for checkout: what is bought
+	product int // bought by a checkout
 }
 
-// settle is how long before a slower query ships nobody asks for it, so that no request of one phase is answered by the
-// query of the next, however late the machine is.
+// settle is a pause in a route's traffic before its query becomes slower. No request of one phase then runs the query of the
+// next, even if the machine delays it.
 const settle = 500 * time.Millisecond
 
-// plan draws the arrivals of a whole run in the order of their time: for each route a Poisson process (exponential
-// gaps, which have no memory, so that a phase may begin anew) with a random source of its own. The same seed gives the
-// same plan, so all ways face the same customers.
+// plan draws the arrivals of a whole run, sorted by time: a Poisson process for each route, with its own random source.
+// (Exponential gaps are memoryless, so each phase can start afresh.) The same seed gives the same plan, so every kind of shop
+// gets the same requests.
 func plan(sc scenario, seed uint64) []arrival {
 	var all []arrival
 	for r := checkout; r <= ping; r++ {
@@ -58,7 +58,7 @@ func plan(sc scenario, seed uint64) []arrival {
 	return all
 }
 
-// customers send requests to one shop.
+// customers are the clients of one shop.
 type customers struct {
 	url      string
 	client   *http.Client
@@ -70,9 +70,9 @@ func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000, DisableCompression: true}}
 }
 
-// follow sends the plan, beginning at start, and returns when every request has its outcome. Before the first
-// request of a phase it calls enter. It never waits for an answer before it sends the next request: a slow shop
-// does not slow its customers down. When ctx ends, it stops sending, drops what is on its way and returns.
+// follow sends all arrivals, relative to start, and returns when every request has its outcome. It calls enter before the
+// first request of a phase. It never waits for a response before it sends the next request: a slow shop does not slow its
+// clients down. When ctx ends, follow cancels the requests in flight and returns.
 func (c *customers) follow(ctx context.Context, start time.Time, all []arrival, enter func(phase int)) {
 	var sent sync.WaitGroup
 	defer sent.Wait()
@@ -93,15 +93,15 @@ func (c *customers) follow(ctx context.Context, start time.Time, all []arrival, 
 		sent.Go(func() {
 			intended := start.Add(a.at)
 			how := c.send(ctx, a, intended)
-			if ctx.Err() == nil { // else the outcome is ours, not the shop's
+			if ctx.Err() == nil { // otherwise the client canceled the request
 				c.record(a, how, time.Since(intended))
 			}
 		})
 	}
 }
 
-// send makes one request. The deadline counts from the intended start, so that a request which started late because
-// the generator was late is judged as its customer would: time that nobody measured does not vanish.
+// send makes one request. Its deadline counts from the intended start, so that delays of the generator count as latency
+// (no coordinated omission).
 func (c *customers) send(ctx context.Context, a arrival, intended time.Time) outcome {
 	ctx, cancel := context.WithDeadline(ctx, intended.Add(c.patience))
 	defer cancel()

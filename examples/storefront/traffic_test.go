@@ -1,6 +1,6 @@
 package main
 
-// The customers: planned by a seed, open loop, with deadlines that count from the intended start.
+// The load generator: a plan fixed by its seed, an open loop, deadlines that count from the intended start.
 
 import (
 	"context"
@@ -12,6 +12,15 @@ import (
 	"testing"
 	"time"
 )
+
+// duration is the length of all phases.
+func (sc scenario) duration() time.Duration {
+	var sum time.Duration
+	for _, p := range sc.phases {
+		sum += p.lasts
+	}
+	return sum
+}
 
 func TestPlanIsFixedByItsSeed(t *testing.T) {
 	sc := incident()
@@ -51,7 +60,7 @@ func TestPlanIsPoisson(t *testing.T) {
 		if math.Abs(count[r]-want) > 5*math.Sqrt(want) {
 			t.Errorf("%s: %.0f arrivals, want %.0f", r, count[r], want)
 		}
-		// The variance of exponential gaps is the square of their mean; of even gaps it would be 0.
+		// The variance of exponential gaps is the square of their mean; that of equal gaps is 0.
 		mean := gaps[r] / count[r]
 		if ratio := (squares[r]/count[r] - mean*mean) / (mean * mean); ratio < 0.8 || ratio > 1.2 {
 			t.Errorf("%s: variance of the gaps %.2f of their squared mean, want 1", r, ratio)
@@ -75,7 +84,7 @@ func TestPhasesFollowEachOther(t *testing.T) {
 	}
 }
 
-// A phase has its own rates, and none of its arrivals in another's time.
+// Each phase has its own rates and all of its arrivals.
 func TestRatesArePhases(t *testing.T) {
 	sc := incident()
 	sc.pings = 0
@@ -114,7 +123,7 @@ func sending(ctx context.Context, t *testing.T, handler http.HandlerFunc, start 
 	return got, entered
 }
 
-// A closed loop would wait for an answer before it sends the next request, and this test for ever.
+// A closed loop, which waits for a response before it sends the next request, would block here.
 func TestTrafficIsOpenLoop(t *testing.T) {
 	const n = 50
 	var together sync.WaitGroup
@@ -142,7 +151,7 @@ func TestTheDeadlineCountsFromTheIntendedStart(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
-	says := func(status int, body, cached string) http.HandlerFunc {
+	responds := func(status int, body, cached string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			if cached != "" {
 				w.Header().Set(cachedHeader, cached)
@@ -157,11 +166,11 @@ func TestOutcomes(t *testing.T) {
 		succeeded int
 		reasons   string
 	}{
-		{says(http.StatusOK, "{}", ""), time.Minute, 1, ""},
-		{says(http.StatusOK, "{}", "timeout_queued"), time.Minute, 1, "cached: timeout_queued 1"},
-		{says(http.StatusServiceUnavailable, `{"reason":"queue_overflow"}`, ""), time.Minute, 0, "queue_overflow 1"},
-		{says(http.StatusServiceUnavailable, "busy", ""), time.Minute, 0, "other 1"},
-		{says(http.StatusAccepted, "{}", ""), time.Minute, 0, "other 1"},
+		{responds(http.StatusOK, "{}", ""), time.Minute, 1, ""},
+		{responds(http.StatusOK, "{}", "timeout_queued"), time.Minute, 1, "cached: timeout_queued 1"},
+		{responds(http.StatusServiceUnavailable, `{"reason":"queue_overflow"}`, ""), time.Minute, 0, "queue_overflow 1"},
+		{responds(http.StatusServiceUnavailable, "busy", ""), time.Minute, 0, "other 1"},
+		{responds(http.StatusAccepted, "{}", ""), time.Minute, 0, "other 1"},
 		{func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 50 * time.Millisecond, 0, "late 1"},
 	} {
 		got, _ := sending(t.Context(), t, c.handler, time.Now(), c.patience, make([]arrival, 1))

@@ -1,6 +1,6 @@
 package main
 
-// The verdict can fail in every way that it should.
+// Each claim of the verdict can fail.
 
 import (
 	"slices"
@@ -13,7 +13,7 @@ func blank(way string, phases ...string) result {
 	return result{way: way, phases: phases, figures: make([][routes + 1]figures, len(phases))}
 }
 
-// at is the figures of a route in a phase, to be changed.
+// at returns the figures of a route in a phase, for changes.
 func (res result) at(phase string, r route) *figures {
 	return &res.figures[slices.Index(res.phases, phase)][r]
 }
@@ -22,7 +22,7 @@ func of(sent, succeeded int, failed, cached map[string]int) figures {
 	return figures{sent: sent, succeeded: succeeded, failed: failed, cached: cached, p99: 10 * time.Millisecond}
 }
 
-// good returns results for which the verdict of the incident holds, each finding exactly at its limit.
+// good returns results at the limit of each finding, for which the verdict of the incident holds.
 func good() (pool, apart result) {
 	pool, apart = blank(shared, healthy, slow, crowded, rollback), blank(divided, healthy, slow, crowded, rollback)
 	for _, res := range []result{pool, apart} {
@@ -40,7 +40,7 @@ func good() (pool, apart result) {
 	*pool.at(slow, checkout) = of(1000, 499, map[string]int{"pool_timeout": 251, late: 250}, nil)
 	*apart.at(slow, analytics) = of(1000, 500, map[string]int{"queue_overflow": 25, "timeout_queued": 25, "breaker_open": 450}, nil)
 	apart.at(crowded, products).cached = map[string]int{"timeout_queued": 99, "queue_overflow": 1, "error": 5}
-	apart.at(crowded, products).p99 = time.Minute // its own trouble
+	apart.at(crowded, products).p99 = time.Minute // its own compartment is overloaded
 	apart.at(slow, checkout).p99 = 110 * time.Millisecond
 	apart.at(healthy, admin).p99, apart.at(slow, admin).p99 = 150*time.Millisecond, 300*time.Millisecond
 	apart.at(slow, ping).p99, apart.at(slow, products).p99 = 90*time.Millisecond, 180*time.Millisecond
@@ -54,7 +54,7 @@ func TestVerdictHoldsAtItsLimits(t *testing.T) {
 	}
 }
 
-// fails wants exactly the findings to fail that begin so.
+// fails checks that exactly the findings with these prefixes fail.
 func fails(t *testing.T, f findings, begins ...string) {
 	t.Helper()
 	for _, one := range f {
@@ -75,7 +75,7 @@ func TestVerdictFails(t *testing.T) {
 	}
 	cases := map[string]struct {
 		spoil func(pool, apart result)
-		fails string // what the failing finding begins with
+		fails string // prefix of the failing finding
 	}{
 		"shared is lost without the slow query":  {func(p, _ result) { oneLess(p.at(healthy, checkout), "pool_timeout") }, "shared, healthy"},
 		"shared has no healthy admin traffic":    {func(p, _ result) { *p.at(healthy, admin) = figures{} }, "shared, healthy"},
@@ -91,7 +91,7 @@ func TestVerdictFails(t *testing.T) {
 		}, "compartments, slow: p99"},
 		"admin becomes slow":         {func(_, a result) { a.at(slow, admin).p99 = 301 * time.Millisecond }, "compartments, slow: p99"},
 		"analytics is not exhausted": {func(_, a result) { a.at(slow, analytics).failed["breaker_open"]-- }, "compartments, slow: at least"},
-		"analytics is rejected by breaker": {func(_, a result) {
+		"analytics is rejected by the breaker": {func(_, a result) {
 			a.at(slow, analytics).failed = map[string]int{"breaker_open": 460, "queue_overflow": 50}
 		}, "compartments, slow: at least"},
 		"analytics has no traffic":             {func(_, a result) { *a.at(slow, analytics) = figures{} }, "compartments, slow: at least"},
@@ -143,8 +143,8 @@ func TestVerdictOfTheOverload(t *testing.T) {
 		"it is lost when healthy":            {func(_, u result) { u.at(healthy, checkout).succeeded = 98 }, "warden, healthy"},
 		"it is lost under the warden":        {func(_, u result) { u.at(sale, checkout).succeeded = 989 }, "warden, sale: checkout"},
 		"it has no traffic":                  {func(_, u result) { *u.at(sale, checkout) = figures{} }, "warden, sale: checkout"},
-		"nothing else is served":             {func(_, u result) { u.at(sale, products).succeeded = 0 }, "warden, sale: of products"},
-		"there is no overload":               {func(_, u result) { u.at(sale, products).succeeded = 1000 }, "warden, sale: of products"},
+		"nothing else is served":             {func(_, u result) { u.at(sale, products).succeeded = 0 }, "warden, sale: some of products"},
+		"there is no overload":               {func(_, u result) { u.at(sale, products).succeeded = 1000 }, "warden, sale: some of products"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			alone, under := goodOverload()
@@ -159,7 +159,7 @@ func TestVerdictOfTheOverload(t *testing.T) {
 
 // goodMatrix returns results for which judgeMatrix holds.
 func goodMatrix() (all []result) {
-	for target := checkout; target <= every; target++ {
+	for target := checkout; target <= allRoutes; target++ {
 		res := blank(overloadTitle(target), healthy, overloaded)
 		for p := range res.figures {
 			for r := range res.figures[p] {
@@ -167,7 +167,7 @@ func goodMatrix() (all []result) {
 			}
 		}
 		for r := range routes {
-			if target == r || target == every {
+			if target == r || target == allRoutes {
 				*res.at(overloaded, r) = of(1000, 800, map[string]int{"queue_overflow": 200}, nil)
 			}
 		}
@@ -185,11 +185,11 @@ func TestVerdictOfTheMatrix(t *testing.T) {
 		spoil func(all []result)
 		fails string
 	}{
-		"one is not overloaded":  {func(all []result) { all[admin].at(overloaded, admin).failed["queue_overflow"]-- }, "admin overloaded: admin is asked"},
+		"one is not overloaded":  {func(all []result) { all[admin].at(overloaded, admin).failed["queue_overflow"]-- }, "admin overloaded: admin is overloaded"},
 		"a bystander is lost":    {func(all []result) { all[products].at(overloaded, checkout).succeeded-- }, "products overloaded, overloaded: checkout"},
 		"a bystander is slow":    {func(all []result) { all[analytics].at(overloaded, admin).p99 = time.Second }, "analytics overloaded, overloaded: p99"},
 		"it is not well before":  {func(all []result) { all[checkout].at(healthy, admin).succeeded-- }, "checkout overloaded, healthy"},
-		"a guarantee is not met": {func(all []result) { all[every].at(overloaded, checkout).succeeded = 299 }, "all overloaded: checkout has"},
+		"a guarantee is not met": {func(all []result) { all[allRoutes].at(overloaded, checkout).succeeded = 299 }, "all overloaded: checkout completes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := goodMatrix()

@@ -1,4 +1,4 @@
-// The ways to share the connections between four routes: one pool for all, or a compartment and a pool for each.
+// Two ways to share connections among routes: one pool for all, or a compartment with its own pool for each.
 package main
 
 import (
@@ -12,21 +12,21 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
-// A fallback answers instead of a query that was rejected or failed. Its error means that it cannot either.
+// A fallback replaces a query that was rejected or failed.
 type fallback func(ctx context.Context, cause error) (any, error)
 
-// A way decides which connections a route may use, and whether a request may start at all.
+// A way decides which connections a route may use, and which queries are rejected.
 type way interface {
-	// do runs q on a connection, or returns why it did not: an error of package bulkhead or errPoolTimeout, or what q
-	// itself returned. A way may ask instead, which may be nil, for the answer.
+	// do runs q on a connection. Its errors are those of q, errPoolTimeout and those of package bulkhead. A way may call
+	// instead, which may be nil, after a rejection or a failure.
 	do(ctx context.Context, r route, q query, instead fallback) (any, error)
-	// inUse shows how many connections of how many are taken, pool by pool.
+	// inUse shows the connections in use and the limit of each pool.
 	inUse() string
-	// close waits for what still runs.
+	// close waits for running queries.
 	close() error
 }
 
-// sharedPool is what most services have: whoever comes takes a connection.
+// sharedPool is the usual setup: all routes compete for the connections of one pool.
 type sharedPool struct{ pool *pool }
 
 func openShared(ctx context.Context, st store, sc scenario) (way, error) {
@@ -44,13 +44,13 @@ func (w sharedPool) do(ctx context.Context, _ route, q query, _ fallback) (any, 
 func (w sharedPool) inUse() string { return w.pool.inUse() }
 func (w sharedPool) close() error  { return w.pool.close() }
 
-// compartments gives each route a compartment, and a pool as wide as what the compartment may have at most: whoever has a
-// place never waits for a connection. The sum of the connections in use is bounded by the set.
+// compartments gives each route a compartment and a pool of the compartment's Max connections, so that a call with a slot
+// never waits for a connection. The set limits the connections in use by all pools together.
 type compartments struct {
 	set   *bulkhead.Set
 	pools [routes]*pool
 
-	mu sync.Mutex // one resize at a time; held while the set and the pools are told
+	mu sync.Mutex // held during a resize
 }
 
 func openCompartments(ctx context.Context, st store, sc scenario, watch bulkhead.Observer) (_ *compartments, err error) {
@@ -71,8 +71,7 @@ func openCompartments(ctx context.Context, st store, sc scenario, watch bulkhead
 	return w, nil
 }
 
-// reportsBreaker stops asking for reports while they only time out: ten of them in a row, and then one at a time now and
-// then, until one is answered.
+// reportsBreaker opens after ten consecutive failures of reports, then lets single probes through until one succeeds.
 func reportsBreaker(sc scenario) bulkhead.Breaker {
 	return gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name:        "analytics",
@@ -91,32 +90,32 @@ func (w *compartments) do(ctx context.Context, r route, q query, instead fallbac
 	return bulkhead.DoOr(ctx, c, fn, instead)
 }
 
-// resize shares the places anew, and the connections with them. A pool is never smaller than its compartment, or those who
-// have a place would wait for a connection where nobody sees them.
+// resize applies a new plan to the set and the pools. A pool is never smaller than its compartment: calls with a slot would
+// otherwise wait for a connection, in a queue that no metric shows.
 func (w *compartments) resize(next bulkhead.Plan) (revision uint64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.set.Plan()
 	for r, share := range before.Compartments {
-		for _, then := range next.Compartments {
-			if then.Name == share.Name {
-				w.pools[r].db.SetMaxOpenConns(max(share.Max, then.Max, then.Guaranteed))
+		for _, target := range next.Compartments {
+			if target.Name == share.Name {
+				w.pools[r].db.SetMaxOpenConns(max(share.Max, target.Max, target.Guaranteed))
 			}
 		}
 	}
 	revision, err = w.set.Resize(next)
 	for r, share := range w.set.Plan().Compartments {
-		w.pools[r].size(share.Max, share.Guaranteed)
+		w.pools[r].resize(share.Max, share.Guaranteed)
 	}
 	return revision, err
 }
 
 func (w *compartments) inUse() string {
-	var each []string
+	var counts []string
 	for _, p := range w.pools {
-		each = append(each, p.inUse())
+		counts = append(counts, p.inUse())
 	}
-	return strings.Join(each, "  ")
+	return strings.Join(counts, "  ")
 }
 
 func (w *compartments) close() error {

@@ -1,6 +1,6 @@
 package main
 
-// What one pool loses and what compartments keep, without HTTP and without a clock.
+// An overloaded route takes the shared pool down for all routes; compartments isolate it.
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func newWay(t *testing.T, kind string, sc scenario) way {
 	return w
 }
 
-// flood keeps n queries of a route running and returns how to end them.
+// flood keeps n queries of a route running and returns a function that ends them.
 func flood(t *testing.T, w way, r route, n int) (end func()) {
 	t.Helper()
 	var running, ended sync.WaitGroup
@@ -54,7 +54,7 @@ func flood(t *testing.T, w way, r route, n int) (end func()) {
 				<-release
 				return nil, nil
 			}, nil)
-			if err != nil && !errors.Is(err, bulkhead.ErrTimeout) { // whoever waits longer than the timeout is told so
+			if err != nil && !errors.Is(err, bulkhead.ErrTimeout) { // the compartment's timeout may pass first
 				t.Error(err)
 			}
 		})
@@ -89,8 +89,8 @@ func TestSharedPoolIsLostToOneRoute(t *testing.T) {
 	}
 }
 
-// Analytics takes its own places and those that are lent, is rejected the next one, and the others do not notice; its
-// pool has a connection for each of them.
+// Analytics uses its own slots and borrowed ones, with a connection for each. Its next query is rejected; other routes are
+// not affected.
 func TestCompartmentsKeepTheOthers(t *testing.T) {
 	w := newWay(t, divided, small())
 	end := flood(t, w, analytics, 4)
@@ -113,7 +113,7 @@ func TestCompartmentsKeepTheOthers(t *testing.T) {
 	}
 }
 
-// The products page has no place: its fallback answers, and is told why.
+// When the compartment of products is full, its fallback gets the cause and provides the result.
 func TestFallbackWhenFull(t *testing.T) {
 	w := newWay(t, divided, small())
 	end := flood(t, w, products, 4)
@@ -129,27 +129,27 @@ func TestFallbackWhenFull(t *testing.T) {
 	}
 }
 
-// Ten reports that fail open the breaker; callers who went away do not.
+// Ten failed reports open the breaker; canceled ones do not.
 func TestReportsBreaker(t *testing.T) {
 	w := newWay(t, divided, small())
 	boom := errors.New("boom")
-	ask := func(ctx context.Context, q query) error {
+	report := func(ctx context.Context, q query) error {
 		_, err := w.do(ctx, analytics, q, nil)
 		return err
 	}
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
-		err := ask(ctx, func(ctx context.Context, _ *sql.Conn) (any, error) { cancel(); return nil, ctx.Err() })
+		err := report(ctx, func(ctx context.Context, _ *sql.Conn) (any, error) { cancel(); return nil, ctx.Err() })
 		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 	}
 	for range 10 {
-		if err := ask(t.Context(), func(context.Context, *sql.Conn) (any, error) { return nil, boom }); !errors.Is(err, boom) {
+		if err := report(t.Context(), func(context.Context, *sql.Conn) (any, error) { return nil, boom }); !errors.Is(err, boom) {
 			t.Fatal(err)
 		}
 	}
-	if err := ask(t.Context(), nothing); !errors.Is(err, bulkhead.ErrBreakerOpen) {
+	if err := report(t.Context(), nothing); !errors.Is(err, bulkhead.ErrBreakerOpen) {
 		t.Errorf("after ten failures: %v", err)
 	}
 	if err := use(t, w, checkout); err != nil {
@@ -157,7 +157,7 @@ func TestReportsBreaker(t *testing.T) {
 	}
 }
 
-// The pools follow their compartments, and stay where they are if the plan is rejected.
+// A resize also resizes the pools; a rejected plan leaves them unchanged.
 func TestResizeTakesThePoolsAlong(t *testing.T) {
 	w := newWay(t, divided, small()).(*compartments)
 	sizes := func(want string) {
@@ -180,7 +180,7 @@ func TestResizeTakesThePoolsAlong(t *testing.T) {
 	}
 	next.Revision, next.Compartments[checkout].Max = 2, 12
 	if _, err := w.resize(next); !errors.Is(err, bulkhead.ErrInvalid) {
-		t.Errorf("more than there are: %v", err)
+		t.Errorf("Max above the total: %v", err)
 	}
 	sizes("0/11  0/4  0/1  0/2")
 }
@@ -193,7 +193,7 @@ func TestCompartmentsRejectABadSize(t *testing.T) {
 	}
 }
 
-// Every scenario's shares are a valid plan, also halved for PostgreSQL.
+// The shares of every scenario are a valid plan, also halved for PostgreSQL.
 func TestSharesAreValid(t *testing.T) {
 	for _, sc := range []scenario{incident(), incident().halved(), overload(), overload().halved()} {
 		set, err := bulkhead.New(bulkhead.Config{Total: sc.total(), Compartments: sc.compartments(nil)})

@@ -1,4 +1,4 @@
-// Work for a processor: rounds of hashing, as many as this machine does in a given time when it is left alone.
+// CPU work: rounds of hashing, calibrated to take a given time on this machine when idle.
 package main
 
 import (
@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// work is a number of rounds; 0: none.
+// work is a number of rounds.
 type work int
 
-// round is one unit of work, some ten microseconds.
+// round takes some ten microseconds.
 func round(seed byte) byte {
 	block := [8 << 10]byte{seed}
 	return sha256.Sum256(block[:])[0]
 }
 
-// workOf measures how many rounds take d. The fastest of several tries counts: the others were disturbed.
+// workOf measures how many rounds take d. The fastest of several measurements counts: other load has slowed the rest.
 func workOf(d time.Duration) work {
 	if d <= 0 {
 		return 0
@@ -33,7 +33,7 @@ func workOf(d time.Duration) work {
 	return work(max(1, rounds*d/max(1, fastest)))
 }
 
-// do computes. It has no scheduling point and does not look for the client: only the end of ctx, the server's, ends it early.
+// do computes, without a scheduling point. ctx is the server's, not the request's: a client that leaves does not stop it.
 func (n work) do(ctx context.Context) {
 	for x := byte(0); n > 0 && ctx.Err() == nil; n-- {
 		x = round(x)
