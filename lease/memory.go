@@ -10,6 +10,8 @@ import (
 	"math"
 	"runtime"
 	"sync"
+
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Values of MaxRetries, in Config and in durable.Config, other than a number of retries.
@@ -58,6 +60,9 @@ func NewMemory(cfg Config) (*Memory, error) {
 	}
 	if cfg.MaxBacklog < 0 {
 		return nil, &InvalidError{Field: "Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
+	}
+	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
+		return nil, &InvalidError{Field: "Config.Observer", Value: typed, Allowed: "nil (no observer) or an observer"}
 	}
 	stripes := 1
 	for stripes < 16*runtime.GOMAXPROCS(0) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -123,6 +124,15 @@ func New(cfg Config) (*Warden, error) {
 	}
 	if cfg.History < 0 || cfg.History > longestHistory {
 		return nil, &InvalidError{"Config.History", cfg.History, "1 to 100000, or 0 (600)"}
+	}
+	for _, part := range []struct{ field, typed, allowed string }{
+		{"Sampler", nilcheck.Optional(cfg.Sampler), "nil (the warden's own) or a sampler"},
+		{"Controller", nilcheck.Optional(cfg.Controller), "nil (the warden's own) or a controller"},
+		{"Also", nilcheck.Optional(cfg.Also), "nil (none) or a target, such as a *bulkhead.Set"},
+	} {
+		if part.typed != "" {
+			return nil, &InvalidError{"Config." + part.field, part.typed, part.allowed}
+		}
 	}
 	if cfg.Controller != nil {
 		cfg.Control = control.Config{} // which configures nobody

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -302,6 +304,15 @@ func TestBadInput(t *testing.T) {
 	for _, interval := range []time.Duration{-1, time.Millisecond, time.Minute} {
 		if w, err := New(Config{Interval: interval}); w != nil || !errors.As(err, &invalid) || !errors.Is(err, ErrInvalid) || invalid.Field != "Config.Interval" {
 			t.Errorf("Interval %v: %v", interval, err)
+		}
+	}
+	for want, cfg := range map[string]Config{
+		"warden: Config.Sampler is a nil *monitor.Sampler; ":       {Sampler: (*monitor.Sampler)(nil)},
+		"warden: Config.Controller is a nil *control.Controller; ": {Controller: (*control.Controller)(nil)},
+		"warden: Config.Also is a nil *bulkhead.Set; ":             {Also: (*bulkhead.Set)(nil)},
+	} {
+		if w, err := New(cfg); w != nil || !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s...", err, want)
 		}
 	}
 	if _, err := New(Config{Limiter: limiter.Config{MaxQueue: -1}}); !errors.Is(err, limiter.ErrInvalid) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/admission/internal/nilcheck"
 )
 
 // HandlerConfig describes what [NewHandler] returns. Gate is required, the zero value of the rest is ready to use.
@@ -40,27 +41,22 @@ type handler struct {
 // To admit takes one small allocation, two where there is something to hijack. The error, an [*admission.InvalidError],
 // says that next or cfg.Gate is missing, that cfg.RetryAfter is out of range, or that a handler is a nil http.HandlerFunc.
 func NewHandler(next http.Handler, cfg HandlerConfig) (http.Handler, error) {
+	missing, typed := nilcheck.Required(next), nilcheck.Optional(cfg.Rejected)
 	switch {
-	case next == nil || nilFunc(next):
-		return nil, &admission.InvalidError{Field: "next", Value: "nil", Allowed: "a handler"}
+	case missing != "":
+		return nil, &admission.InvalidError{Field: "next", Value: missing, Allowed: "a handler"}
 	case cfg.Gate == nil:
 		return nil, &admission.InvalidError{Field: "HandlerConfig.Gate", Value: "nil", Allowed: "a gate"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > time.Hour:
 		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (one second) to 1h"}
-	case nilFunc(cfg.Rejected):
-		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: "a nil http.HandlerFunc", Allowed: "nil or a handler"}
+	case typed != "":
+		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: typed, Allowed: "nil (answers 503) or a handler"}
 	}
 	h := &handler{gate: cfg.Gate, next: next, rejected: cfg.Rejected}
 	if h.rejected == nil {
 		h.rejected = wholeSeconds(cfg.RetryAfter)
 	}
 	return h, nil
-}
-
-// nilFunc finds the one handler that is surely nil although the interface is not.
-func nilFunc(h http.Handler) bool {
-	f, ok := h.(http.HandlerFunc)
-	return ok && f == nil
 }
 
 // ServeHTTP admits the request or has it answered by the handler for refused ones.

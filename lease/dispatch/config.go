@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Job is one attempt at a record.
@@ -119,15 +120,19 @@ type Config struct {
 // complete checks cfg and fills in what is left to it.
 func (cfg Config) complete() (Config, error) {
 	for _, part := range []struct {
-		field string
-		nil   bool
-	}{{"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}, {"Handler", cfg.Handler == nil}} {
-		if part.nil {
-			return cfg, &InvalidError{Field: "Config." + part.field, Value: "nil", Allowed: "not nil"}
+		field, wrong, allowed string
+	}{
+		{"Ledger", nilcheck.Required(cfg.Ledger), "a ledger"},
+		{"Source", nilcheck.Required(cfg.Source), "a source"},
+		{"Handler", nilcheck.Required(cfg.Handler), "a function"},
+		{"DeadLetter", nilcheck.Required(cfg.DeadLetter), "a function; use Discard to drop the records"},
+		{"Concurrency", nilcheck.Optional(cfg.Concurrency), "nil (only MaxInFlight) or a limiter"},
+		{"Rate", nilcheck.Optional(cfg.Rate), "nil (unlimited) or a rate"},
+		{"Observer", nilcheck.Optional(cfg.Observer), "nil (no observer) or an observer"},
+	} {
+		if part.wrong != "" {
+			return cfg, &InvalidError{Field: "Config." + part.field, Value: part.wrong, Allowed: part.allowed}
 		}
-	}
-	if cfg.DeadLetter == nil {
-		return cfg, &InvalidError{Field: "Config.DeadLetter", Value: "nil", Allowed: "a function; Discard drops what is given up"}
 	}
 
 	if err := orDefault("MaxInFlight", &cfg.MaxInFlight, 16, math.MaxInt32); err != nil {

@@ -85,8 +85,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
 		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
-	case d.wake == nil:
-		return &InvalidError{Field: "Dispatcher", Value: "zero", Allowed: "one made by New"}
+	case !d.made():
+		return &InvalidError{Field: "Dispatcher", Value: "nil or zero", Allowed: "one made by New"}
 	}
 	if d.used.Swap(true) {
 		return &InvalidError{Field: "Dispatcher", Value: "used", Allowed: "one call of Run"}

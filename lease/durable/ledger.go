@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Config configures a Ledger.
@@ -60,9 +61,12 @@ var _ lease.Ledger = (*Ledger)(nil)
 
 // New returns a ledger over cfg.Store. It does not call the Store. Error: *lease.InvalidError naming the field.
 func New(cfg Config) (*Ledger, error) {
+	missing, typed := nilcheck.Required(cfg.Store), nilcheck.Optional(cfg.Observer)
 	switch {
-	case cfg.Store == nil:
-		return nil, &lease.InvalidError{Field: "durable.Config.Store", Value: "nil", Allowed: "a Store"}
+	case missing != "":
+		return nil, &lease.InvalidError{Field: "durable.Config.Store", Value: missing, Allowed: "a Store"}
+	case typed != "":
+		return nil, &lease.InvalidError{Field: "durable.Config.Observer", Value: typed, Allowed: "nil (no observer) or an observer"}
 	case cfg.MaxBacklog < 0:
 		return nil, &lease.InvalidError{Field: "durable.Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
 	case cfg.MaxCached < 0:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // SucceedTx is Succeed in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler
@@ -32,11 +33,12 @@ func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Leas
 		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a *durable.Ledger"}
 	}
 	store, _ := kept.Store().(*Store)
+	missing := nilcheck.Required(tx)
 	switch {
 	case ctx == nil:
 		return noContext()
-	case tx == nil:
-		return &lease.InvalidError{Field: "tx", Value: "nil", Allowed: "a transaction"}
+	case missing != "":
+		return &lease.InvalidError{Field: "tx", Value: missing, Allowed: "a transaction"}
 	case store == nil || store.pool == nil:
 		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "one in a *leasepg.Store"}
 	}

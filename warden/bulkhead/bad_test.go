@@ -39,6 +39,7 @@ func TestBadConfig(t *testing.T) {
 		{"Config.Total", Config{Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
 		{"Config.Total", Config{Total: -1, Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
 		{"Config.Total", Config{Total: math.MaxInt, Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
+		{"Config.Observer", Config{Total: 1, Observer: (*recording)(nil), Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
 		{first + "Name", Config{Total: 1, Compartments: []CompartmentConfig{{Max: 1}}}},
 		{"Config.Compartments[1].Name", Config{Total: 2, Compartments: []CompartmentConfig{{Name: "a", Max: 1}, {Name: "a", Max: 1}}}},
 		{"Config.Compartments", Config{Total: 3, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},

@@ -4,10 +4,10 @@ package bulkhead
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -22,6 +22,9 @@ func (cfg *Config) check() (Plan, error) {
 	plan := Plan{Revision: 1, Total: cfg.Total}
 	if len(cfg.Compartments) == 0 {
 		return plan, &InvalidError{"Config.Compartments", "empty", "one or more"}
+	}
+	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
+		return plan, &InvalidError{"Config.Observer", typed, "nil (no observer) or an observer"}
 	}
 	for i, c := range cfg.Compartments {
 		if err := c.check(fmt.Sprintf("Config.Compartments[%d].", i)); err != nil {
@@ -43,7 +46,7 @@ func (c *CompartmentConfig) check(field string) error {
 			return &InvalidError{field + f.name, f.value, "0 or more"}
 		}
 	}
-	t := c.Tenants
+	t, noBreaker := c.Tenants, nilcheck.Optional(c.Breaker)
 	switch {
 	case c.Name == "":
 		return &InvalidError{field + "Name", `""`, "a name"}
@@ -51,8 +54,8 @@ func (c *CompartmentConfig) check(field string) error {
 		return &InvalidError{field + "MaxQueue", c.MaxQueue, "0 (nobody waits) or more"}
 	case c.MaxFallback < 0:
 		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (as Max) or more"}
-	case absent(c.Breaker):
-		return &InvalidError{field + "Breaker", "a nil " + reflect.TypeOf(c.Breaker).String(), "nil, or a breaker"}
+	case noBreaker != "":
+		return &InvalidError{field + "Breaker", noBreaker, "nil (no breaker) or a breaker"}
 	case t.Max < 0 || t.Max > maxPlaces:
 		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
 	case t.Keys < 0 || t.Keys > maxKeys:

@@ -75,6 +75,9 @@ func (e *TimeoutError) Reason() string {
 // Is reports whether target is ErrTimeout.
 func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 
+// Timeout returns true, as for a net.Error.
+func (e *TimeoutError) Timeout() bool { return true }
+
 // Unwrap returns context.DeadlineExceeded.
 func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 

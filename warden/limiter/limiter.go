@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
@@ -112,6 +113,9 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 		return cfg.Initial, &InvalidError{"Config.StarvationEvery", cfg.StarvationEvery, orMore}
 	case cfg.Recent < 0:
 		return cfg.Initial, &InvalidError{"Config.Recent", cfg.Recent, orMore}
+	}
+	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
+		return cfg.Initial, &InvalidError{"Config.Observer", typed, "nil (no observer) or an observer"}
 	}
 	var invalid *decision.InvalidError
 	if errors.As(cfg.Initial.Validate(), &invalid) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/place"
 )
 
@@ -53,6 +54,14 @@ func (h held) End(came inflight.Outcome) {
 		err = errStatus
 	}
 	h.Place.End(err, came.Upgraded || errors.Is(err, context.Canceled))
+}
+
+// noBase returns an error for a Base that is a nil pointer or function.
+func noBase(of string, base http.RoundTripper) error {
+	if typed := nilcheck.Optional(base); typed != "" {
+		return &warden.InvalidError{Field: of + ".Base", Value: typed, Allowed: "nil (http.DefaultTransport) or a transport"}
+	}
+	return nil
 }
 
 func noRequest() error {

@@ -53,6 +53,9 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	case cfg.HedgeAfter < 0:
 		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.HedgeAfter", Value: cfg.HedgeAfter, Allowed: "0 (none) or more"}
 	}
+	if err := noBase("wardenhttp.RetryConfig", cfg.Base); err != nil {
+		return nil, err
+	}
 	if cfg.Base == nil {
 		cfg.Base = http.DefaultTransport
 	}
