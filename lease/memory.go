@@ -85,7 +85,7 @@ func Retries(field string, value *int) error {
 	case *value == NoRetries:
 		*value = 0
 	case *value < 0 || *value > math.MaxInt32:
-		return &InvalidError{Field: field, Value: *value, Allowed: "-1 (none), 0 (10) or 1 to 2147483647"}
+		return &InvalidError{Field: field, Value: *value, Allowed: "1 to 2147483647, 0 (the default, 10) or -1 (no retries)"}
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (m *Memory) admit(ctx context.Context, domain string) error {
 func (m *Memory) done(ctx context.Context) error {
 	switch {
 	case m == nil || len(m.stripes) == 0:
-		return &InvalidError{Field: "Memory", Value: "zero", Allowed: "one made by NewMemory"}
+		return &InvalidError{Field: "Memory", Value: "nil or zero", Allowed: "a ledger made by NewMemory"}
 	case ctx == nil:
 		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	}

@@ -46,9 +46,9 @@ func NewHandler(next http.Handler, cfg HandlerConfig) (http.Handler, error) {
 	case missing != "":
 		return nil, &admission.InvalidError{Field: "next", Value: missing, Allowed: "a handler"}
 	case cfg.Gate == nil:
-		return nil, &admission.InvalidError{Field: "HandlerConfig.Gate", Value: "nil", Allowed: "a gate"}
+		return nil, &admission.InvalidError{Field: "HandlerConfig.Gate", Value: "nil", Allowed: "a gate made by admission.New"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > time.Hour:
-		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (one second) to 1h"}
+		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
 	case typed != "":
 		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: typed, Allowed: "nil (answers 503) or a handler"}
 	}

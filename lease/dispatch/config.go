@@ -147,7 +147,7 @@ func (cfg Config) complete() (Config, error) {
 	owned := max(1, cfg.MaxBuffered/8)
 	if cfg.Owner == nil {
 		if cfg.MaxPerOwner != 0 {
-			return cfg, &InvalidError{Field: "Config.MaxPerOwner", Value: cfg.MaxPerOwner, Allowed: "0 without an Owner"}
+			return cfg, &InvalidError{Field: "Config.MaxPerOwner", Value: cfg.MaxPerOwner, Allowed: "0, or more with an Owner"}
 		}
 		owned = cfg.MaxBuffered
 	}
@@ -176,7 +176,7 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, err
 	}
 	if !(cfg.Jitter >= 0 && cfg.Jitter <= 1) { // NaN is none of both
-		return cfg, &InvalidError{Field: "Config.Jitter", Value: cfg.Jitter, Allowed: "0 (a half) to 1"}
+		return cfg, &InvalidError{Field: "Config.Jitter", Value: cfg.Jitter, Allowed: "above 0 to 1, or 0 (the default, 0.5)"}
 	}
 	if cfg.Jitter == 0 {
 		cfg.Jitter = 0.5

@@ -43,7 +43,7 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 		zero  bool
 	}{{"Name", cfg.Name == ""}, {"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}} {
 		if !own.zero {
-			return nil, &InvalidError{Field: "Config." + own.field, Value: "set", Allowed: "zero: it is the partition's"}
+			return nil, &InvalidError{Field: "Config." + own.field, Value: "set", Allowed: "nothing: each Partition of the Ownership has its own"}
 		}
 	}
 	cfg.Ledger, cfg.Source = struct{ lease.Ledger }{}, new(Log) // so that there are some; no Dispatcher sees them
@@ -68,10 +68,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 	case ctx == nil:
 		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	case c == nil || c.ownership == nil:
-		return &InvalidError{Field: "Consumer", Value: "nil or zero", Allowed: "one made by NewConsumer"}
+		return &InvalidError{Field: "Consumer", Value: "nil or zero", Allowed: "a consumer made by NewConsumer"}
 	}
 	if c.used.Swap(true) {
-		return &InvalidError{Field: "Consumer", Value: "used", Allowed: "one call of Run"}
+		return &InvalidError{Field: "Consumer", Value: "one that has run", Allowed: "a new one for each Run"}
 	}
 	member, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
@@ -103,7 +103,7 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 	c.mu.Lock()
 	if c.held[p.Name] != nil {
 		c.mu.Unlock()
-		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "one that is not being worked off"}
+		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "a partition that this consumer does not hold already"}
 	}
 	d := sharing(cfg, c.slots, c.records, c.trials)
 	c.held[p.Name] = d

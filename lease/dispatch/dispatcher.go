@@ -86,10 +86,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	case ctx == nil:
 		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	case !d.made():
-		return &InvalidError{Field: "Dispatcher", Value: "nil or zero", Allowed: "one made by New"}
+		return &InvalidError{Field: "Dispatcher", Value: "nil or zero", Allowed: "a dispatcher made by New"}
 	}
 	if d.used.Swap(true) {
-		return &InvalidError{Field: "Dispatcher", Value: "used", Allowed: "one call of Run"}
+		return &InvalidError{Field: "Dispatcher", Value: "one that has run", Allowed: "a new one for each Run"}
 	}
 	lasting := context.WithoutCancel(ctx)
 	hard, release := context.WithCancel(lasting)

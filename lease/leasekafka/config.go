@@ -106,7 +106,7 @@ func (cfg Config) complete() (Config, error) {
 	}
 	if cfg.Ledger == nil {
 		if _, err := lease.NewMemory(cfg.Memory); err != nil {
-			return cfg, &InvalidError{Field: "Config.Memory", Value: err.Error(), Allowed: "what lease.NewMemory accepts"}
+			return cfg, &InvalidError{Field: "Config.Memory", Value: err.Error(), Allowed: "a configuration that lease.NewMemory accepts"}
 		}
 	}
 	if cfg.Domain == nil {
@@ -121,7 +121,7 @@ func orDefault[T int | time.Duration](field string, value *T, zero, least, most 
 		*value = zero
 	}
 	if *value < least || *value > most {
-		return &InvalidError{Field: "Config." + field, Value: *value, Allowed: fmt.Sprintf("0 (%v) or %v to %v", zero, least, most)}
+		return &InvalidError{Field: "Config." + field, Value: *value, Allowed: fmt.Sprintf("%v to %v, or 0 (the default, %v)", least, most, zero)}
 	}
 	return nil
 }
@@ -133,25 +133,25 @@ func (cfg Config) checkOptions() error {
 	}
 	theirs, err := kgo.NewClient(cfg.Options...)
 	if err != nil {
-		return invalid(err.Error(), "what kgo.NewClient accepts")
+		return invalid(err.Error(), "options that kgo.NewClient accepts")
 	}
 	defer theirs.Close()
 	plain, err := kgo.NewClient()
 	if err != nil {
-		return invalid(err.Error(), "none")
+		return invalid(err.Error(), "no options")
 	}
 	defer plain.Close()
 	for _, option := range reserved() {
 		if !reflect.DeepEqual(theirs.OptValues(option), plain.OptValues(option)) {
 			name := runtime.FuncForPC(reflect.ValueOf(option).Pointer()).Name()
-			return invalid(name[strings.LastIndexByte(name, '/')+1:], "options of the client that leasekafka does not set")
+			return invalid(name[strings.LastIndexByte(name, '/')+1:], "options that leasekafka does not set itself")
 		}
 	}
 	if theirs.OptValue(kgo.DisableAutoCommit) == true {
-		return invalid("kgo.DisableAutoCommit", "nothing about commits: they are never automatic")
+		return invalid("kgo.DisableAutoCommit", "no option about commits; leasekafka commits itself")
 	}
 	if err := kgo.ValidateOpts(cfg.options()...); err != nil {
-		return invalid(err.Error(), "what goes with the other fields")
+		return invalid(err.Error(), "options that agree with the other fields of Config")
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func New(cfg Config) (*Group, error) {
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
 	case g == nil || g.cfg.Group == "":
-		return &InvalidError{Field: "Group", Value: "zero", Allowed: "one made by New"}
+		return &InvalidError{Field: "Group", Value: "nil or zero", Allowed: "a group made by New"}
 	case ctx == nil:
 		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	case work == nil:
@@ -56,7 +56,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive),
 		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
 	if err != nil {
-		return &InvalidError{Field: "Config.Options", Value: err.Error(), Allowed: "what kgo.NewClient accepts"}
+		return &InvalidError{Field: "Config.Options", Value: err.Error(), Allowed: "options that kgo.NewClient accepts"}
 	}
 	m.client = client
 	close(m.ready)

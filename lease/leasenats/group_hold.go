@@ -67,7 +67,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	case work == nil:
 		return &InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	case g == nil || g.kv == nil:
-		return &InvalidError{Field: "Group", Value: "zero", Allowed: "one made by OpenGroup"}
+		return &InvalidError{Field: "Group", Value: "nil or zero", Allowed: "a group made by OpenGroup"}
 	}
 	m := &member{
 		Group: g, ctx: ctx, work: work, name: rand.Text(),

@@ -79,7 +79,7 @@ func (o *Outbox) Open(ctx context.Context, name string, ledger lease.Ledger) (di
 	missing := nilcheck.Required(ledger)
 	switch {
 	case number < 0:
-		return dispatch.Partition{}, &lease.InvalidError{Field: "partition", Value: name, Allowed: "one of Partitions"}
+		return dispatch.Partition{}, &lease.InvalidError{Field: "partition", Value: name, Allowed: "a name that Outbox.Partitions returns"}
 	case missing != "":
 		return dispatch.Partition{}, &lease.InvalidError{Field: "ledger", Value: missing, Allowed: "a ledger"}
 	}

@@ -65,15 +65,15 @@ func NewOwnership(cfg OwnershipConfig) (*Ownership, error) {
 	}
 	switch {
 	case cfg.Conn == nil:
-		return invalid("Conn", "nil", "what pgx.ParseConfig returns")
+		return invalid("Conn", "nil", "a configuration made by pgx.ParseConfig")
 	case len(cfg.Group) < 1 || len(cfg.Group) > maxLedger:
 		return invalid("Group", strconv.Quote(cfg.Group), "1 to 255 bytes")
 	case len(cfg.Partitions) == 0:
 		return invalid("Partitions", "none", "one or more")
 	case cfg.Open == nil:
-		return invalid("Open", "nil", "not nil")
+		return invalid("Open", "nil", "a function")
 	case cfg.Lease < 100*time.Millisecond || cfg.Lease > time.Hour:
-		return invalid("Lease", cfg.Lease.String(), "100 ms to an hour")
+		return invalid("Lease", cfg.Lease.String(), "100ms to 1h")
 	}
 	cfg.Conn, cfg.Partitions = cfg.Conn.Copy(), slices.Clone(cfg.Partitions)
 	o := &Ownership{
@@ -83,7 +83,7 @@ func NewOwnership(cfg OwnershipConfig) (*Ownership, error) {
 	for _, p := range cfg.Partitions {
 		k := number(p)
 		if other, twice := o.name[k]; twice {
-			return invalid("Partitions", strconv.Quote(p)+" and "+strconv.Quote(other), "names that differ, also in their 31-bit hash")
+			return invalid("Partitions", strconv.Quote(p)+" and "+strconv.Quote(other), "names with different 31-bit hashes; rename one")
 		}
 		o.key[p], o.name[k] = k, p
 	}
@@ -111,7 +111,7 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 	case ctx == nil:
 		return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	case o == nil || o.cfg.Conn == nil:
-		return &lease.InvalidError{Field: "leasepg.Ownership", Value: "zero", Allowed: "one made by NewOwnership"}
+		return &lease.InvalidError{Field: "leasepg.Ownership", Value: "nil or zero", Allowed: "an ownership made by NewOwnership"}
 	case work == nil:
 		return &lease.InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	}

@@ -40,7 +40,7 @@ func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Leas
 	case missing != "":
 		return &lease.InvalidError{Field: "tx", Value: missing, Allowed: "a transaction"}
 	case store == nil || store.pool == nil:
-		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "one in a *leasepg.Store"}
+		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "a ledger in a *leasepg.Store made by leasepg.New"}
 	}
 	_, err := kept.SucceedIn(ctx, &within{Store: store, tx: tx}, l.Domain, l.Token)
 	return err

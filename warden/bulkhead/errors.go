@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -84,12 +86,26 @@ func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 // UnknownCompartmentError reports that the set has no compartment of this name. [Snapshot].Unknown counts such calls.
 type UnknownCompartmentError struct {
 	Compartment string // "" for a nil Compartment, which is not counted
+	set         *Set   // nil: unknown
 }
 
-// Error names the compartment.
+// Error names the compartment and those of the set, at most ten.
 func (e *UnknownCompartmentError) Error() string {
-	return fmt.Sprintf("bulkhead: unknown compartment %q", e.Compartment)
+	text := fmt.Sprintf("bulkhead: unknown compartment %q", e.Compartment)
+	if e.set == nil {
+		return text
+	}
+	known := make([]string, len(e.set.parts))
+	for i, p := range e.set.parts {
+		known[i] = strconv.Quote(p.config.Name)
+	}
+	if more := len(known) - mostNamed; more > 0 {
+		known = append(known[:mostNamed], fmt.Sprintf("%d more", more))
+	}
+	return text + "; the set has " + strings.Join(known, ", ")
 }
+
+const mostNamed = 10
 
 // Is reports whether target is ErrUnknownCompartment.
 func (e *UnknownCompartmentError) Is(target error) bool { return target == ErrUnknownCompartment }
@@ -139,7 +155,7 @@ type StaleError struct{ Given, Current uint64 }
 
 // Error names both revisions.
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("bulkhead: the plan is of revision %d, the present one is %d", e.Given, e.Current)
+	return fmt.Sprintf("bulkhead: the plan has revision %d, but the set has revision %d; read Set.Plan again", e.Given, e.Current)
 }
 
 // Is reports whether target is ErrStale.
@@ -147,7 +163,7 @@ func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
 // InvalidError names an invalid field or argument, its value and the allowed values. The call had no effect.
 type InvalidError struct {
-	Field   string // such as "Config.Compartments[1].Max"
+	Field   string // such as `Config.Compartments["reports"].Max`
 	Value   any
 	Allowed string
 }
@@ -172,4 +188,6 @@ func NoVerdict(err error) bool {
 		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled)
 }
 
-func notMade() error { return &InvalidError{"Compartment", "of no set", "one of a set made by New"} }
+func notMade() error {
+	return &InvalidError{"Compartment", "zero", "a compartment of a set made by New"}
+}

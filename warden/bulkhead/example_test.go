@@ -40,7 +40,7 @@ func ExampleDo() {
 	fmt.Println(err)
 	// Output:
 	// paid <nil>
-	// bulkhead: unknown compartment "chekout"
+	// bulkhead: unknown compartment "chekout"; the set has "checkout", "products", "analytics"
 }
 
 // What is shown while the products' own compartment is full, or their database does not answer.

@@ -111,7 +111,7 @@ func (c *Console) askDesk(ctx context.Context) lettersNow {
 // question calls Config.DeadLetters, which may hang, panic, or return too much.
 func (c *Console) question(asked chan struct{}) {
 	var said DeadLetters
-	err := errors.New("the desk panicked, or ended the goroutine")
+	err := errors.New("Config.DeadLetters panicked or called runtime.Goexit")
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the desk panicked: %v", p)

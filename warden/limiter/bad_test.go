@@ -25,7 +25,7 @@ func TestBadConfig(t *testing.T) {
 		"Config.Initial.ShedProbability is +Inf":                 {Initial: decision.ControlDecision{ShedProbability: math.Inf(1)}},
 		"Config.Initial.TargetConcurrency is -1":                 {Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: -1}},
 		"Config.Initial.Stale.Yields is -1":                      {Initial: decision.ControlDecision{Seq: 1, Stale: &decision.ControlDecision{Yields: -1}}},
-		"Config.Initial.Seq is 0; allowed: 1 or more, in a dec":  {Initial: decision.ControlDecision{TargetConcurrency: 5}},
+		"Config.Initial.Seq is 0; allowed: 1 or more; 0 only in": {Initial: decision.ControlDecision{TargetConcurrency: 5}},
 	} {
 		l, err := New(cfg)
 		var invalid *InvalidError

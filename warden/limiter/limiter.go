@@ -126,7 +126,7 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	}
 	initial := decision.Default()
 	if !reflect.DeepEqual(cfg.Initial, decision.ControlDecision{}) && !reflect.DeepEqual(cfg.Initial, initial) {
-		return cfg.Initial, &InvalidError{"Config.Initial.Seq", 0, "1 or more, in a decision that is neither zero nor decision.Default()"}
+		return cfg.Initial, &InvalidError{"Config.Initial.Seq", 0, "1 or more; 0 only in a zero decision or decision.Default()"}
 	}
 	return initial, nil
 }

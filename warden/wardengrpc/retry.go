@@ -49,7 +49,7 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	case c == nil:
 		return nil, &warden.InvalidError{Field: "c", Value: "nil", Allowed: "a caller made by retry.New"}
 	case cfg.AttemptTimeout < 0:
-		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (none) or more"}
+		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (unlimited) or more"}
 	}
 	if cfg.Priority == nil {
 		cfg.Priority = func(ctx context.Context, _ string) warden.Priority { return warden.PriorityFrom(ctx) }

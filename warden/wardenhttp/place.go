@@ -24,7 +24,7 @@ type capacity struct {
 func (c capacity) check() error {
 	switch {
 	case c.warden == nil && c.compartment == nil:
-		return &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with compartments"}
+		return &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with Config.Compartment"}
 	case c.warden != nil && c.warden.Limiter() == nil:
 		return notMade("w", "warden.New")
 	}

@@ -74,7 +74,7 @@ type instrument struct {
 // Metrics per provider: values that two of them export are added up. The error is an [*InvalidError], or the provider's.
 func New(cfg Config) (*Metrics, error) {
 	if cfg.Timeout < 0 {
-		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "more than 0, or 0 (2s)"}
+		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "above 0, or 0 (the default, 2s)"}
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout

@@ -65,7 +65,7 @@ type family struct {
 // New returns a collector. It starts no goroutine and reads no source yet. The error is an [*InvalidError].
 func New(cfg Config) (*Collector, error) {
 	if cfg.Timeout < 0 {
-		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "more than 0, or 0 (2s)"}
+		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "above 0, or 0 (the default, 2s)"}
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout

@@ -90,11 +90,11 @@ const room = 64
 func New(cfg Config) (*Logger, error) {
 	switch {
 	case cfg.Every < 0:
-		return nil, &InvalidError{"Config.Every", cfg.Every, "1 or more, or 0 (1)"}
+		return nil, &InvalidError{"Config.Every", cfg.Every, "1 or more, or 0 (the default, 1)"}
 	case cfg.PerSecond < 0 || cfg.PerSecond > 1000:
-		return nil, &InvalidError{"Config.PerSecond", cfg.PerSecond, "1 to 1000, or 0 (10)"}
+		return nil, &InvalidError{"Config.PerSecond", cfg.PerSecond, "1 to 1000, or 0 (the default, 10)"}
 	case cfg.Quiet < 0:
-		return nil, &InvalidError{"Config.Quiet", cfg.Quiet, "more than 0, or 0 (10s)"}
+		return nil, &InvalidError{"Config.Quiet", cfg.Quiet, "above 0, or 0 (the default, 10s)"}
 	}
 	if typed := nilcheck.Optional(cfg.Samples); typed != "" {
 		return nil, &InvalidError{"Config.Samples", typed, "nil (slog.LevelInfo) or a level"}
