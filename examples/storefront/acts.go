@@ -33,8 +33,8 @@ func (d demo) tell(ctx context.Context, cfg shopConfig, seed uint64, progress io
 	}{
 		{shared, "one pool of connections shared by all routes", d.incident, runHere},
 		{divided, "a compartment and a pool for each route", d.incident, runHere},
-		{divided, "compartments, and a sale takes more than the processor has", d.overload, runApart},
-		{protected, "the same, the whole server under a warden", d.overload, runApart},
+		{divided, "compartments only, while a sale overloads the processor", d.overload, runApart},
+		{protected, "the same sale, with a warden in front of the whole server to limit concurrency and shed load", d.overload, runApart},
 	}
 	printIntro(progress, d.incident, database(cfg.database), seed)
 	for i, act := range acts {
@@ -56,7 +56,7 @@ func (d demo) tell(ctx context.Context, cfg shopConfig, seed uint64, progress io
 		s.titles, s.results = append(s.titles, fmt.Sprintf("%d. %s", i+1, act.title)), append(s.results, res)
 	}
 	s.findings = append(judgeIncident(s.results[0], s.results[1]), judgeOverload(s.results[2], s.results[3])...)
-	s.moral = "Shared, the slow query takes checkout down; in compartments only analytics suffers;\nand under a warden checkout goes on when the processor is short."
+	s.moral = "With one shared pool, the slow analytics query makes checkout fail. With a compartment for each\nroute, only analytics fails. With a warden, checkout keeps working while the processor is overloaded."
 	return s, nil
 }
 

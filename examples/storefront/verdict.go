@@ -10,7 +10,7 @@ import (
 type limits struct {
 	lost float64 // checkout is lost if less than this succeeds
 	kept float64 // a route is kept if at least this succeeds
-	full float64 // analytics is exhausted if at least this is refused; at least a tenth of it for want of a place
+	full float64 // analytics is exhausted if at least this is rejected; at least a tenth of it because no slot is free
 	// A route's p99 may be twice that of its healthy phase. Where that is a few milliseconds, a single pause of the machine
 	// is more than all of it: 1 % of a phase are one to three requests. So it may be this much longer in any case, which is
 	// less than half of the shortest wait that a lack of connections costs; and twice as long as what the empty page took at the
@@ -47,7 +47,7 @@ func (f findings) hold() bool {
 // bystanders are the routes that a slow analytics query has no business with.
 func bystanders() []route { return []route{checkout, products, admin} }
 
-// What a compartment says when it has no place.
+// What a compartment says when it has no free slot.
 func noPlace() []string { return []string{"queue_overflow", "timeout_queued"} }
 
 // judgeIncident compares the shared pool with the compartments; all findings must hold. That both are well before the slow
@@ -59,7 +59,7 @@ func judgeIncident(pool, apart result) (f findings) {
 	lost := pool.in(slow)[checkout]
 	failed := lost.sent - lost.succeeded
 	f.add(failed > 0 && lost.success() < lim.lost && 2*count(lost.failed, "pool_timeout") > failed,
-		"%s, %s: checkout succeeds less than %.2f (%s; no connection: %d of %d failures)",
+		"%s, %s: checkout succeeds less than %.2f (%s; without a connection: %d of %d failures)",
 		pool.way, slow, lim.lost, share(lost.success()), count(lost.failed, "pool_timeout"), failed)
 
 	f.keep(lim, apart, healthy, bystanders()...)
@@ -68,13 +68,13 @@ func judgeIncident(pool, apart result) (f findings) {
 	reports := apart.in(slow)[analytics]
 	full, open := count(reports.failed, noPlace()...), count(reports.failed, "breaker_open")
 	f.add(reports.share(full+open) >= lim.full && 10*full >= full+open && full > 0,
-		"%s, %s: at least %.2f of analytics is refused (%s), a tenth of that for want of a place (%d of %d, breaker: %d)",
+		"%s, %s: at least %.2f of analytics is rejected (%s), a tenth of that because no slot is free (%d of %d, breaker: %d)",
 		apart.way, slow, lim.full, share(reports.share(full+open)), full, full+open, open)
 
 	f.keep(lim, apart, crowded, bystanders()...)
 	page := apart.in(crowded)[products]
 	instead := count(page.cached, noPlace()...)
-	f.add(page.share(instead) >= 0.1, "%s, %s: products answers from its fallback when it has no place (%s of its answers)",
+	f.add(page.share(instead) >= 0.1, "%s, %s: products answers from its cache when no slot is free (%s of its answers)",
 		apart.way, crowded, share(page.share(instead)))
 	return f
 }
@@ -89,7 +89,7 @@ func judgeOverload(alone, under result) (f findings) {
 	f.keep(lim, under, healthy, checkout)
 	f.keep(lim, under, sale, checkout)
 	page := under.in(sale)[products]
-	f.add(page.succeeded > 0 && page.succeeded < page.sent, "%s, %s: of products it serves a part (%s)", under.way, sale, share(page.success()))
+	f.add(page.succeeded > 0 && page.succeeded < page.sent, "%s, %s: some of products succeeds, but not all (%s)", under.way, sale, share(page.success()))
 	return f
 }
 
@@ -126,6 +126,6 @@ func (f *findings) quick(lim limits, res result, phase string, these ...route) {
 		}
 		sent = sent && res.in(phase)[r].sent > 0 && res.in(healthy)[r].sent > 0
 	}
-	f.add(sent && over <= 0, "%s, %s: p99 at most 2x healthy, or %v more, or 2x empty (nearest: %s %s ms; healthy %s, empty %s)",
+	f.add(sent && over <= 0, "%s, %s: p99 at most twice that of phase healthy, or %v more, or twice that of the empty page (nearest: %s %s ms; healthy %s, empty %s)",
 		res.way, phase, lim.allowance, worst, millis(res.in(phase)[worst].p99), millis(res.in(healthy)[worst].p99), millis(res.in(phase)[ping].p99))
 }
