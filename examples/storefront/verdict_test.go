@@ -143,8 +143,8 @@ func TestVerdictOfTheOverload(t *testing.T) {
 		"it is lost when healthy":            {func(_, u result) { u.at(healthy, checkout).succeeded = 98 }, "warden, healthy"},
 		"it is lost under the warden":        {func(_, u result) { u.at(sale, checkout).succeeded = 989 }, "warden, sale: checkout"},
 		"it has no traffic":                  {func(_, u result) { *u.at(sale, checkout) = figures{} }, "warden, sale: checkout"},
-		"nothing else is served":             {func(_, u result) { u.at(sale, products).succeeded = 0 }, "warden, sale: of products"},
-		"there is no overload":               {func(_, u result) { u.at(sale, products).succeeded = 1000 }, "warden, sale: of products"},
+		"nothing else is served":             {func(_, u result) { u.at(sale, products).succeeded = 0 }, "warden, sale: some of products"},
+		"there is no overload":               {func(_, u result) { u.at(sale, products).succeeded = 1000 }, "warden, sale: some of products"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			alone, under := goodOverload()

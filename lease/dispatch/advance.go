@@ -55,7 +55,7 @@ func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 			return wait
 		}
 		if refused == 1 {
-			d.observe(Event{Kind: Refused, Domain: dom.name, Err: refusal})
+			d.observe(Event{Kind: Rejected, Domain: dom.name, Err: refusal})
 		}
 		sleep(d.soft, step(time.Millisecond, 50*time.Millisecond, refused))
 	}
