@@ -84,18 +84,18 @@ func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int6
 		dom.of.buffered += len(a.records)
 		if a.off {
 			put[dom] = true
-			d.putOff(&dom.lag, a.mark)
+			d.markBehind(&dom.lag, a.mark)
 		}
 	}
 	for name, mark := range off {
-		d.putOff(&d.owned(name).lag, mark)
+		d.markBehind(&d.owned(name).lag, mark)
 	}
 	for name, own := range d.owners {
 		if _, full := off[name]; !full {
 			d.advanceMark(&own.lag, from, end)
 		}
 		if d.clearIfCaughtUp(&own.lag, d.high); own.empty() {
-			d.disown(own)
+			d.forgetOwner(own)
 		}
 	}
 	for _, dom := range d.domains {
@@ -109,8 +109,8 @@ func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int6
 	}
 }
 
-// putOff has l behind from mark on. The lock is held.
-func (d *Dispatcher) putOff(l *lag, mark int64) {
+// markBehind has l behind from mark on. The lock is held.
+func (d *Dispatcher) markBehind(l *lag, mark int64) {
 	if !l.behind {
 		d.behind++
 	}

@@ -42,9 +42,9 @@ func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 // attempt takes the domain's next lease, unless it has one, and calls the handler: both under one admission, so that nothing
 // is leased while it waits for its turn.
 func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
-	for refused := 1; ; refused++ {
+	for rejected := 1; ; rejected++ {
 		ran := false
-		refusal := d.cfg.Concurrency.Do(d.soft, func() error {
+		rejection := d.cfg.Concurrency.Do(d.soft, func() error {
 			ran = true
 			if d.soft.Err() != nil { // the drain has begun: nothing new
 				return nil //nolint:nilerr // it is no failure of the handler's
@@ -54,10 +54,10 @@ func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 		if ran || d.soft.Err() != nil {
 			return wait
 		}
-		if refused == 1 {
-			d.observe(Event{Kind: Rejected, Domain: dom.name, Err: refusal})
+		if rejected == 1 {
+			d.observe(Event{Kind: Rejected, Domain: dom.name, Err: rejection})
 		}
-		sleep(d.soft, step(time.Millisecond, 50*time.Millisecond, refused))
+		sleep(d.soft, step(time.Millisecond, 50*time.Millisecond, rejected))
 	}
 }
 
@@ -94,14 +94,14 @@ func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
 	switch {
 	case isFence(err):
 		d.mu.Lock()
-		dom.recordState = recordState{unsure: dom.unsure, wary: true}
+		dom.recordState = recordState{unsure: dom.unsure, contested: true}
 		d.mu.Unlock()
 		return 0
 	case err != nil:
 		dom.unsure = true
 		return d.backOff(dom, err)
 	}
-	dom.released, dom.unsure, dom.trouble = false, false, 0
+	dom.released, dom.unsure, dom.errorsInRow = false, false, 0
 	d.setLease(dom, l)
 	return 0
 }
@@ -118,7 +118,7 @@ func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 		dom.unsure = true
 		return d.backOff(dom, err)
 	}
-	dom.unsure, dom.trouble = false, 0
+	dom.unsure, dom.errorsInRow = false, 0
 	if f.Status != lease.RetryScheduled {
 		dom.err = ErrDied
 		d.giveUp(dom, f, Event{Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, RetryCount: f.RetryCount, Err: dom.err})
@@ -182,7 +182,7 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 		case lease.AlreadyProcessed, lease.AlreadyFailed:
 			d.skipKnown(dom, first.Offset, a.Status)
 		}
-		dom.unsure, dom.wary, dom.trouble, dom.foreign = false, false, 0, 0
+		dom.unsure, dom.contested, dom.errorsInRow, dom.foreign = false, false, 0, 0
 		if dom.stage != fresh || d.soft.Err() != nil {
 			return 0
 		}
@@ -237,15 +237,15 @@ func (d *Dispatcher) setLease(dom *domain, l lease.Lease) {
 }
 
 // awaitHolder deals with a lease that is not ours. If the call before was cut off it is ours after all. Else somebody took it after the
-// partition had become ours: somebody who has not noticed yet, and gets Grace to finish. If there is none, refusal is what was in the way.
-func (d *Dispatcher) awaitHolder(dom *domain, refusal error) (wait time.Duration) {
+// partition had become ours: somebody who has not noticed yet, and gets Grace to finish. If there is none, cause is what was in the way.
+func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) {
 	v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
 	if err != nil {
 		return d.backOff(dom, err)
 	}
 	if v.Lease == nil {
-		if refusal != nil {
-			return d.backOff(dom, refusal)
+		if cause != nil {
+			return d.backOff(dom, cause)
 		}
 		return 0
 	}
@@ -259,20 +259,20 @@ func (d *Dispatcher) awaitHolder(dom *domain, refusal error) (wait time.Duration
 			return d.backOff(dom, err)
 		}
 		d.setLease(dom, l)
-		dom.unsure, dom.trouble = false, 0
+		dom.unsure, dom.errorsInRow = false, 0
 		return 0
 	}
-	given := v.Lease.Released && !dom.wary
+	given := v.Lease.Released && !dom.contested
 	if dom.foreign != v.Lease.Token && !given {
 		dom.foreign, dom.foreignSince = v.Lease.Token, time.Now()
-		dom.trouble = 0
+		dom.errorsInRow = 0
 		d.observe(Event{Kind: Foreign, Domain: dom.name, Offset: v.Lease.Offset, Token: v.Lease.Token})
 	}
 	if !given && time.Since(dom.foreignSince) < d.cfg.Grace {
-		dom.trouble++
-		return min(d.cfg.trouble(dom.trouble), time.Until(dom.foreignSince.Add(d.cfg.Grace)))
+		dom.errorsInRow++
+		return min(d.cfg.errorPause(dom.errorsInRow), time.Until(dom.foreignSince.Add(d.cfg.Grace)))
 	}
-	t, err := d.inherit(d.hard, *v.Lease)
+	t, err := d.takeOverLease(d.hard, *v.Lease)
 	if err != nil {
 		return d.backOff(dom, err)
 	}
@@ -307,7 +307,7 @@ func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 		dom.queue[0].waits = true
 		d.mu.Unlock()
 	}
-	dom.trouble = 0
+	dom.errorsInRow = 0
 	return 0, true
 }
 
@@ -363,7 +363,7 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 		dom.unsure = true
 		return d.backOff(dom, err)
 	}
-	dom.unsure, dom.counted, dom.trouble = false, false, 0
+	dom.unsure, dom.counted, dom.errorsInRow = false, false, 0
 	failed := Event{Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: f.RetryCount, Err: dom.err, Took: time.Since(dom.began)}
 	if f.Status != lease.RetryScheduled {
 		d.giveUp(dom, f, failed)
@@ -418,7 +418,7 @@ func (d *Dispatcher) resendDeadLetter(dom *domain) (wait time.Duration, dead boo
 		d.count.deadLettered++
 		d.leave(dom, first.Offset)
 		d.mu.Unlock()
-		dom.trouble = 0
+		dom.errorsInRow = 0
 	}
 	return wait, true
 }
@@ -429,8 +429,8 @@ func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) 
 	err := d.bounded(dom, func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
 	e := Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err}
 	if err != nil {
-		dom.trouble++
-		wait = max(d.cfg.trouble(dom.trouble), 1)
+		dom.errorsInRow++
+		wait = max(d.cfg.errorPause(dom.errorsInRow), 1)
 		e.Kind, e.Err, e.Wait = DeadLetterFailed, err, wait
 		d.tally(&d.count.deadLetterFailed)
 	}
@@ -473,8 +473,8 @@ func (d *Dispatcher) fence(dom *domain, err error) {
 
 // backOff reports a failed call of the ledger and returns the pause after it.
 func (d *Dispatcher) backOff(dom *domain, err error) (wait time.Duration) {
-	dom.trouble++
-	wait = d.cfg.trouble(dom.trouble)
+	dom.errorsInRow++
+	wait = d.cfg.errorPause(dom.errorsInRow)
 	d.observe(Event{Kind: LedgerError, Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, Err: err, Wait: wait})
 	return wait
 }

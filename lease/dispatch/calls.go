@@ -59,9 +59,9 @@ func (d *Dispatcher) head(ctx context.Context, domain string) (next int64, more 
 	return v.Backlog[0], true, nil
 }
 
-// inherit takes the lease of a holder who is gone. One that was given back goes on where it was. Of any other the holder may have died:
+// takeOverLease takes the lease of a holder who is gone. One that was given back goes on where it was. Of any other the holder may have died:
 // it becomes a suspect. Nothing is counted.
-func (d *Dispatcher) inherit(ctx context.Context, held lease.Lease) (recordState, error) {
+func (d *Dispatcher) takeOverLease(ctx context.Context, held lease.Lease) (recordState, error) {
 	l, err := d.cfg.Ledger.Reclaim(ctx, held.Domain, held.Token)
 	if err != nil {
 		return recordState{}, err
@@ -117,7 +117,7 @@ func (d *Dispatcher) bounded(dom *domain, fn func(context.Context) error) error 
 	defer cancel()
 	over := time.AfterFunc(d.cfg.AttemptTimeout, func() {
 		dom.of.line.countOverdue(1)
-		d.acquit(dom)
+		d.clearSuspect(dom)
 	})
 	defer func() {
 		if !over.Stop() {

@@ -25,27 +25,27 @@ type Dispatcher struct {
 
 	slots           *slots
 	share           share  // of the slots
-	records, trials *stake // of MaxBuffered, and of the one trial that all partitions have at a time
+	records, trials *quota // of MaxBuffered, and of the one trial that all partitions have at a time
 
 	committing sync.Mutex // held while a floor is committed to the source; mu may be taken under it
 
-	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
-	domains  map[string]*domain
-	owners   map[string]*owner
-	trial    *domain // the suspect that has gone on; nil: none
-	barred   bool    // another partition has a suspect on trial
-	granted  bool    // the trial that was waited for is this partition's, and has not begun
-	active   int     // goroutines that work on a domain
-	buffered int     // records in the queues
-	behind   int     // domains that are behind
-	high     int64   // every record below is in a queue, done, or of a domain that is behind it
-	begun    bool    // high means something
-	draining bool
-	closed   bool               // Run has returned, or is about to: nothing is written any more
-	paused   bool               // fetching waits for room
-	stop     context.CancelFunc // of the Fetch that waits at high; nil while none does
-	count    counters
-	where    floors
+	mu             sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
+	domains        map[string]*domain
+	owners         map[string]*owner
+	trial          *domain // the suspect that has gone on; nil: none
+	trialElsewhere bool    // another partition has a suspect on trial
+	granted        bool    // the trial that was waited for is this partition's, and has not begun
+	active         int     // goroutines that work on a domain
+	buffered       int     // records in the queues
+	behind         int     // domains that are behind
+	high           int64   // every record below is in a queue, done, or of a domain that is behind it
+	begun          bool    // high means something
+	draining       bool
+	closed         bool               // Run has returned, or is about to: nothing is written any more
+	paused         bool               // fetching waits for room
+	stop           context.CancelFunc // of the Fetch that waits at high; nil while none does
+	count          counters
+	where          floors
 
 	wake  chan struct{} // to the fetch loop: room, or a domain that wants to be read again; room for one
 	quiet chan struct{} // closed when a drain has nothing left to wait for
@@ -297,8 +297,8 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 func (d *Dispatcher) beginTrial() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.barred, d.granted = false, true
-	if d.draining || !d.suspecting() {
+	d.trialElsewhere, d.granted = false, true
+	if d.draining || !d.hasReadySuspect() {
 		d.returnTrial()
 	}
 	d.requestForSuspects()
@@ -312,8 +312,8 @@ func (d *Dispatcher) returnTrial() {
 	}
 }
 
-// suspecting: there is a suspect that could go on. The lock is held.
-func (d *Dispatcher) suspecting() bool {
+// hasReadySuspect: there is a suspect that could go on. The lock is held.
+func (d *Dispatcher) hasReadySuspect() bool {
 	for _, o := range d.owners {
 		if len(o.suspects) > 0 {
 			return true
@@ -322,8 +322,8 @@ func (d *Dispatcher) suspecting() bool {
 	return false
 }
 
-// acquit ends dom's trial if it is on one, for the next suspect's to begin.
-func (d *Dispatcher) acquit(dom *domain) {
+// clearSuspect ends dom's trial if it is on one, for the next suspect's to begin.
+func (d *Dispatcher) clearSuspect(dom *domain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.endTrial(dom)
@@ -346,8 +346,8 @@ func (d *Dispatcher) work(dom *domain) {
 		if dom.asks {
 			own, all = d.pace(dom)
 		}
-		refused := own > 0 || all > 0
-		if !refused {
+		rejected := own > 0 || all > 0
+		if !rejected {
 			line.answered(false, 0)
 			wait = d.advance(dom)
 		}
@@ -363,7 +363,7 @@ func (d *Dispatcher) work(dom *domain) {
 		case !d.pause(dom, max(wait, own)):
 			d.makeRunnable(dom)
 		}
-		if refused {
+		if rejected {
 			line.answered(true, all)
 			used = 0
 		}

@@ -74,21 +74,21 @@ type domain struct {
 
 // recordState is the state of the record that is being worked on.
 type recordState struct {
-	stage    stage
-	lease    lease.Lease
-	work     item
-	gone     bool // work has no record: the Source lost it
-	err      error
-	more     bool // after a give-up: the ledger has more, at after
-	after    int64
-	due      time.Time // of the next attempt
-	began    time.Time
-	suspect  bool // its lease was held by somebody who died: it runs alone among its like, and its attempt is counted in advance
-	counted  bool // this attempt was counted before it began
-	released bool // its lease was given back until it is due
-	trouble  int  // refusals of the ledger or of the dead letter's receiver in a row
-	unsure   bool // the last call may have been carried out though it failed
-	wary     bool // somebody took the lease that was given back here, and may be the partition's owner
+	stage       stage
+	lease       lease.Lease
+	work        item
+	gone        bool // work has no record: the Source lost it
+	err         error
+	more        bool // after a give-up: the ledger has more, at after
+	after       int64
+	due         time.Time // of the next attempt
+	began       time.Time
+	suspect     bool // its lease was held by somebody who died: it runs alone among its like, and its attempt is counted in advance
+	counted     bool // this attempt was counted before it began
+	released    bool // its lease was given back until it is due
+	errorsInRow int  // refusals of the ledger or of the dead letter's receiver in a row
+	unsure      bool // the last call may have been carried out though it failed
+	contested   bool // somebody took the lease that was given back here, and may be the partition's owner
 
 	foreign      lease.Token // the lease of somebody else that is in the way, 0: none
 	foreignSince time.Time

@@ -56,7 +56,7 @@ func (d *Dispatcher) fetch() {
 		case d.endIfLost(err): // soft is done
 		case len(records) > 0, !interrupted:
 			failures++
-			wait := d.cfg.trouble(failures)
+			wait := d.cfg.errorPause(failures)
 			d.observe(Event{Kind: FetchFailed, Offset: from, Err: err, Wait: wait})
 			sleep(d.soft, wait)
 		}

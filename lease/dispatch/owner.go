@@ -15,9 +15,9 @@ type owner struct {
 	lag
 	buffered int // records in their queues
 
-	chores   byAge // that could go on without an attempt
-	ready    byAge
-	suspects byAge // that could go on, but one at a time
+	bookkeeping byAge // that could go on without an attempt
+	ready       byAge
+	suspects    byAge // that could go on, but one at a time
 }
 
 // attempts: what comes next in dom is a call of the handler.
@@ -68,15 +68,15 @@ func (d *Dispatcher) ownersOf(records []Record) map[string]string {
 func (d *Dispatcher) forget(dom *domain) {
 	delete(d.domains, dom.name)
 	if dom.of.domains--; dom.of.empty() {
-		d.disown(dom.of)
+		d.forgetOwner(dom.of)
 	}
 }
 
 // empty: nothing of o is left to remember.
 func (o *owner) empty() bool { return o.domains == 0 && !o.behind && o.name != "" }
 
-// disown forgets an owner. The lock is held.
-func (d *Dispatcher) disown(o *owner) {
+// forgetOwner forgets an owner. The lock is held.
+func (d *Dispatcher) forgetOwner(o *owner) {
 	o.line.leave()
 	delete(d.owners, o.name)
 }
@@ -92,7 +92,7 @@ func (o *owner) push(dom *domain) {
 	dom.key, _ = dom.low()
 	switch {
 	case !dom.attempts():
-		heap.Push(&o.chores, dom)
+		heap.Push(&o.bookkeeping, dom)
 	case dom.suspect:
 		heap.Push(&o.suspects, dom)
 	default:
@@ -102,8 +102,8 @@ func (o *owner) push(dom *domain) {
 
 // requestSlot has o wait for a slot if one of his domains could go on but for that. The lock is held.
 func (d *Dispatcher) requestSlot(o *owner) {
-	if len(o.chores) > 0 || len(o.ready) > 0 || len(o.suspects) > 0 && d.trial == nil && !d.barred {
-		o.line.request(len(o.chores) > 0)
+	if len(o.bookkeeping) > 0 || len(o.ready) > 0 || len(o.suspects) > 0 && d.trial == nil && !d.trialElsewhere {
+		o.line.request(len(o.bookkeeping) > 0)
 	}
 }
 
@@ -120,8 +120,8 @@ func (d *Dispatcher) requestForSuspects() {
 // while none is on trial; a suspect whose partition's turn has come is before all. The lock is held.
 func (d *Dispatcher) next(o *owner) *domain {
 	from := &o.ready
-	if len(o.chores) > 0 {
-		from = &o.chores
+	if len(o.bookkeeping) > 0 {
+		from = &o.bookkeeping
 	} else if d.trial == nil && len(o.suspects) > 0 && (d.granted || len(o.ready) == 0 || o.suspects[0].key < o.ready[0].key) {
 		took := 0
 		if !d.granted {
@@ -130,14 +130,14 @@ func (d *Dispatcher) next(o *owner) *domain {
 		if d.granted || took > 0 {
 			from, d.granted = &o.suspects, false
 		} else {
-			d.barred = true
+			d.trialElsewhere = true
 		}
 	}
 	if len(*from) == 0 {
 		return nil
 	}
 	dom := heap.Pop(from).(*domain)
-	dom.state, dom.paced, dom.asks = working, false, from != &o.chores
+	dom.state, dom.paced, dom.asks = working, false, from != &o.bookkeeping
 	if from == &o.suspects {
 		d.trial = dom
 	}
@@ -160,7 +160,7 @@ func (d *Dispatcher) use(l *line) *domain {
 // emptyLines takes out all that waits for a slot. The lock is held.
 func (d *Dispatcher) emptyLines() {
 	for _, o := range d.owners {
-		o.chores, o.ready, o.suspects = nil, nil, nil
+		o.bookkeeping, o.ready, o.suspects = nil, nil, nil
 	}
 }
 

@@ -34,8 +34,8 @@ func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			dom.trouble++
-			own, all = max(d.cfg.trouble(dom.trouble), shortestDelay), 0
+			dom.errorsInRow++
+			own, all = max(d.cfg.errorPause(dom.errorsInRow), shortestDelay), 0
 			d.observe(Event{Kind: RateFailed, Domain: dom.name, Err: &PanicError{Value: value, Stack: debug.Stack()}, Wait: own})
 		}
 	}()

@@ -44,9 +44,9 @@ type line struct {
 	of               *owner
 	owner, partition *share
 	since            uint64 // the turn in which it began to wait; 0: it does not
-	turned           uint64 // since, of the slot that it got last
+	lastTurn         uint64 // since, of the slot that it got last
 	exempt           bool   // it waits with something that needs no rate
-	owed             int    // slots for which the rate has not answered yet
+	unrated          int    // slots for which the rate has not answered yet
 	// wake uses a slot. It is called under the lock, so it must neither block nor call back.
 	wake func()
 }
@@ -164,14 +164,14 @@ func (p *slots) grant() *line {
 		least = min(least, l.owner.used)
 	}
 	p.now = max(p.now, least)
-	first.turned = first.since
+	first.lastTurn = first.since
 	first.dequeue()
 	first.owner.has++
 	first.partition.has++
 	p.taken++
 	if p.rated && !first.exempt {
 		p.asking = true
-		first.owed++
+		first.unrated++
 	}
 	return first
 }
@@ -200,15 +200,15 @@ func (l *line) give(used time.Duration) (next *line) {
 }
 
 // answered is called once for each slot, when it is known whether what it is for may start: nothing that needs the rate of all starts before wait is over.
-// A line of which something was refused, by this rate or its own, has not had its turn.
-func (l *line) answered(refused bool, wait time.Duration) {
+// A line of which something was rejected, by this rate or its own, has not had its turn.
+func (l *line) answered(rejected bool, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if refused && l.since > 0 {
-		l.since = min(l.since, l.turned)
+	if rejected && l.since > 0 {
+		l.since = min(l.since, l.lastTurn)
 	}
-	if l.owed > 0 {
-		l.owed--
+	if l.unrated > 0 {
+		l.unrated--
 		l.asking = false
 	}
 	if wait > 0 && l.shut == nil {

@@ -72,8 +72,8 @@ func (e *MetadataError) Error() string {
 	return fmt.Sprintf("leasekafka: %s/%d: the metadata of offset %d is %s", e.Topic, e.Partition, e.Offset, e.Reason)
 }
 
-// hopeless tells what the group will never let in from what passes by itself.
-func hopeless(err error) bool {
+// permanentlyRejected tells what the group will never let in from what passes by itself.
+func permanentlyRejected(err error) bool {
 	for _, refusal := range []error{
 		kerr.InvalidSessionTimeout, kerr.InvalidGroupID, kerr.InconsistentGroupProtocol, kerr.FencedInstanceID, kerr.GroupMaxSizeReached,
 		kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,

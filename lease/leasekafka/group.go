@@ -48,7 +48,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m := &member{
 		cfg: g.cfg, work: work, seeks: &g.seeks, ready: make(chan struct{}), failed: make(chan struct{}),
-		held: map[place]*partition{}, past: map[place]chan struct{}{}, interrupt: func() {},
+		held: map[place]*partition{}, previous: map[place]chan struct{}{}, interrupt: func() {},
 	}
 	var end context.CancelFunc
 	m.alive, end = context.WithCancel(context.Background())
@@ -93,7 +93,7 @@ type member struct {
 
 	mu        sync.Mutex // guards all up to the next; taken before a partition's lock, never under one
 	held      map[place]*partition
-	past      map[place]chan struct{} // of partitions that were lost: closed when their work has returned
+	previous  map[place]chan struct{} // of partitions that were lost: closed when their work has returned
 	finishing bool
 	err       error
 
@@ -102,8 +102,8 @@ type member struct {
 	interrupt context.CancelFunc // of the poll that waits
 }
 
-// lull is the pause before something is tried again that another's doing stands in the way of.
-const lull = 20 * time.Millisecond
+// retryPause is the pause before something is tried again that another's doing stands in the way of.
+const retryPause = 20 * time.Millisecond
 
 // after is like time.After, but leaves nothing behind when the membership ends.
 func (m *member) after(wait time.Duration) <-chan struct{} {
@@ -119,8 +119,8 @@ func (m *member) joined(_ context.Context, client *kgo.Client, _ map[string][]in
 	defer m.mu.Unlock()
 	for at, p := range m.held {
 		if p.member != name {
-			m.past[at] = p.done
-			m.start(at, nowhere, name)
+			m.previous[at] = p.done
+			m.start(at, unknownOffset, name)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 		// An error of this function would cost the member all of its partitions.
 		m.log("where partitions begin is not known, asking again", "err", err)
 		select {
-		case <-m.after(50 * lull):
+		case <-m.after(50 * retryPause):
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
@@ -205,7 +205,7 @@ func (m *member) begin(at place, floor int64, name string) int64 {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.window.next == nowhere {
+	if p.window.next == unknownOffset {
 		return floor
 	}
 	return p.window.next
@@ -217,8 +217,8 @@ func (m *member) start(at place, floor int64, name string) {
 		return
 	}
 	p := m.partition(at, floor, name)
-	before := m.past[at]
-	delete(m.past, at)
+	before := m.previous[at]
+	delete(m.previous, at)
 	m.held[at] = p
 	m.works.Go(func() { m.serve(p, before) })
 }
@@ -252,7 +252,7 @@ func (m *member) equip(p *partition) (err error) {
 		return nil
 	}
 	inMemory := m.cfg.Ledger == nil
-	if p.floor == nowhere || inMemory { // nobody else has p by now
+	if p.floor == unknownOffset || inMemory { // nobody else has p by now
 		floor, metadata, err := m.committed(p.ctx, p.place)
 		if err != nil {
 			return err
@@ -306,7 +306,7 @@ func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[stri
 		p.lose(errForgotten)
 		m.mu.Lock()
 		delete(m.held, p.place)
-		m.past[p.place] = p.done
+		m.previous[p.place] = p.done
 		m.mu.Unlock()
 	}
 	client.ResumeFetchPartitions(partitions)

@@ -22,7 +22,7 @@ func (p *partition) remember(floor int64, metadata string) error {
 		defer p.mu.Unlock()
 		return p.lost
 	})
-	l.impatient = p.impatient
+	l.commitNow = p.commitNow
 	p.kept.Store(l)
 	if err := p.Commit(p.ctx, floor); err != nil {
 		return err
@@ -51,13 +51,13 @@ func (p *partition) keep() (end func()) {
 				if l := p.kept.Load(); l == nil || !l.overdue(&saved) {
 					continue
 				}
-			case <-p.impatient:
+			case <-p.commitNow:
 			}
-			if p.say(p.m.alive) != nil {
+			if p.commitState(p.m.alive) != nil {
 				p.kept.Load().keeps(0) // who waits for it asks again
 				select {
 				case <-over:
-				case <-p.m.after(lull):
+				case <-p.m.after(retryPause):
 				}
 			}
 		}
@@ -68,13 +68,13 @@ func (p *partition) keep() (end func()) {
 		if l := p.kept.Load(); l != nil {
 			ctx, cancel := context.WithTimeout(p.m.alive, p.m.cfg.DrainTimeout/2)
 			defer cancel()
-			_ = p.say(ctx) // what it would have said is done again by the next owner
+			_ = p.commitState(ctx) // what it would have said is done again by the next owner
 		}
 	}
 }
 
-// say commits what has changed above the floor.
-func (p *partition) say(ctx context.Context) error { return p.Commit(ctx, math.MinInt64) }
+// commitState commits what has changed above the floor.
+func (p *partition) commitState(ctx context.Context) error { return p.Commit(ctx, math.MinInt64) }
 
 // room is how many records from an offset on may be handed out. While a commit has hardly room for more, those are none above all that is
 // known: what lies below fills the gaps. The lock is held.

@@ -30,8 +30,8 @@ type ledger struct {
 	token  lease.Token // the last
 
 	// What owners before did.
-	past   memo              // of which tried and running have become states, or are asleep
-	asleep map[int64]attempt // failures of records that have not been read yet
+	restored memo              // of which tried and running have become states, or are unread
+	unread   map[int64]attempt // failures of records that have not been read yet
 
 	// What commits say.
 	epoch     uint64
@@ -40,8 +40,8 @@ type ledger struct {
 	open      map[int64]attempt // begun and not done
 	changes   uint64
 	saved     uint64        // of the changes, those that a commit has
-	news      chan struct{} // closed when saved rises, or the partition is lost
-	impatient chan struct{} // somebody waits for a commit; room for one
+	progress  chan struct{} // closed when saved rises, or the partition is lost
+	commitNow chan struct{} // somebody waits for a commit; room for one
 }
 
 var _ lease.Ledger = (*ledger)(nil)
@@ -54,9 +54,9 @@ const epochBits = 29
 func newLedger(cfg lease.Config, floor int64, m memo, lost func() error) *ledger {
 	_ = lease.Retries("Config.Memory.MaxRetries", &cfg.MaxRetries) // it has been checked
 	l := &ledger{
-		cfg: cfg, lost: lost, states: map[string]*lease.State{}, floor: floor, past: m, done: slices.Clone(m.done),
-		given: map[int64]bool{}, open: map[int64]attempt{}, asleep: map[int64]attempt{}, changes: 1,
-		news: make(chan struct{}), impatient: make(chan struct{}, 1),
+		cfg: cfg, lost: lost, states: map[string]*lease.State{}, floor: floor, restored: m, done: slices.Clone(m.done),
+		given: map[int64]bool{}, open: map[int64]attempt{}, unread: map[int64]attempt{}, changes: 1,
+		progress: make(chan struct{}), commitNow: make(chan struct{}, 1),
 	}
 	l.epoch = max(m.epoch+1, uint64(time.Now().Unix()))
 	l.token = lease.Token(l.epoch << epochBits)
@@ -64,17 +64,17 @@ func newLedger(cfg lease.Config, floor int64, m memo, lost func() error) *ledger
 		l.given[o] = true
 	}
 	for _, a := range m.tried {
-		l.asleep[a.offset] = a
+		l.unread[a.offset] = a
 	}
 	for _, a := range m.running {
-		delete(l.asleep, a.offset)
-		l.revive(a)
+		delete(l.unread, a.offset)
+		l.restoreLease(a)
 	}
 	return l
 }
 
-// revive makes the lease that a had. The lock is held, or nobody else has l.
-func (l *ledger) revive(a attempt) {
+// restoreLease makes the lease that a had. The lock is held, or nobody else has l.
+func (l *ledger) restoreLease(a attempt) {
 	l.token++
 	format, leased := byte(1), byte(1) // as lease.State.AppendBinary has them
 	if !a.running {
@@ -157,17 +157,17 @@ func (l *ledger) before(op *lease.Op, s *lease.State, r *lease.Result) bool {
 			return false // live, whatever else is said of it
 		}
 	}
-	switch a, tried := l.asleep[op.Offset]; {
+	switch a, tried := l.unread[op.Offset]; {
 	case op.Offset < l.floor:
 	case tried:
-		delete(l.asleep, op.Offset)
+		delete(l.unread, op.Offset)
 		if s == nil {
 			a.domain = op.Domain
-			l.revive(a)
+			l.restoreLease(a)
 		}
-	case l.past.done.has(op.Offset):
+	case l.restored.done.has(op.Offset):
 		r.Acquire = lease.AlreadyProcessed
-	case l.past.gaveUp(op.Offset):
+	case l.restored.gaveUp(op.Offset):
 		r.Acquire = lease.AlreadyFailed
 	}
 	return r.Acquire != 0
@@ -220,7 +220,7 @@ func (l *ledger) memo(floor int64) memo {
 		}
 	}
 	slices.Sort(m.given)
-	for _, some := range []map[int64]attempt{l.open, l.asleep} {
+	for _, some := range []map[int64]attempt{l.open, l.unread} {
 		for o, a := range some {
 			if o < floor {
 				continue
@@ -266,8 +266,8 @@ func (l *ledger) keeps(changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.saved = max(l.saved, changes)
-	close(l.news)
-	l.news = make(chan struct{})
+	close(l.progress)
+	l.progress = make(chan struct{})
 }
 
 // safe waits until a commit has all that has changed by now.
@@ -275,16 +275,16 @@ func (l *ledger) safe(ctx context.Context, domain string, token lease.Token) err
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for now := l.changes; l.saved < now; {
-		news := l.news
+		progress := l.progress
 		l.mu.Unlock()
 		lost := l.lost()
 		if lost == nil {
 			select {
-			case l.impatient <- struct{}{}:
+			case l.commitNow <- struct{}{}:
 			default:
 			}
 			select {
-			case <-news:
+			case <-progress:
 			case <-ctx.Done():
 			}
 		}
@@ -364,9 +364,9 @@ func (l *ledger) Compact(ctx context.Context, floor int64) (err error) {
 }
 
 func (l *ledger) compact(floor int64) {
-	l.floor, l.done, l.past.done = floor, l.done.from(floor), l.past.done.from(floor)
+	l.floor, l.done, l.restored.done = floor, l.done.from(floor), l.restored.done.from(floor)
 	maps.DeleteFunc(l.given, func(o int64, _ bool) bool { return o < floor })
-	maps.DeleteFunc(l.asleep, func(o int64, _ attempt) bool { return o < floor }) // the log has lost it
+	maps.DeleteFunc(l.unread, func(o int64, _ attempt) bool { return o < floor }) // the log has lost it
 	for domain, s := range l.states {
 		_ = s.Step(&lease.Op{Kind: lease.OpCompact, Floor: floor}, &lease.Result{}) // it fails never
 		_, held := s.Leased(domain)

@@ -46,13 +46,13 @@ type Letters struct {
 	client *kgo.Client
 	turn   chan struct{} // room for one: who has it may use what follows
 	next   int64         // the topic has been read up to here
-	filed  map[deadletter.ID]*filed
+	states map[deadletter.ID]*letterState
 }
 
 var _ deadletter.Store = (*Letters)(nil)
 
-// filed is what the topic says of a letter.
-type filed struct {
+// letterState is what the topic says of a letter.
+type letterState struct {
 	letter deadletter.Letter // without what it carries
 	there  bool              // letter is known
 	at     int64             // where the topic has it
@@ -83,7 +83,7 @@ func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	if cfg.Key == nil {
 		cfg.Key = keyOf
 	}
-	s := &Letters{cfg: cfg, turn: make(chan struct{}, 1), filed: map[deadletter.ID]*filed{}}
+	s := &Letters{cfg: cfg, turn: make(chan struct{}, 1), states: map[deadletter.ID]*letterState{}}
 	var err error
 	// A call that its caller gives up must end: at least once is all that is promised.
 	if s.client, err = kgo.NewClient(s.options(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
@@ -197,7 +197,7 @@ func (s *Letters) current(ctx context.Context, use func() error) error {
 	}
 	if end < s.next { // the topic was made anew
 		s.next = 0
-		clear(s.filed)
+		clear(s.states)
 	}
 	if err := s.read(ctx, s.next, end, func(r *kgo.Record) error { s.file(r); return nil }); err != nil {
 		return s.failed(err)
@@ -258,14 +258,14 @@ func (s *Letters) file(r *kgo.Record) {
 	if err != nil || kind != kindLetter && kind != kindParked && kind != kindGone {
 		return
 	}
-	f := s.filed[id]
+	f := s.states[id]
 	if f == nil {
-		f = &filed{}
-		s.filed[id] = f
+		f = &letterState{}
+		s.states[id] = f
 	}
 	switch {
 	case kind == kindGone && r.Value != nil:
-		*f = filed{gone: deadletter.Fate(r.Value)}
+		*f = letterState{gone: deadletter.Fate(r.Value)}
 	case f.gone != "":
 	case kind == kindParked && r.Value == nil:
 		f.parked = nil
@@ -295,8 +295,8 @@ func read(r *kgo.Record) (letter deadletter.Letter, err error) {
 }
 
 // find has the turn.
-func (s *Letters) find(id deadletter.ID) (*filed, error) {
-	f := s.filed[id]
+func (s *Letters) find(id deadletter.ID) (*letterState, error) {
+	f := s.states[id]
 	switch {
 	case f != nil && f.gone != "":
 		return nil, &deadletter.NotDeadError{ID: id, Fate: f.gone}
@@ -309,7 +309,7 @@ func (s *Letters) find(id deadletter.ID) (*filed, error) {
 }
 
 // marked is the letter with its note.
-func (f *filed) marked() deadletter.Letter {
+func (f *letterState) marked() deadletter.Letter {
 	letter := f.letter
 	if letter.Parked, letter.Note = f.parked != nil, ""; letter.Parked {
 		letter.Note = *f.parked
@@ -334,7 +334,7 @@ func (s *Letters) entry(kind string, id deadletter.ID, value []byte) *kgo.Record
 func (s *Letters) Put(ctx context.Context, letter deadletter.Letter) error {
 	return s.current(ctx, func() error {
 		id := letter.ID()
-		if f := s.filed[id]; f != nil && (f.there || f.gone != "") {
+		if f := s.states[id]; f != nil && (f.there || f.gone != "") {
 			return nil
 		}
 		letter.Route = s.cfg.Key(letter.Record)
@@ -358,7 +358,7 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 		var all []*deadletter.Letter
 		if err == nil {
 			err = s.current(ctx, func() error {
-				for _, f := range s.filed {
+				for _, f := range s.states {
 					if f.bad != nil {
 						return s.failed(f.bad)
 					}

@@ -148,23 +148,23 @@ func (o *Ownership) join(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.settle(ctx, conn); err != nil {
+	if err := o.prepareSession(ctx, conn); err != nil {
 		drop(conn)
 		return nil, err
 	}
 	return conn, nil
 }
 
-func (o *Ownership) settle(ctx context.Context, conn *pgx.Conn) error {
+func (o *Ownership) prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var set string
 	// The server counts how long the session is idle: a client that stands still would otherwise keep its locks for as long as its
 	// connection is open, and nothing closes that.
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
 		strconv.FormatInt(o.cfg.Lease.Milliseconds(), 10)).Scan(&pid, &set)
-	var refused *pgconn.PgError
+	var pgErr *pgconn.PgError
 	switch {
-	case errors.As(err, &refused) && refused.Code == undefinedObject:
+	case errors.As(err, &pgErr) && pgErr.Code == undefinedObject:
 		return &SettingError{Name: "idle_session_timeout", Value: "unknown to the server", Allowed: "PostgreSQL 14 or later"}
 	case err != nil:
 		return err

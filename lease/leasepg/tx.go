@@ -101,13 +101,13 @@ func (w *within) Swap(ctx context.Context, name string, old uint64, state []byte
 
 // transaction says what is wrong with a transaction, if that is what err is about.
 func transaction(call string, err error) error {
-	var refused *pgconn.PgError
-	switch errors.As(err, &refused); {
+	var pgErr *pgconn.PgError
+	switch errors.As(err, &pgErr); {
 	case errors.Is(err, pgx.ErrTxClosed):
 		return &TxError{Call: call, State: "over", Err: err}
-	case refused != nil && refused.Code == aborted:
+	case pgErr != nil && pgErr.Code == aborted:
 		return &TxError{Call: call, State: "aborted", Err: err}
-	case refused != nil && refused.Code == readOnly:
+	case pgErr != nil && pgErr.Code == readOnly:
 		return &TxError{Call: call, State: "read-only", Err: err}
 	case absent(err):
 		want, unread := newest()

@@ -74,8 +74,8 @@ func TestDeadLettersInTrouble(t *testing.T) {
 			"the database is away": func() (DeadLetters, error) {
 				return DeadLetters{Waiting: 7, Letters: []DeadLetter{{ID: "half"}}}, errors.New("the database is away")
 			},
-			"Config.DeadLetters panicked: boo": func() (DeadLetters, error) { panic("boo") },
-			"Config.DeadLetters panicked or called runtime.Goexit":    func() (DeadLetters, error) { runtime.Goexit(); return DeadLetters{}, nil },
+			"Config.DeadLetters panicked: boo":                     func() (DeadLetters, error) { panic("boo") },
+			"Config.DeadLetters panicked or called runtime.Goexit": func() (DeadLetters, error) { runtime.Goexit(); return DeadLetters{}, nil },
 		} {
 			time.Sleep(lettersAge)
 			say = how
