@@ -1,7 +1,7 @@
 package dispatch
 
-// This file takes one domain one step further: the next lease, the handler, the outcome, the dead letter. Each step can be
-// repeated, so that whatever the ledger refuses is simply done again later.
+// This file takes one domain one step further: the next lease, the handler, the outcome, the dead letter. Every step may be
+// repeated, so a call that the ledger rejects is made again later.
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// advance does what comes next in dom, and says how long to wait before the step after that.
+// advance takes dom's next step, and returns the pause before the one after it.
 func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 	switch dom.stage {
 	case fresh, missing:
@@ -39,8 +39,8 @@ func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 	return wait
 }
 
-// attempt takes the domain's next lease, unless it has one, and calls the handler: both under one admission, so that nothing
-// is leased while it waits for its turn.
+// attempt acquires the domain's next lease, unless it has one, and calls the handler: both under one admission, so that no record
+// is leased while it waits for a slot.
 func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 	for rejected := 1; ; rejected++ {
 		ran := false
@@ -61,7 +61,7 @@ func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 	}
 }
 
-// try makes the attempt that attempt was admitted for, if it comes to one. Its error is the handler's.
+// try runs inside attempt's admission. Its error is the handler's.
 func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	switch {
 	case dom.stage == fresh:
@@ -72,7 +72,7 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	case dom.released:
 		*wait = d.retake(dom)
 	}
-	if dom.stage != leased || *wait > 0 { // its record is not here, or the ledger refuses
+	if dom.stage != leased || *wait > 0 { // its record is not fetched, or the ledger rejected the call
 		return nil
 	}
 	d.pick(dom)
@@ -86,8 +86,8 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	return dom.err
 }
 
-// retake reclaims the lease that was given back until now. Another token does not say who owns the partition: anybody may take a lease that
-// nobody has, and a reply may have been lost. What became of it is found out as for a domain without a lease, and whoever has taken it is left alone
+// retake reclaims a lease that this dispatcher released for a pause. Another token in the ledger does not show who owns the partition: any
+// process may take a released lease, and a reply may have been lost. The lease's fate is looked up as for a domain without one; its taker is left alone
 // for Grace, also when he gives it back: he may be the new owner.
 func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
 	l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, dom.lease.Token)
@@ -106,8 +106,8 @@ func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
 	return 0
 }
 
-// countAttempt counts a suspect's attempt before it is made. If the process dies of it, the next process knows, and the other
-// records that ran are not charged. Without an attempt left it is given up.
+// countAttempt counts a suspect's attempt before it begins. If the attempt kills the process, the ledger shows it, and the other
+// running records are not charged. A suspect without an attempt left is given up.
 func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 	f, err := d.fail(d.hard, dom.lease, dom.unsure)
 	switch {
@@ -130,7 +130,7 @@ func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 	return 0
 }
 
-// giveUp leaves the record to its dead letter.
+// giveUp marks the record as given up; its dead letter comes next.
 func (d *Dispatcher) giveUp(dom *domain, f lease.Failure, e Event) {
 	d.mu.Lock()
 	dom.stage, dom.suspect, dom.ours = givenUp, false, 0
@@ -210,7 +210,7 @@ func (d *Dispatcher) acquireFailed(dom *domain, err error) (wait time.Duration) 
 	return d.backOff(dom, err)
 }
 
-// skipKnown removes the queue's first record, which was done in an earlier life, or marks it dead if it was given up.
+// skipKnown removes the queue's first record, which was done before a restart, or marks it dead if it was given up.
 func (d *Dispatcher) skipKnown(dom *domain, offset int64, how lease.AcquireStatus) {
 	if how == lease.AlreadyFailed {
 		d.mu.Lock()
@@ -236,8 +236,8 @@ func (d *Dispatcher) setLease(dom *domain, l lease.Lease) {
 	}
 }
 
-// awaitHolder deals with a lease that is not ours. If the call before was cut off it is ours after all. Else somebody took it after the
-// partition had become ours: somebody who has not noticed yet, and gets Grace to finish. If there is none, cause is what was in the way.
+// awaitHolder handles a lease of another process. If an earlier call's reply was lost, the lease is ours. Otherwise a process that has not
+// yet noticed its loss of the partition took it, and gets Grace to finish. Without any lease, cause is the error to back off from.
 func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) {
 	v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
 	if err != nil {
@@ -250,7 +250,7 @@ func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) 
 		return 0
 	}
 	if dom.unsure {
-		// Ours, or that of somebody whose the partition is by now. He would leave his domain alone for good.
+		// ours, or the partition's next owner's, which would leave its domain alone for good
 		if err := d.commitFloor(d.hard, math.MinInt64); err != nil {
 			return d.backOff(dom, err)
 		}
@@ -285,7 +285,7 @@ func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) 
 	return time.Until(dom.due)
 }
 
-// review asks the ledger what became of a record that comes before the one that it is at.
+// review looks up the outcome of a record below the ledger's position in the domain.
 func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 	d.mu.Lock()
 	var first item
@@ -311,7 +311,7 @@ func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 	return 0, true
 }
 
-// reportOutcome tells the ledger how the handler ended.
+// reportOutcome writes the handler's outcome to the ledger.
 func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 	l := dom.lease
 	if dom.err == nil {
@@ -423,7 +423,7 @@ func (d *Dispatcher) resendDeadLetter(dom *domain) (wait time.Duration, dead boo
 	return wait, true
 }
 
-// write writes a dead letter. A wait of 0 says that it was accepted.
+// write delivers a dead letter. It returns 0 if the letter was accepted, otherwise the pause before the next try.
 func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) {
 	letter.Partition = d.cfg.Name
 	err := d.bounded(dom, func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
@@ -479,13 +479,13 @@ func (d *Dispatcher) backOff(dom *domain, err error) (wait time.Duration) {
 	return wait
 }
 
-// isProcessed: the lease was ended with this token, by a Succeed whose reply was lost or that the handler made itself.
+// isProcessed reports whether a Succeed with this token ended the lease: the handler's own, or one whose reply was lost.
 func isProcessed(err error) bool {
 	done := (*lease.LeaseNotFoundError)(nil)
 	return errors.As(err, &done) && done.Outcome == lease.OutcomeProcessed
 }
 
-// isFence: the lease that this token held is somebody else's, or was completed by somebody else.
+// isFence reports whether the token's lease was taken or completed by another process.
 func isFence(err error) bool {
 	return errors.Is(err, lease.ErrTokenMismatch) || errors.Is(err, lease.ErrLeaseNotFound)
 }

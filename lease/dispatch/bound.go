@@ -1,16 +1,16 @@
 package dispatch
 
-// This file is a bound that partitions share (D9): how much there is, who has how much of it, and whose turn it is.
+// This file is a bound that partitions share (D9): its size, each partition's part, and the order of those that wait.
 
 import (
 	"slices"
 	"sync"
 )
 
-// bound is a number of records for all partitions together, or the one trial; a Dispatcher alone has bounds of its own. The trial goes from hand
-// to hand: what is given back goes to whoever waits for the longest time. Records cannot, because who has room for one may
-// find none to read. There, nobody takes more while he has as many as are free, so that there is always room for who comes next, and those
-// who read come to have equally many; and one is everybody's, whatever the others have.
+// bound is a number of records for all partitions together, or the one trial; a Dispatcher alone has bounds of its own. A returned
+// trial goes to the partition that has waited longest. Room for records cannot be passed on like this, because a partition with room may
+// have no record to read. So a partition takes no more while it has as many as are free: there is always room for another one, and
+// reading partitions converge to equal parts. Every partition may have one record, whatever the others have.
 type bound struct {
 	most int
 	room bool // of records
@@ -21,7 +21,7 @@ type bound struct {
 	turn   uint64
 }
 
-// quota is what one partition has of a bound.
+// quota is one partition's part of a bound.
 type quota struct {
 	*bound
 	has   int
@@ -38,7 +38,7 @@ func (b *bound) join(wake func()) *quota {
 	return s
 }
 
-// leave counts s no longer among those who share. What it has it still has, until it gives it back.
+// leave removes s from the partitions that share the bound. Its records count until they are given back.
 func (s *quota) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *bound) free(s *quota) int {
 	return max((free-s.has+1)/2, 1-s.has, 0) // after that s has as many as are free
 }
 
-// next is who waits with the least; of those, for the longest time. The lock is held.
+// next is the waiting partition with the least; of several, the one that has waited longest. The lock is held.
 func (b *bound) next() *quota {
 	var next *quota
 	for _, s := range b.quotas {
@@ -66,7 +66,7 @@ func (b *bound) next() *quota {
 	return next
 }
 
-// take takes up to n. It returns how much it took, and how much more it could have had; if there was nothing, s will be woken.
+// take takes up to n. It returns how much it took, and how much more was free; if nothing was free, wake is called later.
 func (s *quota) take(n int) (took, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -193,7 +193,7 @@ func (cfg Config) complete() (Config, error) {
 // maxPause bounds every duration of a Config: a year.
 const maxPause = 365 * 24 * time.Hour
 
-// orDefault puts what 0 means in its place, and refuses what is out of range.
+// orDefault replaces 0 by the default, and rejects values out of range.
 func orDefault[T int | time.Duration](field string, value *T, zero, most T) error {
 	if *value == 0 {
 		*value = zero
@@ -204,7 +204,7 @@ func orDefault[T int | time.Duration](field string, value *T, zero, most T) erro
 	return nil
 }
 
-// unbounded is the Concurrency of those who bring none: MaxInFlight is the only bound.
+// unbounded is the default Concurrency: MaxInFlight is the only bound.
 type unbounded struct{}
 
 func (unbounded) Do(_ context.Context, run func() error) error { return run() }

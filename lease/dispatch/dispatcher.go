@@ -121,7 +121,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return d.drain(interrupt)
 }
 
-// halt begins the drain: what waits will not start. An outcome that is not written down yet is not new work.
+// halt begins the drain: waiting work will not start. Outcomes that are not yet written to the ledger still are.
 func (d *Dispatcher) halt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +140,7 @@ func (d *Dispatcher) halt() {
 	d.closeIfQuiet()
 }
 
-// drain waits for what runs, commits, and closes the books.
+// drain waits for running handlers, commits the floor, and ends the Run.
 func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 	patience := time.NewTimer(d.cfg.DrainTimeout)
 	defer patience.Stop()
@@ -220,7 +220,7 @@ func (d *Dispatcher) giveBack(ctx context.Context) {
 	}
 }
 
-// closeIfQuiet closes quiet when a drain has nothing left to wait for. The lock is held.
+// closeIfQuiet closes quiet once the drain has nothing left to wait for. The lock is held.
 func (d *Dispatcher) closeIfQuiet() {
 	if !d.draining || d.active > 0 {
 		return
@@ -312,7 +312,7 @@ func (d *Dispatcher) returnTrial() {
 	}
 }
 
-// hasReadySuspect: there is a suspect that could go on. The lock is held.
+// hasReadySuspect reports whether a suspect is ready to run. The lock is held.
 func (d *Dispatcher) hasReadySuspect() bool {
 	for _, o := range d.owners {
 		if len(o.suspects) > 0 {
@@ -322,7 +322,7 @@ func (d *Dispatcher) hasReadySuspect() bool {
 	return false
 }
 
-// clearSuspect ends dom's trial if it is on one, for the next suspect's to begin.
+// clearSuspect ends dom's trial, if it has one, so that the next suspect's can begin.
 func (d *Dispatcher) clearSuspect(dom *domain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,13 +1,13 @@
 package dispatch
 
-// This file is the domains of one owner in this partition: what of his could go on, and in which order.
+// This file is one owner's domains in this partition: the runnable ones, and their order.
 
 import (
 	"container/heap"
 	"runtime/debug"
 )
 
-// owner has some of the domains. What exceeds his MaxPerOwner is put off like what exceeds a domain's share: one number remembers it. Guarded by Dispatcher.mu.
+// owner has some of the domains. Records beyond MaxPerOwner are read again later, like those beyond a domain's share: one offset marks them. Guarded by Dispatcher.mu.
 type owner struct {
 	name    string
 	line    *line
@@ -36,7 +36,7 @@ func (d *Dispatcher) owned(name string) *owner {
 	return o
 }
 
-// ownerOf says who the owner of a domain is. Where that is nobody's or cannot be said, it is the owner without a name.
+// ownerOf returns the owner of a domain: the one without a name if Config.Owner is nil, or panics.
 func (d *Dispatcher) ownerOf(domain string) (name string) {
 	if d.cfg.Owner == nil {
 		return ""
@@ -50,7 +50,7 @@ func (d *Dispatcher) ownerOf(domain string) (name string) {
 	return d.cfg.Owner(domain)
 }
 
-// ownersOf says whose the domains of these records are; nil where there is one owner.
+// ownersOf returns the owners of these records' domains; nil if there is only one owner.
 func (d *Dispatcher) ownersOf(records []Record) map[string]string {
 	if d.cfg.Owner == nil {
 		return nil
@@ -100,7 +100,7 @@ func (o *owner) push(dom *domain) {
 	}
 }
 
-// requestSlot has o wait for a slot if one of his domains could go on but for that. The lock is held.
+// requestSlot queues o for a slot if one of its domains needs nothing else. The lock is held.
 func (d *Dispatcher) requestSlot(o *owner) {
 	if len(o.bookkeeping) > 0 || len(o.ready) > 0 || len(o.suspects) > 0 && d.trial == nil && !d.trialElsewhere {
 		o.line.request(len(o.bookkeeping) > 0)
@@ -164,7 +164,7 @@ func (d *Dispatcher) emptyLines() {
 	}
 }
 
-// leaveLines has nobody here wait for a slot any more.
+// leaveLines removes all owners of this partition from the queue for slots.
 func (d *Dispatcher) leaveLines() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

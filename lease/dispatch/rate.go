@@ -1,6 +1,6 @@
 package dispatch
 
-// This file bounds how fast attempts begin (D10): when a rate is asked, and how its invalid answers are read.
+// This file bounds how fast attempts begin (D10): when a Rate is called, and how its invalid results are treated.
 
 import (
 	"runtime/debug"

@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is who may start next: the slots of MaxInFlight, shared by partitions (D9) and owners (D11), and the rate of them all (D10).
+// This file hands out the slots of MaxInFlight to partitions (D9) and owners (D11), at the Rate of all of them (D10).
 
 import (
 	"cmp"
@@ -24,21 +24,21 @@ type slots struct {
 	sweepAt int // so many owners are looked through for those that can be forgotten
 	turn    uint64
 	now     time.Duration // virtual time: what the least of the owners that wait has used. It never falls
-	asking  bool          // somebody asks the rate
-	shut    *time.Timer   // until it fires the rate lets nobody go; nil: it may
+	asking  bool          // the rate is being called
+	shut    *time.Timer   // until it fires, the rate allows no attempt; nil: it may
 }
 
-// share is what an owner or a partition has of the slots.
+// share is an owner's or a partition's part of the slots.
 type share struct {
 	has   int
 	late  int // of has: with handlers that are over their time. They are lost to everybody alike, and do not count where the fewest is asked for
 	lines int // of an owner: that there are
-	wait  int // of those: that wait
+	wait  int // of the lines: those that wait
 	// used is the time for which an owner has held slots. Who had nothing to do comes back with now at least: idling saves nothing up.
 	used time.Duration
 }
 
-// line is what one owner has waiting in one partition.
+// line is one owner's place in the queue for slots, for one partition.
 type line struct {
 	*slots
 	of               *owner
@@ -199,8 +199,8 @@ func (l *line) give(used time.Duration) (next *line) {
 	return next
 }
 
-// answered is called once for each slot, when it is known whether what it is for may start: nothing that needs the rate of all starts before wait is over.
-// A line of which something was rejected, by this rate or its own, has not had its turn.
+// answered is called once for each slot, when the rates have answered: no attempt that needs the rate of all starts before wait is over.
+// A line whose attempt was rejected, by this rate or its own, keeps its place in the queue.
 func (l *line) answered(rejected bool, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
