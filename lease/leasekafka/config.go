@@ -75,7 +75,7 @@ func reserved() []any {
 	}
 }
 
-// complete checks cfg and fills in what is left to it.
+// complete checks cfg and sets the defaults.
 func (cfg Config) complete() (Config, error) {
 	for _, needed := range []struct {
 		field  string
@@ -115,7 +115,7 @@ func (cfg Config) complete() (Config, error) {
 	return cfg, cfg.checkOptions()
 }
 
-// orDefault puts what 0 means in its place, and refuses what is out of range.
+// orDefault replaces 0 by the default, and rejects values out of range.
 func orDefault[T int | time.Duration](field string, value *T, zero, least, most T) error {
 	if *value == 0 {
 		*value = zero
@@ -126,7 +126,7 @@ func orDefault[T int | time.Duration](field string, value *T, zero, least, most 
 	return nil
 }
 
-// checkOptions refuses what would take the client out of this package's hands. A client that has not been asked for anything connects to nobody.
+// checkOptions rejects options that this package sets itself. The clients made here never connect.
 func (cfg Config) checkOptions() error {
 	invalid := func(value any, allowed string) error {
 		return &InvalidError{Field: "Config.Options", Value: value, Allowed: allowed}
@@ -156,7 +156,7 @@ func (cfg Config) checkOptions() error {
 	return nil
 }
 
-// options are those of the client, but for the callbacks.
+// options returns the client's options, without the callbacks.
 func (cfg Config) options() []kgo.Opt {
 	start := kgo.NewOffset().AtStart()
 	// A member that hears nothing must know that it has lost everything before the group gives it to others, which is a session after the last

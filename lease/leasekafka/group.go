@@ -68,9 +68,9 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m.finish()
 	m.works.Wait()
-	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.SessionTimeout)) // then it has left anyway
+	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.SessionTimeout)) // by then the session has ended anyway
 	if client.LeaveGroupContext(leaving) != nil {
-		end() // nobody answers, or will
+		end() // no broker answers
 	}
 	cancel()
 	client.Close()
@@ -86,9 +86,9 @@ type member struct {
 	client *kgo.Client
 	ready  chan struct{}   // closed when there is a client
 	alive  context.Context // the client's
-	failed chan struct{}   // closed when the membership cannot go on
+	failed chan struct{}   // closed when the membership has failed
 	works  sync.WaitGroup
-	calls  sync.WaitGroup // the poll loop, and commits that are under way
+	calls  sync.WaitGroup // the poll loop, and running commits
 	seeks  *atomic.Int64
 
 	mu        sync.Mutex // guards all up to the next; taken before a partition's lock, never under one
@@ -102,7 +102,7 @@ type member struct {
 	interrupt context.CancelFunc // of the poll that waits
 }
 
-// retryPause is the pause before something is tried again that another's doing stands in the way of.
+// retryPause is the pause before a retry of a call that another member's action blocks.
 const retryPause = 20 * time.Millisecond
 
 // after is like time.After, but leaves nothing behind when the membership ends.
@@ -112,7 +112,8 @@ func (m *member) after(wait time.Duration) <-chan struct{} {
 	return ctx.Done()
 }
 
-// joined is told of every generation, after what was to be given back in it. Partitions that were lost by a new name are begun anew.
+// joined handles a new generation of the group, after its partitions were given back. Partitions lost through a new member name
+// start anew.
 func (m *member) joined(_ context.Context, client *kgo.Client, _ map[string][]int32) {
 	name := m.named(client)
 	m.mu.Lock()
@@ -139,7 +140,7 @@ func (m *member) named(client *kgo.Client) string {
 	return name
 }
 
-// assigned is told which partitions were given to this member, and where each was committed last; it says where the client is to begin.
+// assigned gets the partitions assigned to this member with their committed offsets, and returns where the client starts to read.
 func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	select {
 	case <-m.ready:
@@ -193,8 +194,8 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 	return offsets, ctx.Err()
 }
 
-// begin starts the work of a partition, and returns where its log is to be read from. A rebalance can make the client
-// ask again for a partition that has been begun: its work goes on.
+// begin starts the work of a partition, and returns the offset to read from. After a rebalance the client may call it for a
+// running partition, whose work then continues.
 func (m *member) begin(at place, floor int64, name string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +212,7 @@ func (m *member) begin(at place, floor int64, name string) int64 {
 	return p.window.next
 }
 
-// start starts the work of a partition after any that it had here before. The lock is held.
+// start starts the work of a partition once its previous work here has returned. The lock is held.
 func (m *member) start(at place, floor int64, name string) {
 	if m.finishing {
 		return
@@ -223,7 +224,7 @@ func (m *member) start(at place, floor int64, name string) {
 	m.works.Go(func() { m.serve(p, before) })
 }
 
-// serve calls the work of a partition until it is taken away.
+// serve calls the work of a partition until the member loses it.
 func (m *member) serve(p *partition, before <-chan struct{}) {
 	defer close(p.done)
 	if before != nil {
@@ -246,13 +247,13 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	}
 }
 
-// equip gets a partition what its work needs.
+// equip loads a partition's floor and opens its ledger.
 func (m *member) equip(p *partition) (err error) {
 	if p.ledger != nil {
 		return nil
 	}
 	inMemory := m.cfg.Ledger == nil
-	if p.floor == unknownOffset || inMemory { // nobody else has p by now
+	if p.floor == unknownOffset || inMemory { // earlier owners have given p up
 		floor, metadata, err := m.committed(p.ctx, p.place)
 		if err != nil {
 			return err
@@ -268,7 +269,7 @@ func (m *member) equip(p *partition) (err error) {
 	return err
 }
 
-// among returns those of partitions that are held.
+// among returns the held ones of these partitions.
 func (m *member) among(partitions map[string][]int32) []*partition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,7 +284,7 @@ func (m *member) among(partitions map[string][]int32) []*partition {
 	return found
 }
 
-// revoked gives partitions back: it returns when nobody works on them. The client goes on telling the group that this member lives.
+// revoked gives partitions back: it returns when their work has ended. The client keeps sending heartbeats meanwhile.
 func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
 	m.named(client)
 	parts := m.among(partitions)
@@ -300,7 +301,7 @@ func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[s
 	client.ResumeFetchPartitions(partitions) // for the next time
 }
 
-// lost is told of partitions that are somebody else's by now. Their work is not waited for, except by who gets them next.
+// lost handles partitions that the group has given to other members. It does not wait for their work; a later owner here does.
 func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
 	for _, p := range m.among(partitions) {
 		p.lose(errForgotten)
@@ -312,7 +313,7 @@ func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[stri
 	client.ResumeFetchPartitions(partitions)
 }
 
-// finish ends every work, and lets none begin.
+// finish ends all work, and prevents new work.
 func (m *member) finish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -332,7 +333,7 @@ func (m *member) fail(err error) {
 	}
 }
 
-// log says something through the client's logger.
+// log writes to the client's logger.
 func (m *member) log(message string, pairs ...any) {
 	if logger, ok := m.client.OptValue(kgo.WithLogger).(kgo.Logger); ok && logger.Level() >= kgo.LogLevelWarn {
 		logger.Log(kgo.LogLevelWarn, "leasekafka: "+message, append([]any{"group", m.cfg.Group}, pairs...)...)

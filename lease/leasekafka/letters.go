@@ -44,19 +44,19 @@ type LettersConfig struct {
 type Letters struct {
 	cfg    LettersConfig
 	client *kgo.Client
-	turn   chan struct{} // room for one: who has it may use what follows
+	turn   chan struct{} // a lock with room for one; guards all below
 	next   int64         // the topic has been read up to here
 	states map[deadletter.ID]*letterState
 }
 
 var _ deadletter.Store = (*Letters)(nil)
 
-// letterState is what the topic says of a letter.
+// letterState is a letter's state in the topic.
 type letterState struct {
-	letter deadletter.Letter // without what it carries
+	letter deadletter.Letter // without the payload and headers
 	there  bool              // letter is known
-	at     int64             // where the topic has it
-	bad    error             // what the topic has is no letter
+	at     int64             // its offset in the topic
+	bad    error             // the topic's record is not a letter
 	parked *string           // the note
 	gone   deadletter.Fate
 }

@@ -160,7 +160,7 @@ func readMemo(text string, floor int64) (m memo, wrong string) {
 	return m, ""
 }
 
-// valid: everything is in its order, and nothing in two places that exclude each other.
+// valid reports whether all offsets are in order, and none is in two lists that exclude each other.
 func (m *memo) valid(floor int64) bool {
 	rises := func(offset, before int64, first bool) bool {
 		return first && offset >= floor || !first && offset > before

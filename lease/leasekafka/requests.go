@@ -20,7 +20,7 @@ const (
 
 var errElsewhere = errors.New("the broker's answer is not about what was asked")
 
-// metadataMaxAge is how old what the client knows of a topic may be.
+// metadataMaxAge is the greatest age of cached topic metadata.
 const metadataMaxAge = time.Hour
 
 // passes tells a refusal that a rebalance causes and its end will end.

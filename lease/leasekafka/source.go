@@ -61,7 +61,7 @@ var (
 	_ dispatch.Ended  = (*partition)(nil)
 )
 
-// unknownOffset is where a log is read that has to be sought first.
+// unknownOffset marks a log whose offset has to be looked up first.
 const unknownOffset = math.MaxInt64
 
 func (m *member) partition(at place, floor int64, name string) *partition {
