@@ -1,3 +1,5 @@
+// The nil pointers and functions that an interface hides, and the values that may look like one.
+
 package nilcheck_test
 
 import (
