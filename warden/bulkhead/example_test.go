@@ -94,7 +94,7 @@ func ExampleSet_Resize() {
 	fmt.Println(err, errors.Is(err, bulkhead.ErrStale))
 	// Output:
 	// 2 <nil>
-	// bulkhead: the plan is of revision 1, the present one is 2 true
+	// bulkhead: the plan has revision 1, but the set has revision 2; read Set.Plan again true
 }
 
 // One compartment is bypassed: its calls start although there is no place for them, and the others keep theirs.

@@ -125,7 +125,7 @@ func (s *judgedStream) RecvMsg(m any) error {
 // call makes a call in so many attempts as it takes. try says whether the attempt has ended: a stream that was opened has not.
 func (r *Retry) call(ctx context.Context, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error)) (retry.Call, warden.Priority, error) {
 	if r.caller == nil {
-		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "zero", Allowed: "one made by wardengrpc.NewRetry"}
+		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "nil or zero", Allowed: "a retry made by wardengrpc.NewRetry"}
 	}
 	p := r.cfg.Priority(ctx, method)
 	call, err := r.caller.Begin(p)

@@ -69,5 +69,5 @@ func noRequest() error {
 }
 
 func notMade(what, by string) error {
-	return &warden.InvalidError{Field: what, Value: "zero", Allowed: "one made by " + by}
+	return &warden.InvalidError{Field: what, Value: "nil or zero", Allowed: "a value made by " + by}
 }
