@@ -3,6 +3,7 @@ module github.com/stopbank/stopbank/admission
 go 1.25.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	go.uber.org/goleak v1.3.0
 	pgregory.net/rapid v1.3.0
 )

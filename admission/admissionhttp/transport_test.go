@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp"
 )
@@ -132,8 +134,9 @@ func TestRequestIsPassedOnUnchanged(t *testing.T) {
 		if _, err := rt.RoundTrip(req); (err != nil) != (limit == 0) {
 			t.Errorf("limit %d: %v", limit, err)
 		}
-		if !reflect.DeepEqual(*req, before) || !reflect.DeepEqual(req.Header, header) {
-			t.Errorf("limit %d: the request was changed", limit)
+		before.Header = header
+		if diff := cmp.Diff(before, *req, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+			t.Errorf("limit %d: the request was changed (-want +got)\n%s", limit, diff)
 		}
 	}
 }

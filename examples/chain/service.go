@@ -14,6 +14,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
+	"golang.org/x/sync/errgroup"
 )
 
 // A service is one hop.
@@ -25,14 +26,13 @@ type service struct {
 	server    *http.Server
 	measuring context.Context // ends after the last request
 	stop      context.CancelFunc
-	ended     chan error // of every goroutine
-	started   int        // how many there are
-	next      caller     // nil: it calls nobody
+	running   errgroup.Group
+	next      caller // nil: it calls nobody
 }
 
 // newService makes a service whose warden finds out by itself how many requests may run, at most so many; 0: any number.
 func newService(name string, most int, book *journal) (s *service, err error) {
-	s = &service{name: name, book: book, ended: make(chan error, 3)}
+	s = &service{name: name, book: book}
 	s.measuring, s.stop = context.WithCancel(context.Background())
 	s.front, err = s.warden(name, most)
 	return s, err
@@ -64,7 +64,12 @@ func (s *service) serve(cfg wardenhttp.Config, work http.HandlerFunc) error {
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
 	}
-	s.spawn(func() error { return s.server.Serve(listener) })
+	s.running.Go(func() error {
+		if err := s.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
 	return nil
 }
 
@@ -75,14 +80,9 @@ func (s *service) warden(name string, most int) (*warden.Warden, error) {
 	cfg.Control.Initial = most
 	w, err := warden.New(cfg)
 	if err == nil {
-		s.spawn(func() error { return w.Run(s.measuring) })
+		s.running.Go(func() error { return w.Run(s.measuring) })
 	}
 	return w, err
-}
-
-func (s *service) spawn(f func() error) {
-	s.started++
-	go func() { s.ended <- f() }()
 }
 
 // leave is the order of examples/rollout, without the pause in which a balancer would hear of it.
@@ -99,12 +99,7 @@ func (s *service) leave() (err error) {
 		s.next.CloseIdleConnections()
 	}
 	s.stop()
-	for range s.started {
-		if e := <-s.ended; !errors.Is(e, http.ErrServerClosed) {
-			err = errors.Join(err, e)
-		}
-	}
-	return err
+	return errors.Join(err, s.running.Wait())
 }
 
 // A caller sends requests to the next service: an http.Client, or one that forgets.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/console"
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -35,13 +36,11 @@ func run(ctx context.Context, public, private string, load bool) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error, 4)
-	go func() { ended <- s.warden.Run(ctx) }()
+	running, ctx := errgroup.WithContext(ctx) // ctx also ends if an address is taken
+	running.Go(func() error { return s.warden.Run(ctx) })
 	if load {
-		go s.traffic(ctx)
-		go func() { ended <- s.mail(ctx) }()
+		running.Go(func() error { s.traffic(ctx); return nil })
+		running.Go(func() error { return s.mail(ctx) })
 	}
 
 	// Streams never end by themselves: a shutdown has to close them.
@@ -56,14 +55,16 @@ func run(ctx context.Context, public, private string, load bool) error {
 	}
 
 	for _, server := range []*http.Server{operators, clients} {
-		go func() { ended <- server.ListenAndServe() }()
+		running.Go(func() error {
+			if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
 	}
 	fmt.Printf("service on http://%s, console on http://%s/console/\n", public, private)
-	select {
-	case err = <-ended: // an address is taken, or ctx has ended
-	case <-ctx.Done():
-	}
-	down, cancelDown := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancelDown()
-	return errors.Join(err, operators.Shutdown(down), clients.Shutdown(down))
+	<-ctx.Done()
+	down, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(operators.Shutdown(down), clients.Shutdown(down), running.Wait())
 }

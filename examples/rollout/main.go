@@ -18,6 +18,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -49,12 +50,12 @@ func run(ctx context.Context, out io.Writer, addr string, spread time.Duration, 
 	if err != nil {
 		return err
 	}
+	running, ctx := errgroup.WithContext(ctx) // ctx ends when the process shall leave, or cannot serve
 	measuring, stopMeasuring := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 2)
-	go func() { ended <- w.Run(measuring) }()
+	defer stopMeasuring()
+	running.Go(func() error { return w.Run(measuring) })
 	mw, err := wardenhttp.New(w, wardenhttp.Config{})
 	if err != nil {
-		stopMeasuring()
 		return err
 	}
 
@@ -69,20 +70,20 @@ func run(ctx context.Context, out io.Writer, addr string, spread time.Duration, 
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		stopMeasuring()
 		return err
 	}
-	go func() { ended <- server.Serve(listener) }()
+	running.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
 	fmt.Fprintf(out, "serving on http://%s\n", listener.Addr())
 	<-ctx.Done()
 
 	err = leave(ready, server, spread)
 	stopMeasuring()
-	for range cap(ended) {
-		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
-			err = errors.Join(err, e)
-		}
-	}
+	err = errors.Join(err, running.Wait())
 	w.Limiter().Close()
 	fmt.Fprintln(out, "nobody was left behind")
 	return err

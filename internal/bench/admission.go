@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/bulkhead"
@@ -31,21 +30,10 @@ func newGate(limit int) *admission.Gate {
 	return g
 }
 
-// taken takes n places and keeps them.
-func taken(g *admission.Gate, n int) *admission.Gate {
-	for range n {
-		if _, err := g.TryAcquire(); err != nil {
-			exit("%v", err)
-		}
-	}
-	return g
-}
-
 func admissionRows() []row {
 	var rows []row
 	for _, parallel := range []bool{false, true} {
-		rows = append(rows, doRow(parallel), acquireRow(parallel),
-			heldRow(parallel, 20, 31), heldRow(parallel, 70, places), refusalRow(parallel))
+		rows = append(rows, doRow(parallel), acquireRow(parallel), refusalRow(parallel))
 	}
 	return rows
 }
@@ -91,19 +79,12 @@ func semaphoreDo(s *semaphore.Weighted, fn func() error) error {
 	return fn()
 }
 
-// acquireRow: a permit taken and given back, nothing else held.
+// acquireRow: a permit taken and given back.
 func acquireRow(parallel bool) row {
-	return row{"admission", "TryAcquire + Release, nothing held", parallel, gateLoop(places, 0), []peer{
-		{semaphoreLoop(places, 0), asSync},
+	return row{"admission", "TryAcquire + Release", parallel, gateLoop(places), []peer{
+		{semaphoreLoop(places), asSync},
 		{channelLoop(places), 0},
 		{bulkheadLoop(places), 0},
-	}}
-}
-
-// heldRow: the same while others hold places.
-func heldRow(parallel bool, held, limit int) row {
-	return row{"admission", fmt.Sprintf("TryAcquire + Release, %d of %d held", held, limit), parallel, gateLoop(limit, held), []peer{
-		{semaphoreLoop(int64(limit), int64(held)), asSync},
 	}}
 }
 
@@ -111,7 +92,12 @@ func heldRow(parallel bool, held, limit int) row {
 func refusalRow(parallel bool) row {
 	return row{"admission", "refusal", parallel,
 		variant{"admission TryAcquire", func() func(int) {
-			g := taken(newGate(places), places)
+			g := newGate(places)
+			for range places {
+				if _, err := g.TryAcquire(); err != nil {
+					exit("%v", err)
+				}
+			}
 			return func(n int) {
 				for range n {
 					_, _ = g.TryAcquire()
@@ -144,9 +130,9 @@ func refusalRow(parallel bool) row {
 	}
 }
 
-func gateLoop(limit, held int) variant {
+func gateLoop(limit int) variant {
 	return variant{"admission TryAcquire + Release", func() func(int) {
-		g := taken(newGate(limit), held)
+		g := newGate(limit)
 		return func(n int) {
 			for range n {
 				p, _ := g.TryAcquire()
@@ -156,10 +142,9 @@ func gateLoop(limit, held int) variant {
 	}}
 }
 
-func semaphoreLoop(limit, held int64) variant {
+func semaphoreLoop(limit int64) variant {
 	return variant{"x/sync semaphore TryAcquire + Release", func() func(int) {
 		s := semaphore.NewWeighted(limit)
-		_ = s.TryAcquire(held)
 		return func(n int) {
 			for range n {
 				if s.TryAcquire(1) {

@@ -25,7 +25,7 @@ func leaseRows() []row {
 			cycleRow("acquire + succeed, 1,000,000 domains that stay", 1_000_000, never, workers, 0),
 		)
 	}
-	return append(rows, scaleRow(1000, lag), scaleRow(1_000_000, lag), enqueueRow())
+	return append(rows, scaleRow(1000, lag), scaleRow(1_000_000, lag))
 }
 
 // cycleRow: a lease taken and ended, on a ledger whose floor follows, against the least that any ledger must do: two
@@ -62,39 +62,6 @@ func scaleRow(domains, lag int) row {
 			}
 		}},
 		[]peer{{variant{"one goroutine", func() func(int) { return one().loop }}, most}},
-	}
-}
-
-// enqueueRow: an offset that arrives while the domain is busy.
-func enqueueRow() row {
-	return row{"lease", "enqueue into a busy domain", false,
-		variant{"lease.Memory TryAcquire", func() func(int) {
-			l := newLedger()
-			offset := int64(0)
-			return func(n int) {
-				for range n {
-					_, _ = l.TryAcquire(context.Background(), "busy", offset)
-					offset++
-				}
-			}
-		}},
-		[]peer{{variant{"append to a slice, insert into a map, one mutex", func() func(int) {
-			var mu sync.Mutex
-			var queue []int64
-			in := map[int64]struct{}{}
-			offset := int64(0)
-			return func(n int) {
-				for range n {
-					mu.Lock()
-					if _, twice := in[offset]; !twice {
-						in[offset] = struct{}{}
-						queue = append(queue, offset)
-					}
-					mu.Unlock()
-					offset++
-				}
-			}
-		}}, 0}},
 	}
 }
 

@@ -94,7 +94,7 @@ func versions() []string {
 	var all []string
 	for _, m := range info.Deps {
 		switch m.Path {
-		case "github.com/failsafe-go/failsafe-go", "github.com/sony/gobreaker/v2", "golang.org/x/sync",
+		case "github.com/failsafe-go/failsafe-go", "golang.org/x/sync",
 			"github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2", "github.com/riverqueue/river", "github.com/twmb/franz-go/pkg/kfake":
 			all = append(all, m.Path+" "+m.Version)
 		}

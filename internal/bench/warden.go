@@ -10,7 +10,6 @@ import (
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -21,7 +20,7 @@ func wardenRows() []row {
 	for _, parallel := range []bool{false, true} {
 		rows = append(rows, runRow(parallel), dropRow(parallel))
 	}
-	return append(rows, sampleRow(), stepRow())
+	return append(rows, sampleRow())
 }
 
 // target makes a limiter with this many places, no queue and no yields.
@@ -56,7 +55,7 @@ func runRow(parallel bool) row {
 			}
 		}},
 		[]peer{
-			{semaphoreLoop(places, 0), overSemaphore},
+			{semaphoreLoop(places), overSemaphore},
 			{variant{"failsafe-go adaptive limiter permit", func() func(int) {
 				l := adaptive(places)
 				return func(n int) {
@@ -142,25 +141,5 @@ func sampleRow() row {
 				}
 			}
 		}}, 0}},
-	}
-}
-
-// stepRow: one judgement.
-func stepRow() row {
-	return row{"warden", "control.Step", false,
-		variant{"control.Step", func() func(int) {
-			c, err := control.New(control.Config{})
-			if err != nil {
-				exit("%v", err)
-			}
-			s := monitor.Sample{At: time.Now(), Gap: 100 * time.Millisecond, Utilization: monitor.Reading{Value: 0.5, OK: true}}
-			return func(n int) {
-				for range n {
-					s.At = s.At.Add(s.Gap)
-					_ = c.Step(s)
-				}
-			}
-		}},
-		nil,
 	}
 }

@@ -4,7 +4,10 @@ go 1.25.0
 
 replace github.com/stopbank/stopbank/warden => ../../warden
 
-require github.com/stopbank/stopbank/warden v0.0.0
+require (
+	github.com/google/go-cmp v0.7.0
+	github.com/stopbank/stopbank/warden v0.0.0
+)
 
 require (
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect

@@ -17,10 +17,10 @@ type Result struct {
 	Static   int // the constant target, 0: the controller
 	Trace    []Point
 
-	offered, good, ran map[limiter.Priority]int
-	latencies, urgent  []time.Duration // of good answers; of critical ones
-	perSecond          []int           // good answers by the second of their arrival
-	offeredPerSecond   []int
+	offered, good     map[limiter.Priority]int
+	latencies, urgent []time.Duration // of good answers; of critical ones
+	perSecond         []int           // good answers by the second of their arrival
+	offeredPerSecond  []int
 }
 
 // Point is one decision and the sample it followed from.
@@ -41,7 +41,7 @@ func (p *Point) sampled(s monitor.Sample) {
 
 func (r *Result) answer(at time.Duration, p limiter.Priority, ran bool, took, deadline time.Duration) {
 	if r.offered == nil {
-		r.offered, r.good, r.ran = map[limiter.Priority]int{}, map[limiter.Priority]int{}, map[limiter.Priority]int{}
+		r.offered, r.good = map[limiter.Priority]int{}, map[limiter.Priority]int{}
 		r.perSecond = make([]int, int(r.Scenario.Length/time.Second)+1)
 		r.offeredPerSecond = make([]int, len(r.perSecond))
 	}
@@ -54,9 +54,6 @@ func (r *Result) answer(at time.Duration, p limiter.Priority, ran bool, took, de
 		return
 	}
 	r.offered[p]++
-	if ran {
-		r.ran[p]++
-	}
 	if good {
 		r.good[p]++
 		r.latencies = append(r.latencies, took)
@@ -83,9 +80,6 @@ func (r *Result) Success(p limiter.Priority) float64 {
 
 // Overall is good answers per request.
 func (r *Result) Overall() float64 { return float64(sum(r.good)) / max(float64(sum(r.offered)), 1) }
-
-// Wasted is the share of executions whose answer came too late.
-func (r *Result) Wasted() float64 { return 1 - float64(sum(r.good))/max(float64(sum(r.ran)), 1) }
 
 // Latency is a quantile of good answers' times.
 func (r *Result) Latency(q float64) time.Duration {

@@ -86,18 +86,24 @@ for m in $modules; do
   echo "== go get $project/$m@$version"
   install "$m"
 done
-# The quick starts' own lines, without a tidy that would hide a missing one.
-for page in handler server dependency client; do
-  echo "== docs/quickstart/$page.md"
-  (
-    export GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/install
-    mkdir -p "$dir/scratch/quickstart/$page" && cd "$dir/scratch/quickstart/$page"
-    go mod init example.com/scratch 2> /dev/null
-    gets=$(sed -n "s|^go get \(.*\)@v[0-9.]*$|\1@$version|p" "$root/docs/quickstart/$page.md")
-    [ -n "$gets" ] || fail "docs/quickstart/$page.md installs nothing"
-    for module in $gets; do go get "$module"; done
-    cp "$root/examples/quickstart/$page/main.go" .
-    go build -o /dev/null . || fail "docs/quickstart/$page.md does not build"
-  )
-done
+# The quick starts' own words, without a tidy that would hide a missing module.
+quickstart() ( # quickstart PROGRAM PAGE MODULE
+  export GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/install
+  mkdir -p "$dir/scratch/quickstart/$1" && cd "$dir/scratch/quickstart/$1"
+  go mod init example.com/scratch 2> /dev/null
+  gets=$(sed -n "s|.*\`go get \($project/$3\)@v[0-9.]*\([^\`]*\)\`.*|\1@$version\2|p" "$root/docs/quickstart/$2.md")
+  [ -n "$gets" ] || fail "docs/quickstart/$2.md does not install $3"
+  echo "== docs/quickstart/$2.md: go get $gets"
+  # shellcheck disable=SC2086 # several modules
+  go get $gets
+  cp "$root/examples/quickstart/$1/main.go" .
+  go build -o /dev/null . || fail "docs/quickstart/$2.md does not build"
+)
+quickstart handler handler admission
+quickstart server server warden/wardenhttp
+quickstart dependency dependency warden/wardenhttp
+quickstart client client warden/wardenhttp
+quickstart kafka ordered lease/leasekafka
+quickstart jetstream ordered lease/leasenats
+quickstart postgres ordered lease/leasepg
 printf '\n%s of %s; to publish: git -C %s push REMOTE --tags\n' "$version" "$(git rev-parse --short HEAD)" "$dir/repository"

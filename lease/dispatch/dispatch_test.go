@@ -14,42 +14,6 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-func TestD1_OrderPerDomainOneAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := new(dispatch.Log)
-		want := map[string][]int64{}
-		for i := range int64(300) {
-			name := fmt.Sprint("k", i*i%7)
-			want[name] = append(want[name], log.Append(name, nil))
-		}
-		c := newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 0), Source: log, MaxInFlight: 4, MaxBuffered: 32,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				time.Sleep(time.Duration(job.Record.Offset%5) * time.Millisecond)
-				return nil
-			},
-		})
-		time.Sleep(time.Minute)
-		r.mustStop(t)
-		c.check(t)
-		for name, offsets := range want {
-			same(t, name, c.of(name), offsets...)
-			for i, token := range c.tokens[name][1:] {
-				if token <= c.tokens[name][i] {
-					t.Errorf("%s: token %d after %d", name, token, c.tokens[name][i])
-				}
-			}
-		}
-		equal(t, "most at once", c.most, 4)
-		s := r.Stats()
-		equal(t, "succeeded", s.Succeeded, 300)
-		equal(t, "floor", s.Floor, 300)
-		equal(t, "committed", s.Committed, 300)
-	})
-}
-
 // A failed record keeps its domain waiting, and comes first when it is its time.
 func TestD1_RetryKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -79,7 +79,10 @@ func letters(t testing.TB, k *kafka, options ...kgo.Opt) *leasekafka.Letters {
 	return s
 }
 
-func TestPropertyL15_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
+func TestPropertyL15_Letters(t *testing.T) {
+	t.Parallel()
+	lettertest.Run(t, letterDesk)
+}
 
 // A record goes back to its partition under its key, wherever the key would send it, and one without a key stays without.
 func TestLettersKeepTheKey(t *testing.T) {
@@ -220,40 +223,5 @@ func TestLettersRefuse(t *testing.T) {
 	}
 	if err := list(); err != nil {
 		t.Errorf("after a damaged letter was taken away: %v", err)
-	}
-}
-
-// Each turn is another process, which begins by reading the topic.
-func BenchmarkList100000Letters(b *testing.B) {
-	const many = 100_000
-	k := start(b, 1)
-	letters(b, k)
-	var records []*kgo.Record
-	for i := range many {
-		l := deadletter.Letter{
-			Partition: fmt.Sprint(k.topic, "/", i%12), Attempts: 11, Failure: "no such product",
-			Record: dispatch.Record{Domain: fmt.Sprint("customer-", i%1000), Offset: int64(i), Payload: make([]byte, 300)},
-		}
-		value, err := l.MarshalBinary()
-		if err != nil {
-			b.Fatal(err)
-		}
-		records = append(records, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter " + l.ID().String()), Value: value})
-	}
-	if err := k.admin.ProduceSync(b.Context(), records...).FirstErr(); err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		s := letters(b, k)
-		n := 0
-		for _, err := range s.List(b.Context(), deadletter.Filter{}) {
-			if err != nil {
-				b.Fatal(err)
-			}
-			n++
-		}
-		if n != many {
-			b.Fatalf("%d letters", n)
-		}
 	}
 }

@@ -4,11 +4,11 @@ package leasekafka
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -54,8 +54,8 @@ func TestPropertyMemoIsRead(t *testing.T) {
 		m := drawMemo(t, floor, 60)
 		text := m.text(floor)
 		got, wrong := readMemo(text, floor)
-		if wrong != "" || !reflect.DeepEqual(got, m) {
-			t.Fatalf("%s: %s\n%+v, want\n%+v", text, wrong, got, m)
+		if diff := cmp.Diff(m, got, cmp.AllowUnexported(memo{}, span{}, attempt{})); wrong != "" || diff != "" {
+			t.Fatalf("%s: %s (-want +got)\n%s", text, wrong, diff)
 		}
 		for _, r := range text {
 			if r < ' ' || r > '~' {

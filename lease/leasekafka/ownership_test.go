@@ -17,15 +17,27 @@ import (
 	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
-func TestOwnership(t *testing.T) { ownertest.Run(t, group) }
+func TestOwnership(t *testing.T) {
+	t.Parallel()
+	ownertest.Run(t, group)
+}
 
-func TestTortureOwners(t *testing.T) { ownertest.Torture(t, group) }
+func TestTortureOwners(t *testing.T) {
+	t.Parallel()
+	ownertest.Torture(t, group)
+}
 
 // With ledgers in memory the contract is the same: tokens rise from owner to owner, and what the one before had done and not committed is
 // done again under a greater one.
-func TestOwnershipInMemory(t *testing.T) { ownertest.Run(t, groupInMemory) }
+func TestOwnershipInMemory(t *testing.T) {
+	t.Parallel()
+	ownertest.Run(t, groupInMemory)
+}
 
-func TestTortureOwnersInMemory(t *testing.T) { ownertest.Torture(t, groupInMemory) }
+func TestTortureOwnersInMemory(t *testing.T) {
+	t.Parallel()
+	ownertest.Torture(t, groupInMemory)
+}
 
 // distant is a store at the other end of a line.
 type distant struct {

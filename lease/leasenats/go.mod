@@ -3,6 +3,7 @@ module github.com/stopbank/stopbank/lease/leasenats
 go 1.25.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/nats-io/nats-server/v2 v2.14.5
 	github.com/nats-io/nats.go v1.53.1
 	github.com/stopbank/stopbank/lease v0.0.0

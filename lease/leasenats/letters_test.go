@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -210,41 +209,5 @@ func TestLettersRefuse(t *testing.T) {
 		return false
 	}) {
 		t.Error("listed with a context that is done")
-	}
-}
-
-func BenchmarkList100000Letters(b *testing.B) {
-	const letters, at = 100_000, 64
-	nc := connect(b, single(b, b.TempDir(), 0).ClientURL())
-	s, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "desk", Stream: "ORDERS"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	var group sync.WaitGroup
-	for worker := range at {
-		group.Go(func() {
-			for i := worker; i < letters; i += at {
-				if err := s.Put(ctx, deadletter.Letter{
-					Partition: fmt.Sprint("orders-", i%12), Attempts: 11, Failure: "no such product",
-					Record: dispatch.Record{Domain: fmt.Sprint("customer-", i%1000), Offset: int64(i), Payload: make([]byte, 300)},
-				}); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	for b.Loop() {
-		n := 0
-		for _, err := range s.List(ctx, deadletter.Filter{}) {
-			if err != nil {
-				b.Fatal(err)
-			}
-			n++
-		}
-		if n != letters {
-			b.Fatalf("%d letters", n)
-		}
 	}
 }

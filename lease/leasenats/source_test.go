@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -153,8 +153,8 @@ func TestSourceHeadersAndTime(t *testing.T) {
 	}
 	records := fetch(t, source(t, nc, nil), 1, 2)
 	want := []dispatch.Header{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte("2")}, {Key: "b", Value: []byte("3")}}
-	if records[0].Headers != nil || !reflect.DeepEqual(records[1].Headers, want) {
-		t.Errorf("headers: %v, %v", records[0].Headers, records[1].Headers)
+	if diff := cmp.Diff(want, records[1].Headers); records[0].Headers != nil || diff != "" {
+		t.Errorf("headers: %v, and (-want +got)\n%s", records[0].Headers, diff)
 	}
 	if first, second := records[0].Time, records[1].Time; first.IsZero() || second.Before(first) {
 		t.Errorf("times: %v, %v", first, second)

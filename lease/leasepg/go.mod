@@ -3,6 +3,7 @@ module github.com/stopbank/stopbank/lease/leasepg
 go 1.25.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/stopbank/stopbank/lease v0.0.0
 	github.com/stopbank/stopbank/lease/leasetest v0.0.0

@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
@@ -139,10 +139,8 @@ func TestL13_KeepsRecords(t *testing.T) {
 					written[i].Payload = []byte{}
 				}
 			}
-			for i := range got {
-				if !reflect.DeepEqual(written[i], got[i]) {
-					t.Fatalf("record %d: %+v, want %+v", i, got[i], written[i])
-				}
+			if diff := cmp.Diff(written, got); diff != "" {
+				t.Fatalf("(-want +got)\n%s", diff)
 			}
 		})
 	}
@@ -158,8 +156,8 @@ func TestHeadersAsBytes(t *testing.T) {
 		if len(want) == 0 {
 			want = nil
 		}
-		if err != nil || !reflect.DeepEqual(want, got) {
-			t.Fatalf("%v, %v, want %v", got, err, want)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Fatalf("%v (-want +got)\n%s", err, diff)
 		}
 		_, _ = leasepg.Unpacked(rapid.SliceOf(rapid.Byte()).Draw(t, "anything")) // an error, or headers
 	})

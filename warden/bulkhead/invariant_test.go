@@ -1,4 +1,4 @@
-// Places, plans, counters and re-entry (B1, B2, B3, B5, B7, B10): a test for each, told from outside.
+// Lent places, counters, plans and re-entry (B3, B5, B7, B10), told from outside.
 
 package bulkhead
 
@@ -21,56 +21,6 @@ func pair(t testing.TB, owner, other CompartmentConfig) (s *Set, a, b *Compartme
 	s = mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{owner, other}})
 	a, b = s.Compartment("owner"), s.Compartment("other")
 	return s, a, b
-}
-
-func TestB1_NeverMoreThanTotal(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *crew) {
-		s, a, b := pair(t, CompartmentConfig{Guaranteed: 2, Max: 10}, CompartmentConfig{Guaranteed: 3, Max: 10})
-		w.fill(a, 12)
-		w.fill(b, 12)
-		rest(t, s, 10)
-		if c := a.Snapshot(); c.InFlight != 7 || c.Borrowed != 5 {
-			t.Errorf("%+v", c)
-		}
-	})
-}
-
-func TestB1_AfterAShrinkNobodyIsAdmittedUntilEnoughHaveEnded(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *crew) {
-		s, a, b := pair(t, CompartmentConfig{Guaranteed: 2, Max: 10}, CompartmentConfig{Guaranteed: 3, Max: 10})
-		jobs := w.fill(a, 7)
-		p := s.Plan()
-		p.Total, p.Compartments[0].Max, p.Compartments[1].Max = 5, 5, 5
-		if _, err := s.Resize(p); err != nil {
-			t.Fatal(err)
-		}
-		for i, j := range jobs[:5] {
-			w.let(j)
-			if _, err := Do(t.Context(), b, nothing); (err == nil) != (6-i < 5) {
-				t.Errorf("%d in flight: %v", 6-i, err)
-			}
-		}
-		rest(t, s, 2)
-	})
-}
-
-func TestB2_BelowItsKeptPartACompartmentIsAdmittedAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *crew) {
-		s, a, b := pair(t, CompartmentConfig{Guaranteed: 5, Lendable: 2, MaxQueue: 5, Max: 10}, CompartmentConfig{Guaranteed: 1, Max: 10, MaxQueue: 99})
-		w.fill(b, 20) // the flood: 7 run, 13 wait
-		if got := b.Snapshot(); got.InFlight != 7 || got.Queued != 13 || a.Snapshot().Lent != 2 {
-			t.Fatalf("%+v", got)
-		}
-		for i := range 3 {
-			if j := w.send(a, "a"); !j.runs() {
-				t.Errorf("call %d of the owner waits: %v", i+1, j.err)
-			}
-		}
-		if j := w.send(a, "a"); !j.waits() {
-			t.Error("what is lent was granted")
-		}
-		rest(t, s, 10)
-	})
 }
 
 func TestB3_TheOwnerGetsTheNextPlaceThatComesBack(t *testing.T) {

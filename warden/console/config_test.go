@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -104,8 +106,8 @@ func TestCompartmentFields(t *testing.T) {
 	out := through(setJSON(bulkhead.Snapshot{Compartments: []bulkhead.CompartmentSnapshot{in}}))
 	got := at(t, out, "compartments", 0).(map[string]any)
 	for name, want := range through(in) {
-		if name != "execution" && name != "health" && !reflect.DeepEqual(got[name], want) {
-			t.Errorf("%s is %v, want %v", name, got[name], want)
+		if diff := cmp.Diff(want, got[name]); name != "execution" && name != "health" && diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
 	}
 	for name, want := range map[string]any{

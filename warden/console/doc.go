@@ -26,5 +26,5 @@
 // The Levels of a custom controller are read on one more goroutine. If it hangs, the page is shown without them after two
 // seconds, says so, and tries again when the call has returned.
 //
-// docs/console.md explains each part of the page, and the fields of the JSON.
+// docs/console.md explains each part of the page.
 package console

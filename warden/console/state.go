@@ -1,4 +1,4 @@
-// The state as JSON: field names and units. docs/console.md documents each field.
+// The state as JSON: the fields that docs/console.md promises, with their units.
 
 package console
 
@@ -48,11 +48,11 @@ type verdict struct {
 // wardenNow is the current state of the warden.
 type wardenNow struct {
 	pool
-	Standing    string      `json:"standing"`
+	Standing    string      `json:"standing"` // "initial", "applied" or "stale"
 	Decision    *decisionOf `json:"decision"`
 	Samples     uint64      `json:"samples"`
-	ByRequests  uint64      `json:"samples_by_requests"`
-	LargestGap  num         `json:"largest_gap_ms"`
+	ByRequests  uint64      `json:"samples_by_requests"` // the ticker was late
+	LargestGap  num         `json:"largest_gap_ms"`      // between two samples
 	Panics      uint64      `json:"panics"`
 	SilentForMS num         `json:"silent_for_ms"` // since the last sample; null before the first
 
@@ -69,7 +69,7 @@ type pool struct {
 	Rejected uint64            `json:"rejected"`
 	Canceled uint64            `json:"canceled"`
 	ByReason map[string]uint64 `json:"by_reason"` // rejected and canceled; reasons that occurred
-	Mode     string            `json:"mode"`
+	Mode     string            `json:"mode"`      // "enforce", "dry_run" or "bypass"
 	// Started in a dry run, by the reason for which they would have been rejected.
 	WouldReject map[string]uint64 `json:"would_reject"`
 	Recent      *recent           `json:"recent"` // null: nobody looked before
@@ -104,7 +104,7 @@ type point struct {
 	Pressure     num            `json:"pressure"`
 	Levels       map[string]num `json:"levels"` // by signal
 	Utilization  num            `json:"utilization"`
-	Runnable     num            `json:"runnable"`
+	Runnable     num            `json:"runnable"` // per processor
 	Throttled    num            `json:"throttled"`
 	LagP50MS     num            `json:"lag_p50_ms"`
 	LagP90MS     num            `json:"lag_p90_ms"`
@@ -112,7 +112,7 @@ type point struct {
 	LagCount     uint64         `json:"lag_count"`
 	ServiceP50MS num            `json:"service_p50_ms"`
 	ServiceP90MS num            `json:"service_p90_ms"`
-	Throughput   num            `json:"throughput"`
+	Throughput   num            `json:"throughput"` // per second
 	Concurrency  num            `json:"concurrency"`
 }
 

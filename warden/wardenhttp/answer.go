@@ -25,6 +25,9 @@ import (
 // error handlers of proxies. Call it before writing anything else. c is the compartment that returned err, nil if none: a
 // tenant gets 429 where other callers get 503.
 //
+// Two errors of outgoing calls are not of that kind: context.DeadlineExceeded, if a compartment's Timeout ended a request that a
+// [Transport] had sent, is best answered with 504, and a *retry.ThrottledError, when nothing was sent, with 503.
+//
 // The answer has a status by cause, Retry-After with a 503 and a 429, and a body of type application/problem+json with the
 // members title, status, reason and, if a limiter rejected, decision: the number of the decision in force. If err has a
 // request ID (see [warden.WithRequestID]), it is in the member request_id and in the header X-Request-Id. docs/wardenhttp.md

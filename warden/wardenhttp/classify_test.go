@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -102,37 +101,6 @@ func TestH4_TimeoutHeader(t *testing.T) {
 	twice.Header["Warden-Timeout"] = []string{"5", "5"}
 	if got := taskOf(t, wardenhttp.Config{Trusted: everybody}, twice).Deadline; !got.IsZero() {
 		t.Errorf("two headers: %v", got)
-	}
-}
-
-// The earliest deadline counts, whoever sets it, a stranger as well.
-func TestH4_NobodyExtendsADeadline(t *testing.T) {
-	const soon, later = time.Hour, 2 * time.Hour
-	for _, c := range []struct {
-		name                  string
-		task, timeout, header time.Duration
-		want                  time.Duration
-	}{
-		{"task", soon, 0, 0, soon}, {"timeout", 0, soon, 0, soon}, {"header", 0, 0, soon, soon},
-		{"task before the others", soon, later, later, soon},
-		{"timeout before the others", later, soon, later, soon},
-		{"header before the others", later, later, soon, soon},
-	} {
-		before := time.Now()
-		cfg := wardenhttp.Config{Timeout: c.timeout, Task: func(*http.Request) (task warden.Task) {
-			if c.task > 0 {
-				task.Deadline = before.Add(c.task)
-			}
-			return task
-		}}
-		r := newRequest()
-		if c.header > 0 {
-			r.Header.Set("Warden-Timeout", big.NewInt(c.header.Milliseconds()).String())
-		}
-		got := taskOf(t, cfg, r).Deadline
-		if got.Before(before.Add(c.want)) || got.After(time.Now().Add(c.want)) {
-			t.Errorf("%s: %v, want %v", c.name, got.Sub(before), c.want)
-		}
 	}
 }
 
@@ -288,33 +256,6 @@ func TestTaskName(t *testing.T) {
 	mux.ServeHTTP(httptest.NewRecorder(), r)
 	if got := g.tasks[0].Name; got != "GET /orders/{id}" {
 		t.Errorf("by pattern: %q", got)
-	}
-}
-
-// What was refused is remembered, so a name must not keep what a client can make long.
-func TestTaskNameKeepsLittleMemory(t *testing.T) {
-	long := strings.Repeat("x", 1000)
-	for _, c := range []struct {
-		path, query string
-		length      int
-		copied      bool
-	}{
-		{"/short", "", 6, false}, {"/short", long, 6, true}, {"/" + long, "", 256, true},
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-		r.RequestURI = c.path + "?" + c.query
-		r.URL.Path = r.RequestURI[:len(c.path)]
-		name := taskOf(t, wardenhttp.Config{}, r).Name
-		if len(name) != c.length || !strings.HasPrefix(c.path, name) {
-			t.Errorf("a name of %d bytes, want %d", len(name), c.length)
-		}
-		if copied := unsafe.StringData(name) != unsafe.StringData(r.RequestURI); copied != c.copied {
-			t.Errorf("%d bytes of %d: copied %v", len(name), len(r.RequestURI), copied)
-		}
-	}
-	own := strings.Repeat("y", 1000)
-	if got := taskOf(t, wardenhttp.Config{Task: func(*http.Request) warden.Task { return warden.Task{Name: own} }}, newRequest()).Name; got != own[:256] {
-		t.Errorf("a name of %d bytes", len(got))
 	}
 }
 

@@ -32,7 +32,7 @@ func TestH17_RefusedUploadsAreAnsweredAndEnd(t *testing.T) {
 		}
 	}
 	s.Start()
-	defer s.Close()
+	t.Cleanup(s.Close)
 	for name, c := range map[string]struct{ head, piece string }{
 		"one byte announced":       {"Content-Length: 1", ""},
 		"as long as is waited for": {"Content-Length: 65536", "x"},
@@ -75,7 +75,7 @@ func TestH17_UnreadBodiesEnd(t *testing.T) {
 		}
 	}
 	s.Start()
-	defer s.Close()
+	t.Cleanup(s.Close)
 	raw(t, s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
 	await(t, "the end of the connection", closed)
 	g.wantEmpty(t)

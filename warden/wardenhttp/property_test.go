@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -161,7 +162,8 @@ func TestPropertyH4_NobodyExtendsADeadline(t *testing.T) {
 	})
 }
 
-// Two refusals for the same reason, by the same decision, are answered alike to the byte, whatever else is behind them; and nothing of that is in the answer.
+// Two rejections for the same reason, by the same decision, are answered alike to the byte, with the table's status and Retry-After,
+// whatever else is behind them; and nothing of that is in the answer.
 func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 	acme := tenant(t)
 	reasons := []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.PriorityDrop, limiter.DeadlineExceeded,
@@ -170,9 +172,19 @@ func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		why := rapid.SampledFrom(reasons).Draw(rt, "reason")
 		seq := rapid.Uint64Range(1, 99_999).Draw(rt, "decision")
+		estimate := time.Duration(rapid.IntRange(0, 5000).Draw(rt, "estimate")) * time.Millisecond
+		status, wait := http.StatusServiceUnavailable, strconv.Itoa(max(1, int(math.Ceil(estimate.Seconds()))))
 		var of *bulkhead.Compartment
 		if rapid.Bool().Draw(rt, "a tenant's") {
-			of = acme
+			if of = acme; why != limiter.Closed {
+				status = http.StatusTooManyRequests
+			}
+		}
+		switch why {
+		case limiter.DeadlineExceeded:
+			status, wait = http.StatusGatewayTimeout, ""
+		case limiter.Canceled:
+			status, wait = 499, ""
 		}
 		var answers []string
 		for range 2 {
@@ -183,8 +195,11 @@ func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 				Task:     warden.Task{Name: rapid.StringMatching(`[A-Z]{12,20}`).Draw(rt, "name"), Priority: warden.Priority(rapid.Int8().Draw(rt, "priority"))},
 			}
 			rec := httptest.NewRecorder()
-			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside}) {
+			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside, RetryAfter: estimate}) {
 				rt.Fatal("H5: a refusal was not answered")
+			}
+			if got := rec.Header().Get("Retry-After"); rec.Code != status || got != wait {
+				rt.Fatalf("H5: %s of a tenant %v after %v: %d, Retry-After %q; want %d, %q", why, of != nil, estimate, rec.Code, got, status, wait)
 			}
 			var answer bytes.Buffer
 			fmt.Fprintln(&answer, rec.Code)
@@ -231,6 +246,11 @@ func (w *able) SetWriteDeadline(time.Time) error {
 	return w.do("write deadline")
 }
 
+// A flushing writer is one that a handler may take for an http.Flusher.
+type flushing struct{ *able }
+
+func (w flushing) Flush() { _ = w.FlushError() }
+
 // Whatever the original can do, a handler can have done, and whatever it cannot is refused in the same way.
 func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
 	all := []string{"flush", "full duplex", "read deadline", "write deadline"}
@@ -258,7 +278,11 @@ func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
 				}
 			}
 		}))
-		h.ServeHTTP(w, newRequest())
+		if rapid.Bool().Draw(rt, "Flusher") {
+			h.ServeHTTP(flushing{w}, newRequest())
+		} else {
+			h.ServeHTTP(w, newRequest())
+		}
 	})
 }
 
@@ -416,22 +440,23 @@ func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
 			to = rapid.IntRange(from+1, len(line)).Draw(rt, "to")
 		}
 		r := newRequest()
+		r.Method = strings.Repeat("M", rapid.SampledFrom([]int{3, 200, 300}).Draw(rt, "method"))
 		cfg := wardenhttp.Config{}
 		if rapid.Bool().Draw(rt, "a header") {
 			r.Header.Set("Name", line)
 			cfg.Task = func(r *http.Request) warden.Task { return warden.Task{Name: r.Header.Get("Name")[from:to]} }
 		} else {
-			r.URL.Path = "/" + line
-			r.RequestURI = r.URL.Path
-			line = r.RequestURI
+			from, to = 0, 1+len(line)
+			line = "/" + line + "?" + strings.Repeat("q", rapid.SampledFrom([]int{0, 300}).Draw(rt, "query"))
+			r.RequestURI, r.URL.Path = line, line[:to]
 		}
 		whole := cfg.Task == nil && len(r.Method)+len(line) <= 256 // a first line of 256 bytes is kept as it is: what else is in it is no more than the name
 		g := newGuard(t, 0, 0)                                     // what it refuses it remembers
 		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)
-		name := g.Limiter().Recent()[0].Task.Name
+		name, want := g.Limiter().Recent()[0].Task.Name, line[from:min(to, from+256)]
 		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
-		if shared := at >= begin && at < begin+uintptr(len(line)); name == "" || len(name) > 256 || shared && !whole {
-			rt.Fatalf("H18: a name of %d bytes, in the request's memory: %v", len(name), shared)
+		if shared := at >= begin && at < begin+uintptr(len(line)); name != want || shared && !whole {
+			rt.Fatalf("H18: %q, want %q, in the request's memory: %v", name, want, shared)
 		}
 	})
 }

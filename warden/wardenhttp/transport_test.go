@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
@@ -100,16 +102,17 @@ func TestRequestIsPassedOnUnchanged(t *testing.T) {
 		before := *req
 		header := req.Header.Clone()
 		rt := newTransport(t, g, roundTrip(func(r *http.Request) (*http.Response, error) {
-			if r.URL != req.URL || r.Body != req.Body || !reflect.DeepEqual(r.Header, header) {
-				t.Errorf("another request was sent: %+v", r)
+			if diff := cmp.Diff(header, r.Header); r.URL != req.URL || r.Body != req.Body || diff != "" {
+				t.Errorf("another request was sent: %+v (-want +got)\n%s", r, diff)
 			}
 			return respond(http.StatusOK, http.NoBody), nil
 		}))
 		if _, err := rt.RoundTrip(req); (err != nil) != (limit == 0) {
 			t.Errorf("limit %d: %v", limit, err)
 		}
-		if !reflect.DeepEqual(*req, before) || !reflect.DeepEqual(req.Header, header) {
-			t.Errorf("limit %d: the request was changed", limit)
+		before.Header = header
+		if diff := cmp.Diff(before, *req, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+			t.Errorf("limit %d: the request was changed (-want +got)\n%s", limit, diff)
 		}
 	}
 }

@@ -36,12 +36,12 @@ func durations(cfg TimesConfig, of string) (wait, execution metric.Float64Histog
 	}
 	bounds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
 	wait, err = meter.Float64Histogram("stopbank."+of+".wait.duration", metric.WithUnit("s"), bounds,
-		metric.WithDescription("Time of waiting for a place."))
+		metric.WithDescription("Queue wait."))
 	if err != nil {
 		return nil, nil, err
 	}
 	execution, err = meter.Float64Histogram("stopbank."+of+".execution.duration", metric.WithUnit("s"), bounds,
-		metric.WithDescription("Time from the start until the place was given back or the caller was answered."))
+		metric.WithDescription("Execution time, until the slot was released or the caller was answered."))
 	return wait, execution, err
 }
 

@@ -9,7 +9,7 @@ const (
 	compartmentExecution = "stopbank_compartment_execution_seconds"
 	leaseDecisions       = "stopbank_lease_decisions_total"
 
-	helpLimiterWait          = "Queue wait of tasks, by outcome and priority class."
+	helpLimiterWait          = "Queue wait of tasks, by outcome (started, rejected or canceled) and priority class."
 	helpLimiterExecution     = "Execution time of tasks."
 	helpCompartmentWait      = "Queue wait of calls."
 	helpCompartmentExecution = "Execution time of functions, until their caller was answered."

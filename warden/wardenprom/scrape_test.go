@@ -5,8 +5,6 @@ package wardenprom_test
 import (
 	"context"
 	"errors"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -253,52 +251,6 @@ func TestLint(t *testing.T) {
 	problems := must(testutil.GatherAndLint(everything(t)))(t)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
-}
-
-// row is a metric in the page about them.
-var row = regexp.MustCompile("(?m)^\\| `(stopbank_[a-z_]+)` \\| (gauge|counter|histogram) \\| ([a-z_, ]+) \\| ([^|]+) \\|")
-
-// TestThePageNamesEveryMetric: those that are scraped, with their types, labels and help, and no other.
-func TestThePageNamesEveryMetric(t *testing.T) {
-	text := string(must(os.ReadFile("../../docs/observability.md"))(t))
-	p := scrape(t, everything(t))
-	documented := map[string]bool{}
-	for _, m := range row.FindAllStringSubmatch(text, -1) {
-		name := m[1]
-		if documented[name] {
-			t.Errorf("%s is there twice", name)
-		}
-		documented[name] = true
-		f := p.families[name]
-		if f == nil {
-			t.Errorf("%s is not scraped", name)
-			continue
-		}
-		if got := strings.ToLower(f.GetType().String()); got != m[2] {
-			t.Errorf("%s is a %s, not a %s", name, got, m[2])
-		}
-		if got := strings.ReplaceAll(m[4], "`", "") + "."; got != f.GetHelp() {
-			t.Errorf("%s: the page says %q, its help %q", name, got, f.GetHelp())
-		}
-		labels := map[string]bool{}
-		for l := range strings.SplitSeq(m[3], ", ") {
-			labels[l] = true
-		}
-		for _, l := range f.GetMetric()[0].GetLabel() {
-			if !labels[l.GetName()] {
-				t.Errorf("%s has the label %s, which the page does not name", name, l.GetName())
-			}
-			delete(labels, l.GetName())
-		}
-		if len(labels) > 0 {
-			t.Errorf("%s does not have %v", name, labels)
-		}
-	}
-	for name := range p.families {
-		if !documented[name] {
-			t.Errorf("%s is not on the page", name)
-		}
 	}
 }
 

@@ -55,7 +55,6 @@ type plan struct {
 	usual          time.Duration
 	probe          time.Duration // of measuring the capacity
 	seed           uint64
-	trace          bool
 }
 
 // lab is what all cells of a run share.
@@ -88,7 +87,7 @@ func (l *lab) running(variant string, w workload, knows string) (at placement, c
 	if at, err = place(l.cores, w.processors); err != nil {
 		return at, nil, nil, err
 	}
-	if c, err = start(serveArgs{variant, w.name, knows, l.rounds, l.trace}, at); err != nil {
+	if c, err = start(serveArgs{variant, w.name, knows, l.rounds}, at); err != nil {
 		return at, nil, nil, err
 	}
 	if g, err = newGenerator(c.addr, knows, w.patience, at.shared); err != nil {

@@ -22,7 +22,6 @@ import (
 
 func main() {
 	server := flag.String("serve", "", "be a server (the lab starts itself so)")
-	trace := flag.Bool("trace", false, "the warden prints its last sample and decision every 100 ms, to standard error")
 	var s selection
 	flag.BoolVar(&s.headline, "headline", false, "what other flags leave open is so chosen that it takes ten minutes")
 	flag.StringVar(&s.workloads, "workloads", "", "only these, separated by commas")
@@ -43,7 +42,7 @@ func main() {
 	}
 	l := &lab{plan: plan{
 		warm: time.Duration(*warm * float64(time.Second)), slowWarm: 20 * time.Second,
-		length: time.Duration(*length * float64(time.Second)), usual: 5 * time.Second, probe: 2 * time.Second, seed: *seed, trace: *trace,
+		length: time.Duration(*length * float64(time.Second)), usual: 5 * time.Second, probe: 2 * time.Second, seed: *seed,
 	}}
 	if s.headline {
 		l.usual, l.probe = 3*time.Second, 1500*time.Millisecond

@@ -93,7 +93,7 @@ func TestHandlerTellsAndCounts(t *testing.T) {
 		}
 		var count executions
 		var deadline bool
-		spy := variant{mount: func(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+		spy := variant{mount: func(work http.Handler, _ workload) (http.Handler, error) {
 			return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				_, deadline = r.Context().Deadline()
 				work.ServeHTTP(rw, r)

@@ -151,7 +151,9 @@ func (r *report) document() string {
 	b.WriteString("\n## Targets\n\nOf `warden`, told nothing unless it says otherwise.\n\n" + r.targets())
 	b.WriteString("\n## Variants\n\n| variant | what it is |\n|---|---|\n")
 	for _, v := range variants() {
-		fmt.Fprintf(&b, "| %s | %s |\n", v.name, v.about)
+		if slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Variant == v.name }) {
+			fmt.Fprintf(&b, "| %s | %s |\n", v.name, v.about)
+		}
 	}
 	return b.String()
 }
@@ -277,7 +279,9 @@ func (r *report) targets() string {
 				}
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %s |\n", t.text, met+len(missed), met, strings.Join(missed, "; "))
+		if met+len(missed) > 0 { // of what was measured
+			fmt.Fprintf(&b, "| %s | %d | %d | %s |\n", t.text, met+len(missed), met, strings.Join(missed, "; "))
+		}
 	}
 	return b.String()
 }

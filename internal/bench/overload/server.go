@@ -40,7 +40,6 @@ func allKnows() []string { return []string{untold, told, post, h2} }
 type serveArgs struct {
 	Variant, Workload, Knows string
 	Rounds                   float64 // of spin for a millisecond
-	Trace                    bool    // ours writes down what it measures and decides
 }
 
 // executions are how often the work was done for requests that count, and how often nobody waited for it any more.
@@ -102,7 +101,7 @@ func newHandler(v variant, k *worker, a serveArgs, count *executions) (http.Hand
 		rw.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 		_, _ = rw.Write(answer)
 	})
-	guarded, err := v.mount(work, k.workload, a.Trace)
+	guarded, err := v.mount(work, k.workload)
 	if err != nil || a.Knows != told {
 		return guarded, err
 	}

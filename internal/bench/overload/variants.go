@@ -28,7 +28,7 @@ import (
 // A variant is one way to protect a server.
 type variant struct {
 	name, about string
-	mount       func(work http.Handler, w workload, trace bool) (http.Handler, error)
+	mount       func(work http.Handler, w workload) (http.Handler, error)
 	right       bool // is told the right number, and so needs one
 	slow        bool // engages only after many seconds of a busy processor; gets a long warm-up
 }
@@ -53,7 +53,7 @@ const refuseAll = "refuse-all"
 
 func variantNamed(name string) (variant, error) {
 	if name == refuseAll {
-		return variant{mount: func(http.Handler, workload, bool) (http.Handler, error) {
+		return variant{mount: func(http.Handler, workload) (http.Handler, error) {
 			return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw) }), nil
 		}}, nil
 	}
@@ -73,20 +73,12 @@ func refuse(w http.ResponseWriter) {
 }
 
 // ours is a warden with its defaults behind its HTTP middleware.
-func ours(work http.Handler, _ workload, trace bool) (http.Handler, error) {
+func ours(work http.Handler, _ workload) (http.Handler, error) {
 	w, err := warden.New(warden.Config{})
 	if err != nil {
 		return nil, err
 	}
 	go func() { _ = w.Run(context.Background()) }()
-	if trace {
-		go func() {
-			for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-				last := w.Latest()
-				fmt.Fprintf(os.Stderr, "%.1fs %+v\n %+v\n %+v\n", time.Since(begin).Seconds(), last.Decision, last.Sample, last.Limiter)
-			}
-		}()
-	}
 	m, err := wardenhttp.New(w, wardenhttp.Config{Task: func(r *http.Request) warden.Task {
 		if isCritical(r) {
 			return warden.Task{Priority: warden.Critical}
@@ -99,10 +91,10 @@ func ours(work http.Handler, _ workload, trace bool) (http.Handler, error) {
 	return m.Handler(work), nil
 }
 
-func none(work http.Handler, _ workload, _ bool) (http.Handler, error) { return work, nil }
+func none(work http.Handler, _ workload) (http.Handler, error) { return work, nil }
 
 // static is the simplest that can work: a number, and 503 beyond it.
-func static(work http.Handler, w workload, _ bool) (http.Handler, error) {
+func static(work http.Handler, w workload) (http.Handler, error) {
 	places := make(chan struct{}, w.right)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		select {
@@ -115,7 +107,7 @@ func static(work http.Handler, w workload, _ bool) (http.Handler, error) {
 	}), nil
 }
 
-func queued(work http.Handler, w workload, _ bool) (http.Handler, error) {
+func queued(work http.Handler, w workload) (http.Handler, error) {
 	places := semaphore.NewWeighted(int64(w.right))
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if places.Acquire(r.Context(), 1) != nil {
@@ -129,7 +121,7 @@ func queued(work http.Handler, w workload, _ bool) (http.Handler, error) {
 
 // failsafeAdaptive: https://failsafe-go.dev/adaptive-limiter; without queueing its executors refuse what is beyond the
 // limit at once, which outside of an executor is TryAcquirePermit.
-func failsafeAdaptive(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+func failsafeAdaptive(work http.Handler, _ workload) (http.Handler, error) {
 	l := adaptivelimiter.NewWithDefaults[any]()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		p, ok := l.TryAcquirePermit()
@@ -143,7 +135,7 @@ func failsafeAdaptive(work http.Handler, _ workload, _ bool) (http.Handler, erro
 }
 
 // failsafeQueue is the example under "Basic Usage" of that page.
-func failsafeQueue(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+func failsafeQueue(work http.Handler, _ workload) (http.Handler, error) {
 	l := adaptivelimiter.NewBuilder[any]().
 		WithLimits(1, 100, 20).
 		WithRecentWindow(time.Second, 30*time.Second, 50).
@@ -162,7 +154,7 @@ func failsafeQueue(work http.Handler, _ workload, _ bool) (http.Handler, error) 
 }
 
 // failsafePriority is the example under "Prioritizers" of https://failsafe-go.dev/execution-prioritization.
-func failsafePriority(work http.Handler, _ workload, _ bool) (http.Handler, error) {
+func failsafePriority(work http.Handler, _ workload) (http.Handler, error) {
 	prioritizer := adaptivelimiter.NewPrioritizer()
 	prioritizer.ScheduleCalibrations(context.Background(), time.Second)
 	l := adaptivelimiter.NewBuilder[any]().BuildPrioritized(prioritizer)
@@ -196,7 +188,7 @@ func ofMachine(use int64, n int) (int64, error) {
 }
 
 // goZero is what go-zero's rest server does with its default CpuThreshold, less its log line for each refusal.
-func goZero(work http.Handler, w workload, _ bool) (http.Handler, error) {
+func goZero(work http.Handler, w workload) (http.Handler, error) {
 	load.DisableLog()
 	threshold, err := ofMachine(900, w.processors)
 	if err != nil {
@@ -215,7 +207,7 @@ func goZero(work http.Handler, w workload, _ bool) (http.Handler, error) {
 }
 
 // aegis is kratos' ratelimit middleware.
-func aegis(work http.Handler, w workload, _ bool) (http.Handler, error) {
+func aegis(work http.Handler, w workload) (http.Handler, error) {
 	threshold, err := ofMachine(800, w.processors)
 	if err != nil {
 		return nil, err

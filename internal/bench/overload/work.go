@@ -34,8 +34,6 @@ func workloads() []workload {
 	all := []workload{
 		{name: "cpu4", about: "4 ms of computing in one piece", cpu: 4 * time.Millisecond, right: 2},
 		{name: "cpu4y", about: "4 ms of computing, a scheduling point every 250 us", cpu: 4 * time.Millisecond, points: true, right: 2},
-		{name: "cpu1", about: "1 ms of computing in one piece", cpu: time.Millisecond, right: 2},
-		{name: "cpu16", about: "16 ms of computing in one piece", cpu: 16 * time.Millisecond, right: 2},
 		{name: "cpu4x2", about: "4 ms of computing in one piece, two processors", cpu: 4 * time.Millisecond, processors: 2, right: 4},
 		{name: "costs", about: "1 ms of computing, 30 ms one time in ten", cpu: time.Millisecond, heavy: 30 * time.Millisecond, right: 2},
 		{name: "app", about: "an application: SQLite, JSON, html/template, garbage", app: true, right: 2},

@@ -8,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // fires are the alerts of each phase: name, severity and, where there is one, the compartment or the class of priority.
@@ -188,8 +189,8 @@ func TestRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := read(path)
-	if err != nil || !reflect.DeepEqual(got, []target{of, of}) {
-		t.Errorf("%v: %+v, want twice %+v", err, got, of)
+	if diff := cmp.Diff([]target{of, of}, got, cmp.AllowUnexported(target{})); err != nil || diff != "" {
+		t.Fatalf("%v (-want +got)\n%s", err, diff)
 	}
 	var replayed strings.Builder
 	got[0].input(&replayed, 4, 200)

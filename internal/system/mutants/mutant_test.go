@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestEveryNumberHasAMutantThatStillFits(t *testing.T) {
@@ -46,8 +48,8 @@ func TestParse(t *testing.T) {
 		{number: "A3", dir: "a/b", decl: "T.f", what: "Why.", old: "if x {\n", new: "if !x {\n\ty()\n"},
 		{number: "Q10", dir: "c", decl: "g", old: "gone\n"},
 	}
-	if !slices.Equal(all, want) {
-		t.Errorf("parsed %+v, want %+v", all, want)
+	if diff := cmp.Diff(want, all, cmp.AllowUnexported(mutant{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 	for text, wrong := range map[string]string{
 		"-x\n":                      "line of no mutant",

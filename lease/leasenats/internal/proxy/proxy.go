@@ -15,7 +15,6 @@ type Proxy struct {
 	mu      sync.Mutex // guards what follows
 	muted   bool
 	stalled chan struct{} // not nil: nothing passes until it is closed
-	refuses bool
 	open    map[net.Conn]bool
 	closed  bool
 }
@@ -64,19 +63,11 @@ func (p *Proxy) flow() {
 	}
 }
 
-// Refuse cuts all connections, and takes no new ones until Resume.
-func (p *Proxy) Refuse() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refuses = true
-	p.cut()
-}
-
 // Resume passes everything on again. Connections that are open are cut: parts of what they carried are missing.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.muted, p.refuses = false, false
+	p.muted = false
 	p.cut()
 }
 
@@ -119,7 +110,7 @@ func (p *Proxy) accept() {
 func (p *Proxy) keep(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.refuses {
+	if p.closed {
 		return false
 	}
 	for _, c := range conns {

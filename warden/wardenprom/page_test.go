@@ -1,0 +1,116 @@
+// The tables of docs/observability.md are made of what a scrape shows and of what the alert rules read: make metrics.
+
+package wardenprom_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/stopbank/stopbank/warden/internal/facts"
+)
+
+const metricsPage = "../../docs/observability.md"
+
+var (
+	update = flag.Bool("update", false, "write the tables of docs/observability.md instead of comparing them")
+	// A block of the page names the groups in its table: a group is all metrics with the same second word.
+	block = regexp.MustCompile(`(?s)(<!-- begin: make metrics ([a-z ]+) -->\n).*?(<!-- end: make metrics -->)`)
+	rule  = regexp.MustCompile(`(?m)^ *- alert: (\w+)\n *expr: (.*)$`)
+)
+
+// readers are the alerts whose rules read a metric, or a series of a histogram, each linked to its section of the runbook.
+func readers(metric, rules string) string {
+	var links []string
+	for _, r := range rule.FindAllStringSubmatch(rules, -1) {
+		if regexp.MustCompile(`\b` + metric + `(_bucket|_sum|_count)?\b`).MatchString(r[2]) {
+			links = append(links, fmt.Sprintf("[%s](runbook.md#%s)", r[1], strings.ToLower(r[1])))
+		}
+	}
+	slices.Sort(links)
+	return strings.Join(slices.Compact(links), ", ")
+}
+
+// rows are the rows of each group, in the order of facts.Families; metrics that observers feed follow by name.
+func rows(t *testing.T, scraped map[string]*dto.MetricFamily, rules string) map[string]string {
+	t.Helper()
+	var names []string
+	for _, f := range facts.Families() {
+		names = append(names, f.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(scraped)) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	groups := map[string]string{}
+	for _, name := range names {
+		f := scraped[name]
+		if f == nil {
+			t.Errorf("%s is not scraped", name)
+			continue
+		}
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		groups[strings.Split(name, "_")[1]] += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()),
+			strings.Join(labels, ", "), strings.TrimSuffix(f.GetHelp(), "."), readers(name, rules))
+	}
+	return groups
+}
+
+// fill makes the tables of a page anew, and returns the groups that it lacks.
+func fill(page string, groups map[string]string) (filled string, missing []string) {
+	left := maps.Clone(groups)
+	filled = block.ReplaceAllStringFunc(page, func(old string) string {
+		m := block.FindStringSubmatch(old)
+		table := []string{m[1], "| metric | type | labels | meaning | alerts |\n|---|---|---|---|---|\n"}
+		for name := range strings.FieldsSeq(m[2]) {
+			table = append(table, left[name])
+			delete(left, name)
+		}
+		return strings.Join(append(table, m[3]), "")
+	})
+	return filled, slices.Sorted(maps.Keys(left))
+}
+
+// TestMetricsPage: the page lists each metric that is scraped once, as it is. With -update it writes the page.
+func TestMetricsPage(t *testing.T) {
+	page := text(t, metricsPage)
+	want, missing := fill(page, rows(t, scrape(t, everything(t)).families, text(t, alertsFile)))
+	if len(missing) > 0 {
+		t.Errorf("no table of the page has the metrics of %q", missing)
+	}
+	if *update {
+		if err := os.WriteFile(metricsPage, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if page != want {
+		t.Error("the tables of docs/observability.md are out of date: make metrics")
+	}
+}
+
+func TestMetricsPageIsFilled(t *testing.T) {
+	const rules = "  - alert: StopbankB\n    expr: 'rate(stopbank_x_bucket[5m]) > stopbank_y'\n  - alert: StopbankA\n    expr: 'stopbank_x > 0'\n  - alert: StopbankA\n    expr: 'stopbank_x > 1'\n"
+	if got, want := readers("stopbank_x", rules), "[StopbankA](runbook.md#stopbanka), [StopbankB](runbook.md#stopbankb)"; got != want {
+		t.Errorf("the alerts are %s, want %s", got, want)
+	}
+	if got := readers("stopbank", rules); got != "" {
+		t.Errorf("a part of a name is read by %s", got)
+	}
+	page := "# P\n<!-- begin: make metrics one two -->\nold\n<!-- end: make metrics -->\ntext\n<!-- begin: make metrics two -->\n<!-- end: make metrics -->\n"
+	got, missing := fill(page, map[string]string{"one": "| 1 |\n", "two": "| 2 |\n", "three": "| 3 |\n"})
+	head := "| metric | type | labels | meaning | alerts |\n|---|---|---|---|---|\n"
+	want := "# P\n<!-- begin: make metrics one two -->\n" + head + "| 1 |\n| 2 |\n<!-- end: make metrics -->\ntext\n<!-- begin: make metrics two -->\n" + head + "<!-- end: make metrics -->\n"
+	if got != want || !slices.Equal(missing, []string{"three"}) {
+		t.Errorf("filled\n%s\nwithout %q, want\n%s\nwithout three", got, missing, want)
+	}
+}
