@@ -78,7 +78,7 @@ func ExampleSubmit() {
 
 // A gate can only bound what has not started yet.
 func ExampleSubmit_cold() {
-	gate, _ := admission.New(admission.Config{Name: "pages", Limit: 0}) // refuses everything
+	gate, _ := admission.New(admission.Config{Name: "pages", Limit: 0}) // rejects everything
 	fetch := func() (string, error) {
 		fmt.Println("fetching")
 		return "page", nil
@@ -138,7 +138,7 @@ func ExamplePromise() {
 	// Output: true <nil> 0
 }
 
-// Shutting down: refuse what comes, wait for what is in flight.
+// Shutting down: reject what comes, wait for what is in flight.
 func ExampleGate_Drain() {
 	gate, _ := admission.New(admission.Config{Limit: 5})
 	permit, _ := gate.TryAcquire()

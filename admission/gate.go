@@ -32,11 +32,11 @@ type Gate struct {
 	free     *slot         // slots that no permit holds
 	drained  chan struct{} // made by a Drain that waits, closed and forgotten when nothing is in flight
 	closed   bool
-	refused  [reasons]uint64 // refusals by reason
+	rejected [reasons]uint64 // rejections by reason
 	panics   uint64          // of the observer
 
-	config   Config
-	refusals [reasons]RejectedError // by reason, Closed by Close; shared, so that refusing allocates nothing
+	config     Config
+	rejections [reasons]RejectedError // by reason, Closed by Close; shared, so that rejecting allocates nothing
 }
 
 // Permit is one admission. It is a small value that may be copied and released by any goroutine: all copies together
@@ -68,7 +68,7 @@ func New(cfg Config) (*Gate, error) {
 		return nil, &InvalidError{Field: "Config.Observer", Value: typed, Allowed: "nil (no observer) or an observer"}
 	}
 	g := &Gate{config: cfg}
-	g.refusals[Saturated] = RejectedError{Gate: cfg.Name, Reason: Saturated, Limit: cfg.Limit}
+	g.rejections[Saturated] = RejectedError{Gate: cfg.Name, Reason: Saturated, Limit: cfg.Limit}
 	return g, nil
 }
 
@@ -82,9 +82,9 @@ func (g *Gate) TryAcquire() (Permit, error) {
 		return Permit{}, nilGate()
 	}
 	g.mu.Lock()
-	if refused := g.admit(); refused != nil {
+	if rejected := g.admit(); rejected != nil {
 		g.mu.Unlock()
-		return Permit{}, g.refuse(refused)
+		return Permit{}, g.observeRejection(rejected)
 	}
 	if g.free == nil {
 		g.grow()
@@ -140,11 +140,11 @@ func (g *Gate) Do(fn func() error) error {
 		return nilFunc("fn")
 	}
 	g.mu.Lock()
-	refused := g.admit()
+	rejected := g.admit()
 	g.mu.Unlock()
 	switch {
-	case refused != nil:
-		return g.refuse(refused)
+	case rejected != nil:
+		return g.observeRejection(rejected)
 	case g.config.Observer != nil:
 		return g.doObserved(fn)
 	}
@@ -175,8 +175,8 @@ func (g *Gate) admit() *RejectedError {
 		g.admitted++
 		return nil
 	}
-	g.refused[reason]++
-	return &g.refusals[reason]
+	g.rejected[reason]++
+	return &g.rejections[reason]
 }
 
 // grow adds free slots. The caller holds g.mu and has been admitted, so Limit is not 0.
@@ -241,8 +241,8 @@ func (g *Gate) Stats() Stats {
 		InFlight:       int(g.admitted - g.released),
 		Admitted:       g.admitted,
 		Released:       g.released,
-		Rejected:       g.refused[Saturated] + g.refused[Closed],
-		RejectedClosed: g.refused[Closed],
+		Rejected:       g.rejected[Saturated] + g.rejected[Closed],
+		RejectedClosed: g.rejected[Closed],
 		ObserverPanics: g.panics,
 	}
 }
@@ -263,7 +263,7 @@ func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed {
-		g.refusals[Closed] = RejectedError{Gate: g.config.Name, Reason: Closed, Limit: g.config.Limit}
+		g.rejections[Closed] = RejectedError{Gate: g.config.Name, Reason: Closed, Limit: g.config.Limit}
 		g.closed = true
 	}
 }

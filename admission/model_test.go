@@ -19,7 +19,7 @@ type model struct {
 	limit                      int
 	closed                     bool
 	live                       map[int]bool // admissions in flight, by number
-	admitted, rejected, refOff uint64       // refOff: refused because closed
+	admitted, rejected, refOff uint64       // refOff: rejected because closed
 }
 
 func (m *model) enter() (id int, reason admission.Reason, ok bool) {
@@ -70,7 +70,7 @@ func (x *machine) agree(op string, err error, reason admission.Reason, ok bool) 
 	var r *admission.RejectedError
 	switch {
 	case ok && err != nil:
-		x.fatalf("A5: %s: refused (%v), but only %d of %d are in flight", op, err, len(x.m.live), x.m.limit)
+		x.fatalf("A5: %s: rejected (%v), but only %d of %d are in flight", op, err, len(x.m.live), x.m.limit)
 	case !ok && x.m.closed && !errors.As(err, &r):
 		x.fatalf("A10: %s: %v of a closed gate", op, err)
 	case !ok && !errors.As(err, &r):
@@ -87,7 +87,7 @@ func (x *machine) tryAcquire() {
 	if ok {
 		x.permits = append(x.permits, admitted[admission.Permit]{id, p})
 	} else if p.Release() {
-		x.fatalf("A3: the permit of a refusal released something")
+		x.fatalf("A3: the permit of a rejection released something")
 	}
 }
 
@@ -129,7 +129,7 @@ func (x *machine) do(way int) {
 	if !ok {
 		x.agree("Do", err, reason, false)
 		if ran != 0 {
-			x.fatalf("A4: Do called a function that was refused")
+			x.fatalf("A4: Do called a function that was rejected")
 		}
 		return
 	}
@@ -188,7 +188,7 @@ func (x *machine) submit(way, stageKind int) {
 	if !ok {
 		x.agree("Submit", err, reason, false)
 		if started != 0 || got != nil {
-			x.fatalf("A4: a refused Submit started its operation (%d) or returned a stage (%v)", started, got)
+			x.fatalf("A4: a rejected Submit started its operation (%d) or returned a stage (%v)", started, got)
 		}
 		return
 	}
@@ -378,7 +378,7 @@ func (x *machine) operate(op, a, b int) {
 	}
 }
 
-// TestPropertyA1A2A3A4A5A8A10 holds the gate against its model over random histories: who is admitted, who is refused and
+// TestPropertyA1A2A3A4A5A8A10 holds the gate against its model over random histories: who is admitted, who is rejected and
 // why, which release counts, what is started, what is counted, what closing does.
 func TestPropertyA1A2A3A4A5A8A10(t *testing.T) {
 	made := 0
@@ -414,7 +414,7 @@ func TestModelHasTeeth(t *testing.T) {
 	for name, spoil := range map[string]func(x *machine){
 		"a slot too many":        func(x *machine) { x.g = mustNew(t, admission.Config{Name: "m", Limit: 3}) },
 		"a slot that was leaked": func(x *machine) { x.g.TryAcquire(); x.m.admitted++ },
-		"a refusal too few":      func(x *machine) { x.m.rejected++ },
+		"a rejection too few":    func(x *machine) { x.m.rejected++ },
 		"closed by another hand": func(x *machine) { x.g.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {

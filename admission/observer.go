@@ -93,8 +93,8 @@ func (g *Gate) observe(e Event) {
 	g.config.Observer.Observe(e)
 }
 
-// refuse reports a refusal.
-func (g *Gate) refuse(why *RejectedError) error {
+// observeRejection reports a rejection to the observer.
+func (g *Gate) observeRejection(why *RejectedError) error {
 	if g.config.Observer != nil {
 		g.observe(Event{Kind: Rejected, Reason: why.Reason})
 	}

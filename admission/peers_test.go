@@ -82,6 +82,6 @@ func TestPeer_XSyncOverRelease(t *testing.T) {
 		t.Fatal("one admission was released more than once, or never")
 	}
 	if g.InFlight() != 1 {
-		t.Fatalf("%d in flight, and one holds its place", g.InFlight())
+		t.Fatalf("%d in flight, and one holds its slot", g.InFlight())
 	}
 }

@@ -1,4 +1,4 @@
-// What a refusal costs, what waits, and what a broken observer may do, for any gate and any history.
+// What a rejection costs, what waits, and what a broken observer may do, for any gate and any history.
 
 package admission_test
 
@@ -15,8 +15,8 @@ import (
 	"github.com/stopbank/stopbank/admission"
 )
 
-// A refusal names the gate, its limit, and closed if it is closed, saturated if it is not; and there is nothing for the garbage collector.
-func TestPropertyA6_RefusalsSayWhyAndCostNothing(t *testing.T) {
+// A rejection names the gate, its limit, and closed if it is closed, saturated if it is not; and there is nothing for the garbage collector.
+func TestPropertyA6_RejectionsSayWhyAndCostNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := admission.Config{Name: rapid.StringN(0, 20, -1).Draw(t, "name"), Limit: rapid.IntRange(0, 70).Draw(t, "limit")}
 		want := admission.RejectedError{Gate: cfg.Name, Reason: admission.Saturated, Limit: cfg.Limit}
@@ -38,15 +38,15 @@ func TestPropertyA6_RefusalsSayWhyAndCostNothing(t *testing.T) {
 			g.Close()
 		}
 		fn := func() error { return nil }
-		refuse := rapid.SampledFrom([]func() error{
+		reject := rapid.SampledFrom([]func() error{
 			func() error { _, err := g.TryAcquire(); return err },
 			func() error { return g.Do(fn) },
 			func() error { _, err := admission.Call(g, func() (int, error) { return 1, nil }); return err },
 			func() error { _, err := admission.Submit(g, func() admission.Stage[int] { return nil }); return err },
 		}).Draw(t, "call")
 		var said error
-		if n := testing.AllocsPerRun(3, func() { said = refuse() }); n != 0 {
-			t.Fatalf("A6: a refusal allocates %v times", n)
+		if n := testing.AllocsPerRun(3, func() { said = reject() }); n != 0 {
+			t.Fatalf("A6: a rejection allocates %v times", n)
 		}
 		var got *admission.RejectedError
 		if !errors.As(said, &got) || *got != want || !errors.Is(said, admission.ErrRejected) {
@@ -61,7 +61,7 @@ type visit struct {
 	by           int
 }
 
-// Whoever comes is admitted or refused at the instant at which it came, in whatever order it came; a place is free from the instant at which it
+// Whoever comes is admitted or rejected at the instant at which it came, in whatever order it came; a slot is free from the instant at which it
 // is released; and no goroutine is there but those of the callers.
 func TestPropertyA7_NothingWaits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -74,7 +74,7 @@ func TestA1_NeverAboveTheLimit(t *testing.T) {
 					if n := len(mine); n > 0 {
 						leave()
 						if !mine[n-1].Release() {
-							t.Error("the first Release was refused")
+							t.Error("the first Release was rejected")
 						}
 						mine = mine[:n-1]
 					}
@@ -157,7 +157,7 @@ func TestA5_EverySlotCanBeTaken(t *testing.T) {
 			for held := range limit {
 				p, err := g.TryAcquire()
 				if err != nil {
-					t.Fatalf("limit %d: refused with %d in flight", limit, held)
+					t.Fatalf("limit %d: rejected with %d in flight", limit, held)
 				}
 				ps = append(ps, p)
 			}
@@ -171,8 +171,8 @@ func TestA5_EverySlotCanBeTaken(t *testing.T) {
 	}
 }
 
-// TestA5_NoRefusalBelowTheLimit has as many goroutines as slots, each in flight at most once: none may ever be refused.
-func TestA5_NoRefusalBelowTheLimit(t *testing.T) {
+// TestA5_NoRejectionBelowTheLimit has as many goroutines as slots, each in flight at most once: none may ever be rejected.
+func TestA5_NoRejectionBelowTheLimit(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
 		g := mustNew(t, admission.Config{Limit: limit})
 		together(limit, func(i int) {

@@ -259,7 +259,7 @@ func TestA2_TypedNilStage(t *testing.T) {
 	atRest(t, g, 1)
 }
 
-// TestA4_ColdAndOnce: start runs exactly once, after the slot was taken, and never when refused.
+// TestA4_ColdAndOnce: start runs exactly once, after the slot was taken, and never when rejected.
 func TestA4_ColdAndOnce(t *testing.T) {
 	observed(t, admission.Config{Limit: 1}, func(t *testing.T, g *admission.Gate, _ *recorder) {
 		p := new(admission.Promise[int])
@@ -275,7 +275,7 @@ func TestA4_ColdAndOnce(t *testing.T) {
 		}
 		for range 3 {
 			if s, err := admission.Submit(g, start); !errors.Is(err, admission.ErrRejected) || s != nil || ran != 1 {
-				t.Fatalf("refused: stage %v, error %v, started %d times", s, err, ran)
+				t.Fatalf("rejected: stage %v, error %v, started %d times", s, err, ran)
 			}
 		}
 		p.Resolve(1)
@@ -286,7 +286,7 @@ func TestA4_ColdAndOnce(t *testing.T) {
 	})
 }
 
-// TestA10_CloseAndDrainOneByOne is the plain story: what is in flight stays, what comes is refused, Drain waits for it.
+// TestA10_CloseAndDrainOneByOne is the plain story: what is in flight stays, what comes is rejected, Drain waits for it.
 func TestA10_CloseAndDrainOneByOne(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
 		g := mustNew(t, admission.Config{Limit: limit})

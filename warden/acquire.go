@@ -103,7 +103,7 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 // runtime.Goexit; a panic is not recovered. The error is fn's own; or that of Acquire, and fn was not called; or an
 // [*InvalidError] if fn is nil. Do blocks and allocates as Acquire does.
 //
-// Goroutines that fn starts with its context share fn's slot while fn runs, and are refused a second one. Work that outlives
+// Goroutines that fn starts with its context share fn's slot while fn runs, and are denied a second one. Work that outlives
 // fn, or needs a slot of its own, needs a context that does not derive from fn's.
 func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
@@ -118,6 +118,6 @@ func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) 
 	return fn(ctx)
 }
 
-// Watch takes a sample if one is overdue, as Acquire does first. Call it for requests that follow this warden's decisions
-// without acquiring its slots: those in compartments that receive its decisions (Config.Also).
-func (w *Warden) Watch() { _ = w.watch() }
+// SampleIfDue takes a sample if one is overdue, as Acquire does first. Call it for requests that follow this warden's decisions
+// without acquiring its slots: those in compartments that receive its decisions (Config.ApplyTo).
+func (w *Warden) SampleIfDue() { _ = w.watch() }

@@ -76,8 +76,8 @@ type Config struct {
 	// Controller replaces this module's controller; nil: [control.New]. If its decision numbers restart, the warden continues
 	// its own numbering.
 	Controller Controller
-	// Also receives every decision after the limiter, for instance a second limiter; nil: none.
-	Also Target
+	// ApplyTo receives every decision after the limiter: usually a bulkhead.Set; nil: none.
+	ApplyTo Target
 }
 
 // DefaultQueue is the queue capacity, in tasks, if Config sets none. It bounds memory; deadlines and load shedding bound the
@@ -128,7 +128,7 @@ func New(cfg Config) (*Warden, error) {
 	for _, part := range []struct{ field, typed, allowed string }{
 		{"Sampler", nilcheck.Optional(cfg.Sampler), "nil (the warden's own) or a sampler"},
 		{"Controller", nilcheck.Optional(cfg.Controller), "nil (the warden's own) or a controller"},
-		{"Also", nilcheck.Optional(cfg.Also), "nil (none) or a target, such as a *bulkhead.Set"},
+		{"ApplyTo", nilcheck.Optional(cfg.ApplyTo), "nil (none) or a target, such as a *bulkhead.Set"},
 	} {
 		if part.typed != "" {
 			return nil, &InvalidError{"Config." + part.field, part.typed, part.allowed}
@@ -153,7 +153,7 @@ func New(cfg Config) (*Warden, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Warden{limiter: l, name: cfg.Limiter.Name, interval: cfg.Interval, also: cfg.Also, sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History}}
+	w := &Warden{limiter: l, name: cfg.Limiter.Name, interval: cfg.Interval, also: cfg.ApplyTo, sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History}}
 	if w.controller == nil {
 		if w.controller, err = control.New(cfg.Control); err != nil {
 			return nil, err
@@ -180,6 +180,6 @@ func (cfg Config) first() decision.ControlDecision {
 	if c.Initial > 0 {
 		d.TargetConcurrency = c.Initial
 	}
-	d.ValidFor = max(0, c.ValidFor) // control.New refuses what is less
+	d.ValidFor = max(0, c.ValidFor) // control.New rejects what is less
 	return d
 }

@@ -43,8 +43,8 @@ func nest(ctx context.Context, in []*Warden) error {
 	return err
 }
 
-// However deep wardens are nested, the first that is met twice refuses, at once; different ones are no matter.
-func TestPropertyReentryIsRefused(t *testing.T) {
+// However deep wardens are nested, the first that is met twice rejects, at once; different ones are no matter.
+func TestPropertyReentryIsRejected(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		all := []*Warden{newSingle(t, "a"), newSingle(t, "b"), newSingle(t, "c")}
 		var path []*Warden
@@ -73,8 +73,8 @@ func TestPropertyReentryIsRefused(t *testing.T) {
 	})
 }
 
-// The mark is good for all that the function hands its context to, and ends with the place.
-func TestTheMarkEndsWithThePlace(t *testing.T) {
+// The mark is good for all that the function hands its context to, and ends with the slot.
+func TestTheMarkEndsWithTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSingle(t, "w")
 		ctx, p, err := w.Acquire(t.Context(), Task{})
@@ -101,7 +101,7 @@ func TestTheMarkEndsWithThePlace(t *testing.T) {
 		p.Release()
 		others.Wait()
 		if w.Holds(detached) {
-			t.Error("the mark outlives the place")
+			t.Error("the mark outlives the slot")
 		}
 		if _, err := Do(detached, w, Task{}, func(context.Context) (int, error) { return 0, nil }); err != nil {
 			t.Errorf("after the release: %v", err)

@@ -34,7 +34,7 @@ func ExampleDo() {
 	// Output: hello <nil>
 }
 
-// Around an HTTP handler: a refusal says why, to the operator and, in as many words as are good for them, to the client.
+// Around an HTTP handler: a rejection says why, to the operator and, in as many words as are good for them, to the client.
 func ExampleWarden_Acquire() {
 	w, _ := warden.New(warden.Config{})
 	handler := func(rw http.ResponseWriter, r *http.Request) {
@@ -66,7 +66,7 @@ func ExampleConfig_controller() {
 	// Output: true queue_overflow 1
 }
 
-// A warden whose decisions bound the compartments of a set as well. It begins with as many places as the set has, so that
+// A warden whose decisions bound the compartments of a set as well. It begins with as many slots as the set has, so that
 // nothing is taken away from anybody before there is a reason.
 func ExampleConfig_also() {
 	ruled := make(rulings, 1)
@@ -77,7 +77,7 @@ func ExampleConfig_also() {
 	if err != nil {
 		panic(err)
 	}
-	w, err := warden.New(warden.Config{Also: set, Control: control.Config{Initial: 100}})
+	w, err := warden.New(warden.Config{ApplyTo: set, Control: control.Config{Initial: 100}})
 	if err != nil {
 		panic(err)
 	}

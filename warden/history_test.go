@@ -142,7 +142,7 @@ func TestLookingDoesNotWait(t *testing.T) {
 		w := mustNew(t, Config{Sampler: s, Controller: new(parts)})
 		time.Sleep(100 * time.Millisecond)
 		taken := make(chan struct{})
-		go func() { defer close(taken); w.Watch() }()
+		go func() { defer close(taken); w.SampleIfDue() }()
 		<-s.entered
 		time.Sleep(time.Minute)
 		use(t, w)

@@ -37,7 +37,7 @@ func (s *imagined) Sample() monitor.Sample {
 func TestAnHourOfDryRun(t *testing.T) {
 	const users = 60
 	for name, world := range map[string]struct {
-		dependency  int // places of what the work of a second waits for
+		dependency  int // slots of what the work of a second waits for
 		jammed      bool
 		most, least int // the target in the dry run, after its first minute
 		afterwards  int // the least target when it has been enforced for five minutes
@@ -85,7 +85,7 @@ func TestAnHourOfDryRun(t *testing.T) {
 				if before.Rejected+before.Canceled != 0 || before.Running != users || (before.WouldReject > 0) != world.jammed {
 					t.Errorf("after an hour: %+v", before.Tally)
 				}
-				t.Logf("after an hour the target is %d, %d of %d would have been refused", before.Target, before.WouldReject, before.Submitted)
+				t.Logf("after an hour the target is %d, %d of %d would have been rejected", before.Target, before.WouldReject, before.Submitted)
 
 				s.jammed.Store(false)
 				if err := w.Limiter().SetMode(limiter.Enforce); err != nil {
@@ -101,7 +101,7 @@ func TestAnHourOfDryRun(t *testing.T) {
 				if able := min(users, world.dependency); done < 300*able*8/10 {
 					t.Errorf("%d done in five minutes, of %d possible", done, 300*able)
 				}
-				t.Logf("enforced for five minutes the target is %d, %d were done, %d refused", after.Target, done, after.Rejected)
+				t.Logf("enforced for five minutes the target is %d, %d were done, %d rejected", after.Target, done, after.Rejected)
 				cancel()
 				all.Wait()
 			})

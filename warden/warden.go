@@ -4,7 +4,6 @@ package warden
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,9 +11,6 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
-
-// ErrRunning is the error of [Warden.Run] while another Run of the same warden is active.
-var ErrRunning = errors.New("warden: is running already")
 
 // Warden combines a monitor, a controller and a limiter. All methods are safe for concurrent use. It must come from [New] and
 // must not be copied; a nil or zero Warden rejects every call with an [*InvalidError].
@@ -45,16 +41,17 @@ type Stats struct {
 	Samples, ByRequests uint64
 	// LargestGap is the longest time between two samples so far.
 	LargestGap time.Duration
-	// Panics counts recovered panics of Sampler, Controller and Also. The previous decision stays in force, until it expires
+	// Panics counts recovered panics of Sampler, Controller and ApplyTo. The previous decision stays in force, until it expires
 	// and its Stale decision replaces it.
 	Panics uint64
 	// Reentries counts calls of Acquire and Do that were rejected with a [*ReentryError].
 	Reentries uint64
 }
 
-// Run takes a sample in every interval until ctx ends, and then returns nil. It blocks: start it with go. The error is
-// [ErrRunning], or an [*InvalidError] for a nil ctx. A warden works without Run, driven by requests, but then recovers only
-// as requests arrive. After Run has returned, requests continue to drive the warden, and Run may be called again.
+// Run takes a sample in every interval until ctx ends, and then returns nil. It blocks: start it with go. The error, an
+// [*InvalidError], means that ctx is nil or another Run of this warden is active. A warden works without Run, driven by
+// requests, but then recovers only as requests arrive. After Run has returned, requests continue to drive the warden, and Run
+// may be called again.
 func (w *Warden) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
@@ -63,7 +60,7 @@ func (w *Warden) Run(ctx context.Context) error {
 		return notMade()
 	}
 	if !w.running.CompareAndSwap(false, true) {
-		return ErrRunning
+		return &InvalidError{"Run", "called while another one is active", "one at a time"}
 	}
 	defer w.running.Store(false)
 	ticker := time.NewTicker(w.interval)

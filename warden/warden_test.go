@@ -69,7 +69,7 @@ func (p *parts) Apply(d decision.ControlDecision) {
 	}
 }
 
-func (p *parts) config() Config { return Config{Sampler: p, Controller: p, Also: p} }
+func (p *parts) config() Config { return Config{Sampler: p, Controller: p, ApplyTo: p} }
 
 func use(t *testing.T, w *Warden) {
 	t.Helper()
@@ -90,7 +90,7 @@ func TestRunTicks(t *testing.T) {
 		if s := w.Stats(); s.Samples != 10 || s.ByRequests != 0 || s.LargestGap != 100*time.Millisecond {
 			t.Fatalf("after a second: %+v", s)
 		}
-		if err := w.Run(ctx); !errors.Is(err, ErrRunning) {
+		if err := w.Run(ctx); !errors.Is(err, ErrInvalid) {
 			t.Fatalf("a second Run: %v", err)
 		}
 		for range 50 { // requests in time do not tick
@@ -142,8 +142,8 @@ func TestRequestsDrive(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		time.Sleep(100 * time.Millisecond)
-		w.Watch() // without asking for a place
-		w.Watch()
+		w.SampleIfDue() // without asking for a slot
+		w.SampleIfDue()
 		if s := w.Stats(); s.Samples != 11 || s.ByRequests != 11 {
 			t.Fatalf("Watch: %+v", s)
 		}
@@ -309,7 +309,7 @@ func TestBadInput(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"warden: Config.Sampler is a nil *monitor.Sampler; ":       {Sampler: (*monitor.Sampler)(nil)},
 		"warden: Config.Controller is a nil *control.Controller; ": {Controller: (*control.Controller)(nil)},
-		"warden: Config.Also is a nil *bulkhead.Set; ":             {Also: (*bulkhead.Set)(nil)},
+		"warden: Config.ApplyTo is a nil *bulkhead.Set; ":          {ApplyTo: (*bulkhead.Set)(nil)},
 	} {
 		if w, err := New(cfg); w != nil || !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s...", err, want)
@@ -344,7 +344,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	var none *Warden
-	none.Watch()
+	none.SampleIfDue()
 	if none.Limiter() != nil || none.Stats() != (Stats{}) || none.History(nil, 0) != nil || none.Latest().Decision.Seq != 0 || none.Levels(monitor.Sample{}) != nil {
 		t.Error("a nil warden says something")
 	}
@@ -422,14 +422,14 @@ func TestQ13_WhoNeverDecidesIsStale(t *testing.T) {
 				for at := time.Duration(0); at <= c.held; at += 100 * time.Millisecond {
 					all.Go(func() { use(t, w) }) // one of them hangs where Run does not
 					synctest.Wait()
-					if got := w.Limiter().Stats().Standing; got != limiter.Initial {
+					if got := w.Limiter().Stats().DecisionState; got != limiter.Initial {
 						t.Fatalf("%s, Run %v: %v after %v", name, run, got, at)
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
 				use(t, w)
-				if got := w.Limiter().Stats(); got.Standing != limiter.Stale || got.Target != first {
-					t.Errorf("Q13: %s, Run %v: %v with a target of %d after %v, want stale and %d", name, run, got.Standing, got.Target, c.held, first)
+				if got := w.Limiter().Stats(); got.DecisionState != limiter.Stale || got.Target != first {
+					t.Errorf("Q13: %s, Run %v: %v with a target of %d after %v, want stale and %d", name, run, got.DecisionState, got.Target, c.held, first)
 				}
 				cancel()
 				close(hang)
@@ -451,7 +451,7 @@ func TestQ13_WhoNeverDecidesIsStale(t *testing.T) {
 			}
 			for range 100 {
 				use(t, w)
-				if got := w.Limiter().Stats().Standing; got == limiter.Stale {
+				if got := w.Limiter().Stats().DecisionState; got == limiter.Stale {
 					t.Fatalf("Run %v: a healthy warden is %v to whoever asks", run, got)
 				}
 				time.Sleep(33 * time.Millisecond)

@@ -10,7 +10,7 @@
 //     has been read to the end, failed or been closed. Headers alone do not end it: the server still works on the body, and
 //     the connection is still in use. A connection that switched protocols ends when it is closed.
 //
-// A refused request leaves no trace: the server's handler is not called, the client sends nothing. Nothing waits,
+// A rejected request leaves no trace: the server's handler is not called, the client sends nothing. Nothing waits,
 // nothing is retried.
 //
 // A hijacked connection that is never closed stays in flight forever, and so does a response that is neither read to its

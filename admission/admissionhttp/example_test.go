@@ -1,4 +1,4 @@
-// Both entry points at work over loopback: a server that refuses, and a client that does not send.
+// Both entry points at work over loopback: a server that rejects, and a client that does not send.
 
 package admissionhttp_test
 

@@ -17,11 +17,11 @@ import (
 type HandlerConfig struct {
 	// Gate admits the requests. Several handlers may share one.
 	Gate *admission.Gate
-	// RetryAfter is how long a refused client is asked to stay away, in whole seconds: it is rounded up, 0 means one second, and up to as
-	// much again is added at random, because those who were refused together must not come back together. 0 to an hour. Rejected,
+	// RetryAfter is how long a rejected client is asked to stay away, in whole seconds: it is rounded up, 0 means one second, and up to as
+	// much again is added at random, because those who were rejected together must not come back together. 0 to an hour. Rejected,
 	// if set, does not use it.
 	RetryAfter time.Duration
-	// Rejected answers the requests that the gate refused, without a permit. If it is nil the answer is 503 (Service
+	// Rejected answers the requests that the gate rejected, without a permit. If it is nil the answer is 503 (Service
 	// Unavailable) in text/plain, with a Retry-After header.
 	Rejected http.Handler
 }

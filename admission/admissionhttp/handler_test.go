@@ -64,7 +64,7 @@ func TestA4_RejectedRequestNeverReachesTheHandler(t *testing.T) {
 	})
 }
 
-// Those who were refused together are not told the same.
+// Those who were rejected together are not told the same.
 func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	for d, least := range map[time.Duration]int{
 		0: 1, 1: 1, time.Second: 1, time.Second + 1: 2, 1500 * time.Millisecond: 2, time.Minute: 60, time.Hour: 3600,

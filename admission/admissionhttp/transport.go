@@ -1,4 +1,4 @@
-// The client's side: a request is sent or refused at once, and is in flight until nothing more of its response can come.
+// The client's side: a request is sent or rejected at once, and is in flight until nothing more of its response can come.
 
 package admissionhttp
 
@@ -45,7 +45,7 @@ func NewTransport(cfg TransportConfig) (*Transport, error) {
 // Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the request. [inflight.RoundTrip] has
 // every case.
 //
-// If the gate refuses, nothing is sent, the request's body is closed and the error is the gate's
+// If the gate rejects, nothing is sent, the request's body is closed and the error is the gate's
 // [*admission.RejectedError]; through an [http.Client], errors.Is and errors.As find it in the url.Error. Each redirect that
 // a client follows, and each retry that it makes, asks the gate anew; those that the base makes do not.
 //
@@ -58,7 +58,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	permit, err := t.gate.TryAcquire()
 	if err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // the error to return is the refusal
+			_ = req.Body.Close() // the error to return is the rejection
 		}
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 // Command breaker puts sony/gobreaker's two-step circuit breaker, as it is, into a compartment: failures of the
-// dependency open it, refusals and callers that went away do not.
+// dependency open it, rejections and callers that went away do not.
 package main
 
 import (
@@ -49,7 +49,7 @@ func open(rest time.Duration) (*bulkhead.Set, *bulkhead.Compartment, error) {
 		Name:        "payments",
 		Timeout:     rest,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= 3 },
-		IsExcluded:  bulkhead.NoVerdict,
+		IsExcluded:  bulkhead.IsExcluded,
 	})
 	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "payments", Guaranteed: 10, Timeout: time.Second, Breaker: breaker},

@@ -59,7 +59,7 @@ func TestAProbeThatWasNotUsed(t *testing.T) {
 	})
 }
 
-// TestManyCallersWhoGoAwayOpenNothing, and neither do refusals.
+// TestManyCallersWhoGoAwayOpenNothing, and neither do rejections.
 func TestManyCallersWhoGoAwayOpenNothing(t *testing.T) {
 	_, payments, err := open(time.Minute)
 	if err != nil {

@@ -22,12 +22,12 @@ type journal struct {
 type page struct {
 	arrival
 
-	late     time.Duration  // it was sent, because the machine had something else to do
-	outcomes []outcome      // what its user was told
-	arrivals map[string]int // attempts, refused ones included, for each service
-	visits   []visit        // those that were given a place
-	paid     int            // how often payments worked on it
-	refusals []refusal      // the logs of the services, the innermost first
+	late       time.Duration  // it was sent, because the machine had something else to do
+	outcomes   []outcome      // what its user was told
+	arrivals   map[string]int // attempts, rejected ones included, for each service
+	visits     []visit        // those that were given a place
+	paid       int            // how often payments worked on it
+	rejections []rejection    // the logs of the services, the innermost first
 }
 
 // A visit is what a service knew when it began to work.
@@ -37,8 +37,8 @@ type visit struct {
 	priority warden.Priority
 }
 
-// A refusal is a line in the log of a service.
-type refusal struct {
+// A rejection is a line in the log of a service.
+type rejection struct {
 	service string
 	outcome
 
@@ -78,21 +78,21 @@ func (j *journal) working(r *http.Request, service string) {
 
 func (j *journal) paying(r *http.Request) { j.on(r, func(p *page) { p.paid++ }) }
 
-// refused logs what a service, or its call of the next one, was refused. The explanation of a warden is in Limiter().Recent() as well.
-func (j *journal) refused(r *http.Request, service string, err error) {
-	line := refusal{service: service, text: err.Error()}
+// rejected logs what a service, or its call of the next one, was rejected. The explanation of a warden is in Limiter().Recent() as well.
+func (j *journal) rejected(r *http.Request, service string, err error) {
+	line := rejection{service: service, text: err.Error()}
 	var rejection *warden.Rejection
 	if errors.As(err, &rejection) {
 		line.reason, line.decision, line.text = rejection.Reason.String(), rejection.Decision.Seq, rejection.String()
 	}
-	j.on(r, func(p *page) { p.refusals = append(p.refusals, line) })
+	j.on(r, func(p *page) { p.rejections = append(p.rejections, line) })
 }
 
 // passedOn logs that the next service answered no.
 func (j *journal) passedOn(r *http.Request, service string, status int, body []byte) {
 	o := told(status, body)
 	text := fmt.Sprintf("passes on %d %s, decision %d", status, o.reason, o.decision)
-	j.on(r, func(p *page) { p.refusals = append(p.refusals, refusal{service, o, text}) })
+	j.on(r, func(p *page) { p.rejections = append(p.rejections, rejection{service, o, text}) })
 }
 
 // ended notes what a user was told, and how late the machine was to send his request.

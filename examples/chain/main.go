@@ -1,6 +1,6 @@
 // Chain is three services, gateway -> orders -> payments, that are asked for twice what the last one can do: once with clients that
 // try three times and carry nothing, once with the deadline and the priority of each request carried through, and retries within
-// a budget. It prints what the users got, what payments did for nobody, and the way of one refused request.
+// a budget. It prints what the users got, what payments did for nobody, and the way of one rejected request.
 //
 // Exit code: 0 the verdict holds, 1 it does not or the run failed.
 package main

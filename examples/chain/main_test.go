@@ -95,7 +95,7 @@ func TestNothingCarried(t *testing.T) {
 // TestReport: the verdict is what the lines above it say, on numbers that are known.
 func TestReport(t *testing.T) {
 	sc := scenario{connections: 1, hold: time.Second, patience: time.Second, lasts: 10 * time.Second}
-	refused := outcome{503, "pressure_high", 7}
+	rejected := outcome{503, "pressure_high", 7}
 	answered := func(paid int) page {
 		return page{
 			arrival: arrival{route: checkout}, outcomes: []outcome{{status: 200}}, paid: paid,
@@ -103,9 +103,9 @@ func TestReport(t *testing.T) {
 		}
 	}
 	told := page{
-		arrival: arrival{route: reports}, outcomes: []outcome{refused}, arrivals: map[string]int{"gateway": 1, "orders": 1},
-		visits:   []visit{{"gateway", time.Second, warden.Background}},
-		refusals: []refusal{{"orders", outcome{reason: "pressure_high", decision: 7}, "rejected"}, {"gateway", refused, "passes on"}},
+		arrival: arrival{route: reports}, outcomes: []outcome{rejected}, arrivals: map[string]int{"gateway": 1, "orders": 1},
+		visits:     []visit{{"gateway", time.Second, warden.Background}},
+		rejections: []rejection{{"orders", outcome{reason: "pressure_high", decision: 7}, "rejected"}, {"gateway", rejected, "passes on"}},
 	}
 	good := &journal{pages: append(slices.Repeat([]page{answered(1)}, 10), told)}
 	bad := &journal{pages: append(slices.Repeat([]page{answered(2)}, 10), page{arrival: arrival{route: checkout}, outcomes: []outcome{{}}})}
@@ -126,9 +126,9 @@ func TestReport(t *testing.T) {
 		}
 	}
 	if !told.explained() {
-		t.Error("a refusal that was passed on is not explained")
+		t.Error("a rejection that was passed on is not explained")
 	}
-	told.refusals[0].decision = 8
+	told.rejections[0].decision = 8
 	if told.explained() {
 		t.Error("explained by another decision")
 	}

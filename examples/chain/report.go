@@ -1,4 +1,4 @@
-// The report: a table of both phases, the way of one refused request, and the verdict.
+// The report: a table of both phases, the way of one rejected request, and the verdict.
 package main
 
 import (
@@ -113,7 +113,7 @@ func (sc scenario) report(out io.Writer, before, after *journal) bool {
 	claim(b.wasted() <= mostWasted, "carried: at most %.2f of payments' work is for nobody (%.3f)", mostWasted, b.wasted())
 	worst := max(b.attempts("gateway", "orders"), b.attempts("orders", "payments"))
 	claim(worst <= mostAttempts, "carried: at most %.1f attempts for each call (%.3f)", mostAttempts, worst)
-	claim(told, "carried: a refusal has the same decision number in all logs")
+	claim(told, "carried: a rejection has the same decision number in all logs")
 	if holds {
 		fmt.Fprintln(out, "VERDICT: holds. What matters is answered end to end, and payments works for those who still wait.")
 	} else {
@@ -125,12 +125,12 @@ func (sc scenario) report(out io.Writer, before, after *journal) bool {
 	return holds
 }
 
-// follows prints the way of one request that was refused as far inside as any, and reports whether every log names the reason and
+// follows prints the way of one request that was rejected as far inside as any, and reports whether every log names the reason and
 // the decision that its user was told.
 func follows(out io.Writer, book *journal) bool {
 	id := -1
 	for i, p := range book.pages {
-		if p.explained() && (id < 0 || len(p.refusals) > len(book.pages[id].refusals)) {
+		if p.explained() && (id < 0 || len(p.rejections) > len(book.pages[id].rejections)) {
 			id = i
 		}
 	}
@@ -139,7 +139,7 @@ func follows(out io.Writer, book *journal) bool {
 	}
 	p := book.pages[id]
 	fmt.Fprintf(out, "\nRequest %d, %v, in the logs of those who saw it, from the inside out:\n", id, p.route)
-	for _, line := range p.refusals {
+	for _, line := range p.rejections {
 		fmt.Fprintf(out, "  %-9s %s\n", line.service+":", line.text)
 	}
 	o := p.outcomes[0]
@@ -147,13 +147,13 @@ func follows(out io.Writer, book *journal) bool {
 	return true
 }
 
-// explained: the user was refused by one service, which has a line about it, and every service in front of that one has a line that it
-// passed this refusal on. Numbers alone do not say so: each warden counts its own decisions.
+// explained: the user was rejected by one service, which has a line about it, and every service in front of that one has a line that it
+// passed this rejection on. Numbers alone do not say so: each warden counts its own decisions.
 func (p page) explained() bool {
-	if len(p.outcomes) != 1 || p.outcomes[0].decision == 0 || len(p.refusals) != len(p.arrivals) {
+	if len(p.outcomes) != 1 || p.outcomes[0].decision == 0 || len(p.rejections) != len(p.arrivals) {
 		return false
 	}
-	for i, line := range p.refusals {
+	for i, line := range p.rejections {
 		passedOn := line.status != 0
 		if line.decision != p.outcomes[0].decision || line.reason != p.outcomes[0].reason || passedOn != (i > 0) {
 			return false

@@ -41,7 +41,7 @@ func newService(name string, most int, book *journal) (s *service, err error) {
 // serve begins to serve, on any port of the loopback interface.
 func (s *service) serve(cfg wardenhttp.Config, work http.HandlerFunc) error {
 	cfg.Answer = func(_ http.ResponseWriter, r *http.Request, err error) bool {
-		s.book.refused(r, s.name, err) // the log of refusals; the answer is the package's
+		s.book.rejected(r, s.name, err) // the log of rejections; the answer is the package's
 		return false
 	}
 	mw, err := wardenhttp.New(s.front, cfg)
@@ -50,9 +50,9 @@ func (s *service) serve(cfg wardenhttp.Config, work http.HandlerFunc) error {
 	}
 	guarded := mw.Handler(work)
 	mux := http.NewServeMux()
-	mux.Handle("GET /readyz", &s.ready) // not under the middleware: it costs nothing, and must not be refused
+	mux.Handle("GET /readyz", &s.ready) // not under the middleware: it costs nothing, and must not be rejected
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.book.arrived(r, s.name) // an access log sees what is refused as well
+		s.book.arrived(r, s.name) // an access log sees what is rejected as well
 		guarded.ServeHTTP(w, r)
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -130,7 +130,7 @@ func (s *service) careful(dependency string) (caller, error) {
 	return &http.Client{Transport: again}, nil
 }
 
-// A forgetful caller is what careful replaces: a timeout of its own, three attempts whatever was refused, and nothing of what the
+// A forgetful caller is what careful replaces: a timeout of its own, three attempts whatever was rejected, and nothing of what the
 // request's context knows.
 type forgetful struct{ *http.Client }
 
@@ -163,7 +163,7 @@ func (s *service) forward(next string) http.HandlerFunc {
 		req.Header.Set(idHeader, r.Header.Get(idHeader))
 		resp, err := s.next.Do(req)
 		if err != nil {
-			s.book.refused(r, s.name, err)
+			s.book.rejected(r, s.name, err)
 			failed(w, err)
 			return
 		}
@@ -176,7 +176,7 @@ func (s *service) forward(next string) http.HandlerFunc {
 		if resp.StatusCode != http.StatusOK {
 			s.book.passedOn(r, s.name, resp.StatusCode, body)
 		}
-		// Warden-Refused stays here: no handler has seen the request, it says, and this one has.
+		// Warden-Rejected stays here: no handler has seen the request, it says, and this one has.
 		for _, h := range []string{"Content-Type", "Retry-After"} {
 			if v := resp.Header.Get(h); v != "" {
 				w.Header().Set(h, v)
@@ -190,7 +190,7 @@ func (s *service) forward(next string) http.HandlerFunc {
 // failed answers a request whose call got no answer.
 func failed(w http.ResponseWriter, err error) {
 	switch {
-	case wardenhttp.WriteError(w, nil, err): // a place for the call was refused
+	case wardenhttp.WriteError(w, nil, err): // a place for the call was rejected
 	case errors.Is(err, retry.ErrThrottled):
 		w.Header().Set("Retry-After", "1")
 		problem(w, http.StatusServiceUnavailable, "throttled")

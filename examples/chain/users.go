@@ -98,7 +98,7 @@ func follow(ctx context.Context, url string, all []arrival, patience time.Durati
 // An outcome is what a user was told.
 type outcome struct {
 	status   int    // 0: nothing, he had left or nobody was there
-	reason   string // of the refusal
+	reason   string // of the rejection
 	decision uint64 // its number
 }
 

@@ -45,7 +45,7 @@ func mustLimiter(t *testing.T) *limiter.Limiter {
 	return l
 }
 
-// crowd takes places of the warden until it is refused one, and lets one more task wait. release ends all that.
+// crowd takes places of the warden until it is denied one, and lets one more task wait. release ends all that.
 func (s *service) crowd(t *testing.T, name string) (release func()) {
 	t.Helper()
 	var held []warden.Permit
@@ -92,7 +92,7 @@ func TestBrowser(t *testing.T) {
 		}
 		p.until(value("In flight") + ` === "0"`)
 		if n := eval[int](p, `document.querySelectorAll("#rejections details").length`); n != 0 || eval[bool](p, `document.getElementById("no-rejections").hidden`) {
-			t.Errorf("%d refusals before anybody asked", n)
+			t.Errorf("%d rejections before anybody asked", n)
 		}
 
 		for range 4 { // one more than it has places for
@@ -109,7 +109,7 @@ func TestBrowser(t *testing.T) {
 		p.until(`document.title.startsWith("act")`)
 		p.until(`document.querySelectorAll("#charts path.line")[0].getAttribute("d").length > 100`)
 
-		// A refusal opens, by the keyboard, to all that is known about it, and stays open while others come.
+		// A rejection opens, by the keyboard, to all that is known about it, and stays open while others come.
 		p.until(`document.querySelector("#rejections summary").textContent.includes("the crowd")`)
 		eval[bool](p, `document.querySelector("#rejections summary").focus() ?? true`)
 		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
@@ -126,10 +126,10 @@ func TestBrowser(t *testing.T) {
 		}
 		p.until(`document.querySelectorAll("#rejections details").length > 50`) // the open one is one more than are shown
 		if n := eval[int](p, `document.querySelectorAll("#rejections details[open]").length`); n != 1 {
-			t.Errorf("%d refusals are open, want the one that was opened", n)
+			t.Errorf("%d rejections are open, want the one that was opened", n)
 		}
 		if !eval[bool](p, ofAnalytics) {
-			t.Error("a hundred refusals of the warden have crowded out the one of a compartment")
+			t.Error("a hundred rejections of the warden have crowded out the one of a compartment")
 		}
 		p.until(`document.querySelectorAll("#decisions li").length > 0`)
 
@@ -159,7 +159,7 @@ func TestBrowser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, _ = s.database.Compartment("reports").Acquire(t.Context()) // is refused
+		_, _, _ = s.database.Compartment("reports").Acquire(t.Context()) // is rejected
 		p.until(`[...document.querySelectorAll("#verdicts li")].some(e => e.textContent.includes("reports") && e.dataset.level !== "ok")`)
 		permit.Release(nil)
 		verdicts := eval[int](p, `document.querySelectorAll("#verdicts li").length`)
@@ -218,7 +218,7 @@ func TestBrowser(t *testing.T) {
 		p.clean(base)
 	})
 
-	// One refusal among many, by the id that its client was told: from the box, and from a link.
+	// One rejection among many, by the id that its client was told: from the box, and from a link.
 	t.Run("find", func(t *testing.T) {
 		const id = `4bf92f&<img/src=x>#%2e`
 		s := mustNew(t, console.Config{Title: "shop", Instance: "shop-7f9c", Interval: 100 * time.Millisecond})
@@ -252,7 +252,7 @@ func TestBrowser(t *testing.T) {
 		link := eval[string](p, `location.href`)
 		eval[string](p, `document.getElementById("what").value = "gone"`)
 		p.must(chromedp.Do(p.ctx, chromedp.Click("#find button")))
-		p.until(said + `.startsWith("Not found. This process keeps the last refusals")`)
+		p.until(said + `.startsWith("Not found. This process keeps the last rejections")`)
 		p.until(`document.querySelectorAll("#found details").length === 0`)
 		p.clean(base)
 		other := open(t, chromium, link, 1280, 900, "light", false)

@@ -34,7 +34,7 @@ func run(out io.Writer) error {
 		fmt.Fprintf(out, "%s hangs: orders shipped %d, to be shipped later %d, lost %d; stock pages %d\n", broken, n.shipped, n.later, n.lost, n.pages)
 	}
 	for _, c := range s.set.Snapshot().Compartments {
-		fmt.Fprintf(out, "%s: calls that failed or were refused: %t, answered by the fallback: %d\n", c.Name, c.Outcomes["succeeded"] < c.Submitted, c.Degraded)
+		fmt.Fprintf(out, "%s: calls that failed or were rejected: %t, answered by the fallback: %d\n", c.Name, c.Outcomes["succeeded"] < c.Submitted, c.Degraded)
 	}
 	return nil
 }

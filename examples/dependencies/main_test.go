@@ -18,12 +18,12 @@ func Example() {
 	// shipping hangs: orders shipped 0, to be shipped later 8, lost 0; stock pages 8
 	// payment hangs: orders shipped 0, to be shipped later 0, lost 8; stock pages 8
 	// nothing hangs: orders shipped 8, to be shipped later 0, lost 0; stock pages 8
-	// payment: calls that failed or were refused: true, answered by the fallback: 0
-	// inventory: calls that failed or were refused: false, answered by the fallback: 0
-	// shipping: calls that failed or were refused: true, answered by the fallback: 8
+	// payment: calls that failed or were rejected: true, answered by the fallback: 0
+	// inventory: calls that failed or were rejected: false, answered by the fallback: 0
+	// shipping: calls that failed or were rejected: true, answered by the fallback: 8
 }
 
-// TestHangingCostsOnlyItsOwn: in the compartment that hangs everybody is refused or times out, its dependency is not sent
+// TestHangingCostsOnlyItsOwn: in the compartment that hangs everybody is rejected or times out, its dependency is not sent
 // more than its places allow, and all of them come back.
 func TestHangingCostsOnlyItsOwn(t *testing.T) {
 	defer goleak.VerifyNone(t)
@@ -44,7 +44,7 @@ func TestHangingCostsOnlyItsOwn(t *testing.T) {
 			continue
 		}
 		if c.Submitted != 8 || c.Admitted < 2 || c.Outcomes["timeout_running"] != c.Admitted {
-			t.Errorf("shipping: submitted %d, admitted %d, %v, refused %v, left %v", c.Submitted, c.Admitted, c.Outcomes, c.Rejected, c.Left)
+			t.Errorf("shipping: submitted %d, admitted %d, %v, rejected %v, left %v", c.Submitted, c.Admitted, c.Outcomes, c.Rejected, c.Left)
 		}
 		if got := uint64(s.deps["shipping"].calls.Load()); got > c.Admitted {
 			t.Errorf("shipping was sent %d calls, %d were admitted", got, c.Admitted)

@@ -1,5 +1,5 @@
 // Package frameworks mounts a warden's middleware in chi, echo and gin, behind the router, so that tasks are called by the routes' patterns
-// and get their priorities by them. One shop is built three times, and its tests try each over real HTTP: names, priorities, refusals that end the
+// and get their priorities by them. One shop is built three times, and its tests try each over real HTTP: names, priorities, rejections that end the
 // request, panics, connections that are taken over.
 //
 // It is a module of its own, because the frameworks bring many others along.

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // A counter follows a limiter's events.
 type counter struct {
 	mu      sync.Mutex
-	tasks   []warden.Task // that began or were refused
+	tasks   []warden.Task // that began or were rejected
 	running int
 	ended   chan struct{} // a task has
 }
@@ -133,7 +133,7 @@ func TestTasksAreNamedAndRankedByTheirRoutes(t *testing.T) {
 	})
 }
 
-func TestARefusalEndsTheRequest(t *testing.T) {
+func TestARejectionEndsTheRequest(t *testing.T) {
 	var calls atomic.Int32
 	sell := func(http.ResponseWriter, *http.Request, string) error { calls.Add(1); return nil }
 	each(t, sell, func(t *testing.T, p place) {
@@ -144,7 +144,7 @@ func TestARefusalEndsTheRequest(t *testing.T) {
 			t.Errorf("%d %s %s", status, kind, body)
 		}
 		if n := calls.Swap(0); n != 0 {
-			t.Errorf("the handler of a refused request was called %d times", n)
+			t.Errorf("the handler of a rejected request was called %d times", n)
 		}
 		if status, _, body := send(t, http.MethodGet, p.url+"/healthz"); status != http.StatusOK || body != "here" {
 			t.Error("health:", status, body)

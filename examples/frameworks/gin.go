@@ -38,7 +38,7 @@ func Wrap(mw *wardenhttp.Middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		c.Request.Pattern = c.FullPath()
 		next.ServeHTTP(c.Writer, c.Request.WithContext(context.WithValue(c.Request.Context(), key{}, c)))
-		c.Abort() // what has been called is not called again, and what has been refused is not called at all
+		c.Abort() // what has been called is not called again, and what has been rejected is not called at all
 	}
 }
 

@@ -91,7 +91,7 @@ type answer struct {
 	status   int
 	header   http.Header
 	body     string
-	reason   string // of a refusal
+	reason   string // of a rejection
 }
 
 func show(out io.Writer) error {
@@ -126,12 +126,12 @@ func show(out io.Writer) error {
 	fmt.Fprintf(out, "the refund of %s, which matters most: %d\n", refund.id, refund.status)
 	i := slices.IndexFunc(answers, func(a answer) bool { return a.status == http.StatusServiceUnavailable })
 	if i < 0 {
-		return fmt.Errorf("nobody was refused: %v", counts)
+		return fmt.Errorf("nobody was rejected: %v", counts)
 	}
-	refused := answers[i]
-	fmt.Fprintf(out, "the answer to %s:\n  %d, Retry-After: %s\n  %s\n", refused.id, refused.status, refused.header.Get("Retry-After"), refused.body)
+	rejected := answers[i]
+	fmt.Fprintf(out, "the answer to %s:\n  %d, Retry-After: %s\n  %s\n", rejected.id, rejected.status, rejected.header.Get("Retry-After"), rejected.body)
 	for _, e := range w.Limiter().Recent() {
-		if e.Outcome == limiter.Rejected && e.Task.ID == refused.id {
+		if e.Outcome == limiter.Rejected && e.Task.ID == rejected.id {
 			fmt.Fprintf(out, "the explanation kept under that id:\n  %v\n", e)
 		}
 	}

@@ -1,6 +1,6 @@
 package main
 
-// Most clients are refused, a few are served, and each refusal says why: which ones they are is the machine's affair.
+// Most clients are rejected, a few are served, and each rejection says why: which ones they are is the machine's affair.
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ the explanation kept under that id:
 		t.Errorf("%q", told)
 	}
 	if !regexp.MustCompile(`(?m)^the refund of client-\d+, which matters most: (200|504)$`).MatchString(said) {
-		t.Error("the refund was refused")
+		t.Error("the refund was rejected")
 	}
 	if t.Failed() {
 		t.Log(said)

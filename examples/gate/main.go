@@ -37,7 +37,7 @@ func main() {
 	err = gate.Do(pay) // does not wait and does not pay
 	var rejected *admission.RejectedError
 	if errors.As(err, &rejected) {
-		fmt.Printf("third: refused by %s at limit %d\n", rejected.Gate, rejected.Limit)
+		fmt.Printf("third: rejected by %s at limit %d\n", rejected.Gate, rejected.Limit)
 	}
 
 	close(finish)

@@ -5,7 +5,7 @@ package main
 func Example() {
 	main()
 	// Output:
-	// third: refused by payments at limit 2
+	// third: rejected by payments at limit 2
 	// paying
 	// fourth: paid, 0 in flight
 }

@@ -1,4 +1,4 @@
-// Gatehttp is the admission layer around HTTP: a server that answers one report at a time and refuses the next with
+// Gatehttp is the admission layer around HTTP: a server that answers one report at a time and rejects the next with
 // 503, and a client that opens one response of a dependency at a time and does not send the next request.
 package main
 
@@ -64,7 +64,7 @@ func clientSide() error {
 		return err
 	}
 	err = get(client, dependency.URL, "client, second") // in flight until the first response is read or closed
-	fmt.Println("client, second: refused:", errors.Is(err, admission.ErrRejected))
+	fmt.Println("client, second: rejected:", errors.Is(err, admission.ErrRejected))
 	if err := first.Body.Close(); err != nil {
 		return err
 	}

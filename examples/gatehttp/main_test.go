@@ -8,7 +8,7 @@ func Example() {
 	// server, second: 503, to come back later: true
 	// server, first: 200, to come back later: false
 	// client: a request arrived
-	// client, second: refused: true
+	// client, second: rejected: true
 	// client: a request arrived
 	// client, third: 200, to come back later: false
 }

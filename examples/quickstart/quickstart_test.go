@@ -138,8 +138,8 @@ func TestServer(t *testing.T) {
 	both.Go(func() { searches = ask(t, url+"/search", 400, 50) })
 	both.Go(func() { checkouts = ask(t, url+"/checkout", 40, 2) })
 	both.Wait()
-	refused := searches[http.StatusServiceUnavailable] + searches[http.StatusGatewayTimeout]
-	if refused == 0 || searches[http.StatusOK]+refused != 400 {
+	rejected := searches[http.StatusServiceUnavailable] + searches[http.StatusGatewayTimeout]
+	if rejected == 0 || searches[http.StatusOK]+rejected != 400 {
 		t.Errorf("searches %v", searches)
 	}
 	if n := checkouts[http.StatusOK]; n*400 <= searches[http.StatusOK]*40 {

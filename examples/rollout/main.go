@@ -61,7 +61,7 @@ func run(ctx context.Context, out io.Writer, addr string, spread time.Duration, 
 
 	ready := new(wardenhttp.Readiness)
 	mux := http.NewServeMux()
-	mux.Handle("GET /readyz", ready) // not under the middleware: it costs nothing, and must not be refused
+	mux.Handle("GET /readyz", ready) // not under the middleware: it costs nothing, and must not be rejected
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alive\n") })
 	mux.Handle("GET /work", mw.Handler(http.HandlerFunc(work)))
 	server := &http.Server{

@@ -1,6 +1,6 @@
 package main
 
-// From what a refused customer was told to the log and the console: one id in all of them.
+// From what a rejected customer was told to the log and the console: one id in all of them.
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestH21_ARefusalIsFoundByItsID(t *testing.T) {
+func TestH21_ARejectionIsFoundByItsID(t *testing.T) {
 	log := &cut{mark: "\x00", end: func(string) {}}
 	s, p, o := newLogged(t, protected, "", small(), log)
 	for range 2 { // as many as admin may have
@@ -21,7 +21,7 @@ func TestH21_ARefusalIsFoundByItsID(t *testing.T) {
 		}
 		defer permit.Release(nil)
 	}
-	refused := func(path, given, reason, by string) {
+	rejected := func(path, given, reason, by string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, http.NoBody)
 		if err != nil {
@@ -48,7 +48,7 @@ func TestH21_ARefusalIsFoundByItsID(t *testing.T) {
 			t.Fatalf("%s: %+v, header %q", path, told, resp.Header.Get("X-Request-Id"))
 		}
 
-		// The first refusal of an episode is a line, unless ten other changes were in its second.
+		// The first rejection of an episode is a line, unless ten other changes were in its second.
 		if err := o.log.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestH21_ARefusalIsFoundByItsID(t *testing.T) {
 		}
 
 		for _, what := range []string{told.ID, strconv.FormatUint(*told.Decision, 10)} {
-			_, _, text := call(t, "GET", p.url+"/console/refusals.json?find="+url.QueryEscape(what), "", "")
+			_, _, text := call(t, "GET", p.url+"/console/rejections.json?find="+url.QueryEscape(what), "", "")
 			var found struct {
 				Instance   string
 				Rejections []struct {
@@ -83,9 +83,9 @@ func TestH21_ARefusalIsFoundByItsID(t *testing.T) {
 			t.Errorf("the client was told %q, the log says %q", told.Instance, lines)
 		}
 	}
-	refused("/admin/counts", "", "timeout_queued", "admin") // by a compartment, as its handler says
+	rejected("/admin/counts", "", "timeout_queued", "admin") // by a compartment, as its handler says
 	s.warden.Limiter().Close()
-	refused("/products", "4bf92f3577b34da6", "closed", "warden") // by the middleware
+	rejected("/products", "4bf92f3577b34da6", "closed", "warden") // by the middleware
 }
 
 // valueOf is the value behind a key in the first line.

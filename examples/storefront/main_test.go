@@ -1,6 +1,6 @@
 package main
 
-// The whole program, made small: each act runs, it ends when interrupted, leaves nothing behind, and refuses bad arguments.
+// The whole program, made small: each act runs, it ends when interrupted, leaves nothing behind, and rejects bad arguments.
 
 import (
 	"bytes"

@@ -53,7 +53,7 @@ func judgeMatrix(all []result, base scenario) (f findings) {
 				continue
 			}
 			unserved := count(got.failed) + count(got.cached)
-			f.add(got.share(unserved) >= 0.2, "%s: %s is asked for too much (%s is refused or answered by its fallback)", res.way, r, share(got.share(unserved)))
+			f.add(got.share(unserved) >= 0.2, "%s: %s is asked for too much (%s is rejected or answered by its fallback)", res.way, r, share(got.share(unserved)))
 			if target == every {
 				own := float64(base.conns[r]) * overloadOf(every, base).phases[1].lasts.Seconds() / matrixHold.Seconds()
 				done := got.succeeded - count(got.cached)

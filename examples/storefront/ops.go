@@ -50,7 +50,7 @@ func newObservers(log io.Writer) (o observers, err error) {
 	return o, err
 }
 
-// instance is the name of this process: in Kubernetes, the host's name is the pod's. What a client is told of a refusal, the log and the
+// instance is the name of this process: in Kubernetes, the host's name is the pod's. What a client is told of a rejection, the log and the
 // console have it, so that one of many processes is found.
 func instance() string {
 	host, err := os.Hostname()
@@ -190,7 +190,7 @@ func (h planHandler) resize(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case err == nil:
 		answer(w, h.way.set.Plan(), nil)
-	case errors.Is(err, bulkhead.ErrStale):
+	case errors.Is(err, bulkhead.ErrConflict):
 		problem(w, http.StatusConflict, "stale_revision", err)
 	default:
 		problem(w, http.StatusBadRequest, "invalid_plan", err)

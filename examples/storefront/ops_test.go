@@ -134,7 +134,7 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	if now := s.set.Plan(); now.Revision != 1 || s.way.inUse() != "0/7  0/4  0/4  0/2" {
-		t.Fatalf("a refused plan has changed something: %+v, pools %s", now, s.way.inUse())
+		t.Fatalf("a rejected plan has changed something: %+v, pools %s", now, s.way.inUse())
 	}
 	status, _, text = call(t, "POST", p.url+"/plan", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = 9 }))
 	if status != http.StatusOK || !strings.Contains(text, `"revision":2`) || s.way.inUse() != "0/9  0/4  0/4  0/2" {

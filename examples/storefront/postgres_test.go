@@ -38,7 +38,7 @@ func TestPostgres(t *testing.T) {
 	at := postgres(t)
 	t.Run("the routes answer, and nothing is left", func(t *testing.T) {
 		sc := small()
-		sc.acquire = time.Minute // none of its refusals is asked for here, and a server may be slow to connect to
+		sc.acquire = time.Minute // none of its rejections is asked for here, and a server may be slow to connect to
 		s, err := openShop(t.Context(), shopConfig{way: divided, scenario: sc, database: at})
 		if err != nil {
 			t.Fatal(err)

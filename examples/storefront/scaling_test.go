@@ -63,10 +63,10 @@ func promtool(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Two processes grow by what a real one did: one that serves all, one that refuses as well.
+// Two processes grow by what a real one did: one that serves all, one that rejects as well.
 func TestOfferedLoad(t *testing.T) {
 	s, p := newOperators(t, protected, secret, small())
-	// Series of a kind of refusal are there once it has happened.
+	// Series of a kind of rejection are there once it has happened.
 	before := scrape(t, p.url)
 	for i := range 6 { // of two priorities
 		if status, _, text := call(t, "GET", s.url+[]string{"/products", "/admin/counts"}[i%2], "", ""); status != http.StatusOK {
@@ -122,7 +122,7 @@ func TestOfferedLoad(t *testing.T) {
 			}
 		}
 	}
-	// While nobody refuses, nobody is known to be full.
+	// While nobody rejects, nobody is known to be full.
 	calm := regexp.MustCompile(`(?m)^      - series: '[^']*instance="full"\}'\n.*\n`).ReplaceAllString(series.String(), "")
 	if out, err := tryRules(t, rules, calm, "stopbank:served_when_full:rate1m", -1); err != nil {
 		t.Errorf("%v\n%s", err, out)

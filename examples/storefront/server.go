@@ -1,4 +1,4 @@
-// The shop itself: four handlers over whichever way shares the connections, and what each refusal looks like in HTTP.
+// The shop itself: four handlers over whichever way shares the connections, and what each rejection looks like in HTTP.
 package main
 
 import (
@@ -111,7 +111,7 @@ func (s *server) ask(req *http.Request, r route, q query, instead fallback) (any
 	}, instead)
 }
 
-// answer writes what came of a request, as JSON. A refusal says its reason: 503, and Retry-After, where nothing was done
+// answer writes what came of a request, as JSON. A rejection says its reason: 503, and Retry-After, where nothing was done
 // and a later try may work; 504 where the server waited for something behind it and gave up.
 func answer(w http.ResponseWriter, v any, err error) {
 	switch {

@@ -1,6 +1,6 @@
 package main
 
-// The shop in HTTP: which refusal becomes which status and reason, and that every route answers.
+// The shop in HTTP: which rejection becomes which status and reason, and that every route answers.
 
 import (
 	"context"
@@ -16,17 +16,17 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
-// refusing is a way that answers every request with an error, or lets the fallback answer.
-type refusing struct{ err error }
+// rejecting is a way that answers every request with an error, or lets the fallback answer.
+type rejecting struct{ err error }
 
-func (w refusing) do(ctx context.Context, _ route, _ query, instead fallback) (any, error) {
+func (w rejecting) do(ctx context.Context, _ route, _ query, instead fallback) (any, error) {
 	if instead != nil {
 		return instead(ctx, w.err)
 	}
 	return nil, w.err
 }
-func (w refusing) inUse() string { return "" }
-func (w refusing) close() error  { return nil }
+func (w rejecting) inUse() string { return "" }
+func (w rejecting) close() error  { return nil }
 
 func ask(s *server, method, path string) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
@@ -41,7 +41,7 @@ func TestCountsAreForTheHouse(t *testing.T) {
 		rec := httptest.NewRecorder()
 		req := httptest.NewRequest("GET", "/admin/counts", nil)
 		req.RemoteAddr = from
-		newServer(nil, refusing{sql.ErrNoRows}, 0).mux().ServeHTTP(rec, req)
+		newServer(nil, rejecting{sql.ErrNoRows}, 0).mux().ServeHTTP(rec, req)
 		if rec.Code != want {
 			t.Errorf("from %q: %d, want %d", from, rec.Code, want)
 		}
@@ -54,7 +54,7 @@ func reasonOf(rec *httptest.ResponseRecorder) string {
 	return problem.Reason
 }
 
-func TestRefusalsInHTTP(t *testing.T) {
+func TestRejectionsInHTTP(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		status int
@@ -69,7 +69,7 @@ func TestRefusalsInHTTP(t *testing.T) {
 		{errors.New("disk on fire"), http.StatusInternalServerError, "internal", false},
 	} {
 		for _, path := range []string{"/analytics/report", "/products", "/admin/counts"} { // products has nothing to fall back to yet
-			s := newServer(nil, refusing{c.err}, 0)
+			s := newServer(nil, rejecting{c.err}, 0)
 			rec := ask(s, "GET", path)
 			if strings.Contains(rec.Body.String(), "fire") {
 				t.Errorf("%s tells what has gone wrong inside: %s", path, rec.Body)
@@ -82,7 +82,7 @@ func TestRefusalsInHTTP(t *testing.T) {
 }
 
 func TestProductsFromTheCache(t *testing.T) {
-	s := newServer(nil, refusing{&bulkhead.TimeoutError{Compartment: "products", Phase: bulkhead.Queued}}, 0)
+	s := newServer(nil, rejecting{&bulkhead.TimeoutError{Compartment: "products", Phase: bulkhead.Queued}}, 0)
 	var list any = map[string]int64{"product 1": 101}
 	s.list.Store(&list)
 	rec := ask(s, "GET", "/products")

@@ -109,7 +109,7 @@ func TestSleepLastsItsTime(t *testing.T) {
 	}
 }
 
-func TestSleepRefusesBadArguments(t *testing.T) {
+func TestSleepRejectsBadArguments(t *testing.T) {
 	p := newPool(t, newStore(t), 1, time.Minute)
 	for _, arg := range []any{-1, "soon", 1.5, nil} {
 		var n int64

@@ -30,7 +30,7 @@ const (
 func unforeseen(err error) outcome { return outcome{reason: otherwise, err: err} }
 
 // figures are the counts and latencies of one route in one phase. A latency runs from the intended start of a
-// request to its outcome, whatever that is: customers wait for a refusal too.
+// request to its outcome, whatever that is: customers wait for a rejection too.
 type figures struct {
 	sent, succeeded int
 	cached          map[string]int // of those that succeeded: answered by a fallback, by cause

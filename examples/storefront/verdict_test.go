@@ -91,7 +91,7 @@ func TestVerdictFails(t *testing.T) {
 		}, "compartments, slow: p99"},
 		"admin becomes slow":         {func(_, a result) { a.at(slow, admin).p99 = 301 * time.Millisecond }, "compartments, slow: p99"},
 		"analytics is not exhausted": {func(_, a result) { a.at(slow, analytics).failed["breaker_open"]-- }, "compartments, slow: at least"},
-		"analytics is refused by breaker": {func(_, a result) {
+		"analytics is rejected by breaker": {func(_, a result) {
 			a.at(slow, analytics).failed = map[string]int{"breaker_open": 460, "queue_overflow": 50}
 		}, "compartments, slow: at least"},
 		"analytics has no traffic":             {func(_, a result) { *a.at(slow, analytics) = figures{} }, "compartments, slow: at least"},

@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
-// A fallback answers instead of a query that was refused or failed. Its error means that it cannot either.
+// A fallback answers instead of a query that was rejected or failed. Its error means that it cannot either.
 type fallback func(ctx context.Context, cause error) (any, error)
 
 // A way decides which connections a route may use, and whether a request may start at all.
@@ -78,7 +78,7 @@ func reportsBreaker(sc scenario) bulkhead.Breaker {
 		Name:        "analytics",
 		Timeout:     2 * sc.acquire,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= 10 },
-		IsExcluded:  bulkhead.NoVerdict,
+		IsExcluded:  bulkhead.IsExcluded,
 	})
 }
 

@@ -89,7 +89,7 @@ func TestSharedPoolIsLostToOneRoute(t *testing.T) {
 	}
 }
 
-// Analytics takes its own places and those that are lent, is refused the next one, and the others do not notice; its
+// Analytics takes its own places and those that are lent, is rejected the next one, and the others do not notice; its
 // pool has a connection for each of them.
 func TestCompartmentsKeepTheOthers(t *testing.T) {
 	w := newWay(t, divided, small())
@@ -157,7 +157,7 @@ func TestReportsBreaker(t *testing.T) {
 	}
 }
 
-// The pools follow their compartments, and stay where they are if the plan is refused.
+// The pools follow their compartments, and stay where they are if the plan is rejected.
 func TestResizeTakesThePoolsAlong(t *testing.T) {
 	w := newWay(t, divided, small()).(*compartments)
 	sizes := func(want string) {
@@ -175,7 +175,7 @@ func TestResizeTakesThePoolsAlong(t *testing.T) {
 	}
 	sizes("0/11  0/4  0/1  0/2")
 	next.Compartments[checkout].Max = 6
-	if _, err := w.resize(next); !errors.Is(err, bulkhead.ErrStale) {
+	if _, err := w.resize(next); !errors.Is(err, bulkhead.ErrConflict) {
 		t.Errorf("a plan of revision 1: %v", err)
 	}
 	next.Revision, next.Compartments[checkout].Max = 2, 12
@@ -185,7 +185,7 @@ func TestResizeTakesThePoolsAlong(t *testing.T) {
 	sizes("0/11  0/4  0/1  0/2")
 }
 
-func TestCompartmentsRefuseABadSize(t *testing.T) {
+func TestCompartmentsRejectABadSize(t *testing.T) {
 	sc := small()
 	sc.conns[admin] = -1
 	if _, err := openCompartments(t.Context(), newStore(t), sc, nil); !errors.Is(err, bulkhead.ErrInvalid) {

@@ -28,14 +28,14 @@ func run(out io.Writer) error {
 	}
 	defer a.close()
 
-	// Acme sends ten requests at once that take long. Two run, two wait, six are refused at once.
+	// Acme sends ten requests at once that take long. Two run, two wait, six are rejected at once.
 	spike := make(chan answer)
 	for range 10 {
 		go func() { spike <- a.get("acme", "/slow") }()
 	}
 	for range 6 {
-		refused := <-spike
-		fmt.Fprintln(out, "acme:", refused)
+		rejected := <-spike
+		fmt.Fprintln(out, "acme:", rejected)
 	}
 	fmt.Fprintln(out, "birch, meanwhile:", a.get("birch", "/quick"))
 	fmt.Fprintln(out, "cedar, meanwhile:", a.get("cedar", "/quick"))

@@ -156,7 +156,7 @@ func (s *service) again() *httptest.ResponseRecorder {
 			_, _, err = s.warden.Acquire(r.Context(), warden.Task{})
 		}
 		if !wardenhttp.WriteError(w, s.part, err) {
-			s.t.Errorf("no refusal: %v", err)
+			s.t.Errorf("no rejection: %v", err)
 		}
 	})
 }
@@ -171,7 +171,7 @@ const ( // where events are counted
 	partLeft        = "stopbank_compartment_left_total"
 )
 
-// events are the refusals, each with how to bring it about.
+// events are the rejections, each with how to bring it about.
 func events() []event {
 	decides := func(d decision.ControlDecision) limiter.Config {
 		return limiter.Config{Initial: d, Rand: func() float64 { return 0 }}
@@ -253,7 +253,7 @@ func (e event) in(t *testing.T, name string) (found []string) {
 	if err := json.Unmarshal(rec.Body.Bytes(), &problem); err != nil {
 		t.Fatalf("%d %s: %v", rec.Code, rec.Body, err)
 	}
-	if header := rec.Header().Get(wardenhttp.RefusedHeader); problem.Reason == name && (header == "" || header == name) {
+	if header := rec.Header().Get(wardenhttp.RejectedHeader); problem.Reason == name && (header == "" || header == name) {
 		found = append(found, "answer")
 	}
 	if err := s.log.Flush(t.Context()); err != nil {
@@ -287,8 +287,8 @@ func (e event) in(t *testing.T, name string) (found []string) {
 	return found
 }
 
-// TestOneNameForOneEvent brings each refusal about and looks for its name in all places. Nothing is logged of clients who go away, and of
-// mistakes in the code only what a compartment refuses; the counters of those are metrics of their own.
+// TestOneNameForOneEvent brings each rejection about and looks for its name in all places. Nothing is logged of clients who go away, and of
+// mistakes in the code only what a compartment rejects; the counters of those are metrics of their own.
 func TestOneNameForOneEvent(t *testing.T) {
 	covered := map[string]bool{}
 	for _, e := range events() {

@@ -129,7 +129,7 @@ func (c *callers) begin(r *request) bool {
 }
 
 func (c *callers) ended(r *request, ok bool) {
-	outcome := retry.Refused
+	outcome := retry.Rejected
 	if ok {
 		outcome = retry.Accepted
 	}

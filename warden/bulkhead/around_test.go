@@ -94,7 +94,7 @@ func TestObserverSeesTheWaitAndTheReason(t *testing.T) {
 		sleep(time.Millisecond)
 		w.let(second)
 		e := seen.of(Answered)
-		if len(e) != 3 || e[0].Outcome != Refused || e[0].Reason != limiter.QueueOverflow || e[0].Tenant != "t" || e[2].Waited != time.Millisecond ||
+		if len(e) != 3 || e[0].Outcome != Rejected || e[0].Reason != limiter.QueueOverflow || e[0].Tenant != "t" || e[2].Waited != time.Millisecond ||
 			e[2].Took != time.Millisecond || e[1].Took != time.Millisecond || e[1].Outcome != Succeeded || e[1].At.IsZero() {
 			t.Errorf("%+v", e)
 		}

@@ -49,16 +49,16 @@ func TestB4_TheStateDecidesWhoAnswers(t *testing.T) {
 	})
 }
 
-// TestB9_AnInnerRefusalIsAnErrorOfTheFunction: a function whose own, shorter deadline was missed elsewhere has failed, and
+// TestB9_AnInnerRejectionIsAnErrorOfTheFunction: a function whose own, shorter deadline was missed elsewhere has failed, and
 // its caller still waits for an answer.
-func TestB9_AnInnerRefusalIsAnErrorOfTheFunction(t *testing.T) {
+func TestB9_AnInnerRejectionIsAnErrorOfTheFunction(t *testing.T) {
 	s, a, b := pair(t, CompartmentConfig{Guaranteed: 1}, CompartmentConfig{Guaranteed: 1})
 	v, err := DoOr(t.Context(), a, func(ctx context.Context) (int, error) {
 		ctx, cancel := context.WithDeadline(ctx, time.Now().Add(-time.Second))
 		defer cancel()
 		return Do(ctx, b, nothing)
 	}, func(_ context.Context, cause error) (int, error) {
-		wantRefused(t, cause, limiter.DeadlineExceeded)
+		wantRejected(t, cause, limiter.DeadlineExceeded)
 		return 42, nil
 	})
 	if v != 42 || err != nil {
@@ -71,7 +71,7 @@ func TestB9_AnInnerRefusalIsAnErrorOfTheFunction(t *testing.T) {
 func TestB9_ADeadlineThatHasPassedIsTheCallersOwn(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1})
 	_, err := DoOr(overdue{t.Context()}, a, nothing, func(context.Context, error) (int, error) { return 0, errors.New("the fallback ran") })
-	wantRefused(t, err, limiter.DeadlineExceeded)
+	wantRejected(t, err, limiter.DeadlineExceeded)
 	rest(t, s, 0)
 }
 
@@ -80,7 +80,7 @@ type overdue struct{ context.Context }
 
 func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
 
-// TestB3_EquallyCriticalOwnersGetBackInProportion: the next place is for whoever has least of what is guaranteed to it.
+// TestB3_EquallyCriticalOwnersGetBackInProportion: the next slot is for whoever has least of what is guaranteed to it.
 func TestB3_EquallyCriticalOwnersGetBackInProportion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s := mustNew(t, Config{Total: 6, Compartments: []CompartmentConfig{

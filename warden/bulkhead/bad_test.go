@@ -1,4 +1,4 @@
-// Bad input: every mistake is a typed error that names the field, and takes no place.
+// Bad input: every mistake is a typed error that names the field, and takes no slot.
 
 package bulkhead
 
@@ -82,11 +82,11 @@ func TestUnknownCompartmentListsTheKnown(t *testing.T) {
 		cfg.Compartments = append(cfg.Compartments, CompartmentConfig{Name: name, Max: 1})
 		want = append(want, strconv.Quote(name))
 	}
-	err := mustNew(t, cfg).Compartment("x").refusal()
+	err := mustNew(t, cfg).Compartment("x").unknownError()
 	if text := `bulkhead: unknown compartment "x"; the set has ` + strings.Join(want[:10], ", ") + ", 2 more"; err.Error() != text {
 		t.Errorf("%v, want %s", err, text)
 	}
-	if err := (*Compartment)(nil).refusal(); err.Error() != `bulkhead: unknown compartment ""` {
+	if err := (*Compartment)(nil).unknownError(); err.Error() != `bulkhead: unknown compartment ""` {
 		t.Error(err)
 	}
 }

@@ -34,7 +34,7 @@ func BenchmarkDo(b *testing.B) {
 	run("limiter", func() { _, _ = limiter.Do(ctx, l, limiter.Task{}, nothing) })
 	for _, c := range []CompartmentConfig{
 		{Name: "kept", Guaranteed: 50},
-		{Name: "stock", Max: 50},
+		{Name: "unreserved", Max: 50},
 		{Name: "wait", Guaranteed: 50, MaxQueue: 1, MaxWait: 1e9},
 		{Name: "timeout", Guaranteed: 50, Timeout: 1e9},
 		{Name: "tenants", Guaranteed: 50, MaxQueue: 1, Tenants: TenantsConfig{Max: 50}},

@@ -46,7 +46,7 @@ type stated struct {
 
 func (b *stated) State() string { return b.state }
 
-// TestB6_NobodyWaitsForAnOpenBreaker: a stuck function holds the only place; once the breaker is open, no call waits for it.
+// TestB6_NobodyWaitsForAnOpenBreaker: a stuck function holds the only slot; once the breaker is open, no call waits for it.
 func TestB6_NobodyWaitsForAnOpenBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		b := &stated{state: "closed"}
@@ -66,7 +66,7 @@ func TestB6_NobodyWaitsForAnOpenBreaker(t *testing.T) {
 		}
 		b.state = "half-open"
 		if probe := w.send(a, "probe"); !probe.waits() {
-			t.Error("a breaker that is not open refuses")
+			t.Error("a breaker that is not open rejects")
 		}
 		rest(t, s, 1)
 	})
@@ -90,7 +90,7 @@ func TestB6_AStateThatPanicsSaysNothing(t *testing.T) {
 	rest(t, s, 0)
 }
 
-func TestB6_TheBreakerIsAskedAfterThePlaceAndToldOnce(t *testing.T) {
+func TestB6_TheBreakerIsAskedAfterTheSlotAndToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		b := &breaker{}
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Breaker: b})
@@ -105,7 +105,7 @@ func TestB6_TheBreakerIsAskedAfterThePlaceAndToldOnce(t *testing.T) {
 		}
 		b.onDone = func() {
 			if n := a.Snapshot().InFlight; n != 1 {
-				t.Errorf("told with %d in flight: the next could come before the verdict", n)
+				t.Errorf("told with %d in flight: the next could come before the result", n)
 			}
 		}
 		w.let(first)
@@ -137,7 +137,7 @@ func TestB5B6_OpenBreaker(t *testing.T) {
 	rest(t, s, 0)
 }
 
-// TestB6_VerdictOnTime: a timeout is a verdict as soon as the caller has it, a caller that goes away is none, and the
+// TestB6_VerdictOnTime: a timeout is a result as soon as the caller has it, a caller that goes away is none, and the
 // function that returns later says nothing more.
 func TestB6_VerdictOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -146,13 +146,13 @@ func TestB6_VerdictOnTime(t *testing.T) {
 		stuck := make(chan struct{})
 		hangs := func(context.Context) (int, error) { <-stuck; return 0, nil }
 		_, _ = Do(t.Context(), a, hangs)
-		if len(b.told) != 1 || NoVerdict(b.told[0]) || !errors.Is(b.told[0], ErrTimeout) {
+		if len(b.told) != 1 || IsExcluded(b.told[0]) || !errors.Is(b.told[0], ErrTimeout) {
 			t.Errorf("told %v", b.told)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { sleepFor(time.Millisecond); cancel() }()
 		_, err := Do(ctx, a, hangs)
-		if len(b.told) != 2 || !NoVerdict(b.told[1]) || !errors.Is(err, context.Canceled) {
+		if len(b.told) != 2 || !IsExcluded(b.told[1]) || !errors.Is(err, context.Canceled) {
 			t.Errorf("told %v, %v", b.told, err)
 		}
 		close(stuck)
@@ -173,7 +173,7 @@ func TestB6_VerdictOnTime(t *testing.T) {
 	})
 }
 
-func TestB6_ABreakerThatPanicsKeepsNoPlace(t *testing.T) {
+func TestB6_ABreakerThatPanicsKeepsNoSlot(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		bad := func() { panic("breaker") }
 		for name, b := range map[string]*breaker{"Allow": {onAllow: bad}, "done": {onDone: bad}} {
@@ -197,8 +197,8 @@ func TestB6_ABreakerThatPanicsKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// TestB5B6_ABreakerThatDoesNotAnswerIsARefusal in the counters and to the observer, once for each call.
-func TestB5B6_ABreakerThatDoesNotAnswerIsARefusal(t *testing.T) {
+// TestB5B6_ABreakerThatDoesNotAnswerIsARejection in the counters and to the observer, once for each call.
+func TestB5B6_ABreakerThatDoesNotAnswerIsARejection(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("breaker") }, "Goexit": runtime.Goexit} {
 		var seen recording
 		b := &breaker{onAllow: leave}
@@ -224,7 +224,7 @@ func TestB5B6_ABreakerThatDoesNotAnswerIsARefusal(t *testing.T) {
 		_, _ = Do(t.Context(), a, nothing)
 		told := seen.of(Answered)
 		for _, e := range told {
-			if e.Outcome != Refused || e.Reason != limiter.BreakerOpen || !errors.Is(e.Err, ErrBreakerOpen) {
+			if e.Outcome != Rejected || e.Reason != limiter.BreakerOpen || !errors.Is(e.Err, ErrBreakerOpen) {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}
@@ -235,7 +235,7 @@ func TestB5B6_ABreakerThatDoesNotAnswerIsARefusal(t *testing.T) {
 	}
 }
 
-func TestB6_NoVerdict(t *testing.T) {
+func TestB6_IsExcluded(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1})
 	_, p, _ := a.Acquire(t.Context())
 	_, rejection := Do(t.Context(), a, nothing)
@@ -253,8 +253,8 @@ func TestB6_NoVerdict(t *testing.T) {
 		&ReentryError{}:                true,
 		ErrUnknownCompartment:          true,
 	} {
-		if NoVerdict(err) != want {
-			t.Errorf("NoVerdict(%v) = %v", err, !want)
+		if IsExcluded(err) != want {
+			t.Errorf("IsExcluded(%v) = %v", err, !want)
 		}
 	}
 	rest(t, s, 0)

@@ -27,7 +27,7 @@ type call struct {
 // call.
 type mark struct {
 	context.Context // the caller's
-	part            *part
+	pool            *pool
 	state           state // guarded by Set.mu
 }
 
@@ -42,7 +42,7 @@ const (
 
 // become ends the state runs; it returns true to exactly one caller.
 func (m *mark) become(next state) bool {
-	s := m.part.set
+	s := m.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.state != runs {
@@ -54,7 +54,7 @@ func (m *mark) become(next state) bool {
 
 // holds reports whether the call still has its slot.
 func (m *mark) holds() bool {
-	s := m.part.set
+	s := m.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return m.state != ended
@@ -77,9 +77,9 @@ func innermost(ctx context.Context) *mark {
 }
 
 // entered reports whether ctx belongs to a call that holds a slot of p.
-func (p *part) entered(ctx context.Context) bool {
+func (p *pool) entered(ctx context.Context) bool {
 	for m := innermost(ctx); m != nil; m = innermost(m.Context) {
-		if m.part == p && m.holds() {
+		if m.pool == p && m.holds() {
 			return true
 		}
 	}
@@ -88,20 +88,20 @@ func (p *part) entered(ctx context.Context) bool {
 
 // outcome records a decision about a call that could not start at once, with the compartment's state at that time.
 type outcome struct {
-	from     limiter.DeadlineSource // of the call's deadline
-	reason   limiter.Reason         // of a rejection; 0: it was granted a slot
-	grant    limiter.Grant
-	waited   time.Duration
-	patience time.Duration
-	inFlight int
-	queued   int
-	bound    limiter.Bound
-	limit    int
-	cut      limiter.Priority
-	decision *decision.ControlDecision
-	standing limiter.Standing
-	would    limiter.Reason // of a grant in a dry run
-	mode     limiter.Mode
+	from          limiter.DeadlineSource // of the call's deadline
+	reason        limiter.Reason         // of a rejection; 0: it was granted a slot
+	grant         limiter.Grant
+	waited        time.Duration
+	patience      time.Duration
+	inFlight      int
+	queued        int
+	bound         limiter.Bound
+	limit         int
+	cut           limiter.Priority
+	decision      *decision.ControlDecision
+	decisionState limiter.DecisionState
+	would         limiter.Reason // of a grant in a dry run
+	mode          limiter.Mode
 }
 
 // A deadline is the earlier of the caller's and the compartment's bound on the wait.
@@ -111,7 +111,7 @@ type deadline struct {
 	due  time.Duration // by the set's clock; queue.Never: no deadline
 }
 
-func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
+func (p *pool) deadline(ctx context.Context, now time.Duration) deadline {
 	d := deadline{due: queue.Never}
 	if at, ok := ctx.Deadline(); ok {
 		d = deadline{at, limiter.FromContext, min(time.Until(at), queue.Never-1-now) + now}
@@ -124,9 +124,9 @@ func (p *part) deadline(ctx context.Context, now time.Duration) deadline {
 
 // begin waits for a slot and asks the breaker. Without an error, it fills in k, and allocates k's mark unless k has one.
 func (c *Compartment) begin(ctx context.Context, k *call) error {
-	p := c.part
+	p := c.pool
 	if p.entered(ctx) {
-		p.refusedFor(limiter.Reentry)
+		p.countEarlyRejection(limiter.Reentry)
 		return &ReentryError{Limiter: p.config.Name}
 	}
 	_, bounded := ctx.Deadline()
@@ -146,9 +146,9 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 	if k.mark == nil {
 		k.mark = new(mark)
 	}
-	k.Context, k.part = ctx, p
+	k.Context, k.pool = ctx, p
 	if o.would != 0 {
-		p.refusals.Add(c.explain(ctx, d, o))
+		p.rejections.Add(c.explain(ctx, d, o))
 	}
 	if o.grant > limiter.SlotFree || yields > 0 || p.config.Breaker != nil {
 		if err := k.proceed(ctx, yields, d, o); err != nil {
@@ -162,7 +162,7 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 // startAtOnce is the fast path: it takes a free slot for a call without a deadline of its own. If c is a tenant that was
 // evicted meanwhile, the slot is its successor's.
 func (c *Compartment) startAtOnce(k *call) (yields int, ok bool) {
-	p, s := c.part, c.part.set
+	p, s := c.pool, c.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c = c.present(); c.queue.Len() > 0 || !s.free(c) {
@@ -179,16 +179,16 @@ func (c *Compartment) startAtOnce(k *call) (yields int, ok bool) {
 }
 
 // admit counts a call whose function starts now. The caller holds Set.mu.
-func (p *part) admit(k *call) {
+func (p *pool) admit(k *call) {
 	p.counts.admitted++
 	k.began.weight = p.window.weigh(p.set.observer != nil)
 }
 
 // wait is the slow path: it gets a slot, perhaps after queueing, or returns the rejection.
 func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, error) {
-	p, s := c.part, c.part.set
+	p, s := c.pool, c.pool.set
 	now := s.clock()
-	d, err, done, draw, open := p.deadline(ctx, now), ctx.Err(), ctx.Done(), rand.Float64(), p.saysOpen()
+	d, err, done, draw, open := p.deadline(ctx, now), ctx.Err(), ctx.Done(), rand.Float64(), p.breakerOpen()
 	w := s.waiters.Get()
 	w.Priority, w.Due, w.Outcome = int8(p.config.Criticality), d.due, outcome{from: d.from}
 	s.mu.Lock()
@@ -197,31 +197,31 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	v := queue.TooLate(err, d.due, now, 0)
 	switch {
 	case v != queue.Waits:
-		c.refuse(&w.Outcome, v, 0)
+		c.reject(&w.Outcome, v, 0)
 	case c.queue.Len() == 0 && s.free(c):
 		s.take(c)
-		c.look(&w.Outcome)
+		c.describe(&w.Outcome)
 		w.Outcome.grant = limiter.SlotFree
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
 			p.admit(k)
 		}
 	case p.share.Mode != limiter.Enforce:
-		c.look(&w.Outcome)
-		k.would = c.rehearse(&w.Outcome, d, now, draw)
+		c.describe(&w.Outcome)
+		k.would = c.startWithoutSlot(&w.Outcome, d, now, draw)
 		w.Outcome.grant = limiter.SlotFree
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
 			p.admit(k)
 		}
 	case open:
-		p.countRefusal(limiter.BreakerOpen)
+		p.countRejection(limiter.BreakerOpen)
 		s.mu.Unlock()
 		s.waiters.Put(w)
-		return d, outcome{}, p.breakerSays(ctx, errOpen)
+		return d, outcome{}, p.breakerError(ctx, errOpen)
 	case c.queue.Limit == 0:
-		c.refuse(&w.Outcome, queue.Full, 0)
+		c.reject(&w.Outcome, queue.Full, 0)
 	default:
 		if v = c.queue.Offer(w, now, p.waitingRule(), draw); v != queue.Waits {
-			c.refuse(&w.Outcome, v, 0)
+			c.reject(&w.Outcome, v, 0)
 		}
 	}
 	s.settle(c)
@@ -245,7 +245,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 // leave removes a waiting call from the queue if its context has ended or its deadline has passed. It returns true if the
 // call no longer waits, removed here or decided concurrently.
 func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over bool) {
-	s := c.part.set
+	s := c.pool.set
 	err := s.errOf(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,19 +259,19 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 		return false
 	}
 	c.queue.Remove(w, v, now)
-	c.refuse(&w.Outcome, v, now-w.Since)
+	c.reject(&w.Outcome, v, now-w.Since)
 	s.settle(c)
 	return true
 }
 
 // waitingRule returns the part of the decision that the queue follows. The expected execution time serves only as the length
 // of a burst: most calls' deadlines bound their wait, not their work.
-func (p *part) waitingRule() queue.Rule {
+func (p *pool) waitingRule() queue.Rule {
 	return queue.Rule{Burst: max(p.rule.Burst, p.window.usual), Share: p.rule.ShedProbability}
 }
 
-// saysOpen reports whether the breaker is open. A State that panics counts as not open.
-func (p *part) saysOpen() bool {
+// breakerOpen reports whether the breaker is open. A State that panics counts as not open.
+func (p *pool) breakerOpen() bool {
 	if p.open == nil {
 		return false
 	}
@@ -279,17 +279,17 @@ func (p *part) saysOpen() bool {
 	return p.open()
 }
 
-// look records the compartment's state in o. The caller holds Set.mu, as for the next three functions.
-func (c *Compartment) look(o *outcome) {
-	p, s := c.part, c.part.set
+// describe records the compartment's state in o. The caller holds Set.mu, as for the next three functions.
+func (c *Compartment) describe(o *outcome) {
+	p, s := c.pool, c.pool.set
 	cut, _ := c.queue.Cut(p.rule.ShedProbability)
-	o.inFlight, o.queued, o.cut, o.decision, o.standing = c.held+c.beyond, c.queue.Len(), limiter.Priority(cut), p.rule, s.standing
+	o.inFlight, o.queued, o.cut, o.decision, o.decisionState = c.held+c.withoutSlot, c.queue.Len(), limiter.Priority(cut), p.rule, s.decisionState
 	o.mode = p.share.Mode
 }
 
-// granted wakes a call that was taken out of the queue, with its slot.
-func (c *Compartment) granted(w *queue.Waiter[outcome], how queue.Verdict, now time.Duration) {
-	c.look(&w.Outcome)
+// grant wakes a call that was taken out of the queue, with its slot.
+func (c *Compartment) grant(w *queue.Waiter[outcome], how queue.Result, now time.Duration) {
+	c.describe(&w.Outcome)
 	w.Outcome.grant, w.Outcome.waited = limiter.QueueOldest, now-w.Since
 	if how == queue.Newest {
 		w.Outcome.grant = limiter.QueueNewest
@@ -297,26 +297,26 @@ func (c *Compartment) granted(w *queue.Waiter[outcome], how queue.Verdict, now t
 	w.Wake()
 }
 
-// dismiss is the queue's callback for a call that it dropped.
-func (c *Compartment) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
-	c.refuse(&w.Outcome, why, now-w.Since)
+// drop is the queue's callback for a call that it drops.
+func (c *Compartment) drop(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
+	c.reject(&w.Outcome, why, now-w.Since)
 	w.Wake()
 }
 
-// refuse counts a rejection and records the compartment's state.
-func (c *Compartment) refuse(o *outcome, why queue.Verdict, waited time.Duration) {
-	c.look(o)
+// reject counts a rejection and records the compartment's state.
+func (c *Compartment) reject(o *outcome, why queue.Result, waited time.Duration) {
+	c.describe(o)
 	o.reason, o.waited, o.grant = named(reasonOf(why), o.from), waited, 0
 	if waited > 0 || o.reason < limiter.DeadlineExceeded {
-		o.bound, o.limit = c.part.set.full(c)
+		o.bound, o.limit = c.pool.set.full(c)
 	}
-	c.part.countRefusal(o.reason)
+	c.pool.countRejection(o.reason)
 }
 
 // rejection builds and records the caller's error. A wait beyond MaxWait or Timeout is a TimeoutError; a wait beyond the
 // caller's own deadline is a Rejection.
 func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) error {
-	p := c.part
+	p := c.pool
 	r := &limiter.Rejection{Explanation: c.explain(ctx, d, o)}
 	switch o.reason {
 	case limiter.Canceled:
@@ -324,7 +324,7 @@ func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) erro
 	case limiter.DeadlineExceeded, limiter.TimeoutQueued:
 		r.Cause = context.DeadlineExceeded
 	}
-	p.refusals.Add(r.Explanation)
+	p.rejections.Add(r.Explanation)
 	if o.reason == limiter.TimeoutQueued {
 		return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r, r.Task.ID}
 	}
@@ -333,15 +333,15 @@ func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) erro
 
 func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limiter.Explanation {
 	e := limiter.Explanation{
-		Limiter: c.part.config.Name, Outcome: limiter.Started, Grant: o.grant, Reason: o.reason, At: time.Now(), Waited: o.waited,
-		Task:     limiter.Task{Name: c.key, ID: c.part.set.requestOf(ctx), Priority: c.part.config.Criticality},
-		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.decision, Standing: o.standing,
-		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, Cut: o.cut, WouldReject: o.would, Mode: o.mode,
+		Limiter: c.pool.config.Name, Outcome: limiter.Started, Grant: o.grant, Reason: o.reason, At: time.Now(), Waited: o.waited,
+		Task:     limiter.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality},
+		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.decision, DecisionState: o.decisionState,
+		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, ShedBelow: o.cut, WouldReject: o.would, Mode: o.mode,
 	}
 	switch o.reason {
 	case 0:
 	case limiter.Canceled:
-		e.Outcome = limiter.Withdrawn
+		e.Outcome = limiter.OutcomeCanceled
 	default:
 		e.Outcome = limiter.Rejected
 	}
@@ -351,7 +351,7 @@ func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limite
 // proceed is the last step of a call that has its slot: it yields to new arrivals, checks context and deadline once more, and
 // asks the breaker. On failure, the slot is given back.
 func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) error {
-	p, s := k.part, k.part.set
+	p, s := k.pool, k.pool.set
 	if o.grant > limiter.SlotFree {
 		p.delayed.Add(k.c.explain(ctx, d, o))
 	}
@@ -365,7 +365,7 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 			s.mu.Lock()
 			k.state = ended
 			o.from = d.from
-			k.c.refuse(&o, v, o.waited)
+			k.c.reject(&o, v, o.waited)
 			o.would = 0
 			k.giveBack()
 			s.mu.Unlock()
@@ -386,7 +386,7 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 // ask asks the breaker. A call that the breaker rejects gives its slot back, and so does one whose breaker panics; no caller
 // gets the error of that rejection, so ask passes it to the observer.
 func (k *call) ask() error {
-	p, s := k.part, k.part.set
+	p, s := k.pool, k.pool.set
 	why := errNoAnswer
 	defer func() {
 		if why == nil {
@@ -394,30 +394,30 @@ func (k *call) ask() error {
 		}
 		s.mu.Lock()
 		k.state = ended
-		p.countRefusal(limiter.BreakerOpen)
+		p.countRejection(limiter.BreakerOpen)
 		k.giveBack()
 		s.mu.Unlock()
 		if why == errNoAnswer { //nolint:errorlint // this very error, not one of the breaker
-			k.c.observeRefusal(k.Context, p.breakerSays(k.Context, why))
+			k.c.observeRejection(k.Context, p.breakerError(k.Context, why))
 		}
 	}()
 	k.done, why = p.config.Breaker.Allow()
 	if why != nil {
-		return p.breakerSays(k.Context, why)
+		return p.breakerError(k.Context, why)
 	}
 	return nil
 }
 
-// breakerSays builds the caller's error for a call that the breaker rejected.
-func (p *part) breakerSays(ctx context.Context, why error) error {
+// breakerError builds the caller's error for a call that the breaker rejected.
+func (p *pool) breakerError(ctx context.Context, why error) error {
 	return &BreakerOpenError{p.config.Name, why, p.set.requestOf(ctx)}
 }
 
 // end reports the function's result to the breaker, and finishes the call even if the breaker panics.
-func (k *call) end(verdict error, out Outcome, err error) {
+func (k *call) end(result error, out Outcome, err error) {
 	if k.done != nil {
 		defer k.finish(out, err)
-		k.done(verdict)
+		k.done(result)
 		return
 	}
 	k.finish(out, err)
@@ -426,12 +426,12 @@ func (k *call) end(verdict error, out Outcome, err error) {
 // finish gives the slot back, counts the outcome and notifies the observer.
 func (k *call) finish(out Outcome, err error) {
 	k.leave(func(n *counts) { n.outcomes[out]++ })
-	k.answered(out, err)
+	k.observeAnswer(out, err)
 }
 
 // leave gives the slot of a returned function back, and counts it in the same step.
 func (k *call) leave(count func(*counts)) {
-	p, s := k.part, k.part.set
+	p, s := k.pool, k.pool.set
 	var now time.Duration
 	if k.began.weight > 0 {
 		now = s.clock()
@@ -445,17 +445,17 @@ func (k *call) leave(count func(*counts)) {
 	k.giveBack()
 }
 
-// tell reports to the breaker. Only the goroutine that ended or abandoned the call does so.
-func (k *call) tell(verdict error) {
+// reportToBreaker reports the result of a call to the breaker. Only the goroutine that ended or abandoned the call does so.
+func (k *call) reportToBreaker(result error) {
 	if k.done != nil {
-		k.done(verdict)
+		k.done(result)
 	}
 }
 
-// judge classifies err, which the function returned or which ended the caller's wait, and returns the caller's error: err, or
+// classify sorts err, which the function returned or which ended the caller's wait, and returns the caller's error: err, or
 // a TimeoutError if ctx, the function's context, ended before the caller's did. A TimeoutError in err belongs to an inner
 // compartment and counts as a failure.
-func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
+func (k *call) classify(ctx context.Context, err error) (Outcome, error) {
 	if err == nil {
 		return Succeeded, nil
 	}
@@ -473,12 +473,12 @@ func (k *call) judge(ctx context.Context, err error) (Outcome, error) {
 
 // timeout is the error of a call whose Timeout has passed.
 func (k *call) timeout() error {
-	return &TimeoutError{k.part.config.Name, Running, k.part.config.Timeout, nil, k.part.set.requestOf(k.Context)}
+	return &TimeoutError{k.pool.config.Name, Running, k.pool.config.Timeout, nil, k.pool.set.requestOf(k.Context)}
 }
 
-// answered passes the caller's answer to the observer.
-func (k *call) answered(out Outcome, err error) {
-	if s := k.part.set; s.observer != nil {
+// observeAnswer passes the caller's answer to the observer.
+func (k *call) observeAnswer(out Outcome, err error) {
+	if s := k.pool.set; s.observer != nil {
 		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(s), WouldReject: k.would})
 	}
 }

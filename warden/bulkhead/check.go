@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxPlaces   = 1_000_000
+	maxSlots    = 1_000_000
 	maxKeys     = 1_000_000
 	defaultKeys = 10_000
 )
@@ -64,7 +64,7 @@ func (c *CompartmentConfig) check(field string) error {
 		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (the default, as Max) or more"}
 	case noBreaker != "":
 		return &InvalidError{field + "Breaker", noBreaker, "nil (no breaker) or a breaker"}
-	case t.Max < 0 || t.Max > maxPlaces:
+	case t.Max < 0 || t.Max > maxSlots:
 		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
 	case t.Keys < 0 || t.Keys > maxKeys:
 		return &InvalidError{field + "Tenants.Keys", t.Keys, "1 to 1000000, or 0 (the default, 10000)"}
@@ -93,7 +93,7 @@ func (c *CompartmentConfig) defaults() CompartmentConfig {
 
 // check validates the plan and fills in each Max that is 0. maxQueue returns MaxQueue of the i-th compartment.
 func (p *Plan) check(field string, maxQueue func(int) int) error {
-	if p.Total < 1 || p.Total > maxPlaces {
+	if p.Total < 1 || p.Total > maxSlots {
 		return &InvalidError{field + ".Total", p.Total, "1 to 1000000"}
 	}
 	sum := 0

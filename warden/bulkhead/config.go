@@ -64,7 +64,7 @@ type TenantsConfig struct {
 
 // Breaker is a circuit breaker. Allow returns an error while the breaker is open; otherwise the returned function is called
 // exactly once, with the error of the call. TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it; set
-// [NoVerdict] as its Settings.IsExcluded.
+// [IsExcluded] as its Settings.IsExcluded.
 //
 // If a breaker also has a method State whose result prints as "open" while the breaker is open, as gobreaker's does, a call
 // reads it before it queues for a slot: with a dependency that hangs and holds all slots, calls are then rejected
@@ -73,9 +73,9 @@ type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
-// saysOpen returns a function that reports whether b is open, nil if b has no State method. Reflection is needed because the
+// breakerOpen returns a function that reports whether b is open, nil if b has no State method. Reflection is needed because the
 // result type of State is the breaker's own.
-func saysOpen(b Breaker) func() bool {
+func breakerOpen(b Breaker) func() bool {
 	if b == nil {
 		return nil
 	}

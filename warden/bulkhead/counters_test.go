@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// TestPropertyB5_CountersAtAnyInstant looks at a set while calls are admitted, wait, time out, panic, are refused by a breaker and
+// TestPropertyB5_CountersAtAnyInstant looks at a set while calls are admitted, wait, time out, panic, are rejected by a breaker and
 // answered by fallbacks, and while shares change: no counter ever falls, and what a look says adds up.
 func TestPropertyB5_CountersAtAnyInstant(t *testing.T) {
 	b := &flipping{}
@@ -103,7 +103,7 @@ func TestPropertyB5_CountersAtAnyInstant(t *testing.T) {
 func counters(c CompartmentSnapshot) map[string]uint64 {
 	all := map[string]uint64{
 		"submitted": c.Submitted, "admitted": c.Admitted, "finished": c.Finished, "abandoned": c.AbandonedTotal, "late panics": c.LatePanics,
-		"degraded": c.Degraded, "fallbacks failed": c.FallbacksFailed, "fallbacks refused": c.FallbacksRefused,
+		"degraded": c.Degraded, "fallbacks failed": c.FallbacksFailed, "fallbacks rejected": c.FallbacksRejected,
 	}
 	for kind, m := range map[string]map[string]uint64{"outcome ": c.Outcomes, "rejected ": c.Rejected, "left ": c.Left} {
 		for k, n := range m {
@@ -117,7 +117,7 @@ func counters(c CompartmentSnapshot) map[string]uint64 {
 	return named
 }
 
-// flipping is a breaker that takes its time and refuses every third call.
+// flipping is a breaker that takes its time and rejects every third call.
 type flipping struct {
 	mu sync.Mutex
 	n  int

@@ -21,45 +21,45 @@ func left(r limiter.Reason) bool {
 }
 
 // reasonOf maps the queue's reason for dropping.
-func reasonOf(v queue.Verdict) limiter.Reason {
-	return [queue.Verdicts]limiter.Reason{
+func reasonOf(v queue.Result) limiter.Reason {
+	return [queue.Results]limiter.Reason{
 		queue.Shed: limiter.PressureHigh, queue.ShedInPart: limiter.ProbabilisticShedding, queue.Full: limiter.QueueOverflow,
 		queue.Overstayed: limiter.PatienceExceeded, queue.Late: limiter.DeadlineExceeded, queue.Gone: limiter.Canceled,
 	}[v]
 }
 
 type counts struct {
-	submitted, admitted, finished               uint64
-	outcomes                                    [Refused]uint64
-	refusedFor, wouldReject                     [limiter.Reentry + 1]uint64
-	refused                                     uint64 // for any reason but Canceled and Reentry
-	abandoned, latePanics                       uint64
-	degraded, fallbacksFailed, fallbacksRefused uint64
-	abandonedNow, fallbacks                     int
+	submitted, admitted, finished                uint64
+	outcomes                                     [Rejected]uint64
+	rejectedFor, wouldReject                     [limiter.Reentry + 1]uint64
+	rejected                                     uint64 // for any reason but Canceled and Reentry
+	abandoned, latePanics                        uint64
+	degraded, fallbacksFailed, fallbacksRejected uint64
+	abandonedNow, fallbacks                      int
 }
 
-// countRefusal counts the rejection of a submitted call. The caller holds Set.mu.
-func (p *part) countRefusal(why limiter.Reason) {
-	p.counts.refusedFor[why]++
+// countRejection counts the rejection of a submitted call. The caller holds Set.mu.
+func (p *pool) countRejection(why limiter.Reason) {
+	p.counts.rejectedFor[why]++
 	if why != limiter.Canceled && why != limiter.Reentry {
 		p.window.at(p.set.clock(), &p.counts)
-		p.counts.refused++
+		p.counts.rejected++
 	}
 }
 
-// refusedFor counts a call that is rejected before it has asked for a slot.
-func (p *part) refusedFor(why limiter.Reason) {
+// countEarlyRejection counts a call that is rejected before it has asked for a slot.
+func (p *pool) countEarlyRejection(why limiter.Reason) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	p.counts.submitted++
-	p.countRefusal(why)
+	p.countRejection(why)
 }
 
 // arrivals returns the number of calls so far.
 func (s *Set) arrivals() (n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.parts {
+	for _, p := range s.pools {
 		n += p.counts.submitted
 	}
 	return n

@@ -71,10 +71,10 @@ func TestB11_ADecisionRulesAllCompartments(t *testing.T) {
 			t.Errorf("a critical compartment sheds: %v", j.err)
 		}
 		_, err := Do(t.Context(), b, nothing)
-		wantRefused(t, err, limiter.PressureHigh)
+		wantRejected(t, err, limiter.PressureHigh)
 		var r *limiter.Rejection
 		errors.As(err, &r)
-		if d := r.Decision; d.Seq != 70 || r.Standing != limiter.Applied || d.TargetConcurrency != 4 || d.Expected != 0 || d.Yields != 2 || !containsAll(fmt.Sprint(d.Reasons), "queueing", "revision=1") {
+		if d := r.Decision; d.Seq != 70 || r.DecisionState != limiter.Applied || d.TargetConcurrency != 4 || d.Expected != 0 || d.Yields != 2 || !containsAll(fmt.Sprint(d.Reasons), "queueing", "revision=1") {
 			t.Errorf("%+v", d)
 		}
 		sleep(time.Second + time.Millisecond)
@@ -115,9 +115,9 @@ func TestB11_TheSumFollowsTheTarget(t *testing.T) {
 	})
 }
 
-// TestB11_SharesOfManyPlaces: as many places as there may be are divided in proportion, where an int has 32 bits as well.
-func TestB11_SharesOfManyPlaces(t *testing.T) {
-	s := mustNew(t, Config{Total: maxPlaces, Compartments: []CompartmentConfig{
+// TestB11_SharesOfManySlots: as many slots as there may be are divided in proportion, where an int has 32 bits as well.
+func TestB11_SharesOfManySlots(t *testing.T) {
+	s := mustNew(t, Config{Total: maxSlots, Compartments: []CompartmentConfig{
 		{Name: "a", Guaranteed: 700_000}, {Name: "b", Guaranteed: 300_000},
 	}})
 	s.Apply(bound(1, 500_000))
@@ -125,7 +125,7 @@ func TestB11_SharesOfManyPlaces(t *testing.T) {
 	if a, b := got[0].EffectiveGuaranteed, got[1].EffectiveGuaranteed; a != 350_000 || b != 150_000 {
 		t.Errorf("%d and %d", a, b)
 	}
-	const n = maxPlaces
+	const n = maxSlots
 	if portion(n, n-1, n) != n-1 || portion(n-1, n-1, n) != n-2 || !smaller(n-2, n-1, n-1, n) || smaller(n-1, n, n-2, n-1) || smaller(n, n, n, n) {
 		t.Error("one in a million is lost")
 	}

@@ -31,7 +31,7 @@ func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T,
 func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (v T, called bool, err error) {
 	switch {
 	case !c.known():
-		return v, false, c.refusal()
+		return v, false, c.unknownError()
 	case ctx == nil:
 		return v, false, &InvalidError{"ctx", "nil", "a context"}
 	case fn == nil:
@@ -39,23 +39,23 @@ func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context
 	}
 	var k call
 	if err := c.begin(ctx, &k); err != nil {
-		c.observeRefusal(ctx, err)
+		c.observeRejection(ctx, err)
 		return v, false, err
 	}
-	if c.part.config.Timeout > 0 {
-		v, err = apart(k, fn)
+	if c.pool.config.Timeout > 0 {
+		v, err = runAsync(k, fn)
 	} else {
-		v, err = here(&k, fn)
+		v, err = runInline(&k, fn)
 	}
 	return v, true, err
 }
 
-// here runs fn on the caller's goroutine.
-func here[T any](k *call, fn func(context.Context) (T, error)) (v T, err error) {
-	out, verdict := Panicked, errPanicked
-	defer func() { k.end(verdict, out, err) }()
+// runInline runs fn on the caller's goroutine.
+func runInline[T any](k *call, fn func(context.Context) (T, error)) (v T, err error) {
+	out, result := Panicked, errPanicked
+	defer func() { k.end(result, out, err) }()
 	v, err = fn(k.mark)
-	out, err = k.judge(k.mark, err)
-	verdict = err
+	out, err = k.classify(k.mark, err)
+	result = err
 	return v, err
 }

@@ -22,8 +22,9 @@ var (
 	ErrReentry = limiter.ErrReentry
 	// ErrBreakerOpen matches every [*BreakerOpenError] with errors.Is.
 	ErrBreakerOpen = errors.New("bulkhead: circuit breaker open")
-	// ErrStale matches every [*StaleError] with errors.Is.
-	ErrStale = errors.New("bulkhead: stale revision")
+	// ErrConflict means that a plan was made from an outdated revision, and changed nothing: start again from [Set.Plan]. The
+	// text of an error that matches it names both revisions.
+	ErrConflict = errors.New("bulkhead: the plan's revision is outdated")
 	// ErrInvalid matches every [*InvalidError] with errors.Is.
 	ErrInvalid = errors.New("bulkhead: invalid argument")
 )
@@ -95,8 +96,8 @@ func (e *UnknownCompartmentError) Error() string {
 	if e.set == nil {
 		return text
 	}
-	known := make([]string, len(e.set.parts))
-	for i, p := range e.set.parts {
+	known := make([]string, len(e.set.pools))
+	for i, p := range e.set.pools {
 		known[i] = strconv.Quote(p.config.Name)
 	}
 	if more := len(known) - mostNamed; more > 0 {
@@ -150,16 +151,16 @@ func (e *BreakerOpenError) Is(target error) bool { return target == ErrBreakerOp
 // Unwrap returns the breaker's error.
 func (e *BreakerOpenError) Unwrap() error { return e.Err }
 
-// StaleError reports that a plan was made from an outdated revision.
-type StaleError struct{ Given, Current uint64 }
+// conflictError is ErrConflict with both revisions.
+type conflictError struct{ given, current uint64 }
 
 // Error names both revisions.
-func (e *StaleError) Error() string {
-	return fmt.Sprintf("bulkhead: the plan has revision %d, but the set has revision %d; read Set.Plan again", e.Given, e.Current)
+func (e *conflictError) Error() string {
+	return fmt.Sprintf("bulkhead: the plan has revision %d, but the set has revision %d; read Set.Plan again", e.given, e.current)
 }
 
-// Is reports whether target is ErrStale.
-func (e *StaleError) Is(target error) bool { return target == ErrStale }
+// Is reports whether target is ErrConflict.
+func (e *conflictError) Is(target error) bool { return target == ErrConflict }
 
 // InvalidError names an invalid field or argument, its value and the allowed values. The call had no effect.
 type InvalidError struct {
@@ -176,10 +177,10 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// NoVerdict reports whether err says nothing about the health of the dependency: the call was rejected or timed out before
+// IsExcluded reports whether err says nothing about the health of the dependency: the call was rejected or timed out before
 // its function started, in this or an inner compartment, or its caller canceled it. Use it as Settings.IsExcluded of
 // gobreaker, so that an unused half-open probe does not count. For nil it returns false: success is a result.
-func NoVerdict(err error) bool {
+func IsExcluded(err error) bool {
 	var timeout *TimeoutError
 	if errors.As(err, &timeout) {
 		return timeout.Phase == Queued

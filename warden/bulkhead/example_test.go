@@ -46,7 +46,7 @@ func ExampleDo() {
 // What is shown while the products' own compartment is full, or their database does not answer.
 func ExampleDoOr() {
 	set := shop()
-	fromDatabase := func(context.Context) (string, error) { return "", errors.New("connection refused") }
+	fromDatabase := func(context.Context) (string, error) { return "", errors.New("connection rejectd") }
 	v, err := bulkhead.DoOr(context.Background(), set.Compartment("products"), fromDatabase,
 		func(ctx context.Context, cause error) (string, error) {
 			return "yesterday's prices", nil
@@ -69,7 +69,7 @@ func ExampleNew() {
 	// Output: 30 15 <nil>
 }
 
-// For an adapter that cannot wrap a function: the place is held until the work is over, whenever that is.
+// For an adapter that cannot wrap a function: the slot is held until the work is over, whenever that is.
 func ExampleCompartment_Acquire() {
 	set := shop()
 	ctx, permit, err := set.Compartment("checkout").Acquire(context.Background())
@@ -91,13 +91,13 @@ func ExampleSet_Resize() {
 	plan.Compartments[0].Guaranteed, plan.Compartments[2].Guaranteed, plan.Compartments[2].Lendable = 60, 5, 5
 	fmt.Println(set.Resize(plan))
 	_, err := set.Resize(plan)
-	fmt.Println(err, errors.Is(err, bulkhead.ErrStale))
+	fmt.Println(err, errors.Is(err, bulkhead.ErrConflict))
 	// Output:
 	// 2 <nil>
 	// bulkhead: the plan has revision 1, but the set has revision 2; read Set.Plan again true
 }
 
-// One compartment is bypassed: its calls start although there is no place for them, and the others keep theirs.
+// One compartment is bypassed: its calls start although there is no slot for them, and the others keep theirs.
 func ExampleSet_Resize_bypass() {
 	set := shop()
 	plan := set.Plan()
@@ -107,7 +107,7 @@ func ExampleSet_Resize_bypass() {
 		_, _, _ = set.Compartment("checkout").Acquire(context.Background())
 	}
 	s := set.Snapshot().Compartments[0]
-	fmt.Println(err, s.Mode, s.InFlight, s.Beyond)
+	fmt.Println(err, s.Mode, s.InFlight, s.WithoutSlot)
 	// Output: <nil> bypass 100 30
 }
 
@@ -136,9 +136,9 @@ func ExampleCompartment_Tenant() {
 	// Output: 1 <nil> 1
 }
 
-func ExampleNoVerdict() {
-	fmt.Println(bulkhead.NoVerdict(&bulkhead.TimeoutError{Phase: bulkhead.Queued}))
-	fmt.Println(bulkhead.NoVerdict(&bulkhead.TimeoutError{Phase: bulkhead.Running}))
+func ExampleIsExcluded() {
+	fmt.Println(bulkhead.IsExcluded(&bulkhead.TimeoutError{Phase: bulkhead.Queued}))
+	fmt.Println(bulkhead.IsExcluded(&bulkhead.TimeoutError{Phase: bulkhead.Running}))
 	// Output:
 	// true
 	// false

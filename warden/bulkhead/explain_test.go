@@ -11,19 +11,19 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// TestARefusalNamesTheBoundThatActed fills each bound in turn; the next call may not wait.
-func TestARefusalNamesTheBoundThatActed(t *testing.T) {
+// TestARejectionNamesTheBoundThatActed fills each bound in turn; the next call may not wait.
+func TestARejectionNamesTheBoundThatActed(t *testing.T) {
 	others := CompartmentConfig{Name: "others", Guaranteed: 2}
 	for name, c := range map[string]struct {
 		a      CompartmentConfig
 		tenant string
-		mine   int // of the places of "a", taken by "a" itself
+		mine   int // of the slots of "a", taken by "a" itself
 		theirs int // taken by the others
 		target int // of a decision; 0: none
 		bound  limiter.Bound
 		limit  int
 	}{
-		"own places":   {a: CompartmentConfig{Guaranteed: 3}, mine: 3, bound: limiter.BoundPlaces, limit: 3},
+		"own slots":    {a: CompartmentConfig{Guaranteed: 3}, mine: 3, bound: limiter.BoundSlots, limit: 3},
 		"borrow limit": {a: CompartmentConfig{Guaranteed: 1, Max: 4}, mine: 4, bound: limiter.BoundBorrow, limit: 4},
 		"tenant limit": {
 			a: CompartmentConfig{Guaranteed: 3, MaxQueue: 1, MaxWait: time.Second, Tenants: TenantsConfig{Max: 2}}, tenant: "x", mine: 2,
@@ -67,8 +67,8 @@ func TestARefusalNamesTheBoundThatActed(t *testing.T) {
 	}
 }
 
-// TestARefusalNamesTheDeadlineThatCounted lets calls wait until the earliest of their deadlines.
-func TestARefusalNamesTheDeadlineThatCounted(t *testing.T) {
+// TestARejectionNamesTheDeadlineThatCounted lets calls wait until the earliest of their deadlines.
+func TestARejectionNamesTheDeadlineThatCounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		config CompartmentConfig
 		own    time.Duration // of the caller's context

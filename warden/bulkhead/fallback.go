@@ -43,20 +43,20 @@ func misused(err error) bool {
 	return false
 }
 
-// reserveFallback reserves one of the MaxFallback fallbacks, or counts its refusal.
+// reserveFallback reserves one of the MaxFallback fallbacks, or counts its rejection.
 func (c *Compartment) reserveFallback(ctx context.Context, cause error) bool {
 	due, bounded := ctx.Deadline()
 	if ctx.Err() != nil || bounded && !time.Now().Before(due) { // the context's timer may be late
 		return false
 	}
-	s := c.part.set
+	s := c.pool.set
 	s.mu.Lock()
-	n := &c.part.counts
-	ok := n.fallbacks < c.part.config.MaxFallback
+	n := &c.pool.counts
+	ok := n.fallbacks < c.pool.config.MaxFallback
 	if ok {
 		n.fallbacks++
 	} else {
-		n.fallbacksRefused++
+		n.fallbacksRejected++
 	}
 	s.mu.Unlock()
 	if !ok {
@@ -67,7 +67,7 @@ func (c *Compartment) reserveFallback(ctx context.Context, cause error) bool {
 
 // fellBack counts the end of a fallback whose error is err.
 func (c *Compartment) fellBack(ctx context.Context, answered bool, err error) {
-	s, n, kind := c.part.set, &c.part.counts, Degraded
+	s, n, kind := c.pool.set, &c.pool.counts, Degraded
 	s.mu.Lock()
 	n.fallbacks--
 	if answered {

@@ -144,9 +144,9 @@ func TestB9_FallbacksAreBounded(t *testing.T) {
 		return DoOr(ctx, a, nothing, nested)
 	}
 	_, err := DoOr(t.Context(), a, nothing, nested)
-	wantRefused(t, err, limiter.QueueOverflow)
+	wantRejected(t, err, limiter.QueueOverflow)
 	c := a.Snapshot()
-	if inside != 2 || c.FallbacksRefused != 1 || c.FallbacksInFlight != 0 || c.FallbacksFailed != 2 || c.Degraded != 0 {
+	if inside != 2 || c.FallbacksRejected != 1 || c.FallbacksInFlight != 0 || c.FallbacksFailed != 2 || c.Degraded != 0 {
 		t.Errorf("%d ran; %+v", inside, c)
 	}
 	p.Release(nil)

@@ -107,9 +107,9 @@ func TestB1B2B3B5B7B8B11_LongHistories(t *testing.T) {
 	}
 }
 
-// TestB3_OneTurnIsOnePlace is a history that the machine has found: an owner that is served a place kept for it must not
-// take one of the stock in the same turn.
-func TestB3_OneTurnIsOnePlace(t *testing.T) {
+// TestB3_OneTurnIsOneSlot is a history that the machine has found: an owner that is served a slot kept for it must not
+// take one of the unreserved in the same turn.
+func TestB3_OneTurnIsOneSlot(t *testing.T) {
 	script := append(slices.Repeat([]move{{0, 0, 0}}, 9), move{0, 1, 0}, move{0, 1, 0}, move{8, 1, 2})
 	if failed := drive(t, shapes()[1], script, nil, nil); failed != "" {
 		t.Fatal(failed)
@@ -144,13 +144,13 @@ func TestMachineHasTeeth(t *testing.T) {
 		t.Fatal(failed)
 	}
 	for name, spoil := range map[string]func(*Set){
-		"a place too many":      func(s *Set) { s.stock++ },
-		"a place that is lost":  func(s *Set) { s.stock-- },
-		"a higher guarantee":    func(s *Set) { s.parts[1].share.Guaranteed++ },
-		"another order":         func(s *Set) { s.parts[1].config.Criticality = 127 },
-		"nothing is kept":       func(s *Set) { s.parts[0].share.Lendable = 3 },
-		"a call that was not":   func(s *Set) { s.parts[0].refusedFor(limiter.Reentry) },
-		"a failure that is not": func(s *Set) { s.parts[0].counts.refusedFor[limiter.BreakerOpen]++ },
+		"a slot too many":       func(s *Set) { s.unreserved++ },
+		"a slot that is lost":   func(s *Set) { s.unreserved-- },
+		"a higher guarantee":    func(s *Set) { s.pools[1].share.Guaranteed++ },
+		"another order":         func(s *Set) { s.pools[1].config.Criticality = 127 },
+		"nothing is kept":       func(s *Set) { s.pools[0].share.Lendable = 3 },
+		"a call that was not":   func(s *Set) { s.pools[0].countEarlyRejection(limiter.Reentry) },
+		"a failure that is not": func(s *Set) { s.pools[0].counts.rejectedFor[limiter.BreakerOpen]++ },
 	} {
 		failed := drive(t, shapes()[1], script, func(x *machine) { spoil(x.s) }, nil)
 		if failed == "" {

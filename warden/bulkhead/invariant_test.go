@@ -1,4 +1,4 @@
-// Lent places, counters, plans and re-entry (B3, B5, B7, B10), told from outside.
+// Lent slots, counters, plans and re-entry (B3, B5, B7, B10), told from outside.
 
 package bulkhead
 
@@ -23,7 +23,7 @@ func pair(t testing.TB, owner, other CompartmentConfig) (s *Set, a, b *Compartme
 	return s, a, b
 }
 
-func TestB3_TheOwnerGetsTheNextPlaceThatComesBack(t *testing.T) {
+func TestB3_TheOwnerGetsTheNextSlotThatComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, a, b := pair(t, CompartmentConfig{Guaranteed: 4, Lendable: 4, MaxQueue: 9, Criticality: limiter.Background},
 			CompartmentConfig{Guaranteed: 2, Max: 10, MaxQueue: 99, Criticality: limiter.Critical})
@@ -35,7 +35,7 @@ func TestB3_TheOwnerGetsTheNextPlaceThatComesBack(t *testing.T) {
 		for i := range 4 {
 			w.let(borrowers[i])
 			if !owners[i].runs() || a.Snapshot().InFlight != i+1 {
-				t.Fatalf("after %d places came back, %d are the owner's", i+1, a.Snapshot().InFlight)
+				t.Fatalf("after %d slots came back, %d are the owner's", i+1, a.Snapshot().InFlight)
 			}
 		}
 		w.let(borrowers[4])
@@ -110,7 +110,7 @@ func TestB3_NothingIsLentThatIsNotLendable(t *testing.T) {
 			t.Errorf("beyond its Max: %+v", c)
 		}
 		if c := a.Snapshot(); c.Lent != 0 {
-			t.Errorf("places that nobody is guaranteed go first: %+v", c)
+			t.Errorf("slots that nobody is guaranteed go first: %+v", c)
 		}
 	})
 }
@@ -125,13 +125,13 @@ func TestB5_EveryCallIsCountedOnce(t *testing.T) {
 		w.send(a, "waits too long")
 		gone := w.send(a, "goes away")
 		_, err := Do(t.Context(), a, nothing)
-		wantRefused(t, err, limiter.QueueOverflow)
+		wantRejected(t, err, limiter.QueueOverflow)
 		gone.cancel()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err = Do(ctx, a, nothing) // its own deadline is the earlier one
-		wantRefused(t, err, limiter.DeadlineExceeded)
+		wantRejected(t, err, limiter.DeadlineExceeded)
 		sleep(time.Second)
 		waiting := w.send(a, "waits")
 		c := a.Snapshot()
@@ -189,14 +189,14 @@ func TestB7_ResizeWhileRunning(t *testing.T) {
 			}
 		}
 		_, err = s.Resize(p) // made from revision 1
-		var stale *StaleError
-		if !errors.As(err, &stale) || !errors.Is(err, ErrStale) || stale.Given != 1 || stale.Current != 2 {
+		var stale *conflictError
+		if !errors.As(err, &stale) || !errors.Is(err, ErrConflict) || stale.given != 1 || stale.current != 2 {
 			t.Error(err)
 		}
 		p = s.Plan()
 		p.Compartments[1].Guaranteed = p.Total // more than there is beside the other's
 		if _, err := s.Resize(p); err == nil || s.Plan().Revision != 2 || s.Plan().Compartments[1].Guaranteed != 7 {
-			t.Errorf("after a plan that is refused (%v): %+v", err, s.Plan())
+			t.Errorf("after a plan that is rejected (%v): %+v", err, s.Plan())
 		}
 		if !theirs[5].runs() || len(seen.of(Resized)) != 1 || seen.of(Resized)[0].Revision != 2 {
 			t.Error("the other's calls wait on, or nobody was told")
@@ -205,7 +205,7 @@ func TestB7_ResizeWhileRunning(t *testing.T) {
 	})
 }
 
-func TestB10_ReentryIsRefused(t *testing.T) {
+func TestB10_ReentryIsRejected(t *testing.T) {
 	s, a, b := pair(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1}, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1}})
 	again := func(c *Compartment) func(context.Context) (int, error) {
 		return func(ctx context.Context) (int, error) { return Do(context.WithoutCancel(ctx), c, nothing) }

@@ -36,8 +36,8 @@ func withRequest(attrs []slog.Attr, id string) []slog.Attr {
 }
 
 // LogValue returns the error as a group: given and current. It allocates.
-func (e *StaleError) LogValue() slog.Value {
-	return slog.GroupValue(slog.Uint64("given", e.Given), slog.Uint64("current", e.Current))
+func (e *conflictError) LogValue() slog.Value {
+	return slog.GroupValue(slog.Uint64("given", e.given), slog.Uint64("current", e.current))
 }
 
 // LogValue returns the error as a group: compartment. It allocates.

@@ -1,4 +1,4 @@
-// The errors of a call in a log have all their parts, and the words that the counters have; several observers are told alike.
+// The errors of a call in a log have all their pools, and the words that the counters have; several observers are told alike.
 
 package bulkhead
 
@@ -26,14 +26,14 @@ func TestLogValues(t *testing.T) {
 		{&TimeoutError{Compartment: "a", Phase: Running, After: time.Minute}, "e.compartment=a e.phase=running e.after=1m0s e.reason=timeout_running\n"},
 		{&BreakerOpenError{Compartment: "a", Err: errors.New("open")}, "e.compartment=a e.reason=breaker_open e.err=open\n"},
 		{&ReentryError{Limiter: "a"}, "e.limiter=a e.reason=reentry\n"},
-		{&StaleError{Given: 1, Current: 2}, "e.given=1 e.current=2\n"},
+		{&conflictError{given: 1, current: 2}, "e.given=1 e.current=2\n"},
 	} {
 		var b bytes.Buffer
 		slog.New(slog.NewTextHandler(&b, nil)).Info("m", "e", c.err)
 		if !strings.Contains(b.String(), " "+c.want) {
 			t.Errorf("%T: %q lacks %q", c.err, b.String(), c.want)
 		}
-		_, counted := c.err.(*StaleError) // no call was refused
+		_, counted := c.err.(*conflictError) // no call was rejected
 		if reason := " e.reason=" + reasonFor(c.err).String(); !counted && !strings.Contains(b.String(), "phase=running") && !strings.Contains(b.String(), reason) {
 			t.Errorf("%T: %q lacks %q", c.err, b.String(), reason)
 		}

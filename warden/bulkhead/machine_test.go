@@ -24,7 +24,7 @@ type machine struct {
 	s        *Set
 	m        *setModel
 	calls    []*callRun
-	admitted int // that held a place after the last step
+	admitted int // that held a slot after the last step
 }
 
 // callRun is a call at the set, beside the model's.
@@ -67,7 +67,7 @@ func newMachine(cfg Config) *machine {
 }
 
 func (x *machine) submit(a, b int) {
-	p := x.m.parts[a%len(x.m.parts)]
+	p := x.m.pools[a%len(x.m.pools)]
 	key := string(rune('a' + b%5))
 	ctx, cancel := context.WithCancel(context.Background())
 	run := &callRun{cancel: cancel, leave: make(chan struct{})}
@@ -115,7 +115,7 @@ func (x *machine) resize(a, b int) string {
 	for i := range p.Compartments {
 		sh := &p.Compartments[i]
 		sh.Guaranteed = rng.IntN(left + 1)
-		if left -= sh.Guaranteed; x.m.parts[i].cfg.MaxQueue > 0 {
+		if left -= sh.Guaranteed; x.m.pools[i].cfg.MaxQueue > 0 {
 			sh.Lendable = rng.IntN(sh.Guaranteed + 1)
 		} else {
 			sh.Lendable = 0
@@ -132,9 +132,9 @@ func (x *machine) resize(a, b int) string {
 	})
 	revision, err := x.s.Resize(p)
 	synctest.Wait()
-	var stale *StaleError
+	var stale *conflictError
 	if !want {
-		if !errors.As(err, &stale) || stale.Current != x.m.revision {
+		if !errors.As(err, &stale) || stale.current != x.m.revision {
 			return fmt.Sprintf("B7: a plan of revision %d: %v", p.Revision, err)
 		}
 		return ""
@@ -144,8 +144,8 @@ func (x *machine) resize(a, b int) string {
 		return fmt.Sprintf("B7: Resize(%+v): %d, %v", p, revision, err)
 	}
 	x.m.planned = p.Total
-	for _, part := range x.m.parts {
-		part.plan = p.Compartments[slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == part.cfg.Name })]
+	for _, pool := range x.m.pools {
+		pool.plan = p.Compartments[slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == pool.cfg.Name })]
 	}
 	x.m.enforce()
 	return ""
@@ -161,7 +161,7 @@ func (x *machine) setMode(a int, mode limiter.Mode) string {
 	}
 	synctest.Wait()
 	x.m.revision++
-	x.m.parts[i].plan.Mode = mode
+	x.m.pools[i].plan.Mode = mode
 	x.m.enforce()
 	return ""
 }
@@ -245,7 +245,7 @@ func (x *machine) check() string {
 	snap := x.s.Snapshot()
 	held := snap.InFlight - beyond(snap)
 	if held > x.admitted && held > snap.EffectiveTotal {
-		return fmt.Sprintf("B1: %d places held after an admission, %d in total", held, snap.EffectiveTotal)
+		return fmt.Sprintf("B1: %d slots held after an admission, %d in total", held, snap.EffectiveTotal)
 	}
 	x.admitted = held
 	if snap.EffectiveTotal != x.m.total {
@@ -263,29 +263,29 @@ func (x *machine) check() string {
 		case run.returned.Load() && run.err == nil:
 			state = over
 		case run.returned.Load():
-			state = refused
+			state = rejected
 		case run.started.Load():
 			state = inside
 		}
 		if state != run.is.state {
-			return fmt.Sprintf("%s: call %d in %q: state %d (%v), want %d (%s)", about(run.is, state), i, run.is.part.cfg.Name, state, run.err, run.is.state, run.is.why)
+			return fmt.Sprintf("%s: call %d in %q: state %d (%v), want %d (%s)", about(run.is, state), i, run.is.pool.cfg.Name, state, run.err, run.is.state, run.is.why)
 		}
-		if state == refused && reasonFor(run.err).String() != run.is.why {
-			return fmt.Sprintf("B5: call %d in %q: %v, want %s", i, run.is.part.cfg.Name, run.err, run.is.why)
+		if state == rejected && reasonFor(run.err).String() != run.is.why {
+			return fmt.Sprintf("B5: call %d in %q: %v, want %s", i, run.is.pool.cfg.Name, run.err, run.is.why)
 		}
 	}
 	guaranteed := 0
-	for i, p := range x.m.parts {
+	for i, p := range x.m.pools {
 		c := snap.Compartments[i]
 		got := fmt.Sprint(c.InFlight, c.Queued, c.Submitted, c.Admitted, c.Finished, c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax,
 			c.Borrowed, union(c.Rejected, c.Left))
-		want := fmt.Sprint(p.held()+p.beyond(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
-			max(0, p.held()-p.now.Guaranteed), p.refusedFor)
+		want := fmt.Sprint(p.held()+p.withoutSlot(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
+			max(0, p.held()-p.now.Guaranteed), p.rejectedFor)
 		if c.EffectiveGuaranteed != p.now.Guaranteed || c.EffectiveLendable != p.now.Lendable || c.EffectiveMax != p.now.Max {
 			return fmt.Sprintf("B11: %q: %+v, want %+v", c.Name, c, p.now)
 		}
-		if c.Beyond != p.beyond() || c.Mode != p.plan.Mode {
-			return fmt.Sprintf("B12: %q: %d beyond, %s; want %d, %s", c.Name, c.Beyond, c.Mode, p.beyond(), p.plan.Mode)
+		if c.WithoutSlot != p.withoutSlot() || c.Mode != p.plan.Mode {
+			return fmt.Sprintf("B12: %q: %d beyond, %s; want %d, %s", c.Name, c.WithoutSlot, c.Mode, p.withoutSlot(), p.plan.Mode)
 		}
 		if fmt.Sprint(c.WouldReject) != fmt.Sprint(p.wouldBe) {
 			return fmt.Sprintf("B13: %q: %v, want %v", c.Name, c.WouldReject, p.wouldBe)
@@ -303,20 +303,20 @@ func (x *machine) check() string {
 	return ""
 }
 
-// beyond is how many calls run without a place.
+// beyond is how many calls run without a slot.
 func beyond(snap Snapshot) (n int) {
 	for _, c := range snap.Compartments {
-		n += c.Beyond
+		n += c.WithoutSlot
 	}
 	return n
 }
 
-// about is the number that speaks of who gets a place, of a call that is in another state than its model.
+// about is the number that speaks of who gets a slot, of a call that is in another state than its model.
 func about(is *callModel, state callState) string {
 	switch {
-	case is.part.cfg.Tenants.Max > 0:
+	case is.pool.cfg.Tenants.Max > 0:
 		return "B8"
-	case state == inside && is.part.held() >= is.part.now.Guaranteed, is.state == inside && is.part.held() > is.part.now.Guaranteed:
+	case state == inside && is.pool.held() >= is.pool.now.Guaranteed, is.state == inside && is.pool.held() > is.pool.now.Guaranteed:
 		return "B3" // borrowed, or not
 	case state == inside || is.state == inside:
 		return "B2"

@@ -16,7 +16,7 @@ import (
 
 // admits reports whether a call of c may start at once. The caller holds Set.mu, as for all functions of this file.
 func (s *Set) admits(c *Compartment) bool {
-	return c.part.share.Mode != limiter.Enforce || s.free(c)
+	return c.pool.share.Mode != limiter.Enforce || s.free(c)
 }
 
 // enter takes a slot for c, or starts a call beyond the slots.
@@ -25,51 +25,51 @@ func (s *Set) enter(c *Compartment) {
 		s.take(c)
 		return
 	}
-	c.beyond++
-	c.part.beyond++
+	c.withoutSlot++
+	c.pool.withoutSlot++
 }
 
 // bounded returns the number of running calls that count toward the bounds of c, and of p: under Enforce, calls that still
 // run beyond the slots count too.
 func (c *Compartment) bounded() int {
-	if c.part.share.Mode != limiter.Enforce {
+	if c.pool.share.Mode != limiter.Enforce {
 		return c.held
 	}
-	return c.held + c.beyond
+	return c.held + c.withoutSlot
 }
 
-func (p *part) bounded() int {
+func (p *pool) bounded() int {
 	if p.share.Mode != limiter.Enforce {
 		return p.held
 	}
-	return p.held + p.beyond
+	return p.held + p.withoutSlot
 }
 
-// rehearse starts a call without a free slot, and in a dry run records in o whether Enforce would have rejected it.
-func (c *Compartment) rehearse(o *outcome, d deadline, now time.Duration, draw float64) limiter.Reason {
-	p := c.part
-	o.queued = max(0, c.beyond-c.unwanted)
+// startWithoutSlot starts a call without a free slot, and in a dry run records in o whether Enforce would have rejected it.
+func (c *Compartment) startWithoutSlot(o *outcome, d deadline, now time.Duration, draw float64) limiter.Reason {
+	p := c.pool
+	o.queued = max(0, c.withoutSlot-c.unwanted)
 	if p.share.Mode == limiter.DryRun {
-		if o.would = named(c.judge(o.queued, d, now, draw), d.from); o.would != 0 {
+		if o.would = named(c.evaluate(o.queued, d, now, draw), d.from); o.would != 0 {
 			o.bound, o.limit = p.set.full(c)
 			c.unwanted++
 			p.counts.wouldReject[o.would]++
 		}
 	}
 	p.set.enter(c)
-	o.inFlight = c.held + c.beyond
+	o.inFlight = c.held + c.withoutSlot
 	return o.would
 }
 
-// judge estimates why Enforce would reject a call without a free slot; 0: it would get one in time. In this model the calls
+// evaluate estimates why Enforce would reject a call without a free slot; 0: it would get one in time. In this model the calls
 // beyond the slots that Enforce would have accepted are the queue, and Little's law with the usual execution time gives the
 // queue wait.
-func (c *Compartment) judge(queued int, d deadline, now time.Duration, draw float64) limiter.Reason {
-	p := c.part
+func (c *Compartment) evaluate(queued int, d deadline, now time.Duration, draw float64) limiter.Reason {
+	p := c.pool
 	if c.queue.Limit == 0 {
 		return limiter.QueueOverflow
 	}
-	if v := c.queue.Judge(int8(p.config.Criticality), queued, now, p.waitingRule(), draw); v != queue.Waits {
+	if v := c.queue.Evaluate(int8(p.config.Criticality), queued, now, p.waitingRule(), draw); v != queue.Waits {
 		return reasonOf(v)
 	}
 	wait := float64(p.window.usual) * float64(queued+1) / float64(max(1, p.share.Max))
@@ -93,7 +93,7 @@ func (k *call) giveBack() {
 	if k.would != 0 {
 		k.c.unwanted--
 	}
-	k.part.set.give(k.c)
+	k.pool.set.give(k.c)
 }
 
 // A valve is a compartment and its new mode.
@@ -112,7 +112,7 @@ func changed(before, after []Share) (all []valve) {
 	return all
 }
 
-func (s *Set) tellModes(all []valve) {
+func (s *Set) observeModes(all []valve) {
 	for _, v := range all {
 		s.observe(Event{Kind: ModeChanged, Compartment: v.compartment, Mode: v.mode})
 	}

@@ -1,4 +1,4 @@
-// The safety valves of compartments (B12, B13): who is let pass, whose places that takes, and what is told.
+// The safety valves of compartments (B12, B13): who is let pass, whose slots that takes, and what is told.
 
 package bulkhead
 
@@ -46,11 +46,11 @@ func TestB12B13_LongHistories(t *testing.T) {
 			script[j] = move{valveOps()[rng.IntN(11)], rng.IntN(32), rng.IntN(32)}
 		}
 		failed := drive(t, shapes()[i%len(shapes())], script, nil, func(x *machine) {
-			for _, p := range x.m.parts {
+			for _, p := range x.m.pools {
 				for why, n := range p.wouldBe {
 					seen[why] += int(n)
 				}
-				if p.beyond() > 0 {
+				if p.withoutSlot() > 0 {
 					seen["beyond, "+p.now.Mode.String()]++
 				}
 			}
@@ -100,7 +100,7 @@ func TestB12_TheOthersKeepTheirs(t *testing.T) {
 		for range 10 {
 			running = append(running, hold(flooded))
 		}
-		if c := flooded.Snapshot(); c.InFlight != 10 || c.Beyond != 8 || c.Borrowed != 1 || s.Snapshot().InFlight != 10 {
+		if c := flooded.Snapshot(); c.InFlight != 10 || c.WithoutSlot != 8 || c.Borrowed != 1 || s.Snapshot().InFlight != 10 {
 			t.Fatalf("%+v", c)
 		}
 		defer hold(other).Release(nil)
@@ -125,14 +125,14 @@ func TestB12_TheOthersKeepTheirs(t *testing.T) {
 		}
 		entered.Wait()
 		(<-in).Release(nil)
-		if c := flooded.Snapshot(); c.InFlight != 0 || c.Beyond != 0 || c.Rejected["queue_overflow"] != 0 {
+		if c := flooded.Snapshot(); c.InFlight != 0 || c.WithoutSlot != 0 || c.Rejected["queue_overflow"] != 0 {
 			t.Fatalf("%+v", c)
 		}
 	})
 }
 
-// TestB12_WhatIsRefusedAllTheSame: an open breaker, re-entry, and the end of a context.
-func TestB12_WhatIsRefusedAllTheSame(t *testing.T) {
+// TestB12_WhatIsRejectedAllTheSame: an open breaker, re-entry, and the end of a context.
+func TestB12_WhatIsRejectedAllTheSame(t *testing.T) {
 	closed := errors.New("closed")
 	broken := false
 	s, err := New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 1, Mode: limiter.DryRun, Breaker: asked(func() (func(error), error) {
@@ -169,7 +169,7 @@ func TestB12_WhatIsRefusedAllTheSame(t *testing.T) {
 		}
 		broken = false
 		p.Release(nil)
-		if snap := c.Snapshot(); snap.InFlight != 0 || snap.Beyond != 0 || c.unwanted != 0 {
+		if snap := c.Snapshot(); snap.InFlight != 0 || snap.WithoutSlot != 0 || c.unwanted != 0 {
 			t.Errorf("%s: at rest %+v", mode, snap)
 		}
 	}
@@ -205,7 +205,7 @@ func TestB13_Told(t *testing.T) {
 			}
 			all.Wait()
 		}
-		run(4) // two have places, one would wait, one would not
+		run(4) // two have slots, one would wait, one would not
 		run(3) // that a call takes 8 s is known now
 		s.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 2, ShedProbability: 1})
 		run(3)
@@ -225,7 +225,7 @@ func TestB13_Told(t *testing.T) {
 			recent = append(recent, fmt.Sprint(e.Outcome, " ", e.Mode, " ", e.WouldReject, " ", e.Bound, " ", e.Limit, " ", e.InFlight, " ", e.QueueLen))
 		}
 		if want := []string{
-			"started dry_run queue_overflow own_places 2 4 1", "started dry_run timeout_queued own_places 2 3 0", "started dry_run pressure_high own_places 2 3 0",
+			"started dry_run queue_overflow own_slots 2 4 1", "started dry_run timeout_queued own_slots 2 3 0", "started dry_run pressure_high own_slots 2 3 0",
 		}; !slices.Equal(recent, want) {
 			t.Errorf("recent %q, want %q", recent, want)
 		}

@@ -4,11 +4,11 @@ package bulkhead
 
 import "github.com/stopbank/stopbank/warden/limiter"
 
-// rehearse starts a call that finds no place. The queue of a dry run is the calls beyond the places that would not have been refused.
-func (m *setModel) rehearse(c *callModel) {
-	p, t := c.part, c.tenant
+// startWithoutSlot starts a call that finds no slot. The queue of a dry run is the calls beyond the slots that would not have been rejected.
+func (m *setModel) startWithoutSlot(c *callModel) {
+	p, t := c.pool, c.tenant
 	if p.now.Mode == limiter.DryRun {
-		queue := max(0, t.beyond-t.unwanted)
+		queue := max(0, t.withoutSlot-t.unwanted)
 		wait := float64(p.usual) * float64(queue+1) / float64(max(1, p.now.Max))
 		switch {
 		case queue >= p.cfg.MaxQueue:

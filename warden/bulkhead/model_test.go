@@ -17,50 +17,50 @@ const (
 	waits callState = iota
 	inside
 	over
-	refused
+	rejected
 )
 
 // callModel is one call.
 type callModel struct {
-	part   *partModel
+	pool   *poolModel
 	tenant *tenantModel
 	state  callState
-	why    string // refused
+	why    string // rejected
 	would  string // would have been
 	since  time.Duration
 	due    time.Duration // 0: none
 	began  time.Duration
 }
 
-// tenantModel is one tenant; a part without tenants has one that stands for itself.
+// tenantModel is one tenant; a pool without tenants has one that stands for itself.
 type tenantModel struct {
-	key      string
-	held     int
-	beyond   int          // that run without a place
-	unwanted int          // that run and would have been refused
-	waiting  []*callModel // in order of arrival
-	asked    int          // when it began to wait, or got its last place while it did; 0: it does not wait. It orders equals
-	active   int
+	key         string
+	held        int
+	withoutSlot int          // that run without a slot
+	unwanted    int          // that run and would have been rejected
+	waiting     []*callModel // in order of arrival
+	asked       int          // when it began to wait, or got its last slot while it did; 0: it does not wait. It orders equals
+	active      int
 }
 
-type partModel struct {
-	cfg        CompartmentConfig
-	plan       Share
-	now        Share          // what the decision leaves
-	known      []*tenantModel // with tenants: those told apart, the longest idle first
-	self       *tenantModel
-	evicted    uint64
-	submitted  uint64
-	refusedFor map[string]uint64
-	admitted   uint64
-	finished   uint64
-	wouldBe    map[string]uint64
-	usual      time.Duration // what its calls take
+type poolModel struct {
+	cfg         CompartmentConfig
+	plan        Share
+	now         Share          // what the decision leaves
+	known       []*tenantModel // with tenants: those told apart, the longest idle first
+	self        *tenantModel
+	evicted     uint64
+	submitted   uint64
+	rejectedFor map[string]uint64
+	admitted    uint64
+	finished    uint64
+	wouldBe     map[string]uint64
+	usual       time.Duration // what its calls take
 }
 
 type setModel struct {
 	now      time.Duration
-	parts    []*partModel
+	pools    []*poolModel
 	planned  int
 	total    int
 	target   int // of the decision; -1: none
@@ -74,13 +74,13 @@ type setModel struct {
 func newSetModel(cfg Config) *setModel {
 	m := &setModel{planned: cfg.Total, target: -1, revision: 1}
 	for _, c := range cfg.Compartments {
-		m.parts = append(m.parts, &partModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode}, self: &tenantModel{}, refusedFor: map[string]uint64{}, wouldBe: map[string]uint64{}})
+		m.pools = append(m.pools, &poolModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode}, self: &tenantModel{}, rejectedFor: map[string]uint64{}, wouldBe: map[string]uint64{}})
 	}
 	m.enforce()
 	return m
 }
 
-func (p *partModel) held() int {
+func (p *poolModel) held() int {
 	n := p.self.held
 	for _, t := range p.known {
 		n += t.held
@@ -88,15 +88,15 @@ func (p *partModel) held() int {
 	return n
 }
 
-func (p *partModel) beyond() int {
-	n := p.self.beyond
+func (p *poolModel) withoutSlot() int {
+	n := p.self.withoutSlot
 	for _, t := range p.known {
-		n += t.beyond
+		n += t.withoutSlot
 	}
 	return n
 }
 
-func (p *partModel) queued() int {
+func (p *poolModel) queued() int {
 	n := len(p.self.waiting)
 	for _, t := range p.known {
 		n += len(t.waiting)
@@ -104,37 +104,37 @@ func (p *partModel) queued() int {
 	return n
 }
 
-// stock is what anybody may take.
-func (m *setModel) stock() int {
+// unreserved is what anybody may take.
+func (m *setModel) unreserved() int {
 	n := m.total
-	for _, p := range m.parts {
+	for _, p := range m.pools {
 		n -= max(p.held(), p.should())
 	}
 	return n
 }
 
-// ranked is the parts, the most critical first.
-func (m *setModel) ranked() []*partModel {
-	parts := slices.Clone(m.parts)
-	slices.SortStableFunc(parts, func(a, b *partModel) int { return int(b.cfg.Criticality) - int(a.cfg.Criticality) })
-	return parts
+// ranked is the pools, the most critical first.
+func (m *setModel) ranked() []*poolModel {
+	pools := slices.Clone(m.pools)
+	slices.SortStableFunc(pools, func(a, b *poolModel) int { return int(b.cfg.Criticality) - int(a.cfg.Criticality) })
+	return pools
 }
 
 // enforce works out what the decision leaves of the plan.
 func (m *setModel) enforce() {
 	m.total = m.planned
-	for _, p := range m.parts {
+	for _, p := range m.pools {
 		p.now = p.plan
 	}
 	if m.target >= 0 && m.target < m.planned {
 		m.total = m.target
 		left := m.total
-		parts := m.ranked()
-		for _, p := range parts {
+		pools := m.ranked()
+		for _, p := range pools {
 			p.now.Guaranteed, p.now.Lendable = 0, 0
 		}
 		for level := 127; level >= -128; level-- {
-			equals := slices.DeleteFunc(slices.Clone(parts), func(p *partModel) bool { return int(p.cfg.Criticality) != level })
+			equals := slices.DeleteFunc(slices.Clone(pools), func(p *poolModel) bool { return int(p.cfg.Criticality) != level })
 			sum := 0
 			for _, p := range equals {
 				sum += p.plan.Guaranteed
@@ -150,7 +150,7 @@ func (m *setModel) enforce() {
 				have -= p.now.Guaranteed
 			}
 			for ; have > 0; have-- {
-				var to *partModel
+				var to *poolModel
 				for _, p := range equals {
 					if p.now.Guaranteed < p.plan.Guaranteed &&
 						(to == nil || p.now.Guaranteed*to.plan.Guaranteed < to.now.Guaranteed*p.plan.Guaranteed) {
@@ -161,36 +161,36 @@ func (m *setModel) enforce() {
 				left--
 			}
 		}
-		for _, p := range parts {
+		for _, p := range pools {
 			p.now.Max = min(p.now.Max, p.now.Guaranteed+left)
 		}
 	}
 	m.serve()
 }
 
-func (p *partModel) should() int { return p.now.Guaranteed - p.now.Lendable }
+func (p *poolModel) should() int { return p.now.Guaranteed - p.now.Lendable }
 
-func (m *setModel) mayTake(p *partModel, t *tenantModel) bool {
+func (m *setModel) mayTake(p *poolModel, t *tenantModel) bool {
 	left, ofTenant := 0, 0 // calls that a compartment which enforces again has not got rid of
 	if p.now.Mode == limiter.Enforce {
-		left, ofTenant = p.beyond(), t.beyond
+		left, ofTenant = p.withoutSlot(), t.withoutSlot
 	}
 	if p.cfg.Tenants.Max > 0 && t.held+ofTenant >= p.cfg.Tenants.Max {
 		return false
 	}
 	held := 0
-	for _, p := range m.parts {
+	for _, p := range m.pools {
 		held += p.held()
 	}
-	return held < m.total && p.held()+left < p.now.Max && (p.held() < p.should() || m.stock() > 0)
+	return held < m.total && p.held()+left < p.now.Max && (p.held() < p.should() || m.unreserved() > 0)
 }
 
 // tenantsOf is everybody who may wait in p.
-func (p *partModel) tenants() []*tenantModel { return append([]*tenantModel{p.self}, p.known...) }
+func (p *poolModel) tenants() []*tenantModel { return append([]*tenantModel{p.self}, p.known...) }
 
-// next is who gets the next place.
-func (m *setModel) next() (bestPart *partModel, best *tenantModel) {
-	own := func(p *partModel) bool { return p.held() < p.now.Guaranteed }
+// next is who gets the next slot.
+func (m *setModel) next() (bestPart *poolModel, best *tenantModel) {
+	own := func(p *poolModel) bool { return p.held() < p.now.Guaranteed }
 	for _, p := range m.ranked() {
 		var t *tenantModel
 		for _, u := range p.tenants() {
@@ -241,31 +241,31 @@ func (m *setModel) serve() {
 	}
 }
 
-// stands is whether the oldest has waited for longer than a burst, or than the calls of its part usually take.
+// stands is whether the oldest has waited for longer than a burst, or than the calls of its pool usually take.
 func (m *setModel) stands(t *tenantModel) bool {
-	return len(t.waiting) > 0 && m.now-t.waiting[0].since > max(decision.DefaultBurst, t.waiting[0].part.usual)
+	return len(t.waiting) > 0 && m.now-t.waiting[0].since > max(decision.DefaultBurst, t.waiting[0].pool.usual)
 }
 
 func (m *setModel) start(c *callModel) {
 	c.began = m.now
 	c.state = inside
-	if m.mayTake(c.part, c.tenant) {
+	if m.mayTake(c.pool, c.tenant) {
 		c.tenant.held++
 	} else {
-		c.tenant.beyond++
+		c.tenant.withoutSlot++
 	}
-	c.part.admitted++
+	c.pool.admitted++
 }
 
-func (m *setModel) refuse(c *callModel, why string) {
-	c.state, c.why = refused, why
-	c.part.refusedFor[why]++
+func (m *setModel) reject(c *callModel, why string) {
+	c.state, c.why = rejected, why
+	c.pool.rejectedFor[why]++
 	m.leave(c)
 }
 
 // leave ends a tenant's call.
 func (m *setModel) leave(c *callModel) {
-	p, t := c.part, c.tenant
+	p, t := c.pool, c.tenant
 	if t == p.self {
 		return
 	}
@@ -277,7 +277,7 @@ func (m *setModel) leave(c *callModel) {
 }
 
 // tenant is who the call is a call of.
-func (p *partModel) tenant(key string) *tenantModel {
+func (p *poolModel) tenant(key string) *tenantModel {
 	if p.cfg.Tenants.Max == 0 {
 		return p.self
 	}
@@ -299,8 +299,8 @@ func (p *partModel) tenant(key string) *tenantModel {
 	return t
 }
 
-func (m *setModel) submit(p *partModel, key string) *callModel {
-	c := &callModel{part: p, tenant: p.tenant(key), since: m.now}
+func (m *setModel) submit(p *poolModel, key string) *callModel {
+	c := &callModel{pool: p, tenant: p.tenant(key), since: m.now}
 	t := c.tenant
 	t.active++
 	p.submitted++
@@ -313,19 +313,19 @@ func (m *setModel) submit(p *partModel, key string) *callModel {
 		return c
 	}
 	if p.now.Mode != limiter.Enforce {
-		m.rehearse(c)
+		m.startWithoutSlot(c)
 		return c
 	}
 	full := len(t.waiting) >= p.cfg.MaxQueue
 	if full && m.stands(t) {
 		oldest := t.waiting[0]
 		t.waiting = t.waiting[1:]
-		m.refuse(oldest, limiter.QueueOverflow.String())
+		m.reject(oldest, limiter.QueueOverflow.String())
 		full = false
 	}
 	switch {
 	case full:
-		m.refuse(c, limiter.QueueOverflow.String())
+		m.reject(c, limiter.QueueOverflow.String())
 	default:
 		if t.asked == 0 {
 			m.asks++
@@ -338,15 +338,15 @@ func (m *setModel) submit(p *partModel, key string) *callModel {
 
 func (m *setModel) release(c *callModel) {
 	c.state = over
-	if c.tenant.beyond > 0 {
-		c.tenant.beyond-- // it takes over the place
+	if c.tenant.withoutSlot > 0 {
+		c.tenant.withoutSlot-- // it takes over the slot
 	} else {
 		c.tenant.held--
 	}
 	if c.would != "" {
 		c.tenant.unwanted--
 	}
-	took, p := m.now-c.began, c.part
+	took, p := m.now-c.began, c.pool
 	if p.finished++; p.usual == 0 {
 		p.usual = took
 	}
@@ -361,13 +361,13 @@ func (m *setModel) cancel(c *callModel, why string) {
 	if len(t.waiting) == 0 {
 		t.asked = 0
 	}
-	m.refuse(c, why)
+	m.reject(c, why)
 }
 
 func (m *setModel) advance(d time.Duration) {
 	for end := m.now + d; ; {
 		at, who := end, (*callModel)(nil)
-		for _, p := range m.parts {
+		for _, p := range m.pools {
 			for _, t := range p.tenants() {
 				for _, c := range t.waiting {
 					if c.due > 0 && c.due < at {

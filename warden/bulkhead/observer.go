@@ -63,7 +63,7 @@ const (
 	TimedOut          // the function ran longer than Timeout; prints as "timeout_running", like its error
 	Canceled          // the caller canceled while the function ran
 	Panicked          // the function panicked or called runtime.Goexit
-	Refused           // the function was not called: Reason says why
+	Rejected          // the function was not called: Reason says why
 )
 
 // String returns the outcome's code: "succeeded", "failed", "timeout_running", "canceled", "panicked" or "rejected".
@@ -81,7 +81,7 @@ type Event struct {
 	RequestID   string           // from the caller's context, possibly chosen by a client: see warden.WithRequestID
 	Outcome     Outcome
 	Reason      limiter.Reason // of a rejection
-	WouldReject limiter.Reason // of an answer other than Refused: why Enforce would have rejected the call, in a dry run
+	WouldReject limiter.Reason // of an answer other than Rejected: why Enforce would have rejected the call, in a dry run
 	Mode        limiter.Mode   // of a ModeChanged
 	Err         error          // what the caller, or the function, returned
 	Waited      time.Duration  // in the queue
@@ -130,12 +130,12 @@ func (s *Set) contain() {
 	}
 }
 
-// observeRefusal passes the rejection of a call to the observer.
-func (c *Compartment) observeRefusal(ctx context.Context, err error) {
-	if c.part.set.observer == nil {
+// observeRejection passes the rejection of a call to the observer.
+func (c *Compartment) observeRejection(ctx context.Context, err error) {
+	if c.pool.set.observer == nil {
 		return
 	}
-	e := Event{Kind: Answered, Outcome: Refused, Reason: reasonFor(err), Err: err}
+	e := Event{Kind: Answered, Outcome: Rejected, Reason: reasonFor(err), Err: err}
 	var r *limiter.Rejection
 	var timeout *TimeoutError
 	if errors.As(err, &timeout) {
@@ -149,7 +149,7 @@ func (c *Compartment) observeRefusal(ctx context.Context, err error) {
 
 // observe passes an event of a call with ctx to the observer.
 func (c *Compartment) observe(ctx context.Context, e Event) {
-	if p := c.part; p.set.observer != nil {
+	if p := c.pool; p.set.observer != nil {
 		e.Compartment, e.Criticality, e.Tenant, e.RequestID = p.config.Name, p.config.Criticality, c.key, p.set.requestOf(ctx)
 		p.set.observe(e)
 	}

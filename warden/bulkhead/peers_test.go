@@ -43,7 +43,7 @@ func TestPeer_FailsafePermitForAnAbandonedWaiter(t *testing.T) {
 		w.let(first)
 		rest(t, s, 0)
 		if last := w.send(a, "last"); !last.runs() {
-			t.Errorf("the place went to somebody who has gone: %+v", a.Snapshot())
+			t.Errorf("the slot went to somebody who has gone: %+v", a.Snapshot())
 		}
 	})
 }
@@ -60,10 +60,10 @@ func TestPeer_NetflixPartitionsOvershoot(t *testing.T) {
 
 // alibaba/sentinel-golang #394: with a second rule, such as a circuit breaker's, calls at one instant passed the check of the concurrency before any was counted.
 func TestPeer_SentinelOvershootBesideABreaker(t *testing.T) {
-	const places, callers = 3, 24
+	const slots, callers = 3, 24
 	for range 50 {
-		s, a := single(t, CompartmentConfig{Guaranteed: places, Breaker: agreeing{}})
-		overshoot(t, places, callers, func(int) *Compartment { return a })
+		s, a := single(t, CompartmentConfig{Guaranteed: slots, Breaker: agreeing{}})
+		overshoot(t, slots, callers, func(int) *Compartment { return a })
 		rest(t, s, 0)
 	}
 }

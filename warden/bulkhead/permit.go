@@ -19,7 +19,7 @@ type Permit struct {
 func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, error) {
 	switch {
 	case !c.known():
-		return ctx, Permit{}, c.refusal()
+		return ctx, Permit{}, c.unknownError()
 	case ctx == nil:
 		return ctx, Permit{}, &InvalidError{"ctx", "nil", "a context"}
 	}
@@ -30,13 +30,13 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 	k := &one.call
 	k.mark = &one.own
 	if err := c.begin(ctx, k); err != nil {
-		c.observeRefusal(ctx, err)
+		c.observeRejection(ctx, err)
 		return ctx, Permit{}, err
 	}
-	if c.part.config.Timeout == 0 {
+	if c.pool.config.Timeout == 0 {
 		return k.mark, Permit{k: k, ctx: k.mark}, nil
 	}
-	timeout, cancel := context.WithTimeoutCause(k.mark, c.part.config.Timeout, k.timeout())
+	timeout, cancel := context.WithTimeoutCause(k.mark, c.pool.config.Timeout, k.timeout())
 	return timeout, Permit{k, timeout, cancel}, nil
 }
 
@@ -48,7 +48,7 @@ func (p Permit) Release(err error) bool {
 	if k == nil || !k.become(ended) {
 		return false
 	}
-	out, err := k.judge(p.ctx, err)
+	out, err := k.classify(p.ctx, err)
 	if p.cancel != nil {
 		p.cancel()
 	}

@@ -43,7 +43,7 @@ func (s *Set) Plan() Plan {
 
 // Resize replaces the plan in one step and returns the new revision, which is that of p plus one. Running calls continue:
 // where the new plan has fewer slots, the number in flight shrinks as functions return, and no call is admitted in their
-// place until then. The error is a [*StaleError] if p has an outdated revision, or an [*InvalidError]; the plan is unchanged
+// place until then. The error is [ErrConflict] if p has an outdated revision, or an [*InvalidError]; the plan is unchanged
 // then. Resize does not block.
 func (s *Set) Resize(p Plan) (revision uint64, err error) {
 	if !s.made() {
@@ -55,7 +55,7 @@ func (s *Set) Resize(p Plan) (revision uint64, err error) {
 		return 0, err
 	}
 	s.observe(Event{Kind: Resized, Revision: p.Revision + 1})
-	s.tellModes(valves)
+	s.observeModes(valves)
 	return p.Revision + 1, nil
 }
 
@@ -63,20 +63,20 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.Revision != s.plan.Revision {
-		return nil, &StaleError{p.Revision, s.plan.Revision}
+		return nil, &conflictError{p.Revision, s.plan.Revision}
 	}
 	next := Plan{Revision: p.Revision + 1, Total: p.Total}
-	for _, part := range s.parts {
-		i := slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == part.config.Name })
+	for _, pool := range s.pools {
+		i := slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == pool.config.Name })
 		if i < 0 {
-			return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("without %q", part.config.Name), "every compartment of the set, once"}
+			return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("without %q", pool.config.Name), "every compartment of the set, once"}
 		}
 		next.Compartments = append(next.Compartments, p.Compartments[i])
 	}
-	if len(p.Compartments) != len(s.parts) {
+	if len(p.Compartments) != len(s.pools) {
 		return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("%d long", len(p.Compartments)), "every compartment of the set, once"}
 	}
-	if err := next.check("Plan", func(i int) int { return s.parts[i].config.MaxQueue }); err != nil {
+	if err := next.check("Plan", func(i int) int { return s.pools[i].config.MaxQueue }); err != nil {
 		return nil, err
 	}
 	valves := changed(s.plan.Compartments, next.Compartments)
@@ -89,7 +89,7 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 // decision applied last. To meet a lower limit, lending stops first, then slots that no compartment is guaranteed are
 // withheld, then guarantees shrink, starting with the lowest Criticality. ShedProbability applies to every compartment below
 // limiter.Critical, and Yields to all; Expected is ignored, because it does not describe the work of a single compartment. A
-// Set is meant to be a warden's Config.Also. Apply does not block.
+// Set is meant to be a warden's Config.ApplyTo. Apply does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
 	if !s.made() {
 		return
@@ -106,7 +106,7 @@ func (s *Set) adopt(d *decision.ControlDecision) bool {
 	if s.decided != nil && d.Seq < s.decided.Seq {
 		return false
 	}
-	s.decided, s.standing = d, limiter.Applied
+	s.decided, s.decisionState = d, limiter.Applied
 	if s.expiry != nil {
 		s.expiry.Stop()
 	}
@@ -122,7 +122,7 @@ func (s *Set) expire(d *decision.ControlDecision) {
 	s.mu.Lock()
 	rules := s.decided == d
 	if rules {
-		s.standing = limiter.Stale
+		s.decisionState = limiter.Stale
 		s.enforce()
 	}
 	s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Set) enforce() {
 	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total, Burst: decision.DefaultBurst}
 	if s.decided != nil {
 		rule := s.decided
-		if s.standing == limiter.Stale && rule.Stale != nil {
+		if s.decisionState == limiter.Stale && rule.Stale != nil {
 			rule = rule.Stale
 		}
 		d.Seq, d.At, d.Yields, d.ShedProbability = s.decided.Seq, s.decided.At, rule.Yields, rule.ShedProbability
@@ -148,7 +148,7 @@ func (s *Set) enforce() {
 	spared.ShedProbability = 0
 	shares := make([]Share, len(s.ranked))
 	for i, p := range s.ranked {
-		p.planned = s.plan.Compartments[slices.Index(s.parts, p)]
+		p.planned = s.plan.Compartments[slices.Index(s.pools, p)]
 		shares[i] = p.planned
 		if p.rule = &d; p.config.Criticality == limiter.Critical {
 			p.rule = &spared
@@ -163,10 +163,10 @@ func (s *Set) enforce() {
 // tighten fits shares, most critical first, into a total below the planned one: nothing is lent, and when the guarantees do
 // not fit, the most critical keep theirs. Equally critical compartments keep the same fraction of theirs, rounded down, and
 // the slots left over by rounding go one each to those with the smallest fraction.
-func tighten(shares []Share, parts []*part, total int) {
+func tighten(shares []Share, pools []*pool, total int) {
 	for first, last := 0, 0; first < len(shares); first = last {
 		sum := 0
-		for ; last < len(shares) && parts[last].config.Criticality == parts[first].config.Criticality; last++ {
+		for ; last < len(shares) && pools[last].config.Criticality == pools[first].config.Criticality; last++ {
 			sum += shares[last].Guaranteed
 		}
 		equals, have := shares[first:last], min(total, sum)
@@ -195,7 +195,7 @@ func tighten(shares []Share, parts []*part, total int) {
 }
 
 // portion returns parts * n / whole, rounded down, and smaller reports whether a / wholeA < b / wholeB. The product of two
-// slot counts, up to maxPlaces each, overflows a 32-bit int.
+// slot counts, up to maxSlots each, overflows a 32-bit int.
 func portion(parts, n, whole int) int { return int(int64(parts) * int64(n) / int64(whole)) }
 
 func smaller(a, wholeA, b, wholeB int) bool {

@@ -89,16 +89,16 @@ func visits(most int) *rapid.Generator[[]visit] {
 	}), 1, most)
 }
 
-// The model is a list of when each function begins and ends. At any instant as many places are held as functions run. A caller is answered when its
+// The model is a list of when each function begins and ends. At any instant as many slots are held as functions run. A caller is answered when its
 // function ends or when its timeout has passed, whichever is first, and hears of a panic or a Goexit only if it still waits.
-func TestPropertyB4_APlaceIsHeldUntilTheEnd(t *testing.T) {
+func TestPropertyB4_ASlotIsHeldUntilTheEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		places := rapid.IntRange(1, 4).Draw(rt, "places")
+		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
 		timeout := time.Duration(rapid.SampledFrom([]int{0, 4, 10, 22}).Draw(rt, "timeout")) * time.Millisecond
 		history := visits(25).Draw(rt, "visits")
 		inVirtualTime(t, rt, func(t *testing.T) string {
 			seen := &recording{}
-			s := mustNew(t, Config{Total: places, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: places, Timeout: timeout}}})
+			s := mustNew(t, Config{Total: slots, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: slots, Timeout: timeout}}})
 			a := s.Compartment("a")
 			var ends []time.Time
 			late, abandoned := 0, 0
@@ -118,16 +118,16 @@ func TestPropertyB4_APlaceIsHeldUntilTheEnd(t *testing.T) {
 					}
 				}
 				if got := a.Snapshot().InFlight; got != inside {
-					return fmt.Sprintf("B4: before call %d, %d functions run and %d places are held", i, inside, got)
+					return fmt.Sprintf("B4: before call %d, %d functions run and %d slots are held", i, inside, got)
 				}
 				answer := aside(func() error {
 					_, err := Do(context.Background(), a, func(context.Context) (int, error) { sleepFor(v.takes); return endIn(v.way) })
 					return err
 				})
 				synctest.Wait()
-				if inside == places {
+				if inside == slots {
 					if c := <-answer; c.err == nil || !c.at.Equal(now) {
-						return fmt.Sprintf("B4: call %d beside %d functions on %d places: %+v", i, inside, places, c)
+						return fmt.Sprintf("B4: call %d beside %d functions on %d slots: %+v", i, inside, slots, c)
 					}
 					continue
 				}
@@ -187,7 +187,7 @@ func sameEnd(c called, way int, apart bool) string {
 
 // An encounter is one call at a breaker in some mood.
 type encounter struct {
-	busy   bool   // somebody else has the only place
+	busy   bool   // somebody else has the only slot
 	state  string // of the breaker
 	answer int    // of Allow: yes, no, a panic; 3: yes, and a panic when it is told
 	way    int    // how the function ends; then two more: the timeout, a caller that leaves
@@ -198,8 +198,8 @@ const (
 	leaves
 )
 
-// The model has two lists: whether the breaker was asked, which needs a place, and what it was told, which needs its consent.
-func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
+// The model has two lists: whether the breaker was asked, which needs a slot, and what it was told, which needs its consent.
+func TestPropertyB6_AskedWithASlotToldOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		script := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) encounter {
 			return encounter{
@@ -209,7 +209,7 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 		}), 1, 12).Draw(rt, "script")
 		waits, apart := rapid.Bool().Draw(rt, "waits"), rapid.Bool().Draw(rt, "a goroutine of its own")
 		inVirtualTime(t, rt, func(t *testing.T) string {
-			b, refusals := &stated{}, uint64(0)
+			b, rejections := &stated{}, uint64(0)
 			cfg := CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxWait: time.Second, Breaker: b}
 			if waits {
 				cfg.MaxQueue = 1
@@ -268,15 +268,15 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 					b.told = b.told[:len(b.told)-1] // of the other
 				}
 				asked, told := 1, 0
-				refused := e.busy && e.state == "open" || !e.busy && (e.answer == 1 || e.answer == 2)
+				rejected := e.busy && e.state == "open" || !e.busy && (e.answer == 1 || e.answer == 2)
 				switch {
 				case e.busy:
 					asked = 0
 				case e.answer == 0 || e.answer == 3:
 					told = 1
 				}
-				if refused {
-					refusals++
+				if rejected {
+					rejections++
 				}
 				if b.asked != asked || len(b.told) != told {
 					return fmt.Sprintf("B6: encounter %d, %+v: asked %d times, told %v; want %d, %d", i, e, b.asked, b.told, asked, told)
@@ -285,13 +285,13 @@ func TestPropertyB6_AskedWithAPlaceToldOnce(t *testing.T) {
 					c.thrown = p.Value
 				}
 				panics := !e.busy && (e.answer == 2 || e.answer == 3)
-				if panics != (c.thrown == any("breaker")) || refused && !panics && !errors.As(c.err, &open) {
+				if panics != (c.thrown == any("breaker")) || rejected && !panics && !errors.As(c.err, &open) {
 					return fmt.Sprintf("B6: encounter %d, %+v: %+v", i, e, c)
 				}
 				if told == 1 && !rightVerdict(b.told[0], e.way) {
 					return fmt.Sprintf("B6: encounter %d, %+v: told %v", i, e, b.told[0])
 				}
-				if got := a.Snapshot(); got.Rejected[limiter.BreakerOpen.String()] != refusals || got.InFlight != 0 {
+				if got := a.Snapshot(); got.Rejected[limiter.BreakerOpen.String()] != rejections || got.InFlight != 0 {
 					return fmt.Sprintf("B6: encounter %d, %+v: %+v", i, e, got)
 				}
 				if failed := disagree(s); failed != "" {
@@ -315,9 +315,9 @@ func rightVerdict(err error, way int) bool {
 	case exits:
 		return errors.Is(err, errGoexit) || errors.Is(err, errPanicked)
 	case timesOut:
-		return errors.Is(err, ErrTimeout) && !NoVerdict(err)
+		return errors.Is(err, ErrTimeout) && !IsExcluded(err)
 	}
-	return NoVerdict(err)
+	return IsExcluded(err)
 }
 
 // The causes of a fallback, and what is none.
@@ -325,8 +325,8 @@ const (
 	failed = iota
 	failedInside
 	timedOut
-	refusedByBreaker
-	noPlace
+	rejectedByBreaker
+	noSlot
 	leftWhileRunning // from here on, none
 	leftBefore
 	panicked
@@ -335,7 +335,7 @@ const (
 	kindsOfCause
 )
 
-// A fallback runs for the first five causes, while fewer than MaxFallback do, holding no place; its answer is the call's. Else the cause is.
+// A fallback runs for the first five causes, while fewer than MaxFallback do, holding no slot; its answer is the call's. Else the cause is.
 func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		most, others := rapid.IntRange(1, 3).Draw(rt, "most"), rapid.IntRange(0, 3).Draw(rt, "others")
@@ -371,9 +371,9 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 					fn = func(context.Context) (int, error) { return 0, &ReentryError{Limiter: "a"} }
 				case timedOut:
 					fn = func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
-				case refusedByBreaker:
+				case rejectedByBreaker:
 					b.open = errMine
-				case noPlace:
+				case noSlot:
 					_, held, _ = a.Acquire(context.Background())
 				case leftWhileRunning:
 					fn = func(context.Context) (int, error) { cancel(); return endIn(fails) }
@@ -384,13 +384,13 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 				case unknownName:
 					c = nil
 				}
-				ran, places, busy := 0, -1, -1
+				ran, slots, busy := 0, -1, -1
 				var cause error
 				call := func(ctx context.Context) (int, error) {
 					return DoOr(ctx, c, fn, func(_ context.Context, why error) (int, error) {
 						ran++
 						snap := a.Snapshot()
-						cause, places, busy = why, snap.InFlight, snap.FallbacksInFlight
+						cause, slots, busy = why, snap.InFlight, snap.FallbacksInFlight
 						if declines {
 							return 0, why
 						}
@@ -404,29 +404,29 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 						v, err = call(ctx)
 						return nil
 					}
-					inner, p, refused := a.Acquire(ctx)
-					if refused == nil {
+					inner, p, rejected := a.Acquire(ctx)
+					if rejected == nil {
 						v, err = call(inner)
 						p.Release(nil)
 					}
-					return refused
+					return rejected
 				})
 				cancel()
 				inside := 0
 				switch kind {
-				case noPlace:
+				case noSlot:
 					held.Release(nil)
 					inside = 1
 				case timedOut:
-					inside = max(0, places) // the function holds its place until it has returned, which may be a moment later
+					inside = max(0, slots) // the function holds its slot until it has returned, which may be a moment later
 				}
 				synctest.Wait()
 				want := kind < leftWhileRunning && others < most
 				switch {
 				case (ran == 1) != want || ran > 1:
 					return fmt.Sprintf("B9: cause %d, of kind %d, beside %d of %d fallbacks: it ran %d times", i, kind, others, most, ran)
-				case want && (places != inside || busy != others+1):
-					return fmt.Sprintf("B9: cause %d, of kind %d: it ran with %d places held, %d fallbacks", i, kind, places, busy)
+				case want && (slots != inside || busy != others+1):
+					return fmt.Sprintf("B9: cause %d, of kind %d: it ran with %d slots held, %d fallbacks", i, kind, slots, busy)
 				case want && !declines && (v != 42 || err != nil), want && declines && err != cause, kind == panicked != (end.thrown != nil):
 					return fmt.Sprintf("B9: cause %d, of kind %d: answered %d, %v, thrown %v", i, kind, v, err, end.thrown)
 				case !want && kind != panicked && err == nil:
@@ -451,8 +451,8 @@ type entry struct {
 	tenant   string
 }
 
-// The model is the set of names on the way. A name that is in it is refused; and when all have come out again, none is, whatever context is kept.
-func TestPropertyB10_ReentryIsRefused(t *testing.T) {
+// The model is the set of names on the way. A name that is in it is rejected; and when all have come out again, none is, whatever context is kept.
+func TestPropertyB10_ReentryIsRejected(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	rapid.Check(t, func(rt *rapid.T) {
 		path := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) entry {

@@ -89,17 +89,17 @@ func TestB1B2B3B5B7B8B11_Race(t *testing.T) {
 		t.Errorf("%d were inside at once, of %d", n, most)
 	}
 	rest(t, s, 0)
-	stock := most
-	for _, p := range s.parts {
-		stock -= p.keeps()
+	unreserved := most
+	for _, p := range s.pools {
+		unreserved -= p.reserved()
 	}
-	if s.held != 0 || s.stock != stock || s.waiting != 0 {
-		t.Errorf("%d held, stock %d, want %d, %d wait", s.held, s.stock, stock, s.waiting)
+	if s.held != 0 || s.unreserved != unreserved || s.waiting != 0 {
+		t.Errorf("%d held, unreserved %d, want %d, %d wait", s.held, s.unreserved, unreserved, s.waiting)
 	}
 }
 
-// TestB3_TheOwnerIsNextWhateverElseItAsks gives a lent place back while an owner and a borrower wait for it, and while more calls of
-// the owner come, each of which asks for it and may just have been refused: the owner's first is served before the borrower.
+// TestB3_TheOwnerIsNextWhateverElseItAsks gives a lent slot back while an owner and a borrower wait for it, and while more calls of
+// the owner come, each of which asks for it and may just have been rejected: the owner's first is served before the borrower.
 func TestB3_TheOwnerIsNextWhateverElseItAsks(t *testing.T) {
 	s := mustNew(t, Config{Total: 1, Compartments: []CompartmentConfig{
 		{Name: "owner", Guaranteed: 1, Lendable: 1, MaxQueue: 10},
@@ -113,7 +113,7 @@ func TestB3_TheOwnerIsNextWhateverElseItAsks(t *testing.T) {
 			t.Fatal(err)
 		}
 		var all sync.WaitGroup
-		served := false // in the one place there is
+		served := false // in the one slot there is
 		call := func(c *Compartment, fn func()) {
 			all.Go(func() {
 				if _, err := Do(context.Background(), c, func(context.Context) (int, error) { fn(); return 0, nil }); err != nil {
@@ -143,7 +143,7 @@ func TestB3_TheOwnerIsNextWhateverElseItAsks(t *testing.T) {
 }
 
 // TestB3_NoWakeUpIsLost sends calls that may all wait as long as they like, at compartments that live from each other's
-// places alone: one that is forgotten would wait for ever.
+// slots alone: one that is forgotten would wait for ever.
 func TestB3_NoWakeUpIsLost(t *testing.T) {
 	s := mustNew(t, Config{Total: 2, Compartments: []CompartmentConfig{
 		{Name: "a", Guaranteed: 1, Lendable: 1, Max: 2, MaxQueue: 1000},
@@ -214,7 +214,7 @@ func TestDoAllocatesOnce(t *testing.T) {
 			t.Errorf("%v allocations", n)
 		}
 	}
-	if n := testing.AllocsPerRun(1000, func() { b.part.self.Tenant("x") }); n > 0 {
+	if n := testing.AllocsPerRun(1000, func() { b.pool.self.Tenant("x") }); n > 0 {
 		t.Errorf("to find a tenant: %v allocations", n)
 	}
 }

@@ -19,60 +19,60 @@ import (
 type Set struct {
 	observer Observer
 	epoch    time.Time
-	parts    []*part // in the order of Config
-	ranked   []*part // the most critical first
-	byName   map[string]*part
+	pools    []*pool // in the order of Config
+	ranked   []*pool // the most critical first
+	byName   map[string]*pool
 	waiters  queue.Pool[outcome]
 
-	mu sync.Mutex // guards all below, and all unconfigured fields of parts, compartments and tenants; no foreign code runs while it is held
+	mu sync.Mutex // guards all below, and all unconfigured fields of pools, compartments and tenants; no foreign code runs while it is held
 
-	total, stock, held int // slots; see places.go
-	waiting            int // compartments and tenants with waiting calls
-	turns              uint64
+	total, unreserved, held int // slots; see slots.go
+	waiting                 int // compartments and tenants with waiting calls
+	turns                   uint64
 
 	// plan is the plan in force, and decided the decision applied last; nil: none.
-	plan     Plan
-	decided  *decision.ControlDecision
-	standing limiter.Standing
-	expiry   *time.Timer // nil until a decision has ValidFor
+	plan          Plan
+	decided       *decision.ControlDecision
+	decisionState limiter.DecisionState
+	expiry        *time.Timer // nil until a decision has ValidFor
 
 	unknown uint64 // calls of unknown compartments
 	panics  uint64 // of foreign code, recovered
 }
 
-// part is a configured compartment: the state that it shares with its tenants.
-type part struct {
+// pool is a configured compartment: the state that it shares with its tenants.
+type pool struct {
 	set     *Set
 	config  CompartmentConfig
 	open    func() bool // whether the breaker is open; nil: it has no State
 	self    Compartment // the compartment itself, shared by the tenants beyond Tenants.Keys
 	tenants *tenants    // nil: no tenants
 
-	refusals *queue.Recent[limiter.Explanation]
-	delayed  *queue.Recent[limiter.Explanation] // calls that started after waiting
+	rejections *queue.Recent[limiter.Explanation]
+	delayed    *queue.Recent[limiter.Explanation] // calls that started after waiting
 
 	boundedBy limiter.DeadlineSource // the source of config.MaxWait: the Timeout if MaxWait is not set
 
-	planned, share Share                     // by the plan alone, and under the decision
-	rule           *decision.ControlDecision // the decision as it applies to this part
-	held, beyond   int                       // calls with a slot, and calls beyond the slots
-	waiting        waiting
-	counts         counts
-	window         window
+	planned, share    Share                     // by the plan alone, and under the decision
+	rule              *decision.ControlDecision // the decision as it applies to this pool
+	held, withoutSlot int                       // calls with a slot, and calls beyond the slots
+	waiting           waiting
+	counts            counts
+	window            window
 }
 
-// Compartment is one part of a [Set], or one tenant of such a part. Its methods are safe for concurrent use, also on nil,
+// Compartment is one bulkhead of a [Set], or one tenant of one. Its methods are safe for concurrent use, also on nil,
 // which stands for an unknown compartment.
 type Compartment struct {
-	part     *part // nil: unknown name
-	unknown  unknown
-	queue    queue.Queue[outcome]
-	held     int
-	beyond   int    // calls that run without a slot
-	unwanted int    // running calls that Enforce would have rejected, in a dry run
-	turn     uint64 // breaks ties between equal held; 0: no call waits
-	index    int    // in part.waiting
-	tenancy         // zero for a part's own compartment
+	pool        *pool // nil: unknown name
+	unknown     unknown
+	queue       queue.Queue[outcome]
+	held        int
+	withoutSlot int    // calls that run without a slot
+	unwanted    int    // running calls that Enforce would have rejected, in a dry run
+	turn        uint64 // breaks ties between equal held; 0: no call waits
+	index       int    // in pool.waiting
+	tenancy            // zero for a pool's own compartment
 }
 
 // unknown identifies a compartment that does not exist.
@@ -87,27 +87,27 @@ func New(cfg Config) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{observer: cfg.Observer, epoch: time.Now(), plan: plan, standing: limiter.Initial, byName: map[string]*part{}}
+	s := &Set{observer: cfg.Observer, epoch: time.Now(), plan: plan, decisionState: limiter.Initial, byName: map[string]*pool{}}
 	for _, c := range cfg.Compartments {
-		p := &part{set: s, config: c.defaults(), refusals: queue.NewRecent[limiter.Explanation](recentKept), delayed: queue.NewRecent[limiter.Explanation](recentKept)}
-		p.open = saysOpen(c.Breaker)
+		p := &pool{set: s, config: c.defaults(), rejections: queue.NewRecent[limiter.Explanation](recentKept), delayed: queue.NewRecent[limiter.Explanation](recentKept)}
+		p.open = breakerOpen(c.Breaker)
 		if p.boundedBy = limiter.FromMaxWait; c.MaxWait == 0 {
 			p.boundedBy = limiter.FromTimeout
 		}
-		p.self.made(p)
+		p.self.init(p)
 		if p.config.Tenants.Max > 0 {
 			p.tenants = &tenants{byKey: map[string]*Compartment{}}
 		}
-		s.parts = append(s.parts, p)
+		s.pools = append(s.pools, p)
 		s.byName[c.Name] = p
 	}
-	s.ranked = byCriticality(s.parts)
-	s.begun()
-	s.tellModes(changed(make([]Share, len(s.parts)), s.plan.Compartments))
+	s.ranked = byCriticality(s.pools)
+	s.start()
+	s.observeModes(changed(make([]Share, len(s.pools)), s.plan.Compartments))
 	return s, nil
 }
 
-func (s *Set) begun() {
+func (s *Set) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.enforce()
@@ -118,17 +118,17 @@ func (s *Set) made() bool { return s != nil && s.byName != nil }
 // recentKept is the number of rejections, and separately of delayed starts, that a compartment keeps.
 const recentKept = 128
 
-// made initializes c as a compartment, or a tenant, of p.
-func (c *Compartment) made(p *part) {
-	c.part = p
-	c.queue = queue.Queue[outcome]{Limit: p.config.MaxQueue, Left: c.dismiss}
+// init sets c up as a compartment, or a tenant, of p.
+func (c *Compartment) init(p *pool) {
+	c.pool = p
+	c.queue = queue.Queue[outcome]{Limit: p.config.MaxQueue, Left: c.drop}
 }
 
 // byCriticality returns a copy, most critical first, stable.
-func byCriticality(parts []*part) []*part {
-	parts = slices.Clone(parts)
-	slices.SortStableFunc(parts, func(a, b *part) int { return int(b.config.Criticality) - int(a.config.Criticality) })
-	return parts
+func byCriticality(pools []*pool) []*pool {
+	pools = slices.Clone(pools)
+	slices.SortStableFunc(pools, func(a, b *pool) int { return int(b.config.Criticality) - int(a.config.Criticality) })
+	return pools
 }
 
 // Compartment returns the compartment of that name. For an unknown name it returns one that rejects every call with an
@@ -148,18 +148,18 @@ func (s *Set) Compartments() []*Compartment {
 	if !s.made() {
 		return nil
 	}
-	all := make([]*Compartment, len(s.parts))
-	for i, p := range s.parts {
+	all := make([]*Compartment, len(s.pools))
+	for i, p := range s.pools {
 		all[i] = &p.self
 	}
 	return all
 }
 
 // known reports whether c belongs to a Set. Otherwise c rejects every call.
-func (c *Compartment) known() bool { return c != nil && c.part != nil }
+func (c *Compartment) known() bool { return c != nil && c.pool != nil }
 
-// refusal returns the error of every call of an unknown compartment, and counts the call.
-func (c *Compartment) refusal() error {
+// unknownError returns the error of every call of an unknown compartment, and counts the call.
+func (c *Compartment) unknownError() error {
 	switch {
 	case c == nil:
 		return &UnknownCompartmentError{}
@@ -175,17 +175,17 @@ func (c *Compartment) refusal() error {
 
 // Holds reports whether ctx belongs to a call that holds a slot of c now: it is the context from [Do] or
 // [Compartment.Acquire], or derives from it. A tenant's slots count as its compartment's. Holds allocates nothing.
-func (c *Compartment) Holds(ctx context.Context) bool { return c.known() && c.part.entered(ctx) }
+func (c *Compartment) Holds(ctx context.Context) bool { return c.known() && c.pool.entered(ctx) }
 
 // Name returns the name of the compartment, "" for nil. A tenant has the name of its compartment.
 func (c *Compartment) Name() string {
 	switch {
 	case c == nil:
 		return ""
-	case c.part == nil:
+	case c.pool == nil:
 		return c.unknown.name
 	}
-	return c.part.config.Name
+	return c.pool.config.Name
 }
 
 // Criticality returns the configured criticality, 0 for an unknown compartment.
@@ -193,7 +193,7 @@ func (c *Compartment) Criticality() limiter.Priority {
 	if !c.known() {
 		return 0
 	}
-	return c.part.config.Criticality
+	return c.pool.config.Criticality
 }
 
 // Timeout returns the configured timeout, 0 for an unknown compartment.
@@ -201,5 +201,5 @@ func (c *Compartment) Timeout() time.Duration {
 	if !c.known() {
 		return 0
 	}
-	return c.part.config.Timeout
+	return c.pool.config.Timeout
 }

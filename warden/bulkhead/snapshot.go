@@ -39,7 +39,7 @@ type CompartmentSnapshot struct {
 	Name        string           `json:"name"`
 	Criticality limiter.Priority `json:"criticality"`
 	InFlight    int              `json:"in_flight"`
-	Beyond      int              `json:"beyond"` // of these, without a slot: they started while Mode was not Enforce
+	WithoutSlot int              `json:"without_slot"` // of these, without a slot: they started while Mode was not Enforce
 	Mode        limiter.Mode     `json:"mode"`
 	Queued      int              `json:"queued"`
 	MaxQueue    int              `json:"max_queue"`
@@ -79,7 +79,7 @@ type CompartmentSnapshot struct {
 
 	Degraded          uint64 `json:"degraded"`         // answered by a fallback
 	FallbacksFailed   uint64 `json:"fallbacks_failed"` // with an error or a panic
-	FallbacksRefused  uint64 `json:"fallbacks_refused"`
+	FallbacksRejected uint64 `json:"fallbacks_rejected"`
 	FallbacksInFlight int    `json:"fallbacks_in_flight"`
 
 	Tenants *TenantsSnapshot `json:"tenants,omitempty"` // nil: no tenants
@@ -121,12 +121,12 @@ func (s *Set) Snapshot() Snapshot {
 	now := s.clock()
 	out := Snapshot{
 		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total, EffectiveTotal: s.total, InFlight: s.held,
-		Decision: s.decided, Stale: s.standing == limiter.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
+		Decision: s.decided, Stale: s.decisionState == limiter.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
 	}
 	loans := s.loans()
-	for _, p := range s.parts {
+	for _, p := range s.pools {
 		out.Compartments = append(out.Compartments, p.snapshot(now, loans[p]))
-		out.InFlight += p.beyond
+		out.InFlight += p.withoutSlot
 	}
 	return out
 }
@@ -136,31 +136,31 @@ func (c *Compartment) Snapshot() CompartmentSnapshot {
 	if !c.known() {
 		return CompartmentSnapshot{}
 	}
-	s := c.part.set
+	s := c.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.part.snapshot(s.clock(), s.loans()[c.part])
+	return c.pool.snapshot(s.clock(), s.loans()[c.pool])
 }
 
 // snapshot returns the state of p. The caller holds Set.mu.
-func (p *part) snapshot(now time.Duration, l loan) CompartmentSnapshot {
+func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 	n := &p.counts
 	c := CompartmentSnapshot{
-		Name: p.config.Name, Criticality: p.config.Criticality, InFlight: p.held + p.beyond, Beyond: p.beyond, Mode: p.planned.Mode, Queued: p.self.queue.Len(), MaxQueue: p.config.MaxQueue,
+		Name: p.config.Name, Criticality: p.config.Criticality, InFlight: p.held + p.withoutSlot, WithoutSlot: p.withoutSlot, Mode: p.planned.Mode, Queued: p.self.queue.Len(), MaxQueue: p.config.MaxQueue,
 		Guaranteed: p.planned.Guaranteed, Lendable: p.planned.Lendable, Max: p.planned.Max,
 		EffectiveGuaranteed: p.share.Guaranteed, EffectiveLendable: p.share.Lendable, EffectiveMax: p.share.Max,
 		Lent: l.lent, Borrowed: l.borrowed,
 		Submitted: n.submitted, Admitted: n.admitted, Finished: n.finished,
 		Outcomes: map[string]uint64{}, Rejected: map[string]uint64{}, Left: map[string]uint64{}, WouldReject: map[string]uint64{},
 		Abandoned: n.abandonedNow, AbandonedTotal: n.abandoned, LatePanics: n.latePanics,
-		Degraded: n.degraded, FallbacksFailed: n.fallbacksFailed, FallbacksRefused: n.fallbacksRefused, FallbacksInFlight: n.fallbacks,
+		Degraded: n.degraded, FallbacksFailed: n.fallbacksFailed, FallbacksRejected: n.fallbacksRejected, FallbacksInFlight: n.fallbacks,
 	}
 	for out, n := range n.outcomes {
 		if n > 0 {
 			c.Outcomes[Outcome(out).String()] = n
 		}
 	}
-	for r, n := range n.refusedFor {
+	for r, n := range n.rejectedFor {
 		switch r := limiter.Reason(r); {
 		case n == 0:
 		case left(r):
@@ -197,8 +197,8 @@ func (s *Set) Recent() []limiter.Explanation {
 		return nil
 	}
 	var all []limiter.Explanation
-	for _, p := range s.parts {
-		all = append(append(all, p.refusals.All()...), p.delayed.All()...)
+	for _, p := range s.pools {
+		all = append(append(all, p.rejections.All()...), p.delayed.All()...)
 	}
 	slices.SortStableFunc(all, func(a, b limiter.Explanation) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
 	return all

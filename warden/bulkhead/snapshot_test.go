@@ -1,4 +1,4 @@
-// What a snapshot says of the last minute: refusals, health, and how long functions ran.
+// What a snapshot says of the last minute: rejections, health, and how long functions ran.
 
 package bulkhead
 
@@ -15,7 +15,7 @@ import (
 func TestHealthAndRejectionRateAreOfTheLastMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: limiter.Critical})
-		refuse := func(n int) {
+		reject := func(n int) {
 			_, p, _ := a.Acquire(t.Context())
 			for range n {
 				_, _ = Do(t.Context(), a, nothing)
@@ -25,16 +25,16 @@ func TestHealthAndRejectionRateAreOfTheLastMinute(t *testing.T) {
 		for range 18 {
 			_, _ = Do(t.Context(), a, nothing)
 		}
-		refuse(1)
+		reject(1)
 		if c := a.Snapshot(); c.RejectionRate != 0.05 || !c.Health.OK {
 			t.Errorf("5 %% is allowed: %v, %+v", c.RejectionRate, c.Health)
 		}
-		refuse(1)
+		reject(1)
 		if c := a.Snapshot(); c.RejectionRate <= 0.05 || c.Health.OK || !containsAll(c.Health.Reason, "critical", "9.1 %") {
 			t.Errorf("%v, %+v", c.RejectionRate, c.Health)
 		}
 		sleep(30 * time.Second)
-		refuse(2)
+		reject(2)
 		if c := a.Snapshot(); c.RejectionRate != 4.0/25 {
 			t.Errorf("%v", c.RejectionRate)
 		}
@@ -50,12 +50,12 @@ func TestHealthAndRejectionRateAreOfTheLastMinute(t *testing.T) {
 	})
 }
 
-func TestACallerThatGoesAwayWasNotRefused(t *testing.T) {
+func TestACallerThatGoesAwayWasNotRejected(t *testing.T) {
 	_, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: limiter.Critical})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := Do(ctx, a, nothing)
-	wantRefused(t, err, limiter.Canceled)
+	wantRejected(t, err, limiter.Canceled)
 	if c := a.Snapshot(); c.RejectionRate != 0 || !c.Health.OK || c.Left["canceled"] != 1 {
 		t.Errorf("%+v", c)
 	}
@@ -96,7 +96,7 @@ func TestExecutionTimesOfMany(t *testing.T) {
 		if e := a.Snapshot().Execution; e.Count < n*8/10 || e.Count > n*12/10 {
 			t.Errorf("%+v", e)
 		}
-		if !a.part.window.busy {
+		if !a.pool.window.busy {
 			t.Error("each one is timed")
 		}
 	})

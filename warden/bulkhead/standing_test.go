@@ -15,7 +15,7 @@ import (
 )
 
 // TestQ4_ClientsThatLeave sends twice what a compartment can do, by clients who leave after 250 ms and say so only by leaving:
-// nearly every place goes to one who is still there when the work is done.
+// nearly every slot goes to one who is still there when the work is done.
 func TestQ4_ClientsThatLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, took, patience = 400, 20 * time.Millisecond, 250 * time.Millisecond

@@ -29,7 +29,7 @@ func mustNew(t testing.TB, cfg Config) *Set {
 	return s
 }
 
-// single is a set of one compartment, called "a", with a Total of 10 and 2 guaranteed places unless c says otherwise.
+// single is a set of one compartment, called "a", with a Total of 10 and 2 guaranteed slots unless c says otherwise.
 func single(t testing.TB, c CompartmentConfig) (*Set, *Compartment) {
 	t.Helper()
 	c.Name = "a"
@@ -123,7 +123,7 @@ func inBubble(t *testing.T, f func(t *testing.T, w *crew)) {
 	})
 }
 
-func wantRefused(t testing.TB, err error, why limiter.Reason) {
+func wantRejected(t testing.TB, err error, why limiter.Reason) {
 	t.Helper()
 	var r *limiter.Rejection
 	if !errors.As(err, &r) || r.Reason != why {

@@ -7,7 +7,7 @@ import "strings"
 // longestKey is the longest tenant key, in bytes: client input must not determine how much memory is kept.
 const longestKey = 256
 
-// tenants are the tenants of one part, guarded by Set.mu. A tenant is idle while it has no waiting or running call. Only idle
+// tenants are the tenants of one pool, guarded by Set.mu. A tenant is idle while it has no waiting or running call. Only idle
 // tenants are evicted: when the table is full, the one that has been idle longest.
 type tenants struct {
 	byKey  map[string]*Compartment
@@ -33,13 +33,13 @@ type tenancy struct {
 // 256 bytes, and for new keys while Tenants.Keys tenants exist and none is idle. The result may be kept for any time. Tenant
 // does not block, and allocates only when it creates a tenant.
 func (c *Compartment) Tenant(key string) *Compartment {
-	if !c.known() || c.part.tenants == nil {
+	if !c.known() || c.pool.tenants == nil {
 		return c
 	}
-	s := c.part.set
+	s := c.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.part.tenant(key)
+	return c.pool.tenant(key)
 }
 
 // TenantKey returns the key of a tenant; false: c is not a tenant.
@@ -51,7 +51,7 @@ func (c *Compartment) TenantKey() (string, bool) {
 }
 
 // tenant finds or creates the tenant of this key. The caller holds Set.mu, as for all functions below.
-func (p *part) tenant(key string) *Compartment {
+func (p *pool) tenant(key string) *Compartment {
 	ts, most := p.tenants, p.config.Tenants.Keys
 	if c := ts.byKey[key]; c != nil {
 		return c
@@ -64,7 +64,7 @@ func (p *part) tenant(key string) *Compartment {
 		ts.forget(ts.oldest)
 	}
 	c := &Compartment{tenancy: tenancy{tenant: true, key: strings.Clone(key)}}
-	c.made(p)
+	c.init(p)
 	ts.byKey[c.key] = c
 	ts.rest(c)
 	return c
@@ -73,14 +73,14 @@ func (p *part) tenant(key string) *Compartment {
 // present returns c, or the current tenant of its key if c was evicted.
 func (c *Compartment) present() *Compartment {
 	if c.gone {
-		return c.part.tenant(c.key)
+		return c.pool.tenant(c.key)
 	}
 	return c
 }
 
 // settle adds c to the idle tenants, or removes it, according to its calls.
 func (ts *tenants) settle(c *Compartment) {
-	switch active := c.held+c.beyond > 0 || c.queue.Len() > 0; {
+	switch active := c.held+c.withoutSlot > 0 || c.queue.Len() > 0; {
 	case active && !c.active:
 		c.active = true
 		ts.active++

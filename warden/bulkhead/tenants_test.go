@@ -8,21 +8,21 @@ import (
 	"testing/synctest"
 )
 
-func TestB8_ASpikeDoesNotRefuseTheOthers(t *testing.T) {
+func TestB8_ASpikeDoesNotRejectTheOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, c := single(t, CompartmentConfig{Guaranteed: 6, MaxQueue: 5, Tenants: TenantsConfig{Max: 6}})
-		spike := w.fill(c.Tenant("loud"), 20) // 6 run, 5 wait, 9 are refused
+		spike := w.fill(c.Tenant("loud"), 20) // 6 run, 5 wait, 9 are rejected
 		quiet := []*job{w.send(c.Tenant("quiet"), "q"), w.send(c.Tenant("quiet"), "q")}
 		late := w.send(c.Tenant("late"), "l")
 		for _, j := range append(quiet, late) {
 			if j.ended.Load() {
-				t.Fatalf("refused: %v", j.err)
+				t.Fatalf("rejected: %v", j.err)
 			}
 		}
 		w.let(spike[0])
 		w.let(spike[1])
 		if !quiet[0].runs() || !late.runs() {
-			t.Error("the first two places are for the two that have none")
+			t.Error("the first two slots are for the two that have none")
 		}
 		w.let(spike[2])
 		if !quiet[1].runs() {
@@ -44,7 +44,7 @@ func TestB8_ATenantHasItsOwnBound(t *testing.T) {
 		}
 		w.let(jobs[0])
 		if !jobs[2].runs() {
-			t.Error("its own place was lost")
+			t.Error("its own slot was lost")
 		}
 		key, ok := c.Tenant("a").TenantKey()
 		same := c.Tenant("a")
@@ -106,8 +106,8 @@ func TestB8_AWaitDoesNotStayInMemory(t *testing.T) {
 			j.cancel()
 			synctest.Wait()
 		}
-		if got := c.Snapshot(); len(c.part.waiting) != 0 || got.Tenants.Active != 1 || got.Tenants.Keys != 101 || got.Queued != 0 {
-			t.Errorf("%d have a turn, %+v", len(c.part.waiting), got)
+		if got := c.Snapshot(); len(c.pool.waiting) != 0 || got.Tenants.Active != 1 || got.Tenants.Keys != 101 || got.Queued != 0 {
+			t.Errorf("%d have a turn, %+v", len(c.pool.waiting), got)
 		}
 		w.let(first)
 		rest(t, s, 0)

@@ -37,10 +37,10 @@ const (
 
 // slice is the record of ten seconds.
 type slice struct {
-	refused, finished uint64 // counters of the part when the slice began
-	timed             int
-	sum               float64
-	counts            [ranges]uint32
+	rejected, finished uint64 // counters of the pool when the slice began
+	timed              int
+	sum                float64
+	counts             [ranges]uint32
 }
 
 // stopwatch is the start of an execution and its weight, the number of executions that it counts for; 0: not timed.
@@ -98,7 +98,7 @@ func (w *window) at(now time.Duration, n *counts) *slice {
 	last := int64(now / sliceLength)
 	if last > w.current {
 		for i := max(w.current+1, last-windowSlices+1); i <= last; i++ {
-			w.slices[i%windowSlices] = slice{refused: n.refused, finished: n.finished}
+			w.slices[i%windowSlices] = slice{rejected: n.rejected, finished: n.finished}
 		}
 		w.current = last
 		w.busy = false
@@ -110,9 +110,9 @@ func (w *window) at(now time.Duration, n *counts) *slice {
 func (w *window) read(now time.Duration, n *counts) (rejectionRate float64, e Execution) {
 	w.at(now, n)
 	first := &w.slices[(w.current+1)%windowSlices]
-	refused, finished := n.refused-first.refused, n.finished-first.finished
-	if refused > 0 {
-		rejectionRate = float64(refused) / float64(refused+finished)
+	rejected, finished := n.rejected-first.rejected, n.finished-first.finished
+	if rejected > 0 {
+		rejectionRate = float64(rejected) / float64(rejected+finished)
 	}
 	var all [ranges]uint64
 	sum := 0.0

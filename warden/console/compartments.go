@@ -34,7 +34,7 @@ type compartment struct {
 	CriticalityName     string                    `json:"criticality_name"`
 	InFlight            int                       `json:"in_flight"`
 	Mode                string                    `json:"mode"`
-	Beyond              int                       `json:"beyond"`       // in flight without a slot
+	WithoutSlot         int                       `json:"without_slot"` // in flight without a slot
 	WouldReject         map[string]uint64         `json:"would_reject"` // of a dry run
 	Queued              int                       `json:"queued"`
 	MaxQueue            int                       `json:"max_queue"`
@@ -49,7 +49,7 @@ type compartment struct {
 	Submitted           uint64                    `json:"submitted"`
 	Admitted            uint64                    `json:"admitted"`
 	Finished            uint64                    `json:"finished"`
-	Refused             uint64                    `json:"refused"` // rejected and left, but for those whose caller canceled
+	RejectedTotal       uint64                    `json:"rejected_total"` // rejected and left, but for those whose caller canceled
 	Outcomes            map[string]uint64         `json:"outcomes"`
 	Rejected            map[string]uint64         `json:"rejected"`
 	Left                map[string]uint64         `json:"left"`
@@ -64,14 +64,14 @@ type compartment struct {
 	LatePanics          uint64                    `json:"late_panics"`
 	Degraded            uint64                    `json:"degraded"`
 	FallbacksFailed     uint64                    `json:"fallbacks_failed"`
-	FallbacksRefused    uint64                    `json:"fallbacks_refused"`
+	FallbacksRejected   uint64                    `json:"fallbacks_rejected"`
 	FallbacksInFlight   int                       `json:"fallbacks_in_flight"`
 	Tenants             *bulkhead.TenantsSnapshot `json:"tenants"`
 	Healthy             bool                      `json:"healthy"`
 	Unhealthy           string                    `json:"unhealthy"` // why not
 
 	// From the history of the last minute.
-	lately map[string]uint64 // refusals by reason
+	lately map[string]uint64 // rejections by reason
 	still  time.Duration     // how long no call has ended and all slots were in use
 }
 
@@ -87,22 +87,22 @@ func setJSON(s bulkhead.Snapshot) *setNow {
 		x, ran := c.Execution, c.Execution.Count > 0
 		out.Compartments = append(out.Compartments, compartment{
 			Name: clipName(c.Name), Criticality: int(c.Criticality), CriticalityName: c.Criticality.String(),
-			Mode: c.Mode.String(), Beyond: c.Beyond, WouldReject: orEmpty(c.WouldReject),
+			Mode: c.Mode.String(), WithoutSlot: c.WithoutSlot, WouldReject: orEmpty(c.WouldReject),
 			InFlight: c.InFlight, Queued: c.Queued, MaxQueue: c.MaxQueue, Guaranteed: c.Guaranteed, Lendable: c.Lendable, Max: c.Max,
 			EffectiveGuaranteed: c.EffectiveGuaranteed, EffectiveLendable: c.EffectiveLendable, EffectiveMax: c.EffectiveMax,
 			Lent: c.Lent, Borrowed: c.Borrowed, Submitted: c.Submitted, Admitted: c.Admitted, Finished: c.Finished,
-			Refused: refusedOf(c), Outcomes: orEmpty(c.Outcomes), Rejected: orEmpty(c.Rejected), Left: orEmpty(c.Left),
+			RejectedTotal: rejectedTotal(c), Outcomes: orEmpty(c.Outcomes), Rejected: orEmpty(c.Rejected), Left: orEmpty(c.Left),
 			RejectionRate: num(c.RejectionRate), Executions: x.Count, ExecutionMeanMS: msIf(ran, x.Mean), ExecutionP50MS: msIf(ran, x.P50),
 			ExecutionP90MS: msIf(ran, x.P90), ExecutionP99MS: msIf(ran, x.P99), Abandoned: c.Abandoned, AbandonedTotal: c.AbandonedTotal,
-			LatePanics: c.LatePanics, Degraded: c.Degraded, FallbacksFailed: c.FallbacksFailed, FallbacksRefused: c.FallbacksRefused,
+			LatePanics: c.LatePanics, Degraded: c.Degraded, FallbacksFailed: c.FallbacksFailed, FallbacksRejected: c.FallbacksRejected,
 			FallbacksInFlight: c.FallbacksInFlight, Tenants: c.Tenants, Healthy: c.Health.OK, Unhealthy: clip(c.Health.Reason, longestName),
 		})
 	}
 	return out
 }
 
-// refusedOf returns the number of rejected calls, without cancellations.
-func refusedOf(c bulkhead.CompartmentSnapshot) (n uint64) {
+// rejectedTotal returns the number of rejected calls, without cancellations.
+func rejectedTotal(c bulkhead.CompartmentSnapshot) (n uint64) {
 	for _, counts := range []map[string]uint64{c.Rejected, c.Left} {
 		for reason, count := range counts {
 			if reason != limiter.Canceled.String() {
@@ -120,8 +120,8 @@ func orEmpty(m map[string]uint64) map[string]uint64 {
 	return m
 }
 
-// refusals returns a compartment's rejections by reason, whether they had waited or not.
-func (c compartment) refusals() map[string]uint64 {
+// rejections returns a compartment's rejections by reason, whether they had waited or not.
+func (c compartment) rejections() map[string]uint64 {
 	all := maps.Clone(c.Rejected)
 	for reason, n := range c.Left {
 		all[reason] += n
@@ -148,7 +148,7 @@ func (c compartment) lookBack(looks []poolPoint, now time.Time) compartment {
 	if !known {
 		return c
 	}
-	c.lately = c.refusals()
+	c.lately = c.rejections()
 	for reason, n := range first.reasons {
 		if c.lately[reason] -= n; c.lately[reason] == 0 {
 			delete(c.lately, reason)
@@ -198,8 +198,8 @@ func (c compartment) verdict() verdict {
 			watch("%d would have been rejected since the start, %s", would, most(c.WouldReject))
 		}
 	}
-	if c.Beyond > 0 {
-		watch("%d run beyond its slots", c.Beyond)
+	if c.WithoutSlot > 0 {
+		watch("%d run without a slot", c.WithoutSlot)
 	}
 	switch {
 	case !c.Healthy:

@@ -40,7 +40,7 @@ type Config struct {
 	// Interval is the time between two updates of an open page, 100 ms to 10 s; 0: 1 s.
 	Interval time.Duration
 	// MaxStreams is the maximum number of open pages, 1 to 1000; 0: 16. Further ones get status 503, and the page then polls
-	// instead. The same number bounds concurrent answers of state.json and refusals.json.
+	// instead. The same number bounds concurrent answers of state.json and rejections.json.
 	MaxStreams int
 	// MaxRejections is the maximum number of rejections shown, 1 to 1000; 0: 50. The limiters may keep fewer.
 	MaxRejections int

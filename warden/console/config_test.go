@@ -111,7 +111,7 @@ func TestCompartmentFields(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]any{
-		"refused": 7.0, "executions": 8.0, "execution_mean_ms": 1.0, "execution_p50_ms": 2.0, "execution_p90_ms": 3.0, "execution_p99_ms": 4.0,
+		"rejected_total": 7.0, "executions": 8.0, "execution_mean_ms": 1.0, "execution_p50_ms": 2.0, "execution_p90_ms": 3.0, "execution_p99_ms": 4.0,
 		"healthy": false, "unhealthy": "ill", "criticality_name": "critical",
 	} {
 		if got[name] != want {
@@ -152,31 +152,31 @@ func TestVerdicts(t *testing.T) {
 			"Nothing rejected in the last 10 s. Its decision is stale: the controller is silent, and a reduced limit applies."},
 		{counted(pool{Mode: "enforce", Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing rejected in the last 10 s."},
 		{counted(pool{Mode: "bypass", Recent: lately(5, 0, nil)}).verdict(), levelWatch,
-			"Bypass: every task starts immediately, and none is judged. Nothing rejected in the last 10 s."},
+			"Bypass: every task starts immediately, and none is evaluated. Nothing rejected in the last 10 s."},
 		{counted(pool{Mode: "dry_run", WouldReject: map[string]uint64{"closed": 1}}).verdict(), levelWatch, "Dry run: every task starts immediately. 0 rejected since the start."},
 		{counted(pool{Mode: "dry_run", Recent: &recent{Seconds: 10, WouldReject: map[string]uint64{"pressure_high": 3, "deadline_exceeded": 1}}}).verdict(), levelWatch,
 			"Dry run: every task starts immediately; 4 would have been rejected in the last 10 s, most because their priority is being shed (pressure_high). Nothing rejected in the last 10 s."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. The controller has not decided yet: the initial limit applies."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), Standing: applied}).verdict(), levelOK,
+		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), DecisionState: applied}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy)."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), Standing: applied}).verdict(), levelWatch,
+		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), DecisionState: applied}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy)."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), Standing: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
+		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
 			"Rejected 1 of 2 (50 %) in the last 10 s; most because the limiter is closed: the service is shutting down (closed). Its decision is stale: no sample for 4 s, so a reduced limit " +
 				"applies. Sampler or controller hangs or panics, or the process gets no CPU. Sampler, controller or target panicked 2 times."},
-		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelAct,
+		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelAct,
 			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU."},
-		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), Standing: stale, SilentForMS: 4200}).verdict(), levelWatch,
+		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s. No request has come, and Run is not running."},
 		{compartment{Healthy: true}.verdict(), levelOK, ""},
-		{compartment{Healthy: true, Mode: "bypass", Beyond: 3}.verdict(), levelWatch, "Bypass: every call starts immediately; 3 run beyond its slots."},
+		{compartment{Healthy: true, Mode: "bypass", WithoutSlot: 3}.verdict(), levelWatch, "Bypass: every call starts immediately; 3 run without a slot."},
 		{compartment{Healthy: true, Mode: "dry_run", WouldReject: map[string]uint64{"queue_overflow": 2}}.verdict(), levelWatch,
 			"Dry run: every call starts immediately; 2 would have been rejected since the start, most because no slot was free, nor room in the queue (queue_overflow)."},
 		{compartment{Healthy: true, RejectionRate: 0.0123, Queued: 2, Abandoned: 1}.verdict(), levelWatch,
 			"Rejected 1.2 % of the calls of the last minute; 2 wait in the queue; 1 abandoned: they run although their callers are gone, and hold slots."},
 		{compartment{Healthy: true, RejectionRate: 0.0003}.verdict(), levelWatch, "Rejected <0.1 % of the calls of the last minute."},
-		{compartment{Unhealthy: "too much is refused", RejectionRate: 0.1, Queued: 2}.verdict(), levelAct, "Too much is refused; 2 wait in the queue."},
+		{compartment{Unhealthy: "too much is rejected", RejectionRate: 0.1, Queued: 2}.verdict(), levelAct, "Too much is rejected; 2 wait in the queue."},
 		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, still: 7 * time.Second,
 			lately: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
 			"Rejected 50 % of the calls of the last minute; most because the circuit breaker is open (breaker_open); all slots are in use, and no call has ended for 7 s; " +
@@ -203,22 +203,22 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("a set whose decision is stale: %+v", got)
 	}
 	all := &state{Warden: &wardenNow{}, Set: &setNow{Compartments: []compartment{{Name: "b", Unhealthy: "x"}, {Name: "q", Healthy: true, Queued: 1}}}}
-	all.judge()
+	all.addVerdicts()
 	if got := all.Verdicts; len(got) != 3 || got[0].Level != levelAct || got[1].Level != levelWatch || got[2].Level != levelOK {
 		t.Errorf("not the worst first: %+v", got)
 	}
 }
 
-// TestLookBack: what the looks of the last minute tell of a compartment: for which reasons it refused, and how long it has
+// TestLookBack: what the looks of the last minute tell of a compartment: for which reasons it rejected, and how long it has
 // been full of calls that do not end.
 func TestLookBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mustSet(t, bulkhead.CompartmentConfig{Name: "a", Guaranteed: 2, Max: 2, MaxQueue: 1, MaxWait: time.Second})
 		c := mustNew(t, Config{Set: set})
 		look := func() compartment { return c.state(new(cursor)).Set.Compartments[0] }
-		refuse := func(ctx context.Context) {
+		reject := func(ctx context.Context) {
 			if _, _, err := set.Compartment("a").Acquire(ctx); err == nil {
-				t.Fatal("not refused")
+				t.Fatal("not rejected")
 			}
 		}
 		hung := func() bulkhead.Permit {
@@ -229,15 +229,15 @@ func TestLookBack(t *testing.T) {
 			return permit
 		}
 		first, second := hung(), hung()
-		refuse(t.Context()) // of this the first look knows only that it was before
+		reject(t.Context()) // of this the first look knows only that it was before
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for i := range 8 {
 			if got := look(); got.still != time.Duration(i)*time.Second || len(got.lately) != min(i, 1) || got.lately["timeout_queued"] != uint64(i) {
 				t.Fatalf("after %d s: %s, %v", i, got.still, got.lately)
 			}
-			refuse(gone) // whose caller left is none
-			refuse(t.Context())
+			reject(gone) // whose caller left is none
+			reject(t.Context())
 		}
 		first.Release(nil)
 		third := hung()

@@ -75,7 +75,7 @@ func (c *Console) letters(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := json.Marshal(answer)
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, "not_encodable", err.Error())
+		writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
 		return
 	}
 	serve(w, "application/json", append(body, '\n'))

@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// found is the content of refusals.json.
+// found is the content of rejections.json.
 type found struct {
 	Version    int         `json:"version"`
 	Title      string      `json:"title"`
@@ -27,16 +27,16 @@ type found struct {
 	Text       string      `json:"text"`
 }
 
-// refused returns all rejections kept now, each under its limiter's display name.
-func (c *Console) refused() (all []limiter.Explanation) {
+// recentRejections returns all rejections kept now, each under its limiter's display name.
+func (c *Console) recentRejections() (all []limiter.Explanation) {
 	if w := c.cfg.Warden; w != nil {
-		all = appendRefused(all, "warden", w.Limiter().Recent())
+		all = appendRejections(all, "warden", w.Limiter().Recent())
 	}
 	for _, l := range c.cfg.Limiters {
-		all = appendRefused(all, l.Name, l.Limiter.Recent())
+		all = appendRejections(all, l.Name, l.Limiter.Recent())
 	}
 	if c.cfg.Set != nil {
-		all = appendRefused(all, "", c.cfg.Set.Recent())
+		all = appendRejections(all, "", c.cfg.Set.Recent())
 	}
 	return all
 }
@@ -45,19 +45,19 @@ func (c *Console) refused() (all []limiter.Explanation) {
 func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	what := strings.TrimSpace(r.URL.Query().Get("find"))
 	if what == "" {
-		refuse(w, http.StatusBadRequest, "nothing_to_find", "Say what to find: ?find= and the id of a request, or the number of a decision.")
+		writeProblem(w, http.StatusBadRequest, "nothing_to_find", "Say what to find: ?find= and the id of a request, or the number of a decision.")
 		return
 	}
 	body, err := json.Marshal(c.look(what))
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, "not_encodable", err.Error())
+		writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
 		return
 	}
 	serve(w, "application/json", append(body, '\n'))
 }
 
 func (c *Console) look(what string) *found {
-	all := c.refused()
+	all := c.recentRejections()
 	f := &found{
 		Version: version, Title: clip(c.cfg.Title, longestName), Instance: clip(c.cfg.Instance, longestName), At: when{time.Now()},
 		Find: clip(what, longestName), Kept: len(all),
@@ -74,14 +74,14 @@ func (c *Console) look(what string) *found {
 	f.Rejections = c.lastOf(matches)
 	switch shown := len(f.Rejections); {
 	case f.Kept == 0:
-		f.Text = "Not found: this process keeps no refusal. One of another process or of a circuit breaker may be in the log."
+		f.Text = "Not found: this process keeps no rejection. One of another process or of a circuit breaker may be in the log."
 	case n == 0:
-		f.Text = fmt.Sprintf("Not found. This process keeps the last refusals of each limiter and compartment, %d now, the oldest of %s. "+
+		f.Text = fmt.Sprintf("Not found. This process keeps the last rejections of each limiter and compartment, %d now, the oldest of %s. "+
 			"An older one, one of another process and one of a circuit breaker may be in the log.", f.Kept, f.Since.UTC().Format("15:04:05 UTC"))
 	case shown < n:
-		f.Text = fmt.Sprintf("Found %d of the %d refusals that are kept; the last %d are shown.", n, f.Kept, shown)
+		f.Text = fmt.Sprintf("Found %d of the %d rejections that are kept; the last %d are shown.", n, f.Kept, shown)
 	default:
-		f.Text = fmt.Sprintf("Found %d of the %d refusals that are kept.", n, f.Kept)
+		f.Text = fmt.Sprintf("Found %d of the %d rejections that are kept.", n, f.Kept)
 	}
 	return f
 }

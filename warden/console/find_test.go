@@ -1,4 +1,4 @@
-// Finding a refusal by what its client was told, wherever it happened, and what is said when it is no longer kept.
+// Finding a rejection by what its client was told, wherever it happened, and what is said when it is no longer kept.
 
 package console
 
@@ -29,7 +29,7 @@ func search(t *testing.T, base, what string) (f struct {
 	}
 }) {
 	t.Helper()
-	answer, body := get(t, base+"refusals.json?find="+url.QueryEscape(what))
+	answer, body := get(t, base+"rejections.json?find="+url.QueryEscape(what))
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "application/json" {
 		t.Fatalf("%s: %s", answer.Status, body)
 	}
@@ -47,7 +47,7 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := mount(t, mustNew(t, Config{Title: "shop", Instance: "shop-7f9c", Warden: w, Set: set, Limiters: []Limiter{{"more", more}}, MaxRejections: 2}))
-	if f := search(t, base, "a"); !strings.HasPrefix(f.Text, "Not found: this process keeps no refusal. One of another process") || f.Kept != 0 || f.Since != nil || f.Rejections == nil {
+	if f := search(t, base, "a"); !strings.HasPrefix(f.Text, "Not found: this process keeps no rejection. One of another process") || f.Kept != 0 || f.Since != nil || f.Rejections == nil {
 		t.Errorf("%+v", f)
 	}
 
@@ -75,10 +75,10 @@ func TestFind(t *testing.T) {
 		if !slices.Equal(got, want) || f.Kept != 4 || f.Since == nil || f.Title != "shop" || f.Instance != "shop-7f9c" || f.Find != strings.TrimSpace(what) {
 			t.Errorf("%q: %+v, want %q", what, f, want)
 		}
-		if says := "Found " + string(rune('0'+len(want))) + " of the 4 refusals that are kept."; len(want) > 0 && f.Text != says {
+		if says := "Found " + string(rune('0'+len(want))) + " of the 4 rejections that are kept."; len(want) > 0 && f.Text != says {
 			t.Errorf("%q: %q, want %q", what, f.Text, says)
 		}
-		if len(want) == 0 && !strings.HasPrefix(f.Text, "Not found. This process keeps the last refusals of each limiter and compartment, 4 now, the oldest of ") {
+		if len(want) == 0 && !strings.HasPrefix(f.Text, "Not found. This process keeps the last rejections of each limiter and compartment, 4 now, the oldest of ") {
 			t.Errorf("%q: %q", what, f.Text)
 		}
 	}
@@ -91,15 +91,15 @@ func TestFind(t *testing.T) {
 	for range 3 {
 		_, _ = w.TryAcquire(warden.Task{ID: "many"})
 	}
-	if f := search(t, base, "many"); len(f.Rejections) != 2 || f.Text != "Found 3 of the 7 refusals that are kept; the last 2 are shown." {
+	if f := search(t, base, "many"); len(f.Rejections) != 2 || f.Text != "Found 3 of the 7 rejections that are kept; the last 2 are shown." {
 		t.Errorf("%+v", f)
 	}
 	for _, query := range []string{"", "?find=", "?find=%20", "?other=a"} {
-		if answer, body := get(t, base+"refusals.json"+query); answer.StatusCode != http.StatusBadRequest || at(t, decode(t, body), "code") != "nothing_to_find" {
+		if answer, body := get(t, base+"rejections.json"+query); answer.StatusCode != http.StatusBadRequest || at(t, decode(t, body), "code") != "nothing_to_find" {
 			t.Errorf("%q: %s %s", query, answer.Status, body)
 		}
 	}
-	if head, body := do(t, http.MethodHead, base+"refusals.json?find=a"); head.StatusCode != http.StatusOK || body != "" {
+	if head, body := do(t, http.MethodHead, base+"rejections.json?find=a"); head.StatusCode != http.StatusOK || body != "" {
 		t.Errorf("%s %q", head.Status, body)
 	}
 }
@@ -118,7 +118,7 @@ func TestPropertyFind(t *testing.T) {
 		}
 		_, err := l.TryAcquire(limiter.Task{ID: id})
 		r := err.(*limiter.Rejection)
-		_, body := get(t, base+"refusals.json?find="+url.QueryEscape(what))
+		_, body := get(t, base+"rejections.json?find="+url.QueryEscape(what))
 		var f struct{ Rejections []struct{ At string } }
 		if err := json.Unmarshal([]byte(body), &f); err != nil || strings.Count(body, "\n") != 1 {
 			t.Fatalf("%v in %q", err, body)

@@ -24,7 +24,7 @@ var assets embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// ServeHTTP answers GET and HEAD for the page, its files, state.json, refusals.json, dead-letters.json and events; other
+// ServeHTTP answers GET and HEAD for the page, its files, state.json, rejections.json, dead-letters.json and events; other
 // requests get application/problem+json with a code.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
@@ -37,13 +37,13 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	// Where deadlines are not supported, a reader that does not read holds its goroutine until it goes.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(c.cfg.WriteTimeout))
-	if code, detail := c.stranger(r); code != "" {
-		refuse(w, http.StatusForbidden, code, detail)
+	if code, detail := c.forbidden(r); code != "" {
+		writeProblem(w, http.StatusForbidden, code, detail)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, "read_only", "The console is read-only: GET and HEAD.")
+		writeProblem(w, http.StatusMethodNotAllowed, "read_only", "The console is read-only: GET and HEAD.")
 		return
 	}
 	switch name := strings.TrimPrefix(r.URL.Path, "/"); name {
@@ -59,20 +59,20 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serve(w, "text/css; charset=utf-8", asset(name))
 	case "icon.svg":
 		serve(w, "image/svg+xml", asset(name))
-	case "state.json", "refusals.json":
+	case "state.json", "rejections.json":
 		if !c.ask() {
 			h.Set("Retry-After", "1")
-			refuse(w, http.StatusServiceUnavailable, "busy", "As many as may watch are being answered: try again.")
+			writeProblem(w, http.StatusServiceUnavailable, "busy", "As many as may watch are being answered: try again.")
 			return
 		}
 		defer c.answered()
-		if name == "refusals.json" {
+		if name == "rejections.json" {
 			c.find(w, r)
 			return
 		}
 		body, err := json.Marshal(c.state(new(cursor)))
 		if err != nil {
-			refuse(w, http.StatusInternalServerError, "not_encodable", err.Error())
+			writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
 			return
 		}
 		serve(w, "application/json", append(body, '\n'))
@@ -81,7 +81,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "events":
 		c.stream(w, r)
 	default:
-		refuse(w, http.StatusNotFound, "not_found", "The console has no such page.")
+		writeProblem(w, http.StatusNotFound, "not_found", "The console has no such page.")
 	}
 }
 
@@ -107,18 +107,18 @@ func (c *Console) answered() {
 // requests get 403, as from the console itself. Use it for handlers served beside the console, such as metrics.
 func (c *Console) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if code, detail := c.stranger(r); code != "" {
-			refuse(w, http.StatusForbidden, code, detail)
+		if code, detail := c.forbidden(r); code != "" {
+			writeProblem(w, http.StatusForbidden, code, detail)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// stranger returns why a request must not be answered. Any site can give its own host name this address (DNS rebinding), so
-// an unknown name is refused; an IP address, or no host, is safe. Another site cannot read the answers to its requests but
+// forbidden returns why a request must not be answered. Any site can give its own host name this address (DNS rebinding), so
+// an unknown name is rejected; an IP address, or no host, is safe. Another site cannot read the answers to its requests but
 // could send them all day: it may only link here.
-func (c *Console) stranger(r *http.Request) (code, detail string) {
+func (c *Console) forbidden(r *http.Request) (code, detail string) {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -161,8 +161,8 @@ func toDirectory(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusMovedPermanently)
 }
 
-// refuse answers with a problem (RFC 9457) whose code tools may group by.
-func refuse(w http.ResponseWriter, status int, code, detail string) {
+// writeProblem answers with a problem (RFC 9457) whose code tools may group by.
+func writeProblem(w http.ResponseWriter, status int, code, detail string) {
 	body, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": detail}) // strings and a number
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -29,7 +29,7 @@ func (c *Console) levels(w *warden.Warden, readings []warden.Reading) (levels []
 				<-c.asking
 				answer <- whole
 			}()
-			whole = judged(w, readings)
+			whole = evaluated(w, readings)
 		}()
 	case <-timer.C: // another look waits for it
 		return nil, false
@@ -42,7 +42,7 @@ func (c *Console) levels(w *warden.Warden, readings []warden.Reading) (levels []
 	return levels, levels != nil
 }
 
-func judged(w *warden.Warden, readings []warden.Reading) []map[string]num {
+func evaluated(w *warden.Warden, readings []warden.Reading) []map[string]num {
 	all := make([]map[string]num, len(readings))
 	for i, r := range readings {
 		all[i] = map[string]num{}

@@ -42,11 +42,11 @@ func watched(t *testing.T, g *gauge) (c *Console, turn func()) {
 	}
 	return mustNew(t, Config{Warden: w}), func() {
 		time.Sleep(100 * time.Millisecond)
-		w.Watch()
+		w.SampleIfDue()
 	}
 }
 
-const silent = "The controller does not say how it judges samples: Levels hangs or panics."
+const silent = "The controller does not say how it evaluates samples: Levels hangs or panics."
 
 func wantSilent(t *testing.T, s *state, want bool) {
 	t.Helper()
@@ -81,7 +81,7 @@ func TestLevelsHang(t *testing.T) {
 		}
 		synctest.Wait()
 		if code, _ := c.enter(); code != "" {
-			t.Errorf("a stream is refused: %s", code)
+			t.Errorf("a stream is rejected: %s", code)
 		}
 		c.leave()
 		looks.Wait()

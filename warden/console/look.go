@@ -43,7 +43,7 @@ func (c *Console) state(at *cursor) *state {
 	if w := c.cfg.Warden; w != nil {
 		s.History, answers = c.points(w, at)
 	}
-	refused := c.refused()
+	rejected := c.recentRejections()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.cfg.Warden; w != nil {
@@ -54,7 +54,7 @@ func (c *Console) state(at *cursor) *state {
 	for i, l := range c.cfg.Limiters {
 		stats := l.Limiter.Stats()
 		p := poolOf(l.Name, stats, c.past.limits[i].since(now, stats))
-		p.stale = stats.Standing == limiter.Stale
+		p.stale = stats.DecisionState == limiter.Stale
 		s.Limiters = append(s.Limiters, p)
 		if keep {
 			c.past.limits[i].add(tally{now, stats})
@@ -77,8 +77,8 @@ func (c *Console) state(at *cursor) *state {
 			s.Set.Compartments[i] = x.lookBack(c.past.pools, now)
 		}
 	}
-	s.Rejections = append(s.Rejections, c.lastOf(refused)...)
-	s.judge()
+	s.Rejections = append(s.Rejections, c.lastOf(rejected)...)
+	s.addVerdicts()
 	return s
 }
 
@@ -110,13 +110,13 @@ func (c *Console) watchWarden(s *state, w *warden.Warden) {
 	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
 	now := &wardenNow{
 		pool: poolOf("warden", counted, c.past.warden.since(s.At.Time, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
-		Panics: stats.Panics, SilentForMS: missing(), Standing: limiter.Initial.String(),
+		Panics: stats.Panics, SilentForMS: missing(), DecisionState: limiter.Initial.String(),
 	}
 	if d := latest.Decision; d.Seq > 0 {
 		silent := s.At.Sub(latest.Sample.At)
-		now.Decision, now.SilentForMS, now.Standing = decisionJSON(&d), ms(silent), limiter.Applied.String()
+		now.Decision, now.SilentForMS, now.DecisionState = decisionJSON(&d), ms(silent), limiter.Applied.String()
 		if d.ValidFor > 0 && silent > d.ValidFor {
-			now.Standing = limiter.Stale.String()
+			now.DecisionState = limiter.Stale.String()
 		}
 	}
 	s.Warden = now
@@ -162,7 +162,7 @@ func (p *past) keep(s *state) {
 	}
 	if s.Set != nil {
 		for _, x := range s.Set.Compartments {
-			next.Pools["compartment:"+x.Name] = poolLoad{x.InFlight, x.Queued, x.Finished, x.Refused, x.refusals()}
+			next.Pools["compartment:"+x.Name] = poolLoad{x.InFlight, x.Queued, x.Finished, x.RejectedTotal, x.rejections()}
 		}
 	}
 	if len(p.pools) == mostPoolPoints {
@@ -210,11 +210,11 @@ func reading(ok bool, v float64) num {
 	return num(v)
 }
 
-// appendRefused appends the explanations of tasks that were not started, or would not have been, under the given name, if
+// appendRejections appends the explanations of tasks that were not started, or would not have been, under the given name, if
 // any.
-func appendRefused(out []limiter.Explanation, name string, recent []limiter.Explanation) []limiter.Explanation {
+func appendRejections(out []limiter.Explanation, name string, recent []limiter.Explanation) []limiter.Explanation {
 	for _, e := range recent {
-		if e.Outcome == limiter.Rejected || e.Outcome == limiter.Withdrawn || e.WouldReject != 0 {
+		if e.Outcome == limiter.Rejected || e.Outcome == limiter.OutcomeCanceled || e.WouldReject != 0 {
 			e.Limiter = cmp.Or(name, e.Limiter)
 			out = append(out, e)
 		}
@@ -225,29 +225,29 @@ func appendRefused(out []limiter.Explanation, name string, recent []limiter.Expl
 // lastOf returns the last rejections, newest first. A limiter with thousands of rejections does not displace the others: half
 // of the list is shared equally, at least one each, and the rest goes to the newest. Rejections of the same nanosecond get
 // different IDs, counted from the oldest, because the oldest is dropped first.
-func (c *Console) lastOf(refused []limiter.Explanation) []rejection {
+func (c *Console) lastOf(rejected []limiter.Explanation) []rejection {
 	byTime := func(a, b limiter.Explanation) int { return a.At.Compare(b.At) }
-	slices.SortStableFunc(refused, byTime)
+	slices.SortStableFunc(rejected, byTime)
 	of := map[string]int{}
-	for _, e := range refused {
+	for _, e := range rejected {
 		of[e.Limiter] = 0
 	}
 	each := max(1, c.cfg.MaxRejections/2/max(1, len(of)))
 	var first, rest []limiter.Explanation
-	for _, e := range slices.Backward(refused) {
+	for _, e := range slices.Backward(rejected) {
 		if of[e.Limiter]++; of[e.Limiter] <= each {
 			first = append(first, e)
 		} else {
 			rest = append(rest, e)
 		}
 	}
-	refused = slices.Concat(first, rest)
-	refused = refused[:min(len(refused), c.cfg.MaxRejections)]
-	slices.Reverse(refused) // of one instant, the oldest first again
-	slices.SortStableFunc(refused, byTime)
-	out := make([]rejection, len(refused))
+	rejected = slices.Concat(first, rest)
+	rejected = rejected[:min(len(rejected), c.cfg.MaxRejections)]
+	slices.Reverse(rejected) // of one instant, the oldest first again
+	slices.SortStableFunc(rejected, byTime)
+	out := make([]rejection, len(rejected))
 	same := map[string]int{}
-	for i, r := range refused {
+	for i, r := range rejected {
 		j := rejectionJSON(r)
 		if same[j.ID]++; same[j.ID] > 1 {
 			j.ID += "+" + strconv.Itoa(same[j.ID])

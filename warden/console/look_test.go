@@ -1,4 +1,4 @@
-// What a look puts together: which refusals are listed, which decisions are one, and how much of the past is kept.
+// What a look puts together: which rejections are listed, which decisions are one, and how much of the past is kept.
 
 package console
 
@@ -17,15 +17,15 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// TestIDs: refusals of one instant have IDs of their own, which do not change when others come.
+// TestIDs: rejections of one instant have IDs of their own, which do not change when others come.
 func TestIDs(t *testing.T) {
 	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: 4})
 	when := time.Unix(100, 5)
 	e := func(name string, at time.Time) limiter.Explanation {
 		return limiter.Explanation{Limiter: "l", Outcome: limiter.Rejected, Task: limiter.Task{Name: name}, At: at}
 	}
-	ids := func(refused ...limiter.Explanation) (out []string) {
-		for _, r := range c.lastOf(refused) {
+	ids := func(rejected ...limiter.Explanation) (out []string) {
+		for _, r := range c.lastOf(rejected) {
 			out = append(out, r.Task+"="+r.ID)
 		}
 		return out
@@ -42,29 +42,29 @@ func TestIDs(t *testing.T) {
 		}
 		seen[id] = true
 	}
-	if got := appendRefused(nil, "l", []limiter.Explanation{{Outcome: limiter.Started, WouldReject: limiter.PressureHigh}}); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
+	if got := appendRejections(nil, "l", []limiter.Explanation{{Outcome: limiter.Started, WouldReject: limiter.PressureHigh}}); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
 		t.Errorf("of a dry run: %v", got)
 	}
-	for outcome, want := range map[limiter.Outcome]int{limiter.Started: 0, limiter.Executed: 0, limiter.Rejected: 1, limiter.Withdrawn: 1} {
-		if got := appendRefused(nil, "l", []limiter.Explanation{{Outcome: outcome}}); len(got) != want {
+	for outcome, want := range map[limiter.Outcome]int{limiter.Started: 0, limiter.Executed: 0, limiter.Rejected: 1, limiter.OutcomeCanceled: 1} {
+		if got := appendRejections(nil, "l", []limiter.Explanation{{Outcome: outcome}}); len(got) != want {
 			t.Errorf("%s: listed %d times, want %d", outcome, len(got), want)
 		}
 	}
 }
 
-// TestNobodyIsCrowdedOut: of those that refuse little and did so before, the last refusals are listed beside those of one
-// that refuses all the time, and all of them in the order of time.
+// TestNobodyIsCrowdedOut: of those that reject little and did so before, the last rejections are listed beside those of one
+// that rejects all the time, and all of them in the order of time.
 func TestNobodyIsCrowdedOut(t *testing.T) {
-	listed := func(most int, counts ...int) string { // of limiters a, b, …, each of which refused later than all before it
+	listed := func(most int, counts ...int) string { // of limiters a, b, …, each of which rejected later than all before it
 		c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: most})
-		var refused []limiter.Explanation
+		var rejected []limiter.Explanation
 		for i, n := range counts {
 			for j := range n {
-				refused = append(refused, limiter.Explanation{Limiter: string(rune('a' + i)), Task: limiter.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
+				rejected = append(rejected, limiter.Explanation{Limiter: string(rune('a' + i)), Task: limiter.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
 			}
 		}
 		var b strings.Builder
-		for _, r := range c.lastOf(refused) {
+		for _, r := range c.lastOf(rejected) {
 			b.WriteString(r.Limiter + r.Task + " ")
 		}
 		return strings.TrimSpace(b.String())

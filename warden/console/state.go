@@ -48,15 +48,15 @@ type verdict struct {
 // wardenNow is the current state of the warden.
 type wardenNow struct {
 	pool
-	Standing    string      `json:"standing"` // "initial", "applied" or "stale"
-	Decision    *decisionOf `json:"decision"`
-	Samples     uint64      `json:"samples"`
-	ByRequests  uint64      `json:"samples_by_requests"` // the ticker was late
-	LargestGap  num         `json:"largest_gap_ms"`      // between two samples
-	Panics      uint64      `json:"panics"`
-	SilentForMS num         `json:"silent_for_ms"` // since the last sample; null before the first
+	DecisionState string      `json:"decision_state"` // "initial", "applied" or "stale"
+	Decision      *decisionOf `json:"decision"`
+	Samples       uint64      `json:"samples"`
+	ByRequests    uint64      `json:"samples_by_requests"` // the ticker was late
+	LargestGap    num         `json:"largest_gap_ms"`      // between two samples
+	Panics        uint64      `json:"panics"`
+	SilentForMS   num         `json:"silent_for_ms"` // since the last sample; null before the first
 
-	mute bool // the controller does not say how it judges samples
+	mute bool // the controller does not say how it evaluates samples
 }
 
 // pool is the current state of a limiter. The counters are since the start.
@@ -74,7 +74,7 @@ type pool struct {
 	WouldReject map[string]uint64 `json:"would_reject"`
 	Recent      *recent           `json:"recent"` // null: nobody looked before
 
-	stale bool // what rules has outlived itself; of a warden, Standing says so
+	stale bool // what rules has outlived itself; of a warden, DecisionState says so
 }
 
 // recent is a limiter's activity in the last seconds.
@@ -168,26 +168,26 @@ type reason struct {
 // rejection is the whole explanation of one task that was not started; or, with Outcome "started", that Enforce would have
 // rejected.
 type rejection struct {
-	ID           string      `json:"id"`
-	At           when        `json:"at"`
-	Limiter      string      `json:"limiter"`
-	Outcome      string      `json:"outcome"`
-	Reason       string      `json:"reason"`
-	Why          string      `json:"why"`        // the reason as a sentence, with the numbers of that moment
-	RequestID    string      `json:"request_id"` // "": not known
-	Task         string      `json:"task"`
-	Priority     int         `json:"priority"`
-	PriorityName string      `json:"priority_name"`
-	Deadline     when        `json:"deadline"`
-	WaitedMS     num         `json:"waited_ms"`
-	InFlight     int         `json:"in_flight"`
-	Queued       int         `json:"queued"`
-	Bound        *string     `json:"bound"` // what was full; null: nothing was
-	Limit        *int        `json:"limit"` // how much that is
-	Cut          *int        `json:"cut"`   // the priority below which all were shed; null: none
-	Standing     string      `json:"standing"`
-	Decision     *decisionOf `json:"decision"`
-	Text         string      `json:"text"` // all of it on one line
+	ID            string      `json:"id"`
+	At            when        `json:"at"`
+	Limiter       string      `json:"limiter"`
+	Outcome       string      `json:"outcome"`
+	Reason        string      `json:"reason"`
+	Why           string      `json:"why"`        // the reason as a sentence, with the numbers of that moment
+	RequestID     string      `json:"request_id"` // "": not known
+	Task          string      `json:"task"`
+	Priority      int         `json:"priority"`
+	PriorityName  string      `json:"priority_name"`
+	Deadline      when        `json:"deadline"`
+	WaitedMS      num         `json:"waited_ms"`
+	InFlight      int         `json:"in_flight"`
+	Queued        int         `json:"queued"`
+	Bound         *string     `json:"bound"`      // what was full; null: nothing was
+	Limit         *int        `json:"limit"`      // how much that is
+	ShedBelow     *int        `json:"shed_below"` // the priority below which all were shed; null: none
+	DecisionState string      `json:"decision_state"`
+	Decision      *decisionOf `json:"decision"`
+	Text          string      `json:"text"` // all of it on one line
 }
 
 // num is a number with at most five significant digits, or null if it is NaN or out of range: JSON has no NaN, and rounding
@@ -296,15 +296,15 @@ func rejectionJSON(e limiter.Explanation) rejection {
 		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: when{e.At}, Limiter: e.Limiter,
 		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Why: why(e), RequestID: e.Task.ID, Task: e.Task.Name, Priority: int(e.Task.Priority),
 		PriorityName: e.Task.Priority.String(), Deadline: when{e.Task.Deadline}, WaitedMS: ms(e.Waited), InFlight: e.InFlight,
-		Queued: e.QueueLen, Standing: e.Standing.String(), Decision: decisionJSON(e.Decision), Text: clip(e.String(), 10*longestName),
+		Queued: e.QueueLen, DecisionState: e.DecisionState.String(), Decision: decisionJSON(e.Decision), Text: clip(e.String(), 10*longestName),
 	}
 	if e.Bound != 0 {
 		bound := e.Bound.String()
 		out.Bound, out.Limit = &bound, &e.Limit
 	}
-	if e.Cut > lowest {
-		cut := int(e.Cut)
-		out.Cut = &cut
+	if e.ShedBelow > lowest {
+		cut := int(e.ShedBelow)
+		out.ShedBelow = &cut
 	}
 	return out
 }

@@ -78,9 +78,9 @@ func full(t *testing.T) *Console {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, task := range []warden.Task{{Name: "refused", Priority: warden.High, Deadline: time.Now().Add(time.Second)}} {
+		for _, task := range []warden.Task{{Name: "rejected", Priority: warden.High, Deadline: time.Now().Add(time.Second)}} {
 			if _, err := w.TryAcquire(task); err == nil {
-				t.Fatal("a second place")
+				t.Fatal("a second slot")
 			}
 		}
 		p.Release()
@@ -154,12 +154,12 @@ func TestStateValues(t *testing.T) {
 		}{
 			{1.0, []any{"version"}}, {"full", []any{"title"}}, {1000.0, []any{"interval_ms"}},
 			{2.0, []any{"warden", "executed"}}, {2.0, []any{"warden", "rejected"}}, {2.0, []any{"warden", "by_reason", "queue_overflow"}},
-			{1.0, []any{"warden", "target"}}, {"applied", []any{"warden", "standing"}}, {0.25, []any{"warden", "decision", "shed"}},
+			{1.0, []any{"warden", "target"}}, {"applied", []any{"warden", "decision_state"}}, {0.25, []any{"warden", "decision", "shed"}},
 			{"lag_p90_seconds", []any{"warden", "decision", "reasons", 0, "signal"}}, {0.03, []any{"warden", "decision", "reasons", 0, "value"}},
 			{0.5, []any{"history", 1, "utilization"}}, {2.0, []any{"history", 1, "lag_p90_ms"}}, {6.0, []any{"history", 1, "service_p90_ms"}},
 			{1.0, []any{"history", 1, "rejected"}}, {nil, []any{"history", 1, "pressure"}},
 			{1.0, []any{"decisions", 0, "first_seq"}}, {2.0, []any{"decisions", 0, "last_seq"}}, {"queueing", []any{"decisions", 0, "reasons", 0, "code"}},
-			{2.0, []any{"set", "compartments", 0, "finished"}}, {2.0, []any{"set", "compartments", 1, "refused"}}, {"checkout", []any{"set", "compartments", 0, "name"}},
+			{2.0, []any{"set", "compartments", 0, "finished"}}, {2.0, []any{"set", "compartments", 1, "rejected_total"}}, {"checkout", []any{"set", "compartments", 0, "name"}},
 			{2.0, []any{"limiters", 0, "rejected"}},
 			{1.0, []any{"pools", 1, "pools", "compartment:analytics", "rejected"}}, {1.0, []any{"pools", 1, "pools", "limiter:reports", "rejected"}},
 		} {
@@ -177,9 +177,9 @@ func TestStateValues(t *testing.T) {
 				last = when
 			}
 			if at(t, r, "limiter") == "warden" {
-				if at(t, r, "task") != "refused" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" || at(t, r, "reason") != "queue_overflow" ||
-					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "cut") != nil || at(t, r, "deadline") == nil ||
-					!strings.HasPrefix(at(t, r, "text").(string), `rejected: queue_overflow: task "refused", priority high, deadline `) {
+				if at(t, r, "task") != "rejected" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" || at(t, r, "reason") != "queue_overflow" ||
+					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "shed_below") != nil || at(t, r, "deadline") == nil ||
+					!strings.HasPrefix(at(t, r, "text").(string), `rejected: queue_overflow: task "rejected", priority high, deadline `) {
 					t.Errorf("a rejection is %v", r)
 				}
 			}

@@ -52,7 +52,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	if code, detail := c.enter(); code != "" {
 		w.Header().Set("Retry-After", "5")
-		refuse(w, http.StatusServiceUnavailable, code, detail)
+		writeProblem(w, http.StatusServiceUnavailable, code, detail)
 		return
 	}
 	defer c.leave()
@@ -73,7 +73,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		// JSON has no line breaks of its own, so one line of data holds it.
 		event = append(append(append(event, "event: state\ndata: "...), state...), "\n\n"...)
-		// Where deadlines are not supported, a reader that does not read holds this goroutine and its place until it goes.
+		// Where deadlines are not supported, a reader that does not read holds this goroutine and one of MaxStreams until it goes.
 		_ = rc.SetWriteDeadline(time.Now().Add(c.cfg.WriteTimeout))
 		if _, err := w.Write(event); err != nil {
 			return

@@ -146,7 +146,7 @@ func TestStreamAdds(t *testing.T) {
 	})
 }
 
-// TestStreamBound: no more than MaxStreams; a place is free again when its reader is gone; the rest of the console is not affected.
+// TestStreamBound: no more than MaxStreams; a slot is free again when its reader is gone; the rest of the console is not affected.
 func TestStreamBound(t *testing.T) {
 	url := mount(t, mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxStreams: 2, Interval: 100 * time.Millisecond}))
 	a, b := follow(t, url), follow(t, url)
@@ -168,7 +168,7 @@ func TestStreamBound(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the place of a reader that is gone was not given back")
+			t.Fatal("the slot of a reader that is gone was not given back")
 		}
 	}
 	b.state()

@@ -66,8 +66,8 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	return r
 }
 
-// judge adds the verdicts to s.
-func (s *state) judge() {
+// addVerdicts adds the verdicts to s.
+func (s *state) addVerdicts() {
 	if w := s.Warden; w != nil {
 		s.Verdicts = append(s.Verdicts, w.verdict())
 	}
@@ -136,7 +136,7 @@ func staleLevel(busy bool) string {
 func (p pool) valve() string {
 	switch p.Mode {
 	case limiter.Bypass.String():
-		return "Bypass: every task starts immediately, and none is judged."
+		return "Bypass: every task starts immediately, and none is evaluated."
 	case limiter.DryRun.String():
 		if p.Recent == nil || sum(p.Recent.WouldReject) == 0 {
 			return "Dry run: every task starts immediately."
@@ -162,7 +162,7 @@ func (w *wardenNow) verdict() verdict {
 			watch()
 			v.Text += " A sample was begun and has not ended: the sampler or the controller hangs."
 		}
-	case w.Standing == limiter.Stale.String():
+	case w.DecisionState == limiter.Stale.String():
 		if v.Level = staleLevel(w.busy()); v.Level == levelAct {
 			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU.",
 				w.SilentForMS/1000)
@@ -182,7 +182,7 @@ func (w *wardenNow) verdict() verdict {
 	}
 	if w.mute {
 		watch()
-		v.Text += " The controller does not say how it judges samples: Levels hangs or panics."
+		v.Text += " The controller does not say how it evaluates samples: Levels hangs or panics."
 	}
 	if w.Panics > 0 {
 		watch()

@@ -90,7 +90,7 @@ func whatWasFull(e limiter.Explanation) string {
 	}
 	of := "the concurrency limit"
 	switch e.Bound {
-	case limiter.BoundPlaces:
+	case limiter.BoundSlots:
 		of = "all slots of the compartment"
 	case limiter.BoundBorrow:
 		of = "all slots of the compartment, its own and borrowed ones"

@@ -39,7 +39,7 @@ func TestWhy(t *testing.T) {
 		"queue full: waited 1.25 s and made room for a newer task":                                      {Reason: limiter.QueueOverflow, QueueLen: 5, Waited: 1250 * time.Millisecond},
 		"no free slot, and it may not queue: 3 tasks in flight":                                         {Reason: limiter.QueueOverflow, InFlight: 3},
 		"no free slot, and it may not queue: 1 task in flight, limit 1 (the concurrency limit)":         {Reason: limiter.QueueOverflow, InFlight: 1, Bound: limiter.BoundTarget, Limit: 1},
-		"no free slot, and it may not queue: 3 tasks in flight, limit 3 (all slots of the compartment)": {Reason: limiter.QueueOverflow, InFlight: 3, Bound: limiter.BoundPlaces, Limit: 3},
+		"no free slot, and it may not queue: 3 tasks in flight, limit 3 (all slots of the compartment)": {Reason: limiter.QueueOverflow, InFlight: 3, Bound: limiter.BoundSlots, Limit: 3},
 		"no free slot, and it may not queue: 5 tasks in flight, limit 5 (all slots of the compartment, its own and borrowed ones)": {
 			Reason: limiter.QueueOverflow, InFlight: 5, Bound: limiter.BoundBorrow, Limit: 5},
 		"no free slot, and it may not queue: 2 tasks in flight, limit 2 (all slots of one tenant)":                        {Reason: limiter.QueueOverflow, InFlight: 2, Bound: limiter.BoundTenant, Limit: 2},

@@ -100,7 +100,7 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 
 // step advances the state by dt seconds, and reports whether the sample had any information about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
-	top, informed := cfg.judge(s, st.busy)
+	top, informed := cfg.dominant(s, st.busy)
 	if dt == 0 || !informed {
 		return informed
 	}

@@ -1,4 +1,4 @@
-// A modelled service: tasks come by chance, wait for the target, then for one of so many places, and take their time there.
+// A modelled service: tasks come by chance, wait for the target, then for one of so many slots, and take their time there.
 
 package control_test
 
@@ -16,8 +16,8 @@ import (
 type model struct {
 	clock
 	random   *rand.Rand
-	places   int     // 0: one for everybody
-	took     float64 // seconds at a place
+	slots    int     // 0: one for everybody
+	took     float64 // seconds at a slot
 	spread   float64 // of that, either side
 	offered  float64 // tasks that would run at once if none waited
 	patience float64 // seconds in which a user must be answered; 0: any time
@@ -25,7 +25,7 @@ type model struct {
 	now, coming   float64
 	waiting       []float64 // when those came who wait
 	runs          []task    // in the order in which they end
-	free          []float64 // when the places are, in order
+	free          []float64 // when the slots are, in order
 	answers, late int       // users who were answered in time, and others
 }
 
@@ -81,8 +81,8 @@ func (m *model) start(came float64) {
 		return
 	}
 	m.answers++
-	if m.places > 0 {
-		if len(m.free) >= m.places {
+	if m.slots > 0 {
+		if len(m.free) >= m.slots {
 			t.ends += max(0, m.free[0]-m.now)
 			m.free = m.free[1:]
 		}

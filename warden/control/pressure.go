@@ -50,9 +50,9 @@ func seconds(d time.Duration) float64 { return max(d.Seconds(), 0) }
 // ok reports whether a reading was measured.
 func ok(r monitor.Reading) bool { return r.OK && !math.IsNaN(r.Value) }
 
-// judge returns the signal with the highest level; informed is false if the sample has no information about processors. used
+// dominant returns the signal with the highest level; informed is false if the sample has no information about processors. used
 // is the smoothed utilization before the sample.
-func (cfg Config) judge(s monitor.Sample, used float64) (top signal, informed bool) {
+func (cfg Config) dominant(s monitor.Sample, used float64) (top signal, informed bool) {
 	cfg.each(s, used, func(name string, value, level float64) {
 		if !informed || level > top.level {
 			top, informed = signal{name, value, level}, true

@@ -76,7 +76,7 @@ func TestPropertyC11_NoCutWithoutGrounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := control.Config{Processors: rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "processors"), Initial: rapid.IntRange(1, 300).Draw(t, "initial")}
 		c, m := mustNew(t, cfg), newModel(rapid.Uint64().Draw(t, "seed"))
-		m.places = rapid.IntRange(0, 20).Draw(t, "places")
+		m.slots = rapid.IntRange(0, 20).Draw(t, "slots")
 		m.took = rapid.SampledFrom([]float64{0.002, 0.04, 0.3}).Draw(t, "took")
 		m.spread, m.offered = rapid.Float64Range(0, 0.8).Draw(t, "spread"), rapid.Float64Range(1, 80).Draw(t, "offered")
 		steps := rapid.IntRange(10, 150).Draw(t, "steps")
@@ -123,7 +123,7 @@ func TestPropertyC11_CutsAreJudgedByWhatCompletes(t *testing.T) {
 		longer := rapid.SampledFrom([]float64{3, 5}).Draw(t, "longer")
 		if rapid.Bool().Draw(t, "room") {
 			// There is room for everybody: work that takes longer and is more is no reason to have less of it.
-			m.places, m.offered = 0, 40
+			m.slots, m.offered = 0, 40
 			_, d := m.drive(c, 30, begin(c))
 			m.took, m.offered = m.took*longer, 40*longer
 			targets, _ := m.drive(c, 60, d)
@@ -134,12 +134,12 @@ func TestPropertyC11_CutsAreJudgedByWhatCompletes(t *testing.T) {
 		}
 		targets, d := m.drive(c, 60, begin(c))
 		if mean := average(targets[300:]); mean < 7 || mean > 22 {
-			t.Fatalf("C11: target %.1f for ten places", mean)
+			t.Fatalf("C11: target %.1f for ten slots", mean)
 		}
 		m.took, m.free = m.took*longer, nil
 		targets, _ = m.drive(c, 60, d)
 		if mean := average(targets[300:]); mean < 7 || mean > 22 {
-			t.Fatalf("C11: target %.1f for ten places of slower work", mean)
+			t.Fatalf("C11: target %.1f for ten slots of slower work", mean)
 		}
 	})
 }

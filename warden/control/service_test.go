@@ -14,10 +14,10 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// crowd is a service of ten places, each of which takes 40 ms, and four times as many users as it can serve.
+// crowd is a service of ten slots, each of which takes 40 ms, and four times as many users as it can serve.
 func crowd() *model {
 	m := newModel(1)
-	m.places, m.took, m.spread, m.offered = 10, 0.04, 0.2, 40
+	m.slots, m.took, m.spread, m.offered = 10, 0.04, 0.2, 40
 	return m
 }
 
@@ -38,7 +38,7 @@ func TestC11_CutsWhatWaits(t *testing.T) {
 		targets, _ := m.drive(c, 1200, begin(c))
 		for _, part := range [][]int{targets[100:400], targets[11000:]} {
 			if mean := average(part); mean < 9 || mean > 18 {
-				t.Errorf("from %d: target %.1f for ten places", start, mean)
+				t.Errorf("from %d: target %.1f for ten slots", start, mean)
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func TestC11_SlowsDownAndRecovers(t *testing.T) {
 		var targets []int
 		targets, d = m.drive(c, 60, d)
 		if mean := average(targets[300:]); mean < 8.5 || mean > 18 {
-			t.Errorf("work of %v s: target %.1f for ten places", took, mean)
+			t.Errorf("work of %v s: target %.1f for ten slots", took, mean)
 		}
 	}
 }
@@ -170,10 +170,10 @@ func TestPropertyC13_NoHarm(t *testing.T) {
 	}
 }
 
-// One place, a hundred inside, and a baseline that knows better: nearly all of them wait.
+// One slot, a hundred inside, and a baseline that knows better: nearly all of them wait.
 func TestC4_ACutLeavesAFifth(t *testing.T) {
 	c, m := mustNew(t, control.Config{Processors: 1, Initial: 100}), crowd()
-	m.places, m.offered = 1, 0.5
+	m.slots, m.offered = 1, 0.5
 	_, before := m.drive(c, 20, begin(c))
 	m.offered = 40
 	cut := false
@@ -196,7 +196,7 @@ func TestC4_ACutLeavesAFifth(t *testing.T) {
 // Work of 20 s: a trial that waited for its end would last for minutes.
 func TestC9_ATrialEndsWhenNothingRuns(t *testing.T) {
 	c, m := mustNew(t, control.Config{Processors: 1, Initial: 64}), crowd()
-	m.places, m.took = 4, 20
+	m.slots, m.took = 4, 20
 	m.offered = 2
 	_, d := m.drive(c, 400, begin(c))
 	m.offered = 40

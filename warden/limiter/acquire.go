@@ -53,24 +53,24 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	var o outcome
 	switch {
 	case queue.Missed(l.rule.due(d), now, l.rule.decision.Expected):
-		o = l.refused(t.Priority, DeadlineExceeded, 0)
+		o = l.countRejection(t.Priority, DeadlineExceeded, 0)
 	case l.free():
 		o = l.grant(t.Priority)
-	case l.rehearses():
-		o = l.rehearse(t.Priority, d.due, now, false, 0)
+	case l.inDryRun():
+		o = l.startDryRun(t.Priority, d.due, now, false, 0)
 	default:
-		o = l.refused(t.Priority, l.full(), 0)
+		o = l.countRejection(t.Priority, l.full(), 0)
 	}
 	if o.reason != 0 {
 		l.mu.Unlock()
-		return Permit{}, l.refuse(t, d, o)
+		return Permit{}, l.rejection(t, d, o)
 	}
-	p := l.sit(t, d, o)
+	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
 	if o.would != 0 {
 		l.remember(t, d, o)
 	}
-	return l.tellStart(p), nil
+	return l.observeStart(p), nil
 }
 
 // Do acquires a slot, runs fn(ctx), and releases the slot when fn returns, panics or calls runtime.Goexit; a panic is not
@@ -100,7 +100,7 @@ func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
 	l.submit(t)
 	o = l.grant(t.Priority)
 	if o.rule.yields == 0 {
-		p = l.sit(t, deadline{}, o)
+		p = l.newPermit(t, deadline{}, o)
 	}
 	return p, o, true
 }
@@ -118,17 +118,17 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	v := queue.TooLate(err, l.rule.due(d), now, expected)
 	switch {
 	case v != queue.Waits:
-		o = l.refused(t.Priority, reasonOf(v), 0)
+		o = l.countRejection(t.Priority, reasonOf(v), 0)
 		o.cause = err
 	case l.free():
 		o = l.grant(t.Priority)
-	case l.rehearses():
-		o = l.rehearse(t.Priority, d.due, now, true, draw)
+	case l.inDryRun():
+		o = l.startDryRun(t.Priority, d.due, now, true, draw)
 	case l.closed || l.queue.Limit == 0:
-		o = l.refused(t.Priority, l.full(), 0)
+		o = l.countRejection(t.Priority, l.full(), 0)
 	default:
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
-			o = l.refused(t.Priority, reasonOf(v), 0)
+			o = l.countRejection(t.Priority, reasonOf(v), 0)
 		}
 	}
 	l.mu.Unlock()
@@ -141,7 +141,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	}
 	l.waiters.Put(w)
 	if o.reason != 0 {
-		return Permit{}, l.refuse(t, d, o)
+		return Permit{}, l.rejection(t, d, o)
 	}
 	return l.begin(ctx, t, d, o)
 }
@@ -162,7 +162,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 		return expected, false
 	}
 	l.queue.Remove(w, v, now)
-	w.Outcome = l.refused(Priority(w.Priority), reasonOf(v), now-w.Since)
+	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(v), now-w.Since)
 	w.Outcome.cause = err
 	return 0, true
 }
@@ -184,26 +184,26 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	l.mu.Lock()
 	if v != queue.Waits {
 		l.vacate(t.Priority)
-		o = l.refused(t.Priority, reasonOf(v), o.waited)
+		o = l.countRejection(t.Priority, reasonOf(v), o.waited)
 		o.cause = err
 		l.serve()
 		l.mu.Unlock()
-		return Permit{}, l.refuse(t, d, o)
+		return Permit{}, l.rejection(t, d, o)
 	}
-	p := l.sit(t, d, o)
+	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
 	if o.grant != SlotFree || o.would != 0 {
 		l.remember(t, d, o)
 	}
-	return l.tellStart(p), nil
+	return l.observeStart(p), nil
 }
 
-// remember keeps the explanation of an unusual start: after waiting, or of a task that would have been refused.
+// remember keeps the explanation of an unusual start: after waiting, or of a task that would have been rejected.
 func (l *Limiter) remember(t Task, d deadline, o outcome) {
 	e := l.explain(t, d, o)
 	e.At = time.Now()
 	if o.would != 0 {
-		l.refusals.Add(e)
+		l.rejections.Add(e)
 	} else {
 		l.delayed.Add(e)
 	}
@@ -217,11 +217,11 @@ func (l *Limiter) arrivals() uint64 {
 
 // free reports whether a task may start at once. The caller holds mu, as for all functions below.
 func (l *Limiter) free() bool {
-	return l.direct && l.running < l.rule.places && l.queue.Len() == 0
+	return l.direct && l.running < l.rule.slots && l.queue.Len() == 0
 }
 
-// rehearses reports whether tasks start although the decision may reject them (dry run).
-func (l *Limiter) rehearses() bool { return l.rule.mode == DryRun && !l.closed }
+// inDryRun reports whether tasks start although the decision may reject them (dry run).
+func (l *Limiter) inDryRun() bool { return l.rule.mode == DryRun && !l.closed }
 
 // full returns the reason to reject a task that found no slot and may not wait.
 func (l *Limiter) full() Reason {
@@ -250,8 +250,8 @@ func (l *Limiter) grant(p Priority) outcome {
 	return outcome{rule: l.rule, grant: SlotFree, cut: lowest, inFlight: l.running}
 }
 
-// refused counts a rejection and returns its outcome.
-func (l *Limiter) refused(p Priority, why Reason, waited time.Duration) outcome {
+// countRejection counts a rejection and returns its outcome.
+func (l *Limiter) countRejection(p Priority, why Reason, waited time.Duration) outcome {
 	c := &l.classes[p.class()]
 	c.byReason[why]++
 	if why == Canceled {
@@ -259,38 +259,38 @@ func (l *Limiter) refused(p Priority, why Reason, waited time.Duration) outcome 
 	} else {
 		c.Rejected++
 	}
-	o := l.look()
+	o := l.describe()
 	o.reason, o.waited = why, waited
 	return o
 }
 
-func (l *Limiter) look() outcome {
+func (l *Limiter) describe() outcome {
 	cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
 	return outcome{rule: l.rule, inFlight: l.running, queued: l.queue.Len(), cut: Priority(cut)}
 }
 
 // serve grants free slots to waiting tasks. Every change that may free a slot calls serve before it unlocks mu.
 func (l *Limiter) serve() {
-	if l.queue.Len() == 0 || l.running >= l.rule.places {
+	if l.queue.Len() == 0 || l.running >= l.rule.slots {
 		return
 	}
 	now := l.clock()
 	l.refresh(now)
-	for l.running < l.rule.places {
+	for l.running < l.rule.slots {
 		w, how := l.queue.Next(now, l.rule.queue())
 		if w == nil {
 			return
 		}
 		l.occupy(Priority(w.Priority))
-		w.Outcome = l.look()
+		w.Outcome = l.describe()
 		w.Outcome.grant, w.Outcome.waited = grantOf(how), now-w.Since
 		w.Wake()
 	}
 }
 
-// dismiss is the queue's callback for a task that it dropped.
-func (l *Limiter) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.Duration) {
-	w.Outcome = l.refused(Priority(w.Priority), reasonOf(why), now-w.Since)
+// drop is the queue's callback for a task that it drops.
+func (l *Limiter) drop(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
+	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(why), now-w.Since)
 	w.Wake()
 }
 
@@ -298,26 +298,26 @@ func (l *Limiter) dismiss(w *queue.Waiter[outcome], why queue.Verdict, now time.
 // together release once. The zero Permit releases nothing.
 type Permit struct {
 	l      *Limiter
-	seat   *seat
-	number uint64 // equals seat.number while this permit is valid; no two permits share seat and number
+	slot   *slot
+	number uint64 // equals slot.number while this permit is valid; no two permits share slot and number
 }
 
-// seat is the record behind a permit: its identity and its task. Limiter.mu guards all fields. The number of seats is the
+// slot is the record behind a permit: its identity and its task. Limiter.mu guards all fields. The number of slots is the
 // peak number of running tasks.
-type seat struct {
+type slot struct {
 	number   uint64 // grows by one with each release
-	next     *seat  // in the free list
+	next     *slot  // in the free list
 	task     Task
 	deadline deadline
 	outcome  outcome
 	began    time.Time // with an observer: the time of the task's Started event
 }
 
-// sit makes the permit of a task that was granted a slot.
-func (l *Limiter) sit(t Task, d deadline, o outcome) Permit {
+// newPermit makes the permit of a task that was granted a slot.
+func (l *Limiter) newPermit(t Task, d deadline, o outcome) Permit {
 	s := l.idle
 	if s == nil {
-		s = new(seat)
+		s = new(slot)
 	}
 	l.idle, s.next = s.next, nil
 	s.task, s.deadline, s.outcome = t, d, o
@@ -342,7 +342,7 @@ func (p Permit) Release() bool {
 }
 
 func (p Permit) release() bool {
-	l, s := p.l, p.seat
+	l, s := p.l, p.slot
 	if s.number != p.number {
 		return false
 	}
@@ -360,7 +360,7 @@ func (p Permit) release() bool {
 func (p Permit) releaseObserved() bool {
 	l := p.l
 	l.mu.Lock()
-	e, began := l.explain(p.seat.task, p.seat.deadline, p.seat.outcome), p.seat.began
+	e, began := l.explain(p.slot.task, p.slot.deadline, p.slot.outcome), p.slot.began
 	released := p.release()
 	l.mu.Unlock()
 	if released {
@@ -378,8 +378,8 @@ func (p Permit) Explain() Explanation {
 	}
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
-	if p.seat.number != p.number {
+	if p.slot.number != p.number {
 		return Explanation{}
 	}
-	return p.l.explain(p.seat.task, p.seat.deadline, p.seat.outcome)
+	return p.l.explain(p.slot.task, p.slot.deadline, p.slot.outcome)
 }

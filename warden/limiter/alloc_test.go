@@ -1,6 +1,6 @@
 //go:build !race
 
-// What is allocated: nothing without waiting, one thing for a refusal.
+// What is allocated: nothing without waiting, one thing for a rejection.
 
 package limiter
 
@@ -36,8 +36,8 @@ func TestAllocations(t *testing.T) {
 		{"Acquire with a deadline", 0, func() { use(open.Acquire(later, Task{})) }},
 		{"Do", 0, func() { _, _ = Do(ctx, open, Task{}, fn) }},
 		{"Explain", 0, func() { p, _ := open.TryAcquire(Task{}); _ = p.Explain(); p.Release() }},
-		{"TryAcquire refused", 1, func() { use(full.TryAcquire(Task{})) }},
-		{"Acquire refused", 1, func() { use(full.Acquire(ctx, Task{})) }},
+		{"TryAcquire rejected", 1, func() { use(full.TryAcquire(Task{})) }},
+		{"Acquire rejected", 1, func() { use(full.Acquire(ctx, Task{})) }},
 		{"Acquire shed", 1, func() { use(shed.Acquire(ctx, Task{})) }},
 		{"TryAcquire observed by two", 0, func() { use(watched.TryAcquire(Task{})) }},
 		{"Stats", 0, func() { _ = open.Stats() }},

@@ -12,19 +12,19 @@ import (
 
 // rule is a decision in force under a mode. It is immutable.
 type rule struct {
-	decision *decision.ControlDecision
-	standing Standing
-	mode     Mode
-	places   int           // how many tasks may run
-	yields   int           // how often a granted task yields before it starts
-	until    time.Duration // the last valid instant
+	decision      *decision.ControlDecision
+	decisionState DecisionState
+	mode          Mode
+	slots         int           // how many tasks may run
+	yields        int           // how often a granted task yields before it starts
+	until         time.Duration // the last valid instant
 }
 
-func newRule(d *decision.ControlDecision, standing Standing, m Mode, until time.Duration) *rule {
+func newRule(d *decision.ControlDecision, decisionState DecisionState, m Mode, until time.Duration) *rule {
 	if m != Enforce {
-		return &rule{d, standing, m, math.MaxInt, 0, until}
+		return &rule{d, decisionState, m, math.MaxInt, 0, until}
 	}
-	return &rule{d, standing, m, d.TargetConcurrency, d.Yields, until}
+	return &rule{d, decisionState, m, d.TargetConcurrency, d.Yields, until}
 }
 
 // due returns the deadline that is enforced: none unless the mode is Enforce.
@@ -67,9 +67,9 @@ func (l *Limiter) Apply(d decision.ControlDecision) {
 }
 
 // adopt puts d, which it owns, in force. The caller holds mu.
-func (l *Limiter) adopt(d decision.ControlDecision, standing Standing, m Mode) {
+func (l *Limiter) adopt(d decision.ControlDecision, decisionState DecisionState, m Mode) {
 	l.seq = d.Seq
-	l.rule = newRule(&d, standing, m, queue.Never)
+	l.rule = newRule(&d, decisionState, m, queue.Never)
 	if l.expiry != nil {
 		l.expiry.Stop()
 	}
@@ -118,7 +118,7 @@ func (l *Limiter) Close() {
 	now := l.clock()
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
 		l.queue.Remove(w, queue.Waits, now)
-		w.Outcome = l.refused(Priority(w.Priority), Closed, now-w.Since)
+		w.Outcome = l.countRejection(Priority(w.Priority), Closed, now-w.Since)
 		w.Wake()
 	}
 }

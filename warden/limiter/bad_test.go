@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// TestBadConfig is refused with the field's name.
+// TestBadConfig is rejected with the field's name.
 func TestBadConfig(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"Config.MaxQueue is -1":                                  {MaxQueue: -1},
@@ -102,6 +102,6 @@ func TestMalformedDecisions(t *testing.T) {
 		}
 		q.drain(p)
 		q.join(Task{Name: "y", Deadline: time.Now().Add(time.Hour)})
-		q.wantRefused("y", DeadlineExceeded) // nothing takes 292 years and is done in an hour
+		q.wantRejected("y", DeadlineExceeded) // nothing takes 292 years and is done in an hour
 	})
 }

@@ -1,4 +1,4 @@
-// The last look of a task that was granted its place (Q15), for contexts and deadlines that end at any of its looks.
+// The last look of a task that was granted its slot (Q15), for contexts and deadlines that end at any of its looks.
 
 package limiter
 
@@ -30,7 +30,7 @@ func (c *moody) Err() error {
 }
 
 // With Yields, a task starts only if neither its context had ended nor its deadline passed when it last looked, which is after it has let others
-// run. Its place is its own, or free.
+// run. Its slot is its own, or free.
 func TestPropertyQ15_LooksOnceMore(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := fixed(1)

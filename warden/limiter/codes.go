@@ -76,13 +76,13 @@ func (g Grant) String() string {
 }
 
 // grantOf maps the queue's reason for granting.
-func grantOf(v queue.Verdict) Grant {
-	return [queue.Verdicts]Grant{queue.Oldest: QueueOldest, queue.Newest: QueueNewest, queue.LongestWait: StarvationTurn}[v]
+func grantOf(v queue.Result) Grant {
+	return [queue.Results]Grant{queue.Oldest: QueueOldest, queue.Newest: QueueNewest, queue.LongestWait: StarvationTurn}[v]
 }
 
 // reasonOf maps the queue's reason for dropping.
-func reasonOf(v queue.Verdict) Reason {
-	return [queue.Verdicts]Reason{
+func reasonOf(v queue.Result) Reason {
+	return [queue.Results]Reason{
 		queue.Shed: PressureHigh, queue.ShedInPart: ProbabilisticShedding, queue.Full: QueueOverflow,
 		queue.Evicted: PriorityDrop, queue.Overstayed: PatienceExceeded, queue.Late: DeadlineExceeded, queue.Gone: Canceled,
 	}[v]
@@ -95,8 +95,8 @@ type Bound uint8
 const (
 	// BoundTarget: the concurrency limit of the decision (TargetConcurrency).
 	BoundTarget Bound = iota + 1
-	// BoundPlaces: the compartment's guaranteed slots are taken, and it may not borrow.
-	BoundPlaces
+	// BoundSlots: the compartment's guaranteed slots are taken, and it may not borrow.
+	BoundSlots
 	// BoundBorrow: the compartment has borrowed its maximum.
 	BoundBorrow
 	// BoundTenant: the tenant has its maximum of slots.
@@ -105,9 +105,9 @@ const (
 	BoundTotal
 )
 
-// String returns the code: "target", "own_places", "borrow_limit", "tenant_limit" or "total"; "none" for the zero Bound.
+// String returns the code: "target", "own_slots", "borrow_limit", "tenant_limit" or "total"; "none" for the zero Bound.
 func (b Bound) String() string {
-	return nameOf("Bound", uint8(b), "none", "target", "own_places", "borrow_limit", "tenant_limit", "total")
+	return nameOf("Bound", uint8(b), "none", "target", "own_slots", "borrow_limit", "tenant_limit", "total")
 }
 
 // DeadlineSource names the origin of the deadline that applied.
@@ -126,13 +126,13 @@ func (s DeadlineSource) String() string {
 	return nameOf("DeadlineSource", uint8(s), "none", "task", "context", "max_wait", "timeout")
 }
 
-// Standing is the kind of decision in force.
-type Standing uint8
+// DecisionState is the kind of decision in force.
+type DecisionState uint8
 
 // The standings of a decision.
 const (
 	// Initial: Config.Initial; nothing has been applied yet.
-	Initial Standing = iota + 1
+	Initial DecisionState = iota + 1
 	// Applied: the decision was applied and is valid.
 	Applied
 	// Stale: the last decision was applied, or was the initial one, longer than its ValidFor ago. Its Stale decision is in
@@ -140,21 +140,21 @@ const (
 	Stale
 )
 
-// String returns the code: "initial", "applied" or "stale"; "none" for the zero Standing.
-func (s Standing) String() string {
-	return nameOf("Standing", uint8(s), "none", "initial", "applied", "stale")
+// String returns the code: "initial", "applied" or "stale"; "none" for the zero DecisionState.
+func (s DecisionState) String() string {
+	return nameOf("DecisionState", uint8(s), "none", "initial", "applied", "stale")
 }
 
 // Outcome is the stage that a task has reached.
 type Outcome uint8
 
-// The outcomes. Each task ends in exactly one of Executed, Rejected and Withdrawn; Started precedes Executed.
+// The outcomes. Each task ends in exactly one of Executed, Rejected and OutcomeCanceled; Started precedes Executed.
 const (
 	Started Outcome = iota + 1
 	Executed
 	Rejected
-	Withdrawn   // the task's context ended: Reason Canceled, printed as "canceled"
-	ModeChanged // of no task: SetMode changed the mode, or New was given one other than Enforce
+	OutcomeCanceled // the task's context ended: Reason Canceled, printed as "canceled"
+	ModeChanged     // of no task: SetMode changed the mode, or New was given one other than Enforce
 )
 
 // String returns the code: "started", "executed", "rejected", "canceled" or "mode_changed"; "none" for the zero Outcome.

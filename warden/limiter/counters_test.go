@@ -41,7 +41,7 @@ func TestPropertyQ6_CountersAtAnyInstant(t *testing.T) {
 				byReason := uint64(0)
 				for r := range reasons {
 					if byReason += s.RejectedFor(r); s.RejectedFor(r) < last.RejectedFor(r) {
-						t.Errorf("refused for %s: %d, and %d before", r, s.RejectedFor(r), last.RejectedFor(r))
+						t.Errorf("rejected for %s: %d, and %d before", r, s.RejectedFor(r), last.RejectedFor(r))
 					}
 				}
 				if byReason != s.Rejected+s.Canceled || s.Submitted < last.Submitted || s.Executed < last.Executed || s.Rejected < last.Rejected || s.Canceled < last.Canceled {
@@ -102,7 +102,7 @@ func TestQ6_CloseWithManyWaiting(t *testing.T) {
 	p.Release()
 }
 
-// TestRaceQ6_CopiesOfAnObservedPermit releases copies of permits from many goroutines while their seats go to other tasks: exactly
+// TestRaceQ6_CopiesOfAnObservedPermit releases copies of permits from many goroutines while their slots go to other tasks: exactly
 // one of them ends each task, and the observer is told of that task.
 func TestRaceQ6_CopiesOfAnObservedPermit(t *testing.T) {
 	seen := &recording{}

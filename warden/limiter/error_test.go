@@ -1,4 +1,4 @@
-// What a refusal is called: in few words, and in the same ones for all of its kind.
+// What a rejection is called: in few words, and in the same ones for all of its kind.
 
 package limiter
 
@@ -19,11 +19,11 @@ import (
 func TestErrorIsShort(t *testing.T) {
 	for want, r := range map[string]Rejection{
 		`limiter: rejected: closed`: {Explanation: Explanation{Outcome: Rejected, Reason: Closed}},
-		`limiter: "api": canceled`:  {Explanation: Explanation{Limiter: "api", Outcome: Withdrawn, Reason: Canceled}},
+		`limiter: "api": canceled`:  {Explanation: Explanation{Limiter: "api", Outcome: OutcomeCanceled, Reason: Canceled}},
 		`limiter: "api": rejected: queue_overflow (target reached)`: {
 			Explanation: Explanation{Limiter: "api", Outcome: Rejected, Reason: QueueOverflow, Bound: BoundTarget, Limit: 7, QueueLen: 3}},
-		`limiter: "api": rejected: queue_overflow (own_places reached, may not wait)`: {
-			Explanation: Explanation{Limiter: "api", Outcome: Rejected, Reason: QueueOverflow, Bound: BoundPlaces, Limit: 2}},
+		`limiter: "api": rejected: queue_overflow (own_slots reached, may not wait)`: {
+			Explanation: Explanation{Limiter: "api", Outcome: Rejected, Reason: QueueOverflow, Bound: BoundSlots, Limit: 2}},
 		`limiter: rejected: deadline_exceeded`: {Explanation: Explanation{Outcome: Rejected, Reason: DeadlineExceeded, Deadline: time.Now()}},
 	} {
 		if got := r.Error(); got != want {
@@ -32,7 +32,7 @@ func TestErrorIsShort(t *testing.T) {
 	}
 }
 
-// Ten refusals of one kind are one line of a report, whatever numbers they have, and each tells its own story when it is asked.
+// Ten rejections of one kind are one line of a report, whatever numbers they have, and each tells its own story when it is asked.
 func TestPropertyErrorsCanBeGrouped(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 1_000_000)
@@ -46,7 +46,7 @@ func TestPropertyErrorsCanBeGrouped(t *testing.T) {
 			r.At, r.Deadline = time.Unix(0, rapid.Int64().Draw(t, "at")), time.Unix(0, rapid.Int64().Draw(t, "deadline"))
 			r.Waited, r.Patience = time.Duration(limit.Draw(t, "waited")), time.Duration(limit.Draw(t, "patience"))
 			r.InFlight, r.QueueLen, r.Limit = limit.Draw(t, "in flight"), limit.Draw(t, "queued")+1, limit.Draw(t, "limit")
-			r.Cut = Priority(rapid.Int8().Draw(t, "cut"))
+			r.ShedBelow = Priority(rapid.Int8().Draw(t, "cut"))
 			r.Decision = &decision.ControlDecision{Seq: uint64(limit.Draw(t, "seq")), TargetConcurrency: limit.Draw(t, "target")}
 			got := r.Error()
 			if i > 0 && got != words || strings.ContainsFunc(got, unicode.IsDigit) || len(got) > 100 {

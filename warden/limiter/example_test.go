@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// A limiter for the two places of a dependency: one more may wait, and the next one is told so.
+// A limiter for the two slots of a dependency: one more may wait, and the next one is told so.
 func ExampleNew() {
 	l, err := limiter.New(limiter.Config{
 		Name:     "inventory",
@@ -51,7 +51,7 @@ func ExampleDo() {
 	// Output: 42 <nil>
 }
 
-// The task waits until the place is free, its deadline comes, or the context ends.
+// The task waits until the slot is free, its deadline comes, or the context ends.
 func ExampleLimiter_Acquire() {
 	l, _ := limiter.New(limiter.Config{Name: "reports", MaxQueue: 10, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
 	first, _ := l.Acquire(context.Background(), limiter.Task{Name: "first"})
@@ -94,7 +94,7 @@ func ExampleLimiter_Apply() {
 	// Output: started (slot_free): task "call", priority normal, waited 0s; limiter "api": 1 in flight, 0 queued; decision 1 (applied): target 8, shed 0, maintenance: operator=1 (tighten)
 }
 
-// What was refused lately, and why.
+// What was rejected lately, and why.
 func ExampleLimiter_Recent() {
 	l, _ := limiter.New(limiter.Config{Name: "api", Initial: decision.ControlDecision{Seq: 1}})
 	for _, name := range []string{"a", "b"} {
@@ -108,7 +108,7 @@ func ExampleLimiter_Recent() {
 	// b rejected pressure_high
 }
 
-// A dry run lets everything start, and says what it would have refused. Then it is enforced.
+// A dry run lets everything start, and says what it would have rejected. Then it is enforced.
 func ExampleLimiter_SetMode() {
 	l, err := limiter.New(limiter.Config{Name: "inventory", Mode: limiter.DryRun, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
 	if err != nil {

@@ -32,17 +32,17 @@ type Explanation struct {
 	// Patience is the assumed maximum wait of a task without deadline, learned from when comparable tasks left (Q16); 0: the
 	// task did not wait, had a deadline, or nothing is known yet.
 	Patience time.Duration
-	// Decision was in force when the outcome was decided, and Standing is its kind. Decision is shared: do not modify it.
-	Decision *decision.ControlDecision
-	Standing Standing
+	// Decision was in force when the outcome was decided, and DecisionState is its kind. Decision is shared: do not modify it.
+	Decision      *decision.ControlDecision
+	DecisionState DecisionState
 	// InFlight is the number of tasks that held a slot at that instant, including this one if it was granted one. QueueLen is
 	// the number of other waiting tasks; in a dry run, of those that would have waited.
 	InFlight, QueueLen int
 	// Bound is the limit that kept a rejected (or would-be rejected) task from starting at once, and Limit its value.
 	Bound Bound
 	Limit int
-	// Cut is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
-	Cut Priority
+	// ShedBelow is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
+	ShedBelow Priority
 }
 
 // String returns the whole explanation on one line, for people. It allocates.
@@ -53,7 +53,7 @@ func (e Explanation) String() string {
 	case Started, Executed:
 		fmt.Fprintf(&b, " (%s)", e.Grant)
 		if e.WouldReject != 0 {
-			fmt.Fprintf(&b, ", would have been refused: %s", e.WouldReject)
+			fmt.Fprintf(&b, ", would have been rejected: %s", e.WouldReject)
 		}
 	case Rejected: // a task that is withdrawn has one reason, and it is the same word
 		fmt.Fprintf(&b, ": %s", e.Reason)
@@ -82,11 +82,11 @@ func (e Explanation) String() string {
 	if e.mayNotWait() {
 		b.WriteString(", may not wait")
 	}
-	if e.hasCut() {
-		fmt.Fprintf(&b, ", cut at %s", e.Cut)
+	if e.sheds() {
+		fmt.Fprintf(&b, ", shedding below %s", e.ShedBelow)
 	}
 	if d := e.Decision; d != nil {
-		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.Standing, d.TargetConcurrency, d.ShedProbability)
+		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.DecisionState, d.TargetConcurrency, d.ShedProbability)
 		if (e.Reason == DeadlineExceeded || e.Reason == PatienceExceeded) && d.Expected > 0 {
 			fmt.Fprintf(&b, ", expected %s", d.Expected)
 		}
@@ -102,8 +102,8 @@ func (e Explanation) mayNotWait() bool {
 	return e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
 }
 
-// hasCut reports whether Cut is set; in the zero Explanation, which a released permit returns, it is not.
-func (e Explanation) hasCut() bool { return e.Cut != lowest && e.Outcome != 0 }
+// sheds reports whether ShedBelow is set; in the zero Explanation, which a released permit returns, it is not.
+func (e Explanation) sheds() bool { return e.ShedBelow != lowest && e.Outcome != 0 }
 
 // Rejection is the error of a task that was not started. The caller owns it; only Decision, which is never nil, is shared.
 type Rejection struct { //nolint:errname // the word of the field
@@ -149,7 +149,7 @@ func (r *Rejection) Explain() Explanation { return r.Explanation }
 
 func outcomeOf(r Reason) Outcome {
 	if r == Canceled {
-		return Withdrawn
+		return OutcomeCanceled
 	}
 	return Rejected
 }
@@ -172,8 +172,8 @@ type outcome struct {
 func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	e := Explanation{
 		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
-		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.rule.decision, Standing: o.rule.standing,
-		InFlight: o.inFlight, QueueLen: o.queued, Cut: o.cut, WouldReject: o.would, Mode: o.rule.mode,
+		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
+		InFlight: o.inFlight, QueueLen: o.queued, ShedBelow: o.cut, WouldReject: o.would, Mode: o.rule.mode,
 	}
 	if o.reason != 0 {
 		e.Outcome, e.Grant = outcomeOf(o.reason), 0
@@ -184,13 +184,13 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	return e
 }
 
-// refuse turns an outcome into the task's error, records it and notifies the observer. It makes one allocation.
-func (l *Limiter) refuse(t Task, d deadline, o outcome) *Rejection {
+// rejection turns an outcome into the task's error, records it and notifies the observer. It makes one allocation.
+func (l *Limiter) rejection(t Task, d deadline, o outcome) *Rejection {
 	r := &Rejection{Explanation: l.explain(t, d, o), RetryAfter: o.retryAfter(), Cause: o.cause}
 	if r.At = time.Now(); r.Reason == DeadlineExceeded { // which its context may not know yet
 		r.Cause = context.DeadlineExceeded
 	}
-	l.refusals.Add(r.Explanation)
+	l.rejections.Add(r.Explanation)
 	if l.observer != nil {
 		l.observe(r.Explanation, 0)
 	}

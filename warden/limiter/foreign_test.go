@@ -47,7 +47,7 @@ func TestQ6_AnObserverChangesNothing(t *testing.T) {
 	_, err = l.TryAcquire(Task{})
 	wantReason(t, err, QueueOverflow)
 	p.Release()
-	if s := l.Stats(); s.ForeignPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 || s.RejectedFor(QueueOverflow) != 1 {
+	if s := l.Stats(); s.ObserverPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 || s.RejectedFor(QueueOverflow) != 1 {
 		t.Errorf("%+v after %d calls", s, f.calls)
 	}
 	f.exits = true
@@ -59,7 +59,7 @@ func TestQ6_AnObserverChangesNothing(t *testing.T) {
 	}()
 	<-done
 	if s := l.Stats(); s.Running != 0 || s.Executed != 2 {
-		t.Errorf("a place was lost: %+v", s)
+		t.Errorf("a slot was lost: %+v", s)
 	}
 }
 

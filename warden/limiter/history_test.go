@@ -97,7 +97,7 @@ func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16_LongHistories(t *testing.T) {
 			for _, run := range x.tasks {
 				seen[run.is.grant]++
 				seen[run.is.reason]++
-				seen[run.is.standing]++
+				seen[run.is.decisionState]++
 			}
 		})
 		if failed != "" {
@@ -119,12 +119,12 @@ func TestMachineHasTeeth(t *testing.T) {
 		t.Fatal(failed)
 	}
 	for name, spoil := range map[string]func(*Limiter){
-		"a place too many":      func(l *Limiter) { l.running-- },
-		"a place that is lost":  func(l *Limiter) { l.running++ },
-		"always newest first":   func(l *Limiter) { l.rule.decision.Burst = 1 },
-		"a shorter queue":       func(l *Limiter) { l.queue.Limit-- },
-		"another class":         func(l *Limiter) { l.classes[1].Submitted--; l.classes[2].Submitted++ },
-		"a refusal that is not": func(l *Limiter) { l.classes[1].byReason[Closed]++ },
+		"a slot too many":         func(l *Limiter) { l.running-- },
+		"a slot that is lost":     func(l *Limiter) { l.running++ },
+		"always newest first":     func(l *Limiter) { l.rule.decision.Burst = 1 },
+		"a shorter queue":         func(l *Limiter) { l.queue.Limit-- },
+		"another class":           func(l *Limiter) { l.classes[1].Submitted--; l.classes[2].Submitted++ },
+		"a rejection that is not": func(l *Limiter) { l.classes[1].byReason[Closed]++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			failed := drive(t, setups[1], script, func(x *machine) { spoil(x.l) }, nil)

@@ -39,7 +39,7 @@ func TestQ1_ShrinksByAttrition(t *testing.T) {
 	})
 }
 
-// TestQ2_SheddingIsTheLastResort has a free place and a decision to shed all.
+// TestQ2_SheddingIsTheLastResort has a free slot and a decision to shed all.
 func TestQ2_SheddingIsTheLastResort(t *testing.T) {
 	l := mustNew(t, Config{MaxQueue: 1, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1}})
 	for range 100 {
@@ -66,7 +66,7 @@ func TestQ3_TheQueueIsBounded(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"3", "4", "5"} {
-			q.wantRefused(name, QueueOverflow)
+			q.wantRejected(name, QueueOverflow)
 		}
 		q.wantOrder(p, "0", "1", "2")
 	})
@@ -94,7 +94,7 @@ func TestQ4_PriorityThenAge(t *testing.T) {
 	})
 	t.Run("stands", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			l, p := occupied(t, Config{MaxQueue: 20, Initial: standing(1, 20*time.Millisecond)})
+			l, p := occupied(t, Config{MaxQueue: 20, Initial: decisionState(1, 20*time.Millisecond)})
 			q := newLine(t, l)
 			q.join(Task{Name: "b0", Priority: Background})
 			sleep(time.Millisecond)
@@ -105,7 +105,7 @@ func TestQ4_PriorityThenAge(t *testing.T) {
 	})
 	t.Run("another bound", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			l, p := occupied(t, Config{Initial: standing(1, time.Second)})
+			l, p := occupied(t, Config{Initial: decisionState(1, time.Second)})
 			q := newLine(t, l)
 			q.join(named(1, 0))
 			sleep(time.Second)

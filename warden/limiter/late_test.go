@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// TestQ5_Deadlines has tasks leave the queue at their deadlines, by whichever they come, and refuses what can no longer
+// TestQ5_Deadlines has tasks leave the queue at their deadlines, by whichever they come, and rejects what can no longer
 // finish.
 func TestQ5_Deadlines(t *testing.T) {
 	t.Run("leaves then", func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestQ5_Deadlines(t *testing.T) {
 				name string
 				left int
 			}{{"own", 4}, {"both", 3}, {"context's", 2}, {"wall clock", 1}} {
-				if q.refusal(at.name) != nil {
+				if q.rejection(at.name) != nil {
 					t.Errorf("%s left before its deadline", at.name)
 				}
 				time.Sleep(30 * time.Millisecond / 3)
@@ -38,7 +38,7 @@ func TestQ5_Deadlines(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 				}
 				synctest.Wait()
-				q.wantRefused(at.name, DeadlineExceeded)
+				q.wantRejected(at.name, DeadlineExceeded)
 				if n := l.Stats().Queued; n != at.left {
 					t.Errorf("%d wait after %s has left", n, at.name)
 				}
@@ -54,18 +54,18 @@ func TestQ5_Deadlines(t *testing.T) {
 			q := newLine(t, l)
 			in := func(d time.Duration) time.Time { return time.Now().Add(d) }
 			q.join(Task{Name: "at once", Deadline: in(d.Expected - 1)})
-			q.wantRefused("at once", DeadlineExceeded)
+			q.wantRejected("at once", DeadlineExceeded)
 			q.join(Task{Name: "just", Deadline: in(d.Expected + 5*time.Millisecond)})
 			q.join(Task{Name: "soon", Deadline: in(d.Expected + 10*time.Millisecond)})
 			sleep(5 * time.Millisecond) // just enough is left
-			if q.refusal("just") != nil {
-				t.Fatal("refused with what it needs")
+			if q.rejection("just") != nil {
+				t.Fatal("rejected with what it needs")
 			}
 			p.Release()
 			synctest.Wait()
 			p = q.permits["just"]
 			sleep(5*time.Millisecond + 1)
-			if r := q.wantRefused("soon", DeadlineExceeded); r.Waited != 10*time.Millisecond+1 {
+			if r := q.wantRejected("soon", DeadlineExceeded); r.Waited != 10*time.Millisecond+1 {
 				t.Errorf("it left after %v", r.Waited)
 			}
 			q.join(Task{Name: "more", Deadline: in(d.Expected + 10*time.Millisecond)})
@@ -74,7 +74,7 @@ func TestQ5_Deadlines(t *testing.T) {
 			sleep(6 * time.Millisecond)
 			p.Release() // its turn comes while 34 ms are left
 			synctest.Wait()
-			q.wantRefused("more", DeadlineExceeded)
+			q.wantRejected("more", DeadlineExceeded)
 		})
 	})
 	t.Run("less is expected meanwhile", func(t *testing.T) {
@@ -87,11 +87,11 @@ func TestQ5_Deadlines(t *testing.T) {
 			d.Seq, d.Expected = 2, 10*time.Millisecond
 			l.Apply(d)
 			sleep(40 * time.Millisecond)
-			if q.refusal("x") != nil {
+			if q.rejection("x") != nil {
 				t.Fatal("it left although it could still finish")
 			}
 			sleep(1)
-			q.wantRefused("x", DeadlineExceeded)
+			q.wantRejected("x", DeadlineExceeded)
 			p.Release()
 		})
 	})
@@ -128,33 +128,33 @@ func TestQ13_Stale(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l := mustNew(t, Config{Initial: fixed(1)})
-				standing := func() Standing {
+				decisionState := func() DecisionState {
 					p, err := l.TryAcquire(Task{})
 					if err != nil {
 						t.Fatal(err)
 					}
 					defer p.Release()
-					return p.Explain().Standing
+					return p.Explain().DecisionState
 				}
-				if got := standing(); got != Initial {
+				if got := decisionState(); got != Initial {
 					t.Errorf("before any decision: %s", got)
 				}
 				d := decision.ControlDecision{Seq: 2, TargetConcurrency: 5, ValidFor: valid, Stale: c.stale}
 				l.Apply(d)
 				sleep(valid)
-				if got := standing(); got != Applied || l.Stats().Target != 5 {
+				if got := decisionState(); got != Applied || l.Stats().Target != 5 {
 					t.Errorf("while it is valid: %s, target %d", got, l.Stats().Target)
 				}
 				sleep(1)
-				if got := standing(); got != Stale || l.Stats().Target != c.target {
+				if got := decisionState(); got != Stale || l.Stats().Target != c.target {
 					t.Errorf("afterwards: %s, target %d", got, l.Stats().Target)
 				}
 				sleep(time.Hour)
-				if got := standing(); got != Stale || l.Stats().Target != c.target {
+				if got := decisionState(); got != Stale || l.Stats().Target != c.target {
 					t.Errorf("much later: %s, target %d", got, l.Stats().Target)
 				}
 				l.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 50})
-				if standing() != Stale {
+				if decisionState() != Stale {
 					t.Error("an older decision renewed it")
 				}
 				d.Seq = 3
@@ -162,7 +162,7 @@ func TestQ13_Stale(t *testing.T) {
 				sleep(valid / 2)
 				l.Apply(d) // renewed: the first timer must not end it
 				sleep(valid)
-				if got := standing(); got != Applied || l.Stats().Target != 5 {
+				if got := decisionState(); got != Applied || l.Stats().Target != 5 {
 					t.Errorf("renewed: %s, target %d", got, l.Stats().Target)
 				}
 			})
@@ -174,7 +174,7 @@ func TestQ13_Stale(t *testing.T) {
 			l.expiry.Stop()
 			time.Sleep(valid + 1)
 			_, err := l.Acquire(t.Context(), Task{Deadline: time.Now().Add(time.Hour)})
-			if r := wantReason(t, err, PressureHigh); r.Explain().Standing != Stale {
+			if r := wantReason(t, err, PressureHigh); r.Explain().DecisionState != Stale {
 				t.Errorf("%v", r)
 			}
 		})
@@ -194,8 +194,8 @@ func (c *ending) Err() error {
 	return nil
 }
 
-// TestQ9_APlaceThatComesTooLateGoesOn grants a place to a task whose context has ended: it goes to the next.
-func TestQ9_APlaceThatComesTooLateGoesOn(t *testing.T) {
+// TestQ9_ASlotThatComesTooLateGoesOn grants a slot to a task whose context has ended: it goes to the next.
+func TestQ9_ASlotThatComesTooLateGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{})
 		q := newLine(t, l)
@@ -204,6 +204,6 @@ func TestQ9_APlaceThatComesTooLateGoesOn(t *testing.T) {
 		q.join(Task{Name: "next"})
 		ctx.over.Store(true)
 		q.wantOrder(p, "next")
-		q.wantRefused("late", Canceled)
+		q.wantRejected("late", Canceled)
 	})
 }

@@ -45,13 +45,13 @@ type Config struct {
 // goroutine that outlives a call and needs no cleanup. A nil or zero Limiter rejects every call with an [*InvalidError]. A
 // Limiter must not be copied.
 type Limiter struct {
-	name     string
-	epoch    time.Time
-	observer Observer
-	draw     func() float64
-	refusals *queue.Recent[Explanation]
-	delayed  *queue.Recent[Explanation] // tasks that started after waiting, kept apart so that they do not push refusals out
-	waiters  queue.Pool[outcome]
+	name       string
+	epoch      time.Time
+	observer   Observer
+	draw       func() float64
+	rejections *queue.Recent[Explanation]
+	delayed    *queue.Recent[Explanation] // tasks that started after waiting, kept apart so that they do not push rejections out
+	waiters    queue.Pool[outcome]
 
 	mu     sync.Mutex // guards all below; no foreign code runs while it is held
 	rule   *rule      // the decision in force
@@ -60,12 +60,12 @@ type Limiter struct {
 	closed bool
 	direct bool // a task with a free slot may start at once: not closed, no dry run
 	queue  queue.Queue[outcome]
-	idle   *seat // free list
+	idle   *slot // free list
 
-	running                  int
-	unwanted                 int // the running tasks that a dry run would have refused
-	submitted, foreignPanics uint64
-	classes                  [classes]Tally // all fields but Queued
+	running                   int
+	unwanted                  int // the running tasks that a dry run would have rejected
+	submitted, observerPanics uint64
+	classes                   [classes]Tally // all fields but Queued
 }
 
 // New returns an open limiter. The error, an [*InvalidError], names the invalid field of cfg.
@@ -82,10 +82,10 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	l := &Limiter{
 		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand,
-		refusals: queue.NewRecent[Explanation](cfg.Recent), delayed: queue.NewRecent[Explanation](cfg.Recent),
+		rejections: queue.NewRecent[Explanation](cfg.Recent), delayed: queue.NewRecent[Explanation](cfg.Recent),
 		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
 	}
-	l.queue.Left = l.dismiss
+	l.queue.Left = l.drop
 	l.begun(initial.Sanitized(), cfg.Mode)
 	return l, nil
 }
@@ -97,7 +97,7 @@ func (l *Limiter) begun(d decision.ControlDecision, m Mode) {
 	l.enter(m)
 	l.mu.Unlock()
 	if m != Enforce {
-		l.tellMode()
+		l.observeMode()
 	}
 }
 
@@ -143,13 +143,13 @@ type Stats struct {
 	Tally // of all tasks
 	// Target is the concurrency limit in force (TargetConcurrency).
 	Target int
-	// Standing is the kind of decision in force. Stale means that control has been silent for longer than its last decision
+	// DecisionState is the kind of decision in force. Stale means that control has been silent for longer than its last decision
 	// was valid.
-	Standing Standing
+	DecisionState DecisionState
 	// Mode is the mode in force.
 	Mode Mode
-	// ForeignPanics counts recovered panics of the Observer or of a context. It never falls.
-	ForeignPanics uint64
+	// ObserverPanics counts recovered panics of the Observer or of a context. It never falls.
+	ObserverPanics uint64
 
 	classes [classes]Tally
 }
@@ -217,7 +217,7 @@ func (l *Limiter) Stats() Stats {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{Target: l.rule.decision.TargetConcurrency, Standing: l.rule.standing, Mode: l.rule.mode, ForeignPanics: l.foreignPanics, classes: l.classes}
+	s := Stats{Target: l.rule.decision.TargetConcurrency, DecisionState: l.rule.decisionState, Mode: l.rule.mode, ObserverPanics: l.observerPanics, classes: l.classes}
 	for i := range s.classes {
 		s.classes[i].Queued = s.classes[i].waiting()
 		s.Tally = s.plus(s.classes[i])
@@ -232,7 +232,7 @@ func (l *Limiter) Recent() []Explanation {
 	if !l.made() {
 		return nil
 	}
-	all := append(l.refusals.All(), l.delayed.All()...)
+	all := append(l.rejections.All(), l.delayed.All()...)
 	slices.SortStableFunc(all, func(a, b Explanation) int { return a.At.Compare(b.At) })
 	return all
 }

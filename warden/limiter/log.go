@@ -5,8 +5,8 @@ package limiter
 import "log/slog"
 
 // LogValue returns the explanation as a group: limiter, outcome, reason or grant, request_id if set, would_reject and mode in
-// a dry run, task with its deadline, waited, in_flight, queued, bound and limit if one was reached, cut if set, standing and
-// decision. It allocates.
+// a dry run, task with its deadline, waited, in_flight, queued, bound and limit if one was reached, shed_below if set,
+// decision_state and decision. It allocates.
 func (e Explanation) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
 
 // LogValue returns the group of Explain, with retry_after if it is known. It allocates.
@@ -45,11 +45,11 @@ func (e Explanation) attrs() []slog.Attr {
 	if e.Bound != 0 {
 		attrs = append(attrs, slog.String("bound", e.Bound.String()), slog.Int("limit", e.Limit))
 	}
-	if e.hasCut() {
-		attrs = append(attrs, slog.String("cut", e.Cut.String()))
+	if e.sheds() {
+		attrs = append(attrs, slog.String("shed_below", e.ShedBelow.String()))
 	}
 	if e.Decision != nil {
-		attrs = append(attrs, slog.String("standing", e.Standing.String()), slog.Any("decision", e.Decision))
+		attrs = append(attrs, slog.String("decision_state", e.DecisionState.String()), slog.Any("decision", e.Decision))
 	}
 	return attrs
 }

@@ -1,4 +1,4 @@
-// Explanations and refusals in a log have all their parts; several observers are told alike.
+// Explanations and rejections in a log have all their parts; several observers are told alike.
 
 package limiter
 
@@ -33,8 +33,8 @@ func TestLogValues(t *testing.T) {
 	p, _ := l.TryAcquire(Task{Name: "a", Priority: High})
 	started := logged("e", p.Explain())
 	wantParts(t, started, "e.limiter=prices", "e.outcome=started", "e.grant=slot_free", "e.task.name=a", "e.task.priority=high",
-		"e.waited=0s", "e.in_flight=1", "e.queued=0", "e.standing=initial", "e.decision.seq=3", "e.decision.target=1")
-	for _, absent := range []string{"reason", "deadline", "cut", "retry_after", "request_id"} {
+		"e.waited=0s", "e.in_flight=1", "e.queued=0", "e.decision_state=initial", "e.decision.seq=3", "e.decision.target=1")
+	for _, absent := range []string{"reason", "deadline", "shed_below", "retry_after", "request_id"} {
 		if strings.Contains(started, absent) {
 			t.Errorf("a start without %s: %s", absent, started)
 		}
@@ -48,15 +48,15 @@ func TestLogValues(t *testing.T) {
 		t.Error("the deadline is not logged")
 	}
 	shed := why.Explain()
-	shed.Cut, shed.Decision = High, nil
-	if line := logged("e", Event{Explanation: shed}); !strings.Contains(line, "e.cut=high") || strings.Contains(line, "decision") {
+	shed.ShedBelow, shed.Decision = High, nil
+	if line := logged("e", Event{Explanation: shed}); !strings.Contains(line, "e.shed_below=high") || strings.Contains(line, "decision") {
 		t.Errorf("an event: %s", line)
 	}
-	withdrawn := Explanation{Outcome: Withdrawn, Reason: Canceled, Cut: lowest}
+	withdrawn := Explanation{Outcome: OutcomeCanceled, Reason: Canceled, ShedBelow: lowest}
 	if line := withdrawn.String(); !strings.HasPrefix(line, "canceled: priority") {
 		t.Errorf("a task that was withdrawn: %s", line)
 	}
-	if line := logged("e", Explanation{}) + (Explanation{}).String(); !strings.Contains(line, "e.outcome=none e.task") || strings.Contains(line, "cut") {
+	if line := logged("e", Explanation{}) + (Explanation{}).String(); !strings.Contains(line, "e.outcome=none e.task") || strings.Contains(line, "shed") {
 		t.Errorf("the zero explanation: %s", line)
 	}
 }
@@ -76,7 +76,7 @@ func TestObserversAreAllTold(t *testing.T) {
 	if len(first.events) != 2 || len(last.events) != 2 || first.events[1] != last.events[1] {
 		t.Errorf("told %v and %v", first.events, last.events)
 	}
-	if n := l.Stats().ForeignPanics; n != 2 {
+	if n := l.Stats().ObserverPanics; n != 2 {
 		t.Errorf("%d panics counted, want 2", n)
 	}
 	Observers(nil).Observe(Event{})

@@ -55,7 +55,7 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 	}
 	x.m = &model{
 		maxQueue: s.maxQueue, every: s.every,
-		d: first, seq: 1, standing: Initial, staleAt: never,
+		d: first, seq: 1, decisionState: Initial, staleAt: never,
 	}
 	l, err := New(cfg)
 	if err != nil {
@@ -118,7 +118,7 @@ func (x *machine) releaseTask(run *taskRun) {
 	case got && !want:
 		x.fatalf("Q6: task %d was released twice", run.is.id)
 	case !got && want:
-		x.fatalf("Q8: task %d had lost its place while it ran", run.is.id)
+		x.fatalf("Q8: task %d had lost its slot while it ran", run.is.id)
 	}
 }
 
@@ -236,7 +236,7 @@ func (x *machine) check() {
 				tally.Running++
 			case ended:
 				tally.Executed++
-			case refused:
+			case rejected:
 				tally.byReason[run.is.reason]++
 				if run.is.reason == Canceled {
 					tally.Canceled++
@@ -247,10 +247,10 @@ func (x *machine) check() {
 		}
 	}
 	events := map[Outcome]uint64{
-		Started: uint64(want.Running) + want.Executed, Executed: want.Executed, Rejected: want.Rejected, Withdrawn: want.Canceled,
+		Started: uint64(want.Running) + want.Executed, Executed: want.Executed, Rejected: want.Rejected, OutcomeCanceled: want.Canceled,
 		ModeChanged: x.m.changes,
 	}
-	want.Target, want.Standing, want.Mode = x.m.d.TargetConcurrency, x.m.standing, x.m.mode
+	want.Target, want.DecisionState, want.Mode = x.m.d.TargetConcurrency, x.m.decisionState, x.m.mode
 	switch got := x.l.Stats(); {
 	case got.Queued > x.m.maxQueue:
 		x.fatalf("Q3: %d wait, at most %d may", got.Queued, x.m.maxQueue)
@@ -258,8 +258,8 @@ func (x *machine) check() {
 		x.fatalf("Q9: %d wait, %d run, the target is %d", got.Queued, got.Running, got.Target)
 	case got.Mode != want.Mode:
 		x.fatalf("Q18: the mode is %s, want %s", got.Mode, want.Mode)
-	case got.Target != want.Target || got.Standing != want.Standing:
-		x.fatalf("Q13: target %d, %s; want %d, %s", got.Target, got.Standing, want.Target, want.Standing)
+	case got.Target != want.Target || got.DecisionState != want.DecisionState:
+		x.fatalf("Q13: target %d, %s; want %d, %s", got.Target, got.DecisionState, want.Target, want.DecisionState)
 	case got != want:
 		x.fatalf("Q6: Stats = %+v, want %+v", got, want)
 	}
@@ -270,7 +270,7 @@ func (x *machine) check() {
 	}
 }
 
-// classOf is the place of a priority among the four classes.
+// classOf is the slot of a priority among the four classes.
 func classOf(p Priority) (class int) {
 	for i, least := range []Priority{lowest, Normal, High, Critical} {
 		if p >= least {
@@ -285,7 +285,7 @@ func (x *machine) checkTask(run *taskRun) {
 	if run.settled {
 		return
 	}
-	run.settled = t.state == refused
+	run.settled = t.state == rejected
 	var e Explanation
 	var r *Rejection
 	switch {
@@ -310,7 +310,7 @@ func (x *machine) checkTask(run *taskRun) {
 			x.fatalf("Q7: task %d: %v wraps %v", t.id, r, r.Unwrap())
 		}
 	}
-	state := map[Outcome]taskState{Started: runs, Rejected: refused, Withdrawn: refused}[e.Outcome]
+	state := map[Outcome]taskState{Started: runs, Rejected: rejected, OutcomeCanceled: rejected}[e.Outcome]
 	if t.reason == DeadlineExceeded || t.reason == PatienceExceeded {
 		e.QueueLen = t.queueLen // several may leave at one instant, in any order
 	}
@@ -326,13 +326,13 @@ func (x *machine) checkTask(run *taskRun) {
 		wrong = "Q14"
 	case e.Grant != t.grant:
 		wrong = "Q4"
-	case e.Standing != t.standing || !sameDecision(*e.Decision, t.decision):
+	case e.DecisionState != t.decisionState || !sameDecision(*e.Decision, t.decision):
 		wrong = "Q13"
 	case e.Patience != t.patience:
 		wrong = "Q16"
 	case e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) || e.Waited != t.waited || e.InFlight != t.inFlight || e.QueueLen != t.queueLen:
 		wrong = "Q7"
-	case e.Cut != t.cut:
+	case e.ShedBelow != t.cut:
 		wrong = "Q10"
 	}
 	if wrong != "" {
@@ -343,9 +343,9 @@ func (x *machine) checkTask(run *taskRun) {
 // about is the number that speaks of how a task should have fared, where it has fared in another way.
 func about(want *taskModel, got taskState, reason Reason) string {
 	switch {
-	case want.state == refused:
+	case want.state == rejected:
 		reason = want.reason
-	case got != refused:
+	case got != rejected:
 		reason = 0
 	}
 	switch {

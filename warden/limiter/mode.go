@@ -56,7 +56,7 @@ func (l *Limiter) SetMode(m Mode) error {
 		return &InvalidError{"mode", uint8(m), validModes}
 	}
 	if l.change(m) {
-		l.tellMode()
+		l.observeMode()
 	}
 	return nil
 }
@@ -84,14 +84,14 @@ func (l *Limiter) Mode() Mode {
 
 // enter puts a mode in force. The caller holds mu, as for all functions below, and calls serve afterwards.
 func (l *Limiter) enter(m Mode) {
-	l.rule = newRule(l.rule.decision, l.rule.standing, m, l.rule.until)
+	l.rule = newRule(l.rule.decision, l.rule.decisionState, m, l.rule.until)
 	l.direct = !l.closed && m != DryRun
 }
 
-// rehearse starts a task in a dry run and records whether Enforce would have rejected it.
-func (l *Limiter) rehearse(p Priority, due, now time.Duration, mayWait bool, draw float64) outcome {
+// startDryRun starts a task in a dry run and records whether Enforce would have rejected it.
+func (l *Limiter) startDryRun(p Priority, due, now time.Duration, mayWait bool, draw float64) outcome {
 	queued := max(0, l.running-l.unwanted-l.rule.decision.TargetConcurrency)
-	why := l.judge(p, due, now, mayWait, draw)
+	why := l.evaluate(p, due, now, mayWait, draw)
 	o := l.grant(p)
 	o.queued, o.would = queued, why
 	if why != 0 {
@@ -105,9 +105,9 @@ func (l *Limiter) rehearse(p Priority, due, now time.Duration, mayWait bool, dra
 	return o
 }
 
-// judge estimates on arrival why Enforce would reject a task; 0: it would not. In this model the running tasks that Enforce
+// evaluate estimates on arrival why Enforce would reject a task; 0: it would not. In this model the running tasks that Enforce
 // would have accepted fill the slots of the limit, the rest of them are the queue, and Little's law gives the queue wait.
-func (l *Limiter) judge(p Priority, due, now time.Duration, mayWait bool, draw float64) Reason {
+func (l *Limiter) evaluate(p Priority, due, now time.Duration, mayWait bool, draw float64) Reason {
 	d, accepted := l.rule.decision, l.running-l.unwanted
 	queued := accepted - d.TargetConcurrency
 	switch {
@@ -120,7 +120,7 @@ func (l *Limiter) judge(p Priority, due, now time.Duration, mayWait bool, draw f
 	case !mayWait || l.queue.Limit == 0:
 		return QueueOverflow
 	}
-	if v := l.queue.Judge(int8(p), queued, now, l.rule.queue(), draw); v != queue.Waits {
+	if v := l.queue.Evaluate(int8(p), queued, now, l.rule.queue(), draw); v != queue.Waits {
 		return reasonOf(v)
 	}
 	rounds := 1 + float64(queued+1)/float64(d.TargetConcurrency)

@@ -1,4 +1,4 @@
-// The safety valves (Q17, Q18): what is refused all the same, what is told, and switching while everything moves.
+// The safety valves (Q17, Q18): what is rejected all the same, what is told, and switching while everything moves.
 
 package limiter
 
@@ -63,8 +63,8 @@ func TestQ17Q18_LongHistories(t *testing.T) {
 	}
 }
 
-// TestQ17Q18_OnlyAnEndedContextIsRefused asks for what no limiter that enforces would run.
-func TestQ17Q18_OnlyAnEndedContextIsRefused(t *testing.T) {
+// TestQ17Q18_OnlyAnEndedContextIsRejected asks for what no limiter that enforces would run.
+func TestQ17Q18_OnlyAnEndedContextIsRejected(t *testing.T) {
 	gone, leave := context.WithCancel(context.Background())
 	leave()
 	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
@@ -133,8 +133,8 @@ func TestQ18_WhoWaitsStartsAndTheRestShrinks(t *testing.T) {
 		}
 		p.Release()
 		synctest.Wait()
-		if s := l.Stats(); s.Running != 1 || s.Queued != 0 || len(q.refused) != 0 {
-			t.Fatalf("at last %+v, refused %v", s, q.refused)
+		if s := l.Stats(); s.Running != 1 || s.Queued != 0 || len(q.rejected) != 0 {
+			t.Fatalf("at last %+v, rejected %v", s, q.rejected)
 		}
 	})
 }
@@ -154,7 +154,7 @@ func TestQ17_Told(t *testing.T) {
 	if len(recent) != 1 || recent[0].WouldReject != QueueOverflow || recent[0].Bound != BoundTarget || recent[0].Limit != 1 || recent[0].At.IsZero() {
 		t.Fatalf("recent: %v", recent)
 	}
-	const want = `started (slot_free), would have been refused: queue_overflow: task "quote", priority normal, mode dry_run, waited 0s; ` +
+	const want = `started (slot_free), would have been rejected: queue_overflow: task "quote", priority normal, mode dry_run, waited 0s; ` +
 		`limiter "prices": 2 in flight, 0 queued, target 1 reached; decision 1 (initial): target 1, shed 0`
 	if got := recent[0].String(); got != want {
 		t.Errorf("%s\nwant %s", got, want)
@@ -194,7 +194,7 @@ func TestRaceQ17Q18(t *testing.T) {
 			}
 			s := l.Stats()
 			if n := s.WouldReject; n < last || s.Submitted != s.Executed+s.Rejected+s.Canceled+uint64(s.Queued)+uint64(s.Running) {
-				t.Errorf("%d would have been refused, and %d before: %+v", n, last, s)
+				t.Errorf("%d would have been rejected, and %d before: %+v", n, last, s)
 			} else {
 				last = n
 			}

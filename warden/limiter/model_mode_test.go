@@ -13,9 +13,9 @@ func (m *model) setMode(mode Mode) {
 	m.serve()
 }
 
-// rehearse starts a task in a dry run. The accepted are those in flight that would not have been refused; as many as the target
+// startDryRun starts a task in a dry run. The accepted are those in flight that would not have been rejected; as many as the target
 // run, and the others would wait.
-func (m *model) rehearse(t *taskModel, try bool, draw float64) {
+func (m *model) startDryRun(t *taskModel, try bool, draw float64) {
 	accepted := 0
 	for _, o := range m.all {
 		if o.state == runs && o.would == 0 {

@@ -22,17 +22,17 @@ type taskModel struct {
 	leaveAt  time.Duration // when it is looked at again whether it can still make its deadline
 	spared   bool
 
-	state    taskState
-	grant    Grant
-	reason   Reason
-	would    Reason
-	mode     Mode
-	waited   time.Duration
-	decision decision.ControlDecision
-	standing Standing
-	inFlight int
-	queueLen int
-	cut      Priority
+	state         taskState
+	grant         Grant
+	reason        Reason
+	would         Reason
+	mode          Mode
+	waited        time.Duration
+	decision      decision.ControlDecision
+	decisionState DecisionState
+	inFlight      int
+	queueLen      int
+	cut           Priority
 }
 
 // late is why it does not start: its deadline, or that of those like it.
@@ -49,27 +49,27 @@ const (
 	waits taskState = iota
 	runs
 	ended // it ran, and was released
-	refused
+	rejected
 )
 
 type model struct {
 	maxQueue, every int
 
-	now      time.Duration
-	seq      uint64
-	d        decision.ControlDecision
-	standing Standing
-	staleAt  time.Duration // never: it holds
-	closed   bool
-	mode     Mode
-	changes  uint64 // of the mode
-	running  int
-	waiting  []*taskModel // in order of arrival
-	mix      []mixModel   // of all that had to wait
-	ends     []endModel   // of all that waited without a deadline
-	turns    int
-	denied   int
-	all      []*taskModel
+	now           time.Duration
+	seq           uint64
+	d             decision.ControlDecision
+	decisionState DecisionState
+	staleAt       time.Duration // never: it holds
+	closed        bool
+	mode          Mode
+	changes       uint64 // of the mode
+	running       int
+	waiting       []*taskModel // in order of arrival
+	mix           []mixModel   // of all that had to wait
+	ends          []endModel   // of all that waited without a deadline
+	turns         int
+	denied        int
+	all           []*taskModel
 }
 
 // expected is what of its deadline a task that waits must have left.
@@ -86,7 +86,7 @@ func (m *model) canStart() bool {
 
 // stamp notes how things stand.
 func (m *model) stamp(t *taskModel) {
-	t.decision, t.standing, t.mode = m.d, m.standing, m.mode
+	t.decision, t.decisionState, t.mode = m.d, m.decisionState, m.mode
 	t.inFlight, t.queueLen = m.running, len(m.waiting)
 	t.cut = m.cut()
 }
@@ -100,8 +100,8 @@ func (m *model) start(t *taskModel, how Grant) {
 	}
 }
 
-func (m *model) refuse(t *taskModel, why Reason) {
-	t.state, t.reason, t.waited = refused, why, m.now-t.since
+func (m *model) reject(t *taskModel, why Reason) {
+	t.state, t.reason, t.waited = rejected, why, m.now-t.since
 	m.stamp(t)
 }
 
@@ -182,36 +182,36 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 	m.all = append(m.all, t)
 	switch {
 	case m.mode == DryRun && !m.closed:
-		m.rehearse(t, try, draw)
+		m.startDryRun(t, try, draw)
 		return
 	case m.mode == Bypass && !m.closed:
 		m.start(t, SlotFree)
 		return
 	case m.mode == Enforce && (t.due <= m.now || t.due != never && t.due-m.now < m.d.Expected):
-		m.refuse(t, DeadlineExceeded)
+		m.reject(t, DeadlineExceeded)
 		return
 	case len(m.waiting) == 0 && m.canStart():
 		m.start(t, SlotFree)
 		return
 	case m.closed:
-		m.refuse(t, Closed)
+		m.reject(t, Closed)
 		return
 	case (try || m.maxQueue == 0) && m.d.TargetConcurrency == 0:
-		m.refuse(t, PressureHigh)
+		m.reject(t, PressureHigh)
 		return
 	case try || m.maxQueue == 0:
-		m.refuse(t, QueueOverflow)
+		m.reject(t, QueueOverflow)
 		return
 	}
 	why := m.shed(t.priority, draw)
 	if why != 0 {
 		if t.spared = m.mercy(); !t.spared {
-			m.refuse(t, why)
+			m.reject(t, why)
 			return
 		}
 	}
 	if len(m.waiting) == m.maxQueue && !m.makeRoom(t) {
-		m.refuse(t, QueueOverflow)
+		m.reject(t, QueueOverflow)
 		return
 	}
 	if t.untold = t.due == never; t.untold {
@@ -229,7 +229,7 @@ func (m *model) makeRoom(t *taskModel) bool {
 	if same := m.of(t.priority); !t.spared && !less && m.stands(t.priority) && !same[0].spared {
 		m.leave(same[0])
 		m.ended(same[0], false)
-		m.refuse(same[0], QueueOverflow)
+		m.reject(same[0], QueueOverflow)
 		return true
 	}
 	if !t.spared && m.every > 0 && m.mercy() {
@@ -246,7 +246,7 @@ func (m *model) makeRoom(t *taskModel) bool {
 	}
 	m.leave(v)
 	m.ended(v, false)
-	m.refuse(v, PriorityDrop)
+	m.reject(v, PriorityDrop)
 	return true
 }
 
@@ -271,7 +271,7 @@ func (m *model) serve() {
 		m.leave(t)
 		m.ended(t, false)
 		if t.due != never && (t.due <= m.now || t.due-m.now < m.expected()) {
-			m.refuse(t, t.late())
+			m.reject(t, t.late())
 			continue
 		}
 		m.turns++
@@ -327,14 +327,14 @@ func (m *model) cancel(t *taskModel) {
 	}
 	m.leave(t)
 	m.ended(t, true)
-	m.refuse(t, Canceled)
+	m.reject(t, Canceled)
 }
 
 func (m *model) apply(d decision.ControlDecision) {
 	if d.Seq < m.seq {
 		return
 	}
-	m.seq, m.d, m.standing, m.staleAt = d.Seq, d, Applied, never
+	m.seq, m.d, m.decisionState, m.staleAt = d.Seq, d, Applied, never
 	if d.ValidFor > 0 {
 		m.staleAt = m.now + d.ValidFor + 1
 	}
@@ -346,7 +346,7 @@ func (m *model) close() {
 	for len(m.waiting) > 0 {
 		t := m.waiting[0]
 		m.leave(t)
-		m.refuse(t, Closed)
+		m.reject(t, Closed)
 	}
 }
 
@@ -367,7 +367,7 @@ func (m *model) advance(d time.Duration) {
 		m.now = at
 		switch {
 		case who == nil:
-			m.staleAt, m.standing = never, Stale
+			m.staleAt, m.decisionState = never, Stale
 			if s := m.d.Stale; s != nil {
 				s := *s
 				s.TargetConcurrency = min(s.TargetConcurrency, m.d.TargetConcurrency)
@@ -376,7 +376,7 @@ func (m *model) advance(d time.Duration) {
 		case who.due <= m.now || who.due-m.now < m.d.Expected:
 			m.leave(who)
 			m.ended(who, false)
-			m.refuse(who, who.late())
+			m.reject(who, who.late())
 		default:
 			who.leaveAt = m.leaveAt(who)
 		}

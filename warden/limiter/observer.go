@@ -10,13 +10,13 @@ import (
 // Observer receives every outcome. The task's goroutine (or the one that released its permit) calls Observe synchronously
 // after the decision, without holding a lock, so Observe may use the limiter. Observe must be safe for concurrent use, and
 // events of different goroutines may arrive out of order. A panic in Observe is recovered and counted in
-// [Stats].ForeignPanics. Events are for observation only: do not feed them back into control.
+// [Stats].ObserverPanics. Events are for observation only: do not feed them back into control.
 type Observer interface {
 	Observe(Event)
 }
 
 // Event is one outcome: a task was started, executed, rejected or canceled; or the mode changed, and then only Limiter, Mode,
-// At, Decision and Standing are set, to the current values. Each Started event is followed by an Executed one when the permit
+// At, Decision and DecisionState are set, to the current values. Each Started event is followed by an Executed one when the permit
 // is released, and At is then the time of the release.
 type Event struct {
 	Explanation
@@ -25,9 +25,9 @@ type Event struct {
 	Took time.Duration
 }
 
-// tellStart notifies the observer, if any, of a start. If the observer ends the goroutine (runtime.Goexit), no caller would
-// own the permit, so tellStart releases it.
-func (l *Limiter) tellStart(p Permit) Permit {
+// observeStart notifies the observer, if any, of a start. If the observer ends the goroutine (runtime.Goexit), no caller would
+// own the permit, so observeStart releases it.
+func (l *Limiter) observeStart(p Permit) Permit {
 	if l.observer == nil {
 		return p
 	}
@@ -40,15 +40,15 @@ func (l *Limiter) tellStart(p Permit) Permit {
 	e := p.Explain()
 	e.At = time.Now()
 	l.mu.Lock()
-	p.seat.began = e.At
+	p.slot.began = e.At
 	l.mu.Unlock()
 	l.observe(e, 0)
 	owned = true
 	return p
 }
 
-// tellMode notifies the observer, if any, of the mode in force.
-func (l *Limiter) tellMode() {
+// observeMode notifies the observer, if any, of the mode in force.
+func (l *Limiter) observeMode() {
 	if l.observer == nil {
 		return
 	}
@@ -56,7 +56,7 @@ func (l *Limiter) tellMode() {
 	r := l.rule
 	l.mu.Unlock()
 	l.observe(Explanation{
-		Limiter: l.name, Outcome: ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision, Standing: r.standing, Cut: lowest,
+		Limiter: l.name, Outcome: ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision, DecisionState: r.decisionState, ShedBelow: lowest,
 	}, 0)
 }
 
@@ -78,7 +78,7 @@ func (l *Limiter) errOf(ctx context.Context) (err error) {
 func (l *Limiter) contain() {
 	if recover() != nil { //nolint:revive // it is deferred itself
 		l.mu.Lock()
-		l.foreignPanics++
+		l.observerPanics++
 		l.mu.Unlock()
 	}
 }

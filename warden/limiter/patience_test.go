@@ -42,7 +42,7 @@ func TestQ16_LearnedFromThoseWhoLeave(t *testing.T) {
 				q.wantOrder(p, "another priority", "x", "it said")
 				return
 			}
-			r := q.wantRefused("x", PatienceExceeded)
+			r := q.wantRejected("x", PatienceExceeded)
 			if r.Patience != patience || r.Waited != patience || !r.Deadline.IsZero() || r.Bound != BoundTarget || r.Cause != nil {
 				t.Errorf("%+v", r)
 			}
@@ -74,7 +74,7 @@ func TestQ16_LeavesTimeForTheWork(t *testing.T) {
 				q.wantOrder(p, "x")
 				return
 			}
-			if r := q.wantRefused("x", PatienceExceeded); r.Waited != waits {
+			if r := q.wantRejected("x", PatienceExceeded); r.Waited != waits {
 				t.Errorf("shown %v: it waited %v, want %v", shown, r.Waited, waits)
 			}
 			q.wantOrder(p)
@@ -92,16 +92,16 @@ func TestQ16_IsForgotten(t *testing.T) {
 			sleep(after)
 			q.join(Task{Name: "x"})
 			sleep(time.Hour)
-			if _, refused := q.refused["x"]; refused == forgotten {
-				t.Errorf("after %v: refused %v", after, q.refused["x"])
+			if _, rejected := q.rejected["x"]; rejected == forgotten {
+				t.Errorf("after %v: rejected %v", after, q.rejected["x"])
 			}
 			q.drain(p)
 		})
 	}
 }
 
-// TestQ16_NobodyIsRefusedWhileAPlaceIsFree: whatever is known, a task that need not wait runs (Q2), and nothing is assumed of it.
-func TestQ16_NobodyIsRefusedWhileAPlaceIsFree(t *testing.T) {
+// TestQ16_NobodyIsRejectedWhileASlotIsFree: whatever is known, a task that need not wait runs (Q2), and nothing is assumed of it.
+func TestQ16_NobodyIsRejectedWhileASlotIsFree(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 100})
 		q := newLine(t, l)

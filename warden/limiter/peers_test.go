@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// golang/go #37852: when the first waiter of a semaphore.Weighted was canceled, those behind it were not looked at, and waited beside places that were free.
+// golang/go #37852: when the first waiter of a semaphore.Weighted was canceled, those behind it were not looked at, and waited beside slots that were free.
 func TestPeer_XSyncFrontWaiterCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mustNew(t, Config{MaxQueue: 4, Initial: fixed(1)})
@@ -50,7 +50,7 @@ func TestPeer_NetflixTokenLostAtTheTimeout(t *testing.T) {
 		for i := range 300 {
 			p, err := l.Acquire(t.Context(), Task{})
 			if err != nil {
-				t.Fatalf("a place was lost: %v, %+v", err, l.Stats())
+				t.Fatalf("a slot was lost: %v, %+v", err, l.Stats())
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {

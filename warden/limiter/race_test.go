@@ -30,7 +30,7 @@ type account struct {
 	executed, rejected, canceled, inside atomic.Int64
 }
 
-// spend asks for a place, in one of all ways, and uses it; it returns false if the limiter is closed.
+// spend asks for a slot, in one of all ways, and uses it; it returns false if the limiter is closed.
 func (a *account) spend(t *testing.T, l *Limiter, rng *rand.Rand, most int64) bool {
 	task := Task{Priority: Priority(rng.IntN(256) - 128)}
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
@@ -136,10 +136,10 @@ func TestRaceQ1Q3Q6Q9Q12_Storm(t *testing.T) {
 	}
 }
 
-// TestRaceQ9_NoLostWakeUp has more goroutines than places, none of which may be refused: all must get through.
+// TestRaceQ9_NoLostWakeUp has more goroutines than slots, none of which may be rejected: all must get through.
 func TestRaceQ9_NoLostWakeUp(t *testing.T) {
-	for _, places := range []int{1, 2, 3} {
-		l := mustNew(t, Config{MaxQueue: 8, Initial: fixed(places)})
+	for _, slots := range []int{1, 2, 3} {
+		l := mustNew(t, Config{MaxQueue: 8, Initial: fixed(slots)})
 		var inside atomic.Int64
 		together(8, func(int) {
 			for range rounds {
@@ -147,8 +147,8 @@ func TestRaceQ9_NoLostWakeUp(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if n := inside.Add(1); n > int64(places) {
-					t.Errorf("%d inside, target %d", n, places)
+				if n := inside.Add(1); n > int64(slots) {
+					t.Errorf("%d inside, target %d", n, slots)
 				}
 				inside.Add(-1)
 				p.Release()
@@ -160,14 +160,14 @@ func TestRaceQ9_NoLostWakeUp(t *testing.T) {
 	}
 }
 
-// TestRaceQ12_GrantMeetsCancel ends contexts at the instant of the grant: whoever loses, the place is not lost.
+// TestRaceQ12_GrantMeetsCancel ends contexts at the instant of the grant: whoever loses, the slot is not lost.
 func TestRaceQ12_GrantMeetsCancel(t *testing.T) {
 	l := mustNew(t, Config{MaxQueue: 4, Initial: fixed(1)})
 	var a account
 	for range rounds {
 		first, err := l.TryAcquire(Task{})
 		if err != nil {
-			t.Fatalf("a place was lost: %v", err)
+			t.Fatalf("a slot was lost: %v", err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		go cancel()

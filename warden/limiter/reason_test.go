@@ -37,9 +37,9 @@ func TestQ7_EveryReason(t *testing.T) {
 			d.Seq, d.TargetConcurrency = 6, 0
 			l.Apply(d)
 			_, err := l.TryAcquire(Task{Name: "x"})
-			q.refused["x"] = wantReason(t, err, PressureHigh)
+			q.rejected["x"] = wantReason(t, err, PressureHigh)
 		}},
-		{ProbabilisticShedding, "cut at normal", func(t *testing.T, l *Limiter, q *line) { q.join(Task{Name: "x"}) }},
+		{ProbabilisticShedding, "shedding below normal", func(t *testing.T, l *Limiter, q *line) { q.join(Task{Name: "x"}) }},
 		{QueueOverflow, "2 queued", func(t *testing.T, l *Limiter, q *line) {
 			q.join(Task{Name: "a", Priority: High})
 			q.join(Task{Name: "b", Priority: Critical})
@@ -47,7 +47,7 @@ func TestQ7_EveryReason(t *testing.T) {
 		}},
 		{QueueOverflow, "0 queued", func(t *testing.T, l *Limiter, q *line) {
 			_, err := l.TryAcquire(Task{Name: "x"})
-			q.refused["x"] = wantReason(t, err, QueueOverflow)
+			q.rejected["x"] = wantReason(t, err, QueueOverflow)
 		}},
 		{PriorityDrop, "waited 5ms", func(t *testing.T, l *Limiter, q *line) {
 			q.join(Task{Name: "x", Priority: 3})
@@ -91,7 +91,7 @@ func TestQ7_EveryReason(t *testing.T) {
 				l.queue.Remove(w, queue.Oldest, 0)
 				q := newLine(t, l)
 				c.provoke(t, l, q)
-				r := q.wantRefused("x", c.want)
+				r := q.wantRejected("x", c.want)
 
 				if errors.Is(r, context.DeadlineExceeded) != (c.want == DeadlineExceeded) || errors.Is(r, context.Canceled) != (c.want == Canceled) {
 					t.Errorf("it wraps %v", r.Unwrap())
@@ -128,12 +128,12 @@ func TestQ7_EveryReason(t *testing.T) {
 func TestQ7_Executions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		seen := &recording{}
-		l, p := occupied(t, Config{Name: "api", Observer: seen, Initial: standing(1, 20*time.Millisecond)})
+		l, p := occupied(t, Config{Name: "api", Observer: seen, Initial: decisionState(1, 20*time.Millisecond)})
 		q := newLine(t, l)
 		q.join(Task{Name: "a"})
 		q.join(Task{Name: "b"})
 		sleep(7 * time.Millisecond)
-		if e := p.Explain(); e.Grant != SlotFree || e.Waited != 0 || e.Standing != Initial || e.Decision.Seq != 1 || e.Task.Name != "first" || e.InFlight != 1 {
+		if e := p.Explain(); e.Grant != SlotFree || e.Waited != 0 || e.DecisionState != Initial || e.Decision.Seq != 1 || e.Task.Name != "first" || e.InFlight != 1 {
 			t.Errorf("%+v", e)
 		}
 		p.Release()
@@ -156,7 +156,7 @@ func TestQ7_Executions(t *testing.T) {
 		sleep(20 * time.Millisecond)
 		q.permits["a"].Release()
 		synctest.Wait()
-		if e := q.permits["b"].Explain(); e.Grant != QueueNewest || e.Waited != 27*time.Millisecond || e.Standing != Applied {
+		if e := q.permits["b"].Explain(); e.Grant != QueueNewest || e.Waited != 27*time.Millisecond || e.DecisionState != Applied {
 			t.Errorf("%+v", e)
 		}
 		if (q.permits["a"].Explain() != Explanation{}) || (Permit{}).Explain() != (Explanation{}) {
@@ -173,7 +173,7 @@ func TestQ7_Executions(t *testing.T) {
 	})
 }
 
-// TestQ7_WhoseDeadlineAndWhichBound looks at the two that a refusal names beside its reason.
+// TestQ7_WhoseDeadlineAndWhichBound looks at the two that a rejection names beside its reason.
 func TestQ7_WhoseDeadlineAndWhichBound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Expected: 5 * time.Millisecond}})
@@ -260,8 +260,8 @@ func TestQ7_TheRecorderIsBounded(t *testing.T) {
 	}
 }
 
-// TestQ7_DelayedStartsPushNoRefusalOut: what was refused stays known while a queue is worked off.
-func TestQ7_DelayedStartsPushNoRefusalOut(t *testing.T) {
+// TestQ7_DelayedStartsPushNoRejectionOut: what was rejected stays known while a queue is worked off.
+func TestQ7_DelayedStartsPushNoRejectionOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keep, waiting = 2, 5
 		l := mustNew(t, Config{Recent: keep, MaxQueue: waiting, Initial: fixed(1)})
@@ -269,7 +269,7 @@ func TestQ7_DelayedStartsPushNoRefusalOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = l.TryAcquire(Task{Name: "refused"})
+		_, err = l.TryAcquire(Task{Name: "rejected"})
 		wantReason(t, err, QueueOverflow)
 		var all sync.WaitGroup
 		for range waiting {
@@ -289,7 +289,7 @@ func TestQ7_DelayedStartsPushNoRefusalOut(t *testing.T) {
 		for _, e := range l.Recent() {
 			names = append(names, e.Task.Name)
 		}
-		if !slices.Equal(names, []string{"refused", "delayed", "delayed"}) {
+		if !slices.Equal(names, []string{"rejected", "delayed", "delayed"}) {
 			t.Errorf("kept are %q", names)
 		}
 	})
@@ -298,7 +298,7 @@ func TestQ7_DelayedStartsPushNoRefusalOut(t *testing.T) {
 // TestQ7_Codes holds the words that tools group by.
 func TestQ7_Codes(t *testing.T) {
 	got := fmt.Sprint(Reason(0), PressureHigh, QueueOverflow, ProbabilisticShedding, PriorityDrop, DeadlineExceeded, Canceled, Closed, Reason(99),
-		SlotFree, QueueOldest, QueueNewest, StarvationTurn, Initial, Applied, Stale, Started, Executed, Rejected, Withdrawn,
+		SlotFree, QueueOldest, QueueNewest, StarvationTurn, Initial, Applied, Stale, Started, Executed, Rejected, OutcomeCanceled,
 		Background, Normal, High, Critical, Priority(5))
 	want := "none pressure_high queue_overflow probabilistic_shedding priority_drop deadline_exceeded canceled closed Reason(99) " +
 		"slot_free queue_oldest queue_newest starvation_turn initial applied stale started executed rejected canceled background normal high critical 5"
@@ -317,13 +317,13 @@ func TestQ7_RetryAfter(t *testing.T) {
 			q.join(named(i, 0))
 		}
 		q.join(Task{Name: "x"})
-		if r := q.wantRefused("x", QueueOverflow); r.RetryAfter != 30*time.Millisecond || r.QueueLen != 5 || r.InFlight != 2 {
+		if r := q.wantRejected("x", QueueOverflow); r.RetryAfter != 30*time.Millisecond || r.QueueLen != 5 || r.InFlight != 2 {
 			t.Errorf("%+v", r)
 		}
 		d.Seq, d.Expected = 2, 0
 		l.Apply(d)
 		q.join(Task{Name: "y"})
-		if r := q.wantRefused("y", QueueOverflow); r.RetryAfter != 0 {
+		if r := q.wantRejected("y", QueueOverflow); r.RetryAfter != 0 {
 			t.Errorf("%+v", r)
 		}
 		l.Close()

@@ -1,4 +1,4 @@
-// Who is refused when not all can be served: a full queue, and mercy (Q11, Q14). Shedding by rank (Q10) is in internal/queue.
+// Who is rejected when not all can be served: a full queue, and mercy (Q11, Q14). Shedding by rank (Q10) is in internal/queue.
 
 package limiter
 
@@ -18,15 +18,15 @@ func TestQ11_FullQueue(t *testing.T) {
 		q.join(Task{Name: "n1"})
 		q.join(Task{Name: "n2"})
 		q.join(Task{Name: "b3", Priority: Background})
-		q.wantRefused("b3", QueueOverflow)
+		q.wantRejected("b3", QueueOverflow)
 		q.join(Task{Name: "n3"})
-		q.wantRefused("b2", PriorityDrop)
+		q.wantRejected("b2", PriorityDrop)
 		q.join(Task{Name: "h1", Priority: High})
-		q.wantRefused("b1", PriorityDrop)
+		q.wantRejected("b1", PriorityDrop)
 		q.join(Task{Name: "h2", Priority: High})
-		q.wantRefused("n3", PriorityDrop)
+		q.wantRejected("n3", PriorityDrop)
 		q.join(Task{Name: "n4"})
-		q.wantRefused("n4", QueueOverflow)
+		q.wantRejected("n4", QueueOverflow)
 		q.wantOrder(p, "h1", "h2", "n1", "n2")
 	})
 }
@@ -36,7 +36,7 @@ func TestQ11_FullQueue(t *testing.T) {
 func TestQ14_NoStarvation(t *testing.T) {
 	for every, want := range map[int]int{0: 0, 1: 1, 4: 4} {
 		bubble(t, func(t *testing.T) {
-			l, p := occupied(t, Config{MaxQueue: 50, StarvationEvery: every, Initial: standing(1, time.Hour)})
+			l, p := occupied(t, Config{MaxQueue: 50, StarvationEvery: every, Initial: decisionState(1, time.Hour)})
 			q := newLine(t, l)
 			q.join(Task{Name: "background", Priority: Background})
 			for i := range 20 {

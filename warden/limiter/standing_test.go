@@ -23,7 +23,7 @@ func TestQ4_WhenAQueueStands(t *testing.T) {
 		{"nothing is known: 25 ms", Config{}, 0, 25 * time.Millisecond},
 		{"or what a task is expected to take", Config{Initial: slow}, 0, 3 * time.Second},
 		{"with a deadline as without", Config{}, time.Hour, 25 * time.Millisecond},
-		{"as decided", Config{Initial: standing(1, 5*time.Second)}, 0, 5 * time.Second},
+		{"as decided", Config{Initial: decisionState(1, 5*time.Second)}, 0, 5 * time.Second},
 	} {
 		for more, want := range map[time.Duration][]string{0: {"1", "2"}, 1: {"2", "1"}} {
 			bubble(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestQ4_WhenAQueueStands(t *testing.T) {
 }
 
 // TestQ4_ClientsThatLeave sends twice what can be served by clients who leave after 250 ms, and say so only by leaving: nearly every
-// place goes to one who is still there when the work is done.
+// slot goes to one who is still there when the work is done.
 func TestQ4_ClientsThatLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n, took, patience = 400, 10 * time.Millisecond, 250 * time.Millisecond
@@ -85,8 +85,8 @@ func TestQ4_ClientsThatLeave(t *testing.T) {
 	})
 }
 
-// TestQ11_NobodyIsRefusedForWaiting: however long a queue stands, all of it that fits is kept, and served when the load falls.
-func TestQ11_NobodyIsRefusedForWaiting(t *testing.T) {
+// TestQ11_NobodyIsRejectedForWaiting: however long a queue stands, all of it that fits is kept, and served when the load falls.
+func TestQ11_NobodyIsRejectedForWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 20})
 		q := newLine(t, l)
@@ -103,8 +103,8 @@ func TestQ11_NobodyIsRefusedForWaiting(t *testing.T) {
 	})
 }
 
-// TestQ11_AFullQueueThatStands: a newcomer takes the place of the oldest of its priority, who can hardly be answered in time any more;
-// in one that only is full, the newcomer is refused, and so it is if the other priority is the one that stands.
+// TestQ11_AFullQueueThatStands: a newcomer takes the slot of the oldest of its priority, who can hardly be answered in time any more;
+// in one that only is full, the newcomer is rejected, and so it is if the other priority is the one that stands.
 func TestQ11_AFullQueueThatStands(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 3})
@@ -113,12 +113,12 @@ func TestQ11_AFullQueueThatStands(t *testing.T) {
 		q.join(Task{Name: "old"})
 		q.join(Task{Name: "older than new"})
 		q.join(Task{Name: "too early"})
-		q.wantRefused("too early", QueueOverflow)
+		q.wantRejected("too early", QueueOverflow)
 		sleep(26 * time.Millisecond)
 		q.join(Task{Name: "background", Priority: Background})
-		q.wantRefused("background", QueueOverflow)
+		q.wantRejected("background", QueueOverflow)
 		q.join(Task{Name: "new"})
-		if r := q.wantRefused("old", QueueOverflow); r.Waited != 26*time.Millisecond || r.QueueLen != 2 {
+		if r := q.wantRejected("old", QueueOverflow); r.Waited != 26*time.Millisecond || r.QueueLen != 2 {
 			t.Errorf("%v", r)
 		}
 		q.wantOrder(p, "high", "new", "older than new")

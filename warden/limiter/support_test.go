@@ -42,7 +42,7 @@ func fixed(n int) decision.ControlDecision {
 }
 
 // standing is the same, with a queue that stands after a while.
-func standing(n int, burst time.Duration) decision.ControlDecision {
+func decisionState(n int, burst time.Duration) decision.ControlDecision {
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: n, Burst: burst}
 }
 
@@ -63,18 +63,18 @@ func occupied(t testing.TB, cfg Config) (*Limiter, Permit) {
 	return l, p
 }
 
-// A line is a number of tasks that wait at a limiter in a bubble. Those that start hold their place until freed.
+// A line is a number of tasks that wait at a limiter in a bubble. Those that start hold their slot until freed.
 type line struct {
-	t       *testing.T
-	l       *Limiter
-	mu      sync.Mutex
-	started []string
-	permits map[string]Permit
-	refused map[string]*Rejection
+	t        *testing.T
+	l        *Limiter
+	mu       sync.Mutex
+	started  []string
+	permits  map[string]Permit
+	rejected map[string]*Rejection
 }
 
 func newLine(t *testing.T, l *Limiter) *line {
-	return &line{t: t, l: l, permits: map[string]Permit{}, refused: map[string]*Rejection{}}
+	return &line{t: t, l: l, permits: map[string]Permit{}, rejected: map[string]*Rejection{}}
 }
 
 // join submits a task and lets it come to rest.
@@ -91,7 +91,7 @@ func (q *line) joinCtx(ctx context.Context, task Task) {
 			q.started = append(q.started, task.Name)
 			q.permits[task.Name] = p
 		case errors.As(err, &r):
-			q.refused[task.Name] = r
+			q.rejected[task.Name] = r
 		default:
 			q.t.Error(err)
 		}
@@ -123,24 +123,24 @@ func (q *line) wantOrder(p Permit, want ...string) {
 	}
 }
 
-func (q *line) refusal(name string) *Rejection {
+func (q *line) rejection(name string) *Rejection {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.refused[name]
+	return q.rejected[name]
 }
 
-// wantRefused checks why a task was refused.
-func (q *line) wantRefused(name string, why Reason) *Rejection {
+// wantRejected checks why a task was rejected.
+func (q *line) wantRejected(name string, why Reason) *Rejection {
 	q.t.Helper()
-	r := q.refusal(name)
+	r := q.rejection(name)
 	if r == nil {
-		q.t.Fatalf("%s was not refused; want %s", name, why)
+		q.t.Fatalf("%s was not rejected; want %s", name, why)
 	}
 	wantReason(q.t, r, why)
 	return r
 }
 
-// wantReason checks that a refusal says why, and that all ways of explaining it agree.
+// wantReason checks that a rejection says why, and that all ways of explaining it agree.
 func wantReason(t testing.TB, err error, why Reason) *Rejection {
 	t.Helper()
 	var r *Rejection
@@ -151,7 +151,7 @@ func wantReason(t testing.TB, err error, why Reason) *Rejection {
 		t.Fatalf("%+v, want %s", r, why)
 	}
 	e := r.Explain()
-	if e.Reason != why || e.Decision != r.Decision || e.Task != r.Task || e.Standing == 0 || e.At.IsZero() {
+	if e.Reason != why || e.Decision != r.Decision || e.Task != r.Task || e.DecisionState == 0 || e.At.IsZero() {
 		t.Errorf("explanation %+v of %+v", e, r)
 	}
 	return r

@@ -33,7 +33,7 @@ func surface(t *testing.T, yields int) (before, throughQueue int) {
 	d := fixed(1)
 	d.Yields, d.Burst = yields, time.Hour
 	l := mustNew(t, Config{MaxQueue: 100, Initial: d})
-	var order []Grant // the place is held while it is written
+	var order []Grant // the slot is held while it is written
 	var sink atomic.Uint64
 	var wg sync.WaitGroup
 	for i := range 20 {
@@ -144,7 +144,7 @@ func TestQ15_YieldsWhileOthersArrive(t *testing.T) {
 }
 
 // TestQ15_LooksOnceMore ends a context, and lets a deadline pass, while a granted task yields: it does not start, and its
-// place goes to the next.
+// slot goes to the next.
 func TestQ15_LooksOnceMore(t *testing.T) {
 	oneCore(t)
 	d := fixed(1)

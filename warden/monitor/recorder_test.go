@@ -311,7 +311,7 @@ func TestM2_NotFed(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRejects(t *testing.T) {
 	used := NewRecorder()
 	if _, err := New(Config{Recorder: used}); err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ type Stats struct {
 	Calls, Throttled uint64
 	// Retries and Hedges count attempts beyond the first.
 	Retries, Hedges uint64
-	// Accepted and Refused count attempts by outcome; attempts that end as Unknown are in neither.
-	Accepted, Refused uint64
+	// Accepted and Rejected count attempts by outcome; attempts that end as Unknown are in neither.
+	Accepted, Rejected uint64
 	// NoBudget, NoTime, Pushback and RetryThrottled count retries and hedges that were not made: the budget was used up; the
 	// wait would have exceeded the deadline or MaxWait; the server forbade it; the throttle rejected it.
 	NoBudget, NoTime, Pushback, RetryThrottled uint64
@@ -41,7 +41,7 @@ type Outcome uint8
 const (
 	Unknown  Outcome = iota // says nothing: the caller canceled, or the attempt was not sent
 	Accepted                // processed, with success or not
-	Refused                 // rejected, timed out, or unreachable
+	Rejected                // rejected, timed out, or unreachable
 )
 
 // Call is one call with up to Config.Attempts attempts. It is not safe for concurrent use.
@@ -63,7 +63,7 @@ func (c *Caller) Begin(p limiter.Priority) (Call, error) {
 	defer c.mu.Unlock()
 	w := c.throttle(p)
 	lately := w.lately(fewest)
-	if probability := lately.probability(); c.refuses(probability) {
+	if probability := lately.probability(); c.throttles(probability) {
 		e := &ThrottledError{p, lately.whole, lately.part, probability}
 		w.add(1, 0)
 		c.stats.Throttled++
@@ -89,7 +89,7 @@ func (k *Call) Ended(p limiter.Priority, o Outcome) {
 		c.throttle(p).add(1, 1)
 		return
 	}
-	c.stats.Refused++
+	c.stats.Rejected++
 	c.throttle(p).add(1, 0)
 }
 
@@ -167,12 +167,12 @@ func (c *Caller) Stats() Stats {
 // spendRetry takes an attempt beyond the first from the budget, if throttle and budget allow it. One that the throttle rejects
 // does not count as a request, because only this package wanted it.
 func (c *Caller) spendRetry(p limiter.Priority) bool {
-	if c.refuses(c.throttle(p).lately(fewest).probability()) {
+	if c.throttles(c.throttle(p).lately(fewest).probability()) {
 		c.stats.RetryThrottled++
 		return false
 	}
 	c.move(&c.budget)
-	if allowed := max(float64(c.cfg.Floor), c.cfg.Ratio*float64(c.budget.within())); float64(c.budget.all.part+1) > allowed {
+	if allowed := max(float64(c.cfg.MinRetries), c.cfg.Ratio*float64(c.budget.within())); float64(c.budget.all.part+1) > allowed {
 		c.stats.NoBudget++
 		return false
 	}
@@ -185,10 +185,12 @@ func (s sums) probability() float64 {
 	if s.whole < fewest {
 		return 0
 	}
-	return min(max(0, (float64(s.whole)-accepting*float64(s.part))/float64(s.whole+1)), mostRefused)
+	return min(max(0, (float64(s.whole)-accepting*float64(s.part))/float64(s.whole+1)), maxThrottle)
 }
 
-func (c *Caller) refuses(probability float64) bool { return probability > 0 && c.draw() < probability }
+func (c *Caller) throttles(probability float64) bool {
+	return probability > 0 && c.draw() < probability
+}
 
 // throttle returns the window of a priority, moved to now.
 func (c *Caller) throttle(p limiter.Priority) *window {

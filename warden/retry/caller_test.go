@@ -69,12 +69,12 @@ func since(all []time.Time, from time.Time) (n int) {
 	return n
 }
 
-// extra judges whether an attempt beyond the first was rightly started, or refused by the budget. Of exactly the ten seconds up to it, these attempts are
-// at most the greater of floor and share. Where one is refused, windows that differ by a slice would have refused it as well.
+// extra judges whether an attempt beyond the first was rightly started, or rejected by the budget. Of exactly the ten seconds up to it, these attempts are
+// at most the greater of floor and share. Where one is rejected, windows that differ by a slice would have rejected it as well.
 func (m *model) extra(t tb, granted bool) {
 	t.Helper()
 	now := time.Now()
-	allowed := func(firsts int) float64 { return max(float64(m.cfg.Floor), m.cfg.Ratio*float64(firsts)) }
+	allowed := func(firsts int) float64 { return max(float64(m.cfg.MinRetries), m.cfg.Ratio*float64(firsts)) }
 	if granted {
 		m.retries = append(m.retries, now)
 		if retries, firsts := since(m.retries, now.Add(-10*second)), since(m.firsts, now.Add(-10*second)); float64(retries) > allowed(firsts) {
@@ -83,7 +83,7 @@ func (m *model) extra(t tb, granted bool) {
 		return
 	}
 	if retries, firsts := since(m.retries, now.Add(-10*second-slice-1)), since(m.firsts, now.Add(-10*second+slice)); float64(retries+1) <= allowed(firsts) {
-		t.Fatalf("R1: refused, with %d retries to %d first attempts", retries, firsts)
+		t.Fatalf("R1: rejected, with %d retries to %d first attempts", retries, firsts)
 	}
 }
 
@@ -126,10 +126,10 @@ func TestPropertyR1R4R5R7_Machine(t *testing.T) {
 	var total retry.Stats
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := retry.Config{
-			Attempts: rapid.IntRange(2, 4).Draw(rt, "attempts"),
-			Ratio:    rapid.SampledFrom([]float64{0.01, 0.1, 0.5, 1}).Draw(rt, "ratio"),
-			Floor:    rapid.IntRange(1, 3).Draw(rt, "floor"),
-			Backoff:  50 * time.Millisecond, MaxWait: 2 * second,
+			Attempts:   rapid.IntRange(2, 4).Draw(rt, "attempts"),
+			Ratio:      rapid.SampledFrom([]float64{0.01, 0.1, 0.5, 1}).Draw(rt, "ratio"),
+			MinRetries: rapid.IntRange(1, 3).Draw(rt, "floor"),
+			Backoff:    50 * time.Millisecond, MaxWait: 2 * second,
 		}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) burst {
 			return burst{
@@ -184,7 +184,7 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 	}
 	probability, requests, ok := m.probability(p)
 	call, err := c.Begin(p)
-	if refuse := probability > 0 && used < probability; refuse != (err != nil) {
+	if reject := probability > 0 && used < probability; reject != (err != nil) {
 		t.Fatalf("R4: %d of %d accepted, drawn %v: %v", ok, requests, draw, err)
 	}
 	if err != nil {
@@ -202,7 +202,7 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 	}
 	for range 5 {
 		m.request(p, accepted)
-		call.Ended(p, map[bool]retry.Outcome{true: retry.Accepted, false: retry.Refused}[accepted])
+		call.Ended(p, map[bool]retry.Outcome{true: retry.Accepted, false: retry.Rejected}[accepted])
 		if accepted {
 			return
 		}
@@ -210,7 +210,7 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 		if left > 0 {
 			deadline = time.Now().Add(left)
 		}
-		before, throttled := c.Stats(), m.refuses(p, used)
+		before, throttled := c.Stats(), m.rejects(p, used)
 		wait, granted := call.Retry(after, deadline)
 		stats := c.Stats()
 		switch {
@@ -242,7 +242,7 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 		case stats.NoBudget == before.NoBudget+1:
 			m.extra(t, false)
 		default:
-			t.Fatalf("R1: refused, and nothing is counted: %+v", stats)
+			t.Fatalf("R1: rejected, and nothing is counted: %+v", stats)
 		}
 		if !granted {
 			return
@@ -250,7 +250,7 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 	}
 }
 
-func (m *model) refuses(p limiter.Priority, draw float64) bool {
+func (m *model) rejects(p limiter.Priority, draw float64) bool {
 	probability, _, _ := m.probability(p)
 	return probability > 0 && draw < probability
 }
@@ -258,7 +258,7 @@ func (m *model) refuses(p limiter.Priority, draw float64) bool {
 // hedge is one attempt more, or none.
 func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p limiter.Priority, draw float64, accepted bool) int {
 	lower := map[limiter.Priority]limiter.Priority{limiter.Normal: limiter.Background, limiter.Critical: limiter.High}[p]
-	before, throttled := c.Stats(), m.refuses(lower, draw)
+	before, throttled := c.Stats(), m.rejects(lower, draw)
 	with, granted := call.Hedge()
 	stats := c.Stats()
 	switch {
@@ -268,7 +268,7 @@ func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p limiter.Priorit
 		}
 		m.extra(t, true)
 		m.request(with, accepted)
-		call.Ended(with, map[bool]retry.Outcome{true: retry.Accepted, false: retry.Refused}[accepted])
+		call.Ended(with, map[bool]retry.Outcome{true: retry.Accepted, false: retry.Rejected}[accepted])
 		return 1
 	case stats.RetryThrottled > before.RetryThrottled != throttled:
 		t.Fatalf("R4: throttled: %v, %+v", throttled, stats)
@@ -282,7 +282,7 @@ func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p limiter.Priorit
 func TestR1_BudgetUnderConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Attempts: 10, Backoff: 1})
-		m := &model{cfg: retry.Config{Ratio: 0.1, Floor: 1}}
+		m := &model{cfg: retry.Config{Ratio: 0.1, MinRetries: 1}}
 		for range 30 {
 			var firsts, retries atomic.Int64
 			var all sync.WaitGroup
@@ -377,9 +377,9 @@ func TestR1_FirstAttemptsEarnForTenSeconds(t *testing.T) {
 	}
 }
 
-// Forty seconds of total refusal: at most 1.1 attempts for each call that is asked for, at 1, 5 and 5000 a second; retries are a tenth of what is sent, or one in ten
+// Forty seconds of total rejection: at most 1.1 attempts for each call that is asked for, at 1, 5 and 5000 a second; retries are a tenth of what is sent, or one in ten
 // seconds; a part of the calls is always sent.
-func TestR1R4_TotalRefusal(t *testing.T) {
+func TestR1R4_TotalRejection(t *testing.T) {
 	for _, rate := range []int{0, 1, 5, 5000} {
 		synctest.Test(t, func(t *testing.T) {
 			c := mustNew(t, retry.Config{Rand: rand.New(rand.NewPCG(1, uint64(rate))).Float64})
@@ -393,12 +393,12 @@ func TestR1R4_TotalRefusal(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				call.Ended(limiter.Normal, retry.Refused)
+				call.Ended(limiter.Normal, retry.Rejected)
 				for {
 					if _, ok := call.Retry(0, time.Time{}); !ok {
 						break
 					}
-					call.Ended(limiter.Normal, retry.Refused)
+					call.Ended(limiter.Normal, retry.Rejected)
 				}
 			}
 			s := c.Stats()
@@ -416,13 +416,13 @@ func TestR1R4_TotalRefusal(t *testing.T) {
 	}
 }
 
-// What one priority is refused says nothing about another, and what half accepts is not throttled.
+// What one priority is rejected says nothing about another, and what half accepts is not throttled.
 func TestR4_EachPriorityByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
 		for range 100 {
 			if call, err := c.Begin(limiter.Background); err == nil {
-				call.Ended(limiter.Background, retry.Refused)
+				call.Ended(limiter.Background, retry.Rejected)
 			}
 		}
 		for i := range 100 {
@@ -443,7 +443,7 @@ func TestR4_EachPriorityByItself(t *testing.T) {
 	})
 }
 
-// What says nothing about the server changes nothing, and slow calls under way are not refused ones.
+// What says nothing about the server changes nothing, and slow calls under way are not rejected ones.
 func TestR8_UnknownAndUnfinishedCountNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
@@ -464,7 +464,7 @@ func TestR8_UnknownAndUnfinishedCountNowhere(t *testing.T) {
 
 func TestInvalid(t *testing.T) {
 	for field, cfg := range map[string]retry.Config{
-		"Attempts": {Attempts: 11}, "Ratio": {Ratio: math.NaN()}, "Floor": {Floor: 1001},
+		"Attempts": {Attempts: 11}, "Ratio": {Ratio: math.NaN()}, "MinRetries": {MinRetries: 1001},
 		"Backoff": {Backoff: -1}, "MaxWait": {MaxWait: 2 * time.Hour},
 	} {
 		c, err := retry.New(cfg)

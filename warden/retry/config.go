@@ -17,10 +17,10 @@ type Config struct {
 	Attempts int
 	// Ratio is the maximum number of retries and hedges per first attempt of the last ten seconds, up to 1; 0: 0.1.
 	Ratio float64
-	// Floor is the number of retries and hedges allowed in ten seconds at any rate of first attempts, up to 1000; 0: 1,
-	// negative: none. With a Ratio of 0.1, a Floor of 1 matters below one first attempt a second. Each Caller has its own
+	// MinRetries is the number of retries and hedges allowed in ten seconds at any rate of first attempts, up to 1000; 0: 1,
+	// negative: none. With a Ratio of 0.1, a MinRetries of 1 matters below one first attempt a second. Each Caller has its own
 	// floor: a thousand processes with rare calls may together retry a hundred times a second.
-	Floor int
+	MinRetries int
 	// Backoff is the upper bound of the random wait before the second attempt, up to a minute; it doubles with each further
 	// attempt. 0: 100 ms.
 	Backoff time.Duration
@@ -32,7 +32,7 @@ type Config struct {
 
 const (
 	accepting   = 2.0 // K of the SRE book: requests sent per accepted request
-	mostRefused = 0.8
+	maxThrottle = 0.8
 	fewest      = 10 // requests needed before one is rejected: a few failures prove nothing
 )
 
@@ -47,7 +47,7 @@ func New(cfg Config) (*Caller, error) {
 	}{
 		{"Attempts", cfg.Attempts < 0 || cfg.Attempts > 10, cfg.Attempts, "1 to 10, or 0 (the default, 3)"},
 		{"Ratio", !(cfg.Ratio >= 0 && cfg.Ratio <= 1), cfg.Ratio, "above 0 to 1, or 0 (the default, 0.1)"},
-		{"Floor", cfg.Floor > 1000, cfg.Floor, "1 to 1000, 0 (the default, 1), or a negative number for none"},
+		{"MinRetries", cfg.MinRetries > 1000, cfg.MinRetries, "1 to 1000, 0 (the default, 1), or a negative number for none"},
 		{"Backoff", cfg.Backoff < 0 || cfg.Backoff > time.Minute, cfg.Backoff, "above 0 to 1m, or 0 (the default, 100ms)"},
 		{"MaxWait", cfg.MaxWait < 0 || cfg.MaxWait > time.Hour, cfg.MaxWait, "above 0 to 1h, or 0 (the default, 10s)"},
 	} {
@@ -57,7 +57,7 @@ func New(cfg Config) (*Caller, error) {
 	}
 	cfg.Attempts = or(cfg.Attempts, 3)
 	cfg.Ratio = or(cfg.Ratio, 0.1)
-	cfg.Floor = max(0, or(cfg.Floor, 1))
+	cfg.MinRetries = max(0, or(cfg.MinRetries, 1))
 	cfg.Backoff = or(cfg.Backoff, 100*time.Millisecond)
 	cfg.MaxWait = or(cfg.MaxWait, 10*time.Second)
 	if cfg.Rand == nil {

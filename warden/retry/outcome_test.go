@@ -51,8 +51,8 @@ func TestPropertyR8_AnAttemptCountsOnceItHasEnded(t *testing.T) {
 					case o == retry.Accepted:
 						s.Accepted++
 						whole++
-					case o == retry.Refused:
-						s.Refused++
+					case o == retry.Rejected:
+						s.Rejected++
 						whole++
 					}
 					got, want = append(got, c.Stats()), append(want, s)

@@ -42,8 +42,8 @@ func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *htt
 		if status.RequestID == "" {
 			status.RequestID = w.Header().Get(requestid.HTTP) // as the middleware knows it
 		}
-		w.Header()[wardenhttp.RefusedHeader] = []string{status.Reason}
-		_ = writer.Write(w, r, refusal(status, err, true)) // on failure the client is gone
+		w.Header()[wardenhttp.RejectedHeader] = []string{status.Reason}
+		_ = writer.Write(w, r, rejection(status, err, true)) // on failure the client is gone
 		return true
 	}
 }
@@ -59,21 +59,21 @@ func Convert(err error) error {
 	if !ours {
 		return err
 	}
-	return refusal(status, err, false)
+	return rejection(status, err, false)
 }
 
-// refused has the public text of a rejection for the wire; errors.As finds the cause on this side.
-type refused struct {
+// rejected has the public text of a rejection for the wire; errors.As finds the cause on this side.
+type rejected struct {
 	reason string
 	cause  error
 }
 
-func (e *refused) Error() string { return "warden: " + e.reason }
-func (e *refused) Unwrap() error { return e.cause }
+func (e *rejected) Error() string { return "warden: " + e.reason }
+func (e *rejected) Unwrap() error { return e.cause }
 
-// refusal returns cause as a connect error. unseen: no handler has seen the call.
-func refusal(s rpcstatus.Status, cause error, unseen bool) *connect.Error {
-	e := connect.NewError(connect.Code(s.Code), &refused{s.Reason, cause})
+// rejection returns cause as a connect error. unseen: no handler has seen the call.
+func rejection(s rpcstatus.Status, cause error, unseen bool) *connect.Error {
+	e := connect.NewError(connect.Code(s.Code), &rejected{s.Reason, cause})
 	detail(e, &errdetails.ErrorInfo{Reason: strings.ToUpper(s.Reason), Domain: Domain, Metadata: s.Metadata(unseen)})
 	if s.Again {
 		after := s.Delay(retryAfter, nil)

@@ -1,4 +1,4 @@
-// Refused calls in the three protocols, over real HTTP/1 and HTTP/2.
+// Rejected calls in the three protocols, over real HTTP/1 and HTTP/2.
 
 package wardenconnect_test
 
@@ -155,7 +155,7 @@ func protocols(t *testing.T, each func(t *testing.T, client *http.Client, option
 	}
 }
 
-func TestARefusedCallIsToldWhy(t *testing.T) {
+func TestARejectedCallIsToldWhy(t *testing.T) {
 	protocols(t, func(t *testing.T, client *http.Client, options []connect.ClientOption) {
 		w := newWarden(t)
 		say := func(_ context.Context, req *connect.Request[text]) (*connect.Response[text], error) {
@@ -193,7 +193,7 @@ func TestARefusedCallIsToldWhy(t *testing.T) {
 			t.Fatal(n, err)
 		}
 
-		_, place, err := w.Acquire(t.Context(), warden.Task{}) // the only one
+		_, slot, err := w.Acquire(t.Context(), warden.Task{}) // the only one
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,9 +205,9 @@ func TestARefusedCallIsToldWhy(t *testing.T) {
 		if diff := cmp.Diff(want, read(t, err)); diff != "" {
 			t.Error("stream:", diff)
 		}
-		place.Release()
+		slot.Release()
 		if err := unary(); err != nil {
-			t.Error("with a free place:", err)
+			t.Error("with a free slot:", err)
 		}
 
 		w.Limiter().Close()
@@ -218,8 +218,8 @@ func TestARefusedCallIsToldWhy(t *testing.T) {
 	})
 }
 
-// A place is held from before the first message is read until the last one is written.
-func TestAStreamHoldsItsPlace(t *testing.T) {
+// A slot is held from before the first message is read until the last one is written.
+func TestAStreamHoldsItsSlot(t *testing.T) {
 	protocols(t, func(t *testing.T, client *http.Client, options []connect.ClientOption) {
 		w := newWarden(t)
 		goOn := make(chan struct{})
@@ -308,7 +308,7 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// A call that the client's own warden refuses is not sent.
+// A call that the client's own warden rejects is not sent.
 func TestOnTheClientsSide(t *testing.T) {
 	sent := 0
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { sent++ }))

@@ -39,7 +39,7 @@ func ExampleAnswer() {
 	answer, err := client.CallUnary(context.Background(), connect.NewRequest(wrapperspb.String("hello")))
 	fmt.Println(answer.Msg.GetValue(), err)
 
-	w.Limiter().Close() // from here on everything is refused
+	w.Limiter().Close() // from here on everything is rejected
 	_, err = client.CallUnary(context.Background(), connect.NewRequest(wrapperspb.String("hello")))
 	fmt.Println(connect.CodeOf(err), err)
 	// Output:

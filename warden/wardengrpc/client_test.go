@@ -23,7 +23,7 @@ func through(i *wardengrpc.Interceptors) []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(i.UnaryClient()), grpc.WithChainStreamInterceptor(i.StreamClient())}
 }
 
-func TestClientDoesNotSendWhatIsRefused(t *testing.T) {
+func TestClientDoesNotSendWhatIsRejected(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	g.Limiter().Close()
 	s := &service{}
@@ -36,15 +36,15 @@ func TestClientDoesNotSendWhatIsRefused(t *testing.T) {
 	_, both := client.FullDuplexCall(ctx)
 	for kind, err := range map[string]error{"unary": unary, "server stream": out, "client stream": in, "both": both} {
 		var rejection *warden.Rejection
-		var refused *wardengrpc.RefusedError
-		if !errors.As(err, &rejection) || rejection.Reason != limiter.Closed || rejection.Task.Priority != warden.Normal || !errors.As(err, &refused) {
+		var rejected *wardengrpc.RejectedError
+		if !errors.As(err, &rejection) || rejection.Reason != limiter.Closed || rejection.Task.Priority != warden.Normal || !errors.As(err, &rejected) {
 			t.Errorf("%s: %v", kind, err)
 			continue
 		}
-		wantRefused(t, err, codes.Unavailable, "CLOSED")
+		wantRejected(t, err, codes.Unavailable, "CLOSED")
 	}
 	if n := s.calls.Load(); n != 0 {
-		t.Errorf("%d refused calls were sent", n)
+		t.Errorf("%d rejected calls were sent", n)
 	}
 }
 

@@ -1,4 +1,4 @@
-// The client's streams: in each way in which one can end its place comes back, and nothing is left behind.
+// The client's streams: in each way in which one can end its slot comes back, and nothing is left behind.
 
 package wardengrpc_test
 
@@ -19,7 +19,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
-// TestClientStreamEnds: each way in which a stream can end gives its place back at once, and not before.
+// TestClientStreamEnds: each way in which a stream can end gives its slot back at once, and not before.
 func TestClientStreamEnds(t *testing.T) {
 	message := &pb.StreamingOutputCallRequest{}
 	for name, end := range map[string]func(t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, cancel func()){
@@ -70,7 +70,7 @@ func TestClientStreamEnds(t *testing.T) {
 			}
 		},
 		"its header fails": func(t *testing.T, _ *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
-			bad := metadata.AppendToOutgoingContext(ctx, "refuse", "1")
+			bad := metadata.AppendToOutgoingContext(ctx, "reject", "1")
 			stream := must(pb.NewTestServiceClient(cc).FullDuplexCall(bad))(t)
 			// A failure that comes instead of a header is told by RecvMsg alone.
 			if md, err := stream.Header(); md != nil || err != nil {
@@ -117,7 +117,7 @@ func TestClientStreamEnds(t *testing.T) {
 					}
 				},
 				duplex: func(ss pb.TestService_FullDuplexCallServer) error {
-					if metadata.ValueFromIncomingContext(ss.Context(), "refuse") != nil {
+					if metadata.ValueFromIncomingContext(ss.Context(), "reject") != nil {
 						return status.Error(codes.PermissionDenied, "no")
 					}
 					for {
@@ -135,7 +135,7 @@ func TestClientStreamEnds(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			end(t, g, dial(t, serve(t, s), through(mustNew(t, g.Warden, wardengrpc.Config{}))...), ctx, cancel)
-			await(t, "end of the place", g.ended)
+			await(t, "end of the slot", g.ended)
 			g.wantRunning(t, 0)
 			if n := g.ends.Load(); n != 1 {
 				t.Errorf("ended %d times", n)
@@ -234,12 +234,12 @@ func TestClientRetriesStayPossible(t *testing.T) {
 	}
 	await(t, "end", g.ended)
 	if g.starts.Load() != 1 || s.calls.Load() != 3 {
-		t.Errorf("%d places for %d tries, want one for 3", g.starts.Load(), s.calls.Load())
+		t.Errorf("%d slots for %d tries, want one for 3", g.starts.Load(), s.calls.Load())
 	}
 }
 
 // TestClientHeaderErrors, which only a stream without gRPC behind it gives when one wants them, and a streamer that
-// panics: the place comes back.
+// panics: the slot comes back.
 func TestClientHeaderErrors(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	i := mustNew(t, g.Warden, wardengrpc.Config{})

@@ -1,4 +1,4 @@
-// Calls in compartments: who has a place there, what a timeout means, and what a breaker is told.
+// Calls in compartments: who has a slot there, what a timeout means, and what a breaker is told.
 
 package wardengrpc_test
 
@@ -100,7 +100,7 @@ func TestCompartments(t *testing.T) {
 	c.wantInFlight(t, "unary", 1)
 	c.wantInFlight(t, "streams", 1)
 	_, err = client.UnaryCall(ctx, &pb.SimpleRequest{})
-	wantRefused(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
+	wantRejected(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
 	if !errors.Is(inside[0], bulkhead.ErrReentry) {
 		t.Errorf("%v inside a stream, want a re-entry", inside[0])
 	}
@@ -108,18 +108,18 @@ func TestCompartments(t *testing.T) {
 	if err := await(t, "answer", answers); err != nil {
 		t.Error(err)
 	}
-	wantRefused(t, drain(stream, nil), codes.Internal, "REENTRY")
+	wantRejected(t, drain(stream, nil), codes.Internal, "REENTRY")
 	await(t, "end", c.ended)
 	await(t, "end", c.ended)
 	await(t, "end", c.ended)
 	c.wantInFlight(t, "unary", 0)
 	c.wantInFlight(t, "streams", 0)
 	if g.starts.Load() != 0 || g.Stats().Samples == before {
-		t.Errorf("the warden gave %d places and took %d samples, want none and some", g.starts.Load(), g.Stats().Samples-before)
+		t.Errorf("the warden gave %d slots and took %d samples, want none and some", g.starts.Load(), g.Stats().Samples-before)
 	}
 
 	err = dial(t, serve(t, s, under(mustNew(t, nil, wardengrpc.Config{Compartment: c.of}))...)).Invoke(ctx, "/grpc.testing.TestService/EmptyCall", &pb.Empty{}, &pb.Empty{})
-	wantRefused(t, err, codes.Internal, "UNKNOWN_COMPARTMENT")
+	wantRejected(t, err, codes.Internal, "UNKNOWN_COMPARTMENT")
 }
 
 // TestCompartmentTimeouts: the handler's context ends, and the client is told so; a wait that is too long ends as such.
@@ -147,7 +147,7 @@ func TestCompartmentTimeouts(t *testing.T) {
 	}()
 	until(t, "second call", func() bool { return s.calls.Load() == 2 })
 	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	wantRefused(t, err, codes.DeadlineExceeded, "TIMEOUT_QUEUED")
+	wantRejected(t, err, codes.DeadlineExceeded, "TIMEOUT_QUEUED")
 	close(finish)
 	await(t, "answer", first)
 }
@@ -176,7 +176,7 @@ func (b *breaker) last() error {
 	return b.told[len(b.told)-1]
 }
 
-// TestBreakerIsToldHowCallsEnd: on both sides; that a caller went away is no verdict.
+// TestBreakerIsToldHowCallsEnd: on both sides; that a caller went away is no result.
 func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 	entered := make(chan struct{}, 10)
 	s := &service{
@@ -246,7 +246,7 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 			if len(b.told) != 5 {
 				t.Fatalf("told %v", b.told)
 			}
-			if status.Code(b.told[0]) != codes.DataLoss || b.told[1] == nil || !bulkhead.NoVerdict(b.told[2]) || b.told[3] != nil || b.told[4] != nil {
+			if status.Code(b.told[0]) != codes.DataLoss || b.told[1] == nil || !bulkhead.IsExcluded(b.told[2]) || b.told[3] != nil || b.told[4] != nil {
 				t.Errorf("told %v", b.told)
 			}
 			for range 50 { // gRPC ends the stream's context before RecvMsg says why
@@ -267,7 +267,7 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 			}
 			b.open = io.ErrClosedPipe
 			_, err = client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-			wantRefused(t, err, codes.Unavailable, "BREAKER_OPEN")
+			wantRejected(t, err, codes.Unavailable, "BREAKER_OPEN")
 			if !serverSide && !errors.Is(err, io.ErrClosedPipe) {
 				t.Errorf("%v does not say what the breaker said", err)
 			}
@@ -275,7 +275,7 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 	}
 }
 
-// TestTenantsAreToldApart: one that is full does not refuse another.
+// TestTenantsAreToldApart: one that is full does not reject another.
 func TestTenantsAreToldApart(t *testing.T) {
 	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 5, MaxQueue: 1, MaxWait: time.Millisecond, Tenants: bulkhead.TenantsConfig{Max: 1}})
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(ctx context.Context, _ string) *bulkhead.Compartment {
@@ -289,7 +289,7 @@ func TestTenantsAreToldApart(t *testing.T) {
 	}
 	nothing := func(context.Context, any) (any, error) { return nil, nil }
 	err := as("one", func(context.Context, any) (any, error) {
-		wantRefused(t, as("one", nothing), codes.DeadlineExceeded, "TIMEOUT_QUEUED")
+		wantRejected(t, as("one", nothing), codes.DeadlineExceeded, "TIMEOUT_QUEUED")
 		return nil, as("other", nothing)
 	})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/internal/place"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
@@ -38,9 +38,9 @@ type Config struct {
 	// for a trusted client it does. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
 	// malformed one is ignored, whoever sent it.
 	Trusted func(ctx context.Context, fullMethod string) bool
-	// Refused, if not nil, is called for every rejected call, after the decision, on the call's own goroutine, which waits
+	// Rejected, if not nil, is called for every rejected call, after the decision, on the call's own goroutine, which waits
 	// for it. A panic in it is recovered.
-	Refused func(ctx context.Context, fullMethod string, err *RefusedError)
+	Rejected func(ctx context.Context, fullMethod string, err *RejectedError)
 
 	// RetryAfter is the delay in RetryInfo if the limiter has no estimate, up to an hour; 0: 1 s. A random part of up to the
 	// same length is added.
@@ -94,7 +94,7 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 
 // classify completes the claim of a call, and reports whether its client is trusted. served: the call arrived at a server, so
 // the client's metadata may count.
-func (i *Interceptors) classify(ctx context.Context, is *place.Claim, fullMethod string, served bool) (trusted bool) {
+func (i *Interceptors) classify(ctx context.Context, is *slot.Claim, fullMethod string, served bool) (trusted bool) {
 	t := &is.Task
 	if is.Apart {
 		if served {

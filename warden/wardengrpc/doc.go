@@ -28,7 +28,7 @@
 // internals. ResourceExhausted and breaker_open add a google.rpc.RetryInfo with a random delay, so that clients rejected together
 // do not return together. gRPC's own retry policies ignore it; clients that retry should use it.
 //
-// On the interceptor's side the error is a [*RefusedError]: errors.As finds the *warden.Rejection in it, and status.Code the
+// On the interceptor's side the error is a [*RejectedError]: errors.As finds the *warden.Rejection in it, and status.Code the
 // code. An error of this project that a handler returns is converted in the same way.
 //
 // # Priorities and deadlines of clients

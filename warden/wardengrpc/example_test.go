@@ -54,7 +54,7 @@ func ExampleNew() {
 	answer, err := client.Check(context.Background(), &healthpb.HealthCheckRequest{})
 	fmt.Println(answer.GetStatus(), err)
 
-	w.Limiter().Close() // from here on everything is refused
+	w.Limiter().Close() // from here on everything is rejected
 	_, err = client.Check(context.Background(), &healthpb.HealthCheckRequest{})
 	fmt.Println(status.Code(err), status.Convert(err).Message())
 	// Output:
@@ -62,7 +62,7 @@ func ExampleNew() {
 	// Unavailable warden: closed
 }
 
-// On the client's side a refused call is not sent, and the error explains itself.
+// On the client's side a rejected call is not sent, and the error explains itself.
 func ExampleInterceptors_UnaryClient() {
 	w, _ := warden.New(warden.Config{})
 	guard, _ := wardengrpc.New(w, wardengrpc.Config{})
@@ -79,7 +79,7 @@ func ExampleInterceptors_UnaryClient() {
 	// Output: true true closed /prices.Prices/Quote
 }
 
-// A client that calls again what may be handled twice, within a budget; it asks its warden for a place for each attempt.
+// A client that calls again what may be handled twice, within a budget; it asks its warden for a slot for each attempt.
 func ExampleNewRetry() {
 	w, _ := warden.New(warden.Config{})
 	guard, _ := wardengrpc.New(w, wardengrpc.Config{})

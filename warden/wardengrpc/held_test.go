@@ -1,4 +1,4 @@
-// How long the server's side holds a place: until the handler has returned, in whatever way.
+// How long the server's side holds a slot: until the handler has returned, in whatever way.
 
 package wardengrpc_test
 
@@ -104,8 +104,8 @@ func drain[T any](s receiver[T], err error) error {
 	return err
 }
 
-// TestServerWithAClientThatNeverReads: the handler waits for the client to read, and that is holding a place. When the client is
-// gone the place comes back.
+// TestServerWithAClientThatNeverReads: the handler waits for the client to read, and that is holding a slot. When the client is
+// gone the slot comes back.
 func TestServerWithAClientThatNeverReads(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	sent := make(chan struct{}, 1<<20)
@@ -127,7 +127,7 @@ func TestServerWithAClientThatNeverReads(t *testing.T) {
 	await(t, "message", sent)
 	g.wantRunning(t, 1)
 	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	wantRefused(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
+	wantRejected(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
 	cancel()
 	await(t, "end", g.ended)
 	g.wantRunning(t, 0)

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/internal/place"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
 // UnaryServer gives unary calls of a server their slot: grpc.ChainUnaryInterceptor(i.UnaryServer(), ...). Interceptors and
@@ -91,43 +91,43 @@ func (w within) Context() context.Context { return w.ctx }
 
 // hold is the slot of one call. All copies together release it once.
 type hold struct {
-	place.Place
+	slot.Slot
 	stream bool // how long it took says nothing
-	// stranger is the context of a call whose client is not trusted, and whose deadline is therefore its own affair; nil: there is none.
-	stranger context.Context
+	// untrusted is the context of a call whose client is not trusted, so that its deadline says nothing about the service; else nil.
+	untrusted context.Context
 }
 
-// errEndedEarly is what a compartment is told of a call that panicked or ended its goroutine.
+// errEndedEarly is the result, for a compartment, of a call that panicked or ended its goroutine.
 var errEndedEarly = errors.New("wardengrpc: the call panicked or called runtime.Goexit")
 
 // begin acquires the slot of a call. served: the call arrived at a server.
-func (i *Interceptors) begin(ctx context.Context, is place.Claim, fullMethod string, served bool) (h hold, err error) {
+func (i *Interceptors) begin(ctx context.Context, is slot.Claim, fullMethod string, served bool) (h hold, err error) {
 	if i.w == nil && i.cfg.Compartment == nil {
 		err = &warden.InvalidError{Field: "Interceptors", Value: "nil or zero", Allowed: "interceptors made by wardengrpc.New"}
 	} else {
 		if !i.classify(ctx, &is, fullMethod, served) {
-			h.stranger = ctx
+			h.untrusted = ctx
 		}
-		h.Place, err = is.Acquire(ctx)
+		h.Slot, err = is.Acquire(ctx)
 	}
 	if err == nil {
 		return h, nil
 	}
 	m, ours := rpcstatus.Of(err)
-	if !ours { // none that a place is refused with
+	if !ours { // such as a zero Interceptors
 		m = rpcstatus.Invalid()
 	}
 	if m.RequestID == "" {
 		m.RequestID = is.Task.ID
 	}
-	refused := i.refusal(err, m, true)
-	i.tell(ctx, fullMethod, refused)
-	return hold{}, refused
+	rejected := i.rejection(err, m, true)
+	i.observeRejection(ctx, fullMethod, rejected)
+	return hold{}, rejected
 }
 
 // claim returns the source of a call's slot.
-func (i *Interceptors) claim(ctx context.Context, fullMethod string) place.Claim {
-	is := place.Claim{Warden: i.w}
+func (i *Interceptors) claim(ctx context.Context, fullMethod string) slot.Claim {
+	is := slot.Claim{Warden: i.w}
 	if i.cfg.Compartment != nil {
 		is.Apart, is.Compartment = true, i.cfg.Compartment(ctx, fullMethod)
 	}
@@ -138,19 +138,19 @@ func (i *Interceptors) exempt(fullMethod string) bool {
 	return i.cfg.Exempt != nil && i.cfg.Exempt(fullMethod)
 }
 
-func (i *Interceptors) tell(ctx context.Context, fullMethod string, err *RefusedError) {
-	if i.cfg.Refused == nil {
+func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, err *RejectedError) {
+	if i.cfg.Rejected == nil {
 		return
 	}
-	defer func() { _ = recover() }() // the call is refused, whatever is said about it
-	i.cfg.Refused(ctx, fullMethod, err)
+	defer func() { _ = recover() }() // the call stays rejected
+	i.cfg.Rejected(ctx, fullMethod, err)
 }
 
 // end releases the slot, once. err is the result of the call. A canceled call, or one whose untrusted client set the deadline
 // that passed, is no failure; the time of a call whose deadline has passed counts all the same.
 func (h hold) end(err error) {
 	gone := errors.Is(h.Ctx.Err(), context.Canceled)
-	if gone && (h.stranger != nil || status.Code(err) == codes.Canceled) || h.stranger != nil && h.stranger.Err() != nil {
+	if gone && (h.untrusted != nil || status.Code(err) == codes.Canceled) || h.untrusted != nil && h.untrusted.Err() != nil {
 		err = context.Canceled
 	}
 	h.End(err, h.stream || gone)

@@ -58,7 +58,7 @@ func TestWhatIsTimed(t *testing.T) {
 			c.call(mustNew(t, w, wardengrpc.Config{}), ctx, cancel)
 			for before := w.Stats().Samples; w.Stats().Samples < before+2; {
 				time.Sleep(time.Millisecond) // until samples are due
-				w.Watch()
+				w.SampleIfDue()
 			}
 			if told.count != c.want {
 				t.Errorf("%d executions, want %d", told.count, c.want)

@@ -1,4 +1,4 @@
-// One id for one refused call: what the client is told is what the limiter and the compartment tell.
+// One id for one rejected call: what the client is told is what the limiter and the compartment tell.
 
 package wardengrpc_test
 
@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
-func TestOneIDOfARefusedCall(t *testing.T) {
+func TestOneIDOfARejectedCall(t *testing.T) {
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	const parent = "00-" + trace + "-b7ad6b7169203331-01"
 	made := regexp.MustCompile(`\A[0-9a-f]{16}\z`)
@@ -53,13 +53,13 @@ func TestOneIDOfARefusedCall(t *testing.T) {
 		}
 		own = x.own
 		_, err := ofWarden.UnaryCall(ctx, &pb.SimpleRequest{})
-		wantRefused(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
+		wantRejected(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
 		same(err, g.tasks.Load().ID)
 		if own != "" {
 			continue // a compartment is asked for no task
 		}
 		_, err = ofCompartment.UnaryCall(ctx, &pb.SimpleRequest{})
-		wantRefused(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
+		wantRejected(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
 		same(err, (<-c.ended).RequestID)
 	}
 }

@@ -91,24 +91,24 @@ func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
 		if err != nil {
 			return nil, err
 		}
-		return &judgedStream{ClientStream: cs, ctx: ctx, call: call, priority: p}, nil
+		return &reportedStream{ClientStream: cs, ctx: ctx, call: call, priority: p}, nil
 	}
 }
 
-// judgedStream tells the caller how the stream was first answered.
-type judgedStream struct {
+// reportedStream tells the caller how the stream was first answered.
+type reportedStream struct {
 	grpc.ClientStream
 	ctx      context.Context // of the call: the stream's own ends with the stream
 	call     retry.Call
 	priority warden.Priority
-	told     bool // RecvMsg is called by one goroutine at a time
+	reported bool // RecvMsg is called by one goroutine at a time
 }
 
 // RecvMsg is the stream's own.
-func (s *judgedStream) RecvMsg(m any) error {
+func (s *reportedStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if !s.told {
-		s.told = true
+	if !s.reported {
+		s.reported = true
 		answered := err
 		var trailer metadata.MD
 		switch {
@@ -117,7 +117,7 @@ func (s *judgedStream) RecvMsg(m any) error {
 		case err != nil:
 			trailer = s.Trailer()
 		}
-		s.call.Ended(s.priority, judge(s.ctx, answered, trailer, true).outcome)
+		s.call.Ended(s.priority, classifyAttempt(s.ctx, answered, trailer, true).outcome)
 	}
 	return err
 }
@@ -142,7 +142,7 @@ func (r *Retry) call(ctx context.Context, method string, opts []grpc.CallOption,
 		if !ended {
 			return call, p, nil
 		}
-		v := judge(ctx, err, trailer, server.Addr != nil)
+		v := classifyAttempt(ctx, err, trailer, server.Addr != nil)
 		call.Ended(p, v.outcome)
 		if !v.again || !(v.unprocessed || repeatable) {
 			return call, p, err
@@ -161,39 +161,39 @@ func (r *Retry) call(ctx context.Context, method string, opts []grpc.CallOption,
 	}
 }
 
-// verdict is what came of an attempt.
-type verdict struct {
+// result is the result of an attempt.
+type result struct {
 	outcome     retry.Outcome
 	again       bool          // another attempt may fare better
 	unprocessed bool          // no handler has seen it: any method can be called again
 	after       time.Duration // that the server wants to be left alone; negative: for good
 }
 
-// judge says what came of an attempt of a call with this context. sent: there was a server that it was sent to.
-func judge(ctx context.Context, err error, trailer metadata.MD, sent bool) verdict {
+// classifyAttempt classifies an attempt of a call with this context. sent: it was sent to a server.
+func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent bool) result {
 	s, known := status.FromError(err)
-	var local *RefusedError
+	var local *RejectedError
 	switch {
-	case errors.As(err, &local), err != nil && bulkhead.NoVerdict(err), !known, errors.Is(ctx.Err(), context.Canceled):
-		return verdict{} // it was not sent, or its caller went away
+	case errors.As(err, &local), err != nil && bulkhead.IsExcluded(err), !known, errors.Is(ctx.Err(), context.Canceled):
+		return result{} // it was not sent, or its caller went away
 	case err != nil && ctx.Err() != nil:
-		return verdict{outcome: retry.Refused} // no time is left
+		return result{outcome: retry.Rejected} // no time is left
 	}
 	said := read(s, trailer)
 	switch s.Code() {
 	case codes.Unavailable:
-		return verdict{retry.Refused, true, said.unprocessed || !sent, said.after}
+		return result{retry.Rejected, true, said.unprocessed || !sent, said.after}
 	case codes.DeadlineExceeded:
-		return verdict{retry.Refused, true, said.unprocessed, said.after}
+		return result{retry.Rejected, true, said.unprocessed, said.after}
 	case codes.ResourceExhausted:
-		if !said.refused { // a message that is too long, a quota
-			return verdict{outcome: retry.Accepted}
+		if !said.rejected { // a message that is too long, a quota
+			return result{outcome: retry.Accepted}
 		}
-		return verdict{retry.Refused, true, said.unprocessed, said.after}
+		return result{retry.Rejected, true, said.unprocessed, said.after}
 	case codes.Canceled:
-		return verdict{}
+		return result{}
 	}
-	return verdict{outcome: retry.Accepted}
+	return result{outcome: retry.Accepted}
 }
 
 // pushbackKey is in the trailer of a server that says when to try again, in milliseconds; what is no such number means never (gRFC A6).
@@ -201,8 +201,8 @@ const pushbackKey = "grpc-retry-pushback-ms"
 
 // said is what a status and its trailer say about another attempt.
 type said struct {
-	refused, unprocessed bool
-	after                time.Duration
+	rejected, unprocessed bool
+	after                 time.Duration
 }
 
 func read(s *status.Status, trailer metadata.MD) (r said) {
@@ -211,18 +211,18 @@ func read(s *status.Status, trailer metadata.MD) (r said) {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() == Domain {
-				r.refused = true
+				r.rejected = true
 				r.unprocessed = d.GetMetadata()[rpcstatus.Processed] == "false"
 			}
 		case *errdetails.RetryInfo:
-			r.refused = true
+			r.rejected = true
 			if delay := d.GetRetryDelay(); delay.IsValid() {
 				r.after = min(max(0, delay.AsDuration()), longest)
 			}
 		}
 	}
 	if v := trailer.Get(pushbackKey); len(v) > 0 {
-		r.refused = true
+		r.rejected = true
 		ms, err := strconv.ParseInt(v[0], 10, 32)
 		if len(v) > 1 || err != nil || ms < 0 {
 			r.after = -1

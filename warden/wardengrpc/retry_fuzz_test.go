@@ -20,18 +20,18 @@ func FuzzR5_Pushback(f *testing.F) {
 		f.Add(s, int64(315576000001), int32(-999999999))
 	}
 	f.Fuzz(func(t *testing.T, s string, seconds int64, nanos int32) {
-		refused, err := status.New(codes.Unavailable, "").WithDetails(&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: seconds, Nanos: nanos}})
+		rejected, err := status.New(codes.Unavailable, "").WithDetails(&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: seconds, Nanos: nanos}})
 		if err != nil {
 			return // it cannot be sent
 		}
-		if d := read(refused, nil).after; d < 0 || d > 24*time.Hour {
+		if d := read(rejected, nil).after; d < 0 || d > 24*time.Hour {
 			t.Fatalf("%d s %d ns: %s", seconds, nanos, d)
 		}
 		pushed := metadata.MD{pushbackKey: {s}}
-		got := read(refused, pushed)
+		got := read(rejected, pushed)
 		n, err := strconv.Atoi(s)
 		switch never := err != nil || n < 0 || n > 1<<31-1; {
-		case never && got.after >= 0, !never && got.after != time.Duration(n)*time.Millisecond, !got.refused:
+		case never && got.after >= 0, !never && got.after != time.Duration(n)*time.Millisecond, !got.rejected:
 			t.Fatalf("%q: %+v", s, got)
 		}
 	})

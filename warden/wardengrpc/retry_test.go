@@ -25,7 +25,7 @@ import (
 )
 
 // generous retries as often as the rules of safety let it, and at once.
-var generous = retry.Config{Ratio: 1, Floor: 1000, Backoff: 1}
+var generous = retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1}
 
 type fataler interface {
 	Helper()
@@ -111,7 +111,7 @@ func TestPropertyR3R5_Machine(t *testing.T) {
 	addr := serve(t, s)
 	clients := map[bool]pb.TestServiceClient{}
 	for _, safe := range []bool{true, false} {
-		r, _ := newRetry(t, retry.Config{Ratio: 1, Floor: 1000, Backoff: 1, Rand: func() float64 { return 0.999 }}, wardengrpc.RetryConfig{Repeatable: func(m string) bool { return safe && m == unaryCall }})
+		r, _ := newRetry(t, retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1, Rand: func() float64 { return 0.999 }}, wardengrpc.RetryConfig{Repeatable: func(m string) bool { return safe && m == unaryCall }})
 		clients[safe] = pb.NewTestServiceClient(dial(t, addr, again(r)...))
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -134,17 +134,17 @@ func TestPropertyR3R5_Machine(t *testing.T) {
 	})
 }
 
-// What an interceptor of ours refused is called again, whatever it is; what a handler converted is not.
-func TestR3_OurOwnRefusals(t *testing.T) {
+// What an interceptor of ours rejected is called again, whatever it is; what a handler converted is not.
+func TestR3_OurOwnRejections(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	g.Limiter().Close()
 	for _, byHandler := range []bool{false, true} {
 		s := &service{}
 		i := mustNew(t, g.Warden, wardengrpc.Config{Exempt: func(string) bool { return byHandler }})
-		refused := 0
+		rejected := 0
 		r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
 		addr := serve(t, s, grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
-			if refused++; refused > 2 {
+			if rejected++; rejected > 2 {
 				return h(ctx, req)
 			}
 			if byHandler {
@@ -169,12 +169,12 @@ func TestR3_NothingWasSent(t *testing.T) {
 	if _, err := client.FullDuplexCall(t.Context()); status.Code(err) != codes.Unavailable {
 		t.Error(err)
 	}
-	if s := c.Stats(); s.Calls != 2 || s.Retries != 4 || s.Refused != 6 {
+	if s := c.Stats(); s.Calls != 2 || s.Retries != 4 || s.Rejected != 6 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// What the throttle refuses is not sent, streams neither; how streams are answered counts.
+// What the throttle rejects is not sent, streams neither; how streams are answered counts.
 func TestR4_ThrottledCallIsNotSent(t *testing.T) {
 	busy := status.Error(codes.Unavailable, "busy")
 	s := &service{
@@ -203,7 +203,7 @@ func TestR4_ThrottledCallIsNotSent(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := s.calls.Load(); n != 10 || c.Stats().Throttled != 2 || c.Stats().Refused != 10 {
+	if n := s.calls.Load(); n != 10 || c.Stats().Throttled != 2 || c.Stats().Rejected != 10 {
 		t.Errorf("%d were sent, %+v", n, c.Stats())
 	}
 }
@@ -275,12 +275,12 @@ func TestAttemptTimeout(t *testing.T) {
 	if _, err := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
 		t.Error(err)
 	}
-	if s := c.Stats(); s.Retries != 1 || s.Refused != 1 || s.Accepted != 1 {
+	if s := c.Stats(); s.Retries != 1 || s.Rejected != 1 || s.Accepted != 1 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// A call has the priority that it is sent with, and its refusals count for that.
+// A call has the priority that it is sent with, and its rejections count for that.
 func TestR7_PriorityOfACall(t *testing.T) {
 	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		return nil, status.Error(codes.Unavailable, "busy")
@@ -291,11 +291,11 @@ func TestR7_PriorityOfACall(t *testing.T) {
 	for range 10 {
 		client.UnaryCall(low, &pb.SimpleRequest{})
 	}
-	_, refused := client.UnaryCall(low, &pb.SimpleRequest{})
+	_, rejected := client.UnaryCall(low, &pb.SimpleRequest{})
 	_, sent := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
 	var throttled *retry.ThrottledError
-	if !errors.As(refused, &throttled) || throttled.Priority != warden.Background || status.Code(sent) != codes.Unavailable {
-		t.Errorf("%v, %v", refused, sent)
+	if !errors.As(rejected, &throttled) || throttled.Priority != warden.Background || status.Code(sent) != codes.Unavailable {
+		t.Errorf("%v, %v", rejected, sent)
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 
 const unaryCall = "/grpc.testing.TestService/UnaryCall"
 
-func TestServerRefusesWhatHasNoPlace(t *testing.T) {
+func TestServerRejectsWhatHasNoSlot(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	s := &service{}
 	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 8 * time.Second, Rand: func() float64 { return .5 }}))
@@ -36,7 +36,7 @@ func TestServerRefusesWhatHasNoPlace(t *testing.T) {
 	defer cancel()
 	g.Limiter().Apply(decision.ControlDecision{Seq: 9, TargetConcurrency: 0, ShedProbability: 1})
 	_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
-	wantRefused(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
+	wantRejected(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
 	info, retry := details(t, err)
 	if d := retry.GetRetryDelay().AsDuration(); d != 12*time.Second {
 		t.Errorf("retry after %s, want 8s and half as much again", d)
@@ -52,14 +52,14 @@ func TestServerRefusesWhatHasNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = stream.Recv()
-	wantRefused(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
+	wantRejected(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
 	if n := s.calls.Load(); n != 0 {
-		t.Errorf("%d refused calls reached their handlers", n)
+		t.Errorf("%d rejected calls reached their handlers", n)
 	}
 
 	g.Limiter().Close()
 	_, err = client.UnaryCall(ctx, &pb.SimpleRequest{})
-	wantRefused(t, err, codes.Unavailable, "CLOSED")
+	wantRejected(t, err, codes.Unavailable, "CLOSED")
 }
 
 // TestServerEndsWaitingWithTheCall: deadlines and cancels of the call count while it waits.
@@ -87,7 +87,7 @@ func TestServerEndsWaitingWithTheCall(t *testing.T) {
 	await(t, "handler", entered)
 
 	_, err := client.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "soon", "1"), &pb.SimpleRequest{})
-	wantRefused(t, err, codes.DeadlineExceeded, "DEADLINE_EXCEEDED")
+	wantRejected(t, err, codes.DeadlineExceeded, "DEADLINE_EXCEEDED")
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // long enough to reach the queue
 	defer cancel()
@@ -131,7 +131,7 @@ func until(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// TestExemptServicesAnswerAlways: with no place at all, over gRPC's own implementations.
+// TestExemptServicesAnswerAlways: with no slot at all, over gRPC's own implementations.
 func TestExemptServicesAnswerAlways(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	g.Limiter().Close()
@@ -157,9 +157,9 @@ func TestExemptServicesAnswerAlways(t *testing.T) {
 		t.Errorf("reflection: %v, %v", r, err)
 	}
 	_, err = pb.NewTestServiceClient(cc).UnaryCall(t.Context(), &pb.SimpleRequest{})
-	wantRefused(t, err, codes.Unavailable, "CLOSED")
+	wantRejected(t, err, codes.Unavailable, "CLOSED")
 	if n := g.Limiter().Stats().Rejected; n != 1 {
-		t.Errorf("%d refused, want 1", n)
+		t.Errorf("%d rejected, want 1", n)
 	}
 
 	for method, want := range map[string]bool{
@@ -242,7 +242,7 @@ func TestHandlersErrors(t *testing.T) {
 	}
 	_, rejection := inner.TryAcquire(limiter.Task{})
 	answer = errors.Join(errors.New("no price"), rejection)
-	both(func(err error) { wantRefused(t, err, codes.Unavailable, "CLOSED") })
+	both(func(err error) { wantRejected(t, err, codes.Unavailable, "CLOSED") })
 	answer = errors.Join(rejection, status.Error(codes.Aborted, "mine"))
 	both(func(err error) {
 		if status.Code(err) != codes.Aborted {
@@ -260,12 +260,12 @@ func TestHandlersErrors(t *testing.T) {
 	}
 }
 
-// TestRefusedIsTold: each refusal once, with the cause; a panic of who is told changes nothing.
-func TestRefusedIsTold(t *testing.T) {
+// TestRejectedIsTold: each rejection once, with the cause; a panic of who is told changes nothing.
+func TestRejectedIsTold(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	g.Limiter().Close()
-	told := make(chan *wardengrpc.RefusedError, 10)
-	client := served(t, &service{}, mustNew(t, g.Warden, wardengrpc.Config{Refused: func(_ context.Context, method string, err *wardengrpc.RefusedError) {
+	told := make(chan *wardengrpc.RejectedError, 10)
+	client := served(t, &service{}, mustNew(t, g.Warden, wardengrpc.Config{Rejected: func(_ context.Context, method string, err *wardengrpc.RejectedError) {
 		if method != unaryCall {
 			t.Errorf("method %q", method)
 		}
@@ -273,7 +273,7 @@ func TestRefusedIsTold(t *testing.T) {
 		panic("on purpose")
 	}}))
 	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	wantRefused(t, err, codes.Unavailable, "CLOSED")
+	wantRejected(t, err, codes.Unavailable, "CLOSED")
 	why := await(t, "word", told)
 	var rejection *warden.Rejection
 	if !errors.Is(why, warden.ErrRejected) || !errors.As(why, &rejection) || rejection.Reason != limiter.Closed || status.Code(why) != codes.Unavailable {
@@ -298,5 +298,5 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	_, err := new(wardengrpc.Interceptors).UnaryServer()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, nil)
-	wantRefused(t, err, codes.Internal, "INVALID")
+	wantRejected(t, err, codes.Internal, "INVALID")
 }

@@ -80,11 +80,11 @@ func await[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// wantRunning checks how many places are held.
+// wantRunning checks how many slots are held.
 func (g *guard) wantRunning(t testing.TB, want int) {
 	t.Helper()
 	if s := g.Limiter().Stats(); s.Running != want {
-		t.Errorf("%d places are held, want %d", s.Running, want)
+		t.Errorf("%d slots are held, want %d", s.Running, want)
 	}
 }
 
@@ -211,8 +211,8 @@ func details(t testing.TB, err error) (info *errdetails.ErrorInfo, retry *errdet
 	return info, retry
 }
 
-// wantRefused checks what a refused client is told.
-func wantRefused(t testing.TB, err error, code codes.Code, reason string) {
+// wantRejected checks what a rejected client is told.
+func wantRejected(t testing.TB, err error, code codes.Code, reason string) {
 	t.Helper()
 	if status.Code(err) != code {
 		t.Fatalf("%v, want %s", err, code)

@@ -159,7 +159,7 @@ func TestOutgoingPriority(t *testing.T) {
 	}
 }
 
-// A warden that a server shares with its outbound calls refuses at once; interceptors that are there twice count once.
+// A warden that a server shares with its outbound calls rejects at once; interceptors that are there twice count once.
 func TestReentry(t *testing.T) {
 	g := newGuard(t, 2, 10)
 	i := mustNew(t, g.Warden, wardengrpc.Config{})
@@ -169,7 +169,7 @@ func TestReentry(t *testing.T) {
 	s := &service{
 		unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 			if n := g.Limiter().Stats().Running; n != 1 {
-				t.Errorf("%d places for one call", n)
+				t.Errorf("%d slots for one call", n)
 			}
 			_, err := outbound.UnaryCall(ctx, &pb.SimpleRequest{})
 			inside = append(inside, err)
@@ -177,7 +177,7 @@ func TestReentry(t *testing.T) {
 		},
 		duplex: func(ss pb.TestService_FullDuplexCallServer) error {
 			if n := g.Limiter().Stats().Running; n != 1 {
-				t.Errorf("%d places for one stream", n)
+				t.Errorf("%d slots for one stream", n)
 			}
 			_, err := outbound.FullDuplexCall(ss.Context())
 			inside = append(inside, err)
@@ -188,10 +188,10 @@ func TestReentry(t *testing.T) {
 	addr := serve(t, s, grpc.ChainUnaryInterceptor(outer.UnaryServer(), i.UnaryServer()), grpc.ChainStreamInterceptor(outer.StreamServer(), i.StreamServer()))
 	client := pb.NewTestServiceClient(dial(t, addr))
 	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	wantRefused(t, err, codes.Internal, "REENTRY")
+	wantRejected(t, err, codes.Internal, "REENTRY")
 	await(t, "end", g.ended)
 	stream, err := client.FullDuplexCall(t.Context())
-	wantRefused(t, drain(stream, err), codes.Internal, "REENTRY")
+	wantRejected(t, drain(stream, err), codes.Internal, "REENTRY")
 	await(t, "end", g.ended)
 	for _, err := range inside {
 		var reentry *warden.ReentryError
@@ -225,7 +225,7 @@ func (b *told) Allow() (func(error), error) {
 	}, nil
 }
 
-// A stranger who has no time must not open the breaker of what is slower than he is.
+// A untrusted who has no time must not open the breaker of what is slower than he is.
 func TestImpatienceOpensNoBreaker(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		for _, md := range []metadata.MD{nil, metadata.Pairs("warden-timeout", "20")} {
@@ -250,7 +250,7 @@ func TestImpatienceOpensNoBreaker(t *testing.T) {
 			}
 			await(t, "end", c.ended)
 			b.mu.Lock()
-			if len(b.errs) != 1 || !trusted && !bulkhead.NoVerdict(b.errs[0]) || trusted && md != nil && bulkhead.NoVerdict(b.errs[0]) {
+			if len(b.errs) != 1 || !trusted && !bulkhead.IsExcluded(b.errs[0]) || trusted && md != nil && bulkhead.IsExcluded(b.errs[0]) {
 				t.Errorf("trusted %v, %v: the breaker was told %v", trusted, md, b.errs)
 			}
 			b.mu.Unlock()

@@ -42,7 +42,7 @@ func counted(t *testing.T, use func(w *warden.Warden)) uint64 {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(time.Second)
-		w.Watch()
+		w.SampleIfDue()
 	})
 	return a.counted
 }

@@ -70,7 +70,7 @@ func timeoutRunning() problem {
 // describe returns the public part of err, which c returned; false: err is not of this module.
 func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case; errors.As below handles wrapped ones
-		return refusal(c, r), true
+		return rejectionProblem(c, r), true
 	}
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
@@ -91,7 +91,7 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 		}
 		return p, true
 	case errors.As(err, &rejection):
-		return refusal(c, rejection), true
+		return rejectionProblem(c, rejection), true
 	case errors.Is(err, retry.ErrThrottled):
 		return problem{status: http.StatusServiceUnavailable, reason: rpcstatus.Throttled}, true
 	}
@@ -99,7 +99,7 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	return mistake(s.Reason), ours
 }
 
-func refusal(c *bulkhead.Compartment, r *warden.Rejection) problem {
+func rejectionProblem(c *bulkhead.Compartment, r *warden.Rejection) problem {
 	_, tenant := c.TenantKey()
 	return problem{statusOf(r.Reason, tenant), r.Reason.String(), r.Decision, r.RetryAfter, r.Task.ID}
 }
@@ -151,7 +151,7 @@ func (a answers) write(w http.ResponseWriter, p problem, err error) {
 		h["Retry-After"] = values[3:4:4]
 	}
 	if a.unseen {
-		h[RefusedHeader] = values[2:3:3]
+		h[RejectedHeader] = values[2:3:3]
 	}
 	if p.requestID = values[4]; requestid.Valid(p.requestID) {
 		h[requestid.HTTP] = values[4:5:5]

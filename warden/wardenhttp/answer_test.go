@@ -117,7 +117,7 @@ func TestH5_WhatIsNotOursIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A handler that had begun to describe its content when it was refused.
+// A handler that had begun to describe its content when it was rejected.
 func TestH5_HeadersOfOtherContentGo(t *testing.T) {
 	rec := httptest.NewRecorder()
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control", "Content-Type", "X-Trace"} {

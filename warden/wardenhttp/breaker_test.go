@@ -44,7 +44,7 @@ func TestBreakerIsToldOfTheHandler(t *testing.T) {
 	late := errors.New("late") // stands for a *bulkhead.TimeoutError
 	for name, c := range map[string]struct {
 		next func(cancel func(), r *http.Request)
-		want error // errAny means whichever, but one that is a verdict
+		want error // errAny means whichever, but one that is a result
 	}{
 		"returns":  {func(func(), *http.Request) {}, nil},
 		"panics":   {func(func(), *http.Request) { panic("on purpose") }, errAny},
@@ -77,7 +77,7 @@ func (f *fuse) check(t *testing.T, name string, want, late error) {
 		return
 	}
 	switch got := f.told[0]; {
-	case want == errAny && got != nil && !bulkhead.NoVerdict(got):
+	case want == errAny && got != nil && !bulkhead.IsExcluded(got):
 	case want == late && errors.Is(got, bulkhead.ErrTimeout):
 	case errors.Is(got, want):
 	default:

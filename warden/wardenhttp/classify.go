@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/internal/place"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
 // classify fills in the task of r, whose answer has these headers so far. The shortest deadline applies, whatever its source,
 // and so does a lower priority; only a trusted client may raise its priority.
-func (c *Config) classify(answer http.Header, r *http.Request, is *place.Claim) {
+func (c *Config) classify(answer http.Header, r *http.Request, is *slot.Claim) {
 	is.Task = c.Task(r)
 	t, now := &is.Task, time.Now()
 	t.Name = named(t.Name, r)

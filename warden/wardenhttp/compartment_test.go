@@ -26,7 +26,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// compartment is the one of a set that cfg describes; it has one place unless cfg says otherwise.
+// compartment is the one of a set that cfg describes; it has one slot unless cfg says otherwise.
 func compartment(t testing.TB, cfg bulkhead.CompartmentConfig) *bulkhead.Compartment {
 	t.Helper()
 	cfg.Name = "shop"
@@ -72,7 +72,7 @@ func TestH1_CompartmentIsAskedInstead(t *testing.T) {
 			return rec
 		}
 		inner = inCompartment(t, cfg, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/outer" { // here the tenant a has its one place
+			if r.URL.Path == "/outer" { // here the tenant a has its one slot
 				if c.Snapshot().InFlight != 1 {
 					t.Errorf("%+v", c.Snapshot())
 				}
@@ -125,7 +125,7 @@ func TestH5_TenantIsTold429(t *testing.T) {
 			})
 		}
 		want := http.StatusServiceUnavailable
-		if occupy(); shared { // its place, and its queue
+		if occupy(); shared { // its slot, and its queue
 			want = http.StatusTooManyRequests
 		}
 		<-running
@@ -137,7 +137,7 @@ func TestH5_TenantIsTold429(t *testing.T) {
 		} else {
 			<-running
 		}
-		occupy() // one of them is refused: the newcomer, or in a queue that stands the one that was there
+		occupy() // one of them is rejected: the newcomer, or in a queue that stands the one that was there
 		if resp := <-answers; resp.StatusCode != want || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s %v, want %d", resp.Status, resp.Header, want)
 		}
@@ -173,7 +173,7 @@ func (p *parent) AfterFunc(func()) func() bool {
 	return func() bool { p.derived.Add(-1); return true }
 }
 
-// What was made of the context for a deadline is given up with the place, or without one.
+// What was made of the context for a deadline is given up with the slot, or without one.
 func TestDeadlineInACompartmentLeavesNothing(t *testing.T) {
 	done, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -190,7 +190,7 @@ func TestDeadlineInACompartmentLeavesNothing(t *testing.T) {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, newRequest().WithContext(ctx))
 		if got := ctx.derived.Load(); rec.Code != http.StatusServiceUnavailable || got != before {
-			t.Errorf("refused with %d: %d contexts, %d before", rec.Code, got, before)
+			t.Errorf("rejected with %d: %d contexts, %d before", rec.Code, got, before)
 		}
 	})
 	h.ServeHTTP(httptest.NewRecorder(), newRequest().WithContext(ctx))
@@ -250,7 +250,7 @@ func TestCompartmentsUnderAWarden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := warden.New(warden.Config{Also: set, Controller: constant{decision.ControlDecision{Seq: 1, TargetConcurrency: 0}}})
+		w, err := warden.New(warden.Config{ApplyTo: set, Controller: constant{decision.ControlDecision{Seq: 1, TargetConcurrency: 0}}})
 		if err != nil {
 			t.Fatal(err)
 		}

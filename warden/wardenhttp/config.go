@@ -89,7 +89,7 @@ type Middleware struct {
 }
 
 // New returns a Middleware that acquires slots from w, or from the compartments of cfg.Compartment. With compartments, w may
-// be nil; otherwise w should be the warden that sends its decisions to the set (warden.Config.Also), and requests make it
+// be nil; otherwise w should be the warden that sends its decisions to the set (warden.Config.ApplyTo), and requests make it
 // take its samples in time. The error, a [*warden.InvalidError], names the invalid field. New starts no goroutine.
 func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	who := capacity{w, cfg.Compartment}

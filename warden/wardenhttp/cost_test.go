@@ -1,4 +1,4 @@
-// What a place costs, and what a refusal does: allocations, and time beside a refusal without a reason, with net/http and without.
+// What a slot costs, and what a rejection does: allocations, and time beside a rejection without a reason, with net/http and without.
 
 package wardenhttp_test
 
@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-func TestH10_PlaceAllocatesLittle(t *testing.T) {
+func TestH10_SlotAllocatesLittle(t *testing.T) {
 	w, err := warden.New(warden.Config{Interval: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +70,8 @@ func TestH5_HeadersAreApart(t *testing.T) {
 	}
 }
 
-// refusing is a handler under a warden that is full, and sheds whatever would wait.
-func refusing(t testing.TB) http.Handler {
+// rejecting is a handler under a warden that is full, and sheds whatever would wait.
+func rejecting(t testing.TB) http.Handler {
 	t.Helper()
 	d := decision.ControlDecision{Seq: 1207, TargetConcurrency: 1, ShedProbability: 1, Expected: time.Millisecond}
 	w, err := warden.New(warden.Config{Controller: constant{d}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d}})

@@ -27,7 +27,7 @@ func fetch(h http.Handler, r *http.Request) {
 	fmt.Println(strings.TrimSpace(fmt.Sprint(rec.Code, " ", rec.Header().Get("Retry-After"), " ", rec.Body)))
 }
 
-// Refunds matter most, the health check needs no place, and whoever is refused is told why, by whom and under which id.
+// Refunds matter most, the health check needs no slot, and whoever is rejected is told why, by whom and under which id.
 func ExampleNew() {
 	w, err := warden.New(warden.Config{Interval: 10 * time.Second}) // seldom, so that the first decision rules all the time
 	if err != nil {
@@ -62,11 +62,11 @@ func ExampleNew() {
 	// 200  served
 }
 
-// A client of a payment service: while all its places are taken, nothing is sent.
+// A client of a payment service: while all its slots are taken, nothing is sent.
 func ExampleNewTransport() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))
 	defer server.Close()
-	w, err := warden.New(warden.Config{Interval: 10 * time.Second, Limiter: limiter.Config{ // one place, and whoever would have to wait is refused
+	w, err := warden.New(warden.Config{Interval: 10 * time.Second, Limiter: limiter.Config{ // one slot, and whoever would have to wait is rejected
 		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1},
 	}})
 	if err != nil {
@@ -177,7 +177,7 @@ func ExampleWriteError() {
 	// 500  {"title":"Internal Server Error","status":500,"reason":"unknown_compartment"}
 }
 
-// A client of a service that refuses the first request: the retry is within the budget, and what reaches the server of it is a second attempt.
+// A client of a service that rejects the first request: the retry is within the budget, and what reaches the server of it is a second attempt.
 func ExampleNewRetry() {
 	attempts := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -197,11 +197,11 @@ func ExampleNewRetry() {
 	if err != nil {
 		panic(err)
 	}
-	places, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{}) // each attempt asks for a place; leave it out if you need none
+	slots, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{}) // each attempt asks for a slot; leave it out if you need none
 	if err != nil {
 		panic(err)
 	}
-	again, err := wardenhttp.NewRetry(caller, wardenhttp.RetryConfig{Base: places})
+	again, err := wardenhttp.NewRetry(caller, wardenhttp.RetryConfig{Base: slots})
 	if err != nil {
 		panic(err)
 	}

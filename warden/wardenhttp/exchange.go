@@ -22,7 +22,7 @@ import (
 type exchange struct {
 	http.ResponseWriter // the original; gone after a hijack, once the handler is done
 	h                   *handler
-	place               held
+	slot                held
 	asked               *http.Request // the original request
 	body                upload
 	in, out             side
@@ -39,7 +39,7 @@ type upload struct {
 // request returns the handler's request: a copy with its own context and body.
 func (e *exchange) request() *http.Request {
 	r, hasBody := e.asked, e.hasBody()
-	r = r.WithContext(e.place.Ctx)
+	r = r.WithContext(e.slot.Ctx)
 	if hasBody {
 		e.body = upload{r.Body, e}
 		r.Body = &e.body
@@ -56,8 +56,8 @@ func (e *exchange) attach(w http.ResponseWriter) {
 	e.ResponseWriter = w
 	e.in = side{pace: e.h.pace, w: w, reads: true, spare: e.h.pace.grace}
 	e.out = side{pace: e.h.pace, w: w, spare: e.h.pace.grace}
-	if _, bounded := e.place.Ctx.Deadline(); bounded && e.hasBody() {
-		e.watching = context.AfterFunc(e.place.Ctx, func() { e.in.stop(e.place.Ctx.Err()) })
+	if _, bounded := e.slot.Ctx.Deadline(); bounded && e.hasBody() {
+		e.watching = context.AfterFunc(e.slot.Ctx, func() { e.in.stop(e.slot.Ctx.Err()) })
 	}
 }
 
@@ -99,7 +99,7 @@ func (e *exchange) conclude() {
 	switch {
 	case errors.Is(late, ErrSlowPeer):
 		e.answer(slowPeer(), late)
-	case errors.Is(late, context.DeadlineExceeded), errors.Is(context.Cause(e.place.Ctx), context.DeadlineExceeded):
+	case errors.Is(late, context.DeadlineExceeded), errors.Is(context.Cause(e.slot.Ctx), context.DeadlineExceeded):
 		e.answer(timeoutRunning(), context.DeadlineExceeded)
 	}
 }
@@ -110,7 +110,7 @@ func (e *exchange) answer(p problem, err error) {
 		e.in.stop(err)
 	}
 	answers := e.h.answers
-	answers.requestID = requestid.From(e.place.Ctx)
+	answers.requestID = requestid.From(e.slot.Ctx)
 	answers.write(e, p, err)
 }
 
@@ -124,7 +124,7 @@ func (e *exchange) End(came inflight.Outcome) {
 			came.Err = late
 		}
 	}
-	e.place.End(came)
+	e.slot.End(came)
 }
 
 // writer returns the exchange with the optional interfaces of the original.

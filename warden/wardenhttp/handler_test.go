@@ -13,7 +13,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-func TestH1_RefusedRequestNeverReachesTheHandler(t *testing.T) {
+func TestH1_RejectedRequestNeverReachesTheHandler(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGuard(t, 1, 0)
 		entered, finish := make(chan struct{}), make(chan struct{})
@@ -53,13 +53,13 @@ func TestH1_RefusedRequestNeverReachesTheHandler(t *testing.T) {
 		}
 		g.wantEmpty(t)
 		wantStatus(t, s, http.StatusAccepted)
-		if _, refused, _, _ := g.counts(); refused != 3 {
-			t.Errorf("%d refused, want 3", refused)
+		if _, rejected, _, _ := g.counts(); rejected != 3 {
+			t.Errorf("%d rejected, want 3", rejected)
 		}
 	})
 }
 
-func TestH1_ClosedLimiterRefusesAndLetsTheRestEnd(t *testing.T) {
+func TestH1_ClosedLimiterRejectsAndLetsTheRestEnd(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	entered, finish := make(chan struct{}), make(chan struct{})
 	s := startServer(t, newHandler(t, g, func(http.ResponseWriter, *http.Request) {
@@ -84,12 +84,12 @@ func TestH1_ClosedLimiterRefusesAndLetsTheRestEnd(t *testing.T) {
 	g.wantEmpty(t)
 	wantStatus(t, s, http.StatusServiceUnavailable)
 	if got := g.Limiter().Stats().RejectedFor(limiter.Closed); got != 2 {
-		t.Errorf("%d refused as closed, want 2", got)
+		t.Errorf("%d rejected as closed, want 2", got)
 	}
 }
 
 // What an end is, package inflight knows and tests; here it reaches the warden, on a real connection.
-func TestH2_HijackedConnectionKeepsItsPlace(t *testing.T) {
+func TestH2_HijackedConnectionKeepsItsSlot(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	conns := make(chan net.Conn, 1)
 	s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
@@ -150,9 +150,9 @@ func TestH3_HandlersNeverExceedTheTarget(t *testing.T) {
 		}
 		g.wantEmpty(t)
 		started, turned, _, _ := g.counts()
-		ok, refused := int(answered[http.StatusOK].Load()), int(answered[http.StatusServiceUnavailable].Load())
-		if ok != started || int(calls.Load()) != started || refused != turned || ok+refused != clients*requests {
-			t.Errorf("%d ok, %d calls, %d started; %d answered 503, %d refused; of %d", ok, calls.Load(), started, refused, turned, clients*requests)
+		ok, rejected := int(answered[http.StatusOK].Load()), int(answered[http.StatusServiceUnavailable].Load())
+		if ok != started || int(calls.Load()) != started || rejected != turned || ok+rejected != clients*requests {
+			t.Errorf("%d ok, %d calls, %d started; %d answered 503, %d rejected; of %d", ok, calls.Load(), started, rejected, turned, clients*requests)
 		}
 	})
 }

@@ -1,5 +1,5 @@
 // Clients that mean harm: bodies that are announced and never come, requests that are reset as they come, lines as long as the
-// server reads them. What they leave behind is counted: connections, goroutines (by goleak), places, bytes.
+// server reads them. What they leave behind is counted: connections, goroutines (by goleak), slots, bytes.
 
 package wardenhttp_test
 
@@ -22,8 +22,8 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// A refusal is told, and costs its goroutine no longer than a moment, however little of the announced body comes.
-func TestH17_RefusedUploadsAreAnsweredAndEnd(t *testing.T) {
+// A rejection is told, and costs its goroutine no longer than a moment, however little of the announced body comes.
+func TestH17_RejectedUploadsAreAnsweredAndEnd(t *testing.T) {
 	closed := make(chan struct{}, 100)
 	s := httptest.NewUnstartedServer(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }))
 	s.Config.ConnState = func(_ net.Conn, is http.ConnState) {
@@ -107,7 +107,7 @@ func TestH18_NamesKeepNothingElseAlive(t *testing.T) {
 				_ = conn.Close()
 			}
 			if grown := heap() - before; grown > requests*long/4 {
-				t.Errorf("%d refused requests keep %d bytes", requests, grown)
+				t.Errorf("%d rejected requests keep %d bytes", requests, grown)
 			}
 			if n := len(g.Limiter().Recent()); n != requests {
 				t.Errorf("%d of them are remembered", n)
@@ -172,10 +172,10 @@ func fields(post bool) []byte {
 	return []byte{method, 0x86, 0x84, 0x41, 1, 'x'}
 }
 
-// Streams that are reset as they are opened: the handlers at work are never more than the places, none is left, and nothing is kept.
+// Streams that are reset as they are opened: the handlers at work are never more than the slots, none is left, and nothing is kept.
 func TestH1H3_RapidReset(t *testing.T) {
-	const streams, places = 5000, 2
-	g := newGuard(t, places, 4)
+	const streams, slots = 5000, 2
+	g := newGuard(t, slots, 4)
 	var now, most atomic.Int64
 	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		n := now.Add(1)
@@ -207,8 +207,8 @@ func TestH1H3_RapidReset(t *testing.T) {
 	_ = conn.Close()
 	<-done
 	g.wantEmpty(t)
-	if m := most.Load(); m > places {
-		t.Errorf("%d handlers at once, of %d", m, places)
+	if m := most.Load(); m > slots {
+		t.Errorf("%d handlers at once, of %d", m, slots)
 	}
 	s := g.Limiter().Stats()
 	if t.Logf("%d streams: %+v", sent, s); s.Queued != 0 || s.Submitted == 0 {
@@ -219,10 +219,10 @@ func TestH1H3_RapidReset(t *testing.T) {
 	}
 }
 
-// One connection with more uploads than places, none of which ends: all are cut off, and the connection lives.
+// One connection with more uploads than slots, none of which ends: all are cut off, and the connection lives.
 func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
-	const streams, places = 50, 4
-	g := newGuard(t, places, streams)
+	const streams, slots = 50, 4
+	g := newGuard(t, slots, streams)
 	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{Grace: 20 * time.Millisecond}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	})))

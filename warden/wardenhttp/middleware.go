@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/warden/internal/place"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
 // Handler returns a handler that calls next for requests that get a slot, and answers the others itself as [WriteError] does.
@@ -65,10 +65,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	got, err := h.acquire(w.Header(), r, &is)
 	if err != nil {
-		h.refuse(w, r, &is, err)
+		h.reject(w, r, &is, err)
 		return
 	}
-	e := &exchange{h: h, place: held{got}, asked: r}
+	e := &exchange{h: h, slot: held{got}, asked: r}
 	inner := e.request()
 	if h.cfg.Buffered {
 		e.buffer(w, inner)
@@ -79,11 +79,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inflight.Serve(e, e, w, inner)
 }
 
-// refuse answers r, rejected under claim is. Over HTTP/1, net/http's server reads up to 256 KiB of an unread body before it
+// reject answers r, rejected under claim is. Over HTTP/1, net/http's server reads up to 256 KiB of an unread body before it
 // answers, unless the connection will be closed, so a rejection would come only after an upload, or never. A short body
 // therefore gets a moment to arrive, which keeps the connection, and others none. (Over HTTP/2 the server does not read, and
 // closing the connection would end all its requests.)
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, is *place.Claim, err error) {
+func (h *handler) reject(w http.ResponseWriter, r *http.Request, is *slot.Claim, err error) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(forUnread)) // on failure, the server's ReadTimeout applies
 		if r.ContentLength < 0 || r.ContentLength > mostUnread {
@@ -111,9 +111,9 @@ const (
 )
 
 // acquire classifies the request, whose answer has these headers so far, and acquires its slot.
-func (m *Middleware) acquire(answer http.Header, r *http.Request, is *place.Claim) (place.Place, error) {
+func (m *Middleware) acquire(answer http.Header, r *http.Request, is *slot.Claim) (slot.Slot, error) {
 	if m.cfg.Task == nil {
-		return place.Place{}, notMade("Middleware", "wardenhttp.New")
+		return slot.Slot{}, notMade("Middleware", "wardenhttp.New")
 	}
 	m.cfg.classify(answer, r, is)
 	return is.Acquire(r.Context())

@@ -21,7 +21,7 @@ func (m *Middleware) notice(r *http.Request) {
 			continue
 		}
 		if !m.noticed.Swap(true) {
-			logf(r, "wardenhttp: http.TimeoutHandler inside the middleware leaves handlers running that hold no place: "+
+			logf(r, "wardenhttp: http.TimeoutHandler inside the middleware leaves handlers running that hold no slot: "+
 				"mount it outside, or use Config.Buffered (this is logged once)")
 		}
 		return

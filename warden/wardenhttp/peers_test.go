@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// zalando/skipper #2579 (#4188): lifo gave the place back when the backend's headers had come, so that more bodies streamed at once than were allowed.
+// zalando/skipper #2579 (#4188): lifo gave the slot back when the backend's headers had come, so that more bodies streamed at once than were allowed.
 func TestPeer_SkipperStreamsOvershoot(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		const places = 2
-		backend, release := newGuard(t, places, 0), make(chan struct{})
+		const slots = 2
+		backend, release := newGuard(t, slots, 0), make(chan struct{})
 		once := sync.OnceFunc(func() { close(release) })
 		defer once()
 		s := serve(newHandler(t, backend, func(w http.ResponseWriter, _ *http.Request) {
@@ -23,16 +23,16 @@ func TestPeer_SkipperStreamsOvershoot(t *testing.T) {
 			<-release
 			_, _ = io.WriteString(w, "the body")
 		}))
-		client := newGuard(t, places, 0)
+		client := newGuard(t, slots, 0)
 		var streams []*http.Response
-		for range places {
+		for range slots {
 			streams = append(streams, send(t, through(t, client, s), http.MethodPost, s.URL))
 		}
-		backend.wantInFlight(t, "while bodies stream, in the server", places)
-		client.wantInFlight(t, "while bodies stream, in the client", places)
+		backend.wantInFlight(t, "while bodies stream, in the server", slots)
+		client.wantInFlight(t, "while bodies stream, in the client", slots)
 		for range 3 {
 			wantStatus(t, s, http.StatusServiceUnavailable)
-			if resp, err := through(t, client, s).Post(s.URL, "", nil); err == nil { //nolint:noctx // refused
+			if resp, err := through(t, client, s).Post(s.URL, "", nil); err == nil { //nolint:noctx // rejected
 				resp.Body.Close()
 				t.Error("one stream too many")
 			}

@@ -59,7 +59,7 @@ func TestPropertyH3_NeverMoreThanTheTarget(t *testing.T) {
 			g.Limiter().Apply(decision.ControlDecision{Seq: uint64(seq.Add(1)), TargetConcurrency: int(target.Load())})
 			var all sync.WaitGroup
 			for _, way := range clients {
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // who waits for a place leaves
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // who waits for a slot leaves
 				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody)
 				if err != nil {
 					rt.Fatal(err)
@@ -329,7 +329,7 @@ func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
 				cancel()
 			}
 			time.Sleep(time.Second)
-			w.Watch()
+			w.SampleIfDue()
 		})
 		if a.counted != want {
 			rt.Fatalf("H9: of %v %d were counted, want %d", endings, a.counted, want)
@@ -337,9 +337,9 @@ func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
 	})
 }
 
-// Whatever is refused costs four allocations at most.
-func TestPropertyH10_RefusalCostsFourAllocations(t *testing.T) {
-	h := refusing(t)
+// Whatever is rejected costs four allocations at most.
+func TestPropertyH10_RejectionCostsFourAllocations(t *testing.T) {
+	h := rejecting(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		r := httptest.NewRequest(rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(rt, "method"), "/"+rapid.StringMatching(`[a-z/]{0,80}`).Draw(rt, "path"), http.NoBody)
 		for i := range rapid.IntRange(0, 5).Draw(rt, "headers") {
@@ -358,16 +358,16 @@ func TestPropertyH10_RefusalCostsFourAllocations(t *testing.T) {
 // Requests come one after the other; those that are exempt are answered whatever the limiter does, and it never hears of them.
 func TestPropertyH11_ExemptAsksNobody(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		places := rapid.IntRange(0, 1).Draw(rt, "places")
+		slots := rapid.IntRange(0, 1).Draw(rt, "slots")
 		paths := rapid.SliceOfN(rapid.SampledFrom([]string{"/healthz", "/other"}), 1, 20).Draw(rt, "paths")
-		g := newGuard(t, places, 0)
+		g := newGuard(t, slots, 0)
 		h := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" }}).Handler(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 		asked := 0
 		for _, path := range paths {
 			want := http.StatusNoContent
 			if path == "/other" {
-				if asked++; places == 0 {
+				if asked++; slots == 0 {
 					want = http.StatusServiceUnavailable
 				}
 			}
@@ -375,8 +375,8 @@ func TestPropertyH11_ExemptAsksNobody(t *testing.T) {
 			if h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody)); rec.Code != want {
 				rt.Fatalf("H11: %s: %d, want %d", path, rec.Code, want)
 			}
-			if started, refused, _, _ := g.counts(); started+refused != asked {
-				rt.Fatalf("H11: %d were asked for, the limiter heard of %d", asked, started+refused)
+			if started, rejected, _, _ := g.counts(); started+rejected != asked {
+				rt.Fatalf("H11: %d were asked for, the limiter heard of %d", asked, started+rejected)
 			}
 		}
 	})
@@ -390,10 +390,10 @@ type patient struct {
 
 func (w *patient) SetReadDeadline(t time.Time) error { w.until = t; return nil }
 
-// A body that nobody has read to its end is waited for by the server: half a second at most after a refusal, and Grace when its handler is done.
+// A body that nobody has read to its end is waited for by the server: half a second at most after a rejection, and Grace when its handler is done.
 func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		refused := rapid.Bool().Draw(rt, "refused")
+		rejected := rapid.Bool().Draw(rt, "rejected")
 		length := rapid.Int64Range(-1, 1<<20).Draw(rt, "length")
 		if length == 0 {
 			length = -1
@@ -403,11 +403,11 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 		works := time.Duration(rapid.IntRange(0, 5).Draw(rt, "works")) * time.Second
 		var left time.Duration
 		synctest.Test(t, func(t *testing.T) {
-			places := 1
-			if refused {
-				places = 0
+			slots := 1
+			if rejected {
+				slots = 0
 			}
-			h := newMiddleware(t, newGuard(t, places, 0), wardenhttp.Config{Grace: grace}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := newMiddleware(t, newGuard(t, slots, 0), wardenhttp.Config{Grace: grace}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.ReadFull(r.Body, make([]byte, read))
 				time.Sleep(works)
 			}))
@@ -418,14 +418,14 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 			left = time.Until(w.until)
 		})
 		most := grace
-		if refused {
+		if rejected {
 			most = 500 * time.Millisecond
 		}
 		if left > most {
-			rt.Fatalf("H17: refused %v, Grace %v: the rest of the body is waited for another %v", refused, grace, left)
+			rt.Fatalf("H17: rejected %v, Grace %v: the rest of the body is waited for another %v", rejected, grace, left)
 		}
 		if left < 0 {
-			rt.Fatalf("H17: refused %v, Grace %v: nothing bounds the wait for the rest of the body", refused, grace)
+			rt.Fatalf("H17: rejected %v, Grace %v: nothing bounds the wait for the rest of the body", rejected, grace)
 		}
 	})
 }
@@ -451,7 +451,7 @@ func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
 			r.RequestURI, r.URL.Path = line, line[:to]
 		}
 		whole := cfg.Task == nil && len(r.Method)+len(line) <= 256 // a first line of 256 bytes is kept as it is: what else is in it is no more than the name
-		g := newGuard(t, 0, 0)                                     // what it refuses it remembers
+		g := newGuard(t, 0, 0)                                     // what it rejects it remembers
 		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)
 		name, want := g.Limiter().Recent()[0].Task.Name, line[from:min(to, from+256)]
 		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
@@ -508,7 +508,7 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ops := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(rt, "ops")
 		var ready wardenhttp.Readiness
-		refusing := newHandler(t, newGuard(t, 0, 0), nil)
+		rejecting := newHandler(t, newGuard(t, 0, 0), nil)
 		drained := false
 		for _, op := range ops {
 			switch {
@@ -516,7 +516,7 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 				ready.Drain()
 				drained = true
 			case op > 5:
-				refusing.ServeHTTP(httptest.NewRecorder(), newRequest())
+				rejecting.ServeHTTP(httptest.NewRecorder(), newRequest())
 			default:
 				rec := httptest.NewRecorder()
 				ready.ServeHTTP(rec, newRequest())
@@ -528,13 +528,13 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 	})
 }
 
-// Attempts take their time and end as they like, at a dependency that refuses so much that budget and throttle have their say. None is ended but by its caller, or
+// Attempts take their time and end as they like, at a dependency that rejects so much that budget and throttle have their say. None is ended but by its caller, or
 // as the loser of a hedge; and of two, one answers.
 func TestPropertyR2_WhatHasStartedEndsByItself(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		hedge := time.Duration(rapid.SampledFrom([]int{0, 3, 9}).Draw(rt, "hedge after")) * time.Millisecond
 		takes := rapid.SliceOfN(rapid.IntRange(1, 20), 30, 30).Draw(rt, "takes")
-		refuses := rapid.SliceOfN(rapid.Bool(), 30, 30).Draw(rt, "refuses")
+		rejects := rapid.SliceOfN(rapid.Bool(), 30, 30).Draw(rt, "rejects")
 		calls := rapid.IntRange(1, 20).Draw(rt, "calls")
 		ratio := rapid.SampledFrom([]float64{0.01, 0.5, 1}).Draw(rt, "ratio")
 		wrong := ""
@@ -559,13 +559,13 @@ func TestPropertyR2_WhatHasStartedEndsByItself(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				if refuses[i] {
+				if rejects[i] {
 					return respond(http.StatusServiceUnavailable, http.NoBody), nil
 				}
 				answered[id] = true
 				return respond(http.StatusOK, http.NoBody), nil
 			})
-			c := newCaller(t, retry.Config{Ratio: ratio, Floor: 1, Backoff: time.Millisecond, Rand: func() float64 { return 0 }})
+			c := newCaller(t, retry.Config{Ratio: ratio, MinRetries: 1, Backoff: time.Millisecond, Rand: func() float64 { return 0 }})
 			rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: hedge})
 			var all sync.WaitGroup
 			for i := range calls {

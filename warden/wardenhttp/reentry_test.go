@@ -1,4 +1,4 @@
-// Nobody waits for himself: a request that has its place is not given, and not made to wait for, a second one.
+// Nobody waits for himself: a request that has its slot is not given, and not made to wait for, a second one.
 
 package wardenhttp_test
 
@@ -20,7 +20,7 @@ import (
 )
 
 // Handlers in one another, transports and functions, in any order, under two wardens and in two compartments: each that is met for the
-// second time passes the request on if it is a middleware, and refuses it otherwise. Nothing waits, and nothing is left.
+// second time passes the request on if it is a middleware, and rejects it otherwise. Nothing waits, and nothing is left.
 func TestPropertyH13_AnyNesting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{
@@ -31,7 +31,7 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 		}
 		guards := []*guard{newGuard(t, 1, 0), newGuard(t, 1, 0)}
 		steps := rapid.SliceOfN(rapid.IntRange(0, 11), 1, 8).Draw(rt, "steps")
-		held, refused, reached := map[int]bool{}, false, false
+		held, rejected, reached := map[int]bool{}, false, false
 		var enter func(w http.ResponseWriter, r *http.Request, rest []int)
 		enter = func(w http.ResponseWriter, r *http.Request, rest []int) {
 			if len(rest) == 0 {
@@ -84,7 +84,7 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 				rt.Fatalf("%v: %v, again %v", rest, err, again)
 			}
 			if again {
-				refused = true
+				rejected = true
 				rec := httptest.NewRecorder()
 				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
 					rt.Fatalf("told %d %s", rec.Code, rec.Body)
@@ -92,8 +92,8 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 			}
 		}
 		enter(httptest.NewRecorder(), newRequest(), steps)
-		if refused == reached {
-			rt.Fatalf("%v: refused %v, reached %v", steps, refused, reached)
+		if rejected == reached {
+			rt.Fatalf("%v: rejected %v, reached %v", steps, rejected, reached)
 		}
 		for _, g := range guards {
 			if s := g.Limiter().Stats(); s.Running != 0 || s.Queued != 0 || s.Rejected+s.Canceled != 0 {

@@ -1,4 +1,4 @@
-// One id for one refusal, wherever it is told, and what a stranger can do with it.
+// One id for one rejection, wherever it is told, and what a stranger can do with it.
 
 package wardenhttp_test
 
@@ -23,7 +23,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// told are the ids that were told of refusals, by the place in which they were.
+// told are the ids that were told of rejections, by the place in which they were.
 type told struct {
 	mu  sync.Mutex // guards ids
 	ids map[string][]string
@@ -56,7 +56,7 @@ func (o *told) Observe(e limiter.Event) {
 type toldOfCalls struct{ *told }
 
 func (o toldOfCalls) Observe(e bulkhead.Event) {
-	if e.Kind == bulkhead.Answered && e.Outcome == bulkhead.Refused {
+	if e.Kind == bulkhead.Answered && e.Outcome == bulkhead.Rejected {
 		o.add("event", e.RequestID)
 	}
 }
@@ -65,17 +65,17 @@ type openBreaker struct{}
 
 func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open") }
 
-// refuser is a handler that refuses every request, for one of the reasons that there are, and what it has told.
-type refuser struct {
+// rejecter is a handler that rejects every request, for one of the reasons that there are, and what it has told.
+type rejecter struct {
 	http.Handler
 	told   *told
 	recent func()
 	kept   bool // recent tells of it
 }
 
-func newRefuser(t *rapid.T, how string, own string) refuser {
+func newRejecter(t *rapid.T, how string, own string) rejecter {
 	o := &told{}
-	r := refuser{told: o, recent: func() {}, kept: true}
+	r := rejecter{told: o, recent: func() {}, kept: true}
 	cfg := wardenhttp.Config{
 		Task: func(*http.Request) warden.Task { return warden.Task{Name: "x", ID: own} },
 		Answer: func(w http.ResponseWriter, _ *http.Request, _ error) bool {
@@ -85,7 +85,7 @@ func newRefuser(t *rapid.T, how string, own string) refuser {
 	}
 	c := bulkhead.CompartmentConfig{Name: "c", Guaranteed: 1}
 	var w *warden.Warden
-	inside := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was not refused") })
+	inside := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was not rejected") })
 	switch how {
 	case "warden":
 		initial := decision.ControlDecision{Seq: 7, TargetConcurrency: 1, ShedProbability: 1}
@@ -113,7 +113,7 @@ func newRefuser(t *rapid.T, how string, own string) refuser {
 	}
 	switch how {
 	case "warden":
-	case "handler": // which asks for a place itself, and answers with WriteError
+	case "handler": // which asks for a slot itself, and answers with WriteError
 		if w, err = warden.New(warden.Config{Interval: 10 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func TestPropertyH21_OneIDWhereverItIsTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		own, outer, given := texts().Draw(t, "own"), texts().Draw(t, "outer"), rapid.SliceOfN(texts(), 0, 2).Draw(t, "given")
 		traced := rapid.Bool().Draw(t, "traced")
-		h := newRefuser(t, rapid.SampledFrom([]string{"warden", "full", "max wait", "breaker", "handler"}).Draw(t, "how"), own)
+		h := newRejecter(t, rapid.SampledFrom([]string{"warden", "full", "max wait", "breaker", "handler"}).Draw(t, "how"), own)
 		req, rec := newRequest(), httptest.NewRecorder()
 		req.Header["X-Request-Id"] = given
 		if rec.Header()["X-Request-Id"] = nil; outer != "" {

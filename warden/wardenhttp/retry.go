@@ -27,7 +27,7 @@ type RetryConfig struct {
 	// has an Idempotency-Key. Other requests are sent again only if they were certainly not processed.
 	Repeatable func(*http.Request) bool
 	// AttemptTimeout bounds an attempt until the header of its response has arrived, 0 or more; 0: only the request's context
-	// bounds it.
+	// bounds it. The error of an attempt that exceeds it matches context.DeadlineExceeded.
 	AttemptTimeout time.Duration
 	// HedgeAfter is how long a repeatable request waits for the header of its response before a hedge is sent, a second
 	// attempt beside the first, 0 or more; 0: no hedges. The 95th percentile of that latency is a usual choice.
@@ -84,20 +84,19 @@ func (t telling) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(out)
 }
 
-// AttemptTimeoutError reports that the last attempt got no answer within RetryConfig.AttemptTimeout. errors.Is(err,
-// context.DeadlineExceeded) holds.
-type AttemptTimeoutError struct{ After time.Duration }
+// attemptTimeoutError reports that the last attempt got no answer within RetryConfig.AttemptTimeout.
+type attemptTimeoutError struct{ after time.Duration }
 
 // Error names the bound.
-func (e *AttemptTimeoutError) Error() string {
-	return fmt.Sprintf("wardenhttp: no answer within the %s of an attempt", e.After)
+func (e *attemptTimeoutError) Error() string {
+	return fmt.Sprintf("wardenhttp: no answer within the %s of an attempt", e.after)
 }
 
 // Unwrap returns context.DeadlineExceeded.
-func (e *AttemptTimeoutError) Unwrap() error { return context.DeadlineExceeded }
+func (e *attemptTimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // Timeout returns true, as for a net.Error.
-func (e *AttemptTimeoutError) Timeout() bool { return true }
+func (e *attemptTimeoutError) Timeout() bool { return true }
 
 // RoundTrip sends the request, with its context's remaining time and priority in headers as a [Transport] does, and retries
 // it as docs/retries.md says. A request that the throttle rejects is not sent: its body is closed and the error is a
@@ -180,7 +179,7 @@ func (t *Retry) CloseIdleConnections() {
 }
 
 // attempt sends one request, perhaps with a hedge, and reports the results to the Caller.
-func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, verdict, error) {
+func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, result, error) {
 	if t.cfg.HedgeAfter > 0 && c.repeatable {
 		return t.race(req, c)
 	}
@@ -193,7 +192,7 @@ func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, verdict, er
 		inner, cancel := context.WithCancelCause(ctx)
 		resp, err = t.send(req.WithContext(inner), cancel)
 	}
-	v := judge(ctx, resp, err)
+	v := classifyAttempt(ctx, resp, err)
 	c.Ended(c.priority, v.outcome)
 	return resp, v, err
 }
@@ -201,7 +200,7 @@ func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, verdict, er
 // send sends one attempt, whose context cancel ends: when another attempt has won, after AttemptTimeout, and when nothing
 // more can arrive. In the first two cases the cause is the error.
 func (t *Retry) send(req *http.Request, cancel context.CancelCauseFunc) (*http.Response, error) {
-	late := &AttemptTimeoutError{t.cfg.AttemptTimeout}
+	late := &attemptTimeoutError{t.cfg.AttemptTimeout}
 	inTime := func() bool { return true }
 	if t.cfg.AttemptTimeout > 0 {
 		inTime = time.AfterFunc(t.cfg.AttemptTimeout, func() { cancel(late) }).Stop

@@ -23,19 +23,19 @@ type race struct {
 	won    bool
 
 	resp *http.Response // the hedge's result, once hedged is closed
-	v    verdict
+	v    result
 	err  error
 }
 
 // race sends the request, and a hedge if there is no answer after HedgeAfter. The first attempt runs on this goroutine. Only
 // an answer ends the other attempt; a rejection does not.
-func (t *Retry) race(req *http.Request, c *call) (*http.Response, verdict, error) {
+func (t *Retry) race(req *http.Request, c *call) (*http.Response, result, error) {
 	r := &race{}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(t.cfg.HedgeAfter, func() { t.hedge(r, req, c, cancel) })
 	defer timer.Stop() // even if the base panics
 	resp, err := t.send(req.WithContext(ctx), cancel)
-	v := judge(req.Context(), resp, err)
+	v := classifyAttempt(req.Context(), resp, err)
 	c.Ended(c.priority, v.outcome)
 
 	r.mu.Lock()
@@ -82,7 +82,7 @@ func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.C
 	r.mu.Unlock()
 
 	resp, err := t.contained(second.WithContext(warden.WithPriority(ctx, p)), cancel) //nolint:bodyclose // who wins returns it, and discard closes it
-	v := judge(req.Context(), resp, err)
+	v := classifyAttempt(req.Context(), resp, err)
 	c.Ended(p, v.outcome)
 	r.mu.Lock()
 	r.resp, r.v, r.err = resp, v, err

@@ -27,7 +27,7 @@ import (
 )
 
 // generous retries as often as the rules of safety let it, and at once.
-var generous = retry.Config{Ratio: 1, Floor: 1000, Backoff: 1}
+var generous = retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1}
 
 type fataler interface {
 	Helper()
@@ -55,7 +55,7 @@ func newRetry(t fataler, c *retry.Caller, cfg wardenhttp.RetryConfig) *wardenhtt
 // outcome is one answer of the base, and what the model knows of it.
 type outcome struct {
 	status                   int // 0: err
-	refused                  bool
+	rejected                 bool
 	err                      error
 	again, unprocessed, sent bool
 }
@@ -63,9 +63,9 @@ type outcome struct {
 var outcomes = []outcome{
 	{status: 200, sent: true}, {status: 404, sent: true}, {status: 500, sent: true},
 	{status: 503, again: true, sent: true}, {status: 429, again: true, sent: true}, {status: 502, again: true, sent: true}, {status: 504, again: true, sent: true},
-	{status: 503, refused: true, again: true, unprocessed: true, sent: true}, {status: 504, refused: true, again: true, unprocessed: true, sent: true},
-	{status: 500, refused: true, sent: true},
-	{err: &net.OpError{Op: "dial", Err: errors.New("refused")}, again: true, unprocessed: true},
+	{status: 503, rejected: true, again: true, unprocessed: true, sent: true}, {status: 504, rejected: true, again: true, unprocessed: true, sent: true},
+	{status: 500, rejected: true, sent: true},
+	{err: &net.OpError{Op: "dial", Err: errors.New("rejected")}, again: true, unprocessed: true},
 	{err: &net.OpError{Op: "read", Err: errors.New("reset")}, again: true, sent: true},
 	{err: io.ErrUnexpectedEOF, again: true, sent: true}, {err: context.DeadlineExceeded, again: true, sent: true},
 	{err: errors.New("x509: unknown authority")}, {err: warden.ErrRejected},
@@ -125,8 +125,8 @@ func TestPropertyR3R6_Machine(t *testing.T) {
 			}
 			resp := respond(o.status, responses[len(responses)-1])
 			resp.Header = http.Header{}
-			if o.refused {
-				resp.Header.Set("Warden-Refused", "pressure_high")
+			if o.rejected {
+				resp.Header.Set("Warden-Rejected", "pressure_high")
 			}
 			return resp, nil
 		})
@@ -187,31 +187,31 @@ func do(t *testing.T, rt http.RoundTripper, method, url, body string) (int, stri
 	return resp.StatusCode, string(b), nil
 }
 
-// echo answers with what it was sent; the first so many requests get refuse instead.
-func echo(n int32, refuse http.HandlerFunc, arrived *atomic.Int32) http.Handler {
+// echo answers with what it was sent; the first so many requests get reject instead.
+func echo(n int32, reject http.HandlerFunc, arrived *atomic.Int32) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if arrived.Add(1) <= n {
-			refuse(w, r)
+			reject(w, r)
 			return
 		}
 		_, _ = io.Copy(w, r.Body)
 	})
 }
 
-// Over both protocols, through a Transport: what a middleware refused is sent again whatever it is, on the same connection, and nothing else that is not safe.
+// Over both protocols, through a Transport: what a middleware rejected is sent again whatever it is, on the same connection, and nothing else that is not safe.
 func TestR3_RealServers(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		closed := newGuard(t, 1, 0)
 		closed.Limiter().Close()
-		refusing := newMiddleware(t, closed, wardenhttp.Config{}).Handler(nil)
-		ours := func(w http.ResponseWriter, r *http.Request) { refusing.ServeHTTP(hasty{w}, r) }
+		rejecting := newMiddleware(t, closed, wardenhttp.Config{}).Handler(nil)
+		ours := func(w http.ResponseWriter, r *http.Request) { rejecting.ServeHTTP(hasty{w}, r) }
 		by := func(w http.ResponseWriter, _ *http.Request) { // a handler that has begun
 			wardenhttp.WriteError(hasty{w}, nil, &warden.Rejection{})
 		}
 		aborts := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 		for _, c := range []struct {
 			method string
-			refuse http.HandlerFunc
+			reject http.HandlerFunc
 			want   int32 // attempts
 		}{
 			{"GET", ours, 3}, {"POST", ours, 3}, {"PATCH", ours, 3},
@@ -219,7 +219,7 @@ func TestR3_RealServers(t *testing.T) {
 			{"PUT", aborts, 3}, {"POST", aborts, 1},
 		} {
 			var arrived atomic.Int32
-			s := serve(echo(2, c.refuse, &arrived))
+			s := serve(echo(2, c.reject, &arrived))
 			g := newGuard(t, 1, 0)
 			rt := newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: newTransport(t, g, s.Client().Transport)})
 			status, body, err := do(t, rt, c.method, s.URL, "hello")
@@ -246,7 +246,7 @@ func (h hasty) WriteHeader(status int) {
 	h.ResponseWriter.WriteHeader(status)
 }
 
-func TestR6_RefusedResponsesKeepTheirConnection(t *testing.T) {
+func TestR6_RejectedResponsesKeepTheirConnection(t *testing.T) {
 	var arrived, connections atomic.Int32
 	s := httptest.NewUnstartedServer(echo(4, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }, &arrived))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -268,7 +268,7 @@ func TestR6_RefusedResponsesKeepTheirConnection(t *testing.T) {
 }
 
 // Nobody listens: nothing was sent, so a POST is tried again, and its body is closed each time.
-func TestR3_ConnectionRefused(t *testing.T) {
+func TestR3_ConnectionRejected(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -280,12 +280,12 @@ func TestR3_ConnectionRefused(t *testing.T) {
 	if _, _, err := do(t, newRetry(t, c, wardenhttp.RetryConfig{Base: base}), "POST", "http://"+l.Addr().String(), "hello"); err == nil {
 		t.Error("answered")
 	}
-	if s := c.Stats(); s.Calls != 1 || s.Retries != 2 || s.Refused != 3 {
+	if s := c.Stats(); s.Calls != 1 || s.Retries != 2 || s.Rejected != 3 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// What the throttle refuses is not sent, and says so through an http.Client.
+// What the throttle rejects is not sent, and says so through an http.Client.
 func TestR4_ThrottledRequestIsNotSent(t *testing.T) {
 	var sent int
 	cfg := retry.Config{Rand: func() float64 { return 0 }}
@@ -312,7 +312,7 @@ func TestR4_ThrottledRequestIsNotSent(t *testing.T) {
 	}
 }
 
-// What the server asks for comes first, then the deadline: a wait that would outlast it is not begun, and the refusal is returned as it was.
+// What the server asks for comes first, then the deadline: a wait that would outlast it is not begun, and the rejection is returned as it was.
 func TestR5_DeadlineBoundsTheWait(t *testing.T) {
 	var sent int
 	c := newCaller(t, generous)
@@ -369,14 +369,14 @@ func TestAttemptTimeout(t *testing.T) {
 			c := newCaller(t, generous)
 			rt := newRetry(t, c, wardenhttp.RetryConfig{Base: s.Client().Transport, AttemptTimeout: 300 * time.Millisecond})
 			status, body, err := do(t, rt, method, s.URL, "hello")
-			var late *wardenhttp.AttemptTimeoutError
+			var late net.Error
 			switch {
 			case want == 2 && (status != http.StatusOK || body != "hello" || err != nil):
 				t.Errorf("%s: %d %q %v", method, status, body, err)
 			case want == 1 && (!errors.As(err, &late) || !errors.Is(err, context.DeadlineExceeded) || !late.Timeout()):
 				t.Errorf("%s: %v", method, err)
 			}
-			if got := arrived.Load(); got != want || c.Stats().Refused != 1 {
+			if got := arrived.Load(); got != want || c.Stats().Rejected != 1 {
 				t.Errorf("%s: %d attempts, %+v", method, got, c.Stats())
 			}
 		}
@@ -418,18 +418,18 @@ func TestR7_HedgeWins(t *testing.T) {
 		if len(req.Header) != 0 {
 			t.Errorf("the request was changed: %v", req.Header)
 		}
-		if got := c.Stats(); got.Hedges != 1 || got.Accepted != 1 || got.Refused != 0 {
+		if got := c.Stats(); got.Hedges != 1 || got.Accepted != 1 || got.Rejected != 0 {
 			t.Errorf("%+v", got)
 		}
 	})
 }
 
-// A hedge that is refused leaves the first attempt alone, and the first attempt's answer ends the hedge.
+// A hedge that is rejected leaves the first attempt alone, and the first attempt's answer ends the hedge.
 func TestR2R6_HedgesThatLose(t *testing.T) {
-	for _, refused := range []bool{true, false} {
+	for _, rejected := range []bool{true, false} {
 		hedged, ended := make(chan struct{}), make(chan struct{})
 		var attempts atomic.Int32
-		answer, refusal := newPayload("first"), newPayload("busy")
+		answer, rejection := newPayload("first"), newPayload("busy")
 		base := roundTrip(func(r *http.Request) (*http.Response, error) {
 			if attempts.Add(1) == 1 {
 				<-hedged
@@ -438,10 +438,10 @@ func TestR2R6_HedgesThatLose(t *testing.T) {
 				}
 				return respond(http.StatusOK, answer), nil
 			}
-			if refused {
+			if rejected {
 				close(hedged)
 				defer close(ended)
-				return respond(http.StatusServiceUnavailable, refusal), nil
+				return respond(http.StatusServiceUnavailable, rejection), nil
 			}
 			close(hedged)
 			<-r.Context().Done()
@@ -480,7 +480,7 @@ func TestR2_BudgetCancelsNothing(t *testing.T) {
 			return nil, r.Context().Err()
 		}
 	})
-	c := newCaller(t, retry.Config{Ratio: 0.1, Floor: -1})
+	c := newCaller(t, retry.Config{Ratio: 0.1, MinRetries: -1})
 	rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: 20 * time.Millisecond})
 	var all sync.WaitGroup
 	for range n {
@@ -546,7 +546,7 @@ func TestInvalidRetry(t *testing.T) {
 }
 
 // A nil request, and a nil of everything that has a method, is an error or nothing, and never a panic.
-func TestNilArgumentsAreRefused(t *testing.T) {
+func TestNilArgumentsAreRejected(t *testing.T) {
 	base := roundTrip(func(*http.Request) (*http.Response, error) {
 		t.Error("sent")
 		return nil, errors.New("sent")
@@ -623,7 +623,7 @@ func TestR8_NoTimeToSendCountsNothing(t *testing.T) {
 					if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() || sent.closes.Load() != 1 {
 						t.Errorf("%s, %v left: %v, body closed %d times", name, left, err, sent.closes.Load())
 					}
-					if got := c.Stats(); got.Refused != 0 || got.Accepted != 0 {
+					if got := c.Stats(); got.Rejected != 0 || got.Accepted != 0 {
 						t.Errorf("R8: %s, %v left, hedge %v: %+v", name, left, hedge, got)
 					}
 				}

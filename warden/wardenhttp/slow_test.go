@@ -345,10 +345,10 @@ func TestH15_AnswersThatTrickleAreCutOff(t *testing.T) {
 	})
 }
 
-// Slow clients who come back as soon as they are cut off or refused do not keep the others out.
+// Slow clients who come back as soon as they are cut off or rejected do not keep the others out.
 func TestH15_SlowClientsLeaveRoomForOthers(t *testing.T) {
-	const slow, places = 20, 4
-	g := newGuard(t, places, places)
+	const slow, slots = 20, 4
+	g := newGuard(t, slots, slots)
 	s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Grace: 30 * time.Millisecond}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	})), false)

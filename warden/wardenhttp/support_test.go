@@ -31,10 +31,10 @@ const patience = 10 * time.Second
 
 // A tally counts what a limiter announces, apart from the limiter's own books.
 type tally struct {
-	mu                         sync.Mutex // guards all below
-	started, refused, executed int
-	tasks                      []warden.Task // that were started or refused
-	changed                    chan struct{} // closed by the next event
+	mu                          sync.Mutex // guards all below
+	started, rejected, executed int
+	tasks                       []warden.Task // that were started or rejected
+	changed                     chan struct{} // closed by the next event
 }
 
 func (c *tally) Observe(e limiter.Event) {
@@ -46,7 +46,7 @@ func (c *tally) Observe(e limiter.Event) {
 	case limiter.Executed:
 		c.executed++
 	default:
-		c.refused++
+		c.rejected++
 	}
 	if e.Outcome != limiter.Executed {
 		c.tasks = append(c.tasks, e.Task)
@@ -55,10 +55,10 @@ func (c *tally) Observe(e limiter.Event) {
 	c.changed = make(chan struct{})
 }
 
-func (c *tally) counts() (started, refused, executed int, changed <-chan struct{}) {
+func (c *tally) counts() (started, rejected, executed int, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.started, c.refused, c.executed, c.changed
+	return c.started, c.rejected, c.executed, c.changed
 }
 
 // A guard is a warden whose target does not move.
@@ -67,10 +67,10 @@ type guard struct {
 	tally
 }
 
-// newGuard has this many places; so many may wait, and none if that is 0.
-func newGuard(t testing.TB, places, queue int) *guard {
+// newGuard has this many slots; so many may wait, and none if that is 0.
+func newGuard(t testing.TB, slots, queue int) *guard {
 	t.Helper()
-	d := decision.ControlDecision{Seq: 7, TargetConcurrency: places}
+	d := decision.ControlDecision{Seq: 7, TargetConcurrency: slots}
 	if queue == 0 {
 		d.ShedProbability = 1 // a warden always has a queue: what would wait is shed
 	}
@@ -112,7 +112,7 @@ func (g *guard) wantEmpty(t *testing.T) {
 		}
 		select {
 		case <-changed:
-		case <-time.After(time.Millisecond): // what has its place and was not told yet
+		case <-time.After(time.Millisecond): // what has its slot and was not told yet
 		case <-hangs:
 			t.Fatalf("%d started, %d executed, %+v", started, executed, g.Limiter().Stats())
 		}

@@ -1,4 +1,4 @@
-// Requests whose time is up while their handler runs: what the client is told, and what becomes of the handler and its place.
+// Requests whose time is up while their handler runs: what the client is told, and what becomes of the handler and its slot.
 
 package wardenhttp_test
 
@@ -66,7 +66,7 @@ func (s script) run(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Whatever a handler does, its client is told what it said in time, or 504, and never a 200 that nobody has said; buffered, at the
-// instant at which the time is up. It holds its place until it returns, and not longer.
+// instant at which the time is up. It holds its slot until it returns, and not longer.
 func TestPropertyH16_TimeIsUp(t *testing.T) {
 	const timeout = time.Second
 	for name, kind := range map[string]func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int){
@@ -241,8 +241,8 @@ func TestH1H16_BufferedEndings(t *testing.T) {
 	})
 }
 
-// Who reads slowly holds no place once the answer is kept, and gets all of it.
-func TestH16_BufferedAnswersHoldNoPlaceWhileTheyAreRead(t *testing.T) {
+// Who reads slowly holds no slot once the answer is kept, and gets all of it.
+func TestH16_BufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const length = 8 << 20
 		g := newGuard(t, 1, 0)

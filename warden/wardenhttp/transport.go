@@ -10,7 +10,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
 // TransportConfig describes a [Transport]. The zero value is ready to use.
@@ -55,7 +55,7 @@ func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 }
 
 func hostTask(r *http.Request) warden.Task {
-	if r.URL == nil { // the base refuses it
+	if r.URL == nil { // the base rejects it
 		return warden.Task{}
 	}
 	return warden.Task{Name: r.URL.Host}
@@ -98,7 +98,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // prepare acquires the request's slot and builds the request to send. On failure, a panic included, it closes the request's
 // body, as a RoundTripper must.
-func (t *Transport) prepare(req *http.Request) (p place.Place, out *http.Request, err error) {
+func (t *Transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, err error) {
 	ready := false
 	defer func() {
 		if !ready {

@@ -27,7 +27,7 @@ type hop struct {
 	task             warden.Priority
 	timeout          time.Duration
 	trusts           bool
-	busy             time.Duration // its only place is taken for so long
+	busy             time.Duration // its only slot is taken for so long
 	transit, working time.Duration // before it arrives, and before it asks the next
 
 	started  bool // what came of it
@@ -165,7 +165,7 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said warden.Prior
 			ours = priority
 		}
 		priority = ours
-		now = now.Add(h.busy) // it has its place
+		now = now.Add(h.busy) // it has its slot
 		if !due.IsZero() && !now.Before(due) {
 			stopped = true
 		}
@@ -253,7 +253,7 @@ func TestH12_ThreeServices(t *testing.T) {
 	})
 }
 
-// Where a place was waited for until too late, or nothing is left to wait for, nothing starts.
+// Where a slot was waited for until too late, or nothing is left to wait for, nothing starts.
 func TestH12_NothingStartsTooLate(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGuard(t, 1, 1)
@@ -421,7 +421,7 @@ func TestH14_ImpatienceOpensNoBreaker(t *testing.T) {
 			r := newRequest()
 			r.Header.Set("Warden-Timeout", "1")
 			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })).ServeHTTP(httptest.NewRecorder(), r)
-			if len(told.told) != 1 || bulkhead.NoVerdict(told.told[0]) == trusted {
+			if len(told.told) != 1 || bulkhead.IsExcluded(told.told[0]) == trusted {
 				t.Errorf("trusted %v: the breaker was told %v", trusted, told.told)
 			}
 		})

@@ -42,10 +42,10 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"with metrics alone", 0, use(plain)},
 		{"with histograms", 2, use(observed)},
-		{"refused, with histograms", 2, use(full)},
+		{"rejected, with histograms", 2, use(full)},
 		{"a call in a compartment", 2, func() { calls.Observe(call) }},
-		{"a refusal without a span", 0, func() { _ = wardenotel.Refused(ctx, why) }},
-		{"a refusal on a span that is not recorded", 0, func() { _ = wardenotel.Refused(unsampled, why) }},
+		{"a rejection without a span", 0, func() { _ = wardenotel.RecordRejection(ctx, why) }},
+		{"a rejection on a span that is not recorded", 0, func() { _ = wardenotel.RecordRejection(unsampled, why) }},
 	} {
 		for range 100 {
 			c.run()

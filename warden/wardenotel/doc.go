@@ -10,7 +10,7 @@
 //
 // # Spans
 //
-// [Refused] adds an event with the explanation to the span of a rejected request. An observer cannot do that, because it does
+// [RecordRejection] adds an event with the explanation to the span of a rejected request. An observer cannot do that, because it does
 // not know the request's context; the code that acquires the slot does.
 //
 // # Cardinality

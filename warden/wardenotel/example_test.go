@@ -53,8 +53,8 @@ func ExampleNew() {
 	// Output: stopbank.limiter.executed normal 1 {task}
 }
 
-// Behind a middleware, the span of a refused request is found by its reason and by the id that the client was told.
-func ExampleRefused_http() {
+// Behind a middleware, the span of a rejected request is found by its reason and by the id that the client was told.
+func ExampleRejected_http() {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("shop")
 
@@ -62,7 +62,7 @@ func ExampleRefused_http() {
 	w.Limiter().Close()
 	m, err := wardenhttp.New(w, wardenhttp.Config{
 		Answer: func(_ http.ResponseWriter, r *http.Request, err error) bool {
-			_ = wardenotel.Refused(r.Context(), err)
+			_ = wardenotel.RecordRejection(r.Context(), err)
 			return false // the middleware answers
 		},
 	})
@@ -91,8 +91,8 @@ func ExampleRefused_http() {
 	// stopbank.request_id 4bf92f3577b34da6
 }
 
-// Whoever asked for a place tells the span why there was none.
-func ExampleRefused() {
+// Whoever asked for a slot tells the span why there was none.
+func ExampleRejected() {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("shop")
 	ctx, span := tracer.Start(context.Background(), "checkout")
@@ -100,10 +100,10 @@ func ExampleRefused() {
 	w, _ := warden.New(warden.Config{})
 	w.Limiter().Close()
 	_, _, err := w.Acquire(ctx, warden.Task{Name: "checkout"})
-	err = wardenotel.Refused(ctx, err)
+	err = wardenotel.RecordRejection(ctx, err)
 	span.End()
 
 	event := recorder.Ended()[0].Events()[0]
 	fmt.Println(errors.Is(err, warden.ErrRejected), event.Name, event.Attributes[0].Value.AsString())
-	// Output: true stopbank.refused closed
+	// Output: true stopbank.rejected closed
 }

@@ -38,7 +38,7 @@ func everything(t testing.TB, mp metric.MeterProvider) *wardenotel.Metrics {
 	})
 	for w.Stats().Samples == 0 {
 		time.Sleep(time.Millisecond) // nothing tells when a sample is due
-		w.Watch()
+		w.SampleIfDue()
 	}
 	l := newLimiter(t, 1, nil)
 	must(l.TryAcquire(limiter.Task{}))(t)
@@ -75,7 +75,7 @@ func TestACollectionShowsWhatIs(t *testing.T) {
 		"stopbank.control.reason{stopbank.reason=queueing,stopbank.warden.name=api}":                                      1,
 		"stopbank.monitor.utilization_ratio{stopbank.warden.name=api}":                                                    .75,
 		"stopbank.monitor.lag{stopbank.percentile=90,stopbank.warden.name=api}":                                           .002,
-		"stopbank.bulkhead.places{stopbank.set.name=shop}":                                                                2,
+		"stopbank.bulkhead.slots{stopbank.set.name=shop}":                                                                 2,
 		"stopbank.compartment.admitted{stopbank.compartment.name=api,stopbank.set.name=shop}":                             1,
 		"stopbank.compartment.tenants{stopbank.compartment.name=api,stopbank.set.name=shop}":                              1,
 		"stopbank.admission.rejected{stopbank.gate.name=login,stopbank.reason=saturated}":                                 4,
@@ -127,7 +127,7 @@ func TestACollectionShowsWhatIs(t *testing.T) {
 // TestThePageSaysTheNames: the examples of the rule, and the event, are on the page about all this.
 func TestThePageSaysTheNames(t *testing.T) {
 	text := string(must(os.ReadFile("../../docs/observability.md"))(t))
-	for _, name := range []string{"stopbank.limiter.rejected", "stopbank.limiter.wait.duration", wardenotel.EventRefused} {
+	for _, name := range []string{"stopbank.limiter.rejected", "stopbank.limiter.wait.duration", "stopbank.rejected"} {
 		if !strings.Contains(text, "`"+name+"`") {
 			t.Errorf("%s is not on the page", name)
 		}
@@ -219,7 +219,7 @@ func TestABlockedExporterHoldsNobodyUp(t *testing.T) {
 	for range 1000 {
 		must(l.TryAcquire(limiter.Task{}))(t).Release()
 	}
-	if s := l.Stats(); s.Executed != 1000 || s.ForeignPanics != 0 {
+	if s := l.Stats(); s.Executed != 1000 || s.ObserverPanics != 0 {
 		t.Errorf("%+v", s)
 	}
 	close(e.finish)
@@ -242,7 +242,7 @@ func TestAPanickingMeterIsContained(t *testing.T) {
 	times := must(wardenotel.NewLimiterTimes(wardenotel.TimesConfig{Name: "prices", MeterProvider: brokenProvider{}}))(t)
 	l := newLimiter(t, 1, times)
 	must(l.TryAcquire(limiter.Task{}))(t).Release()
-	if s := l.Stats(); s.Executed != 1 || s.Running != 0 || s.ForeignPanics != 2 {
+	if s := l.Stats(); s.Executed != 1 || s.Running != 0 || s.ObserverPanics != 2 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -256,11 +256,11 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	observe(limiter.Started, 2*time.Second, 0)
 	observe(limiter.Executed, 2*time.Second, 4*time.Second)
 	observe(limiter.Rejected, 8*time.Second, 0)
-	observe(limiter.Withdrawn, 16*time.Second, 0)
+	observe(limiter.OutcomeCanceled, 16*time.Second, 0)
 	c := must(wardenotel.NewCompartmentTimes(wardenotel.TimesConfig{Name: "s", MeterProvider: mp}))(t)
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a\xff", Outcome: bulkhead.Failed, Waited: time.Second, Took: 2 * time.Second},
-		{Kind: bulkhead.Answered, Compartment: "a\xff", Outcome: bulkhead.Refused, Waited: 4 * time.Second},
+		{Kind: bulkhead.Answered, Compartment: "a\xff", Outcome: bulkhead.Rejected, Waited: 4 * time.Second},
 		{Kind: bulkhead.Returned, Compartment: "a\xff", Took: time.Hour},
 	} {
 		c.Observe(e)

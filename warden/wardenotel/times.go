@@ -82,7 +82,7 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 	name := keyOf("limiter").String(cfg.Name)
 	t := &LimiterTimes{map[waited]recorder{}, newRecorder(execution, name)}
 	for _, class := range facts.Classes() {
-		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.Withdrawn} {
+		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.OutcomeCanceled} {
 			t.waited[waited{o, class}] = newRecorder(wait, name, keyOf("outcome").String(o.String()), keyOf("priority").String(class.String()))
 		}
 	}
@@ -131,7 +131,7 @@ func (t *CompartmentTimes) Observe(e bulkhead.Event) {
 	}
 	c := t.of(e.Compartment)
 	c.wait.record(e.Waited.Seconds())
-	if e.Outcome != bulkhead.Refused {
+	if e.Outcome != bulkhead.Rejected {
 		c.execution.record(e.Took.Seconds())
 	}
 }

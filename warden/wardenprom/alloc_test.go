@@ -37,7 +37,7 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"with a collector alone", 0, use(plain)},
 		{"with histograms", 0, use(observed)},
-		{"refused, with histograms", 1, use(full)},
+		{"rejected, with histograms", 1, use(full)},
 		{"a call in a compartment", 0, func() { calls.Observe(call) }},
 		{"a decision of a ledger", 0, func() { ops.Count("Succeed", "NO_BACKLOG") }},
 	} {

@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenprom"
 )
 
-// everyThird is a circuit breaker that refuses every third call.
+// everyThird is a circuit breaker that rejects every third call.
 type everyThird struct {
 	mu sync.Mutex
 	n  int

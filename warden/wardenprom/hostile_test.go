@@ -175,7 +175,7 @@ func TestHostileNames(t *testing.T) {
 	r := registered(t, c, calls, ops)
 	for w.Stats().Samples == 0 {
 		time.Sleep(time.Millisecond) // nothing tells when a sample is due
-		w.Watch()
+		w.SampleIfDue()
 	}
 	for _, n := range names {
 		ops.Count(n, n)

@@ -35,10 +35,10 @@ func everything(t testing.TB) *prometheus.Registry {
 		},
 	}
 	w := newWarden(t, p, nil)
-	w.Watch() // the first sample is due a moment after New, or now
+	w.SampleIfDue() // the first sample is due a moment after New, or now
 	for w.Stats().Samples == 0 {
 		time.Sleep(time.Millisecond) // nothing tells when one is due
-		w.Watch()
+		w.SampleIfDue()
 	}
 
 	limited := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "prices"}))(t)
@@ -154,22 +154,22 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_limiter_would_reject_total{limiter="rehearsal",priority="normal",reason="pressure_high"}`:   1,
 		`stopbank_limiter_would_reject_total{limiter="rehearsal",priority="high",reason="pressure_high"}`:     0,
 		`stopbank_limiter_rejected_total{limiter="rehearsal",priority="normal",reason="pressure_high"}`:       0,
-		`stopbank_limiter_foreign_panics_total{limiter="prices"}`:                                             0,
+		`stopbank_limiter_observer_panics_total{limiter="prices"}`:                                            0,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="started",priority="normal"} count`:           2,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="rejected",priority="normal"} count`:          1,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="canceled",priority="normal"} count`:          1,
 		`stopbank_limiter_execution_seconds{limiter="prices"} count`:                                          1,
 
-		`stopbank_bulkhead_places{set="shop"}`:                                                                10,
-		`stopbank_bulkhead_effective_places{set="shop"}`:                                                      10,
+		`stopbank_bulkhead_slots{set="shop"}`:                                                                 10,
+		`stopbank_bulkhead_effective_slots{set="shop"}`:                                                       10,
 		`stopbank_bulkhead_in_flight{set="shop"}`:                                                             4,
 		`stopbank_bulkhead_plan_revision{set="shop"}`:                                                         1,
 		`stopbank_bulkhead_decision_stale{set="shop"}`:                                                        0,
 		`stopbank_compartment_mode{compartment="checkout",mode="enforce",set="shop"}`:                         1,
 		`stopbank_compartment_mode{compartment="checkout",mode="bypass",set="shop"}`:                          0,
-		`stopbank_compartment_beyond{compartment="checkout",set="shop"}`:                                      0,
+		`stopbank_compartment_without_slot{compartment="checkout",set="shop"}`:                                0,
 		`stopbank_compartment_would_reject_total{compartment="rehearsal",reason="queue_overflow",set="shop"}`: 1,
-		`stopbank_compartment_beyond{compartment="rehearsal",set="shop"}`:                                     1,
+		`stopbank_compartment_without_slot{compartment="rehearsal",set="shop"}`:                               1,
 		`stopbank_compartment_in_flight{compartment="checkout",set="shop"}`:                                   1,
 		`stopbank_compartment_queue_limit{compartment="checkout",set="shop"}`:                                 3,
 		`stopbank_compartment_guaranteed{compartment="checkout",set="shop"}`:                                  4,
@@ -238,7 +238,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		t.Error("the key of a tenant is shown")
 	}
 	if _, there := p.values[`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="canceled"}`]; there {
-		t.Error("who went away is counted as refused")
+		t.Error("who went away is counted as rejected")
 	}
 	gap := `stopbank_warden_largest_sample_gap_seconds{warden="api"}`
 	if v, ok := p.values[gap]; !ok || v <= 0 {
@@ -279,7 +279,7 @@ func TestWhatIsUnknownIsMissing(t *testing.T) {
 	absent("_control_", "_monitor_", "_lease_", "_lag_offsets")
 	for w.Stats().Samples == 0 {
 		time.Sleep(time.Millisecond) // nothing tells when a sample is due
-		w.Watch()
+		w.SampleIfDue()
 	}
 	absent("_monitor_", "_lease_", "_lag_offsets")
 	if _, there := scrape(t, r).values[`stopbank_dispatch_floor_offset{dispatcher="d",partition="not yet"}`]; there {

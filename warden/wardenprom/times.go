@@ -80,7 +80,7 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 		execution: histogram(limiterExecution, helpLimiterExecution, "limiter", cfg.Name, buckets),
 	}
 	for _, class := range facts.Classes() {
-		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.Withdrawn} {
+		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.OutcomeCanceled} {
 			t.waited[waited{o, class}] = t.wait.WithLabelValues(o.String(), class.String())
 		}
 	}
@@ -144,7 +144,7 @@ func (t *CompartmentTimes) Observe(e bulkhead.Event) {
 	}
 	c := t.of(e.Compartment)
 	c.wait.Observe(e.Waited.Seconds())
-	if e.Outcome != bulkhead.Refused {
+	if e.Outcome != bulkhead.Rejected {
 		c.execution.Observe(e.Took.Seconds())
 	}
 }

@@ -23,11 +23,11 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	l.Observe(event(limiter.Started, 2*time.Second, 0))
 	l.Observe(event(limiter.Executed, 2*time.Second, 4*time.Second))
 	l.Observe(event(limiter.Rejected, 8*time.Second, 0))
-	l.Observe(event(limiter.Withdrawn, 16*time.Second, 0))
+	l.Observe(event(limiter.OutcomeCanceled, 16*time.Second, 0))
 	c := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "s"}))(t)
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Failed, Waited: time.Second, Took: 2 * time.Second},
-		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Refused, Waited: 4 * time.Second},
+		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Rejected, Waited: 4 * time.Second},
 		{Kind: bulkhead.Returned, Compartment: "a", Took: time.Hour},
 		{Kind: bulkhead.Abandoned, Compartment: "b"},
 	} {

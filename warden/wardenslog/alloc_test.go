@@ -31,9 +31,9 @@ func TestAllocations(t *testing.T) {
 		l    *limiter.Limiter
 	}{
 		{"run without a logger", 0, limited(decision.ControlDecision{}, nil)},
-		{"refused without a logger", 1, limited(full, nil)},
+		{"rejected without a logger", 1, limited(full, nil)},
 		{"run with one", 0, limited(decision.ControlDecision{}, log.Limiter())},
-		{"refused with one, beyond the second's lines", 1, limited(full, log.Limiter())},
+		{"rejected with one, beyond the second's lines", 1, limited(full, log.Limiter())},
 	} {
 		run := func() {
 			if p, err := c.l.TryAcquire(limiter.Task{}); err == nil {
@@ -57,7 +57,7 @@ func TestASetsAllocations(t *testing.T) {
 	o := log.Bulkhead()
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Succeeded},
-		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Refused, Reason: limiter.QueueOverflow},
+		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Rejected, Reason: limiter.QueueOverflow},
 		{Kind: bulkhead.Abandoned, Compartment: "a"},
 		{Kind: bulkhead.Returned, Compartment: "a"},
 	} {

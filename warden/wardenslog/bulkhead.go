@@ -24,7 +24,7 @@ type setLog struct {
 	log          *Logger
 	compartments atomic.Pointer[map[string]*episodes] // replaced as a whole, under mu, never written to
 	mu           sync.Mutex
-	ruling       atomic.Pointer[decision.ControlDecision] // applied last
+	lastDecision atomic.Pointer[decision.ControlDecision] // applied last
 	stale        atomic.Bool
 }
 
@@ -53,23 +53,23 @@ func (o *setLog) Observe(e bulkhead.Event) {
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
 	p := o.episodes(e.Compartment)
 	switch {
-	case e.Outcome == bulkhead.Refused && e.Reason == limiter.Canceled: // the caller canceled; nothing was rejected
-	case e.Outcome == bulkhead.Refused:
+	case e.Outcome == bulkhead.Rejected && e.Reason == limiter.Canceled: // the caller canceled; nothing was rejected
+	case e.Outcome == bulkhead.Rejected:
 		level := severity(e.Criticality)
 		switch p.rejected.reject(now, e.Reason, level) {
 		case begins:
 			o.log.change(now, begun(enforced, level, e))
 		case worsens: // its calls are of one priority
 		case sampled:
-			o.log.sample(o.told(enforced+msgRejected, e))
+			o.log.sample(o.sampleLine(enforced+msgRejected, e))
 		}
 	default:
 		if e.WouldReject != 0 {
 			switch p.dryRun.reject(now, e.WouldReject, slog.LevelInfo) {
 			case begins:
-				o.log.change(now, begun(rehearsed, slog.LevelInfo, e))
+				o.log.change(now, begun(dryRun, slog.LevelInfo, e))
 			case sampled:
-				o.log.sample(o.told(rehearsed+msgRejected, e))
+				o.log.sample(o.sampleLine(dryRun+msgRejected, e))
 			case silent, worsens:
 			}
 		}
@@ -90,15 +90,15 @@ func (o *setLog) sample(e bulkhead.Event, now time.Duration) {
 	if e.Kind == bulkhead.Answered {
 		text = "stopbank: " + e.Outcome.String()
 	}
-	o.log.sample(o.told(text, e))
+	o.log.sample(o.sampleLine(text, e))
 }
 
 // applied logs that decisions have become stale, or fresh again. The same decision is told of a second time when it has
 // become stale.
 func (o *setLog) applied(e bulkhead.Event, now time.Duration) {
-	is := o.ruling.Swap(e.Decision) == e.Decision
+	is := o.lastDecision.Swap(e.Decision) == e.Decision
 	if o.stale.Swap(is) != is {
-		o.log.change(now, ruled(e.At, is, slog.Any("decision", e.Decision)))
+		o.log.change(now, staleLine(e.At, is, slog.Any("decision", e.Decision)))
 	}
 }
 
@@ -128,12 +128,12 @@ func begun(of string, level slog.Level, e bulkhead.Event) line {
 	return line{at: e.At, level: level, text: of + msgStarted, attrs: func() []slog.Attr { return about(e) }}
 }
 
-// told is the line about one call, as a sample.
-func (o *setLog) told(text string, e bulkhead.Event) line {
+// sampleLine is the line about one call, as a sample.
+func (o *setLog) sampleLine(text string, e bulkhead.Event) line {
 	return line{at: e.At, text: text, attrs: func() []slog.Attr { return append(about(e), slog.Uint64("left_out", o.log.leftOut.Swap(0))) }}
 }
 
-// about is what an event says of one call. Its error is for people, and may have anything of a client in it; a refusal tells its parts.
+// about is what an event says of one call. Its error is for people, and may have anything of a client in it; a rejection tells its parts.
 func about(e bulkhead.Event) []slog.Attr {
 	attrs := request(e.RequestID, slog.String("compartment", e.Compartment))
 	if e.Tenant != "" {

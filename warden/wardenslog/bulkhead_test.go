@@ -58,7 +58,7 @@ func TestASetIsLogged(t *testing.T) {
 		_, _ = bulkhead.Do(ctx, checkout, ok)
 		logged()
 
-		// It runs beyond its timeout, refuses others meanwhile, and panics in the end.
+		// It runs beyond its timeout, rejects others meanwhile, and panics in the end.
 		stuck := make(chan struct{})
 		_, err = bulkhead.Do(ctx, checkout, func(context.Context) (int, error) { <-stuck; panic("on purpose") })
 		if !errors.Is(err, bulkhead.ErrTimeout) {
@@ -70,7 +70,7 @@ func TestASetIsLogged(t *testing.T) {
 			_, _ = bulkhead.DoOr(ctx, checkout, ok, func(context.Context, error) (int, error) { return 0, errors.New("no fallback") })
 		}
 		out = logged("rejecting started", "fallback_failed", "rejected", "fallback_failed", "rejected", "fallback_failed")
-		has(out[0], `"reason":"queue_overflow"`, `"compartment":"checkout"`, `"level":"WARN"`, `"err":{"limiter":"checkout",`, `"bound":"own_places","limit":1`)
+		has(out[0], `"reason":"queue_overflow"`, `"compartment":"checkout"`, `"level":"WARN"`, `"err":{"limiter":"checkout",`, `"bound":"own_slots","limit":1`)
 		close(stuck)
 		out = logged("abandoned function panicked")
 		has(out[0], "function panicked", "goroutine", `"level":"ERROR"`)
@@ -104,7 +104,7 @@ func TestASetIsLogged(t *testing.T) {
 	})
 }
 
-// TestASetInAStorm: refusals by tenants whose keys are long are few and short lines.
+// TestASetInAStorm: rejections by tenants whose keys are long are few and short lines.
 func TestASetInAStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 5})
@@ -112,10 +112,10 @@ func TestASetInAStorm(t *testing.T) {
 		for i := range 10_000 {
 			o.Observe(bulkhead.Event{
 				Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Tenant: strings.Repeat("x\n\xff", 1000) + string(rune(i)),
-				Outcome: bulkhead.Refused, Reason: limiter.Reentry + 1, Err: errors.New(strings.Repeat("y", 10_000)),
+				Outcome: bulkhead.Rejected, Reason: limiter.Reentry + 1, Err: errors.New(strings.Repeat("y", 10_000)),
 			})
 		}
-		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Refused, Reason: limiter.Canceled})
+		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Rejected, Reason: limiter.Canceled})
 		synctest.Wait()
 		if got := messages(b.lines(t)); !slices.Equal(got, []string{"rejecting started", "rejected", "rejected", "rejected", "rejected", "rejected"}) {
 			t.Errorf("logged %q", got)
@@ -136,7 +136,7 @@ func TestASetInAStorm(t *testing.T) {
 	})
 }
 
-// TestASetInADryRun: its modes are logged, and what it would have refused.
+// TestASetInADryRun: its modes are logged, and what it would have rejected.
 func TestASetInADryRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{Quiet: 2 * time.Second})

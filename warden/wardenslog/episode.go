@@ -17,8 +17,8 @@ const (
 	msgRejected = "rejected"
 	msgEnded    = "rejecting ended"
 
-	enforced  = "stopbank: "
-	rehearsed = "stopbank: dry run: "
+	enforced = "stopbank: "
+	dryRun   = "stopbank: dry run: "
 )
 
 // severity is the level of rejecting work of this priority: background work is there to be rejected first.
@@ -37,14 +37,14 @@ func severity(p limiter.Priority) slog.Level {
 type episodes struct{ rejected, dryRun episode }
 
 func (l *Logger) episodes() episodes {
-	return episodes{episode{log: l, of: enforced}, episode{log: l, of: rehearsed}}
+	return episodes{episode{log: l, of: enforced}, episode{log: l, of: dryRun}}
 }
 
 // end logs that either is over, if it is.
 func (p *episodes) end(at time.Time, now time.Duration, kind, name string) {
 	for _, e := range [...]*episode{&p.rejected, &p.dryRun} {
-		if lasted, is := e.over(now); is {
-			e.log.change(now, e.ended(at, slog.String(kind, name), lasted))
+		if lasted, ended := e.tryEnd(now); ended {
+			e.log.change(now, e.endLine(at, slog.String(kind, name), lasted))
 		}
 	}
 }
@@ -52,7 +52,7 @@ func (p *episodes) end(at time.Time, now time.Duration, kind, name string) {
 // episode is what is known of the rejections of one limiter or compartment.
 type episode struct {
 	log      *Logger
-	of       string        // enforced or rehearsed
+	of       string        // enforced or dryRun
 	since    atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: nothing is rejected
 	worst    atomic.Int64  // the highest severity in it, and 1; 0: none
 	last     atomic.Int64  // when something was rejected last
@@ -90,7 +90,7 @@ func (p *episode) reject(now time.Duration, reason limiter.Reason, level slog.Le
 	return sampled
 }
 
-// raise notes a severity, and is whether it is the highest so far.
+// raise records a severity, and reports whether it is the highest so far.
 func (p *episode) raise(to int64) bool {
 	for {
 		worst := p.worst.Load()
@@ -103,8 +103,9 @@ func (p *episode) raise(to int64) bool {
 	}
 }
 
-// over says whether it has just ended, and how long it was.
-func (p *episode) over(now time.Duration) (lasted time.Duration, is bool) {
+// tryEnd ends the episode if it has been quiet for long enough, and returns how long it lasted. It returns true to exactly one
+// caller.
+func (p *episode) tryEnd(now time.Duration) (lasted time.Duration, ended bool) {
 	since := p.since.Load()
 	if since == 0 || int64(now)-p.last.Load() < int64(p.log.quiet) || !p.since.CompareAndSwap(since, 0) {
 		return 0, false
@@ -113,8 +114,8 @@ func (p *episode) over(now time.Duration) (lasted time.Duration, is bool) {
 	return time.Duration(p.last.Load() - since), true
 }
 
-// ended is the line about its end.
-func (p *episode) ended(at time.Time, of slog.Attr, lasted time.Duration) line {
+// endLine returns the line about the end, and resets the counts.
+func (p *episode) endLine(at time.Time, of slog.Attr, lasted time.Duration) line {
 	var counts []any
 	for reason := range p.rejected {
 		if n := p.rejected[reason].Swap(0); n > 0 {

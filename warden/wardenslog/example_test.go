@@ -32,6 +32,6 @@ func ExampleNew() {
 	}
 	_ = log.Flush(context.Background())
 	// Output:
-	// level=WARN msg="stopbank: rejecting started" limiter=prices reason=pressure_high priority=normal why.limiter=prices why.outcome=rejected why.reason=pressure_high why.task.name=quote why.task.priority=normal why.waited=0s why.in_flight=0 why.queued=0 why.bound=target why.limit=0 why.standing=initial why.decision.seq=1 why.decision.target=0 why.decision.shed=0
-	// level=INFO msg="stopbank: rejected" limiter=prices reason=pressure_high priority=normal why.limiter=prices why.outcome=rejected why.reason=pressure_high why.task.name=quote why.task.priority=normal why.waited=0s why.in_flight=0 why.queued=0 why.bound=target why.limit=0 why.standing=initial why.decision.seq=1 why.decision.target=0 why.decision.shed=0 left_out=0
+	// level=WARN msg="stopbank: rejecting started" limiter=prices reason=pressure_high priority=normal why.limiter=prices why.outcome=rejected why.reason=pressure_high why.task.name=quote why.task.priority=normal why.waited=0s why.in_flight=0 why.queued=0 why.bound=target why.limit=0 why.decision_state=initial why.decision.seq=1 why.decision.target=0 why.decision.shed=0
+	// level=INFO msg="stopbank: rejected" limiter=prices reason=pressure_high priority=normal why.limiter=prices why.outcome=rejected why.reason=pressure_high why.task.name=quote why.task.priority=normal why.waited=0s why.in_flight=0 why.queued=0 why.bound=target why.limit=0 why.decision_state=initial why.decision.seq=1 why.decision.target=0 why.decision.shed=0 left_out=0
 }

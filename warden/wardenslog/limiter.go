@@ -24,7 +24,7 @@ type limiterLog struct {
 	log *Logger
 	episodes
 
-	standing atomic.Uint32 // of the decision that ruled last
+	decisionState atomic.Uint32 // of the decision that ruled last
 }
 
 // Observe logs the event, or counts it.
@@ -47,9 +47,9 @@ func (o *limiterLog) Observe(e limiter.Event) {
 		if e.WouldReject != 0 {
 			switch o.dryRun.reject(now, e.WouldReject, slog.LevelInfo) {
 			case begins:
-				o.log.change(now, rejecting(rehearsed+msgStarted, slog.LevelInfo, e))
+				o.log.change(now, rejecting(dryRun+msgStarted, slog.LevelInfo, e))
 			case sampled:
-				o.log.sample(o.log.rejectedBy(rehearsed, e))
+				o.log.sample(o.log.rejectedBy(dryRun, e))
 			case silent, worsens:
 			}
 		}
@@ -58,15 +58,15 @@ func (o *limiterLog) Observe(e limiter.Event) {
 		o.end(e.At, now, "limiter", e.Limiter)
 	case limiter.ModeChanged:
 		o.log.valve(e.At, e.Mode, "limiter", e.Limiter)
-	case limiter.Withdrawn: // the caller canceled; nothing was rejected
+	case limiter.OutcomeCanceled: // the caller canceled; nothing was rejected
 	}
 }
 
 // rule logs that decisions have become stale, or fresh again.
 func (o *limiterLog) rule(e limiter.Event, now time.Duration) {
-	was, is := limiter.Standing(o.standing.Load()), e.Standing
-	if was != is && o.standing.CompareAndSwap(uint32(was), uint32(is)) && (was == limiter.Stale || is == limiter.Stale) {
-		o.log.change(now, ruled(e.At, e.Standing == limiter.Stale, slog.String("limiter", e.Limiter), slog.Any("decision", e.Decision)))
+	was, is := limiter.DecisionState(o.decisionState.Load()), e.DecisionState
+	if was != is && o.decisionState.CompareAndSwap(uint32(was), uint32(is)) && (was == limiter.Stale || is == limiter.Stale) {
+		o.log.change(now, staleLine(e.At, e.DecisionState == limiter.Stale, slog.String("limiter", e.Limiter), slog.Any("decision", e.Decision)))
 	}
 }
 
@@ -78,8 +78,8 @@ const (
 	msgFresh = "stopbank: control decisions are fresh again"
 )
 
-// ruled is the line about decisions of e, which have become stale or fresh.
-func ruled(at time.Time, stale bool, attrs ...slog.Attr) line {
+// staleLine is the line about decisions of e, which have become stale or fresh.
+func staleLine(at time.Time, stale bool, attrs ...slog.Attr) line {
 	n := line{at: at, level: slog.LevelInfo, text: msgFresh, attrs: func() []slog.Attr { return attrs }}
 	if stale {
 		n.level, n.text = slog.LevelWarn, msgStale

@@ -19,7 +19,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
 
-// TestAStormIsAFewLines: a hundred thousand refusals are one change, a bounded number of samples, and none of them is
+// TestAStormIsAFewLines: a hundred thousand rejections are one change, a bounded number of samples, and none of them is
 // unaccounted for.
 func TestAStormIsAFewLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestAStormIsAFewLines(t *testing.T) {
 			t.Errorf("last %+v", last)
 		}
 		if told+last.LeftOut != storm-1 {
-			t.Errorf("%d refusals told of and %d left out at the end, want %d", told, last.LeftOut, storm-1)
+			t.Errorf("%d rejections told of and %d left out at the end, want %d", told, last.LeftOut, storm-1)
 		}
 		if s := log.Stats(); s.Written != uint64(len(lines)) || s.Dropped+s.Failed != 0 {
 			t.Errorf("%+v", s)
@@ -64,7 +64,7 @@ func TestAStormIsAFewLines(t *testing.T) {
 	})
 }
 
-// TestEvery: of the refusals after the first, each third is a candidate.
+// TestEvery: of the rejections after the first, each third is a candidate.
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{Every: 3, PerSecond: 1000})
@@ -97,18 +97,18 @@ func TestChanges(t *testing.T) {
 				t.Errorf("logged %q, want %q", got, want)
 			}
 		}
-		standing := func(o limiter.Outcome, s limiter.Standing) limiter.Event {
+		decisionState := func(o limiter.Outcome, s limiter.DecisionState) limiter.Event {
 			e := event(o, 0)
-			e.Standing = s
+			e.DecisionState = s
 			return e
 		}
-		step(one, standing(limiter.Started, limiter.Initial))
-		step(one, standing(limiter.Started, limiter.Applied))
-		step(one, standing(limiter.Started, limiter.Stale), "control decisions are stale")
-		step(one, standing(limiter.Executed, limiter.Applied)) // it started before
-		step(one, standing(limiter.Started, limiter.Stale))
-		step(one, standing(limiter.Started, limiter.Applied), "control decisions are fresh again")
-		step(one, event(limiter.Withdrawn, limiter.Canceled))
+		step(one, decisionState(limiter.Started, limiter.Initial))
+		step(one, decisionState(limiter.Started, limiter.Applied))
+		step(one, decisionState(limiter.Started, limiter.Stale), "control decisions are stale")
+		step(one, decisionState(limiter.Executed, limiter.Applied)) // it started before
+		step(one, decisionState(limiter.Started, limiter.Stale))
+		step(one, decisionState(limiter.Started, limiter.Applied), "control decisions are fresh again")
+		step(one, event(limiter.OutcomeCanceled, limiter.Canceled))
 
 		step(one, event(limiter.Rejected, limiter.PriorityDrop), "rejecting started")
 		step(other, event(limiter.Rejected, limiter.PriorityDrop), "rejecting started")
@@ -174,7 +174,7 @@ func TestFlappingIsBounded(t *testing.T) {
 		o := log.Limiter()
 		for i := range 1000 {
 			e := event(limiter.Started, 0)
-			e.Standing = limiter.Applied + limiter.Standing(i%2)
+			e.DecisionState = limiter.Applied + limiter.DecisionState(i%2)
 			o.Observe(e)
 			synctest.Wait()
 		}
@@ -272,12 +272,12 @@ func TestFromManyGoroutines(t *testing.T) {
 	for _, e := range b.lines(t) {
 		told += 1 + e.LeftOut
 	}
-	if refused := l.Stats().Rejected; told > refused || refused > 0 && told == 0 {
-		t.Errorf("%d refusals told of, %d happened", told, refused)
+	if rejected := l.Stats().Rejected; told > rejected || rejected > 0 && told == 0 {
+		t.Errorf("%d rejections told of, %d happened", told, rejected)
 	}
 }
 
-// TestValves: a change of the mode is logged, whatever else was in the same second, and so is what a dry run would have refused.
+// TestValves: a change of the mode is logged, whatever else was in the same second, and so is what a dry run would have rejected.
 func TestValves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 2, Quiet: 2 * time.Second})

@@ -51,7 +51,7 @@ func TestTheIDIsInEachLineOfARequest(t *testing.T) {
 		close(stuck)
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(b.all(false)), "\n")
-		if len(lines) != 9 { // four of limiter and breaker; timed_out, abandoned, fallback_failed, refusing and the late panic
+		if len(lines) != 9 { // four of limiter and breaker; timed_out, abandoned, fallback_failed, rejecting and the late panic
 			t.Errorf("%d lines", len(lines))
 		}
 		for _, line := range lines {

@@ -103,6 +103,6 @@ func open(t testing.TB, cfg wardenslog.Config) (*wardenslog.Logger, *book) {
 
 func event(o limiter.Outcome, r limiter.Reason) limiter.Event {
 	return limiter.Event{Explanation: limiter.Explanation{
-		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), Standing: limiter.Applied, Decision: &decision.ControlDecision{Seq: 4},
+		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: limiter.Applied, Decision: &decision.ControlDecision{Seq: 4},
 	}}
 }

@@ -18,5 +18,5 @@
 // A hijacked connection that is never closed keeps its permit forever, and so does a response that is neither read to its end
 // nor closed. Goroutines that a handler leaves running are not part of the request.
 //
-// The package decides nothing: it does not know who is refused, what a refusal says, or what an ending means.
+// The package decides nothing: it does not know who is rejected, what a rejection says, or what an ending means.
 package inflight

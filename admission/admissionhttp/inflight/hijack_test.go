@@ -75,7 +75,7 @@ func TestH2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
 				await(t, "the end of the handler", o.done)
 				g.wantInFlight(t, "after the handler", 1)
 				wantStatus(t, s, http.StatusServiceUnavailable)
-				await(t, "the end of the refused request", o.done)
+				await(t, "the end of the rejected request", o.done)
 
 				c := <-o.conns
 				if err := c.Close(); err != nil {

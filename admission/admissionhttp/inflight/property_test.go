@@ -100,7 +100,7 @@ func (o *world) leftOpen() int {
 	return len(o.left)
 }
 
-// send makes a request, and predicts exactly whether the client's gate refuses it.
+// send makes a request, and predicts exactly whether the client's gate rejects it.
 func (o *world) send(t *rapid.T, path string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url+path, http.NoBody)

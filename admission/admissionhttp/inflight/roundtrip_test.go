@@ -171,7 +171,7 @@ func TestH8_RedirectReleasesBeforeTheNextRequest(t *testing.T) {
 	resp := send(t, through(g, s), http.MethodGet, s.URL+"/")
 	resp.Body.Close()
 	g.wantEmpty(t)
-	if g.admitted != 4 || g.refused != 0 || resp.StatusCode != http.StatusOK {
-		t.Errorf("%d admitted, %d refused, then %s", g.admitted, g.refused, resp.Status)
+	if g.admitted != 4 || g.rejected != 0 || resp.StatusCode != http.StatusOK {
+		t.Errorf("%d admitted, %d rejected, then %s", g.admitted, g.rejected, resp.Status)
 	}
 }

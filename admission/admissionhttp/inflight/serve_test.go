@@ -38,14 +38,14 @@ func TestH1_HandlerReleasesHoweverItEnds(t *testing.T) {
 				for range 2 { // the second request needs the slot of the first
 					if resp, err := post(t, s); err == nil {
 						if resp.StatusCode == http.StatusServiceUnavailable {
-							t.Error("refused")
+							t.Error("rejected")
 						}
 						resp.Body.Close()
 					}
 					g.wantEmpty(t)
 				}
-				if g.admitted != 2 || g.refused != 0 {
-					t.Errorf("%d admitted, %d refused, want 2 and 0", g.admitted, g.refused)
+				if g.admitted != 2 || g.rejected != 0 {
+					t.Errorf("%d admitted, %d rejected, want 2 and 0", g.admitted, g.rejected)
 				}
 			})
 		}
@@ -128,9 +128,9 @@ func TestRaceH1_EachPermitIsForOneRequest(t *testing.T) {
 			}
 		}
 		g.wantEmpty(t)
-		ok, refused := int(answered[http.StatusOK].Load()), int(answered[http.StatusServiceUnavailable].Load())
-		if ok != g.admitted || int(calls.Load()) != g.admitted || refused != g.refused || ok+refused != clients*requests {
-			t.Errorf("%d ok, %d calls, %d admitted; %d answered 503, %d refused; of %d", ok, calls.Load(), g.admitted, refused, g.refused, clients*requests)
+		ok, rejected := int(answered[http.StatusOK].Load()), int(answered[http.StatusServiceUnavailable].Load())
+		if ok != g.admitted || int(calls.Load()) != g.admitted || rejected != g.rejected || ok+rejected != clients*requests {
+			t.Errorf("%d ok, %d calls, %d admitted; %d answered 503, %d rejected; of %d", ok, calls.Load(), g.admitted, rejected, g.rejected, clients*requests)
 		}
 	})
 }

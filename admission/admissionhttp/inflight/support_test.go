@@ -30,10 +30,10 @@ const patience = 10 * time.Second
 type gate struct {
 	limit int
 
-	mu                       sync.Mutex // guards all below
-	admitted, refused, twice int
-	outcomes                 []inflight.Outcome // of those that ended, in this order
-	changed                  chan struct{}      // closed by the next end
+	mu                        sync.Mutex // guards all below
+	admitted, rejected, twice int
+	outcomes                  []inflight.Outcome // of those that ended, in this order
+	changed                   chan struct{}      // closed by the next end
 }
 
 func newGate(limit int) *gate { return &gate{limit: limit, changed: make(chan struct{})} }
@@ -45,7 +45,7 @@ func (g *gate) acquire() (permit, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.admitted-len(g.outcomes) >= g.limit {
-		g.refused++
+		g.rejected++
 		return permit{}, errFull
 	}
 	g.admitted++

@@ -44,7 +44,7 @@ func through(c *bulkhead.Compartment, url string) http.HandlerFunc {
 		switch {
 		case err == nil:
 			fmt.Fprintln(w, body)
-		case !wardenhttp.WriteError(w, c, err): // no refusal of the compartment: the service failed
+		case !wardenhttp.WriteError(w, c, err): // no rejection of the compartment: the service failed
 			w.WriteHeader(http.StatusBadGateway)
 		}
 	}

@@ -71,7 +71,7 @@ func phases() []phase {
 		// 70 slots and 2 s an order: 35 a second are served; 10 slots and 2 s a count: 5 a second.
 		{name: "crowded-critical", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(load{checkout: 70, products: 5, analytics: 1, admin: 50}), args: append(fault("checkout=2s,admin=2s"), "-way", "compartments")},
 		// The same behind a warden: it lets fewer in than the compartments would.
-		{name: "critical-refused", busy: true, lasts: 15 * time.Minute, replicas: 1, load: after(load{checkout: 100, products: 5, analytics: 1, admin: 5}), args: fault("checkout=2s,admin=2s")},
+		{name: "critical-rejected", busy: true, lasts: 15 * time.Minute, replicas: 1, load: after(load{checkout: 100, products: 5, analytics: 1, admin: 5}), args: fault("checkout=2s,admin=2s")},
 		// A page of products takes 40 ms of the one processor: 25 a second.
 		{name: "sale", busy: true, lasts: 13 * time.Minute, replicas: 1, env: []string{"GOMAXPROCS=1"}, load: after(load{checkout: 3, products: 75, analytics: 1, admin: 0.5}), args: []string{"-render", "40ms"}},
 		{name: "silent-control", lasts: 12 * time.Minute, replicas: 1, load: usual, args: fault("control=hangs")},

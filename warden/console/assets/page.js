@@ -226,13 +226,13 @@ function compartments(s) {
         ["lent", number(c.lent)], ["borrowed", number(c.borrowed)],
         ["queued", `${number(c.queued)} of ${number(c.max_queue)}`], ["rejected, 1 min", percent(c.rejection_rate)],
         ["p50, 1 min", millis(c.execution_p50_ms)], ["p99, 1 min", millis(c.execution_p99_ms)],
-        ...(c.mode !== "enforce" ? [["mode", c.mode]] : []), ...(c.beyond ? [["beyond its places", number(c.beyond)]] : []),
+        ...(c.mode !== "enforce" ? [["mode", c.mode]] : []), ...(c.without_slot ? [["without a slot", number(c.without_slot)]] : []),
         ...(c.abandoned ? [["abandoned", number(c.abandoned)]] : []), ...(c.tenants ? [["tenants", number(c.tenants.keys)]] : []),
       ],
       since: [
-        ["criticality", c.criticality_name], ["calls", number(c.submitted)], ["rejected", number(c.refused)], ...reasons(c.rejected, "on arrival: "),
+        ["criticality", c.criticality_name], ["calls", number(c.submitted)], ["rejected", number(c.rejected_total)], ...reasons(c.rejected, "on arrival: "),
         ...reasons(c.left, "left the queue: "), ...reasons(c.would_reject, "dry run: "), ...reasons(c.outcomes, "answered: "), ["degraded (fallback)", number(c.degraded)], ["fallbacks failed", number(c.fallbacks_failed)],
-        ["fallbacks rejected", number(c.fallbacks_refused)], ["abandoned", number(c.abandoned_total)], ["late panics", number(c.late_panics)],
+        ["fallbacks rejected", number(c.fallbacks_rejected)], ["abandoned", number(c.abandoned_total)], ["late panics", number(c.late_panics)],
         ...(c.tenants ? [["tenants active", number(c.tenants.active)], ["evicted", number(c.tenants.evicted)], ["overflowed", number(c.tenants.overflowed)]] : []),
       ],
     });
@@ -278,9 +278,9 @@ function rejection(r) {
       ["Deadline", r.deadline ? `${clock(r.deadline, 3)} (${away(r.deadline, r.at)})` : "none"],
       ["Queue wait", millis(r.waited_ms)],
       [ofSet ? "Compartment" : "Limiter", `${r.limiter}: ${number(r.in_flight)} in flight, ${number(r.queued)} queued then` + (r.bound ? `; ${r.bound} ${number(r.limit)} reached` : "")],
-      ["Shedding", r.cut === null ? "no whole priority" : `all below priority ${r.cut} that would have to queue`],
+      ["Shedding", r.shed_below === null ? "no whole priority" : `all below priority ${r.shed_below} that would have to queue`],
       ...(d ? [
-        ["Controller", `then: decision ${d.seq}, ${r.standing}${d.at ? `, of ${clock(d.at, 3)}` : ""}`],
+        ["Controller", `then: decision ${d.seq}, ${r.decision_state}${d.at ? `, of ${clock(d.at, 3)}` : ""}`],
         [ofSet ? "All slots" : "Limit", `${number(d.target)}, shed ${percent(d.shed)}`],
         ["Expected", d.expected_ms === null ? "unknown" : `a task takes ${millis(d.expected_ms)}`],
         ["Its grounds", d.reasons.map(because).join("; ") || "none given"],
@@ -298,7 +298,7 @@ function away(t, from) {
   return d < 0 ? `${millis(-d)} before` : `${millis(d)} later`;
 }
 
-// ---- Finding one refusal by what its client was told
+// ---- Finding one rejection by what its client was told
 
 let sought = 0;
 
@@ -310,7 +310,7 @@ async function find(what) {
   let answer = { text: "", rejections: [] };
   if (what) {
     try {
-      const r = await fetch(`refusals.json${query}`);
+      const r = await fetch(`rejections.json${query}`);
       answer = r.ok ? await r.json() : { ...answer, text: `The console did not search: status ${r.status}. Try again.` };
     } catch {
       answer.text = "The console does not answer. Try again.";

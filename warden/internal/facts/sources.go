@@ -15,8 +15,8 @@ import (
 func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 	s := l.Stats()
 	p("stopbank_limiter_target", float64(s.Target), name)
-	p("stopbank_limiter_decision_stale", truth(s.Standing == limiter.Stale), name)
-	p("stopbank_limiter_foreign_panics_total", float64(s.ForeignPanics), name)
+	p("stopbank_limiter_decision_stale", truth(s.DecisionState == limiter.Stale), name)
+	p("stopbank_limiter_observer_panics_total", float64(s.ObserverPanics), name)
 	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
 		p("stopbank_limiter_mode", truth(s.Mode == m), name, m.String())
 	}
@@ -100,8 +100,8 @@ func readSample(p Put, name string, s monitor.Sample) {
 // ReadSet says what a set and its compartments has counted.
 func ReadSet(p Put, name string, set *bulkhead.Set) {
 	s := set.Snapshot()
-	p("stopbank_bulkhead_places", float64(s.Total), name)
-	p("stopbank_bulkhead_effective_places", float64(s.EffectiveTotal), name)
+	p("stopbank_bulkhead_slots", float64(s.Total), name)
+	p("stopbank_bulkhead_effective_slots", float64(s.EffectiveTotal), name)
 	p("stopbank_bulkhead_in_flight", float64(s.InFlight), name)
 	p("stopbank_bulkhead_plan_revision", float64(s.Revision), name)
 	p("stopbank_bulkhead_decision_stale", truth(s.Stale), name)
@@ -139,7 +139,7 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 	count("submitted_total", c.Submitted)
 	count("admitted_total", c.Admitted)
 	count("finished_total", c.Finished)
-	for o := bulkhead.Succeeded; o < bulkhead.Refused; o++ {
+	for o := bulkhead.Succeeded; o < bulkhead.Rejected; o++ {
 		show("answered_total", float64(c.Outcomes[o.String()]), o.String())
 	}
 	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ { // those that have not occurred as well: an increase needs something to begin from
@@ -150,7 +150,7 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
 		show("mode", truth(c.Mode == m), m.String())
 	}
-	level("beyond", c.Beyond)
+	level("without_slot", c.WithoutSlot)
 	for _, r := range judgements() {
 		show("would_reject_total", float64(c.WouldReject[r.String()]), r.String())
 	}
@@ -161,7 +161,7 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 	count("degraded_total", c.Degraded)
 	level("fallbacks_in_flight", c.FallbacksInFlight)
 	count("fallbacks_failed_total", c.FallbacksFailed)
-	count("fallbacks_refused_total", c.FallbacksRefused)
+	count("fallbacks_rejected_total", c.FallbacksRejected)
 	if t := c.Tenants; t != nil {
 		level("tenants", t.Keys)
 		level("tenants_active", t.Active)

@@ -1,4 +1,4 @@
-// The recent mix of priorities, and where in it a share to be shed ends.
+// The recent mix of priorities, and the priority at which a share to be shed ends.
 
 package queue
 
@@ -36,9 +36,9 @@ func (q *Queue[T]) fade(by float64) {
 	q.mix *= by
 }
 
-// Cut is the priority at which the share ends, counted from the lowest of the mix: each lower one belongs to the share as a
-// whole, and of the cut priority the fraction part does. Without a share nothing is below the cut; with all of it, the
-// cut is the highest priority there is, and belongs to it whole.
+// Cut returns the priority at which a share of the mix, counted from the lowest priority, ends: lower priorities are shed
+// entirely, and of the cut priority the fraction part. Without a share the cut is the lowest priority; with all of the mix it
+// is the highest one, shed entirely.
 func (q *Queue[T]) Cut(share float64) (priority int8, part float64) {
 	left := share * q.mix
 	if left <= 0 {

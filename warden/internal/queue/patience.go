@@ -1,4 +1,4 @@
-// Patience: how long a task waits that has no deadline, learned from those like it who have left.
+// Patience: how long the client of a task without a deadline waits, learned from tasks like it whose clients left.
 
 package queue
 
@@ -7,33 +7,32 @@ import (
 	"time"
 )
 
-// The patience of a priority is the age that one in ten reaches of those who are left to wait: the others leave before, of their own
-// accord. It is estimated from those without a deadline as Kaplan and Meier (1958) did from patients: at each age, of those who
-// have waited for so long, as many leave as left, and those who were started or sent away before say nothing about later.
-// So one in ten who stays is enough to forbid the thought. And who leaves sooner than a burst and twice the work last could
-// hardly have been answered, and teaches nothing. Those who leave at once, whatever their reasons, do not speak for others
-// who would wait. What was learned is forgotten within seconds, because tasks that are sent away at an age no longer show
-// that they would have left then.
+// The patience of a priority is the queue wait that one in ten tasks reaches before its client leaves. It is the estimate of
+// Kaplan and Meier (1958) over tasks without a deadline: at each wait, the share of the tasks still waiting whose clients
+// left; tasks that started or were rejected earlier say nothing about longer waits. So if one client in ten stays, no
+// patience is assumed. Clients that leave within a burst and twice the expected execution time do not count: they could
+// hardly have been answered, and do not speak for those that would wait. The counts are halved every two seconds, because
+// tasks rejected at a wait no longer show whether their clients would have left then.
 const (
 	leavers = 16
 	remain  = 0.1
-	memory  = 2 * time.Second // after which what was seen counts half
+	memory  = 2 * time.Second // half-life of the counts
 
-	// Ages are counted in ranges: up to a millisecond, and from there four for each doubling, to a quarter of an hour.
+	// Waits are counted in ranges: up to a millisecond, and from there four per doubling, up to a quarter of an hour.
 	youngest    = time.Millisecond
 	perDoubling = 4
 	ages        = 1 + 20*perDoubling
 )
 
-// patience counts how long those without a deadline have waited.
+// patience counts the queue waits of tasks without a deadline.
 type patience struct {
-	left, stayed [ages]float64 // who left of his own accord, and who was started or refused
+	left, stayed [ages]float64 // whose client left, and who started or was rejected
 	total        float64       // sum of left
 	halved       time.Duration
 }
 
-// ended counts one of them.
-func (p *patience) ended(waited time.Duration, left bool, now time.Duration) {
+// record counts a task that waits no longer.
+func (p *patience) record(waited time.Duration, left bool, now time.Duration) {
 	p.fade(now)
 	if i := rangeOf(waited); left {
 		p.left[i]++
@@ -57,13 +56,13 @@ func (p *patience) fade(now time.Duration) {
 	}
 }
 
-// patience is how long a task in l that has no deadline will wait, 0 if that is not known.
+// patience returns the wait after which the client of a task in l leaves; 0: unknown.
 func (l *lane[T]) patience(now time.Duration, r Rule) time.Duration {
 	l.learned.fade(now)
 	least := r.Burst + 2*r.Expected
 	var waiting [ages]float64
 	if l.learned.total < leavers || l.learned.estimate(&waiting, least) == 0 {
-		return 0 // whoever waits still could only make it longer
+		return 0 // tasks that still wait could only make it longer
 	}
 	i, younger := ages-1, ageOf(ages-2)
 	for w := l.oldest; w != nil; w = w.newer {
@@ -71,16 +70,16 @@ func (l *lane[T]) patience(now time.Duration, r Rule) time.Duration {
 			i--
 			younger = ageOf(i - 1)
 		}
-		if w.untold {
+		if w.noDeadline {
 			waiting[i]++
 		}
 	}
 	return l.learned.estimate(&waiting, least)
 }
 
-// estimate is the first age that no more than remain reach, if enough have left by then; 0: there is none.
+// estimate returns the first wait that no more than the fraction remain reaches, if enough clients have left by then; 0: none.
 func (p *patience) estimate(waiting *[ages]float64, least time.Duration) time.Duration {
-	reach := 0.0 // how many have reached the age that is looked at
+	reach := 0.0 // tasks that have waited for at least age
 	for i := range ages {
 		reach += p.left[i] + p.stayed[i] + waiting[i]
 	}
@@ -99,12 +98,12 @@ func (p *patience) estimate(waiting *[ages]float64, least time.Duration) time.Du
 	return 0
 }
 
-// ageOf is the greatest age of a range.
+// ageOf returns the upper bound of a range.
 func ageOf(i int) time.Duration {
 	return time.Duration(float64(youngest) * math.Exp2(float64(i)/perDoubling))
 }
 
-// rangeOf is the range of an age; what is older than the last one counts there.
+// rangeOf returns the range of a wait; longer ones count in the last.
 func rangeOf(d time.Duration) int {
 	i := 0
 	if d > 2*youngest { // the logarithm may be off by a little

@@ -1,7 +1,7 @@
-// Package queue is the waiting line of everything in warden that has places: of a limiter, of a compartment, of a tenant.
-// It says who may wait, whose turn is next, and who must leave; its owner says when there is a place.
+// Package queue is the priority queue in front of the slots of a limiter, a compartment or a tenant. It decides which tasks
+// may wait, which one is granted the next slot, and which ones have to leave; its owner says when a slot is free.
 //
-// A Queue has no lock. The owner's mutex guards it and its waiters; only [Waiter.Wait] is called without. Times are
+// A Queue has no lock. The owner's mutex guards it and its waiters; only [Waiter.Wait] is called without it. Times are
 // durations since an instant that the owner chose.
 package queue
 
@@ -10,82 +10,82 @@ import (
 	"time"
 )
 
-// Never is the deadline of a task that has none.
+// Never is the deadline of a task without one.
 const Never = time.Duration(1<<63 - 1)
 
-// Verdict is what became of a task that could not run at once.
-type Verdict uint8
+// Result says what happened to a task that could not start at once.
+type Result uint8
 
-// The verdicts.
+// The results.
 const (
-	Waits       Verdict = iota // it is in the queue
-	Oldest                     // granted: it was the oldest of the highest priority
-	Newest                     // granted: it was the newest of the highest priority, whose queue stands
-	LongestWait                // granted: it had waited longest of all
-	Shed                       // refused: its whole priority lies in the share to be shed
-	ShedInPart                 // refused: the share ends within its priority, and the draw fell on it
-	Full                       // refused, or left: the queue is full of tasks that are no less important, or newer
-	Evicted                    // left: the queue was full, and something more important came
-	Late                       // left: it can no longer be done before its deadline
-	Overstayed                 // left: it could no longer be done before those like it have left
-	Gone                       // left: its context was canceled
-	Verdicts
+	Waits       Result = iota // the task is in the queue
+	Oldest                    // granted a slot: the oldest task of the highest priority
+	Newest                    // granted a slot: the newest task of the highest priority, which has a standing queue
+	LongestWait               // granted a slot: the task that had waited longest of all
+	Shed                      // rejected: all of its priority is shed
+	ShedInPart                // rejected: a part of its priority is shed, at random
+	Full                      // rejected, or left: the queue is full of tasks no less important, or newer
+	Evicted                   // left: the queue was full, and a more important task arrived
+	Late                      // left: too little time until its deadline
+	Overstayed                // left: clients of tasks like it would have gone by the time it were done
+	Gone                      // left: its context was canceled
+	Results
 )
 
-// Queue is who waits: one list for each priority, oldest to newest.
+// Queue holds the waiting tasks: one list per priority, oldest to newest.
 type Queue[T any] struct {
-	// Limit is how many may wait.
+	// Limit is the maximum number of waiting tasks.
 	Limit int
-	// Every N: one in N grants goes to whoever has waited longest, and one in N refusals is spared. 0: none.
+	// Every is N of the starvation rule: one grant in N goes to the longest wait, and one rejection in N is not made. 0: off.
 	Every int
-	// Left is told of each waiter that another one's arrival or grant takes out of the queue. It must call Wake.
-	Left func(w *Waiter[T], why Verdict, now time.Duration)
+	// Left is called for each waiter that the arrival or the grant of another task removes. It must call Wake.
+	Left func(w *Waiter[T], why Result, now time.Duration)
 
-	lanes   []*lane[T] // the highest priority first; made on demand, and kept
-	waiting int
-	spared  int // of them
-	number  uint64
-	turns   int // grants since the last one that went to the longest wait
-	denied  int // refusals since the last one that was spared
+	lanes      []*lane[T] // the highest priority first; made on demand, and kept
+	waiting    int
+	exempt     int // of them
+	number     uint64
+	turns      int // grants since the last one that went to the longest wait
+	rejections int // rejections since the last one that was exempt
 
 	mix    float64 // sum over the lanes
 	halved time.Duration
 }
 
-// A lane is what there is of one priority.
+// A lane is the queue of one priority.
 type lane[T any] struct {
 	priority       int8
 	oldest, newest *Waiter[T]
 	waiting        int
-	mix            float64 // how many of the recent arrivals that had to wait were of this priority
+	mix            float64 // recent arrivals of this priority that had to wait
 	learned        patience
 }
 
-// Rule is what the decision says that rules.
+// Rule is the part of the decision in force that the queue follows.
 type Rule struct {
-	// Expected is what a task is expected to take, and Burst how long a burst keeps tasks waiting.
+	// Expected is the expected execution time, and Burst the longest queue wait that a mere burst causes.
 	Expected, Burst time.Duration
-	// Share is the part of all arrivals that is to be shed.
+	// Share is the fraction of queueing tasks to shed.
 	Share float64
 }
 
-// Len is how many wait.
+// Len returns the number of waiting tasks.
 func (q *Queue[T]) Len() int { return q.waiting }
 
-// Offer lets w wait, or says why it may not: Shed, ShedInPart or Full. draw, in [0, 1), decides within the priority at which
-// the share to be shed ends. If w has no deadline, it gets the patience of those like it, if that is known.
-func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) Verdict {
-	w.Since, w.Patience, w.untold, w.spared = now, 0, w.Due == Never, false
+// Offer appends w to the queue, or returns why not: Shed, ShedInPart or Full. draw, in [0, 1), decides for tasks of the
+// priority that is shed in part. If w has no deadline, it gets the patience of tasks like it as one, if that is known.
+func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) Result {
+	w.Since, w.Patience, w.noDeadline, w.exempt = now, 0, w.Due == Never, false
 	l := q.laneOf(w.Priority)
 	v := q.shed(l, now, r, draw)
 	if v != Waits && q.takeExemption() {
-		w.spared, v = true, Waits
+		w.exempt, v = true, Waits
 	}
 	if v == Waits && q.waiting >= q.Limit && !q.makeRoom(l, w, now, r) {
 		v = Full
 	}
 	if v == Waits {
-		if w.untold {
+		if w.noDeadline {
 			if p := l.patience(now, r); p > 0 {
 				w.Patience, w.Due = p, now+p
 			}
@@ -95,9 +95,9 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 	return v
 }
 
-// Judge says what Offer would of a task of this priority that found so many in the queue: Shed, ShedInPart, Full or Waits. It
-// counts the task, and looks at nobody who waits: nobody makes room, nobody is spared.
-func (q *Queue[T]) Judge(priority int8, waiting int, now time.Duration, r Rule, draw float64) Verdict {
+// Evaluate returns what Offer would for a task of this priority behind that many waiting tasks: Shed, ShedInPart, Full or
+// Waits. It counts the arrival and changes nothing else: no task makes room, and none is exempt.
+func (q *Queue[T]) Evaluate(priority int8, waiting int, now time.Duration, r Rule, draw float64) Result {
 	v := q.shed(q.laneOf(priority), now, r, draw)
 	if v == Waits && waiting >= q.Limit {
 		v = Full
@@ -105,8 +105,8 @@ func (q *Queue[T]) Judge(priority int8, waiting int, now time.Duration, r Rule, 
 	return v
 }
 
-// shed counts an arrival in l, and says whether it is of the share to be shed.
-func (q *Queue[T]) shed(l *lane[T], now time.Duration, r Rule, draw float64) Verdict {
+// shed counts an arrival in l, and returns Shed or ShedInPart if it is to be shed, else Waits.
+func (q *Queue[T]) shed(l *lane[T], now time.Duration, r Rule, draw float64) Result {
 	q.count(l, now)
 	switch cut, part := q.Cut(r.Share); {
 	case l.priority < cut, l.priority == cut && part >= 1:
@@ -117,10 +117,9 @@ func (q *Queue[T]) shed(l *lane[T], now time.Duration, r Rule, draw float64) Ver
 	return Waits
 }
 
-// Next takes out whose turn it is, and says by what right: the highest priority; in it the oldest, or the newest if its queue
-// stands. One grant in Every goes to the longest wait instead. Those that have less time left than expected are told to
-// leave. nil: nobody waits.
-func (q *Queue[T]) Next(now time.Duration, r Rule) (*Waiter[T], Verdict) {
+// Next removes and returns the task to start next, and why: the oldest of the highest priority, or its newest in a standing
+// queue. One grant in Every goes to the longest wait instead. Tasks with less time left than expected leave. nil: none waits.
+func (q *Queue[T]) Next(now time.Duration, r Rule) (*Waiter[T], Result) {
 	for q.waiting > 0 {
 		w, how := q.turn(now, r)
 		if v := w.TooLate(nil, now, r.Expected); v != Waits {
@@ -136,7 +135,7 @@ func (q *Queue[T]) Next(now time.Duration, r Rule) (*Waiter[T], Verdict) {
 	return nil, Waits
 }
 
-func (q *Queue[T]) turn(now time.Duration, r Rule) (*Waiter[T], Verdict) {
+func (q *Queue[T]) turn(now time.Duration, r Rule) (*Waiter[T], Result) {
 	if q.Every > 0 && q.turns+1 >= q.Every {
 		return q.LongestWaiting(), LongestWait
 	}
@@ -152,7 +151,7 @@ func (q *Queue[T]) turn(now time.Duration, r Rule) (*Waiter[T], Verdict) {
 	return nil, Waits
 }
 
-// LongestWaiting is who has waited longest of all, nil if nobody waits.
+// LongestWaiting returns the task that has waited longest of all, nil if none waits.
 func (q *Queue[T]) LongestWaiting() (oldest *Waiter[T]) {
 	for _, l := range q.lanes {
 		if w := l.oldest; w != nil && (oldest == nil || w.number < oldest.number) {
@@ -162,18 +161,17 @@ func (q *Queue[T]) LongestWaiting() (oldest *Waiter[T]) {
 	return oldest
 }
 
-// Remove takes w, which waits, out of the queue, and says why. Whoever does so owns it, and is to Wake it, unless it is its own
-// goroutine.
-func (q *Queue[T]) Remove(w *Waiter[T], why Verdict, now time.Duration) {
+// Remove takes w, which waits, out of the queue. The caller then owns w and has to Wake it, unless it is w's own goroutine.
+func (q *Queue[T]) Remove(w *Waiter[T], why Result, now time.Duration) {
 	l := w.lane
-	if w.untold {
-		l.learned.ended(now-w.Since, why == Gone, now)
+	if w.noDeadline {
+		l.learned.record(now-w.Since, why == Gone, now)
 	}
 	w.lane = nil
 	q.waiting--
 	l.waiting--
-	if w.spared {
-		q.spared--
+	if w.exempt {
+		q.exempt--
 	}
 	if w.older == nil {
 		l.oldest = w.newer
@@ -193,8 +191,8 @@ func (q *Queue[T]) push(l *lane[T], w *Waiter[T]) {
 	w.number, w.lane, w.older = q.number, l, l.newest
 	q.waiting++
 	l.waiting++
-	if w.spared {
-		q.spared++
+	if w.exempt {
+		q.exempt++
 	}
 	if l.newest == nil {
 		l.oldest = w
@@ -204,12 +202,12 @@ func (q *Queue[T]) push(l *lane[T], w *Waiter[T]) {
 	l.newest = w
 }
 
-func (q *Queue[T]) leave(w *Waiter[T], why Verdict, now time.Duration) {
+func (q *Queue[T]) leave(w *Waiter[T], why Result, now time.Duration) {
 	q.Remove(w, why, now)
 	q.Left(w, why, now)
 }
 
-// laneOf is the lane of a priority. There are as many as priorities were ever seen, 256 at most and usually a few.
+// laneOf returns the lane of a priority, created on demand: usually there are a few, and never more than 256.
 func (q *Queue[T]) laneOf(priority int8) *lane[T] {
 	at := len(q.lanes)
 	for i, l := range q.lanes {
@@ -226,21 +224,22 @@ func (q *Queue[T]) laneOf(priority int8) *lane[T] {
 	return l
 }
 
-// makeRoom evicts the youngest of the lowest priority from a full queue, if it is less important than w. Mercy may spare it,
-// and then the next one is looked at; or, if it is w that would be refused, spare w, and then the youngest of the lowest
-// goes whatever it is. If nobody is less important, and the queue of w's own lane stands, its oldest makes room.
+// makeRoom evicts the newest task of the lowest priority from a full queue, if it is less important than w, and reports
+// whether there is room. The starvation rule may exempt that task, and then the next one is evicted; or exempt w, and then
+// the newest task of the lowest priority is evicted whatever it is. If none is less important, and w's lane has a standing
+// queue, the oldest of that lane makes room.
 func (q *Queue[T]) makeRoom(l *lane[T], w *Waiter[T], now time.Duration, r Rule) bool {
 	victim := q.victim()
-	goes := func() bool { return victim != nil && (w.spared || victim.Priority < w.Priority) }
+	goes := func() bool { return victim != nil && (w.exempt || victim.Priority < w.Priority) }
 	switch {
-	case w.spared:
-	case !goes() && l.oldest != nil && !l.oldest.spared && q.stands(l, now, r):
+	case w.exempt:
+	case !goes() && l.oldest != nil && !l.oldest.exempt && q.stands(l, now, r):
 		q.leave(l.oldest, Full, now)
 		return true
 	case !goes():
-		w.spared = q.takeExemption()
+		w.exempt = q.takeExemption()
 	case q.takeExemption():
-		q.spare(victim)
+		q.makeExempt(victim)
 		victim = q.victim()
 	}
 	if !goes() {
@@ -250,11 +249,11 @@ func (q *Queue[T]) makeRoom(l *lane[T], w *Waiter[T], now time.Duration, r Rule)
 	return true
 }
 
-// victim is the youngest of the lowest priority among those not spared, nil if there is none.
+// victim returns the newest task of the lowest priority that is not exempt, nil if there is none.
 func (q *Queue[T]) victim() *Waiter[T] {
 	for _, l := range slices.Backward(q.lanes) {
 		for w := l.newest; w != nil; w = w.older {
-			if !w.spared {
+			if !w.exempt {
 				return w
 			}
 		}
@@ -268,15 +267,15 @@ func (q *Queue[T]) takeExemption() bool {
 	if q.Every == 0 {
 		return false
 	}
-	q.denied++
-	if q.denied < q.Every || q.spared >= max(1, q.Limit/q.Every) {
+	q.rejections++
+	if q.rejections < q.Every || q.exempt >= max(1, q.Limit/q.Every) {
 		return false
 	}
-	q.denied = 0
+	q.rejections = 0
 	return true
 }
 
-func (q *Queue[T]) spare(w *Waiter[T]) {
-	w.spared = true
-	q.spared++
+func (q *Queue[T]) makeExempt(w *Waiter[T]) {
+	w.exempt = true
+	q.exempt++
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func newQueue(limit int) *Queue[int] {
-	return &Queue[int]{Limit: limit, Left: func(w *Waiter[int], _ Verdict, _ time.Duration) { w.Wake() }}
+	return &Queue[int]{Limit: limit, Left: func(w *Waiter[int], _ Result, _ time.Duration) { w.Wake() }}
 }
 
 func waiter(priority int8) *Waiter[int] {
@@ -26,13 +26,13 @@ func TestQ10_CutByRank(t *testing.T) {
 	for _, share := range []float64{0, 0.1, 0.3, 0.5, 0.9, 1} {
 		rng := rand.New(rand.NewPCG(1, 2))
 		q := newQueue(1)
-		total, refused, sum := map[int8]float64{}, map[int8]float64{}, 0.0
+		total, rejected, sum := map[int8]float64{}, map[int8]float64{}, 0.0
 		for range tasks {
 			w := waiter(mix[rng.IntN(len(mix))])
 			total[w.Priority]++
 			switch v := q.Offer(w, 0, Rule{Share: share}, rng.Float64()); v {
 			case Shed, ShedInPart:
-				refused[w.Priority]++
+				rejected[w.Priority]++
 				sum++
 			case Waits:
 				q.Remove(w, Oldest, 0)
@@ -49,8 +49,8 @@ func TestQ10_CutByRank(t *testing.T) {
 			part     float64
 		}{{background, 0.2}, {normal, 0.3}, {high, 0.4}, {critical, 0.1}} {
 			want := min(max(0, (share-below)/c.part), 1)
-			if got := refused[c.priority] / total[c.priority]; got < want-0.07 || got > want+0.07 {
-				t.Errorf("share %g: of %d, %.3f were refused, want %.3f", share, c.priority, got, want)
+			if got := rejected[c.priority] / total[c.priority]; got < want-0.07 || got > want+0.07 {
+				t.Errorf("share %g: of %d, %.3f were rejected, want %.3f", share, c.priority, got, want)
 			}
 			below += c.part
 		}

@@ -1,4 +1,4 @@
-// The last of what was delayed or refused.
+// The last delayed or rejected tasks.
 
 package queue
 
@@ -12,10 +12,10 @@ type Recent[T any] struct {
 	next  int // where the next one goes once the ring is full
 }
 
-// NewRecent keeps the last n, 1 or more.
+// NewRecent returns a Recent that keeps the last n values, 1 or more.
 func NewRecent[T any](n int) *Recent[T] { return &Recent[T]{limit: n} }
 
-// Add keeps v, and forgets the oldest if there is no more room.
+// Add adds v, and drops the oldest value if there are more than n.
 func (r *Recent[T]) Add(v T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -27,7 +27,7 @@ func (r *Recent[T]) Add(v T) {
 	r.next = (r.next + 1) % r.limit
 }
 
-// All are the values that are kept, the oldest first.
+// All returns the kept values, oldest first.
 func (r *Recent[T]) All() []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()

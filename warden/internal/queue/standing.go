@@ -4,13 +4,13 @@ package queue
 
 import "time"
 
-// A queue that is only a burst is gone in a moment, and first in, first out is fair. One that stays keeps everybody waiting for as
-// long as they can bear, and serves those who are about to leave. From the newest end it serves those who can still be answered
-// quickly; the others wait for the load to fall, until they leave, or until the queue is full and somebody newer comes. The ideas are those of
-// adaptive LIFO (Maurer, "Fail at Scale", ACM Queue 2015) and, for when it begins, of CoDel (Nichols and Jacobson, "Controlling Queue Delay",
-// ACM Queue 2012).
+// A burst drains in a moment, and first in, first out is fair. In a queue that stays, first in, first out starts the tasks
+// whose clients are about to give up; from the newest end, it starts tasks that can still be answered quickly. The others
+// wait until the load falls, their clients leave, or the queue is full and a newer task arrives. This is adaptive LIFO
+// (Maurer, "Fail at Scale", ACM Queue 2015) with CoDel's criterion for when it begins (Nichols and Jacobson, "Controlling
+// Queue Delay", ACM Queue 2012).
 
-// stands is whether the oldest of a lane has waited for longer than a burst would have kept it waiting.
+// stands reports whether the oldest task of a lane has waited longer than a burst lasts.
 func (q *Queue[T]) stands(l *lane[T], now time.Duration, r Rule) bool {
 	return l.oldest != nil && now-l.oldest.Since > max(r.Burst, r.Expected)
 }

@@ -10,34 +10,34 @@ import (
 	"time"
 )
 
-// Waiter is one task in a queue, or on its way into one. Whoever takes it out of the queue owns it: a grant, a refusal, or the
-// task's own goroutine that gives up. All of that happens under the owner's mutex, so there is exactly one.
+// Waiter is one task in a queue, or on its way into one. The goroutine that removes it from the queue, by a grant, by a
+// rejection, or by giving up on its own task, owns it. The owner's mutex makes that exactly one.
 type Waiter[T any] struct {
 	Priority int8
 	Due      time.Duration // its deadline, or Never; Offer may set it if it was Never
-	Patience time.Duration // for how long Offer has taken it to wait; 0: it has a deadline, or that is not known
+	Patience time.Duration // the wait after which its client is expected to leave; 0: it has a deadline, or that is unknown
 	Since    time.Duration // when it was offered to the queue
-	// Outcome is the owner's: written before Wake, and read by the task's goroutine after Wait.
+	// Outcome belongs to the owner: written before Wake, and read by the task's goroutine after Wait.
 	Outcome T
 
 	older, newer *Waiter[T]
 	lane         *lane[T] // nil: it is in no queue
 	number       uint64   // in order of arrival
-	untold       bool     // it was offered without a deadline
-	spared       bool     // exempt from eviction
+	noDeadline   bool     // offered without a deadline
+	exempt       bool     // exempt from eviction
 
-	ready chan struct{} // one value for each waiter that was taken out by another goroutine than its own
+	ready chan struct{} // one value if another goroutine than its own has removed it
 	timer *time.Timer   // nil until a deadline needs one
 }
 
-// Waiting is whether w is in a queue.
+// Waiting reports whether w is in a queue.
 func (w *Waiter[T]) Waiting() bool { return w.lane != nil }
 
-// Wake tells the goroutine of a waiter that has been taken out that its Outcome is there. It does not block.
+// Wake wakes the goroutine of a waiter that was removed, and whose Outcome is set. It does not block.
 func (w *Waiter[T]) Wake() { w.ready <- struct{}{} }
 
-// Wait blocks until w is woken, done is closed, or the deadline is missed: what is left at now is less than expected, or
-// nothing. True: it was woken.
+// Wait blocks until w is woken, done is closed, or less time than expected, or none, is left until its deadline. It reports
+// whether w was woken.
 func (w *Waiter[T]) Wait(done <-chan struct{}, now, expected time.Duration) bool {
 	var timeout <-chan time.Time
 	if w.Due != Never {
@@ -62,16 +62,16 @@ func (w *Waiter[T]) Wait(done <-chan struct{}, now, expected time.Duration) bool
 	return false
 }
 
-// Woken receives what Wake has sent. It does not block if w was taken out by somebody else.
+// Woken receives what Wake has sent. It does not block if another goroutine has removed w.
 func (w *Waiter[T]) Woken() { <-w.ready }
 
-// Missed is whether a task must not start any more: its deadline has passed, or less than expected is left until then.
+// Missed reports whether a task must not start any more: its deadline has passed, or less than expected is left until then.
 func Missed(due, now, expected time.Duration) bool {
 	return due != Never && (due <= now || due-now < expected)
 }
 
-// TooLate is Gone or Late if a task must not start any more, and else Waits. err is that of its context.
-func TooLate(err error, due, now, expected time.Duration) Verdict {
+// TooLate returns Gone or Late if a task must not start any more, else Waits. err is the error of its context.
+func TooLate(err error, due, now, expected time.Duration) Result {
 	switch {
 	case err != nil && !errors.Is(err, context.DeadlineExceeded):
 		return Gone
@@ -81,8 +81,8 @@ func TooLate(err error, due, now, expected time.Duration) Verdict {
 	return Waits
 }
 
-// TooLate is Gone, Late or Overstayed if w must not start any more, and else Waits.
-func (w *Waiter[T]) TooLate(err error, now, expected time.Duration) Verdict {
+// TooLate returns Gone, Late or Overstayed if w must not start any more, else Waits.
+func (w *Waiter[T]) TooLate(err error, now, expected time.Duration) Result {
 	v := TooLate(err, w.Due, now, expected)
 	if v == Late && err == nil && w.Patience > 0 {
 		return Overstayed
@@ -90,8 +90,8 @@ func (w *Waiter[T]) TooLate(err error, now, expected time.Duration) Verdict {
 	return v
 }
 
-// Yield lets other goroutines run until that brings no new arrival, n times at most: so those that wait for a processor, in Go's
-// scheduler, reach the queue first.
+// Yield lets other goroutines run, at most n times, until that brings no new arrival: so tasks that wait for a processor in
+// Go's scheduler reach the queue first.
 func Yield(n int, arrivals func() uint64) {
 	if n == 0 {
 		return
@@ -118,7 +118,7 @@ func (p *Pool[T]) Get() *Waiter[T] {
 	return &Waiter[T]{ready: make(chan struct{}, 1)}
 }
 
-// Put takes back a waiter that is in no queue, and that nothing is or will be sent to.
+// Put takes back a waiter that is in no queue and will not be woken.
 func (p *Pool[T]) Put(w *Waiter[T]) {
 	var zero T
 	w.Outcome = zero

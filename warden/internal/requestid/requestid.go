@@ -1,4 +1,4 @@
-// Package requestid is the name of one request: where it is read from, and how it travels in a context to the refusals, log
+// Package requestid is the name of one request: where it is read from, and how it travels in a context to the rejections, log
 // lines and traces that carry it.
 package requestid
 

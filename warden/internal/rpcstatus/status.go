@@ -113,7 +113,7 @@ func (s Status) Metadata(unseen bool) map[string]string {
 }
 
 // Delay is how long a caller is asked to wait before it tries again: what the limiter knows, else otherwise, and up to as much again by draw,
-// which is in [0, 1) and may be nil: callers who are refused together must not come back together.
+// which is in [0, 1) and may be nil: callers who are rejected together must not come back together.
 func (s Status) Delay(otherwise time.Duration, draw func() float64) time.Duration {
 	d := s.After
 	if d == 0 {

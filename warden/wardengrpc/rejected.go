@@ -17,9 +17,9 @@ import (
 // Domain is the domain of every ErrorInfo of this package.
 const Domain = rpcstatus.Domain
 
-// RefusedError says why a call was not made, or not handled: Err with a gRPC status. errors.As finds Err, and status.Code
+// RejectedError says why a call was not made, or not handled: Err with a gRPC status. errors.As finds Err, and status.Code
 // finds the code.
-type RefusedError struct {
+type RejectedError struct {
 	// Err is the cause, usually a *[warden.Rejection].
 	Err error
 
@@ -27,17 +27,17 @@ type RefusedError struct {
 }
 
 // Error returns code and cause on one line, for the interceptor's side. It allocates.
-func (e *RefusedError) Error() string {
+func (e *RejectedError) Error() string {
 	return "wardengrpc: " + e.status.Code().String() + ": " + e.Err.Error()
 }
 
 // Unwrap returns Err.
-func (e *RefusedError) Unwrap() error { return e.Err }
+func (e *RejectedError) Unwrap() error { return e.Err }
 
 // GRPCStatus returns the status that is sent: it has only what the other side may know.
-func (e *RefusedError) GRPCStatus() *status.Status { return e.status }
+func (e *RejectedError) GRPCStatus() *status.Status { return e.status }
 
-// Convert returns err as a [*RefusedError] if it is, or wraps, a rejection of this project without a gRPC status; other
+// Convert returns err as a [*RejectedError] if it is, or wraps, a rejection of this project without a gRPC status; other
 // errors are returned unchanged. The server's interceptors convert the errors of handlers, so a handler that acquires slots
 // itself can return them as they are.
 func (i *Interceptors) Convert(err error) error {
@@ -52,11 +52,11 @@ func (i *Interceptors) Convert(err error) error {
 	if !ours {
 		return err
 	}
-	return i.refusal(err, m, false)
+	return i.rejection(err, m, false)
 }
 
-// refusal is err on the wire. unseen: no handler has seen the call. Convert does not say so: a handler may have done something before.
-func (i *Interceptors) refusal(err error, m rpcstatus.Status, unseen bool) *RefusedError {
+// rejection is err on the wire. unseen: no handler has seen the call. Convert does not say so: a handler may have done something before.
+func (i *Interceptors) rejection(err error, m rpcstatus.Status, unseen bool) *RejectedError {
 	s := status.New(codes.Code(m.Code), "warden: "+m.Reason)
 	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(m.Reason), Domain: Domain, Metadata: m.Metadata(unseen)}
 	var detailed *status.Status
@@ -69,5 +69,5 @@ func (i *Interceptors) refusal(err error, m rpcstatus.Status, unseen bool) *Refu
 	if failed != nil { // a message that cannot be marshaled: there is none here
 		detailed = s
 	}
-	return &RefusedError{Err: err, status: detailed}
+	return &RejectedError{Err: err, status: detailed}
 }

@@ -1,4 +1,4 @@
-// Requests that wait, are refused, go away or are exempt, on real connections.
+// Requests that wait, are rejected, go away or are exempt, on real connections.
 
 package wardenhttp_test
 
@@ -41,7 +41,7 @@ func (l *logged) WriteHeader(status int) { l.status = status; l.ResponseWriter.W
 
 func (l *logged) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// occupied is a guard with one place, which is taken.
+// occupied is a guard with one slot, which is taken.
 func occupied(t *testing.T, queue int) (*guard, warden.Permit) {
 	t.Helper()
 	g := newGuard(t, 1, queue)
@@ -53,7 +53,7 @@ func occupied(t *testing.T, queue int) (*guard, warden.Permit) {
 	return g, busy
 }
 
-func TestH1_WaitsForItsPlace(t *testing.T) {
+func TestH1_WaitsForItsSlot(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g, busy := occupied(t, 1)
 		s := serve(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
@@ -133,8 +133,8 @@ func TestH11_ExemptNeverWaits(t *testing.T) {
 			t.Errorf("%s: %d, want %d", path, rec.Code, want)
 		}
 	}
-	if started, refused, _, _ := g.counts(); started != 1 || refused != 1 {
-		t.Errorf("%d started, %d refused, want the one that is busy and the one that is not exempt", started, refused)
+	if started, rejected, _, _ := g.counts(); started != 1 || rejected != 1 {
+		t.Errorf("%d started, %d rejected, want the one that is busy and the one that is not exempt", started, rejected)
 	}
 }
 
@@ -153,8 +153,8 @@ func raw(t *testing.T, s *httptest.Server, head string) (net.Conn, *bufio.Reader
 	return c, bufio.NewReader(c)
 }
 
-// A refusal does not wait for an upload: the answer is there before a byte of the body is.
-func TestH10_RefusalComesBeforeALongBody(t *testing.T) {
+// A rejection does not wait for an upload: the answer is there before a byte of the body is.
+func TestH10_RejectionComesBeforeALongBody(t *testing.T) {
 	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), false)
 	for _, body := range []string{"Content-Length: 65537", "Content-Length: 200000", "Transfer-Encoding: chunked", "Content-Length: 7\r\nExpect: 100-continue"} {
 		_, in := raw(t, s, "POST / HTTP/1.1\r\nHost: x\r\n"+body+"\r\n\r\n")
@@ -171,7 +171,7 @@ func TestH10_RefusalComesBeforeALongBody(t *testing.T) {
 }
 
 // Where the rest of the request is short, the connection is worth more.
-func TestH10_RefusalKeepsTheConnection(t *testing.T) {
+func TestH10_RejectionKeepsTheConnection(t *testing.T) {
 	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), false)
 	c, in := raw(t, s, "")
 	for _, body := range []string{"", "short", strings.Repeat("x", 64<<10)} {
@@ -191,7 +191,7 @@ func TestH10_RefusalKeepsTheConnection(t *testing.T) {
 }
 
 // Over HTTP/2 to ask for the connection's end would be to end it for all.
-func TestH10_RefusalKeepsTheHTTP2Connection(t *testing.T) {
+func TestH10_RejectionKeepsTheHTTP2Connection(t *testing.T) {
 	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), true)
 	for i := range 3 {
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
@@ -218,11 +218,11 @@ func TestH10_RefusalKeepsTheHTTP2Connection(t *testing.T) {
 }
 
 // Whatever else goes wrong, the handlers at work are never more than the target: clients wait, run into their deadline, go
-// away, are refused for want of queue, and the target itself is small.
+// away, are rejected for want of queue, and the target itself is small.
 func TestH3_OverloadNeverExceedsTheTarget(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		const places, clients, requests = 3, 16, 15
-		g := newGuard(t, places, 4)
+		const slots, clients, requests = 3, 16, 15
+		g := newGuard(t, slots, 4)
 		var now, most atomic.Int64
 		m := newMiddleware(t, g, wardenhttp.Config{Timeout: 20 * time.Millisecond, Trusted: everybody})
 		s := serve(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -267,8 +267,8 @@ func TestH3_OverloadNeverExceedsTheTarget(t *testing.T) {
 			<-done
 		}
 		g.wantEmpty(t)
-		if got := most.Load(); got > places || got == 0 {
-			t.Errorf("%d handlers at once, of %d", got, places)
+		if got := most.Load(); got > slots || got == 0 {
+			t.Errorf("%d handlers at once, of %d", got, slots)
 		}
 		stats := g.Limiter().Stats()
 		if t.Logf("%+v", stats); stats.Executed == 0 || stats.Rejected+stats.Canceled == 0 {

@@ -9,40 +9,40 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Let a compartment hold n slots and reserve r = Guaranteed - Lendable. The shared pool is
+// Let a compartment hold n slots and reserve r = Guaranteed - Lendable. The slots that are neither held nor reserved are
 //
-//	stock = total - sum of max(n, r)
+//	unreserved = total - sum of max(n, r)
 //
-// Below r a compartment takes a reserved slot, and no max(n, r) changes; from r on it takes from the pool, while stock > 0.
-// So as long as stock is not negative, at most total slots are held (B1), and a compartment that holds fewer than r can take
-// one more (B2). After a shrink stock is negative, until enough slots have been given back.
+// Below r a compartment takes a reserved slot, and no max(n, r) changes; from r on it takes an unreserved one, if there is
+// one. So as long as unreserved is not negative, at most total slots are held (B1), and a compartment that holds fewer than r
+// can take one more (B2). After a shrink unreserved is negative, until enough slots have been given back.
 
-// keeps returns r, the number of slots that no other compartment may use.
-func (p *part) keeps() int { return p.share.Guaranteed - p.share.Lendable }
+// reserved returns r, the number of slots that no other compartment may use.
+func (p *pool) reserved() int { return p.share.Guaranteed - p.share.Lendable }
 
 // share puts new shares, in the order of ranked, in force. The caller holds Set.mu, as for all functions of this file.
 func (s *Set) share(total int, shares []Share) {
-	s.total, s.stock = total, total
+	s.total, s.unreserved = total, total
 	for i, p := range s.ranked {
 		p.share = shares[i]
-		s.stock -= max(p.held, p.keeps())
+		s.unreserved -= max(p.held, p.reserved())
 	}
 	s.serve()
 }
 
 // full returns the bound that keeps c from taking one more slot, and its value; 0: none.
 func (s *Set) full(c *Compartment) (limiter.Bound, int) {
-	p := c.part
+	p := c.pool
 	switch {
 	case p.tenants != nil && c.bounded() >= p.config.Tenants.Max:
 		return limiter.BoundTenant, p.config.Tenants.Max
 	case p.bounded() >= p.share.Max && p.share.Max < p.planned.Max:
 		return limiter.BoundTotal, s.total // lowered by a decision, and the compartment's with it
 	case p.bounded() >= p.share.Max && p.share.Max == p.share.Guaranteed:
-		return limiter.BoundPlaces, p.share.Max
+		return limiter.BoundSlots, p.share.Max
 	case p.bounded() >= p.share.Max:
 		return limiter.BoundBorrow, p.share.Max
-	case s.held >= s.total, p.held >= p.keeps() && s.stock <= 0:
+	case s.held >= s.total, p.held >= p.reserved() && s.unreserved <= 0:
 		return limiter.BoundTotal, s.total
 	}
 	return 0, 0
@@ -55,9 +55,9 @@ func (s *Set) free(c *Compartment) bool {
 
 // take gives c a slot that is free.
 func (s *Set) take(c *Compartment) {
-	p := c.part
-	if p.held >= p.keeps() {
-		s.stock--
+	p := c.pool
+	if p.held >= p.reserved() {
+		s.unreserved--
 	}
 	p.held++
 	s.held++
@@ -67,16 +67,16 @@ func (s *Set) take(c *Compartment) {
 
 // give takes a slot back and passes it on, first to a call of c that runs beyond the slots.
 func (s *Set) give(c *Compartment) {
-	p := c.part
-	if c.beyond > 0 {
-		c.beyond--
-		p.beyond--
+	p := c.pool
+	if c.withoutSlot > 0 {
+		c.withoutSlot--
+		p.withoutSlot--
 	} else {
 		p.held--
 		s.held--
 		c.held--
-		if p.held >= p.keeps() {
-			s.stock++
+		if p.held >= p.reserved() {
+			s.unreserved++
 		}
 		p.waiting.fix(c)
 	}
@@ -91,22 +91,22 @@ func (s *Set) serve() {
 	}
 	now := s.clock()
 	for c := s.next(); c != nil; c = s.next() {
-		w, how := c.queue.Next(now, c.part.waitingRule())
+		w, how := c.queue.Next(now, c.pool.waitingRule())
 		if w != nil {
 			s.enter(c)
 			s.turns++
 			c.turn = s.turns // one slot a turn
-			c.part.waiting.fix(c)
-			c.granted(w, how, now)
+			c.pool.waiting.fix(c)
+			c.grant(w, how, now)
 		}
 		s.settle(c)
 	}
 }
 
-// next returns the compartment whose call gets the next slot: of the part that goes first, the tenant that holds the fewest.
+// next returns the compartment whose call gets the next slot: of the pool that goes first, the tenant that holds the fewest.
 // nil: no slot is free for any waiting call.
 func (s *Set) next() *Compartment {
-	var first *part
+	var first *pool
 	for _, p := range s.ranked {
 		// If the tenant that holds least holds all that a tenant may have, so do the others.
 		if len(p.waiting) > 0 && s.admits(p.waiting[0]) && (first == nil || p.before(first)) {
@@ -121,7 +121,7 @@ func (s *Set) next() *Compartment {
 
 // before reports whether p gets the next slot rather than b, which is no less critical: first by being below the guarantee,
 // then by criticality, then by the smaller used share of the guarantee, or the fewer borrowed slots.
-func (p *part) before(b *part) bool {
+func (p *pool) before(b *pool) bool {
 	ownP, ownB := p.held < p.share.Guaranteed, b.held < b.share.Guaranteed
 	switch {
 	case ownP != ownB:
@@ -136,7 +136,7 @@ func (p *part) before(b *part) bool {
 
 // settle updates the state that follows from the waiting and running calls of c: its turn, and whether it may be evicted.
 func (s *Set) settle(c *Compartment) {
-	p := c.part
+	p := c.pool
 	switch waits := c.queue.Len() > 0; {
 	case waits && c.turn == 0:
 		s.waiting++
@@ -153,7 +153,7 @@ func (s *Set) settle(c *Compartment) {
 	}
 }
 
-// waiting is a heap of the compartments and tenants of one part with waiting calls: the one that holds the fewest slots
+// waiting is a heap of the compartments and tenants of one pool with waiting calls: the one that holds the fewest slots
 // first, then the longest waiting for its turn. Without tenants it has at most one element.
 type waiting []*Compartment
 
@@ -200,8 +200,8 @@ type loan struct{ lent, borrowed int }
 
 // loans returns each compartment's lent and borrowed slots. Borrowers use slots that no compartment is guaranteed first; the
 // rest counts as lent by the least critical compartments that have idle guaranteed slots.
-func (s *Set) loans() map[*part]loan {
-	out := map[*part]loan{}
+func (s *Set) loans() map[*pool]loan {
+	out := map[*pool]loan{}
 	lent := -s.total
 	for _, p := range s.ranked {
 		borrowed := max(0, p.held-p.share.Guaranteed)

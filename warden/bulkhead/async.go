@@ -17,33 +17,33 @@ type report[T any] struct {
 	panicked *PanicError // with out Panicked; nil: runtime.Goexit
 }
 
-// apart runs fn and waits until it has returned or ctx has ended, whichever comes first. The state of the call decides once
+// runAsync runs fn and waits until it has returned or ctx has ended, whichever comes first. The state of the call decides once
 // which of the two it was, so there is one answer, and the breaker gets one result.
-func apart[T any](made call, fn func(context.Context) (T, error)) (T, error) {
+func runAsync[T any](made call, fn func(context.Context) (T, error)) (T, error) {
 	k := &made
-	ctx, cancel := context.WithTimeout(k.mark, k.part.config.Timeout)
+	ctx, cancel := context.WithTimeout(k.mark, k.pool.config.Timeout)
 	reports := make(chan report[T], 1)
 	go func() {
 		defer cancel()
-		run(ctx, k, fn, reports)
+		runAndReport(ctx, k, fn, reports)
 	}()
 	select {
 	case r := <-reports:
-		return r.pass(k)
+		return r.deliver(k)
 	case <-ctx.Done():
 	}
 	if !k.become(abandoned) {
 		r := <-reports
-		return r.pass(k)
+		return r.deliver(k)
 	}
 	var zero T
-	out, err := k.judge(ctx, ctx.Err())
+	out, err := k.classify(ctx, ctx.Err())
 	k.abandon(out, err)
 	return zero, err
 }
 
-// run calls fn, gives the slot back, and reports the result if the caller still waits.
-func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error), reports chan<- report[T]) {
+// runAndReport calls fn, gives the slot back, and reports the result if the caller still waits.
+func runAndReport[T any](ctx context.Context, k *call, fn func(context.Context) (T, error), reports chan<- report[T]) {
 	r := report[T]{out: Panicked, err: errGoexit}
 	defer func() {
 		if r.out == Panicked {
@@ -52,7 +52,7 @@ func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error
 			}
 		}
 		if !k.become(ended) {
-			k.comeBack(r.err, r.panicked)
+			k.endAbandoned(r.err, r.panicked)
 			return
 		}
 		defer func() {
@@ -63,21 +63,21 @@ func run[T any](ctx context.Context, k *call, fn func(context.Context) (T, error
 			reports <- r
 		}()
 		if r.out != Panicked {
-			r.out, r.err = k.judge(ctx, r.err)
+			r.out, r.err = k.classify(ctx, r.err)
 		}
-		k.tell(r.err)
+		k.reportToBreaker(r.err)
 	}()
 	v, err := fn(ctx)
-	r.v, r.err, r.out = v, err, Failed // the outcome, unless judge finds another
+	r.v, r.err, r.out = v, err, Failed // the outcome, unless classify finds another
 }
 
-// pass returns the result to the caller, as if the function had been called on its goroutine.
-func (r *report[T]) pass(k *call) (T, error) {
+// deliver returns the result to the caller, as if the function had been called on its goroutine.
+func (r *report[T]) deliver(k *call) (T, error) {
 	if r.out != Panicked {
-		k.answered(r.out, r.err)
+		k.observeAnswer(r.out, r.err)
 		return r.v, r.err
 	}
-	k.answered(Panicked, nil)
+	k.observeAnswer(Panicked, nil)
 	if r.panicked == nil {
 		runtime.Goexit()
 	}
@@ -86,22 +86,22 @@ func (r *report[T]) pass(k *call) (T, error) {
 
 // abandon answers the caller with err while the function still runs.
 func (k *call) abandon(out Outcome, err error) {
-	s, n := k.part.set, &k.part.counts
+	s, n := k.pool.set, &k.pool.counts
 	s.mu.Lock()
 	n.outcomes[out]++
 	n.abandoned++
 	n.abandonedNow++
 	s.mu.Unlock()
 	defer func() {
-		k.answered(out, err)
+		k.observeAnswer(out, err)
 		k.observe(Event{Kind: Abandoned, Err: err})
 	}()
-	k.tell(err)
+	k.reportToBreaker(err)
 }
 
-// comeBack ends an abandoned call whose function has returned or panicked after all. No caller waits for the result.
-func (k *call) comeBack(err error, panicked *PanicError) {
-	e := Event{Kind: Returned, Err: err, Took: k.began.soFar(k.part.set)}
+// endAbandoned ends an abandoned call whose function has returned or panicked after all. No caller waits for the result.
+func (k *call) endAbandoned(err error, panicked *PanicError) {
+	e := Event{Kind: Returned, Err: err, Took: k.began.soFar(k.pool.set)}
 	k.leave(func(n *counts) {
 		n.abandonedNow--
 		if panicked != nil {

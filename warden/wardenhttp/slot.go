@@ -11,7 +11,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
-	"github.com/stopbank/stopbank/warden/internal/place"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
 // capacity is the source of slots.
@@ -32,8 +32,8 @@ func (c capacity) check() error {
 }
 
 // claim returns the source of r's slot.
-func (c capacity) claim(r *http.Request) place.Claim {
-	is := place.Claim{Warden: c.warden}
+func (c capacity) claim(r *http.Request) slot.Claim {
+	is := slot.Claim{Warden: c.warden}
 	if c.compartment != nil {
 		is.Apart, is.Compartment = true, c.compartment(r)
 	}
@@ -41,7 +41,7 @@ func (c capacity) claim(r *http.Request) place.Claim {
 }
 
 // held is the slot of a request that is followed to its end.
-type held struct{ place.Place }
+type held struct{ slot.Slot }
 
 // errStatus is reported to a compartment's breaker for a response with status 500 or more and no other error.
 var errStatus = errors.New("wardenhttp: the response has a status of 500 or more")
@@ -53,7 +53,7 @@ func (h held) End(came inflight.Outcome) {
 	if err == nil && came.Status >= http.StatusInternalServerError {
 		err = errStatus
 	}
-	h.Place.End(err, came.Upgraded || errors.Is(err, context.Canceled))
+	h.Slot.End(err, came.Upgraded || errors.Is(err, context.Canceled))
 }
 
 // noBase returns an error for a Base that is a nil pointer or function.

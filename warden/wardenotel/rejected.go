@@ -14,16 +14,16 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// EventRefused is the name of the event that [Refused] adds.
-const EventRefused = "stopbank.refused"
+// eventRejected is the name of the event that [RecordRejection] adds.
+const eventRejected = "stopbank.rejected"
 
-// Refused adds an event to the span of ctx if err is a rejection by a limiter or a compartment, sets the span's attributes
+// RecordRejection adds an event to the span of ctx if err is a rejection by a limiter or a compartment, sets the span's attributes
 // stopbank.reason, stopbank.decision.number and stopbank.request_id, as far as err has them, so that the span can be found by
 // them, and returns err:
 //
 //	ctx, permit, err := w.Acquire(ctx, task)
 //	if err != nil {
-//		return wardenotel.Refused(ctx, err)
+//		return wardenotel.RecordRejection(ctx, err)
 //	}
 //
 // The event has the whole explanation: stopbank.reason, the limiter, the task, the queue wait, the load, and the decision in
@@ -31,19 +31,19 @@ const EventRefused = "stopbank.refused"
 // wardenhttp, call it from Config.Answer and leave the answer to the middleware:
 //
 //	Answer: func(_ http.ResponseWriter, r *http.Request, err error) bool {
-//		_ = wardenotel.Refused(r.Context(), err)
+//		_ = wardenotel.RecordRejection(r.Context(), err)
 //		return false
 //	},
 //
 // It does not block, and costs one check if the span is not recorded. A panic of the span is recovered.
-func Refused(ctx context.Context, err error) error {
+func RecordRejection(ctx context.Context, err error) error {
 	if err != nil {
-		tell(trace.SpanFromContext(ctx), err)
+		record(trace.SpanFromContext(ctx), err)
 	}
 	return err
 }
 
-func tell(span trace.Span, err error) {
+func record(span trace.Span, err error) {
 	defer func() { _ = recover() }() // err stays what it is, whatever is told of it
 	if !span.IsRecording() {
 		return
@@ -52,7 +52,7 @@ func tell(span trace.Span, err error) {
 	if attrs == nil {
 		return
 	}
-	span.AddEvent(EventRefused, trace.WithAttributes(attrs...))
+	span.AddEvent(eventRejected, trace.WithAttributes(attrs...))
 	for _, a := range attrs {
 		if a.Key == reasonKey || a.Key == decisionKey || a.Key == requestKey {
 			span.SetAttributes(a)
@@ -67,7 +67,7 @@ const (
 	requestKey  attribute.Key = "stopbank.request_id"
 )
 
-// explain is what there is to say of a refusal; nil: err is none.
+// explain is what there is to say of a rejection; nil: err is none.
 func explain(err error) []attribute.KeyValue {
 	var rejection *limiter.Rejection
 	var timeout *bulkhead.TimeoutError
@@ -116,8 +116,8 @@ func explained(r *limiter.Rejection) []attribute.KeyValue {
 	if r.RetryAfter > 0 {
 		attrs = append(attrs, attribute.Float64("stopbank.retry_after", r.RetryAfter.Seconds()))
 	}
-	if e.Cut > -128 {
-		attrs = append(attrs, attribute.Int("stopbank.cut", int(e.Cut)))
+	if e.ShedBelow > -128 {
+		attrs = append(attrs, attribute.Int("stopbank.shed_below", int(e.ShedBelow)))
 	}
 	if d := e.Decision; d != nil {
 		reasons := make([]string, len(d.Reasons))
@@ -126,7 +126,7 @@ func explained(r *limiter.Rejection) []attribute.KeyValue {
 		}
 		attrs = append(attrs,
 			decisionKey.Int64(int64(d.Seq)),
-			attribute.String("stopbank.decision.standing", e.Standing.String()),
+			attribute.String("stopbank.decision.state", e.DecisionState.String()),
 			attribute.Int("stopbank.decision.target", d.TargetConcurrency),
 			attribute.Float64("stopbank.decision.shed", d.ShedProbability),
 			attribute.StringSlice("stopbank.decision.reasons", reasons),
@@ -135,7 +135,7 @@ func explained(r *limiter.Rejection) []attribute.KeyValue {
 	return request(attrs, e.Task.ID)
 }
 
-// short is s as an attribute can have it: exporters refuse what is not valid UTF-8.
+// short is s as an attribute can have it: exporters reject what is not valid UTF-8.
 func short(s string) string {
 	const longest = 256
 	if len(s) > longest {

@@ -16,37 +16,37 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// RefusedHeader is set by a [Middleware] in the response to a rejected request, with the reason. It certifies that no handler
+// RejectedHeader is set by a [Middleware] in the response to a rejected request, with the reason. It certifies that no handler
 // has seen the request, so that it can be sent again whatever its method. [WriteError] does not set it, because its handler
 // may have done work before.
-const RefusedHeader = "Warden-Refused"
+const RejectedHeader = "Warden-Rejected"
 
 // idempotencyKey makes any request repeatable: the server recognizes the repetition
 // (draft-ietf-httpapi-idempotency-key-header).
 const idempotencyKey = "Idempotency-Key"
 
-// verdict is the result of an attempt.
-type verdict struct {
+// result is the result of an attempt.
+type result struct {
 	outcome     retry.Outcome
 	again       bool          // another attempt may succeed
 	unprocessed bool          // no handler has seen it: any request may be sent again
 	after       time.Duration // Retry-After
 }
 
-// judge classifies an attempt of a request with this context.
-func judge(ctx context.Context, resp *http.Response, err error) verdict {
+// classifyAttempt classifies an attempt of a request with this context.
+func classifyAttempt(ctx context.Context, resp *http.Response, err error) result {
 	if err != nil || resp == nil {
-		return judgeError(ctx, err)
+		return classifyError(ctx, err)
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return verdict{
-			outcome: retry.Refused, again: true,
-			unprocessed: only(resp.Header, RefusedHeader) != "",
+		return result{
+			outcome: retry.Rejected, again: true,
+			unprocessed: only(resp.Header, RejectedHeader) != "",
 			after:       retryAfter(resp.Header, time.Now()),
 		}
 	}
-	return verdict{outcome: retry.Accepted}
+	return result{outcome: retry.Accepted}
 }
 
 // streamError matches net/http's HTTP/2 stream error with errors.As, by its fields: the stream was reset. net/http itself
@@ -59,23 +59,23 @@ type streamError struct {
 
 func (streamError) Error() string { return "wardenhttp: an HTTP/2 stream was reset" }
 
-func judgeError(ctx context.Context, err error) verdict {
+func classifyError(ctx context.Context, err error) result {
 	var dialed *net.OpError
 	var stream streamError
 	var network net.Error
 	switch {
 	case errors.Is(err, errLost), errors.Is(ctx.Err(), context.Canceled):
-		return verdict{} // canceled, by the caller or by the other attempt
-	case errors.Is(err, warden.ErrRejected), errors.Is(err, unsent{}), bulkhead.NoVerdict(err):
-		return verdict{} // not sent
+		return result{} // canceled, by the caller or by the other attempt
+	case errors.Is(err, warden.ErrRejected), errors.Is(err, unsent{}), bulkhead.IsExcluded(err):
+		return result{} // not sent
 	case ctx.Err() != nil:
-		return verdict{outcome: retry.Refused} // the deadline has passed
+		return result{outcome: retry.Rejected} // the deadline has passed
 	case errors.As(err, &dialed) && dialed.Op == "dial":
-		return verdict{outcome: retry.Refused, again: true, unprocessed: true}
+		return result{outcome: retry.Rejected, again: true, unprocessed: true}
 	case errors.As(err, &stream), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.DeadlineExceeded):
-		return verdict{outcome: retry.Refused, again: true}
+		return result{outcome: retry.Rejected, again: true}
 	}
-	return verdict{} // such as an invalid certificate, or an unsupported URL
+	return result{} // such as an invalid certificate, or an unsupported URL
 }
 
 // idempotent is the default of RetryConfig.Repeatable.

@@ -1,6 +1,6 @@
-// A deadline that is a stranger's word.
+// A deadline that an untrusted client chose.
 
-package place
+package slot
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// errPatience is the cause of a context that ended because its client waits no longer, by its own word.
+// errPatience is the cause of a context that ended at the client's own deadline.
 var errPatience = fmt.Errorf("the client's own deadline has passed: %w", context.DeadlineExceeded)
 
-// patience is a context that ends, as if its client had gone away, when that client waits no longer: it is canceled. To end it by
-// DeadlineExceeded would let anybody who says that he has a millisecond open the circuit breakers of what the request uses, and make
-// the service look as fast as its clients are impatient. Its cause is [errPatience].
+// patience is a context that is canceled at the client's own deadline, as if the client had disconnected. DeadlineExceeded
+// would let any client with a deadline of a millisecond open the circuit breakers of what the request uses, and make the
+// service look as fast as its clients are impatient. Its cause is [errPatience].
 type patience struct {
 	context.Context
 	due    time.Time
@@ -27,15 +27,15 @@ func newPatience(parent context.Context, due time.Time) *patience {
 	return &patience{Context: ctx, due: due, cancel: cancel}
 }
 
-// Deadline is the client's.
+// Deadline returns the client's deadline.
 func (p *patience) Deadline() (time.Time, bool) { return p.due, true }
 
-// start begins to watch the time, once. Whoever waits before that for a place has the deadline to look at.
+// start starts the timer, once. Before that, a wait for a slot observes Deadline.
 func (p *patience) start() {
 	p.timer = time.AfterFunc(time.Until(p.due), func() { p.cancel(errPatience) })
 }
 
-// stop frees what the context has taken, and ends it.
+// stop ends the context and releases its resources.
 func (p *patience) stop() {
 	if p.timer != nil {
 		p.timer.Stop()

@@ -1,4 +1,4 @@
-// Refusals on spans, as the SDK's own recorder sees them.
+// Rejections on spans, as the SDK's own recorder sees them.
 
 package wardenotel_test
 
@@ -24,13 +24,13 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenotel"
 )
 
-// told is the event that Refused adds for err; nil: none. What spans are found by is in the span as well, and nothing else.
+// told is the event that RecordRejection adds for err; nil: none. What spans are found by is in the span as well, and nothing else.
 func told(t *testing.T, err error) map[attribute.Key]attribute.Value {
 	t.Helper()
 	recorder := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test")
 	ctx, span := tracer.Start(t.Context(), "request")
-	if got := wardenotel.Refused(ctx, err); got != err {
+	if got := wardenotel.RecordRejection(ctx, err); got != err {
 		t.Errorf("%v came back as %v", err, got)
 	}
 	span.End()
@@ -44,7 +44,7 @@ func told(t *testing.T, err error) map[attribute.Key]attribute.Value {
 		}
 		return nil
 	}
-	if len(events) > 1 || events[0].Name != wardenotel.EventRefused {
+	if len(events) > 1 || events[0].Name != "stopbank.rejected" {
 		t.Errorf("events %v", events)
 	}
 	attrs := map[attribute.Key]attribute.Value{}
@@ -67,7 +67,7 @@ func told(t *testing.T, err error) map[attribute.Key]attribute.Value {
 	return attrs
 }
 
-func TestARefusalIsAnEventWithItsExplanation(t *testing.T) {
+func TestARejectionIsAnEventWithItsExplanation(t *testing.T) {
 	l := must(limiter.New(limiter.Config{Name: "prices", Initial: decision.ControlDecision{
 		Seq: 9, TargetConcurrency: 1, Expected: time.Second, ShedProbability: .25, Reasons: []decision.Reason{decision.NewReason("queueing", "lag_seconds", .5, decision.Tighten)},
 	}}))(t)
@@ -77,7 +77,7 @@ func TestARefusalIsAnEventWithItsExplanation(t *testing.T) {
 	for key, want := range map[attribute.Key]any{
 		"stopbank.reason": "queue_overflow", "stopbank.limiter.name": "prices", "stopbank.task.priority": int64(64), "stopbank.wait.duration": 0.,
 		"stopbank.request_id": "4bf92f", "stopbank.in_flight": int64(1), "stopbank.queued": int64(0), "stopbank.retry_after": 1., "stopbank.decision.number": int64(9),
-		"stopbank.decision.standing": "initial", "stopbank.decision.target": int64(1), "stopbank.decision.shed": .25,
+		"stopbank.decision.state": "initial", "stopbank.decision.target": int64(1), "stopbank.decision.shed": .25,
 	} {
 		if got := attrs[key].AsInterface(); got != want {
 			t.Errorf("%s is %v, want %v", key, got, want)
@@ -89,16 +89,16 @@ func TestARefusalIsAnEventWithItsExplanation(t *testing.T) {
 	if n := attrs["stopbank.task.name"].AsString(); !strings.HasPrefix(n, "quote\uFFFDxxx") {
 		t.Errorf("task %q", n)
 	}
-	if _, there := attrs["stopbank.cut"]; there {
+	if _, there := attrs["stopbank.shed_below"]; there {
 		t.Error("there was no cut")
 	}
-	shed := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh, Cut: limiter.High}}
-	if attrs := told(t, shed); attrs["stopbank.cut"].AsInt64() != 64 || attrs["stopbank.reason"].AsString() != "pressure_high" {
+	shed := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh, ShedBelow: limiter.High}}
+	if attrs := told(t, shed); attrs["stopbank.shed_below"].AsInt64() != 64 || attrs["stopbank.reason"].AsString() != "pressure_high" {
 		t.Errorf("%v", attrs)
 	}
 }
 
-func TestOtherRefusals(t *testing.T) {
+func TestOtherRejections(t *testing.T) {
 	queued := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.DeadlineExceeded, Task: limiter.Task{ID: "4bf92f"}, InFlight: 4}}
 	for reason, err := range map[string]error{
 		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Running, After: time.Second, RequestID: "4bf92f"},
@@ -136,10 +136,10 @@ func (brokenSpan) AddEvent(string, ...trace.EventOption) { panic("on purpose") }
 
 func TestABrokenSpanIsContained(t *testing.T) {
 	why := error(&limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.Closed}})
-	if err := wardenotel.Refused(trace.ContextWithSpan(t.Context(), brokenSpan{}), why); err != why {
+	if err := wardenotel.RecordRejection(trace.ContextWithSpan(t.Context(), brokenSpan{}), why); err != why {
 		t.Error(err)
 	}
-	if err := wardenotel.Refused(t.Context(), why); err != why {
+	if err := wardenotel.RecordRejection(t.Context(), why); err != why {
 		t.Error(err)
 	}
 }

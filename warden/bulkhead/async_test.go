@@ -1,4 +1,4 @@
-// Functions and their timeouts (B4): who is told what, and when the place comes back.
+// Functions and their timeouts (B4): who is told what, and when the slot comes back.
 
 package bulkhead
 
@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-func TestB4_ThePlaceIsHeldUntilTheFunctionHasReturned(t *testing.T) {
+func TestB4_TheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 1, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, Timeout: time.Second}}})
@@ -32,7 +32,7 @@ func TestB4_ThePlaceIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 		}
 		for range 3 { // a stuck dependency is handed nothing more
 			_, err = Do(t.Context(), a, nothing)
-			wantRefused(t, err, limiter.QueueOverflow)
+			wantRejected(t, err, limiter.QueueOverflow)
 		}
 		if c := a.Snapshot(); c.InFlight != 1 || c.Abandoned != 1 || c.AbandonedTotal != 1 || c.Outcomes["timeout_running"] != 1 || c.Finished != 0 {
 			t.Errorf("%+v", c)

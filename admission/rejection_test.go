@@ -1,4 +1,4 @@
-// What a refusal costs and carries, what waits (nothing), what a broken observer may do (nothing), what nonsense gets.
+// What a rejection costs and carries, what waits (nothing), what a broken observer may do (nothing), what nonsense gets.
 
 package admission_test
 
@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/admission"
 )
 
-func TestA6_RefusalSaysWhy(t *testing.T) {
+func TestA6_RejectionSaysWhy(t *testing.T) {
 	g := mustNew(t, admission.Config{Name: "db", Limit: 0})
 	check := func(reason admission.Reason) {
 		t.Helper()
@@ -29,7 +29,7 @@ func TestA6_RefusalSaysWhy(t *testing.T) {
 			t.Fatalf("message %q", s)
 		}
 		if errors.Is(err, admission.ErrInvalid) {
-			t.Fatal("a refusal is not an invalid argument")
+			t.Fatal("a rejection is not an invalid argument")
 		}
 	}
 	check(admission.Saturated)
@@ -49,16 +49,16 @@ func TestA6_NothingAllocates(t *testing.T) {
 		fn := func() error { return nil }
 		ps := make([]admission.Permit, limit)
 		for name, f := range map[string]func(){
-			"Do":                func() { _ = open.Do(fn) },
-			"Call":              func() { _, _ = admission.Call(open, func() (int, error) { return limit, nil }) },
-			"TryAcquire":        func() { p, _ := open.TryAcquire(); p.Release() },
-			"refusal":           func() { _, _ = full.TryAcquire() },
-			"refusal by Do":     func() { _ = full.Do(fn) },
-			"refusal, closed":   func() { _, _ = shut.TryAcquire() },
-			"refusal by Submit": func() { _, _ = admission.Submit(full, func() admission.Stage[int] { return nil }) },
-			"InFlight":          func() { open.InFlight(); full.InFlight() },
-			"Stats":             func() { open.Stats(); full.Stats() },
-			"a stale copy":      func() { p, _ := open.TryAcquire(); p.Release(); p.Release() },
+			"Do":                  func() { _ = open.Do(fn) },
+			"Call":                func() { _, _ = admission.Call(open, func() (int, error) { return limit, nil }) },
+			"TryAcquire":          func() { p, _ := open.TryAcquire(); p.Release() },
+			"rejection":           func() { _, _ = full.TryAcquire() },
+			"rejection by Do":     func() { _ = full.Do(fn) },
+			"rejection, closed":   func() { _, _ = shut.TryAcquire() },
+			"rejection by Submit": func() { _, _ = admission.Submit(full, func() admission.Stage[int] { return nil }) },
+			"InFlight":            func() { open.InFlight(); full.InFlight() },
+			"Stats":               func() { open.Stats(); full.Stats() },
+			"a stale copy":        func() { p, _ := open.TryAcquire(); p.Release(); p.Release() },
 			"all slots": func() {
 				for i := range ps {
 					ps[i], _ = open.TryAcquire()
@@ -91,7 +91,7 @@ func TestA7_NothingWaits(t *testing.T) {
 				}
 			}
 			if waited := time.Since(began); waited != 0 {
-				t.Errorf("refusals took %v", waited)
+				t.Errorf("rejections took %v", waited)
 			}
 			p.Release()
 			synctest.Wait()

@@ -1,0 +1,112 @@
+// Package slot acquires the slot of a request, from a warden or from a compartment, and releases it. The adapters for HTTP
+// and gRPC share it.
+package slot
+
+import (
+	"context"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
+)
+
+// Claim says which slot a request needs, and from where.
+type Claim struct {
+	Warden      *warden.Warden // with compartments, the one whose decisions they follow, or nil
+	Apart       bool           // the slot is the compartment's, not the warden's
+	Compartment *bulkhead.Compartment
+	// Task is the task for the warden. A compartment uses its deadline and ID only; the priority is passed on with requests
+	// that the work sends. The priority is final: Normal does not stand for that of the context.
+	Task warden.Task
+	// Patience is true if an untrusted client chose the task's deadline.
+	Patience bool
+}
+
+// Holds reports whether the work of ctx holds this slot already.
+func (c *Claim) Holds(ctx context.Context) bool {
+	if c.Apart {
+		return c.Compartment.Holds(ctx)
+	}
+	return c.Warden.Holds(ctx)
+}
+
+// Bound adds a deadline: the earliest applies. The zero time is none. untrusted: an untrusted client chose it.
+func (c *Claim) Bound(due time.Time, untrusted bool) {
+	if t := &c.Task; !due.IsZero() && (t.Deadline.IsZero() || due.Before(t.Deadline)) {
+		t.Deadline, c.Patience = due, untrusted
+	}
+}
+
+// Slot is the slot of one request. The zero Slot is none.
+type Slot struct {
+	Ctx         context.Context // of the work: it ends with the deadline, carries the priority, and marks the slot as held
+	warden      warden.Permit
+	compartment bulkhead.Permit
+	patience    *patience // in Ctx; nil: there is none
+	cancel      func()    // of the deadline in Ctx; nil: there is none
+}
+
+// Acquire waits for the slot of work with ctx. With an error, nothing has to be released.
+func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
+	acquired := false
+	defer func() {
+		if !acquired && p.cancel != nil {
+			p.cancel()
+		}
+	}()
+	if said := warden.PriorityFrom(ctx); said != c.Task.Priority && (c.Apart || c.Task.Priority == warden.Normal) {
+		ctx = warden.WithPriority(ctx, c.Task.Priority) // no task of the warden will set it
+	}
+	if c.Apart {
+		if c.Task.ID != "" {
+			ctx = requestid.With(ctx, c.Task.ID)
+		}
+		if c.Warden != nil {
+			c.Warden.SampleIfDue() // compartments follow its decisions, and no request acquires its slots
+		}
+		ctx, p.patience, p.cancel = c.within(ctx) // a compartment takes deadline and ID from the context
+		if p.Ctx, p.compartment, err = c.Compartment.Acquire(ctx); err != nil {
+			return p, err
+		}
+	} else {
+		if ctx, p.warden, err = c.Warden.Acquire(ctx, c.Task); err != nil {
+			return p, err
+		}
+		p.Ctx, p.patience, p.cancel = c.within(ctx)
+	}
+	acquired = true
+	if p.patience != nil {
+		p.patience.start()
+	}
+	return p, nil
+}
+
+// within returns ctx with the task's deadline, if that is earlier than its own.
+func (c *Claim) within(ctx context.Context) (context.Context, *patience, func()) {
+	due := c.Task.Deadline
+	at, bounded := ctx.Deadline()
+	switch {
+	case due.IsZero(), bounded && !due.Before(at):
+		return ctx, nil, nil
+	case c.Patience:
+		p := newPatience(ctx, due)
+		return p, p, p.stop
+	}
+	ctx, cancel := context.WithDeadline(ctx, due)
+	return ctx, nil, cancel
+}
+
+// End releases the slot. err is the result of the request, for a breaker and for statistics. silent: its execution time says
+// nothing about the service and is discarded.
+func (p Slot) End(err error, silent bool) {
+	if silent {
+		p.warden.Discard()
+	} else {
+		p.warden.Release()
+	}
+	p.compartment.Release(err)
+	if p.cancel != nil {
+		p.cancel()
+	}
+}
