@@ -5,6 +5,8 @@ package admission
 import (
 	"context"
 	"sync"
+
+	"github.com/stopbank/stopbank/admission/internal/nilcheck"
 )
 
 // Config describes a gate. The zero value is a gate that rejects everything.
@@ -54,13 +56,16 @@ type slot struct {
 
 const slotsAtOnce = 32 // slots that are allocated together, 512 bytes
 
-// New returns an open gate. The error is an [*InvalidError] for a negative Limit.
+// New returns an open gate. The error, an [*InvalidError], names the invalid field.
 //
 // A gate takes about 200 bytes, plus 16 bytes for each permit that was out at the peak, in steps of 512. The size of
 // Limit costs nothing.
 func New(cfg Config) (*Gate, error) {
 	if cfg.Limit < 0 {
-		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "0 (reject everything) or more"}
+		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "0 (rejects everything) or more"}
+	}
+	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
+		return nil, &InvalidError{Field: "Config.Observer", Value: typed, Allowed: "nil (no observer) or an observer"}
 	}
 	g := &Gate{config: cfg}
 	g.rejections[Saturated] = RejectedError{Gate: cfg.Name, Reason: Saturated, Limit: cfg.Limit}

@@ -216,6 +216,9 @@ func TestA8_EventsTellWhatHappened(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	var invalid *admission.InvalidError
+	if g, err := admission.New(admission.Config{Observer: (*recorder)(nil)}); g != nil || !errors.As(err, &invalid) || invalid.Field != "Config.Observer" {
+		t.Errorf("a nil *recorder: %v", err)
+	}
 	for _, limit := range []int{-1, math.MinInt} {
 		g, err := admission.New(admission.Config{Limit: limit})
 		if g != nil || !errors.Is(err, admission.ErrInvalid) || !errors.As(err, &invalid) ||

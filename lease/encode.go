@@ -223,14 +223,14 @@ func (d *decoder) terminals(content byte) *terminals {
 	if content&hasFailed != 0 {
 		given := d.offsets(nil)
 		t.failed = &given
-		t.raise(given)
+		t.raiseTop(given)
 	}
-	t.raise(t.processed)
+	t.raiseTop(t.processed)
 	return t
 }
 
-// raise lifts top to the greatest of set.
-func (t *terminals) raise(set offsets) {
+// raiseTop lifts top to the greatest of set.
+func (t *terminals) raiseTop(set offsets) {
 	if len(set) > 0 {
 		t.top = max(t.top, set[len(set)-1])
 	}

@@ -32,7 +32,7 @@ type BacklogOrderingError struct {
 }
 
 func (e *BacklogOrderingError) Error() string {
-	return fmt.Sprintf("lease: domain %q: offset %d asked for, but %d is at the head of the backlog", e.Domain, e.Got, e.Expected)
+	return fmt.Sprintf("lease: domain %q: offset %d requested, but %d is at the head of the backlog", e.Domain, e.Got, e.Expected)
 }
 
 // Unwrap returns ErrBacklogOrdering.

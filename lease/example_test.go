@@ -30,7 +30,7 @@ func ExampleNewMemory() {
 	// Output:
 	// ACQUIRED ENQUEUED
 	// NEXT_HINT 2
-	// lease: Config.MaxRetries is -2; allowed: -1 (none), 0 (10) or 1 to 2147483647
+	// lease: Config.MaxRetries is -2; allowed: 1 to 2147483647, 0 (the default, 10) or -1 (no retries)
 }
 
 func ExampleMemory_TryAcquire() {

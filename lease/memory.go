@@ -10,6 +10,8 @@ import (
 	"math"
 	"runtime"
 	"sync"
+
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Values of MaxRetries, in Config and in durable.Config, other than a number of retries.
@@ -59,6 +61,9 @@ func NewMemory(cfg Config) (*Memory, error) {
 	if cfg.MaxBacklog < 0 {
 		return nil, &InvalidError{Field: "Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
 	}
+	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
+		return nil, &InvalidError{Field: "Config.Observer", Value: typed, Allowed: "nil (no observer) or an observer"}
+	}
 	stripes := 1
 	for stripes < 16*runtime.GOMAXPROCS(0) {
 		stripes *= 2
@@ -80,7 +85,7 @@ func Retries(field string, value *int) error {
 	case *value == NoRetries:
 		*value = 0
 	case *value < 0 || *value > math.MaxInt32:
-		return &InvalidError{Field: field, Value: *value, Allowed: "-1 (none), 0 (10) or 1 to 2147483647"}
+		return &InvalidError{Field: field, Value: *value, Allowed: "1 to 2147483647, 0 (the default, 10) or -1 (no retries)"}
 	}
 	return nil
 }
@@ -182,7 +187,7 @@ func (m *Memory) admit(ctx context.Context, domain string) error {
 func (m *Memory) done(ctx context.Context) error {
 	switch {
 	case m == nil || len(m.stripes) == 0:
-		return &InvalidError{Field: "Memory", Value: "zero", Allowed: "one made by NewMemory"}
+		return &InvalidError{Field: "Memory", Value: "nil or zero", Allowed: "a ledger made by NewMemory"}
 	case ctx == nil:
 		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	}

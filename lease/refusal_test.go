@@ -26,6 +26,7 @@ func TestConfigIsValidated(t *testing.T) {
 		{lease.Config{MaxRetries: math.MinInt}, "Config.MaxRetries"},
 		{lease.Config{MaxRetries: tooMany}, "Config.MaxRetries"},
 		{lease.Config{MaxBacklog: -1}, "Config.MaxBacklog"},
+		{lease.Config{Observer: observer(nil)}, "Config.Observer"},
 	} {
 		m, err := lease.NewMemory(c.cfg)
 		var invalid *lease.InvalidError

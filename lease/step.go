@@ -55,7 +55,7 @@ func (s *State) Step(op *Op, r *Result) error {
 		r.Changed = s.compact(op)
 		return nil
 	}
-	return &InvalidError{Field: "Op.Kind", Value: op.Kind, Allowed: "OpTryAcquire to OpCompact"}
+	return &InvalidError{Field: "Op.Kind", Value: op.Kind, Allowed: "a kind from OpTryAcquire to OpCompact"}
 }
 
 func (s *State) tryAcquire(op *Op, r *Result) error {

@@ -79,8 +79,8 @@ func (st *stripe) step(op *Op, hash uint32, r *Result) error {
 		st.last = op.Fresh
 	}
 	if before != after {
-		st.delist(before, slot)
-		st.enlist(after, slot)
+		st.removeFromList(before, slot)
+		st.addToList(after, slot)
 		if before == heldList { // a completion: now there is a done offset
 			st.schedule(slot)
 		}
@@ -103,7 +103,7 @@ func (st *stripe) schedule(slot uint32) {
 	}
 }
 
-func (st *stripe) enlist(list int, slot uint32) {
+func (st *stripe) addToList(list int, slot uint32) {
 	if list == noList {
 		return
 	}
@@ -115,7 +115,7 @@ func (st *stripe) enlist(list int, slot uint32) {
 	st.heads[list] = slot + 1
 }
 
-func (st *stripe) delist(list int, slot uint32) {
+func (st *stripe) removeFromList(list int, slot uint32) {
 	if list == noList {
 		return
 	}
@@ -139,8 +139,8 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 		e, ok := st.due.pop(floor)
 		if !ok {
 			if st.shrink() {
-				st.relist()
-			} else if st.loose() {
+				st.rebuildLists()
+			} else if st.wasteful() {
 				st.pack(0)
 			}
 			return true
@@ -158,11 +158,11 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 	return false
 }
 
-// relist builds lists and due anew, after the slots have been renumbered.
-func (st *stripe) relist() {
+// rebuildLists builds lists and due anew, after the slots have been renumbered.
+func (st *stripe) rebuildLists() {
 	st.heads, st.due, st.spares = [2]uint32{}, compactionQueue{}, spares{}
 	for slot := range uint32(st.slots) {
-		st.enlist(st.record(slot).state.list(), slot)
+		st.addToList(st.record(slot).state.list(), slot)
 		st.schedule(slot)
 	}
 }

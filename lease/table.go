@@ -114,7 +114,7 @@ func (t *table) rename(slot uint32, domain string) {
 
 // pack makes room for more bytes of names. If half of the bytes are waste it is in moving the others together.
 func (t *table) pack(more int) {
-	if !t.loose() {
+	if !t.wasteful() {
 		need := len(t.names) + more
 		t.names = append(slices.Grow([]byte(nil), need+need/8), t.names...)
 		return
@@ -129,8 +129,8 @@ func (t *table) pack(more int) {
 	t.names, t.wasted = packed, 0
 }
 
-// loose reports whether so much of the names is waste that packing them pays.
-func (t *table) loose() bool { return t.wasted >= packMin && t.wasted >= len(t.names)/2 }
+// wasteful reports whether so much of the names is waste that packing them pays.
+func (t *table) wasteful() bool { return t.wasted >= packMin && t.wasted >= len(t.names)/2 }
 
 // remove frees slot, whose state is vacant and whose name hashes to hash.
 func (t *table) remove(hash, slot uint32) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -116,13 +117,22 @@ func New(cfg Config) (*Warden, error) {
 		cfg.Interval = defaultInterval
 	}
 	if cfg.Interval < shortestInterval || cfg.Interval > longestInterval {
-		return nil, &InvalidError{"Config.Interval", cfg.Interval, "10ms to 10s, or 0 (100ms)"}
+		return nil, &InvalidError{"Config.Interval", cfg.Interval, "10ms to 10s, or 0 (the default, 100ms)"}
 	}
 	if cfg.History == 0 {
 		cfg.History = defaultHistory
 	}
 	if cfg.History < 0 || cfg.History > longestHistory {
-		return nil, &InvalidError{"Config.History", cfg.History, "1 to 100000, or 0 (600)"}
+		return nil, &InvalidError{"Config.History", cfg.History, "1 to 100000, or 0 (the default, 600)"}
+	}
+	for _, part := range []struct{ field, typed, allowed string }{
+		{"Sampler", nilcheck.Optional(cfg.Sampler), "nil (the warden's own) or a sampler"},
+		{"Controller", nilcheck.Optional(cfg.Controller), "nil (the warden's own) or a controller"},
+		{"ApplyTo", nilcheck.Optional(cfg.ApplyTo), "nil (none) or a target, such as a *bulkhead.Set"},
+	} {
+		if part.typed != "" {
+			return nil, &InvalidError{"Config." + part.field, part.typed, part.allowed}
+		}
 	}
 	if cfg.Controller != nil {
 		cfg.Control = control.Config{} // which configures nobody
@@ -132,6 +142,9 @@ func New(cfg Config) (*Warden, error) {
 	}
 	if cfg.Limiter.MaxQueue == 0 {
 		cfg.Limiter.MaxQueue = DefaultQueue
+	}
+	if cfg.Limiter.MaxQueue < 0 { // the limiter's own text says that 0 is no queue
+		return nil, &InvalidError{"Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", DefaultQueue)}
 	}
 	if cfg.Limiter.Initial.Seq == 0 && cfg.Limiter.Initial.TargetConcurrency == 0 {
 		cfg.Limiter.Initial = cfg.first()

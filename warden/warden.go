@@ -96,7 +96,7 @@ func (w *Warden) watch() error {
 
 func (w *Warden) made() bool { return w != nil && w.limiter != nil }
 
-func notMade() error { return &InvalidError{"Warden", "nil or zero", "one made by New"} }
+func notMade() error { return &InvalidError{"Warden", "nil or zero", "a warden made by New"} }
 
 func (w *Warden) overdue() bool {
 	due := w.interval

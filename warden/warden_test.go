@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -304,8 +306,20 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("Interval %v: %v", interval, err)
 		}
 	}
-	if _, err := New(Config{Limiter: limiter.Config{MaxQueue: -1}}); !errors.Is(err, limiter.ErrInvalid) {
+	for want, cfg := range map[string]Config{
+		"warden: Config.Sampler is a nil *monitor.Sampler; ":       {Sampler: (*monitor.Sampler)(nil)},
+		"warden: Config.Controller is a nil *control.Controller; ": {Controller: (*control.Controller)(nil)},
+		"warden: Config.ApplyTo is a nil *bulkhead.Set; ":          {ApplyTo: (*bulkhead.Set)(nil)},
+	} {
+		if w, err := New(cfg); w != nil || !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s...", err, want)
+		}
+	}
+	if _, err := New(Config{Limiter: limiter.Config{MaxQueue: -1}}); err == nil || err.Error() != "warden: Config.Limiter.MaxQueue is -1; allowed: 1 or more, or 0 (the default, 1024)" {
 		t.Errorf("MaxQueue -1: %v", err)
+	}
+	if _, err := New(Config{Limiter: limiter.Config{Recent: -1}}); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("Recent -1: %v", err)
 	}
 	if _, err := New(Config{Control: control.Config{Min: -1}}); !errors.Is(err, control.ErrInvalid) {
 		t.Errorf("Min -1: %v", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/admission/internal/nilcheck"
 )
 
 // HandlerConfig describes what [NewHandler] returns. Gate is required, the zero value of the rest is ready to use.
@@ -31,24 +32,25 @@ type handler struct {
 }
 
 // NewHandler returns a handler that calls next for the requests that cfg.Gate admits and cfg.Rejected for all others. It
-// never waits. A request is in flight until next is done, whichever way: a panic or runtime.Goexit passes through with its
-// stack whole. If next hijacks the connection, the request is in flight until next is done and the connection that Hijack
+// never waits. A request is in flight until next returns, panics or calls runtime.Goexit; a panic passes through with its
+// stack trace complete. If next hijacks the connection, the request is in flight until next is done and the connection that Hijack
 // returned has been closed; see [http.Hijacker].
 //
-// What the ResponseWriter that next gets can do, and a connection that it hijacks, says [inflight.Serve].
+// [inflight.Serve] describes the ResponseWriter that next gets, and hijacked connections.
 //
-// To admit takes one small allocation, two where there is something to hijack. The error, an [*admission.InvalidError],
-// says that next or cfg.Gate is missing, that cfg.RetryAfter is out of range, or that a handler is a nil http.HandlerFunc.
+// An admitted request costs one small allocation, or two if the connection can be hijacked. The error, an [*admission.InvalidError],
+// names the invalid field.
 func NewHandler(next http.Handler, cfg HandlerConfig) (http.Handler, error) {
+	missing, typed := nilcheck.Required(next), nilcheck.Optional(cfg.Rejected)
 	switch {
-	case next == nil || nilFunc(next):
-		return nil, &admission.InvalidError{Field: "next", Value: "nil", Allowed: "a handler"}
+	case missing != "":
+		return nil, &admission.InvalidError{Field: "next", Value: missing, Allowed: "a handler"}
 	case cfg.Gate == nil:
-		return nil, &admission.InvalidError{Field: "HandlerConfig.Gate", Value: "nil", Allowed: "a gate"}
+		return nil, &admission.InvalidError{Field: "HandlerConfig.Gate", Value: "nil", Allowed: "a gate made by admission.New"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > time.Hour:
-		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (one second) to 1h"}
-	case nilFunc(cfg.Rejected):
-		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: "a nil http.HandlerFunc", Allowed: "nil or a handler"}
+		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
+	case typed != "":
+		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: typed, Allowed: "nil (answers 503) or a handler"}
 	}
 	h := &handler{gate: cfg.Gate, next: next, rejected: cfg.Rejected}
 	if h.rejected == nil {
@@ -57,13 +59,7 @@ func NewHandler(next http.Handler, cfg HandlerConfig) (http.Handler, error) {
 	return h, nil
 }
 
-// nilFunc finds the one handler that is surely nil although the interface is not.
-func nilFunc(h http.Handler) bool {
-	f, ok := h.(http.HandlerFunc)
-	return ok && f == nil
-}
-
-// ServeHTTP admits the request or has it answered by the handler for rejected ones.
+// ServeHTTP admits the request or has it answered by the handler for refused ones.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	permit, err := h.gate.TryAcquire()
 	if err != nil {
@@ -73,13 +69,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inflight.Serve(held{permit}, h.next, w, r)
 }
 
-// held is a permit as a request holds it: a gate does not ask how the request ended.
+// held is a request's permit. A gate ignores how the request ended.
 type held struct{ admission.Permit }
 
 // End releases.
 func (h held) End(inflight.Outcome) { h.Release() }
 
-// unavailable answers 503, as RFC 9110 (15.6.4) defines it, and asks to stay away for so many seconds, at least.
+// unavailable answers 503 (RFC 9110, 15.6.4) with a Retry-After of this many seconds, or up to twice as many.
 type unavailable int64
 
 // ServeHTTP answers the request.
@@ -88,7 +84,7 @@ func (u unavailable) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
 }
 
-// wholeSeconds rounds up; at least one.
+// wholeSeconds rounds up to whole seconds, at least one.
 func wholeSeconds(d time.Duration) unavailable {
 	return unavailable(max(1, (d+time.Second-1)/time.Second))
 }

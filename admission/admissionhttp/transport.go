@@ -7,6 +7,7 @@ import (
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/admission/internal/nilcheck"
 )
 
 // TransportConfig describes a [Transport]. Gate is required.
@@ -18,16 +19,19 @@ type TransportConfig struct {
 }
 
 // Transport is an [http.RoundTripper] that sends what its gate admits. It may be used by any number of goroutines. The
-// zero value rejects everything, like the zero Gate.
+// zero value rejects everything, like the zero Gate, and so does a nil one.
 type Transport struct {
 	gate *admission.Gate
 	base http.RoundTripper
 }
 
-// NewTransport returns a Transport. The error, an [*admission.InvalidError], says that cfg.Gate is missing.
+// NewTransport returns a Transport. The error, an [*admission.InvalidError], names the invalid field.
 func NewTransport(cfg TransportConfig) (*Transport, error) {
 	if cfg.Gate == nil {
-		return nil, &admission.InvalidError{Field: "TransportConfig.Gate", Value: "nil", Allowed: "a gate"}
+		return nil, &admission.InvalidError{Field: "TransportConfig.Gate", Value: "nil", Allowed: "a gate made by admission.New"}
+	}
+	if typed := nilcheck.Optional(cfg.Base); typed != "" {
+		return nil, &admission.InvalidError{Field: "TransportConfig.Base", Value: typed, Allowed: "nil (http.DefaultTransport) or a transport"}
 	}
 	t := &Transport{gate: cfg.Gate, base: cfg.Base}
 	if t.base == nil {
@@ -48,11 +52,10 @@ func NewTransport(cfg TransportConfig) (*Transport, error) {
 // RoundTrip blocks as long as the base does, never for capacity, does not modify the request and allocates one small
 // body.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	gate := t.gate
-	if gate == nil {
-		gate = new(admission.Gate)
+	if t == nil || t.gate == nil {
+		t = &Transport{gate: new(admission.Gate)}
 	}
-	permit, err := gate.TryAcquire()
+	permit, err := t.gate.TryAcquire()
 	if err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close() // the error to return is the rejection
@@ -64,6 +67,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // CloseIdleConnections closes the idle connections of the base transport, if it knows how to; http.Client calls it.
 func (t *Transport) CloseIdleConnections() {
+	if t == nil {
+		return
+	}
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}

@@ -148,7 +148,7 @@ func TestCloseIdleConnectionsReachesTheBase(t *testing.T) {
 	if base.closed != 1 {
 		t.Errorf("called %d times, want 1", base.closed)
 	}
-	client.Transport = newTransport(t, newGate(t, "orders", 1), roundTrip(nil))
+	client.Transport = newTransport(t, newGate(t, "orders", 1), struct{ http.RoundTripper }{})
 	client.CloseIdleConnections() // the base cannot: nothing happens
 }
 
@@ -171,19 +171,25 @@ func TestNilBaseIsTheDefaultTransport(t *testing.T) {
 }
 
 func TestInvalidTransportConfig(t *testing.T) {
-	rt, err := admissionhttp.NewTransport(admissionhttp.TransportConfig{Base: http.DefaultTransport})
-	var invalid *admission.InvalidError
-	if rt != nil || !errors.Is(err, admission.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "TransportConfig.Gate" || invalid.Allowed == "" {
-		t.Errorf("%v, %v", rt, err)
+	for field, cfg := range map[string]admissionhttp.TransportConfig{
+		"TransportConfig.Gate": {Base: http.DefaultTransport},
+		"TransportConfig.Base": {Gate: new(admission.Gate), Base: (*http.Transport)(nil)},
+	} {
+		rt, err := admissionhttp.NewTransport(cfg)
+		var invalid *admission.InvalidError
+		if rt != nil || !errors.Is(err, admission.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != field || invalid.Allowed == "" {
+			t.Errorf("%s: %v, %v", field, rt, err)
+		}
 	}
 }
 
-func TestZeroTransportRejects(t *testing.T) {
-	var rt admissionhttp.Transport
-	sent := newPayload("")
-	resp, err := rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent))
-	if resp != nil || !errors.Is(err, admission.ErrRejected) || sent.closes.Load() != 1 {
-		t.Errorf("%v, %v, body closed %d times", resp, err, sent.closes.Load())
+func TestZeroTransportRefuses(t *testing.T) {
+	for _, rt := range []*admissionhttp.Transport{nil, {}} {
+		sent := newPayload("")
+		resp, err := rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent))
+		if resp != nil || !errors.Is(err, admission.ErrRejected) || sent.closes.Load() != 1 {
+			t.Errorf("%v, %v, body closed %d times", resp, err, sent.closes.Load())
+		}
+		rt.CloseIdleConnections()
 	}
-	rt.CloseIdleConnections()
 }

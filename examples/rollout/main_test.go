@@ -117,6 +117,6 @@ func TestGracefulShutdown(t *testing.T) {
 		t.Errorf("exit: %v", err)
 	}
 	if _, err := get(t, url+"/readyz"); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("after the exit: %v, want a refused connection", err)
+		t.Errorf("after the exit: %v, want a rejected connection", err)
 	}
 }

@@ -121,8 +121,8 @@ func TestPlan(t *testing.T) {
 		{"too long", "POST", right, `{"revision":` + strings.Repeat(" ", 70<<10) + `1}`, http.StatusBadRequest, "too large"},
 		{"a compartment missing", "POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments = p.Compartments[1:] }), http.StatusBadRequest, "without"},
 		{"guarantees above the total", "POST", right, encoded(func(p *bulkhead.Plan) { p.Total = 9 }), http.StatusBadRequest, "Plan.Compartments"},
-		{"Max below guaranteed", "POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = 1 }), http.StatusBadRequest, "Plan.Compartments[0].Max"},
-		{"negative", "POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = -1 }), http.StatusBadRequest, "Plan.Compartments[0].Max"},
+		{"Max below guaranteed", "POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = 1 }), http.StatusBadRequest, `Plan.Compartments[\"checkout\"].Max`},
+		{"negative", "POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = -1 }), http.StatusBadRequest, `Plan.Compartments[\"checkout\"].Max`},
 		{"another revision", "POST", right, encoded(func(p *bulkhead.Plan) { p.Revision = 7 }), http.StatusConflict, "stale_revision"},
 	} {
 		status, header, text := call(t, c.method, p.url+"/plan", c.authorization, c.body)

@@ -22,15 +22,15 @@ func millis(d time.Duration) string {
 }
 
 func printIntro(w io.Writer, sc scenario, database string, seed uint64) {
-	fmt.Fprintf(w, "A slow analytics query ships to a shop with %d database connections: real HTTP, real %s.\n", sc.total(), database)
-	fmt.Fprintf(w, "Time scale 1:%d, seed %d. Slow query: %v. Longest wait for a connection: %v. Client's deadline: %v.\n",
+	fmt.Fprintf(w, "A shop has %d database connections. A release makes its analytics query slow. Real HTTP, real %s.\n", sc.total(), database)
+	fmt.Fprintf(w, "Time scale 1:%d, seed %d. The slow query takes %v; a request waits up to %v for a connection; a client gives up after %v.\n",
 		sc.scale, seed, sc.phases[1].hold[analytics], sc.acquire, sc.patience)
 	printRates(w, sc.phases[0])
 }
 
 func printOverload(w io.Writer, sc scenario) {
-	fmt.Fprintf(w, "\nThe shop moves to a process with one processor; a page of products costs it %v. A sale asks for %.0f pages a second,\n"+
-		"%.1f times what it can render. This is not scaled.\n", renderTime, sc.phases[1].perSecond[products], sc.phases[1].perSecond[products]*renderTime.Seconds())
+	fmt.Fprintf(w, "\nNow the shop runs on one processor, and a page of products costs %v of it. A sale brings %.0f page requests a second,\n"+
+		"%.1f times what the processor can render. Times are not scaled here.\n", renderTime, sc.phases[1].perSecond[products], sc.phases[1].perSecond[products]*renderTime.Seconds())
 }
 
 func printRates(w io.Writer, p phase) {
@@ -43,7 +43,7 @@ func printRates(w io.Writer, p phase) {
 
 func printWay(w io.Writer, nth, of int, name string) {
 	fmt.Fprintf(w, "\n%d of %d: %s\n", nth, of, name)
-	fmt.Fprintf(w, "%6s  %-10s %s\n", "time", "phase", "  success in the last second               connections in use")
+	fmt.Fprintf(w, "%6s  %-10s %s\n", "time", "phase", "  success in the last second, 1.000 = all  connections in use")
 	fmt.Fprintf(w, "%6s  %-10s", "", "")
 	for r := range routes {
 		fmt.Fprintf(w, " %9s", r)
@@ -65,7 +65,7 @@ func printMoment(w io.Writer, m moment) {
 
 // printTable shows every phase and route of one way.
 func printTable(w io.Writer, res result, title string) {
-	fmt.Fprintf(w, "\n%s\n%-10s %-9s %5s %7s %5s %5s  %s\n", title, "phase", "route", "sent", "success", "p50", "p99", "not answered, or from the cache, by reason")
+	fmt.Fprintf(w, "\n%s\n%-10s %-9s %5s %7s %5s %5s  %s\n", title, "phase", "route", "sent", "success", "p50", "p99", "all others, by reason")
 	for p, figures := range res.figures {
 		fmt.Fprintln(w, strings.Repeat("-", 90))
 		for r, f := range figures {
@@ -77,21 +77,31 @@ func printTable(w io.Writer, res result, title string) {
 		}
 	}
 	if res.unforeseen != nil {
-		fmt.Fprintf(w, "%s counts what was not foreseen; the first: %v\n", otherwise, res.unforeseen)
+		fmt.Fprintf(w, "%s: unexpected errors; the first: %v\n", otherwise, res.unforeseen)
 	}
 }
 
 func printLegend(w io.Writer) {
 	fmt.Fprint(w, `
-p50, p99: milliseconds from the intended start to the outcome, rejections included. late: the client's
-deadline passed. pool_timeout: no connection in time. timeout_running: the query took too long.
-All other reasons are rejections before anything was done; cached: an older list of products.
-(empty): a page that needs nothing, to see what the machine itself makes a request wait.
+How to read the tables:
+  success          share of the sent requests that got a full answer in time; 1.000 = all
+  p50, p99         milliseconds from the moment a request was due to its end, errors and rejections included
+  (empty)          a page that does no work: its p99 is the delay of this machine itself
+Why the other requests had no full answer:
+  late             the client gave up before the answer came
+  pool_timeout     no database connection became free in time
+  timeout_running  the query exceeded its compartment's Timeout and was canceled
+  timeout_queued   rejected: no slot of its compartment became free in time
+  queue_overflow   rejected: its compartment's queue was full
+  breaker_open     rejected: the circuit breaker had seen too many failures
+  any other word   rejected by the warden before any work was done, to shed load
+  cached: REASON   answered with an older list of products, because of REASON
+
+Checks (ok or FAIL; measured values in brackets):
 `)
 }
 
 func printVerdict(w io.Writer, f findings, holds string) {
-	fmt.Fprintln(w)
 	for _, one := range f {
 		mark := "ok  "
 		if !one.Holds {

@@ -15,7 +15,7 @@ func TestReportFitsInto130Columns(t *testing.T) {
 	pool, apart := good()
 	printIntro(&out, incident(), "PostgreSQL", 1)
 	printOverload(&out, overload())
-	printWay(&out, 1, 4, "compartments, and a sale takes more than the processor has")
+	printWay(&out, 1, 4, "compartments only, while a sale overloads the processor")
 	printMoment(&out, moment{12 * time.Second, rollback, pool.in(slow), "70/70  40/40  30/30  10/10"})
 	story{titles: []string{"a", "b"}, results: []result{pool, apart}, findings: judgeIncident(pool, apart), moral: "Good."}.print(&out)
 	for line := range strings.Lines(out.String()) {

@@ -21,7 +21,7 @@ type part struct {
 var parts = []part{
 	{"admission", []string{"admission"}},
 	{"lease", []string{"lease"}},
-	{"warden", []string{"warden/limiter", "warden/decision", "warden/internal/queue"}},
+	{"warden", []string{"warden/limiter", "warden/decision", "warden/internal/nilcheck", "warden/internal/queue"}},
 }
 
 // copyOf makes a module of somebody else that holds the part of the repository at from, and returns its directory.

@@ -176,7 +176,10 @@ func TestKeepRefuses(t *testing.T) {
 	if _, err := deadletter.ReplayAll(t.Context(), nil, deadletter.Filter{}); !errors.As(err, &invalid) || invalid.Field != "store" {
 		t.Errorf("no store: %v", err)
 	}
-	if deadletter.Keep(nil) != nil {
+	if _, err := deadletter.ReplayAll(t.Context(), (*deadletter.Memory)(nil), deadletter.Filter{}); !errors.As(err, &invalid) || invalid.Field != "store" {
+		t.Errorf("a nil *Memory: %v", err)
+	}
+	if deadletter.Keep(nil) != nil || deadletter.Keep((*deadletter.Memory)(nil)) != nil {
 		t.Error("a receiver without a store")
 	}
 	for l, err := range desk.List(t.Context(), deadletter.Filter{}) {

@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Keep returns a DeadLetter function for a dispatch.Config that puts records into store. It blocks for Put and returns
 // its error; the dispatcher then retries. A letter without a partition is rejected with an *InvalidError, because the
-// letters of two dispatchers without a name could not be told apart. For a nil store Keep returns nil, which
+// letters of two dispatchers without a name could not be told apart. For a nil store, or a nil pointer as the store, Keep returns nil, which
 // dispatch.New rejects.
 func Keep(store Store) func(ctx context.Context, letter dispatch.DeadLetter) error {
-	if store == nil {
+	if nilcheck.Required(store) != "" {
 		return nil
 	}
 	return func(ctx context.Context, dead dispatch.DeadLetter) error {
 		if dead.Partition == "" {
-			return &InvalidError{Field: "DeadLetter.Partition", Value: strconv.Quote(""), Allowed: "a name, by dispatch.Config.Name"}
+			return &InvalidError{Field: "DeadLetter.Partition", Value: strconv.Quote(""), Allowed: "a name; set dispatch.Config.Name"}
 		}
 		letter := Letter{Partition: dead.Partition, Record: dead.Record, Size: len(dead.Record.Payload), At: time.Now()}
 		if dead.Lease.Token != 0 {

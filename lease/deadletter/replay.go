@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Report counts the results of a ReplayAll.
@@ -24,8 +26,8 @@ type Report struct {
 // ctx's; or a *ReplayError when letters are left.
 func ReplayAll(ctx context.Context, store Store, filter Filter) (Report, error) {
 	var report Report
-	if store == nil {
-		return report, &InvalidError{Field: "store", Value: nil, Allowed: "a store"}
+	if missing := nilcheck.Required(store); missing != "" {
+		return report, &InvalidError{Field: "store", Value: missing, Allowed: "a store"}
 	}
 	type key struct{ partition, domain string }
 	type waiting struct {

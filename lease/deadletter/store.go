@@ -48,7 +48,7 @@ func (f Filter) Matches(l Letter) bool {
 // Check rejects a negative Limit. Error: *InvalidError.
 func (f Filter) Check() error {
 	if f.Limit < 0 {
-		return &InvalidError{Field: "Filter.Limit", Value: f.Limit, Allowed: "0 (no bound) or more"}
+		return &InvalidError{Field: "Filter.Limit", Value: f.Limit, Allowed: "0 (unlimited) or more"}
 	}
 	return nil
 }

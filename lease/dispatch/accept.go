@@ -1,6 +1,7 @@
 package dispatch
 
-// This file takes records in: it puts off what has no room, and keeps account of what was read. The ledger hears of a record when it is its turn.
+// This file queues fetched records, marks those without room for a later read, and tracks what was read. A record is offered to the
+// ledger when its turn comes.
 
 import "time"
 
@@ -14,7 +15,7 @@ type arrivals struct {
 	mark int64
 }
 
-// accept takes in what was read.
+// accept queues fetched records.
 func (d *Dispatcher) accept(w window) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,7 +71,7 @@ func (d *Dispatcher) choose(w window) (all []*arrivals, off map[string]int64, en
 	return all, off, w.end
 }
 
-// enter puts what was taken into the queues, and moves high and the marks over what was looked at. The lock is held.
+// enter appends the chosen records to their queues, and advances high and the marks past all examined records. The lock is held.
 func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int64) {
 	now := time.Now()
 	d.high = max(d.high, end)
@@ -84,18 +85,18 @@ func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int6
 		dom.of.buffered += len(a.records)
 		if a.off {
 			put[dom] = true
-			d.putOff(&dom.lag, a.mark)
+			d.markBehind(&dom.lag, a.mark)
 		}
 	}
 	for name, mark := range off {
-		d.putOff(&d.owned(name).lag, mark)
+		d.markBehind(&d.owned(name).lag, mark)
 	}
 	for name, own := range d.owners {
 		if _, full := off[name]; !full {
 			d.advanceMark(&own.lag, from, end)
 		}
 		if d.clearIfCaughtUp(&own.lag, d.high); own.empty() {
-			d.disown(own)
+			d.forgetOwner(own)
 		}
 	}
 	for _, dom := range d.domains {
@@ -109,15 +110,15 @@ func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int6
 	}
 }
 
-// putOff has l behind from mark on. The lock is held.
-func (d *Dispatcher) putOff(l *lag, mark int64) {
+// markBehind records that l has to be read again from mark on. The lock is held.
+func (d *Dispatcher) markBehind(l *lag, mark int64) {
 	if !l.behind {
 		d.behind++
 	}
 	l.behind, l.mark = true, mark
 }
 
-// advanceMark moves a mark over what was looked at. The lock is held.
+// advanceMark moves a mark past the examined records. The lock is held.
 func (d *Dispatcher) advanceMark(l *lag, from, end int64) {
 	if l.behind && l.mark >= from && l.mark < end {
 		l.mark = end

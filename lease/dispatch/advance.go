@@ -1,7 +1,7 @@
 package dispatch
 
-// This file takes one domain one step further: the next lease, the handler, the outcome, the dead letter. Each step can be
-// repeated, so that whatever the ledger refuses is simply done again later.
+// This file takes one domain one step further: the next lease, the handler, the outcome, the dead letter. Every step may be
+// repeated, so a call that the ledger rejects is made again later.
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// advance does what comes next in dom, and says how long to wait before the step after that.
+// advance takes dom's next step, and returns the pause before the one after it.
 func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 	switch dom.stage {
 	case fresh, missing:
@@ -39,12 +39,12 @@ func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 	return wait
 }
 
-// attempt takes the domain's next lease, unless it has one, and calls the handler: both under one admission, so that nothing
-// is leased while it waits for its turn.
+// attempt acquires the domain's next lease, unless it has one, and calls the handler: both under one admission, so that no record
+// is leased while it waits for a slot.
 func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
-	for refused := 1; ; refused++ {
+	for rejected := 1; ; rejected++ {
 		ran := false
-		refusal := d.cfg.Concurrency.Do(d.soft, func() error {
+		rejection := d.cfg.Concurrency.Do(d.soft, func() error {
 			ran = true
 			if d.soft.Err() != nil { // the drain has begun: nothing new
 				return nil //nolint:nilerr // it is no failure of the handler's
@@ -54,14 +54,14 @@ func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 		if ran || d.soft.Err() != nil {
 			return wait
 		}
-		if refused == 1 {
-			d.observe(Event{Kind: Refused, Domain: dom.name, Err: refusal})
+		if rejected == 1 {
+			d.observe(Event{Kind: Rejected, Domain: dom.name, Err: rejection})
 		}
-		sleep(d.soft, step(time.Millisecond, 50*time.Millisecond, refused))
+		sleep(d.soft, step(time.Millisecond, 50*time.Millisecond, rejected))
 	}
 }
 
-// try makes the attempt that attempt was admitted for, if it comes to one. Its error is the handler's.
+// try runs inside attempt's admission. Its error is the handler's.
 func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	switch {
 	case dom.stage == fresh:
@@ -72,7 +72,7 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	case dom.released:
 		*wait = d.retake(dom)
 	}
-	if dom.stage != leased || *wait > 0 { // its record is not here, or the ledger refuses
+	if dom.stage != leased || *wait > 0 { // its record is not fetched, or the ledger rejected the call
 		return nil
 	}
 	d.pick(dom)
@@ -86,28 +86,28 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	return dom.err
 }
 
-// retake reclaims the lease that was given back until now. Another token does not say who owns the partition: anybody may take a lease that
-// nobody has, and a reply may have been lost. What became of it is found out as for a domain without a lease, and whoever has taken it is left alone
+// retake reclaims a lease that this dispatcher released for a pause. Another token in the ledger does not show who owns the partition: any
+// process may take a released lease, and a reply may have been lost. The lease's fate is looked up as for a domain without one; its taker is left alone
 // for Grace, also when he gives it back: he may be the new owner.
 func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
 	l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, dom.lease.Token)
 	switch {
 	case isFence(err):
 		d.mu.Lock()
-		dom.recordState = recordState{unsure: dom.unsure, wary: true}
+		dom.recordState = recordState{unsure: dom.unsure, contested: true}
 		d.mu.Unlock()
 		return 0
 	case err != nil:
 		dom.unsure = true
 		return d.backOff(dom, err)
 	}
-	dom.released, dom.unsure, dom.trouble = false, false, 0
+	dom.released, dom.unsure, dom.errorsInRow = false, false, 0
 	d.setLease(dom, l)
 	return 0
 }
 
-// countAttempt counts a suspect's attempt before it is made. If the process dies of it, the next process knows, and the other
-// records that ran are not charged. Without an attempt left it is given up.
+// countAttempt counts a suspect's attempt before it begins. If the attempt kills the process, the ledger shows it, and the other
+// running records are not charged. A suspect without an attempt left is given up.
 func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 	f, err := d.fail(d.hard, dom.lease, dom.unsure)
 	switch {
@@ -118,7 +118,7 @@ func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 		dom.unsure = true
 		return d.backOff(dom, err)
 	}
-	dom.unsure, dom.trouble = false, 0
+	dom.unsure, dom.errorsInRow = false, 0
 	if f.Status != lease.RetryScheduled {
 		dom.err = ErrDied
 		d.giveUp(dom, f, Event{Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, RetryCount: f.RetryCount, Err: dom.err})
@@ -130,7 +130,7 @@ func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 	return 0
 }
 
-// giveUp leaves the record to its dead letter.
+// giveUp marks the record as given up; its dead letter comes next.
 func (d *Dispatcher) giveUp(dom *domain, f lease.Failure, e Event) {
 	d.mu.Lock()
 	dom.stage, dom.suspect, dom.ours = givenUp, false, 0
@@ -182,7 +182,7 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 		case lease.AlreadyProcessed, lease.AlreadyFailed:
 			d.skipKnown(dom, first.Offset, a.Status)
 		}
-		dom.unsure, dom.wary, dom.trouble, dom.foreign = false, false, 0, 0
+		dom.unsure, dom.contested, dom.errorsInRow, dom.foreign = false, false, 0, 0
 		if dom.stage != fresh || d.soft.Err() != nil {
 			return 0
 		}
@@ -210,7 +210,7 @@ func (d *Dispatcher) acquireFailed(dom *domain, err error) (wait time.Duration) 
 	return d.backOff(dom, err)
 }
 
-// skipKnown removes the queue's first record, which was done in an earlier life, or marks it dead if it was given up.
+// skipKnown removes the queue's first record, which was done before a restart, or marks it dead if it was given up.
 func (d *Dispatcher) skipKnown(dom *domain, offset int64, how lease.AcquireStatus) {
 	if how == lease.AlreadyFailed {
 		d.mu.Lock()
@@ -236,21 +236,21 @@ func (d *Dispatcher) setLease(dom *domain, l lease.Lease) {
 	}
 }
 
-// awaitHolder deals with a lease that is not ours. If the call before was cut off it is ours after all. Else somebody took it after the
-// partition had become ours: somebody who has not noticed yet, and gets Grace to finish. If there is none, refusal is what was in the way.
-func (d *Dispatcher) awaitHolder(dom *domain, refusal error) (wait time.Duration) {
+// awaitHolder handles a lease of another process. If an earlier call's reply was lost, the lease is ours. Otherwise a process that has not
+// yet noticed its loss of the partition took it, and gets Grace to finish. Without any lease, cause is the error to back off from.
+func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) {
 	v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
 	if err != nil {
 		return d.backOff(dom, err)
 	}
 	if v.Lease == nil {
-		if refusal != nil {
-			return d.backOff(dom, refusal)
+		if cause != nil {
+			return d.backOff(dom, cause)
 		}
 		return 0
 	}
 	if dom.unsure {
-		// Ours, or that of somebody whose the partition is by now. He would leave his domain alone for good.
+		// ours, or the partition's next owner's, which would leave its domain alone for good
 		if err := d.commitFloor(d.hard, math.MinInt64); err != nil {
 			return d.backOff(dom, err)
 		}
@@ -259,20 +259,20 @@ func (d *Dispatcher) awaitHolder(dom *domain, refusal error) (wait time.Duration
 			return d.backOff(dom, err)
 		}
 		d.setLease(dom, l)
-		dom.unsure, dom.trouble = false, 0
+		dom.unsure, dom.errorsInRow = false, 0
 		return 0
 	}
-	given := v.Lease.Released && !dom.wary
+	given := v.Lease.Released && !dom.contested
 	if dom.foreign != v.Lease.Token && !given {
 		dom.foreign, dom.foreignSince = v.Lease.Token, time.Now()
-		dom.trouble = 0
+		dom.errorsInRow = 0
 		d.observe(Event{Kind: Foreign, Domain: dom.name, Offset: v.Lease.Offset, Token: v.Lease.Token})
 	}
 	if !given && time.Since(dom.foreignSince) < d.cfg.Grace {
-		dom.trouble++
-		return min(d.cfg.trouble(dom.trouble), time.Until(dom.foreignSince.Add(d.cfg.Grace)))
+		dom.errorsInRow++
+		return min(d.cfg.errorPause(dom.errorsInRow), time.Until(dom.foreignSince.Add(d.cfg.Grace)))
 	}
-	t, err := d.inherit(d.hard, *v.Lease)
+	t, err := d.takeOverLease(d.hard, *v.Lease)
 	if err != nil {
 		return d.backOff(dom, err)
 	}
@@ -285,7 +285,7 @@ func (d *Dispatcher) awaitHolder(dom *domain, refusal error) (wait time.Duration
 	return time.Until(dom.due)
 }
 
-// review asks the ledger what became of a record that comes before the one that it is at.
+// review looks up the outcome of a record below the ledger's position in the domain.
 func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 	d.mu.Lock()
 	var first item
@@ -307,11 +307,11 @@ func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 		dom.queue[0].waits = true
 		d.mu.Unlock()
 	}
-	dom.trouble = 0
+	dom.errorsInRow = 0
 	return 0, true
 }
 
-// reportOutcome tells the ledger how the handler ended.
+// reportOutcome writes the handler's outcome to the ledger.
 func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 	l := dom.lease
 	if dom.err == nil {
@@ -363,7 +363,7 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 		dom.unsure = true
 		return d.backOff(dom, err)
 	}
-	dom.unsure, dom.counted, dom.trouble = false, false, 0
+	dom.unsure, dom.counted, dom.errorsInRow = false, false, 0
 	failed := Event{Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: f.RetryCount, Err: dom.err, Took: time.Since(dom.began)}
 	if f.Status != lease.RetryScheduled {
 		d.giveUp(dom, f, failed)
@@ -418,19 +418,19 @@ func (d *Dispatcher) resendDeadLetter(dom *domain) (wait time.Duration, dead boo
 		d.count.deadLettered++
 		d.leave(dom, first.Offset)
 		d.mu.Unlock()
-		dom.trouble = 0
+		dom.errorsInRow = 0
 	}
 	return wait, true
 }
 
-// write writes a dead letter. A wait of 0 says that it was accepted.
+// write delivers a dead letter. It returns 0 if the letter was accepted, otherwise the pause before the next try.
 func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) {
 	letter.Partition = d.cfg.Name
 	err := d.bounded(dom, func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
 	e := Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err}
 	if err != nil {
-		dom.trouble++
-		wait = max(d.cfg.trouble(dom.trouble), 1)
+		dom.errorsInRow++
+		wait = max(d.cfg.errorPause(dom.errorsInRow), 1)
 		e.Kind, e.Err, e.Wait = DeadLetterFailed, err, wait
 		d.tally(&d.count.deadLetterFailed)
 	}
@@ -473,19 +473,19 @@ func (d *Dispatcher) fence(dom *domain, err error) {
 
 // backOff reports a failed call of the ledger and returns the pause after it.
 func (d *Dispatcher) backOff(dom *domain, err error) (wait time.Duration) {
-	dom.trouble++
-	wait = d.cfg.trouble(dom.trouble)
+	dom.errorsInRow++
+	wait = d.cfg.errorPause(dom.errorsInRow)
 	d.observe(Event{Kind: LedgerError, Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, Err: err, Wait: wait})
 	return wait
 }
 
-// isProcessed: the lease was ended with this token, by a Succeed whose reply was lost or that the handler made itself.
+// isProcessed reports whether a Succeed with this token ended the lease: the handler's own, or one whose reply was lost.
 func isProcessed(err error) bool {
 	done := (*lease.LeaseNotFoundError)(nil)
 	return errors.As(err, &done) && done.Outcome == lease.OutcomeProcessed
 }
 
-// isFence: the lease that this token held is somebody else's, or was completed by somebody else.
+// isFence reports whether the token's lease was taken or completed by another process.
 func isFence(err error) bool {
 	return errors.Is(err, lease.ErrTokenMismatch) || errors.Is(err, lease.ErrLeaseNotFound)
 }

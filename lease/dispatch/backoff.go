@@ -1,6 +1,6 @@
 package dispatch
 
-// This file says when to try again: by what this dispatcher saw, or, for what it took over and did not see, by the lease.
+// This file computes pauses before retries: from failures that this dispatcher saw, or, for records it took over, from the lease.
 
 import "time"
 
@@ -28,9 +28,9 @@ func steps(base, most time.Duration, n int) time.Duration {
 	return min(sum+time.Duration(n)*most, century)
 }
 
-// pause is how long a record waits whose nth failure has just been seen: d(n), less what the jitter takes.
+// pause is the wait of a record after its nth failure: d(n), shortened by the jitter.
 func (cfg Config) pause(n int) time.Duration {
-	return cfg.shaken(step(cfg.Backoff, cfg.MaxBackoff, n))
+	return cfg.jittered(step(cfg.Backoff, cfg.MaxBackoff, n))
 }
 
 // resume is how long a record waits for retry n that somebody else has acquired at acquired. When it failed is not known. It waits out
@@ -43,14 +43,14 @@ func (cfg Config) resume(acquired time.Time, n int) time.Duration {
 	return max(0, min(cfg.pause(n), time.Until(acquired.Add(steps(cfg.Backoff, cfg.MaxBackoff, n)))))
 }
 
-// trouble is the pause after the nth refusal in a row by the ledger, the source or the receiver of dead letters: d(n), but 5 s at
-// most, so that an engine that is back is noticed.
-func (cfg Config) trouble(n int) time.Duration {
+// errorPause is the pause after n errors in a row from the ledger, the source or the receiver of dead letters: d(n), but at most
+// 5 s, so that an engine that works again is noticed soon.
+func (cfg Config) errorPause(n int) time.Duration {
 	const most = 5 * time.Second
-	return cfg.shaken(step(min(cfg.Backoff, most), min(cfg.MaxBackoff, most), n))
+	return cfg.jittered(step(min(cfg.Backoff, most), min(cfg.MaxBackoff, most), n))
 }
 
-// shaken is d less what the jitter takes.
-func (cfg Config) shaken(d time.Duration) time.Duration {
+// jittered shortens d by the random jitter.
+func (cfg Config) jittered(d time.Duration) time.Duration {
 	return d - time.Duration(cfg.Rand()*cfg.Jitter*float64(d))
 }

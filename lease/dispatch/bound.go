@@ -1,28 +1,28 @@
 package dispatch
 
-// This file is a bound that partitions share (D9): how much there is, who has how much of it, and whose turn it is.
+// This file is a bound that partitions share (D9): its size, each partition's part, and the order of those that wait.
 
 import (
 	"slices"
 	"sync"
 )
 
-// bound is a number of records for all partitions together, or the one trial; a Dispatcher alone has bounds of its own. The trial goes from hand
-// to hand: what is given back goes to whoever waits for the longest time. Records cannot, because who has room for one may
-// find none to read. There, nobody takes more while he has as many as are free, so that there is always room for who comes next, and those
-// who read come to have equally many; and one is everybody's, whatever the others have.
+// bound is a number of records for all partitions together, or the one trial; a Dispatcher alone has bounds of its own. A returned
+// trial goes to the partition that has waited longest. Room for records cannot be passed on like this, because a partition with room may
+// have no record to read. So a partition takes no more while it has as many as are free: there is always room for another one, and
+// reading partitions converge to equal parts. Every partition may have one record, whatever the others have.
 type bound struct {
 	most int
 	room bool // of records
 
-	mu     sync.Mutex // guards all below and the stakes; nothing foreign runs under it. Taken inside a Dispatcher's, never around it
+	mu     sync.Mutex // guards all below and the quotas; nothing foreign runs under it. Taken inside a Dispatcher's, never around it
 	taken  int
-	stakes []*stake
+	quotas []*quota
 	turn   uint64
 }
 
-// stake is what one partition has of a bound.
-type stake struct {
+// quota is one partition's part of a bound.
+type quota struct {
 	*bound
 	has   int
 	since uint64 // the turn in which it began to wait; 0: it does not
@@ -30,35 +30,35 @@ type stake struct {
 	wake func()
 }
 
-func (b *bound) join(wake func()) *stake {
+func (b *bound) join(wake func()) *quota {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := &stake{bound: b, wake: wake}
-	b.stakes = append(b.stakes, s)
+	s := &quota{bound: b, wake: wake}
+	b.quotas = append(b.quotas, s)
 	return s
 }
 
-// leave counts s no longer among those who share. What it has it still has, until it gives it back.
-func (s *stake) leave() {
+// leave removes s from the partitions that share the bound. Its records count until they are given back.
+func (s *quota) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stakes = slices.DeleteFunc(s.stakes, func(other *stake) bool { return other == s })
+	s.quotas = slices.DeleteFunc(s.quotas, func(other *quota) bool { return other == s })
 	s.pass()
 }
 
 // free is how much s may take. The lock is held.
-func (b *bound) free(s *stake) int {
+func (b *bound) free(s *quota) int {
 	free := max(0, b.most-b.taken)
-	if !b.room || len(b.stakes) == 1 {
+	if !b.room || len(b.quotas) == 1 {
 		return free
 	}
 	return max((free-s.has+1)/2, 1-s.has, 0) // after that s has as many as are free
 }
 
-// next is who waits with the least; of those, for the longest time. The lock is held.
-func (b *bound) next() *stake {
-	var next *stake
-	for _, s := range b.stakes {
+// next is the waiting partition with the least; of several, the one that has waited longest. The lock is held.
+func (b *bound) next() *quota {
+	var next *quota
+	for _, s := range b.quotas {
 		if s.since > 0 && (next == nil || s.has < next.has || s.has == next.has && s.since < next.since) {
 			next = s
 		}
@@ -66,8 +66,8 @@ func (b *bound) next() *stake {
 	return next
 }
 
-// take takes up to n. It returns how much it took, and how much more it could have had; if there was nothing, s will be woken.
-func (s *stake) take(n int) (took, more int) {
+// take takes up to n. It returns how much it took, and how much more was free; if nothing was free, wake is called later.
+func (s *quota) take(n int) (took, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := s.free(s)
@@ -82,7 +82,7 @@ func (s *stake) take(n int) (took, more int) {
 }
 
 // give gives n back, or all that there is if that is less.
-func (s *stake) give(n int) {
+func (s *quota) give(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = min(n, s.has)

@@ -59,9 +59,9 @@ func (d *Dispatcher) head(ctx context.Context, domain string) (next int64, more 
 	return v.Backlog[0], true, nil
 }
 
-// inherit takes the lease of a holder who is gone. One that was given back goes on where it was. Of any other the holder may have died:
+// takeOverLease takes the lease of a holder that is gone. A released lease continues where it was. Of any other the holder may have died:
 // it becomes a suspect. Nothing is counted.
-func (d *Dispatcher) inherit(ctx context.Context, held lease.Lease) (recordState, error) {
+func (d *Dispatcher) takeOverLease(ctx context.Context, held lease.Lease) (recordState, error) {
 	l, err := d.cfg.Ledger.Reclaim(ctx, held.Domain, held.Token)
 	if err != nil {
 		return recordState{}, err
@@ -79,8 +79,8 @@ func (d *Dispatcher) inherit(ctx context.Context, held lease.Lease) (recordState
 	return t, nil
 }
 
-// releaseLease gives l back until its record is due: who dies meanwhile does not die of it. It is not tried again: if the ledger fails, l is a
-// suspect to whoever comes next, and no more. One with OldReaders refuses by its owner's wish.
+// releaseLease releases l until its record is due, so that a process that dies meanwhile does not make the record a suspect. It is not
+// retried: if the ledger fails, the next owner treats the record as a suspect. A ledger with OldReaders rejects the call by configuration.
 func (d *Dispatcher) releaseLease(ctx context.Context, l lease.Lease) {
 	if err := d.cfg.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) && !errors.Is(err, lease.ErrInvalid) {
 		d.observeUnless(ctx, Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err})
@@ -117,7 +117,7 @@ func (d *Dispatcher) bounded(dom *domain, fn func(context.Context) error) error 
 	defer cancel()
 	over := time.AfterFunc(d.cfg.AttemptTimeout, func() {
 		dom.of.line.countOverdue(1)
-		d.acquit(dom)
+		d.clearSuspect(dom)
 	})
 	defer func() {
 		if !over.Stop() {

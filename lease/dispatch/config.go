@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Job is one attempt at a record.
@@ -119,15 +120,19 @@ type Config struct {
 // complete checks cfg and fills in what is left to it.
 func (cfg Config) complete() (Config, error) {
 	for _, part := range []struct {
-		field string
-		nil   bool
-	}{{"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}, {"Handler", cfg.Handler == nil}} {
-		if part.nil {
-			return cfg, &InvalidError{Field: "Config." + part.field, Value: "nil", Allowed: "not nil"}
+		field, wrong, allowed string
+	}{
+		{"Ledger", nilcheck.Required(cfg.Ledger), "a ledger"},
+		{"Source", nilcheck.Required(cfg.Source), "a source"},
+		{"Handler", nilcheck.Required(cfg.Handler), "a function"},
+		{"DeadLetter", nilcheck.Required(cfg.DeadLetter), "a function; use Discard to drop the records"},
+		{"Concurrency", nilcheck.Optional(cfg.Concurrency), "nil (only MaxInFlight) or a limiter"},
+		{"Rate", nilcheck.Optional(cfg.Rate), "nil (unlimited) or a rate"},
+		{"Observer", nilcheck.Optional(cfg.Observer), "nil (no observer) or an observer"},
+	} {
+		if part.wrong != "" {
+			return cfg, &InvalidError{Field: "Config." + part.field, Value: part.wrong, Allowed: part.allowed}
 		}
-	}
-	if cfg.DeadLetter == nil {
-		return cfg, &InvalidError{Field: "Config.DeadLetter", Value: "nil", Allowed: "a function; Discard drops what is given up"}
 	}
 
 	if err := orDefault("MaxInFlight", &cfg.MaxInFlight, 16, math.MaxInt32); err != nil {
@@ -142,7 +147,7 @@ func (cfg Config) complete() (Config, error) {
 	owned := max(1, cfg.MaxBuffered/8)
 	if cfg.Owner == nil {
 		if cfg.MaxPerOwner != 0 {
-			return cfg, &InvalidError{Field: "Config.MaxPerOwner", Value: cfg.MaxPerOwner, Allowed: "0 without an Owner"}
+			return cfg, &InvalidError{Field: "Config.MaxPerOwner", Value: cfg.MaxPerOwner, Allowed: "0, or more with an Owner"}
 		}
 		owned = cfg.MaxBuffered
 	}
@@ -171,7 +176,7 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, err
 	}
 	if !(cfg.Jitter >= 0 && cfg.Jitter <= 1) { // NaN is none of both
-		return cfg, &InvalidError{Field: "Config.Jitter", Value: cfg.Jitter, Allowed: "0 (a half) to 1"}
+		return cfg, &InvalidError{Field: "Config.Jitter", Value: cfg.Jitter, Allowed: "above 0 to 1, or 0 (the default, 0.5)"}
 	}
 	if cfg.Jitter == 0 {
 		cfg.Jitter = 0.5
@@ -188,7 +193,7 @@ func (cfg Config) complete() (Config, error) {
 // maxPause bounds every duration of a Config: a year.
 const maxPause = 365 * 24 * time.Hour
 
-// orDefault puts what 0 means in its place, and refuses what is out of range.
+// orDefault replaces 0 by the default, and rejects values out of range.
 func orDefault[T int | time.Duration](field string, value *T, zero, most T) error {
 	if *value == 0 {
 		*value = zero
@@ -199,7 +204,7 @@ func orDefault[T int | time.Duration](field string, value *T, zero, most T) erro
 	return nil
 }
 
-// unbounded is the Concurrency of those who bring none: MaxInFlight is the only bound.
+// unbounded is the default Concurrency: MaxInFlight is the only bound.
 type unbounded struct{}
 
 func (unbounded) Do(_ context.Context, run func() error) error { return run() }

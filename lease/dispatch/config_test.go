@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -20,6 +21,11 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.Ledger", func(cfg *dispatch.Config) { cfg.Ledger = nil }},
 		{"Config.Source", func(cfg *dispatch.Config) { cfg.Source = nil }},
 		{"Config.Handler", func(cfg *dispatch.Config) { cfg.Handler = nil }},
+		{"Config.Ledger", func(cfg *dispatch.Config) { cfg.Ledger = (*lease.Memory)(nil) }},
+		{"Config.Source", func(cfg *dispatch.Config) { cfg.Source = (*dispatch.Log)(nil) }},
+		{"Config.Concurrency", func(cfg *dispatch.Config) { cfg.Concurrency = (*late)(nil) }},
+		{"Config.Rate", func(cfg *dispatch.Config) { cfg.Rate = (*bucket)(nil) }},
+		{"Config.Observer", func(cfg *dispatch.Config) { cfg.Observer = (*dispatch.Logger)(nil) }},
 		{"Config.DeadLetter", func(cfg *dispatch.Config) { cfg.DeadLetter = nil }},
 		{"Config.AttemptTimeout", func(cfg *dispatch.Config) { cfg.AttemptTimeout = -1 }},
 		{"Config.MaxInFlight", func(cfg *dispatch.Config) { cfg.MaxInFlight = -1 }},

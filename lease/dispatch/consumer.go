@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Consumer processes the partitions that an Ownership assigns to it. It must come from NewConsumer and must not be
@@ -33,15 +35,15 @@ type Consumer struct {
 // fewest slots, and of its partitions to the one with the fewest. A partition fetches more while it has fewer records
 // than all could still fetch, and may always have one. Error: *InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
-	if ownership == nil {
-		return nil, &InvalidError{Field: "ownership", Value: "nil", Allowed: "not nil"}
+	if missing := nilcheck.Required(ownership); missing != "" {
+		return nil, &InvalidError{Field: "ownership", Value: missing, Allowed: "an Ownership"}
 	}
 	for _, own := range []struct {
 		field string
 		zero  bool
 	}{{"Name", cfg.Name == ""}, {"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}} {
 		if !own.zero {
-			return nil, &InvalidError{Field: "Config." + own.field, Value: "set", Allowed: "zero: it is the partition's"}
+			return nil, &InvalidError{Field: "Config." + own.field, Value: "set", Allowed: "nothing: each Partition of the Ownership has its own"}
 		}
 	}
 	cfg.Ledger, cfg.Source = struct{ lease.Ledger }{}, new(Log) // so that there are some; no Dispatcher sees them
@@ -65,11 +67,11 @@ func (c *Consumer) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
 		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
-	case c.ownership == nil:
-		return &InvalidError{Field: "Consumer", Value: "zero", Allowed: "one made by NewConsumer"}
+	case c == nil || c.ownership == nil:
+		return &InvalidError{Field: "Consumer", Value: "nil or zero", Allowed: "a consumer made by NewConsumer"}
 	}
 	if c.used.Swap(true) {
-		return &InvalidError{Field: "Consumer", Value: "used", Allowed: "one call of Run"}
+		return &InvalidError{Field: "Consumer", Value: "one that has run", Allowed: "a new one for each Run"}
 	}
 	member, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
@@ -92,13 +94,16 @@ func (c *Consumer) Run(ctx context.Context) error {
 func (c *Consumer) work(ctx context.Context, p Partition) error {
 	cfg := c.cfg
 	cfg.Name, cfg.Ledger, cfg.Source = p.Name, p.Ledger, p.Source
-	if p.Ledger == nil || p.Source == nil {
-		return &InvalidError{Field: "Partition " + p.Name, Value: "without a Ledger or a Source", Allowed: "one with both"}
+	if missing := nilcheck.Required(p.Ledger); missing != "" {
+		return &InvalidError{Field: "Partition.Ledger", Value: fmt.Sprintf("%s, of %q", missing, p.Name), Allowed: "a ledger"}
+	}
+	if missing := nilcheck.Required(p.Source); missing != "" {
+		return &InvalidError{Field: "Partition.Source", Value: fmt.Sprintf("%s, of %q", missing, p.Name), Allowed: "a source"}
 	}
 	c.mu.Lock()
 	if c.held[p.Name] != nil {
 		c.mu.Unlock()
-		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "one that is not being worked off"}
+		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "a partition that this consumer does not hold already"}
 	}
 	d := sharing(cfg, c.slots, c.records, c.trials)
 	c.held[p.Name] = d
@@ -112,6 +117,9 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 
 // Stats returns the Stats of the partitions held, by name.
 func (c *Consumer) Stats() []Stats {
+	if c == nil {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := make([]Stats, 0, len(c.held))

@@ -301,12 +301,25 @@ func TestConsumerRefuses(t *testing.T) {
 	}
 	_, err := dispatch.NewConsumer(nil, dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
 	refused(t, "ownership", err)
+	_, err = dispatch.NewConsumer((*hands)(nil), dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
+	refused(t, "ownership", err)
 	c, err := dispatch.NewConsumer(newHands(), dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused(t, "ctx", c.Run(nil)) //nolint:staticcheck // refused, not a panic
-	refused(t, "Consumer", new(dispatch.Consumer).Run(t.Context()))
+	for _, none := range []*dispatch.Consumer{nil, {}} {
+		refused(t, "Consumer", none.Run(t.Context()))
+		if stats := none.Stats(); len(stats) != 0 {
+			t.Errorf("%+v", stats)
+		}
+	}
+	for _, none := range []*dispatch.Dispatcher{nil, {}} {
+		refused(t, "Dispatcher", none.Run(t.Context()))
+		if stats := none.Stats(); stats != (dispatch.Stats{}) {
+			t.Errorf("%+v", stats)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := c.Run(ctx); err != nil {
@@ -318,7 +331,7 @@ func TestConsumerRefuses(t *testing.T) {
 
 	// An Ownership that breaks its word ends the Run.
 	for field, p := range map[string]dispatch.Partition{
-		"Partition.Name": filled(t, "a", 0), "Partition b": {Name: "b", Ledger: memory(t, 0)}, "Partition c": {Name: "c", Source: new(dispatch.Log)},
+		"Partition.Name": filled(t, "a", 0), "Partition.Source": {Name: "b", Ledger: memory(t, 0), Source: (*dispatch.Log)(nil)}, "Partition.Ledger": {Name: "c", Source: new(dispatch.Log)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := consume(t, dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})

@@ -25,27 +25,27 @@ type Dispatcher struct {
 
 	slots           *slots
 	share           share  // of the slots
-	records, trials *stake // of MaxBuffered, and of the one trial that all partitions have at a time
+	records, trials *quota // of MaxBuffered, and of the one trial that all partitions have at a time
 
 	committing sync.Mutex // held while a floor is committed to the source; mu may be taken under it
 
-	mu       sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
-	domains  map[string]*domain
-	owners   map[string]*owner
-	trial    *domain // the suspect that has gone on; nil: none
-	barred   bool    // another partition has a suspect on trial
-	granted  bool    // the trial that was waited for is this partition's, and has not begun
-	active   int     // goroutines that work on a domain
-	buffered int     // records in the queues
-	behind   int     // domains that are behind
-	high     int64   // every record below is in a queue, done, or of a domain that is behind it
-	begun    bool    // high means something
-	draining bool
-	closed   bool               // Run has returned, or is about to: nothing is written any more
-	paused   bool               // fetching waits for room
-	stop     context.CancelFunc // of the Fetch that waits at high; nil while none does
-	count    counters
-	where    floors
+	mu             sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
+	domains        map[string]*domain
+	owners         map[string]*owner
+	trial          *domain // the suspect that has gone on; nil: none
+	trialElsewhere bool    // another partition has a suspect on trial
+	granted        bool    // the trial that was waited for is this partition's, and has not begun
+	active         int     // goroutines that work on a domain
+	buffered       int     // records in the queues
+	behind         int     // domains that are behind
+	high           int64   // every record below is in a queue, done, or of a domain that is behind it
+	begun          bool    // high means something
+	draining       bool
+	closed         bool               // Run has returned, or is about to: nothing is written any more
+	paused         bool               // fetching waits for room
+	stop           context.CancelFunc // of the Fetch that waits at high; nil while none does
+	count          counters
+	where          floors
 
 	wake  chan struct{} // to the fetch loop: room, or a domain that wants to be read again; room for one
 	quiet chan struct{} // closed when a drain has nothing left to wait for
@@ -85,11 +85,11 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
 		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
-	case d.wake == nil:
-		return &InvalidError{Field: "Dispatcher", Value: "zero", Allowed: "one made by New"}
+	case !d.made():
+		return &InvalidError{Field: "Dispatcher", Value: "nil or zero", Allowed: "a dispatcher made by New"}
 	}
 	if d.used.Swap(true) {
-		return &InvalidError{Field: "Dispatcher", Value: "used", Allowed: "one call of Run"}
+		return &InvalidError{Field: "Dispatcher", Value: "one that has run", Allowed: "a new one for each Run"}
 	}
 	lasting := context.WithoutCancel(ctx)
 	hard, release := context.WithCancel(lasting)
@@ -121,7 +121,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return d.drain(interrupt)
 }
 
-// halt begins the drain: what waits will not start. An outcome that is not written down yet is not new work.
+// halt begins the drain: waiting work will not start. Outcomes that are not yet written to the ledger still are.
 func (d *Dispatcher) halt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +140,7 @@ func (d *Dispatcher) halt() {
 	d.closeIfQuiet()
 }
 
-// drain waits for what runs, commits, and closes the books.
+// drain waits for running handlers, commits the floor, and ends the Run.
 func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
 	patience := time.NewTimer(d.cfg.DrainTimeout)
 	defer patience.Stop()
@@ -220,7 +220,7 @@ func (d *Dispatcher) giveBack(ctx context.Context) {
 	}
 }
 
-// closeIfQuiet closes quiet when a drain has nothing left to wait for. The lock is held.
+// closeIfQuiet closes quiet once the drain has nothing left to wait for. The lock is held.
 func (d *Dispatcher) closeIfQuiet() {
 	if !d.draining || d.active > 0 {
 		return
@@ -297,8 +297,8 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 func (d *Dispatcher) beginTrial() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.barred, d.granted = false, true
-	if d.draining || !d.suspecting() {
+	d.trialElsewhere, d.granted = false, true
+	if d.draining || !d.hasReadySuspect() {
 		d.returnTrial()
 	}
 	d.requestForSuspects()
@@ -312,8 +312,8 @@ func (d *Dispatcher) returnTrial() {
 	}
 }
 
-// suspecting: there is a suspect that could go on. The lock is held.
-func (d *Dispatcher) suspecting() bool {
+// hasReadySuspect reports whether a suspect is ready to run. The lock is held.
+func (d *Dispatcher) hasReadySuspect() bool {
 	for _, o := range d.owners {
 		if len(o.suspects) > 0 {
 			return true
@@ -322,8 +322,8 @@ func (d *Dispatcher) suspecting() bool {
 	return false
 }
 
-// acquit ends dom's trial if it is on one, for the next suspect's to begin.
-func (d *Dispatcher) acquit(dom *domain) {
+// clearSuspect ends dom's trial, if it has one, so that the next suspect's can begin.
+func (d *Dispatcher) clearSuspect(dom *domain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.endTrial(dom)
@@ -346,8 +346,8 @@ func (d *Dispatcher) work(dom *domain) {
 		if dom.asks {
 			own, all = d.pace(dom)
 		}
-		refused := own > 0 || all > 0
-		if !refused {
+		rejected := own > 0 || all > 0
+		if !rejected {
 			line.answered(false, 0)
 			wait = d.advance(dom)
 		}
@@ -363,7 +363,7 @@ func (d *Dispatcher) work(dom *domain) {
 		case !d.pause(dom, max(wait, own)):
 			d.makeRunnable(dom)
 		}
-		if refused {
+		if rejected {
 			line.answered(true, all)
 			used = 0
 		}

@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is one domain with work: what the dispatcher knows of it, where it waits, and who goes first.
+// This file is one domain with work: its queue, its state, and the order among domains.
 
 import (
 	"container/heap"
@@ -14,12 +14,12 @@ import (
 type item struct {
 	Record
 	since time.Time // when it was fetched
-	dead  bool      // the ledger gave it up in an earlier life: only its dead letter is left to do
+	dead  bool      // the ledger gave it up before a restart: only its dead letter remains
 	cause error     // why a dead item never reached the ledger; nil otherwise
 	waits bool      // the ledger has it in its backlog
 }
 
-// runState says whether a domain can go on. Only a domain that works is touched without the lock, by the one goroutine that works on it.
+// runState is whether a domain can run. Only a working domain is accessed without the lock, by the one goroutine that works on it.
 type runState uint8
 
 const (
@@ -27,22 +27,22 @@ const (
 	ready                    // in the heap
 	working                  // a goroutine has it
 	pausing                  // its timer will make it ready
-	inactive                 // fenced: somebody else has its lease
+	inactive                 // fenced: another process has its lease
 )
 
-// stage is what comes next in a domain.
+// stage is a domain's next step.
 type stage uint8
 
 const (
 	fresh   stage = iota // no lease: take the next record
 	missing              // a lease, but its record is not here (yet)
 	leased               // a lease and its record: run the handler
-	ended                // the handler has ended: tell the ledger
-	givenUp              // given up: tell of the dead letter
-	fenced               // somebody else has the lease: stay away
+	ended                // the handler has returned: write the outcome to the ledger
+	givenUp              // given up: deliver the dead letter
+	fenced               // another process has the lease: leave the domain alone
 )
 
-// lag is how far a domain, or an owner, is behind what has been read.
+// lag is how far a domain, or an owner, is behind the reading position.
 type lag struct {
 	behind bool  // records from mark on were put off
 	mark   int64 // those of a queue are below it; that of a domain is below its owner's
@@ -74,23 +74,23 @@ type domain struct {
 
 // recordState is the state of the record that is being worked on.
 type recordState struct {
-	stage    stage
-	lease    lease.Lease
-	work     item
-	gone     bool // work has no record: the Source lost it
-	err      error
-	more     bool // after a give-up: the ledger has more, at after
-	after    int64
-	due      time.Time // of the next attempt
-	began    time.Time
-	suspect  bool // its lease was held by somebody who died: it runs alone among its like, and its attempt is counted in advance
-	counted  bool // this attempt was counted before it began
-	released bool // its lease was given back until it is due
-	trouble  int  // refusals of the ledger or of the dead letter's receiver in a row
-	unsure   bool // the last call may have been carried out though it failed
-	wary     bool // somebody took the lease that was given back here, and may be the partition's owner
+	stage       stage
+	lease       lease.Lease
+	work        item
+	gone        bool // work has no record: the Source lost it
+	err         error
+	more        bool // after a give-up: the ledger has more, at after
+	after       int64
+	due         time.Time // of the next attempt
+	began       time.Time
+	suspect     bool // its lease was held by a process that died: it runs while no other suspect does, and its attempt is counted in advance
+	counted     bool // this attempt was counted before it began
+	released    bool // its lease was given back until it is due
+	errorsInRow int  // consecutive errors of the ledger or of the dead letters' receiver
+	unsure      bool // the last call failed but may have been applied
+	contested   bool // another process took the released lease, and may be the partition's next owner
 
-	foreign      lease.Token // the lease of somebody else that is in the way, 0: none
+	foreign      lease.Token // another process's lease that blocks the domain; 0: none
 	foreignSince time.Time
 }
 
@@ -118,10 +118,10 @@ func (dom *domain) find(offset int64) int {
 	return -1
 }
 
-// dead: the queue's first record was given up in an earlier life.
+// dead reports whether the queue's first record was given up before a restart.
 func (dom *domain) dead() bool { return len(dom.queue) > 0 && dom.queue[0].dead }
 
-// early: the queue's first record comes before what the ledger is at. It was done in an earlier life, or given up.
+// early reports whether the queue's first record is below the ledger's position: it was done or given up before a restart.
 func (dom *domain) early() bool {
 	return dom.open && len(dom.queue) > 0 && dom.queue[0].Offset < dom.at && !dom.queue[0].dead && !dom.queue[0].waits
 }
@@ -141,12 +141,12 @@ func (dom *domain) drop(offset int64) (dropped bool) {
 	return true
 }
 
-// empty: nothing is left to remember.
+// empty reports whether the domain may be forgotten.
 func (dom *domain) empty() bool {
 	return dom.state == idle && len(dom.queue) == 0 && !dom.open && !dom.behind && dom.stage == fresh
 }
 
-// byAge is a heap of the domains that can go on, the lowest offset first.
+// byAge is a heap of runnable domains, the lowest offset first.
 type byAge []*domain
 
 var _ heap.Interface = (*byAge)(nil)

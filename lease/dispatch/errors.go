@@ -42,7 +42,9 @@ func (e *InvalidError) Error() string {
 // Unwrap returns ErrInvalid.
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
-func allowed[T any](zero, most T) string { return fmt.Sprintf("0 (%v) or 1 to %v", zero, most) }
+func allowed[T any](zero, most T) string {
+	return fmt.Sprintf("above 0 to %v, or 0 (the default, %v)", most, zero)
+}
 
 // PanicError is the failure of a handler that panicked.
 type PanicError struct {
@@ -65,7 +67,7 @@ func Later(wait time.Duration) error { return &later{wait} }
 
 type later struct{ wait time.Duration }
 
-func (e *later) Error() string { return "dispatch: not before " + e.wait.String() }
+func (e *later) Error() string { return "dispatch: retry after " + e.wait.String() }
 
 // BatchError rejects all records of a Fetch: Offset is not above the offset before it, or for the first record is below
 // From. The event is FetchFailed, and the records are fetched again: dropping the one out of order would lose it.

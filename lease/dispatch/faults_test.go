@@ -108,7 +108,7 @@ func TestConcurrencyIsShared(t *testing.T) {
 			equal(t, "reclaimed", r.Stats().Reclaimed, 0)
 		}
 		equal(t, "most at once", c.most, 3)
-		if len(seen.of(dispatch.Refused)) == 0 {
+		if len(seen.of(dispatch.Rejected)) == 0 {
 			t.Error("nothing was told of refusals")
 		}
 	})

@@ -1,6 +1,6 @@
 package dispatch
 
-// This file reads: where next and how much, and what interrupts it.
+// This file is the fetch loop: where to read next, how much, and when to interrupt a waiting Fetch.
 
 import (
 	"cmp"
@@ -56,7 +56,7 @@ func (d *Dispatcher) fetch() {
 		case d.endIfLost(err): // soft is done
 		case len(records) > 0, !interrupted:
 			failures++
-			wait := d.cfg.trouble(failures)
+			wait := d.cfg.errorPause(failures)
 			d.observe(Event{Kind: FetchFailed, Offset: from, Err: err, Wait: wait})
 			sleep(d.soft, wait)
 		}
@@ -127,15 +127,15 @@ func (d *Dispatcher) wanted(w window) window {
 	return wanted
 }
 
-// level: nobody is behind.
+// level reports whether no domain and no owner is behind.
 func (d *Dispatcher) level() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.behind == 0
 }
 
-// plan says where to read and how much. The domain or owner that is furthest behind and has room comes first, then what has never been read.
-// A limit of 0 says that there is no room.
+// plan returns where to read and how much: first for the domain or owner that is furthest behind and has room, then unread records.
+// A limit of 0 means no room.
 func (d *Dispatcher) plan(stop context.CancelFunc) (from int64, limit int) {
 	d.mu.Lock()
 	_, room := d.records.take(0)

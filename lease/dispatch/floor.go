@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is the commit floor: what is done, as one number, first told to the source and then to the ledger.
+// This file is the commit floor: the offset below which everything is done, committed to the source first and then to the ledger.
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// floors are what was said of the floor. Guarded by Dispatcher.mu; written by the commit loop and, after it, by the drain.
+// floors are the floors committed so far. Guarded by Dispatcher.mu; written by the commit loop and, after it, by the drain.
 type floors struct {
-	committed int64 // what the source knows
-	compacted int64 // what the ledger knows
+	committed int64 // in the source
+	compacted int64 // in the ledger
 	end       int64 // of the source
 	endKnown  bool
 }
@@ -47,7 +47,7 @@ func (d *Dispatcher) commits() {
 		if d.soft.Err() != nil {
 			return
 		}
-		_ = d.commit(d.soft) // told to the observer; the next tick tries again
+		_ = d.commit(d.soft) // the observer got the error; the next tick tries again
 		if source, ok := d.cfg.Source.(Ended); ok {
 			if end, err := source.End(d.soft); err == nil {
 				d.mu.Lock()
@@ -58,7 +58,7 @@ func (d *Dispatcher) commits() {
 	}
 }
 
-// commit tells the floor to the source, and what the source accepted to the ledger.
+// commit commits the floor to the source, and then compacts the ledger below it.
 func (d *Dispatcher) commit(ctx context.Context) error {
 	d.mu.Lock()
 	floor, said := d.floor(), d.where
@@ -71,7 +71,7 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 		d.observe(Event{Kind: Committed, Offset: floor})
 	}
 	if said.committed > said.compacted {
-		// A ledger that is further already has been told by somebody who knew.
+		// a later owner has compacted the ledger further
 		if err := d.cfg.Ledger.Compact(ctx, said.committed); err != nil && !errors.Is(err, lease.ErrFloor) {
 			d.observeUnless(ctx, Event{Kind: LedgerError, Offset: said.committed, Err: err})
 			return err
@@ -92,7 +92,7 @@ func (d *Dispatcher) commitFloor(ctx context.Context, floor int64) error {
 	d.mu.Unlock()
 	if err := d.cfg.Source.Commit(ctx, floor); err != nil {
 		d.observeUnless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
-		_ = d.endIfLost(err) // the error says it all
+		_ = d.endIfLost(err) // err is returned in any case
 		return err
 	}
 	d.mu.Lock()

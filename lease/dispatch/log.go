@@ -12,7 +12,7 @@ type Log struct {
 	mu        sync.Mutex // guards all below; nothing foreign runs under it
 	records   []Record
 	committed int64
-	grown     chan struct{} // closed by the next Append; nil while nobody waits
+	appended  chan struct{} // closed by the next Append; nil while nobody waits
 }
 
 var (
@@ -26,9 +26,9 @@ func (l *Log) Append(domain string, payload []byte) int64 {
 	defer l.mu.Unlock()
 	offset := int64(len(l.records))
 	l.records = append(l.records, Record{Domain: domain, Offset: offset, Payload: payload})
-	if l.grown != nil {
-		close(l.grown)
-		l.grown = nil
+	if l.appended != nil {
+		close(l.appended)
+		l.appended = nil
 	}
 	return offset
 }
@@ -53,13 +53,13 @@ func (l *Log) Fetch(ctx context.Context, from int64, limit int) ([]Record, error
 			l.mu.Unlock()
 			return records, nil
 		}
-		if l.grown == nil {
-			l.grown = make(chan struct{})
+		if l.appended == nil {
+			l.appended = make(chan struct{})
 		}
-		grown := l.grown
+		appended := l.appended
 		l.mu.Unlock()
 		select {
-		case <-grown:
+		case <-appended:
 		case <-ctx.Done():
 		}
 	}

@@ -75,7 +75,7 @@ func (e Event) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// spend takes one of the second's lines, and says how many events have had none since the last.
+// spend takes one of the second's lines, and returns how many events had none since the last line.
 func (l *Logger) spend(kind Kind) (leftOut int, ok bool) {
 	now := time.Now()
 	l.mu.Lock()

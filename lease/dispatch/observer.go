@@ -37,8 +37,8 @@ const (
 	// Fenced: another process has reclaimed the lease. The domain is left alone from now on. End Run: the partition has
 	// a new owner.
 	Fenced
-	// Refused: Concurrency rejected an attempt with Err. Sent once for each time that a domain has to wait.
-	Refused
+	// Rejected: Concurrency rejected an attempt with Err. Sent once for each time that a domain has to wait.
+	Rejected
 	// RateFailed: Rate or RateOf panicked, with Err. The attempt does not begin; they are asked again after Wait.
 	RateFailed
 	// OwnerFailed: Owner panicked, with Err. The domain belongs to the owner "".
@@ -89,8 +89,8 @@ func (k Kind) String() string {
 		return "Foreign"
 	case Fenced:
 		return "Fenced"
-	case Refused:
-		return "Refused"
+	case Rejected:
+		return "Rejected"
 	case RateFailed:
 		return "RateFailed"
 	case OwnerFailed:

@@ -1,13 +1,13 @@
 package dispatch
 
-// This file is the domains of one owner in this partition: what of his could go on, and in which order.
+// This file is one owner's domains in this partition: the runnable ones, and their order.
 
 import (
 	"container/heap"
 	"runtime/debug"
 )
 
-// owner has some of the domains. What exceeds his MaxPerOwner is put off like what exceeds a domain's share: one number remembers it. Guarded by Dispatcher.mu.
+// owner has some of the domains. Records beyond MaxPerOwner are read again later, like those beyond a domain's share: one offset marks them. Guarded by Dispatcher.mu.
 type owner struct {
 	name    string
 	line    *line
@@ -15,9 +15,9 @@ type owner struct {
 	lag
 	buffered int // records in their queues
 
-	chores   byAge // that could go on without an attempt
-	ready    byAge
-	suspects byAge // that could go on, but one at a time
+	bookkeeping byAge // that could go on without an attempt
+	ready       byAge
+	suspects    byAge // that could go on, but one at a time
 }
 
 // attempts: what comes next in dom is a call of the handler.
@@ -36,7 +36,7 @@ func (d *Dispatcher) owned(name string) *owner {
 	return o
 }
 
-// ownerOf says who the owner of a domain is. Where that is nobody's or cannot be said, it is the owner without a name.
+// ownerOf returns the owner of a domain: the one without a name if Config.Owner is nil, or panics.
 func (d *Dispatcher) ownerOf(domain string) (name string) {
 	if d.cfg.Owner == nil {
 		return ""
@@ -50,7 +50,7 @@ func (d *Dispatcher) ownerOf(domain string) (name string) {
 	return d.cfg.Owner(domain)
 }
 
-// ownersOf says whose the domains of these records are; nil where there is one owner.
+// ownersOf returns the owners of these records' domains; nil if there is only one owner.
 func (d *Dispatcher) ownersOf(records []Record) map[string]string {
 	if d.cfg.Owner == nil {
 		return nil
@@ -68,15 +68,15 @@ func (d *Dispatcher) ownersOf(records []Record) map[string]string {
 func (d *Dispatcher) forget(dom *domain) {
 	delete(d.domains, dom.name)
 	if dom.of.domains--; dom.of.empty() {
-		d.disown(dom.of)
+		d.forgetOwner(dom.of)
 	}
 }
 
 // empty: nothing of o is left to remember.
 func (o *owner) empty() bool { return o.domains == 0 && !o.behind && o.name != "" }
 
-// disown forgets an owner. The lock is held.
-func (d *Dispatcher) disown(o *owner) {
+// forgetOwner forgets an owner. The lock is held.
+func (d *Dispatcher) forgetOwner(o *owner) {
 	o.line.leave()
 	delete(d.owners, o.name)
 }
@@ -92,7 +92,7 @@ func (o *owner) push(dom *domain) {
 	dom.key, _ = dom.low()
 	switch {
 	case !dom.attempts():
-		heap.Push(&o.chores, dom)
+		heap.Push(&o.bookkeeping, dom)
 	case dom.suspect:
 		heap.Push(&o.suspects, dom)
 	default:
@@ -100,10 +100,10 @@ func (o *owner) push(dom *domain) {
 	}
 }
 
-// requestSlot has o wait for a slot if one of his domains could go on but for that. The lock is held.
+// requestSlot queues o for a slot if one of its domains needs nothing else. The lock is held.
 func (d *Dispatcher) requestSlot(o *owner) {
-	if len(o.chores) > 0 || len(o.ready) > 0 || len(o.suspects) > 0 && d.trial == nil && !d.barred {
-		o.line.request(len(o.chores) > 0)
+	if len(o.bookkeeping) > 0 || len(o.ready) > 0 || len(o.suspects) > 0 && d.trial == nil && !d.trialElsewhere {
+		o.line.request(len(o.bookkeeping) > 0)
 	}
 }
 
@@ -120,8 +120,8 @@ func (d *Dispatcher) requestForSuspects() {
 // while none is on trial; a suspect whose partition's turn has come is before all. The lock is held.
 func (d *Dispatcher) next(o *owner) *domain {
 	from := &o.ready
-	if len(o.chores) > 0 {
-		from = &o.chores
+	if len(o.bookkeeping) > 0 {
+		from = &o.bookkeeping
 	} else if d.trial == nil && len(o.suspects) > 0 && (d.granted || len(o.ready) == 0 || o.suspects[0].key < o.ready[0].key) {
 		took := 0
 		if !d.granted {
@@ -130,14 +130,14 @@ func (d *Dispatcher) next(o *owner) *domain {
 		if d.granted || took > 0 {
 			from, d.granted = &o.suspects, false
 		} else {
-			d.barred = true
+			d.trialElsewhere = true
 		}
 	}
 	if len(*from) == 0 {
 		return nil
 	}
 	dom := heap.Pop(from).(*domain)
-	dom.state, dom.paced, dom.asks = working, false, from != &o.chores
+	dom.state, dom.paced, dom.asks = working, false, from != &o.bookkeeping
 	if from == &o.suspects {
 		d.trial = dom
 	}
@@ -160,11 +160,11 @@ func (d *Dispatcher) use(l *line) *domain {
 // emptyLines takes out all that waits for a slot. The lock is held.
 func (d *Dispatcher) emptyLines() {
 	for _, o := range d.owners {
-		o.chores, o.ready, o.suspects = nil, nil, nil
+		o.bookkeeping, o.ready, o.suspects = nil, nil, nil
 	}
 }
 
-// leaveLines has nobody here wait for a slot any more.
+// leaveLines removes all owners of this partition from the queue for slots.
 func (d *Dispatcher) leaveLines() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

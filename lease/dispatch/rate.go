@@ -1,6 +1,6 @@
 package dispatch
 
-// This file bounds how fast attempts begin (D10): when a rate is asked, and how its invalid answers are read.
+// This file bounds how fast attempts begin (D10): when a Rate is called, and how its invalid results are treated.
 
 import (
 	"runtime/debug"
@@ -34,8 +34,8 @@ func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			dom.trouble++
-			own, all = max(d.cfg.trouble(dom.trouble), shortestDelay), 0
+			dom.errorsInRow++
+			own, all = max(d.cfg.errorPause(dom.errorsInRow), shortestDelay), 0
 			d.observe(Event{Kind: RateFailed, Domain: dom.name, Err: &PanicError{Value: value, Stack: debug.Stack()}, Wait: own})
 		}
 	}()

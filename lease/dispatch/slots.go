@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is who may start next: the slots of MaxInFlight, shared by partitions (D9) and owners (D11), and the rate of them all (D10).
+// This file hands out the slots of MaxInFlight to partitions (D9) and owners (D11), at the Rate of all of them (D10).
 
 import (
 	"cmp"
@@ -24,29 +24,29 @@ type slots struct {
 	sweepAt int // so many owners are looked through for those that can be forgotten
 	turn    uint64
 	now     time.Duration // virtual time: what the least of the owners that wait has used. It never falls
-	asking  bool          // somebody asks the rate
-	shut    *time.Timer   // until it fires the rate lets nobody go; nil: it may
+	asking  bool          // the rate is being called
+	shut    *time.Timer   // until it fires, the rate allows no attempt; nil: it may
 }
 
-// share is what an owner or a partition has of the slots.
+// share is an owner's or a partition's part of the slots.
 type share struct {
 	has   int
 	late  int // of has: with handlers that are over their time. They are lost to everybody alike, and do not count where the fewest is asked for
 	lines int // of an owner: that there are
-	wait  int // of those: that wait
+	wait  int // of the lines: those that wait
 	// used is the time for which an owner has held slots. Who had nothing to do comes back with now at least: idling saves nothing up.
 	used time.Duration
 }
 
-// line is what one owner has waiting in one partition.
+// line is one owner's place in the queue for slots, for one partition.
 type line struct {
 	*slots
 	of               *owner
 	owner, partition *share
 	since            uint64 // the turn in which it began to wait; 0: it does not
-	turned           uint64 // since, of the slot that it got last
+	lastTurn         uint64 // since, of the slot that it got last
 	exempt           bool   // it waits with something that needs no rate
-	owed             int    // slots for which the rate has not answered yet
+	unrated          int    // slots for which the rate has not answered yet
 	// wake uses a slot. It is called under the lock, so it must neither block nor call back.
 	wake func()
 }
@@ -164,14 +164,14 @@ func (p *slots) grant() *line {
 		least = min(least, l.owner.used)
 	}
 	p.now = max(p.now, least)
-	first.turned = first.since
+	first.lastTurn = first.since
 	first.dequeue()
 	first.owner.has++
 	first.partition.has++
 	p.taken++
 	if p.rated && !first.exempt {
 		p.asking = true
-		first.owed++
+		first.unrated++
 	}
 	return first
 }
@@ -199,16 +199,16 @@ func (l *line) give(used time.Duration) (next *line) {
 	return next
 }
 
-// answered is called once for each slot, when it is known whether what it is for may start: nothing that needs the rate of all starts before wait is over.
-// A line of which something was refused, by this rate or its own, has not had its turn.
-func (l *line) answered(refused bool, wait time.Duration) {
+// answered is called once for each slot, when the rates have answered: no attempt that needs the rate of all starts before wait is over.
+// A line whose attempt was rejected, by this rate or its own, keeps its place in the queue.
+func (l *line) answered(rejected bool, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if refused && l.since > 0 {
-		l.since = min(l.since, l.turned)
+	if rejected && l.since > 0 {
+		l.since = min(l.since, l.lastTurn)
 	}
-	if l.owed > 0 {
-		l.owed--
+	if l.unrated > 0 {
+		l.unrated--
 		l.asking = false
 	}
 	if wait > 0 && l.shut == nil {

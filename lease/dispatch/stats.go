@@ -44,8 +44,13 @@ type counters struct {
 	succeeded, skipped, gaveUp, permanent, died, deadLettered, deadLetterFailed, retried, postponed, reclaimed, lost, panics uint64
 }
 
-// Stats returns the current values. Its time grows with the number of domains that have work; it allocates nothing.
+func (d *Dispatcher) made() bool { return d != nil && d.wake != nil }
+
+// Stats returns the current values, zero for a nil or zero Dispatcher. Its time grows with the number of domains that have work; it allocates nothing.
 func (d *Dispatcher) Stats() Stats {
+	if !d.made() {
+		return Stats{}
+	}
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -15,7 +15,7 @@ func (d *Dispatcher) take() bool {
 		case d.endIfLost(err), d.soft.Err() != nil:
 			return false
 		}
-		wait := d.cfg.trouble(n)
+		wait := d.cfg.errorPause(n)
 		d.observe(Event{Kind: TakeFailed, Err: err, Wait: wait})
 		sleep(d.soft, wait)
 	}
@@ -42,7 +42,7 @@ func (d *Dispatcher) takeOnce() error {
 		if dom := d.domains[l.Domain]; dom != nil && dom.stage == missing && dom.lease.Token == l.Token {
 			continue // dealt with before the error
 		}
-		t, err := d.inherit(d.soft, l)
+		t, err := d.takeOverLease(d.soft, l)
 		if isFence(err) {
 			continue // it was completed, or taken by somebody else, in between: busy will see
 		}

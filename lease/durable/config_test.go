@@ -20,6 +20,7 @@ func TestConfig(t *testing.T) {
 		"MaxRetries": {Store: store, MaxRetries: 1 << 31},
 		"MaxBacklog": {Store: store, MaxBacklog: -1},
 		"MaxCached":  {Store: store, MaxCached: -1},
+		"Observer":   {Store: store, Observer: (*observed)(nil)},
 	} {
 		l, err := durable.New(cfg)
 		var invalid *lease.InvalidError
@@ -27,8 +28,13 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: %v, %v", field, l, err)
 		}
 	}
-	if _, err := durable.New(durable.Config{}); err == nil || err.Error() != "lease: durable.Config.Store is nil; allowed: a Store" {
-		t.Errorf("no Store: %v", err)
+	for want, none := range map[string]durable.Store{
+		"lease: durable.Config.Store is nil; allowed: a Store":                     nil,
+		"lease: durable.Config.Store is a nil *durable.MemStore; allowed: a Store": (*durable.MemStore)(nil),
+	} {
+		if _, err := durable.New(durable.Config{Store: none}); err == nil || err.Error() != want {
+			t.Errorf("no Store: %v", err)
+		}
 	}
 	if _, err := durable.New(durable.Config{Store: store, MaxRetries: -2}); !errors.Is(err, lease.ErrInvalid) {
 		t.Errorf("MaxRetries -2: %v", err)
@@ -44,6 +50,9 @@ func TestConfig(t *testing.T) {
 	}
 	if _, err := l.Offer(ctx, strings.Repeat("x", 1<<16-1), 1); err != nil {
 		t.Error(err)
+	}
+	if _, err := l.SucceedIn(ctx, (*durable.MemStore)(nil), "A", 1); !errors.Is(err, lease.ErrInvalid) {
+		t.Errorf("SucceedIn a nil *MemStore: %v", err)
 	}
 	_, offer := l.Offer(nil, "A", 1)                                                                         //nolint:staticcheck // refused, not a panic
 	_, inspect := l.Inspect(nil, "A")                                                                        //nolint:staticcheck // the same

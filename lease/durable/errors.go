@@ -44,7 +44,7 @@ type AmbiguousError struct {
 }
 
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("durable: domain %q: not known whether the write was carried out: %v", e.Domain, e.Cause)
+	return fmt.Sprintf("durable: domain %q: the write may or may not have been applied: %v", e.Domain, e.Cause)
 }
 
 // Unwrap returns ErrAmbiguous.
@@ -57,7 +57,7 @@ type ContentionError struct {
 }
 
 func (e *ContentionError) Error() string {
-	return fmt.Sprintf("durable: domain %q: %d tries met another writer each", e.Domain, e.Tries)
+	return fmt.Sprintf("durable: domain %q: %d tries in a row conflicted with other writers", e.Domain, e.Tries)
 }
 
 // Unwrap returns ErrContention.

@@ -34,7 +34,7 @@ func (m *MemStore) Tamper(name string, state []byte) {
 }
 
 // Seal puts the checksum behind b.
-func Seal(b []byte, name string) []byte { return seal(b, name) }
+func Seal(b []byte, name string) []byte { return appendChecksum(b, name) }
 
 // Cached is how many domains are in memory, and how many of them are idle.
 func (l *Ledger) Cached() (all, idle int) {
@@ -71,5 +71,5 @@ func Newer(b []byte, name string) ([]byte, error) {
 	}
 	body := bytes.Clone(b[:len(b)-crc32.Size])
 	body[len(body)-len(state)]++
-	return seal(body, name), nil
+	return appendChecksum(body, name), nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Config configures a Ledger.
@@ -60,13 +61,16 @@ var _ lease.Ledger = (*Ledger)(nil)
 
 // New returns a ledger over cfg.Store. It does not call the Store. Error: *lease.InvalidError naming the field.
 func New(cfg Config) (*Ledger, error) {
+	missing, typed := nilcheck.Required(cfg.Store), nilcheck.Optional(cfg.Observer)
 	switch {
-	case cfg.Store == nil:
-		return nil, &lease.InvalidError{Field: "durable.Config.Store", Value: "nil", Allowed: "a Store"}
+	case missing != "":
+		return nil, &lease.InvalidError{Field: "durable.Config.Store", Value: missing, Allowed: "a Store"}
+	case typed != "":
+		return nil, &lease.InvalidError{Field: "durable.Config.Observer", Value: typed, Allowed: "nil (no observer) or an observer"}
 	case cfg.MaxBacklog < 0:
 		return nil, &lease.InvalidError{Field: "durable.Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
 	case cfg.MaxCached < 0:
-		return nil, &lease.InvalidError{Field: "durable.Config.MaxCached", Value: cfg.MaxCached, Allowed: "0 (10,000) or more"}
+		return nil, &lease.InvalidError{Field: "durable.Config.MaxCached", Value: cfg.MaxCached, Allowed: "0 (the default, 10000) or more"}
 	}
 	if err := lease.Retries("durable.Config.MaxRetries", &cfg.MaxRetries); err != nil {
 		return nil, err
@@ -133,7 +137,7 @@ func (l *Ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error
 		return r, err
 	}
 	if op.Kind == lease.OpRelease && l.cfg.OldReaders {
-		return r, &lease.InvalidError{Field: "durable.Config.OldReaders", Value: true, Allowed: "false, to Release"}
+		return r, &lease.InvalidError{Field: "durable.Config.OldReaders", Value: true, Allowed: "false for Release, which old readers cannot read"}
 	}
 	if op.MaxBacklog = l.cfg.MaxBacklog; op.MaxRetries == 0 {
 		op.MaxRetries = l.cfg.MaxRetries
@@ -178,7 +182,7 @@ func (l *Ledger) admit(ctx context.Context, domain string) error {
 func (l *Ledger) done(ctx context.Context) error {
 	switch {
 	case l == nil || l.cfg.Store == nil:
-		return &lease.InvalidError{Field: "durable.Ledger", Value: "zero", Allowed: "one made by New"}
+		return &lease.InvalidError{Field: "durable.Ledger", Value: "nil or zero", Allowed: "a ledger made by durable.New"}
 	case ctx == nil:
 		return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	}

@@ -16,7 +16,7 @@ import (
 const (
 	// format is the newest format of a record that this package reads, and the one that it writes.
 	format = 1
-	// maxWriteIDs is how many writers' last writes a record remembers. A lost reply is explained if fewer other writers than this came in between.
+	// maxWriteIDs is how many writers' last writes a record keeps. A lost reply is explained if fewer other writers than this came in between.
 	maxWriteIDs = 16
 	// writerBits of a token are the writer's number, the rest its clock. 22 and 41 leave the top bit free, so that a token fits a signed column.
 	writerBits = 22
@@ -57,9 +57,9 @@ func (r *record) writer() uint64 {
 	return greatest
 }
 
-// remembers reports whether r would still show any write made after the one that was its swaps-th: either no id was ever
+// coversWritesAfter reports whether r would still show any write made after the one that was its swaps-th: either no id was ever
 // dropped, or too few writes came since to drop that one's.
-func (r *record) remembers(swaps uint64) bool {
+func (r *record) coversWritesAfter(swaps uint64) bool {
 	return len(r.writeIDs) < maxWriteIDs || r.swaps-swaps <= maxWriteIDs
 }
 
@@ -86,7 +86,7 @@ func (r *record) encode(name string) ([]byte, error) {
 		b = binary.AppendUvarint(b, m.n)
 	}
 	b, err := r.state.AppendBinary(b)
-	return seal(b, name), err
+	return appendChecksum(b, name), err
 }
 
 // root is the ledger's own record, under the name "".
@@ -97,16 +97,18 @@ type root struct {
 
 func (r *root) encode() []byte {
 	b := binary.AppendUvarint([]byte{format}, r.writers)
-	return seal(binary.AppendVarint(b, r.floor), "")
+	return appendChecksum(binary.AppendVarint(b, r.floor), "")
 }
 
-// sum covers the name too, so that a record that came to lie under another name is noticed.
-func sum(b []byte, name string) uint32 {
+// checksum covers the name too, so that a record that came to lie under another name is noticed.
+func checksum(b []byte, name string) uint32 {
 	castagnoli := crc32.MakeTable(crc32.Castagnoli) // one table for all, which the processor does not even need
 	return crc32.Update(crc32.Checksum([]byte(name), castagnoli), castagnoli, b)
 }
 
-func seal(b []byte, name string) []byte { return binary.LittleEndian.AppendUint32(b, sum(b, name)) }
+func appendChecksum(b []byte, name string) []byte {
+	return binary.LittleEndian.AppendUint32(b, checksum(b, name))
+}
 
 // open checks b's format and sum and returns what is between.
 func open(b []byte, name string, version uint64) (*reader, error) {
@@ -118,7 +120,7 @@ func open(b []byte, name string, version uint64) (*reader, error) {
 		return nil, corrupt(name, version, errors.New("no record"))
 	}
 	body := b[:len(b)-crc32.Size]
-	if got, want := binary.LittleEndian.Uint32(b[len(body):]), sum(body, name); got != want {
+	if got, want := binary.LittleEndian.Uint32(b[len(body):]), checksum(body, name); got != want {
 		return nil, corrupt(name, version, fmt.Errorf("checksum %08x, want %08x", got, want))
 	}
 	return &reader{rest: body[1:]}, nil

@@ -22,12 +22,12 @@ func (l *Ledger) loadRoot(ctx context.Context, from Store) (root, uint64, error)
 	if err != nil {
 		return root{}, 0, err
 	}
-	l.sawRoot(r, version)
+	l.learnRoot(r, version)
 	return r, version, nil
 }
 
-// sawRoot learns from the root that the store holds under version.
-func (l *Ledger) sawRoot(r root, version uint64) {
+// learnRoot learns from the root that the store holds under version.
+func (l *Ledger) learnRoot(r root, version uint64) {
 	atomicMax(&l.floor, r.floor)
 	atomicMax(&l.seen, version)
 	atomicMax(&l.writersIssued, r.writers)
@@ -46,9 +46,9 @@ func atomicMax[N int64 | uint64](a interface {
 	}
 }
 
-// amend changes the ledger's own record; change says whether there is anything to write. lost is the error of the last write whose reply was lost: change
+// updateRoot changes the ledger's own record; change says whether there is anything to write. lost is the error of the last write whose reply was lost: change
 // looks at the record again after it, so what it asks for must be harmless to have twice.
-func (l *Ledger) amend(ctx context.Context, change func(r *root) (bool, error)) (lost, err error) {
+func (l *Ledger) updateRoot(ctx context.Context, change func(r *root) (bool, error)) (lost, err error) {
 	losses := 0
 	for range maxTries {
 		r, version, err := l.loadRoot(ctx, l.cfg.Store)
@@ -62,7 +62,7 @@ func (l *Ledger) amend(ctx context.Context, change func(r *root) (bool, error)) 
 		version, err = l.cfg.Store.Swap(ctx, "", version, r.encode(), Neither)
 		switch {
 		case err == nil:
-			l.sawRoot(r, version)
+			l.learnRoot(r, version)
 			return nil, nil
 		case errors.Is(err, ErrConflict):
 			continue
@@ -87,7 +87,7 @@ func (l *Ledger) number(ctx context.Context) (uint64, error) {
 		if writer = l.writer.Load(); writer != 0 {
 			return nil
 		}
-		_, err := l.amend(ctx, func(r *root) (bool, error) {
+		_, err := l.updateRoot(ctx, func(r *root) (bool, error) {
 			if r.writers == maxWriter {
 				return false, &ExhaustedError{Kind: "writers"}
 			}
@@ -114,7 +114,7 @@ func (l *Ledger) Compact(ctx context.Context, floor int64) error {
 	sent := false
 	var lost error
 	err := l.exclusive(ctx, "", func(*entry) (err error) {
-		lost, err = l.amend(ctx, func(r *root) (bool, error) {
+		lost, err = l.updateRoot(ctx, func(r *root) (bool, error) {
 			if floor < r.floor && !sent { // beside a write of this call another one may have gone further
 				return false, &lease.FloorError{Floor: r.floor, Got: floor}
 			}

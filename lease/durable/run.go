@@ -183,7 +183,7 @@ func (l *Ledger) search(ctx context.Context, e *entry, old uint64, m writeID, be
 	if slices.Contains(rec.writeIDs, m) {
 		return rec, version, true, nil
 	}
-	if rec.remembers(before) {
+	if rec.coversWritesAfter(before) {
 		return rec, version, false, nil
 	}
 	return nil, 0, false, &AmbiguousError{Domain: e.name, Cause: fmt.Errorf("%d writes came after it: %w", rec.swaps-before, lost)}

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // Store returns Config.Store.
@@ -28,8 +29,8 @@ func (l *Ledger) SucceedIn(ctx context.Context, view Store, domain string, token
 	if err := l.admit(ctx, domain); err != nil {
 		return lease.Completion{}, err
 	}
-	if view == nil {
-		return lease.Completion{}, &lease.InvalidError{Field: "view", Value: "nil", Allowed: "a Store"}
+	if missing := nilcheck.Required(view); missing != "" {
+		return lease.Completion{}, &lease.InvalidError{Field: "view", Value: missing, Allowed: "a Store"}
 	}
 	// What is in memory is let go at once, and the turn too: the lock on the record may have to be waited for, and belongs to the transaction.
 	e := &entry{name: domain}

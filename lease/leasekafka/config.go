@@ -75,7 +75,7 @@ func reserved() []any {
 	}
 }
 
-// complete checks cfg and fills in what is left to it.
+// complete checks cfg and sets the defaults.
 func (cfg Config) complete() (Config, error) {
 	for _, needed := range []struct {
 		field  string
@@ -106,7 +106,7 @@ func (cfg Config) complete() (Config, error) {
 	}
 	if cfg.Ledger == nil {
 		if _, err := lease.NewMemory(cfg.Memory); err != nil {
-			return cfg, &InvalidError{Field: "Config.Memory", Value: err.Error(), Allowed: "what lease.NewMemory accepts"}
+			return cfg, &InvalidError{Field: "Config.Memory", Value: err.Error(), Allowed: "a configuration that lease.NewMemory accepts"}
 		}
 	}
 	if cfg.Domain == nil {
@@ -115,48 +115,48 @@ func (cfg Config) complete() (Config, error) {
 	return cfg, cfg.checkOptions()
 }
 
-// orDefault puts what 0 means in its place, and refuses what is out of range.
+// orDefault replaces 0 by the default, and rejects values out of range.
 func orDefault[T int | time.Duration](field string, value *T, zero, least, most T) error {
 	if *value == 0 {
 		*value = zero
 	}
 	if *value < least || *value > most {
-		return &InvalidError{Field: "Config." + field, Value: *value, Allowed: fmt.Sprintf("0 (%v) or %v to %v", zero, least, most)}
+		return &InvalidError{Field: "Config." + field, Value: *value, Allowed: fmt.Sprintf("%v to %v, or 0 (the default, %v)", least, most, zero)}
 	}
 	return nil
 }
 
-// checkOptions refuses what would take the client out of this package's hands. A client that has not been asked for anything connects to nobody.
+// checkOptions rejects options that this package sets itself. The clients made here never connect.
 func (cfg Config) checkOptions() error {
 	invalid := func(value any, allowed string) error {
 		return &InvalidError{Field: "Config.Options", Value: value, Allowed: allowed}
 	}
 	theirs, err := kgo.NewClient(cfg.Options...)
 	if err != nil {
-		return invalid(err.Error(), "what kgo.NewClient accepts")
+		return invalid(err.Error(), "options that kgo.NewClient accepts")
 	}
 	defer theirs.Close()
 	plain, err := kgo.NewClient()
 	if err != nil {
-		return invalid(err.Error(), "none")
+		return invalid(err.Error(), "no options")
 	}
 	defer plain.Close()
 	for _, option := range reserved() {
 		if !reflect.DeepEqual(theirs.OptValues(option), plain.OptValues(option)) {
 			name := runtime.FuncForPC(reflect.ValueOf(option).Pointer()).Name()
-			return invalid(name[strings.LastIndexByte(name, '/')+1:], "options of the client that leasekafka does not set")
+			return invalid(name[strings.LastIndexByte(name, '/')+1:], "options that leasekafka does not set itself")
 		}
 	}
 	if theirs.OptValue(kgo.DisableAutoCommit) == true {
-		return invalid("kgo.DisableAutoCommit", "nothing about commits: they are never automatic")
+		return invalid("kgo.DisableAutoCommit", "no option about commits; leasekafka commits itself")
 	}
 	if err := kgo.ValidateOpts(cfg.options()...); err != nil {
-		return invalid(err.Error(), "what goes with the other fields")
+		return invalid(err.Error(), "options that agree with the other fields of Config")
 	}
 	return nil
 }
 
-// options are those of the client, but for the callbacks.
+// options returns the client's options, without the callbacks.
 func (cfg Config) options() []kgo.Opt {
 	start := kgo.NewOffset().AtStart()
 	// A member that hears nothing must know that it has lost everything before the group gives it to others, which is a session after the last

@@ -12,10 +12,10 @@ import (
 var (
 	// ErrInvalid marks an *InvalidError.
 	ErrInvalid = errors.New("leasekafka: invalid value")
-	// errRevoked is why a partition that was given back in a rebalance is lost.
+	// errRevoked is the cause of losing a partition that was given back in a rebalance.
 	errRevoked = errors.New("leasekafka: given back to the group")
-	// errForgotten is why a partition is lost that the group took away: the member was not heard of for a session's time, or did not
-	// give it back in a rebalance's time.
+	// errForgotten is the cause of losing a partition that the group took away: the member sent no heartbeat for SessionTimeout, or
+	// did not give the partition back within RebalanceTimeout.
 	errForgotten = errors.New("leasekafka: taken away by the group")
 )
 
@@ -72,8 +72,8 @@ func (e *MetadataError) Error() string {
 	return fmt.Sprintf("leasekafka: %s/%d: the metadata of offset %d is %s", e.Topic, e.Partition, e.Offset, e.Reason)
 }
 
-// hopeless tells what the group will never let in from what passes by itself.
-func hopeless(err error) bool {
+// permanentlyRejected reports whether the group will reject this member in every further attempt.
+func permanentlyRejected(err error) bool {
 	for _, refusal := range []error{
 		kerr.InvalidSessionTimeout, kerr.InvalidGroupID, kerr.InconsistentGroupProtocol, kerr.FencedInstanceID, kerr.GroupMaxSizeReached,
 		kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,
@@ -86,7 +86,7 @@ func hopeless(err error) bool {
 	return false
 }
 
-// isGone tells a commit that the group refuses since this member is none of it any more.
+// isGone reports whether the group rejected a commit because this member no longer belongs to it.
 func isGone(err error) bool {
 	return errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.FencedInstanceID)
 }

@@ -40,7 +40,7 @@ func New(cfg Config) (*Group, error) {
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
 	case g == nil || g.cfg.Group == "":
-		return &InvalidError{Field: "Group", Value: "zero", Allowed: "one made by New"}
+		return &InvalidError{Field: "Group", Value: "nil or zero", Allowed: "a group made by New"}
 	case ctx == nil:
 		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	case work == nil:
@@ -48,7 +48,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m := &member{
 		cfg: g.cfg, work: work, seeks: &g.seeks, ready: make(chan struct{}), failed: make(chan struct{}),
-		held: map[place]*partition{}, past: map[place]chan struct{}{}, interrupt: func() {},
+		held: map[place]*partition{}, previous: map[place]chan struct{}{}, interrupt: func() {},
 	}
 	var end context.CancelFunc
 	m.alive, end = context.WithCancel(context.Background())
@@ -56,7 +56,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive),
 		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
 	if err != nil {
-		return &InvalidError{Field: "Config.Options", Value: err.Error(), Allowed: "what kgo.NewClient accepts"}
+		return &InvalidError{Field: "Config.Options", Value: err.Error(), Allowed: "options that kgo.NewClient accepts"}
 	}
 	m.client = client
 	close(m.ready)
@@ -68,9 +68,9 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m.finish()
 	m.works.Wait()
-	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.SessionTimeout)) // then it has left anyway
+	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.SessionTimeout)) // by then the session has ended anyway
 	if client.LeaveGroupContext(leaving) != nil {
-		end() // nobody answers, or will
+		end() // no broker answers
 	}
 	cancel()
 	client.Close()
@@ -86,14 +86,14 @@ type member struct {
 	client *kgo.Client
 	ready  chan struct{}   // closed when there is a client
 	alive  context.Context // the client's
-	failed chan struct{}   // closed when the membership cannot go on
+	failed chan struct{}   // closed when the membership has failed
 	works  sync.WaitGroup
-	calls  sync.WaitGroup // the poll loop, and commits that are under way
+	calls  sync.WaitGroup // the poll loop, and running commits
 	seeks  *atomic.Int64
 
 	mu        sync.Mutex // guards all up to the next; taken before a partition's lock, never under one
 	held      map[place]*partition
-	past      map[place]chan struct{} // of partitions that were lost: closed when their work has returned
+	previous  map[place]chan struct{} // of partitions that were lost: closed when their work has returned
 	finishing bool
 	err       error
 
@@ -102,8 +102,8 @@ type member struct {
 	interrupt context.CancelFunc // of the poll that waits
 }
 
-// lull is the pause before something is tried again that another's doing stands in the way of.
-const lull = 20 * time.Millisecond
+// retryPause is the pause before a retry of a call that another member's action blocks.
+const retryPause = 20 * time.Millisecond
 
 // after is like time.After, but leaves nothing behind when the membership ends.
 func (m *member) after(wait time.Duration) <-chan struct{} {
@@ -112,15 +112,16 @@ func (m *member) after(wait time.Duration) <-chan struct{} {
 	return ctx.Done()
 }
 
-// joined is told of every generation, after what was to be given back in it. Partitions that were lost by a new name are begun anew.
+// joined handles a new generation of the group, after its partitions were given back. Partitions lost through a new member name
+// start anew.
 func (m *member) joined(_ context.Context, client *kgo.Client, _ map[string][]int32) {
 	name := m.named(client)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at, p := range m.held {
 		if p.member != name {
-			m.past[at] = p.done
-			m.start(at, nowhere, name)
+			m.previous[at] = p.done
+			m.start(at, unknownOffset, name)
 		}
 	}
 }
@@ -139,7 +140,7 @@ func (m *member) named(client *kgo.Client) string {
 	return name
 }
 
-// assigned is told which partitions were given to this member, and where each was committed last; it says where the client is to begin.
+// assigned gets the partitions assigned to this member with their committed offsets, and returns where the client starts to read.
 func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	select {
 	case <-m.ready:
@@ -167,7 +168,7 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 		// An error of this function would cost the member all of its partitions.
 		m.log("where partitions begin is not known, asking again", "err", err)
 		select {
-		case <-m.after(50 * lull):
+		case <-m.after(50 * retryPause):
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
@@ -193,8 +194,8 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 	return offsets, ctx.Err()
 }
 
-// begin starts the work of a partition, and returns where its log is to be read from. A rebalance can make the client
-// ask again for a partition that has been begun: its work goes on.
+// begin starts the work of a partition, and returns the offset to read from. After a rebalance the client may call it for a
+// running partition, whose work then continues.
 func (m *member) begin(at place, floor int64, name string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,25 +206,25 @@ func (m *member) begin(at place, floor int64, name string) int64 {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.window.next == nowhere {
+	if p.window.next == unknownOffset {
 		return floor
 	}
 	return p.window.next
 }
 
-// start starts the work of a partition after any that it had here before. The lock is held.
+// start starts the work of a partition once its previous work here has returned. The lock is held.
 func (m *member) start(at place, floor int64, name string) {
 	if m.finishing {
 		return
 	}
 	p := m.partition(at, floor, name)
-	before := m.past[at]
-	delete(m.past, at)
+	before := m.previous[at]
+	delete(m.previous, at)
 	m.held[at] = p
 	m.works.Go(func() { m.serve(p, before) })
 }
 
-// serve calls the work of a partition until it is taken away.
+// serve calls the work of a partition until the member loses it.
 func (m *member) serve(p *partition, before <-chan struct{}) {
 	defer close(p.done)
 	if before != nil {
@@ -246,13 +247,13 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	}
 }
 
-// equip gets a partition what its work needs.
+// equip loads a partition's floor and opens its ledger.
 func (m *member) equip(p *partition) (err error) {
 	if p.ledger != nil {
 		return nil
 	}
 	inMemory := m.cfg.Ledger == nil
-	if p.floor == nowhere || inMemory { // nobody else has p by now
+	if p.floor == unknownOffset || inMemory { // earlier owners have given p up
 		floor, metadata, err := m.committed(p.ctx, p.place)
 		if err != nil {
 			return err
@@ -268,7 +269,7 @@ func (m *member) equip(p *partition) (err error) {
 	return err
 }
 
-// among returns those of partitions that are held.
+// among returns the held ones of these partitions.
 func (m *member) among(partitions map[string][]int32) []*partition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,7 +284,7 @@ func (m *member) among(partitions map[string][]int32) []*partition {
 	return found
 }
 
-// revoked gives partitions back: it returns when nobody works on them. The client goes on telling the group that this member lives.
+// revoked gives partitions back: it returns when their work has ended. The client keeps sending heartbeats meanwhile.
 func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
 	m.named(client)
 	parts := m.among(partitions)
@@ -300,19 +301,19 @@ func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[s
 	client.ResumeFetchPartitions(partitions) // for the next time
 }
 
-// lost is told of partitions that are somebody else's by now. Their work is not waited for, except by who gets them next.
+// lost handles partitions that the group has given to other members. It does not wait for their work; a later owner here does.
 func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
 	for _, p := range m.among(partitions) {
 		p.lose(errForgotten)
 		m.mu.Lock()
 		delete(m.held, p.place)
-		m.past[p.place] = p.done
+		m.previous[p.place] = p.done
 		m.mu.Unlock()
 	}
 	client.ResumeFetchPartitions(partitions)
 }
 
-// finish ends every work, and lets none begin.
+// finish ends all work, and prevents new work.
 func (m *member) finish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -332,7 +333,7 @@ func (m *member) fail(err error) {
 	}
 }
 
-// log says something through the client's logger.
+// log writes to the client's logger.
 func (m *member) log(message string, pairs ...any) {
 	if logger, ok := m.client.OptValue(kgo.WithLogger).(kgo.Logger); ok && logger.Level() >= kgo.LogLevelWarn {
 		logger.Log(kgo.LogLevelWarn, "leasekafka: "+message, append([]any{"group", m.cfg.Group}, pairs...)...)

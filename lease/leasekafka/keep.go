@@ -1,6 +1,7 @@
 package leasekafka
 
-// This file has the ledger in memory outlive its owner: it is made of what was committed, and committed by itself where the floor stands.
+// This file makes the ledger in memory outlive its owner: a new owner restores it from the committed metadata, and changes above
+// the floor are committed even while the floor stands still.
 
 import (
 	"context"
@@ -10,8 +11,8 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// remember makes the ledger of a partition from what was committed last, and commits its epoch: tokens of an owner who dies right away are below those
-// of the next. Nobody else uses p meanwhile but those who look at what was fetched.
+// remember restores a partition's ledger from the last commit, and commits a new epoch, so that the next owner's tokens are greater
+// even if this owner dies at once. Meanwhile p is used only for looking up fetched records.
 func (p *partition) remember(floor int64, metadata string) error {
 	m, wrong := readMemo(metadata, floor)
 	if wrong != "" {
@@ -22,7 +23,7 @@ func (p *partition) remember(floor int64, metadata string) error {
 		defer p.mu.Unlock()
 		return p.lost
 	})
-	l.impatient = p.impatient
+	l.commitNow = p.commitNow
 	p.kept.Store(l)
 	if err := p.Commit(p.ctx, floor); err != nil {
 		return err
@@ -31,8 +32,8 @@ func (p *partition) remember(floor int64, metadata string) error {
 	return nil
 }
 
-// keep begins to commit what changes above the floor, every CommitEvery if nobody else has meanwhile, and at once when a failure waits for it. What it
-// returns ends that, with a last commit: who drains has given leases back since the dispatcher's last one.
+// keep starts to commit changes above the floor, every CommitEvery unless the dispatcher has committed meanwhile, and immediately when
+// a failure waits for it. The returned function stops that with a last commit, for the leases that the drain has released.
 func (p *partition) keep() (end func()) {
 	if p.m.cfg.Ledger != nil {
 		return func() {}
@@ -51,13 +52,13 @@ func (p *partition) keep() (end func()) {
 				if l := p.kept.Load(); l == nil || !l.overdue(&saved) {
 					continue
 				}
-			case <-p.impatient:
+			case <-p.commitNow:
 			}
-			if p.say(p.m.alive) != nil {
-				p.kept.Load().keeps(0) // who waits for it asks again
+			if p.commitState(p.m.alive) != nil {
+				p.kept.Load().keeps(0) // the waiting call tries again
 				select {
 				case <-over:
-				case <-p.m.after(lull):
+				case <-p.m.after(retryPause):
 				}
 			}
 		}
@@ -68,16 +69,16 @@ func (p *partition) keep() (end func()) {
 		if l := p.kept.Load(); l != nil {
 			ctx, cancel := context.WithTimeout(p.m.alive, p.m.cfg.DrainTimeout/2)
 			defer cancel()
-			_ = p.say(ctx) // what it would have said is done again by the next owner
+			_ = p.commitState(ctx) // without it, the next owner repeats this work
 		}
 	}
 }
 
-// say commits what has changed above the floor.
-func (p *partition) say(ctx context.Context) error { return p.Commit(ctx, math.MinInt64) }
+// commitState commits what has changed above the floor.
+func (p *partition) commitState(ctx context.Context) error { return p.Commit(ctx, math.MinInt64) }
 
-// room is how many records from an offset on may be handed out. While a commit has hardly room for more, those are none above all that is
-// known: what lies below fills the gaps. The lock is held.
+// room is how many records from an offset on may be fetched. While a commit's metadata is nearly full, only records below the highest
+// known offset are. The lock is held.
 func (p *partition) room(from int64, limit int) int {
 	l := p.kept.Load()
 	if l == nil {
@@ -96,7 +97,7 @@ func (p *partition) room(from int64, limit int) int {
 	return min(limit, max(0, p.window.at(max(p.window.read, top))-p.window.at(from)))
 }
 
-// gaps notes that the log has no more than records from an offset up to the last of them. The lock is held.
+// gaps records which offsets are missing in the log between these records. The lock is held.
 func (p *partition) gaps(from int64, records []dispatch.Record) {
 	l := p.kept.Load()
 	if l == nil {

@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is a partition's ledger in memory. It notes what the next owner should know, for the commits to say.
+// This file is a partition's ledger in memory. It collects the state that commits pass to the next owner.
 
 import (
 	"cmp"
@@ -17,12 +17,12 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// ledger is a lease.Ledger of one owner of a partition. It begins with what the one before had committed: what was done stays done, what
-// was tried goes on, what ran then has a lease. Inspect does not count what others did. Fail and GiveUp wait until a commit has the
-// failure; when ctx is done before, they return its error though the failure counts here.
+// ledger is a lease.Ledger of one owner of a partition. It starts from the state that the previous owner committed: done offsets stay done,
+// failed attempts count, running records have a lease. Inspect does not count earlier owners' results. Fail and GiveUp wait until the
+// failure is committed; if ctx ends first, they return its error, and the failure still counts here.
 type ledger struct {
 	cfg  lease.Config
-	lost func() error // why no call is answered any more
+	lost func() error // returns the cause of losing the partition; nil while it is held
 
 	mu     sync.Mutex // guards all below; no other lock is taken under it
 	states map[string]*lease.State
@@ -30,8 +30,8 @@ type ledger struct {
 	token  lease.Token // the last
 
 	// What owners before did.
-	past   memo              // of which tried and running have become states, or are asleep
-	asleep map[int64]attempt // failures of records that have not been read yet
+	restored memo              // of which tried and running have become states, or are unread
+	unread   map[int64]attempt // failures of records that have not been read yet
 
 	// What commits say.
 	epoch     uint64
@@ -40,23 +40,23 @@ type ledger struct {
 	open      map[int64]attempt // begun and not done
 	changes   uint64
 	saved     uint64        // of the changes, those that a commit has
-	news      chan struct{} // closed when saved rises, or the partition is lost
-	impatient chan struct{} // somebody waits for a commit; room for one
+	progress  chan struct{} // closed when saved rises, or the partition is lost
+	commitNow chan struct{} // somebody waits for a commit; room for one
 }
 
 var _ lease.Ledger = (*ledger)(nil)
 
-// epochBits is what an epoch is shifted by: tokens of one owner are below those of the next.
+// epochBits is the shift of the epoch in a token: one owner's tokens are below the next owner's.
 const epochBits = 29
 
-// newLedger returns the ledger of an owner after whom committed floor and m. An epoch is a time in seconds, or follows the one before: a
-// group whose metadata was lost goes on with greater tokens all the same.
+// newLedger returns a ledger restored from a committed floor and m. The epoch is the time in seconds, or the previous epoch plus one, so
+// tokens grow even if the group's metadata is lost.
 func newLedger(cfg lease.Config, floor int64, m memo, lost func() error) *ledger {
 	_ = lease.Retries("Config.Memory.MaxRetries", &cfg.MaxRetries) // it has been checked
 	l := &ledger{
-		cfg: cfg, lost: lost, states: map[string]*lease.State{}, floor: floor, past: m, done: slices.Clone(m.done),
-		given: map[int64]bool{}, open: map[int64]attempt{}, asleep: map[int64]attempt{}, changes: 1,
-		news: make(chan struct{}), impatient: make(chan struct{}, 1),
+		cfg: cfg, lost: lost, states: map[string]*lease.State{}, floor: floor, restored: m, done: slices.Clone(m.done),
+		given: map[int64]bool{}, open: map[int64]attempt{}, unread: map[int64]attempt{}, changes: 1,
+		progress: make(chan struct{}), commitNow: make(chan struct{}, 1),
 	}
 	l.epoch = max(m.epoch+1, uint64(time.Now().Unix()))
 	l.token = lease.Token(l.epoch << epochBits)
@@ -64,17 +64,17 @@ func newLedger(cfg lease.Config, floor int64, m memo, lost func() error) *ledger
 		l.given[o] = true
 	}
 	for _, a := range m.tried {
-		l.asleep[a.offset] = a
+		l.unread[a.offset] = a
 	}
 	for _, a := range m.running {
-		delete(l.asleep, a.offset)
-		l.revive(a)
+		delete(l.unread, a.offset)
+		l.restoreLease(a)
 	}
 	return l
 }
 
-// revive makes the lease that a had. The lock is held, or nobody else has l.
-func (l *ledger) revive(a attempt) {
+// restoreLease restores the lease of a. The lock is held, or l is not shared yet.
+func (l *ledger) restoreLease(a attempt) {
 	l.token++
 	format, leased := byte(1), byte(1) // as lease.State.AppendBinary has them
 	if !a.running {
@@ -85,12 +85,12 @@ func (l *ledger) revive(a attempt) {
 	b = binary.AppendVarint(b, a.at*int64(time.Millisecond))
 	b = binary.AppendUvarint(b, uint64(a.retries))
 	s := &lease.State{}
-	if s.UnmarshalBinary(b) == nil { // which it is by how it was made
+	if s.UnmarshalBinary(b) == nil { // always, by construction
 		l.states[a.domain], l.open[a.offset] = s, a
 	}
 }
 
-// do carries op out and notes what it came to.
+// do runs op and records its result for the next commit.
 func (l *ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error) {
 	if err := l.admit(ctx, op.Domain); err != nil {
 		return r, err
@@ -113,7 +113,7 @@ func (l *ledger) do(ctx context.Context, op lease.Op) (r lease.Result, err error
 	return r, err
 }
 
-// admit turns away what no state has to be looked at for.
+// admit rejects calls that need no state to be rejected.
 func (l *ledger) admit(ctx context.Context, domain string) error {
 	switch {
 	case ctx == nil:
@@ -126,7 +126,7 @@ func (l *ledger) admit(ctx context.Context, domain string) error {
 	return nil
 }
 
-// all stands for the domain where every one is meant.
+// all stands for every domain.
 const all = "all"
 
 // step has the lock.
@@ -150,24 +150,24 @@ func (l *ledger) step(op *lease.Op, r *lease.Result) error {
 	return err
 }
 
-// before answers for what an earlier owner did with an offset. A failure goes on in the domain that its record turns out to be of.
+// before applies an earlier owner's result for an offset. A failed attempt continues in the domain of its record, once that is read.
 func (l *ledger) before(op *lease.Op, s *lease.State, r *lease.Result) bool {
 	if s != nil {
 		if held, ok := s.Leased(op.Domain); ok && held.Offset == op.Offset {
-			return false // live, whatever else is said of it
+			return false // it has a live state
 		}
 	}
-	switch a, tried := l.asleep[op.Offset]; {
+	switch a, tried := l.unread[op.Offset]; {
 	case op.Offset < l.floor:
 	case tried:
-		delete(l.asleep, op.Offset)
+		delete(l.unread, op.Offset)
 		if s == nil {
 			a.domain = op.Domain
-			l.revive(a)
+			l.restoreLease(a)
 		}
-	case l.past.done.has(op.Offset):
+	case l.restored.done.has(op.Offset):
 		r.Acquire = lease.AlreadyProcessed
-	case l.past.gaveUp(op.Offset):
+	case l.restored.gaveUp(op.Offset):
 		r.Acquire = lease.AlreadyFailed
 	}
 	return r.Acquire != 0
@@ -188,13 +188,13 @@ func (l *ledger) note(op *lease.Op, r *lease.Result) {
 		l.given[r.Offset] = true
 	case r.Token != 0:
 		l.open[r.Offset] = a
-	default: // something waits, which the log knows
+	default: // a waiting record, which is in the log anyway
 		return
 	}
 	l.changes++
 }
 
-// gap notes that the log has nothing from first to last.
+// gap records that the log has no records from first to last.
 func (l *ledger) gap(first, last int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +203,7 @@ func (l *ledger) gap(first, last int64) {
 	}
 }
 
-// text is what a commit at floor says, and the number of the changes that are in it.
+// text returns the metadata of a commit at floor, and the number of changes in it.
 func (l *ledger) text(floor int64) (text string, changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +211,7 @@ func (l *ledger) text(floor int64) (text string, changes uint64) {
 	return m.text(floor), l.changes
 }
 
-// memo is what there is to say. The lock is held.
+// memo returns the state to commit. The lock is held.
 func (l *ledger) memo(floor int64) memo {
 	m := memo{epoch: l.epoch, done: slices.Clone(l.done).from(floor)}
 	for o := range l.given {
@@ -220,7 +220,7 @@ func (l *ledger) memo(floor int64) memo {
 		}
 	}
 	slices.Sort(m.given)
-	for _, some := range []map[int64]attempt{l.open, l.asleep} {
+	for _, some := range []map[int64]attempt{l.open, l.unread} {
 		for o, a := range some {
 			if o < floor {
 				continue
@@ -239,8 +239,8 @@ func (l *ledger) memo(floor int64) memo {
 	return m
 }
 
-// full: what is known above floor takes three quarters of what a commit may say, but for what runs, which ends or is left out. All of
-// it is below top.
+// full reports whether the state above floor takes three quarters of a commit's metadata, without running records, which end or can
+// be left out. All of it is below top.
 func (l *ledger) full(floor int64) (top int64, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,7 +252,7 @@ func (l *ledger) full(floor int64) (top int64, full bool) {
 	return top, len(m.text(floor)) >= fullText
 }
 
-// overdue: there are changes that no commit has, and there has been none since saved was as it says. It is brought up to date.
+// overdue reports whether uncommitted changes exist and no commit has happened since the last call. It updates the caller's saved.
 func (l *ledger) overdue(saved *uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,30 +261,30 @@ func (l *ledger) overdue(saved *uint64) bool {
 	return l.saved < l.changes && l.saved == before
 }
 
-// keeps notes that a commit has so many changes, and wakes who waits for one; also if that was in vain.
+// keeps records how many changes are committed, and wakes the calls that wait for a commit, also after a failed one.
 func (l *ledger) keeps(changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.saved = max(l.saved, changes)
-	close(l.news)
-	l.news = make(chan struct{})
+	close(l.progress)
+	l.progress = make(chan struct{})
 }
 
-// safe waits until a commit has all that has changed by now.
+// safe waits until all changes so far are committed.
 func (l *ledger) safe(ctx context.Context, domain string, token lease.Token) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for now := l.changes; l.saved < now; {
-		news := l.news
+		progress := l.progress
 		l.mu.Unlock()
 		lost := l.lost()
 		if lost == nil {
 			select {
-			case l.impatient <- struct{}{}:
+			case l.commitNow <- struct{}{}:
 			default:
 			}
 			select {
-			case <-news:
+			case <-progress:
 			case <-ctx.Done():
 			}
 		}
@@ -345,7 +345,7 @@ func (l *ledger) Release(ctx context.Context, domain string, token lease.Token) 
 	return err
 }
 
-// Compact looks at every domain that has something above the floor.
+// Compact visits every domain with state above the floor.
 func (l *ledger) Compact(ctx context.Context, floor int64) (err error) {
 	if err := l.admit(ctx, all); err != nil {
 		return err
@@ -364,11 +364,11 @@ func (l *ledger) Compact(ctx context.Context, floor int64) (err error) {
 }
 
 func (l *ledger) compact(floor int64) {
-	l.floor, l.done, l.past.done = floor, l.done.from(floor), l.past.done.from(floor)
+	l.floor, l.done, l.restored.done = floor, l.done.from(floor), l.restored.done.from(floor)
 	maps.DeleteFunc(l.given, func(o int64, _ bool) bool { return o < floor })
-	maps.DeleteFunc(l.asleep, func(o int64, _ attempt) bool { return o < floor }) // the log has lost it
+	maps.DeleteFunc(l.unread, func(o int64, _ attempt) bool { return o < floor }) // the log has lost it
 	for domain, s := range l.states {
-		_ = s.Step(&lease.Op{Kind: lease.OpCompact, Floor: floor}, &lease.Result{}) // it fails never
+		_ = s.Step(&lease.Op{Kind: lease.OpCompact, Floor: floor}, &lease.Result{}) // it cannot fail
 		_, held := s.Leased(domain)
 		_, waiting := s.Waiting()
 		if held || waiting {
@@ -404,7 +404,7 @@ func (l *ledger) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
 	return walk(ctx, l, func(domain string, s *lease.State) (lease.Lease, bool) { return s.Leased(domain) })
 }
 
-// walk yields what show makes of the states, as they are when it begins, under no lock.
+// walk yields show's results for a snapshot of the states. No lock is held while it yields.
 func walk[T any](ctx context.Context, l *ledger, show func(string, *lease.State) (T, bool)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

@@ -174,7 +174,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 					f, _ := l.Fail(ctx, domain, held.Token)
 					answer <- f
 				}()
-				<-l.impatient
+				<-l.commitNow
 				if s.retries++; s.retries > cfg.MaxRetries {
 					s = told{given: true}
 					delete(leases, domain)
@@ -259,9 +259,9 @@ func TestLedgerFailWaits(t *testing.T) {
 		_, err := l.Fail(t.Context(), "a", held.Token)
 		answer <- err
 	}()
-	<-l.impatient
+	<-l.commitNow
 	l.keeps(0) // a commit that failed
-	<-l.impatient
+	<-l.commitNow
 	select {
 	case err := <-answer:
 		t.Fatalf("answered before it was committed: %v", err)
@@ -281,7 +281,7 @@ func TestLedgerFailWaits(t *testing.T) {
 		_, err := l.Fail(t.Context(), "a", held.Token)
 		answer <- err
 	}()
-	<-l.impatient
+	<-l.commitNow
 	gone.Store(true)
 	l.keeps(0)
 	var mismatch *lease.TokenMismatchError

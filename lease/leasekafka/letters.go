@@ -44,19 +44,19 @@ type LettersConfig struct {
 type Letters struct {
 	cfg    LettersConfig
 	client *kgo.Client
-	turn   chan struct{} // room for one: who has it may use what follows
+	turn   chan struct{} // a lock with room for one; guards all below
 	next   int64         // the topic has been read up to here
-	filed  map[deadletter.ID]*filed
+	states map[deadletter.ID]*letterState
 }
 
 var _ deadletter.Store = (*Letters)(nil)
 
-// filed is what the topic says of a letter.
-type filed struct {
-	letter deadletter.Letter // without what it carries
+// letterState is a letter's state in the topic.
+type letterState struct {
+	letter deadletter.Letter // without the payload and headers
 	there  bool              // letter is known
-	at     int64             // where the topic has it
-	bad    error             // what the topic has is no letter
+	at     int64             // its offset in the topic
+	bad    error             // the topic's record is not a letter
 	parked *string           // the note
 	gone   deadletter.Fate
 }
@@ -76,19 +76,19 @@ func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	case ctx == nil:
 		return nil, &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	case len(cfg.Brokers) == 0 || slices.Contains(cfg.Brokers, ""):
-		return nil, &InvalidError{Field: "LettersConfig.Brokers", Value: fmt.Sprintf("%q", cfg.Brokers), Allowed: "at least one"}
+		return nil, &InvalidError{Field: "LettersConfig.Brokers", Value: fmt.Sprintf("%q", cfg.Brokers), Allowed: "the address of at least one broker"}
 	case cfg.Topic == "":
-		return nil, &InvalidError{Field: "LettersConfig.Topic", Value: `""`, Allowed: "not empty"}
+		return nil, &InvalidError{Field: "LettersConfig.Topic", Value: `""`, Allowed: "the name of a topic"}
 	}
 	if cfg.Key == nil {
 		cfg.Key = keyOf
 	}
-	s := &Letters{cfg: cfg, turn: make(chan struct{}, 1), filed: map[deadletter.ID]*filed{}}
+	s := &Letters{cfg: cfg, turn: make(chan struct{}, 1), states: map[deadletter.ID]*letterState{}}
 	var err error
 	// A call that its caller gives up must end: at least once is all that is promised.
 	if s.client, err = kgo.NewClient(s.options(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation())...); err != nil {
-		return nil, &InvalidError{Field: "LettersConfig.Options", Value: err.Error(), Allowed: "what kgo.NewClient accepts"}
+		return nil, &InvalidError{Field: "LettersConfig.Options", Value: err.Error(), Allowed: "options that kgo.NewClient accepts"}
 	}
 	if err := s.prepare(ctx); err != nil {
 		s.client.Close()
@@ -145,7 +145,7 @@ func (s *Letters) prepare(ctx context.Context) error {
 		return s.failed(err)
 	}
 	if n := len(parts.Topics[0].Partitions); n != 1 {
-		return &InvalidError{Field: "LettersConfig.Topic", Value: fmt.Sprintf("%s with %d partitions", s.cfg.Topic, n), Allowed: "a topic of one partition"}
+		return &InvalidError{Field: "LettersConfig.Topic", Value: fmt.Sprintf("%s with %d partitions", s.cfg.Topic, n), Allowed: "a topic with one partition"}
 	}
 	describe := kmsg.NewPtrDescribeConfigsRequest()
 	describe.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: s.cfg.Topic, ConfigNames: []string{"cleanup.policy"}}}
@@ -161,7 +161,7 @@ func (s *Letters) prepare(ctx context.Context) error {
 	}
 	for _, c := range settings.Resources[0].Configs {
 		if c.Name == "cleanup.policy" && c.Value != nil && *c.Value != policy {
-			return &InvalidError{Field: "LettersConfig.Topic", Value: s.cfg.Topic + " with cleanup.policy=" + *c.Value, Allowed: "compact: anything else deletes letters by their age"}
+			return &InvalidError{Field: "LettersConfig.Topic", Value: s.cfg.Topic + " with cleanup.policy=" + *c.Value, Allowed: "cleanup.policy=compact; any other policy deletes letters by age"}
 		}
 	}
 	return nil
@@ -183,7 +183,7 @@ func letterKey(kind string, id deadletter.ID) []byte { return []byte(kind + " " 
 // current takes the turn, reads what is new in the topic, and calls use.
 func (s *Letters) current(ctx context.Context, use func() error) error {
 	if s == nil || s.client == nil {
-		return &InvalidError{Field: "Letters", Value: "zero", Allowed: "one made by NewLetters"}
+		return &InvalidError{Field: "Letters", Value: "nil or zero", Allowed: "letters made by NewLetters"}
 	}
 	select {
 	case s.turn <- struct{}{}:
@@ -197,7 +197,7 @@ func (s *Letters) current(ctx context.Context, use func() error) error {
 	}
 	if end < s.next { // the topic was made anew
 		s.next = 0
-		clear(s.filed)
+		clear(s.states)
 	}
 	if err := s.read(ctx, s.next, end, func(r *kgo.Record) error { s.file(r); return nil }); err != nil {
 		return s.failed(err)
@@ -258,14 +258,14 @@ func (s *Letters) file(r *kgo.Record) {
 	if err != nil || kind != kindLetter && kind != kindParked && kind != kindGone {
 		return
 	}
-	f := s.filed[id]
+	f := s.states[id]
 	if f == nil {
-		f = &filed{}
-		s.filed[id] = f
+		f = &letterState{}
+		s.states[id] = f
 	}
 	switch {
 	case kind == kindGone && r.Value != nil:
-		*f = filed{gone: deadletter.Fate(r.Value)}
+		*f = letterState{gone: deadletter.Fate(r.Value)}
 	case f.gone != "":
 	case kind == kindParked && r.Value == nil:
 		f.parked = nil
@@ -295,8 +295,8 @@ func read(r *kgo.Record) (letter deadletter.Letter, err error) {
 }
 
 // find has the turn.
-func (s *Letters) find(id deadletter.ID) (*filed, error) {
-	f := s.filed[id]
+func (s *Letters) find(id deadletter.ID) (*letterState, error) {
+	f := s.states[id]
 	switch {
 	case f != nil && f.gone != "":
 		return nil, &deadletter.NotDeadError{ID: id, Fate: f.gone}
@@ -309,7 +309,7 @@ func (s *Letters) find(id deadletter.ID) (*filed, error) {
 }
 
 // marked is the letter with its note.
-func (f *filed) marked() deadletter.Letter {
+func (f *letterState) marked() deadletter.Letter {
 	letter := f.letter
 	if letter.Parked, letter.Note = f.parked != nil, ""; letter.Parked {
 		letter.Note = *f.parked
@@ -334,7 +334,7 @@ func (s *Letters) entry(kind string, id deadletter.ID, value []byte) *kgo.Record
 func (s *Letters) Put(ctx context.Context, letter deadletter.Letter) error {
 	return s.current(ctx, func() error {
 		id := letter.ID()
-		if f := s.filed[id]; f != nil && (f.there || f.gone != "") {
+		if f := s.states[id]; f != nil && (f.there || f.gone != "") {
 			return nil
 		}
 		letter.Route = s.cfg.Key(letter.Record)
@@ -358,7 +358,7 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 		var all []*deadletter.Letter
 		if err == nil {
 			err = s.current(ctx, func() error {
-				for _, f := range s.filed {
+				for _, f := range s.states {
 					if f.bad != nil {
 						return s.failed(f.bad)
 					}
@@ -448,7 +448,7 @@ func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
 		topic, number, _ := cutLast(id.Partition, "/")
 		partition, err := strconv.ParseInt(number, 10, 32)
 		if err != nil || partition < 0 || topic == "" {
-			return &InvalidError{Field: "Letter.Partition", Value: strconv.Quote(id.Partition), Allowed: "a topic, a slash and a number, to replay"}
+			return &InvalidError{Field: "Letter.Partition", Value: strconv.Quote(id.Partition), Allowed: "topic/number, such as orders/3, so that it can be replayed"}
 		}
 		record := letter.Replay()
 		again := &kgo.Record{Topic: topic, Partition: int32(partition), Value: record.Payload}

@@ -154,14 +154,14 @@ func readMemo(text string, floor int64) (m memo, wrong string) {
 	for range d.count() {
 		m.running = append(m.running, attempt{offset: offset(), at: since(), domain: d.bytes(), running: true})
 	}
-	if d.wrong || len(d.rest) > 0 || !m.sound(floor) || m.text(floor) != text {
+	if d.wrong || len(d.rest) > 0 || !m.valid(floor) || m.text(floor) != text {
 		return memo{}, "not what this version writes"
 	}
 	return m, ""
 }
 
-// sound: everything is in its order, and nothing in two places that exclude each other.
-func (m *memo) sound(floor int64) bool {
+// valid reports whether all offsets are in order, and none is in two lists that exclude each other.
+func (m *memo) valid(floor int64) bool {
 	rises := func(offset, before int64, first bool) bool {
 		return first && offset >= floor || !first && offset > before
 	}

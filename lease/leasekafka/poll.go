@@ -49,7 +49,7 @@ func (m *member) distribute(fetches kgo.Fetches) {
 			return
 		}
 		var session *kgo.ErrGroupSession
-		if errors.As(fetched.Err, &session) && hopeless(session.Err) {
+		if errors.As(fetched.Err, &session) && permanentlyRejected(session.Err) {
 			m.fail(session.Err)
 		}
 	})
@@ -66,7 +66,7 @@ func (m *member) seek(p *partition) {
 	m.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {p.partition: to}})
 	if m.client.CommittedOffsets()[p.topic][p.partition] != to {
 		// The client passes over a partition that it has not begun to read, or that the group is about to take away.
-		time.AfterFunc(lull, func() { m.post(func() { m.seek(p) }) })
+		time.AfterFunc(retryPause, func() { m.post(func() { m.seek(p) }) })
 		return
 	}
 	m.seeks.Add(1)

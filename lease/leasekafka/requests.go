@@ -20,8 +20,8 @@ const (
 
 var errElsewhere = errors.New("the broker's answer is not about what was asked")
 
-// known is how old what the client knows of a topic may be.
-const known = time.Hour
+// metadataMaxAge is the greatest age of cached topic metadata.
+const metadataMaxAge = time.Hour
 
 // passes tells a refusal that a rebalance causes and its end will end.
 func passes(err error) bool {
@@ -32,7 +32,7 @@ func passes(err error) bool {
 func (m *member) commit(at *partition, floor int64, metadata *string) error {
 	topics := kmsg.NewPtrMetadataRequest()
 	topics.Topics = []kmsg.MetadataRequestTopic{{Topic: &at.topic}}
-	ids, err := m.client.RequestCachedMetadata(m.alive, topics, known)
+	ids, err := m.client.RequestCachedMetadata(m.alive, topics, metadataMaxAge)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ type partition struct {
 	ledger lease.Ledger           // its work's, once there is one
 	kept   atomic.Pointer[ledger] // the same if it is in memory: what commits say besides the floor
 
-	impatient chan struct{} // somebody waits for a commit; room for one
+	commitNow chan struct{} // somebody waits for a commit; room for one
 
 	turn chan struct{} // of a commit, room for one: they go one after the other, and who gives the partition away takes the last
 
@@ -61,12 +61,12 @@ var (
 	_ dispatch.Ended  = (*partition)(nil)
 )
 
-// nowhere is where a log is read that has to be sought first.
-const nowhere = math.MaxInt64
+// unknownOffset marks a log whose offset has to be looked up first.
+const unknownOffset = math.MaxInt64
 
 func (m *member) partition(at place, floor int64, name string) *partition {
 	p := &partition{
-		place: at, m: m, member: name, done: make(chan struct{}), turn: make(chan struct{}, 1), impatient: make(chan struct{}, 1),
+		place: at, m: m, member: name, done: make(chan struct{}), turn: make(chan struct{}, 1), commitNow: make(chan struct{}, 1),
 		floor: floor, changed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(m.alive)
@@ -91,7 +91,7 @@ func (p *partition) Fetch(ctx context.Context, from int64, limit int) ([]dispatc
 			return nil, p.lost
 		}
 		if from >= p.window.start {
-			records := p.window.hand(from, p.room(from, limit))
+			records := p.window.recordsFrom(from, p.room(from, limit))
 			p.window.trim(p.floor, p.m.cfg.Window)
 			p.flow()
 			if len(records) > 0 {
@@ -225,7 +225,7 @@ func (p *partition) commit(ctx context.Context, floor int64) error {
 		select { // a rebalance is under way, and will end
 		case <-ctx.Done():
 			return p.error(err)
-		case <-p.m.after(lull):
+		case <-p.m.after(retryPause):
 		}
 	}
 }

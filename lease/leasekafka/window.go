@@ -54,8 +54,8 @@ func (w *window) at(offset int64) int {
 	return i
 }
 
-// hand returns at most limit records from offset on, which is not below start.
-func (w *window) hand(offset int64, limit int) []dispatch.Record {
+// recordsFrom returns at most limit records from offset on, which is not below start.
+func (w *window) recordsFrom(offset int64, limit int) []dispatch.Record {
 	first := w.at(offset)
 	last := first + max(0, min(limit, len(w.records)-first))
 	read := offset

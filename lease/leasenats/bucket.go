@@ -28,7 +28,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
-		return nil, &InvalidError{Field: "Config.Conn", Value: err.Error(), Allowed: "a connection"}
+		return nil, &InvalidError{Field: "Config.Conn", Value: err.Error(), Allowed: "a connection to a server with JetStream"}
 	}
 	s := (&Store{conn: cfg.Conn, js: js, bucket: cfg.Bucket, timeout: cfg.Timeout, listAgain: listBatch}).named(cfg.Ledger)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
@@ -77,7 +77,7 @@ func validate(ctx context.Context, of string, cfg Config) error {
 	case cfg.Storage != jetstream.FileStorage && cfg.Storage != jetstream.MemoryStorage:
 		return &InvalidError{Field: of + "Storage", Value: int(cfg.Storage), Allowed: "FileStorage or MemoryStorage"}
 	case cfg.Timeout < 0:
-		return &InvalidError{Field: of + "Timeout", Value: cfg.Timeout, Allowed: "0 (5 s) or more"}
+		return &InvalidError{Field: of + "Timeout", Value: cfg.Timeout, Allowed: "0 (the default, 5s) or more"}
 	}
 	return nil
 }

@@ -25,16 +25,16 @@ type member struct {
 	work func(context.Context, dispatch.Partition)
 	name string
 
-	works    map[int]*tenure // by partition: what was started and is not given back
-	returned chan int        // partitions whose work has; room for all
+	works    map[int]*holding // by partition: what was started and is not given back
+	returned chan int         // partitions whose work has; room for all
 
-	kept   time.Time       // a sign of life of this member, at the earliest that others can know of it
-	read   time.Time       // when the record was read last
-	others map[string]sign // by name
+	kept   time.Time            // a sign of life of this member, at the earliest that others can know of it
+	read   time.Time            // when the record was read last
+	others map[string]heartbeat // by name
 }
 
-// tenure is a partition that this member got.
-type tenure struct {
+// holding is a partition that this member got.
+type holding struct {
 	end      context.CancelCauseFunc
 	ended    bool // end was called, or the context above it is done
 	returned bool // the work has
@@ -44,8 +44,8 @@ type tenure struct {
 // at once need ten times as long for their shares.
 const conflictWait = 4 * time.Millisecond
 
-// sign is the last sign of life of another member, and since when this one knows it.
-type sign struct {
+// heartbeat is the last sign of life of another member, and since when this one knows it.
+type heartbeat struct {
 	beat  uint64
 	since time.Time
 }
@@ -67,11 +67,11 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	case work == nil:
 		return &InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	case g == nil || g.kv == nil:
-		return &InvalidError{Field: "Group", Value: "zero", Allowed: "one made by OpenGroup"}
+		return &InvalidError{Field: "Group", Value: "nil or zero", Allowed: "a group made by OpenGroup"}
 	}
 	m := &member{
 		Group: g, ctx: ctx, work: work, name: rand.Text(),
-		works: map[int]*tenure{}, returned: make(chan int, g.cfg.Partitions), others: map[string]sign{},
+		works: map[int]*holding{}, returned: make(chan int, g.cfg.Partitions), others: map[string]heartbeat{},
 	}
 	return m.run()
 }
@@ -80,7 +80,7 @@ func (m *member) run() error {
 	for {
 		leaving := m.ctx.Err() != nil
 		err := m.round(leaving)
-		m.lapse(err)
+		m.loseIfExpired(err)
 		switch {
 		case err != nil && m.final(err):
 			m.lose(err)
@@ -104,12 +104,12 @@ func (m *member) run() error {
 			m.note(p)
 		}
 		timer.Stop()
-		m.lapse(err)
+		m.loseIfExpired(err)
 	}
 }
 
-// lapse loses everything if patience is over; err is why this member could not write, if it knows.
-func (m *member) lapse(err error) {
+// loseIfExpired loses everything if patience is over; err is why this member could not write, if it knows.
+func (m *member) loseIfExpired(err error) {
 	if m.expired() {
 		m.lose(cmp.Or(err, errSilent))
 	}
@@ -170,7 +170,7 @@ func (m *member) lose(err error) {
 }
 
 // end ends a work; a nil err says that the partition is only to be given back.
-func (m *member) end(partition int, t *tenure, err error) {
+func (m *member) end(partition int, t *holding, err error) {
 	if t.ended {
 		return
 	}
@@ -240,14 +240,14 @@ func (m *member) silent(record groupRecord, asked time.Time) (silent []string) {
 		clear(m.others)
 	}
 	m.read = now
-	others := make(map[string]sign, len(record.Members))
+	others := make(map[string]heartbeat, len(record.Members))
 	for name, s := range record.Members {
 		last, known := m.others[name]
 		switch {
 		case name == m.name:
 			continue
 		case !known || last.beat != s.Beat:
-			last = sign{beat: s.Beat, since: now}
+			last = heartbeat{beat: s.Beat, since: now}
 		case asked.Sub(last.since) >= time.Duration(s.Session)*time.Millisecond:
 			silent = append(silent, name)
 		}
@@ -288,7 +288,7 @@ func (m *member) apply(record groupRecord) {
 // start starts the work of a partition.
 func (m *member) start(partition int) {
 	ctx, end := context.WithCancelCause(m.ctx)
-	m.works[partition] = &tenure{end: end}
+	m.works[partition] = &holding{end: end}
 	source, of := m.partition(partition)
 	go func() {
 		defer func() {

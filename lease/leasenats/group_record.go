@@ -15,15 +15,15 @@ import (
 
 // groupRecord is the value of the group's key, as JSON, so that an operator can read it.
 type groupRecord struct {
-	Format     int             `json:"format"`
-	Stream     string          `json:"stream"`
-	Subject    string          `json:"subject"`
-	Partitions int             `json:"partitions"`
-	Members    map[string]seat `json:"members"` // by their names, each drawn by a Hold
+	Format     int                    `json:"format"`
+	Stream     string                 `json:"stream"`
+	Subject    string                 `json:"subject"`
+	Partitions int                    `json:"partitions"`
+	Members    map[string]memberState `json:"members"` // by their names, each drawn by a Hold
 }
 
-// seat is a member's place in the record. Nobody but that member writes to it, until it is taken out.
-type seat struct {
+// memberState is a member's place in the record. Nobody but that member writes to it, until it is taken out.
+type memberState struct {
 	Beat    uint64 `json:"beat"`              // grows with each write: a sign of life
 	Session int64  `json:"session_ms"`        // how long it may stay the same
 	Leaving bool   `json:"leaving,omitempty"` // gives back what it holds, and takes nothing
@@ -32,17 +32,17 @@ type seat struct {
 	written json.RawMessage // as it was read: a newer program's may say more, and goes on as it is until that writes it again
 }
 
-func (s *seat) UnmarshalJSON(value []byte) error {
-	type plain seat
+func (s *memberState) UnmarshalJSON(value []byte) error {
+	type plain memberState
 	s.written = slices.Clone(value)
 	return json.Unmarshal(value, (*plain)(s))
 }
 
-func (s seat) MarshalJSON() ([]byte, error) {
+func (s memberState) MarshalJSON() ([]byte, error) {
 	if s.written != nil {
 		return s.written, nil
 	}
-	type plain seat
+	type plain memberState
 	return json.Marshal(plain(s))
 }
 
@@ -51,7 +51,7 @@ const groupFormat = 1
 // decodeGroup reads a record. What is wrong with it is said in words; a record that was not there is an empty one of cfg.
 func decodeGroup(cfg *GroupConfig, value []byte) (r groupRecord, wrong string) {
 	if value == nil {
-		return groupRecord{Format: groupFormat, Stream: cfg.Stream, Subject: cfg.Subject, Partitions: cfg.Partitions, Members: map[string]seat{}}, ""
+		return groupRecord{Format: groupFormat, Stream: cfg.Stream, Subject: cfg.Subject, Partitions: cfg.Partitions, Members: map[string]memberState{}}, ""
 	}
 	var format struct{ Format int }
 	if err := json.Unmarshal(value, &format); err != nil {
@@ -79,7 +79,7 @@ func decodeGroup(cfg *GroupConfig, value []byte) (r groupRecord, wrong string) {
 		}
 	}
 	if r.Members == nil {
-		r.Members = map[string]seat{}
+		r.Members = map[string]memberState{}
 	}
 	return r, ""
 }
@@ -97,7 +97,7 @@ func (r groupRecord) agrees(cfg *GroupConfig) error {
 		ours, its any
 	}{{"Stream", cfg.Stream, r.Stream}, {"Subject", cfg.Subject, r.Subject}, {"Partitions", cfg.Partitions, r.Partitions}} {
 		if c.ours != c.its {
-			return &InvalidError{Field: "GroupConfig." + c.field, Value: c.ours, Allowed: fmt.Sprint(c.its, ", as the group has it")}
+			return &InvalidError{Field: "GroupConfig." + c.field, Value: c.ours, Allowed: fmt.Sprint(c.its, ", as the other members of the group have it")}
 		}
 	}
 	return nil
@@ -151,7 +151,7 @@ func (r groupRecord) next(name string, session time.Duration, leaving bool, sile
 	for _, n := range silent {
 		delete(r.Members, n)
 	}
-	s := seat{Beat: old.Beat + 1, Session: session.Milliseconds(), Leaving: leaving, Holds: []int{}}
+	s := memberState{Beat: old.Beat + 1, Session: session.Milliseconds(), Leaving: leaving, Holds: []int{}}
 	for _, p := range old.Holds {
 		if !started[p] {
 			s.Holds = append(s.Holds, p)

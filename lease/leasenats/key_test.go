@@ -40,7 +40,7 @@ func TestPropertyKeys(t *testing.T) {
 		}
 		m := nats.NewMsg("x")
 		m.Header.Set(indexHeader, "held")
-		if index, err := s.shelfOf(key, m.Header); err != nil || index.String() != "held" {
+		if index, err := s.keyIndex(key, m.Header); err != nil || index.String() != "held" {
 			t.Fatalf("%s lies on %v, %v", key, index, err)
 		}
 		if back, err := s.nameOf(t.Context(), key); err != nil || back != name {
@@ -54,7 +54,7 @@ func TestKeysOfNobody(t *testing.T) {
 	for _, key := range []string{"d.", "d.=", "d.=4", "d.=4g", "d.=41", "d.=2e", "d.a.b", "h.00", "x", "x.y", "d.a b"} {
 		m := nats.NewMsg("x")
 		m.Header.Set(indexHeader, "ready")
-		if at, err := s.shelfOf(key, m.Header); err == nil {
+		if at, err := s.keyIndex(key, m.Header); err == nil {
 			t.Errorf("%s lies on %v", key, at)
 		}
 	}

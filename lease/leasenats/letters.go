@@ -90,7 +90,7 @@ func OpenLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 
 func (s *Letters) made() error {
 	if s == nil || s.js == nil {
-		return &InvalidError{Field: "Letters", Value: "zero", Allowed: "one made by OpenLetters"}
+		return &InvalidError{Field: "Letters", Value: "nil or zero", Allowed: "letters made by OpenLetters"}
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (s *Letters) Put(ctx context.Context, l deadletter.Letter) error {
 		return err
 	}
 	if s.cfg.Stream == "" {
-		return &InvalidError{Field: "LettersConfig.Stream", Value: `""`, Allowed: "the stream that the records came from, to put letters"}
+		return &InvalidError{Field: "LettersConfig.Stream", Value: `""`, Allowed: "the name of the stream that the records came from"}
 	}
 	l.Route = s.cfg.Stream + " " + s.cfg.Subject(l.Record)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
@@ -132,7 +132,7 @@ func (s *Letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagGone:
 		return l, deadletter.Fate(value[1:]), nil
 	default:
-		err = errors.New("a deletion, or a value of somebody else's")
+		err = errors.New("deleted, or not a dead letter")
 	}
 	if err != nil {
 		return l, "", &KeyError{Bucket: s.cfg.Bucket, Key: entry.Key(), Reason: err.Error()}

@@ -174,7 +174,7 @@ func (s *Store) catchUp(ctx context.Context, l *listing, newest uint64) (changes
 			}
 			n++
 			key := strings.TrimPrefix(m.Subject(), s.prefix)
-			at, err := s.shelfOf(key, m.Headers())
+			at, err := s.keyIndex(key, m.Headers())
 			if err != nil {
 				return 0, err
 			}
@@ -205,8 +205,8 @@ func (s *Store) catchUp(ctx context.Context, l *listing, newest uint64) (changes
 	}
 }
 
-// shelfOf tells the shelf of a key, and whether it is one of a ledger's.
-func (s *Store) shelfOf(key string, header nats.Header) (durable.Index, error) {
+// keyIndex tells the shelf of a key, and whether it is one of a ledger's.
+func (s *Store) keyIndex(key string, header nats.Header) (durable.Index, error) {
 	at, err := s.indexOf(key, header)
 	if err != nil || key == rootKey {
 		return durable.Neither, err

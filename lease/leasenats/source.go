@@ -59,8 +59,8 @@ type reader struct {
 const (
 	// mostReaders: one at the end of the stream, and one for what has to be read again.
 	mostReaders = 2
-	// lull is how long Fetch waits for one more message when it has some.
-	lull = time.Millisecond
+	// nextMessageWait is how long Fetch waits for one more message when it has some.
+	nextMessageWait = time.Millisecond
 )
 
 func newSource(cfg sourceConfig, js jetstream.JetStream, kv jetstream.KeyValue) *source {
@@ -74,7 +74,7 @@ func (s *source) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 		return nil, err
 	}
 	var records []dispatch.Record
-	for wait := jetstream.NextContext(ctx); len(records) < limit; wait = jetstream.NextMaxWait(lull) {
+	for wait := jetstream.NextContext(ctx); len(records) < limit; wait = jetstream.NextMaxWait(nextMessageWait) {
 		m, err := r.messages.Next(wait)
 		if err == nil {
 			var meta *jetstream.MsgMetadata

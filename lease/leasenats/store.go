@@ -171,7 +171,7 @@ func (s *Store) last(ctx context.Context, subject string) (*message, error) {
 // would know.
 func (s *Store) connected(ctx context.Context) error {
 	if s.conn == nil {
-		return &InvalidError{Field: "Store", Value: "zero", Allowed: "one made by Open"}
+		return &InvalidError{Field: "Store", Value: "nil or zero", Allowed: "a store made by Open"}
 	}
 	for !s.conn.IsConnected() {
 		if s.conn.IsClosed() {
@@ -244,22 +244,22 @@ func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte,
 	if err == nil {
 		return ack.Sequence, nil
 	}
-	var refused *jetstream.APIError
+	var apiErr *jetstream.APIError
 	switch {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, s.unreachable(err)) // no server took it, each time that it was sent
 	case errors.Is(err, nats.ErrMaxPayload):
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
-	case !errors.As(err, &refused):
+	case !errors.As(err, &apiErr):
 		return 0, s.unreachable(err)
 	}
-	switch refused.ErrorCode {
+	switch apiErr.ErrorCode {
 	case codeConflict, codeConflictInFlight:
 		return 0, fmt.Errorf("%w: %w", durable.ErrConflict, err)
 	case codeTooLarge, codeNoResources, codeNoStorage:
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
 	case codeNotStored:
-		if strings.Contains(refused.Description, "maximum") { // bytes or messages: the limits of the bucket
+		if strings.Contains(apiErr.Description, "maximum") { // bytes or messages: the limits of the bucket
 			return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
 		}
 	}

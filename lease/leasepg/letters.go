@@ -57,7 +57,7 @@ func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 
 func (s *Letters) made() error {
 	if s == nil || s.pool == nil {
-		return &lease.InvalidError{Field: "leasepg.Letters", Value: "zero", Allowed: "one made by NewLetters"}
+		return &lease.InvalidError{Field: "leasepg.Letters", Value: "nil or zero", Allowed: "letters made by NewLetters"}
 	}
 	return nil
 }
@@ -249,7 +249,7 @@ func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
 			return err
 		}
 		if s.append == nil {
-			return &lease.InvalidError{Field: "leasepg.LettersConfig.Append", Value: "nil", Allowed: "a function, to replay"}
+			return &lease.InvalidError{Field: "leasepg.LettersConfig.Append", Value: "nil", Allowed: "a function that takes the replayed records"}
 		}
 		if err := s.append(ctx, tx, id.Partition, letter.Replay()); err != nil {
 			return fmt.Errorf("leasepg: append the record of %q: %w", id.String(), err)

@@ -22,7 +22,7 @@ func (o *Outbox) Listen(ctx context.Context, conn *pgx.ConnConfig) error {
 		return err
 	}
 	if conn == nil {
-		return &lease.InvalidError{Field: "conn", Value: "nil", Allowed: "what pgx.ParseConfig returns"}
+		return &lease.InvalidError{Field: "conn", Value: "nil", Allowed: "a configuration made by pgx.ParseConfig"}
 	}
 	for listened := false; ; {
 		c, err := o.subscribe(ctx, conn)

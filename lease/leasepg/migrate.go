@@ -118,8 +118,8 @@ const identity = `database::text || '/' || (SELECT oid FROM pg_database WHERE da
 
 // absent: there is no schema.
 func absent(err error) bool {
-	var refused *pgconn.PgError
-	return errors.As(err, &refused) && (refused.Code == undefinedTable || refused.Code == undefinedSchema || refused.Code == undefinedColumn)
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && (pgErr.Code == undefinedTable || pgErr.Code == undefinedSchema || pgErr.Code == undefinedColumn)
 }
 
 // newest is the version that this package works with.

@@ -98,9 +98,9 @@ func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 	case cfg.Name == "" || len(cfg.Name) > maxLedger || !utf8.ValidString(cfg.Name) || strings.ContainsRune(cfg.Name, 0):
 		return nil, invalid("Name", strconv.Quote(cfg.Name), "1 to 255 bytes of UTF-8 without a zero byte")
 	case cfg.Partitions < 0 || cfg.Partitions > maxPartitions:
-		return nil, invalid("Partitions", cfg.Partitions, fmt.Sprintf("0 (as many as are written down) to %d", maxPartitions))
+		return nil, invalid("Partitions", cfg.Partitions, fmt.Sprintf("1 to %d, or 0 (as many as the outbox has)", maxPartitions))
 	case cfg.Poll < time.Millisecond || cfg.Poll > time.Minute:
-		return nil, invalid("Poll", cfg.Poll, "0 (200 ms) or 1 ms to a minute")
+		return nil, invalid("Poll", cfg.Poll, "1ms to 1m, or 0 (the default, 200ms)")
 	}
 	id, err := check(ctx, cfg.Pool)
 	if err != nil {
@@ -114,11 +114,11 @@ func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 	var partitions int
 	switch err := cfg.Pool.QueryRow(ctx, askPartitions, cfg.Name).Scan(&partitions); {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, invalid("Name", strconv.Quote(cfg.Name), "the name of an outbox that is there, or Partitions to make one")
+		return nil, invalid("Name", strconv.Quote(cfg.Name), "the name of an existing outbox; set Partitions to create one")
 	case err != nil:
 		return nil, fmt.Errorf("leasepg: outbox %s: %w", cfg.Name, err)
 	case cfg.Partitions != 0 && partitions != cfg.Partitions:
-		return nil, invalid("Partitions", cfg.Partitions, strconv.Itoa(partitions)+", as when the outbox was made")
+		return nil, invalid("Partitions", cfg.Partitions, strconv.Itoa(partitions)+", with which the outbox was created")
 	}
 	cfg.Partitions = partitions
 	return &Outbox{cfg: cfg, identity: id, horizon: horizon{pool: cfg.Pool, turn: make(chan struct{}, 1)}}, nil
@@ -128,7 +128,7 @@ func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 func (o *Outbox) made(ctx context.Context) error {
 	switch {
 	case o == nil || o.cfg.Pool == nil:
-		return &lease.InvalidError{Field: "leasepg.Outbox", Value: "zero", Allowed: "one made by OpenOutbox"}
+		return &lease.InvalidError{Field: "leasepg.Outbox", Value: "nil or zero", Allowed: "an outbox made by OpenOutbox"}
 	case ctx == nil:
 		return noContext()
 	}

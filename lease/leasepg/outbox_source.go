@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // partition is read by one Dispatcher.
@@ -75,11 +76,12 @@ func (o *Outbox) Open(ctx context.Context, name string, ledger lease.Ledger) (di
 		return dispatch.Partition{}, err
 	}
 	number := slices.Index(o.Partitions(), name)
+	missing := nilcheck.Required(ledger)
 	switch {
 	case number < 0:
-		return dispatch.Partition{}, &lease.InvalidError{Field: "partition", Value: name, Allowed: "one of Partitions"}
-	case ledger == nil:
-		return dispatch.Partition{}, &lease.InvalidError{Field: "ledger", Value: "nil", Allowed: "a ledger"}
+		return dispatch.Partition{}, &lease.InvalidError{Field: "partition", Value: name, Allowed: "a name that Outbox.Partitions returns"}
+	case missing != "":
+		return dispatch.Partition{}, &lease.InvalidError{Field: "ledger", Value: missing, Allowed: "a ledger"}
 	}
 	s := &partition{Outbox: o, name: name, number: number}
 	var floor, drawn int64

@@ -65,15 +65,15 @@ func NewOwnership(cfg OwnershipConfig) (*Ownership, error) {
 	}
 	switch {
 	case cfg.Conn == nil:
-		return invalid("Conn", "nil", "what pgx.ParseConfig returns")
+		return invalid("Conn", "nil", "a configuration made by pgx.ParseConfig")
 	case len(cfg.Group) < 1 || len(cfg.Group) > maxLedger:
 		return invalid("Group", strconv.Quote(cfg.Group), "1 to 255 bytes")
 	case len(cfg.Partitions) == 0:
 		return invalid("Partitions", "none", "one or more")
 	case cfg.Open == nil:
-		return invalid("Open", "nil", "not nil")
+		return invalid("Open", "nil", "a function")
 	case cfg.Lease < 100*time.Millisecond || cfg.Lease > time.Hour:
-		return invalid("Lease", cfg.Lease.String(), "100 ms to an hour")
+		return invalid("Lease", cfg.Lease.String(), "100ms to 1h")
 	}
 	cfg.Conn, cfg.Partitions = cfg.Conn.Copy(), slices.Clone(cfg.Partitions)
 	o := &Ownership{
@@ -83,7 +83,7 @@ func NewOwnership(cfg OwnershipConfig) (*Ownership, error) {
 	for _, p := range cfg.Partitions {
 		k := number(p)
 		if other, twice := o.name[k]; twice {
-			return invalid("Partitions", strconv.Quote(p)+" and "+strconv.Quote(other), "names that differ, also in their 31-bit hash")
+			return invalid("Partitions", strconv.Quote(p)+" and "+strconv.Quote(other), "names with different 31-bit hashes; rename one")
 		}
 		o.key[p], o.name[k] = k, p
 	}
@@ -111,7 +111,7 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 	case ctx == nil:
 		return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
 	case o == nil || o.cfg.Conn == nil:
-		return &lease.InvalidError{Field: "leasepg.Ownership", Value: "zero", Allowed: "one made by NewOwnership"}
+		return &lease.InvalidError{Field: "leasepg.Ownership", Value: "nil or zero", Allowed: "an ownership made by NewOwnership"}
 	case work == nil:
 		return &lease.InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	}
@@ -148,23 +148,23 @@ func (o *Ownership) join(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.settle(ctx, conn); err != nil {
+	if err := o.prepareSession(ctx, conn); err != nil {
 		drop(conn)
 		return nil, err
 	}
 	return conn, nil
 }
 
-func (o *Ownership) settle(ctx context.Context, conn *pgx.Conn) error {
+func (o *Ownership) prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var set string
 	// The server counts how long the session is idle: a client that stands still would otherwise keep its locks for as long as its
 	// connection is open, and nothing closes that.
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
 		strconv.FormatInt(o.cfg.Lease.Milliseconds(), 10)).Scan(&pid, &set)
-	var refused *pgconn.PgError
+	var pgErr *pgconn.PgError
 	switch {
-	case errors.As(err, &refused) && refused.Code == undefinedObject:
+	case errors.As(err, &pgErr) && pgErr.Code == undefinedObject:
 		return &SettingError{Name: "idle_session_timeout", Value: "unknown to the server", Allowed: "PostgreSQL 14 or later"}
 	case err != nil:
 		return err

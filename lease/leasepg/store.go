@@ -98,7 +98,7 @@ const (
 // made refuses a Store that New did not make.
 func (s *Store) made() error {
 	if s == nil || s.pool == nil {
-		return &lease.InvalidError{Field: "leasepg.Store", Value: "zero", Allowed: "one made by New"}
+		return &lease.InvalidError{Field: "leasepg.Store", Value: "nil or zero", Allowed: "a store made by New"}
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string,
 		case durable.Ready:
 			query = listReady
 		default:
-			yield("", &lease.InvalidError{Field: "index", Value: index, Allowed: "Held, Ready"})
+			yield("", &lease.InvalidError{Field: "index", Value: index, Allowed: "Held or Ready"})
 			return
 		}
 		next := []byte{}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // SucceedTx is Succeed in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler
@@ -32,13 +33,14 @@ func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Leas
 		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a *durable.Ledger"}
 	}
 	store, _ := kept.Store().(*Store)
+	missing := nilcheck.Required(tx)
 	switch {
 	case ctx == nil:
 		return noContext()
-	case tx == nil:
-		return &lease.InvalidError{Field: "tx", Value: "nil", Allowed: "a transaction"}
+	case missing != "":
+		return &lease.InvalidError{Field: "tx", Value: missing, Allowed: "a transaction"}
 	case store == nil || store.pool == nil:
-		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "one in a *leasepg.Store"}
+		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "a ledger in a *leasepg.Store made by leasepg.New"}
 	}
 	_, err := kept.SucceedIn(ctx, &within{Store: store, tx: tx}, l.Domain, l.Token)
 	return err
@@ -99,13 +101,13 @@ func (w *within) Swap(ctx context.Context, name string, old uint64, state []byte
 
 // transaction says what is wrong with a transaction, if that is what err is about.
 func transaction(call string, err error) error {
-	var refused *pgconn.PgError
-	switch errors.As(err, &refused); {
+	var pgErr *pgconn.PgError
+	switch errors.As(err, &pgErr); {
 	case errors.Is(err, pgx.ErrTxClosed):
 		return &TxError{Call: call, State: "over", Err: err}
-	case refused != nil && refused.Code == aborted:
+	case pgErr != nil && pgErr.Code == aborted:
 		return &TxError{Call: call, State: "aborted", Err: err}
-	case refused != nil && refused.Code == readOnly:
+	case pgErr != nil && pgErr.Code == readOnly:
 		return &TxError{Call: call, State: "read-only", Err: err}
 	case absent(err):
 		want, unread := newest()

@@ -5,7 +5,9 @@ package bulkhead
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +32,7 @@ func TestBadConfig(t *testing.T) {
 		}
 		return Config{Total: 10, Compartments: []CompartmentConfig{c}}
 	}
-	const first = "Config.Compartments[0]."
+	const first = `Config.Compartments["a"].`
 	for _, c := range []struct {
 		field string
 		cfg   Config
@@ -40,7 +42,8 @@ func TestBadConfig(t *testing.T) {
 		{"Config.Total", Config{Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
 		{"Config.Total", Config{Total: -1, Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
 		{"Config.Total", Config{Total: math.MaxInt, Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
-		{first + "Name", Config{Total: 1, Compartments: []CompartmentConfig{{Max: 1}}}},
+		{"Config.Observer", Config{Total: 1, Observer: (*recording)(nil), Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
+		{"Config.Compartments[0].Name", Config{Total: 1, Compartments: []CompartmentConfig{{Max: 1}}}},
 		{"Config.Compartments[1].Name", Config{Total: 2, Compartments: []CompartmentConfig{{Name: "a", Max: 1}, {Name: "a", Max: 1}}}},
 		{"Config.Compartments", Config{Total: 3, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: 11})},
@@ -72,16 +75,32 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
+func TestUnknownCompartmentListsTheKnown(t *testing.T) {
+	cfg, want := Config{Total: 12}, []string{}
+	for i := range 12 {
+		name := fmt.Sprintf("c%d", i)
+		cfg.Compartments = append(cfg.Compartments, CompartmentConfig{Name: name, Max: 1})
+		want = append(want, strconv.Quote(name))
+	}
+	err := mustNew(t, cfg).Compartment("x").unknownError()
+	if text := `bulkhead: unknown compartment "x"; the set has ` + strings.Join(want[:10], ", ") + ", 2 more"; err.Error() != text {
+		t.Errorf("%v, want %s", err, text)
+	}
+	if err := (*Compartment)(nil).unknownError(); err.Error() != `bulkhead: unknown compartment ""` {
+		t.Error(err)
+	}
+}
+
 func TestBadPlan(t *testing.T) {
 	s := mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 4}, {Name: "b", Guaranteed: 4, MaxQueue: 1}}})
 	before := s.Plan()
 	for field, change := range map[string]func(*Plan){
-		"Plan.Total":                      func(p *Plan) { p.Total = 0 },
-		"Plan.Compartments":               func(p *Plan) { p.Compartments = p.Compartments[:1] },
-		"Plan.Compartments[1].Guaranteed": func(p *Plan) { p.Compartments[1].Guaranteed = -1 },
-		"Plan.Compartments[0].Lendable":   func(p *Plan) { p.Compartments[0].Lendable = 1 },
-		"Plan.Compartments[1].Max":        func(p *Plan) { p.Compartments[1].Max = 3 },
-		"Plan.Compartments[0].Max":        func(p *Plan) { p.Compartments[0].Max = math.MaxInt },
+		"Plan.Total":                        func(p *Plan) { p.Total = 0 },
+		"Plan.Compartments":                 func(p *Plan) { p.Compartments = p.Compartments[:1] },
+		`Plan.Compartments["b"].Guaranteed`: func(p *Plan) { p.Compartments[1].Guaranteed = -1 },
+		`Plan.Compartments["a"].Lendable`:   func(p *Plan) { p.Compartments[0].Lendable = 1 },
+		`Plan.Compartments["b"].Max`:        func(p *Plan) { p.Compartments[1].Max = 3 },
+		`Plan.Compartments["a"].Max`:        func(p *Plan) { p.Compartments[0].Max = math.MaxInt },
 	} {
 		p := s.Plan()
 		change(&p)

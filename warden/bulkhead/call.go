@@ -464,11 +464,16 @@ func (k *call) classify(ctx context.Context, err error) (Outcome, error) {
 	case caller != nil && !(over == context.DeadlineExceeded && caller == context.Canceled): //nolint:errorlint // what contexts say
 		return Canceled, err
 	case over != nil && errors.Is(err, context.DeadlineExceeded): // even if the caller has left since
-		return TimedOut, &TimeoutError{k.pool.config.Name, Running, k.pool.config.Timeout, nil, k.pool.set.requestOf(k.Context)}
+		return TimedOut, k.timeout()
 	case caller != nil:
 		return Canceled, err
 	}
 	return Failed, err
+}
+
+// timeout is the error of a call whose Timeout has passed.
+func (k *call) timeout() error {
+	return &TimeoutError{k.pool.config.Name, Running, k.pool.config.Timeout, nil, k.pool.set.requestOf(k.Context)}
 }
 
 // observeAnswer passes the caller's answer to the observer.

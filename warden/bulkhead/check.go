@@ -4,10 +4,10 @@ package bulkhead
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -21,16 +21,27 @@ const (
 func (cfg *Config) check() (Plan, error) {
 	plan := Plan{Revision: 1, Total: cfg.Total}
 	if len(cfg.Compartments) == 0 {
-		return plan, &InvalidError{"Config.Compartments", "empty", "one or more"}
+		return plan, &InvalidError{"Config.Compartments", "empty", "one compartment or more"}
+	}
+	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
+		return plan, &InvalidError{"Config.Observer", typed, "nil (no observer) or an observer"}
 	}
 	for i, c := range cfg.Compartments {
-		if err := c.check(fmt.Sprintf("Config.Compartments[%d].", i)); err != nil {
+		if err := c.check(fieldOf("Config", i, c.Name)); err != nil {
 			return plan, err
 		}
 		plan.Compartments = append(plan.Compartments, Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode})
 	}
 	err := plan.check("Config", func(i int) int { return cfg.Compartments[i].MaxQueue })
 	return plan, err
+}
+
+// fieldOf returns the beginning of the field names of a compartment: by its name, or by its index if it has none.
+func fieldOf(of string, i int, name string) string {
+	if name == "" {
+		return fmt.Sprintf("%s.Compartments[%d].", of, i)
+	}
+	return fmt.Sprintf("%s.Compartments[%q].", of, name)
 }
 
 // check validates the fields that are not part of a plan.
@@ -43,24 +54,24 @@ func (c *CompartmentConfig) check(field string) error {
 			return &InvalidError{field + f.name, f.value, "0 or more"}
 		}
 	}
-	t := c.Tenants
+	t, noBreaker := c.Tenants, nilcheck.Optional(c.Breaker)
 	switch {
 	case c.Name == "":
 		return &InvalidError{field + "Name", `""`, "a name"}
 	case c.MaxQueue < 0:
 		return &InvalidError{field + "MaxQueue", c.MaxQueue, "0 (nobody waits) or more"}
 	case c.MaxFallback < 0:
-		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (as Max) or more"}
-	case absent(c.Breaker):
-		return &InvalidError{field + "Breaker", "a nil " + reflect.TypeOf(c.Breaker).String(), "nil, or a breaker"}
+		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (the default, as Max) or more"}
+	case noBreaker != "":
+		return &InvalidError{field + "Breaker", noBreaker, "nil (no breaker) or a breaker"}
 	case t.Max < 0 || t.Max > maxSlots:
 		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
 	case t.Keys < 0 || t.Keys > maxKeys:
-		return &InvalidError{field + "Tenants.Keys", t.Keys, "0 (10000) to 1000000"}
+		return &InvalidError{field + "Tenants.Keys", t.Keys, "1 to 1000000, or 0 (the default, 10000)"}
 	case t.Keys > 0 && t.Max == 0:
-		return &InvalidError{field + "Tenants.Max", 0, "1 or more with Tenants.Keys"}
+		return &InvalidError{field + "Tenants.Max", 0, "1 or more, because Tenants.Keys is set"}
 	case t.Max > 0 && c.MaxQueue == 0:
-		return &InvalidError{field + "MaxQueue", 0, "1 or more with tenants: who is below its fair share must be able to wait for it"}
+		return &InvalidError{field + "MaxQueue", 0, "1 or more, because Tenants is set and a tenant below its fair share waits for it"}
 	}
 	return nil
 }
@@ -89,15 +100,15 @@ func (p *Plan) check(field string, maxQueue func(int) int) error {
 	for i := range p.Compartments {
 		sh := &p.Compartments[i]
 		if slices.ContainsFunc(p.Compartments[:i], func(s Share) bool { return s.Name == sh.Name }) {
-			return &InvalidError{fmt.Sprintf("%s.Compartments[%d].Name", field, i), sh.Name, "a name that no other has"}
+			return &InvalidError{fmt.Sprintf("%s.Compartments[%d].Name", field, i), fmt.Sprintf("%q", sh.Name), "a name that no other compartment has"}
 		}
-		if err := sh.check(fmt.Sprintf("%s.Compartments[%d].", field, i), p.Total, maxQueue(i)); err != nil {
+		if err := sh.check(fieldOf(field, i, sh.Name), p.Total, maxQueue(i)); err != nil {
 			return err
 		}
 		sum += sh.Guaranteed
 	}
 	if sum > p.Total {
-		return &InvalidError{field + ".Compartments", fmt.Sprintf("%d slots are guaranteed", sum), fmt.Sprintf("Total, %d, at most", p.Total)}
+		return &InvalidError{field + ".Compartments", fmt.Sprintf("guaranteed %d slots", sum), fmt.Sprintf("at most Total (%d)", p.Total)}
 	}
 	return nil
 }
@@ -105,18 +116,18 @@ func (p *Plan) check(field string, maxQueue func(int) int) error {
 func (sh *Share) check(field string, total, maxQueue int) error {
 	switch {
 	case sh.Guaranteed < 0 || sh.Guaranteed > total:
-		return &InvalidError{field + "Guaranteed", sh.Guaranteed, "0 to Total"}
+		return &InvalidError{field + "Guaranteed", sh.Guaranteed, fmt.Sprintf("0 to Total (%d)", total)}
 	case sh.Lendable < 0 || sh.Lendable > sh.Guaranteed:
-		return &InvalidError{field + "Lendable", sh.Lendable, "0 to Guaranteed"}
+		return &InvalidError{field + "Lendable", sh.Lendable, fmt.Sprintf("0 to Guaranteed (%d)", sh.Guaranteed)}
 	case sh.Lendable > 0 && maxQueue == 0:
-		return &InvalidError{field + "Lendable", sh.Lendable, "0 without a queue: the owner of a lent slot has to wait for it"}
+		return &InvalidError{field + "Lendable", sh.Lendable, "0, or more with a MaxQueue: a caller whose slot is lent waits for it in the queue"}
 	case sh.Mode > limiter.Bypass:
 		return &InvalidError{field + "Mode", uint8(sh.Mode), "Enforce, DryRun or Bypass"}
 	case sh.Max == 0:
 		sh.Max = sh.Guaranteed
 	}
 	if sh.Max < max(1, sh.Guaranteed) || sh.Max > total {
-		return &InvalidError{field + "Max", sh.Max, "Guaranteed to Total, 1 at least"}
+		return &InvalidError{field + "Max", sh.Max, fmt.Sprintf("%d to Total (%d)", max(1, sh.Guaranteed), total)}
 	}
 	return nil
 }

@@ -73,12 +73,6 @@ type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
-// absent reports whether b holds a nil pointer in a non-nil interface.
-func absent(b Breaker) bool {
-	v := reflect.ValueOf(b)
-	return v.Kind() == reflect.Pointer && v.IsNil()
-}
-
 // breakerOpen returns a function that reports whether b is open, nil if b has no State method. Reflection is needed because the
 // result type of State is the breaker's own.
 func breakerOpen(b Breaker) func() bool {

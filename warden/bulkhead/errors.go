@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -76,18 +78,35 @@ func (e *TimeoutError) Reason() string {
 // Is reports whether target is ErrTimeout.
 func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 
+// Timeout returns true, as for a net.Error.
+func (e *TimeoutError) Timeout() bool { return true }
+
 // Unwrap returns context.DeadlineExceeded.
 func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // UnknownCompartmentError reports that the set has no compartment of this name. [Snapshot].Unknown counts such calls.
 type UnknownCompartmentError struct {
 	Compartment string // "" for a nil Compartment, which is not counted
+	set         *Set   // nil: unknown
 }
 
-// Error names the compartment.
+// Error names the compartment and those of the set, at most ten.
 func (e *UnknownCompartmentError) Error() string {
-	return fmt.Sprintf("bulkhead: unknown compartment %q", e.Compartment)
+	text := fmt.Sprintf("bulkhead: unknown compartment %q", e.Compartment)
+	if e.set == nil {
+		return text
+	}
+	known := make([]string, len(e.set.pools))
+	for i, p := range e.set.pools {
+		known[i] = strconv.Quote(p.config.Name)
+	}
+	if more := len(known) - mostNamed; more > 0 {
+		known = append(known[:mostNamed], fmt.Sprintf("%d more", more))
+	}
+	return text + "; the set has " + strings.Join(known, ", ")
 }
+
+const mostNamed = 10
 
 // Is reports whether target is ErrUnknownCompartment.
 func (e *UnknownCompartmentError) Is(target error) bool { return target == ErrUnknownCompartment }
@@ -137,7 +156,7 @@ type conflictError struct{ given, current uint64 }
 
 // Error names both revisions.
 func (e *conflictError) Error() string {
-	return fmt.Sprintf("bulkhead: the plan has revision %d, the current one is %d", e.given, e.current)
+	return fmt.Sprintf("bulkhead: the plan has revision %d, but the set has revision %d; read Set.Plan again", e.given, e.current)
 }
 
 // Is reports whether target is ErrConflict.
@@ -145,7 +164,7 @@ func (e *conflictError) Is(target error) bool { return target == ErrConflict }
 
 // InvalidError names an invalid field or argument, its value and the allowed values. The call had no effect.
 type InvalidError struct {
-	Field   string // such as "Config.Compartments[1].Max"
+	Field   string // such as `Config.Compartments["reports"].Max`
 	Value   any
 	Allowed string
 }
@@ -170,4 +189,6 @@ func IsExcluded(err error) bool {
 		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled)
 }
 
-func notMade() error { return &InvalidError{"Compartment", "of no set", "one of a set made by New"} }
+func notMade() error {
+	return &InvalidError{"Compartment", "zero", "a compartment of a set made by New"}
+}

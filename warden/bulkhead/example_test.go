@@ -40,7 +40,7 @@ func ExampleDo() {
 	fmt.Println(err)
 	// Output:
 	// paid <nil>
-	// bulkhead: unknown compartment "chekout"
+	// bulkhead: unknown compartment "chekout"; the set has "checkout", "products", "analytics"
 }
 
 // What is shown while the products' own compartment is full, or their database does not answer.
@@ -94,7 +94,7 @@ func ExampleSet_Resize() {
 	fmt.Println(err, errors.Is(err, bulkhead.ErrConflict))
 	// Output:
 	// 2 <nil>
-	// bulkhead: the plan has revision 1, the current one is 2 true
+	// bulkhead: the plan has revision 1, but the set has revision 2; read Set.Plan again true
 }
 
 // One compartment is bypassed: its calls start although there is no slot for them, and the others keep theirs.

@@ -14,8 +14,8 @@ type Permit struct {
 
 // Acquire waits for a slot as [Do] does, and returns a permit and the context of the work, which marks the slot as held and
 // ends when Timeout has passed or the permit is released. Release the permit exactly once. The errors are those of Do that
-// mean that fn was not called. There is no fallback and no *TimeoutError in phase Running: the holder has to watch the
-// context.
+// mean that fn was not called. There is no fallback, and nobody interrupts the holder: it has to watch the context, whose
+// cause (context.Cause) is a [*TimeoutError] in phase Running once Timeout has passed.
 func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, error) {
 	switch {
 	case !c.known():
@@ -36,7 +36,7 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 	if c.pool.config.Timeout == 0 {
 		return k.mark, Permit{k: k, ctx: k.mark}, nil
 	}
-	timeout, cancel := context.WithTimeout(k.mark, c.pool.config.Timeout)
+	timeout, cancel := context.WithTimeoutCause(k.mark, c.pool.config.Timeout, k.timeout())
 	return timeout, Permit{k, timeout, cancel}, nil
 }
 

@@ -69,12 +69,12 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 	for _, pool := range s.pools {
 		i := slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == pool.config.Name })
 		if i < 0 {
-			return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("without %q", pool.config.Name), "each compartment of the set once"}
+			return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("without %q", pool.config.Name), "every compartment of the set, once"}
 		}
 		next.Compartments = append(next.Compartments, p.Compartments[i])
 	}
 	if len(p.Compartments) != len(s.pools) {
-		return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("%d long", len(p.Compartments)), "each compartment of the set once"}
+		return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("%d long", len(p.Compartments)), "every compartment of the set, once"}
 	}
 	if err := next.check("Plan", func(i int) int { return s.pools[i].config.MaxQueue }); err != nil {
 		return nil, err

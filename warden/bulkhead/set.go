@@ -170,7 +170,7 @@ func (c *Compartment) unknownError() error {
 	s.mu.Lock()
 	s.unknown++
 	s.mu.Unlock()
-	return &UnknownCompartmentError{c.unknown.name}
+	return &UnknownCompartmentError{c.unknown.name, s}
 }
 
 // Holds reports whether ctx belongs to a call that holds a slot of c now: it is the context from [Do] or

@@ -96,24 +96,24 @@ func New(cfg Config) (*Console, error) {
 		cfg.Title = "Stopbank"
 	}
 	if cfg.Warden == nil && cfg.Set == nil && len(cfg.Limiters) == 0 && cfg.DeadLetters == nil {
-		return nil, &InvalidError{"Config", "empty", "one with a Warden, a Set, Limiters or DeadLetters"}
+		return nil, &InvalidError{"Config", "empty", "at least one of Warden, Set, Limiters and DeadLetters"}
 	}
 	if cfg.Warden != nil && cfg.Warden.Limiter() == nil {
-		return nil, &InvalidError{"Config.Warden", "zero", "one made by warden.New"}
+		return nil, &InvalidError{"Config.Warden", "zero", "nil or a warden made by warden.New"}
 	}
 	cfg.Limiters, cfg.Hosts = slices.Clone(cfg.Limiters), slices.Clone(cfg.Hosts)
 	for i, host := range cfg.Hosts {
 		if host == "" || strings.ContainsAny(host, ":/") {
-			return nil, &InvalidError{fmt.Sprintf("Config.Hosts[%d]", i), fmt.Sprintf("%q", host), "a name without a port, or *"}
+			return nil, &InvalidError{fmt.Sprintf("Config.Hosts[%d]", i), fmt.Sprintf("%q", host), "a host name without a port, or * for any"}
 		}
 	}
 	names := map[string]bool{}
 	for i, l := range cfg.Limiters {
 		switch field := fmt.Sprintf("Config.Limiters[%d]", i); {
 		case l.Limiter == nil:
-			return nil, &InvalidError{field + ".Limiter", nil, "a limiter"}
+			return nil, &InvalidError{field + ".Limiter", "nil", "a limiter"}
 		case l.Name == "" || names[l.Name]:
-			return nil, &InvalidError{field + ".Name", fmt.Sprintf("%q", l.Name), "a name that no other one has"}
+			return nil, &InvalidError{field + ".Name", fmt.Sprintf("%q", l.Name), "a name that no other limiter has"}
 		}
 		names[l.Name] = true
 	}
@@ -136,7 +136,7 @@ func orDefault[T int | time.Duration](field string, v, preset, least, most T, er
 		v = preset
 	}
 	if err == nil && (v < least || v > most) {
-		err = &InvalidError{field, v, fmt.Sprintf("%v to %v, or 0 (%v)", least, most, preset)}
+		err = &InvalidError{field, v, fmt.Sprintf("%v to %v, or 0 (the default, %v)", least, most, preset)}
 	}
 	return v, err
 }

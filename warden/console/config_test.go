@@ -22,20 +22,20 @@ import (
 func TestBadConfig(t *testing.T) {
 	w, l := mustWarden(t, new(script)), mustLimiter(t, 1)
 	for want, cfg := range map[string]Config{
-		"Config is empty":                                             {},
-		"Config.Warden is zero":                                       {Warden: new(warden.Warden)},
-		`Config.Hosts[1] is "a:80"`:                                   {Warden: w, Hosts: []string{"a", "a:80"}},
-		"Config.Limiters[0].Limiter is <nil>":                         {Limiters: []Limiter{{Name: "a"}}},
-		`Config.Limiters[0].Name is ""`:                               {Limiters: []Limiter{{Limiter: l}}},
-		`Config.Limiters[1].Name is "a"`:                              {Limiters: []Limiter{{"a", l}, {"a", l}}},
-		"Config.Interval is 99ms":                                     {Warden: w, Interval: 99 * time.Millisecond},
-		"Config.Interval is 10.1s":                                    {Warden: w, Interval: 10100 * time.Millisecond},
-		"Config.Interval is -1s":                                      {Warden: w, Interval: -time.Second},
-		"Config.MaxStreams is -1":                                     {Warden: w, MaxStreams: -1},
-		"Config.MaxStreams is 1001":                                   {Warden: w, MaxStreams: 1001},
-		"Config.MaxRejections is 1001; allowed: 1 to 1000, or 0 (50)": {Warden: w, MaxRejections: 1001},
-		"Config.WriteTimeout is 9ms":                                  {Warden: w, WriteTimeout: 9 * time.Millisecond},
-		"Config.WriteTimeout is 1m1s":                                 {Warden: w, WriteTimeout: 61 * time.Second},
+		"Config is empty":                   {},
+		"Config.Warden is zero":             {Warden: new(warden.Warden)},
+		`Config.Hosts[1] is "a:80"`:         {Warden: w, Hosts: []string{"a", "a:80"}},
+		"Config.Limiters[0].Limiter is nil": {Limiters: []Limiter{{Name: "a"}}},
+		`Config.Limiters[0].Name is ""`:     {Limiters: []Limiter{{Limiter: l}}},
+		`Config.Limiters[1].Name is "a"`:    {Limiters: []Limiter{{"a", l}, {"a", l}}},
+		"Config.Interval is 99ms":           {Warden: w, Interval: 99 * time.Millisecond},
+		"Config.Interval is 10.1s":          {Warden: w, Interval: 10100 * time.Millisecond},
+		"Config.Interval is -1s":            {Warden: w, Interval: -time.Second},
+		"Config.MaxStreams is -1":           {Warden: w, MaxStreams: -1},
+		"Config.MaxStreams is 1001":         {Warden: w, MaxStreams: 1001},
+		"Config.MaxRejections is 1001; allowed: 1 to 1000, or 0 (the default, 50)": {Warden: w, MaxRejections: 1001},
+		"Config.WriteTimeout is 9ms":  {Warden: w, WriteTimeout: 9 * time.Millisecond},
+		"Config.WriteTimeout is 1m1s": {Warden: w, WriteTimeout: 61 * time.Second},
 	} {
 		c, err := New(cfg)
 		var invalid *InvalidError

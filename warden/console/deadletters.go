@@ -105,16 +105,16 @@ func (c *Console) askDesk(ctx context.Context) lettersNow {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return lettersNow{At: when{time.Now()}, Trouble: "the desk does not answer", Letters: []letterJSON{}}
+	return lettersNow{At: when{time.Now()}, Trouble: "Config.DeadLetters does not answer", Letters: []letterJSON{}}
 }
 
 // question calls Config.DeadLetters, which may hang, panic, or return too much.
 func (c *Console) question(asked chan struct{}) {
 	var said DeadLetters
-	err := errors.New("the desk panicked, or ended the goroutine")
+	err := errors.New("Config.DeadLetters panicked or called runtime.Goexit")
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the desk panicked: %v", p)
+			err = fmt.Errorf("Config.DeadLetters panicked: %v", p)
 		}
 		now := lettersOf(said, err)
 		c.desk.mu.Lock()

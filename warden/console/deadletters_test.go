@@ -74,8 +74,8 @@ func TestDeadLettersInTrouble(t *testing.T) {
 			"the database is away": func() (DeadLetters, error) {
 				return DeadLetters{Waiting: 7, Letters: []DeadLetter{{ID: "half"}}}, errors.New("the database is away")
 			},
-			"the desk panicked: boo": func() (DeadLetters, error) { panic("boo") },
-			"ended the goroutine":    func() (DeadLetters, error) { runtime.Goexit(); return DeadLetters{}, nil },
+			"Config.DeadLetters panicked: boo":                     func() (DeadLetters, error) { panic("boo") },
+			"Config.DeadLetters panicked or called runtime.Goexit": func() (DeadLetters, error) { runtime.Goexit(); return DeadLetters{}, nil },
 		} {
 			time.Sleep(lettersAge)
 			say = how
@@ -92,7 +92,7 @@ func TestDeadLettersInTrouble(t *testing.T) {
 		time.Sleep(lettersAge)
 		for range 2 {
 			began := time.Now()
-			if trouble := at(t, ask(t, c), "trouble"); trouble != "the desk does not answer" || time.Since(began) != lettersWait {
+			if trouble := at(t, ask(t, c), "trouble"); trouble != "Config.DeadLetters does not answer" || time.Since(began) != lettersWait {
 				t.Errorf("%v after %v", trouble, time.Since(began))
 			}
 		}

@@ -9,6 +9,7 @@
 package decision
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -74,7 +75,7 @@ func (d ControlDecision) Validate() error {
 		return err
 	}
 	if d.Stale.TargetConcurrency > d.TargetConcurrency {
-		return &InvalidError{"Stale.TargetConcurrency", d.Stale.TargetConcurrency, "at most TargetConcurrency"}
+		return &InvalidError{"Stale.TargetConcurrency", d.Stale.TargetConcurrency, fmt.Sprintf("at most TargetConcurrency (%d)", d.TargetConcurrency)}
 	}
 	return nil
 }
@@ -90,7 +91,7 @@ func (d ControlDecision) validate(prefix string) error {
 	case d.Expected < 0:
 		return &InvalidError{prefix + "Expected", d.Expected, "0 (unknown) or more"}
 	case d.Burst < 0:
-		return &InvalidError{prefix + "Burst", d.Burst, "0 (25ms) or more"}
+		return &InvalidError{prefix + "Burst", d.Burst, "0 (the default, 25ms) or more"}
 	case d.Yields < 0 || d.Yields > MaxYields:
 		return &InvalidError{prefix + "Yields", d.Yields, "0 to 64"}
 	}

@@ -17,14 +17,15 @@ import (
 // TestBadConfig is rejected with the field's name.
 func TestBadConfig(t *testing.T) {
 	for want, cfg := range map[string]Config{
-		"Config.MaxQueue is -1":                                 {MaxQueue: -1},
-		"Config.StarvationEvery is -1":                          {StarvationEvery: -1},
-		"Config.Recent is -1":                                   {Recent: -1},
-		"Config.Initial.ShedProbability is NaN":                 {Initial: decision.ControlDecision{Seq: 1, ShedProbability: math.NaN()}},
-		"Config.Initial.ShedProbability is +Inf":                {Initial: decision.ControlDecision{ShedProbability: math.Inf(1)}},
-		"Config.Initial.TargetConcurrency is -1":                {Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: -1}},
-		"Config.Initial.Stale.Yields is -1":                     {Initial: decision.ControlDecision{Seq: 1, Stale: &decision.ControlDecision{Yields: -1}}},
-		"Config.Initial.Seq is 0; allowed: 1 or more, in a dec": {Initial: decision.ControlDecision{TargetConcurrency: 5}},
+		"Config.MaxQueue is -1":                                  {MaxQueue: -1},
+		"Config.StarvationEvery is -1":                           {StarvationEvery: -1},
+		"Config.Observer is a nil *limiter.recording; allowed: ": {Observer: (*recording)(nil)},
+		"Config.Recent is -1":                                    {Recent: -1},
+		"Config.Initial.ShedProbability is NaN":                  {Initial: decision.ControlDecision{Seq: 1, ShedProbability: math.NaN()}},
+		"Config.Initial.ShedProbability is +Inf":                 {Initial: decision.ControlDecision{ShedProbability: math.Inf(1)}},
+		"Config.Initial.TargetConcurrency is -1":                 {Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: -1}},
+		"Config.Initial.Stale.Yields is -1":                      {Initial: decision.ControlDecision{Seq: 1, Stale: &decision.ControlDecision{Yields: -1}}},
+		"Config.Initial.Seq is 0; allowed: 1 or more; 0 only in": {Initial: decision.ControlDecision{TargetConcurrency: 5}},
 	} {
 		l, err := New(cfg)
 		var invalid *InvalidError

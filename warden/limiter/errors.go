@@ -39,9 +39,9 @@ type ReentryError struct {
 	Limiter string // name of the limiter or compartment
 }
 
-// Error names the limiter.
+// Error names the limiter, and says what to do.
 func (e *ReentryError) Error() string {
-	return fmt.Sprintf("limiter: %q is entered from inside itself", e.Limiter)
+	return fmt.Sprintf("limiter: the caller already holds a slot of %q and would wait for itself; call the function directly, or use another limiter for it", e.Limiter)
 }
 
 // Is reports whether target is ErrReentry.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
@@ -113,6 +114,9 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	case cfg.Recent < 0:
 		return cfg.Initial, &InvalidError{"Config.Recent", cfg.Recent, orMore}
 	}
+	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
+		return cfg.Initial, &InvalidError{"Config.Observer", typed, "nil (no observer) or an observer"}
+	}
 	var invalid *decision.InvalidError
 	if errors.As(cfg.Initial.Validate(), &invalid) {
 		return cfg.Initial, &InvalidError{"Config.Initial." + invalid.Field, invalid.Value, invalid.Allowed}
@@ -122,7 +126,7 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	}
 	initial := decision.Default()
 	if !reflect.DeepEqual(cfg.Initial, decision.ControlDecision{}) && !reflect.DeepEqual(cfg.Initial, initial) {
-		return cfg.Initial, &InvalidError{"Config.Initial.Seq", 0, "1 or more, in a decision that is neither zero nor decision.Default()"}
+		return cfg.Initial, &InvalidError{"Config.Initial.Seq", 0, "1 or more; 0 only in a zero decision or decision.Default()"}
 	}
 	return initial, nil
 }

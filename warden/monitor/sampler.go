@@ -56,10 +56,10 @@ const (
 func New(cfg Config) (*Sampler, error) {
 	if r := cfg.Recorder; r != nil {
 		if len(r.shards) == 0 {
-			return nil, &InvalidError{Field: "Config.Recorder", Value: "a zero Recorder", Allowed: "nil, or one from NewRecorder"}
+			return nil, &InvalidError{Field: "Config.Recorder", Value: "a zero Recorder", Allowed: "nil or a recorder made by NewRecorder"}
 		}
 		if !r.owned.CompareAndSwap(false, true) {
-			return nil, &InvalidError{Field: "Config.Recorder", Value: "one that feeds another Sampler", Allowed: "nil, or one for this Sampler alone"}
+			return nil, &InvalidError{Field: "Config.Recorder", Value: "the recorder of another Sampler", Allowed: "nil or a recorder of its own"}
 		}
 	}
 	s := &Sampler{recorder: cfg.Recorder}

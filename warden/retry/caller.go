@@ -57,7 +57,7 @@ type Call struct {
 // Begin allocates nothing, except for a priority's first call (about 900 bytes, for at most 256 priorities) and the error.
 func (c *Caller) Begin(p limiter.Priority) (Call, error) {
 	if c == nil || c.accepted == nil {
-		return Call{}, &InvalidError{"Caller", "zero", "one made by retry.New"}
+		return Call{}, &InvalidError{"Caller", "nil or zero", "a caller made by retry.New"}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -45,11 +45,11 @@ func New(cfg Config) (*Caller, error) {
 		value   any
 		allowed string
 	}{
-		{"Attempts", cfg.Attempts < 0 || cfg.Attempts > 10, cfg.Attempts, "0 (3) to 10"},
-		{"Ratio", !(cfg.Ratio >= 0 && cfg.Ratio <= 1), cfg.Ratio, "0 (0.1) to 1"},
-		{"MinRetries", cfg.MinRetries > 1000, cfg.MinRetries, "negative (none), 0 (1) to 1000"},
-		{"Backoff", cfg.Backoff < 0 || cfg.Backoff > time.Minute, cfg.Backoff, "0 (100ms) to 1m"},
-		{"MaxWait", cfg.MaxWait < 0 || cfg.MaxWait > time.Hour, cfg.MaxWait, "0 (10s) to 1h"},
+		{"Attempts", cfg.Attempts < 0 || cfg.Attempts > 10, cfg.Attempts, "1 to 10, or 0 (the default, 3)"},
+		{"Ratio", !(cfg.Ratio >= 0 && cfg.Ratio <= 1), cfg.Ratio, "above 0 to 1, or 0 (the default, 0.1)"},
+		{"MinRetries", cfg.MinRetries > 1000, cfg.MinRetries, "1 to 1000, 0 (the default, 1), or a negative number for none"},
+		{"Backoff", cfg.Backoff < 0 || cfg.Backoff > time.Minute, cfg.Backoff, "above 0 to 1m, or 0 (the default, 100ms)"},
+		{"MaxWait", cfg.MaxWait < 0 || cfg.MaxWait > time.Hour, cfg.MaxWait, "above 0 to 1h, or 0 (the default, 10s)"},
 	} {
 		if f.wrong {
 			return nil, &InvalidError{"retry.Config." + f.field, f.value, f.allowed}

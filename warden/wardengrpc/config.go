@@ -76,9 +76,9 @@ type Interceptors struct {
 func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	switch {
 	case w == nil && cfg.Compartment == nil:
-		return nil, &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New, or Config.Compartment"}
+		return nil, &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with Config.Compartment"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
-		return nil, &warden.InvalidError{Field: "wardengrpc.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (a second) to 1h"}
+		return nil, &warden.InvalidError{Field: "wardengrpc.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
 	}
 	if cfg.Task == nil {
 		cfg.Task = func(_ context.Context, fullMethod string) warden.Task { return warden.Task{Name: fullMethod} }

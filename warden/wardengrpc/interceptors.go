@@ -103,7 +103,7 @@ var errEndedEarly = errors.New("wardengrpc: the call panicked or called runtime.
 // begin acquires the slot of a call. served: the call arrived at a server.
 func (i *Interceptors) begin(ctx context.Context, is slot.Claim, fullMethod string, served bool) (h hold, err error) {
 	if i.w == nil && i.cfg.Compartment == nil {
-		err = &warden.InvalidError{Field: "Interceptors", Value: "zero", Allowed: "ones made by New"}
+		err = &warden.InvalidError{Field: "Interceptors", Value: "nil or zero", Allowed: "interceptors made by wardengrpc.New"}
 	} else {
 		if !i.classify(ctx, &is, fullMethod, served) {
 			h.untrusted = ctx

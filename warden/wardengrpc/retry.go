@@ -49,7 +49,7 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	case c == nil:
 		return nil, &warden.InvalidError{Field: "c", Value: "nil", Allowed: "a caller made by retry.New"}
 	case cfg.AttemptTimeout < 0:
-		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (none) or more"}
+		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (unlimited) or more"}
 	}
 	if cfg.Priority == nil {
 		cfg.Priority = func(ctx context.Context, _ string) warden.Priority { return warden.PriorityFrom(ctx) }
@@ -125,7 +125,7 @@ func (s *reportedStream) RecvMsg(m any) error {
 // call makes a call in so many attempts as it takes. try says whether the attempt has ended: a stream that was opened has not.
 func (r *Retry) call(ctx context.Context, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error)) (retry.Call, warden.Priority, error) {
 	if r.caller == nil {
-		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "zero", Allowed: "one made by wardengrpc.NewRetry"}
+		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "nil or zero", Allowed: "a retry made by wardengrpc.NewRetry"}
 	}
 	p := r.cfg.Priority(ctx, method)
 	call, err := r.caller.Begin(p)

@@ -208,3 +208,12 @@ func TestInvalidConfig(t *testing.T) {
 		}
 	}
 }
+
+func TestNilReadinessAnswers500(t *testing.T) {
+	var none *wardenhttp.Readiness
+	none.Drain()
+	rec := httptest.NewRecorder()
+	if none.ServeHTTP(rec, newRequest()); rec.Code != http.StatusInternalServerError {
+		t.Errorf("answered %d", rec.Code)
+	}
+}

@@ -17,10 +17,11 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// WriteError answers a request with err, if err is or wraps an error of this module's limiters and compartments and w is not
-// nil, and reports whether it did; otherwise it writes nothing. Use it in handlers that acquire slots themselves and in the
+// WriteError answers a request with err, if err is or wraps an error of this module's limiters and compartments, or a
+// [*retry.ThrottledError] of an outgoing call, and w is not nil, and reports whether it did; otherwise it writes nothing. Use it in handlers that acquire slots themselves and in the
 // error handlers of proxies. Call it before writing anything else. c is the compartment that returned err, nil if none: a
 // tenant gets 429 where other callers get 503.
 //
@@ -91,6 +92,8 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 		return p, true
 	case errors.As(err, &rejection):
 		return rejectionProblem(c, rejection), true
+	case errors.Is(err, retry.ErrThrottled):
+		return problem{status: http.StatusServiceUnavailable, reason: rpcstatus.Throttled}, true
 	}
 	s, ours := rpcstatus.Of(err)
 	return mistake(s.Reason), ours

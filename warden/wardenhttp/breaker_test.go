@@ -138,7 +138,7 @@ func TestH5_OpenBreakerIs503(t *testing.T) {
 	if rec.Code != http.StatusServiceUnavailable || !strings.Contains(rec.Body.String(), `"reason":"breaker_open"`) {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
-	rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(nil)})
+	rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: struct{ http.RoundTripper }{}})
 	if err != nil {
 		t.Fatal(err)
 	}

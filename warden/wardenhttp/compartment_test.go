@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -313,5 +314,57 @@ func TestH8_SentInACompartment(t *testing.T) {
 	resp.Body.Close()
 	if resp.Body.Close(); c.Snapshot().InFlight != 0 || c.Snapshot().Finished != 1 {
 		t.Errorf("%+v", c.Snapshot())
+	}
+}
+
+// The base says only that time is up, in its own words; the caller learns whose time it was.
+func TestH5_TimeoutOfASentRequestIsACompartments(t *testing.T) {
+	for name, base := range map[string]func(ctx context.Context) error{
+		"context.DeadlineExceeded": context.Context.Err,
+		"wrapped":                  func(ctx context.Context) error { return fmt.Errorf("h2: %w", ctx.Err()) },
+		"the cause":                context.Cause,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := compartment(t, bulkhead.CompartmentConfig{Timeout: time.Second})
+			rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+				<-r.Context().Done()
+				return nil, base(r.Context())
+			})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := &http.Client{Transport: rt}
+			req, err := http.NewRequestWithContext(warden.WithRequestID(t.Context(), "r1"), http.MethodGet, "http://orders/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := client.Do(req)
+			if resp != nil {
+				resp.Body.Close()
+			}
+			want := bulkhead.TimeoutError{Compartment: c.Name(), Phase: bulkhead.Running, After: time.Second, RequestID: "r1"}
+			var timeout *bulkhead.TimeoutError
+			if !errors.As(err, &timeout) || *timeout != want || !errors.Is(err, context.DeadlineExceeded) || !os.IsTimeout(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+			rec := httptest.NewRecorder()
+			if !wardenhttp.WriteError(rec, c, err) || rec.Code != http.StatusGatewayTimeout {
+				t.Errorf("%s: answered %d", name, rec.Code)
+			}
+
+			// The caller's own deadline is nobody's Timeout.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond*500)
+			defer cancel()
+			resp, err = rt.RoundTrip(newRequest().WithContext(ctx))
+			if resp != nil {
+				resp.Body.Close()
+			}
+			if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) {
+				t.Errorf("%s: of the caller: %v", name, err)
+			}
+			if s := c.Snapshot(); s.Outcomes["timeout_running"] != 1 || s.InFlight != 0 {
+				t.Errorf("%s: %+v", name, s)
+			}
+		})
 	}
 }

@@ -98,13 +98,13 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	}
 	switch {
 	case cfg.Timeout < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Timeout", Value: cfg.Timeout, Allowed: "0 (for ever) or more"}
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Timeout", Value: cfg.Timeout, Allowed: "0 (unlimited) or more"}
 	case cfg.Grace < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Grace", Value: cfg.Grace, Allowed: "0 (10s) or more"}
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Grace", Value: cfg.Grace, Allowed: "0 (the default, 10s) or more"}
 	case cfg.MinRate < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.MinRate", Value: cfg.MinRate, Allowed: "0 (4096 bytes a second) or more"}
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.MinRate", Value: cfg.MinRate, Allowed: "0 (the default, 4096 bytes a second) or more"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (a second) to 1h"}
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
 	}
 	if len(cfg.Instance) > longestInstance || !utf8.ValidString(cfg.Instance) {
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Instance", Value: strconv.Quote(cfg.Instance), Allowed: "up to 128 bytes of UTF-8"}

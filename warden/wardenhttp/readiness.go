@@ -6,19 +6,31 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
 // Readiness is the handler of a readiness probe: 200 until Drain, 503 afterwards. An overloaded process stays ready: leaving
 // would shift its load to the others, which would reject more and leave as well (cascading failure). The zero Readiness is
-// ready. Its methods are safe for concurrent use. Mount it outside the middleware, or exempt its path with Config.Exempt.
+// ready; a nil one answers 500. Its methods are safe for concurrent use. Mount it outside the middleware, or exempt its path
+// with Config.Exempt.
 type Readiness struct{ draining atomic.Bool }
 
 // Drain makes the answer 503, permanently. Keep the listeners open until the load balancer has probed again and removed this
 // process; then call [http.Server.Shutdown], which waits for running and waiting requests.
-func (p *Readiness) Drain() { p.draining.Store(true) }
+// Draining a nil Readiness does nothing.
+func (p *Readiness) Drain() {
+	if p != nil {
+		p.draining.Store(true)
+	}
+}
 
 // ServeHTTP answers 200 or 503.
 func (p *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if p == nil {
+		answers{}.write(w, mistake(rpcstatus.Invalid().Reason), notMade("Readiness", "new(wardenhttp.Readiness)"))
+		return
+	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	answer := "ready\n"

@@ -49,9 +49,12 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	case c == nil:
 		return nil, &warden.InvalidError{Field: "c", Value: "nil", Allowed: "a caller made by retry.New"}
 	case cfg.AttemptTimeout < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (none) or more"}
+		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (unlimited) or more"}
 	case cfg.HedgeAfter < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.HedgeAfter", Value: cfg.HedgeAfter, Allowed: "0 (none) or more"}
+		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.HedgeAfter", Value: cfg.HedgeAfter, Allowed: "0 (no hedging) or more"}
+	}
+	if err := noBase("wardenhttp.RetryConfig", cfg.Base); err != nil {
+		return nil, err
 	}
 	if cfg.Base == nil {
 		cfg.Base = http.DefaultTransport

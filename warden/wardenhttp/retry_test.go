@@ -527,6 +527,9 @@ func TestInvalidRetry(t *testing.T) {
 		"wardenhttp.RetryConfig.HedgeAfter": func() (*wardenhttp.Retry, error) {
 			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{HedgeAfter: -1})
 		},
+		"wardenhttp.RetryConfig.Base": func() (*wardenhttp.Retry, error) {
+			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{Base: (*wardenhttp.Transport)(nil)})
+		},
 	} {
 		rt, err := f()
 		var invalid *warden.InvalidError

@@ -10,6 +10,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
@@ -23,7 +24,7 @@ type capacity struct {
 func (c capacity) check() error {
 	switch {
 	case c.warden == nil && c.compartment == nil:
-		return &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with compartments"}
+		return &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with Config.Compartment"}
 	case c.warden != nil && c.warden.Limiter() == nil:
 		return notMade("w", "warden.New")
 	}
@@ -55,10 +56,18 @@ func (h held) End(came inflight.Outcome) {
 	h.Slot.End(err, came.Upgraded || errors.Is(err, context.Canceled))
 }
 
+// noBase returns an error for a Base that is a nil pointer or function.
+func noBase(of string, base http.RoundTripper) error {
+	if typed := nilcheck.Optional(base); typed != "" {
+		return &warden.InvalidError{Field: of + ".Base", Value: typed, Allowed: "nil (http.DefaultTransport) or a transport"}
+	}
+	return nil
+}
+
 func noRequest() error {
 	return &warden.InvalidError{Field: "req", Value: "nil", Allowed: "a request"}
 }
 
 func notMade(what, by string) error {
-	return &warden.InvalidError{Field: what, Value: "zero", Allowed: "one made by " + by}
+	return &warden.InvalidError{Field: what, Value: "nil or zero", Allowed: "a value made by " + by}
 }

@@ -4,6 +4,7 @@ package wardenhttp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
@@ -34,12 +35,14 @@ type Transport struct {
 }
 
 // NewTransport returns a Transport that acquires slots from w. Give each dependency its own warden, so that a slow one fills
-// only its own slots. Do not use the server's warden: a request that holds one of its slots is denied a second. With
-// cfg.Compartment, w has the role that it has in [New]. The error, a [*warden.InvalidError], means that there is neither a
-// warden nor a compartment.
+// only its own slots. Do not use the server's warden: a request that holds one of its slots is refused a second. With
+// cfg.Compartment, w has the role that it has in [New]. The error, a [*warden.InvalidError], names the invalid argument.
 func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 	t := &Transport{capacity{w, cfg.Compartment}, cfg.Base, cfg.Task}
 	if err := t.capacity.check(); err != nil {
+		return nil, err
+	}
+	if err := noBase("wardenhttp.TransportConfig", cfg.Base); err != nil {
 		return nil, err
 	}
 	if t.base == nil {
@@ -74,9 +77,9 @@ func hostTask(r *http.Request) warden.Task {
 //
 // If the request is rejected, nothing is sent, its body is closed and the error is that of the warden or of the compartment,
 // most often a [*warden.Rejection]; a [*warden.ReentryError] if w is the warden of the request being served; or
-// context.DeadlineExceeded if less than a millisecond is left. Through an [http.Client], errors.Is, errors.As and
-// [WriteError] find it in the url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside
-// the base do not.
+// context.DeadlineExceeded if less than a millisecond is left. If the compartment's Timeout ends a request that was sent, the
+// error is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and [WriteError] find them in the
+// url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside the base do not.
 //
 // RoundTrip blocks for the queue wait and as long as the base does. It does not modify the request. It allocates the context,
 // the copy of the request that is sent, its headers if there is something to add, and one small body.
@@ -85,7 +88,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inflight.RoundTrip(held{p}, t.base, out)
+	resp, err := inflight.RoundTrip(held{p}, t.base, out)
+	var timeout *bulkhead.TimeoutError
+	if errors.Is(err, context.DeadlineExceeded) && errors.As(context.Cause(p.Ctx), &timeout) {
+		err = timeout // net/http's base returns the cause itself, others the context's error
+	}
+	return resp, err
 }
 
 // prepare acquires the request's slot and builds the request to send. On failure, a panic included, it closes the request's

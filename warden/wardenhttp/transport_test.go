@@ -124,7 +124,7 @@ func TestCloseIdleConnectionsReachesTheBase(t *testing.T) {
 	if base.closed != 1 {
 		t.Errorf("called %d times, want 1", base.closed)
 	}
-	client.Transport = newTransport(t, newGuard(t, 1, 0), roundTrip(nil))
+	client.Transport = newTransport(t, newGuard(t, 1, 0), struct{ http.RoundTripper }{})
 	client.CloseIdleConnections() // the base cannot: nothing happens
 }
 
@@ -156,7 +156,15 @@ func TestInvalidTransportConfig(t *testing.T) {
 	}
 }
 
-func TestZeroTransportRejects(t *testing.T) {
+func TestTransportRefusesNilBase(t *testing.T) {
+	rt, err := wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{Base: (*http.Transport)(nil)})
+	var invalid *warden.InvalidError
+	if rt != nil || !errors.As(err, &invalid) || invalid.Field != "wardenhttp.TransportConfig.Base" || invalid.Value != "a nil *http.Transport" {
+		t.Errorf("%v, %v", rt, err)
+	}
+}
+
+func TestZeroTransportRefuses(t *testing.T) {
 	var rt wardenhttp.Transport
 	sent := newPayload("")
 	resp, err := rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent))

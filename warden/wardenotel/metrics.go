@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/facts"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -74,7 +74,7 @@ type instrument struct {
 // Metrics per provider: values that two of them export are added up. The error is an [*InvalidError], or the provider's.
 func New(cfg Config) (*Metrics, error) {
 	if cfg.Timeout < 0 {
-		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "more than 0, or 0 (2s)"}
+		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "above 0, or 0 (the default, 2s)"}
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
@@ -86,7 +86,7 @@ func New(cfg Config) (*Metrics, error) {
 	if wrong != nil {
 		return nil, &InvalidError{wrong.Field, wrong.Value, wrong.Allowed}
 	}
-	meter, err := meterOf(cfg.MeterProvider)
+	meter, err := meterOf("Config", cfg.MeterProvider)
 	if err != nil {
 		return nil, err
 	}
@@ -131,12 +131,12 @@ func (m *Metrics) Close() error {
 	return m.registration.Unregister()
 }
 
-func meterOf(p metric.MeterProvider) (metric.Meter, error) {
+func meterOf(of string, p metric.MeterProvider) (metric.Meter, error) {
 	if p == nil {
 		p = otel.GetMeterProvider()
 	}
-	if v := reflect.ValueOf(p); v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, &InvalidError{"Config.MeterProvider", fmt.Sprintf("a nil %T", p), "a provider, or nil (the global one)"}
+	if typed := nilcheck.Optional(p); typed != "" {
+		return nil, &InvalidError{of + ".MeterProvider", typed, "nil (the global one) or a provider"}
 	}
 	return p.Meter(scope), nil
 }

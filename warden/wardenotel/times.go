@@ -30,7 +30,7 @@ func durations(cfg TimesConfig, of string) (wait, execution metric.Float64Histog
 	if !facts.Valid(cfg.Name) {
 		return nil, nil, &InvalidError{"TimesConfig.Name", fmt.Sprintf("%.140q", cfg.Name), facts.ValidNames}
 	}
-	meter, err := meterOf(cfg.MeterProvider)
+	meter, err := meterOf("TimesConfig", cfg.MeterProvider)
 	if err != nil {
 		return nil, nil, err
 	}

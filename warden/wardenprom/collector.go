@@ -5,7 +5,6 @@ package wardenprom
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/facts"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -65,7 +65,7 @@ type family struct {
 // New returns a collector. It starts no goroutine and reads no source yet. The error is an [*InvalidError].
 func New(cfg Config) (*Collector, error) {
 	if cfg.Timeout < 0 {
-		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "more than 0, or 0 (2s)"}
+		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "above 0, or 0 (the default, 2s)"}
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
@@ -110,8 +110,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 // Register registers all collectors at r or, if one fails, none of them. The error is that of r.Register, such as a
 // prometheus.AlreadyRegisteredError, or an [*InvalidError] if r or a collector is nil, or r panics.
 func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) {
-	if isNil(r) {
-		return &InvalidError{"r", "nil", "a registry"}
+	if missing := nilcheck.Required(r); missing != "" {
+		return &InvalidError{"r", missing, "a registry"}
 	}
 	var done []prometheus.Collector
 	whole := false
@@ -126,8 +126,8 @@ func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) 
 		}
 	}()
 	for _, c := range all {
-		if isNil(c) { // a registry would call it in a goroutine of its own
-			return &InvalidError{"collector", "nil", "one made by this package or any other"}
+		if missing := nilcheck.Required(c); missing != "" { // a registry would call it in a goroutine of its own
+			return &InvalidError{"collector", missing, "a collector"}
 		}
 		if err := r.Register(c); err != nil {
 			return err
@@ -136,12 +136,6 @@ func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) 
 	}
 	whole = true
 	return nil
-}
-
-// isNil reports whether v is nil, or a nil pointer.
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 func checkLabel(field, name string) error {

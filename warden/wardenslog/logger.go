@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 )
 
 // Config describes a [Logger]. The zero value writes to slog.Default.
@@ -88,11 +90,14 @@ const room = 64
 func New(cfg Config) (*Logger, error) {
 	switch {
 	case cfg.Every < 0:
-		return nil, &InvalidError{"Config.Every", cfg.Every, "1 or more, or 0 (1)"}
+		return nil, &InvalidError{"Config.Every", cfg.Every, "1 or more, or 0 (the default, 1)"}
 	case cfg.PerSecond < 0 || cfg.PerSecond > 1000:
-		return nil, &InvalidError{"Config.PerSecond", cfg.PerSecond, "1 to 1000, or 0 (10)"}
+		return nil, &InvalidError{"Config.PerSecond", cfg.PerSecond, "1 to 1000, or 0 (the default, 10)"}
 	case cfg.Quiet < 0:
-		return nil, &InvalidError{"Config.Quiet", cfg.Quiet, "more than 0, or 0 (10s)"}
+		return nil, &InvalidError{"Config.Quiet", cfg.Quiet, "above 0, or 0 (the default, 10s)"}
+	}
+	if typed := nilcheck.Optional(cfg.Samples); typed != "" {
+		return nil, &InvalidError{"Config.Samples", typed, "nil (slog.LevelInfo) or a level"}
 	}
 	l := &Logger{
 		samples: cfg.Samples, every: uint64(max(1, cfg.Every)), quiet: cfg.Quiet, epoch: time.Now().Add(-time.Second), // no event is at 0

@@ -85,7 +85,7 @@ func add[T any](b *builder, field, kind string, of map[string]T, valid func(T) b
 		case !Valid(name):
 			b.wrong = &Problem{"Config." + field, fmt.Sprintf("%.140q", name), ValidNames}
 		case !valid(v):
-			b.wrong = &Problem{fmt.Sprintf("Config.%s[%q]", field, name), "nil or zero", "one that can be asked"}
+			b.wrong = &Problem{fmt.Sprintf("Config.%s[%q]", field, name), "nil or zero", "a source made by its New function"}
 		}
 		b.sources = append(b.sources, &Source{Label: kind + "/" + name, Read: func(p Put) error { return read(p, name, v) }})
 	}

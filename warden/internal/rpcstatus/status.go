@@ -13,10 +13,14 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/retry"
 )
 
 // Domain is that of every google.rpc.ErrorInfo.
 const Domain = "stopbank/warden"
+
+// Throttled is the reason of an outgoing call that a retry.Caller did not send.
+const Throttled = "throttled"
 
 // The codes of google.rpc.Code that are used.
 const (
@@ -52,6 +56,8 @@ func Of(err error) (Status, bool) {
 			s.RequestID = open.RequestID
 		}
 		return s, true
+	case errors.Is(err, retry.ErrThrottled):
+		return Status{Code: unavailable, Reason: Throttled, Again: true}, true
 	case errors.Is(err, bulkhead.ErrReentry):
 		return Status{Code: internal, Reason: limiter.Reentry.String()}, true
 	case errors.Is(err, bulkhead.ErrUnknownCompartment):
