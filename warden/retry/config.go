@@ -19,7 +19,7 @@ type Config struct {
 	Ratio float64
 	// MinRetries is the number of retries and hedges allowed in ten seconds at any rate of first attempts, up to 1000; 0: 1,
 	// negative: none. With a Ratio of 0.1, a MinRetries of 1 matters below one first attempt a second. Each Caller has its own
-	// floor: a thousand processes with rare calls may together retry a hundred times a second.
+	// minimum: a thousand processes with rare calls may together retry a hundred times a second.
 	MinRetries int
 	// Backoff is the upper bound of the random wait before the second attempt, up to a minute; it doubles with each further
 	// attempt. 0: 100 ms.

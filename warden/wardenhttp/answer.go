@@ -20,13 +20,10 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// WriteError answers a request with err, if err is or wraps an error of this module's limiters and compartments, or a
-// [*retry.ThrottledError] of an outgoing call, and w is not nil, and reports whether it did; otherwise it writes nothing. Use it in handlers that acquire slots themselves and in the
-// error handlers of proxies. Call it before writing anything else. c is the compartment that returned err, nil if none: a
-// tenant gets 429 where other callers get 503.
-//
-// Two errors of outgoing calls are not of that kind: context.DeadlineExceeded, if a compartment's Timeout ended a request that a
-// [Transport] had sent, is best answered with 504, and a *retry.ThrottledError, when nothing was sent, with 503.
+// WriteError answers a request with err, if w is not nil and err is or wraps an error of this module's limiters and
+// compartments, or a [*retry.ThrottledError] of an outgoing call. It reports whether it did; otherwise it writes nothing. Use
+// it in handlers that acquire slots themselves and in the error handlers of proxies. Call it before writing anything else. c
+// is the compartment that returned err, nil if none: a tenant gets 429 where other callers get 503.
 //
 // The answer has a status by cause, Retry-After with a 503 and a 429, and a body of type application/problem+json with the
 // members title, status, reason and, if a limiter rejected, decision: the number of the decision in force. If err has a

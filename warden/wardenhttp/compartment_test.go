@@ -368,3 +368,53 @@ func TestH5_TimeoutOfASentRequestIsACompartments(t *testing.T) {
 		})
 	}
 }
+
+// slowBody has nothing to read before its request's time is up, and then fails with what over says.
+type slowBody struct {
+	ctx  context.Context
+	over func(context.Context) error
+}
+
+func (b slowBody) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, b.over(b.ctx) }
+func (slowBody) Close() error               { return nil }
+
+// HTTP/1 says context.Cause, HTTP/2 says Err: both reach the caller as the compartment's error.
+func TestH5_TimeoutOfABodyIsACompartments(t *testing.T) {
+	for name, over := range map[string]func(context.Context) error{
+		"HTTP/1": context.Cause,
+		"HTTP/2": context.Context.Err,
+		"other":  func(ctx context.Context) error { return fmt.Errorf("other: %w", ctx.Err()) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := compartment(t, bulkhead.CompartmentConfig{Timeout: time.Second})
+			rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusOK, Body: slowBody{r.Context(), over}}, nil
+			})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := func(ctx context.Context) error {
+				resp, err := rt.RoundTrip(newRequest().WithContext(ctx))
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				_, err = resp.Body.Read(make([]byte, 1))
+				return err
+			}
+			want := bulkhead.TimeoutError{Compartment: c.Name(), Phase: bulkhead.Running, After: time.Second}
+			var timeout *bulkhead.TimeoutError
+			if err := read(t.Context()); !errors.As(err, &timeout) || *timeout != want {
+				t.Errorf("%s: %v", name, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) {
+				t.Errorf("%s: of the caller: %v", name, err)
+			}
+			if s := c.Snapshot(); s.Outcomes["timeout_running"] != 1 || s.InFlight != 0 {
+				t.Errorf("%s: %+v", name, s)
+			}
+		})
+	}
+}

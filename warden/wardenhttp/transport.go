@@ -5,6 +5,7 @@ package wardenhttp
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
@@ -35,7 +36,7 @@ type Transport struct {
 }
 
 // NewTransport returns a Transport that acquires slots from w. Give each dependency its own warden, so that a slow one fills
-// only its own slots. Do not use the server's warden: a request that holds one of its slots is refused a second. With
+// only its own slots. Do not use the server's warden: a request that holds one of its slots is denied a second. With
 // cfg.Compartment, w has the role that it has in [New]. The error, a [*warden.InvalidError], names the invalid argument.
 func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 	t := &Transport{capacity{w, cfg.Compartment}, cfg.Base, cfg.Task}
@@ -78,22 +79,46 @@ func hostTask(r *http.Request) warden.Task {
 // If the request is rejected, nothing is sent, its body is closed and the error is that of the warden or of the compartment,
 // most often a [*warden.Rejection]; a [*warden.ReentryError] if w is the warden of the request being served; or
 // context.DeadlineExceeded if less than a millisecond is left. If the compartment's Timeout ends a request that was sent, the
-// error is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and [WriteError] find them in the
-// url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside the base do not.
+// error, or that of a Read of the body, is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and
+// [WriteError] find them in the url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside the base do not.
 //
 // RoundTrip blocks for the queue wait and as long as the base does. It does not modify the request. It allocates the context,
-// the copy of the request that is sent, its headers if there is something to add, and one small body.
+// the copy of the request that is sent, its headers if there is something to add, and one or two small bodies.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	p, out, err := t.prepare(req)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := inflight.RoundTrip(held{p}, t.base, out)
-	var timeout *bulkhead.TimeoutError
-	if errors.Is(err, context.DeadlineExceeded) && errors.As(context.Cause(p.Ctx), &timeout) {
-		err = timeout // net/http's base returns the cause itself, others the context's error
+	if err != nil || resp == nil {
+		return resp, timeoutOf(p.Ctx, err)
 	}
-	return resp, err
+	_, bounded := p.Ctx.Deadline()
+	if bounded && t.capacity.compartment != nil && resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = &boundedBody{resp.Body, p.Ctx}
+	}
+	return resp, nil
+}
+
+// boundedBody is the body of a response that a compartment's Timeout may end.
+type boundedBody struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	return n, timeoutOf(b.ctx, err)
+}
+
+// timeoutOf returns the compartment's TimeoutError if its Timeout caused err. Over HTTP/1, net/http returns the cause of ctx
+// itself; over HTTP/2, and in other bases, the error of ctx.
+func timeoutOf(ctx context.Context, err error) error {
+	var timeout *bulkhead.TimeoutError
+	if errors.Is(err, context.DeadlineExceeded) && errors.As(context.Cause(ctx), &timeout) {
+		return timeout
+	}
+	return err
 }
 
 // prepare acquires the request's slot and builds the request to send. On failure, a panic included, it closes the request's
