@@ -21,7 +21,7 @@ const (
 // DecodeError rejects bytes that AppendBinary did not write, or that a newer version of it wrote.
 type DecodeError struct {
 	Format int    // of the bytes; above StateFormat: newer than this program. -1: there is none
-	Reason string // what is wrong; "" for a newer format
+	Reason string // the defect; "" for a newer format
 }
 
 func (e *DecodeError) Error() string {

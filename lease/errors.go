@@ -1,6 +1,6 @@
 package lease
 
-// This file holds the errors: every refusal is a type with the fields that explain it, and a sentinel for callers that branch on it.
+// This file holds the errors: every rejection is a type with the fields that explain it, and a sentinel for callers that branch on it.
 // With every error of this package the ledger is as it was before the call.
 
 import (
@@ -77,7 +77,7 @@ func (e *LeaseNotFoundError) Unwrap() error { return ErrLeaseNotFound }
 // BacklogFullError rejects an offset that the domain has not seen, because MaxBacklog offsets wait already.
 type BacklogFullError struct {
 	Domain     string
-	Offset     int64 // the offset refused
+	Offset     int64 // the rejected offset
 	MaxBacklog int
 }
 

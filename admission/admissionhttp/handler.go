@@ -59,7 +59,7 @@ func NewHandler(next http.Handler, cfg HandlerConfig) (http.Handler, error) {
 	return h, nil
 }
 
-// ServeHTTP admits the request or has it answered by the handler for refused ones.
+// ServeHTTP admits the request or has it answered by the handler for rejected ones.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	permit, err := h.gate.TryAcquire()
 	if err != nil {

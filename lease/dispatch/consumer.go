@@ -73,11 +73,11 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if c.used.Swap(true) {
 		return &InvalidError{Field: "Consumer", Value: "one that has run", Allowed: "a new one for each Run"}
 	}
-	member, refuse := context.WithCancelCause(ctx)
-	defer refuse(nil)
+	member, reject := context.WithCancelCause(ctx)
+	defer reject(nil)
 	err := c.ownership.Hold(member, func(ctx context.Context, partition Partition) {
 		if err := c.work(ctx, partition); errors.Is(err, ErrInvalid) {
-			refuse(err)
+			reject(err)
 		} else if err != nil && member.Err() != nil && !errors.Is(err, ErrLost) {
 			c.mu.Lock()
 			c.undone = append(c.undone, err)

@@ -81,7 +81,7 @@ func (e *BatchError) Error() string {
 	return fmt.Sprintf("dispatch: Fetch from %d returned offset %d after %d; allowed: from %d on, rising", e.From, e.Offset, e.After, e.From)
 }
 
-// ordered refuses records that begin below from or do not rise.
+// ordered rejects records that begin below from or do not rise.
 func ordered(from int64, records []Record) error {
 	for i, r := range records {
 		if i == 0 && r.Offset < from {

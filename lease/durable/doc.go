@@ -33,7 +33,7 @@
 //
 // # Record format 1
 //
-// Numbers are varints of encoding/binary, signed ones zigzag encoded. A greater format is refused as newer. A domain's record:
+// Numbers are varints of encoding/binary, signed ones zigzag encoded. A greater format is rejected as newer. A domain's record:
 //
 //	format            1 byte      1
 //	swaps             varint      how many swaps made the record

@@ -68,14 +68,14 @@ func (e *ContentionError) Unwrap() error { return ErrContention }
 type CorruptError struct {
 	Domain  string // "": the ledger's own record
 	Version uint64 // the Store's version of the record
-	Err     error  // what is wrong with it
+	Err     error  // the defect
 }
 
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("durable: record of %q, version %d: %v", e.Domain, e.Version, e.Err)
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the defect.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
 // NewerError says that a record has a format newer than this program. It is neither read nor overwritten.
@@ -94,7 +94,7 @@ func (e *NewerError) Error() string {
 // It is a lease.ErrBacklogFull as well.
 type FullError struct {
 	Domain string
-	Offset int64 // the offset refused
+	Offset int64 // the rejected offset
 	Size   int   // the record's with it, in bytes
 	Limit  int   // the Store's, in bytes; an arrival may use some bytes less than half of it
 }

@@ -26,7 +26,7 @@ type Config struct {
 	// MaxCached bounds the domains whose latest state stays in memory while no call works on them. 0: 10,000. Not
 	// negative. A domain that is not in memory is read again when it is used.
 	MaxCached int
-	// OldReaders says that programs built before Release existed still work on the ledger. They refuse the records that
+	// OldReaders says that programs built before Release existed still work on the ledger. They reject the records that
 	// Release writes, so Release is rejected with a *lease.InvalidError, and the lease stays as it is. Leases that other
 	// Ledgers release are read either way.
 	OldReaders bool

@@ -148,9 +148,9 @@ func decode(b []byte, name string, version uint64) (*record, error) {
 		return nil, corrupt(name, version, errors.New("malformed varint"))
 	}
 	if err := r.state.UnmarshalBinary(d.rest); err != nil {
-		var refused *lease.DecodeError
-		if errors.As(err, &refused) && refused.Format > lease.StateFormat {
-			return nil, &NewerError{Domain: name, Format: refused.Format, Known: lease.StateFormat}
+		var invalid *lease.DecodeError
+		if errors.As(err, &invalid) && invalid.Format > lease.StateFormat {
+			return nil, &NewerError{Domain: name, Format: invalid.Format, Known: lease.StateFormat}
 		}
 		return nil, corrupt(name, version, err)
 	}

@@ -1,6 +1,6 @@
 package durable
 
-// This file carries one operation out: step, swap, and what to do when the swap is refused or nobody knows.
+// This file carries one operation out: step, swap, and what to do when the swap is rejected or its outcome is unknown.
 
 import (
 	"context"
@@ -49,9 +49,9 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 		}
 		_, waits := rec.state.Waiting()
 		*r = lease.Result{}
-		refusal := l.step(rec, writer, op, r)
-		if used := (*ExhaustedError)(nil); refusal != nil && errors.As(refusal, &used) {
-			return refusal
+		rejection := l.step(rec, writer, op, r)
+		if used := (*ExhaustedError)(nil); rejection != nil && errors.As(rejection, &used) {
+			return rejection
 		}
 		if !r.Changed {
 			// By the state in memory nothing changes. Another writer may have moved on since, so the store has the word.
@@ -67,7 +67,7 @@ func (l *Ledger) run(ctx context.Context, e *entry, op *lease.Op, r *lease.Resul
 				}
 			}
 			e.keep(rec, version)
-			return refusal
+			return rejection
 		}
 		m := writeID{writer, l.writes.Add(1)}
 		rec.stamp(m)

@@ -31,7 +31,7 @@ type Store interface {
 	// the new version. old 0 creates the record, if there is none. It keeps no reference to state. Errors:
 	//
 	//   - one that wraps ErrConflict: not applied, and never will be, because old is not the version;
-	//   - one that wraps ErrNotApplied: not applied, and never will be, for another reason: refused, too large, not sent;
+	//   - one that wraps ErrNotApplied: not applied, and never will be, for another reason: rejected, too large, not sent;
 	//   - any other, ctx's too: unknown. It may have been applied, or may still be. The Ledger finds out by itself.
 	//
 	// An engine that is not sure returns the third kind: ErrNotApplied for a Swap that takes effect breaks the ledger.

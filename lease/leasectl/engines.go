@@ -26,7 +26,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
-// open connects. A bucket or a topic that is not there is refused: whoever puts letters there makes it.
+// open connects. A bucket or a topic that is not there is rejected: whoever puts letters there makes it.
 func (o options) open(ctx context.Context) (desk deadletter.Store, end func(), err error) {
 	switch {
 	case o.postgres != "":

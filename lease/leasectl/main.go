@@ -152,7 +152,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	return o.checked(words[1:])
 }
 
-// checked refuses what does not go together, and takes the ID.
+// checked rejects flags that do not go together, and takes the ID.
 func (o options) checked(ids []string) (options, error) {
 	single := false
 	switch o.command {

@@ -74,12 +74,12 @@ func (e *MetadataError) Error() string {
 
 // permanentlyRejected reports whether the group will reject this member in every further attempt.
 func permanentlyRejected(err error) bool {
-	for _, refusal := range []error{
+	for _, rejection := range []error{
 		kerr.InvalidSessionTimeout, kerr.InvalidGroupID, kerr.InconsistentGroupProtocol, kerr.FencedInstanceID, kerr.GroupMaxSizeReached,
 		kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,
 		kerr.UnsupportedSaslMechanism, kerr.UnsupportedVersion,
 	} {
-		if errors.Is(err, refusal) {
+		if errors.Is(err, rejection) {
 			return true
 		}
 	}

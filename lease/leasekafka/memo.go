@@ -109,7 +109,7 @@ func checksum(floor int64, b []byte) uint32 {
 }
 
 // readMemo reads what was committed with floor. What another program wrote says nothing: the floor is as good as any. What a program
-// like this one wrote is read whole or refused, with words. A newer version is refused as well.
+// like this one wrote is read whole or rejected, with words. A newer version is rejected as well.
 func readMemo(text string, floor int64) (m memo, wrong string) {
 	if !strings.HasPrefix(text, prefix) {
 		return m, ""

@@ -23,7 +23,7 @@ var errElsewhere = errors.New("the broker's answer is not about what was asked")
 // metadataMaxAge is the greatest age of cached topic metadata.
 const metadataMaxAge = time.Hour
 
-// passes tells a refusal that a rebalance causes and its end will end.
+// passes reports whether err is a rejection that lasts no longer than a rebalance.
 func passes(err error) bool {
 	return errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration)
 }

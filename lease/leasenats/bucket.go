@@ -98,7 +98,7 @@ func wanted(cfg Config) jetstream.StreamConfig {
 	}
 }
 
-// fit refuses a bucket that would drop records (an age, a limit that makes room), keep them in the wrong place or fill up with old ones.
+// fit rejects a bucket that would drop records (an age, a limit that makes room), keep them in the wrong place or fill up with old ones.
 func fit(cfg Config, want, got jetstream.StreamConfig) error {
 	for _, c := range []struct {
 		ok      bool
@@ -111,7 +111,7 @@ func fit(cfg Config, want, got jetstream.StreamConfig) error {
 		{got.MaxAge == 0, "MaxAge", got.MaxAge, "0: a record that expires would be taken for a domain never seen"},
 		{!got.AllowMsgTTL, "AllowMsgTTL", got.AllowMsgTTL, "false: a record must not expire"},
 		{got.Retention == jetstream.LimitsPolicy, "Retention", got.Retention, "limits"},
-		{got.Discard == jetstream.DiscardNew, "Discard", got.Discard, "new: a full bucket must refuse, not drop"},
+		{got.Discard == jetstream.DiscardNew, "Discard", got.Discard, "new: a full bucket must reject new records, not drop old ones"},
 		{got.Mirror == nil && len(got.Sources) == 0, "Mirror, Sources", "set", "none: the bucket must have one writer, its leader"},
 		{got.SubjectTransform == nil, "SubjectTransform", got.SubjectTransform, "none"},
 		{!got.Sealed, "Sealed", got.Sealed, "false"},

@@ -114,7 +114,7 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	return g, cfg.agree(stream.CachedInfo().Config)
 }
 
-// check refuses what no server has to be asked about.
+// check rejects mistakes that no server has to be asked about.
 func (cfg *GroupConfig) check(ctx context.Context) error {
 	const of = "GroupConfig."
 	if err := validate(ctx, of, Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: "group", Replicas: cfg.Replicas, Storage: cfg.Storage}); err != nil {
@@ -139,7 +139,7 @@ func (cfg *GroupConfig) check(ctx context.Context) error {
 
 var partitionFunction = regexp.MustCompile(`(?i)\{\{\s*partition\(\s*(\d+)`)
 
-// agree refuses a number of partitions that is not the transform's: the others would lie there unread.
+// agree rejects a number of partitions that is not the transform's: the others would lie there unread.
 func (cfg *GroupConfig) agree(stream jetstream.StreamConfig) error {
 	if stream.SubjectTransform == nil {
 		return nil
@@ -164,7 +164,7 @@ func (g *Group) partition(number int) (*source, dispatch.Partition) {
 		Conn: g.cfg.Conn, Stream: g.cfg.Stream, Subjects: []string{strings.Join(subject, ".")},
 		Bucket: g.cfg.Bucket, Partition: name, Domain: g.cfg.Domain, Timeout: g.store.timeout,
 	}, g.js, g.kv)
-	ledger, _ := g.ledger(name) // OpenGroup has tried what could be refused
+	ledger, _ := g.ledger(name) // OpenGroup has tried everything that could be rejected
 	return s, dispatch.Partition{Name: name, Source: s, Ledger: ledger}
 }
 

@@ -90,7 +90,7 @@ func (r groupRecord) encode() []byte {
 	return value
 }
 
-// agrees refuses a member that would share out something else.
+// agrees rejects a member that would share out something else.
 func (r groupRecord) agrees(cfg *GroupConfig) error {
 	for _, c := range []struct {
 		field     string

@@ -58,7 +58,7 @@ func safe(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '/'
 }
 
-// unescape is the inverse of escape, and refuses what escape does not make.
+// unescape is the inverse of escape, and rejects any key that escape does not make.
 func unescape(key string) (name string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(key); i++ {

@@ -100,7 +100,7 @@ func failed(err error) error {
 	case server.Code == serialization || server.Code == deadlock:
 		return fmt.Errorf("%w: %w", durable.ErrConflict, err)
 	}
-	return fmt.Errorf("%w: refused: %w", durable.ErrNotApplied, err)
+	return fmt.Errorf("%w: rejected: %w", durable.ErrNotApplied, err)
 }
 
 const (

@@ -124,7 +124,7 @@ func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 	return &Outbox{cfg: cfg, identity: id, horizon: horizon{pool: cfg.Pool, turn: make(chan struct{}, 1)}}, nil
 }
 
-// made refuses an Outbox that OpenOutbox did not make.
+// made rejects an Outbox that OpenOutbox did not make.
 func (o *Outbox) made(ctx context.Context) error {
 	switch {
 	case o == nil || o.cfg.Pool == nil:

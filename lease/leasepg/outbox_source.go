@@ -110,7 +110,7 @@ func (s *partition) failed(err error) error {
 	return fmt.Errorf("leasepg: outbox, partition %s: %w", s.name, err)
 }
 
-// Committed claims the position: from now on the commits of earlier owners are refused.
+// Committed claims the position: from now on the commits of earlier owners are rejected.
 func (s *partition) Committed(ctx context.Context) (int64, error) {
 	if err := s.cfg.Pool.QueryRow(ctx, claim, s.cfg.Name, s.number).Scan(&s.claim, &s.floor); err != nil {
 		return 0, s.failed(err)

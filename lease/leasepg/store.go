@@ -95,7 +95,7 @@ const (
 		WHERE ledger = $1 AND ready AND domain >= $2 ORDER BY domain LIMIT $3`
 )
 
-// made refuses a Store that New did not make.
+// made rejects a Store that New did not make.
 func (s *Store) made() error {
 	if s == nil || s.pool == nil {
 		return &lease.InvalidError{Field: "leasepg.Store", Value: "nil or zero", Allowed: "a store made by New"}

@@ -111,7 +111,7 @@ func (s *Store) swapAlone(ctx context.Context, w *swapping) error {
 	return nil
 }
 
-// swapTogether leaves what was not carried out for its caller to send alone: a conflict, a row that is locked, a refusal show there. Two of one record
+// swapTogether leaves what was not carried out for its caller to send alone: a conflict, a row that is locked, a rejection show there. Two of one record
 // are never sent together, and one with a long state is sent alone as well.
 func (s *Store) swapTogether(ctx context.Context, batch []*call[swapping]) {
 	var domains, longs, states [][]byte

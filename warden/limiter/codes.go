@@ -1,4 +1,4 @@
-// The codes of an outcome: reason, grant, bound, deadline source, standing and outcome, as they appear in logs and metrics.
+// The codes of an outcome: reason, grant, bound, deadline source, decision state and outcome, as they appear in logs and metrics.
 
 package limiter
 
@@ -129,7 +129,7 @@ func (s DeadlineSource) String() string {
 // DecisionState is the kind of decision in force.
 type DecisionState uint8
 
-// The standings of a decision.
+// The states of a decision.
 const (
 	// Initial: Config.Initial; nothing has been applied yet.
 	Initial DecisionState = iota + 1

@@ -36,7 +36,7 @@ type Config struct {
 	// Trusted reports clients that may raise their priority above the Task's, on the server. A shorter deadline or a lower
 	// priority is accepted from every client. When the deadline of an untrusted client passes, the breaker gets no failure;
 	// for a trusted client it does. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
-	// malformed one is ignored, whoever sent it.
+	// malformed one is ignored, also from a trusted client.
 	Trusted func(ctx context.Context, fullMethod string) bool
 	// Rejected, if not nil, is called for every rejected call, after the decision, on the call's own goroutine, which waits
 	// for it. A panic in it is recovered.

@@ -196,7 +196,8 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	return result{outcome: retry.Accepted}
 }
 
-// pushbackKey is in the trailer of a server that says when to try again, in milliseconds; what is no such number means never (gRFC A6).
+// pushbackKey is in the trailer of a server that says when to try again, in milliseconds; anything but such a number means
+// never (gRFC A6).
 const pushbackKey = "grpc-retry-pushback-ms"
 
 // said is what a status and its trailer say about another attempt.

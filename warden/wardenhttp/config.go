@@ -55,7 +55,7 @@ type Config struct {
 	// Trusted reports requests that may raise their priority above the Task's. A shorter deadline or a lower priority is
 	// accepted from every client, because it only gives up capacity. The deadline of an untrusted client ends its request
 	// like a disconnect; that of a trusted client counts as the service's timeout. nil: no request is trusted.
-	// docs/wardenhttp.md lists the headers; a repeated or malformed header is ignored, whoever sent it.
+	// docs/wardenhttp.md lists the headers; a repeated or malformed header is ignored, also from a trusted client.
 	Trusted func(*http.Request) bool
 
 	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, up to an hour; 0: 1 s.

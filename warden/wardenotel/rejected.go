@@ -44,7 +44,7 @@ func RecordRejection(ctx context.Context, err error) error {
 }
 
 func record(span trace.Span, err error) {
-	defer func() { _ = recover() }() // err stays what it is, whatever is told of it
+	defer func() { _ = recover() }() // a failure to record err leaves it unchanged
 	if !span.IsRecording() {
 		return
 	}

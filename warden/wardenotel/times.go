@@ -66,7 +66,7 @@ type LimiterTimes struct {
 	executed recorder
 }
 
-// waited is what the waiting time is told by.
+// waited are the attributes of the queue wait.
 type waited struct {
 	outcome limiter.Outcome
 	class   limiter.Priority

@@ -62,7 +62,7 @@ type LimiterTimes struct {
 	executed        prometheus.Observer
 }
 
-// waited is what the waiting time is told by.
+// waited are the labels of the queue wait.
 type waited struct {
 	outcome limiter.Outcome
 	class   limiter.Priority

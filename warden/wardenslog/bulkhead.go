@@ -19,7 +19,7 @@ import (
 // not block, and allocates only for an event that becomes a line.
 func (l *Logger) Bulkhead() bulkhead.Observer { return &setLog{log: l} }
 
-// setLog is what is known of one set.
+// setLog is the state of the log of one set.
 type setLog struct {
 	log          *Logger
 	compartments atomic.Pointer[map[string]*episodes] // replaced as a whole, under mu, never written to
@@ -46,7 +46,7 @@ func (o *setLog) Observe(e bulkhead.Event) {
 		o.applied(e, now)
 	case bulkhead.ModeChanged:
 		o.log.valve(e.At, e.Mode, "compartment", e.Compartment)
-	case bulkhead.Degraded: // a fallback has helped; what made it necessary has been told
+	case bulkhead.Degraded: // a fallback has helped; its cause has been logged
 	}
 }
 
@@ -93,7 +93,7 @@ func (o *setLog) sample(e bulkhead.Event, now time.Duration) {
 	o.log.sample(o.sampleLine(text, e))
 }
 
-// applied logs that decisions have become stale, or fresh again. The same decision is told of a second time when it has
+// applied logs that decisions have become stale, or fresh again. The same decision is reported a second time when it has
 // become stale.
 func (o *setLog) applied(e bulkhead.Event, now time.Duration) {
 	is := o.lastDecision.Swap(e.Decision) == e.Decision

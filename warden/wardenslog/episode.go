@@ -49,7 +49,7 @@ func (p *episodes) end(at time.Time, now time.Duration, kind, name string) {
 	}
 }
 
-// episode is what is known of the rejections of one limiter or compartment.
+// episode counts the rejections of one limiter or compartment.
 type episode struct {
 	log      *Logger
 	of       string        // enforced or dryRun
@@ -70,7 +70,7 @@ const (
 	sampled
 )
 
-// reject counts a rejection and says what is to be logged of it. A sampled one has had its line paid for.
+// reject counts a rejection and returns how to log it. The line of a sampled one has been paid for.
 func (p *episode) reject(now time.Duration, reason limiter.Reason, level slog.Level) turn {
 	p.last.Store(int64(now))
 	if reason > limiter.Reentry { // of an event that somebody made

@@ -19,7 +19,7 @@ func (l *Logger) Limiter() limiter.Observer {
 	return &limiterLog{log: l, episodes: l.episodes()}
 }
 
-// limiterLog is what is known of one limiter.
+// limiterLog is the state of the log of one limiter.
 type limiterLog struct {
 	log *Logger
 	episodes

@@ -298,7 +298,7 @@ function away(t, from) {
   return d < 0 ? `${millis(-d)} before` : `${millis(d)} later`;
 }
 
-// ---- Finding one rejection by what its client was told
+// ---- Finding one rejection by the request ID that its client got
 
 let sought = 0;
 
