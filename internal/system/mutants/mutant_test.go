@@ -39,6 +39,29 @@ func TestEveryNumberHasAMutantThatStillFits(t *testing.T) {
 	}
 }
 
+// A row of the page describes a mutant that exists.
+func TestPageListsMutants(t *testing.T) {
+	all, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "evidence", "mutants.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := 0
+	for _, cells := range regexp.MustCompile(`(?m)^\| ([A-Z]\d+) \| (.+) \| .+ \|$`).FindAllStringSubmatch(string(page), -1) {
+		listed++
+		what := strings.ReplaceAll(cells[2], `\|`, "|")
+		if !slices.ContainsFunc(all, func(m mutant) bool { return m.number == cells[1] && m.what == what }) {
+			t.Errorf("%s: no mutant is described by %q", cells[1], what)
+		}
+	}
+	if listed == 0 {
+		t.Error("the page lists no mutant")
+	}
+}
+
 func TestParse(t *testing.T) {
 	all, err := parse("x.txt", "# Why.\nA3 a/b T.f\n-if x {\n+if !x {\n+\ty()\n\nQ10 c g\n-gone\n")
 	if err != nil {
