@@ -1,6 +1,7 @@
 package lease
 
-// This file holds the errors: every rejection is a type with the fields that explain it, and a sentinel for callers that branch on it.
+// This file holds the errors: every rejection is a type with the fields that explain it, and has a sentinel for callers to
+// branch on.
 // With every error of this package the ledger is as it was before the call.
 
 import (

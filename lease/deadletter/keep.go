@@ -13,8 +13,8 @@ import (
 
 // Keep returns a DeadLetter function for a dispatch.Config that puts records into store. It blocks for Put and returns
 // its error; the dispatcher then retries. A letter without a partition is rejected with an *InvalidError, because the
-// letters of two dispatchers without a name could not be told apart. For a nil store, or a nil pointer as the store, Keep returns nil, which
-// dispatch.New rejects.
+// letters of two dispatchers without a name could not be told apart. For a nil store, or a nil pointer as the store, Keep
+// returns nil, which dispatch.New rejects.
 func Keep(store Store) func(ctx context.Context, letter dispatch.DeadLetter) error {
 	if nilcheck.Required(store) != "" {
 		return nil

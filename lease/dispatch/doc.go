@@ -27,8 +27,8 @@
 // The floor is the low watermark: the lowest offset that may still be in work, of the records fetched and not done, of those seen and put
 // off, or else the next that has never been read. It rises only past done records; a given-up one is done when its dead
 // letter has been accepted. The floor is committed to the Source first and then compacted in the ledger, because
-// Compact cannot be taken back: it forgets how an offset ended. A Source that knows that the partition has gone elsewhere rejects the
-// commit, and then nothing is forgotten. A crash between the two leaves the ledger remembering more than it needs; a crash
+// Compact cannot be taken back: it forgets how an offset ended. A Source that knows that the partition has gone elsewhere
+// rejects the commit, and then nothing is forgotten. A crash between the two leaves the ledger remembering more than it needs; a crash
 // before both leaves records that are fetched again and that the ledger answers for.
 //
 // # Bounds

@@ -46,7 +46,8 @@ type counters struct {
 
 func (d *Dispatcher) made() bool { return d != nil && d.wake != nil }
 
-// Stats returns the current values, zero for a nil or zero Dispatcher. Its time grows with the number of domains that have work; it allocates nothing.
+// Stats returns the current values, zero for a nil or zero Dispatcher. Its time grows with the number of domains that have
+// work; it allocates nothing.
 func (d *Dispatcher) Stats() Stats {
 	if !d.made() {
 		return Stats{}

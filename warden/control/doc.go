@@ -2,7 +2,8 @@
 // how many tasks may run at once, and gives its reasons. It never touches a task, and gets no feedback from the limiter.
 //
 // A [Controller] is a small state and a pure step. [Controller.Step] turns one sample into one decision; it reads no clock
-// and draws no random number, so the same samples always give the same decisions: recorded ones can be decided again, by any configuration.
+// and draws no random number, so the same samples always give the same decisions: recorded ones can be decided again, by any
+// configuration.
 //
 // Two resources bound useful concurrency, and each has its half of the algorithm:
 //

@@ -80,7 +80,8 @@ func hostTask(r *http.Request) warden.Task {
 // most often a [*warden.Rejection]; a [*warden.ReentryError] if w is the warden of the request being served; or
 // context.DeadlineExceeded if less than a millisecond is left. If the compartment's Timeout ends a request that was sent, the
 // error, or that of a Read of the body, is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and
-// [WriteError] find them in the url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside the base do not.
+// [WriteError] find them in the url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside
+// the base do not.
 //
 // RoundTrip blocks for the queue wait and as long as the base does. It does not modify the request. It allocates the context,
 // the copy of the request that is sent, its headers if there is something to add, and one or two small bodies.

@@ -10,8 +10,8 @@
 //
 // # Spans
 //
-// [RecordRejection] adds an event with the explanation to the span of a rejected request. An observer cannot do that, because it does
-// not know the request's context; the code that acquires the slot does.
+// [RecordRejection] adds an event with the explanation to the span of a rejected request. An observer cannot do that, because
+// it does not know the request's context; the code that acquires the slot does.
 //
 // # Cardinality
 //
