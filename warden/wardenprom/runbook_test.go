@@ -3,14 +3,19 @@
 package wardenprom_test
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
 )
 
 const runbookFile = "../../docs/runbook.md"
@@ -163,5 +168,22 @@ func TestEachAlertHasItsSection(t *testing.T) {
 	}
 	if len(alerts) < 20 {
 		t.Errorf("only %d alerts", len(alerts))
+	}
+}
+
+// TestTheRunbooksFrame: a goroutine dump shows a call that hangs in a compartment under the function that the runbook tells to
+// look for.
+func TestTheRunbooksFrame(t *testing.T) {
+	named := regexp.MustCompile("`(bulkhead\\.\\w+)` in it").FindStringSubmatch(text(t, runbookFile))
+	if named == nil {
+		t.Fatal("the runbook names no function of a goroutine dump")
+	}
+	s, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, Timeout: time.Minute}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack, err := bulkhead.Do(t.Context(), s.Compartment("c"), func(context.Context) (string, error) { return string(debug.Stack()), nil })
+	if err != nil || !strings.Contains(stack, "/"+named[1]) {
+		t.Errorf("%v; no %s in\n%s", err, named[1], stack)
 	}
 }
