@@ -188,8 +188,8 @@ func (w *wardenNow) verdict() verdict {
 	return v
 }
 
-// strains reports whether a reason speaks for a lower limit. Execution times less than 10 % above their baseline do not: the
-// controller only waits before it raises the limit.
+// strains reports whether a reason is worth a look. Execution times less than 10 % above their baseline are not: for them the
+// controller stops raising the limit, but never lowers it.
 func (r reason) strains() bool {
 	return r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
 }
