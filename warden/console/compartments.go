@@ -3,6 +3,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,8 +72,9 @@ type compartment struct {
 	Unhealthy           string                    `json:"unhealthy"` // why not
 
 	// From the history of the last minute.
-	lately map[string]uint64 // rejections by reason
-	still  time.Duration     // how long no call has ended and all slots were in use
+	lately   map[string]uint64 // rejections by reason
+	timedOut uint64            // calls that ran longer than their Timeout
+	still    time.Duration     // how long no call has ended and all slots were in use
 }
 
 // longStill is how long no call may end in a full compartment before the page reports it.
@@ -130,6 +132,16 @@ func (c compartment) rejections() map[string]uint64 {
 	return all
 }
 
+// overran returns how many calls have run longer than their Timeout.
+func (c compartment) overran() uint64 { return c.Outcomes[bulkhead.TimedOut.String()] }
+
+func calls(n uint64) string {
+	if n == 1 {
+		return "1 call"
+	}
+	return thousands(n) + " calls"
+}
+
 // lookBack returns c completed from the history, whose last point may be of now.
 func (c compartment) lookBack(looks []poolPoint, now time.Time) compartment {
 	full := c.EffectiveMax > 0 && c.InFlight >= c.EffectiveMax
@@ -148,6 +160,7 @@ func (c compartment) lookBack(looks []poolPoint, now time.Time) compartment {
 	if !known {
 		return c
 	}
+	c.timedOut = c.overran() - first.timedOut
 	c.lately = c.rejections()
 	for reason, n := range first.reasons {
 		if c.lately[reason] -= n; c.lately[reason] == 0 {
@@ -189,6 +202,7 @@ func (c compartment) verdict() verdict {
 		}
 		said = append(said, fmt.Sprintf(format, args...))
 	}
+	loose := true // no slot is waited for
 	switch c.Mode {
 	case limiter.Bypass.String():
 		watch("bypass: every call starts immediately")
@@ -197,6 +211,8 @@ func (c compartment) verdict() verdict {
 		if would := sum(c.WouldReject); would > 0 {
 			watch("%d would have been rejected since the start, %s", would, most(c.WouldReject))
 		}
+	default:
+		loose = false
 	}
 	if c.WithoutSlot > 0 {
 		watch("%d run without a slot", c.WithoutSlot)
@@ -205,11 +221,21 @@ func (c compartment) verdict() verdict {
 	case !c.Healthy:
 		watch("%s", c.Unhealthy)
 		v.Level = levelAct
+	case c.RejectionRate > 0 && loose:
+		watch("rejected %s of the calls of the last minute: before the switch, by the circuit breaker, or because their deadline had passed",
+			share(float64(c.RejectionRate)))
 	case c.RejectionRate > 0:
 		watch("rejected %s of the calls of the last minute", share(float64(c.RejectionRate)))
 	}
-	if len(c.lately) > 0 {
-		watch("%s", most(c.lately))
+	reasons, late, span := c.lately, c.timedOut, ""
+	if len(reasons) == 0 && c.RejectionRate > 0 { // nobody looked before
+		reasons, late, span = c.rejections(), c.overran(), "since the start, "
+	}
+	if len(reasons) > 0 {
+		watch("%s%s", span, most(reasons))
+	}
+	if late > 0 {
+		watch("%s%s took longer than Timeout: the dependency, or this process, is slow (%s)", cmp.Or(span, "in the last minute, "), calls(late), bulkhead.TimedOut)
 	}
 	if c.Queued > 0 {
 		watch("%s", inQueue(c.Queued))

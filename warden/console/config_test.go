@@ -16,6 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -128,7 +129,12 @@ func TestVerdicts(t *testing.T) {
 	}
 	of := func(r *recent, by map[string]uint64) *recent { r.ByPriority = by; return r }
 	judged := func(direction string) *decisionOf {
-		return &decisionOf{Seq: 1, Reasons: []reason{{Code: "busy", Signal: "lag", Value: 0.5, Direction: direction, Text: "the CPU is busy"}}}
+		return &decisionOf{Seq: 1, Target: 1024, Reasons: []reason{{Code: "busy", Signal: "lag", Value: 0.5, Direction: direction, Text: "the CPU is busy"}}}
+	}
+	halves := func(inflation float64) *decisionOf {
+		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: 256, Reasons: []decision.Reason{
+			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("service_slow", "service_inflation", inflation, decision.Tighten),
+		}})
 	}
 	applied, stale := limiter.Applied.String(), limiter.Stale.String()
 	for _, v := range []struct {
@@ -159,9 +165,13 @@ func TestVerdicts(t *testing.T) {
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. The controller has not decided yet: the initial limit applies."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), DecisionState: applied}).verdict(), levelOK,
-			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy)."},
+			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy); limit 1,024."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), DecisionState: applied}).verdict(), levelWatch,
-			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy)."},
+			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy); limit 1,024."},
+		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(6.07), DecisionState: applied}).verdict(), levelWatch,
+			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); execution time is 6.07 times its baseline (service_slow); limit 256."},
+		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(1.02), DecisionState: applied}).verdict(), levelOK,
+			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); limit 256."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
 			"Rejected 1 of 2 (50 %) in the last 10 s; most because the limiter is closed: the service is shutting down (closed). Its decision is stale: no sample for 4 s, so a reduced limit " +
 				"applies. Sampler or controller hangs or panics, or the process gets no CPU. Sampler, controller or target panicked 2 times."},
@@ -181,6 +191,13 @@ func TestVerdicts(t *testing.T) {
 			lately: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
 			"Rejected 50 % of the calls of the last minute; most because the circuit breaker is open (breaker_open); all slots are in use, and no call has ended for 7 s; " +
 				"the controller leaves it 4 of 5 guaranteed slots."},
+		{compartment{Healthy: true, RejectionRate: 0.74, Rejected: map[string]uint64{}, Left: map[string]uint64{"timeout_queued": 3}, Outcomes: map[string]uint64{"timeout_running": 1}}.verdict(), levelWatch,
+			"Rejected 74 % of the calls of the last minute; since the start, most because they waited too long for a slot (timeout_queued); " +
+				"since the start, 1 call took longer than Timeout: the dependency, or this process, is slow (timeout_running)."},
+		{compartment{Healthy: true, Mode: "dry_run", RejectionRate: 0.42, lately: map[string]uint64{"timeout_queued": 3}, timedOut: 1513}.verdict(), levelWatch,
+			"Dry run: every call starts immediately; rejected 42 % of the calls of the last minute: before the switch, by the circuit breaker, or because their deadline had passed; " +
+				"most because they waited too long for a slot (timeout_queued); in the last minute, 1,513 calls took longer than Timeout: the dependency, or this process, is slow (timeout_running)."},
+		{compartment{Healthy: true, Outcomes: map[string]uint64{"timeout_running": 7}}.verdict(), levelOK, ""},
 		{compartment{Healthy: true, Guaranteed: 5, EffectiveGuaranteed: 4, still: longStill - 1}.verdict(), levelOK, ""},
 	} {
 		if v.got.Level != v.level || v.got.Text != v.text {
@@ -250,5 +267,46 @@ func TestLookBack(t *testing.T) {
 		}
 		second.Release(nil)
 		third.Release(nil)
+	})
+}
+
+// TestLookBackAtTimeouts: calls of the last minute that ran longer than Timeout are counted, and those before it are not.
+func TestLookBackAtTimeouts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := mustSet(t, bulkhead.CompartmentConfig{Name: "stock", Guaranteed: 1, Timeout: time.Second})
+		c := mustNew(t, Config{Set: set})
+		look := func() compartment { return c.state(new(cursor)).Set.Compartments[0] }
+		late := func() {
+			_, err := bulkhead.Do(t.Context(), set.Compartment("stock"), func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+			if !errors.Is(err, bulkhead.ErrTimeout) {
+				t.Fatal(err)
+			}
+			synctest.Wait() // until the function has returned, too
+		}
+		late()
+		if got := look(); got.timedOut != 0 || got.verdict().Level != levelOK {
+			t.Errorf("before the first look: %d, %s", got.timedOut, got.verdict().Text)
+		}
+		late()
+		if got := look(); got.timedOut != 1 || got.verdict().Level != levelWatch {
+			t.Errorf("of the last minute: %d, %s", got.timedOut, got.verdict().Text)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := look(); got.timedOut != 0 {
+			t.Errorf("after two minutes: %d", got.timedOut)
+		}
+	})
+}
+
+// TestSampleAfterTheLook: a sample that is younger than the look is no negative silence.
+func TestSampleAfterTheLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, turn := watched(t, new(gauge))
+		turn()
+		s := &state{At: when{time.Now().Add(-92 * time.Millisecond)}}
+		c.watchWarden(s, c.cfg.Warden)
+		if s.Warden.SilentForMS != 0 {
+			t.Errorf("silent for %v ms", s.Warden.SilentForMS)
+		}
 	})
 }

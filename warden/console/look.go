@@ -113,7 +113,7 @@ func (c *Console) watchWarden(s *state, w *warden.Warden) {
 		Panics: stats.Panics, SilentForMS: missing(), DecisionState: limiter.Initial.String(),
 	}
 	if d := latest.Decision; d.Seq > 0 {
-		silent := s.At.Sub(latest.Sample.At)
+		silent := max(0, s.At.Sub(latest.Sample.At)) // a sample may have been taken since
 		now.Decision, now.SilentForMS, now.DecisionState = decisionJSON(&d), ms(silent), limiter.Applied.String()
 		if d.ValidFor > 0 && silent > d.ValidFor {
 			now.DecisionState = limiter.Stale.String()
@@ -158,11 +158,11 @@ func (p *past) keep(s *state) {
 	}
 	next := poolPoint{At: s.At, Pools: map[string]poolLoad{}}
 	for _, l := range s.Limiters {
-		next.Pools["limiter:"+l.Name] = poolLoad{l.InFlight, l.Queued, l.Executed, l.Rejected, nil}
+		next.Pools["limiter:"+l.Name] = poolLoad{InFlight: l.InFlight, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected}
 	}
 	if s.Set != nil {
 		for _, x := range s.Set.Compartments {
-			next.Pools["compartment:"+x.Name] = poolLoad{x.InFlight, x.Queued, x.Finished, x.RejectedTotal, x.rejections()}
+			next.Pools["compartment:"+x.Name] = poolLoad{x.InFlight, x.Queued, x.Finished, x.RejectedTotal, x.rejections(), x.overran()}
 		}
 	}
 	if len(p.pools) == mostPoolPoints {

@@ -128,7 +128,9 @@ type poolLoad struct {
 	Executed uint64 `json:"executed"`
 	Rejected uint64 `json:"rejected"`
 
-	reasons map[string]uint64 // of a compartment: what Rejected is made of
+	// Of a compartment.
+	reasons  map[string]uint64 // what Rejected is made of
+	timedOut uint64            // calls that ran longer than their Timeout
 }
 
 // phase is a run of consecutive decisions whose reasons have the same codes.

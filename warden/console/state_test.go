@@ -179,7 +179,7 @@ func TestStateValues(t *testing.T) {
 			if at(t, r, "limiter") == "warden" {
 				if at(t, r, "task") != "rejected" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" || at(t, r, "reason") != "queue_overflow" ||
 					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "shed_below") != nil || at(t, r, "deadline") == nil ||
-					!strings.HasPrefix(at(t, r, "text").(string), `rejected: queue_overflow: task "rejected", priority high, deadline `) {
+					!strings.HasPrefix(at(t, r, "text").(string), `rejected: queue_overflow: task "rejected", priority high, deadline in `) {
 					t.Errorf("a rejection is %v", r)
 				}
 			}
@@ -189,7 +189,7 @@ func TestStateValues(t *testing.T) {
 		}
 		if verdicts := at(t, s, "verdicts").([]any); at(t, verdicts, 0, "level") != "act" ||
 			at(t, verdicts, 0, "text") != "Rejected 2 of 4 (50 %) in the last 1 s, 2 high among them; most because no slot was free, nor room in the queue (queue_overflow). "+
-				"Controller: CPU overload, p90 scheduler delay 30 ms: the limit falls (queueing)." {
+				"Controller: CPU overload, p90 scheduler delay 30 ms (queueing); limit 1." {
 			t.Errorf("verdicts %v", verdicts)
 		}
 	})

@@ -170,14 +170,11 @@ func (w *wardenNow) verdict() verdict {
 			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s. No request has come, and Run is not running.", w.SilentForMS/1000)
 		}
 	default:
-		said := slices.DeleteFunc(slices.Clone(w.Decision.Reasons), func(r reason) bool { return r.Direction != "tighten" })
-		if len(said) > 0 {
+		if slices.ContainsFunc(w.Decision.Reasons, reason.strains) {
 			watch()
-		} else {
-			said = w.Decision.Reasons[:min(1, len(w.Decision.Reasons))] // the leading one
 		}
-		if len(said) > 0 {
-			v.Text += " Controller: " + sentences(said) + "."
+		if said := sentences(w.Decision.Reasons); said != "" {
+			v.Text += fmt.Sprintf(" Controller: %s; limit %s.", said, thousands(w.Decision.Target))
 		}
 	}
 	if w.mute {
@@ -191,11 +188,19 @@ func (w *wardenNow) verdict() verdict {
 	return v
 }
 
-// sentences returns the sentences of a decision's reasons, each with its code.
+// strains reports whether a reason is worth a look. Execution times less than 10 % above their baseline are not: for them the
+// controller stops raising the limit, but never lowers it.
+func (r reason) strains() bool {
+	return r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
+}
+
+// sentences returns the sentences of a decision's leading reason and of those that strain, each with its code.
 func sentences(reasons []reason) string {
-	said := make([]string, len(reasons))
+	var said []string
 	for i, r := range reasons {
-		said[i] = r.Text + " (" + r.Code + ")"
+		if i == 0 || r.strains() {
+			said = append(said, r.Text+" ("+r.Code+")")
+		}
 	}
 	return strings.Join(said, "; ")
 }

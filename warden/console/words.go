@@ -102,22 +102,23 @@ func whatWasFull(e limiter.Explanation) string {
 	return fmt.Sprintf("%s in flight, limit %s (%s)", tasks(e.InFlight), thousands(e.Limit), of)
 }
 
-// text returns the controller's reason and its consequence.
+// text returns what the controller measured. The limit's course is beside it, because each half of the controller may hold or
+// lower a limit that the other one would raise.
 func (r reason) text() string {
 	v := float64(r.Value)
 	switch r.Code {
 	case "queueing":
-		return "CPU overload, " + r.reading() + ": the limit falls"
+		return "CPU overload, " + r.reading()
 	case "busy":
-		return "CPU busy, " + r.reading() + ": the limit holds"
+		return "CPU busy, " + r.reading()
 	case "calm":
-		return "CPU is no bottleneck: the limit may grow"
+		return "CPU pressure low, " + r.reading()
 	case "no_information":
-		return "no CPU reading: the limit holds"
+		return "no CPU reading"
 	case "service_not_fed":
 		return "execution times are not measured here"
 	case "service_slow":
-		return fmt.Sprintf("execution time is %.3g times its baseline: the limit does not grow", v)
+		return fmt.Sprintf("execution time is %.3g times its baseline", v)
 	case "service_trial":
 		return fmt.Sprintf("execution time is %.3g times its baseline: a lower limit is being tried", v)
 	case "control_silent":

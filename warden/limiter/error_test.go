@@ -58,8 +58,8 @@ func TestPropertyErrorsCanBeGrouped(t *testing.T) {
 			}
 			var line strings.Builder
 			slog.New(slog.NewTextHandler(&line, nil)).Info("x", "e", r)
-			for _, story := range []string{r.String(), line.String()} {
-				if !strings.Contains(story, r.Task.Name) || !strings.Contains(story, r.Task.ID) || !strings.Contains(story, r.Waited.String()) || !strings.Contains(story, fmt.Sprint(r.InFlight)) {
+			for story, waited := range map[string]time.Duration{r.String(): brief(r.Waited), line.String(): r.Waited} {
+				if !strings.Contains(story, r.Task.Name) || !strings.Contains(story, r.Task.ID) || !strings.Contains(story, waited.String()) || !strings.Contains(story, fmt.Sprint(r.InFlight)) {
 					t.Fatalf("%q tells too little", story)
 				}
 			}
@@ -80,7 +80,42 @@ func TestWhoMayNotWaitIsToldSo(t *testing.T) {
 	defer p.Release()
 	_, err = l.Acquire(t.Context(), Task{})
 	var r *Rejection
-	if !errors.As(err, &r) || r.Error() != `limiter: "api": rejected: queue_overflow (target reached, may not wait)` || !strings.Contains(r.String(), "target 1 reached, may not wait; decision 1") {
+	if !errors.As(err, &r) || r.Error() != `limiter: "api": rejected: queue_overflow (target reached, may not wait)` || !strings.Contains(r.String(), "concurrency limit 1 reached, may not wait; decision 1") {
 		t.Errorf("%v: %v", err, r)
+	}
+}
+
+// The text for people: three digits, the deadline as the time left, the bound in words, and no decision that nobody made.
+func TestExplanationIsReadable(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	const head, tail = `rejected: timeout_queued: request "be2de", priority normal, `, `, waited 101ms; "stock": 10 in flight, 0 queued`
+	e := Explanation{
+		Limiter: "stock", Outcome: Rejected, Reason: TimeoutQueued, Task: Task{ID: "be2de"}, At: at, Waited: 100828064, InFlight: 10, ShedBelow: lowest,
+		Deadline: at.Add(-828064), DeadlineFrom: FromMaxWait, Decision: &decision.ControlDecision{TargetConcurrency: 10},
+	}
+	for bound, want := range []string{
+		BoundTarget: ", concurrency limit 10 reached", BoundSlots: ", all 10 slots of the compartment in use",
+		BoundBorrow: ", all 10 slots of the compartment, its own and borrowed ones, in use", BoundTenant: ", all 10 slots of the tenant in use",
+		BoundTotal: ", all 10 slots of the set in use or reserved",
+	} {
+		e.Bound, e.Limit = Bound(bound), 10
+		if got := e.String(); got != head+"deadline 828µs ago (max_wait)"+tail+want {
+			t.Error(got)
+		}
+	}
+	e.Bound, e.Deadline = 0, at.Add(1234567*time.Microsecond)
+	if got := e.String(); got != head+"deadline in 1.23s (max_wait)"+tail {
+		t.Error(got)
+	}
+	e.At = time.Time{}
+	if got := e.String(); got != head+"deadline 2026-01-02T03:04:06Z (max_wait)"+tail {
+		t.Error(got)
+	}
+	for d, want := range map[time.Duration]time.Duration{
+		0: 0, 999: 999, 1234: 1230, 99_960_000: 100 * time.Millisecond, -1234: -1230, 3723 * time.Second: time.Hour + 2*time.Minute,
+	} {
+		if got := brief(d); got != want {
+			t.Errorf("%s: %s, want %s", d, got, want)
+		}
 	}
 }

@@ -45,7 +45,8 @@ type Explanation struct {
 	ShedBelow Priority
 }
 
-// String returns the whole explanation on one line, for people. It allocates.
+// String returns the explanation on one line, for people: durations have three significant digits, and a decision without a
+// number, which no controller made, is left out. It allocates.
 func (e Explanation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", e.Outcome)
@@ -70,31 +71,66 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, ", mode %s", e.Mode)
 	}
 	if !e.Deadline.IsZero() {
-		fmt.Fprintf(&b, ", deadline %s (%s)", e.Deadline.Format(time.RFC3339Nano), e.DeadlineFrom)
+		fmt.Fprintf(&b, ", deadline %s (%s)", e.due(), e.DeadlineFrom)
 	}
 	if e.Patience > 0 {
-		fmt.Fprintf(&b, ", patience %s (assumed)", e.Patience)
+		fmt.Fprintf(&b, ", patience %s (assumed)", brief(e.Patience))
 	}
-	fmt.Fprintf(&b, ", waited %s; limiter %q: %d in flight, %d queued", e.Waited, e.Limiter, e.InFlight, e.QueueLen)
-	if e.Bound != 0 {
-		fmt.Fprintf(&b, ", %s %d reached", e.Bound, e.Limit)
-	}
+	fmt.Fprintf(&b, ", waited %s; %q: %d in flight, %d queued%s", brief(e.Waited), e.Limiter, e.InFlight, e.QueueLen, e.full())
 	if e.mayNotWait() {
 		b.WriteString(", may not wait")
 	}
 	if e.sheds() {
 		fmt.Fprintf(&b, ", shedding below %s", e.ShedBelow)
 	}
-	if d := e.Decision; d != nil {
+	if d := e.Decision; d != nil && d.Seq > 0 {
 		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.DecisionState, d.TargetConcurrency, d.ShedProbability)
 		if (e.Reason == DeadlineExceeded || e.Reason == PatienceExceeded) && d.Expected > 0 {
-			fmt.Fprintf(&b, ", expected %s", d.Expected)
+			fmt.Fprintf(&b, ", expected %s", brief(d.Expected))
 		}
 		for _, r := range d.Reasons {
 			fmt.Fprintf(&b, ", %s", r)
 		}
 	}
 	return b.String()
+}
+
+// due returns the time from At to the deadline; the deadline itself if At is not known.
+func (e Explanation) due() string {
+	if e.At.IsZero() {
+		return e.Deadline.Format(time.RFC3339)
+	}
+	left := e.Deadline.Sub(e.At)
+	if left < 0 {
+		return brief(left.Abs()).String() + " ago"
+	}
+	return "in " + brief(left).String()
+}
+
+// full says which bound was reached; "" if none was.
+func (e Explanation) full() string {
+	switch e.Bound {
+	case BoundTarget:
+		return fmt.Sprintf(", concurrency limit %d reached", e.Limit)
+	case BoundSlots:
+		return fmt.Sprintf(", all %d slots of the compartment in use", e.Limit)
+	case BoundBorrow:
+		return fmt.Sprintf(", all %d slots of the compartment, its own and borrowed ones, in use", e.Limit)
+	case BoundTenant:
+		return fmt.Sprintf(", all %d slots of the tenant in use", e.Limit)
+	case BoundTotal:
+		return fmt.Sprintf(", all %d slots of the set in use or reserved", e.Limit)
+	}
+	return ""
+}
+
+// brief rounds d to three significant digits.
+func brief(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d.Abs()/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 // mayNotWait reports whether the task was rejected because it had no queue to wait in: a full queue is not empty.

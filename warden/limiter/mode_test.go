@@ -155,7 +155,7 @@ func TestQ17_Told(t *testing.T) {
 		t.Fatalf("recent: %v", recent)
 	}
 	const want = `started (slot_free), would have been rejected: queue_overflow: task "quote", priority normal, mode dry_run, waited 0s; ` +
-		`limiter "prices": 2 in flight, 0 queued, target 1 reached; decision 1 (initial): target 1, shed 0`
+		`"prices": 2 in flight, 0 queued, concurrency limit 1 reached; decision 1 (initial): target 1, shed 0`
 	if got := recent[0].String(); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -46,7 +46,7 @@ func TestQ16_LearnedFromThoseWhoLeave(t *testing.T) {
 			if r.Patience != patience || r.Waited != patience || !r.Deadline.IsZero() || r.Bound != BoundTarget || r.Cause != nil {
 				t.Errorf("%+v", r)
 			}
-			const want = `rejected: patience_exceeded: task "x", priority normal, patience 215.269482ms (assumed), waited 215.269482ms; limiter "api": 1 in flight, 2 queued, target 1 reached; decision 1 (initial): target 1, shed 0`
+			const want = `rejected: patience_exceeded: task "x", priority normal, patience 215ms (assumed), waited 215ms; "api": 1 in flight, 2 queued, concurrency limit 1 reached; decision 1 (initial): target 1, shed 0`
 			if r.String() != want {
 				t.Errorf("%v\nwant %s", r, want)
 			}

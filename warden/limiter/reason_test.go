@@ -55,7 +55,7 @@ func TestQ7_EveryReason(t *testing.T) {
 			sleep(5 * time.Millisecond)
 			q.join(Task{Name: "b", Priority: 5})
 		}},
-		{DeadlineExceeded, "waited 20.000001ms", func(t *testing.T, l *Limiter, q *line) {
+		{DeadlineExceeded, "waited 20ms", func(t *testing.T, l *Limiter, q *line) {
 			q.join(Task{Name: "x", Priority: Critical, Deadline: time.Now().Add(30 * time.Millisecond)})
 			sleep(time.Second)
 		}},
@@ -142,7 +142,7 @@ func TestQ7_Executions(t *testing.T) {
 		if e.Grant != QueueOldest || e.Waited != 7*time.Millisecond || e.QueueLen != 1 || e.InFlight != 1 || e.Outcome != Started {
 			t.Errorf("%+v", e)
 		}
-		if !strings.HasPrefix(e.String(), `started (queue_oldest): task "a", priority normal, waited 7ms; limiter "api": 1 in flight, 1 queued; decision 1 (initial): target 1, shed 0`) {
+		if !strings.HasPrefix(e.String(), `started (queue_oldest): task "a", priority normal, waited 7ms; "api": 1 in flight, 1 queued; decision 1 (initial): target 1, shed 0`) {
 			t.Error(e)
 		}
 		recent := l.Recent()
@@ -206,7 +206,7 @@ func TestQ7_WhoseDeadlineAndWhichBound(t *testing.T) {
 				t.Errorf("%+v: %s", c, err)
 			}
 			// Who was late already when it came has met no bound.
-			if full := r.Waited > 0; full != (r.Bound == BoundTarget && r.Limit == 1) || full != strings.Contains(r.String(), "target 1 reached") {
+			if full := r.Waited > 0; full != (r.Bound == BoundTarget && r.Limit == 1) || full != strings.Contains(r.String(), "concurrency limit 1 reached") {
 				t.Errorf("%+v: %s", c, err)
 			}
 		}
