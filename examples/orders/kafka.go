@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +45,9 @@ func serveKafka(ctx context.Context, o options) (servers, error) {
 	}, nil
 }
 
+// fakeGreeting is what a fake broker prints, with its address.
+const fakeGreeting = "fake Kafka broker at %s (Ctrl-D ends it)\n"
+
 // startFake starts this program as a fake broker.
 func startFake() (brokers string, stop func() error, err error) {
 	cmd, err := self("-fake-broker")
@@ -61,11 +63,10 @@ func startFake() (brokers string, stop func() error, err error) {
 		return "", nil, err
 	}
 	stop = func() error { return errors.Join(stdin.Close(), cmd.Wait()) }
-	brokers, err = bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
+	if _, err := fmt.Fscanf(stdout, fakeGreeting, &brokers); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("the fake broker did not start: %w", err), stop())
 	}
-	return strings.TrimSpace(brokers), stop, nil
+	return brokers, stop, nil
 }
 
 // fakeBroker prints its address and runs until standard input ends.
@@ -75,7 +76,7 @@ func fakeBroker() error {
 		return err
 	}
 	defer cluster.Close()
-	fmt.Println(strings.Join(cluster.ListenAddrs(), ","))
+	fmt.Printf(fakeGreeting, strings.Join(cluster.ListenAddrs(), ","))
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }

@@ -165,6 +165,9 @@ func TestDependency(t *testing.T) {
 	if paid[http.StatusOK] < 180 { // nearly all: the test machine may be busy
 		t.Errorf("checkouts %v", paid)
 	}
+	if body := page(t, url+"/home"); body != "bestsellers\n" {
+		t.Errorf("the fallback answers %q", body)
+	}
 }
 
 func TestClient(t *testing.T) {

@@ -24,24 +24,30 @@ func (s story) print(w io.Writer) {
 	printVerdict(w, s.findings, s.moral)
 }
 
+// poolsApart is the head of the column of pools where each route has its own.
+func poolsApart(sc scenario) string {
+	return fmt.Sprintf("connections in use/at most, by route; %d in all", sc.total())
+}
+
 // run runs the four acts. When ctx ends, run returns the results so far.
 func (d demo) run(ctx context.Context, cfg shopConfig, seed uint64, progress io.Writer) (s story, err error) {
 	acts := []struct {
 		way, title string
+		pools      string
 		scenario   scenario
 		run        func(context.Context, shopConfig, uint64, func(moment)) (result, error)
 	}{
-		{shared, "one pool of connections shared by all routes", d.incident, runInProcess},
-		{divided, "a compartment and a pool for each route", d.incident, runInProcess},
-		{divided, "compartments only, while a sale overloads the processor", d.overload, runInChild},
-		{protected, "the same sale, with a warden in front of the whole server to limit concurrency and shed load", d.overload, runInChild},
+		{shared, "one pool of connections shared by all routes", "connections in use/at most", d.incident, runInProcess},
+		{divided, "a compartment and a pool for each route", poolsApart(d.incident), d.incident, runInProcess},
+		{divided, "compartments only, while a sale overloads the processor", "", d.overload, runInChild},
+		{protected, "the same sale, with a warden in front of the whole server to limit concurrency and shed load", "", d.overload, runInChild},
 	}
 	printIntro(progress, d.incident, database(cfg.database), seed)
 	for i, act := range acts {
 		if i == 2 {
 			printOverload(progress, d.overload)
 		}
-		printWay(progress, i+1, len(acts), act.title)
+		printWay(progress, i+1, len(acts), act.title, act.pools)
 		cfg.way, cfg.scenario, cfg.render = act.way, act.scenario, act.scenario.render
 		res, err := act.run(ctx, cfg, seed, func(m moment) { printMoment(progress, m) })
 		if err != nil {
@@ -71,7 +77,7 @@ func matrix(ctx context.Context, cfg shopConfig, seed uint64, progress io.Writer
 	cfg.way, cfg.render = divided, 0
 	for target := checkout; target <= allRoutes; target++ {
 		title := overloadTitle(target)
-		printWay(progress, int(target)+1, int(allRoutes)+1, title)
+		printWay(progress, int(target)+1, int(allRoutes)+1, title, poolsApart(base))
 		cfg.scenario = overloadOf(target, base)
 		res, err := runInProcess(ctx, cfg, seed, func(m moment) { printMoment(progress, m) })
 		if err != nil {

@@ -23,14 +23,15 @@ func millis(d time.Duration) string {
 
 func printIntro(w io.Writer, sc scenario, database string, seed uint64) {
 	fmt.Fprintf(w, "A shop has %d database connections. A release makes its analytics query slow. Real HTTP, real %s.\n", sc.total(), database)
-	fmt.Fprintf(w, "Time scale 1:%d, seed %d. The slow query takes %v; a request waits up to %v for a connection; a client gives up after %v.\n",
+	fmt.Fprintf(w, "The demo is %d times as fast as the incident; all times below are as you see them pass (seed %d). The slow query\n"+
+		"takes %v; a request waits up to %v for a connection; a client gives up after %v.\n",
 		sc.scale, seed, sc.phases[1].hold[analytics], sc.acquire, sc.patience)
 	printRates(w, sc.phases[0])
 }
 
 func printOverload(w io.Writer, sc scenario) {
 	fmt.Fprintf(w, "\nNow the shop runs on one processor, and a page of products costs %v of it. A sale brings %.0f page requests a second,\n"+
-		"%.1f times what the processor can render. Times are not scaled here.\n", renderTime, sc.phases[1].perSecond[products], sc.phases[1].perSecond[products]*renderTime.Seconds())
+		"%.1f times what the processor can render. This part runs at real speed.\n", renderTime, sc.phases[1].perSecond[products], sc.phases[1].perSecond[products]*renderTime.Seconds())
 }
 
 func printRates(w io.Writer, p phase) {
@@ -41,14 +42,15 @@ func printRates(w io.Writer, p phase) {
 	fmt.Fprintln(w)
 }
 
-func printWay(w io.Writer, nth, of int, name string) {
+// printWay prints the head of a way's table; pools is the head of the last column.
+func printWay(w io.Writer, nth, of int, name, pools string) {
 	fmt.Fprintf(w, "\n%d of %d: %s\n", nth, of, name)
-	fmt.Fprintf(w, "%6s  %-10s %s\n", "time", "phase", "  success in the last second, 1.000 = all  connections in use")
+	fmt.Fprintf(w, "%6s  %-10s %s\n", "time", "phase", "  requests of the last second that succeeded: 1.000 = all, - = none ended")
 	fmt.Fprintf(w, "%6s  %-10s", "", "")
 	for r := range routes {
 		fmt.Fprintf(w, " %9s", r)
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "   %s\n", pools)
 }
 
 func printMoment(w io.Writer, m moment) {

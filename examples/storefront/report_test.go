@@ -15,7 +15,7 @@ func TestReportFitsInto130Columns(t *testing.T) {
 	pool, apart := good()
 	printIntro(&out, incident(), "PostgreSQL", 1)
 	printOverload(&out, overload())
-	printWay(&out, 1, 4, "compartments only, while a sale overloads the processor")
+	printWay(&out, 1, 4, "compartments only, while a sale overloads the processor", poolsApart(incident()))
 	printMoment(&out, moment{12 * time.Second, rollback, pool.in(slow), "70/70  40/40  30/30  10/10"})
 	story{titles: []string{"a", "b"}, results: []result{pool, apart}, findings: judgeIncident(pool, apart), moral: "Good."}.print(&out)
 	for line := range strings.Lines(out.String()) {
@@ -23,7 +23,7 @@ func TestReportFitsInto130Columns(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	if !strings.Contains(out.String(), "Time scale 1:20") || !strings.Contains(out.String(), "VERDICT: holds. Good.") {
+	if !strings.Contains(out.String(), "20 times as fast") || !strings.Contains(out.String(), "VERDICT: holds. Good.") {
 		t.Error(out.String())
 	}
 }

@@ -50,6 +50,18 @@ func through(c *bulkhead.Compartment, url string) http.HandlerFunc {
 	}
 }
 
+// home shows the recommendations, or the bestsellers if there are none in time.
+func home(c *bulkhead.Compartment, url string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := bulkhead.DoOr(r.Context(), c, func(ctx context.Context) (string, error) { return fetch(ctx, url) },
+			func(context.Context, error) (string, error) { return "bestsellers", nil })
+		if err != nil { // the client left
+			return
+		}
+		fmt.Fprintln(w, body)
+	}
+}
+
 func run(addr string) error {
 	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "payments", Guaranteed: 15, MaxQueue: 50, Timeout: time.Second, Criticality: limiter.Critical},
@@ -66,6 +78,7 @@ func run(addr string) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /checkout", through(set.Compartment("payments"), self+"/fake/payments"))
 	mux.Handle("GET /recommend", through(set.Compartment("recommendations"), self+"/fake/recommendations"))
+	mux.Handle("GET /home", home(set.Compartment("recommendations"), self+"/fake/recommendations"))
 	// Both services are faked in this program: one answers after 10 ms, the other hangs.
 	mux.HandleFunc("GET /fake/payments", func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(10 * time.Millisecond)

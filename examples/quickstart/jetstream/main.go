@@ -24,7 +24,7 @@ func main() {
 	flag.Parse()
 	conn, err := nats.Connect(*url)
 	if err != nil {
-		log.Fatal(err)
+		log.Fatalf("no NATS server at %s: %v", *url, err)
 	}
 	if err := publish(conn); err != nil {
 		log.Fatal(err)

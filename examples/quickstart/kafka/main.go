@@ -41,6 +41,9 @@ func produce(brokers []string) error {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	if err := client.Ping(ctx); err != nil {
+		return fmt.Errorf("no Kafka broker at %s: %w", strings.Join(brokers, ","), err)
+	}
 	var records []*kgo.Record
 	for i := range orders {
 		records = append(records, kgo.KeyStringRecord(fmt.Sprint("customer-", i%4), fmt.Sprint("order ", i/4+1)))
