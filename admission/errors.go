@@ -72,5 +72,5 @@ func nilFunc(name string) error {
 }
 
 func nilGate() error {
-	return &InvalidError{Field: "g", Value: "nil", Allowed: "a gate made by New"}
+	return &InvalidError{Field: "gate", Value: "nil", Allowed: "a gate made by New"}
 }

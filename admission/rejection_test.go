@@ -264,7 +264,7 @@ func TestNoGate(t *testing.T) {
 	_, submit := admission.Submit(none, func() admission.Stage[int] { ran = true; return nil })
 	for i, err := range []error{acquire, do, call, submit, none.Drain(t.Context())} {
 		var invalid *admission.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != "g" || errors.Is(err, admission.ErrRejected) || ran {
+		if !errors.As(err, &invalid) || invalid.Field != "gate" || errors.Is(err, admission.ErrRejected) || ran {
 			t.Errorf("nil gate, %d: %v, ran: %t", i, err, ran)
 		}
 	}

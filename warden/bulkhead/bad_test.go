@@ -45,7 +45,7 @@ func TestBadConfig(t *testing.T) {
 		{"Config.Observer", Config{Total: 1, Observer: (*recording)(nil), Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
 		{"Config.Compartments[0].Name", Config{Total: 1, Compartments: []CompartmentConfig{{Max: 1}}}},
 		{"Config.Compartments[1].Name", Config{Total: 2, Compartments: []CompartmentConfig{{Name: "a", Max: 1}, {Name: "a", Max: 1}}}},
-		{"Config.Compartments", Config{Total: 3, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},
+		{"the sum of Config.Compartments[].Guaranteed", Config{Total: 3, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: 11})},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: -1})},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: math.MaxInt})},
@@ -58,6 +58,7 @@ func TestBadConfig(t *testing.T) {
 		{first + "Max", one(CompartmentConfig{})},
 		{first + "MaxQueue", one(CompartmentConfig{Max: 1, MaxQueue: -1})},
 		{first + "MaxWait", one(CompartmentConfig{Max: 1, MaxWait: -1})},
+		{first + "MaxWait", one(CompartmentConfig{Max: 1, MaxWait: time.Second})},
 		{first + "Timeout", one(CompartmentConfig{Max: 1, Timeout: -1})},
 		{first + "MaxFallback", one(CompartmentConfig{Max: 1, MaxFallback: -1})},
 		{first + "Breaker", one(CompartmentConfig{Max: 1, Breaker: (*breaker)(nil)})},
@@ -86,7 +87,7 @@ func TestUnknownCompartmentListsTheKnown(t *testing.T) {
 	if text := `bulkhead: unknown compartment "x"; the set has ` + strings.Join(want[:10], ", ") + ", 2 more"; err.Error() != text {
 		t.Errorf("%v, want %s", err, text)
 	}
-	if err := (*Compartment)(nil).unknownError(); err.Error() != `bulkhead: unknown compartment ""` {
+	if err := (*Compartment)(nil).unknownError(); err.Error() != "bulkhead: the compartment is nil; allowed: one from Set.Compartment" {
 		t.Error(err)
 	}
 }

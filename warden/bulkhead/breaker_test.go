@@ -78,7 +78,7 @@ type broken struct{ breaker }
 func (*broken) State() string { panic("no state") }
 
 func TestB6_AStateThatPanicsSaysNothing(t *testing.T) {
-	s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxWait: time.Second, Breaker: &broken{}})
+	s, a := single(t, CompartmentConfig{Guaranteed: 1, Breaker: &broken{}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := Do(ctx, a, nothing); err != nil {

@@ -60,6 +60,8 @@ func (c *CompartmentConfig) check(field string) error {
 		return &InvalidError{field + "Name", `""`, "a name"}
 	case c.MaxQueue < 0:
 		return &InvalidError{field + "MaxQueue", c.MaxQueue, "0 (nobody waits) or more"}
+	case c.MaxWait > 0 && c.MaxQueue == 0:
+		return &InvalidError{field + "MaxWait", c.MaxWait, "0 without MaxQueue: no call waits"}
 	case c.MaxFallback < 0:
 		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (the default, as Max) or more"}
 	case noBreaker != "":
@@ -108,7 +110,7 @@ func (p *Plan) check(field string, maxQueue func(int) int) error {
 		sum += sh.Guaranteed
 	}
 	if sum > p.Total {
-		return &InvalidError{field + ".Compartments", fmt.Sprintf("guaranteed %d slots", sum), fmt.Sprintf("at most Total (%d)", p.Total)}
+		return &InvalidError{"the sum of " + field + ".Compartments[].Guaranteed", sum, fmt.Sprintf("at most Total (%d)", p.Total)}
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ type CompartmentConfig struct {
 	Mode limiter.Mode
 	// MaxQueue is the maximum number of waiting calls, 0 or more; with tenants, per tenant. 0: no queue.
 	MaxQueue int
-	// MaxWait bounds the queue wait, 0 or more; 0: the Timeout; if both are 0, only the call's context bounds it.
+	// MaxWait bounds the queue wait, 0 or more; 0: the Timeout; if both are 0, only the call's context bounds it. A
+	// MaxWait above 0 needs a MaxQueue.
 	MaxWait time.Duration
 	// Timeout bounds a function's running time, 0 or more, counted from its start. When it passes, the function's context
 	// ends and the caller gets a [*TimeoutError]; the slot stays taken until the function returns. 0: none.

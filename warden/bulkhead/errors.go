@@ -92,6 +92,9 @@ type UnknownCompartmentError struct {
 
 // Error names the compartment and those of the set, at most ten.
 func (e *UnknownCompartmentError) Error() string {
+	if e.set == nil && e.Compartment == "" {
+		return "bulkhead: the compartment is nil; allowed: one from Set.Compartment"
+	}
 	text := fmt.Sprintf("bulkhead: unknown compartment %q", e.Compartment)
 	if e.set == nil {
 		return text

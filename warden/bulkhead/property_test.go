@@ -210,9 +210,9 @@ func TestPropertyB6_AskedWithASlotToldOnce(t *testing.T) {
 		waits, apart := rapid.Bool().Draw(rt, "waits"), rapid.Bool().Draw(rt, "a goroutine of its own")
 		inVirtualTime(t, rt, func(t *testing.T) string {
 			b, rejections := &stated{}, uint64(0)
-			cfg := CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxWait: time.Second, Breaker: b}
+			cfg := CompartmentConfig{Guaranteed: 1, Timeout: time.Second, Breaker: b}
 			if waits {
-				cfg.MaxQueue = 1
+				cfg.MaxQueue, cfg.MaxWait = 1, time.Second
 			}
 			if !apart {
 				cfg.Timeout = 0

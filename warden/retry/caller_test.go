@@ -469,7 +469,7 @@ func TestInvalid(t *testing.T) {
 	} {
 		c, err := retry.New(cfg)
 		var invalid *retry.InvalidError
-		if c != nil || !errors.Is(err, retry.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "retry.Config."+field || !strings.Contains(err.Error(), invalid.Allowed) {
+		if c != nil || !errors.Is(err, retry.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "Config."+field || !strings.Contains(err.Error(), invalid.Allowed) {
 			t.Errorf("%s: %v, %v", field, c, err)
 		}
 	}

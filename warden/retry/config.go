@@ -52,7 +52,7 @@ func New(cfg Config) (*Caller, error) {
 		{"MaxWait", cfg.MaxWait < 0 || cfg.MaxWait > time.Hour, cfg.MaxWait, "above 0 to 1h, or 0 (the default, 10s)"},
 	} {
 		if f.wrong {
-			return nil, &InvalidError{"retry.Config." + f.field, f.value, f.allowed}
+			return nil, &InvalidError{"Config." + f.field, f.value, f.allowed}
 		}
 	}
 	cfg.Attempts = or(cfg.Attempts, 3)

@@ -195,8 +195,8 @@ func TestInvalidConfig(t *testing.T) {
 		w     *warden.Warden
 		cfg   wardenhttp.Config
 	}{
-		{"w", nil, wardenhttp.Config{}},
-		{"w", &warden.Warden{}, wardenhttp.Config{}},
+		{"wardenhttp.New: the warden", nil, wardenhttp.Config{}},
+		{"wardenhttp.New: the warden", &warden.Warden{}, wardenhttp.Config{}},
 		{"wardenhttp.Config.Timeout", w, wardenhttp.Config{Timeout: -1}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: -1}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: time.Hour + 1}},

@@ -25,12 +25,20 @@ import (
 // it in handlers that acquire slots themselves and in the error handlers of proxies. Call it before writing anything else. c
 // is the compartment that returned err, nil if none: a tenant gets 429 where other callers get 503.
 //
+// If w is that of a handler behind a [Middleware], or unwraps to it as [http.ResponseController] does, WriteError answers as
+// that middleware, with the ID of its request. Once the request's context has ended, it also answers a context's error: 504 if
+// the request's deadline has passed, 499 if the client left.
+//
 // The answer has a status by cause, Retry-After with a 503 and a 429, and a body of type application/problem+json with the
-// members title, status, reason and, if a limiter rejected, decision: the number of the decision in force. If err has a
+// members title, status, reason and, if a limiter rejected under a numbered decision, decision: its number. If err has a
 // request ID (see [warden.WithRequestID]), it is in the member request_id and in the header X-Request-Id. docs/wardenhttp.md
 // has the table. [Middleware.WriteError] answers as its Config says.
 func WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
-	return answers{}.answer(w, c, err)
+	e := exchangeOf(w)
+	if e == nil {
+		return answers{}.answer(w, nil, c, err)
+	}
+	return e.h.answers.answer(w, e, c, err)
 }
 
 // WriteError is the function WriteError, with RetryAfter, Rand, Instance and Verbose of the middleware's Config.
@@ -38,7 +46,7 @@ func (m *Middleware) WriteError(w http.ResponseWriter, c *bulkhead.Compartment, 
 	if m == nil {
 		return WriteError(w, c, err)
 	}
-	return m.answers.answer(w, c, err)
+	return m.answers.answer(w, exchangeOf(w), c, err)
 }
 
 // problem is the content of the body (RFC 9457). Without a type member, "about:blank" applies, whose title is the status's
@@ -49,6 +57,11 @@ type problem struct {
 	decision   *decision.ControlDecision // in force; nil: none
 	retryAfter time.Duration             // the limiter's estimate
 	requestID  string                    // from err
+}
+
+// canceled is the answer to a request whose client left.
+func canceled() problem {
+	return problem{status: statusClientClosed, reason: limiter.Canceled.String()}
 }
 
 // statusClientClosed is nginx's status for a client that disconnected. Only logs see it.
@@ -123,12 +136,19 @@ type answers struct {
 	requestID  string // "": take that of err
 }
 
-// answer answers with the public part of err, which c returned, and reports whether err is of this module.
-func (a answers) answer(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
+// answer answers with the public part of err, which c returned in the handler of e, and reports whether err is of this module or
+// says that e's request has ended. e is nil if there is no handler yet, or none behind a middleware.
+func (a answers) answer(w http.ResponseWriter, e *exchange, c *bulkhead.Compartment, err error) bool {
 	if w == nil {
 		return false
 	}
 	p, ours := describe(c, err)
+	if e != nil {
+		if !ours {
+			p, ours = e.ended(err)
+		}
+		p.requestID = cmp.Or(p.requestID, requestid.From(e.slot.Ctx))
+	}
 	if ours {
 		a.write(w, p, err)
 	}
@@ -170,7 +190,7 @@ func (a answers) body(p problem, err error) []byte {
 	b = append(b, title...)
 	b = strconv.AppendInt(append(b, `","status":`...), int64(p.status), 10)
 	b = append(append(append(b, `,"reason":"`...), p.reason...), '"')
-	if p.decision != nil {
+	if p.decision != nil && p.decision.Seq > 0 { // 0: nothing was decided yet
 		b = strconv.AppendUint(append(b, `,"decision":`...), p.decision.Seq, 10)
 	}
 	if p.requestID != "" {

@@ -20,6 +20,7 @@ import (
 
 // kept is an answer that has not been sent yet.
 type kept struct {
+	of       *exchange
 	header   http.Header
 	done     chan struct{} // closed when the handler is done in time
 	returned bool          // written before done is closed
@@ -39,7 +40,7 @@ type kept struct {
 func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
-	k := &kept{header: http.Header{}, done: make(chan struct{})}
+	k := &kept{of: e, header: http.Header{}, done: make(chan struct{})}
 	go k.run(e, r)
 	select {
 	case <-k.done:
@@ -56,7 +57,7 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(over, context.DeadlineExceeded), errors.Is(late, context.DeadlineExceeded):
 		e.answer(timeoutRunning(), context.DeadlineExceeded)
 	case left:
-		e.answer(problem{status: statusClientClosed, reason: "canceled"}, over)
+		e.answer(canceled(), over)
 	case k.status == 0 && errors.Is(late, ErrSlowPeer):
 		e.answer(slowPeer(), late)
 	default:
@@ -130,6 +131,9 @@ func (k *kept) send(e *exchange) {
 		_, _ = e.Write(k.body.Bytes()) // on failure the client is gone
 	}
 }
+
+// serves returns the exchange that k is an answer of.
+func (k *kept) serves() *exchange { return k.of }
 
 // Header returns the headers of the answer.
 func (k *kept) Header() http.Header { return k.header }

@@ -156,7 +156,7 @@ func TestH5_QueueTimeoutIs504(t *testing.T) {
 		defer permit.Release(nil)
 		rec := httptest.NewRecorder()
 		inCompartment(t, wardenhttp.Config{Compartment: in(c)}, nil).ServeHTTP(rec, newRequest())
-		if rec.Code != http.StatusGatewayTimeout || !strings.Contains(rec.Body.String(), `"reason":"timeout_queued","decision":`) {
+		if rec.Code != http.StatusGatewayTimeout || !strings.Contains(rec.Body.String(), `"reason":"timeout_queued","request_id":`) {
 			t.Errorf("%d %s", rec.Code, rec.Body)
 		}
 	})

@@ -93,7 +93,7 @@ type Middleware struct {
 // take its samples in time. The error, a [*warden.InvalidError], names the invalid field. New starts no goroutine.
 func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	who := capacity{w, cfg.Compartment}
-	if err := who.check(); err != nil {
+	if err := who.check("wardenhttp.New", "Config"); err != nil {
 		return nil, err
 	}
 	switch {

@@ -104,6 +104,35 @@ func (e *exchange) conclude() {
 	}
 }
 
+// ended returns the answer to err, a context's error, if the request has ended; false: it has not, or err is another.
+func (e *exchange) ended(err error) (problem, bool) {
+	over := context.Cause(e.slot.Ctx)
+	switch {
+	case over == nil, !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled):
+		return problem{}, false
+	case errors.Is(over, context.DeadlineExceeded): // also an untrusted client's, which shows as Canceled
+		return timeoutRunning(), true
+	}
+	return canceled(), true
+}
+
+// exchangeOf returns the exchange that answers through w; nil: there is none, or something around it does not unwrap.
+func exchangeOf(w http.ResponseWriter) *exchange {
+	for {
+		switch v := w.(type) {
+		case interface{ serves() *exchange }:
+			return v.serves()
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = v.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
+// serves returns e, also for the types that embed it.
+func (e *exchange) serves() *exchange { return e }
+
 // answer answers with p. It stops reading first, because net/http would otherwise wait for the rest of the body.
 func (e *exchange) answer(p problem, err error) {
 	if e.hasBody() {

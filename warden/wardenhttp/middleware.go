@@ -100,7 +100,7 @@ func (h *handler) reject(w http.ResponseWriter, r *http.Request, is *slot.Claim,
 			return
 		}
 	}
-	if !answers.answer(w, is.Compartment, err) {
+	if !answers.answer(w, nil, is.Compartment, err) {
 		answers.write(w, mistake(rpcstatus.Invalid().Reason), err)
 	}
 }

@@ -47,7 +47,7 @@ type Retry struct {
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	switch {
 	case c == nil:
-		return nil, &warden.InvalidError{Field: "c", Value: "nil", Allowed: "a caller made by retry.New"}
+		return nil, &warden.InvalidError{Field: "wardenhttp.NewRetry: the caller", Value: "nil", Allowed: "a caller made by retry.New"}
 	case cfg.AttemptTimeout < 0:
 		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (unlimited) or more"}
 	case cfg.HedgeAfter < 0:

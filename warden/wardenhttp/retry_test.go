@@ -520,7 +520,7 @@ func TestRetryAllocatesOnce(t *testing.T) {
 func TestInvalidRetry(t *testing.T) {
 	c := newCaller(t, retry.Config{})
 	for field, f := range map[string]func() (*wardenhttp.Retry, error){
-		"c": func() (*wardenhttp.Retry, error) { return wardenhttp.NewRetry(nil, wardenhttp.RetryConfig{}) },
+		"wardenhttp.NewRetry: the caller": func() (*wardenhttp.Retry, error) { return wardenhttp.NewRetry(nil, wardenhttp.RetryConfig{}) },
 		"wardenhttp.RetryConfig.AttemptTimeout": func() (*wardenhttp.Retry, error) {
 			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{AttemptTimeout: -1})
 		},

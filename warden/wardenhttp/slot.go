@@ -20,13 +20,13 @@ type capacity struct {
 	compartment func(*http.Request) *bulkhead.Compartment // nil: the warden itself
 }
 
-// check returns an error if there is no source.
-func (c capacity) check() error {
+// check returns an error if there is no source; by is the function that it was given to, cfg the name of its configuration.
+func (c capacity) check(by, cfg string) error {
 	switch {
 	case c.warden == nil && c.compartment == nil:
-		return &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with Config.Compartment"}
+		return &warden.InvalidError{Field: by + ": the warden", Value: "nil", Allowed: "a warden made by warden.New; nil only with " + cfg + ".Compartment"}
 	case c.warden != nil && c.warden.Limiter() == nil:
-		return notMade("w", "warden.New")
+		return notMade(by+": the warden", "warden.New")
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ type Transport struct {
 // cfg.Compartment, w has the role that it has in [New]. The error, a [*warden.InvalidError], names the invalid argument.
 func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
 	t := &Transport{capacity{w, cfg.Compartment}, cfg.Base, cfg.Task}
-	if err := t.capacity.check(); err != nil {
+	if err := t.capacity.check("wardenhttp.NewTransport", "TransportConfig"); err != nil {
 		return nil, err
 	}
 	if err := noBase("wardenhttp.TransportConfig", cfg.Base); err != nil {

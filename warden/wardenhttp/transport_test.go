@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"reflect"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -150,7 +151,8 @@ func TestInvalidTransportConfig(t *testing.T) {
 	for _, w := range []*warden.Warden{nil, {}} {
 		rt, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: http.DefaultTransport})
 		var invalid *warden.InvalidError
-		if rt != nil || !errors.Is(err, warden.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "w" || invalid.Allowed == "" {
+		if rt != nil || !errors.Is(err, warden.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "wardenhttp.NewTransport: the warden" ||
+			w == nil && !strings.HasSuffix(err.Error(), "nil only with TransportConfig.Compartment") {
 			t.Errorf("%v, %v", rt, err)
 		}
 	}
