@@ -264,10 +264,11 @@ func (a answer) later(t fataler) error {
 }
 
 func TestAttemptTimeout(t *testing.T) {
-	var calls atomic.Int32 // the second may begin before the first has ended
-	s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	var calls atomic.Int32
+	answered := make(chan struct{}) // the first attempt hangs: at its deadline its answer could still come before the client's timer
+	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		if calls.Add(1) == 1 {
-			<-ctx.Done()
+			<-answered
 		}
 		return &pb.SimpleResponse{}, nil
 	}}
@@ -275,6 +276,7 @@ func TestAttemptTimeout(t *testing.T) {
 	if _, err := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
 		t.Error(err)
 	}
+	close(answered)
 	if s := c.Stats(); s.Retries != 1 || s.Rejected != 1 || s.Accepted != 1 {
 		t.Errorf("%+v", s)
 	}
