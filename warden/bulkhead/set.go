@@ -70,7 +70,7 @@ type Compartment struct {
 	held        int
 	withoutSlot int    // calls that run without a slot
 	unwanted    int    // running calls that Enforce would have rejected, in a dry run
-	turn        uint64 // breaks ties between equal held; 0: no call waits
+	turn        uint64 // breaks ties between equal numbers in flight; 0: no call waits
 	index       int    // in pool.waiting
 	tenancy            // zero for a pool's own compartment
 }

@@ -71,7 +71,6 @@ func (s *Set) give(c *Compartment) {
 	if c.withoutSlot > 0 {
 		c.withoutSlot--
 		p.withoutSlot--
-		p.waiting.fix(c)
 	} else {
 		p.held--
 		s.held--
@@ -79,8 +78,8 @@ func (s *Set) give(c *Compartment) {
 		if p.held >= p.reserved() {
 			s.unreserved++
 		}
-		p.waiting.fix(c)
 	}
+	p.waiting.fix(c)
 	s.serve()
 	s.settle(c)
 }
