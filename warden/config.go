@@ -76,7 +76,9 @@ type Config struct {
 	// Controller replaces this module's controller; nil: [control.New]. If its decision numbers restart, the warden continues
 	// its own numbering.
 	Controller Controller
-	// ApplyTo receives every decision after the limiter: usually a bulkhead.Set; nil: none.
+	// ApplyTo receives every decision after the limiter: usually a bulkhead.Set; nil: none. If it has a method Total() int, as
+	// a Set has, that is the least that Control.Initial and Control.Max may be, and Initial is at least that by default: so a
+	// target on an idle machine keeps what it has alone. A later growth of the target is not seen.
 	ApplyTo Target
 }
 
@@ -136,6 +138,8 @@ func New(cfg Config) (*Warden, error) {
 	}
 	if cfg.Controller != nil {
 		cfg.Control = control.Config{} // which configures nobody
+	} else if err := cfg.fit(); err != nil {
+		return nil, err
 	}
 	if cfg.Control.ValidFor == 0 {
 		cfg.Control.ValidFor = max(time.Second, 4*cfg.Interval) // a decision must outlive some late samples
@@ -166,6 +170,29 @@ func New(cfg Config) (*Warden, error) {
 		}
 	}
 	return w, nil
+}
+
+// fit makes the controller begin with what the target runs alone. A target reports no executions, and without them the limit
+// does not grow beyond Initial.
+func (cfg *Config) fit() error {
+	sized, ok := cfg.ApplyTo.(interface{ Total() int })
+	if !ok {
+		return nil
+	}
+	c, total := &cfg.Control, sized.Total()
+	allowed := fmt.Sprintf("the target's total (%d) or more, or 0 (the default)", total)
+	switch {
+	case c.Initial > 0 && c.Initial < total:
+		return &InvalidError{"Config.Control.Initial", c.Initial, allowed}
+	case c.Max > 0 && c.Max < total:
+		return &InvalidError{"Config.Control.Max", c.Max, allowed}
+	case c.Initial == 0 && total > decision.Default().TargetConcurrency:
+		c.Initial = max(total, c.Min, c.Processors)
+		if c.Max > 0 {
+			c.Initial = min(c.Initial, c.Max)
+		}
+	}
+	return nil
 }
 
 // first returns the decision in force until the first sample: decision.Default with the controller's initial limit. It is valid

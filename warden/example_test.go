@@ -11,7 +11,6 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -66,8 +65,8 @@ func ExampleConfig_controller() {
 	// Output: true queue_overflow 1
 }
 
-// A warden whose decisions bound the compartments of a set as well. It begins with as many slots as the set has, so that
-// nothing is taken away from anybody before there is a reason.
+// A warden whose decisions bound the compartments of a set as well. It begins with as many slots as the set has, so nothing
+// is taken away from anybody before there is a reason.
 func ExampleConfig_also() {
 	ruled := make(rulings, 1)
 	set, err := bulkhead.New(bulkhead.Config{Total: 100, Observer: ruled, Compartments: []bulkhead.CompartmentConfig{
@@ -77,7 +76,7 @@ func ExampleConfig_also() {
 	if err != nil {
 		panic(err)
 	}
-	w, err := warden.New(warden.Config{ApplyTo: set, Control: control.Config{Initial: 100}})
+	w, err := warden.New(warden.Config{ApplyTo: set})
 	if err != nil {
 		panic(err)
 	}

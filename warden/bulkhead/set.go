@@ -155,6 +155,17 @@ func (s *Set) Compartments() []*Compartment {
 	return all
 }
 
+// Total returns the number of slots of all compartments by the current plan, before any decision; 0 for a nil or zero Set. A
+// warden whose decisions the set follows begins with that many. It does not block and allocates nothing.
+func (s *Set) Total() int {
+	if !s.made() {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.plan.Total
+}
+
 // known reports whether c belongs to a Set. Otherwise c rejects every call.
 func (c *Compartment) known() bool { return c != nil && c.pool != nil }
 

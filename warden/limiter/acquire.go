@@ -52,7 +52,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	l.submit(t)
 	var o outcome
 	switch {
-	case queue.Missed(l.rule.due(d), now, l.rule.decision.Expected):
+	case queue.Missed(l.rule.due(d), now, 0):
 		o = l.countRejection(t.Priority, DeadlineExceeded, 0)
 	case l.free():
 		o = l.grant(t.Priority)
@@ -114,8 +114,8 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	l.mu.Lock()
 	l.refresh(now)
 	l.submit(t)
-	o, expected := outcome{}, l.rule.decision.Expected
-	v := queue.TooLate(err, l.rule.due(d), now, expected)
+	o, due, expected := outcome{}, l.rule.due(d), l.rule.decision.Expected
+	v := queue.TooLate(err, due, now, 0)
 	switch {
 	case v != queue.Waits:
 		o = l.countRejection(t.Priority, reasonOf(v), 0)
@@ -126,6 +126,8 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 		o = l.startDryRun(t.Priority, d.due, now, true, draw)
 	case l.closed || l.queue.Limit == 0:
 		o = l.countRejection(t.Priority, l.full(), 0)
+	case queue.Missed(due, now, expected):
+		o = l.countRejection(t.Priority, DeadlineExceeded, 0)
 	default:
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
 			o = l.countRejection(t.Priority, reasonOf(v), 0)
@@ -168,20 +170,25 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 }
 
 // begin is the last step before a granted task starts: it yields to new arrivals and checks context and deadline once more.
-// Then the task has its permit, or has given its slot back.
+// Then the task has its permit, or has given its slot back. The expected time counts only while others wait for the slot:
+// giving it back for nobody would help nobody.
 func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Permit, error) {
-	v, err := queue.Waits, error(nil)
+	var err error
+	var now time.Duration
+	due := queue.Never
 	if yields := o.rule.yields; yields > 0 || o.grant != SlotFree {
 		queue.Yield(yields, l.arrivals)
-		var now time.Duration
-		due := o.rule.due(d)
-		if due != queue.Never {
+		err = l.errOf(ctx)
+		if due = o.rule.due(d); due != queue.Never {
 			now = l.clock()
 		}
-		err = l.errOf(ctx)
-		v = queue.TooLate(err, due, now, o.rule.decision.Expected)
 	}
 	l.mu.Lock()
+	expected := o.rule.decision.Expected
+	if l.queue.Len() == 0 {
+		expected = 0
+	}
+	v := queue.TooLate(err, due, now, expected)
 	if v != queue.Waits {
 		l.vacate(t.Priority)
 		o = l.countRejection(t.Priority, reasonOf(v), o.waited)

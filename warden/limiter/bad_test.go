@@ -101,7 +101,11 @@ func TestMalformedDecisions(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		q.drain(p)
-		q.join(Task{Name: "y", Deadline: time.Now().Add(time.Hour)})
-		q.wantRejected("y", DeadlineExceeded) // nothing takes 292 years and is done in an hour
+		hour := time.Now().Add(time.Hour)
+		q.join(Task{Name: "y", Deadline: hour}) // a slot is free, although nothing that takes 292 years is done in an hour
+		l.Apply(decision.ControlDecision{Seq: 4, TargetConcurrency: 1, Expected: math.MaxInt64})
+		q.join(Task{Name: "z", Deadline: hour})
+		q.wantRejected("z", DeadlineExceeded)
+		q.permits["y"].Release()
 	})
 }

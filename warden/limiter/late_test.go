@@ -112,6 +112,79 @@ func TestQ5_Deadlines(t *testing.T) {
 	})
 }
 
+// TestQ2_AFreeSlotAndLittleTime has tasks arrive with less time left than expected: a free slot starts each of them, however it
+// asks; without one only their rejection is certain to help somebody else.
+func TestQ2_AFreeSlotAndLittleTime(t *testing.T) {
+	for _, yields := range []int{0, 3} {
+		for _, mode := range []Mode{Enforce, DryRun} {
+			bubble(t, func(t *testing.T) {
+				d := fixed(3)
+				d.Expected, d.Yields = time.Second, yields
+				l := mustNew(t, Config{Initial: d, MaxQueue: 8, Mode: mode})
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				task := Task{Deadline: time.Now().Add(40 * time.Millisecond)}
+				first, err := l.Acquire(ctx, Task{})
+				second, also := l.TryAcquire(task)
+				third, last := l.Acquire(t.Context(), task)
+				if err != nil || also != nil || last != nil {
+					t.Fatalf("Q2: three slots, three tasks, %v: %v, %v, %v", mode, err, also, last)
+				}
+				if n := l.Stats().WouldReject; n != 0 {
+					t.Errorf("Q17: a dry run would reject %d tasks that have a free slot", n)
+				}
+				fourth, err := l.Acquire(t.Context(), task)
+				if mode == Enforce {
+					wantReason(t, err, DeadlineExceeded)
+				} else if n := l.Stats().WouldRejectFor(DeadlineExceeded); err != nil || n != 1 {
+					t.Errorf("Q17: a task without a free slot: %v, %d counted", err, n)
+				}
+				for _, p := range []Permit{first, second, third, fourth} {
+					p.Release()
+				}
+			})
+		}
+	}
+}
+
+// lingering is a context that lets time pass when it is asked for the second time.
+type lingering struct {
+	context.Context
+	asked int
+	pause time.Duration
+}
+
+func (c *lingering) Err() error {
+	if c.asked++; c.asked == 2 {
+		time.Sleep(c.pause)
+	}
+	return nil
+}
+
+// TestQ15_LittleTimeAtTheLastLook has less time left than expected when a task looks for the last time: it gives its slot to
+// somebody who waits, and keeps it if nobody does.
+func TestQ15_LittleTimeAtTheLastLook(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			d := fixed(1)
+			d.Expected, d.Yields = 30*time.Millisecond, 1
+			l := mustNew(t, Config{Initial: d, MaxQueue: 8})
+			q := newLine(t, l)
+			q.joinCtx(&lingering{Context: context.Background(), pause: 40 * time.Millisecond}, Task{Name: "first", Deadline: time.Now().Add(60 * time.Millisecond)})
+			if waits {
+				q.join(Task{Name: "second"})
+			}
+			sleep(40 * time.Millisecond)
+			if r := q.rejection("first"); (r != nil) != waits {
+				t.Fatalf("Q15: with 20 of 30 ms left, somebody waits: %v; %v", waits, r)
+			}
+			for _, p := range q.permits {
+				p.Release()
+			}
+		})
+	}
+}
+
 // TestQ13_Stale lets decisions run out: the Stale one rules, and is never higher; without one, the target is kept.
 func TestQ13_Stale(t *testing.T) {
 	const valid = 100 * time.Millisecond

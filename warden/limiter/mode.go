@@ -111,7 +111,7 @@ func (l *Limiter) evaluate(p Priority, due, now time.Duration, mayWait bool, dra
 	d, accepted := l.rule.decision, l.running-l.unwanted
 	queued := accepted - d.TargetConcurrency
 	switch {
-	case queue.Missed(due, now, d.Expected):
+	case queue.Missed(due, now, 0):
 		return DeadlineExceeded
 	case queued < 0:
 		return 0
@@ -119,6 +119,8 @@ func (l *Limiter) evaluate(p Priority, due, now time.Duration, mayWait bool, dra
 		return PressureHigh
 	case !mayWait || l.queue.Limit == 0:
 		return QueueOverflow
+	case queue.Missed(due, now, d.Expected):
+		return DeadlineExceeded
 	}
 	if v := l.queue.Evaluate(int8(p), queued, now, l.rule.queue(), draw); v != queue.Waits {
 		return reasonOf(v)

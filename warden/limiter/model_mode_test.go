@@ -34,7 +34,7 @@ func (m *model) startDryRun(t *taskModel, try bool, draw float64) {
 func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float64) Reason {
 	left := t.due - m.now
 	switch {
-	case t.due != never && (left <= 0 || left < m.d.Expected):
+	case t.due != never && left <= 0:
 		return DeadlineExceeded
 	case accepted < m.d.TargetConcurrency:
 		return 0
@@ -42,6 +42,8 @@ func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float6
 		return PressureHigh
 	case try || m.maxQueue == 0:
 		return QueueOverflow
+	case t.due != never && left < m.d.Expected:
+		return DeadlineExceeded
 	}
 	if why := m.shed(t.priority, draw); why != 0 {
 		return why

@@ -187,7 +187,7 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 	case m.mode == Bypass && !m.closed:
 		m.start(t, SlotFree)
 		return
-	case m.mode == Enforce && (t.due <= m.now || t.due != never && t.due-m.now < m.d.Expected):
+	case m.mode == Enforce && t.due <= m.now:
 		m.reject(t, DeadlineExceeded)
 		return
 	case len(m.waiting) == 0 && m.canStart():
@@ -201,6 +201,9 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 		return
 	case try || m.maxQueue == 0:
 		m.reject(t, QueueOverflow)
+		return
+	case t.due != never && t.due-m.now < m.d.Expected: // nothing is free, and it could not wait for long
+		m.reject(t, DeadlineExceeded)
 		return
 	}
 	why := m.shed(t.priority, draw)
