@@ -69,7 +69,7 @@ var rules = []rule{
 	{layer: "warden/wardenprom", arrows: flow, others: anything},
 	{layer: "warden/wardenotel", arrows: append([]string{"warden/wardenhttp"}, flow...), others: anything},
 	{layer: "warden/wardengrpc", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry"}, flow...), others: anything},
-	{layer: "warden/wardenconnect", arrows: append([]string{"warden/internal/rpcstatus", "warden/wardenhttp"}, flow...), others: anything},
+	{layer: "warden/wardenconnect", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry", "warden/wardenhttp"}, flow...), others: anything},
 
 	{layer: "examples/...", arrows: anything, others: anything},
 	{layer: "internal/...", arrows: anything, others: anything},

@@ -39,7 +39,7 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Unknown  Outcome = iota // says nothing: the caller canceled, or the attempt was not sent
+	Unknown  Outcome = iota // says nothing: the caller canceled, the attempt was not sent, or a tenant's share is used up
 	Accepted                // processed, with success or not
 	Rejected                // rejected, timed out, or unreachable
 )

@@ -35,13 +35,14 @@ func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *htt
 		if !writer.IsSupported(r) {
 			return false
 		}
-		status, ours := rpcstatus.Of(err)
+		status, ours := rpcstatus.Of(nil, err)
 		if !ours {
 			status = rpcstatus.Invalid()
 		}
 		if status.RequestID == "" {
 			status.RequestID = w.Header().Get(requestid.HTTP) // as the middleware knows it
 		}
+		status.Tenant = w.Header().Get(rpcstatus.ScopeHTTP) == rpcstatus.Tenant // as the middleware knows it
 		w.Header()[wardenhttp.RejectedHeader] = []string{status.Reason}
 		_ = writer.Write(w, r, rejection(status, err, true)) // on failure the client is gone
 		return true
@@ -55,7 +56,7 @@ func Convert(err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
-	status, ours := rpcstatus.Of(err)
+	status, ours := rpcstatus.Of(nil, err)
 	if !ours {
 		return err
 	}

@@ -113,7 +113,7 @@ func (i *Interceptors) begin(ctx context.Context, is slot.Claim, fullMethod stri
 	if err == nil {
 		return h, nil
 	}
-	m, ours := rpcstatus.Of(err)
+	m, ours := rpcstatus.Of(is.Compartment, err)
 	if !ours { // such as a zero Interceptors
 		m = rpcstatus.Invalid()
 	}

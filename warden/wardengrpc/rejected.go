@@ -48,7 +48,7 @@ func (i *Interceptors) Convert(err error) error {
 	if errors.As(err, &has) {
 		return err
 	}
-	m, ours := rpcstatus.Of(err)
+	m, ours := rpcstatus.Of(nil, err)
 	if !ours {
 		return err
 	}

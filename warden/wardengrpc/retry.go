@@ -180,16 +180,20 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 		return result{outcome: retry.Rejected} // no time is left
 	}
 	said := read(s, trailer)
+	rejected := retry.Rejected
+	if said.tenant { // the others' calls are not meant
+		rejected = retry.Unknown
+	}
 	switch s.Code() {
 	case codes.Unavailable:
-		return result{retry.Rejected, true, said.unprocessed || !sent, said.after}
+		return result{rejected, true, said.unprocessed || !sent, said.after}
 	case codes.DeadlineExceeded:
-		return result{retry.Rejected, true, said.unprocessed, said.after}
+		return result{rejected, true, said.unprocessed, said.after}
 	case codes.ResourceExhausted:
-		if !said.rejected { // a message that is too long, a quota
-			return result{outcome: retry.Accepted}
+		if !said.ours { // the caller's own quota, or a message that is too long: it says nothing about the server
+			rejected = retry.Unknown
 		}
-		return result{retry.Rejected, true, said.unprocessed, said.after}
+		return result{rejected, said.again, said.unprocessed, said.after}
 	case codes.Canceled:
 		return result{}
 	}
@@ -202,8 +206,8 @@ const pushbackKey = "grpc-retry-pushback-ms"
 
 // said is what a status and its trailer say about another attempt.
 type said struct {
-	rejected, unprocessed bool
-	after                 time.Duration
+	ours, tenant, again, unprocessed bool // rejected by this project, for the sake of one tenant; another attempt is welcome
+	after                            time.Duration
 }
 
 func read(s *status.Status, trailer metadata.MD) (r said) {
@@ -212,18 +216,19 @@ func read(s *status.Status, trailer metadata.MD) (r said) {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() == Domain {
-				r.rejected = true
+				r.ours, r.again = true, true
+				r.tenant = d.GetMetadata()[rpcstatus.Scope] == rpcstatus.Tenant
 				r.unprocessed = d.GetMetadata()[rpcstatus.Processed] == "false"
 			}
 		case *errdetails.RetryInfo:
-			r.rejected = true
+			r.again = true
 			if delay := d.GetRetryDelay(); delay.IsValid() {
 				r.after = min(max(0, delay.AsDuration()), longest)
 			}
 		}
 	}
 	if v := trailer.Get(pushbackKey); len(v) > 0 {
-		r.rejected = true
+		r.again = true
 		ms, err := strconv.ParseInt(v[0], 10, 32)
 		if len(v) > 1 || err != nil || ms < 0 {
 			r.after = -1

@@ -23,7 +23,7 @@ import (
 // WriteError answers a request with err, if w is not nil and err is or wraps an error of this module's limiters and
 // compartments, or a [*retry.ThrottledError] of an outgoing call. It reports whether it did; otherwise it writes nothing. Use
 // it in handlers that acquire slots themselves and in the error handlers of proxies. Call it before writing anything else. c
-// is the compartment that returned err, nil if none: a tenant gets 429 where other callers get 503.
+// is the compartment that returned err, nil if none: a tenant that has used up its share gets 429 where other callers get 503.
 //
 // If w is that of a handler behind a [Middleware], or unwraps to it as [http.ResponseController] does, WriteError answers as
 // that middleware, with the ID of its request. Once the request's context has ended, it also answers a context's error: 504 if
@@ -105,13 +105,12 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	case errors.Is(err, retry.ErrThrottled):
 		return problem{status: http.StatusServiceUnavailable, reason: rpcstatus.Throttled}, true
 	}
-	s, ours := rpcstatus.Of(err)
+	s, ours := rpcstatus.Of(c, err)
 	return mistake(s.Reason), ours
 }
 
 func rejectionProblem(c *bulkhead.Compartment, r *warden.Rejection) problem {
-	_, tenant := c.TenantKey()
-	return problem{statusOf(r.Reason, tenant), r.Reason.String(), r.Decision, r.RetryAfter, r.Task.ID}
+	return problem{statusOf(r.Reason, rpcstatus.OfTenant(c, r)), r.Reason.String(), r.Decision, r.RetryAfter, r.Task.ID}
 }
 
 func statusOf(r limiter.Reason, tenant bool) int {
@@ -120,7 +119,7 @@ func statusOf(r limiter.Reason, tenant bool) int {
 		return http.StatusGatewayTimeout
 	case r == limiter.Canceled:
 		return statusClientClosed
-	case tenant && r != limiter.Closed: // other tenants still have slots
+	case tenant: // the others still have slots, or places to wait
 		return http.StatusTooManyRequests
 	}
 	return http.StatusServiceUnavailable
@@ -150,9 +149,18 @@ func (a answers) answer(w http.ResponseWriter, e *exchange, c *bulkhead.Compartm
 		p.requestID = cmp.Or(p.requestID, requestid.From(e.slot.Ctx))
 	}
 	if ours {
+		scope(w.Header(), c, err)
 		a.write(w, p, err)
 	}
 	return ours
+}
+
+// scope marks, in the header of an answer, what c rejected because a tenant has used up its share: a client's throttle must not
+// reject the others for it (R8).
+func scope(h http.Header, c *bulkhead.Compartment, err error) {
+	if rpcstatus.OfTenant(c, err) {
+		h[rpcstatus.ScopeHTTP] = []string{rpcstatus.Tenant}
+	}
 }
 
 // write answers with p, the public part of err. An overloaded server does this more often than anything else, so the headers

@@ -46,6 +46,13 @@ func rejected(r limiter.Reason) error {
 	}}
 }
 
+// spent is the rejection of a tenant that has all slots that it may have.
+func spent(r limiter.Reason) error {
+	err := rejected(r)
+	err.(*warden.Rejection).Bound = limiter.BoundTenant
+	return err
+}
+
 func TestH5_CauseStatusHeadersBody(t *testing.T) {
 	const full = "Service Unavailable"
 	acme := tenant(t)
@@ -66,13 +73,16 @@ func TestH5_CauseStatusHeadersBody(t *testing.T) {
 		{rejected(limiter.Canceled), nil, 499, "Client Closed Request", "canceled", "", true},
 		{rejected(limiter.Closed), nil, 503, full, "closed", "1", true},
 		{rejected(limiter.QueueOverflow), acme, 429, "Too Many Requests", "queue_overflow", "1", true},
-		{rejected(limiter.PressureHigh), acme, 429, "Too Many Requests", "pressure_high", "1", true},
-		{rejected(limiter.ProbabilisticShedding), acme, 429, "Too Many Requests", "probabilistic_shedding", "1", true},
-		{rejected(limiter.PriorityDrop), acme, 429, "Too Many Requests", "priority_drop", "1", true},
+		{spent(limiter.PressureHigh), acme, 429, "Too Many Requests", "pressure_high", "1", true},
+		{spent(limiter.ProbabilisticShedding), nil, 429, "Too Many Requests", "probabilistic_shedding", "1", true},
+		{rejected(limiter.PressureHigh), acme, 503, full, "pressure_high", "1", true}, // the others' calls are shed too
+		{rejected(limiter.PatienceExceeded), acme, 503, full, "patience_exceeded", "1", true},
 		{rejected(limiter.DeadlineExceeded), acme, 504, "Gateway Timeout", "deadline_exceeded", "", true},
 		{rejected(limiter.Canceled), acme, 499, "Client Closed Request", "canceled", "", true},
 		{rejected(limiter.Closed), acme, 503, full, "closed", "1", true},
-		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: rejected(limiter.DeadlineExceeded).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
+		{spent(limiter.DeadlineExceeded), acme, 504, "Gateway Timeout", "deadline_exceeded", "", true},
+		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: rejected(limiter.TimeoutQueued).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
+		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: spent(limiter.TimeoutQueued).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
 		{&bulkhead.TimeoutError{Compartment: "secret", Phase: bulkhead.Running, After: time.Second}, nil, 504, "Gateway Timeout", "timeout_running", "", false},
 		{&bulkhead.BreakerOpenError{Compartment: "secret", Err: errors.New("secret")}, nil, 503, full, "breaker_open", "1", false},
 		{&retry.ThrottledError{Requests: 100, Probability: 0.8}, nil, 503, full, "throttled", "1", false},
@@ -96,11 +106,19 @@ func TestH5_CauseStatusHeadersBody(t *testing.T) {
 				if want += "}\n"; rec.Code != c.status || rec.Body.String() != want {
 					t.Errorf("%d %s want %d %s", rec.Code, rec.Body, c.status, want)
 				}
-				if s, ours := rpcstatus.Of(err); !ours || s.Reason != c.reason {
+				if s, ours := rpcstatus.Of(nil, err); !ours || s.Reason != c.reason {
 					t.Errorf("gRPC and Connect call it %q", s.Reason)
 				}
+				var r *warden.Rejection
+				var timeout *bulkhead.TimeoutError
+				if errors.As(err, &timeout) {
+					r = timeout.Rejection
+				} else {
+					errors.As(err, &r)
+				}
+				scope := map[bool]string{true: "tenant"}[c.status == 429 || r != nil && r.Bound == limiter.BoundTenant]
 				if h := rec.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("Retry-After") != c.retryAfter ||
-					h.Get("X-Content-Type-Options") != "nosniff" || len(h) != 2+len(c.retryAfter) {
+					h.Get("Warden-Scope") != scope || h.Get("X-Content-Type-Options") != "nosniff" || len(h) != 2+len(c.retryAfter)+min(len(scope), 1) {
 					t.Errorf("%v", h)
 				}
 			}

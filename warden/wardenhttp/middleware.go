@@ -96,6 +96,7 @@ func (h *handler) reject(w http.ResponseWriter, r *http.Request, is *slot.Claim,
 		if answers.requestID != "" {
 			w.Header()[requestid.HTTP] = []string{answers.requestID}
 		}
+		scope(w.Header(), is.Compartment, err)
 		if h.cfg.Answer(w, r, err) {
 			return
 		}

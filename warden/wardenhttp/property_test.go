@@ -176,7 +176,7 @@ func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
 		status, wait := http.StatusServiceUnavailable, strconv.Itoa(max(1, int(math.Ceil(estimate.Seconds()))))
 		var of *bulkhead.Compartment
 		if rapid.Bool().Draw(rt, "a tenant's") {
-			if of = acme; why != limiter.Closed {
+			if of = acme; why == limiter.QueueOverflow {
 				status = http.StatusTooManyRequests
 			}
 		}

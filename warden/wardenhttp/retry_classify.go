@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -40,11 +41,18 @@ func classifyAttempt(ctx context.Context, resp *http.Response, err error) result
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return result{
+		v := result{
 			outcome: retry.Rejected, again: true,
 			unprocessed: only(resp.Header, RejectedHeader) != "",
 			after:       retryAfter(resp.Header, time.Now()),
 		}
+		// A 429 is a quota, which says nothing about other callers, unless a middleware of ours says that it is overload: Connect
+		// has no other status for that (R8).
+		quota := resp.StatusCode == http.StatusTooManyRequests && !v.unprocessed
+		if quota || only(resp.Header, rpcstatus.ScopeHTTP) == rpcstatus.Tenant {
+			v.outcome = retry.Unknown
+		}
+		return v
 	}
 	return result{outcome: retry.Accepted}
 }

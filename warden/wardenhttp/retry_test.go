@@ -291,7 +291,7 @@ func TestR4_ThrottledRequestIsNotSent(t *testing.T) {
 	cfg := retry.Config{Rand: func() float64 { return 0 }}
 	rt := newRetry(t, newCaller(t, cfg), wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) {
 		sent++
-		return respond(http.StatusTooManyRequests, http.NoBody), nil
+		return respond(http.StatusServiceUnavailable, http.NoBody), nil
 	})})
 	client := &http.Client{Transport: rt}
 	for i := range 40 {

@@ -38,12 +38,19 @@ type Status struct {
 	Decision uint64        // the number of the one that ruled; 0: none did
 	Again    bool          // another try at the same server is worth its while,
 	After    time.Duration // after this; 0: the limiter cannot tell
+	Tenant   bool          // a tenant has used up its share, which says nothing about the server
 
 	RequestID string // as the error knows it; "": it does not
 }
 
-// Of says what err means; false: it is none of this module's.
-func Of(err error) (Status, bool) {
+// Of says what err means, which c returned, nil if that is unknown; false: it is none of this module's.
+func Of(c *bulkhead.Compartment, err error) (s Status, ours bool) {
+	s, ours = of(err)
+	s.Tenant = OfTenant(c, err)
+	return s, ours
+}
+
+func of(err error) (Status, bool) {
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
 	var open *bulkhead.BreakerOpenError
@@ -97,6 +104,33 @@ func Invalid() Status { return Status{Code: internal, Reason: "invalid"} }
 // Processed is in the metadata of the ErrorInfo of a call that no handler has seen: "false". It can be made again whatever its method.
 const Processed = "processed"
 
+// Scope is the key in an ErrorInfo's metadata, and ScopeHTTP the header, that says Tenant of a rejection that concerns one tenant.
+const (
+	Scope     = "scope"
+	ScopeHTTP = "Warden-Scope"
+	Tenant    = "tenant"
+)
+
+// OfTenant reports whether err, which c returned, says only that a tenant has used up its share: it had all the slots that it may have, or its
+// own queue was full. What else rejects a tenant's call, such as shedding or a wait for slots that all tenants share, concerns the others too.
+// c is nil if that is unknown; then only the first of the two shows.
+func OfTenant(c *bulkhead.Compartment, err error) bool {
+	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case allocates nothing
+		return ofTenant(c, r)
+	}
+	var r *warden.Rejection
+	var timeout *bulkhead.TimeoutError
+	if errors.As(err, &timeout) {
+		return ofTenant(c, timeout.Rejection) // nil: the call ran, and was slow
+	}
+	return errors.As(err, &r) && ofTenant(c, r)
+}
+
+func ofTenant(c *bulkhead.Compartment, r *warden.Rejection) bool {
+	_, tenant := c.TenantKey()
+	return r != nil && (r.Bound == limiter.BoundTenant || tenant && r.Reason == limiter.QueueOverflow)
+}
+
 // Metadata is that of the ErrorInfo. unseen: no handler has seen the call.
 func (s Status) Metadata(unseen bool) map[string]string {
 	m := map[string]string{}
@@ -108,6 +142,9 @@ func (s Status) Metadata(unseen bool) map[string]string {
 	}
 	if unseen {
 		m[Processed] = "false"
+	}
+	if s.Tenant {
+		m[Scope] = Tenant
 	}
 	return m
 }

@@ -1,0 +1,102 @@
+// What a rejected call teaches the throttle of a client's transport: Connect answers overload and a tenant's quota with the same 429.
+
+package wardenconnect_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/retry"
+	"github.com/stopbank/stopbank/warden/wardenconnect"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+func TestR8_OverloadTeachesATenantDoesNot(t *testing.T) {
+	queues := bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Millisecond}
+	tenants := queues
+	tenants.Tenants.Max = 1
+	taught, not := retry.Stats{Calls: 1, Rejected: 1}, retry.Stats{Calls: 1}
+	for name, c := range map[string]struct {
+		cfg     bulkhead.CompartmentConfig
+		holders []string
+		code    connect.Code
+		scope   string
+		want    retry.Stats
+	}{
+		"a full compartment":       {bulkhead.CompartmentConfig{}, []string{"", ""}, connect.CodeResourceExhausted, "", taught},
+		"a compartment of tenants": {tenants, []string{"b", "c"}, connect.CodeDeadlineExceeded, "", taught},
+		"a tenant":                 {tenants, []string{"a"}, connect.CodeDeadlineExceeded, "tenant", not},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.cfg.Name, c.cfg.Guaranteed = "shop", 2
+			set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{c.cfg}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, who := range c.holders {
+				if _, _, err := set.Compartment("shop").Tenant(who).Acquire(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mw, err := wardenhttp.New(nil, wardenhttp.Config{Answer: wardenconnect.Answer(), Compartment: func(*http.Request) *bulkhead.Compartment {
+				return set.Compartment("shop").Tenant("a")
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			url := serve(t, mw, map[string]http.Handler{"/echo.Echo/Say": http.NotFoundHandler()})
+			caller, err := retry.New(retry.Config{Attempts: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := wardenhttp.NewRetry(caller, wardenhttp.RetryConfig{Base: newClient(t, false).Transport})
+			if err != nil {
+				t.Fatal(err)
+			}
+			echo := connect.NewClient[text, text](&http.Client{Transport: again}, url+"/echo.Echo/Say")
+			_, err = echo.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
+			if connect.CodeOf(err) != c.code || scope(t, err) != c.scope {
+				t.Errorf("R8: %v, scope %q; want %s, %q", err, scope(t, err), c.code, c.scope)
+			}
+			if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
+				t.Errorf("R8 (-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// A handler's own tenant is told apart as well.
+func TestR8_ATenantsRejectionSaysSo(t *testing.T) {
+	r := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.QueueOverflow, Bound: limiter.BoundTenant}}
+	if got := scope(t, wardenconnect.Convert(r)); got != "tenant" {
+		t.Errorf("R8: the scope is %q", got)
+	}
+}
+
+// scope is what the error's ErrorInfo says of it.
+func scope(t *testing.T, err error) string {
+	t.Helper()
+	e, ok := err.(*connect.Error) //nolint:errorlint // this very error
+	if !ok {
+		t.Fatalf("%v is no *connect.Error", err)
+	}
+	for _, d := range e.Details() {
+		v, err := d.Value()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, ok := v.(*errdetails.ErrorInfo); ok {
+			return info.GetMetadata()["scope"]
+		}
+	}
+	t.Fatalf("%v has no ErrorInfo", err)
+	return ""
+}

@@ -1,0 +1,164 @@
+// What a rejected call teaches the throttle: ResourceExhausted is overload, or one tenant's share, or a stranger's quota.
+
+package wardengrpc_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/retry"
+	"github.com/stopbank/stopbank/warden/wardengrpc"
+)
+
+// Interceptors on both sides of a real connection: overload teaches the throttle, a tenant's share does not, and both are tried
+// again.
+func TestR8_OverloadTeachesATenantDoesNot(t *testing.T) {
+	full := func(cfg bulkhead.CompartmentConfig, holders ...string) func(context.Context, string) *bulkhead.Compartment {
+		cfg.Guaranteed = 2
+		set := newCompartments(t, cfg)
+		for _, who := range holders {
+			if _, _, err := set.Compartment("unary").Tenant(who).Acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return func(context.Context, string) *bulkhead.Compartment { return set.Compartment("unary").Tenant("a") }
+	}
+	taught, not := retry.Stats{Calls: 1, Retries: 2, Rejected: 3}, retry.Stats{Calls: 1, Retries: 2}
+	queues := bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Millisecond}
+	queueing := queues
+	queueing.Tenants.Max = 1
+	g := newGuard(t, 1, 0)
+	if _, _, err := g.Acquire(t.Context(), warden.Task{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		is   *wardengrpc.Interceptors
+		code codes.Code
+		want retry.Stats
+	}{
+		"a warden":                  {mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 1}), codes.ResourceExhausted, taught},
+		"a compartment":             {mustNew(t, nil, wardengrpc.Config{RetryAfter: 1, Compartment: full(bulkhead.CompartmentConfig{}, "", "")}), codes.ResourceExhausted, taught},
+		"a compartment that queues": {mustNew(t, nil, wardengrpc.Config{Compartment: full(queues, "", "")}), codes.DeadlineExceeded, taught},
+		"a compartment of tenants":  {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "b", "c")}), codes.DeadlineExceeded, taught},
+		"a tenant that queues":      {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "a")}), codes.DeadlineExceeded, not},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, caller := newRetry(t, generous, wardengrpc.RetryConfig{})
+			_, err := pb.NewTestServiceClient(dial(t, serve(t, &service{}, under(c.is)...), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{})
+			if status.Code(err) != c.code {
+				t.Errorf("%v, want %s", err, c.code)
+			}
+			if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
+				t.Errorf("R8 (-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// Two calls, and one place to wait: one of them, whichever it is, is told that the tenant's queue is full.
+func TestR8_ATenantsFullQueue(t *testing.T) {
+	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}}).Compartment("unary").Tenant("a")
+	_, slot, err := c.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return c }})
+	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return &pb.SimpleResponse{}, nil }}
+	r, caller := newRetry(t, retry.Config{Attempts: 1}, wardengrpc.RetryConfig{})
+	client := pb.NewTestServiceClient(dial(t, serve(t, s, under(i)...), again(r)...))
+	answers := make(chan error, 2)
+	for range cap(answers) {
+		go func() {
+			_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+			answers <- err
+		}()
+	}
+	err = await(t, "rejection", answers)
+	wantRejected(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
+	info, _ := details(t, err)
+	if got := info.GetMetadata(); got["scope"] != "tenant" || got["processed"] != "false" {
+		t.Errorf("R8: %v does not say that it is the tenant's", got)
+	}
+	slot.Release(nil)
+	if err := await(t, "answer", answers); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(retry.Stats{Calls: 2, Accepted: 1}, caller.Stats()); diff != "" {
+		t.Errorf("R8 (-want +got)\n%s", diff)
+	}
+}
+
+// A handler's own tenant is told apart as well.
+func TestR8_ATenantsRejectionSaysSo(t *testing.T) {
+	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return nil }})
+	for bound, want := range map[limiter.Bound]string{limiter.BoundTenant: "tenant", limiter.BoundSlots: ""} {
+		r := &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.TimeoutQueued, Bound: bound}}
+		for _, err := range []error{r, &bulkhead.TimeoutError{Rejection: r}} {
+			info, _ := details(t, i.Convert(err))
+			if got := info.GetMetadata()["scope"]; got != want {
+				t.Errorf("R8: %T at the bound %s has the scope %q, want %q", err, bound, got, want)
+			}
+		}
+	}
+}
+
+// What each answer of any server teaches the throttle, and whether the call is made again.
+func TestR8_WhatAStatusTeaches(t *testing.T) {
+	ours := func(metadata ...string) *errdetails.ErrorInfo {
+		return info(wardengrpc.Domain, metadata...)
+	}
+	wait := &errdetails.RetryInfo{}
+	rejected, unknown, accepted := retry.Stats{Calls: 1, Rejected: 3, Retries: 2}, retry.Stats{Calls: 1, Retries: 2}, retry.Stats{Calls: 1, Accepted: 1}
+	for _, c := range []struct {
+		code    codes.Code
+		details []protoadapt.MessageV1
+		want    retry.Stats
+	}{
+		{codes.ResourceExhausted, []protoadapt.MessageV1{ours()}, rejected},
+		{codes.ResourceExhausted, []protoadapt.MessageV1{ours("scope", "server"), wait}, rejected},
+		{codes.ResourceExhausted, []protoadapt.MessageV1{ours("scope", "tenant"), wait}, unknown},
+		{codes.ResourceExhausted, []protoadapt.MessageV1{wait}, unknown},
+		{codes.ResourceExhausted, []protoadapt.MessageV1{info("example.com", "scope", "tenant"), wait}, unknown},
+		{codes.ResourceExhausted, nil, retry.Stats{Calls: 1}}, // a quota, or a message that is too long
+		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours()}, rejected},
+		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours("scope", "tenant")}, unknown},
+		{codes.Unavailable, []protoadapt.MessageV1{info("example.com", "scope", "tenant")}, rejected},
+		{codes.Unavailable, nil, rejected},
+		{codes.Internal, nil, accepted},
+		{codes.Internal, []protoadapt.MessageV1{ours("scope", "tenant")}, accepted},
+	} {
+		s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			s, err := status.New(c.code, "as the table says").WithDetails(c.details...)
+			if err != nil {
+				t.Error(err)
+			}
+			return nil, s.Err()
+		}}
+		r, caller := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable})
+		if _, err := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != c.code {
+			t.Errorf("%v, want %s", err, c.code)
+		}
+		if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
+			t.Errorf("R8: %s %v (-want +got)\n%s", c.code, c.details, diff)
+		}
+	}
+}
+
+func info(domain string, metadata ...string) *errdetails.ErrorInfo {
+	i := &errdetails.ErrorInfo{Reason: "QUEUE_OVERFLOW", Domain: domain, Metadata: map[string]string{}}
+	for k := 0; k < len(metadata); k += 2 {
+		i.Metadata[metadata[k]] = metadata[k+1]
+	}
+	return i
+}
