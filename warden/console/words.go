@@ -121,6 +121,8 @@ func (r reason) text() string {
 		return fmt.Sprintf("execution time is %.3g times its baseline", v)
 	case "service_trial":
 		return fmt.Sprintf("execution time is %.3g times its baseline: a lower limit is being tried", v)
+	case "nothing_ends":
+		return fmt.Sprintf("every slot has been held for %.3g s and nothing ended: more slots are tried", v)
 	case "control_silent":
 		return "the controller is silent: a reduced limit applies"
 	case "initial":

@@ -45,7 +45,7 @@ type state struct {
 }
 
 // target returns the limit: the smaller of both halves.
-func (st *state) target() float64 { return min(st.processors, st.served.target) }
+func (st *state) target() float64 { return min(st.processors, st.served.limit()) }
 
 // New returns a controller at its initial limit. The error is an [*InvalidError].
 func New(cfg Config) (*Controller, error) {
@@ -92,7 +92,8 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 		return informed
 	}
 	used := min(finite(s.Utilization.Value), 1)
-	st.served.step(s.Service, dt, used, float64(cfg.Initial))
+	full := finite(s.Service.Concurrency) >= math.Round(st.target())-0.5
+	st.served.step(s.Service, dt, used, float64(cfg.Initial), full)
 	st.served.target = cfg.within(st.served.target)
 	constant := fallTime
 	if top.level > st.pressure {
@@ -101,6 +102,9 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	st.pressure += (top.level - st.pressure) * toward(dt, constant)
 	if top.level >= growBelow || st.pressure < growBelow {
 		st.top = top // otherwise keep naming the signal that raised the pressure, which falls more slowly
+	}
+	if st.pressure < growBelow && top.level < growBelow {
+		st.served.raise(dt, float64(cfg.Max))
 	}
 	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
 	st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
@@ -121,7 +125,7 @@ func (st *state) follow(processors, dt float64) float64 {
 	case p < growBelow:
 		share := (growBelow - p) / growBelow
 		grown := max(before*math.Exp(growRate*share*dt), before+10*share*dt)
-		return max(before, min(grown, 2*before, ahead*st.served.target))
+		return max(before, min(grown, 2*before, ahead*st.served.limit()))
 	}
 	return before
 }

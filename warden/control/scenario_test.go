@@ -68,6 +68,7 @@ func TestC7_Reasons(t *testing.T) {
 	service := func(ms, n float64) monitor.Service {
 		return executed(time.Duration(ms*float64(time.Millisecond)), 25, n)
 	}
+	held := monitor.Sample{Utilization: value(0.1), Service: monitor.Service{Concurrency: 200}}
 	for name, tc := range map[string]struct {
 		before, sample monitor.Sample
 		want           []string
@@ -88,6 +89,9 @@ func TestC7_Reasons(t *testing.T) {
 		"slow, at the target": {
 			monitor.Sample{Utilization: value(0.1), Service: service(40, 10)}, monitor.Sample{Utilization: value(0.1), Service: service(100, 128)},
 			[]string{"calm: utilization=0.1 (relax)", "service_trial: service_inflation="},
+		},
+		"held, and nothing ends": {
+			held, held, []string{"calm: utilization=0.1 (relax)", "nothing_ends: service_silent_seconds=2.6 (relax)"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

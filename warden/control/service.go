@@ -37,9 +37,11 @@ const (
 type service struct {
 	fed    bool    // some sample had execution times
 	trust  float64 // 0 to 1: confidence in the baseline's execution time
-	target float64 // the limit of this half
+	target float64 // the limit of this half, without the slots of unending
 	window window
 	base   baseline
+
+	unending unending
 
 	phase  phase
 	in     float64 // seconds in this phase
@@ -64,10 +66,15 @@ const (
 	measuring              // the effect of the cut is measured
 )
 
-// step processes the Service of a sample. busy is the recent utilization of the processors.
-func (v *service) step(s monitor.Service, dt, busy, initial float64) {
-	n, ended := finite(s.Concurrency), v.window.add(s, dt, busy)
-	v.fed = v.fed || s.Count > 0 || n > 0
+// step processes the Service of a sample. busy is the recent utilization of the processors; full reports whether every slot was
+// held.
+func (v *service) step(s monitor.Service, dt, busy, initial float64, full bool) {
+	v.fed = v.fed || s.Count > 0 || finite(s.Concurrency) > 0
+	if v.unending.observe(s, dt, full) {
+		v.window.reset() // it has counted what ends as unending
+	}
+	s.Concurrency = max(finite(s.Concurrency)-v.unending.slots, 0)
+	n, ended := s.Concurrency, v.window.add(s, dt, busy)
 	if v.trust += (1 - v.trust) * ended / (ended + 4); ended == 0 && n == 0 {
 		v.trust -= v.trust * toward(dt, forget)
 	}
@@ -100,7 +107,7 @@ func (v *service) enter(p phase) {
 // something waits.
 func (v *service) watch(n, ended, dt, initial float64) {
 	w := &v.window
-	limited := n >= 0.8*v.target
+	limited := n+v.unending.slots >= 0.8*v.limit()
 	r := w.mean()
 	switch {
 	case len(v.base.times) < few:

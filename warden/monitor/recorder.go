@@ -70,10 +70,12 @@ func (s Span) End() time.Duration {
 }
 
 // Discard ends an execution whose time says nothing about the work: a connection was hijacked, or the client disconnected. It
-// ends the concurrency and does not count the execution.
+// ends the concurrency and counts the execution only in Service.Discarded.
 func (s Span) Discard() {
 	if s.r != nil {
-		s.r.shard().leave(time.Since(s.r.epoch))
+		sh := s.r.shard()
+		sh.discarded.Add(1)
+		sh.leave(time.Since(s.r.epoch))
 	}
 }
 
@@ -111,8 +113,10 @@ type shard struct {
 	// counts with all ticks since the epoch, too many to miss one.
 	running atomic.Uint64
 	touched atomic.Uint32 // bit g: a count of group g may not be 0
-	_       [116]byte     // counts begin two cache lines further on
-	counts  [ranges]atomic.Uint32
+	// discarded counts executions that ended and are not in counts.
+	discarded atomic.Uint32
+	_         [112]byte // counts begin two cache lines further on
+	counts    [ranges]atomic.Uint32
 }
 
 func (s *shard) enter(now time.Duration) { s.add(one, -ticks(now)) }
@@ -150,13 +154,16 @@ func (r *Recorder) take(at time.Time) Service {
 	}
 	clear(r.total.counts)
 	var touched uint32
-	var running, area uint64
+	var running, area, discarded uint64
 	for i := range r.shards {
 		s := &r.shards[i]
 		w := s.running.Load()
 		running += w >> areaBits
 		area += w
 		touched |= s.drain(r.total.counts)
+		if s.discarded.Load() != 0 {
+			discarded += uint64(s.discarded.Swap(0))
+		}
 	}
 	// The area under the curve of concurrency, from the epoch until now: ended executions count from start to end, running
 	// ones from start until now. The shards are not read at the same instant, so take may see an end without its start
@@ -166,7 +173,7 @@ func (r *Recorder) take(at time.Time) Service {
 	gained := int64((area-r.area)<<(64-areaBits)) >> (64 - areaBits)
 	r.tick, r.area = tick, area
 
-	out := Service{Concurrency: float64(max(0, gained)) / float64(elapsed)}
+	out := Service{Concurrency: float64(max(0, gained)) / float64(elapsed), Discarded: discarded}
 	low, high := bits.TrailingZeros32(touched)*perGroup, bits.Len32(touched)*perGroup
 	if touched == 0 {
 		return out

@@ -47,6 +47,7 @@ func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
 			}
 			var spans []running
 			var took []time.Duration
+			var discarded uint64
 			var area float64 // nanoseconds of execution since last
 			last := time.Now()
 			end := func() (running, bool) {
@@ -79,6 +80,7 @@ func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
 				"discard": func(*rapid.T) {
 					if s, ok := end(); ok {
 						s.Discard()
+						discarded++
 					}
 				},
 				"take": func(t *rapid.T) {
@@ -99,6 +101,9 @@ func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
 					if math.Abs(got.Concurrency-mean) > slack*(1+mean) {
 						t.Fatalf("concurrency %v, want %v +- %v", got.Concurrency, mean, slack*(1+mean))
 					}
+					if got.Discarded != discarded {
+						t.Fatalf("%+v, and %d were discarded", got, discarded)
+					}
 					if got.Count != uint64(len(took)) || math.Abs(got.Throughput-float64(len(took))/(float64(whole)*tick/1e9)) > 1e-6*got.Throughput {
 						t.Fatalf("%+v of %d executions in %v", got, len(took), now.Sub(last))
 					}
@@ -110,7 +115,7 @@ func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
 							}
 						}
 					}
-					took, area, last = nil, 0, now
+					took, discarded, area, last = nil, 0, 0, now
 				},
 			})
 		})
@@ -195,11 +200,12 @@ func TestM3_NoExecutionIsLost(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); wg.Wait() }()
-	var count uint64
+	var count, discarded uint64
 	take := func() Service {
 		out := s.Sample()
 		mustBeSound(t, out)
 		count += out.Service.Count
+		discarded += out.Service.Discarded
 		return out.Service
 	}
 	for ended := false; !ended; {
@@ -216,6 +222,9 @@ func TestM3_NoExecutionIsLost(t *testing.T) {
 	}
 	if want := uint64(writers * each * 9 / 10); count != want {
 		t.Errorf("%d of %d executions were counted", count, want)
+	}
+	if want := uint64(writers * each / 10); discarded != want {
+		t.Errorf("%d of %d discarded executions were counted", discarded, want)
 	}
 	passTick(r)
 	if out := take(); out.Concurrency != 0 {

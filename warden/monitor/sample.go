@@ -53,6 +53,8 @@ type Service struct {
 	Count uint64
 	// Throughput is the number of executions that ended per second.
 	Throughput float64
+	// Discarded is the number of executions that ended and are not in Count, see [Span.Discard].
+	Discarded uint64
 	// Concurrency is the average number of running executions. With Count 0 it is above 0 if executions take longer than the
 	// time between samples.
 	Concurrency float64

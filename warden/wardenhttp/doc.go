@@ -15,6 +15,10 @@
 //   - A client may lower its priority or shorten its deadline in headers. Only a trusted client may raise its priority. Both
 //     are passed on with the requests that the handler sends.
 //
+// A stream holds its slot for as long as it lives, and without a Config.Timeout so does a handler whose dependency hangs. Where
+// such requests hold every slot, the limit rises by 64 at most; more of them stop everything else. So set a Timeout, and let
+// Config.Exempt list the streams, or give them a warden of their own.
+//
 // A request that never ends holds its slot forever: a hijacked connection that is never closed, or a response that is neither
 // read to its end nor closed. Both leak the connection without a warden as well. A handler that hijacks must close the
 // connection even when it panics, and a client must defer resp.Body.Close().
