@@ -39,6 +39,7 @@ var layers = map[string][]string{
 	"B":   {"./warden/bulkhead"},
 	"D":   {"./lease/dispatch"},
 	"L13": {"./lease/leasepg"}, "L14": {"./lease/leasepg"}, "L15": {"./lease/deadletter", "./lease/leasetest/lettertest"},
+	"L16": {"./lease/leasepg"},
 	"R": {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
 	"H": {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
 }
