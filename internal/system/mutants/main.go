@@ -40,8 +40,8 @@ var layers = map[string][]string{
 	"D":   {"./lease/dispatch"},
 	"L13": {"./lease/leasepg"}, "L14": {"./lease/leasepg"}, "L15": {"./lease/deadletter", "./lease/leasetest/lettertest"},
 	"L16": {"./lease/leasepg"},
-	"R": {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
-	"H": {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
+	"R":   {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
+	"H":   {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
 }
 
 // places returns the directories with the tests of a number.
