@@ -90,12 +90,9 @@ func (r *running) mustStop(t testing.TB) {
 	}
 }
 
-// memory is a ledger with so many retries; 0 is none.
+// memory is a ledger with so many retries.
 func memory(t testing.TB, retries int) *lease.Memory {
 	t.Helper()
-	if retries == 0 {
-		retries = lease.NoRetries
-	}
 	l, err := lease.NewMemory(lease.Config{MaxRetries: retries})
 	if err != nil {
 		t.Fatal(err)
