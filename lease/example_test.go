@@ -25,12 +25,12 @@ func ExampleNewMemory() {
 	done, _ := ledger.Succeed(ctx, "order-17", first.Lease.Token)
 	fmt.Println(done.Status, done.Next)
 
-	_, err = lease.NewMemory(lease.Config{MaxRetries: -2})
+	_, err = lease.NewMemory(lease.Config{MaxRetries: -1})
 	fmt.Println(err)
 	// Output:
 	// ACQUIRED ENQUEUED
 	// NEXT_HINT 2
-	// lease: Config.MaxRetries is -2; allowed: 1 to 2147483647, 0 (the default, 10) or -1 (no retries)
+	// lease: Config.MaxRetries is -1; allowed: 0 (no retries) to 2147483647
 }
 
 func ExampleMemory_TryAcquire() {

@@ -14,18 +14,14 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
-// Values of MaxRetries, in Config and in durable.Config, other than a number of retries.
-const (
-	// DefaultRetries is the meaning of 0: about 80 s of retries with the default pauses of package dispatch.
-	DefaultRetries = 10
-	// NoRetries makes the first failure final.
-	NoRetries = -1
-)
+// DefaultRetries suits most work as MaxRetries, in Config and in durable.Config, where it has to be asked for: about 80 s
+// of retries with the default pauses of package dispatch.
+const DefaultRetries = 10
 
-// Config configures a Memory ledger. The zero value is a ledger with ten retries and an unbounded backlog.
+// Config configures a Memory ledger. The zero value is a ledger without retries and with an unbounded backlog.
 type Config struct {
 	// MaxRetries is how many Fail calls of a lease lead to a retry; the next one gives the offset up, so an offset gets
-	// MaxRetries+1 attempts. 1 to 2147483647; 0: DefaultRetries; no retries: NoRetries.
+	// MaxRetries+1 attempts. 0 to 2147483647; 0: no retries, the first failure is final.
 	MaxRetries int
 	// MaxBacklog bounds the waiting offsets of one domain. 0: unbounded. Not negative.
 	MaxBacklog int
@@ -55,8 +51,8 @@ var _ Ledger = (*Memory)(nil)
 // NewMemory returns an empty ledger. It starts no goroutine, and there is nothing to close.
 // Error: *InvalidError naming the field.
 func NewMemory(cfg Config) (*Memory, error) {
-	if err := Retries("Config.MaxRetries", &cfg.MaxRetries); err != nil {
-		return nil, err
+	if cfg.MaxRetries < 0 || cfg.MaxRetries > math.MaxInt32 {
+		return nil, &InvalidError{Field: "Config.MaxRetries", Value: cfg.MaxRetries, Allowed: "0 (no retries) to 2147483647"}
 	}
 	if cfg.MaxBacklog < 0 {
 		return nil, &InvalidError{Field: "Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
@@ -74,20 +70,6 @@ func NewMemory(cfg Config) (*Memory, error) {
 		st.seed, st.floor, st.last, st.stride = m.seed, math.MinInt64, Token(i), Token(stripes)
 	}
 	return m, nil
-}
-
-// Retries replaces MaxRetries by the number of retries that it means, or returns an *InvalidError with the field's name.
-// It is for engines.
-func Retries(field string, value *int) error {
-	switch {
-	case *value == 0:
-		*value = DefaultRetries
-	case *value == NoRetries:
-		*value = 0
-	case *value < 0 || *value > math.MaxInt32:
-		return &InvalidError{Field: field, Value: *value, Allowed: "1 to 2147483647, 0 (the default, 10) or -1 (no retries)"}
-	}
-	return nil
 }
 
 // TryAcquire implements Ledger.
@@ -118,7 +100,7 @@ func (m *Memory) Fail(ctx context.Context, domain string, token Token) (Failure,
 
 // GiveUp implements Ledger.
 func (m *Memory) GiveUp(ctx context.Context, domain string, token Token) (Failure, error) {
-	op := Op{Kind: OpFail, Domain: domain, Token: token, MaxRetries: NoRetries}
+	op := Op{Kind: OpFail, Domain: domain, Token: token, MaxRetries: -1}
 	var r Result
 	err := m.do(ctx, &op, &r)
 	return Failure{Status: r.Fail, RetryCount: int(r.RetryCount), Next: r.Next}, err

@@ -55,7 +55,7 @@ type Op struct {
 	Fresh      Token // a token greater than any that this domain had, so never 0; TryAcquire, AcquireNext, Reclaim
 	Now        int64 // Unix nanoseconds; TryAcquire, AcquireNext
 	Floor      int64 // the ledger's floor
-	MaxRetries int   // Fail calls that lead to a retry; NoRetries for GiveUp
+	MaxRetries int   // Fail calls that lead to a retry; -1 for GiveUp
 	MaxBacklog int   // 0: no bound
 
 	spares *spares // nil: allocate

@@ -19,11 +19,7 @@ type tb interface {
 	Fatalf(string, ...any)
 }
 
-// open opens a ledger of a test, which says how many retries there are: 0 is none.
 func open(t tb, cfg lease.Config) *lease.Memory {
-	if cfg.MaxRetries == 0 {
-		cfg.MaxRetries = lease.NoRetries
-	}
 	m, err := lease.NewMemory(cfg)
 	if err != nil {
 		t.Helper()

@@ -40,7 +40,7 @@ func deadLetters(letters deadletter.Store) func(context.Context) (console.DeadLe
 
 // mail sends confirmations until ctx ends.
 func (s *service) mail(ctx context.Context) error {
-	ledger, err := lease.NewMemory(lease.Config{})
+	ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		return err
 	}

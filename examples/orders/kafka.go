@@ -137,7 +137,7 @@ func (k *onKafka) group(_ context.Context, o options) (dispatch.Ownership, error
 			if err != nil {
 				return nil, err
 			}
-			return durable.New(durable.Config{Store: store})
+			return durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 		},
 	})
 }

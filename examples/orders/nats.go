@@ -17,7 +17,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
@@ -108,6 +110,7 @@ func (n *onNATS) publish(ctx context.Context, o options, first, end int) error {
 func (n *onNATS) group(ctx context.Context, o options) (dispatch.Ownership, error) {
 	return leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 		Conn: n.nc, Stream: n.stream, Subject: n.subjects + "*.>", Partitions: o.partitions, Bucket: n.members, Session: o.session,
+		Ledger: durable.Config{MaxRetries: lease.DefaultRetries},
 		Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
 	})
 }

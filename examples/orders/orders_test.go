@@ -129,7 +129,7 @@ func TestAdapters(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]dispatch.Concurrency{"gate": gated{gate}, "limiter": limited{limiter: two}} {
-		ledger, err := lease.NewMemory(lease.Config{})
+		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
 		if err != nil {
 			t.Fatal(err)
 		}

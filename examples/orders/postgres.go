@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
@@ -81,7 +82,7 @@ func (p *onPostgres) group(ctx context.Context, o options) (dispatch.Ownership, 
 			if err != nil {
 				return dispatch.Partition{}, err
 			}
-			ledger, err := durable.New(durable.Config{Store: store})
+			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 			if err != nil {
 				return dispatch.Partition{}, err
 			}

@@ -39,7 +39,7 @@ func send(out io.Writer) error {
 	for range 3 {
 		hooks.Append("small/1", nil)
 	}
-	ledger, err := lease.NewMemory(lease.Config{})
+	ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		return err
 	}

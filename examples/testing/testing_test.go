@@ -86,7 +86,7 @@ func TestHandlerIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		orders := new(dispatch.Log)
 		orders.Append("customer-1", []byte("order 1"))
-		ledger, err := lease.NewMemory(lease.Config{})
+		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func run() error {
 	}
 	group := make(alone, partitions)
 	for i := range group {
-		ledger, err := lease.NewMemory(lease.Config{Observer: decisions{decided}})
+		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries, Observer: decisions{decided}})
 		if err != nil {
 			return err
 		}

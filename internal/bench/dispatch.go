@@ -67,7 +67,7 @@ func runDispatch(keys int, hot float64, workers int) (took, bound float64) {
 		}
 		log.Append(fmt.Sprint("key-", of[i]), nil)
 	}
-	ledger, err := lease.NewMemory(lease.Config{})
+	ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		exit("%v", err)
 	}

@@ -66,7 +66,7 @@ func scaleRow(domains, lag int) row {
 }
 
 func newLedger() *lease.Memory {
-	l, err := lease.NewMemory(lease.Config{})
+	l, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		exit("%v", err)
 	}

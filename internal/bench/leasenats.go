@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
@@ -87,7 +88,7 @@ func newNATSLedger(goroutines int) *natsLedger {
 	if err != nil {
 		exit("%v", err)
 	}
-	ledger, err := durable.New(durable.Config{Store: store})
+	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		exit("%v", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
 	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
@@ -102,7 +103,7 @@ func newPGLedger(goroutines int) *pgLedger {
 	if err != nil {
 		exit("%v", err)
 	}
-	ledger, err := durable.New(durable.Config{Store: store})
+	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		exit("%v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
@@ -76,6 +77,7 @@ func jetstreamMember(ctx context.Context, j job, t *tally) error {
 	}
 	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 		Conn: conn, Stream: "TEAM" + j.Run, Subject: "team.*.>", Partitions: teamParts, Bucket: "team" + j.Run, Session: 2 * time.Second,
+		Ledger: durable.Config{MaxRetries: lease.DefaultRetries},
 		Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
 	})
 	if err != nil {

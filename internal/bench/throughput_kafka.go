@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasekafka"
 )
@@ -61,7 +62,7 @@ func kafkaTopic() *kfake.Cluster {
 func kafkaRun(workers int) (took, bound float64) {
 	cluster := kafkaTopic()
 	defer cluster.Close()
-	group, err := leasekafka.New(leasekafka.Config{Brokers: cluster.ListenAddrs(), Group: "team", Topics: []string{"team"}})
+	group, err := leasekafka.New(leasekafka.Config{Brokers: cluster.ListenAddrs(), Group: "team", Topics: []string{"team"}, Memory: lease.Config{MaxRetries: lease.DefaultRetries}})
 	if err != nil {
 		exit("%v", err)
 	}

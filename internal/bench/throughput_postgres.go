@@ -19,6 +19,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
@@ -96,7 +97,7 @@ func postgresMember(ctx context.Context, j job, t *tally) error {
 			if err != nil {
 				return dispatch.Partition{}, err
 			}
-			ledger, err := durable.New(durable.Config{Store: store})
+			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 			return dispatch.Partition{Name: partition, Source: recordTable{pool, parts[partition]}, Ledger: ledger}, err
 		},
 	}

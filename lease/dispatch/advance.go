@@ -251,7 +251,7 @@ func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) 
 	}
 	if dom.unsure {
 		// ours, or the partition's next owner's, which would leave its domain alone for good
-		if err := d.commitFloor(d.hard, math.MinInt64); err != nil {
+		if err := d.commitFloor(d.handling, math.MinInt64); err != nil {
 			return d.backOff(dom, err)
 		}
 		l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, v.Lease.Token)

@@ -102,8 +102,8 @@ type Config struct {
 	// Grace is how long a lease that another process takes while this one has the partition is left alone before it is
 	// reclaimed. 0: a minute.
 	Grace time.Duration
-	// DrainTimeout is how long handlers may go on after Run's context is done. Then their context ends, and they get a
-	// tenth of this time to return. 0: 10 s.
+	// DrainTimeout is how long handlers, and a commit that was sent, may go on after Run's context is done. Then their
+	// context ends, and handlers get a tenth of this time to return. The drain's own commit has as long again. 0: 10 s.
 	DrainTimeout time.Duration
 	// CommitEvery is how often the floor is committed. 0: 500 ms.
 	CommitEvery time.Duration

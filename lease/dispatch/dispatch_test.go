@@ -92,7 +92,7 @@ func TestD3_FetchedWorkIsBounded(t *testing.T) {
 // A ledger that has no room is back-pressure, not loss. Only somebody else's lease can fill it: what is behind that waits, and is done after it.
 func TestD3_FullBacklogLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.NoRetries, MaxBacklog: 1})
+		ledger, err := lease.NewMemory(lease.Config{MaxBacklog: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,8 +18,8 @@ type Dispatcher struct {
 	cfg  Config
 	used atomic.Bool // Run was called
 
-	// Contexts of one Run, set before its first goroutine starts. soft ends when the drain begins; handling when handlers have had
-	// their time; hard, which is the ledger's, when Run returns.
+	// Contexts of one Run, set before its first goroutine starts. soft ends when the drain begins; handling when handlers, and commits
+	// that began before the drain, have had their time; hard, which is the ledger's, when Run returns.
 	soft, handling, hard context.Context
 	lose                 context.CancelCauseFunc // ends soft, for a *LostError
 
@@ -116,9 +116,11 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	loops.Go(d.fetch)
 	loops.Go(d.commits)
 	<-soft.Done()
+	patience := time.AfterFunc(d.cfg.DrainTimeout, interrupt)
+	defer patience.Stop()
 	d.halt()
 	loops.Wait()
-	return d.drain(interrupt)
+	return d.drain()
 }
 
 // halt begins the drain: waiting work will not start. Outcomes that are not yet written to the ledger still are.
@@ -141,17 +143,15 @@ func (d *Dispatcher) halt() {
 }
 
 // drain waits for running handlers, commits the floor, and ends the Run.
-func (d *Dispatcher) drain(interrupt context.CancelFunc) error {
-	patience := time.NewTimer(d.cfg.DrainTimeout)
-	defer patience.Stop()
+func (d *Dispatcher) drain() error {
 	select {
 	case <-d.quiet:
-	case <-patience.C:
-		interrupt()
-		patience.Reset(d.cfg.DrainTimeout / 10)
+	case <-d.handling.Done():
+		rest := time.NewTimer(d.cfg.DrainTimeout / 10)
+		defer rest.Stop()
 		select {
 		case <-d.quiet:
-		case <-patience.C:
+		case <-rest.C:
 		}
 	}
 

@@ -61,7 +61,7 @@ func ExampleDispatcher_Run() {
 func ExampleDeadLetter() {
 	events := new(dispatch.Log)
 	events.Append("ann", []byte("not JSON"))
-	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: lease.NoRetries})
+	ledger, _ := lease.NewMemory(lease.Config{})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	d, _ := dispatch.New(dispatch.Config{

@@ -34,8 +34,16 @@ func (d *Dispatcher) floor() int64 {
 	return floor
 }
 
-// commits has the floor committed from time to time, until the drain begins.
+// commits has the floor committed from time to time, until the drain begins. A commit that is running then may end, as handlers may: the
+// source's server could carry out one that is cancelled after the drain's own. Only one for a lost partition is cancelled at once.
 func (d *Dispatcher) commits() {
+	ctx, cancel := context.WithCancel(d.handling)
+	defer cancel()
+	defer context.AfterFunc(d.soft, func() {
+		if lostIn(context.Cause(d.soft)) != nil {
+			cancel()
+		}
+	})()
 	tick := time.NewTicker(d.cfg.CommitEvery)
 	defer tick.Stop()
 	for {
@@ -47,7 +55,7 @@ func (d *Dispatcher) commits() {
 		if d.soft.Err() != nil {
 			return
 		}
-		_ = d.commit(d.soft) // the observer got the error; the next tick tries again
+		_ = d.commit(ctx) // the observer got the error; the next tick tries again
 		if source, ok := d.cfg.Source.(Ended); ok {
 			if end, err := source.End(d.soft); err == nil {
 				d.mu.Lock()

@@ -47,7 +47,8 @@ type Source interface {
 	// first; nothing is lost by that. It keeps the records, so a Source must not reuse them.
 	Fetch(ctx context.Context, from int64, limit int) ([]Record, error)
 	// Commit says that every record below floor is done. Floors rise; the last one is repeated to check that the
-	// partition is still owned. A Source that knows that the partition belongs to another member must return a
+	// partition is still owned. A server may carry a commit out after its ctx has ended and others were accepted: the
+	// position must not fall by that. A Source that knows that the partition belongs to another member must return a
 	// *LostError.
 	Commit(ctx context.Context, floor int64) error
 }

@@ -53,7 +53,7 @@ func (e *events) of(kind dispatch.Kind) []dispatch.Event {
 // running is a dispatcher in its Run.
 type running struct {
 	*dispatch.Dispatcher
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc // with the reason why the partition is lost, or nil
 	result chan error
 }
 
@@ -70,7 +70,7 @@ func run(t testing.TB, cfg dispatch.Config) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &running{Dispatcher: d, cancel: cancel, result: make(chan error, 1)}
 	go func() { r.result <- d.Run(ctx) }()
 	return r
@@ -78,7 +78,7 @@ func run(t testing.TB, cfg dispatch.Config) *running {
 
 // stop drains, and returns how that went.
 func (r *running) stop() error {
-	r.cancel()
+	r.cancel(nil)
 	return <-r.result
 }
 
@@ -90,12 +90,9 @@ func (r *running) mustStop(t testing.TB) {
 	}
 }
 
-// memory is a ledger with so many retries; 0 is none.
+// memory is a ledger with so many retries.
 func memory(t testing.TB, retries int) *lease.Memory {
 	t.Helper()
-	if retries == 0 {
-		retries = lease.NoRetries
-	}
 	l, err := lease.NewMemory(lease.Config{MaxRetries: retries})
 	if err != nil {
 		t.Fatal(err)

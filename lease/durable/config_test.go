@@ -36,8 +36,8 @@ func TestConfig(t *testing.T) {
 			t.Errorf("no Store: %v", err)
 		}
 	}
-	if _, err := durable.New(durable.Config{Store: store, MaxRetries: -2}); !errors.Is(err, lease.ErrInvalid) {
-		t.Errorf("MaxRetries -2: %v", err)
+	if _, err := durable.New(durable.Config{Store: store, MaxRetries: -1}); !errors.Is(err, lease.ErrInvalid) {
+		t.Errorf("MaxRetries -1: %v", err)
 	}
 	l := open(t, durable.Config{Store: store})
 	for _, domain := range []string{"", strings.Repeat("x", 1<<16)} {

@@ -144,11 +144,7 @@ func (f *faulty) List(ctx context.Context, index durable.Index) iter.Seq2[string
 
 var ctx = context.Background()
 
-// open opens a ledger of a test, which says how many retries there are: 0 is none.
 func open(t testing.TB, cfg durable.Config) *durable.Ledger {
-	if cfg.MaxRetries == 0 {
-		cfg.MaxRetries = lease.NoRetries
-	}
 	t.Helper()
 	l, err := durable.New(cfg)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 		store := &small{limit: rapid.IntRange(1200, 2500).Draw(t, "limit")}
 		ledgers := make([]*durable.Ledger, rapid.SampledFrom([]int{1, 2, 20}).Draw(t, "ledgers"))
 		for i := range ledgers {
-			l, err := durable.New(durable.Config{Store: store, MaxRetries: lease.NoRetries})
+			l, err := durable.New(durable.Config{Store: store})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ package durable
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 type Config struct {
 	// Store keeps the ledger. Required. Any number of Ledgers, in one process or in many, may share a store's ledger.
 	Store Store
-	// MaxRetries is how many Fail calls of a lease lead to a retry; the next one gives the offset up. 1 to 2147483647;
-	// 0: lease.DefaultRetries; no retries: lease.NoRetries. The store does not keep it: each Ledger uses its own.
+	// MaxRetries is how many Fail calls of a lease lead to a retry; the next one gives the offset up. 0 to 2147483647;
+	// 0: no retries, the first failure is final. The store does not keep it: each Ledger uses its own.
 	MaxRetries int
 	// MaxBacklog bounds the waiting offsets of one domain. 0: unbounded. Not negative. The store does not keep it.
 	MaxBacklog int
@@ -71,9 +72,8 @@ func New(cfg Config) (*Ledger, error) {
 		return nil, &lease.InvalidError{Field: "durable.Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
 	case cfg.MaxCached < 0:
 		return nil, &lease.InvalidError{Field: "durable.Config.MaxCached", Value: cfg.MaxCached, Allowed: "0 (the default, 10000) or more"}
-	}
-	if err := lease.Retries("durable.Config.MaxRetries", &cfg.MaxRetries); err != nil {
-		return nil, err
+	case cfg.MaxRetries < 0 || cfg.MaxRetries > math.MaxInt32:
+		return nil, &lease.InvalidError{Field: "durable.Config.MaxRetries", Value: cfg.MaxRetries, Allowed: "0 (no retries) to 2147483647"}
 	}
 	l := &Ledger{cfg: cfg, cache: cache{entries: map[string]*entry{}, max: cfg.MaxCached}}
 	if l.cache.max == 0 {
@@ -103,7 +103,7 @@ func (l *Ledger) Fail(ctx context.Context, domain string, token lease.Token) (le
 
 // GiveUp implements lease.Ledger.
 func (l *Ledger) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	r, err := l.do(ctx, lease.Op{Kind: lease.OpFail, Domain: domain, Token: token, MaxRetries: lease.NoRetries})
+	r, err := l.do(ctx, lease.Op{Kind: lease.OpFail, Domain: domain, Token: token, MaxRetries: -1})
 	return lease.Failure{Status: r.Fail, RetryCount: int(r.RetryCount), Next: r.Next}, err
 }
 

@@ -21,13 +21,9 @@ func TestPropertyL1_L2_L4_L5_L9_Faults(t *testing.T) {
 		store := &faulty{}
 		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "faults"), 0))
 		part := rapid.SampledFrom([]float64{0.05, 0.3, 0.7}).Draw(t, "how many")
-		said := cfg.MaxRetries
-		if said == 0 {
-			said = lease.NoRetries
-		}
 		fresh := func() *durable.Ledger {
 			l, err := durable.New(durable.Config{
-				Store: store, MaxRetries: said, MaxBacklog: cfg.MaxBacklog, MaxCached: rapid.IntRange(0, 2).Draw(t, "MaxCached"),
+				Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, MaxCached: rapid.IntRange(0, 2).Draw(t, "MaxCached"),
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -28,7 +28,7 @@ func (p *pending) Swap(_ context.Context, name string, old uint64, state []byte,
 
 func TestSucceedIn(t *testing.T) {
 	store := new(durable.MemStore)
-	ledger, err := durable.New(durable.Config{Store: store})
+	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ package leasekafka
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"reflect"
 	"runtime"
@@ -56,6 +57,11 @@ type Config struct {
 	// takes all of its partitions away. 0: 60 s, or as much as DrainTimeout requires if that is more. At least two and a
 	// half DrainTimeouts: the drain, the last commit, and some room.
 	RebalanceTimeout time.Duration
+
+	// OnError is called with the reason why a member cannot connect to a broker: once per
+	// episode, which ends when a broker is connected to. It must be safe for concurrent use, and return soon. Nil:
+	// slog.Default logs it as a warning.
+	OnError func(error)
 
 	// Options are further options of the client: TLS, SASL, a logger, fetch sizes, an instance ID. Options that a Config
 	// field or this package sets are rejected, automatic commits and callbacks among them.
@@ -111,6 +117,9 @@ func (cfg Config) complete() (Config, error) {
 	}
 	if cfg.Domain == nil {
 		cfg.Domain = byKey
+	}
+	if cfg.OnError == nil {
+		cfg.OnError = func(err error) { slog.Warn("leasekafka: a member cannot go on", "group", cfg.Group, "err", err) }
 	}
 	return cfg, cfg.checkOptions()
 }

@@ -53,7 +53,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	var end context.CancelFunc
 	m.alive, end = context.WithCancel(context.Background())
 	defer end()
-	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive),
+	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive), kgo.WithHooks(&complaints{tell: g.cfg.OnError, alive: m.alive}),
 		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
 	if err != nil {
 		return &InvalidError{Field: "Config.Options", Value: err.Error(), Allowed: "options that kgo.NewClient accepts"}

@@ -52,7 +52,6 @@ const epochBits = 29
 // newLedger returns a ledger restored from a committed floor and m. The epoch is the time in seconds, or the previous epoch plus one, so
 // tokens grow even if the group's metadata is lost.
 func newLedger(cfg lease.Config, floor int64, m memo, lost func() error) *ledger {
-	_ = lease.Retries("Config.Memory.MaxRetries", &cfg.MaxRetries) // it has been checked
 	l := &ledger{
 		cfg: cfg, lost: lost, states: map[string]*lease.State{}, floor: floor, restored: m, done: slices.Clone(m.done),
 		given: map[int64]bool{}, open: map[int64]attempt{}, unread: map[int64]attempt{}, changes: 1,
@@ -314,7 +313,7 @@ func (l *ledger) Fail(ctx context.Context, domain string, token lease.Token) (le
 }
 
 func (l *ledger) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	return l.fail(ctx, lease.Op{Kind: lease.OpFail, Domain: domain, Token: token, MaxRetries: lease.NoRetries})
+	return l.fail(ctx, lease.Op{Kind: lease.OpFail, Domain: domain, Token: token, MaxRetries: -1})
 }
 
 func (l *ledger) fail(ctx context.Context, op lease.Op) (lease.Failure, error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strconv"
@@ -45,6 +46,10 @@ type GroupConfig struct {
 	// Session is how long a member may be silent before the others take its partitions: 100 ms to an hour; 0: 10
 	// seconds. A member writes the group's record ten times in that time.
 	Session time.Duration
+	// OnError is called with the reason why a member cannot read or write the group's record, or has lost its partitions:
+	// once per episode, which ends with the next write. It must be safe for concurrent use, and return soon. Nil:
+	// slog.Default logs it as a warning.
+	OnError func(error)
 	// Replicas and Storage are the bucket's, as in Config.
 	Replicas int
 	Storage  jetstream.StorageType
@@ -86,6 +91,11 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	}
 	if cfg.Domain == nil {
 		cfg.Domain = jetstream.Msg.Subject
+	}
+	if cfg.OnError == nil {
+		cfg.OnError = func(err error) {
+			slog.Warn("leasenats: a member cannot go on", "group", cfg.Group, "bucket", cfg.Bucket, "err", err)
+		}
 	}
 	if err := cfg.check(ctx); err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ type member struct {
 	works    map[int]*holding // by partition: what was started and is not given back
 	returned chan int         // partitions whose work has; room for all
 
+	told   bool                 // OnError has been called since the last write
 	kept   time.Time            // a sign of life of this member, at the earliest that others can know of it
 	read   time.Time            // when the record was read last
 	others map[string]heartbeat // by name
@@ -80,6 +81,7 @@ func (m *member) run() error {
 	for {
 		leaving := m.ctx.Err() != nil
 		err := m.round(leaving)
+		m.tell(err)
 		m.loseIfExpired(err)
 		switch {
 		case err != nil && m.final(err):
@@ -106,6 +108,14 @@ func (m *member) run() error {
 		timer.Stop()
 		m.loseIfExpired(err)
 	}
+}
+
+// tell reports the first error of those in a row. A final one is Hold's as well.
+func (m *member) tell(err error) {
+	if err != nil && !m.told && m.cfg.OnError != nil {
+		m.cfg.OnError(err)
+	}
+	m.told = err != nil
 }
 
 // loseIfExpired loses everything if patience is over; err is why this member could not write, if it knows.

@@ -204,7 +204,7 @@ func TestOpenGroupRefuses(t *testing.T) {
 		"Session ":          func(cfg *leasenats.GroupConfig) { cfg.Session = 2 * time.Hour },
 		"Replicas":          func(cfg *leasenats.GroupConfig) { cfg.Replicas = 6 },
 		"Ledger.Store":      func(cfg *leasenats.GroupConfig) { cfg.Ledger.Store = &leasenats.Store{} },
-		"Ledger.MaxRetries": func(cfg *leasenats.GroupConfig) { cfg.Ledger.MaxRetries = -2 },
+		"Ledger.MaxRetries": func(cfg *leasenats.GroupConfig) { cfg.Ledger.MaxRetries = -1 },
 	} {
 		cfg := groupConfig(nc)
 		change(&cfg)

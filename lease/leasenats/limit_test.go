@@ -67,7 +67,7 @@ func TestABacklogCanBeWorkedOff(t *testing.T) {
 		if offered < 200 {
 			t.Errorf("%d were taken", offered)
 		}
-		l = open(t, store, lease.Config{MaxRetries: lease.NoRetries})
+		l = open(t, store, lease.Config{})
 		for offset := range offered {
 			a, err := l.AcquireNext(ctx, domain)
 			if err != nil || a.Status != lease.Acquired || a.Lease.Offset != offset<<32 {

@@ -182,7 +182,7 @@ func TestCutOffInTheMiddle(t *testing.T) {
 	for _, how := range []string{"the context ends", "the server ends the connection"} {
 		t.Run(how, func(t *testing.T) {
 			watch, locker := migrated(t, 1), migrated(t, 1)
-			ledger, err := durable.New(durable.Config{Store: named(t, migrated(t, 2), t.Name())})
+			ledger, err := durable.New(durable.Config{Store: named(t, migrated(t, 2), t.Name()), MaxRetries: lease.DefaultRetries})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,7 +283,7 @@ func TestUnreachable(t *testing.T) {
 // A row that no ledger wrote is an error of its own, and stays as it is.
 func TestForeignRow(t *testing.T) {
 	s := open(t, migrated(t, 2))
-	ledger, err := durable.New(durable.Config{Store: s})
+	ledger, err := durable.New(durable.Config{Store: s, MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,12 +49,13 @@ const (
 		FROM stopbank.outbox_positions p WHERE p.outbox = $1 AND p.partition = $2`
 
 	// The floor moves to $4, or over as many rows as may be deleted at once, and they go in the same statement: so no row that was done lies
-	// below a floor, and one that does was put back. Without the claim nothing moves.
+	// below a floor, and one that does was put back. Without the claim nothing moves, and nothing ever moves back: a commit whose context has
+	// ended may be carried out after a later one.
 	commit = `WITH done AS (
 			SELECT count(*) AS n, max(id) AS last FROM (
 				SELECT id FROM stopbank.outbox_records WHERE outbox = $1 AND partition = $2 AND id >= $3 AND id < $4 ORDER BY id LIMIT $5) r
 		), moved AS (
-			UPDATE stopbank.outbox_positions p SET floor = CASE WHEN d.n < $5 THEN $4 ELSE d.last + 1 END
+			UPDATE stopbank.outbox_positions p SET floor = greatest(p.floor, CASE WHEN d.n < $5 THEN $4 ELSE d.last + 1 END)
 			FROM done d WHERE p.outbox = $1 AND p.partition = $2 AND p.claims = $6 RETURNING p.floor
 		), deleted AS (
 			DELETE FROM stopbank.outbox_records r USING moved

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
@@ -41,7 +42,7 @@ func reopened(t testing.TB, pool *pgxpool.Pool, name string, partitions int) *le
 // opened is a partition under a ledger in a store.
 func opened(t testing.TB, o *leasepg.Outbox, partition int, store durable.Store) dispatch.Source {
 	t.Helper()
-	ledger, err := durable.New(durable.Config{Store: store})
+	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		t.Fatal(err)
 	}

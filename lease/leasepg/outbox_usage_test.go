@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
@@ -57,7 +58,7 @@ func workOrdersOff(ctx context.Context, url string, pool *pgxpool.Pool, outbox *
 			if err != nil {
 				return dispatch.Partition{}, err
 			}
-			ledger, err := durable.New(durable.Config{Store: store})
+			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 			if err != nil {
 				return dispatch.Partition{}, err
 			}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -34,8 +35,10 @@ type OwnershipConfig struct {
 	// Lease is how long a member may be silent before the server takes its partitions away. The member queries every
 	// second, or every quarter of Lease if that is less. 0: 10 s. 100 ms to an hour.
 	Lease time.Duration
-	// OnError, when not nil, is called with the reason why the membership was lost or could not begin, and with Open's
-	// errors: a wrong password is reported nowhere else. It must be safe for concurrent use.
+	// OnError is called with the reason why the membership was lost or could not begin, and with Open's errors: a wrong
+	// password is reported nowhere else. An error that repeats, with the same text, is an episode and told once; one of
+	// the membership ends when the member has joined, one of a partition when Open succeeds. It must be safe for
+	// concurrent use. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 }
 
@@ -61,7 +64,9 @@ func NewOwnership(cfg OwnershipConfig) (*Ownership, error) {
 		cfg.Lease = 10 * time.Second
 	}
 	if cfg.OnError == nil {
-		cfg.OnError = func(error) {}
+		cfg.OnError = func(err error) {
+			slog.Warn("leasepg: a member cannot go on", "group", cfg.Group, "err", err)
+		}
 	}
 	switch {
 	case cfg.Conn == nil:
@@ -101,7 +106,7 @@ func number(name string) int32 {
 // Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard from for Lease,
 // has lost all its partitions, waits until every work has returned, and joins again, as long as ctx lasts. A member that
 // cannot connect, also for the first time, retries with its next query: an unreachable server, a wrong password and a
-// missing database are sent to OnError each time. A partition whose work returns while it is held, or that Open does not
+// missing database are sent to OnError. A partition whose work returns while it is held, or that Open does not
 // open, is given back and may be taken again with the member's next query.
 //
 // Hold returns nil when ctx is done. It returns an error when no server could ever admit the member: *PoolerError,
@@ -115,10 +120,12 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 	case work == nil:
 		return &lease.InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	}
+	told := "" // of the episode
 	for {
 		conn, err := o.join(ctx)
 		if err == nil {
-			s := &session{Ownership: o, conn: conn, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}}
+			told = ""
+			s := &session{Ownership: o, conn: conn, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}, failing: map[string]string{}}
 			err = s.serve(ctx)
 		}
 		if ctx.Err() != nil {
@@ -127,7 +134,10 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 		if is[*PoolerError](err) || is[*SettingError](err) {
 			return err
 		}
-		o.cfg.OnError(err)
+		if text := err.Error(); text != told {
+			told = text
+			o.cfg.OnError(err)
+		}
 		pause := time.NewTimer(o.beat())
 		select {
 		case <-pause.C:

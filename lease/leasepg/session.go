@@ -25,7 +25,9 @@ type session struct {
 
 	mu    sync.Mutex          // guards all below; nothing foreign runs under it
 	works map[string]*holding // by partition
-	poke  context.CancelFunc  // ends the wait; nil while there is none
+	// failing has the errors of Open that were told, by partition
+	failing map[string]string
+	poke    context.CancelFunc // ends the wait; nil while there is none
 }
 
 // holding is a partition whose lock is held.
@@ -189,9 +191,10 @@ func (s *session) begin(name string) {
 	s.mu.Unlock()
 	go func() {
 		p, err := s.cfg.Open(ctx, name)
-		if err != nil {
+		if s.tells(name, err) {
 			s.cfg.OnError(fmt.Errorf("leasepg: partition %s is not opened: %w", name, err))
-		} else {
+		}
+		if err == nil {
 			p.Name = name
 			s.work(ctx, p)
 		}
@@ -203,6 +206,19 @@ func (s *session) begin(name string) {
 			s.poke()
 		}
 	}()
+}
+
+// tells reports whether Open's error is not the one that was told of this partition before; nil ends the episode.
+func (s *session) tells(partition string, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		delete(s.failing, partition)
+		return false
+	}
+	before, text := s.failing[partition], err.Error()
+	s.failing[partition] = text
+	return text != before
 }
 
 // askBack sees to it that n works have been asked to return.

@@ -35,7 +35,7 @@ func held(t testing.TB, pool *pgxpool.Pool) (*durable.Ledger, lease.Lease) {
 
 func ledgerIn(t testing.TB, store durable.Store) *durable.Ledger {
 	t.Helper()
-	l, err := durable.New(durable.Config{Store: store})
+	l, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,19 +46,5 @@ func Run(t *testing.T, open Open) {
 }
 
 func checks() []check {
-	all := slices.Concat(scenarios(), walkScenarios(), valueScenarios(), []check{{"Machine", machine}, {"Histories", histories}})
-	for i, c := range all {
-		all[i].run = func(t testing.TB, open Open) { c.run(t, counted(open)) }
-	}
-	return all
-}
-
-// counted is open with an explicit number of retries, where 0 means none.
-func counted(open Open) Open {
-	return func(t testing.TB, cfg lease.Config) lease.Ledger {
-		if cfg.MaxRetries == 0 {
-			cfg.MaxRetries = lease.NoRetries
-		}
-		return open(t, cfg)
-	}
+	return slices.Concat(scenarios(), walkScenarios(), valueScenarios(), []check{{"Machine", machine}, {"Histories", histories}})
 }

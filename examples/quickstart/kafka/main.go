@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasekafka"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -54,7 +55,10 @@ func produce(brokers []string) error {
 func consume(brokers []string) error {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
-	group, err := leasekafka.New(leasekafka.Config{Brokers: brokers, Group: "quickstart", Topics: []string{topic}})
+	group, err := leasekafka.New(leasekafka.Config{
+		Brokers: brokers, Group: "quickstart", Topics: []string{topic},
+		Memory: lease.Config{MaxRetries: lease.DefaultRetries},
+	})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
@@ -62,7 +63,7 @@ func run(pool *pgxpool.Pool) error {
 			if err != nil {
 				return dispatch.Partition{}, err
 			}
-			ledger, err := durable.New(durable.Config{Store: store})
+			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 			if err != nil {
 				return dispatch.Partition{}, err
 			}

@@ -39,8 +39,9 @@ var layers = map[string][]string{
 	"B":   {"./warden/bulkhead"},
 	"D":   {"./lease/dispatch"},
 	"L13": {"./lease/leasepg"}, "L14": {"./lease/leasepg"}, "L15": {"./lease/deadletter", "./lease/leasetest/lettertest"},
-	"R": {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
-	"H": {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
+	"L16": {"./lease/leasepg"},
+	"R":   {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
+	"H":   {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
 }
 
 // places returns the directories with the tests of a number.

@@ -40,7 +40,7 @@ func TestLedger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ledger, err := durable.New(durable.Config{Store: store})
+	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 	if err != nil {
 		t.Fatal(err)
 	}
