@@ -1,4 +1,5 @@
-// On an idle machine a warden harms nobody: not the requests that are shorter than most (Q2), not the compartments of a set (B11).
+// On an idle machine a warden harms nobody: not the requests that are shorter than most (Q2), not those beside work that does not
+// end (C8), not the compartments of a set (B11).
 
 package warden
 
@@ -77,6 +78,44 @@ func TestShortDeadlinesBesideLongWork(t *testing.T) {
 				})
 			})
 		})
+	}
+}
+
+// Holders take every slot and never end. What comes later is answered all the same, on a cold server and after 20 s of other work.
+func TestWorkThatDoesNotEnd(t *testing.T) {
+	for _, warm := range []time.Duration{0, 20 * time.Second} {
+		for _, holders := range []int{16, 18, 64} {
+			t.Run(fmt.Sprintf("%d holders after %v", holders, warm), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					idle(t, Config{}, func(ctx context.Context, w *Warden) {
+						short := func(context.Context) (int, error) { time.Sleep(5 * time.Millisecond); return 0, nil }
+						every(time.Second/3000, warm, func() { _, _ = Do(ctx, w, Task{}, short) })
+						held, release := context.WithCancel(ctx)
+						var all sync.WaitGroup
+						for range holders {
+							all.Go(func() {
+								_, _ = Do(ctx, w, Task{}, func(context.Context) (int, error) { <-held.Done(); return 0, nil })
+							})
+						}
+						time.Sleep(10 * time.Second)
+						var asked, answered atomic.Int64
+						every(50*time.Millisecond, 2*time.Second, func() {
+							asked.Add(1)
+							patient, cancel := context.WithTimeout(ctx, time.Second)
+							defer cancel()
+							if _, err := Do(patient, w, Task{}, short); err == nil {
+								answered.Add(1)
+							}
+						})
+						if answered.Load() != asked.Load() {
+							t.Errorf("C8: %d of %d answered: %v", answered.Load(), asked.Load(), w.Latest().Decision)
+						}
+						release()
+						all.Wait()
+					})
+				})
+			})
+		}
 	}
 }
 

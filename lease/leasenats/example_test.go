@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
@@ -37,7 +38,8 @@ func shareOut(ctx context.Context, nc *nats.Conn, cfg dispatch.Config) error {
 	}); err != nil {
 		return err
 	}
-	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: 12, Bucket: "orders"})
+	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: 12, Bucket: "orders",
+		Ledger: durable.Config{MaxRetries: lease.DefaultRetries}})
 	if err != nil {
 		return err
 	}

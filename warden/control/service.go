@@ -154,7 +154,8 @@ func (v *service) compare() bool {
 	if v.limited += w.time; n < 0.9*math.Round(v.target) {
 		v.limited = 0
 	}
-	if v.target > 1 && v.limited > v.testAfter*r {
+	// Where less ends than runs, by Little's law, a lower limit would not be reached.
+	if v.target > 1 && v.limited > v.testAfter*r && x*r > 0.5*n {
 		v.cut(shallow*n, true)
 		return true
 	}
