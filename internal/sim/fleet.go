@@ -1,223 +1,242 @@
-// A fleet: servers behind a load balancer, and users who retry. One event is processed at a time, so the seed determines the run.
+// Fleets: servers behind a load balancer and users who retry, pushed over by a trigger. Who comes back by themselves?
 
 package sim
 
 import (
-	"cmp"
-	"container/heap"
-	"math/rand/v2"
-	"slices"
-	"sync"
-	"testing/synctest"
+	"fmt"
+	"math"
+	"strings"
 	"time"
-
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// A Fleet is a set of equal servers and the trigger that disturbs them.
-type Fleet struct {
-	Name string
-	// Servers is the number of servers in each hop, Cores the number of processors of each server.
-	Servers, Cores int
-	// Front is the processor time that each hop before the last spends on a request before it calls the next hop; Work is the
-	// work of the last hop. Empty: users call the last hop. With Propagate, a call between hops carries the user's deadline and
-	// priority; without, it has normal priority and the timeout Inner.
-	Front     []time.Duration
-	Propagate bool
-	Inner     time.Duration
-	// Places is the number of calls that the shared dependency serves at a time; 0: unlimited.
-	Places int
-	// Work is the median work of a request.
-	Work Work
-	// Capacity is the requests per second that the healthy fleet can serve.
-	Capacity float64
-	// Load is the rate of first attempts, relative to Capacity.
-	Load float64
-	// From and Until bound the trigger: the load is Peak, and calls of the dependency take Slow times as long (0: normal). With
-	// Down, every server rejects everything.
-	From, Until time.Duration
-	Peak, Slow  float64
-	Down        bool
-	// Length is how long users arrive.
-	Length time.Duration
-	// Timeout bounds an attempt.
-	Timeout time.Duration
-	Retry   Retry
-	Guard   Guard
-	Seed    uint64
-	// Drain continues the run until the servers are idle, not only until every user has an outcome.
-	Drain bool
-}
-
-// hop is the network latency of a message between user and server.
-const hop = 500 * time.Microsecond
-
-// fleet is a running Fleet. All fields belong to the loop's goroutine, except those that mu guards.
-type fleet struct {
-	Fleet
-	start   time.Time
-	events  events
-	numbers uint64
-	servers []*server
-	dep     *dependency
-	chance  *rand.Rand // random source of load balancing and backoff, which depend on earlier outcomes
-	client  client
-	open    int  // requests without an outcome
-	arrived bool // no more users arrive
-	stirred bool // a goroutine that waits in a limiter may have become runnable
-	result  *FleetResult
-
-	wake    chan struct{} // capacity 1: settled is not empty
-	mu      sync.Mutex    // guards settled
-	settled []settlement
-}
-
-// settlement is a limiter's answer to an attempt.
-type settlement struct {
-	*attempt
-	permit limiter.Permit
-	err    error
-}
-
-// RunFleet runs a fleet to its end. Call it inside a synctest bubble.
-func RunFleet(sc Fleet) (*FleetResult, error) {
-	f := &fleet{
-		Fleet: sc, start: time.Now(), dep: &dependency{servers: sc.Places}, wake: make(chan struct{}, 1),
-		chance: rand.New(rand.NewPCG(sc.Seed, 2)), result: newFleetResult(sc),
+// guards are the compared guards for a fleet whose servers should run this many requests at a time.
+func guards(static int) []Guard {
+	return []Guard{
+		Open, Pool("bound", static, 0), Pool("bound ten times as high", 10*static, 0), Pool("bound, queue of 1024", static, 1024), wardens(),
 	}
-	defer func() {
-		for _, s := range f.servers {
-			s.close()
+}
+
+func wardens() Guard {
+	g := Ours
+	g.Name = "warden"
+	return g
+}
+
+func once() Retry      { return Retry{Name: "no retries", Attempts: 1} }
+func immediate() Retry { return Retry{Name: "3 attempts at once", Attempts: 3} }
+func backoff() Retry {
+	return Retry{Name: "3 attempts, backoff", Attempts: 3, Backoff: 0.1, Full: true}
+}
+
+// clients are the compared clients. The last one has 1000 processes with 1.4 requests per second each at a load of 0.7.
+func clients() []Retry {
+	finagle, failsafe := backoff(), backoff()
+	finagle.Name, finagle.Budget = "backoff, Finagle's budget", 0.2
+	failsafe.Name, failsafe.Failsafe = "backoff, failsafe-go's budget", true
+	return []Retry{
+		once(), immediate(), backoff(), finagle, failsafe,
+		{Name: "`retry.Caller` in 20 processes", Callers: 20},
+		{Name: "`retry.Caller` in 1000 processes", Callers: 1000},
+	}
+}
+
+// fleet is a fleet at this load; its first spell is the trigger.
+func fleet(servers, places int, k Kind, load float64) *World {
+	w := &World{
+		Seed: 1, Kinds: []Kind{k}, Servers: servers, Cores: 2, Places: places, Shape: "steady", Length: 20,
+		Spells: []Spell{{From: 4, Until: 7}}, Retry: immediate(), Network: 0.0005, Entry: 0.0001,
+	}
+	w.Peak = load * w.capacity(0)
+	return w
+}
+
+// cpuFleet is a CPU-bound fleet; ioFleet waits for a shared dependency.
+func cpuFleet(n int, load float64) *World { return fleet(n, 0, work(20*ms, 0), load) }
+func ioFleet(n int, load float64) *World  { return fleet(n, 5*n, work(1*ms, 40*ms), load) }
+
+// The triggers. The load step hits a CPU-bound fleet; the others hit a fleet with a shared dependency.
+func step(w *World, load float64) *World {
+	w.Name, w.Spells[0].Rate = "load 0.7, 2 for 3 s", load*w.capacity(0)
+	return w
+}
+
+func slow(w *World) *World {
+	w.Name, w.Spells[0].Slow = "load 0.7, dependency 5 times slower for 3 s", 5
+	return w
+}
+
+func moment(w *World) *World {
+	step(w, 4).Name, w.Spells[0].Until = "load 0.7, 4 for 0.2 s", 4.2
+	return w
+}
+
+func down(w *World) *World {
+	w.Name, w.Spells[0].Down, w.Spells[0].Until, w.Length = "everything is refused for 20 s", true, 24, 32
+	return w
+}
+
+const size = 20
+
+// Fleets are the fleets whose users make three immediate attempts.
+func Fleets() []*World {
+	return []*World{step(cpuFleet(size, 0.7), 2), slow(ioFleet(size, 0.7)), moment(cpuFleet(size, 0.7))}
+}
+
+// under returns the guards that a fleet is compared under.
+func under(w *World) []Guard {
+	if w.Places > 0 {
+		return guards(2 * w.Places / w.Servers)
+	}
+	return guards(2 * w.Cores)
+}
+
+// hops is a chain of three services at twice the capacity of the last one. The first two have a quarter more capacity than the
+// load needs.
+func hops(patience float64, propagate bool) *World {
+	w := cpuFleet(4, 2)
+	front := w.Kinds[0].Service / 2.5
+	w.Front, w.Propagate, w.Inner, w.Kinds[0].Patience, w.Retry = []float64{front, front}, propagate, 1, patience, once()
+	return w
+}
+
+// stretch is a part of a fleet's run: requests by arrival time, attempts by their own time.
+type stretch struct {
+	Tally
+	attempts, throttled int
+}
+
+// amplification is attempts per request.
+func (s *stretch) amplification() float64 { return float64(s.attempts) / max(float64(s.Offered), 1) }
+
+// during adds up the part in [from, until).
+func (r *Result) during(from, until float64) *stretch {
+	var s stretch
+	inside := func(at time.Duration) bool { return at.Seconds() >= from && at.Seconds() < until }
+	for i := range r.users {
+		if u := &r.users[i]; inside(u.at) {
+			s.count(u)
+			s.throttled += one(u.attempts == 0)
 		}
-	}()
-	var err error
-	if f.client, err = newClient(sc, f.chance); err != nil {
-		return nil, err
 	}
-	for i := range sc.Servers * (len(sc.Front) + 1) {
-		s, err := newServer(f, i)
-		if err != nil {
-			return nil, err
+	for _, at := range r.tries {
+		s.attempts += one(inside(at))
+	}
+	return &s
+}
+
+// warm is excluded at the start of the run; last is the length of its final part; window is the precision of a recovery.
+const warm, last, window = 2.0, 4.0, 0.5
+
+func (r *Result) trigger() *Spell  { return &r.World.Spells[0] }
+func (r *Result) before() *stretch { return r.during(warm, r.trigger().From) }
+func (r *Result) amid() *stretch   { return r.during(r.trigger().From, r.trigger().Until) }
+func (r *Result) after() *stretch  { return r.during(r.World.Length-last, r.World.Length) }
+
+// refused is the last ten seconds of the trigger.
+func (r *Result) refused() *stretch { return r.during(r.trigger().Until-10, r.trigger().Until) }
+
+// Recovery is the time from the end of the trigger until goodput is back: of the requests from then on, at least 95 % as many
+// are answered as before the trigger. False: not within the run.
+func (r *Result) Recovery() (float64, bool) {
+	enough, at := 0.95*r.before().Share(), r.World.Length
+	for at > 0 && r.during(at-window, at).Share() >= enough {
+		at -= window
+	}
+	return max(at, r.trigger().Until) - r.trigger().Until, at < r.World.Length
+}
+
+// FinalLoad is the rate of all attempts in the final part, relative to the capacity. Below 1, a backlog shrinks.
+func (r *Result) FinalLoad() float64 {
+	return float64(r.after().attempts) / (last * r.World.capacity(0))
+}
+
+// Metastable reports whether the fleet stays down long after the trigger and cannot recover by itself: in the final part less than
+// half of the requests are answered, and attempts exceed the capacity.
+func (r *Result) Metastable() bool {
+	return r.after().Share() < 0.5*r.before().Share() && r.FinalLoad() > 1
+}
+
+// Wasted is the fraction of executions at a hop whose user had left.
+func (r *Result) Wasted(hop int) float64 {
+	return float64(r.hops[hop].wasted) / max(float64(r.hops[hop].all), 1)
+}
+
+// back formats the recovery time of a run.
+func (r *Result) back() string {
+	if d, ok := r.Recovery(); ok {
+		return fmt.Sprintf("%.1f s", d)
+	}
+	if r.Metastable() {
+		return "**never**"
+	}
+	return "not yet"
+}
+
+// FleetTable is the Markdown table of runs.
+func FleetTable(runs ...*Result) string {
+	var b strings.Builder
+	b.WriteString("| what happens | servers | before | during | critical | in the end | back after | load in the end | wasted |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
+	for _, r := range runs {
+		amid := r.amid()
+		fmt.Fprintf(&b, "| %s | %s | %.3f | %.3f | %.3f | %.3f | %s | %.2f | %.0f %% |\n",
+			r.World.Name, r.Guard, r.before().Share(), amid.Share(), amid.CriticalShare(), r.after().Share(), r.back(),
+			r.FinalLoad(), math.Round(100*r.Wasted(len(r.hops)-1)))
+	}
+	return b.String()
+}
+
+// LoadTable is the Markdown table of recovery times: one row per load, one column per guard.
+func LoadTable(rows [][]*Result) string {
+	var b strings.Builder
+	b.WriteString("| load before and after |")
+	for _, r := range rows[0] {
+		fmt.Fprintf(&b, " %s |", r.Guard)
+	}
+	b.WriteString("\n|" + strings.Repeat("---|", len(rows[0])+1) + "\n")
+	for _, row := range rows {
+		fmt.Fprintf(&b, "| %.3g |", row[0].World.Load())
+		for _, r := range row {
+			fmt.Fprintf(&b, " %s (%.3f) |", r.back(), r.after().Share())
 		}
-		f.servers = append(f.servers, s)
+		b.WriteString("\n")
 	}
-	f.after(sc.From, func() { f.dep.slowBy(sc.Slow) })
-	f.after(sc.Until, func() { f.dep.slowBy(0) })
-	f.arrivals()
-	f.loop()
-	for _, s := range f.servers {
-		f.result.inside += s.inside
-	}
-	return f.result, nil
+	return b.String()
 }
 
-func (f *fleet) now() time.Duration { return time.Since(f.start) }
-
-// after schedules do in d.
-func (f *fleet) after(d time.Duration, do func()) {
-	f.numbers++
-	heap.Push(&f.events, event{f.now() + d, f.numbers, do})
-}
-
-// every schedules do every d until the end of the run, first in d.
-func (f *fleet) every(first, d time.Duration, do func()) {
-	f.after(first, func() {
-		do()
-		if !f.over() {
-			f.every(d, d, do)
+// ClientTable is the Markdown table of clients under three triggers, one row per client: a load step and a slow dependency, each
+// without and with wardens, and servers that reject everything.
+func ClientTable(rows [][]*Result) string {
+	var b strings.Builder
+	b.WriteString("| clients | step; nothing guards | step; wardens | slow dependency; nothing guards | slow dependency; wardens | all refused | per request asked for | per request sent |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	for _, row := range rows {
+		fmt.Fprintf(&b, "| %s |", row[0].World.Retry.Name)
+		last := len(row) - 1
+		for _, r := range row[:last] {
+			fmt.Fprintf(&b, " %s (%.2f) |", r.back(), r.amid().amplification())
 		}
-	})
+		refused := row[last].refused()
+		fmt.Fprintf(&b, " %s | %.2f | %.2f |\n", row[last].back(), refused.amplification(), float64(refused.attempts)/float64(refused.Offered-refused.throttled))
+	}
+	return b.String()
 }
 
-// over reports whether the run has ended.
-func (f *fleet) over() bool {
-	return f.arrived && f.open == 0 && (!f.Drain || !slices.ContainsFunc(f.servers, func(s *server) bool { return s.inside > 0 }))
-}
-
-// loop processes events in order of time, and of scheduling for equal times.
-//
-// Only tasks in a limiter's queue are goroutines, which sleep until an answer or their deadline. After each event and each advance
-// of time, the loop waits until all of them block, and processes their answers in order of the attempts. Therefore no result
-// depends on the order in which the Go scheduler runs them.
-func (f *fleet) loop() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for !f.over() {
-		f.settle()
-		if wait := f.events[0].at - f.now(); wait > 0 {
-			timer.Reset(wait)
-			select {
-			case <-timer.C:
-			case <-f.wake:
-			}
-			f.stirred = true
-			continue
+// HopTable is the Markdown table of call chains.
+func HopTable(runs ...*Result) string {
+	var b strings.Builder
+	b.WriteString("| users wait | calls carry | answered | critical | wasted at hop 1 | at hop 2 | at hop 3 |\n|---|---|---|---|---|---|---|\n")
+	for _, r := range runs {
+		carry := "nothing"
+		if r.World.Propagate {
+			carry = "deadline and criticality"
 		}
-		heap.Pop(&f.events).(event).do()
-	}
-}
-
-func (f *fleet) settle() {
-	if !f.stirred || !f.Guard.limits() {
-		return
-	}
-	f.stirred = false
-	synctest.Wait()
-	f.mu.Lock()
-	settled := f.settled
-	f.settled = nil
-	f.mu.Unlock()
-	slices.SortFunc(settled, func(a, b settlement) int { return cmp.Compare(a.number, b.number) })
-	for _, a := range settled {
-		a.at.settled(a)
-	}
-}
-
-// acquire requests a slot from a server's limiter and queues the answer in settled.
-func (f *fleet) acquire(a *attempt, ask func() (limiter.Permit, error)) {
-	f.stirred = true
-	go func() {
-		permit, err := ask()
-		f.mu.Lock()
-		f.settled = append(f.settled, settlement{a, permit, err})
-		f.mu.Unlock()
-		select {
-		case f.wake <- struct{}{}:
-		default:
+		s := r.during(warm, r.World.Length)
+		fmt.Fprintf(&b, "| %g ms | %s | %.3f | %.3f |", 1000*r.World.Kinds[0].Patience, carry, s.Share(), s.CriticalShare())
+		for hop := range r.hops {
+			fmt.Fprintf(&b, " %.1f %% |", 100*r.Wasted(hop))
 		}
-	}()
-}
-
-type event struct {
-	at     time.Duration
-	number uint64
-	do     func()
-}
-
-// events is a heap, earliest first.
-type events []event
-
-func (e *events) Len() int { return len(*e) }
-func (e *events) Less(i, j int) bool {
-	a, b := (*e)[i], (*e)[j]
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.number, b.number)) < 0
-}
-func (e *events) Swap(i, j int) { (*e)[i], (*e)[j] = (*e)[j], (*e)[i] }
-func (e *events) Push(x any)    { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	(*e)[last] = event{}
-	*e = (*e)[:last]
-	return x
-}
-
-// down reports whether servers reject everything now.
-func (f *fleet) down() bool { return f.Down && f.now() >= f.From && f.now() < f.Until }
-
-func (sc Fleet) load(at time.Duration) float64 {
-	if sc.Peak > 0 && at >= sc.From && at < sc.Until {
-		return sc.Peak
+		b.WriteString("\n")
 	}
-	return sc.Load
+	return b.String()
 }

@@ -1,116 +1,220 @@
-// The result of a run.
+// The result of a run: one outcome for each user, counts that must add up, and a time line.
 
 package sim
 
 import (
-	"math"
-	"slices"
+	"fmt"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
+// Tally counts users by arrival time.
+type Tally struct {
+	Offered, Good          int
+	Critical, CriticalGood int
+}
+
+func (t *Tally) count(u *user) {
+	critical := u.priority == limiter.Critical
+	t.Offered++
+	t.Good += one(u.good)
+	t.Critical += one(critical)
+	t.CriticalGood += one(critical && u.good)
+}
+
+// Share is answers in time per user.
+func (t *Tally) Share() float64 { return float64(t.Good) / max(float64(t.Offered), 1) }
+
+// CriticalShare is answers in time per critical user; 1 if there were none.
+func (t *Tally) CriticalShare() float64 {
+	if t.Critical == 0 {
+		return 1
+	}
+	return float64(t.CriticalGood) / float64(t.Critical)
+}
+
 // Result is the result of one run.
 type Result struct {
-	Scenario Scenario
-	Static   int // constant concurrency limit; 0: the controller
-	Trace    []Point
+	World *World
+	Guard string
+	// All counts every user, Warm those who arrived after World.Warm, and Kinds those by kind. Early arrived within the first five mean
+	// execution times, Later after them; Settled arrived after the twentieth and after World.Warm.
+	All, Warm, Early, Later, Settled Tally
+	Kinds                            []Tally
+	// Latch is the longest time in seconds for which the limit was below the offered load while processors were idle and nothing
+	// waited inside; LatchAt is its end.
+	Latch, LatchAt float64
+	// Inside is the highest number of attempts inside the service.
+	Inside int
+	// Least, Mean and Most of the concurrency limit while users arrived.
+	Least, Most int
+	Mean        float64
+	// Why is the last decision's reasons while users arrived.
+	Why string
 
-	offered, good     map[limiter.Priority]int
-	latencies, urgent []time.Duration // of answers in time; of critical ones
-	perSecond         []int           // answers in time, by the second of their arrival
-	offeredPerSecond  []int
+	// Sent are all messages to servers, Asked those that reached a gate, Started and Refused its answers and those of servers that are
+	// down, Executed those started that ended, Unheard the replies whose sender had left. Stranded were still inside at the end.
+	Sent, Asked, Started, Refused, Executed, Unheard, Stranded int
+	// Attempts of users and their ends: an answer in time, a rejection, or silence until the end of patience.
+	Attempts, Answers, Refusals, Timeouts int
+	// Waited is the time before the start, Took the execution time, both over started attempts that ended.
+	Waited, Took time.Duration
+	// Computed is processor time, Elapsed the time of the run.
+	Computed, Elapsed time.Duration
+
+	trace   bool
+	users   []user          // with trace
+	points  []point         // with trace
+	tries   []time.Duration // with trace: when users sent their attempts
+	hops    []executions
+	stretch float64       // current length of a latch
+	ticks   float64       // in Mean
+	stats   limiter.Stats // of all limiters; held and queued are the engine's counts of slots and queued attempts
+	held    int
+	queued  int
 }
 
-// Point is one decision with its sample.
-type Point struct {
-	At     time.Duration
-	Target int
-	Shed   float64
-	Reason string
+// executions of a hop, and those whose user had left.
+type executions struct{ all, wasted int }
 
-	Utilization, Runnable, Lag   float64
-	P50, Concurrency, Throughput float64
+// point is one tick of a server.
+type point struct {
+	server                          int
+	at                              time.Duration
+	target, running, waiting, ready int
+	calls                           int // waiting for a slot of the dependency
+	sample                          monitor.Sample
+	rules                           decision.ControlDecision // applies from this tick on
 }
 
-func (p *Point) sampled(s monitor.Sample) {
-	p.Utilization, p.Runnable, p.Lag = s.Utilization.Value, s.Runnable.Value, s.Lag.P90.Seconds()
-	p.P50, p.Concurrency, p.Throughput = s.Service.P50.Seconds(), s.Service.Concurrency, s.Service.Throughput
-}
-
-func (r *Result) answer(at time.Duration, p limiter.Priority, ran bool, took, deadline time.Duration) {
-	if r.offered == nil {
-		r.offered, r.good = map[limiter.Priority]int{}, map[limiter.Priority]int{}
-		r.perSecond = make([]int, int(r.Scenario.Length/time.Second)+1)
-		r.offeredPerSecond = make([]int, len(r.perSecond))
+func (r *Result) try(now time.Duration) {
+	r.Attempts++
+	if r.trace {
+		r.tries = append(r.tries, now)
 	}
-	good := ran && took <= deadline
-	r.offeredPerSecond[at/time.Second]++
-	if good {
-		r.perSecond[at/time.Second]++
+}
+
+func (r *Result) executed(a *attempt, now time.Duration) {
+	r.Executed++
+	r.Took += now - a.began
+	r.hops[a.on.hop].all++
+	r.hops[a.on.hop].wasted += one(now > a.worth)
+}
+
+// note records one tick, with the concurrency limit since the last one. Without a sample there are neither readings nor rules.
+func (r *Result) note(v *server, target int, s monitor.Sample, rules decision.ControlDecision, waiting int) {
+	if at := v.e.now.Seconds(); at < r.World.Length {
+		if r.ticks++; r.ticks == 1 {
+			r.Least = target
+		}
+		r.Least, r.Most = min(r.Least, target), max(r.Most, target)
+		r.Mean += (float64(target) - r.Mean) / r.ticks
+		if s.Gap > 0 {
+			r.Why = reasons(rules)
+			r.latch(v, target, s.Utilization.Value)
+		}
 	}
-	if at < r.Scenario.Warm {
+	if r.trace {
+		r.points = append(r.points, point{
+			v.index, v.e.now, target, v.sensor.running, waiting, len(v.ready), len(v.e.dep.queue), s, rules,
+		})
+	}
+}
+
+// latch measures how long the limit of the only server has been too low without need. A moment of need does not end the latch: it
+// subtracts three times its length.
+func (r *Result) latch(v *server, target int, used float64) {
+	at := v.e.now.Seconds()
+	needs := min(r.World.rate(at), r.World.capacity(at)) * r.World.service()
+	if len(v.e.servers) == 1 && used < 0.5 && v.idle() && float64(target) < 0.9*needs {
+		if r.stretch += tick.Seconds(); r.stretch > r.Latch {
+			r.Latch, r.LatchAt = r.stretch, at
+		}
 		return
 	}
-	r.offered[p]++
-	if good {
-		r.good[p]++
-		r.latencies = append(r.latencies, took)
-		if p == limiter.Critical {
-			r.urgent = append(r.urgent, took)
+	r.stretch = max(0, r.stretch-3*tick.Seconds())
+}
+
+// Latched reports whether the limit stayed too low for longer than five execution times plus two seconds.
+func (r *Result) Latched() bool { return r.Latch > 5*r.World.service()+2 }
+
+// finish counts the users.
+func (r *Result) finish(e *engine) {
+	w, service := r.World, r.World.service()
+	r.Stranded, r.Elapsed, r.Kinds = e.inside, e.now, make([]Tally, len(w.Kinds))
+	for _, s := range e.servers {
+		s.account(e.now)
+		r.Computed += s.spent
+		r.held += s.sensor.running
+	}
+	for i := range e.users {
+		u := &e.users[i]
+		at := u.at.Seconds()
+		r.All.count(u)
+		if at < 5*service {
+			r.Early.count(u)
+		} else {
+			r.Later.count(u)
+		}
+		if at < w.Warm {
+			continue
+		}
+		r.Warm.count(u)
+		for k := range w.Kinds {
+			if u.kind == &w.Kinds[k] {
+				r.Kinds[k].count(u)
+			}
+		}
+		if at >= 20*service {
+			r.Settled.count(u)
 		}
 	}
-}
-
-// Goodput is answers in time as a fraction of the possible: the offered requests, at most the capacity.
-func (r *Result) Goodput() float64 {
-	possible := 0.0
-	const step = 10 * time.Millisecond
-	for at := r.Scenario.Warm; at < r.Scenario.Length; at += step {
-		possible += min(r.Scenario.Load(at), 1) * r.Scenario.Capacity(at) * step.Seconds()
+	if r.trace {
+		r.users = e.users
 	}
-	return float64(sum(r.good)) / possible
 }
 
-// Success is the fraction of requests of that priority that were answered in time.
-func (r *Result) Success(p limiter.Priority) float64 {
-	return float64(r.good[p]) / max(float64(r.offered[p]), 1)
-}
-
-// Overall is the fraction of all requests that were answered in time.
-func (r *Result) Overall() float64 { return float64(sum(r.good)) / max(float64(sum(r.offered)), 1) }
-
-// Latency is a quantile of good answers' times.
-func (r *Result) Latency(q float64) time.Duration {
-	slices.Sort(r.latencies)
-	return at(r.latencies, q)
-}
-
-// Urgent is a latency quantile of critical answers in time.
-func (r *Result) Urgent(q float64) time.Duration {
-	slices.Sort(r.urgent)
-	return at(r.urgent, q)
-}
-
-// Target returns mean and coefficient of variation of the concurrency limit after Warm.
-func (r *Result) Target() (mean, variation float64) {
-	var n, s, s2 float64
-	for _, p := range r.Trace {
-		if p.At >= r.Scenario.Warm {
-			n, s, s2 = n+1, s+float64(p.Target), s2+float64(p.Target)*float64(p.Target)
+// check returns the counts that do not add up: each attempt has one end for its sender and one on its server, each user one outcome,
+// limiters and engine agree, and processor time is possible.
+func (r *Result) check() error {
+	s := r.stats
+	servers := max(1, r.World.Servers) * len(r.hops)
+	wrong := ""
+	for what, ok := range map[string]bool{
+		"attempts": r.Sent == r.Executed+r.Refused+r.Stranded && r.Attempts == r.Answers+r.Refusals+r.Timeouts,
+		"users":    r.All.Good == r.Answers && r.All.Offered == r.Early.Offered+r.Later.Offered,
+		"the limiter's counters": s.Submitted == 0 ||
+			int(s.Submitted) == r.Asked && int(s.Executed)+s.Running == r.Started && s.Running == r.held && s.Queued == r.queued,
+		"processor time": r.Computed <= time.Duration(servers*r.World.Cores)*r.Elapsed,
+	} {
+		if !ok {
+			wrong += what + " "
 		}
 	}
-	if n == 0 {
-		return float64(r.Static), 0
+	if wrong == "" {
+		return nil
 	}
-	mean = s / n
-	return mean, math.Sqrt(max(s2/n-mean*mean, 0)) / mean
+	short := *r
+	short.users, short.points, short.tries = nil, nil, nil
+	return fmt.Errorf("seed %d %s: %sdo not add up: %+v", r.World.Seed, r.World.Name, wrong, short)
 }
 
-func sum(m map[limiter.Priority]int) (n int) {
-	for _, v := range m {
-		n += v
+func reasons(d decision.ControlDecision) (s string) {
+	for i, r := range d.Reasons {
+		if i > 0 {
+			s += "; "
+		}
+		s += r.String()
 	}
-	return n
+	return s
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

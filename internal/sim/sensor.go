@@ -4,88 +4,70 @@ package sim
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// sensor times executions, like warden's facade, and reads the processors.
+// sensor times executions, like warden's facade.
 type sensor struct {
-	cpu *cpu
-
-	mu      sync.Mutex // guards all fields below
-	last    time.Time
 	running int
-	work    float64 // seconds of execution since the last sample
-	at      time.Time
+	work    time.Duration // execution time since the last sample
+	mark    time.Duration // work is counted until then
+	last    time.Duration // time of the last sample
 	times   []time.Duration
 }
 
-// account adds up execution time until now. The caller holds mu.
-func (s *sensor) account(now time.Time) {
-	s.work += float64(s.running) * now.Sub(s.at).Seconds()
-	s.at = now
+func (s *sensor) account(now time.Duration) {
+	s.work += time.Duration(s.running) * (now - s.mark)
+	s.mark = now
 }
 
-func (s *sensor) start() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
+func (s *sensor) start(now time.Duration) {
 	s.account(now)
 	s.running++
-	return now
 }
 
-func (s *sensor) end(start time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
+func (s *sensor) end(began, now time.Duration) {
 	s.account(now)
 	s.running--
-	s.times = append(s.times, now.Sub(start))
+	s.times = append(s.times, now-began)
 }
 
-func (s *sensor) sample() monitor.Sample {
-	now := time.Now()
-	out := monitor.Sample{At: now, Gap: now.Sub(s.last)}
+// sample returns the readings since the last sample.
+func (v *server) sample() monitor.Sample {
+	s, now := &v.sensor, v.e.now
+	out := monitor.Sample{At: v.e.bubble.start.Add(now), Gap: now - s.last}
 	elapsed := out.Gap.Seconds()
-
-	s.mu.Lock()
 	s.account(now)
 	slices.Sort(s.times)
 	out.Service = monitor.Service{
-		P50: at(s.times, 0.5), P90: at(s.times, 0.9), Count: uint64(len(s.times)),
-		Throughput: float64(len(s.times)) / elapsed, Concurrency: s.work / elapsed,
+		P50: quantile(s.times, 0.5), P90: quantile(s.times, 0.9), Count: uint64(len(s.times)),
+		Throughput: float64(len(s.times)) / elapsed, Concurrency: s.work.Seconds() / elapsed,
 	}
-	for i, few := 0, min(len(s.times), len(out.Service.Times)); i < few; i++ {
+	few := min(len(s.times), len(out.Service.Times))
+	for i := range few {
 		out.Service.Times[i] = s.times[i*len(s.times)/few]
 	}
 	s.times, s.work, s.last = s.times[:0], 0, now
-	s.mu.Unlock()
 
-	c := s.cpu
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for r, since := range c.begun {
-		c.used += now.Sub(since)
-		c.begun[r] = now
-	}
-	slices.Sort(c.lags)
+	v.account(now)
+	slices.Sort(v.lags)
 	out.Lag = monitor.Lag{
-		P50: at(c.lags, 0.5), P90: at(c.lags, 0.9), P99: at(c.lags, 0.99), Max: at(c.lags, 1), Count: uint64(len(c.lags)),
+		P50: quantile(v.lags, 0.5), P90: quantile(v.lags, 0.9), P99: quantile(v.lags, 0.99), Max: quantile(v.lags, 1), Count: uint64(len(v.lags)),
 	}
-	for _, lag := range c.lags {
-		out.Lag.Mean += lag / time.Duration(len(c.lags))
+	for _, lag := range v.lags {
+		out.Lag.Mean += lag / time.Duration(len(v.lags))
 	}
-	out.Utilization = monitor.Reading{Value: min(c.used.Seconds()/(elapsed*float64(c.cores)), 1), OK: true}
-	out.Runnable = monitor.Reading{Value: float64(len(c.queue)) / float64(c.cores), OK: true}
-	c.used, c.lags = 0, c.lags[:0]
+	out.Utilization = monitor.Reading{Value: min(v.spent.Seconds()/(elapsed*float64(v.cores)), 1), OK: true}
+	out.Runnable = monitor.Reading{Value: float64(len(v.ready)) / float64(v.cores), OK: true}
+	v.e.result.Computed += v.spent
+	v.spent, v.lags = 0, v.lags[:0]
 	return out
 }
 
-// at returns a quantile of sorted times; 0 if there are none.
-func at(sorted []time.Duration, q float64) time.Duration {
+// quantile of sorted times; 0 if there are none.
+func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}

@@ -1,4 +1,4 @@
-// The plots: one run over time, as self-contained SVG.
+// The plots: runs over time, as self-contained SVG.
 
 package sim
 
@@ -39,42 +39,69 @@ func begin(b *strings.Builder, title string) {
 	fmt.Fprintf(b, `<rect class="paper" width="100%%" height="100%%"/><text class="b" x="%g" y="15">%s</text>`+"\n", left, title)
 }
 
+// by is what a function says of each part of a run.
+func by(name string, ink int, r *Result, part float64, f func(s *stretch) float64) series {
+	out := series{name: name, ink: ink}
+	for at := 0.0; at < r.World.Length; at += part {
+		out.x, out.y = append(out.x, at+part/2), append(out.y, f(r.during(at, at+part)))
+	}
+	return out
+}
+
 // SVG draws a run with the oracle's constant concurrency limit.
-func SVG(r, oracle *Result) string {
-	second := func(n int) []float64 {
-		x := make([]float64, n)
-		for i := range x {
-			x[i] = float64(i)
-		}
-		return x
+func (t *Trial) SVG() string {
+	r := t.Laws[0]
+	good := func(s *stretch) float64 { return float64(s.Good) }
+	offered := by("offered", 0, r, 1, func(s *stretch) float64 { return float64(s.Offered) })
+	best := by(fmt.Sprintf("in time: best constant, %d", t.Best), 2, t.Oracle, 1, good)
+	target, running := series{name: "concurrency limit", ink: 1}, series{name: "running"}
+	execution, lag := series{name: "execution time, p50", ink: 3}, series{name: "scheduling delay, p90", ink: 2}
+	for _, p := range r.points {
+		add := func(s *series, y float64) { s.x, s.y = append(s.x, p.at.Seconds()), append(s.y, y) }
+		add(&target, float64(p.rules.TargetConcurrency))
+		add(&running, p.sample.Service.Concurrency)
+		add(&execution, p.sample.Service.P50.Seconds()*1000)
+		add(&lag, p.sample.Lag.P90.Seconds()*1000)
 	}
-	n := min(len(r.perSecond), int(r.Scenario.Length.Seconds()))
-	offered := series{name: "offered", x: second(n)}
-	ours := series{name: "in time: Stopbank", ink: 1, x: second(n)}
-	best := series{name: fmt.Sprintf("in time: best constant, %d", oracle.Static), ink: 2, x: second(n)}
-	for i := range n {
-		offered.y = append(offered.y, float64(r.offeredPerSecond[i]))
-		ours.y = append(ours.y, float64(r.perSecond[i]))
-		best.y = append(best.y, float64(oracle.perSecond[i]))
-	}
-	target := series{name: "concurrency limit", ink: 1}
-	running := series{name: "running"}
-	execution := series{name: "execution time, p50", ink: 3}
-	lag := series{name: "scheduling delay, p90", ink: 2}
-	for _, p := range r.Trace {
-		at := p.At.Seconds()
-		add := func(s *series, y float64) { s.x, s.y = append(s.x, at), append(s.y, y) }
-		add(&target, float64(p.Target))
-		add(&running, p.Concurrency)
-		add(&execution, p.P50*1000)
-		add(&lag, p.Lag*1000)
-	}
-	end := r.Scenario.Length.Seconds()
 	var b strings.Builder
-	begin(&b, r.Scenario.title())
-	panel(&b, first, end, "requests per second", offered, best, ours)
-	panel(&b, first+high+gap, end, "tasks", running, target)
-	panel(&b, first+2*(high+gap), end, "milliseconds", lag, execution)
+	begin(&b, t.World.title())
+	panel(&b, first, t.World.Length, "requests per second", offered, best, by("in time: Stopbank", 1, r, 1, good))
+	panel(&b, first+high+gap, t.World.Length, "tasks", running, target)
+	panel(&b, first+2*(high+gap), t.World.Length, "milliseconds", lag, execution)
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+// FleetSVG draws the runs of one fleet under different guards, of which the warden is the last.
+func FleetSVG(runs []*Result) string {
+	w, inks := runs[0].World, []int{0, 2, 4, 3, 1}
+	var answered, attempts []series
+	for i, r := range runs {
+		ink := inks[i%len(inks)]
+		answered = append(answered, by(r.Guard, ink, r, window, func(s *stretch) float64 { return 100 * s.Share() }))
+		attempts = append(attempts, by(r.Guard, ink, r, window, func(s *stretch) float64 { return float64(s.attempts) / window }))
+	}
+	// The sum over all servers, each with its last decision.
+	limits, each := series{name: "limits of all servers", ink: 1}, map[int]int{}
+	for _, p := range runs[len(runs)-1].points {
+		each[p.server] = p.rules.TargetConcurrency
+		if p.server == w.Servers-1 && p.at.Seconds() < w.Length {
+			all := 0
+			for _, target := range each {
+				all += target
+			}
+			limits.x, limits.y = append(limits.x, p.at.Seconds()), append(limits.y, float64(all))
+		}
+	}
+	var b strings.Builder
+	begin(&b, w.Name)
+	from, until := place(w.Spells[0].From, w.Length), place(w.Spells[0].Until, w.Length)
+	for i := range 3 {
+		fmt.Fprintf(&b, `<rect class="shade" x="%.1f" y="%g" width="%.1f" height="%g"/>`+"\n", from, first+float64(i)*(high+gap), until-from, high)
+	}
+	panel(&b, first, w.Length, "answered, %", answered...)
+	panel(&b, first+high+gap, w.Length, "attempts per second", attempts...)
+	panel(&b, first+2*(high+gap), w.Length, "tasks", limits)
 	b.WriteString("</svg>\n")
 	return b.String()
 }

@@ -1,212 +1,181 @@
-// A world: one scenario under one controller or constant concurrency limit.
+// A world as plain data: kinds of work, a service, its load, and what disturbs both.
 
 package sim
 
 import (
-	"context"
+	"cmp"
 	"math"
-	"math/rand/v2"
-	"sync"
+	"slices"
 	"time"
-
-	"github.com/stopbank/stopbank/warden/control"
-	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
-	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// A Scenario is a service and the events that disturb it.
-type Scenario struct {
-	Name  string
-	Cores int
-	// Servers is the number of calls that the dependency serves at a time; 0: unlimited.
-	Servers int
-	// Work draws the work of a request that arrives at a time since the start.
-	Work func(at time.Duration, r *rand.Rand) Work
-	// Capacity is the requests per second that the service can serve at that time; loads are relative to it.
-	Capacity func(at time.Duration) float64
-	// Load is the offered load at that time, relative to Capacity.
-	Load func(at time.Duration) float64
-	// Events change the world at their time.
-	Events []Event
-	// Blind reports whether no sample is taken at that time; nil: never.
-	Blind func(at time.Duration) bool
-	// Length is the length of the run, of which Warm is not counted.
-	Warm, Length time.Duration
-	// Steady reports that load and service do not change after Warm, so the concurrency limit should not either.
-	Steady bool
-	// Static are the constant concurrency limits among which the oracle is the best.
-	Static []int
-	// Deadline of each request; 0: 250 ms.
-	Deadline time.Duration
-}
-
-// Work is the work of one request.
-type Work struct{ CPU, IO time.Duration }
-
-// Event changes the world at a time.
-type Event struct {
-	At time.Duration
-	Do func(w *World)
-}
-
-// World is a running scenario.
+// World is a service and its users. Times are in seconds, rates per second.
 type World struct {
-	cpu     *cpu
-	dep     *dependency
-	sensor  *sensor
-	limiter *limiter.Limiter
-	control *control.Controller // nil: a constant concurrency limit
-	result  *Result
-	start   time.Time
-	mu      sync.Mutex // guards result
+	Seed  uint64
+	Name  string
+	Kinds []Kind
+	// Cores is the number of processors of a server, Places the number of calls that the dependency of all servers serves at a time;
+	// 0: unlimited.
+	Cores, Places int
+	// Peak is the highest rate of users, without retries and without Spells; Low is the rate between peaks.
+	Peak, Low float64
+	Shape     string // of the load: steady, step, pulse, sawtooth
+	// Length is how long users arrive. Those before Warm are not counted.
+	Warm, Length float64
+	Spells       []Spell
+	Retry        Retry
+	Static       []int // the constant concurrency limits among which the oracle is the best; nil: seven around the right one
+
+	// Servers is the number of servers in each hop; 0: one. Each hop but the last computes for its time in Front before it calls the
+	// next one. With Propagate that call carries the user's deadline and priority; without, it has normal priority and the timeout Inner.
+	Servers   int
+	Front     []float64
+	Propagate bool
+	Inner     float64
+	Network   float64 // latency of a message between user and server, and between hops
+	Entry     float64 // processor time of an attempt before its guard sees it; 0: arrival
+	Drain     bool    // run until the servers are idle, not only until every user has an outcome
 }
 
-// arrival is the processor time of a request before it asks the limiter.
-const arrival = 20 * time.Microsecond
-
-// tick is the sampling interval.
-const tick = 100 * time.Millisecond
-
-// Run runs a scenario under the controller, or with a constant concurrency limit if static is not 0. Call it in a synctest bubble.
-func Run(sc Scenario, static int) (*Result, error) {
-	initial := decision.ControlDecision{
-		Seq: 1, TargetConcurrency: static, Yields: 4,
-		Reasons: []decision.Reason{decision.NewReason("static", "none", 0, decision.Hold)},
-	}
-	w := &World{cpu: newCPU(sc.Cores), dep: &dependency{servers: sc.Servers}, start: time.Now()}
-	w.sensor = &sensor{cpu: w.cpu, last: w.start, at: w.start}
-	w.result = &Result{Scenario: sc, Static: static}
-	if static == 0 {
-		// The controller's defaults for this number of processors.
-		c, err := control.New(control.Config{Processors: sc.Cores})
-		if err != nil {
-			return nil, err
-		}
-		w.control = c
-		initial = c.Step(monitor.Sample{At: w.start})
-	} else if sc.Steady {
-		initial.Expected = time.Duration(full(sc) * float64(time.Second))
-	}
-	rng := rand.New(rand.NewPCG(7, 11))
-	l, err := limiter.New(limiter.Config{MaxQueue: max(1024, 64*sc.Cores), Initial: initial})
-	if err != nil {
-		return nil, err
-	}
-	w.limiter = l
-	w.note(initial, 0)
-
-	done := make(chan struct{})
-	var background sync.WaitGroup
-	background.Go(func() { w.drive(sc, initial, done) })
-	for _, e := range sc.Events {
-		background.Go(func() {
-			select {
-			case <-time.After(e.At):
-				e.Do(w)
-			case <-done:
-			}
-		})
-	}
-	var requests sync.WaitGroup
-	for at := time.Duration(0); ; {
-		rate := sc.Load(at) * sc.Capacity(at)
-		at += time.Duration(rng.ExpFloat64() / rate * float64(time.Second))
-		if at >= sc.Length {
-			break
-		}
-		time.Sleep(time.Until(w.start.Add(at)))
-		p, work := priority(rng), sc.Work(at, rng)
-		requests.Go(func() { w.request(sc, at, p, work) })
-	}
-	requests.Wait()
-	close(done)
-	background.Wait()
-	l.Close()
-	return w.result, nil
+// Kind is a kind of work.
+type Kind struct {
+	Of float64 // share of the users, relative to the other kinds'
+	// Service is the mean execution time, Share the fraction of it that is computing; the rest is a call of the dependency.
+	Service, Share float64
+	Spread         string // of the execution time: exact, 20%, exponential, 1:40, pareto
+	// Patience is the median time that a user waits, Vary the standard deviation of its logarithm.
+	Patience, Vary float64
+	Knows          string // what the server knows of Patience: told (a deadline), cancel, hidden
+	// Critical and Normal are the fractions of users with these priorities; the others have background priority.
+	Critical, Normal float64
+	From, Until      float64 // users ask for it only then; both 0: always
 }
 
-// full is the mean execution time in seconds, which the oracle knows.
-func full(sc Scenario) float64 {
-	work := average(sc.Work)
-	return (work.CPU + work.IO).Seconds()
+// Spell is a disturbance for a while. A zero field changes nothing.
+type Spell struct {
+	From, Until float64
+	Rate        float64 // of users
+	Slow        float64 // factor on the time of calls that start now
+	Cores       int     // processors of each server
+	Pause       bool    // no goroutine gets a processor; running ones continue
+	Blind       bool    // no sample is taken
+	Down        bool    // servers reject everything
 }
 
-// drive takes samples and applies decisions.
-func (w *World) drive(sc Scenario, rules decision.ControlDecision, done <-chan struct{}) {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-ticker.C:
-		}
-		at := time.Since(w.start)
-		if sc.Blind != nil && sc.Blind(at) {
+// during returns the sum of all disturbances at a time, with all fields set but Rate.
+func (w *World) during(at float64) Spell {
+	now := Spell{Slow: 1, Cores: w.Cores}
+	for _, s := range w.Spells {
+		if at < s.From || at >= s.Until {
 			continue
 		}
-		s := w.sensor.sample()
-		if w.control != nil {
-			d := w.control.Step(s)
-			w.limiter.Apply(d)
-			rules = d
+		now.Rate = cmp.Or(s.Rate, now.Rate)
+		now.Slow *= cmp.Or(s.Slow, 1)
+		now.Cores = min(now.Cores, cmp.Or(s.Cores, now.Cores))
+		now.Pause, now.Blind, now.Down = now.Pause || s.Pause, now.Blind || s.Blind, now.Down || s.Down
+	}
+	return now
+}
+
+// rate is the arrival rate of users at a time.
+func (w *World) rate(at float64) float64 {
+	if r := w.during(at).Rate; r > 0 {
+		return r
+	}
+	part := at / w.Length
+	switch w.Shape {
+	case "step":
+		if part < 1./3 {
+			return w.Low
 		}
-		w.note(rules, at)
-		w.mu.Lock()
-		w.result.Trace[len(w.result.Trace)-1].sampled(s)
-		w.mu.Unlock()
-	}
-}
-
-func priority(r *rand.Rand) limiter.Priority {
-	switch x := r.Float64(); {
-	case x < 0.2:
-		return limiter.Critical
-	case x < 0.7:
-		return limiter.Normal
-	}
-	return limiter.Background
-}
-
-// request is one request from arrival to answer.
-func (w *World) request(sc Scenario, at time.Duration, p limiter.Priority, work Work) {
-	deadline := sc.Deadline
-	if deadline == 0 {
-		deadline = 250 * time.Millisecond
-	}
-	due := w.start.Add(at + deadline)
-	w.cpu.run(arrival)
-	permit, err := w.limiter.Acquire(context.Background(), limiter.Task{Priority: p, Deadline: due})
-	if err == nil {
-		begun := w.sensor.start()
-		w.cpu.run(work.CPU)
-		if work.IO > 0 {
-			w.dep.call(work.IO)
-			w.cpu.run(arrival)
+	case "pulse":
+		if part < 1./4 || part >= 3./4 {
+			return w.Low
 		}
-		w.sensor.end(begun)
-		permit.Release()
+	case "sawtooth":
+		return w.Low + (w.Peak-w.Low)*(4*part-math.Floor(4*part))
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.result.answer(at, p, err == nil, time.Since(w.start)-at, deadline)
+	return w.Peak
 }
 
-// note records a decision.
-func (w *World) note(d decision.ControlDecision, at time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.result.Trace = append(w.result.Trace, Point{At: at, Target: d.TargetConcurrency, Shed: d.ShedProbability, Reason: d.Reasons[0].String()})
-	if len(d.Reasons) > 1 {
-		w.result.Trace[len(w.result.Trace)-1].Reason += "; " + d.Reasons[1].String()
+// sum integrates a function of time.
+func sum(from, until float64, parts int, f func(at float64) float64) (n float64) {
+	for i := range parts {
+		n += f(from+(float64(i)+0.5)*(until-from)/float64(parts)) * (until - from) / float64(parts)
 	}
+	return n
 }
 
-// constant returns a constant function of time.
-func constant(x float64) func(time.Duration) float64 { return func(time.Duration) float64 { return x } }
-
-// lognormal draws a duration with this median and a deviation of 20 %.
-func lognormal(r *rand.Rand, median time.Duration) time.Duration {
-	return time.Duration(float64(median) * math.Exp(0.2*r.NormFloat64()))
+// possible is how many of the users of a time the service can serve at most.
+func (w *World) possible(from, until float64, parts int) float64 {
+	return sum(from, until, parts, func(at float64) float64 { return min(w.rate(at), w.capacity(at)) })
 }
+
+// asked reports whether users ask for this kind at a time.
+func (k *Kind) asked(at float64) bool { return k.Until == 0 || at >= k.From && at < k.Until }
+
+// mean returns the mean execution time of the kinds of a time, and its parts.
+func (w *World) mean(at float64) (service, computes, calls float64) {
+	var all float64
+	for i := range w.Kinds {
+		if k := &w.Kinds[i]; k.asked(at) {
+			all += k.Of
+			service += k.Of * k.Service
+			computes += k.Of * k.Share * k.Service
+			calls += k.Of * ((1 - k.Share) * k.Service)
+		}
+	}
+	return service / all, computes / all, calls / all
+}
+
+// service is the mean execution time at the start.
+func (w *World) service() float64 {
+	s, _, _ := w.mean(0)
+	return s
+}
+
+// capacity is the rate of executions that the last hop can serve at a time.
+func (w *World) capacity(at float64) float64 {
+	now := w.during(at)
+	_, computes, calls := w.mean(at)
+	can := float64(max(1, w.Servers)*now.Cores) / (computes + (w.entry() + arrival).Seconds())
+	if w.Places > 0 {
+		can = min(can, float64(w.Places)/(calls*now.Slow))
+	}
+	return can
+}
+
+func (w *World) entry() time.Duration { return cmp.Or(seconds(w.Entry), arrival) }
+
+// Load is the peak load relative to the capacity at the start.
+func (w *World) Load() float64 { return w.Peak / w.capacity(0) }
+
+// dependent reports whether the dependency is the bottleneck.
+func (w *World) dependent() bool {
+	_, _, calls := w.mean(0)
+	return w.Places > 0 && float64(w.Places)/calls <= w.capacity(0)*1.000001
+}
+
+// constant reports whether the work and the service never change; a pause is no change.
+func (w *World) constant() bool {
+	return !slices.ContainsFunc(w.Kinds, func(k Kind) bool { return k.Until > 0 }) &&
+		!slices.ContainsFunc(w.Spells, func(s Spell) bool { return s.Slow+float64(s.Cores) > 0 })
+}
+
+// typical is the shortest median execution time of a kind, so that it rules out nobody falsely; 0: it changes.
+func (w *World) typical() time.Duration {
+	if !w.constant() {
+		return 0
+	}
+	shortest := math.Inf(1)
+	for i := range w.Kinds {
+		shortest = min(shortest, w.Kinds[i].median())
+	}
+	return seconds(shortest)
+}
+
+func (k *Kind) median() float64 {
+	return k.Service * map[string]float64{"exact": 1, "20%": 0.98, "exponential": math.Ln2, "1:40": 1 / 4.9, "pareto": 0.567}[k.Spread]
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

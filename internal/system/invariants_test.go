@@ -22,7 +22,7 @@ import (
 
 // layers are the letters and the directories that keep the promises which each of them numbers.
 var layers = map[byte][]string{
-	'A': {"admission"}, 'L': {"lease"}, 'M': {"warden/monitor"}, 'C': {"warden/control", "internal/sim/swarm"}, 'Q': {"warden/limiter", "warden/internal/queue"},
+	'A': {"admission"}, 'L': {"lease"}, 'M': {"warden/monitor"}, 'C': {"warden/control", "internal/sim"}, 'Q': {"warden/limiter", "warden/internal/queue"},
 	'B': {"warden/bulkhead"}, 'D': {"lease/dispatch"}, 'H': {"warden/wardenhttp", "admission/admissionhttp/inflight"},
 	'R': {"warden/retry", "warden/wardenhttp", "warden/wardengrpc"},
 }

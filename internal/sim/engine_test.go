@@ -1,7 +1,7 @@
 // The engine must be right before anything can be said about a law: beside queueing theory, beside itself, and to the last
 // request.
 
-package swarm
+package sim
 
 import (
 	"fmt"
@@ -11,21 +11,19 @@ import (
 	"time"
 )
 
-// service is a world of one kind of request, patient without end.
+// patient is a world of one kind of request, patient without end.
 func patient(service float64, spread string, share float64, cores, places int, load, requests float64) *World {
-	w := &World{
-		Seed: 1, Service: service, Share: share, Spread: spread, Cores: cores, Places: places, Shape: "steady", Patience: 1e6,
-		Knows: "hidden", Priorities: 2, Attempts: 1,
-	}
-	w.Capacity = math.Inf(1)
+	k := Kind{Of: 1, Service: service, Share: share, Spread: spread, Patience: 1e6, Knows: "hidden", Critical: 0.2, Normal: 0.8}
+	w := &World{Seed: 1, Kinds: []Kind{k}, Cores: cores, Places: places, Shape: "steady"}
+	capacity := math.Inf(1) // without the cost of arrival
 	if share > 0 {
-		w.Capacity = float64(cores) / (share * service)
+		capacity = float64(cores) / (share * service)
 	}
 	if places > 0 {
-		w.Capacity = min(w.Capacity, float64(places)/((1-share)*service))
+		capacity = min(capacity, float64(places)/((1-share)*service))
 	}
-	w.Rate = load * w.Capacity
-	w.Low, w.Length = w.Rate, requests/w.Rate
+	w.Peak = load * capacity
+	w.Length = requests / w.Peak
 	return w
 }
 
@@ -50,59 +48,56 @@ func erlangC(c int, load float64) float64 {
 
 func TestQueueingTheory(t *testing.T) {
 	per := func(d time.Duration, r *Result, w *World) float64 {
-		return d.Seconds() / float64(r.Started) / w.Service
+		return d.Seconds() / float64(r.Executed) / w.service()
 	}
 
 	// M/D/1: the wait is ρ/2(1-ρ).
 	w := patient(0.05, "exact", 0, 64, 1, 0.7, 200_000)
-	r := run(w, &unlimited{}, false)
+	r := try(t, w, Open, false)
 	near(t, "M/D/1, a dependency", per(r.Took, r, w), 1+0.7/(2*0.3), 0.03)
 
 	// M/M/c: Erlang's C.
 	w = patient(0.05, "exponential", 0, 64, 5, 0.8, 200_000)
-	r = run(w, &unlimited{}, false)
+	r = try(t, w, Open, false)
 	near(t, "M/M/5, a dependency", per(r.Took, r, w), 1+erlangC(5, 0.8), 0.03)
 
 	// The limiter with five places is the same queue, before the service and not in it.
 	w = patient(0.05, "exponential", 0, 64, 5, 0.8, 100_000)
 	w.Places = 0
-	r, err := Run(w, bubble(t), Static(5), false)
-	must(t, err)
+	r = try(t, w, Static(5), false)
 	near(t, "M/M/5, the limiter", per(r.Waited, r, w), erlangC(5, 0.8), 0.05)
 	near(t, "M/M/5, the limiter's executions", per(r.Took, r, w), 1, 0.03)
 
 	// Slices much shorter than the work share the processor: whatever the spread, all take 1/(1-ρ).
 	for _, spread := range []string{"exact", "exponential", "1:40"} {
 		w = patient(1, spread, 1, 1, 0, 0.6, 40_000)
-		r = run(w, &unlimited{}, false)
+		r = try(t, w, Open, false)
 		near(t, "processor sharing, "+spread, per(r.Took, r, w), 1/(1-0.6), 0.06)
 		near(t, "utilization, "+spread, r.Computed.Seconds()/r.Elapsed.Seconds(), 0.6, 0.02)
 	}
 
 	// A limiter with one place in front of one processor is M/G/1, first come first served: ρ/(1-ρ) for M/M/1.
 	w = patient(0.004, "exponential", 1, 1, 0, 0.6, 100_000)
-	r, err = Run(w, bubble(t), Static(1), false)
-	must(t, err)
+	r = try(t, w, Static(1), false)
 	near(t, "M/M/1, the limiter and a processor", per(r.Waited, r, w), 0.6/(1-0.6), 0.06)
 }
 
 // Every attempt has one end, and the check that says so would notice.
 func TestNothingIsLost(t *testing.T) {
 	w := Draw(69)
-	r, err := Run(w, bubble(t), Ours, false)
-	must(t, err)
+	r := try(t, w, Ours, false)
 	if r.All.Offered != len(w.users()) || r.Refused == 0 || r.stats.Submitted == 0 {
 		t.Fatalf("%d users, %+v", len(w.users()), r)
 	}
 	for what, spoil := range map[string]func(*Result){
-		"attempts":               func(r *Result) { r.Unheard++ },
+		"attempts":               func(r *Result) { r.Refused++ },
 		"users":                  func(r *Result) { r.All.Good-- },
 		"the limiter's counters": func(r *Result) { r.stats.Executed++ },
 		"processor time":         func(r *Result) { r.Elapsed = r.Computed / time.Duration(2*w.Cores) },
 	} {
 		worse := *r
 		spoil(&worse)
-		if err := worse.lost(); err == nil || !strings.Contains(err.Error(), what) {
+		if err := worse.check(); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -115,13 +110,12 @@ func TestSameSeedSameRun(t *testing.T) {
 		w := Draw(i)
 		var runs [2]string
 		for k := range runs {
-			r, err := Run(w, bubble(t), Ours, true)
-			must(t, err)
+			r := try(t, w, Ours, true)
 			var b strings.Builder
-			r.Timeline(&b, len(r.Points))
-			r.Points, r.World = nil, nil
+			r.Timeline(&b, len(r.points))
+			r.points, r.users, r.World = nil, nil, nil
 			runs[k] = fmt.Sprintf("%s%+v", b.String(), *r)
-			told[w.Knows] += r.Refused
+			told[w.Kinds[0].Knows] += r.Refused
 		}
 		if runs[0] != runs[1] {
 			t.Errorf("seed %d: two runs, two results", i)
@@ -138,15 +132,14 @@ func TestSameSeedSameRun(t *testing.T) {
 func TestOracleIsTheBest(t *testing.T) {
 	for i := range uint64(12) {
 		w := Draw(i)
-		tried, err := Compare(w, bubble(t))
+		tried, err := Compare(w, inBubble(t))
 		must(t, err)
 		best := w.counted(tried.Oracle)
 		if best.Good < w.counted(tried.Open).Good || best.Good > best.Offered {
 			t.Errorf("seed %d: %+v, no limit %+v", i, best, w.counted(tried.Open))
 		}
 		for _, target := range w.candidates() {
-			r, err := Run(w, bubble(t), Static(target), false)
-			must(t, err)
+			r := try(t, w, Static(target), false)
 			if w.counted(r).Good > best.Good {
 				t.Errorf("seed %d: target %d is better than the oracle's %d: %+v, %+v", i, target, tried.Best, w.counted(r), best)
 			}

@@ -1,6 +1,6 @@
-// The swarm: many worlds, and one alone.
+// The runs of random worlds: many, and one alone.
 
-package swarm
+package sim
 
 import (
 	"encoding/json"
@@ -17,27 +17,33 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/stopbank/stopbank/internal/sim"
 )
 
 var (
-	worlds = flag.Int("worlds", 0, "how many worlds TestC12C13_Worlds runs, from seed 0; 0: it does not run")
-	fresh  = flag.Int("fresh", 0, "how many more, from a seed that nobody has chosen")
-	from   = flag.Uint64("from", 0, "the first seed instead of 0")
-	named  = flag.String("laws", "ours", "laws to run, separated by commas; a number is a constant target")
-	refs   = flag.String("refs", "", "file for the runs that laws are compared with: read if it is there, and written; delete it when limiter or worlds change")
-	write  = flag.String("write", "", "directory of worlds.md: write the table there")
-	seed   = flag.Int64("seed", -1, "the world that TestWorld replays")
-	lines  = flag.Int("lines", 60, "how many lines the time line of TestWorld has at most")
+	worlds   = flag.Int("worlds", 0, "how many worlds TestC12C13_Worlds runs, from seed 0; 0: it does not run")
+	fresh    = flag.Int("fresh", 0, "how many more, from a seed that nobody has chosen")
+	from     = flag.Uint64("from", 0, "the first seed instead of 0")
+	lawNames = flag.String("laws", "ours", "laws to run, separated by commas; a number is a constant target")
+	refs     = flag.String("refs", "", "file for the runs that laws are compared with: read if it is there, and written; delete it when limiter or worlds change")
+	write    = flag.String("write", "", "directory of simulation.md, worlds.md and fleet.md: write tables and plots there")
+	seed     = flag.Int64("seed", -1, "the world that TestWorld replays")
+	lines    = flag.Int("lines", 60, "how many lines the time line of TestWorld has at most")
 )
 
-// bubble runs something in a bubble.
-func bubble(t *testing.T) Runner {
+// inBubble runs something in a bubble.
+func inBubble(t *testing.T) Runner {
 	return func(f func() error) (err error) {
 		synctest.Test(t, func(*testing.T) { err = f() })
 		return err
 	}
+}
+
+// try runs a world.
+func try(t *testing.T, w *World, g Guard, trace bool) *Result {
+	t.Helper()
+	r, err := Run(w, inBubble(t), g, trace)
+	must(t, err)
+	return r
 }
 
 // each does something with each of n numbers, on all processors.
@@ -73,11 +79,11 @@ func swarm(t *testing.T, from uint64, n int, names []string) []*Trial {
 	must(t, each(n, func(i int) (err error) {
 		s := from + uint64(i)
 		if trials[i] = known[s]; trials[i] == nil {
-			if trials[i], err = Compare(Draw(s), bubble(t)); err != nil {
+			if trials[i], err = Compare(Draw(s), inBubble(t)); err != nil {
 				return err
 			}
 		}
-		return trials[i].Try(bubble(t), names...)
+		return trials[i].Try(inBubble(t), false, names...)
 	}))
 	if *refs != "" {
 		for _, tried := range trials {
@@ -90,14 +96,14 @@ func swarm(t *testing.T, from uint64, n int, names []string) []*Trial {
 	return trials
 }
 
-// TestC12C13_Worlds is the swarm: go test ./internal/sim/swarm -run Worlds -v -worlds 400 -laws ours,mine
+// TestC12C13_Worlds is the swarm: go test ./internal/sim -run Worlds -v -worlds 400 -laws ours,mine
 //
 // It fails where one of ours is short of what is held.
 func TestC12C13_Worlds(t *testing.T) {
 	if *worlds+*fresh == 0 {
 		t.Skip("takes minutes: make worlds")
 	}
-	names := strings.Split(*named, ",")
+	names := strings.Split(*lawNames, ",")
 	began := time.Now()
 	trials := swarm(t, *from, *worlds, names)
 	if *fresh > 0 {
@@ -109,14 +115,7 @@ func TestC12C13_Worlds(t *testing.T) {
 	var table strings.Builder
 	Print(&table, trials, names)
 	fmt.Println(table.String() + took)
-	if *write != "" {
-		file := filepath.Join(*write, "worlds.md")
-		page, err := os.ReadFile(file)
-		must(t, err)
-		text, err := sim.Splice(string(page), table.String()+took)
-		must(t, err)
-		must(t, os.WriteFile(file, []byte(text), 0o644))
-	}
+	rewrite(t, "worlds.md", table.String()+took)
 	for i, name := range names {
 		if name == "ours" {
 			for _, short := range Short(trials, i) {
@@ -126,29 +125,34 @@ func TestC12C13_Worlds(t *testing.T) {
 	}
 }
 
-// TestWorld replays one world: go test ./internal/sim/swarm -run TestWorld$ -v -seed 246 -laws ours,mine
+// TestWorld replays one world: go test ./internal/sim -run TestWorld$ -v -seed 246 -laws ours,mine
 func TestWorld(t *testing.T) {
 	if *seed < 0 {
 		t.Skip("replays a world: -seed says which")
 	}
-	names := strings.Split(*named, ",")
-	tried, err := Compare(Draw(uint64(*seed)), bubble(t))
+	names := strings.Split(*lawNames, ",")
+	tried, err := Compare(Draw(uint64(*seed)), inBubble(t))
 	must(t, err)
-	must(t, tried.Try(bubble(t), names...))
-	for i, name := range names {
-		law, err := Named(name)
-		must(t, err)
-		r, err := Run(tried.World, bubble(t), law, true)
-		must(t, err)
-		fmt.Printf("\n%s: %s\n", name, tried.Line(tried.Laws[i]))
+	must(t, tried.Try(inBubble(t), true, names...))
+	for _, r := range tried.Laws {
+		fmt.Printf("\n%s: %s\n", r.Guard, tried.Line(r))
 		r.Timeline(os.Stdout, *lines)
 	}
-	if tried.Best > 0 {
-		r, err := Run(tried.World, bubble(t), Static(tried.Best), false)
-		must(t, err)
-		fmt.Printf("\noracle: %s\n", tried.Line(r))
+	fmt.Printf("\noracle: %s\n\nno limit: %s\n\nfailsafe-go: %s\n", tried.Line(tried.Oracle), tried.Line(tried.Open), tried.Line(tried.Failsafe))
+}
+
+// rewrite puts tables into a page, if asked to.
+func rewrite(t *testing.T, page, tables string) {
+	t.Helper()
+	if *write == "" {
+		return
 	}
-	fmt.Printf("\nno limit: %s\n\nfailsafe-go: %s\n", tried.Line(tried.Open), tried.Line(tried.Failsafe))
+	file := filepath.Join(*write, page)
+	old, err := os.ReadFile(file)
+	must(t, err)
+	text, err := Splice(string(old), tables)
+	must(t, err)
+	must(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 func must(t *testing.T, err error) {

@@ -1,8 +1,9 @@
-// The table: a control law's results against the targets, and its worst worlds.
+// The table of random worlds: a control law's results against the targets, and its worst worlds.
 
-package swarm
+package sim
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -51,17 +52,10 @@ func Short(trials []*Trial, law int) (short []string) {
 	counted := slices.DeleteFunc(slices.Clone(trials), func(t *Trial) bool { return !t.Counts() })
 	for _, r := range rows {
 		if share, n := r.share(counted, law); share < r.held {
-			short = append(short, fmt.Sprintf("%s, %s: %.3f of %d worlds, held are %.2f", r.on(), r.name, share, n, r.held))
+			short = append(short, fmt.Sprintf("%s, %s: %.3f of %d worlds, held are %.2f", r.class, r.name, share, n, r.held))
 		}
 	}
 	return short
-}
-
-func (r *row) on() string {
-	if r.class < classes {
-		return r.class.String()
-	}
-	return "all"
 }
 
 // split is a part of the worlds that is reported separately.
@@ -77,24 +71,24 @@ var splits = []split{
 	{"overload, no limit best", over(func(t *Trial) bool { return t.Best == 0 })},
 	{"overload, of the dependency", over(func(t *Trial) bool { return t.Best > 0 && t.World.dependent() })},
 	{"overload, of processors", over(func(t *Trial) bool { return t.Best > 0 && !t.World.dependent() })},
-	{"overload, told", over(func(t *Trial) bool { return t.World.Knows == "told" })},
-	{"overload, cancel", over(func(t *Trial) bool { return t.World.Knows == "cancel" })},
-	{"overload, hidden", over(func(t *Trial) bool { return t.World.Knows == "hidden" })},
-	{"overload, asks again", over(func(t *Trial) bool { return t.World.Attempts > 1 })},
-	{"under 0.1s", func(t *Trial) bool { return t.World.Service < 0.1 }},
-	{"0.1s to 1s", func(t *Trial) bool { return t.World.Service >= 0.1 && t.World.Service < 1 }},
-	{"1s to 5s", func(t *Trial) bool { return t.World.Service >= 1 && t.World.Service < 5 }},
-	{"over 5s", func(t *Trial) bool { return t.World.Service >= 5 }},
-	{"1:40", func(t *Trial) bool { return t.World.Spread == "1:40" }},
+	{"overload, told", over(some(func(k Kind) bool { return k.Knows == "told" }))},
+	{"overload, cancel", over(some(func(k Kind) bool { return k.Knows == "cancel" }))},
+	{"overload, hidden", over(some(func(k Kind) bool { return k.Knows == "hidden" }))},
+	{"overload, asks again", over(func(t *Trial) bool { return t.World.Retry.Attempts > 1 })},
+	{"under 0.1s", func(t *Trial) bool { return t.World.service() < 0.1 }},
+	{"0.1s to 1s", func(t *Trial) bool { return t.World.service() >= 0.1 && t.World.service() < 1 }},
+	{"1s to 5s", func(t *Trial) bool { return t.World.service() >= 1 && t.World.service() < 5 }},
+	{"over 5s", func(t *Trial) bool { return t.World.service() >= 5 }},
+	{"1:40", some(func(k Kind) bool { return k.Spread == "1:40" })},
+}
+
+// some reports whether a world has such a kind.
+func some(f func(Kind) bool) func(*Trial) bool {
+	return func(t *Trial) bool { return slices.ContainsFunc(t.World.Kinds, f) }
 }
 
 func over(f func(*Trial) bool) func(*Trial) bool {
 	return func(t *Trial) bool { return t.World.Class() == Overload && f(t) }
-}
-
-// dependent reports whether the dependency is the bottleneck of the world.
-func (w *World) dependent() bool {
-	return w.Places > 0 && float64(w.Places)/((1-w.Share)*w.Service) <= w.Capacity*1.000001
 }
 
 // Print writes the results of the laws with these names.
@@ -121,7 +115,7 @@ func Print(out io.Writer, trials []*Trial, names []string) {
 			}
 			line += fmt.Sprintf(" %.3f%s |", share, mark)
 		}
-		fmt.Fprintf(out, "| %s (%d) | %s | %.2f |%s\n", row.on(), n, row.name, row.target, line)
+		fmt.Fprintf(out, "| %s (%d) | %s | %.2f |%s\n", row.class, n, row.name, row.target, line)
 	}
 	fmt.Fprintf(out, "\n≥ 0.95 / ≥ 0.8 / mean goodput, latches, harm / cold harm, critical within 0.01:\n\n| split | worlds | %s | failsafe-go |\n|---|---|---|%s\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
 	for _, s := range splits {
@@ -163,25 +157,9 @@ func summary(of []*Trial, pick func(*Trial) *Result) string {
 	return fmt.Sprintf("%.2f / %.2f / %.3f, %d, %d / %d, %.2f", float64(fine)/n, float64(fair)/n, mean/n, latch, harm, cold, float64(critical)/n)
 }
 
-func one(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 func worst(trials []*Trial, law, n int) []*Trial {
 	of := slices.Clone(trials)
-	slices.SortStableFunc(of, func(a, b *Trial) int {
-		x, y := a.Judge(a.Laws[law]).Goodput, b.Judge(b.Laws[law]).Goodput
-		switch {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(of, func(a, b *Trial) int { return cmp.Compare(a.Judge(a.Laws[law]).Goodput, b.Judge(b.Laws[law]).Goodput) })
 	return of[:min(n, len(of))]
 }
 
@@ -212,14 +190,24 @@ func (t *Trial) Line(r *Result) string {
 func (r *Result) Timeline(out io.Writer, lines int) {
 	fmt.Fprintf(out, "%10s %7s %7s %7s %6s %6s | %8s %5s %9s %9s %5s %9s | %9s %5s | %s\n", "seconds", "target", "running", "waiting", "ready", "calls",
 		"X/s", "N", "p50", "p90", "util", "lag p90", "expected", "shed", "decision")
-	every := max(1, (len(r.Points)+lines-1)/lines)
-	for i, p := range r.Points {
+	every := max(1, (len(r.points)+lines-1)/lines)
+	for i, p := range r.points {
 		if i%every != 0 {
 			continue
 		}
-		s := p.Sample
-		fmt.Fprintf(out, "%10.1f %7d %7d %7d %6d %6d | %8.1f %5.0f %9.3g %9.3g %5.2f %9.3g | %9.3g %5.2f | %s\n", p.At.Seconds(), p.Target, p.Running, p.Waiting, p.Ready, p.Calls,
+		s := p.sample
+		fmt.Fprintf(out, "%10.1f %7d %7d %7d %6d %6d | %8.1f %5.0f %9.3g %9.3g %5.2f %9.3g | %9.3g %5.2f | %s\n", p.at.Seconds(), p.target, p.running, p.waiting, p.ready, p.calls,
 			s.Service.Throughput, s.Service.Concurrency, s.Service.P50.Seconds(), s.Service.P90.Seconds(), s.Utilization.Value, s.Lag.P90.Seconds(),
-			p.Rules.Expected.Seconds(), p.Rules.ShedProbability, reasons(&p.Rules))
+			p.rules.Expected.Seconds(), p.rules.ShedProbability, reasons(p.rules))
 	}
+}
+
+// Splice replaces the text between two marks of a page.
+func Splice(page, content string) (string, error) {
+	const begin, end = "<!-- table -->\n", "<!-- end of table -->\n"
+	i, j := strings.Index(page, begin), strings.Index(page, end)
+	if i < 0 || j < i {
+		return "", fmt.Errorf("the page has no %q … %q", begin, end)
+	}
+	return page[:i+len(begin)] + content + page[j:], nil
 }

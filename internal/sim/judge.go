@@ -1,6 +1,6 @@
-// The judge: compares a control law in a world with every alternative.
+// The judge: compares a guard in a world with every alternative.
 
-package swarm
+package sim
 
 import (
 	"math"
@@ -12,10 +12,22 @@ import (
 // Runner runs a function inside a synctest bubble and returns when it is done.
 type Runner func(f func() error) error
 
-// Trial is a world with its result under each control.
+// Run runs a world whose servers have this guard; with trace the result keeps users and samples.
+func Run(w *World, in Runner, g Guard, trace bool) (r *Result, err error) {
+	err = in(func() (err error) {
+		r, err = run(w, g, trace)
+		return err
+	})
+	if err == nil {
+		err = r.check()
+	}
+	return r, err
+}
+
+// Trial is a world with its result under each guard.
 type Trial struct {
 	World *World
-	// Open is without a limit; Failsafe is failsafe-go's adaptive limiter.
+	// Open is without a limit; Failsafe is failsafe-go's adaptive limiter. Both are nil in a scenario.
 	Open, Failsafe *Result
 	// Oracle is the run with the best constant concurrency limit, Best that limit; 0: no limit was best.
 	Oracle *Result
@@ -24,38 +36,16 @@ type Trial struct {
 	Laws []*Result `json:"-"`
 }
 
-// Run runs a world under a control law; with trace it records a time line.
-func Run(w *World, in Runner, m Maker, trace bool) (*Result, error) {
-	return within(in, func() (*Result, error) {
-		g, err := under(w, m)
-		if err != nil {
-			return nil, err
-		}
-		return run(w, g, trace), nil
-	})
-}
-
-// within runs a world in a bubble and checks the consistency of its counts.
-func within(in Runner, f func() (*Result, error)) (r *Result, err error) {
-	err = in(func() (err error) {
-		r, err = f()
-		return err
-	})
-	if err == nil {
-		err = r.lost()
-	}
-	return r, err
-}
-
 // Compare runs a world under every alternative to a control law.
-func Compare(w *World, in Runner) (*Trial, error) {
-	t := &Trial{World: w, Open: run(w, &unlimited{}, false)}
-	err := t.Open.lost()
-	if err != nil {
+func Compare(w *World, in Runner) (t *Trial, err error) {
+	t = &Trial{World: w}
+	if w.Static != nil {
+		return t, t.ask(in, w.Static, true)
+	}
+	if t.Open, err = Run(w, in, Open, false); err != nil {
 		return nil, err
 	}
-	t.Failsafe, err = within(in, func() (*Result, error) { return run(w, &failsafe{}, false), nil })
-	if err != nil {
+	if t.Failsafe, err = Run(w, in, Failsafe, false); err != nil {
 		return nil, err
 	}
 	fits := t.Open.Inside <= warden.DefaultQueue
@@ -63,27 +53,33 @@ func Compare(w *World, in Runner) (*Trial, error) {
 		t.Oracle = t.Open
 	}
 	if !fits || t.Open.All.Good < t.Open.All.Offered {
-		for _, target := range w.candidates() {
-			r, err := Run(w, in, Static(target), false)
-			if err != nil {
-				return nil, err
-			}
-			if t.Oracle == nil || w.counted(r).Good > w.counted(t.Oracle).Good {
-				t.Oracle, t.Best = r, target
-			}
-		}
+		err = t.ask(in, w.candidates(), false)
 	}
-	return t, nil
+	return t, err
 }
 
-// Try also runs the world under these control laws.
-func (t *Trial) Try(in Runner, named ...string) error {
-	for _, name := range named {
-		m, err := Named(name)
+// ask looks for a better constant concurrency limit.
+func (t *Trial) ask(in Runner, targets []int, trace bool) error {
+	for _, target := range targets {
+		r, err := Run(t.World, in, Static(target), trace)
 		if err != nil {
 			return err
 		}
-		r, err := Run(t.World, in, m, false)
+		if t.Oracle == nil || t.World.counted(r).Good > t.World.counted(t.Oracle).Good {
+			t.Oracle, t.Best = r, target
+		}
+	}
+	return nil
+}
+
+// Try also runs the world under these control laws.
+func (t *Trial) Try(in Runner, trace bool, names ...string) error {
+	for _, name := range names {
+		g, err := Named(name)
+		if err != nil {
+			return err
+		}
+		r, err := Run(t.World, in, g, trace)
 		if err != nil {
 			return err
 		}
@@ -94,7 +90,7 @@ func (t *Trial) Try(in Runner, named ...string) error {
 
 // candidates are seven constant concurrency limits around the estimated best, and no limit.
 func (w *World) candidates() (targets []int) {
-	full, cores := w.Capacity*w.Service, float64(w.Cores)
+	full, cores := w.capacity(0)*w.service(), float64(w.Cores)
 	for _, x := range []float64{full, 1.25 * full, 2 * full, 4 * full, cores, 1.6 * cores, float64(w.Places)} {
 		if k := int(math.Ceil(x)); k > 0 && !slices.Contains(targets, k) {
 			targets = append(targets, k)
@@ -114,7 +110,7 @@ const (
 	classes
 )
 
-func (c Class) String() string { return [...]string{"below 0.9", "0.9 to 1", "overload"}[c] }
+func (c Class) String() string { return [...]string{"below 0.9", "0.9 to 1", "overload", "all"}[c] }
 
 // Class returns the world's class.
 func (w *World) Class() Class {
@@ -153,18 +149,16 @@ type Verdict struct {
 
 // Judge compares a run with the alternatives.
 func (t *Trial) Judge(r *Result) Verdict {
-	w := t.World
-	mine, best := w.counted(r), w.counted(t.Oracle)
+	mine, best := t.World.counted(r), t.World.counted(t.Oracle)
 	good := max(float64(best.Good), 1)
+	v := Verdict{Goodput: float64(mine.Good) / good, Critical: best.CriticalShare() - mine.CriticalShare(), Latch: r.Latched()}
+	if t.Open == nil {
+		return v
+	}
 	harmed := func(open, here *Tally) bool {
 		return open.Offered > 0 && t.Open.Inside <= warden.DefaultQueue && open.Share() >= 0.995 && here.Share() < 0.99
 	}
-	return Verdict{
-		Goodput:  float64(mine.Good) / good,
-		Critical: best.CriticalShare() - mine.CriticalShare(),
-		Behind:   float64(w.counted(t.Failsafe).Good-mine.Good) / good,
-		Latch:    r.Latched(),
-		Harm:     harmed(&t.Open.Later, &r.Later),
-		Cold:     harmed(&t.Open.Early, &r.Early),
-	}
+	v.Behind = float64(t.World.counted(t.Failsafe).Good-mine.Good) / good
+	v.Harm, v.Cold = harmed(&t.Open.Later, &r.Later), harmed(&t.Open.Early, &r.Early)
+	return v
 }

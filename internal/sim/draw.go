@@ -1,0 +1,124 @@
+// Random worlds: a seed draws a service of one kind of work, its load, and the patience of its users.
+
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// affordable bounds the cost of the runs of one world, in microseconds per run as estimated by cost.
+const affordable = 80_000
+
+// Draw returns the world of a seed.
+func Draw(seed uint64) *World {
+	r := rand.New(rand.NewPCG(seed, 77))
+	w := &World{Seed: seed, Kinds: []Kind{{Of: 1, Service: logUniform(r, 0.0002, 60), Share: r.Float64()}}, Cores: 1 << r.IntN(7)}
+	k := &w.Kinds[0]
+	k.Spread = pick(r, "exact", "20%", "exponential", "1:40")
+	switch x := r.Float64(); {
+	case x < 0.35:
+		k.Share = logUniform(r, 0.0005, 0.05)
+	case x < 0.45:
+		k.Share = 1
+	case x < 0.5:
+		k.Share = 0
+	}
+	bounded := r.Float64() < 0.65 && k.Share < 1
+	load := logUniform(r, 0.2, 10)
+	w.Shape = pick(r, "steady", "steady", "steady", "step", "pulse", "sawtooth")
+	low := 0.2 + 0.6*r.Float64()
+	warm := r.Float64() < 1./3
+	k.Knows = pick(r, "told", "cancel", "hidden")
+	k.Patience = logUniform(r, max(k.Service, 0.05), 120)
+	k.Vary = []float64{0, 0, 0.5}[r.IntN(3)]
+	k.Critical, k.Normal = 0.2, []float64{0.8, 0.5}[r.IntN(2)]
+	w.Retry.Attempts = 1
+	if r.Float64() < 1./3 {
+		w.Retry.Attempts = 3
+	}
+	w.Retry.Backoff = logUniform(r, 0.2, 2)
+	for try := 1; ; try++ {
+		w.Places = 0
+		if bounded {
+			w.Places = int(logUniform(r, 1, 500.99))
+		}
+		// Nearly unlimited worlds need some bound on the offered load.
+		w.Peak = load * min(w.capacity(0), logUniform(r, min(2, 100*k.Service), 800)/k.Service)
+		w.Low = w.Peak
+		if w.Shape != "steady" {
+			w.Low = low * min(w.Peak, w.capacity(0))
+		}
+		for _, enough := range []float64{1, 0.6, 0.4} {
+			// Enough executions in sequence, enough decisions, and enough answers for a verdict.
+			w.Length = max(50*k.Service, 8) * enough
+			few := 350 / (w.possible(0, w.Length, 64) / w.Length)
+			if w.Class() == Overload {
+				few += 20 * k.Service
+			}
+			w.Length = max(w.Length, 1.35*few)
+			w.Warm = 0
+			if warm {
+				w.Warm = w.Length / 4
+			}
+			if w.cost() < affordable {
+				return w
+			}
+		}
+		w.Cores = 1 << r.IntN(7)
+		if try%20 == 0 {
+			load = logUniform(r, 0.2, max(0.2, load))
+			k.Share *= r.Float64()
+		}
+	}
+}
+
+// cost estimates the cost of a run in microseconds.
+func (w *World) cost() float64 {
+	_, computes, _ := w.mean(0)
+	answers := w.possible(0, w.Length, 64)
+	slices := answers * (3 + computes/slice.Seconds())
+	return 4*sum(0, w.Length, 64, w.rate) + 6*answers + 0.1*slices + 3*w.Length/tick.Seconds()
+}
+
+// String describes the world in one line.
+func (w *World) String() string {
+	var kinds []string
+	for _, k := range w.Kinds {
+		share := ""
+		if len(w.Kinds) > 1 {
+			share = fmt.Sprintf("%.3g of ", k.Of)
+		}
+		kinds = append(kinds, share+k.String())
+	}
+	places, start, again := "no bound", "cold", ""
+	if w.Places > 0 {
+		places = fmt.Sprintf("%d places", w.Places)
+	}
+	if w.Warm > 0 {
+		start = "warm"
+	}
+	if w.Retry.Attempts > 1 {
+		again = fmt.Sprintf("; asks %d times", w.Retry.Attempts)
+	}
+	return fmt.Sprintf("%s; %d cores, %s; %s %.2fx (%.4g/s, %.3g at once) %s for %.3gs%s", strings.Join(kinds, " + "), w.Cores, places,
+		w.Shape, w.Load(), w.Peak, w.Peak*w.service(), start, w.Length, again)
+}
+
+func (k Kind) String() string {
+	priorities := "2 priorities"
+	if k.Critical+k.Normal < 1 {
+		priorities = "3 priorities"
+	}
+	return fmt.Sprintf("%v %s, %.3g computing, patience %.3gs±%g %s, %s",
+		seconds(k.Service).Round(10*time.Microsecond), k.Spread, k.Share, k.Patience, k.Vary, k.Knows, priorities)
+}
+
+func logUniform(r *rand.Rand, from, to float64) float64 {
+	return from * math.Exp(r.Float64()*math.Log(max(to/from, 1)))
+}
+
+func pick(r *rand.Rand, of ...string) string { return of[r.IntN(len(of))] }

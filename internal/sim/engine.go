@@ -1,0 +1,355 @@
+// The engine: a discrete-event simulation of users, servers and a dependency, with its own clock.
+
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// tick is the sampling interval.
+const tick = 100 * time.Millisecond
+
+// engine is a running world. All fields belong to the goroutine that runs it.
+type engine struct {
+	w       *World
+	now     time.Duration
+	events  events
+	numbers uint64
+	users   []user
+	next    int       // index of the next user to arrive
+	open    int       // users without an outcome, including those who have not arrived
+	inside  int       // attempts sent and not yet answered
+	servers []*server // hop after hop
+	dep     dependency
+	spell   Spell // what is disturbed now
+	client  client
+	chance  *rand.Rand // of load balancing and backoff, which depend on earlier outcomes
+	bubble  bubble
+	result  *Result
+}
+
+// attempt is one message to a server, from a user or from a server of the hop before.
+type attempt struct {
+	*user
+	number   uint64
+	parent   *attempt // of a call between hops
+	on       *server
+	priority limiter.Priority // that the server sees
+	sent     time.Duration
+	due      time.Duration // end of the sender's patience
+	worth    time.Duration // end of the user's patience
+	over     bool          // its sender has heard of it or has left
+	stage    stage
+	needs    time.Duration // remaining processor time of this stage
+	since    time.Duration // start of the current wait for a processor
+	step     time.Duration // length of the running time slice
+	began    time.Duration // started by the gate
+	pass     pass
+	ended    time.Duration // answered by the server
+	ok       bool          // with success
+	err      error         // or with this rejection
+}
+
+// stage is what an attempt does on its server.
+type stage uint8
+
+const (
+	arriving stage = iota
+	computing
+	calling
+	finishing
+)
+
+// run runs a world whose servers have this guard. With trace the result keeps users and samples.
+func run(w *World, g Guard, trace bool) (*Result, error) {
+	e := &engine{w: w, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)), result: &Result{World: w, Guard: g.Name, trace: trace}}
+	e.bubble.start, e.open, e.dep.places = time.Now(), len(e.users), w.Places
+	e.result.hops = make([]executions, len(w.Front)+1)
+	var err error
+	if e.client, err = newClient(e); err != nil {
+		return nil, err
+	}
+	if len(e.users) > 0 {
+		e.after(e.users[0].at, (*engine).comes, nil)
+	}
+	for _, s := range w.Spells {
+		e.after(seconds(s.From), func(e *engine, _ *attempt) { e.disturb(s.From) }, nil)
+		e.after(seconds(s.Until), func(e *engine, _ *attempt) { e.disturb(s.Until) }, nil)
+	}
+	per := max(1, w.Servers)
+	for i := range per * len(e.result.hops) {
+		s := &server{e: e, index: i, hop: i / per}
+		if s.gate, err = g.make(s); err != nil {
+			return nil, err
+		}
+		e.servers = append(e.servers, s)
+		// Servers take their samples at different instants.
+		e.after(tick+time.Duration(i)*tick/time.Duration(per), s.tick, nil)
+	}
+	e.disturb(0)
+	for e.open > 0 || w.Drain && e.inside > 0 {
+		next := e.events.pop()
+		e.now = next.at
+		next.do(e, next.of)
+	}
+	for _, s := range e.servers {
+		s.gate.close()
+	}
+	e.result.finish(e)
+	return e.result, nil
+}
+
+// disturb begins and ends spells.
+func (e *engine) disturb(at float64) {
+	e.spell = e.w.during(at)
+	for _, s := range e.servers {
+		s.account(e.now)
+		s.cores, s.paused = e.spell.Cores, e.spell.Pause
+		s.dispatch()
+	}
+}
+
+// comes lets the next user arrive.
+func (e *engine) comes(*attempt) {
+	u := &e.users[e.next]
+	if e.next++; e.next < len(e.users) {
+		e.after(e.users[e.next].at-e.now, (*engine).comes, nil)
+	}
+	if e.client.begin(u) {
+		e.try(u)
+	} else {
+		e.decide(u, false)
+	}
+}
+
+// try sends a user's attempt.
+func (e *engine) try(u *user) {
+	u.attempts++
+	e.result.try(e.now)
+	due := e.now + u.patience
+	e.send(&attempt{user: u, priority: u.priority, due: due, worth: due}, 0)
+}
+
+// callNext calls the next hop, whose answer ends this attempt.
+func (e *engine) callNext(a *attempt) {
+	sub := &attempt{user: a.user, parent: a, priority: limiter.Normal, due: e.now + seconds(e.w.Inner), worth: a.worth}
+	if e.w.Propagate {
+		sub.priority, sub.due = a.priority, a.due
+	}
+	e.send(sub, a.on.hop+1)
+}
+
+func (e *engine) send(a *attempt, hop int) {
+	e.numbers++
+	a.number, a.sent, a.on = e.numbers, e.now, e.choose(hop)
+	a.on.outstanding++
+	e.inside++
+	e.result.Sent++
+	e.result.Inside = max(e.result.Inside, e.inside)
+	e.after(a.due-e.now, (*engine).leaves, a)
+	e.travel(e.now, (*engine).arrives, a)
+}
+
+// choose is the load balancer: of two random servers of the hop it takes the one with fewer outstanding attempts.
+func (e *engine) choose(hop int) *server {
+	n := max(1, e.w.Servers)
+	those := e.servers[hop*n : (hop+1)*n]
+	if n == 1 {
+		return those[0]
+	}
+	a, b := those[e.chance.IntN(n)], those[e.chance.IntN(n)]
+	if b.outstanding < a.outstanding {
+		return b
+	}
+	return a
+}
+
+// travel does something when a message that was sent at a time has crossed the network.
+func (e *engine) travel(sent time.Duration, do func(*engine, *attempt), a *attempt) {
+	if e.w.Network == 0 {
+		do(e, a)
+		return
+	}
+	e.after(sent+seconds(e.w.Network)-e.now, do, a)
+}
+
+func (e *engine) arrives(a *attempt) { a.on.compute(a, e.w.entry()) }
+
+// done continues after a stage.
+func (e *engine) done(a *attempt) {
+	switch a.stage {
+	case arriving:
+		if e.spell.Down {
+			e.refuse(a, e.now, nil)
+			return
+		}
+		e.result.Asked++
+		a.on.gate.ask(a)
+	case computing:
+		switch {
+		case a.on.hop < len(e.w.Front):
+			e.callNext(a)
+		case a.calls == 0:
+			e.finish(a, true, nil)
+		default:
+			a.stage = calling
+			e.call(a)
+		}
+	case calling:
+		a.stage = finishing
+		a.on.compute(a, arrival+a.computes-a.computes/2)
+	case finishing:
+		e.finish(a, true, nil)
+	}
+}
+
+// start is called by the gate to start an attempt. Half of the computing comes before the call of the dependency.
+func (e *engine) start(a *attempt) {
+	a.on.sensor.start(e.now)
+	e.result.Started++
+	e.result.Waited += e.now - a.sent
+	a.began, a.stage = e.now, computing
+	before := a.computes
+	switch {
+	case a.on.hop < len(e.w.Front):
+		before = seconds(e.w.Front[a.on.hop])
+	case a.calls > 0:
+		before /= 2
+	}
+	if before == 0 {
+		e.done(a)
+		return
+	}
+	a.on.compute(a, before)
+}
+
+// finish ends an execution, also if the user has left: servers do not notice that.
+func (e *engine) finish(a *attempt, ok bool, err error) {
+	a.on.sensor.end(a.began, e.now)
+	e.result.executed(a, e.now)
+	a.on.gate.release(a)
+	e.answer(a, e.now, ok, err)
+}
+
+// refuse is called by the gate to reject an attempt, possibly with a time slightly in the past.
+func (e *engine) refuse(a *attempt, at time.Duration, err error) {
+	e.result.Refused++
+	e.answer(a, at, false, err)
+}
+
+func (e *engine) answer(a *attempt, at time.Duration, ok bool, err error) {
+	a.ended, a.ok, a.err = at, ok, err
+	e.inside--
+	e.travel(at, (*engine).hears, a)
+}
+
+// hears tells an attempt's sender its answer.
+func (e *engine) hears(a *attempt) {
+	if a.over {
+		e.result.Unheard++
+		return
+	}
+	a.over = true
+	e.told(a, a.ended+seconds(e.w.Network), true)
+}
+
+// leaves ends the patience of an attempt's sender.
+func (e *engine) leaves(a *attempt) {
+	if a.over {
+		return
+	}
+	a.over = true
+	if a.kind.Knows == "cancel" {
+		a.on.gate.leave(a)
+	}
+	e.told(a, e.now, false)
+}
+
+// told continues an attempt's sender at a time: with the answer, or after silence.
+func (e *engine) told(a *attempt, at time.Duration, heard bool) {
+	a.on.outstanding--
+	ok, err := heard && a.ok, a.err
+	if !heard {
+		err = nil
+	}
+	if a.parent != nil {
+		e.finish(a.parent, ok, err)
+		return
+	}
+	e.client.ended(a.user, ok)
+	switch {
+	case ok:
+		e.result.Answers++
+		e.decide(a.user, true)
+		return
+	case heard:
+		e.result.Refusals++
+	default:
+		e.result.Timeouts++
+	}
+	if wait, again := e.client.again(a.user, err); again {
+		e.after(at+wait-e.now, (*engine).again, a)
+	} else {
+		e.decide(a.user, false)
+	}
+}
+
+func (e *engine) again(a *attempt) {
+	if e.client.start(a.user) {
+		e.try(a.user)
+	} else {
+		e.decide(a.user, false)
+	}
+}
+
+// decide ends a user's request.
+func (e *engine) decide(u *user, good bool) {
+	u.good, u.ended = good, e.now
+	e.open--
+	e.client.done(u)
+}
+
+// after schedules an event.
+func (e *engine) after(d time.Duration, do func(*engine, *attempt), of *attempt) {
+	e.numbers++
+	e.events.push(event{e.now + max(d, 0), e.numbers, of, do})
+}
+
+type event struct {
+	at     time.Duration
+	number uint64
+	of     *attempt
+	do     func(*engine, *attempt)
+}
+
+func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.number < b.number }
+
+// events is a heap, written out because most of a run's time is spent here.
+type events []event
+
+func (h *events) push(ev event) {
+	*h = append(*h, ev)
+	for s, i := *h, len(*h)-1; i > 0 && s[i].before(&s[(i-1)/2]); i = (i - 1) / 2 {
+		s[i], s[(i-1)/2] = s[(i-1)/2], s[i]
+	}
+}
+
+func (h *events) pop() event {
+	s, n := *h, len(*h)-1
+	top := s[0]
+	s[0], s[n] = s[n], event{}
+	*h = s[:n]
+	for i, down := 0, 1; down < n; i, down = down, 2*down+1 {
+		if down+1 < n && s[down+1].before(&s[down]) {
+			down++
+		}
+		if !s[down].before(&s[i]) {
+			break
+		}
+		s[i], s[down] = s[down], s[i]
+	}
+	return top
+}

@@ -1,0 +1,81 @@
+// Control laws: from samples to decisions. To try another one, register it in a file of its own.
+
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// Law decides on a sample. The first sample has only a time, and its decision applies from the start.
+type Law interface {
+	Step(monitor.Sample) decision.ControlDecision
+}
+
+// Maker returns the control law for one server in a world, of which it may use the number of processors only, and the limiter's
+// configuration; Initial and Rand are set later.
+type Maker func(w *World) (Law, limiter.Config, error)
+
+// laws are the guards that the command line can name.
+var laws = map[string]Guard{}
+
+// Ours is the warden with its defaults.
+var Ours = register("ours", func(w *World) (Law, limiter.Config, error) {
+	c, err := control.New(control.Config{Processors: w.Cores})
+	return c, limiter.Config{MaxQueue: warden.DefaultQueue}, err
+})
+
+// register adds a control law under a name.
+func register(name string, m Maker) Guard {
+	laws[name] = Under(name, m)
+	return laws[name]
+}
+
+// Named finds a control law; a number is a constant concurrency limit.
+func Named(name string) (Guard, error) {
+	if target, err := strconv.Atoi(name); err == nil {
+		return Static(target), nil
+	}
+	if g, ok := laws[name]; ok {
+		return g, nil
+	}
+	return Guard{}, fmt.Errorf("no law %q", name)
+}
+
+// Constant is a control law with a constant decision. It needs no samples.
+type Constant struct {
+	Target          int
+	Expected, Burst time.Duration
+}
+
+// Step returns the constant decision.
+func (c Constant) Step(monitor.Sample) decision.ControlDecision {
+	return decision.ControlDecision{
+		Seq: 1, TargetConcurrency: c.Target, Expected: c.Expected, Burst: c.Burst,
+		Reasons: []decision.Reason{decision.NewReason("constant", "none", 0, decision.Hold)},
+	}
+}
+
+// Static returns a limiter with a constant concurrency limit that knows the median execution time, of several kinds the shortest.
+func Static(target int) Guard {
+	return Under(strconv.Itoa(target), func(w *World) (Law, limiter.Config, error) {
+		return Constant{Target: target, Expected: w.typical()}, limiter.Config{MaxQueue: warden.DefaultQueue}, nil
+	})
+}
+
+// Pool returns a limiter with a constant concurrency limit and a queue, first come, first served, that knows neither deadlines nor
+// priorities, as thread pools have it.
+func Pool(name string, target, queue int) Guard {
+	return Guard{name, func(s *server) (gate, error) {
+		return newLimited(s, func(*World) (Law, limiter.Config, error) {
+			return Constant{Target: target, Burst: time.Hour}, limiter.Config{MaxQueue: queue}, nil
+		}, true)
+	}}
+}

@@ -1,0 +1,147 @@
+// The scenarios: a short slice with its limits for every day, and all of them for the page.
+
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var only = flag.String("only", "", "print the runs of the scenarios or fleets that this regular expression matches, and their time lines")
+
+func TestSlice(t *testing.T) {
+	for _, sc := range []*World{bound(2, 4*ms, 0.7), bound(2, 4*ms, 4), bound(8, 4*ms, 2), mixed(2, 2), downstream(2, 10, 0.7), downstream(2, 10, 2)} {
+		tried, err := Compare(sc, inBubble(t))
+		must(t, err)
+		must(t, tried.Try(inBubble(t), true, "ours"))
+		if misses := tried.Misses(); len(misses) > 0 {
+			t.Errorf("%s misses %v\n%s", sc.title(), misses, ScenarioTable(tried))
+		}
+		if ours := tried.Laws[0].Warm.Share(); sc.Load() < 0.8 && ours < 0.999 {
+			t.Errorf("%s: %.4f of all answers in time", sc.title(), ours)
+		}
+	}
+}
+
+// The model must be right before anything can be said about the law: without a limit, processors under twice their
+// load answer nobody in time, and the sensor says so; and the processors do as much work as they can.
+func TestModel(t *testing.T) {
+	limitless := func(w *World) *Result { return try(t, w, Static(1<<20), true) }
+	sc := bound(2, 4*ms, 2)
+	sc.Kinds[0].Patience, sc.Kinds[0].Knows = 0.1, "hidden"
+	open := limitless(sc)
+	if open.Goodput() > 0.05 {
+		t.Errorf("without a limit: goodput %.3f", open.Goodput())
+	}
+	if jam := open.points[100].sample; jam.Runnable.Value < 20 || jam.Utilization.Value < 0.99 || jam.Lag.P90 < 100*ms {
+		t.Errorf("a jam looks like %+v", jam)
+	}
+	easy := limitless(bound(2, 4*ms, 0.5))
+	if easy.Warm.Share() < 0.9999 || easy.Latency(0.5, false) > 8*ms {
+		t.Errorf("half the load: %.4f in time, median %v", easy.Warm.Share(), easy.Latency(0.5, false))
+	}
+	if busy := easy.Computed.Seconds() / easy.Elapsed.Seconds() / 2; busy < 0.45 || busy > 0.55 {
+		t.Errorf("half the load: %.2f busy", busy)
+	}
+	if jam := limitless(downstream(2, 10, 2)); jam.Goodput() > 0.05 {
+		t.Errorf("a dependency without a limit: goodput %.3f", jam.Goodput())
+	}
+}
+
+// What a spell disturbs is disturbed as long as it lasts, and no longer.
+func TestSpells(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		w     *World
+		spell Spell
+		left  float64 // of the usual rate of executions
+	}{
+		{"a quarter of the processors", bound(8, 4*ms, 5), Spell{Cores: 2}, 0.25},
+		{"no processors", bound(8, 4*ms, 5), Spell{Pause: true}, 0},
+		{"calls five times slower", downstream(8, 10, 5), Spell{Slow: 5}, 0.2},
+		{"fewer users", bound(8, 4*ms, 0.8), Spell{Rate: 0.2 * bound(8, 4*ms, 1).Peak}, 0.25},
+		{"down", bound(8, 4*ms, 5), Spell{Down: true}, 0},
+	} {
+		c.w.Length = 10
+		usual := try(t, c.w, Static(40), false)
+		for _, from := range []float64{0, 5} {
+			c.spell.From, c.spell.Until = from, from+5
+			c.w.Spells = []Spell{c.spell}
+			got := try(t, c.w, Static(40), false)
+			near(t, fmt.Sprint(c.what, " from ", from), float64(got.Executed)/float64(usual.Executed), (1+c.left)/2, 0.05)
+		}
+	}
+	blind := bound(2, 4*ms, 1)
+	blind.Spells = []Spell{{From: 4, Until: 8, Blind: true}}
+	for _, p := range try(t, blind, Ours, true).points {
+		if at := p.at.Seconds(); at >= 4 && at < 8 {
+			t.Fatalf("a sample at %v", p.at)
+		}
+	}
+}
+
+func TestSplice(t *testing.T) {
+	page, err := Splice("a\n<!-- table -->\nold\n<!-- end of table -->\nb\n", "new\n")
+	if err != nil || page != "a\n<!-- table -->\nnew\n<!-- end of table -->\nb\n" {
+		t.Fatal(page, err)
+	}
+	if _, err := Splice("a", "b"); err == nil {
+		t.Fatal("no mark, no error")
+	}
+}
+
+// plots are the scenarios that docs/evidence/simulation.md shows.
+var plots = map[string]string{
+	"step 0.6× 5× 0.6×, CPU 4ms":                   "step",
+	"10 servers, 5 times slower 20-40s, 2×, 250ms": "slow",
+	"CPU 4ms / I/O 100ms in turn, 2×":              "turn",
+	"10 servers of 40ms, 4×":                       "downstream",
+}
+
+// TestSim is `make sim`.
+func TestSim(t *testing.T) {
+	if *write == "" && *only == "" {
+		t.Skip("runs in `make sim`; TestSlice is the slice of it for every day")
+	}
+	var trials []*Trial
+	for _, sc := range Scenarios() {
+		if !regexp.MustCompile(*only).MatchString(sc.title()) {
+			continue
+		}
+		began := time.Now()
+		tried, err := Compare(sc, inBubble(t))
+		must(t, err)
+		must(t, tried.Try(inBubble(t), true, "ours"))
+		trials = append(trials, tried)
+		fmt.Println(strings.Split(ScenarioTable(tried), "\n")[2], time.Since(began).Round(ms))
+		if *only != "" {
+			tried.Laws[0].Timeline(os.Stdout, *lines)
+		}
+		if name, ok := plots[sc.Name]; ok && *write != "" {
+			must(t, os.WriteFile(filepath.Join(*write, "sim-"+name+".svg"), []byte(tried.SVG()), 0o644))
+		}
+	}
+	if *only == "" {
+		rewrite(t, "simulation.md", ScenarioTable(trials...))
+	}
+}
+
+// TestNamesOfLinesDoNotOverlap: the names beside a plot keep their order and their distance, and none is below the axis.
+func TestNamesOfLinesDoNotOverlap(t *testing.T) {
+	heights := []float64{100, 30, 99, 140}
+	apart(heights, 14, 130)
+	for i, a := range heights {
+		for j, b := range heights {
+			if i != j && math.Abs(a-b) < 14 || a > 130 {
+				t.Errorf("%v: %g and %g", heights, a, b)
+			}
+		}
+	}
+}

@@ -1,0 +1,141 @@
+// The service: processors under Go's scheduler, and a dependency whose queue is invisible from outside.
+
+package sim
+
+import "time"
+
+const (
+	// slice is how long a goroutine runs before it is preempted, if others are runnable.
+	slice = 10 * time.Millisecond
+	// arrival is the processor time of a request before it asks the limiter, and again when its call returns.
+	arrival = 20 * time.Microsecond
+)
+
+// server is a process with its processors, of which one first-come-first-served run queue is modelled.
+type server struct {
+	e           *engine
+	index, hop  int
+	gate        gate
+	sensor      sensor
+	outstanding int // attempts whose sender still waits, as the load balancer counts them
+
+	cores  int
+	paused bool // a garbage-collection pause: no goroutine gets a processor
+	busy   int
+	ready  line // waiting for a processor
+	spent  time.Duration
+	mark   time.Duration // spent is counted until then
+	lags   []time.Duration
+	seen   int
+}
+
+// tick takes a sample for the gate.
+func (s *server) tick(e *engine, _ *attempt) {
+	if !e.spell.Blind {
+		s.gate.tick()
+	}
+	e.after(tick, s.tick, nil)
+}
+
+// compute takes d of processor time.
+func (s *server) compute(a *attempt, d time.Duration) {
+	a.needs = d
+	s.enqueue(a)
+}
+
+func (s *server) enqueue(a *attempt) {
+	a.since = s.e.now
+	s.ready.push(a)
+	s.dispatch()
+}
+
+// dispatch gives free processors to runnable goroutines.
+func (s *server) dispatch() {
+	for s.busy < s.cores && len(s.ready) > 0 && !s.paused {
+		a := s.ready.pop()
+		s.account(s.e.now)
+		s.busy++
+		// Go records one in eight delays.
+		if s.seen++; s.seen%8 == 0 {
+			s.lags = append(s.lags, s.e.now-a.since)
+		}
+		s.slice(a)
+	}
+}
+
+func (s *server) slice(a *attempt) {
+	a.step = min(a.needs, slice)
+	s.e.after(a.step, (*engine).sliced, a)
+}
+
+// sliced ends a time slice: the attempt continues if no other is runnable.
+func (e *engine) sliced(a *attempt) {
+	s := a.on
+	if a.needs -= a.step; a.needs > 0 && len(s.ready) == 0 && s.busy <= s.cores && !s.paused {
+		s.slice(a)
+		return
+	}
+	s.account(e.now)
+	s.busy--
+	s.dispatch()
+	if a.needs > 0 {
+		s.enqueue(a)
+		return
+	}
+	e.done(a)
+}
+
+// account adds up processor time.
+func (s *server) account(now time.Duration) {
+	s.spent += time.Duration(s.busy) * (now - s.mark)
+	s.mark = now
+}
+
+// dependency serves the calls of all servers, first come, first served.
+type dependency struct {
+	places, taken int // places 0: unlimited
+	queue         line
+}
+
+// call calls the dependency.
+func (e *engine) call(a *attempt) {
+	d := &e.dep
+	if d.places > 0 && d.taken == d.places {
+		d.queue.push(a)
+		return
+	}
+	d.taken++
+	e.serve(a)
+}
+
+func (e *engine) serve(a *attempt) {
+	e.after(time.Duration(float64(a.calls)*e.spell.Slow), (*engine).called, a)
+}
+
+// called returns from the dependency.
+func (e *engine) called(a *attempt) {
+	d := &e.dep
+	if d.taken--; len(d.queue) > 0 {
+		d.taken++
+		e.serve(d.queue.pop())
+	}
+	e.done(a)
+}
+
+// idle reports whether nothing waits inside, neither for a processor nor for the dependency, at this instant.
+func (s *server) idle() bool {
+	d := &s.e.dep
+	return len(s.ready) == 0 && len(d.queue) == 0 && (d.places == 0 || d.taken < d.places)
+}
+
+// line is a first-come-first-served queue.
+type line []*attempt
+
+func (l *line) push(a *attempt) { *l = append(*l, a) }
+
+func (l *line) pop() *attempt {
+	a := (*l)[0]
+	(*l)[0] = nil
+	*l = (*l)[1:]
+	return a
+}
