@@ -1,0 +1,127 @@
+// The scraper: what the replicas export, at three common scrape intervals.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// intervals are the scrape intervals.
+func intervals() []string { return []string{"5s", "15s", "60s"} }
+
+// rules are the files with the rules to test.
+func rules() []string { return []string{"docs/prometheus/alerts.yml", "docs/prometheus/slo.yml"} }
+
+// metrics returns the names of the metrics that the rules read, and of those that the broken rules of the test read in addition.
+func metrics() (map[string]bool, error) {
+	found := map[string]bool{"stopbank_control_decision_timestamp_seconds": true, "stopbank_control_decision_valid_seconds": true}
+	for _, file := range rules() {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range regexp.MustCompile(`\bstopbank_[a-z_]+`).FindAllString(string(b), -1) {
+			found[name] = true
+		}
+	}
+	return found, nil
+}
+
+// scraped is a replica as seen at one interval.
+type scraped struct{ every, address string }
+
+type scraper struct {
+	names map[string]bool
+	began time.Time // of the phase
+
+	mu   sync.Mutex                            // guards seen
+	seen map[scraped]map[string]map[int]string // values by series, by second since began
+}
+
+// scrape scrapes all replicas at an interval until ctx ends. A replica that does not answer is missing from that scrape.
+func (s *scraper) scrape(ctx context.Context, d *deployment, every string) {
+	period, err := time.ParseDuration(every)
+	client := &http.Client{Timeout: 5 * time.Second}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for next := rand.N(period); err == nil; next += period {
+		if sleep(ctx, next-time.Since(s.began)) != nil {
+			return
+		}
+		for _, r := range d.all() {
+			all.Go(func() {
+				if text, err := get(ctx, client, http.MethodGet, "http://"+r.ops+"/metrics"); err == nil {
+					s.add(scraped{every, r.ops}, int(math.Round(next.Seconds())), string(text))
+				}
+			})
+		}
+	}
+}
+
+// add stores one scrape. Timestamps count from the start of the phase, because replays begin at Unix time 0.
+func (s *scraper) add(by scraped, second int, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen[by] == nil {
+		s.seen[by] = map[string]map[int]string{}
+	}
+	for line := range strings.Lines(text) {
+		at := strings.LastIndexByte(line, ' ')
+		name, _, _ := strings.Cut(line[:max(0, at)], "{")
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64)
+		if err != nil || !s.names[name] {
+			continue
+		}
+		if strings.HasSuffix(name, "_timestamp_seconds") {
+			value -= float64(s.began.UnixMilli()) / 1000
+		}
+		series := line[:at]
+		if name == series {
+			series += "{}"
+		}
+		if s.seen[by][series] == nil {
+			s.seen[by][series] = map[int]string{}
+		}
+		s.seen[by][series][second] = strconv.FormatFloat(value, 'f', -1, 64)
+	}
+}
+
+// targets returns the recording: by interval, then in the order of their first scrapes.
+func (s *scraper) targets() (all []target) {
+	for by, series := range s.seen {
+		all = append(all, newTarget(by.every, series))
+	}
+	slices.SortFunc(all, func(a, b target) int {
+		return cmp.Or(slices.Index(intervals(), a.every)-slices.Index(intervals(), b.every), a.times[0]-b.times[0], cmp.Compare(fmt.Sprint(a.times), fmt.Sprint(b.times)))
+	})
+	return all
+}
+
+// newTarget aligns the series with the scrapes.
+func newTarget(every string, series map[string]map[int]string) target {
+	t := target{every: every, series: map[string][]string{}}
+	for _, values := range series {
+		for at := range values {
+			t.times = append(t.times, at)
+		}
+	}
+	slices.Sort(t.times)
+	t.times = slices.Compact(t.times)
+	for name, values := range series {
+		for _, at := range t.times {
+			t.series[name] = append(t.series[name], cmp.Or(values[at], "_"))
+		}
+	}
+	return t
+}
