@@ -43,6 +43,17 @@ func ExampleGate_Do() {
 	// true 0
 }
 
+// A rejection names its gate and its limit. The function was not called, so a caller may answer something else at once.
+func ExampleRejectedError() {
+	gate, _ := admission.New(admission.Config{Name: "payments", Limit: 0}) // rejects everything
+	err := gate.Do(func() error { fmt.Println("paying"); return nil })
+	var rejected *admission.RejectedError
+	if errors.As(err, &rejected) {
+		fmt.Println("order saved, payment pending:", rejected.Gate, "at its limit of", rejected.Limit)
+	}
+	// Output: order saved, payment pending: payments at its limit of 0
+}
+
 func ExampleCall() {
 	gate, _ := admission.New(admission.Config{Name: "prices", Limit: 10})
 	price, err := admission.Call(gate, func() (int, error) { return 42, nil })
