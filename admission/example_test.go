@@ -43,15 +43,24 @@ func ExampleGate_Do() {
 	// true 0
 }
 
-// A rejection names its gate and its limit. The function was not called, so a caller may answer something else at once.
+// A rejection names its gate and its limit, here while two calls hang in a dependency that has become slow.
 func ExampleRejectedError() {
-	gate, _ := admission.New(admission.Config{Name: "payments", Limit: 0}) // rejects everything
-	err := gate.Do(func() error { fmt.Println("paying"); return nil })
+	gate, err := admission.New(admission.Config{Name: "payments", Limit: 2})
+	if err != nil {
+		panic(err)
+	}
+	for range gate.Limit() {
+		if _, err := gate.TryAcquire(); err != nil {
+			panic(err)
+		}
+	}
+	pay := func() error { fmt.Println("paying"); return nil }
+	err = gate.Do(pay) // does not wait and does not pay
 	var rejected *admission.RejectedError
 	if errors.As(err, &rejected) {
-		fmt.Println("order saved, payment pending:", rejected.Gate, "at its limit of", rejected.Limit)
+		fmt.Println("order saved, payment pending:", rejected.Gate, "is at its limit of", rejected.Limit)
 	}
-	// Output: order saved, payment pending: payments at its limit of 0
+	// Output: order saved, payment pending: payments is at its limit of 2
 }
 
 func ExampleCall() {

@@ -42,7 +42,7 @@ func ExampleCaller() {
 		if !again {
 			break
 		}
-		time.Sleep(wait)
+		time.Sleep(wait) // the random backoff: below a millisecond here
 	}
 	fmt.Println(err, attempts, caller.Stats().Retries)
 	// Output: <nil> 2 1

@@ -77,14 +77,14 @@ func phases() []phase {
 
 // run starts the replicas, generates the load, scrapes, and returns what it has scraped by the end of the phase.
 func (p phase) run(ctx context.Context, binary string) (targets []target, err error) {
-	names, err := metrics()
+	reads, err := selectors()
 	if err != nil {
 		return nil, err
 	}
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, p.lasts)
 	d := &deployment{binary: binary, args: p.args, env: p.env}
-	s := &scraper{names: names, began: time.Now(), seen: map[scraped]map[string]map[int]string{}}
+	s := &scraper{reads: reads, began: time.Now(), seen: map[scraped]map[string]map[int]string{}}
 	var background sync.WaitGroup
 	defer func() {
 		cancel()

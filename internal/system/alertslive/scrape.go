@@ -23,26 +23,41 @@ func intervals() []string { return []string{"5s", "15s", "60s"} }
 // rules are the files with the rules to test.
 func rules() []string { return []string{"docs/prometheus/alerts.yml", "docs/prometheus/slo.yml"} }
 
-// metrics returns the names of the metrics that the rules read, and of those that the broken rules of the test read in addition.
-func metrics() (map[string]bool, error) {
-	found := map[string]bool{"stopbank_control_decision_timestamp_seconds": true, "stopbank_control_decision_valid_seconds": true}
+// A selector is a metric's name and what its labels must match.
+type selector struct {
+	name   string
+	labels []*regexp.Regexp
+}
+
+// selectors returns what the rules read, and what the broken rules of the test read in addition.
+func selectors() (all []selector, err error) {
+	texts := "stopbank_control_decision_timestamp_seconds stopbank_control_decision_valid_seconds"
 	for _, file := range rules() {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range regexp.MustCompile(`\bstopbank_[a-z_]+`).FindAllString(string(b), -1) {
-			found[name] = true
-		}
+		texts += regexp.MustCompile(`(?m)^ *#.*$`).ReplaceAllString(string(b), "")
 	}
-	return found, nil
+	for _, m := range regexp.MustCompile(`\b(stopbank_[a-z_]+)(\{[^}]*\})?`).FindAllStringSubmatch(texts, -1) {
+		s := selector{name: m[1]}
+		for _, l := range regexp.MustCompile(`(\w+)=~?"([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
+			s.labels = append(s.labels, regexp.MustCompile(`[{,]`+l[1]+`="(`+l[2]+`)"`))
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func (s selector) matches(name, series string) bool {
+	return s.name == name && !slices.ContainsFunc(s.labels, func(l *regexp.Regexp) bool { return !l.MatchString(series) })
 }
 
 // scraped is a replica as seen at one interval.
 type scraped struct{ every, address string }
 
 type scraper struct {
-	names map[string]bool
+	reads []selector
 	began time.Time // of the phase
 
 	mu   sync.Mutex                            // guards seen
@@ -80,7 +95,7 @@ func (s *scraper) add(by scraped, second int, text string) {
 		at := strings.LastIndexByte(line, ' ')
 		name, _, _ := strings.Cut(line[:max(0, at)], "{")
 		value, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64)
-		if err != nil || !s.names[name] {
+		if err != nil || !slices.ContainsFunc(s.reads, func(read selector) bool { return read.matches(name, line) }) {
 			continue
 		}
 		if strings.HasSuffix(name, "_timestamp_seconds") {
