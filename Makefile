@@ -45,7 +45,7 @@ test: ## every test of every module
 	@echo "== alert rules, over what Prometheus recorded"
 	@go test -count=1 $(REPLAY)
 
-alerts-live: ## Prometheus scrapes the storefront in health and in each fault that an alert is for, also into docs/prometheus/recorded: 65 minutes, or ALERTS='sale slow'
+alerts-live: ## what the storefront exports in health and in each fault that an alert is for, into docs/prometheus/recorded: 65 minutes, or ALERTS='sale slow'
 	@go run $(REPLAY) $(ALERTS)
 
 race: ## the tests under the race detector (needs a C compiler)

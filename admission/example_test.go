@@ -43,6 +43,26 @@ func ExampleGate_Do() {
 	// true 0
 }
 
+// A rejection names its gate and its limit, here while two calls hang in a dependency that has become slow.
+func ExampleRejectedError() {
+	gate, err := admission.New(admission.Config{Name: "payments", Limit: 2})
+	if err != nil {
+		panic(err)
+	}
+	for range gate.Limit() {
+		if _, err := gate.TryAcquire(); err != nil {
+			panic(err)
+		}
+	}
+	pay := func() error { fmt.Println("paying"); return nil }
+	err = gate.Do(pay) // does not wait and does not pay
+	var rejected *admission.RejectedError
+	if errors.As(err, &rejected) {
+		fmt.Println("order saved, payment pending:", rejected.Gate, "is at its limit of", rejected.Limit)
+	}
+	// Output: order saved, payment pending: payments is at its limit of 2
+}
+
 func ExampleCall() {
 	gate, _ := admission.New(admission.Config{Name: "prices", Limit: 10})
 	price, err := admission.Call(gate, func() (int, error) { return 42, nil })

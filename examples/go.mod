@@ -3,7 +3,6 @@ module github.com/stopbank/stopbank/examples
 go 1.25.0
 
 require (
-	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/sony/gobreaker/v2 v2.4.0

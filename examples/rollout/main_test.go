@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -118,5 +120,40 @@ func TestGracefulShutdown(t *testing.T) {
 	}
 	if _, err := get(t, url+"/readyz"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("after the exit: %v, want a rejected connection", err)
+	}
+}
+
+// docs/kubernetes/rollout.yaml gives a process enough time to shut down, and its probes use paths that exist.
+func TestTheManifestFits(t *testing.T) {
+	read := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	manifest, program := read("../../docs/kubernetes/rollout.yaml"), read("main.go")
+	number := func(text, pattern string) int {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+		if m == nil {
+			t.Fatalf("no %s", pattern)
+		}
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	grace, spread := number(manifest, `terminationGracePeriodSeconds: (\d+)`), number(manifest, `"-spread", "(\d+)s"`)
+	if shutdown := number(program, `WithTimeout\(context\.Background\(\), (\d+)\*time\.Second\)`); grace <= spread+shutdown {
+		t.Errorf("%d s for a shutdown that takes %d s and %d s", grace, spread, shutdown)
+	}
+	if period := number(manifest, `readinessProbe:\n.*\n +periodSeconds: (\d+)\n +failureThreshold: 1\n`); spread < 3*period {
+		t.Errorf("it serves for %d s after it stops being ready; the probe runs every %d s", spread, period)
+	}
+	for _, path := range regexp.MustCompile(`httpGet: \{path: (\S+),`).FindAllStringSubmatch(manifest, -1) {
+		if !strings.Contains(program, `"GET `+path[1]+`"`) {
+			t.Errorf("%s is probed and does not exist", path[1])
+		}
 	}
 }

@@ -1,11 +1,10 @@
-// -fault: faults injected into a running shop, to test the alert rules on a real process.
+// -fault: faults injected into a running shop, to see the console and the alert rules at work on a real process.
 package main
 
 import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -26,19 +25,16 @@ func (f *fault) String() string { return f.given }
 func (f *fault) Set(given string) error {
 	next := fault{given: given}
 	for part := range strings.SplitSeq(given, ",") {
-		if part == "control=hangs" {
-			next.control = true
-			continue
-		}
 		name, value, _ := strings.Cut(part, "=")
 		d, err := time.ParseDuration(value)
-		known := false
+		known := part == "control=hangs"
+		next.control = next.control || known
 		for r := range routes {
-			if name == r.String() {
+			if name == r.String() && err == nil && d >= 0 && d <= 24*time.Hour {
 				next.hold[r], known = d, true
 			}
 		}
-		if err != nil || !known || d < 0 || d > 24*time.Hour {
+		if !known {
 			return &InvalidError{"-fault", fmt.Sprintf("%q", part), "a list of ROUTE=TIME (0s to 24h) and control=hangs"}
 		}
 	}
@@ -56,18 +52,17 @@ func (f *fault) inject(ctx context.Context, s *shop, after time.Duration) {
 	}
 }
 
-// sampler is a warden.Sampler that can hang.
+// sampler is the warden's sampler, which can hang.
 type sampler struct {
 	warden.Sampler
 
-	hung *atomic.Bool
-	done <-chan struct{} // closed when the warden stops
+	shop *shop
 }
 
-// Sample blocks while the sampler hangs, until the warden stops.
+// Sample blocks while the sampler hangs, until the shop closes.
 func (s sampler) Sample() monitor.Sample {
-	if s.hung.Load() {
-		<-s.done
+	if s.shop.hung.Load() {
+		<-s.shop.ctx.Done()
 	}
 	return s.Sampler.Sample()
 }

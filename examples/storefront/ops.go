@@ -1,4 +1,4 @@
-// The operators' server, on its own listener: the console, the metrics and, with a token, the plan and the mode.
+// -serve: the shop and, on a listener of its own, the operators' server with console, metrics, plan and mode.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,28 +27,130 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
 
-// tokenVariable has the operators' token, which would be visible in the process list as a flag.
-const tokenVariable = "STOREFRONT_TOKEN"
+const (
+	shopLine      = "shop:    "        // begins the line with the shop's URL, which parent processes parse
+	tokenVariable = "STOREFRONT_TOKEN" // the operators' token; as a flag it would be visible in the process list
+	shortestToken = 16                 // bytes
+)
 
-const shortestToken = 16
-
-// observers pass events of the limiter and of the compartments to the metrics and the log.
-type observers struct {
-	tasks *wardenprom.LimiterTimes
-	calls *wardenprom.CompartmentTimes
-	log   *wardenslog.Logger
+// serving is the configuration of -serve.
+type serving struct {
+	scenario scenario
+	way      string
+	listen   string
+	ops      string
+	token    string
+	traffic  bool
+	seed     uint64
+	fault    fault
+	after    time.Duration // from the start of the shop to the fault
 }
 
-func newObservers(log io.Writer) (o observers, err error) {
-	if o.tasks, err = wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "storefront"}); err != nil {
-		return o, err
+// check validates flags and variables.
+func (cfg serving) check() error {
+	switch host, _, err := net.SplitHostPort(cfg.ops); {
+	case cfg.way != divided && cfg.way != protected:
+		return &InvalidError{"-way", fmt.Sprintf("%q", cfg.way), divided + " or " + protected}
+	case cfg.fault.control && cfg.way != protected:
+		return &InvalidError{"-fault", "control=hangs", "only with -way " + protected}
+	case err != nil:
+		return &InvalidError{"-ops", fmt.Sprintf("%q", cfg.ops), "host:port on loopback"}
+	case host != "localhost" && !net.ParseIP(host).IsLoopback():
+		return &InvalidError{"-ops", fmt.Sprintf("%q", cfg.ops), "a loopback address, because the console is not public"}
+	case cfg.token != "" && len(cfg.token) < shortestToken:
+		return &InvalidError{tokenVariable, fmt.Sprintf("%d bytes long", len(cfg.token)),
+			fmt.Sprintf("%d bytes or more, or empty to disable /plan and /mode", shortestToken)}
 	}
-	if o.calls, err = wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "database"}); err != nil {
-		return o, err
+	return nil
+}
+
+// serve serves until ctx ends, then shuts down gracefully.
+func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	if err := cfg.check(); err != nil {
+		return err
 	}
-	lines := slog.New(slog.NewTextHandler(log, nil)).With("instance", instance())
-	o.log, err = wardenslog.New(wardenslog.Config{Logger: lines})
-	return o, err
+	s, operators, log, err := cfg.open(stderr)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", cfg.ops)
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	ended := make(chan error, 1) // of the operators' server
+	defer func() {
+		cancel()
+		background.Wait()
+		down, stop := context.WithTimeout(context.Background(), 5*time.Second)
+		defer stop()
+		err = errors.Join(err, operators.Shutdown(down), s.close(), log.Flush(down))
+	}()
+	go func() { ended <- operators.Serve(l) }()
+	url := "http://" + l.Addr().String()
+	fmt.Fprintf(stdout, "%s%s\nconsole: %s/console/\nmetrics: %s/metrics\n", shopLine, s.url, url, url)
+	if cfg.token == "" {
+		fmt.Fprintf(stdout, "plan and mode: disabled; set %s to enable them\n", tokenVariable)
+	} else {
+		fmt.Fprintf(stdout, "plan and mode: %s/plan, %s/mode (bearer token: %s)\n", url, url, tokenVariable)
+	}
+	s.deploy(cfg.scenario.phases[0].hold)
+	if cfg.traffic {
+		background.Go(func() { cfg.scenario.demand(ctx, s.url, cfg.seed) })
+	}
+	if cfg.fault.given != "" {
+		background.Go(func() { cfg.fault.inject(ctx, s, cfg.after) })
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-s.served:
+		s.served <- err // for close
+	case err = <-ended:
+	}
+	return err
+}
+
+// open opens the shop and makes the operators' server. Events of limiter and compartments go to the metrics and the log.
+func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *wardenslog.Logger, err error) {
+	tasks, errTasks := wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "storefront"})
+	calls, errCalls := wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "database"})
+	log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewTextHandler(logTo, nil)).With("instance", instance())})
+	if err = errors.Join(errTasks, errCalls, err); err != nil {
+		return nil, nil, nil, err
+	}
+	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks, log.Limiter()}, bulkhead.Observers{calls, log.Bulkhead()})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	exported := wardenprom.Config{Sets: map[string]*bulkhead.Set{"database": s.set}}
+	if s.warden != nil {
+		exported.Wardens = map[string]*warden.Warden{"storefront": s.warden}
+	}
+	metrics, errMetrics := wardenprom.New(exported)
+	registry := prometheus.NewRegistry()
+	page, err := console.New(console.Config{Title: "storefront", Instance: instance(), Warden: s.warden, Set: s.set})
+	if err = errors.Join(errMetrics, err, wardenprom.Register(registry, metrics, tasks, calls)); err != nil {
+		return nil, nil, nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/console/", http.StripPrefix("/console", page))
+	mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
+	mux.Handle("GET /metrics", page.Guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	mux.Handle("/plan", page.Guard(withToken(cfg.token, s.showPlan, s.setPlan)))
+	if s.warden != nil {
+		mux.Handle("/mode", page.Guard(withToken(cfg.token, s.showMode, s.setMode)))
+	}
+	operators = &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+	}
+	operators.RegisterOnShutdown(page.Close) // event streams do not end by themselves
+	return s, operators, log, nil
 }
 
 // instance names this process in rejections, log and console. In Kubernetes, the host name is the name of the pod.
@@ -60,155 +162,51 @@ func instance() string {
 	return host
 }
 
-func (o observers) limiter() limiter.Observer { return limiter.Observers{o.tasks, o.log.Limiter()} }
-func (o observers) set() bulkhead.Observer    { return bulkhead.Observers{o.calls, o.log.Bulkhead()} }
-
-// ops is the operators' server.
-type ops struct {
-	url    string
-	http   *http.Server
-	served chan error
-}
-
-// newOps starts the operators' server of a shop with compartments on l.
-func newOps(l net.Listener, s *shop, o observers, token string) (*ops, error) {
-	page, err := console.New(console.Config{Title: "storefront", Instance: instance(), Warden: s.warden, Set: s.set})
-	if err != nil {
-		return nil, err
-	}
-	exported := wardenprom.Config{Sets: map[string]*bulkhead.Set{"database": s.set}}
-	if s.warden != nil {
-		exported.Wardens = map[string]*warden.Warden{"storefront": s.warden}
-	}
-	metrics, err := wardenprom.New(exported)
-	if err != nil {
-		return nil, err
-	}
-	registry := prometheus.NewRegistry()
-	if err := wardenprom.Register(registry, metrics, o.tasks, o.calls); err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/console/", http.StripPrefix("/console", page))
-	mux.Handle("GET /metrics", page.Guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
-	withToken := func(next http.Handler) http.Handler {
-		return page.Guard(tokenHandler{next, sha256.Sum256([]byte(token)), token != ""})
-	}
-	mux.Handle("/plan", withToken(planHandler{s.way.(*compartments)}))
-	if s.warden != nil {
-		mux.Handle("/mode", withToken(modeHandler{s.warden.Limiter()}))
-	}
-	mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
-	srv := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
-	}
-	srv.RegisterOnShutdown(page.Close) // event streams do not end by themselves
-	p := &ops{"http://" + l.Addr().String(), srv, make(chan error, 1)}
-	go func() { p.served <- srv.Serve(l) }()
-	return p, nil
-}
-
-func (p *ops) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	err := p.http.Shutdown(ctx)
-	if served := <-p.served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	return err
-}
-
-// tokenHandler requires the operators' token.
-type tokenHandler struct {
-	next    http.Handler
-	token   [sha256.Size]byte // a hash: comparing hashes of equal length does not reveal the length of the token
-	enabled bool
-}
-
-func (h tokenHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	w.Header().Set("Cache-Control", "no-store")
-	if !h.enabled {
-		problem(w, http.StatusForbidden, "disabled", tokenVariable, " is not set")
-		return
-	}
-	given, isBearer := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
-	hash := sha256.Sum256([]byte(given))
-	if subtle.ConstantTimeCompare(hash[:], h.token[:]) != 1 || !isBearer {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="storefront"`)
-		problem(w, http.StatusUnauthorized, "unauthorized")
-		return
-	}
-	h.next.ServeHTTP(w, req)
-}
-
-// modeHandler shows the mode of the limiter (GET) and changes it (POST).
-type modeHandler struct{ limiter *limiter.Limiter }
-
-func (h modeHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	var given struct {
-		Mode *limiter.Mode `json:"mode"`
-	}
-	switch req.Method {
-	case http.MethodGet, http.MethodHead:
-	case http.MethodPost:
-		err := readOne(http.MaxBytesReader(w, req.Body, 1<<10), &given)
+// withToken shows (GET) or changes (POST) something for who has the operators' token; an empty token disables both.
+func withToken(token string, show func() any, change func(body io.Reader) (status int, reason string, err error)) http.Handler {
+	want := sha256.Sum256([]byte("Bearer " + token)) // comparing hashes of equal length does not reveal the length of the token
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		given := sha256.Sum256([]byte(req.Header.Get("Authorization")))
 		switch {
-		case err == nil && given.Mode != nil:
-			err = h.limiter.SetMode(*given.Mode)
-		case err == nil:
-			err = errors.New("mode is required: enforce, dry_run or bypass")
-		}
-		if err != nil {
-			problem(w, http.StatusBadRequest, "unreadable", err)
+		case token == "":
+			problem(w, http.StatusForbidden, "disabled", tokenVariable, " is not set")
+			return
+		case subtle.ConstantTimeCompare(given[:], want[:]) != 1:
+			w.Header().Set("WWW-Authenticate", `Bearer realm="storefront"`)
+			problem(w, http.StatusUnauthorized, "unauthorized")
+			return
+		case req.Method == http.MethodPost:
+			if status, reason, err := change(http.MaxBytesReader(w, req.Body, 64<<10)); err != nil {
+				problem(w, status, reason, err)
+				return
+			}
+		case req.Method != http.MethodGet:
+			w.Header().Set("Allow", "GET, POST")
+			problem(w, http.StatusMethodNotAllowed, "method_not_allowed")
 			return
 		}
-	default:
-		notAllowed(w)
-		return
-	}
-	now := h.limiter.Mode()
-	given.Mode = &now
-	answer(w, given, nil)
+		answer(w, show(), nil)
+	})
 }
 
-func notAllowed(w http.ResponseWriter) {
-	w.Header().Set("Allow", "GET, HEAD, POST")
-	problem(w, http.StatusMethodNotAllowed, "method_not_allowed")
+func (s *shop) showMode() any { return map[string]limiter.Mode{"mode": s.warden.Limiter().Mode()} }
+
+func (s *shop) setMode(body io.Reader) (status int, reason string, err error) {
+	var given struct{ Mode *limiter.Mode }
+	if err = decode(body, &given); err == nil && given.Mode == nil {
+		err = errors.New("mode is required: enforce, dry_run or bypass")
+	}
+	if err == nil {
+		err = s.warden.Limiter().SetMode(*given.Mode)
+	}
+	return http.StatusBadRequest, "unreadable", err
 }
 
-// planHandler shows the plan of the compartments (GET) and changes it (POST).
-type planHandler struct{ way *compartments }
+func (s *shop) showPlan() any { return s.set.Plan() }
 
-func (h planHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	switch req.Method {
-	case http.MethodGet, http.MethodHead:
-		answer(w, h.way.set.Plan(), nil)
-	case http.MethodPost:
-		h.resize(w, req)
-	default:
-		notAllowed(w)
-	}
-}
-
-func (h planHandler) resize(w http.ResponseWriter, req *http.Request) {
-	next, err := readPlan(http.MaxBytesReader(w, req.Body, 64<<10))
-	if err != nil {
-		problem(w, http.StatusBadRequest, "unreadable", err)
-		return
-	}
-	_, err = h.way.resize(next)
-	switch {
-	case err == nil:
-		answer(w, h.way.set.Plan(), nil)
-	case errors.Is(err, bulkhead.ErrConflict):
-		problem(w, http.StatusConflict, "stale_revision", err)
-	default:
-		problem(w, http.StatusBadRequest, "invalid_plan", err)
-	}
-}
-
-// readPlan reads exactly one plan. Missing and unknown fields are errors: a misspelled "guaranteed" must not become 0.
-func readPlan(r io.Reader) (plan bulkhead.Plan, err error) {
+// setPlan requires every field: one that is misspelled or left out must not become 0.
+func (s *shop) setPlan(body io.Reader) (status int, reason string, err error) {
 	var given struct {
 		Revision     *uint64
 		Total        *int
@@ -218,30 +216,37 @@ func readPlan(r io.Reader) (plan bulkhead.Plan, err error) {
 			Mode                      *limiter.Mode
 		}
 	}
-	if err := readOne(r, &given); err != nil {
-		return plan, err
+	err = decode(body, &given)
+	if err == nil && (given.Revision == nil || given.Total == nil) {
+		err = errors.New("revision and total are required")
 	}
-	if given.Revision == nil || given.Total == nil {
-		return plan, errors.New("revision and total are required")
+	var plan bulkhead.Plan
+	for i, c := range given.Compartments {
+		if err == nil && (c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil || c.Mode == nil) {
+			err = fmt.Errorf("compartments[%d]: name, guaranteed, lendable, max and mode are required", i)
+		}
+		if err == nil {
+			plan.Compartments = append(plan.Compartments, bulkhead.Share{Name: *c.Name, Guaranteed: *c.Guaranteed, Lendable: *c.Lendable, Max: *c.Max, Mode: *c.Mode})
+		}
+	}
+	if err != nil {
+		return http.StatusBadRequest, "unreadable", err
 	}
 	plan.Revision, plan.Total = *given.Revision, *given.Total
-	for i, c := range given.Compartments {
-		if c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil || c.Mode == nil {
-			return plan, fmt.Errorf("compartments[%d]: name, guaranteed, lendable, max and mode are required", i)
-		}
-		plan.Compartments = append(plan.Compartments, bulkhead.Share{Name: *c.Name, Guaranteed: *c.Guaranteed, Lendable: *c.Lendable, Max: *c.Max, Mode: *c.Mode})
+	if err = s.apply(plan); errors.Is(err, bulkhead.ErrConflict) {
+		return http.StatusConflict, "stale_revision", err
 	}
-	return plan, nil
+	return http.StatusBadRequest, "invalid_plan", err
 }
 
-// readOne reads exactly one JSON value.
-func readOne(r io.Reader, into any) error {
-	dec := json.NewDecoder(r)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
+// decode reads exactly one JSON value without unknown fields.
+func decode(r io.Reader, into any) error {
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
 		return err
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) { // More would accept a trailing bracket
+	if _, err := d.Token(); !errors.Is(err, io.EOF) { // More would accept a trailing bracket
 		return errors.New("more than one JSON value")
 	}
 	return nil

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -19,108 +20,96 @@ const (
 	routes // how many there are
 )
 
-// ping is a page that needs neither a connection nor a slot. Its latency, measured beside the other routes, is the latency
-// that the machine itself adds to every request.
-const ping = routes
-
-func (r route) String() string {
-	return [routes + 1]string{"checkout", "products", "analytics", "admin", "(empty)"}[r]
+// about has, for each route, its name, request, importance (in the warden and in the compartments) and query.
+var about = [routes]struct {
+	name, method, path string
+	priority           warden.Priority
+	query              string // returns rows of a name and a number
+}{
+	checkout: {"checkout", http.MethodPost, "/checkout", warden.Critical,
+		`INSERT INTO orders (product, cents) SELECT id, cents FROM products ORDER BY RANDOM() LIMIT 1 RETURNING 'order', id`},
+	products: {"products", http.MethodGet, "/products", warden.Normal,
+		`SELECT name, cents FROM products ORDER BY id LIMIT 20`},
+	analytics: {"analytics", http.MethodGet, "/analytics/report", warden.Background,
+		`SELECT p.category, SUM(o.cents) FROM (SELECT product, cents FROM orders ORDER BY id DESC LIMIT 100) o
+			JOIN products p ON p.id = o.product GROUP BY p.category`},
+	admin: {"admin", http.MethodGet, "/admin/counts", warden.High,
+		`SELECT 'products', COUNT(*) FROM products UNION ALL SELECT 'orders', COUNT(*) FROM orders`},
 }
 
-// priority is the route's priority in the warden and the criticality of its compartment.
-func (r route) priority() warden.Priority {
-	return [routes]warden.Priority{warden.Critical, warden.Normal, warden.Background, warden.High}[r]
-}
+func (r route) String() string { return about[r].name }
 
 // A phase is a period of constant traffic and query times.
 type phase struct {
 	name      string
-	lasts     time.Duration         // of demo time
-	perSecond [routes]float64       // mean arrivals per second of demo time
-	hold      [routes]time.Duration // how long a query sleeps while it holds its connection
+	lasts     time.Duration
+	perSecond [routes]float64       // mean arrivals per second
+	hold      [routes]time.Duration // how long a query keeps its connection busy
 }
 
-// The phases of the database incident, and of the CPU overload.
+// The phases of the database incident, and of the sale.
 const (
 	healthy  = "healthy"
 	slow     = "slow"     // a slow analytics query is deployed
 	crowded  = "crowded"  // the products query is slow, too, and more customers come
 	rollback = "rollback" // both queries are rolled back; running queries still finish
-	sale     = "sale"     // more products pages are requested than one processor can render
+	rush     = "rush"     // more products pages are requested than one processor can render
 )
 
-// A scenario is the input of a run, except for the kind of shop and the seed of the traffic.
+// A scenario is the input of an act, except for the kind of shop and the seed of the traffic.
 type scenario struct {
-	scale    int         // the incident's time divided by the demo's time
-	conns    [routes]int // connections guaranteed to each route; the shared pool has their sum
-	phases   []phase
-	pings    float64       // per second
+	conns    [routes]int   // connections guaranteed to each route; the shared pool has their sum
 	acquire  time.Duration // the server's timeout for a connection
 	patience time.Duration // the client's timeout, from the intended start of a request
 	render   time.Duration // CPU time of a products page
+	phases   []phase
 }
 
-// incident is an outage of a shop with 100 connections: a release slows a report from 0.1 s to 60 s, and requests wait at
-// most 5 s for a connection. All durations are scaled, the connections are not. Two cores serve this traffic without
-// overload, but the slow report still wants more connections (130/s x 3 s = 390) than there are.
+// incident is an outage of a shop with 100 connections: a release slows a report from 0.1 s to 60 s, and requests wait at most
+// 5 s for a connection. The demo is 20 times as fast. Two cores serve this traffic without overload, but the slow report wants
+// more connections (130/s x 3 s = 390) than there are.
 func incident() scenario {
 	const scale = 20
 	usual := [routes]float64{checkout: 40, products: 50, analytics: 130, admin: 25}
-	rush := usual
-	rush[products] = 130
+	more := usual
+	more[products] = 130
 	well := [routes]time.Duration{analytics: 100 * time.Millisecond / scale}
 	report := [routes]time.Duration{analytics: 60 * time.Second / scale}
 	both := report
 	both[products] = 10 * time.Second / scale // 130/s x 0.5 s = 65 connections
 	return scenario{
-		scale: scale,
-		conns: [routes]int{checkout: 50, products: 30, analytics: 15, admin: 5},
+		conns:    [routes]int{checkout: 50, products: 30, analytics: 15, admin: 5},
+		acquire:  5 * time.Second / scale,
+		patience: 60 * time.Second / scale,
 		phases: []phase{
 			{healthy, 80 * time.Second / scale, usual, well},
 			{slow, 100 * time.Second / scale, usual, report},
-			{crowded, 40 * time.Second / scale, rush, both},
+			{crowded, 40 * time.Second / scale, more, both},
 			{rollback, 40 * time.Second / scale, usual, well},
 		},
-		pings:    40,
-		acquire:  5 * time.Second / scale,
-		patience: 60 * time.Second / scale,
 	}
 }
 
-// renderTime is the CPU time of a products page in the CPU overload.
-const renderTime = 8 * time.Millisecond
-
-// overload is a sale: clients request three times as many products pages as one processor can render, while checkout, which
-// needs hardly any CPU, continues. Its time is not scaled.
-func overload() scenario {
-	const capacity = float64(time.Second / renderTime)
+// sale overloads the processor: clients request three times as many products pages as one processor can render, while
+// checkout, which needs hardly any CPU, continues. Its time is not scaled.
+func sale() scenario {
+	const render = 8 * time.Millisecond
+	const capacity = float64(time.Second / render)
 	calm := [routes]float64{checkout: 40, products: capacity / 10, analytics: 5, admin: 10}
 	flood := calm
 	flood[products] = 3 * capacity
 	sc := incident()
-	sc.scale, sc.pings, sc.patience, sc.render = 1, 0, 2*time.Second, renderTime
-	sc.phases = []phase{
-		{name: healthy, lasts: 2 * time.Second, perSecond: calm},
-		{name: sale, lasts: 6 * time.Second, perSecond: flood},
-	}
+	sc.patience, sc.render = 2*time.Second, render
+	sc.phases = []phase{{name: healthy, lasts: 2 * time.Second, perSecond: calm}, {name: rush, lasts: 6 * time.Second, perSecond: flood}}
 	return sc
 }
 
 // total is the size of the shared pool, and the sum of the compartments' guarantees.
-func (sc scenario) total() int {
-	sum := 0
+func (sc scenario) total() (sum int) {
 	for _, n := range sc.conns {
 		sum += n
 	}
 	return sum
-}
-
-// halved is sc with half the connections: PostgreSQL accepts 100 from all clients together.
-func (sc scenario) halved() scenario {
-	for r := range routes {
-		sc.conns[r] = (sc.conns[r] + 1) / 2
-	}
-	return sc
 }
 
 // compartments divides the connections among the routes. Checkout lends only slots that it has never needed; analytics, which
@@ -145,18 +134,7 @@ func (sc scenario) compartments(reports bulkhead.Breaker) []bulkhead.Compartment
 		},
 	}
 	for r := range routes {
-		all[r].Name, all[r].Guaranteed, all[r].Criticality = r.String(), sc.conns[r], r.priority()
+		all[r].Name, all[r].Guaranteed, all[r].Criticality = r.String(), sc.conns[r], about[r].priority
 	}
 	return all
-}
-
-// at is the index of the phase at this time of the run; after the end, of the last phase.
-func (sc scenario) at(elapsed time.Duration) int {
-	for i, p := range sc.phases {
-		if elapsed < p.lasts {
-			return i
-		}
-		elapsed -= p.lasts
-	}
-	return len(sc.phases) - 1
 }

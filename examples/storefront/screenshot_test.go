@@ -20,7 +20,7 @@ func TestScreenshot(t *testing.T) {
 		t.Skip("STOPBANK_SCREENSHOTS names no directory")
 	}
 	sc := incident()
-	s, p := newOperators(t, protected, "", sc)
+	s, ops := openOf(t, sc, protected, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	shipped := make(chan struct{})
@@ -32,7 +32,7 @@ func TestScreenshot(t *testing.T) {
 	if err := chromedp.Do(tab, chromedp.EmulateViewport(1280, 700, chromedp.EmulateScale(1))); err != nil {
 		t.Fatal(err)
 	}
-	if err := chromedp.Do(tab, chromedp.Navigate(p.url+"/console/")); err != nil {
+	if err := chromedp.Do(tab, chromedp.Navigate(ops+"/console/")); err != nil {
 		t.Fatal(err)
 	}
 	if err := chromedp.Do(tab, chromedp.Sleep(8*time.Second)); err != nil { // a starting browser uses all processors
@@ -40,12 +40,12 @@ func TestScreenshot(t *testing.T) {
 	}
 	go func() {
 		defer close(done)
-		sc.run(ctx, protected, 1, stage{url: s.url, inUse: s.way.inUse, report: func(moment) {}, enter: func(p phase) {
+		sc.follow(ctx, s.url, time.Now(), sc.plan(1), func(p phase) {
 			s.deploy(p.hold)
 			if p.name == slow {
 				close(shipped)
 			}
-		}})
+		})
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	<-shipped

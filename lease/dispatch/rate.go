@@ -8,7 +8,7 @@ import (
 )
 
 // Rate bounds how fast attempts begin, of all domains or of one. A *rate.Limiter of golang.org/x/time becomes a Rate by
-// a method of three lines, see examples/rates. It is asked right before an attempt that has a slot, and never blocks an
+// two short methods, see examples/rates. It is asked right before an attempt that has a slot, and never blocks an
 // attempt itself: it reserves nothing, so nothing has to be given back. Its methods must be safe for concurrent use,
 // must not block and must not call runtime.Goexit.
 type Rate interface {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -97,6 +99,33 @@ func ExampleSet_Resize() {
 	// bulkhead: the plan has revision 1, but the set has revision 2; read Set.Plan again true
 }
 
+// Observe first: compartments without guarantees are one shared pool, measured by part. It is divided while it is in use.
+func ExampleSet_Resize_observeFirst() {
+	set, err := bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "checkout", Max: 10, MaxQueue: 1000},
+		{Name: "analytics", Max: 10, MaxQueue: 1000},
+	}})
+	if err != nil {
+		panic(err)
+	}
+	var held []bulkhead.Permit
+	for range 10 { // one part may take the whole pool, as before
+		_, permit, err := set.Compartment("analytics").Acquire(context.Background())
+		if err != nil {
+			panic(err)
+		}
+		held = append(held, permit)
+	}
+	plan := set.Plan()
+	plan.Compartments[0].Guaranteed, plan.Compartments[1].Max = 6, 4
+	_, err = set.Resize(plan)
+	for _, permit := range held {
+		permit.Release(nil)
+	}
+	fmt.Println(err, set.Compartment("checkout").Snapshot().EffectiveGuaranteed, set.Compartment("analytics").Snapshot().EffectiveMax)
+	// Output: <nil> 6 4
+}
+
 // One compartment is bypassed: its calls start although there is no slot for them, and the others keep theirs.
 func ExampleSet_Resize_bypass() {
 	set := shop()
@@ -134,6 +163,80 @@ func ExampleCompartment_Tenant() {
 	v, err := bulkhead.Do(context.Background(), set.Compartment("api").Tenant("customer 17"), func(context.Context) (int, error) { return 1, nil })
 	fmt.Println(v, err, set.Snapshot().Compartments[0].Tenants.Keys)
 	// Output: 1 <nil> 1
+}
+
+// Computation in compartments: as many slots as there are processors, so that a backlog of videos delays neither images nor
+// requests that mostly wait.
+func ExampleNew_computation() {
+	processors := runtime.GOMAXPROCS(0)
+	video := max(1, processors/2)
+	image := max(1, processors-video)
+	set, err := bulkhead.New(bulkhead.Config{Total: video + image + 100, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "video", Guaranteed: video, MaxQueue: 50},
+		{Name: "image", Guaranteed: image, MaxQueue: 100},
+		{Name: "api", Guaranteed: 100, MaxQueue: 500},
+	}})
+	if err != nil {
+		panic(err)
+	}
+	for range video { // all encoders of videos are busy
+		if _, _, err := set.Compartment("video").Acquire(context.Background()); err != nil {
+			panic(err)
+		}
+	}
+	for _, name := range []string{"image", "api"} {
+		v, err := bulkhead.Do(context.Background(), set.Compartment(name), func(context.Context) (string, error) { return "done", nil })
+		fmt.Println(name, v, err)
+	}
+	// Output:
+	// image done <nil>
+	// api done <nil>
+}
+
+// A breaker of your own that opens for good after three failures in a row. gobreaker.NewTwoStepCircuitBreaker of
+// github.com/sony/gobreaker/v2 is a Breaker as it is; give it bulkhead.IsExcluded.
+func ExampleBreaker() {
+	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "payments", Guaranteed: 10, Breaker: new(threeInARow)},
+	}})
+	if err != nil {
+		panic(err)
+	}
+	payments := set.Compartment("payments")
+	charge := func(context.Context) (string, error) { return "", errors.New("payment provider is down") }
+	for range 4 {
+		_, err := bulkhead.Do(context.Background(), payments, charge)
+		fmt.Println(err)
+	}
+	receipt, err := bulkhead.DoOr(context.Background(), payments, charge, func(context.Context, error) (string, error) {
+		return "order saved, payment pending", nil
+	})
+	fmt.Println(receipt, err)
+	c := payments.Snapshot()
+	fmt.Println("failed:", c.Outcomes["failed"], "rejected by the breaker:", c.Rejected["breaker_open"], "fallbacks:", c.Degraded)
+	// Output:
+	// payment provider is down
+	// payment provider is down
+	// payment provider is down
+	// bulkhead: "payments": breaker: open
+	// order saved, payment pending <nil>
+	// failed: 3 rejected by the breaker: 2 fallbacks: 1
+}
+
+type threeInARow struct{ failures atomic.Int32 }
+
+func (b *threeInARow) Allow() (done func(error), err error) {
+	if b.failures.Load() >= 3 {
+		return nil, errors.New("open")
+	}
+	return func(err error) {
+		switch {
+		case err == nil:
+			b.failures.Store(0)
+		case !bulkhead.IsExcluded(err): // canceled calls and rejections say nothing about the provider
+			b.failures.Add(1)
+		}
+	}, nil
 }
 
 func ExampleIsExcluded() {

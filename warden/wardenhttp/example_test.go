@@ -62,6 +62,50 @@ func ExampleNew() {
 	// 200  served
 }
 
+// Customers share the slots of an API fairly. One that sends too much gets 429 and the others are not affected; a client that
+// invents keys cannot create more tenants than configured.
+func ExampleConfig_tenants() {
+	set, err := bulkhead.New(bulkhead.Config{Total: 4, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "api", Guaranteed: 4, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 2, Keys: 8}}, // slots and queue of a tenant
+	}})
+	if err != nil {
+		panic(err)
+	}
+	mw, err := wardenhttp.New(nil, wardenhttp.Config{
+		Compartment: func(r *http.Request) *bulkhead.Compartment {
+			return set.Compartment("api").Tenant(r.Header.Get("Api-Key")) // a real service takes it from its authentication
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	h := mw.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }))
+	get := func(key string) int {
+		rec, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		req.Header.Set("Api-Key", key)
+		h.ServeHTTP(rec, req)
+		return rec.Code
+	}
+
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	acme := set.Compartment("api").Tenant("acme")
+	for range 3 { // slow requests of acme: two run and one is queued
+		go func() { _, _, _ = acme.Acquire(ctx) }()
+	}
+	for c := acme.Snapshot(); c.InFlight < 2 || c.Queued < 1; c = acme.Snapshot() {
+		time.Sleep(time.Millisecond) // until all three have asked
+	}
+	fmt.Println("acme:", get("acme"), "birch:", get("birch"))
+	for i := range 50 {
+		_ = get(fmt.Sprint("invented-", i))
+	}
+	fmt.Println("tenants kept:", set.Compartment("api").Snapshot().Tenants.Keys)
+	// Output:
+	// acme: 429 birch: 200
+	// tenants kept: 8
+}
+
 // A client of a payment service: while all its slots are taken, nothing is sent.
 func ExampleNewTransport() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))

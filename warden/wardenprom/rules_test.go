@@ -4,11 +4,13 @@ package wardenprom_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +21,8 @@ const (
 	alertsFile    = "../../docs/prometheus/alerts.yml"
 	sloFile       = "../../docs/prometheus/slo.yml"
 	alertsTests   = "../../docs/prometheus/alerts_test.yml"
+	offeredFile   = "../../docs/prometheus/offered.yml"
+	offeredTests  = "../../docs/prometheus/offered_test.yml"
 	dashboardFile = "../../docs/grafana/stopbank.json"
 )
 
@@ -312,6 +316,46 @@ func TestAlertsFire(t *testing.T) {
 	for _, alert := range alerts {
 		if err == nil || !strings.Contains(out, "alertname: "+alert[1]+",") {
 			t.Errorf("the opposite of %s passes its test: %v", alert[1], err)
+		}
+	}
+}
+
+// The rules of offered load, and the manifest that scales by them, use names that exist; a rule with another metric, or without
+// its condition, is noticed by its test.
+func TestOfferedLoad(t *testing.T) {
+	rules, manifest := text(t, offeredFile), text(t, "../../docs/kubernetes/rollout.yaml")
+	for _, name := range metricName.FindAllString(rules, -1) {
+		if !slices.Contains(exported(t), name) {
+			t.Errorf("the rules name %s, which is not exported", name)
+		}
+	}
+	for _, name := range regexp.MustCompile(`stopbank:\w+:\w+`).FindAllString(manifest, -1) {
+		if !strings.Contains(rules, "- record: "+name+"\n") {
+			t.Errorf("the manifest names %s, which no rule records", name)
+		}
+	}
+	as := regexp.MustCompile(`name: \{as: (\w+)\}`).FindStringSubmatch(manifest)
+	by := regexp.MustCompile(`metric:\n +name: (\w+)\n`).FindStringSubmatch(manifest)
+	if as == nil || by == nil || as[1] != by[1] {
+		t.Errorf("the manifest scales by %q, and its adapter makes %q", by, as)
+	}
+	if out, err := promtool(t, "test", "rules", offeredTests); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	dir := t.TempDir()
+	for _, broken := range []*strings.Replacer{
+		strings.NewReplacer("stopbank_limiter_submitted_total", "stopbank_limiter_executed_total"),
+		strings.NewReplacer("stopbank_limiter_executed_total", "stopbank_limiter_submitted_total"),
+		strings.NewReplacer("stopbank_limiter_rejected_total", "stopbank_limiter_executed_total"),
+	} {
+		if err := errors.Join(
+			os.WriteFile(filepath.Join(dir, "offered.yml"), []byte(broken.Replace(rules)), 0o600),
+			os.WriteFile(filepath.Join(dir, "test.yml"), []byte(text(t, offeredTests)), 0o600),
+		); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := promtool(t, "test", "rules", filepath.Join(dir, "test.yml")); err == nil {
+			t.Errorf("a broken rule passes its test: %s", broken.Replace(rules))
 		}
 	}
 }

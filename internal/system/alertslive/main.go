@@ -1,6 +1,6 @@
 // Alertslive tests the alert rules against a running service. It runs the storefront through phases, each with the fault that some
-// rules are for, lets a local Prometheus scrape it every 5, 15 and 60 s, and records every series that the rules read. The test of
-// this package replays those recordings through the rules.
+// rules are for, scrapes it every 5, 15 and 60 s as Prometheus would, and records every series that the rules read. The test of this
+// package replays those recordings through the rules.
 //
 // Usage: go run ./internal/system/alertslive [-o DIRECTORY] [PHASE...]
 package main
@@ -34,13 +34,8 @@ func main() {
 
 // run records the named phases in parallel; all of them if none is named.
 func run(ctx context.Context, out string, names []string) (err error) {
-	var chosen []phase
-	for _, p := range phases() {
-		if len(names) == 0 || slices.Contains(names, p.name) {
-			chosen = append(chosen, p)
-		}
-	}
-	if len(chosen) < max(1, len(names)) {
+	chosen := slices.DeleteFunc(phases(), func(p phase) bool { return len(names) > 0 && !slices.Contains(names, p.name) })
+	if len(chosen) < len(names) {
 		return fmt.Errorf("the phases %q are not all known", names)
 	}
 	dir, err := os.MkdirTemp("", "alertslive-")
@@ -49,16 +44,11 @@ func run(ctx context.Context, out string, names []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	binary := filepath.Join(dir, "storefront")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "./examples/storefront").CombinedOutput(); err != nil {
-		return fmt.Errorf("building the storefront: %w\n%s", err, out)
+	if text, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "./examples/storefront").CombinedOutput(); err != nil {
+		return fmt.Errorf("building the storefront: %w\n%s", err, text)
 	}
-	prom, err := startPrometheus(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer prom.stop()
 	var running sync.WaitGroup
-	var turn sync.Mutex
+	var turn sync.Mutex // held by a phase that needs most of a processor
 	failures := make([]error, len(chosen))
 	for i, p := range chosen {
 		running.Go(func() {
@@ -66,11 +56,12 @@ func run(ctx context.Context, out string, names []string) (err error) {
 				turn.Lock()
 				defer turn.Unlock()
 			}
-			began := time.Now()
-			if failures[i] = p.run(ctx, binary, dir); failures[i] == nil {
-				failures[i] = prom.record(ctx, p.name, began, time.Now(), out)
+			targets, err := p.run(ctx, binary)
+			if failures[i] = err; err == nil {
+				comment := fmt.Sprintf("made by: go run ./internal/system/alertslive %s (make alerts-live); %s", p.name, time.Now().UTC().Format(time.DateOnly))
+				failures[i] = write(filepath.Join(out, p.name+".txt.gz"), comment, targets)
 			}
-			fmt.Printf("%s  %s: %v, error %v\n", time.Now().Format(time.TimeOnly), p.name, time.Since(began).Round(time.Second), failures[i])
+			fmt.Printf("%s  %s: error %v\n", time.Now().Format(time.TimeOnly), p.name, failures[i])
 		})
 	}
 	running.Wait()

@@ -4,7 +4,6 @@ package main
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"sync"
 	"time"
 )
@@ -14,20 +13,22 @@ type phase struct {
 	name     string
 	lasts    time.Duration
 	replicas int
-	args     []string // of each replica
-	env      []string
 	busy     bool // needs most of a processor: such phases run one after the other
 	load     func(time.Duration) load
+	env      []string                                 // of each replica
+	args     []string                                 // of each replica
 	during   func(context.Context, *deployment) error // changes the deployment during the phase; may be nil
 }
 
+// A load has requests a second to checkout, products, analytics and admin.
+type load [4]float64
+
 // usual is the normal load of two replicas; it triples for one minute in ten.
 func usual(at time.Duration) load {
-	l := load{checkout: 3, products: 5, analytics: 1, admin: 0.5}
 	if at%(10*time.Minute) > 9*time.Minute {
-		return load{3 * l.checkout, 3 * l.products, 3 * l.analytics, 3 * l.admin}
+		return load{9, 15, 3, 1.5}
 	}
-	return l
+	return load{3, 5, 1, 0.5}
 }
 
 // well is the healthy time of a phase before its fault.
@@ -45,65 +46,74 @@ func phases() []phase {
 			return l
 		}
 	}
-	fault := func(what string) []string { return []string{"-fault", what, "-fault-after", well.String()} }
+	fault := func(what string, more ...string) []string {
+		return append([]string{"-fault", what, "-fault-after", well.String()}, more...)
+	}
 	return []phase{
 		{name: "healthy", lasts: 63 * time.Minute, replicas: 2, load: usual, during: func(ctx context.Context, d *deployment) error {
-			// A normal hour includes a deployment.
-			if err := sleep(ctx, 25*time.Minute); err != nil {
-				return err
-			}
-			return d.roll(ctx, false)
+			return errors.Join(sleep(ctx, 25*time.Minute), d.roll(ctx, false)) // a normal hour includes a deployment
 		}},
-		{name: "rolling-restart", lasts: 20 * time.Minute, replicas: 3, load: usual, during: func(ctx context.Context, d *deployment) error {
+		{name: "rolling-restart", lasts: 20 * time.Minute, replicas: 3, load: usual, during: func(ctx context.Context, d *deployment) (err error) {
 			for i := range 6 { // alternately at a new address and at the same address
-				if err := sleep(ctx, 90*time.Second); err != nil {
-					return err
-				}
-				if err := d.roll(ctx, i%2 == 1); err != nil {
-					return err
-				}
+				err = errors.Join(err, sleep(ctx, 90*time.Second), d.roll(ctx, i%2 == 1))
 			}
-			return nil
+			return err
 		}},
 		// A report takes 3 s, and its caller times out after 0.6 s. The breaker opens and lets a probe through now and then.
-		{name: "slow", lasts: 42 * time.Minute, replicas: 1, load: steady(load{checkout: 3, products: 5, analytics: 20, admin: 0.5}), args: fault("analytics=3s")},
+		{name: "slow", lasts: 42 * time.Minute, replicas: 1, load: steady(load{3, 5, 20, 0.5}), args: fault("analytics=3s")},
 		// 30 slots and 0.5 s per report: 60 reports/s are served.
-		{name: "crowded", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(load{checkout: 3, products: 5, analytics: 400, admin: 0.5}), args: append(fault("analytics=500ms"), "-way", "compartments")},
+		{name: "crowded", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(load{3, 5, 400, 0.5}), args: fault("analytics=500ms", "-way", "compartments")},
 		// 70 slots and 2 s per order: 35 orders/s are served; 10 slots and 2 s per count: 5 counts/s.
-		{name: "crowded-critical", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(load{checkout: 70, products: 5, analytics: 1, admin: 50}), args: append(fault("checkout=2s,admin=2s"), "-way", "compartments")},
+		{name: "crowded-critical", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(load{70, 5, 1, 50}), args: fault("checkout=2s,admin=2s", "-way", "compartments")},
 		// The same behind a warden, which admits fewer requests than the compartments would.
-		{name: "critical-rejected", busy: true, lasts: 15 * time.Minute, replicas: 1, load: after(load{checkout: 100, products: 5, analytics: 1, admin: 5}), args: fault("checkout=2s,admin=2s")},
+		{name: "critical-rejected", busy: true, lasts: 15 * time.Minute, replicas: 1, load: after(load{100, 5, 1, 5}), args: fault("checkout=2s,admin=2s")},
 		// A page of products takes 40 ms of the only processor: 25 pages/s.
-		{name: "sale", busy: true, lasts: 13 * time.Minute, replicas: 1, env: []string{"GOMAXPROCS=1"}, load: after(load{checkout: 3, products: 75, analytics: 1, admin: 0.5}), args: []string{"-render", "40ms"}},
+		{name: "sale", busy: true, lasts: 13 * time.Minute, replicas: 1, load: after(load{3, 75, 1, 0.5}), env: []string{"GOMAXPROCS=1"}, args: []string{"-render", "40ms"}},
 		{name: "silent-control", lasts: 12 * time.Minute, replicas: 1, load: usual, args: fault("control=hangs")},
 		// Few calls, each of which loses a slot: 10 slots in five minutes, 30 in eight.
-		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: steady(load{checkout: 3, products: 5, analytics: 0.06, admin: 0.03}), args: fault("analytics=1h,admin=1h")},
+		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: steady(load{3, 5, 0.06, 0.03}), args: fault("analytics=1h,admin=1h")},
 	}
 }
 
-// run starts the replicas, generates the load, and runs the phase to its end.
-func (p phase) run(ctx context.Context, binary, dir string) (err error) {
-	d := &deployment{binary: binary, targets: filepath.Join(dir, "targets", p.name+".json"), name: p.name, args: p.args, env: p.env}
+// run starts the replicas, generates the load, scrapes, and returns what it has scraped by the end of the phase.
+func (p phase) run(ctx context.Context, binary string) (targets []target, err error) {
+	reads, err := selectors()
+	if err != nil {
+		return nil, err
+	}
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, p.lasts)
-	defer cancel()
-	var shopping sync.WaitGroup
+	d := &deployment{binary: binary, args: p.args, env: p.env}
+	s := &scraper{reads: reads, began: time.Now(), seen: map[scraped]map[string]map[int]string{}}
+	var background sync.WaitGroup
 	defer func() {
 		cancel()
-		shopping.Wait()
-		err = errors.Join(err, d.stop())
+		background.Wait()
+		targets, err = s.targets(), errors.Join(err, whole.Err(), d.stop())
 	}()
 	for range p.replicas {
-		if err := d.start(whole, "127.0.0.1:0"); err != nil {
-			return err
+		if err := d.start("127.0.0.1:0"); err != nil {
+			return nil, err
 		}
 	}
-	shopping.Go(func() { d.shopping(ctx, p.load) })
+	background.Go(func() { d.shopping(ctx, p.load) })
+	for _, every := range intervals() {
+		background.Go(func() { s.scrape(ctx, d, every) })
+	}
 	if p.during != nil {
 		if err := p.during(ctx, d); err != nil && ctx.Err() == nil {
-			return err
+			return nil, err
 		}
 	}
 	<-ctx.Done()
-	return whole.Err()
+	return nil, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
