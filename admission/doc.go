@@ -20,4 +20,6 @@
 //
 // docs/admission.md has the invariants A1 to A10, the limits of the protection, and how the gate works. Queues,
 // priorities, deadlines and adaptive limits are in the warden module; this package needs none of them.
+//
+// A zero Gate, a nil one and a zero Permit are safe: their methods reject, do nothing, or return an [*InvalidError].
 package admission

@@ -269,13 +269,13 @@ func TestPropertyA8_CountersUnderLoad(t *testing.T) {
 			switch {
 			case s.Admitted < last.Admitted, s.Released < last.Released, s.Rejected < last.Rejected,
 				s.RejectedClosed < last.RejectedClosed, s.ObserverPanics < last.ObserverPanics:
-				t.Fatalf("went down: %+v after %+v", s, last)
+				t.Fatalf("A8: went down: %+v after %+v", s, last)
 			case s.Admitted != s.Released+uint64(s.InFlight), s.InFlight < 0, s.InFlight > s.Limit, s.Rejected < s.RejectedClosed:
-				t.Fatalf("does not add up: %+v", s)
+				t.Fatalf("A8: does not add up: %+v", s)
 			case s.Admitted < admitted, s.Rejected < rejected, s.Released < released:
-				t.Fatalf("%+v; callers knew of %d admitted, %d rejected, %d released", s, admitted, rejected, released)
+				t.Fatalf("A8: %+v; callers knew of %d admitted, %d rejected, %d released", s, admitted, rejected, released)
 			case s.Admitted+s.Rejected > begun, s.Released > leaving, s.ObserverPanics > events*(begun+leaving):
-				t.Fatalf("%+v; only %d calls had begun, %d were leaving", s, begun, leaving)
+				t.Fatalf("A8: %+v; only %d calls had begun, %d were leaving", s, begun, leaving)
 			case look == looks && (s.Admitted+s.Rejected != begun || s.InFlight != 0 || s.ObserverPanics != events*(begun+leaving)):
 				t.Fatalf("at rest: %+v; %d calls, %d left", s, begun, leaving)
 			}

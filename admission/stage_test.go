@@ -60,7 +60,7 @@ func TestPropertyA2_PromiseEndsOnce(t *testing.T) {
 				}
 			}
 			if ended && told != registered || !ended && told != 0 {
-				t.Fatalf("%d of %d callbacks ran, ended %v", told, registered, ended)
+				t.Fatalf("A2: %d of %d callbacks ran, ended %v", told, registered, ended)
 			}
 		}
 	})
@@ -85,7 +85,7 @@ func TestA2_PromiseRacing(t *testing.T) {
 			}
 		})
 		if told.Load() != 2 || won.Load() != 1 {
-			t.Fatalf("%d callbacks, %d winners", told.Load(), won.Load())
+			t.Fatalf("A2: %d callbacks, %d winners", told.Load(), won.Load())
 		}
 	}
 }

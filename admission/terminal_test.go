@@ -266,7 +266,7 @@ func TestA4_ColdAndOnce(t *testing.T) {
 		ran := 0
 		start := func() admission.Stage[int] {
 			if ran++; g.InFlight() != 1 {
-				t.Error("start runs before its slot is taken")
+				t.Error("A4: start runs before its slot is taken")
 			}
 			return p
 		}
@@ -356,7 +356,7 @@ func TestA10_DrainOfAnOpenGate(t *testing.T) {
 			synctest.Wait()
 			select {
 			case err := <-drained:
-				t.Fatalf("Drain returned (%v) with one in flight", err)
+				t.Fatalf("A10: Drain returned (%v) with one in flight", err)
 			default:
 			}
 			q.Release()

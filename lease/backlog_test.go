@@ -21,7 +21,7 @@ func TestPropertyL2_OnePlace(t *testing.T) {
 			}
 			slices.Sort(all)
 			if len(slices.Compact(slices.Clone(all))) < len(all) {
-				return fmt.Errorf("an offset has two places: %+v, lease %+v, processed %v, failed %v", s.after, s.after.Lease, processed, failed)
+				return fmt.Errorf("L2: an offset has two places: %+v, lease %+v, processed %v, failed %v", s.after, s.after.Lease, processed, failed)
 			}
 			return nil
 		}
@@ -71,7 +71,7 @@ func TestPropertyL8_NothingIsHandedOff(t *testing.T) {
 			}
 			hinted, next := done.Status == lease.NextHint || failed.Status == lease.GiveUpNextHint, done.Next+failed.Next
 			if hinted != (len(s.before.Backlog) > 0) || hinted && next != s.before.Backlog[0] {
-				return fmt.Errorf("hint %d (%t), waiting %v", next, hinted, s.before.Backlog)
+				return fmt.Errorf("L8: hint %d (%t), waiting %v", next, hinted, s.before.Backlog)
 			}
 			return nil
 		}

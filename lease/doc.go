@@ -38,4 +38,6 @@
 // [Ledger.Compact] raises the low watermark of the ledger, its floor: every offset below it counts as processed, except those leased or waiting at
 // that moment. These offsets need no memory any more, and a domain with nothing else is dropped. That is sound only because the floor belongs
 // to the whole ledger: a domain never seen and a domain dropped are the same thing.
+//
+// A zero or nil [Memory] is safe: its methods return an [*InvalidError].
 package lease

@@ -82,7 +82,7 @@ func TestPropertyL5_OnlyTheCurrentTokenActs(t *testing.T) {
 			}
 			switch {
 			case err == nil:
-				return fmt.Errorf("a wrong token acts: %+v", is)
+				return fmt.Errorf("L5: a wrong token acts: %+v", is)
 			case !cmp.Equal(s.before, s.after):
 				return fmt.Errorf("refused, and yet (-before +after):\n%s", cmp.Diff(s.before, s.after))
 			case held:
@@ -98,7 +98,7 @@ func TestPropertyL5_OnlyTheCurrentTokenActs(t *testing.T) {
 			}
 			forgettable := is != nil && is.offset < s.after.Floor
 			if !says(err, want) && !(forgettable && says(err, unknown)) {
-				return fmt.Errorf("want %+v", want)
+				return fmt.Errorf("L5: want %+v", want)
 			}
 			return nil
 		}
@@ -165,7 +165,7 @@ func TestPropertyL12_ReleasedKeepsAllButTheOwner(t *testing.T) {
 				delete(released, domain)
 				was = false
 			case was && (s.granted() || s.ended() || s.reply.Failure.Status != 0):
-				return fmt.Errorf("%+v has no owner", is)
+				return fmt.Errorf("L12: %+v has no owner", is)
 			}
 			for _, l := range s.leases() {
 				if was && l != is || !was && l.Released {

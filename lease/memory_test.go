@@ -147,7 +147,7 @@ func TestL11_AHighFirstOffsetPinsNothingInManyDomains(t *testing.T) {
 		}
 	})
 	if t.Logf("%.0f bytes for a domain with one done offset left", left); left > 400 {
-		t.Errorf("%.0f bytes for a domain with one done offset left", left)
+		t.Errorf("L11: %.0f bytes for a domain with one done offset left", left)
 	}
 	runtime.KeepAlive(m)
 }

@@ -1,37 +1,63 @@
+// What no constructor made: each method of a zero value or a nil pointer does nothing, or returns an error that says so; none panics.
+
 package lease_test
 
-// This file calls a ledger that NewMemory did not make: it refuses, as it refuses a nil context.
-
 import (
-	"errors"
+	"context"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
 )
 
-func TestZeroMemory(t *testing.T) {
-	for name, m := range map[string]*lease.Memory{"zero": {}, "nil": nil} {
-		_, try := m.TryAcquire(ctx, "A", 1)
-		_, offer := m.Offer(ctx, "A", 1)
-		_, next := m.AcquireNext(ctx, "A")
-		_, done := m.Succeed(ctx, "A", 1)
-		_, fail := m.Fail(ctx, "A", 1)
-		_, giveUp := m.GiveUp(ctx, "A", 1)
-		_, reclaim := m.Reclaim(ctx, "A", 1)
-		_, inspect := m.Inspect(ctx, "A")
-		errs := map[string]error{
-			"TryAcquire": try, "Offer": offer, "AcquireNext": next, "Succeed": done, "Fail": fail, "GiveUp": giveUp, "Reclaim": reclaim, "Inspect": inspect,
-			"Compact": m.Compact(ctx, -1), "Ready": nil, "Held": nil,
-		}
-		for _, errs["Ready"] = range m.Ready(ctx) {
-		}
-		for _, errs["Held"] = range m.Held(ctx) {
-		}
-		for call, err := range errs {
-			var invalid *lease.InvalidError
-			if !errors.As(err, &invalid) || invalid.Field != "Memory" || !errors.Is(err, lease.ErrInvalid) {
-				t.Errorf("%s of a %s Memory: %v", call, name, err)
+func TestZeroValues(t *testing.T) {
+	for _, c := range []struct {
+		of   any
+		says string // stands in each error
+	}{
+		{struct{ lease.Ledger }{new(lease.Memory)}, "Memory"},
+		{struct{ lease.Ledger }{(*lease.Memory)(nil)}, "Memory"},
+		{struct{ lease.Ledger }{new(durable.Ledger)}, "Ledger"},
+		{struct{ lease.Ledger }{(*durable.Ledger)(nil)}, "Ledger"},
+		{new(dispatch.Dispatcher), "Dispatcher"},
+		{(*dispatch.Dispatcher)(nil), "Dispatcher"},
+		{new(dispatch.Consumer), "Consumer"},
+		{(*dispatch.Consumer)(nil), "Consumer"},
+		{new(dispatch.Log), ""},
+		{new(dispatch.Logger), ""},
+		{new(deadletter.Memory), ""},
+		{new(durable.MemStore), ""},
+	} {
+		methods := reflect.ValueOf(c.of)
+		for i := range methods.NumMethod() {
+			method, name := methods.Method(i), methods.Type().Method(i).Name
+			var args []reflect.Value
+			for k := range method.Type().NumIn() {
+				args = append(args, reflect.Zero(method.Type().In(k)))
+				if args[k].Type() == reflect.TypeFor[context.Context]() {
+					args[k] = reflect.ValueOf(t.Context())
+				}
 			}
+			func() {
+				defer func() {
+					if v := recover(); v != nil {
+						t.Errorf("%T, nil %t: %s panics: %v", c.of, methods.IsZero(), name, v)
+					}
+				}()
+				for _, result := range method.Call(args) {
+					if result.Kind() == reflect.Func && result.Type().CanSeq2() { // what a list ends with
+						for _, result = range result.Seq2() {
+						}
+					}
+					if err, ok := result.Interface().(error); ok && !strings.Contains(err.Error(), c.says) {
+						t.Errorf("%T, nil %t: %s: %v", c.of, methods.IsZero(), name, err)
+					}
+				}
+			}()
 		}
 	}
 }

@@ -21,4 +21,6 @@
 //
 // The warden reports each task's time from grant to release, and the number of running tasks, to the monitor, so that a slow
 // dependency shows although no processor is busy. The limiter does not see these measurements.
+//
+// A zero or nil [Warden] and a zero [Permit] are safe: their methods do nothing, or return an [*InvalidError].
 package warden

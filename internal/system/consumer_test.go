@@ -1,7 +1,7 @@
 package system
 
-// The ways of use that depend on a module: a program of somebody else, in a module of its own, compiles what it uses
-// and no more.
+// The ways of use: a program of somebody else compiles the modules that it requires and nothing more, and a layer that is copied into
+// another tree passes its own tests there, with nothing changed but import paths.
 
 import (
 	"errors"
@@ -104,35 +104,6 @@ func main() {
 // consumer is the path of the module that somebody else makes.
 const consumer = "example.com/consumer"
 
-// A cost is what a program of somebody else takes on.
-type cost struct {
-	compiled []string // packages outside the standard library
-	required []string // modules of go.mod
-	summed   []string // modules of go.sum
-}
-
-// checkCost reports what a program takes on beyond the modules that it named and their packages.
-func checkCost(c cost, modules, packages []string) []string {
-	var findings []string
-	for _, path := range c.compiled {
-		if path != consumer && !slices.Contains(packages, strings.TrimPrefix(path, project+"/")) {
-			findings = append(findings, "it compiles "+path)
-		}
-	}
-	for _, path := range c.required {
-		if !slices.Contains(modules, strings.TrimPrefix(path, project+"/")) {
-			findings = append(findings, "its go.mod requires "+path)
-		}
-	}
-	// `go mod tidy` notes the sums of what our own tests import.
-	for _, path := range c.summed {
-		if !slices.Contains(testOnly, path) {
-			findings = append(findings, "its go.sum holds "+path)
-		}
-	}
-	return findings
-}
-
 func TestWaysOfUse(t *testing.T) {
 	for _, use := range consumers {
 		t.Run(use.name, func(t *testing.T) {
@@ -151,39 +122,69 @@ func TestWaysOfUse(t *testing.T) {
 				t.Errorf("it prints %q, want %q", got, use.prints)
 			}
 
-			var c cost
-			deps := mustGo(t, dir, env, "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".")
-			c.compiled = strings.Fields(deps)
+			compiled := strings.Fields(mustGo(t, dir, env, "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "."))
+			want := []string{consumer}
 			for _, p := range use.compiles {
-				if !slices.Contains(c.compiled, project+"/"+p) {
-					t.Errorf("it does not compile %s", p)
-				}
+				want = append(want, project+"/"+p)
+			}
+			slices.Sort(compiled)
+			slices.Sort(want)
+			if !slices.Equal(compiled, want) {
+				t.Errorf("it compiles\n%q, want\n%q", compiled, want)
 			}
 			for _, r := range decode[module](t, mustGo(t, dir, env, "mod", "edit", "-json"))[0].Require {
-				c.required = append(c.required, r.Path)
+				if !slices.Contains(use.modules, strings.TrimPrefix(r.Path, project+"/")) {
+					t.Errorf("its go.mod requires %s", r.Path)
+				}
 			}
 			sums, err := os.ReadFile(filepath.Join(dir, "go.sum"))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Fatal(err)
 			}
-			for line := range strings.Lines(string(sums)) {
-				path, _, _ := strings.Cut(line, " ")
-				c.summed = append(c.summed, path)
+			for line := range strings.Lines(string(sums)) { // `go mod tidy` notes the sums of what our own tests import
+				if path, _, _ := strings.Cut(line, " "); !slices.Contains(testOnly, path) {
+					t.Errorf("its go.sum holds %s", path)
+				}
 			}
-			report(t, checkCost(c, use.modules, use.compiles))
 		})
 	}
 }
 
-func TestWaysOfUseFind(t *testing.T) {
-	mustFind(t, checkCost(cost{
-		compiled: []string{consumer, project + "/admission", project + "/lease", "pgregory.net/rapid"},
-		required: []string{project + "/admission", "pgregory.net/rapid"},
-		summed:   []string{"pgregory.net/rapid", "github.com/stretchr/testify"},
-	}, []string{"admission"}, []string{"admission"}),
-		"it compiles "+project+"/lease",
-		"it compiles pgregory.net/rapid",
-		"its go.mod requires pgregory.net/rapid",
-		"its go.sum holds github.com/stretchr/testify",
-	)
+// copied are the layers that are made to be copied: some directories of one module, each with all below it.
+var copied = []struct {
+	module string
+	dirs   []string
+}{
+	{"admission", []string{"admission"}},
+	{"lease", []string{"lease"}},
+	{"warden", []string{"warden/limiter", "warden/decision", "warden/internal/nilcheck", "warden/internal/queue"}},
+}
+
+func TestCopiedLayers(t *testing.T) {
+	modules := workModules(t)
+	for _, p := range copied {
+		t.Run(p.module, func(t *testing.T) {
+			t.Parallel()
+			to, env := t.TempDir(), []string{"GOWORK=off", "GOFLAGS=-mod=readonly"} // all that it needs is in its go.mod
+			moved := strings.NewReplacer(
+				"module "+project+"/"+p.module+"\n", "module "+consumer+"\n",
+				`"`+project+`/`, `"`+consumer+`/third_party/stopbank/`)
+			for _, file := range []string{"go.mod", "go.sum"} { // the modules that the tests need; a sibling stays behind
+				lines := strings.SplitAfter(moved.Replace(read(t, p.module+"/"+file)), "\n")
+				lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, project+"/") })
+				write(t, filepath.Join(to, file), strings.Join(lines, ""))
+			}
+			walk(t, func(file string) {
+				within := func(dir string) bool { return strings.HasPrefix(file, dir+"/") }
+				inner := func(m string) bool { return m != p.module && strings.HasPrefix(m, p.module+"/") && within(m) }
+				base := filepath.Base(file)
+				if !slices.ContainsFunc(p.dirs, within) || slices.ContainsFunc(modules, inner) || base == "go.mod" || base == "go.sum" {
+					return // a module inside is another part
+				}
+				write(t, filepath.Join(to, "third_party", "stopbank", file), moved.Replace(read(t, file)))
+			})
+			mustGo(t, to, env, "vet", "./...")
+			mustGo(t, to, env, "test", "-short", "./...")
+		})
+	}
 }

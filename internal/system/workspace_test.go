@@ -1,31 +1,115 @@
 package system
 
-// How the checks reach the workspace: its root, its modules, the go command.
+// Every module stands alone, and the tools of all checks: the root, the modules, the go command, the files.
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/version"
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// project is the path that every module of this repository begins with.
-const project = "github.com/stopbank/stopbank"
+const (
+	// project is the path that every module of this repository begins with.
+	project = "github.com/stopbank/stopbank"
+	// oldest is the `go` directive of every module but those outside: the older of the two Go releases that are supported.
+	oldest = "1.25.0"
+)
+
+// outside are the modules that go.work must not use: what linters and peers depend on is no concern of a user of the others, nor is
+// the Go release that a peer needs.
+var outside = []string{"examples/frameworks", "internal/bench", "internal/tools"}
+
+// alone are the modules that need the standard library alone, with the siblings that they may require: warden follows HTTP
+// requests with a package of admission. All else that their go.mod may ask for is testOnly.
+var alone = map[string][]string{"admission": nil, "lease": nil, "warden": {project + "/admission"}}
+
+// A module is a go.mod as `go mod edit -json` prints it.
+type module struct {
+	Dir       string // relative to the root
+	Module    struct{ Path string }
+	Go        string
+	Toolchain string
+	Require   []struct{ Path, Version string }
+	Replace   []struct {
+		Old, New struct{ Path, Version string }
+	}
+}
+
+// checkModule reports what is wrong with a go.mod of the repository, of which go.work uses some.
+func checkModule(m module, used []string) (findings []string) {
+	found := func(format string, args ...any) {
+		findings = append(findings, m.Dir+"/go.mod: "+fmt.Sprintf(format, args...))
+	}
+	if m.Module.Path != project+"/"+m.Dir {
+		found("is called %s", m.Module.Path)
+	}
+	if newer := slices.Contains(outside, m.Dir) && version.Compare("go"+m.Go, "go"+oldest) > 0; m.Go != oldest && !newer {
+		found("go %s, want %s", m.Go, oldest)
+	}
+	if m.Toolchain != "" {
+		found("asks for a toolchain")
+	}
+	if slices.Contains(outside, m.Dir) == slices.Contains(used, m.Dir) {
+		found("go.work must use every module but %s", outside)
+	}
+	// A sibling that is not published is found only beside the module that needs it.
+	beside := map[string]bool{}
+	for _, r := range m.Replace {
+		sibling, ok := strings.CutPrefix(r.Old.Path, project+"/")
+		if !ok || !strings.HasPrefix(r.New.Path, "../") || path.Join(m.Dir, r.New.Path) != sibling {
+			found("replaces %s by %s, which is not a sibling in its place", r.Old.Path, r.New.Path)
+		}
+		beside[r.Old.Path] = true
+	}
+	for _, r := range m.Require {
+		if strings.HasPrefix(r.Path, project+"/") && !beside[r.Path] {
+			found("requires %s without replacing it by ../", r.Path)
+		}
+		if siblings, ok := alone[m.Dir]; ok && !slices.Contains(siblings, r.Path) && !slices.Contains(testOnly, r.Path) {
+			found("requires %s, which even its tests may not use", r.Path)
+		}
+	}
+	return findings
+}
+
+func TestModules(t *testing.T) {
+	used, seen := workModules(t), 0
+	walk(t, func(file string) {
+		if path.Base(file) == "go.mod" {
+			seen++
+			m := decode[module](t, mustGo(t, root(t), nil, "mod", "edit", "-json", file))[0]
+			m.Dir = path.Dir(file)
+			report(t, checkModule(m, used))
+		}
+	})
+	if seen < len(used) {
+		t.Errorf("%d modules found, of which go.work uses %d", seen, len(used))
+	}
+	if work := decode[struct{ Go string }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit", "-json"))[0]; work.Go != oldest {
+		t.Errorf("go.work: go %s, want %s", work.Go, oldest)
+	}
+	type dependency struct{ Path, GoVersion string }
+	for _, d := range decode[dependency](t, mustGo(t, root(t), []string{inWorkspace(t)}, "list", "-m", "-json=Path,GoVersion", "all")) {
+		if version.Compare("go"+d.GoVersion, "go"+oldest) > 0 {
+			t.Errorf("%s would force go %s on the workspace", d.Path, d.GoVersion)
+		}
+	}
+}
 
 // root is the directory of go.work.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "go.work")); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -37,9 +121,8 @@ func inWorkspace(t *testing.T) string {
 	return "GOWORK=" + filepath.Join(root(t), "go.work")
 }
 
-// gocmd runs the go command in dir with env added to the environment and returns its standard output. An error of it
-// holds all that it said.
-func gocmd(t *testing.T, dir string, env []string, args ...string) (string, error) {
+// mustGo runs the go command in dir with env added to the environment and returns its standard output.
+func mustGo(t *testing.T, dir string, env []string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
@@ -48,25 +131,14 @@ func gocmd(t *testing.T, dir string, env []string, args ...string) (string, erro
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s%s", strings.Join(args, " "), err, out, stderr.String())
+		t.Fatalf("go %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.String())
 	}
-	return string(out), nil
-}
-
-// mustGo is gocmd for a command that has to succeed.
-func mustGo(t *testing.T, dir string, env []string, args ...string) string {
-	t.Helper()
-	out, err := gocmd(t, dir, env, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return string(out)
 }
 
 // decode reads a stream of JSON values, as `go list -json` prints them.
-func decode[T any](t *testing.T, stream string) []T {
+func decode[T any](t *testing.T, stream string) (all []T) {
 	t.Helper()
-	var all []T
 	for dec := json.NewDecoder(strings.NewReader(stream)); ; {
 		var one T
 		if err := dec.Decode(&one); errors.Is(err, io.EOF) {
@@ -79,49 +151,38 @@ func decode[T any](t *testing.T, stream string) []T {
 }
 
 // workModules are the directories that go.work uses, relative to the root: "admission", "lease/leasetest".
-func workModules(t *testing.T) []string {
+func workModules(t *testing.T) (dirs []string) {
 	t.Helper()
 	work := decode[struct{ Use []struct{ DiskPath string } }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit", "-json"))
-	var dirs []string
 	for _, use := range work[0].Use {
 		dirs = append(dirs, filepath.ToSlash(filepath.Clean(use.DiskPath)))
-	}
-	if !slices.Contains(dirs, "admission") || !slices.Contains(dirs, "internal/system") {
-		t.Fatalf("go.work uses %q", dirs)
 	}
 	return dirs
 }
 
-// walk calls visit with the slash-separated path, relative to dir, of every file of the tree that is source: not of
-// git, of a build or of a test's data.
-func walk(t *testing.T, dir string, visit func(path string)) {
+// walk calls visit with the slash-separated path, relative to the root, of every file that is source: not of git, of a build or of
+// a test's data.
+func walk(t *testing.T, visit func(path string)) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil {
-			return err
+	err := filepath.WalkDir(root(t), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && slices.Contains([]string{".git", "bin", "testdata"}, d.Name()) {
+			return filepath.SkipDir
 		}
-		if d.IsDir() {
-			if slices.Contains([]string{".git", "bin", "testdata"}, d.Name()) {
-				return filepath.SkipDir
-			}
-			return nil
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(root(t), path) // it is below
+			visit(filepath.ToSlash(rel))
 		}
-		rel, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		visit(filepath.ToSlash(rel))
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// read returns the content of a file.
-func read(t *testing.T, elem ...string) string {
+// read returns the content of a file of the repository.
+func read(t *testing.T, file string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(elem...))
+	content, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(file)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,34 +192,15 @@ func read(t *testing.T, elem ...string) string {
 // write makes a file and the directories above it.
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// report fails the test with the findings of a check over the repository.
+// report fails the test with the findings of a check.
 func report(t *testing.T, findings []string) {
 	t.Helper()
 	for _, finding := range findings {
 		t.Error(finding)
-	}
-}
-
-// mustFind fails the test unless each of the findings over made-up data is wanted and each wanted one was found; a
-// wanted text is a part of its finding.
-func mustFind(t *testing.T, findings []string, want ...string) {
-	t.Helper()
-	for _, text := range want {
-		if !slices.ContainsFunc(findings, func(f string) bool { return strings.Contains(f, text) }) {
-			t.Errorf("not found: %s", text)
-		}
-	}
-	for _, finding := range findings {
-		if !slices.ContainsFunc(want, func(text string) bool { return strings.Contains(finding, text) }) {
-			t.Errorf("found without cause: %s", finding)
-		}
 	}
 }

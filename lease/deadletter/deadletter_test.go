@@ -254,7 +254,7 @@ func TestPropertyL15_ReplayAllKeepsTheOrder(t *testing.T) {
 		}
 		report, err := deadletter.ReplayAll(ctx, m, deadletter.Filter{})
 		if report != want || (err != nil) != (want.Failed > 0) || err != nil && !is[*deadletter.ReplayError](err) {
-			t.Fatalf("%+v, %v; want %+v", report, err, want)
+			t.Fatalf("L15: %+v, %v; want %+v", report, err, want)
 		}
 		for l, err := range m.List(ctx, deadletter.Filter{}) {
 			key := l.Partition + " " + l.Record.Domain

@@ -308,18 +308,6 @@ func TestConsumerRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "ctx", c.Run(nil)) //nolint:staticcheck // refused, not a panic
-	for _, none := range []*dispatch.Consumer{nil, {}} {
-		refused(t, "Consumer", none.Run(t.Context()))
-		if stats := none.Stats(); len(stats) != 0 {
-			t.Errorf("%+v", stats)
-		}
-	}
-	for _, none := range []*dispatch.Dispatcher{nil, {}} {
-		refused(t, "Dispatcher", none.Run(t.Context()))
-		if stats := none.Stats(); stats != (dispatch.Stats{}) {
-			t.Errorf("%+v", stats)
-		}
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := c.Run(ctx); err != nil {

@@ -32,7 +32,7 @@ func TestD1_RetryKeepsOrder(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
-		same(t, "a", c.of("a"), 0, 0, 0, 0, 1, 3)
+		same(t, "D1: a", c.of("a"), 0, 0, 0, 0, 1, 3)
 		same(t, "b", c.of("b"), 2)
 		for i, want := range []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 7 * time.Second, 7 * time.Second} {
 			equal(t, fmt.Sprint("call ", i), c.times["a"][i].Sub(began), want)
@@ -125,7 +125,7 @@ func TestD3_FullBacklogLosesNothing(t *testing.T) {
 		for name, offsets := range want {
 			same(t, name, c.of(name), offsets...)
 		}
-		equal(t, "foreign", len(seen.of(dispatch.Foreign)), 1)
+		equal(t, "D3: foreign", len(seen.of(dispatch.Foreign)), 1)
 		equal(t, "given up, for want of their records", r.Stats().GaveUp, 2)
 		equal(t, "floor", r.Stats().Floor, 200)
 	})

@@ -246,7 +246,7 @@ func TestD4_HandOversCostNoAttempt(t *testing.T) {
 			}
 		}
 		equal(t, "letters", len(letters), 1)
-		equal(t, "cut off", cut, 20)
+		equal(t, "D4: cut off", cut, 20)
 		for _, count := range counts {
 			equal(t, "retries of what was cut off", count, 0)
 		}

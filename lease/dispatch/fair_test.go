@@ -193,7 +193,7 @@ func TestPropertyD11_TheSameTime(t *testing.T) {
 		}
 		worst = max(worst, float64(most-least)/float64(costliest))
 		if most-least > 5*costliest {
-			rt.Errorf("from %v to %v, and the costliest record takes %v: %v", least, most, costliest, got)
+			rt.Errorf("D11: from %v to %v, and the costliest record takes %v: %v", least, most, costliest, got)
 		}
 	})
 	t.Logf("%.2f records apart at most", worst)

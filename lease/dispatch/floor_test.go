@@ -65,7 +65,7 @@ func TestD2_LedgerHasWorkBelowTheCommitted(t *testing.T) {
 		}})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
-		same(t, "k", c.of("k"), 1)
+		same(t, "D2: k", c.of("k"), 1)
 		equal(t, "floor", r.Stats().Floor, 4)
 	})
 }

@@ -40,7 +40,7 @@ func TestD9_HungHandlerStarvesNobody(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		mu.Lock()
 		if count["hung"] < 19 {
-			t.Errorf("%d of 19 done", count["hung"])
+			t.Errorf("D9: %d of 19 done", count["hung"])
 		}
 		mu.Unlock()
 		close(hang)

@@ -159,7 +159,7 @@ func TestD8_UnsureTakesNothingFromTheNewOwner(t *testing.T) {
 				}
 				young.mustStop(t)
 				if n := len(seen.of(dispatch.Fenced)); n > 0 {
-					t.Errorf("the new owner was fenced out %d times", n)
+					t.Errorf("D8: the new owner was fenced out %d times", n)
 				}
 				equal(t, "floor", young.Stats().Floor, 2)
 			})

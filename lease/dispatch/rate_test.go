@@ -276,7 +276,7 @@ func TestD10_WaitingHoldsNothing(t *testing.T) {
 			equal(t, domain, len(c.of(domain)), want)
 		}
 		equal(t, "letters", len(letters), 3)
-		equal(t, "between a letter and the next try, whatever the rate", letters[1].Sub(letters[0]), 100*time.Millisecond)
+		equal(t, "D10: between a letter and the next try, whatever the rate", letters[1].Sub(letters[0]), 100*time.Millisecond)
 		s := r.Stats()
 		equal(t, "working", s.Working, 0)
 		equal(t, "pausing", s.Pausing, 1)

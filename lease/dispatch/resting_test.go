@@ -83,7 +83,7 @@ func TestD5_RestingLeaseOfNewOwner(t *testing.T) {
 				err = ledger.Release(t.Context(), "k", l.Token)
 			}
 			if err != nil {
-				t.Error("the owner: ", err)
+				t.Error("D5: the owner: ", err)
 				break
 			}
 			time.Sleep(15 * time.Second)

@@ -63,7 +63,7 @@ func TestD7_PausesDouble(t *testing.T) {
 					time.Sleep(time.Minute)
 					r.mustStop(t)
 					ms := time.Millisecond
-					same(t, "pauses", f.pauses(), 50*ms, 100*ms, 200*ms, 400*ms, 800*ms, 1600*ms)
+					same(t, "D7: pauses", f.pauses(), 50*ms, 100*ms, 200*ms, 400*ms, 800*ms, 1600*ms)
 				})
 			})
 		}

@@ -160,7 +160,7 @@ func TestD6_LateOwnerIsFencedOut(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		if !errors.Is(refused, lease.ErrTokenMismatch) {
-			t.Errorf("the late owner's Succeed: %v", refused)
+			t.Errorf("D6: the late owner's Succeed: %v", refused)
 		}
 		equal(t, "succeeded", r.Stats().Succeeded, 1)
 	})

@@ -67,29 +67,6 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A call of a Ledger that New did not make is refused, as one with a nil context is.
-func TestZeroLedger(t *testing.T) {
-	for name, l := range map[string]*durable.Ledger{"zero": {}, "nil": nil} {
-		_, try := l.TryAcquire(ctx, "A", 1)
-		_, done := l.Succeed(ctx, "A", 1)
-		_, inspect := l.Inspect(ctx, "A")
-		errs := map[string]error{"TryAcquire": try, "Succeed": done, "Inspect": inspect, "Compact": l.Compact(ctx, 1)}
-		for _, errs["Ready"] = range l.Ready(ctx) {
-		}
-		for _, errs["Held"] = range l.Held(ctx) {
-		}
-		for call, err := range errs {
-			var invalid *lease.InvalidError
-			if !errors.As(err, &invalid) || invalid.Field != "durable.Ledger" || !errors.Is(err, lease.ErrInvalid) {
-				t.Errorf("%s of a %s Ledger: %v", call, name, err)
-			}
-		}
-		if len(errs) != 6 {
-			t.Errorf("%d calls", len(errs))
-		}
-	}
-}
-
 // observed collects events and calls the ledger, which must not be held then.
 type observed struct {
 	l      *durable.Ledger

@@ -33,7 +33,7 @@ func TestPropertyL13_Horizon(t *testing.T) {
 		look := func() {
 			is, held := h.Look(looked, slices.Collect(maps.Keys(open)))
 			if is < safe || is >= undecided() {
-				t.Fatalf("the horizon goes from %d to %d, and %d is undecided: %v", safe, is, undecided(), open)
+				t.Fatalf("L13: the horizon goes from %d to %d, and %d is undecided: %v", safe, is, undecided(), open)
 			}
 			if held != (is < looked) {
 				t.Fatalf("the horizon is at %d of %d, and held: %v", is, looked, held)

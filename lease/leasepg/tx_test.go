@@ -70,7 +70,7 @@ func TestL14_SucceedTx(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := outcome(t, l, job); got != "held" {
-				t.Fatalf("rolled back: %s", got)
+				t.Fatalf("L14: rolled back: %s", got)
 			}
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { // only a savepoint is rolled back
 				if err := pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error { return errors.Join(finish(tx), rolledBack) }); !errors.Is(err, rolledBack) {
@@ -79,7 +79,7 @@ func TestL14_SucceedTx(t *testing.T) {
 				return nil
 			})
 			if got := outcome(t, l, job); err != nil || got != "held" {
-				t.Fatalf("rolled back to a savepoint: %s, %v", got, err)
+				t.Fatalf("L14: rolled back to a savepoint: %s, %v", got, err)
 			}
 			if err := pgx.BeginFunc(t.Context(), pool, finish); err != nil {
 				t.Fatal(err)
@@ -122,7 +122,7 @@ func TestL14_OthersWait(t *testing.T) {
 		waits(t, pool)
 		select {
 		case err := <-reclaimed:
-			t.Fatalf("reclaimed beside the transaction: %v", err)
+			t.Fatalf("L14: reclaimed beside the transaction: %v", err)
 		default:
 		}
 		if commits {
@@ -139,7 +139,7 @@ func TestL14_OthersWait(t *testing.T) {
 		if !commits { // the former holder has lost it
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return leasepg.SucceedTx(t.Context(), tx, l, job) })
 			if !errors.Is(err, lease.ErrTokenMismatch) {
-				t.Errorf("with a token that was reclaimed: %v", err)
+				t.Errorf("L14: with a token that was reclaimed: %v", err)
 			}
 		}
 	}

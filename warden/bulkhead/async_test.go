@@ -145,7 +145,7 @@ func TestB4_AfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 		back := seen.of(Returned)
-		if len(back) != 2 || !containsAll(string(back[0].Stack), "TestB4_AfterItsCallerHasGone") || back[1].Stack != nil || back[0].Took != 2*time.Second {
+		if len(back) != 2 || !containsAll(string(back[0].Stack), "AfterItsCallerHasGone") || back[1].Stack != nil || back[0].Took != 2*time.Second {
 			t.Errorf("%+v", back)
 		}
 		if err := back[0].Err; !errors.Is(err, errPanicked) || !containsAll(err.Error(), "late") {

@@ -178,7 +178,7 @@ func TestPropertyC4_Bounded(t *testing.T) {
 				high = 2*(was+0.5) + 0.5
 			}
 			if is < low || is > high {
-				t.Fatalf("sample %d: target from %v to %v, %v run", i, was, is, running)
+				t.Fatalf("C4: sample %d: target from %v to %v, %v run", i, was, is, running)
 			}
 			if step := d.ShedProbability - before.ShedProbability; math.Abs(step) > 0.5+1e-9 {
 				t.Fatalf("sample %d: shed from %v to %v", i, before.ShedProbability, d.ShedProbability)
@@ -207,7 +207,7 @@ func TestPropertyC1_NotANumberIsNotRead(t *testing.T) {
 				s.Utilization = monitor.Reading{Value: math.NaN(), OK: true}
 			}
 			if is := odd.Step(s); is.TargetConcurrency != was.TargetConcurrency || is.ShedProbability != was.ShedProbability {
-				t.Fatalf("sample %d: target %d, without NaN %d", i, is.TargetConcurrency, was.TargetConcurrency)
+				t.Fatalf("C1: sample %d: target %d, without NaN %d", i, is.TargetConcurrency, was.TargetConcurrency)
 			}
 		}
 	})
@@ -304,7 +304,7 @@ func TestC2_OneSignalAlone(t *testing.T) {
 				for y := x + 0.1; y < 3; y += 0.1 {
 					bad := step(x, y)
 					if bad.TargetConcurrency > better.TargetConcurrency || bad.ShedProbability < better.ShedProbability {
-						t.Fatalf("signal %d after %d steps: target %d, shed %v for %v; target %d, shed %v for %v", signal, steps,
+						t.Fatalf("C2: signal %d after %d steps: target %d, shed %v for %v; target %d, shed %v for %v", signal, steps,
 							better.TargetConcurrency, better.ShedProbability, x, bad.TargetConcurrency, bad.ShedProbability, y)
 					}
 					better = bad
@@ -325,7 +325,7 @@ func TestPropertyC5_UtilizationAlone(t *testing.T) {
 				Runnable:    monitor.Reading{OK: true},
 			})
 			if d.TargetConcurrency < before.TargetConcurrency || d.ShedProbability > 0 {
-				t.Fatalf("target from %d to %d, shed %v", before.TargetConcurrency, d.TargetConcurrency, d.ShedProbability)
+				t.Fatalf("C5: target from %d to %d, shed %v", before.TargetConcurrency, d.TargetConcurrency, d.ShedProbability)
 			}
 			before = d
 		}
@@ -343,7 +343,7 @@ func TestPropertyC6_Replay(t *testing.T) {
 		}
 		for i, s := range samples {
 			if diff := cmp.Diff(decided[i], again.Step(s), cmp.Comparer(func(a, b decision.Reason) bool { return a == b })); diff != "" {
-				t.Fatalf("decision %d (-first +again)\n%s", i, diff)
+				t.Fatalf("C6: decision %d (-first +again)\n%s", i, diff)
 			}
 		}
 	})
@@ -393,7 +393,7 @@ func TestPropertyC9C10_CalmBringsItBack(t *testing.T) {
 			d = c.Step(calm(now))
 		}
 		if d.TargetConcurrency < full || d.ShedProbability > 0 {
-			t.Fatalf("target %d of %d, shed %v after 160 calm samples; %v", d.TargetConcurrency, full, d.ShedProbability, d.Reasons)
+			t.Fatalf("C10: target %d of %d, shed %v after 160 calm samples; %v", d.TargetConcurrency, full, d.ShedProbability, d.Reasons)
 		}
 	})
 }

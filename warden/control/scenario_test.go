@@ -108,7 +108,7 @@ func TestC7_Reasons(t *testing.T) {
 			}
 			for i, want := range tc.want {
 				if i >= len(said) || !strings.HasPrefix(said[i], want) {
-					t.Fatalf("%q, want %q", said, tc.want)
+					t.Fatalf("C7: %q, want %q", said, tc.want)
 				}
 			}
 		})
@@ -138,7 +138,7 @@ func TestC8_GrowthNeedsUse(t *testing.T) {
 		d = c.Step(now.next(used(3)))
 	}
 	if d.TargetConcurrency != 16 {
-		t.Fatalf("target %d although 3 run", d.TargetConcurrency)
+		t.Fatalf("C8: target %d although 3 run", d.TargetConcurrency)
 	}
 	for range 35 {
 		d = c.Step(now.next(used(d.TargetConcurrency)))

@@ -141,13 +141,13 @@ func TestPropertyC12_NoLatch(t *testing.T) {
 		}
 		switch {
 		case after >= 30*m.took+5:
-			t.Errorf("seed %d: target %d, and %.1f are offered, after %.1f s of work of %.3f s", seed, d.TargetConcurrency, m.offered, after, m.took)
+			t.Errorf("C12: seed %d: target %d, and %.1f are offered, after %.1f s of work of %.3f s", seed, d.TargetConcurrency, m.offered, after, m.took)
 		case after > 5*m.took+2:
 			latched++
 		}
 	}
 	if latched > late {
-		t.Errorf("%d of %d targets took longer than five execution times and 2 s", latched, services)
+		t.Errorf("C12: %d of %d targets took longer than five execution times and 2 s", latched, services)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestPropertyC13_NoHarm(t *testing.T) {
 		}
 	}
 	if harmed > late {
-		t.Errorf("%d of %d services with room for all answered less than 0.99 in time", harmed, services)
+		t.Errorf("C13: %d of %d services with room for all answered less than 0.99 in time", harmed, services)
 	}
 }
 
@@ -212,6 +212,6 @@ func TestC9_ATrialEndsWhenNothingRuns(t *testing.T) {
 		d = c.Step(m.next(quiet()))
 	}
 	if d.TargetConcurrency < 64 {
-		t.Fatalf("target %d after 16 s in which nothing ran: %v", d.TargetConcurrency, d.Reasons)
+		t.Fatalf("C9: target %d after 16 s in which nothing ran: %v", d.TargetConcurrency, d.Reasons)
 	}
 }

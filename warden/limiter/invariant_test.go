@@ -45,7 +45,7 @@ func TestQ2_SheddingIsTheLastResort(t *testing.T) {
 	for range 100 {
 		p, err := l.Acquire(context.Background(), Task{Priority: lowest})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatal("Q2: ", err)
 		}
 		if e := p.Explain(); e.Grant != SlotFree {
 			t.Fatal(e)
@@ -62,7 +62,7 @@ func TestQ3_TheQueueIsBounded(t *testing.T) {
 		for i := range 6 {
 			q.join(named(i, 0))
 			if n := l.Stats().Queued; n > 3 {
-				t.Fatalf("%d wait", n)
+				t.Fatalf("Q3: %d wait", n)
 			}
 		}
 		for _, name := range []string{"3", "4", "5"} {
@@ -154,7 +154,7 @@ func TestQ8_NothingIsInterrupted(t *testing.T) {
 		ctx := context.WithValue(t.Context(), key{}, 1)
 		got, err := Do(ctx, l, Task{Deadline: time.Now().Add(time.Millisecond)}, func(in context.Context) (int, error) {
 			if in != ctx {
-				t.Error("another context")
+				t.Error("Q8: another context")
 			}
 			l.Apply(decision.ControlDecision{Seq: 2, ValidFor: time.Millisecond})
 			time.Sleep(time.Second)

@@ -118,7 +118,7 @@ func TestQ18_WhoWaitsStartsAndTheRestShrinks(t *testing.T) {
 		}
 		synctest.Wait()
 		if s := l.Stats(); s.Running != 7 || s.Queued != 0 {
-			t.Fatalf("%+v", s)
+			t.Fatalf("Q18: %+v", s)
 		}
 		if err := l.SetMode(Enforce); err != nil {
 			t.Fatal(err)

@@ -161,7 +161,7 @@ func TestQ16_AnAttackerMakesNobodyGo(t *testing.T) {
 			}
 			all.Wait()
 			if served.Load() != n || sentAway.Load() != 0 || left.Load() < n {
-				t.Errorf("%+v: served %d of %d, sent %d away, %d left", attack, served.Load(), n, sentAway.Load(), left.Load())
+				t.Errorf("Q16: %+v: served %d of %d, sent %d away, %d left", attack, served.Load(), n, sentAway.Load(), left.Load())
 			}
 		})
 	}

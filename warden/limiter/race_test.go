@@ -182,7 +182,7 @@ func TestRaceQ12_GrantMeetsCancel(t *testing.T) {
 		case errors.As(err, &r) && r.Reason == Canceled && errors.Is(err, context.Canceled):
 			a.canceled.Add(1)
 		default:
-			t.Fatal(err)
+			t.Fatal("Q12: ", err)
 		}
 		for l.Stats().Running > 0 { // the first permit's goroutine
 			p, err := l.Acquire(context.Background(), Task{})

@@ -203,7 +203,7 @@ func TestQ7_WhoseDeadlineAndWhichBound(t *testing.T) {
 			r := wantReason(t, err, DeadlineExceeded)
 			if !r.Deadline.Equal(due) || r.DeadlineFrom != c.from || !strings.Contains(r.String(), "("+c.from.String()+")") ||
 				!strings.Contains(r.String(), "expected 5ms") {
-				t.Errorf("%+v: %s", c, err)
+				t.Errorf("Q7: %+v: %s", c, err)
 			}
 			// Who was late already when it came has met no bound.
 			if full := r.Waited > 0; full != (r.Bound == BoundTarget && r.Limit == 1) || full != strings.Contains(r.String(), "concurrency limit 1 reached") {

@@ -138,7 +138,7 @@ func TestQ15_YieldsWhileOthersArrive(t *testing.T) {
 		}
 		// Every 61st turn of the scheduler is an odd one, and something else may run as well.
 		if right < 35 || never < 45 {
-			t.Errorf("Yields %d, %d arrive: %d of 50 were %d yields; %d of 50 TryAcquires did not yield", c.yields, c.arrivals, right, c.want, never)
+			t.Errorf("Q15: Yields %d, %d arrive: %d of 50 were %d yields; %d of 50 TryAcquires did not yield", c.yields, c.arrivals, right, c.want, never)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestM1_Ranges(t *testing.T) {
 	for i := range ranges {
 		low, high := begin(i), begin(i+1)
 		if rangeOf(low) != i || rangeOf(high-1) != i {
-			t.Fatalf("range %d is %v to %v, and they are counted in %d and %d", i, low, high, rangeOf(low), rangeOf(high-1))
+			t.Fatalf("M1: range %d is %v to %v, and they are counted in %d and %d", i, low, high, rangeOf(low), rangeOf(high-1))
 		}
 		if width := high - low; width > 1<<fineBits && width > low/perGroup {
 			t.Fatalf("range %d, from %v, is %v wide", i, low, width)
@@ -228,7 +228,7 @@ func TestM3_NoExecutionIsLost(t *testing.T) {
 	}
 	passTick(r)
 	if out := take(); out.Concurrency != 0 {
-		t.Errorf("nothing runs: %+v", out)
+		t.Errorf("M3: nothing runs: %+v", out)
 	}
 }
 

@@ -285,7 +285,7 @@ func TestH10_CompartmentAllocatesLittle(t *testing.T) {
 		"a Hijacker":        {fakeWriter{rec, rec}, 7},
 	} {
 		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, req) }); got > c.most {
-			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)
+			t.Errorf("H10: %s: %v allocations, want at most %v", name, got, c.most)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestH10_SlotAllocatesLittle(t *testing.T) {
 		}
 		h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, c.r) }); got > c.most {
-			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)
+			t.Errorf("H10: %s: %v allocations, want at most %v", name, got, c.most)
 		} else {
 			t.Logf("%s: %v allocations", name, got)
 		}

@@ -238,7 +238,7 @@ func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
 	for len(answered) < streams {
 		var head [9]byte
 		if _, err := io.ReadFull(conn, head[:]); err != nil {
-			t.Fatalf("%d of %d answered: %v", len(answered), streams, err)
+			t.Fatalf("H15: %d of %d answered: %v", len(answered), streams, err)
 		}
 		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
 		if _, err := io.ReadFull(conn, payload); err != nil {

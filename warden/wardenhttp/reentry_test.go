@@ -93,7 +93,7 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 		}
 		enter(httptest.NewRecorder(), newRequest(), steps)
 		if rejected == reached {
-			rt.Fatalf("%v: rejected %v, reached %v", steps, rejected, reached)
+			rt.Fatalf("H13: %v: rejected %v, reached %v", steps, rejected, reached)
 		}
 		for _, g := range guards {
 			if s := g.Limiter().Stats(); s.Running != 0 || s.Queued != 0 || s.Rejected+s.Canceled != 0 {

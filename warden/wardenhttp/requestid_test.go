@@ -178,7 +178,7 @@ func TestPropertyH21_OneIDWhereverItIsTold(t *testing.T) {
 			ID *string `json:"request_id"`
 		}
 		if err := json.Unmarshal(rec.Body.Bytes(), &body); err != nil || body.ID == nil || strings.Count(rec.Body.String(), "\n") != 1 {
-			t.Fatalf("%v in %q", err, rec.Body)
+			t.Fatalf("H21: %v in %q", err, rec.Body)
 		}
 		id := *body.ID
 		if !valid.MatchString(id) || want != "" && id != want || !strings.Contains(rec.Body.String(), id) {

@@ -41,7 +41,7 @@ func TestR5_RetryAfter(t *testing.T) {
 		"Fri, 31 Dec 1999 23:00:30 GMT": 30 * time.Second, "Fri, 31 Dec 1999 22:00:00 GMT": 0, "Sat, 01 Jan 2005 00:00:00 GMT": 24 * time.Hour, "soon": 0,
 	} {
 		if got := retryAfter(http.Header{"Retry-After": {s}}, now); got != want {
-			t.Errorf("%q: %s, want %s", s, got, want)
+			t.Errorf("R5: %q: %s, want %s", s, got, want)
 		}
 	}
 	// The server's clock is an hour ahead: its own Date says so.

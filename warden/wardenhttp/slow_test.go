@@ -135,7 +135,7 @@ func TestPropertyH15_SlowBodies(t *testing.T) {
 			g.wantInFlight(t, "in the end", 0)
 			if cutAt < 0 {
 				if failed != io.EOF || got != http.StatusOK || took != at {
-					t.Errorf("%v after %v with %d, want the end of the body after %v", failed, took, got, at)
+					t.Errorf("H15: %v after %v with %d, want the end of the body after %v", failed, took, got, at)
 				}
 				return
 			}
@@ -143,7 +143,7 @@ func TestPropertyH15_SlowBodies(t *testing.T) {
 				t.Errorf("%v with %d", failed, got)
 			}
 			if off := took - cutAt; off < -time.Microsecond || off > time.Microsecond {
-				t.Errorf("cut off after %v, want %v", took, cutAt)
+				t.Errorf("H15: cut off after %v, want %v", took, cutAt)
 			}
 			if most := grace + time.Duration(float64(read)/float64(rate)*float64(time.Second)) + time.Microsecond; took > most {
 				t.Errorf("%d bytes took %v, want at most %v", read, took, most)

@@ -118,7 +118,7 @@ func TestPropertyH16_TimeIsUp(t *testing.T) {
 					rec := httptest.NewRecorder()
 					h.ServeHTTP(rec, newRequest())
 					if took := time.Since(began); took != answered || rec.Code != want {
-						t.Errorf("%d after %v, want %d after %v", rec.Code, took, want, answered)
+						t.Errorf("H16: %d after %v, want %d after %v", rec.Code, took, want, answered)
 					}
 					late := want == http.StatusGatewayTimeout
 					if late != strings.Contains(rec.Body.String(), `"reason":"timeout_running"`) {

@@ -332,7 +332,7 @@ func TestH12_HeadersThatWereThere(t *testing.T) {
 				t.Errorf("%s: time %q, want %q", c.name, got, c.wantTime)
 			}
 			if got := sent["Warden-Priority"]; len(got) > 1 || sent.Get("Warden-Priority") != c.rank {
-				t.Errorf("%s: priority %q, want %q", c.name, got, c.rank)
+				t.Errorf("H12: %s: priority %q, want %q", c.name, got, c.rank)
 			}
 		})
 	}
@@ -397,7 +397,7 @@ func TestH14_TimeoutIsTheHandlersDeadline(t *testing.T) {
 				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					due, bounded := r.Context().Deadline()
 					if <-r.Context().Done(); !bounded || !due.Equal(began.Add(want)) || time.Since(began) != want || !errors.Is(r.Context().Err(), ends) {
-						t.Errorf("%s, %s: due after %v, ended after %v: %v", name, theirs, due.Sub(began), time.Since(began), r.Context().Err())
+						t.Errorf("H14: %s, %s: due after %v, ended after %v: %v", name, theirs, due.Sub(began), time.Since(began), r.Context().Err())
 					}
 				})).ServeHTTP(httptest.NewRecorder(), r)
 			}

@@ -268,7 +268,7 @@ func TestH2_ConnectionHoldsWhileCloseIsBusy(t *testing.T) {
 	if err := c.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("second Close: %v", err)
 	}
-	g.wantInFlight(t, "while the first Close is busy", 1)
+	g.wantInFlight(t, "H2: while the first Close is busy", 1)
 	close(proceed)
 	await(t, "the end of the first Close", closed)
 	g.wantInFlight(t, "after Close", 0)

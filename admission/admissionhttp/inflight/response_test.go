@@ -136,7 +136,7 @@ func TestH8_BodyHoldsWhileCloseIsBusy(t *testing.T) {
 		g := newGate(1)
 		resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 			return respond(status, twoWay{hostileBody{close: func() error {
-				g.wantInFlight(t, "in Close", 1)
+				g.wantInFlight(t, "H8: in Close", 1)
 				return nil
 			}}, io.Discard}), nil
 		})).RoundTrip(newRequest())

@@ -45,7 +45,7 @@ func TestH1_HandlerReleasesHoweverItEnds(t *testing.T) {
 					g.wantEmpty(t)
 				}
 				if g.admitted != 2 || g.rejected != 0 {
-					t.Errorf("%d admitted, %d rejected, want 2 and 0", g.admitted, g.rejected)
+					t.Errorf("H1: %d admitted, %d rejected, want 2 and 0", g.admitted, g.rejected)
 				}
 			})
 		}
@@ -63,7 +63,7 @@ func TestH1_PanicKeepsItsStack(t *testing.T) {
 	h := newHandler(g, explode)
 	defer func() {
 		if v := recover(); v != "on purpose" {
-			t.Errorf("recovered %v", v)
+			t.Errorf("H1: recovered %v", v)
 		}
 		if stack := string(debug.Stack()); !strings.Contains(stack, "inflight_test.explode(") {
 			t.Errorf("the stack does not show who panicked:\n%s", stack)

@@ -177,7 +177,7 @@ func TestH7_CopyingAFileReachesTheConnection(t *testing.T) {
 			}
 			g.wantEmpty(t) // the handler is done, and so is its copying
 			if n := l.in.Load(); n < int64(len(content))/2 {
-				t.Errorf("%d bytes of %d went through the connection's ReadFrom", n, len(content))
+				t.Errorf("H7: %d bytes of %d went through the connection's ReadFrom", n, len(content))
 			}
 		})
 	}

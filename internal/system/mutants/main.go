@@ -1,324 +1,268 @@
-// Mutants breaks each numbered invariant on purpose, in a scratch copy of the repository, and shows which tests fail.
+// Mutants breaks each numbered invariant on purpose, once, and shows which tests notice.
 //
-// A mutant is a small change of one declaration, kept in a text file next to this program. The tests that carry the invariant's
-// number must fail on it; the run fails if a mutant does not compile or survives those tests. With -only, the other tests of the
-// layer run as well, the long ones separately, and the output says whether other tests also failed, and which numbers have no
-// mutant that only their own tests catch. With -table, that result is written into a page; rows of other numbers stay.
+// A mutant in mutants.txt quotes a few words of one declaration and what to put in their place. The go command builds the tests with
+// the changed file laid over the real one, which stays as it is. A failure of the mutant's own test begins with the number, as in
+// "Q17: …"; other tests that fail are named too. The run fails if a mutant does not fit or compile, or if no failure says its
+// number, and before that if a number of docs/ has no mutant or the tests fail with nothing broken.
 //
-// Usage: go run ./internal/system/mutants [-only] [-table FILE] [-v] [NUMBER or LETTER...]
+// Usage, at the root: go run ./internal/system/mutants [-v] [-table PAGE | -only NUMBER or LETTER...]
 package main
 
 import (
 	"context"
-	"embed"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
-//go:embed *.txt
-var files embed.FS
+//go:embed mutants.txt
+var table string
 
-// layers has the directories with the tests of a letter, or of a number with directories of its own.
-var layers = map[string][]string{
-	"A":   {"./admission"},
-	"L":   {"./lease"},
-	"M":   {"./warden/monitor"},
-	"C":   {"./warden/control"},
-	"Q":   {"./warden/limiter", "./warden/internal/queue"},
-	"B":   {"./warden/bulkhead"},
-	"D":   {"./lease/dispatch"},
-	"L13": {"./lease/leasepg"}, "L14": {"./lease/leasepg"}, "L15": {"./lease/deadletter", "./lease/leasetest/lettertest"},
-	"L16": {"./lease/leasepg"},
-	"R":   {"./warden/retry", "./warden/wardenhttp", "./warden/wardengrpc"},
-	"H":   {"./warden/wardenhttp", "./admission/admissionhttp/inflight"},
+// A mutant is one change of one declaration that breaks one invariant.
+type mutant struct {
+	number, what string   // such as A3, and its comment: the broken behaviour
+	dir, decl    string   // the package, relative to the root, and a function, Type.Method, type, variable or constant of it
+	tests        []string // the packages whose tests run: that one, unless the mutant names others, and flags such as -run=X
+	old, new     string
 }
 
-// places returns the directories with the tests of a number.
-func places(number string) []string {
-	if own := layers[number]; own != nil {
-		return own
+var head = regexp.MustCompile(`^([A-Z]\d+) ([a-z0-9/]+) (\w+(?:\.\w+)?)((?: \S+)*)$`)
+
+// parse reads mutants. Each has lines that begin with # (what is broken), a head, and lines that begin with - and + (words of the
+// declaration, and their replacement).
+func parse(text string) ([]mutant, error) {
+	var all []mutant
+	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		var m mutant
+		for line := range strings.Lines(block + "\n") {
+			switch match := head.FindStringSubmatch(strings.TrimSpace(line)); {
+			case line[0] == '#':
+				m.what = strings.TrimSpace(m.what + strings.TrimRight(line[1:], "\n"))
+			case line[0] == '-':
+				m.old += line[1:]
+			case line[0] == '+':
+				m.new += line[1:]
+			case match == nil || m.number != "":
+				return nil, fmt.Errorf("not a line of a mutant: %s", line)
+			default:
+				m.number, m.dir, m.decl, m.tests = match[1], match[2], match[3], strings.Fields(match[4])
+			}
+		}
+		if m.number == "" || m.what == "" || strings.TrimSpace(m.old) == "" || m.old == m.new {
+			return nil, fmt.Errorf("not a whole mutant: %s", block)
+		}
+		if len(m.tests) == 0 {
+			m.tests = []string{m.dir}
+		}
+		all = append(all, m)
 	}
-	return layers[number[:1]]
+	return all, nil
 }
 
-func main() {
-	only := flag.Bool("only", false, "also run the other tests of the layer, and report whether they fail")
-	verbose := flag.Bool("v", false, "print the output of the tests")
-	page := flag.String("table", "", "write the result of -only, which it implies, into this `file`")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *only || *page != "", *verbose, *page, flag.Args())
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "mutants:", err)
-		os.Exit(1)
+// complete reports the numbers of docs/ without a mutant, and the mutants without a number.
+func complete(all []mutant) error {
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil || len(pages) == 0 {
+		return fmt.Errorf("no docs/*.md: run it at the root: %w", err)
 	}
-}
-
-// run tries the mutants of the requested numbers, or all.
-func run(ctx context.Context, only, verbose bool, page string, numbers []string) error {
-	all, err := load()
-	if err != nil {
-		return err
-	}
-	defined, err := defined("docs")
-	if err != nil {
-		return err
-	}
-	if err := complete(all, defined); err != nil && len(numbers) == 0 {
-		return err
-	}
-	if len(numbers) > 0 {
-		all = slices.DeleteFunc(all, func(m mutant) bool {
-			return !slices.Contains(numbers, m.number) && !slices.Contains(numbers, m.number[:1])
-		})
-	}
-	if len(all) == 0 {
-		return fmt.Errorf("no mutants of %v", numbers)
-	}
-	dir, err := scratch(ctx)
-	defer func() { _ = os.RemoveAll(dir) }()
-	if err != nil {
-		return err
-	}
-	r := runner{dir: dir, only: only, most: map[string]time.Duration{}}
-
-	var wrong []string
-	alone := map[string]bool{} // numbers with a mutant that only their own tests catch
-	rows := map[string][]string{}
-	for _, m := range all {
-		v, err := r.try(ctx, m)
+	left := map[string]int{}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
 		if err != nil {
-			if wrong = append(wrong, fmt.Sprintf("%s %s: %v", m.number, m.place(), err)); ctx.Err() != nil {
-				break
-			}
-			continue
-		}
-		alone[m.number] = alone[m.number] || v.alone()
-		rows[m.number] = append(rows[m.number], row(m, v))
-		fmt.Printf("%-4s %-36s %-9s %s", m.number, m.place(), v.verdict(only), strings.Join(v.tests, " "))
-		if len(v.others) > 0 {
-			fmt.Print("; also by ", strings.Join(v.others, " "))
-		}
-		fmt.Println()
-		if verbose {
-			fmt.Println(m.text(), "\n", v.said)
-		}
-		if len(v.tests) == 0 {
-			wrong = append(wrong, m.number+" "+m.place()+": lives\n"+m.text())
-		}
-	}
-	if only {
-		for _, n := range slices.SortedFunc(maps.Keys(alone), byNumber) {
-			if !alone[n] {
-				fmt.Printf("%-4s every mutant is noticed by tests of other numbers as well\n", n)
-			}
-		}
-	}
-	if page != "" {
-		if err := write(page, rows, defined); err != nil {
 			return err
 		}
-	}
-	fmt.Printf("%d mutants of %d invariants, %d complaints\n", len(all), len(alone), len(wrong))
-	if len(wrong) > 0 {
-		return errors.New(strings.Join(wrong, "\n"))
-	}
-	return nil
-}
-
-// verdict is the result of a mutant.
-type verdict struct {
-	tests  []string // of its number, that failed
-	tried  bool     // the other tests of the layer ran
-	others []string // first of those that failed
-	said   string
-}
-
-func (v verdict) alone() bool { return v.tried && len(v.tests) > 0 && len(v.others) == 0 }
-
-func (v verdict) verdict(only bool) string {
-	switch {
-	case len(v.tests) == 0:
-		return "LIVES"
-	case only && v.alone():
-		return "only by"
-	default:
-		return "killed by"
-	}
-}
-
-// A runner tries mutants in a scratch copy.
-type runner struct {
-	dir  string
-	only bool
-	most map[string]time.Duration // time limit for the tests of a package
-}
-
-// try applies m, runs the tests, and reverts it.
-func (r *runner) try(ctx context.Context, m mutant) (v verdict, err error) {
-	for _, dir := range places(m.number) {
-		if err := r.measure(ctx, dir); err != nil {
-			return v, err
+		for _, match := range regexp.MustCompile(`(?m)^- \*\*([A-Z]\d+)\*\*`).FindAllStringSubmatch(string(text), -1) {
+			left[match[1]]++
 		}
 	}
-	path, original, changed, err := m.apply(r.dir)
+	var wrong []error
+	for _, m := range all {
+		left[m.number]--
+	}
+	for number, n := range left {
+		if n != 0 {
+			wrong = append(wrong, fmt.Errorf("%s: %d mutants too few for the pages, want one for each number", number, n))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+var (
+	edge = regexp.MustCompile(`^\w|\w$`)
+	// What a declaration's text ends at: the end of its line, or the bracket that closes what the line opens.
+	whole = regexp.MustCompile(`(?m)\A(?:.*[^{(\n]$|(?s:.*?)^[})])`)
+)
+
+// apply returns the file that has the declaration, and its text with the mutant in it. The words must occur in the declaration exactly
+// once, however they are laid out and commented: a mutant must not change its meaning in silence when the code changes.
+func (m mutant) apply() (path, text string, err error) {
+	receiver, name, method := strings.Cut(m.decl, ".")
+	begin := regexp.MustCompile(`(?m)^(?:func |type |var |const |\t)` + m.decl + `\b`)
+	if method {
+		begin = regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?` + receiver + `(?:\[.*?\])?\) ` + name + `\b`)
+	}
+	var words []string
+	for _, word := range strings.Fields(m.old) {
+		words = append(words, regexp.QuoteMeta(word))
+	}
+	old := strings.Join(words, `(?:\s|//.*\n)+`)
+	for _, at := range edge.FindAllStringIndex(strings.TrimSpace(m.old), -1) {
+		if at[0] == 0 {
+			old = `\b` + old
+		} else {
+			old += `\b`
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(m.dir, "*.go"))
 	if err != nil {
-		return v, err
+		return "", "", err
 	}
-	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
-		return v, err
-	}
-	defer func() { err = errors.Join(err, os.WriteFile(path, []byte(original), 0o600)) }()
-
-	v.tried = r.only
-	for _, dir := range places(m.number) {
-		p, err := r.build(ctx, dir)
-		if err != nil {
-			return v, fmt.Errorf("does not compile: %w", err)
-		}
-		out, err := p.run(ctx, "-test.run", pattern(m.number))
-		v.said += out
-		if err != nil {
-			v.tests = append(v.tests, failed(out)...)
-		}
-		if !r.only || len(v.others) > 0 {
+	times := 0
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil || strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		if out, err = p.run(ctx, "-test.short", "-test.failfast", "-test.skip", pattern(m.number)); err != nil {
-			v.others = failed(out)
+		for _, at := range begin.FindAllIndex(content, -1) {
+			for _, found := range regexp.MustCompile(old).FindAllIndex(whole.Find(content[at[0]:]), -1) {
+				times++
+				path, text = file, string(content[:at[0]+found[0]])+strings.TrimSpace(m.new)+string(content[at[0]+found[1]:])
+			}
 		}
-		v.said += out
 	}
-	return v, ctx.Err()
+	if times != 1 {
+		return "", "", fmt.Errorf("%s %s %s: the words are there %d times, want once:\n%s", m.number, m.dir, m.decl, times, m.old)
+	}
+	return path, text, nil
 }
 
-// measure runs the unbroken tests once: they must pass, and their time bounds the runs of mutants that hang.
-func (r *runner) measure(ctx context.Context, dir string) error {
-	if _, known := r.most[dir]; known {
-		return nil
+// run runs short tests, and returns what they print.
+func run(ctx context.Context, tests []string, flags ...string) (string, error) {
+	args := append([]string{"test", "-short", "-vet=off"}, flags...)
+	for _, test := range tests {
+		if !strings.HasPrefix(test, "-") {
+			test = "./" + test
+		}
+		args = append(args, test)
 	}
-	p, err := r.build(ctx, dir)
-	if err != nil {
-		return err
-	}
-	p.most = 10 * time.Minute
-	began := time.Now()
-	if out, err := p.run(ctx); err != nil {
-		return fmt.Errorf("%s fails with nothing broken: %w\n%s", dir, err, out)
-	}
-	r.most[dir] = 20*time.Second + 2*time.Since(began)
-	return nil
-}
-
-// A program is the compiled tests of one package.
-type program struct {
-	dir, file string
-	most      time.Duration // time limit of a run
-}
-
-// build compiles the tests of a package of the copy.
-func (r *runner) build(ctx context.Context, dir string) (program, error) {
-	p := program{dir: filepath.Join(r.dir, dir), file: filepath.Join(r.dir, "mutant.test"), most: r.most[dir]}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", p.file, ".")
-	cmd.Dir = p.dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return p, fmt.Errorf("%w\n%s", err, out)
-	}
-	return p, nil
-}
-
-// run runs the tests that args select.
-func (p program) run(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.most+10*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.file, append(args, "-test.timeout", p.most.String())...)
-	cmd.Dir = p.dir
-	// Do not shrink failures, and do not replay recorded ones on the next mutant.
-	cmd.Env = append(os.Environ(), "PWD="+p.dir, "GOMEMLIMIT=3GiB", "RAPID_SHRINKTIME=1s", "RAPID_NOFAILFILE=true")
-	if slices.Contains(args, "-test.short") { // -short makes a fifth of rapid's tries: compensate
-		cmd.Env = append(cmd.Env, "RAPID_CHECKS=500")
-	}
-	cmd.WaitDelay = time.Second
+	cmd := exec.CommandContext(ctx, "go", args...)
+	// -short makes a fifth of rapid's tries. A failure is neither made small at length, nor kept and tried again on the next mutant.
+	cmd.Env = append(os.Environ(), "RAPID_CHECKS=500", "RAPID_SHRINKTIME=1s", "RAPID_NOFAILFILE=true")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-// pattern matches the names of the tests with a number, as internal/system requires them.
-func pattern(number string) string {
-	return `^(Test|Fuzz)(Property|Fuzz|Race|Stress)?([ALMCQBDHR][0-9]+_?)*` + number + `([^0-9]|$)`
-}
+var failure = regexp.MustCompile(`(?m)^(?:--- FAIL: (\w+)|(panic: .*|fatal error: .*))`)
 
-var (
-	failure = regexp.MustCompile(`(?m)^--- FAIL: (\w+)|^panic: test timed out|^fatal error: (.*)|^panic: (.*)`)
-	inTest  = regexp.MustCompile(`\.((?:Test|Fuzz|Example)[A-Z]\d+_?\w*)[.(]`) // in a stack trace
-)
-
-// failed returns the tests that failed, or the event that ended the run before a test could fail.
-func failed(out string) []string {
-	var names []string
-	for _, at := range failure.FindAllStringSubmatchIndex(out, -1) {
-		name := "(" + strings.TrimSpace(out[at[0]:at[1]]) + ")"
-		if at[2] >= 0 {
-			name = out[at[2]:at[3]]
-		} else if in := inTest.FindStringSubmatch(out[at[1]:]); in != nil {
-			name = in[1]
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 && strings.Contains(out, "FAIL") {
-		names = append(names, "(the run failed)") // goleak, os.Exit
-	}
-	return names
-}
-
-// scratch copies tracked and new files into a directory that is removed at the end.
-func scratch(ctx context.Context) (string, error) {
-	dir, err := os.MkdirTemp("", "mutants")
+// try runs the tests over a mutant, and returns those that say its number and the others that fail.
+func (m mutant) try(ctx context.Context, dir string) (own, others []string, out string, err error) {
+	path, text, err := m.apply()
 	if err != nil {
-		return "", err
+		return nil, nil, "", err
 	}
-	list, err := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
-	if err != nil {
-		return dir, err
+	changed, overlay := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json")
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
+	if err := errors.Join(err, os.WriteFile(changed, []byte(text), 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
+		return nil, nil, "", err
 	}
-	for file := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
-		content, err := os.ReadFile(file)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // deleted and not yet committed
-		} else if err != nil {
-			return dir, err
-		}
-		to := filepath.Join(dir, file)
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			return dir, err
-		}
-		if err := os.WriteFile(to, content, 0o600); err != nil {
-			return dir, err
+	out, err = run(ctx, m.tests, "-timeout=5m", "-overlay="+overlay)
+	if strings.Contains(out, "[build failed]") {
+		return nil, nil, "", fmt.Errorf("%s %s %s does not compile:\n%s", m.number, m.dir, m.decl, out)
+	}
+	starts := append(failure.FindAllStringSubmatchIndex(out, -1), []int{len(out)})
+	for i, at := range starts[:len(starts)-1] {
+		if at[2] < 0 {
+			others = append(others, out[at[4]:at[5]])
+		} else if test := out[at[2]:at[3]]; strings.Contains(out[at[0]:starts[i+1][0]], m.number+":") {
+			own = append(own, test)
+		} else {
+			others = append(others, test)
 		}
 	}
-	return dir, nil
+	if len(own) == 0 {
+		return nil, nil, out, fmt.Errorf("%s %s %s: no failure says so (others: %s; %v):\n-%s+%s", m.number, m.dir, m.decl, strings.Join(others, ", "), err, m.old, m.new)
+	}
+	return own, others, out, ctx.Err()
 }
 
-// byNumber sorts A2 before A10.
-func byNumber(a, b string) int {
-	if a[0] != b[0] {
-		return int(a[0]) - int(b[0])
+// all tries the mutants and prints a row for each.
+func all(ctx context.Context, only []string, verbose bool, page string) error {
+	mutants, err := parse(table)
+	if err := errors.Join(err, complete(mutants)); err != nil {
+		return err
 	}
-	x, _ := strconv.Atoi(a[1:])
-	y, _ := strconv.Atoi(b[1:])
-	return x - y
+	var fits []error
+	for _, m := range mutants {
+		_, _, err := m.apply()
+		fits = append(fits, err)
+	}
+	if err := errors.Join(fits...); err != nil {
+		return err
+	}
+	mutants = slices.DeleteFunc(mutants, func(m mutant) bool {
+		return len(only) > 0 && !slices.Contains(only, m.number) && !slices.Contains(only, m.number[:1])
+	})
+	var tests []string
+	for _, m := range mutants {
+		tests = append(tests, m.tests...)
+	}
+	slices.Sort(tests)
+	tests = slices.DeleteFunc(slices.Compact(tests), func(test string) bool { return test[0] == '-' })
+	if out, err := run(ctx, tests, "-timeout=15m"); err != nil {
+		return fmt.Errorf("the tests fail with nothing broken: %w\n%s", err, out)
+	}
+	tmp, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	var rows strings.Builder
+	var wrong []error
+	for _, m := range mutants {
+		own, others, out, err := m.try(ctx, tmp)
+		if wrong = append(wrong, err); ctx.Err() != nil {
+			break
+		}
+		row := fmt.Sprintf("| %s | %s | %s | %s |\n", m.number, strings.ReplaceAll(m.what, "|", `\|`), strings.Join(own, ", "), strings.Join(others, ", "))
+		rows.WriteString(row)
+		fmt.Print(row)
+		if verbose {
+			fmt.Printf("-%s+%s%s\n", m.old, m.new, out)
+		}
+	}
+	if err := errors.Join(wrong...); err != nil || page == "" {
+		return err
+	}
+	text, err := os.ReadFile(page)
+	before, _, found := strings.Cut(string(text), "\n|---")
+	if err != nil || !found {
+		return fmt.Errorf("no table in %s: %w", page, err)
+	}
+	return os.WriteFile(page, []byte(before+"\n|---|---|---|---|\n"+rows.String()), 0o644) //nolint:gosec // a page of the documentation
+}
+
+func main() {
+	only := flag.Bool("only", false, "try the `numbers` or letters behind it alone")
+	verbose := flag.Bool("v", false, "print the mutants and the output of the tests")
+	page := flag.String("table", "", "write the rows of all mutants into this `page`")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if *only != (flag.NArg() > 0) || *only && *page != "" {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := all(ctx, flag.Args(), *verbose, *page); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
 }

@@ -131,7 +131,7 @@ func gone(t testing.TB, s deadletter.Store, id deadletter.ID, fate deadletter.Fa
 	} {
 		var not *deadletter.NotDeadError
 		if !errors.As(err, &not) || not.ID != id || not.Fate != fate {
-			t.Errorf("%s of %q that is %s: %v", name, id, fate, err)
+			t.Errorf("L15: %s of %q that is %s: %v", name, id, fate, err)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestQ10_TheMixIsRecent(t *testing.T) {
 		}
 		forget(q)
 		if p, part := q.Cut(0.5); p != high || part < 0.3 {
-			t.Errorf("%s: cut at %d, part %g", name, p, part)
+			t.Errorf("Q10: %s: cut at %d, part %g", name, p, part)
 		}
 	}
 	q := newQueue(1)
