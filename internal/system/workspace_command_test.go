@@ -82,13 +82,13 @@ func moduleOf(pkg string, libraries []string) (module string) {
 
 func TestWorkspaceCommands(t *testing.T) {
 	all := libraries(t)
-	readme := read(t, root(t), "README.md")
+	readme := read(t, "README.md")
 	used, commands := map[string]bool{}, 0
-	walk(t, root(t), func(file string) {
+	walk(t, func(file string) {
 		if file != "README.md" && (!strings.HasPrefix(file, "docs/") || path.Ext(file) != ".md") {
 			return
 		}
-		text := read(t, root(t), file)
+		text := read(t, file)
 		for _, dir := range usedBy(text, all) {
 			used[dir] = true
 		}
@@ -97,7 +97,7 @@ func TestWorkspaceCommands(t *testing.T) {
 		}
 		for _, part := range strings.Split(text, "\ngo work init ")[1:] { // a page may have several programs
 			commands++
-			report(t, checkWorkspace(file, workspaceOf("go work init "+part), importsIn(strings.Join(blocks(part), ""), all), all))
+			report(t, checkWorkspace(file, workspaceOf("go work init "+part), importsIn(strings.Join(snippets(part), "\n"), all), all))
 		}
 	})
 	want := slices.DeleteFunc(slices.Clone(all), func(dir string) bool { return !used[dir] })
@@ -105,15 +105,4 @@ func TestWorkspaceCommands(t *testing.T) {
 	if len(want) < 8 || commands < 5 {
 		t.Errorf("the pages use %q, and the quick starts have %d commands: they are not found any more", want, commands)
 	}
-}
-
-func TestWorkspaceCommandsFind(t *testing.T) {
-	all := []string{"admission", "warden", "warden/wardenprom", "lease"}
-	mustFind(t, checkWorkspace("README.md", workspaceOf("a\ngo work init . ../stopbank/admission \\\n    ../stopbank/internal/bench   # no\nb c"),
-		usedBy("`admission` and wardenprom.New, leases", all), all),
-		"README.md: its go work init leaves out warden/wardenprom",
-		"README.md: its go work init names internal/bench, which is no library of go.work")
-	mustFind(t, checkWorkspace("a.md", workspaceOf("go work init . ../stopbank/warden\n"), importsIn(`import "`+project+`/warden/limiter"`, all), all),
-		"a.md: its go work init leaves out admission")
-	mustFind(t, checkWorkspace("none.md", workspaceOf("go work use ."), []string{"lease"}, all), "none.md: its go work init leaves out lease")
 }

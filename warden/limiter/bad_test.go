@@ -46,11 +46,11 @@ func TestBadArguments(t *testing.T) {
 	var zero Limiter
 	fn := func(context.Context) (int, error) { t.Error("called"); return 0, nil }
 	for name, call := range map[string]func() error{
-		"zero Do":           func() error { _, err := Do(t.Context(), &zero, Task{}, fn); return err },
-		"nil Do":            func() error { _, err := Do(t.Context(), nil, Task{}, fn); return err },
-		"nil fn":            func() error { _, err := Do[int](t.Context(), l, Task{}, nil); return err },
-		"nil ctx":           func() error { _, err := l.Acquire(nil, Task{}); return err }, //nolint:staticcheck // on purpose
-		"nil ctx Do":        func() error { _, err := Do(nil, l, Task{}, fn); return err }, //nolint:staticcheck // on purpose
+		"zero Do":    func() error { _, err := Do(t.Context(), &zero, Task{}, fn); return err },
+		"nil Do":     func() error { _, err := Do(t.Context(), nil, Task{}, fn); return err },
+		"nil fn":     func() error { _, err := Do[int](t.Context(), l, Task{}, nil); return err },
+		"nil ctx":    func() error { _, err := l.Acquire(nil, Task{}); return err }, //nolint:staticcheck // on purpose
+		"nil ctx Do": func() error { _, err := Do(nil, l, Task{}, fn); return err }, //nolint:staticcheck // on purpose
 	} {
 		var invalid *InvalidError
 		if err := call(); !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" {
