@@ -332,24 +332,26 @@ type events []event
 
 func (h *events) push(ev event) {
 	*h = append(*h, ev)
-	for s, i := *h, len(*h)-1; i > 0 && s[i].before(&s[(i-1)/2]); i = (i - 1) / 2 {
-		s[i], s[(i-1)/2] = s[(i-1)/2], s[i]
+	s, i := *h, len(*h)-1
+	for ; i > 0 && ev.before(&s[(i-1)/2]); i = (i - 1) / 2 {
+		s[i] = s[(i-1)/2]
 	}
+	s[i] = ev
 }
 
 func (h *events) pop() event {
 	s, n := *h, len(*h)-1
-	top := s[0]
-	s[0], s[n] = s[n], event{}
-	*h = s[:n]
-	for i, down := 0, 1; down < n; i, down = down, 2*down+1 {
+	top, last, i := s[0], s[n], 0
+	for down := 1; down < n; down = 2*i + 1 {
 		if down+1 < n && s[down+1].before(&s[down]) {
 			down++
 		}
-		if !s[down].before(&s[i]) {
+		if !s[down].before(&last) {
 			break
 		}
-		s[i], s[down] = s[down], s[i]
+		s[i], i = s[down], down
 	}
+	s[i], s[n] = last, event{}
+	*h = s[:n]
 	return top
 }
