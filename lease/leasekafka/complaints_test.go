@@ -3,8 +3,11 @@ package leasekafka_test
 // This file holds OnError: a member whose brokers cannot be reached says so, once while it lasts.
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -14,9 +17,30 @@ import (
 )
 
 func TestUnreachableBrokersAreToldOnce(t *testing.T) {
-	told, dials := make(chan error, 100), make(chan struct{}, 1000)
+	told := make(chan error, 100)
+	withoutBrokers(t, func(err error) { told <- err })
+	if len(told) != 1 {
+		t.Errorf("told %d times", len(told))
+	}
+}
+
+// Without an OnError, the default logger says so.
+func TestUnreachableBrokersAreLogged(t *testing.T) {
+	before, said := slog.Default(), new(bytes.Buffer)
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(slog.New(slog.NewTextHandler(said, nil)))
+	withoutBrokers(t, nil)
+	if n := strings.Count(said.String(), "a member cannot go on"); n != 1 {
+		t.Errorf("logged %d times: %s", n, said)
+	}
+}
+
+// withoutBrokers lets a member try three times to reach a broker.
+func withoutBrokers(t *testing.T, onError func(error)) {
+	t.Helper()
+	dials := make(chan struct{}, 1000)
 	group, err := leasekafka.New(leasekafka.Config{
-		Brokers: []string{"nowhere:9092"}, Group: "g", Topics: []string{"t"}, OnError: func(err error) { told <- err },
+		Brokers: []string{"nowhere:9092"}, Group: "g", Topics: []string{"t"}, OnError: onError,
 		Options: []kgo.Opt{kgo.Dialer(func(context.Context, string, string) (net.Conn, error) {
 			dials <- struct{}{}
 			return nil, net.ErrClosed
@@ -34,8 +58,5 @@ func TestUnreachableBrokersAreToldOnce(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
-	}
-	if len(told) != 1 {
-		t.Errorf("told %d times", len(told))
 	}
 }

@@ -46,7 +46,7 @@ type GroupConfig struct {
 	// Session is how long a member may be silent before the others take its partitions: 100 ms to an hour; 0: 10
 	// seconds. A member writes the group's record ten times in that time.
 	Session time.Duration
-	// OnError is called with the reason why a member cannot read or write the group's record, or has lost its partitions:
+	// OnError is called with the reason why a member cannot read or write the group's record, without which it loses its partitions:
 	// once per episode, which ends with the next write. It must be safe for concurrent use, and return soon. Nil:
 	// slog.Default logs it as a warning.
 	OnError func(error)
