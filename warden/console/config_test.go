@@ -136,6 +136,11 @@ func TestVerdicts(t *testing.T) {
 			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("service_slow", "service_inflation", inflation, decision.Tighten),
 		}})
 	}
+	silent := func() *decisionOf {
+		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: 80, Reasons: []decision.Reason{
+			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("nothing_ends", "service_silent_seconds", 3, decision.Hold),
+		}})
+	}
 	applied, stale := limiter.Applied.String(), limiter.Stale.String()
 	for _, v := range []struct {
 		got         verdict
@@ -170,6 +175,8 @@ func TestVerdicts(t *testing.T) {
 			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy); limit 1,024."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(6.07), DecisionState: applied}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); execution time is 6.07 times its baseline (service_slow); limit 256."},
+		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: silent(), DecisionState: applied}).verdict(), levelWatch,
+			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); all slots are held, and nothing has ended for 3 s (nothing_ends); limit 80."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(1.02), DecisionState: applied}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); limit 256."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,

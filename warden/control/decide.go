@@ -48,8 +48,10 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	switch {
 	case !k.fed:
 		reasons = append(reasons, decision.NewReason("service_not_fed", "service_count", 0, decision.Hold))
-	case k.unending.rises:
+	case k.unending.mute && k.unending.rises:
 		reasons = append(reasons, decision.NewReason("nothing_ends", "service_silent_seconds", k.unending.silent, decision.Relax))
+	case k.unending.mute:
+		reasons = append(reasons, decision.NewReason("nothing_ends", "service_silent_seconds", k.unending.silent, decision.Hold))
 	case k.phase != watching:
 		reasons = append(reasons, decision.NewReason("service_trial", "service_inflation", k.inflation, decision.Tighten))
 	case k.slow:

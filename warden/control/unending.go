@@ -25,13 +25,15 @@ type unending struct {
 	sorted []float64 // sorted copy, as of the last bar
 	silent float64   // seconds for which every slot was held and nothing ended
 	proven float64   // the silence, in seconds, that raised slots last: what ends after that long was counted in slots
-	rises  bool      // for the reasons: the last sample raised the limit, or would have
+	mute   bool      // for the reasons: this has lasted too long
+	rises  bool      // and the limit rises for it
 }
 
 // observe takes note of a sample. full reports whether every slot was held. An execution that ends after all takes its slot with
-// it, and where executions end, no more slots stay than are held. fewer reports whether some went.
+// it, and so does one that is discarded, whose time nobody knows. Where executions end, no more slots stay than are held. fewer
+// reports whether some went.
 func (u *unending) observe(s monitor.Service, dt float64, full bool) (fewer bool) {
-	u.rises = false
+	u.mute, u.rises = false, false
 	ended := s.Count > 0 || s.Discarded > 0
 	if u.silent += dt; ended || !full {
 		u.silent = 0
@@ -39,7 +41,7 @@ func (u *unending) observe(s monitor.Service, dt float64, full bool) (fewer bool
 	if !ended {
 		return false
 	}
-	left, times := u.slots, s.Times[:min(s.Count, uint64(len(s.Times)))]
+	left, times := u.slots-float64(s.Discarded), s.Times[:min(s.Count, uint64(len(s.Times)))]
 	for _, t := range times {
 		u.last = append(u.last, seconds(t))
 		if seconds(t) >= u.proven {
@@ -78,13 +80,15 @@ func (v *service) raise(dt, highest float64) {
 	if u.silent < bar {
 		return
 	}
-	u.rises, u.proven = true, bar
+	u.mute, u.proven = true, bar
+	before := v.limit()
 	if v.phase != watching {
 		v.target = max(v.target, v.back)
 		v.enter(watching)
-		return
+	} else {
+		u.slots += max(min(raiseRate*dt, raiseMost-u.slots, before, highest-before), 0)
 	}
-	u.slots += max(min(raiseRate*dt, raiseMost-u.slots, v.limit(), highest-v.limit()), 0)
+	u.rises = v.limit() > before
 }
 
 // limit returns the limit of this half.
