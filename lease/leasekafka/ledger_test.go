@@ -241,7 +241,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 func TestLedgerFailWaits(t *testing.T) {
 	var gone atomic.Bool
 	begin := func() (*ledger, lease.Lease) {
-		l := newLedger(lease.Config{}, 0, memo{}, func() error {
+		l := newLedger(lease.Config{MaxRetries: lease.DefaultRetries}, 0, memo{}, func() error {
 			if gone.Load() {
 				return errGone
 			}
