@@ -183,7 +183,7 @@ func TestC4_ACutLeavesAFifth(t *testing.T) {
 		if d.TargetConcurrency < before.TargetConcurrency/2 {
 			cut = true
 			if low := math.Floor(0.2 * min(s.Service.Concurrency, 50)); float64(d.TargetConcurrency) < low {
-				t.Fatalf("target from %d to %d while %.0f run", before.TargetConcurrency, d.TargetConcurrency, s.Service.Concurrency)
+				t.Fatalf("C4: target from %d to %d while %.0f run", before.TargetConcurrency, d.TargetConcurrency, s.Service.Concurrency)
 			}
 		}
 		before = d

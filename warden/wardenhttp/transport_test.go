@@ -159,10 +159,12 @@ func TestInvalidTransportConfig(t *testing.T) {
 }
 
 func TestTransportRefusesNilBase(t *testing.T) {
-	rt, err := wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{Base: (*http.Transport)(nil)})
-	var invalid *warden.InvalidError
-	if rt != nil || !errors.As(err, &invalid) || invalid.Field != "wardenhttp.TransportConfig.Base" || invalid.Value != "a nil *http.Transport" {
-		t.Errorf("%v, %v", rt, err)
+	for value, base := range map[string]http.RoundTripper{"a nil *http.Transport": (*http.Transport)(nil), "a nil wardenhttp_test.roundTrip": roundTrip(nil)} {
+		rt, err := wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{Base: base})
+		var invalid *warden.InvalidError
+		if rt != nil || !errors.As(err, &invalid) || invalid.Field != "wardenhttp.TransportConfig.Base" || invalid.Value != value {
+			t.Errorf("%v, %v", rt, err)
+		}
 	}
 }
 
