@@ -138,7 +138,7 @@ func New(cfg Config) (*Warden, error) {
 	}
 	if cfg.Controller != nil {
 		cfg.Control = control.Config{} // which configures nobody
-	} else if err := cfg.fit(); err != nil {
+	} else if err := fit(&cfg.Control, cfg.ApplyTo); err != nil {
 		return nil, err
 	}
 	if cfg.Control.ValidFor == 0 {
@@ -172,14 +172,14 @@ func New(cfg Config) (*Warden, error) {
 	return w, nil
 }
 
-// fit makes the controller begin with what the target runs alone. A target reports no executions, and without them the limit
+// fit makes the controller c begin with what the target runs alone. A target reports no executions, and without them the limit
 // does not grow beyond Initial.
-func (cfg *Config) fit() error {
-	sized, ok := cfg.ApplyTo.(interface{ Total() int })
+func fit(c *control.Config, target Target) error {
+	sized, ok := target.(interface{ Total() int })
 	if !ok {
 		return nil
 	}
-	c, total := &cfg.Control, sized.Total()
+	total := sized.Total()
 	allowed := fmt.Sprintf("the target's total (%d) or more, or 0 (the default)", total)
 	switch {
 	case c.Initial > 0 && c.Initial < total:

@@ -92,7 +92,7 @@ func runThere(ctx context.Context, sc scenario, kind string, seed uint64) (resul
 		}
 	}
 	if err := errors.Join(stdin.Close(), child.Wait()); res == nil || child.ProcessState.ExitCode() != 0 {
-		return nil, fmt.Errorf("the shop's process: %v: %s", err, log.String())
+		return nil, fmt.Errorf("the shop's process: %s: %s: %w", child.ProcessState, log.String(), err)
 	}
 	return res, nil
 }

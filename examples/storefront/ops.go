@@ -116,7 +116,7 @@ func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *
 	tasks, errTasks := wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "storefront"})
 	calls, errCalls := wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "database"})
 	log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewTextHandler(logTo, nil)).With("instance", instance())})
-	if err = errors.Join(errTasks, errCalls, err); err != nil {
+	if err := errors.Join(errTasks, errCalls, err); err != nil {
 		return nil, nil, nil, err
 	}
 	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks, log.Limiter()}, bulkhead.Observers{calls, log.Bulkhead()})
@@ -134,8 +134,8 @@ func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *
 	}
 	metrics, errMetrics := wardenprom.New(exported)
 	registry := prometheus.NewRegistry()
-	page, err := console.New(console.Config{Title: "storefront", Instance: instance(), Warden: s.warden, Set: s.set})
-	if err = errors.Join(errMetrics, err, wardenprom.Register(registry, metrics, tasks, calls)); err != nil {
+	page, errPage := console.New(console.Config{Title: "storefront", Instance: instance(), Warden: s.warden, Set: s.set})
+	if err = errors.Join(errMetrics, errPage, wardenprom.Register(registry, metrics, tasks, calls)); err != nil {
 		return nil, nil, nil, err
 	}
 	mux := http.NewServeMux()

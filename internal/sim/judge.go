@@ -40,7 +40,8 @@ type Trial struct {
 func Compare(w *World, in Runner) (t *Trial, err error) {
 	t = &Trial{World: w}
 	if w.Static != nil {
-		return t, t.ask(in, w.Static, true)
+		err = t.ask(in, w.Static, true)
+		return t, err
 	}
 	if t.Open, err = Run(w, in, Open, false); err != nil {
 		return nil, err

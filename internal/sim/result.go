@@ -182,7 +182,7 @@ func (r *Result) finish(e *engine) {
 func (r *Result) check() error {
 	s := r.stats
 	servers := max(1, r.World.Servers) * len(r.hops)
-	wrong := ""
+	var wrong []string
 	for what, ok := range map[string]bool{
 		"attempts": r.Sent == r.Executed+r.Refused+r.Stranded && r.Attempts == r.Answers+r.Refusals+r.Timeouts,
 		"users":    r.All.Good == r.Answers && r.All.Offered == r.Early.Offered+r.Later.Offered,
@@ -191,15 +191,15 @@ func (r *Result) check() error {
 		"processor time": r.Computed <= time.Duration(servers*r.World.Cores)*r.Elapsed,
 	} {
 		if !ok {
-			wrong += what + " "
+			wrong = append(wrong, what)
 		}
 	}
-	if wrong == "" {
+	if len(wrong) == 0 {
 		return nil
 	}
 	short := *r
 	short.users, short.points, short.tries = nil, nil, nil
-	return fmt.Errorf("seed %d %s: %sdo not add up: %+v", r.World.Seed, r.World.Name, wrong, short)
+	return fmt.Errorf("seed %d %s: %q do not add up: %+v", r.World.Seed, r.World.Name, wrong, short)
 }
 
 func reasons(d decision.ControlDecision) (s string) {

@@ -35,34 +35,34 @@ func (s *sensor) end(began, now time.Duration) {
 }
 
 // sample returns the readings since the last sample.
-func (v *server) sample() monitor.Sample {
-	s, now := &v.sensor, v.e.now
-	out := monitor.Sample{At: v.e.bubble.start.Add(now), Gap: now - s.last}
+func (s *server) sample() monitor.Sample {
+	m, now := &s.sensor, s.e.now
+	out := monitor.Sample{At: s.e.bubble.start.Add(now), Gap: now - m.last}
 	elapsed := out.Gap.Seconds()
-	s.account(now)
-	slices.Sort(s.times)
+	m.account(now)
+	slices.Sort(m.times)
 	out.Service = monitor.Service{
-		P50: quantile(s.times, 0.5), P90: quantile(s.times, 0.9), Count: uint64(len(s.times)),
-		Throughput: float64(len(s.times)) / elapsed, Concurrency: s.work.Seconds() / elapsed,
+		P50: quantile(m.times, 0.5), P90: quantile(m.times, 0.9), Count: uint64(len(m.times)),
+		Throughput: float64(len(m.times)) / elapsed, Concurrency: m.work.Seconds() / elapsed,
 	}
-	few := min(len(s.times), len(out.Service.Times))
+	few := min(len(m.times), len(out.Service.Times))
 	for i := range few {
-		out.Service.Times[i] = s.times[i*len(s.times)/few]
+		out.Service.Times[i] = m.times[i*len(m.times)/few]
 	}
-	s.times, s.work, s.last = s.times[:0], 0, now
+	m.times, m.work, m.last = m.times[:0], 0, now
 
-	v.account(now)
-	slices.Sort(v.lags)
+	s.account(now)
+	slices.Sort(s.lags)
 	out.Lag = monitor.Lag{
-		P50: quantile(v.lags, 0.5), P90: quantile(v.lags, 0.9), P99: quantile(v.lags, 0.99), Max: quantile(v.lags, 1), Count: uint64(len(v.lags)),
+		P50: quantile(s.lags, 0.5), P90: quantile(s.lags, 0.9), P99: quantile(s.lags, 0.99), Max: quantile(s.lags, 1), Count: uint64(len(s.lags)),
 	}
-	for _, lag := range v.lags {
-		out.Lag.Mean += lag / time.Duration(len(v.lags))
+	for _, lag := range s.lags {
+		out.Lag.Mean += lag / time.Duration(len(s.lags))
 	}
-	out.Utilization = monitor.Reading{Value: min(v.spent.Seconds()/(elapsed*float64(v.cores)), 1), OK: true}
-	out.Runnable = monitor.Reading{Value: float64(len(v.ready)) / float64(v.cores), OK: true}
-	v.e.result.Computed += v.spent
-	v.spent, v.lags = 0, v.lags[:0]
+	out.Utilization = monitor.Reading{Value: min(s.spent.Seconds()/(elapsed*float64(s.cores)), 1), OK: true}
+	out.Runnable = monitor.Reading{Value: float64(len(s.ready)) / float64(s.cores), OK: true}
+	s.e.result.Computed += s.spent
+	s.spent, s.lags = 0, s.lags[:0]
 	return out
 }
 

@@ -38,7 +38,7 @@ type World struct {
 }
 
 // Kind is a kind of work.
-type Kind struct {
+type Kind struct { //nolint:recvcheck // it is printed by value
 	Of float64 // share of the users, relative to the other kinds'
 	// Service is the mean execution time, Share the fraction of it that is computing; the rest is a call of the dependency.
 	Service, Share float64

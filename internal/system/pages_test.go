@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	fence  = regexp.MustCompile("(?ms)^[ \t]*```(\\w*)\n(.*?)^[ \t]*```")
+	fence  = regexp.MustCompile("(?ms)^[ \t]*```(\\w*)\n(.*?)^[ \t]*```") //nolint:gocritic // the second ^ begins the line that ends it
 	code   = regexp.MustCompile("`[^`\n]*`")
 	link   = regexp.MustCompile(`\]\(([^)\s]+)(?:\s+"[^"]*")?\)`)
 	placed = regexp.MustCompile(`<a (?:id|name)="([^"]+)"`)

@@ -23,7 +23,7 @@ func workspaceOf(text string) []string {
 		return nil
 	}
 	var dirs []string
-	for _, dir := range strings.Fields(strings.ReplaceAll(m[1], "\\\n", " ")) {
+	for dir := range strings.FieldsSeq(strings.ReplaceAll(m[1], "\\\n", " ")) {
 		dirs = append(dirs, strings.TrimPrefix(dir, "../stopbank/"))
 	}
 	return dirs
@@ -64,7 +64,7 @@ func libraries(t *testing.T) []string {
 // importsIn are the modules that the Go of a text imports, and those that the modules of the project need themselves.
 func importsIn(text string, libraries []string) []string {
 	return slices.DeleteFunc(slices.Clone(libraries), func(dir string) bool {
-		return !slices.ContainsFunc(regexp.MustCompile(project+`/([\w/]+)`).FindAllStringSubmatch(text, -1), func(m []string) bool {
+		return !slices.ContainsFunc(regexp.MustCompile(regexp.QuoteMeta(project)+`/([\w/]+)`).FindAllStringSubmatch(text, -1), func(m []string) bool {
 			return moduleOf(m[1], libraries) == dir || slices.Contains(alone[moduleOf(m[1], libraries)], project+"/"+dir)
 		})
 	})

@@ -39,11 +39,12 @@ func (d *Dispatcher) floor() int64 {
 func (d *Dispatcher) commits() {
 	ctx, cancel := context.WithCancel(d.handling)
 	defer cancel()
-	defer context.AfterFunc(d.soft, func() {
+	stop := context.AfterFunc(d.soft, func() {
 		if lostIn(context.Cause(d.soft)) != nil {
 			cancel()
 		}
-	})()
+	})
+	defer stop()
 	tick := time.NewTicker(d.cfg.CommitEvery)
 	defer tick.Stop()
 	for {

@@ -21,7 +21,7 @@ import (
 )
 
 // A ledger that all processes on the database share.
-func ExampleNew() {
+func ExampleNew() { //nolint:testableexamples // it needs a server
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
@@ -53,7 +53,7 @@ func ExampleNew() {
 
 // A record is written in the transaction of the row that it is about, and handled by whoever owns its partition. The handler's
 // row and the end of its record are one transaction too.
-func ExampleOpenOutbox() {
+func ExampleOpenOutbox() { //nolint:testableexamples // it needs a server
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -114,7 +114,7 @@ func ExampleOpenOutbox() {
 }
 
 // Dead letters in the database: NewLetters is the DeadLetter of a dispatcher, and what operators list and discard.
-func ExampleNewLetters() {
+func ExampleNewLetters() { //nolint:testableexamples // it needs a server
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {

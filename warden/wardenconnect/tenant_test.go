@@ -84,7 +84,7 @@ func TestR8_ATenantsRejectionSaysSo(t *testing.T) {
 // scope is what the error's ErrorInfo says of it.
 func scope(t *testing.T, err error) string {
 	t.Helper()
-	e, ok := err.(*connect.Error) //nolint:errorlint // this very error
+	e, ok := err.(*connect.Error)
 	if !ok {
 		t.Fatalf("%v is no *connect.Error", err)
 	}

@@ -140,8 +140,8 @@ func TestR8_NoisyTenantThrottlesNobodyElse(t *testing.T) {
 				}
 
 				base.CloseIdleConnections()
-				_ = backend.Close()                             // the listener has no error
-				if err := <-done; err != http.ErrServerClosed { //nolint:errorlint // this very error
+				_ = backend.Close() // the listener has no error
+				if err := <-done; err != http.ErrServerClosed {
 					t.Error(err)
 				}
 			})

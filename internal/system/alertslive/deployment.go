@@ -89,7 +89,7 @@ func (d *deployment) roll(ctx context.Context, same bool) (err error) {
 		if same {
 			ops, err = d.retire(ctx)
 		}
-		if err = errors.Join(err, ctx.Err()); err != nil {
+		if err := errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
 		if err := errors.Join(d.start(ops), sleep(ctx, 10*time.Second)); err != nil {

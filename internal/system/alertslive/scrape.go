@@ -2,6 +2,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -31,15 +32,15 @@ type selector struct {
 
 // selectors returns what the rules read, and what the broken rules of the test read in addition.
 func selectors() (all []selector, err error) {
-	texts := "stopbank_control_decision_timestamp_seconds stopbank_control_decision_valid_seconds"
+	texts := bytes.NewBufferString("stopbank_control_decision_timestamp_seconds stopbank_control_decision_valid_seconds")
 	for _, file := range rules() {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		texts += regexp.MustCompile(`(?m)^ *#.*$`).ReplaceAllString(string(b), "")
+		texts.Write(regexp.MustCompile(`(?m)^ *#.*$`).ReplaceAll(b, nil))
 	}
-	for _, m := range regexp.MustCompile(`\b(stopbank_[a-z_]+)(\{[^}]*\})?`).FindAllStringSubmatch(texts, -1) {
+	for _, m := range regexp.MustCompile(`\b(stopbank_[a-z_]+)(\{[^}]*\})?`).FindAllStringSubmatch(texts.String(), -1) {
 		s := selector{name: m[1]}
 		for _, l := range regexp.MustCompile(`(\w+)=~?"([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
 			s.labels = append(s.labels, regexp.MustCompile(`[{,]`+l[1]+`="(`+l[2]+`)"`))

@@ -99,7 +99,7 @@ func complete(all []mutant) error {
 var (
 	edge = regexp.MustCompile(`^\w|\w$`)
 	// What a declaration's text ends at: the end of its line, or the bracket that closes what the line opens.
-	whole = regexp.MustCompile(`(?m)\A(?:.*[^{(\n]$|(?s:.*?)^[})])`)
+	whole = regexp.MustCompile(`(?m)\A(?:.*[^{(\n]$|(?s:.*?)^[})])`) //nolint:gocritic // the ^ is the end of a declaration
 )
 
 // apply returns the file that has the declaration, and its text with the mutant in it. The words must occur in the declaration exactly
@@ -111,7 +111,7 @@ func (m mutant) apply() (path, text string, err error) {
 		begin = regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?` + receiver + `(?:\[.*?\])?\) ` + name + `\b`)
 	}
 	var words []string
-	for _, word := range strings.Fields(m.old) {
+	for word := range strings.FieldsSeq(m.old) {
 		words = append(words, regexp.QuoteMeta(word))
 	}
 	old := strings.Join(words, `(?:\s|//.*\n)+`)
@@ -189,7 +189,7 @@ func (m mutant) try(ctx context.Context, dir string) (own, others []string, out 
 		}
 	}
 	if len(own) == 0 {
-		return nil, nil, out, fmt.Errorf("%s %s %s: no failure says so (others: %s; %v):\n-%s+%s", m.number, m.dir, m.decl, strings.Join(others, ", "), err, m.old, m.new)
+		return nil, nil, out, fmt.Errorf("%s %s %s: no failure says so (others: %s):\n-%s+%s%w", m.number, m.dir, m.decl, strings.Join(others, ", "), m.old, m.new, err)
 	}
 	return own, others, out, ctx.Err()
 }
@@ -255,13 +255,14 @@ func main() {
 	verbose := flag.Bool("v", false, "print the mutants and the output of the tests")
 	page := flag.String("table", "", "write the rows of all mutants into this `page`")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	if *only != (flag.NArg() > 0) || *only && *page != "" {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := all(ctx, flag.Args(), *verbose, *page); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := all(ctx, flag.Args(), *verbose, *page)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
