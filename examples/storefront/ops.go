@@ -135,7 +135,7 @@ func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *
 	metrics, errMetrics := wardenprom.New(exported)
 	registry := prometheus.NewRegistry()
 	page, errPage := console.New(console.Config{Title: "storefront", Instance: instance(), Warden: s.warden, Set: s.set})
-	if err = errors.Join(errMetrics, errPage, wardenprom.Register(registry, metrics, tasks, calls)); err != nil {
+	if err := errors.Join(errMetrics, errPage, wardenprom.Register(registry, metrics, tasks, calls)); err != nil {
 		return nil, nil, nil, err
 	}
 	mux := http.NewServeMux()
