@@ -3,6 +3,7 @@ module github.com/stopbank/stopbank/warden/wardengrpc
 go 1.25.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/stopbank/stopbank/warden v0.0.0
 	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260706201446-f0a921348800

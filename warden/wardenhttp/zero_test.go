@@ -1,6 +1,6 @@
-// What no constructor made: each method of a zero value or a nil pointer does nothing, or returns an error that says so; none panics.
+// What no constructor of the module made: each method of a zero value or a nil pointer does nothing, or returns an error that says so; none panics.
 
-package warden_test
+package wardenhttp_test
 
 import (
 	"context"
