@@ -5,9 +5,6 @@ package bulkhead_test
 import (
 	"fmt"
 	"math"
-	"os"
-	"strings"
-	"testing"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -50,33 +47,4 @@ func ExampleCompartmentConfig() {
 	// | analytics | 2 | 2 | 4 | 4 | 4 | 10 | 2 | 4 |
 	// | admin | 5 | 0.2 | 1 | 3 | 0 | 5 | 1 | 15 |
 	// <nil>
-}
-
-// The page has the rows that the example prints, and the arithmetic of its other tables.
-func TestProductionPageHasTheseNumbers(t *testing.T) {
-	read := func(file string) string {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
-	page := read("../../docs/production.md")
-	rows := []string{"| all | | | | 67 | | 100 | | |"}
-	for line := range strings.Lines(read("example_sizing_test.go")) {
-		if row, found := strings.CutPrefix(strings.TrimSpace(line), "// |"); found {
-			rows = append(rows, "|"+row)
-		}
-	}
-	for layers := 1.; layers <= 3; layers++ { // calls that reach a failing dependency: three tries each, and a budget of a tenth each
-		rows = append(rows, fmt.Sprintf("| %g | %g | %.2f |", layers, math.Pow(3, layers), math.Pow(1.1, layers)))
-	}
-	for _, row := range rows {
-		if !strings.Contains(page, "\n"+row+"\n") {
-			t.Errorf("docs/production.md has no row %s", row)
-		}
-	}
-	if len(rows) != 8 || !strings.Contains(page, "`Total` is 80") || !strings.Contains(page, "13 slots are guaranteed to no part") {
-		t.Errorf("%d rows; docs/production.md does not say how many slots there are", len(rows))
-	}
 }
