@@ -1,34 +1,47 @@
 package leasekafka
 
-// This file tells of brokers that cannot be reached, once per episode: the client retries for ever and says so only to its logger.
+// This file is what a member reports to OnError of its client, which retries for ever and says so only to its logger.
 
 import (
 	"context"
+	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
-// complaints watches a client's connections.
+// complaints are the client's hooks.
 type complaints struct {
-	tell  func(error)
-	alive context.Context
-
-	mu   sync.Mutex // guards told
-	told bool       // since a broker was connected to last
+	report             func(error)
+	alive              context.Context // the client's: what ends with it is no failure
+	connecting, member episode.Episode
 }
 
-var _ kgo.HookBrokerConnect = (*complaints)(nil)
+var (
+	_ kgo.HookBrokerConnect    = (*complaints)(nil)
+	_ kgo.HookGroupManageError = (*complaints)(nil)
+)
 
-// OnBrokerConnect implements kgo.HookBrokerConnect.
-func (c *complaints) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
-	c.mu.Lock()
-	first := err != nil && !c.told
-	c.told = err != nil
-	c.mu.Unlock()
-	if first && c.alive.Err() == nil {
-		c.tell(err)
+// OnBrokerConnect implements kgo.HookBrokerConnect. Its err is also that of a connection on which nobody answers, or that is rejected.
+func (c *complaints) OnBrokerConnect(broker kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if err != nil {
+		err = fmt.Errorf("leasekafka: no connection to the broker %s:%d: %w", broker.Host, broker.Port, err)
+	}
+	c.tell(&c.connecting, err)
+}
+
+// OnGroupManageError implements kgo.HookGroupManageError. The episode ends when the member joins.
+func (c *complaints) OnGroupManageError(err error) {
+	if !permanentlyRejected(err) { // that is Hold's error
+		c.tell(&c.member, fmt.Errorf("leasekafka: the membership is lost, or cannot begin: %w", err))
+	}
+}
+
+func (c *complaints) tell(e *episode.Episode, err error) {
+	if c.alive.Err() == nil {
+		e.Tell(c.report, err)
 	}
 }

@@ -1,62 +1,99 @@
 package leasekafka_test
 
-// This file holds OnError: a member whose brokers cannot be reached says so, once while it lasts.
+// This file holds OnError: what goes on failing is reported at once and then once a minute, and logged where nobody takes it.
 
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasekafka"
 )
 
-func TestUnreachableBrokersAreToldOnce(t *testing.T) {
-	told := make(chan error, 100)
-	withoutBrokers(t, func(err error) { told <- err })
-	if len(told) != 1 {
-		t.Errorf("told %d times", len(told))
-	}
+// reports keeps what OnError was called with.
+type reports struct {
+	mu  sync.Mutex
+	all []error
 }
 
-// Without an OnError, the default logger says so.
-func TestUnreachableBrokersAreLogged(t *testing.T) {
-	before, said := slog.Default(), new(bytes.Buffer)
-	t.Cleanup(func() { slog.SetDefault(before) })
-	slog.SetDefault(slog.New(slog.NewTextHandler(said, nil)))
-	withoutBrokers(t, nil)
-	if n := strings.Count(said.String(), "a member cannot go on"); n != 1 {
-		t.Errorf("logged %d times: %s", n, said)
-	}
+func (r *reports) tell(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, err)
 }
 
-// withoutBrokers lets a member try three times to reach a broker.
-func withoutBrokers(t *testing.T, onError func(error)) {
+// last is the last report, nil if there is none; n is how many there are.
+func (r *reports) last() (err error, n int) { //nolint:staticcheck // the error is what is asked for
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n = len(r.all); n > 0 {
+		err = r.all[n-1]
+	}
+	return err, n
+}
+
+// unreachable is a member of a group whose brokers cannot be reached, for that long, in virtual time.
+func unreachable(t *testing.T, onError func(error), lasts time.Duration) {
 	t.Helper()
-	dials := make(chan struct{}, 1000)
-	group, err := leasekafka.New(leasekafka.Config{
-		Brokers: []string{"nowhere:9092"}, Group: "g", Topics: []string{"t"}, OnError: onError,
-		Options: []kgo.Opt{kgo.Dialer(func(context.Context, string, string) (net.Conn, error) {
-			dials <- struct{}{}
-			return nil, net.ErrClosed
-		})},
+	synctest.Test(t, func(t *testing.T) {
+		group, err := leasekafka.New(leasekafka.Config{
+			Brokers: []string{"nowhere:9092"}, Group: "orders", Topics: []string{"t"}, OnError: onError,
+			Options: []kgo.Opt{kgo.Dialer(func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("down") })},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), lasts)
+		defer cancel()
+		if err := group.Hold(ctx, func(context.Context, dispatch.Partition) {}); err != nil {
+			t.Error(err)
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
+}
+
+func TestUnreachableBrokersAreToldOnceAMinute(t *testing.T) {
+	var told reports
+	unreachable(t, told.tell, 150*time.Second)
+	if err, n := told.last(); n != 3 || !strings.Contains(fmt.Sprint(err), "nowhere:9092") { // at 0, 1 and 2 minutes
+		t.Errorf("told %d times in two and a half minutes, last: %v", n, err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- group.Hold(ctx, func(context.Context, dispatch.Partition) {}) }()
-	for range 3 {
-		<-dials
+}
+
+func TestUnreachableBrokersAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	unreachable(t, nil, 30*time.Second)
+	if said := log.String(); strings.Count(said, "level=WARN") != 1 || !strings.Contains(said, "group=orders") {
+		t.Errorf("logged: %q", said)
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+}
+
+// A partition whose ledger cannot be opened is held, worked on by nobody, and reported.
+func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
+	k := fake(t, 1)
+	var told reports
+	closed := errors.New("closed")
+	cfg := k.config()
+	cfg.OnError = told.tell
+	cfg.Ledger = func(context.Context, string, int32) (lease.Ledger, error) { return nil, closed }
+	m := run(t, cfg, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
+	until(t, "a report", func() bool { _, n := told.last(); return n > 0 })
+	m.stop(t)
+	if err, n := told.last(); n != 1 || !errors.Is(err, closed) || !strings.Contains(err.Error(), k.topic+"/0") {
+		t.Errorf("told %d times: %v", n, err)
 	}
 }

@@ -34,7 +34,7 @@ type Config struct {
 	// partition is taken, again after a second while it fails, and its context ends with the partition. Nil: a ledger in
 	// memory, which learns the work of other members from the group's offsets, as far as they had committed it.
 	Ledger func(ctx context.Context, topic string, partition int32) (lease.Ledger, error)
-	// Memory configures the ledgers in memory. Not used with Ledger.
+	// Memory configures the ledgers in memory; zero, they give a record up at its first failure. Not used with Ledger.
 	Memory lease.Config
 	// CommitEvery is how often a ledger in memory commits its progress above the floor (records done, attempts made),
 	// beside the dispatcher's commits. 0: 500 ms. Not used with Ledger.
@@ -58,9 +58,10 @@ type Config struct {
 	// half DrainTimeouts: the drain, the last commit, and some room.
 	RebalanceTimeout time.Duration
 
-	// OnError is called with the reason why a member cannot connect to a broker: once per
-	// episode, which ends when a broker is connected to. It must be safe for concurrent use, and return soon. Nil:
-	// slog.Default logs it as a warning.
+	// OnError is called with the reason why the membership was lost or could not begin, why a broker cannot be connected
+	// to, and why a partition's floor or Ledger cannot be had. What goes on failing is reported at once and then once a
+	// minute, until the member has joined, a broker is connected to, or the partition is opened. It must be safe for
+	// concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 
 	// Options are further options of the client: TLS, SASL, a logger, fetch sizes, an instance ID. Options that a Config

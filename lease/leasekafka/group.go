@@ -4,6 +4,7 @@ package leasekafka
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
 // Group is membership of a consumer group. It must come from New. Hold may be called again, also concurrently: every
@@ -53,7 +55,8 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	var end context.CancelFunc
 	m.alive, end = context.WithCancel(context.Background())
 	defer end()
-	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive), kgo.WithHooks(&complaints{tell: g.cfg.OnError, alive: m.alive}),
+	m.complaints.report, m.complaints.alive = g.cfg.OnError, m.alive
+	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive), kgo.WithHooks(&m.complaints),
 		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
 	if err != nil {
 		return &InvalidError{Field: "Config.Options", Value: err.Error(), Allowed: "options that kgo.NewClient accepts"}
@@ -91,6 +94,8 @@ type member struct {
 	calls  sync.WaitGroup // the poll loop, and running commits
 	seeks  *atomic.Int64
 
+	complaints complaints
+
 	mu        sync.Mutex // guards all up to the next; taken before a partition's lock, never under one
 	held      map[place]*partition
 	previous  map[place]chan struct{} // of partitions that were lost: closed when their work has returned
@@ -115,6 +120,7 @@ func (m *member) after(wait time.Duration) <-chan struct{} {
 // joined handles a new generation of the group, after its partitions were given back. Partitions lost through a new member name
 // start anew.
 func (m *member) joined(_ context.Context, client *kgo.Client, _ map[string][]int32) {
+	m.complaints.tell(&m.complaints.member, nil)
 	name := m.named(client)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,6 +165,7 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 			}
 		}
 	}
+	var listing episode.Episode
 	for len(fresh) > 0 {
 		first, err := m.list(ctx, earliest, fresh)
 		if err == nil {
@@ -166,7 +173,7 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 			break
 		}
 		// An error of this function would cost the member all of its partitions.
-		m.log("where partitions begin is not known, asking again", "err", err)
+		m.complaints.tell(&listing, fmt.Errorf("leasekafka: where partitions begin is not known: %w", err))
 		select {
 		case <-m.after(50 * retryPause):
 		case <-ctx.Done():
@@ -232,10 +239,14 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	}
 	end := p.keep()
 	defer end()
+	var equipping episode.Episode
 	for p.ctx.Err() == nil {
 		if err := m.equip(p); err != nil {
-			m.log("the floor or the ledger of a partition cannot be had, asking again", "partition", p.name(), "err", err)
+			if p.ctx.Err() == nil {
+				m.complaints.tell(&equipping, fmt.Errorf("leasekafka: the floor or the ledger of partition %s cannot be had: %w", p.name(), err))
+			}
 		} else {
+			equipping.Tell(m.cfg.OnError, nil)
 			m.work(p.ctx, dispatch.Partition{Name: p.name(), Source: p, Ledger: p.ledger})
 		}
 		pause := time.NewTimer(time.Second)

@@ -428,14 +428,15 @@ func TestMetadataOfOthers(t *testing.T) {
 	}
 
 	commit(5, "stopbank-2.something")
-	var said logged
+	var told reports
 	cfg := k.inMemory(3)
-	cfg.Options = append(cfg.Options, kgo.WithLogger(&said))
+	cfg.OnError = told.tell
 	all = runs{}
 	m = run(t, cfg, work)
 	until(t, "a word on it", func() bool {
 		var refused *leasekafka.MetadataError
-		return errors.As(said.last(), &refused) && refused.Topic == k.topic && refused.Offset == 5
+		err, _ := told.last()
+		return errors.As(err, &refused) && refused.Topic == k.topic && refused.Offset == 5
 	})
 	m.stop(t)
 	if n := len(all.all()); n != 0 {
@@ -448,28 +449,4 @@ func TestMetadataOfOthers(t *testing.T) {
 	m = run(t, cfg, work)
 	until(t, "the rest", func() bool { return len(all.all()) == 5 })
 	m.stop(t)
-}
-
-// logged keeps the last error that the client logged.
-type logged struct {
-	mu  sync.Mutex
-	err error
-}
-
-func (l *logged) Level() kgo.LogLevel { return kgo.LogLevelWarn }
-
-func (l *logged) Log(_ kgo.LogLevel, _ string, pairs ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, v := range pairs {
-		if err, ok := v.(error); ok {
-			l.err = err
-		}
-	}
-}
-
-func (l *logged) last() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
 }

@@ -41,14 +41,14 @@ type GroupConfig struct {
 	Group string
 	// Domain returns a message's domain. Nil: its subject.
 	Domain func(jetstream.Msg) string
-	// Ledger configures each partition's ledger. Its Store must be nil.
+	// Ledger configures each partition's ledger; zero, it gives a record up at its first failure. Its Store must be nil.
 	Ledger durable.Config
 	// Session is how long a member may be silent before the others take its partitions: 100 ms to an hour; 0: 10
 	// seconds. A member writes the group's record ten times in that time.
 	Session time.Duration
-	// OnError is called with the reason why a member cannot read or write the group's record, without which it loses its partitions:
-	// once per episode, which ends with the next write. It must be safe for concurrent use, and return soon. Nil:
-	// slog.Default logs it as a warning.
+	// OnError is called with the reason why the membership was lost or could not begin: why a member cannot read or write
+	// the group's record. What goes on failing is reported at once and then once a minute, until the record is written. It
+	// must be safe for concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 	// Replicas and Storage are the bucket's, as in Config.
 	Replicas int

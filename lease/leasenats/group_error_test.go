@@ -1,9 +1,11 @@
 package leasenats
 
-// This file holds a Group's OnError: a member that cannot reach its bucket says so, once per episode, in virtual time.
+// This file holds a Group's OnError: what goes on failing is reported at once and then once a minute, and a partition that is lost is reported
+// whatever the reason; in virtual time.
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -12,29 +14,71 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-func TestGroupTellsOncePerEpisode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var told []error
-		away := &line{key: &key{}, away: true, random: rand.New(rand.NewPCG(1, 1))}
-		cfg := GroupConfig{Stream: "S", Subject: "s.*", Partitions: 2, Bucket: "b", Group: "g", Session: session, OnError: func(err error) { told = append(told, err) }}
-		g := &Group{cfg: cfg, kv: away, store: &Store{bucket: "b"}, key: "group-g"}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() {
-			ended <- g.Hold(ctx, func(ctx context.Context, _ dispatch.Partition) { <-ctx.Done() })
-		}()
-		for episode := range 2 {
-			away.set(func() { away.away = true })
-			time.Sleep(10 * session)
-			synctest.Wait()
-			if len(told) != episode+1 {
-				t.Errorf("episode %d: told %d times: %v", episode, len(told), told)
+// reporting is a member whose connection a test cuts and freezes, and what it reports.
+type reporting struct {
+	*line
+	told []error
+	lost int
+	stop func() error
+}
+
+func report(in *key) *reporting {
+	r := &reporting{line: &line{key: in, random: rand.New(rand.NewPCG(1, 1))}}
+	cfg := GroupConfig{
+		Stream: "S", Subject: "s.*", Partitions: 2, Bucket: "b", Group: "g", Session: session,
+		OnError: func(err error) { r.told = append(r.told, err) },
+	}
+	g := &Group{cfg: cfg, kv: r.line, store: &Store{bucket: "b"}, key: "group-g"}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- g.Hold(ctx, func(ctx context.Context, _ dispatch.Partition) {
+			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), dispatch.ErrLost) {
+				r.set(func() { r.lost++ })
 			}
-			away.set(func() { away.away = false })
+		})
+	}()
+	r.stop = func() error { cancel(); return <-ended }
+	return r
+}
+
+func TestGroupTellsOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := report(&key{})
+		time.Sleep(session)
+		for episode := range 2 {
+			r.set(func() { r.away = true })
+			time.Sleep(150 * time.Second)
+			synctest.Wait()
+			if want := 3 * (episode + 1); len(r.told) != want { // at 0, 1 and 2 minutes
+				t.Errorf("told %d times, want %d: %v", len(r.told), want, r.told)
+			}
+			r.set(func() { r.away = false })
 			time.Sleep(session)
 		}
-		cancel()
-		if err := <-ended; err != nil {
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A process that stands still has met no error, and has lost its partitions all the same.
+func TestGroupTellsOfLosses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		both := &key{}
+		r := report(both)
+		time.Sleep(session)
+		other := report(both)
+		time.Sleep(session)
+		r.set(func() { r.frozen = make(chan struct{}) })
+		time.Sleep(2 * session)
+		r.set(func() { close(r.frozen); r.frozen = nil })
+		time.Sleep(session)
+		if r.lost == 0 || len(r.told) != 1 || len(other.told) > 0 {
+			t.Errorf("%d works lost, told: %v; the other: %v", r.lost, r.told, other.told)
+		}
+		if err := errors.Join(r.stop(), other.stop()); err != nil {
 			t.Error(err)
 		}
 	})

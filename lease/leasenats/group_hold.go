@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
 // member is one Hold. One goroutine has all of it.
@@ -27,8 +28,8 @@ type member struct {
 
 	works    map[int]*holding // by partition: what was started and is not given back
 	returned chan int         // partitions whose work has; room for all
+	trouble  episode.Episode  // from a failure to the next write
 
-	told   bool                 // OnError has been called since the last write
 	kept   time.Time            // a sign of life of this member, at the earliest that others can know of it
 	read   time.Time            // when the record was read last
 	others map[string]heartbeat // by name
@@ -81,8 +82,6 @@ func (m *member) run() error {
 	for {
 		leaving := m.ctx.Err() != nil
 		err := m.round(leaving)
-		m.tell(err)
-		m.loseIfExpired(err)
 		switch {
 		case err != nil && m.final(err):
 			m.lose(err)
@@ -93,6 +92,8 @@ func (m *member) run() error {
 		case leaving && m.running() == 0: // the round has said so; if it failed, the others will notice
 			return nil
 		}
+		m.trouble.Tell(m.cfg.OnError, err)
+		m.loseIfExpired(err)
 
 		done := m.ctx.Done()
 		if leaving {
@@ -110,18 +111,12 @@ func (m *member) run() error {
 	}
 }
 
-// tell reports the first error of those in a row. A final one is Hold's as well.
-func (m *member) tell(err error) {
-	if err != nil && !m.told && m.cfg.OnError != nil {
-		m.cfg.OnError(err)
-	}
-	m.told = err != nil
-}
-
 // loseIfExpired loses everything if patience is over; err is why this member could not write, if it knows.
 func (m *member) loseIfExpired(err error) {
 	if m.expired() {
-		m.lose(cmp.Or(err, errSilent))
+		err = cmp.Or(err, errSilent)
+		m.trouble.Tell(m.cfg.OnError, err)
+		m.lose(err)
 	}
 }
 
@@ -274,7 +269,8 @@ func (m *member) apply(record groupRecord) {
 		switch held := slices.Contains(holds, p); {
 		case !held && t.returned:
 			delete(m.works, p)
-		case !held:
+		case !held && !t.ended:
+			m.trouble.Tell(m.cfg.OnError, errTaken)
 			m.end(p, t, errTaken)
 		}
 	}

@@ -140,7 +140,7 @@ type joined struct {
 // join lets a member work. Each of its works takes some time to return.
 func (w *world) join(name string, returns time.Duration) *joined {
 	j := &joined{line: &line{key: w.key, random: rand.New(rand.NewPCG(1, uint64(len(name))))}, name: name}
-	cfg := GroupConfig{Stream: "S", Subject: "s.*", Partitions: 8, Bucket: "b", Group: "g", Session: session}
+	cfg := GroupConfig{Stream: "S", Subject: "s.*", Partitions: 8, Bucket: "b", Group: "g", Session: session, OnError: func(error) {}}
 	g := &Group{cfg: cfg, kv: j.line, store: &Store{bucket: "b"}, key: "group-g"}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -383,7 +383,7 @@ func TestGroupLosesReplies(t *testing.T) {
 func TestGroupWorkReturns(t *testing.T) {
 	bubble(t, func(*world) {
 		l := &line{key: &key{}, random: rand.New(rand.NewPCG(1, 1))}
-		g := &Group{cfg: GroupConfig{Subject: "s.*", Partitions: 2, Bucket: "b", Group: "g", Session: session}, kv: l, store: &Store{bucket: "b"}, key: "group-g"}
+		g := &Group{cfg: GroupConfig{Subject: "s.*", Partitions: 2, Bucket: "b", Group: "g", Session: session, OnError: func(error) {}}, kv: l, store: &Store{bucket: "b"}, key: "group-g"}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		works := 0

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
 // OwnershipConfig configures a group and one member of it.
@@ -36,9 +37,9 @@ type OwnershipConfig struct {
 	// second, or every quarter of Lease if that is less. 0: 10 s. 100 ms to an hour.
 	Lease time.Duration
 	// OnError is called with the reason why the membership was lost or could not begin, and with Open's errors: a wrong
-	// password is reported nowhere else. An error that repeats, with the same text, is an episode and told once; one of
-	// the membership ends when the member has joined, one of a partition when Open succeeds. It must be safe for
-	// concurrent use. Nil: slog.Default logs it as a warning.
+	// password is reported nowhere else. What goes on failing is reported at once and then once a minute, until the member
+	// has joined, or Open has succeeded. It must be safe for concurrent use, and return soon. Nil: slog.Default logs it as
+	// a warning.
 	OnError func(error)
 }
 
@@ -120,12 +121,12 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 	case work == nil:
 		return &lease.InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	}
-	told := "" // of the episode
+	var joining episode.Episode
 	for {
 		conn, err := o.join(ctx)
 		if err == nil {
-			told = ""
-			s := &session{Ownership: o, conn: conn, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}, failing: map[string]string{}}
+			joining.Tell(o.cfg.OnError, nil)
+			s := &session{Ownership: o, conn: conn, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}, opening: map[string]*episode.Episode{}}
 			err = s.serve(ctx)
 		}
 		if ctx.Err() != nil {
@@ -134,10 +135,7 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 		if is[*PoolerError](err) || is[*SettingError](err) {
 			return err
 		}
-		if text := err.Error(); text != told {
-			told = text
-			o.cfg.OnError(err)
-		}
+		joining.Tell(o.cfg.OnError, err)
 		pause := time.NewTimer(o.beat())
 		select {
 		case <-pause.C:

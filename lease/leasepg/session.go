@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
 // session is what lies between a connection and its end. Only serve's goroutine uses the connection.
@@ -25,9 +26,9 @@ type session struct {
 
 	mu    sync.Mutex          // guards all below; nothing foreign runs under it
 	works map[string]*holding // by partition
-	// failing has the errors of Open that were told, by partition
-	failing map[string]string
-	poke    context.CancelFunc // ends the wait; nil while there is none
+	poke  context.CancelFunc  // ends the wait; nil while there is none
+
+	opening map[string]*episode.Episode // by partition: whether Open fails; only serve's goroutine uses the map
 }
 
 // holding is a partition whose lock is held.
@@ -189,12 +190,17 @@ func (s *session) begin(name string) {
 	s.mu.Lock()
 	s.works[name] = h
 	s.mu.Unlock()
+	opening := s.opening[name]
+	if opening == nil {
+		opening = new(episode.Episode)
+		s.opening[name] = opening
+	}
 	go func() {
 		p, err := s.cfg.Open(ctx, name)
-		if s.tells(name, err) {
-			s.cfg.OnError(fmt.Errorf("leasepg: partition %s is not opened: %w", name, err))
-		}
-		if err == nil {
+		if err != nil {
+			opening.Tell(s.cfg.OnError, fmt.Errorf("leasepg: partition %s is not opened: %w", name, err))
+		} else {
+			opening.Tell(s.cfg.OnError, nil)
 			p.Name = name
 			s.work(ctx, p)
 		}
@@ -206,19 +212,6 @@ func (s *session) begin(name string) {
 			s.poke()
 		}
 	}()
-}
-
-// tells reports whether Open's error is not the one that was told of this partition before; nil ends the episode.
-func (s *session) tells(partition string, err error) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil {
-		delete(s.failing, partition)
-		return false
-	}
-	before, text := s.failing[partition], err.Error()
-	s.failing[partition] = text
-	return text != before
 }
 
 // askBack sees to it that n works have been asked to return.
