@@ -65,6 +65,7 @@ func Draw(seed uint64) *World {
 				w.Warm = w.Length / 4
 			}
 			if w.cost() < affordable {
+				w.lengthen()
 				return w
 			}
 		}
@@ -74,6 +75,17 @@ func Draw(seed uint64) *World {
 			k.Share *= r.Float64()
 		}
 	}
+}
+
+// lengthen lets the load go on for as long as patience lasts, so that those are as many who count, as long as the run is affordable.
+func (w *World) lengthen() {
+	short, k := w.Length, &w.Kinds[0]
+	for more := float64(w.Retry.Attempts) * k.Patience * (1 + k.Vary); more > 0.1*short; more /= 2 {
+		if w.Length = short + more; w.cost() < 4*affordable {
+			return
+		}
+	}
+	w.Length = short
 }
 
 // cost estimates the cost of a run in microseconds.

@@ -27,6 +27,7 @@ type engine struct {
 	spell   Spell // what is disturbed now
 	client  client
 	chance  *rand.Rand // of load balancing and backoff, which depend on earlier outcomes
+	instead uint64     // the attempt that is started when it is rejected; 0: none
 	bubble  bubble
 	result  *Result
 }
@@ -47,6 +48,7 @@ type attempt struct {
 	since    time.Duration // start of the current wait for a processor
 	step     time.Duration // length of the running time slice
 	began    time.Duration // started by the gate
+	free     bool          // started against the gate's will
 	pass     pass
 	ended    time.Duration // answered by the server
 	ok       bool          // with success
@@ -63,9 +65,10 @@ const (
 	finishing
 )
 
-// run runs a world whose servers have this guard. With trace the result keeps users and samples.
-func run(w *World, g Guard, trace bool) (*Result, error) {
-	e := &engine{w: w, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)), result: &Result{World: w, Guard: g.Name, trace: trace}}
+// run runs a world whose servers have this guard. With trace the result keeps users and samples. If instead is not 0, the attempt of that
+// number is started when the guard rejects it.
+func run(w *World, g Guard, trace bool, instead uint64) (*Result, error) {
+	e := &engine{w: w, instead: instead, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)), result: &Result{World: w, Guard: g.Name, trace: trace}}
 	e.bubble.start, e.open, e.dep.places = time.Now(), len(e.users), w.Places
 	e.result.hops = make([]executions, len(w.Front)+1)
 	var err error
@@ -230,12 +233,19 @@ func (e *engine) start(a *attempt) {
 func (e *engine) finish(a *attempt, ok bool, err error) {
 	a.on.sensor.end(a.began, e.now)
 	e.result.executed(a, e.now)
-	a.on.gate.release(a)
+	if !a.free {
+		a.on.gate.release(a)
+	}
 	e.answer(a, e.now, ok, err)
 }
 
 // refuse is called by the gate to reject an attempt, possibly with a time slightly in the past.
 func (e *engine) refuse(a *attempt, at time.Duration, err error) {
+	if a.number == e.instead {
+		a.free = true
+		e.start(a)
+		return
+	}
 	e.result.Refused++
 	e.answer(a, at, false, err)
 }
@@ -278,6 +288,9 @@ func (e *engine) told(a *attempt, at time.Duration, heard bool) {
 	if a.parent != nil {
 		e.finish(a.parent, ok, err)
 		return
+	}
+	if a.no = (no{}); heard && !ok {
+		a.no = no{a.number, a.ended - a.sent, reason(err)}
 	}
 	e.client.ended(a.user, ok)
 	switch {

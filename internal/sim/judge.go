@@ -9,13 +9,16 @@ import (
 	"github.com/stopbank/stopbank/warden"
 )
 
+// replays is how many of a run's rejections are tried again.
+const replays = 3
+
 // Runner runs a function inside a synctest bubble and returns when it is done.
 type Runner func(f func() error) error
 
 // Run runs a world whose servers have this guard; with trace the result keeps users and samples.
 func Run(w *World, in Runner, g Guard, trace bool) (r *Result, err error) {
 	err = in(func() (err error) {
-		r, err = run(w, g, trace)
+		r, err = run(w, g, trace, 0)
 		return err
 	})
 	if err == nil {
@@ -85,6 +88,9 @@ func (t *Trial) Try(in Runner, trace bool, names ...string) error {
 			return err
 		}
 		t.Laws = append(t.Laws, r)
+		if err := r.Replay(in, g, replays); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -132,6 +138,8 @@ func (w *World) counted(r *Result) *Tally {
 	return &r.Warm
 }
 
+func (w *World) settled(u *user) bool { return w.counts(u) && u.at.Seconds() >= 20*w.service() }
+
 // Counts reports whether the world counts: the oracle answers at least 5 %, and at least 300.
 func (t *Trial) Counts() bool {
 	o := t.World.counted(t.Oracle)
@@ -141,7 +149,7 @@ func (t *Trial) Counts() bool {
 // Verdict is the result of a control law in a world.
 type Verdict struct {
 	Goodput  float64 // relative to the oracle's
-	Critical float64 // difference to the oracle's
+	Critical float64 // difference to the oracle's, beyond what is allowed: 0.01, or two standard deviations if chance alone makes more
 	Behind   float64 // failsafe-go's goodput minus the law's, relative to the oracle's
 	// Latch: the limit stayed too low without need. Harm: requests failed that an unlimited server would have answered, from the fifth
 	// execution time on; Cold: before it.
@@ -152,7 +160,7 @@ type Verdict struct {
 func (t *Trial) Judge(r *Result) Verdict {
 	mine, best := t.World.counted(r), t.World.counted(t.Oracle)
 	good := max(float64(best.Good), 1)
-	v := Verdict{Goodput: float64(mine.Good) / good, Critical: best.CriticalShare() - mine.CriticalShare(), Latch: r.Latched()}
+	v := Verdict{Goodput: float64(mine.Good) / good, Critical: best.CriticalShare() - mine.CriticalShare() - max(0.01, 2*math.Hypot(best.deviation(), mine.deviation())), Latch: r.Latched()}
 	if t.Open == nil {
 		return v
 	}

@@ -4,6 +4,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -15,18 +16,23 @@ import (
 type Tally struct {
 	Offered, Good          int
 	Critical, CriticalGood int
+	Left                   int // heard nothing
 }
 
 func (t *Tally) count(u *user) {
 	critical := u.priority == limiter.Critical
 	t.Offered++
 	t.Good += one(u.good)
+	t.Left += one(!u.good && u.no.number == 0)
 	t.Critical += one(critical)
 	t.CriticalGood += one(critical && u.good)
 }
 
 // Share is answers in time per user.
 func (t *Tally) Share() float64 { return float64(t.Good) / max(float64(t.Offered), 1) }
+
+// LeftShare is users who left without a word per user.
+func (t *Tally) LeftShare() float64 { return float64(t.Left) / max(float64(t.Offered), 1) }
 
 // CriticalShare is answers in time per critical user; 1 if there were none.
 func (t *Tally) CriticalShare() float64 {
@@ -36,14 +42,23 @@ func (t *Tally) CriticalShare() float64 {
 	return float64(t.CriticalGood) / float64(t.Critical)
 }
 
+// deviation is the standard deviation of CriticalShare by chance.
+func (t *Tally) deviation() float64 {
+	p := t.CriticalShare()
+	return math.Sqrt(p * (1 - p) / max(float64(t.Critical), 1))
+}
+
 // Result is the result of one run.
 type Result struct {
 	World *World
 	Guard string
-	// All counts every user, Warm those who arrived after World.Warm, and Kinds those by kind. Early arrived within the first five mean
-	// execution times, Later after them; Settled arrived after the twentieth and after World.Warm.
+	// All counts every user. Everything else counts only those whose patience ends before the load does: Early those of the first five
+	// mean execution times, Later those after them, Warm those who arrived after World.Warm, Kinds the same by kind, Settled those of
+	// Warm after the twentieth mean execution time.
 	All, Warm, Early, Later, Settled Tally
 	Kinds                            []Tally
+	// Noes are what those of Warm, in overload those of Settled, were told who were not served.
+	Noes Noes `json:"-"`
 	// Latch is the longest time in seconds for which the limit was below the offered load while processors were idle and nothing
 	// waited inside; LatchAt is its end.
 	Latch, LatchAt float64
@@ -154,12 +169,14 @@ func (r *Result) finish(e *engine) {
 		u := &e.users[i]
 		at := u.at.Seconds()
 		r.All.count(u)
-		if at < 5*service {
+		switch {
+		case u.at+w.outlast(u.patience) > seconds(w.Length):
+		case at < 5*service:
 			r.Early.count(u)
-		} else {
+		default:
 			r.Later.count(u)
 		}
-		if at < w.Warm {
+		if !w.counts(u) {
 			continue
 		}
 		r.Warm.count(u)
@@ -168,10 +185,11 @@ func (r *Result) finish(e *engine) {
 				r.Kinds[k].count(u)
 			}
 		}
-		if at >= 20*service {
+		if w.settled(u) {
 			r.Settled.count(u)
 		}
 	}
+	r.Noes = w.noes(e.users)
 	if r.trace {
 		r.users = e.users
 	}
@@ -185,7 +203,7 @@ func (r *Result) check() error {
 	var wrong []string
 	for what, ok := range map[string]bool{
 		"attempts": r.Sent == r.Executed+r.Refused+r.Stranded && r.Attempts == r.Answers+r.Refusals+r.Timeouts,
-		"users":    r.All.Good == r.Answers && r.All.Offered == r.Early.Offered+r.Later.Offered,
+		"users":    r.All.Good == r.Answers && r.All.Offered >= r.Early.Offered+r.Later.Offered,
 		"the limiter's counters": s.Submitted == 0 ||
 			int(s.Submitted) == r.Asked && int(s.Executed)+s.Running == r.Started && s.Running == r.held && s.Queued == r.queued,
 		"processor time": r.Computed <= time.Duration(servers*r.World.Cores)*r.Elapsed,

@@ -129,7 +129,8 @@ func (w *World) title() string { return fmt.Sprintf("%d cores: %s", w.Cores, w.N
 
 // Goodput is answers in time as a fraction of the possible: the offered requests, at most the capacity.
 func (r *Result) Goodput() float64 {
-	return float64(r.Warm.Good) / r.World.possible(r.World.Warm, r.World.Length, 4000)
+	w := r.World
+	return float64(r.Warm.Good) / w.possible(w.Warm, w.Length-w.outlast(seconds(w.Kinds[0].Patience)).Seconds(), 4000)
 }
 
 // Latency is a quantile of good answers' times, of all users or of critical ones.
@@ -172,7 +173,7 @@ func (t *Trial) Misses() (misses []string) {
 	if _, variation := r.Target(); t.World.steady() && t.World.Load() > 1 && variation > 0.3 {
 		misses = append(misses, "target moves")
 	}
-	if v.Critical > 0.01 {
+	if v.Critical > 0 {
 		misses = append(misses, "critical")
 	}
 	return misses

@@ -29,7 +29,7 @@ var rows = []row{
 	{"no harm before it", Below, func(v Verdict) bool { return !v.Cold }, 0.98, 0.97},
 	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.85, 0.62},
 	{"goodput ≥ 0.8", Overload, func(v Verdict) bool { return v.Goodput >= 0.8 }, 0.97, 0.83},
-	{"critical at most 0.01 below the oracle's", Overload, func(v Verdict) bool { return v.Critical <= 0.01 }, 0.95, 0.65},
+	{"critical below the oracle's by no more than 0.01 or chance", Overload, func(v Verdict) bool { return v.Critical <= 0 }, 0.95, 0.65},
 	{"failsafe-go gets no more done by over 0.02", classes, func(v Verdict) bool { return v.Behind <= 0.02 }, 0.99, 0.94},
 	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.98},
 	{"no harm from the fifth execution time on", classes, func(v Verdict) bool { return !v.Harm }, 1, 0.98},
@@ -117,7 +117,7 @@ func Print(out io.Writer, trials []*Trial, names []string) {
 		}
 		fmt.Fprintf(out, "| %s (%d) | %s | %.2f |%s\n", row.class, n, row.name, row.target, line)
 	}
-	fmt.Fprintf(out, "\n≥ 0.95 / ≥ 0.8 / mean goodput, latches, harm / cold harm, critical within 0.01:\n\n| split | worlds | %s | failsafe-go |\n|---|---|---|%s\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
+	fmt.Fprintf(out, "\n≥ 0.95 / ≥ 0.8 / mean goodput, latches, harm / cold harm, critical as it should be:\n\n| split | worlds | %s | failsafe-go |\n|---|---|---|%s\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
 	for _, s := range splits {
 		var of []*Trial
 		for _, t := range counted {
@@ -131,6 +131,8 @@ func Print(out io.Writer, trials []*Trial, names []string) {
 		}
 		fmt.Fprintf(out, " %s |\n", summary(of, func(t *Trial) *Result { return t.Failsafe }))
 	}
+	printNoes(out, counted, names)
+	printPairs(out, counted, names)
 	for i, name := range names {
 		fmt.Fprintf(out, "\nThe worst worlds of %s:\n", name)
 		for _, t := range worst(counted, i, 10) {
@@ -150,7 +152,7 @@ func summary(of []*Trial, pick func(*Trial) *Result) string {
 		latch += one(v.Latch)
 		harm += one(v.Harm)
 		cold += one(v.Cold)
-		critical += one(v.Critical <= 0.01)
+		critical += one(v.Critical <= 0)
 		mean += v.Goodput
 	}
 	n := max(float64(len(of)), 1)

@@ -22,6 +22,7 @@ type user struct {
 
 	attempts int
 	good     bool          // answered in time
+	no       no            // the last attempt's
 	ended    time.Duration // when the outcome was known
 }
 

@@ -20,7 +20,8 @@ type World struct {
 	// Peak is the highest rate of users, without retries and without Spells; Low is the rate between peaks.
 	Peak, Low float64
 	Shape     string // of the load: steady, step, pulse, sawtooth
-	// Length is how long users arrive. Those before Warm are not counted.
+	// Length is how long users arrive. Those before Warm are not counted, nor those whose patience outlasts the load: they may be
+	// answered in the calm after it.
 	Warm, Length float64
 	Spells       []Spell
 	Retry        Retry
@@ -96,6 +97,16 @@ func (w *World) rate(at float64) float64 {
 		return w.Low + (w.Peak-w.Low)*(4*part-math.Floor(4*part))
 	}
 	return w.Peak
+}
+
+// outlast is how long before the end of the load a user of that patience must have come to count.
+func (w *World) outlast(patience time.Duration) time.Duration {
+	return time.Duration(max(1, w.Retry.Attempts)) * patience
+}
+
+// counts reports whether a user is counted in a steady world.
+func (w *World) counts(u *user) bool {
+	return u.at >= seconds(w.Warm) && u.at+w.outlast(u.patience) <= seconds(w.Length)
 }
 
 // sum integrates a function of time.

@@ -1,0 +1,146 @@
+// What those are told who are not served: how soon, for which reason, and whether it is true.
+
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// Noes are the rejections of users who count and were not answered in time.
+type Noes struct {
+	Users       int
+	Median, P99 float64 // seconds from asking to the rejection
+	Part        float64 // the median as a share of patience
+	// False is by reason how many of those that were tried again had been answered in time if they had been started at the instant
+	// where they were rejected, Tried how many were tried.
+	False, Tried map[string]int
+
+	all []*user // in an order that has nothing to do with when they came
+}
+
+// no is a rejection of an attempt.
+type no struct {
+	number uint64 // 0: there was none
+	after  time.Duration
+	reason string
+}
+
+// noes collects the rejections of a run.
+func (w *World) noes(users []user) (n Noes) {
+	var waits, parts []float64
+	for i := range users {
+		u := &users[i]
+		if u.good || u.no.number == 0 || !w.counts(u) || w.Class() == Overload && !w.settled(u) {
+			continue
+		}
+		wait := u.no.after.Seconds()
+		waits, parts = append(waits, wait), append(parts, wait/u.patience.Seconds())
+		n.all = append(n.all, u)
+	}
+	n.Users = len(n.all)
+	if n.Users == 0 {
+		return n
+	}
+	slices.Sort(waits)
+	slices.Sort(parts)
+	n.Median, n.P99, n.Part = waits[len(waits)/2], waits[len(waits)*99/100], parts[len(parts)/2]
+	rand.New(rand.NewPCG(w.Seed, 17)).Shuffle(len(n.all), func(i, j int) { n.all[i], n.all[j] = n.all[j], n.all[i] })
+	return n
+}
+
+// reason names the cause of a rejection.
+func reason(err error) string {
+	rejection := (*limiter.Rejection)(nil)
+	switch {
+	case !errors.As(err, &rejection):
+		return "limit"
+	case rejection.Outcome == limiter.Rejected:
+		return rejection.Reason.String()
+	}
+	return rejection.Outcome.String()
+}
+
+// Replay asks up to most of the rejections of a run whether they were true: the world is run again up to the instant of each, where
+// the attempt is started instead. It forgets the others.
+func (r *Result) Replay(in Runner, g Guard, most int) error {
+	n := &r.Noes
+	n.False, n.Tried = map[string]int{}, map[string]int{}
+	for _, u := range n.all[:min(most, len(n.all))] {
+		var again *Result
+		if err := in(func() (err error) {
+			again, err = run(r.World, g, true, u.no.number)
+			return err
+		}); err != nil {
+			return err
+		}
+		i, _ := slices.BinarySearchFunc(again.users, u.at, func(v user, at time.Duration) int { return cmp.Compare(v.at, at) })
+		n.Tried[u.no.reason]++
+		n.False[u.no.reason] += one(again.users[i].good)
+	}
+	n.all = nil
+	return nil
+}
+
+// printNoes writes what those are told who are not served.
+func printNoes(out io.Writer, counted []*Trial, names []string) {
+	fmt.Fprintf(out, "\nWho is not served, means over the worlds in which the oracle does not serve all; of each run up to %d rejections were tried again:\n\n"+
+		"| worlds | law | left without a word | rejected | median no, s | its share of patience | p99, s | false of those tried |\n|---|---|---|---|---|---|---|---|\n", replays)
+	for _, s := range splits[:6] {
+		for i, name := range names {
+			n, values, tried, lies := 0, [5][]float64{}, 0, 0
+			for _, t := range counted {
+				if !s.of(t) || t.World.counted(t.Oracle).Share() > 0.999 {
+					continue
+				}
+				n++
+				r := t.Laws[i]
+				all := t.World.counted(r)
+				rejected := float64(r.Noes.Users) / max(float64(all.Offered), 1)
+				values[0], values[1] = append(values[0], all.LeftShare()), append(values[1], rejected)
+				if r.Noes.Users > 0 {
+					values[2], values[3], values[4] = append(values[2], r.Noes.Median), append(values[3], r.Noes.Part), append(values[4], r.Noes.P99)
+				}
+				tried, lies = tried+total(r.Noes.Tried), lies+total(r.Noes.False)
+			}
+			if n == 0 {
+				continue
+			}
+			fmt.Fprintf(out, "| %s (%d) | %s |", s.name, n, name)
+			for _, v := range values {
+				mean, _ := spread(v)
+				fmt.Fprintf(out, " %.3g |", mean)
+			}
+			fmt.Fprintf(out, " %.3f (of %d) |\n", float64(lies)/max(float64(tried), 1), tried)
+		}
+	}
+	for i, name := range names {
+		tried, lies := map[string]int{}, map[string]int{}
+		for _, t := range counted {
+			for reason, k := range t.Laws[i].Noes.Tried {
+				tried[reason] += k
+				lies[reason] += t.Laws[i].Noes.False[reason]
+			}
+		}
+		fmt.Fprintf(out, "\nFalse rejections of %s by reason, of those tried:", name)
+		for _, reason := range slices.Sorted(maps.Keys(tried)) {
+			fmt.Fprintf(out, " %s %d of %d;", reason, lies[reason], tried[reason])
+		}
+		fmt.Fprintln(out)
+	}
+}
+
+func total(m map[string]int) (n int) {
+	for _, k := range m {
+		n += k
+	}
+	return n
+}
