@@ -71,6 +71,10 @@ type Config struct {
 	// minute at the default interval.
 	History int
 
+	// Pools tell what work inside waits for, such as the connections of a database: see package pool. Where one is full the limit
+	// follows it, and the decision's reason says so. Not with Sampler.
+	Pools []monitor.Pool
+
 	// Sampler replaces this module's sampler; nil: [monitor.New]. A replacement has to measure execution times itself.
 	Sampler Sampler
 	// Controller replaces this module's controller; nil: [control.New]. If its decision numbers restart, the warden continues
@@ -136,6 +140,9 @@ func New(cfg Config) (*Warden, error) {
 			return nil, &InvalidError{"Config." + part.field, part.typed, part.allowed}
 		}
 	}
+	if cfg.Sampler != nil && len(cfg.Pools) > 0 {
+		return nil, &InvalidError{"Config.Pools", fmt.Sprintf("%d pools beside Config.Sampler", len(cfg.Pools)), "none: a sampler of your own reads the pools itself"}
+	}
 	if cfg.Controller != nil {
 		cfg.Control = control.Config{} // which configures nobody
 	} else if err := fit(&cfg.Control, cfg.ApplyTo); err != nil {
@@ -165,7 +172,7 @@ func New(cfg Config) (*Warden, error) {
 	}
 	if w.sampler == nil {
 		w.recorder = monitor.NewRecorder()
-		if w.sampler, err = monitor.New(monitor.Config{Recorder: w.recorder}); err != nil {
+		if w.sampler, err = monitor.New(monitor.Config{Recorder: w.recorder, Pools: cfg.Pools}); err != nil {
 			return nil, err
 		}
 	}

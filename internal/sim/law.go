@@ -29,8 +29,40 @@ var laws = map[string]Guard{}
 // Ours is the warden with its defaults.
 var Ours = register("ours", func(w *World) (Law, limiter.Config, error) {
 	c, err := control.New(control.Config{Processors: w.Cores})
-	return c, limiter.Config{MaxQueue: warden.DefaultQueue}, err
+	return untold{c}, limiter.Config{MaxQueue: warden.DefaultQueue}, err
 })
+
+// untold keeps from a law what the pool of the dependency tells.
+type untold struct{ Law }
+
+// Step decides without pools.
+func (l untold) Step(s monitor.Sample) decision.ControlDecision {
+	s.Pools = nil
+	return l.Law.Step(s)
+}
+
+// inUse tells a law how much of the pool is in use, as database/sql and pgxpool do, but not how many wait for it.
+type inUse struct{ Law }
+
+// Step decides without the number of those who wait.
+func (l inUse) Step(s monitor.Sample) decision.ControlDecision {
+	for i := range s.Pools {
+		s.Pools[i].Waiting = monitor.Reading{}
+	}
+	return l.Law.Step(s)
+}
+
+// Told is the warden whose pool says how many wait, InUse the one whose pool does not.
+var (
+	Told = register("told", func(w *World) (Law, limiter.Config, error) {
+		c, err := control.New(control.Config{Processors: w.Cores})
+		return c, limiter.Config{MaxQueue: warden.DefaultQueue}, err
+	})
+	InUse = register("inuse", func(w *World) (Law, limiter.Config, error) {
+		c, err := control.New(control.Config{Processors: w.Cores})
+		return inUse{c}, limiter.Config{MaxQueue: warden.DefaultQueue}, err
+	})
+)
 
 // register adds a control law under a name.
 func register(name string, m Maker) Guard {

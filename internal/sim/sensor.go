@@ -45,6 +45,12 @@ func (s *server) sample() monitor.Sample {
 		P50: quantile(m.times, 0.5), P90: quantile(m.times, 0.9), Count: uint64(len(m.times)),
 		Throughput: float64(len(m.times)) / elapsed, Concurrency: m.work.Seconds() / elapsed,
 	}
+	out.Service.Running = m.running
+	if d := &s.e.dep; d.places > 0 {
+		out.Pools = []monitor.PoolReading{{
+			Name: "dependency", PoolStats: monitor.PoolStats{InUse: d.taken, Max: d.places, Waiting: monitor.Reading{Value: float64(len(d.queue)), OK: true}},
+		}}
+	}
 	few := min(len(m.times), len(out.Service.Times))
 	for i := range few {
 		out.Service.Times[i] = m.times[i*len(m.times)/few]

@@ -93,7 +93,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	}
 	used := min(finite(s.Utilization.Value), 1)
 	full := finite(s.Service.Concurrency) >= math.Round(st.target())-0.5
-	st.served.step(s.Service, dt, used, float64(cfg.Initial), full)
+	st.served.step(s.Service, s.Pools, dt, used, float64(cfg.Initial), full)
 	st.served.target = cfg.within(st.served.target)
 	constant := fallTime
 	if top.level > st.pressure {

@@ -55,6 +55,14 @@ func anySample(t *rapid.T, at time.Time) monitor.Sample {
 	for i := range rapid.IntRange(0, len(s.Service.Times)).Draw(t, "times") {
 		s.Service.Times[i] = delays.Draw(t, "time")
 	}
+	s.Service.Running = rapid.IntRange(-1, 1000).Draw(t, "running")
+	for i := range rapid.IntRange(0, 3).Draw(t, "pools") {
+		s.Pools = append(s.Pools, monitor.PoolReading{
+			Name:      string(rune('a' + i)),
+			PoolStats: monitor.PoolStats{InUse: rapid.IntRange(-2, 20).Draw(t, "in use"), Max: rapid.IntRange(-2, 20).Draw(t, "max"), Waiting: reading(t, "waiting")},
+			Problem:   rapid.SampledFrom([]string{"", "", "", "blocked"}).Draw(t, "problem"),
+		})
+	}
 	return s
 }
 
@@ -96,6 +104,14 @@ func plausible(t *rapid.T, at time.Time) monitor.Sample {
 	}
 	for i := range s.Service.Times {
 		s.Service.Times[i] = s.Service.P50 * time.Duration(i+16) / 32
+	}
+	s.Service.Running = int(n)
+	if rapid.IntRange(0, 2).Draw(t, "pool") == 0 {
+		inUse, most := rapid.IntRange(0, 10).Draw(t, "in use"), 10
+		s.Pools = []monitor.PoolReading{{Name: "a", PoolStats: monitor.PoolStats{InUse: inUse, Max: most}}}
+		if rapid.Bool().Draw(t, "counts who waits") {
+			s.Pools[0].Waiting = monitor.Reading{Value: rapid.Float64Range(0, 40).Draw(t, "waiting"), OK: true}
+		}
 	}
 	return s
 }
@@ -169,6 +185,7 @@ func TestPropertyC4_Bounded(t *testing.T) {
 			if s.Service.Concurrency = running; running == 0 {
 				s.Service = monitor.Service{}
 			}
+			s.Pools = nil // they cut at once: C14
 			d := c.Step(s)
 			was, is := float64(before.TargetConcurrency), float64(d.TargetConcurrency)
 			low, high := 0.5*(was-0.5)-0.5, max(2*(was+0.5)+0.5, float64(highest))

@@ -35,6 +35,7 @@ const (
 
 // service is the state of the service half.
 type service struct {
+	rate   float64 // executions that ended per second, of the last sample
 	fed    bool    // some sample had execution times
 	trust  float64 // 0 to 1: confidence in the baseline's execution time
 	target float64 // the limit of this half, without the slots of unending
@@ -42,6 +43,7 @@ type service struct {
 	base   baseline
 
 	unending unending
+	told     told
 
 	phase  phase
 	in     float64 // seconds in this phase
@@ -68,7 +70,8 @@ const (
 
 // step processes the Service of a sample. busy is the recent utilization of the processors; full reports whether every slot was
 // held.
-func (v *service) step(s monitor.Service, dt, busy, initial float64, full bool) {
+func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy, initial float64, full bool) {
+	v.rate = finite(s.Throughput)
 	v.fed = v.fed || s.Count > 0 || finite(s.Concurrency) > 0
 	if v.unending.observe(s, dt, full) {
 		v.window.reset() // it has counted what ends as unending
@@ -79,6 +82,11 @@ func (v *service) step(s monitor.Service, dt, busy, initial float64, full bool) 
 		v.trust -= v.trust * toward(dt, forget)
 	}
 	v.in += dt
+	v.told.observe(pools, max(float64(s.Running)-v.unending.slots, 0), v.base.mean, dt)
+	if v.told.full {
+		v.obey(n, ended)
+		return
+	}
 	v.slow = v.phase != watching
 	w, r := &v.window, v.window.mean()
 	switch {
@@ -124,7 +132,7 @@ func (v *service) watch(n, ended, dt, initial float64) {
 	}
 	if limited && !v.slow {
 		calm := min(max(2-v.longer/2, 0.3), 1) // grow more slowly while the window is possibly slow
-		v.target += min(ended*v.pace*calm, v.target)
+		v.grow(ended * v.pace * calm)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -46,7 +47,7 @@ func TestPropertyM2_MissingIsNotZero(t *testing.T) {
 			after.counts, want.Lag = nil, Lag{}
 		}
 		part.compare(before)
-		if got := part.compare(after); got != want {
+		if got := part.compare(after); !cmp.Equal(got, want) {
 			t.Fatalf("M2:\n got %+v\nwant %+v", got, want)
 		}
 	})

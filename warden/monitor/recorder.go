@@ -173,7 +173,10 @@ func (r *Recorder) take(at time.Time) Service {
 	gained := int64((area-r.area)<<(64-areaBits)) >> (64 - areaBits)
 	r.tick, r.area = tick, area
 
-	out := Service{Concurrency: float64(max(0, gained)) / float64(elapsed), Discarded: discarded}
+	out := Service{
+		Concurrency: float64(max(0, gained)) / float64(elapsed), Discarded: discarded,
+		Running: max(0, int(int64(running<<areaBits)>>areaBits)),
+	}
 	low, high := bits.TrailingZeros32(touched)*perGroup, bits.Len32(touched)*perGroup
 	if touched == 0 {
 		return out

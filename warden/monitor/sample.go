@@ -22,6 +22,8 @@ type Sample struct {
 	Throttled Reading
 	// Service describes the executions since the previous sample; the zero Service without a Recorder.
 	Service Service
+	// Pools are what the pools of [Config] told, in their order; nil without pools.
+	Pools []PoolReading
 	// Gap is the time since the previous sample, 0 for the first. A large Gap shows that sampling is late.
 	Gap time.Duration
 }
@@ -55,6 +57,8 @@ type Service struct {
 	Throughput float64
 	// Discarded is the number of executions that ended and are not in Count, see [Span.Discard].
 	Discarded uint64
+	// Running is the number of executions at this instant.
+	Running int
 	// Concurrency is the average number of running executions. With Count 0 it is above 0 if executions take longer than the
 	// time between samples.
 	Concurrency float64

@@ -13,18 +13,21 @@ import (
 type Config struct {
 	// Recorder, if not nil, feeds Sample.Service. It must come from [NewRecorder] and feed no other Sampler.
 	Recorder *Recorder
+	// Pools are asked for every sample; at most 64.
+	Pools []Pool
 }
 
-// Sampler takes samples of its own process. [Sampler.Sample] is safe for concurrent use. A Sampler starts no goroutine and
-// needs no cleanup. It must come from [New] and must not be copied.
+// Sampler takes samples of its own process. [Sampler.Sample] is safe for concurrent use. A Sampler starts no goroutine,
+// but one for each question to a [Pool], and needs no cleanup. It must come from [New] and must not be copied.
 type Sampler struct {
-	mu       sync.Mutex // guards all below; held while the sources are read, never while foreign code runs
+	mu       sync.Mutex // guards all below; held while the sources are read; foreign code does not run under it, but is waited for briefly
 	sampled  bool       // there was a sample before
 	prev     facts
 	delays   distribution // of the time between the last two facts
 	metrics  [2]metrics.Sample
 	group    cgroup
 	recorder *Recorder
+	pools    []*poolReader
 }
 
 // facts are the raw values of the sources at one instant.
@@ -49,11 +52,16 @@ const (
 )
 
 // New returns a Sampler whose first sample covers the time since this call. The error is an [*InvalidError]: the Recorder is
-// the zero Recorder, or feeds another Sampler.
+// the zero Recorder, or feeds another Sampler; or a pool is
+// incomplete, or has the name of another one.
 //
 // On Linux a Sampler keeps a few files open, at most three for each level of the process's cgroup and one more, so that it
 // can read them even when the process has run out of file descriptors; they are closed when the Sampler is garbage collected.
 func New(cfg Config) (*Sampler, error) {
+	pools, err := poolReaders(cfg.Pools)
+	if err != nil {
+		return nil, err
+	}
 	if r := cfg.Recorder; r != nil {
 		if len(r.shards) == 0 {
 			return nil, &InvalidError{Field: "Config.Recorder", Value: "a zero Recorder", Allowed: "nil or a recorder made by NewRecorder"}
@@ -62,7 +70,7 @@ func New(cfg Config) (*Sampler, error) {
 			return nil, &InvalidError{Field: "Config.Recorder", Value: "the recorder of another Sampler", Allowed: "nil or a recorder of its own"}
 		}
 	}
-	s := &Sampler{recorder: cfg.Recorder}
+	s := &Sampler{recorder: cfg.Recorder, pools: pools}
 	s.metrics[latencies].Name = "/sched/latencies:seconds"
 	s.metrics[runnable].Name = "/sched/goroutines/runnable:goroutines"
 	if runtime.GOOS == "linux" {
@@ -84,18 +92,19 @@ func (s *Sampler) measure(seconds []float64) {
 	s.prev.counts = make([]uint64, len(seconds)-1)
 }
 
-// Sample reads every source and returns the change since the previous sample, or since [New]. It allocates nothing.
+// Sample reads every source and returns the change since the previous sample, or since [New]. Without pools it allocates nothing.
 // Concurrent callers take turns, each sampling the time since the previous call, so each observation goes to one caller only:
 // a Sampler should have one consumer.
 //
-// A sample takes a few microseconds, and a few more once a second for the cgroup. It may wait for another reader of
-// runtime/metrics.
+// A sample takes a few microseconds, a few more once a second for the cgroup, and about two for each pool. It may wait for
+// another reader of runtime/metrics, and for a pool that does not answer, 20 ms at most.
 func (s *Sampler) Sample() Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	pools := readPools(s.pools)
 	now := s.read()
 	out := s.compare(now)
-	out.Service = s.recorder.take(now.at)
+	out.Service, out.Pools = s.recorder.take(now.at), pools
 	if !s.sampled {
 		s.sampled = true
 		out.Gap = 0

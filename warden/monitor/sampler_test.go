@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -110,7 +111,7 @@ func TestM2_MissingIsNotZero(t *testing.T) {
 		want := all
 		take(&before, &after, &want)
 		s.compare(before)
-		if got := s.compare(after); got != want {
+		if got := s.compare(after); !cmp.Equal(got, want) {
 			t.Errorf("without %s:\n got %+v\nwant %+v", name, got, want)
 		}
 	}
