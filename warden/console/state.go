@@ -270,7 +270,7 @@ func decisionJSON(d *decision.ControlDecision) *decisionOf {
 func reasonsJSON(reasons []decision.Reason) []reason {
 	out := make([]reason, 0, len(reasons))
 	for _, r := range reasons {
-		j := reason{Value: missing()}
+		j, detail := reason{Value: missing()}, ""
 		for _, a := range r.LogValue().Group() {
 			switch a.Key {
 			case "code":
@@ -279,13 +279,17 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 				j.Signal = clip(a.Value.String(), longestName)
 			case "direction":
 				j.Direction = a.Value.String()
+			case "detail":
+				detail = clip(a.Value.String(), longestFailure)
 			case "value":
 				if a.Value.Kind() == slog.KindFloat64 {
 					j.Value = num(a.Value.Float64())
 				}
 			}
 		}
-		j.Text = j.text()
+		if j.Text = detail; detail == "" {
+			j.Text = j.text()
+		}
 		out = append(out, j)
 	}
 	return out

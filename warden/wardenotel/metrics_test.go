@@ -33,6 +33,9 @@ func everything(t testing.TB, mp metric.MeterProvider) *wardenotel.Metrics {
 		sample: monitor.Sample{
 			Utilization: monitor.Reading{Value: .75, OK: true}, Throttled: monitor.Reading{Value: .25, OK: true}, Runnable: monitor.Reading{Value: 3, OK: true},
 			Lag: monitor.Lag{P90: 2 * time.Millisecond, Count: 9}, Service: monitor.Service{P90: 5 * time.Millisecond, Count: 7, Throughput: 70},
+			Pools: []monitor.PoolReading{
+				{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 7, Max: 10, Waiting: monitor.Reading{Value: 4, OK: true}}}, {Name: "cache", Problem: "blocked"},
+			},
 		},
 		decision: decision.ControlDecision{Seq: 5, TargetConcurrency: 12, Reasons: []decision.Reason{decision.NewReason("queueing", "lag", 1, decision.Tighten)}},
 	})

@@ -75,6 +75,12 @@ func Families() []Family {
 		Family{"service_throughput", Level, "{task}/s", "Tasks that ended, per second.", nil},
 		Family{"service_concurrency", Level, "{task}", "Tasks running at the same time, on average.", nil},
 	)
+	group("stopbank_pool_", by("warden", "pool"),
+		Family{"in_use", Level, "{connection}", "Connections in use, of a pool that tells.", nil},
+		Family{"max", Level, "{connection}", "Connections that there can be.", nil},
+		Family{"waiting", Level, "{task}", "Tasks that wait for a connection, of a pool that counts them.", nil},
+		Family{"unreadable", Level, "1", "1 if the last reading of the pool could not be used.", by("problem")},
+	)
 	group("stopbank_bulkhead_", by("set"),
 		Family{"slots", Amount, "{slot}", "Slots of the set, by its plan.", nil},
 		Family{"effective_slots", Amount, "{slot}", "Slots of the set under the decision in force.", nil},

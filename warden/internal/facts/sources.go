@@ -95,6 +95,19 @@ func readSample(p Put, name string, s monitor.Sample) {
 		p("stopbank_monitor_service_throughput", s.Service.Throughput, name)
 		p("stopbank_monitor_service_concurrency", s.Service.Concurrency, name)
 	}
+	for _, r := range s.Pools {
+		if r.Problem != "" {
+			p("stopbank_pool_unreadable", 1, name, r.Name, r.Problem)
+			continue
+		}
+		if r.Max > 0 {
+			p("stopbank_pool_in_use", float64(r.InUse), name, r.Name)
+			p("stopbank_pool_max", float64(r.Max), name, r.Name)
+		}
+		if r.Waiting.OK {
+			p("stopbank_pool_waiting", r.Waiting.Value, name, r.Name)
+		}
+	}
 }
 
 // ReadSet says what a set and its compartments has counted.

@@ -1,0 +1,79 @@
+// Pools in a sample: what they tell, and what becomes of one that lies, panics or never answers.
+
+package monitor
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPoolsInASample(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang, asked := make(chan struct{}), 0
+		s, err := New(Config{Pools: []Pool{
+			{"db", func() PoolStats { return PoolStats{InUse: 3, Max: 10} }},
+			{"panics", func() PoolStats { panic("no") }},
+			{"blocks", func() PoolStats { asked++; <-hang; return PoolStats{InUse: 1, Max: 2} }},
+			{"negative", func() PoolStats { return PoolStats{InUse: -1, Max: 10} }},
+			{"more than there are", func() PoolStats { return PoolStats{InUse: 11, Max: 10} }},
+			{"nobody waits less than nobody", func() PoolStats { return PoolStats{Waiting: Reading{-1, true}} }},
+			{"waits", func() PoolStats { return PoolStats{Waiting: Reading{7, true}} }},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []PoolReading{
+			{Name: "db", PoolStats: PoolStats{InUse: 3, Max: 10}},
+			{Name: "panics", Problem: "panicked"},
+			{Name: "blocks", Problem: "blocked"},
+			{Name: "negative", Problem: "invalid"},
+			{Name: "more than there are", Problem: "invalid"},
+			{Name: "nobody waits less than nobody", Problem: "invalid"},
+			{Name: "waits", PoolStats: PoolStats{Waiting: Reading{7, true}}},
+		}
+		for range 3 {
+			before := time.Now()
+			got := s.Sample()
+			if diff := cmp.Diff(want, got.Pools); diff != "" {
+				t.Fatal(diff)
+			}
+			if took := time.Since(before); took > patience {
+				t.Errorf("a pool that blocks held a sample up for %v of virtual time", took)
+			}
+			synctest.Wait()
+		}
+		if asked != 1 {
+			t.Errorf("a pool that had not answered was asked %d times", asked)
+		}
+		close(hang)
+		synctest.Wait()
+		want[2] = PoolReading{Name: "blocks", PoolStats: PoolStats{InUse: 1, Max: 2}}
+		if diff := cmp.Diff(want, s.Sample().Pools); diff != "" {
+			t.Errorf("after it has answered: %s", diff)
+		}
+	})
+}
+
+func TestPoolsThatAreRefused(t *testing.T) {
+	tells := func() PoolStats { return PoolStats{} }
+	many := make([]Pool, 65)
+	for i := range many {
+		many[i] = Pool{fmt.Sprint(i), tells}
+	}
+	for field, pools := range map[string][]Pool{
+		"Config.Pools":          many,
+		"Config.Pools[0].Name":  {{"", tells}},
+		"Config.Pools[1].Name":  {{"db", tells}, {"db", tells}},
+		"Config.Pools[0].Stats": {{"db", nil}},
+	} {
+		var invalid *InvalidError
+		if _, err := New(Config{Pools: pools}); !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
