@@ -110,11 +110,23 @@ func (w *World) String() string {
 	if w.Places > 0 {
 		places = fmt.Sprintf("%d places", w.Places)
 	}
+	if w.Behind > 0 {
+		places += fmt.Sprintf(" before %d", w.Behind)
+	}
+	for _, n := range w.More {
+		places += fmt.Sprintf(", %d places", n)
+	}
+	for _, s := range w.Spells {
+		again += fmt.Sprintf("; %+v", s)
+	}
+	if w.Holders > 0 {
+		again += fmt.Sprintf("; %d that never end from %.3gs on", w.Holders, w.From)
+	}
 	if w.Warm > 0 {
 		start = "warm"
 	}
 	if w.Retry.Attempts > 1 {
-		again = fmt.Sprintf("; asks %d times", w.Retry.Attempts)
+		again += fmt.Sprintf("; asks %d times", w.Retry.Attempts)
 	}
 	return fmt.Sprintf("%s; %d cores, %s; %s %.2fx (%.4g/s, %.3g at once) %s for %.3gs%s", strings.Join(kinds, " + "), w.Cores, places,
 		w.Shape, w.Load(), w.Peak, w.Peak*w.service(), start, w.Length, again)
@@ -124,6 +136,14 @@ func (k Kind) String() string {
 	priorities := "2 priorities"
 	if k.Critical+k.Normal < 1 {
 		priorities = "3 priorities"
+	}
+	for i, has := range []bool{k.Outlives, k.Outside, k.Twice} {
+		if has {
+			priorities += ", " + []string{"outlives its slot", "beside the guard", "takes two places"}[i]
+		}
+	}
+	if k.Pool != 0 {
+		priorities += fmt.Sprintf(", pool %d", k.Pool)
 	}
 	return fmt.Sprintf("%v %s, %.3g computing, patience %.3gs±%g %s, %s",
 		seconds(k.Service).Round(10*time.Microsecond), k.Spread, k.Share, k.Patience, k.Vary, k.Knows, priorities)

@@ -23,7 +23,7 @@ type engine struct {
 	open    int       // users without an outcome, including those who have not arrived
 	inside  int       // attempts sent and not yet answered
 	servers []*server // hop after hop
-	dep     dependency
+	deps    []dependency
 	spell   Spell // what is disturbed now
 	client  client
 	chance  *rand.Rand // of load balancing and backoff, which depend on earlier outcomes
@@ -49,6 +49,7 @@ type attempt struct {
 	step     time.Duration // length of the running time slice
 	began    time.Duration // started by the gate
 	free     bool          // started against the gate's will
+	gone     bool          // ended for the server while its call goes on
 	pass     pass
 	ended    time.Duration // answered by the server
 	ok       bool          // with success
@@ -69,7 +70,13 @@ const (
 // number is started when the guard rejects it.
 func run(w *World, g Guard, trace bool, instead uint64) (*Result, error) {
 	e := &engine{w: w, instead: instead, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)), result: &Result{World: w, Guard: g.Name, trace: trace}}
-	e.bubble.start, e.open, e.dep.places = time.Now(), len(e.users), w.Places
+	e.bubble.start, e.open = time.Now(), len(e.users)
+	for i := range 1 + len(w.More) {
+		e.deps = append(e.deps, dependency{places: append([]int{w.Places}, w.More...)[i]})
+	}
+	if w.Behind > 0 {
+		e.deps[0].behind = &dependency{places: w.Behind}
+	}
 	e.result.hops = make([]executions, len(w.Front)+1)
 	var err error
 	if e.client, err = newClient(e); err != nil {
@@ -93,7 +100,7 @@ func run(w *World, g Guard, trace bool, instead uint64) (*Result, error) {
 		e.after(tick+time.Duration(i)*tick/time.Duration(per), s.tick, nil)
 	}
 	e.disturb(0)
-	for e.open > 0 || w.Drain && e.inside > 0 {
+	for (e.open > 0 || w.Drain && e.inside > 0) && !(w.Cut && e.now >= seconds(w.Length)) {
 		next := e.events.pop()
 		e.now = next.at
 		next.do(e, next.of)
@@ -110,7 +117,7 @@ func (e *engine) disturb(at float64) {
 	e.spell = e.w.during(at)
 	for _, s := range e.servers {
 		s.account(e.now)
-		s.cores, s.paused = e.spell.Cores, e.spell.Pause
+		s.allowed, s.cores, s.paused = e.spell.Cores, max(1, e.spell.Cores-e.spell.Stolen), e.spell.Pause
 		s.dispatch()
 	}
 }
@@ -185,12 +192,15 @@ func (e *engine) arrives(a *attempt) { a.on.compute(a, e.w.entry()) }
 func (e *engine) done(a *attempt) {
 	switch a.stage {
 	case arriving:
-		if e.spell.Down {
+		switch {
+		case e.spell.Down:
 			e.refuse(a, e.now, nil)
-			return
+		case a.kind.Outside:
+			e.execute(a)
+		default:
+			e.result.Asked++
+			a.on.gate.ask(a)
 		}
-		e.result.Asked++
-		a.on.gate.ask(a)
 	case computing:
 		switch {
 		case a.on.hop < len(e.w.Front):
@@ -202,6 +212,9 @@ func (e *engine) done(a *attempt) {
 			e.call(a)
 		}
 	case calling:
+		if a.gone {
+			return
+		}
 		a.stage = finishing
 		a.on.compute(a, arrival+a.computes-a.computes/2)
 	case finishing:
@@ -214,7 +227,15 @@ func (e *engine) start(a *attempt) {
 	a.on.sensor.start(e.now)
 	e.result.Started++
 	e.result.Waited += e.now - a.sent
+	e.execute(a)
+}
+
+// execute begins an execution.
+func (e *engine) execute(a *attempt) {
 	a.began, a.stage = e.now, computing
+	if a.kind == &endless {
+		return
+	}
 	before := a.computes
 	switch {
 	case a.on.hop < len(e.w.Front):
@@ -231,12 +252,20 @@ func (e *engine) start(a *attempt) {
 
 // finish ends an execution, also if the user has left: servers do not notice that.
 func (e *engine) finish(a *attempt, ok bool, err error) {
-	a.on.sensor.end(a.began, e.now)
+	e.release(a)
+	e.answer(a, e.now, ok, err)
+}
+
+// release ends an execution for the server.
+func (e *engine) release(a *attempt) {
 	e.result.executed(a, e.now)
+	if a.kind.Outside {
+		return
+	}
+	a.on.sensor.end(a.began, e.now)
 	if !a.free {
 		a.on.gate.release(a)
 	}
-	e.answer(a, e.now, ok, err)
 }
 
 // refuse is called by the gate to reject an attempt, possibly with a time slightly in the past.
@@ -272,7 +301,12 @@ func (e *engine) leaves(a *attempt) {
 		return
 	}
 	a.over = true
-	if a.kind.Knows == "cancel" {
+	switch {
+	case a.kind.Outlives && a.stage == calling && a.kind.Knows != "hidden":
+		a.gone = true
+		e.release(a)
+		e.inside--
+	case a.kind.Knows == "cancel" && !a.kind.Outside:
 		a.on.gate.leave(a)
 	}
 	e.told(a, e.now, false)

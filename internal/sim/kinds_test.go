@@ -72,11 +72,31 @@ func TestTwoKindsTwoDeadlines(t *testing.T) {
 func TestCapacityIsWhatTheModelCanDo(t *testing.T) {
 	computing := quickAndSlow(1, 60, 60)
 	computing.Kinds[0].Share, computing.Kinds[1].Share = 1, 0.6
-	for name, w := range map[string]*World{"dependency": quickAndSlow(3, 60, 60), "processors": computing} {
+	with := func(change func(w *World)) *World {
+		w := quickAndSlow(3, 60, 60)
+		w.Places = 6
+		change(w)
+		return w
+	}
+	for name, w := range map[string]*World{
+		"dependency": quickAndSlow(3, 60, 60), "processors": computing,
+		"a database smaller than its pool": with(func(w *World) { w.Behind = 3 }),
+		"two places a call":                with(func(w *World) { w.Kinds[0].Twice, w.Kinds[1].Twice = true, true }),
+		"two pools":                        with(func(w *World) { w.More, w.Kinds[0].Pool = []int{1}, 1 }),
+		"calls five times slower":          with(func(w *World) { w.Spells = []Spell{{Until: w.Length, Slow: 5}} }),
+		"two of four processors stolen": with(func(w *World) {
+			w.Places, w.Kinds[0].Share, w.Kinds[1].Share, w.Spells = 0, 1, 0.6, []Spell{{Until: w.Length, Stolen: 2}}
+		}),
+	} {
 		w.Places *= 1 + 99*one(name == "processors")
 		w.Peak = 3 * w.capacity(0)
 		near(t, name, float64(try(t, w, Pool("64", 64, 0), false).Executed)/w.Length, w.capacity(0), 0.03)
 	}
+	testSpreads(t)
+}
+
+func testSpreads(t *testing.T) {
+	t.Helper()
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, spread := range []string{"exact", "20%", "exponential", "1:40", "pareto"} {
 		k, all, sum := Kind{Service: 1, Spread: spread}, []float64(nil), 0.0
@@ -87,5 +107,31 @@ func TestCapacityIsWhatTheModelCanDo(t *testing.T) {
 		slices.Sort(all)
 		near(t, "mean of "+spread, sum/float64(len(all)), 1, 0.03)
 		near(t, "median of "+spread, all[len(all)/2], k.median(), 0.02)
+	}
+}
+
+// What never ends keeps its slots, and of what the server ends, its slot is free while the dependency goes on.
+func TestWorkWithoutAnEnd(t *testing.T) {
+	w := quickAndSlow(0.5, 60, 60)
+	w.Holders, w.Cut = 4, true
+	if r := try(t, w, Static(4), false); r.All.Good > 0 || r.held != 4 {
+		t.Errorf("four slots for four that never end: %d answers, %d held", r.All.Good, r.held)
+	}
+	if r := try(t, w, Static(5), false); r.Warm.Share() < 0.99 {
+		t.Errorf("a slot more than those that never end: %.3f answered", r.Warm.Share())
+	}
+
+	// Ten times what one place can do: those that leave a call behind make no room there.
+	w = quickAndSlow(10, 0.05, 0.2)
+	for i := range w.Kinds {
+		w.Kinds[i].Knows, w.Kinds[i].Outlives = "told", true
+	}
+	r := try(t, w, Static(1000), false)
+	if r.Answers > 10 || r.stats.Running != 0 || r.Executed < 1000 {
+		t.Errorf("%d answers, %d running at the end, %d executed", r.Answers, r.stats.Running, r.Executed)
+	}
+	w.Kinds[0].Outside = true
+	if r = try(t, w, Static(1000), false); r.Asked >= r.Sent || r.Asked == 0 {
+		t.Errorf("%d of %d asked the limiter, although a kind passes by it", r.Asked, r.Sent)
 	}
 }

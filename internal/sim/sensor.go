@@ -4,6 +4,7 @@ package sim
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -46,10 +47,12 @@ func (s *server) sample() monitor.Sample {
 		Throughput: float64(len(m.times)) / elapsed, Concurrency: m.work.Seconds() / elapsed,
 	}
 	out.Service.Running = m.running
-	if d := &s.e.dep; d.places > 0 {
-		out.Pools = []monitor.PoolReading{{
-			Name: "dependency", PoolStats: monitor.PoolStats{InUse: d.taken, Max: d.places, Waiting: monitor.Reading{Value: float64(len(d.queue)), OK: true}},
-		}}
+	for i, d := range s.e.deps {
+		if d.places > 0 {
+			out.Pools = append(out.Pools, monitor.PoolReading{
+				Name: strconv.Itoa(i), PoolStats: monitor.PoolStats{InUse: d.taken, Max: d.places, Waiting: monitor.Reading{Value: float64(len(d.queue)), OK: true}},
+			})
+		}
 	}
 	few := min(len(m.times), len(out.Service.Times))
 	for i := range few {
@@ -65,8 +68,8 @@ func (s *server) sample() monitor.Sample {
 	for _, lag := range s.lags {
 		out.Lag.Mean += lag / time.Duration(len(s.lags))
 	}
-	out.Utilization = monitor.Reading{Value: min(s.spent.Seconds()/(elapsed*float64(s.cores)), 1), OK: true}
-	out.Runnable = monitor.Reading{Value: float64(len(s.ready)) / float64(s.cores), OK: true}
+	out.Utilization = monitor.Reading{Value: min(s.spent.Seconds()/(elapsed*float64(s.allowed)), 1), OK: true}
+	out.Runnable = monitor.Reading{Value: float64(len(s.ready)) / float64(s.allowed), OK: true}
 	s.e.result.Computed += s.spent
 	s.spent, s.lags = 0, s.lags[:0]
 	return out

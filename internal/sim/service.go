@@ -19,14 +19,14 @@ type server struct {
 	sensor      sensor
 	outstanding int // attempts whose sender still waits, as the load balancer counts them
 
-	cores  int
-	paused bool // a garbage-collection pause: no goroutine gets a processor
-	busy   int
-	ready  line // waiting for a processor
-	spent  time.Duration
-	mark   time.Duration // spent is counted until then
-	lags   []time.Duration
-	seen   int
+	allowed, cores int  // that it knows of, and that it gets
+	paused         bool // a garbage-collection pause: no goroutine gets a processor
+	busy           int
+	ready          line // waiting for a processor
+	spent          time.Duration
+	mark           time.Duration // spent is counted until then
+	lags           []time.Duration
+	seen           int
 }
 
 // tick takes a sample for the gate.
@@ -95,17 +95,43 @@ func (s *server) account(now time.Duration) {
 type dependency struct {
 	places, taken int // places 0: unlimited
 	queue         line
+	behind        *dependency // that has to serve what has a place; nil: nothing has
 }
 
-// call calls the dependency.
+// call calls the dependency of a kind.
 func (e *engine) call(a *attempt) {
-	d := &e.dep
-	if d.places > 0 && d.taken == d.places {
-		d.queue.push(a)
+	if a.kind.Pool < 0 {
+		e.serve(a)
 		return
 	}
-	d.taken++
-	e.serve(a)
+	d := &e.deps[a.kind.Pool]
+	d.queue.push(a)
+	d.admit(e)
+}
+
+// admit lets in who has a place, in order.
+func (d *dependency) admit(e *engine) {
+	for len(d.queue) > 0 && (d.places == 0 || d.taken+d.queue[0].kind.takes() <= d.places) {
+		a := d.queue.pop()
+		if a.gone {
+			continue
+		}
+		d.taken += a.kind.takes()
+		if d.behind == nil {
+			e.serve(a)
+			continue
+		}
+		d.behind.queue.push(a)
+		d.behind.pass(e)
+	}
+}
+
+// pass serves as many as it can of those that have a place before it.
+func (d *dependency) pass(e *engine) {
+	for len(d.queue) > 0 && d.taken < d.places {
+		d.taken++
+		e.serve(d.queue.pop())
+	}
 }
 
 func (e *engine) serve(a *attempt) {
@@ -114,18 +140,26 @@ func (e *engine) serve(a *attempt) {
 
 // called returns from the dependency.
 func (e *engine) called(a *attempt) {
-	d := &e.dep
-	if d.taken--; len(d.queue) > 0 {
-		d.taken++
-		e.serve(d.queue.pop())
+	if a.kind.Pool >= 0 {
+		d := &e.deps[a.kind.Pool]
+		if d.behind != nil {
+			d.behind.taken--
+			d.behind.pass(e)
+		}
+		d.taken -= a.kind.takes()
+		d.admit(e)
 	}
 	e.done(a)
 }
 
 // idle reports whether nothing waits inside, neither for a processor nor for the dependency, at this instant.
 func (s *server) idle() bool {
-	d := &s.e.dep
-	return len(s.ready) == 0 && len(d.queue) == 0 && (d.places == 0 || d.taken < d.places)
+	for _, d := range s.e.deps {
+		if len(d.queue) > 0 || d.places > 0 && d.taken >= d.places || d.behind != nil && len(d.behind.queue) > 0 {
+			return false
+		}
+	}
+	return len(s.ready) == 0
 }
 
 // line is a first-come-first-served queue.
@@ -138,4 +172,12 @@ func (l *line) pop() *attempt {
 	(*l)[0] = nil
 	*l = (*l)[1:]
 	return a
+}
+
+// calling is how many calls wait for a dependency.
+func (e *engine) calling() (n int) {
+	for _, d := range e.deps {
+		n += len(d.queue)
+	}
+	return n
 }

@@ -20,7 +20,7 @@ type row struct {
 	target, held float64
 }
 
-// rows are all targets.
+// rows are the targets in worlds of one kind of work, mixedRows in worlds of several.
 var rows = []row{
 	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.97},
 	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.98},
@@ -33,6 +33,16 @@ var rows = []row{
 	{"failsafe-go gets no more done by over 0.02", classes, func(v Verdict) bool { return v.Behind <= 0.02 }, 0.99, 0.94},
 	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.98},
 	{"no harm from the fifth execution time on", classes, func(v Verdict) bool { return !v.Harm }, 1, 0.98},
+}
+
+var mixedRows = []row{
+	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0},
+	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0},
+	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0},
+	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.6, 0},
+	{"goodput ≥ 0.8", Overload, func(v Verdict) bool { return v.Goodput >= 0.8 }, 0.9, 0},
+	{"critical below the oracle's by no more than 0.01 or chance", Overload, func(v Verdict) bool { return v.Critical <= 0 }, 0.9, 0},
+	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0},
 }
 
 // share returns the fraction of good worlds of its class under this law, and the number of worlds of the class.
@@ -48,7 +58,7 @@ func (r *row) share(counted []*Trial, law int) (share float64, n int) {
 }
 
 // Short returns the rows below held under this law.
-func Short(trials []*Trial, law int) (short []string) {
+func Short(rows []row, trials []*Trial, law int) (short []string) {
 	counted := slices.DeleteFunc(slices.Clone(trials), func(t *Trial) bool { return !t.Counts() })
 	for _, r := range rows {
 		if share, n := r.share(counted, law); share < r.held {
@@ -79,6 +89,14 @@ var splits = []split{
 	{"0.1s to 1s", func(t *Trial) bool { return t.World.service() >= 0.1 && t.World.service() < 1 }},
 	{"1s to 5s", func(t *Trial) bool { return t.World.service() >= 1 && t.World.service() < 5 }},
 	{"over 5s", func(t *Trial) bool { return t.World.service() >= 5 }},
+	{"with holders", func(t *Trial) bool { return t.World.Holders > 0 }},
+	{"calls become slower", during(func(s Spell) bool { return s.Slow > 0 })},
+	{"processors stolen", during(func(s Spell) bool { return s.Stolen > 0 })},
+	{"work outlives its slot", some(func(k Kind) bool { return k.Outlives })},
+	{"work beside the guard", some(func(k Kind) bool { return k.Outside })},
+	{"two pools", func(t *Trial) bool { return t.World.Places > 0 && len(t.World.More) > 0 }},
+	{"a pool larger than its database", func(t *Trial) bool { return t.World.Behind > 0 }},
+	{"jobs", some(func(k Kind) bool { return k.Patience > 1e6 })},
 	{"1:40", some(func(k Kind) bool { return k.Spread == "1:40" })},
 }
 
@@ -87,12 +105,17 @@ func some(f func(Kind) bool) func(*Trial) bool {
 	return func(t *Trial) bool { return slices.ContainsFunc(t.World.Kinds, f) }
 }
 
+// during reports whether a world has such a spell.
+func during(f func(Spell) bool) func(*Trial) bool {
+	return func(t *Trial) bool { return slices.ContainsFunc(t.World.Spells, f) }
+}
+
 func over(f func(*Trial) bool) func(*Trial) bool {
 	return func(t *Trial) bool { return t.World.Class() == Overload && f(t) }
 }
 
 // Print writes the results of the laws with these names.
-func Print(out io.Writer, trials []*Trial, names []string) {
+func Print(out io.Writer, rows []row, trials []*Trial, names []string) {
 	var counted []*Trial
 	var tiny []string
 	for _, t := range trials {
@@ -124,6 +147,9 @@ func Print(out io.Writer, trials []*Trial, names []string) {
 			if s.of(t) {
 				of = append(of, t)
 			}
+		}
+		if len(of) == 0 {
+			continue
 		}
 		fmt.Fprintf(out, "| %s | %d |", s.name, len(of))
 		for i := range names {

@@ -3,8 +3,10 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -38,7 +40,7 @@ func (w *World) users() []user {
 	for at := 0.0; ; {
 		at += r.ExpFloat64() / most
 		if at >= w.Length {
-			return all
+			return w.hold(all)
 		}
 		// Thinning keeps a rate exact that changes between two arrivals.
 		if r.Float64()*most >= w.rate(at) {
@@ -52,6 +54,20 @@ func (w *World) users() []user {
 		u.luck = 0.5 + r.Float64()
 		all = append(all, u)
 	}
+}
+
+// endless is the kind of what never ends; a client that goes leaves it behind.
+var endless = Kind{Service: 1, Spread: "exact", Patience: 1e9, Knows: "hidden", Pool: -1}
+
+// hold adds the holders.
+func (w *World) hold(all []user) []user {
+	for i := range w.Holders {
+		all = append(all, user{at: seconds(w.From + float64(i)/100), kind: &endless, priority: limiter.Normal, patience: seconds(endless.Patience)})
+	}
+	if w.Holders > 0 {
+		slices.SortStableFunc(all, func(a, b user) int { return cmp.Compare(a.at, b.at) })
+	}
+	return all
 }
 
 // pick draws one of the kinds of a time by their shares.

@@ -15,11 +15,18 @@ type World struct {
 	Name  string
 	Kinds []Kind
 	// Cores is the number of processors of a server, Places the number of calls that the dependency of all servers serves at a time;
-	// 0: unlimited.
+	// 0: unlimited. More are the places of further dependencies. Behind is how many of the calls that have one of Places are served
+	// at a time; 0: all.
 	Cores, Places int
+	More          []int
+	Behind        int
+	// Holders are requests that never end and come from From on, a hundred a second. They are not counted.
+	Holders int
+	From    float64
+	Cut     bool // the run ends with the load, whatever is still inside
 	// Peak is the highest rate of users, without retries and without Spells; Low is the rate between peaks.
 	Peak, Low float64
-	Shape     string // of the load: steady, step, pulse, sawtooth
+	Shape     string // of the load: steady, step, pulse, sawtooth, waves
 	// Length is how long users arrive. Those before Warm are not counted, nor those whose patience outlasts the load: they may be
 	// answered in the calm after it.
 	Warm, Length float64
@@ -50,6 +57,12 @@ type Kind struct { //nolint:recvcheck // it is printed by value
 	// Critical and Normal are the fractions of users with these priorities; the others have background priority.
 	Critical, Normal float64
 	From, Until      float64 // users ask for it only then; both 0: always
+	// Pool is the dependency that it calls: 0 the first, 1 the first of More; -1: one without a bound. A call takes Twice the places.
+	Pool  int
+	Twice bool
+	// Outlives: if the server knows that a user has left, it ends the execution while the dependency goes on with the call.
+	Outlives bool
+	Outside  bool // beside the guard, which does not see it; not counted
 }
 
 // Spell is a disturbance for a while. A zero field changes nothing.
@@ -58,6 +71,7 @@ type Spell struct {
 	Rate        float64 // of users
 	Slow        float64 // factor on the time of calls that start now
 	Cores       int     // processors of each server
+	Stolen      int     // processors that a neighbor uses, of which the server does not know
 	Pause       bool    // no goroutine gets a processor; running ones continue
 	Blind       bool    // no sample is taken
 	Down        bool    // servers reject everything
@@ -73,6 +87,7 @@ func (w *World) during(at float64) Spell {
 		now.Rate = cmp.Or(s.Rate, now.Rate)
 		now.Slow *= cmp.Or(s.Slow, 1)
 		now.Cores = min(now.Cores, cmp.Or(s.Cores, now.Cores))
+		now.Stolen = max(now.Stolen, s.Stolen)
 		now.Pause, now.Blind, now.Down = now.Pause || s.Pause, now.Blind || s.Blind, now.Down || s.Down
 	}
 	return now
@@ -93,6 +108,8 @@ func (w *World) rate(at float64) float64 {
 		if part < 1./4 || part >= 3./4 {
 			return w.Low
 		}
+	case "waves":
+		return w.Low + (w.Peak-w.Low)*(1-math.Cos(6*math.Pi*part))/2
 	case "sawtooth":
 		return w.Low + (w.Peak-w.Low)*(4*part-math.Floor(4*part))
 	}
@@ -125,18 +142,38 @@ func (w *World) possible(from, until float64, parts int) float64 {
 // asked reports whether users ask for this kind at a time.
 func (k *Kind) asked(at float64) bool { return k.Until == 0 || at >= k.From && at < k.Until }
 
-// mean returns the mean execution time of the kinds of a time, and its parts.
-func (w *World) mean(at float64) (service, computes, calls float64) {
+// mean returns the mean execution time of the kinds of a time, and its parts: computing, and at each dependency, times the places.
+func (w *World) mean(at float64) (service, computes float64, calls []float64) {
 	var all float64
+	calls = make([]float64, 1+len(w.More))
 	for i := range w.Kinds {
 		if k := &w.Kinds[i]; k.asked(at) {
 			all += k.Of
 			service += k.Of * k.Service
 			computes += k.Of * k.Share * k.Service
-			calls += k.Of * ((1 - k.Share) * k.Service)
+			if k.Pool >= 0 {
+				calls[k.Pool] += k.Of * (1 - k.Share) * k.Service * float64(k.takes())
+			}
 		}
 	}
-	return service / all, computes / all, calls / all
+	for i := range calls {
+		calls[i] /= all
+	}
+	return service / all, computes / all, calls
+}
+
+// takes is how many places a call takes.
+func (k *Kind) takes() int { return 1 + one(k.Twice) }
+
+// places are those of a dependency, as far as they are served.
+func (w *World) places(i int) int {
+	switch {
+	case i > 0:
+		return w.More[i-1]
+	case w.Behind > 0 && w.Places > 0:
+		return min(w.Places, w.Behind)
+	}
+	return w.Places
 }
 
 // service is the mean execution time at the start.
@@ -149,9 +186,11 @@ func (w *World) service() float64 {
 func (w *World) capacity(at float64) float64 {
 	now := w.during(at)
 	_, computes, calls := w.mean(at)
-	can := float64(max(1, w.Servers)*now.Cores) / (computes + (w.entry() + arrival).Seconds())
-	if w.Places > 0 {
-		can = min(can, float64(w.Places)/(calls*now.Slow))
+	can := float64(max(1, w.Servers)*max(1, now.Cores-now.Stolen)) / (computes + (w.entry() + arrival).Seconds())
+	for i, c := range calls {
+		if n := w.places(i); n > 0 && c > 0 {
+			can = min(can, float64(n)/(c*now.Slow))
+		}
 	}
 	return can
 }
@@ -164,13 +203,18 @@ func (w *World) Load() float64 { return w.Peak / w.capacity(0) }
 // dependent reports whether the dependency is the bottleneck.
 func (w *World) dependent() bool {
 	_, _, calls := w.mean(0)
-	return w.Places > 0 && float64(w.Places)/calls <= w.capacity(0)*1.000001
+	for i, c := range calls {
+		if n := w.places(i); n > 0 && c > 0 && float64(n)/c <= w.capacity(0)*1.000001 {
+			return true
+		}
+	}
+	return false
 }
 
 // constant reports whether the work and the service never change; a pause is no change.
 func (w *World) constant() bool {
 	return !slices.ContainsFunc(w.Kinds, func(k Kind) bool { return k.Until > 0 }) &&
-		!slices.ContainsFunc(w.Spells, func(s Spell) bool { return s.Slow+float64(s.Cores) > 0 })
+		!slices.ContainsFunc(w.Spells, func(s Spell) bool { return s.Slow+float64(s.Cores+s.Stolen) > 0 })
 }
 
 // typical is the shortest median execution time of a kind, so that it rules out nobody falsely; 0: it changes.
@@ -180,7 +224,9 @@ func (w *World) typical() time.Duration {
 	}
 	shortest := math.Inf(1)
 	for i := range w.Kinds {
-		shortest = min(shortest, w.Kinds[i].median())
+		if w.Kinds[i].Of > 0 {
+			shortest = min(shortest, w.Kinds[i].median())
+		}
 	}
 	return seconds(shortest)
 }

@@ -27,6 +27,7 @@ var (
 	refs     = flag.String("refs", "", "file for the runs that laws are compared with: read if it is there, and written; delete it when limiter or worlds change")
 	write    = flag.String("write", "", "directory of simulation.md, worlds.md and fleet.md: write tables and plots there")
 	seed     = flag.Int64("seed", -1, "the world that TestWorld replays")
+	several  = flag.Bool("mixed", false, "the world that TestWorld replays is one of several kinds of work")
 	lines    = flag.Int("lines", 60, "how many lines the time line of TestWorld has at most")
 )
 
@@ -66,8 +67,8 @@ func each(n int, do func(i int) error) error {
 	return <-failed
 }
 
-// swarm tries laws in n worlds.
-func swarm(t *testing.T, from uint64, n int, names []string) []*Trial {
+// swarm tries laws in n worlds that draw draws.
+func swarm(t *testing.T, draw func(uint64) *World, from uint64, n int, names []string) []*Trial {
 	t.Helper()
 	known := map[uint64]*Trial{}
 	if b, err := os.ReadFile(*refs); err == nil {
@@ -79,7 +80,7 @@ func swarm(t *testing.T, from uint64, n int, names []string) []*Trial {
 	must(t, each(n, func(i int) (err error) {
 		s := from + uint64(i)
 		if trials[i] = known[s]; trials[i] == nil {
-			if trials[i], err = Compare(Draw(s), inBubble(t)); err != nil {
+			if trials[i], err = Compare(draw(s), inBubble(t)); err != nil {
 				return err
 			}
 		}
@@ -99,26 +100,31 @@ func swarm(t *testing.T, from uint64, n int, names []string) []*Trial {
 // TestC12C13_Worlds is the swarm: go test ./internal/sim -run Worlds -v -worlds 400 -laws ours,mine
 //
 // It fails where one of ours is short of what is held.
-func TestC12C13_Worlds(t *testing.T) {
+func TestC12C13_Worlds(t *testing.T) { tryWorlds(t, Draw, "worlds.md", rows) }
+
+// TestMixedWorlds is the swarm of services with several kinds of work.
+func TestMixedWorlds(t *testing.T) { tryWorlds(t, Mixed, "mixed.md", mixedRows) }
+
+func tryWorlds(t *testing.T, draw func(uint64) *World, page string, rows []row) {
 	if *worlds+*fresh == 0 {
 		t.Skip("takes minutes: make worlds")
 	}
 	names := strings.Split(*lawNames, ",")
 	began := time.Now()
-	trials := swarm(t, *from, *worlds, names)
+	trials := swarm(t, draw, *from, *worlds, names)
 	if *fresh > 0 {
 		first := uint64(began.UnixNano()) % 1e9
 		t.Logf("fresh worlds from -from %d", first)
-		trials = append(trials, swarm(t, first, *fresh, names)...)
+		trials = append(trials, swarm(t, draw, first, *fresh, names)...)
 	}
 	took := fmt.Sprintf("\n%d worlds took %v on %d processors.\n", len(trials), time.Since(began).Round(time.Second), runtime.GOMAXPROCS(0))
 	var table strings.Builder
-	Print(&table, trials, names)
+	Print(&table, rows, trials, names)
 	fmt.Println(table.String() + took)
-	rewrite(t, "worlds.md", table.String()+took)
+	rewrite(t, page, table.String()+took)
 	for i, name := range names {
 		if name == "ours" {
-			for _, short := range Short(trials, i) {
+			for _, short := range Short(rows, trials, i) {
 				t.Error(short)
 			}
 		}
@@ -131,7 +137,11 @@ func TestWorld(t *testing.T) {
 		t.Skip("replays a world: -seed says which")
 	}
 	names := strings.Split(*lawNames, ",")
-	tried, err := Compare(Draw(uint64(*seed)), inBubble(t))
+	draw := Draw
+	if *several {
+		draw = Mixed
+	}
+	tried, err := Compare(draw(uint64(*seed)), inBubble(t))
 	must(t, err)
 	must(t, tried.Try(inBubble(t), true, names...))
 	for _, r := range tried.Laws {
