@@ -40,15 +40,15 @@ func TestPoolsInASample(t *testing.T) {
 			before := time.Now()
 			got := s.Sample()
 			if diff := cmp.Diff(want, got.Pools); diff != "" {
-				t.Fatal(diff)
+				t.Fatal("M6:", diff)
 			}
 			if took := time.Since(before); took > patience {
-				t.Errorf("a pool that blocks held a sample up for %v of virtual time", took)
+				t.Errorf("M6: a pool that blocks held a sample up for %v of virtual time", took)
 			}
 			synctest.Wait()
 		}
 		if asked != 1 {
-			t.Errorf("a pool that had not answered was asked %d times", asked)
+			t.Errorf("M6: a pool that had not answered was asked %d times", asked)
 		}
 		close(hang)
 		synctest.Wait()
