@@ -54,7 +54,7 @@ var rules = []rule{
 	{layer: "lease/leasectl", arrows: []string{"lease", "lease/deadletter", "lease/dispatch", "lease/leasenats", "lease/leasekafka", "lease/leasepg", "lease/leasepg/pgtest"}, others: anything},
 
 	{layer: "warden/monitor"},
-	{layer: "warden/pool", arrows: []string{"warden/monitor"}},
+	{layer: "warden/pool", arrows: []string{"warden/monitor"}, tests: []string{"warden"}},
 	{layer: "warden/decision"},
 	{layer: "warden/control", arrows: []string{"warden/monitor", "warden/decision"}},
 	{layer: "warden/internal/queue"},
