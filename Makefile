@@ -21,7 +21,7 @@ REPLAY = ./internal/system/alertslive
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$')
 
-.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload alerts-live sim worlds fleet metrics api apidiff mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload alerts-live sim worlds fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -101,6 +101,9 @@ api: ## write down in docs/api what each module exports
 
 apidiff: ## API changes since the last change of docs/api (BASE=COMMIT: since that)
 	@bash internal/tools/apidiff.sh $(BASE)
+
+growth: ## (2 min) each cost that a page or docstring promises to be constant, or free of allocations, with 10, 1,000 and 100,000 of what it must not depend on
+	@go run ./internal/system/growth
 
 mutants: ## (30 min; MUTANTS='-only A3 Q9': minutes) each numbered invariant broken on purpose: which tests notice?
 	@go run ./internal/system/mutants $(MUTANTS)
