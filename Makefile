@@ -4,6 +4,7 @@
 FUZZTIME = 10s
 ENGINE   = nats
 TIME     = 30s
+VULNDB   = https://vuln.go.dev
 
 # The linter keeps absolute paths in its cache: each clone has its own.
 export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
@@ -21,7 +22,7 @@ REPLAY = ./internal/system/alertslive
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$')
 
-.PHONY: help demo demo-chain demo-orders pictures test race lint fuzz bench overload alerts-live sim worlds fleet metrics api apidiff mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test race lint vuln fuzz bench overload alerts-live sim worlds fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -64,18 +65,27 @@ lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module
 	  (cd $$m && GOWORK=off go vet ./... && GOWORK=off "$(CURDIR)/bin/golangci-lint" run ./...) || exit 1; \
 	done
 
-# The first build takes minutes; later ones are cached. CGO_ENABLED=0: no C compiler is asked for.
-bin/golangci-lint: internal/tools/go.mod internal/tools/go.sum
-	@echo "== building golangci-lint"
-	@cd internal/tools && GOWORK=off CGO_ENABLED=0 go build -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+# Each module alone, with the dependencies that its users get.
+vuln: bin/govulncheck ## known vulnerabilities in what each module calls (VULNDB=URL: asks another database than vuln.go.dev)
+	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
+	  [ -n "$$(find $$m -name '*.go' -not -path '*/testdata/*')" ] || continue; \
+	  echo "== $${m#$(CURDIR)/}"; \
+	  (cd $$m && GOWORK=off "$(CURDIR)/bin/govulncheck" -db $(VULNDB) ./...) || exit 1; \
+	done
 
+# The first build of the linter takes minutes; later ones are cached. CGO_ENABLED=0: no C compiler is asked for.
+bin/golangci-lint bin/govulncheck: internal/tools/go.mod internal/tools/go.sum
+	@echo "== building $(@F)"
+	@cd internal/tools && GOWORK=off CGO_ENABLED=0 go build -o ../../$@ $$(GOWORK=off go list tool | grep '/$(@F)$$')
+
+# One target a processor, which would spend its time on making inputs shorter. One that fails is written to the package's
+# testdata/fuzz, and is a test from then on. Before Go 1.27 a fuzzer may call the end of its time a failure (go.dev/issue/75804).
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@find $(MODULES) -name '*_test.go' -exec grep '^func Fuzz' /dev/null {} + | sort -u \
 	| sed 's|^\(.*\)/[^/]*:func \(Fuzz[A-Za-z0-9_]*\).*|\1 \2|' \
-	| while read -r dir name; do \
-	  echo "== $$name"; \
-	  go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" || exit 1; \
-	done
+	| xargs -n 2 -P $$(getconf _NPROCESSORS_ONLN) sh -c \
+	  'out=$$(go test -run "^$$" -fuzz "^$$1\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x -parallel 1 "$$0" 2>&1); code=$$?; printf "== %s\n%s\n" "$$1" "$$out"; \
+	  [ $$code -eq 0 ] || { echo "$$out" | grep -qx "    context deadline exceeded" && ! echo "$$out" | grep -q "Failing input"; }'
 
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
 	@cd internal/bench && GOWORK=off go run . -o ../../docs/evidence/benchmarks.md
@@ -101,6 +111,9 @@ api: ## write down in docs/api what each module exports
 
 apidiff: ## API changes since the last change of docs/api (BASE=COMMIT: since that)
 	@bash internal/tools/apidiff.sh $(BASE)
+
+growth: ## (2 min) each cost that a page or docstring promises to be constant, or free of allocations, with 10, 1,000 and 100,000 of what it must not depend on
+	@go run ./internal/system/growth
 
 mutants: ## (30 min; MUTANTS='-only A3 Q9': minutes) each numbered invariant broken on purpose: which tests notice?
 	@go run ./internal/system/mutants $(MUTANTS)

@@ -7,7 +7,8 @@
 //   - invariants_test.go: every numbered invariant of docs/ stands in the failure text of a test.
 //   - pages_test.go: links, make targets, snippets and first sentences are true, and what a stranger may copy is bounded.
 //
-// The program mutants is next to it: it breaks each invariant on purpose, and shows which tests notice.
+// Two programs are next to it: mutants breaks each invariant on purpose, and shows which tests notice; growth checks what is promised
+// about costs.
 //
 // The tests read files of other modules, which the go command's test cache does not track. Run them with -count=1, as make does.
 package system

@@ -3,7 +3,10 @@ package dispatch
 // This file queues fetched records, marks those without room for a later read, and tracks what was read. A record is offered to the
 // ledger when its turn comes.
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // arrivals are the records of one domain in one reading.
 type arrivals struct {
@@ -89,17 +92,22 @@ func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int6
 		}
 	}
 	for name, mark := range off {
-		d.markBehind(&d.owned(name).lag, mark)
+		own := d.owned(name)
+		if !own.behind {
+			d.lagging = append(d.lagging, own)
+		}
+		d.markBehind(&own.lag, mark)
 	}
-	for name, own := range d.owners {
-		if _, full := off[name]; !full {
+	d.lagging = slices.DeleteFunc(d.lagging, func(own *owner) bool {
+		if _, full := off[own.name]; !full {
 			d.advanceMark(&own.lag, from, end)
 		}
 		if d.clearIfCaughtUp(&own.lag, d.high); own.empty() {
 			d.forgetOwner(own)
 		}
-	}
-	for _, dom := range d.domains {
+		return !own.behind
+	})
+	d.attended = slices.DeleteFunc(d.attended, func(dom *domain) bool {
 		if !put[dom] {
 			d.advanceMark(&dom.lag, from, end)
 		}
@@ -107,7 +115,9 @@ func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int6
 			d.clearIfCaughtUp(&dom.lag, dom.of.mark)
 		}
 		d.makeRunnable(dom)
-	}
+		dom.attended = dom.behind || dom.state == idle && !dom.empty()
+		return !dom.attended
+	})
 }
 
 // markBehind records that l has to be read again from mark on. The lock is held.

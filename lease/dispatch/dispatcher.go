@@ -37,15 +37,19 @@ type Dispatcher struct {
 	granted        bool    // the trial that was waited for is this partition's, and has not begun
 	active         int     // goroutines that work on a domain
 	buffered       int     // records in the queues
-	behind         int     // domains that are behind
-	high           int64   // every record below is in a queue, done, or of a domain that is behind it
-	begun          bool    // high means something
-	draining       bool
-	closed         bool               // Run has returned, or is about to: nothing is written any more
-	paused         bool               // fetching waits for room
-	stop           context.CancelFunc // of the Fetch that waits at high; nil while none does
-	count          counters
-	where          floors
+	// attended are the domains that a reading concerns even if it brings no record of theirs: those that are behind, and those that wait for
+	// a record, which may be lost. A reading does not look at the others, however many they are.
+	attended []*domain
+	lagging  []*owner // the owners that are behind
+	behind   int      // domains and owners that are behind
+	high     int64    // every record below is in a queue, done, or of a domain that is behind it
+	begun    bool     // high means something
+	draining bool
+	closed   bool               // Run has returned, or is about to: nothing is written any more
+	paused   bool               // fetching waits for room
+	stop     context.CancelFunc // of the Fetch that waits at high; nil while none does
+	count    counters
+	where    floors
 
 	wake  chan struct{} // to the fetch loop: room, or a domain that wants to be read again; room for one
 	quiet chan struct{} // closed when a drain has nothing left to wait for
@@ -250,6 +254,8 @@ func (d *Dispatcher) makeRunnable(dom *domain) {
 		if len(dom.queue) == 0 && !(dom.open && d.lost(dom, dom.at)) {
 			if dom.empty() {
 				d.forget(dom)
+			} else {
+				d.attend(dom)
 			}
 			return
 		}
@@ -258,6 +264,7 @@ func (d *Dispatcher) makeRunnable(dom *domain) {
 			break
 		}
 		if dom.find(dom.at) < 0 && !d.lost(dom, dom.at) {
+			d.attend(dom)
 			return
 		}
 		dom.stage = leased

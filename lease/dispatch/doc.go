@@ -36,7 +36,7 @@
 // At most MaxBuffered records are fetched and not done, at most MaxPerDomain of one domain. A record of a domain that has its
 // share is put off: the dispatcher drops it and keeps one number for the domain, the offset from which it has to be read again. It reads
 // again when the domain has room, and leaves out the records of all others. So a stuck key costs MaxPerDomain records and no more, and
-// fetching stops only when MaxBuffered is reached.
+// fetching stops only when MaxBuffered is reached. How long a record takes does not depend on the number of keys buffered.
 //
 // # Retries
 //

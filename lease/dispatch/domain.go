@@ -59,6 +59,7 @@ type domain struct {
 	at   int64
 
 	lag
+	attended bool // it is in Dispatcher.attended
 
 	state runState
 	asks  bool  // it works, and has to ask the rates first

@@ -163,12 +163,12 @@ func (d *Dispatcher) nextReread() (from int64, ok bool) {
 	if d.behind == 0 {
 		return 0, false
 	}
-	for _, dom := range d.domains {
+	for _, dom := range d.attended {
 		if dom.wants(d.cfg) && (!ok || dom.mark < from) {
 			from, ok = dom.mark, true
 		}
 	}
-	for _, o := range d.owners {
+	for _, o := range d.lagging {
 		if d.wants(o) && (!ok || o.mark < from) {
 			from, ok = o.mark, true
 		}

@@ -26,10 +26,8 @@ func (d *Dispatcher) floor() int64 {
 			floor = min(floor, low)
 		}
 	}
-	for _, o := range d.owners {
-		if o.behind {
-			floor = min(floor, o.mark)
-		}
+	for _, o := range d.lagging {
+		floor = min(floor, o.mark)
 	}
 	return floor
 }

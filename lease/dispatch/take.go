@@ -73,7 +73,7 @@ func (d *Dispatcher) takeOnce() error {
 	return nil
 }
 
-// domain returns the domain of that name, new and of that owner if need be. The lock is held.
+// domain returns the domain of that name, new and of that owner if need be. The next reading looks at it. The lock is held.
 func (d *Dispatcher) domain(name, owner string) *domain {
 	dom := d.domains[name]
 	if dom == nil {
@@ -81,5 +81,14 @@ func (d *Dispatcher) domain(name, owner string) *domain {
 		dom.of.domains++
 		d.domains[name] = dom
 	}
+	d.attend(dom)
 	return dom
+}
+
+// attend has the readings look at dom. The lock is held.
+func (d *Dispatcher) attend(dom *domain) {
+	if !dom.attended {
+		dom.attended = true
+		d.attended = append(d.attended, dom)
+	}
 }

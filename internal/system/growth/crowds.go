@@ -1,0 +1,158 @@
+// Crowds: tasks that wait in a queue, and keys that wait in a dispatcher, while others come and go.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// leavers is how many leave a queue so that the patience of clients is known for long enough: half of them are forgotten in two seconds.
+const leavers = 4096
+
+// A room is one slot, which is taken, and its queue.
+type room struct {
+	enter   func(ctx context.Context) (release func(), err error)
+	queued  func() int
+	granted chan func() // releases the slot, from the task that has it
+	n       int         // tasks that wait
+}
+
+// limited returns the slot of a limiter.
+func limited(n int) room {
+	l := must(limiter.New(limiter.Config{MaxQueue: n + 2*leavers, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}))
+	return room{
+		enter: func(ctx context.Context) (func(), error) {
+			p, err := l.Acquire(ctx, limiter.Task{})
+			return func() { p.Release() }, err
+		},
+		queued: func() int { return l.Stats().Queued },
+	}
+}
+
+// compartment returns the slot of a compartment.
+func compartment(n int) room {
+	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, MaxQueue: n + 2*leavers}}}))
+	c := set.Compartment("c")
+	return room{
+		enter: func(ctx context.Context) (func(), error) {
+			_, p, err := c.Acquire(ctx)
+			return func() { p.Release(nil) }, err
+		},
+		queued: func() int { return c.Snapshot().Queued },
+	}
+}
+
+// crowded takes the slot of r, and has n tasks wait until ctx is done.
+func crowded(ctx context.Context, r room, n int) room {
+	r.n, r.granted = n, make(chan func(), 1)
+	r.granted <- must(r.enter(context.Background()))
+	r.add(ctx, n)
+	return r
+}
+
+// add has some tasks more wait until ctx is done.
+func (r room) add(ctx context.Context, some int) {
+	queued := r.queued()
+	for range some {
+		go r.wait(ctx)
+	}
+	until(func() bool { return r.queued() == queued+some })
+}
+
+func (r room) wait(ctx context.Context) {
+	if release, err := r.enter(ctx); err == nil {
+		r.granted <- release
+	}
+}
+
+// learn has clients leave after they have waited.
+func (r room) learn(ctx context.Context) room {
+	some, leave := context.WithCancel(ctx)
+	r.add(some, leavers)
+	time.Sleep(10 * decision.DefaultBurst)
+	leave()
+	until(func() bool { return r.queued() == r.n })
+	return r
+}
+
+// visit enters the queue, behind n tasks, and leaves it.
+func (r room) visit() {
+	c := &visitor{Context: context.Background(), waits: func() bool { return r.queued() > r.n }}
+	if _, err := r.enter(c); err == nil {
+		panic("a task got the slot that is taken")
+	}
+}
+
+// turn passes the slot on; the next task takes the place of the one that got it.
+func (r room) turn(ctx context.Context) {
+	(<-r.granted)()
+	go r.wait(ctx)
+}
+
+// A visitor is a context that ends as soon as its task waits.
+type visitor struct {
+	context.Context
+	waits func() bool
+}
+
+func (v *visitor) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done) // Err says whether that is true
+	return done
+}
+
+func (v *visitor) Err() error {
+	if v.waits() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A consumer is a dispatcher with n keys that wait for a retry, and one that is worked on.
+type consumer struct {
+	*dispatch.Dispatcher
+	log   *dispatch.Log
+	ended chan struct{}
+}
+
+func dispatched(ctx context.Context, n int) consumer {
+	c := consumer{log: new(dispatch.Log), ended: make(chan struct{})}
+	for i := range n {
+		c.log.Append("k"+strconv.Itoa(i), nil)
+	}
+	c.Dispatcher = must(dispatch.New(dispatch.Config{
+		Ledger: must(lease.NewMemory(lease.Config{MaxRetries: 1})), Source: c.log, MaxBuffered: n + 1, Observer: c, DeadLetter: dispatch.Discard,
+		Backoff: time.Hour, MaxBackoff: time.Hour, CommitEvery: time.Hour,
+		Handler: func(_ context.Context, job dispatch.Job) error {
+			if job.Record.Domain != live {
+				return errors.New("not now")
+			}
+			return nil
+		},
+	}))
+	go func() { must(0, c.Run(ctx)) }()
+	until(func() bool { return c.Stats().Pausing == n })
+	return c
+}
+
+// Observe implements dispatch.Observer.
+func (c consumer) Observe(e dispatch.Event) {
+	if e.Kind == dispatch.Succeeded {
+		c.ended <- struct{}{}
+	}
+}
+
+// work has one record more worked on.
+func (c consumer) work() {
+	c.log.Append(live, nil)
+	<-c.ended
+}
