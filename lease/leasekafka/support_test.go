@@ -45,14 +45,14 @@ type kafka struct {
 // start returns the cluster of KAFKA_BROKERS, or a fake one.
 func start(t testing.TB, partitions int32) *kafka {
 	t.Helper()
-	if k := real(); k != nil {
+	if k := configured(); k != nil {
 		return k.open(t, partitions)
 	}
 	return fake(t, partitions)
 }
 
-// real is the cluster of KAFKA_BROKERS, or nil.
-func real() *kafka {
+// configured is the cluster of KAFKA_BROKERS, or nil.
+func configured() *kafka {
 	list := os.Getenv("KAFKA_BROKERS")
 	if list == "" {
 		return nil
@@ -70,7 +70,7 @@ func fake(t testing.TB, partitions int32) *kafka {
 // onLoopback returns the cluster of KAFKA_BROKERS, or a fake one on a network of this machine.
 func onLoopback(t testing.TB, partitions int32) *kafka {
 	t.Helper()
-	k := real()
+	k := configured()
 	if k == nil {
 		k = fakeOn(t, new(net.Dialer).DialContext)
 	}
@@ -92,7 +92,7 @@ type dial = func(ctx context.Context, network, address string) (net.Conn, error)
 // virtually runs a test in virtual time; in real time with KAFKA_BROKERS.
 func virtually(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	if real() != nil {
+	if configured() != nil {
 		test(t)
 	} else {
 		synctest.Test(t, test)
