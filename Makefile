@@ -125,7 +125,7 @@ torture: ## (10 min; TIME=10m: an hour) properties with more tries, histories, a
 	done
 	@echo '```' >>bin/torture.md && mv bin/torture.md docs/evidence/torture.md
 
-# Examples and internal modules are nobody's dependency: alone they must build; make test has run them.
+# Examples and internal modules are nobody's dependency: alone they must build; make test and make test-servers have run them.
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
 	  name=$${m#$(CURDIR)/}; echo "== $$name"; \
