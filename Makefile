@@ -17,15 +17,20 @@ OUTSIDE = examples/frameworks internal/bench internal/tools
 SYSTEM = ./internal/system
 REPLAY = ./internal/system/alertslive
 
+# What `make test` leaves to `make test-servers`: the packages that need servers, programs in processes of their own or a browser, and so time.
+SERVERS = ./examples/console ./examples/orders ./examples/quickstart ./lease/leasectl ./lease/leasenats/... ./lease/leasepg/...
+
 # Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM and REPLAY (-e: a broken one must fail, not
 # be left out).
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$')
+# Of PACKAGES all but SERVERS: none is in neither.
+QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-chain demo-orders pictures test race lint vuln fuzz bench overload alerts-live sim worlds fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test test-servers race lint vuln fuzz bench overload alerts-live sim worlds fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: ## the storefront over real HTTP: a slow query with one pool and with compartments, a sale with and without a warden
 	@go run ./examples/storefront
@@ -39,13 +44,17 @@ demo-orders: ## 10,000 orders: replicas are killed and frozen in the middle, the
 pictures: ## (2 min) the console's pictures in docs/, with Chromium
 	@STOPBANK_BROWSER=required STOPBANK_SCREENSHOTS="$(CURDIR)/docs" go test -count=1 -p 1 -run '^TestScreenshots?$$' ./examples/console ./examples/storefront
 
-test: ## every test of every module
-	@echo "== tests"
-	@go test $(PACKAGES)
+test: ## (90 s) the tests of every module but those of test-servers
+	@echo "== tests (make test-servers: $(SERVERS) $(REPLAY))"
+	@go test $(QUICK)
 	@echo "== workspace"
 	@go test -count=1 $(SYSTEM)
+
+test-servers: ## (3 min) the tests on PostgreSQL and NATS, of programs, in a browser, and of the alert rules in Prometheus
+	@echo "== servers, programs, browser"
+	@go test -timeout 30m $(SERVERS)
 	@echo "== alert rules, over what Prometheus recorded"
-	@go test -count=1 $(REPLAY)
+	@go test -count=1 -timeout 30m $(REPLAY)
 
 alerts-live: ## what the storefront exports in health and in each fault that an alert is for, into docs/prometheus/recorded: 65 minutes, or ALERTS='sale slow'
 	@go run $(REPLAY) $(ALERTS)
@@ -129,7 +138,7 @@ torture: ## (10 min; TIME=10m: an hour) properties with more tries, histories, a
 	done
 	@echo '```' >>bin/torture.md && mv bin/torture.md docs/evidence/torture.md
 
-# Examples and internal modules are nobody's dependency: alone they must build; make test has run them.
+# Examples and internal modules are nobody's dependency: alone they must build; make test and make test-servers have run them.
 gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
 	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
 	  name=$${m#$(CURDIR)/}; echo "== $$name"; \

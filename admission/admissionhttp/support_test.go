@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience ends a test that hangs; no test depends on its value.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // A gate is a gate that knows what a test wants of it.
 type gate struct{ *admission.Gate }

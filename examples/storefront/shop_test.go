@@ -99,7 +99,7 @@ func occupy(t *testing.T, s *shop, r route, n int) (end func()) {
 	held := make(chan struct{})
 	for range n {
 		running.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			conn, err := s.pools[r].Conn(ctx)
 			if err != nil {

@@ -112,7 +112,7 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 		apart := rapid.IntRange(0, 5).Draw(rt, "seconds apart")
 		synctest.Test(t, func(*testing.T) {
 			var mu sync.Mutex
-			now, most := 0, 0
+			now, most, began := 0, 0, 0
 			count := map[string]int{}
 			start := map[string]time.Time{}
 			c := consume(t, dispatch.Config{MaxInFlight: slots, MaxBuffered: buffered, Handler: func(_ context.Context, job dispatch.Job) error {
@@ -123,8 +123,11 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 				}
 				now++
 				most = max(most, now)
+				began++
+				// Each ends at a nanosecond of its own: a free slot meets all who wait, and nothing depends on the order in which goroutines run.
+				ends := time.Now().Truncate(time.Second).Add(time.Second + time.Duration(began))
 				mu.Unlock()
-				time.Sleep(time.Second)
+				time.Sleep(time.Until(ends))
 				mu.Lock()
 				defer mu.Unlock()
 				now--
@@ -153,10 +156,8 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 			}
 			mu.Unlock()
 			equal := min(20*slots/busy, greatest)
-			// A free slot goes to the partition with the fewest of those that wait at that instant. Here all records end at the same one, so who waits then
-			// is chance: the worst case for an even share.
-			if buffered == 100*slots && greatest-least > 20+equal/2 || least < equal/4 {
-				rt.Errorf("busy partitions had from %d to %d records done", least, greatest)
+			if buffered == 100*slots && greatest-least > 2 || least < equal/4 {
+				rt.Errorf("D9: busy partitions had from %d to %d records done", least, greatest)
 			}
 			total := 0
 			for _, s := range c.Stats() {
@@ -165,7 +166,7 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 			if total > buffered+busy+idle {
 				rt.Errorf("%d records fetched, want %d at most", total, buffered)
 			}
-			began := time.Now()
+			asked := time.Now()
 			for i, p := range quiet {
 				p.Source.(*dispatch.Log).Append("k", fmt.Append(nil, "quiet", i))
 			}
@@ -178,7 +179,7 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 			}
 			for i := range idle {
 				at := start[fmt.Sprint("quiet", i)]
-				if wait := at.Sub(began); at.IsZero() || wait > time.Duration((busy+idle+slots-1)/slots+1)*time.Second {
+				if wait := at.Sub(asked); at.IsZero() || wait > time.Duration((busy+idle+slots-1)/slots+1)*time.Second {
 					rt.Errorf("quiet%d began after %v beside %d busy and %d quiet on %d places", i, wait, busy, idle, slots)
 				}
 			}

@@ -78,53 +78,59 @@ func TestConfig(t *testing.T) {
 
 // What the group will never accept ends Hold.
 func TestHoldRefused(t *testing.T) {
-	k := start(t, 1)
-	cfg := k.config()
-	cfg.SessionTimeout = 24 * time.Hour // no broker waits as long
-	g, err := leasekafka.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var refused *leasekafka.GroupError
-	if err := g.Hold(t.Context(), nothing); !errors.As(err, &refused) || refused.Group != k.topic || !errors.Is(err, kerr.InvalidSessionTimeout) {
-		t.Errorf("a session of a day: %v", err)
-	}
+	virtually(t, func(t *testing.T) {
+		k := start(t, 1)
+		cfg := k.config()
+		cfg.SessionTimeout = 24 * time.Hour // no broker waits as long
+		g, err := leasekafka.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var refused *leasekafka.GroupError
+		if err := g.Hold(t.Context(), nothing); !errors.As(err, &refused) || refused.Group != k.topic || !errors.Is(err, kerr.InvalidSessionTimeout) {
+			t.Errorf("a session of a day: %v", err)
+		}
+	})
 }
 
 func nothing(ctx context.Context, _ dispatch.Partition) { <-ctx.Done() }
 
 // Without a broker Hold waits for one, and ends when it is told to.
 func TestHoldUnreachable(t *testing.T) {
-	k := fake(t, 1)
-	k.Close()
-	g, err := leasekafka.New(k.config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if err := g.Hold(ctx, nothing); err != nil {
-		t.Errorf("Hold: %v", err)
-	}
+	virtually(t, func(t *testing.T) {
+		k := fake(t, 1)
+		k.Close()
+		g, err := leasekafka.New(k.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if err := g.Hold(ctx, nothing); err != nil {
+			t.Errorf("Hold: %v", err)
+		}
+	})
 }
 
 // A commit that is refused for another reason than the membership is an error that may pass; the partition stays.
 func TestCommitRefused(t *testing.T) {
-	k := fake(t, 1)
-	k.produce(t, of(3, 1, 1)...)
-	h := hold(t, k.config())
-	p := <-h.taken
-	k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) {
-		return answer(req.(*kmsg.OffsetCommitRequest), kerr.GroupAuthorizationFailed), nil, true
+	virtually(t, func(t *testing.T) {
+		k := fake(t, 1)
+		k.produce(t, of(3, 1, 1)...)
+		h := hold(t, k.config())
+		p := <-h.taken
+		k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) {
+			return answer(req.(*kmsg.OffsetCommitRequest), kerr.GroupAuthorizationFailed), nil, true
+		})
+		err := p.Source.Commit(t.Context(), 1)
+		var source *leasekafka.SourceError
+		if !errors.As(err, &source) || source.Topic != k.topic || source.Partition != 0 || !errors.Is(err, kerr.GroupAuthorizationFailed) {
+			t.Errorf("refused: %v", err)
+		}
+		if err := p.Source.Commit(t.Context(), 2); err != nil {
+			t.Errorf("the next: %v", err)
+		}
+		close(p.over)
+		h.stop(t)
 	})
-	err := p.Source.Commit(t.Context(), 1)
-	var source *leasekafka.SourceError
-	if !errors.As(err, &source) || source.Topic != k.topic || source.Partition != 0 || !errors.Is(err, kerr.GroupAuthorizationFailed) {
-		t.Errorf("refused: %v", err)
-	}
-	if err := p.Source.Commit(t.Context(), 2); err != nil {
-		t.Errorf("the next: %v", err)
-	}
-	close(p.over)
-	h.stop(t)
 }

@@ -23,7 +23,7 @@ import (
 // records returns what a partition holds.
 func (k *kafka) records(t testing.TB, partition int32) (all []*kgo.Record) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.FetchMaxWait(50*time.Millisecond),
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.FetchMaxWait(50*time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{k.topic: {partition: kgo.NewOffset().AtStart()}}))
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func (k *kafka) records(t testing.TB, partition int32) (all []*kgo.Record) {
 }
 
 func letterDesk(t testing.TB) lettertest.Desk {
-	k := start(t, 4)
+	k := onLoopback(t, 4)
 	return lettertest.Desk{
 		Partition: k.topic + "/3", Network: true,
 		Source: func(t testing.TB) (records []dispatch.Record) {
@@ -71,7 +71,7 @@ func letterDesk(t testing.TB) lettertest.Desk {
 
 func letters(t testing.TB, k *kafka, options ...kgo.Opt) *leasekafka.Letters {
 	t.Helper()
-	s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead", Options: options})
+	s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead", Options: append([]kgo.Opt{k.dialer()}, options...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +79,7 @@ func letters(t testing.TB, k *kafka, options ...kgo.Opt) *leasekafka.Letters {
 	return s
 }
 
+// In real time: a client that cannot begin to produce tries again without a pause, so virtual time would stand still.
 func TestPropertyL15_Letters(t *testing.T) {
 	t.Parallel()
 	lettertest.Run(t, letterDesk)
@@ -86,142 +87,148 @@ func TestPropertyL15_Letters(t *testing.T) {
 
 // A record goes back to its partition under its key, wherever the key would send it, and one without a key stays without.
 func TestLettersKeepTheKey(t *testing.T) {
-	k := start(t, 4)
-	s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{
-		Brokers: k.brokers, Topic: k.topic + "-dead", Key: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	put := func(s deadletter.Store, offset int64, domain string) {
-		l := deadletter.Letter{Partition: k.topic + "/2", Record: dispatch.Record{Domain: domain, Offset: offset}}
-		if err := s.Put(t.Context(), l); err != nil {
+	virtually(t, func(t *testing.T) {
+		k := start(t, 4)
+		s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{
+			Brokers: k.brokers, Topic: k.topic + "-dead", Options: []kgo.Opt{k.dialer()}, Key: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	put(s, 1, "tenant/ann")
-	other := letters(t, k)
-	put(other, 2, "bob")
-	put(other, 3, dispatch.Keyless(3))
-	if report, err := deadletter.ReplayAll(t.Context(), other, deadletter.Filter{}); err != nil || report.Replayed != 3 {
-		t.Fatal(report, err)
-	}
-	var got []string
-	for _, r := range k.records(t, 2) {
-		got = append(got, fmt.Sprintf("%s/%v/%v/%s", r.Key, r.Key == nil, r.Value == nil, strings.TrimPrefix(string(r.Headers[0].Value), k.topic)))
-	}
-	if want := []string{"ann/false/true//2@1", "bob/false/true//2@2", "/true/true//2@3"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+		defer s.Close()
+		put := func(s deadletter.Store, offset int64, domain string) {
+			l := deadletter.Letter{Partition: k.topic + "/2", Record: dispatch.Record{Domain: domain, Offset: offset}}
+			if err := s.Put(t.Context(), l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(s, 1, "tenant/ann")
+		other := letters(t, k)
+		put(other, 2, "bob")
+		put(other, 3, dispatch.Keyless(3))
+		if report, err := deadletter.ReplayAll(t.Context(), other, deadletter.Filter{}); err != nil || report.Replayed != 3 {
+			t.Fatal(report, err)
+		}
+		var got []string
+		for _, r := range k.records(t, 2) {
+			got = append(got, fmt.Sprintf("%s/%v/%v/%s", r.Key, r.Key == nil, r.Value == nil, strings.TrimPrefix(string(r.Headers[0].Value), k.topic)))
+		}
+		if want := []string{"ann/false/true//2@1", "bob/false/true//2@2", "/true/true//2@3"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }
 
 // A service keeps what it gives up, and who is on call gives it back.
 func TestLettersOfAService(t *testing.T) {
-	k := start(t, 1)
-	brokers, ctx := k.brokers, t.Context()
-	letters, err := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer letters.Close()
-	broken, done := atomic.Bool{}, make(chan string, 10)
-	broken.Store(true)
-	cfg := dispatch.Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond, CommitEvery: 10 * time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
-		if broken.Load() && string(job.Record.Payload) == "first" {
-			return dispatch.ErrPermanent
+	virtually(t, func(t *testing.T) {
+		k := start(t, 1)
+		brokers, ctx := k.brokers, t.Context()
+		letters, err := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters", Options: []kgo.Opt{k.dialer()}})
+		if err != nil {
+			t.Fatal(err)
 		}
-		done <- string(job.Record.Payload)
-		return nil
-	}}
+		defer letters.Close()
+		broken, done := atomic.Bool{}, make(chan string, 10)
+		broken.Store(true)
+		cfg := dispatch.Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond, CommitEvery: 10 * time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
+			if broken.Load() && string(job.Record.Payload) == "first" {
+				return dispatch.ErrPermanent
+			}
+			done <- string(job.Record.Payload)
+			return nil
+		}}
 
-	cfg.DeadLetter = deadletter.Keep(letters)
+		cfg.DeadLetter = deadletter.Keep(letters)
 
-	group, err := leasekafka.New(k.config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	consumer, err := dispatch.NewConsumer(group, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- consumer.Run(ctx) }()
-	k.produce(t, &kgo.Record{Key: []byte("ann"), Value: []byte("first")}, &kgo.Record{Key: []byte("ann"), Value: []byte("second")})
-	got := []string{<-done}
-	broken.Store(false)
-	report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: k.topic + "/0", Domain: "ann"})
-	if err != nil || report.Replayed != 1 {
-		t.Fatalf("%+v, %v", report, err)
-	}
-	if got = append(got, <-done); !slices.Equal(got, []string{"second", "first"}) {
-		t.Errorf("done: %q", got)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+		group, err := leasekafka.New(k.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		consumer, err := dispatch.NewConsumer(group, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- consumer.Run(ctx) }()
+		k.produce(t, &kgo.Record{Key: []byte("ann"), Value: []byte("first")}, &kgo.Record{Key: []byte("ann"), Value: []byte("second")})
+		got := []string{<-done}
+		broken.Store(false)
+		report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: k.topic + "/0", Domain: "ann"})
+		if err != nil || report.Replayed != 1 {
+			t.Fatalf("%+v, %v", report, err)
+		}
+		if got = append(got, <-done); !slices.Equal(got, []string{"second", "first"}) {
+			t.Errorf("done: %q", got)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestLettersRefuse(t *testing.T) {
-	k := start(t, 2)
-	var zero leasekafka.Letters
-	var none *leasekafka.Letters
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_, noBrokers := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Topic: "x"})
-	_, noTopic := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers})
-	_, twoPartitions := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic})
-	s := letters(t, k)
-	strange := deadletter.Letter{Partition: "no number"}
-	if err := s.Put(ctx, strange); err != nil {
-		t.Fatal(err)
-	}
-	for i, c := range []struct {
-		field string
-		err   error
-	}{
-		{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Topic", noTopic}, {"LettersConfig.Topic", twoPartitions},
-		{"Letters", zero.Put(ctx, strange)}, {"Letters", none.Put(ctx, strange)}, {"Letter.Partition", s.Replay(ctx, strange.ID())},
-	} {
-		var invalid *leasekafka.InvalidError
-		if !errors.As(c.err, &invalid) || invalid.Field != c.field {
-			t.Errorf("%d: %v, want one about %s", i, c.err, c.field)
+	virtually(t, func(t *testing.T) {
+		k := start(t, 2)
+		var zero leasekafka.Letters
+		var none *leasekafka.Letters
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, noBrokers := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Topic: "x"})
+		_, noTopic := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers})
+		_, twoPartitions := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic, Options: []kgo.Opt{k.dialer()}})
+		s := letters(t, k)
+		strange := deadletter.Letter{Partition: "no number"}
+		if err := s.Put(ctx, strange); err != nil {
+			t.Fatal(err)
 		}
-	}
-	zero.Close()
-	none.Close()
-	if _, err := s.Get(ctx, strange.ID()); err != nil {
-		t.Errorf("after a replay that was refused: %v", err)
-	}
-
-	// What is no letter is an error, each time, until somebody takes it away; it is in nobody else's way.
-	damaged := &kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter a/1@5"), Value: []byte("x")}
-	if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")}, damaged).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-	list := func() error {
-		for _, err := range s.List(ctx, deadletter.Filter{}) {
-			return err
+		for i, c := range []struct {
+			field string
+			err   error
+		}{
+			{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Topic", noTopic}, {"LettersConfig.Topic", twoPartitions},
+			{"Letters", zero.Put(ctx, strange)}, {"Letters", none.Put(ctx, strange)}, {"Letter.Partition", s.Replay(ctx, strange.ID())},
+		} {
+			var invalid *leasekafka.InvalidError
+			if !errors.As(c.err, &invalid) || invalid.Field != c.field {
+				t.Errorf("%d: %v, want one about %s", i, c.err, c.field)
+			}
 		}
-		return errors.New("nothing")
-	}
-	for range 2 {
-		if err := list(); !is[*deadletter.CorruptError](err) || !is[*leasekafka.SourceError](err) {
-			t.Errorf("listed beside a damaged letter: %v", err)
-		}
-		if _, err := s.Get(ctx, deadletter.ID{Partition: "a/1", Offset: 5}); !is[*deadletter.CorruptError](err) {
-			t.Errorf("a damaged letter: %v", err)
-		}
+		zero.Close()
+		none.Close()
 		if _, err := s.Get(ctx, strange.ID()); err != nil {
-			t.Errorf("beside a damaged letter: %v", err)
+			t.Errorf("after a replay that was refused: %v", err)
 		}
-	}
-	if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: damaged.Topic, Key: damaged.Key}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-	if err := list(); err != nil {
-		t.Errorf("after a damaged letter was taken away: %v", err)
-	}
+
+		// What is no letter is an error, each time, until somebody takes it away; it is in nobody else's way.
+		damaged := &kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter a/1@5"), Value: []byte("x")}
+		if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")}, damaged).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		list := func() error {
+			for _, err := range s.List(ctx, deadletter.Filter{}) {
+				return err
+			}
+			return errors.New("nothing")
+		}
+		for range 2 {
+			if err := list(); !is[*deadletter.CorruptError](err) || !is[*leasekafka.SourceError](err) {
+				t.Errorf("listed beside a damaged letter: %v", err)
+			}
+			if _, err := s.Get(ctx, deadletter.ID{Partition: "a/1", Offset: 5}); !is[*deadletter.CorruptError](err) {
+				t.Errorf("a damaged letter: %v", err)
+			}
+			if _, err := s.Get(ctx, strange.ID()); err != nil {
+				t.Errorf("beside a damaged letter: %v", err)
+			}
+		}
+		if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: damaged.Topic, Key: damaged.Key}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		if err := list(); err != nil {
+			t.Errorf("after a damaged letter was taken away: %v", err)
+		}
+	})
 }

@@ -18,25 +18,21 @@ import (
 )
 
 func TestOwnership(t *testing.T) {
-	t.Parallel()
-	ownertest.Run(t, group)
+	ownertest.RunIn(t, virtually, group)
 }
 
 func TestTortureOwners(t *testing.T) {
-	t.Parallel()
-	ownertest.Torture(t, group)
+	ownertest.TortureIn(t, virtually, group)
 }
 
 // With ledgers in memory the contract is the same: tokens rise from owner to owner, and what the one before had done and not committed is
 // done again under a greater one.
 func TestOwnershipInMemory(t *testing.T) {
-	t.Parallel()
-	ownertest.Run(t, groupInMemory)
+	ownertest.RunIn(t, virtually, groupInMemory)
 }
 
 func TestTortureOwnersInMemory(t *testing.T) {
-	t.Parallel()
-	ownertest.Torture(t, groupInMemory)
+	ownertest.TortureIn(t, virtually, groupInMemory)
 }
 
 // distant is a store at the other end of a line.
@@ -96,7 +92,7 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		return behind, nil
 	}
 	join := func(old bool) ownertest.Member {
-		line := ownertest.NewLine(t)
+		line := k.line(t)
 		mine := cfg
 		mine.Options = append(mine.Options[:len(mine.Options):len(mine.Options)], kgo.Dialer(line.DialContext))
 		mine.Ledger = func(_ context.Context, _ string, partition int32) (lease.Ledger, error) {

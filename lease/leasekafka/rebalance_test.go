@@ -14,7 +14,6 @@ import (
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasekafka"
-	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 // check compares what was done with what was produced.
@@ -42,153 +41,159 @@ func (k *kafka) check(t *testing.T, g *register, records int, partitions int32) 
 // A member joins at a third, another leaves at two thirds: every record is done once, those of a key in order, and the group's offsets end
 // where the logs do.
 func TestRebalance(t *testing.T) {
-	const records, partitions = 10_000, 4
-	k := start(t, partitions)
-	k.produce(t, of(records, 1000, partitions)...)
-	g := newRegister()
-	var byA, byB atomic.Int64
-	work := func(by *atomic.Int64) dispatch.Config {
-		return dispatch.Config{
-			MaxInFlight: 64,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				g.write(job, time.Duration(job.Record.Offset%30)*time.Millisecond)
-				by.Add(1)
-				return nil
-			},
+	virtually(t, func(t *testing.T) {
+		const records, partitions = 10_000, 4
+		k := start(t, partitions)
+		k.produce(t, of(records, 1000, partitions)...)
+		g := newRegister()
+		var byA, byB atomic.Int64
+		work := func(by *atomic.Int64) dispatch.Config {
+			return dispatch.Config{
+				MaxInFlight: 64,
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					g.write(job, time.Duration(job.Record.Offset%30)*time.Millisecond)
+					by.Add(1)
+					return nil
+				},
+			}
 		}
-	}
-	a := run(t, k.config(), work(&byA))
-	until(t, "a third", func() bool { return g.count() >= records/3 })
-	b := run(t, k.config(), work(&byB))
-	until(t, "two thirds, and work of both", func() bool { return g.count() >= 2*records/3 && byB.Load() > 0 })
-	before := g.count()
-	a.stop(t)
-	if before == records {
-		t.Error("nothing was left to do when a member left")
-	}
-	until(t, "all of them", func() bool { return g.count() >= records })
-	b.stop(t)
-	k.check(t, g, records, partitions)
-	t.Logf("%d and %d records, %d handler runs, %d refused by the register, %d seeks", byA.Load(), byB.Load(), g.runs, g.refused, a.group.Seeks()+b.group.Seeks())
-	if g.runs != records || g.overlaps != 0 {
-		t.Errorf("%d handler runs, %d beside another of the same key", g.runs, g.overlaps)
-	}
-	if seeks := a.group.Seeks() + b.group.Seeks(); seeks != 0 {
-		t.Errorf("%d seeks", seeks)
-	}
+		a := run(t, k.config(), work(&byA))
+		until(t, "a third", func() bool { return g.count() >= records/3 })
+		b := run(t, k.config(), work(&byB))
+		until(t, "two thirds, and work of both", func() bool { return g.count() >= 2*records/3 && byB.Load() > 0 })
+		before := g.count()
+		a.stop(t)
+		if before == records {
+			t.Error("nothing was left to do when a member left")
+		}
+		until(t, "all of them", func() bool { return g.count() >= records })
+		b.stop(t)
+		k.check(t, g, records, partitions)
+		t.Logf("%d and %d records, %d handler runs, %d refused by the register, %d seeks", byA.Load(), byB.Load(), g.runs, g.refused, a.group.Seeks()+b.group.Seeks())
+		if g.runs != records || g.overlaps != 0 {
+			t.Errorf("%d handler runs, %d beside another of the same key", g.runs, g.overlaps)
+		}
+		if seeks := a.group.Seeks() + b.group.Seeks(); seeks != 0 {
+			t.Errorf("%d seeks", seeks)
+		}
+	})
 }
 
 // The group forgets a member at work. It loses its partitions, and joins again; what it had in work is done by whoever gets the
 // partitions, and of two effects the register takes one.
 func TestMemberForgotten(t *testing.T) {
-	const records, partitions = 10_000, 4
-	k := start(t, partitions)
-	all := of(records, 1000, partitions)
-	k.produce(t, all[:records/2]...)
-	g := newRegister()
-	work := dispatch.Config{
-		MaxInFlight: 64, Backoff: 10 * time.Millisecond,
-		Handler: func(_ context.Context, job dispatch.Job) error {
-			g.write(job, time.Duration(job.Record.Offset%30)*time.Millisecond)
-			return nil
-		},
-	}
-	a, b := run(t, k.config(), work), run(t, k.config(), work)
-	for round := range 2 {
-		var ids []string
-		until(t, "two members at work", func() bool {
-			members, settled := k.members(t)
-			ids = members
-			return settled && len(ids) == 2 && g.count() > 0
-		})
-		k.forget(t, ids[round])
-		until(t, "it to come back", func() bool {
-			members, settled := k.members(t)
-			return settled && len(members) == 2 && !slices.Contains(members, ids[round])
-		})
-	}
-	k.produce(t, all[records/2:]...)
-	until(t, "all of them", func() bool { return g.count() >= records })
-	a.stop(t)
-	b.stop(t)
-	k.check(t, g, records, partitions)
-	t.Logf("%d handler runs, %d refused by the register", g.runs, g.refused)
+	virtually(t, func(t *testing.T) {
+		const records, partitions = 10_000, 4
+		k := start(t, partitions)
+		all := of(records, 1000, partitions)
+		k.produce(t, all[:records/2]...)
+		g := newRegister()
+		work := dispatch.Config{
+			MaxInFlight: 64, Backoff: 10 * time.Millisecond,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				g.write(job, time.Duration(job.Record.Offset%30)*time.Millisecond)
+				return nil
+			},
+		}
+		a, b := run(t, k.config(), work), run(t, k.config(), work)
+		for round := range 2 {
+			var ids []string
+			until(t, "two members at work", func() bool {
+				members, settled := k.members(t)
+				ids = members
+				return settled && len(ids) == 2 && g.count() > 0
+			})
+			k.forget(t, ids[round])
+			until(t, "it to come back", func() bool {
+				members, settled := k.members(t)
+				return settled && len(members) == 2 && !slices.Contains(members, ids[round])
+			})
+		}
+		k.produce(t, all[records/2:]...)
+		until(t, "all of them", func() bool { return g.count() >= records })
+		a.stop(t)
+		b.stop(t)
+		k.check(t, g, records, partitions)
+		t.Logf("%d handler runs, %d refused by the register", g.runs, g.refused)
+	})
 }
 
 // A member that gave a partition away and is in the group still has a generation that the broker accepts. Its Source refuses.
 func TestZombieCommits(t *testing.T) {
-	const records, partitions = 40, 2
-	k := start(t, partitions)
-	k.produce(t, of(records, 10, partitions)...)
-	a := hold(t, k.config())
-	first, second := <-a.taken, <-a.taken
-	b := hold(t, k.config())
-	var gone, kept held
-	select { // one of the two goes to the other member
-	case <-first.ctx.Done():
-		gone, kept = first, second
-	case <-second.ctx.Done():
-		gone, kept = second, first
-	}
-	if cause := context.Cause(gone.ctx); !errors.Is(cause, context.Canceled) || errors.Is(cause, dispatch.ErrLost) {
-		t.Errorf("the cause of a partition that is to be given back: %v", cause)
-	}
-	if err := gone.Source.Commit(t.Context(), 1); err != nil { // it is not given away yet
-		t.Errorf("the last commit before: %v", err)
-	}
-	select {
-	case <-b.taken:
-		t.Error("a partition was given away while it was worked on")
-	case <-time.After(200 * time.Millisecond):
-	}
-	close(gone.over)
-	taken := <-b.taken
-	if taken.Name != gone.Name {
-		t.Errorf("%s was given, %s taken", gone.Name, taken.Name)
-	}
-	if floor, err := taken.Source.Committed(t.Context()); floor != 1 || err != nil {
-		t.Errorf("it begins at %d, %v", floor, err)
-	}
-	if err := taken.Source.Commit(t.Context(), 15); err != nil {
-		t.Error(err)
-	}
-	var lost *dispatch.LostError
-	if err := gone.Source.Commit(t.Context(), 2); !errors.As(err, &lost) || lost.Partition != gone.Name || !errors.Is(err, leasekafka.ErrRevoked) {
-		t.Errorf("a late commit: %v", err)
-	}
-	if _, err := gone.Source.Fetch(t.Context(), 2, 1); !errors.As(err, &lost) {
-		t.Errorf("a late fetch: %v", err)
-	}
-	if err := kept.Source.Commit(t.Context(), 3); err != nil {
-		t.Errorf("the same member commits for what it kept: %v", err)
-	}
-	offsets := k.committed(t, partitions)
-	slices.Sort(offsets)
-	if !slices.Equal(offsets, []int64{3, 15}) {
-		t.Errorf("committed: %v", offsets)
-	}
+	virtually(t, func(t *testing.T) {
+		const records, partitions = 40, 2
+		k := start(t, partitions)
+		k.produce(t, of(records, 10, partitions)...)
+		a := hold(t, k.config())
+		first, second := <-a.taken, <-a.taken
+		b := hold(t, k.config())
+		var gone, kept held
+		select { // one of the two goes to the other member
+		case <-first.ctx.Done():
+			gone, kept = first, second
+		case <-second.ctx.Done():
+			gone, kept = second, first
+		}
+		if cause := context.Cause(gone.ctx); !errors.Is(cause, context.Canceled) || errors.Is(cause, dispatch.ErrLost) {
+			t.Errorf("the cause of a partition that is to be given back: %v", cause)
+		}
+		if err := gone.Source.Commit(t.Context(), 1); err != nil { // it is not given away yet
+			t.Errorf("the last commit before: %v", err)
+		}
+		select {
+		case <-b.taken:
+			t.Error("a partition was given away while it was worked on")
+		case <-time.After(200 * time.Millisecond):
+		}
+		close(gone.over)
+		taken := <-b.taken
+		if taken.Name != gone.Name {
+			t.Errorf("%s was given, %s taken", gone.Name, taken.Name)
+		}
+		if floor, err := taken.Source.Committed(t.Context()); floor != 1 || err != nil {
+			t.Errorf("it begins at %d, %v", floor, err)
+		}
+		if err := taken.Source.Commit(t.Context(), 15); err != nil {
+			t.Error(err)
+		}
+		var lost *dispatch.LostError
+		if err := gone.Source.Commit(t.Context(), 2); !errors.As(err, &lost) || lost.Partition != gone.Name || !errors.Is(err, leasekafka.ErrRevoked) {
+			t.Errorf("a late commit: %v", err)
+		}
+		if _, err := gone.Source.Fetch(t.Context(), 2, 1); !errors.As(err, &lost) {
+			t.Errorf("a late fetch: %v", err)
+		}
+		if err := kept.Source.Commit(t.Context(), 3); err != nil {
+			t.Errorf("the same member commits for what it kept: %v", err)
+		}
+		offsets := k.committed(t, partitions)
+		slices.Sort(offsets)
+		if !slices.Equal(offsets, []int64{3, 15}) {
+			t.Errorf("committed: %v", offsets)
+		}
 
-	// Now it is forgotten: what it holds is lost at once, with its work still running.
-	ids, _ := k.members(t)
-	for _, id := range ids {
-		k.forget(t, id)
-	}
-	<-kept.ctx.Done()
-	if cause := context.Cause(kept.ctx); !errors.As(cause, &lost) {
-		t.Errorf("the cause of a partition that was lost: %v", cause)
-	}
-	if err := kept.Source.Commit(t.Context(), 4); !errors.As(err, &lost) {
-		t.Errorf("a commit of a forgotten member: %v", err)
-	}
-	if _, err := kept.Source.Committed(t.Context()); !errors.As(err, &lost) {
-		t.Errorf("Committed of a forgotten member: %v", err)
-	}
-	a.cancel()
-	b.cancel()
-	close(kept.over)
-	close(taken.over)
-	a.end(t)
-	b.end(t)
+		// Now it is forgotten: what it holds is lost at once, with its work still running.
+		ids, _ := k.members(t)
+		for _, id := range ids {
+			k.forget(t, id)
+		}
+		<-kept.ctx.Done()
+		if cause := context.Cause(kept.ctx); !errors.As(cause, &lost) {
+			t.Errorf("the cause of a partition that was lost: %v", cause)
+		}
+		if err := kept.Source.Commit(t.Context(), 4); !errors.As(err, &lost) {
+			t.Errorf("a commit of a forgotten member: %v", err)
+		}
+		if _, err := kept.Source.Committed(t.Context()); !errors.As(err, &lost) {
+			t.Errorf("Committed of a forgotten member: %v", err)
+		}
+		a.cancel()
+		b.cancel()
+		close(kept.over)
+		close(taken.over)
+		a.end(t)
+		b.end(t)
+	})
 }
 
 // A member freezes between its check that the partition is its own and the moment at which its commit reaches the broker. When it goes on, the
@@ -198,66 +203,70 @@ func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
 		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.Config { return k.inMemory(3) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := start(t, 1)
-			k.produce(t, of(40, 10, 1)...)
-			line := ownertest.NewLine(t)
-			mine := cfg(k)
-			mine.Options = append(slices.Clip(mine.Options), kgo.Dialer(line.DialContext))
-			a := hold(t, mine)
-			old := <-a.taken
-			if err := old.Source.Commit(t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
-			line.Cut()
-			result := make(chan error, 1)
-			go func() { result <- old.Source.Commit(context.Background(), 2) }() // its checks are behind it, and it was written
-			b := hold(t, cfg(k))
-			young := <-b.taken
-			if floor, err := young.Source.Committed(t.Context()); floor != 1 || err != nil {
-				t.Errorf("the new owner begins at %d, %v", floor, err)
-			}
-			if err := young.Source.Commit(t.Context(), 15); err != nil {
-				t.Error(err)
-			}
-			_, before := k.said(t)
-			line.Mend()
-			var lost *dispatch.LostError
-			if err := <-result; !errors.As(err, &lost) {
-				t.Errorf("the commit of the one that froze: %v", err)
-			}
-			<-old.ctx.Done()
-			if floor, after := k.said(t); floor != 15 || after != before {
-				t.Errorf("committed: %d, %q, was 15, %q", floor, after, before)
-			}
-			a.cancel()
-			b.cancel()
-			close(old.over)
-			close(young.over)
-			a.end(t)
-			b.end(t)
+			virtually(t, func(t *testing.T) {
+				k := start(t, 1)
+				k.produce(t, of(40, 10, 1)...)
+				line := k.line(t)
+				mine := cfg(k)
+				mine.Options = append(slices.Clip(mine.Options), kgo.Dialer(line.DialContext))
+				a := hold(t, mine)
+				old := <-a.taken
+				if err := old.Source.Commit(t.Context(), 1); err != nil {
+					t.Fatal(err)
+				}
+				line.Cut()
+				result := make(chan error, 1)
+				go func() { result <- old.Source.Commit(context.Background(), 2) }() // its checks are behind it, and it was written
+				b := hold(t, cfg(k))
+				young := <-b.taken
+				if floor, err := young.Source.Committed(t.Context()); floor != 1 || err != nil {
+					t.Errorf("the new owner begins at %d, %v", floor, err)
+				}
+				if err := young.Source.Commit(t.Context(), 15); err != nil {
+					t.Error(err)
+				}
+				_, before := k.said(t)
+				line.Mend()
+				var lost *dispatch.LostError
+				if err := <-result; !errors.As(err, &lost) {
+					t.Errorf("the commit of the one that froze: %v", err)
+				}
+				<-old.ctx.Done()
+				if floor, after := k.said(t); floor != 15 || after != before {
+					t.Errorf("committed: %d, %q, was 15, %q", floor, after, before)
+				}
+				a.cancel()
+				b.cancel()
+				close(old.over)
+				close(young.over)
+				a.end(t)
+				b.end(t)
+			})
 		})
 	}
 }
 
 // A work that returns while its partition is held is called again: Kafka does not take back a single partition.
 func TestWorkReturns(t *testing.T) {
-	k := start(t, 1)
-	k.produce(t, of(3, 1, 1)...)
-	h := hold(t, k.config())
-	p := <-h.taken
-	read(t, p.Source, 0, 3)
-	if err := p.Source.Commit(t.Context(), 2); err != nil {
-		t.Error(err)
-	}
-	close(p.over)
-	p = <-h.taken
-	if floor, err := p.Source.Committed(t.Context()); floor != 2 || err != nil {
-		t.Errorf("%d, %v", floor, err)
-	}
-	records, err := p.Source.Fetch(t.Context(), 0, 10) // it has been trimmed: a seek
-	if len(records) != 3 || err != nil || h.group.Seeks() != 1 {
-		t.Errorf("%d records, %v, %d seeks", len(records), err, h.group.Seeks())
-	}
-	close(p.over)
-	h.stop(t)
+	virtually(t, func(t *testing.T) {
+		k := start(t, 1)
+		k.produce(t, of(3, 1, 1)...)
+		h := hold(t, k.config())
+		p := <-h.taken
+		read(t, p.Source, 0, 3)
+		if err := p.Source.Commit(t.Context(), 2); err != nil {
+			t.Error(err)
+		}
+		close(p.over)
+		p = <-h.taken
+		if floor, err := p.Source.Committed(t.Context()); floor != 2 || err != nil {
+			t.Errorf("%d, %v", floor, err)
+		}
+		records, err := p.Source.Fetch(t.Context(), 0, 10) // it has been trimmed: a seek
+		if len(records) != 3 || err != nil || h.group.Seeks() != 1 {
+			t.Errorf("%d records, %v, %d seeks", len(records), err, h.group.Seeks())
+		}
+		close(p.over)
+		h.stop(t)
+	})
 }

@@ -41,182 +41,190 @@ func answer(commit *kmsg.OffsetCommitRequest, why *kerr.Error) kmsg.Response {
 
 // The first: a commit in the middle of a rebalance is refused, and what waited for it never came back.
 func TestStall857CommitDuringRebalance(t *testing.T) {
-	const records, partitions = 400, 2
-	k := fake(t, partitions)
-	k.produce(t, of(records, 20, partitions)...)
-	var refused atomic.Int64
-	k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) {
-		k.KeepControl()
-		if refused.Add(1) > 10 {
-			return nil, nil, false
+	virtually(t, func(t *testing.T) {
+		const records, partitions = 400, 2
+		k := fake(t, partitions)
+		k.produce(t, of(records, 20, partitions)...)
+		var refused atomic.Int64
+		k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.KeepControl()
+			if refused.Add(1) > 10 {
+				return nil, nil, false
+			}
+			return answer(req.(*kmsg.OffsetCommitRequest), kerr.RebalanceInProgress), nil, true
+		})
+		g := newRegister()
+		m := run(t, k.config(), dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
+			g.write(job, time.Millisecond)
+			return nil
+		}})
+		until(t, "all of them", func() bool { return g.count() >= records })
+		m.stop(t)
+		if refused.Load() <= 10 {
+			t.Errorf("%d commits, all refused", refused.Load())
 		}
-		return answer(req.(*kmsg.OffsetCommitRequest), kerr.RebalanceInProgress), nil, true
+		k.check(t, g, records, partitions)
 	})
-	g := newRegister()
-	m := run(t, k.config(), dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-		g.write(job, time.Millisecond)
-		return nil
-	}})
-	until(t, "all of them", func() bool { return g.count() >= records })
-	m.stop(t)
-	if refused.Load() <= 10 {
-		t.Errorf("%d commits, all refused", refused.Load())
-	}
-	k.check(t, g, records, partitions)
 }
 
 // The second: a member that drains takes part in no rebalance, and holds its partitions against everybody until it is thrown out.
 func TestStall857DrainingMemberTakesPart(t *testing.T) {
-	const records, partitions = 40, 2
-	k := fake(t, partitions)
-	k.produce(t, of(records, 10, partitions)...)
-	g := newRegister()
-	stuck, release := make(chan struct{}), make(chan struct{})
-	var first atomic.Bool
-	cfg := k.config()
-	cfg.SessionTimeout, cfg.DrainTimeout = 500*time.Millisecond, 20*time.Second
-	a := run(t, cfg, dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-		if !first.Swap(true) {
-			close(stuck)
-			<-release
-		}
-		g.write(job, 0)
-		return nil
-	}})
-	<-stuck
-	until(t, "all but the key that is stuck", func() bool { return g.count() >= records-records/10 })
-	a.cancel()
+	virtually(t, func(t *testing.T) {
+		const records, partitions = 40, 2
+		k := fake(t, partitions)
+		k.produce(t, of(records, 10, partitions)...)
+		g := newRegister()
+		stuck, release := make(chan struct{}), make(chan struct{})
+		var first atomic.Bool
+		cfg := k.config()
+		cfg.SessionTimeout, cfg.DrainTimeout = 500*time.Millisecond, 20*time.Second
+		a := run(t, cfg, dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
+			if !first.Swap(true) {
+				close(stuck)
+				<-release
+			}
+			g.write(job, 0)
+			return nil
+		}})
+		<-stuck
+		until(t, "all but the key that is stuck", func() bool { return g.count() >= records-records/10 })
+		a.cancel()
 
-	// For three sessions it drains, and is no less a member: one that joins meanwhile becomes its equal.
-	b := run(t, cfg, dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-		g.write(job, 0)
-		return nil
-	}})
-	var ids []string
-	until(t, "both to be members", func() bool {
-		ids, _ = k.members(t)
-		return len(ids) == 2
+		// For three sessions it drains, and is no less a member: one that joins meanwhile becomes its equal.
+		b := run(t, cfg, dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
+			g.write(job, 0)
+			return nil
+		}})
+		var ids []string
+		until(t, "both to be members", func() bool {
+			ids, _ = k.members(t)
+			return len(ids) == 2
+		})
+		time.Sleep(3 * cfg.SessionTimeout) // what a zombie is thrown out after
+		if now, _ := k.members(t); len(now) != 2 || !slices.Contains(now, ids[0]) || !slices.Contains(now, ids[1]) {
+			t.Errorf("members %v, were %v", now, ids)
+		}
+		close(release)
+		if err := <-a.result; err != nil {
+			t.Errorf("the member that drained: %v", err)
+		}
+		until(t, "all of them", func() bool { return g.count() >= records })
+		b.stop(t)
+		k.check(t, g, records, partitions)
 	})
-	time.Sleep(3 * cfg.SessionTimeout) // what a zombie is thrown out after
-	if now, _ := k.members(t); len(now) != 2 || !slices.Contains(now, ids[0]) || !slices.Contains(now, ids[1]) {
-		t.Errorf("members %v, were %v", now, ids)
-	}
-	close(release)
-	if err := <-a.result; err != nil {
-		t.Errorf("the member that drained: %v", err)
-	}
-	until(t, "all of them", func() bool { return g.count() >= records })
-	b.stop(t)
-	k.check(t, g, records, partitions)
 }
 
 // The third: the rebalance waits for a commit, and the commit for the rebalance.
 func TestStall857RevokeWhileCommitting(t *testing.T) {
-	const records, partitions = 400, 2
-	k := fake(t, partitions)
-	k.produce(t, of(records/2, 20, partitions)...)
-	g := newRegister()
-	work := func() dispatch.Config {
-		return dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-			g.write(job, time.Millisecond)
-			return nil
-		}}
-	}
-	hang := make(chan struct{})
-	var hanging atomic.Int64
-	k.ControlKey(offsetCommit, func(kmsg.Request) (kmsg.Response, error, bool) {
-		k.KeepControl()
-		hanging.Add(1)
-		k.SleepControl(func() { <-hang })
-		return nil, nil, false
+	virtually(t, func(t *testing.T) {
+		const records, partitions = 400, 2
+		k := fake(t, partitions)
+		k.produce(t, of(records/2, 20, partitions)...)
+		g := newRegister()
+		work := func() dispatch.Config {
+			return dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
+				g.write(job, time.Millisecond)
+				return nil
+			}}
+		}
+		hang := make(chan struct{})
+		var hanging atomic.Int64
+		k.ControlKey(offsetCommit, func(kmsg.Request) (kmsg.Response, error, bool) {
+			k.KeepControl()
+			hanging.Add(1)
+			k.SleepControl(func() { <-hang })
+			return nil, nil, false
+		})
+		a := run(t, k.config(), work())
+		until(t, "a commit that is not answered", func() bool { return hanging.Load() > 0 })
+		b := run(t, k.config(), work())
+		until(t, "a rebalance", func() bool {
+			ids, _ := k.members(t)
+			return len(ids) == 2
+		})
+		time.Sleep(500 * time.Millisecond) // it is under way, and a partition is asked back
+		close(hang)
+		k.produce(t, of(records/2, 20, partitions)...)
+		until(t, "all of them", func() bool { return g.count() >= records })
+		until(t, "both at work", func() bool {
+			ids, settled := k.members(t)
+			return settled && len(ids) == 2
+		})
+		a.stop(t)
+		b.stop(t)
+		k.check(t, g, records, partitions)
 	})
-	a := run(t, k.config(), work())
-	until(t, "a commit that is not answered", func() bool { return hanging.Load() > 0 })
-	b := run(t, k.config(), work())
-	until(t, "a rebalance", func() bool {
-		ids, _ := k.members(t)
-		return len(ids) == 2
-	})
-	time.Sleep(500 * time.Millisecond) // it is under way, and a partition is asked back
-	close(hang)
-	k.produce(t, of(records/2, 20, partitions)...)
-	until(t, "all of them", func() bool { return g.count() >= records })
-	until(t, "both at work", func() bool {
-		ids, settled := k.members(t)
-		return settled && len(ids) == 2
-	})
-	a.stop(t)
-	b.stop(t)
-	k.check(t, g, records, partitions)
 }
 
 // The client's own: the group forgets a member that is about to join again. It gets a new name and its partitions without being told that
 // it ever lost them, though another could have had them meanwhile.
 func TestForgottenWhileJoining(t *testing.T) {
-	const partitions = 2
-	k := fake(t, partitions)
-	k.produce(t, of(40, 10, partitions)...)
-	a := hold(t, k.config())
-	old := []held{<-a.taken, <-a.taken}
-	for _, p := range old {
-		if err := p.Source.Commit(t.Context(), 5); err != nil {
-			t.Fatal(err)
+	virtually(t, func(t *testing.T) {
+		const partitions = 2
+		k := fake(t, partitions)
+		k.produce(t, of(40, 10, partitions)...)
+		a := hold(t, k.config())
+		old := []held{<-a.taken, <-a.taken}
+		for _, p := range old {
+			if err := p.Source.Commit(t.Context(), 5); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	ids, _ := k.members(t)
-	forgotten := make(chan struct{})
-	k.ControlKey(joinGroup, func(req kmsg.Request) (kmsg.Response, error, bool) {
-		join := req.(*kmsg.JoinGroupRequest)
-		if join.MemberID != ids[0] {
-			return nil, nil, false
+		ids, _ := k.members(t)
+		forgotten := make(chan struct{})
+		k.ControlKey(joinGroup, func(req kmsg.Request) (kmsg.Response, error, bool) {
+			join := req.(*kmsg.JoinGroupRequest)
+			if join.MemberID != ids[0] {
+				return nil, nil, false
+			}
+			resp := join.ResponseKind().(*kmsg.JoinGroupResponse)
+			resp.ErrorCode = kerr.UnknownMemberID.Code
+			close(forgotten)
+			return resp, nil, true
+		})
+		b := hold(t, k.config())
+		<-forgotten
+		k.forget(t, ids[0])
+		for _, p := range old {
+			<-p.ctx.Done() // of both, before the work of any has returned
+			if cause := context.Cause(p.ctx); !errors.Is(cause, leasekafka.ErrForgotten) {
+				t.Errorf("%s ended for %v", p.Name, cause)
+			}
+			if err := p.Source.Commit(t.Context(), 6); !errors.Is(err, dispatch.ErrLost) {
+				t.Errorf("%s: a commit under the old name: %v", p.Name, err)
+			}
 		}
-		resp := join.ResponseKind().(*kmsg.JoinGroupResponse)
-		resp.ErrorCode = kerr.UnknownMemberID.Code
-		close(forgotten)
-		return resp, nil, true
-	})
-	b := hold(t, k.config())
-	<-forgotten
-	k.forget(t, ids[0])
-	for _, p := range old {
-		<-p.ctx.Done() // of both, before the work of any has returned
-		if cause := context.Cause(p.ctx); !errors.Is(cause, leasekafka.ErrForgotten) {
-			t.Errorf("%s ended for %v", p.Name, cause)
-		}
-		if err := p.Source.Commit(t.Context(), 6); !errors.Is(err, dispatch.ErrLost) {
-			t.Errorf("%s: a commit under the old name: %v", p.Name, err)
-		}
-	}
-	for _, p := range old {
-		close(p.over)
-	}
-	names := map[string]bool{}
-	for len(names) < partitions {
-		var p held
-		select {
-		case p = <-a.taken:
-		case p = <-b.taken:
-		case <-time.After(20 * time.Second):
-			t.Fatalf("of %d partitions %v are worked on", partitions, names)
-		}
-		go func() {
-			<-p.ctx.Done()
+		for _, p := range old {
 			close(p.over)
-		}()
-		floor, err := p.Source.Committed(t.Context())
-		if err != nil { // given on at once
-			continue
 		}
-		if floor != 5 {
-			t.Errorf("%s begins at %d", p.Name, floor)
+		names := map[string]bool{}
+		for len(names) < partitions {
+			var p held
+			select {
+			case p = <-a.taken:
+			case p = <-b.taken:
+			case <-time.After(5 * time.Minute):
+				t.Fatalf("of %d partitions %v are worked on", partitions, names)
+			}
+			go func() {
+				<-p.ctx.Done()
+				close(p.over)
+			}()
+			floor, err := p.Source.Committed(t.Context())
+			if err != nil { // given on at once
+				continue
+			}
+			if floor != 5 {
+				t.Errorf("%s begins at %d", p.Name, floor)
+			}
+			if got := read(t, p.Source, floor, 15); got[0].Offset != 5 {
+				t.Errorf("%s: read from %d", p.Name, got[0].Offset)
+			}
+			names[p.Name] = true
 		}
-		if got := read(t, p.Source, floor, 15); got[0].Offset != 5 {
-			t.Errorf("%s: read from %d", p.Name, got[0].Offset)
-		}
-		names[p.Name] = true
-	}
-	a.cancel()
-	b.cancel()
-	a.end(t)
-	b.end(t)
+		a.cancel()
+		b.cancel()
+		a.end(t)
+		b.end(t)
+	})
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -22,6 +24,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasekafka"
+	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,6 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // kafka is a cluster with a topic, and a group of the same name.
 type kafka struct {
 	*kfake.Cluster // nil with KAFKA_BROKERS
+	dial           dial
 	brokers        []string
 	topic          string
 	partitions     int
@@ -41,21 +45,68 @@ type kafka struct {
 // start returns the cluster of KAFKA_BROKERS, or a fake one.
 func start(t testing.TB, partitions int32) *kafka {
 	t.Helper()
-	if list := os.Getenv("KAFKA_BROKERS"); list != "" {
-		return (&kafka{brokers: strings.Split(list, ",")}).open(t, partitions)
+	if k := configured(); k != nil {
+		return k.open(t, partitions)
 	}
 	return fake(t, partitions)
 }
 
-// fake returns a cluster in this process, whose answers a test can bend.
+// configured is the cluster of KAFKA_BROKERS, or nil.
+func configured() *kafka {
+	list := os.Getenv("KAFKA_BROKERS")
+	if list == "" {
+		return nil
+	}
+	return &kafka{brokers: strings.Split(list, ","), dial: new(net.Dialer).DialContext}
+}
+
+// fake returns a cluster in this process, whose answers a test can bend, on a network in memory.
 func fake(t testing.TB, partitions int32) *kafka {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SleepOutOfOrder())
+	network := new(kfake.VirtualNetwork)
+	return fakeOn(t, network.DialContext, kfake.ListenFn(network.Listen)).open(t, partitions)
+}
+
+// onLoopback returns the cluster of KAFKA_BROKERS, or a fake one on a network of this machine.
+func onLoopback(t testing.TB, partitions int32) *kafka {
+	t.Helper()
+	k := configured()
+	if k == nil {
+		k = fakeOn(t, new(net.Dialer).DialContext)
+	}
+	return k.open(t, partitions)
+}
+
+func fakeOn(t testing.TB, dial dial, options ...kfake.Opt) *kafka {
+	t.Helper()
+	cluster, err := kfake.NewCluster(append(options, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SleepOutOfOrder())...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	return (&kafka{Cluster: cluster, brokers: cluster.ListenAddrs()}).open(t, partitions)
+	return &kafka{Cluster: cluster, dial: dial, brokers: cluster.ListenAddrs()}
+}
+
+type dial = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// virtually runs a test in virtual time; in real time with KAFKA_BROKERS.
+func virtually(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	if configured() != nil {
+		test(t)
+	} else {
+		synctest.Test(t, test)
+	}
+}
+
+// dialer is an option of every client.
+func (k *kafka) dialer() kgo.Opt { return kgo.Dialer(k.dial) }
+
+// line is the network of one member.
+func (k *kafka) line(t testing.TB) *ownertest.Line {
+	line := ownertest.NewLine(t)
+	line.Dial = k.dial
+	return line
 }
 
 // open makes the topic.
@@ -63,7 +114,7 @@ func (k *kafka) open(t testing.TB, partitions int32) *kafka {
 	t.Helper()
 	k.topic = fmt.Sprintf("stopbank-%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), time.Now().UnixNano())
 	k.partitions, k.ledgers = int(partitions), map[int32]*durable.MemStore{}
-	admin, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	admin, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +183,7 @@ func (k *kafka) config() leasekafka.Config {
 	return leasekafka.Config{
 		Brokers: k.brokers, Group: k.topic, Topics: []string{k.topic}, Ledger: k.ledger,
 		SessionTimeout: session, DrainTimeout: 2 * time.Second,
-		Options: []kgo.Opt{kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond)},
+		Options: []kgo.Opt{k.dialer(), kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond)},
 	}
 }
 
@@ -335,7 +386,7 @@ func (g *register) count() int {
 // until waits for what must come.
 func until(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !met(); time.Sleep(5 * time.Millisecond) { // a broker tells nobody
+	for deadline := time.Now().Add(5 * time.Minute); !met(); time.Sleep(5 * time.Millisecond) { // a broker tells nobody
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}

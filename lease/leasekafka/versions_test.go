@@ -27,7 +27,7 @@ func (k *kafka) other(t *testing.T, balancers ...kgo.GroupBalancer) (holds func(
 		held = slices.DeleteFunc(held, func(p int32) bool { return slices.Contains(lost[k.topic], p) })
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(k.brokers...), kgo.ConsumerGroup(k.topic), kgo.ConsumeTopics(k.topic), kgo.Balancers(balancers...), kgo.DisableAutoCommit(),
+		kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.ConsumerGroup(k.topic), kgo.ConsumeTopics(k.topic), kgo.Balancers(balancers...), kgo.DisableAutoCommit(),
 		kgo.SessionTimeout(k.config().SessionTimeout), kgo.HeartbeatInterval(k.config().SessionTimeout/3),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, given map[string][]int32) {
 			mu.Lock()
@@ -50,39 +50,43 @@ func (k *kafka) other(t *testing.T, balancers ...kgo.GroupBalancer) (holds func(
 // A group of members that agree on one way of balancing among several is one group, however long the lists are, in which partitions go to
 // and fro.
 func TestMemberWithMoreBalancers(t *testing.T) {
-	const partitions = 4
-	k := start(t, partitions)
-	holds, leave := k.other(t, kgo.RangeBalancer(), kgo.CooperativeStickyBalancer())
-	until(t, "it has all", func() bool { return len(holds()) == partitions })
-	h := hold(t, k.config())
-	mine := []held{<-h.taken, <-h.taken}
-	until(t, "it has the other half", func() bool { return len(holds()) == partitions/2 })
-	leave()
-	mine = append(mine, <-h.taken, <-h.taken)
-	h.cancel()
-	for _, p := range mine {
-		close(p.over)
-	}
-	h.stop(t)
+	virtually(t, func(t *testing.T) {
+		const partitions = 4
+		k := start(t, partitions)
+		holds, leave := k.other(t, kgo.RangeBalancer(), kgo.CooperativeStickyBalancer())
+		until(t, "it has all", func() bool { return len(holds()) == partitions })
+		h := hold(t, k.config())
+		mine := []held{<-h.taken, <-h.taken}
+		until(t, "it has the other half", func() bool { return len(holds()) == partitions/2 })
+		leave()
+		mine = append(mine, <-h.taken, <-h.taken)
+		h.cancel()
+		for _, p := range mine {
+			close(p.over)
+		}
+		h.stop(t)
+	})
 }
 
 // A member that cannot balance as the group does is told so, and ends; the group goes on.
 func TestMemberWithOtherBalancers(t *testing.T) {
-	const partitions = 2
-	k := start(t, partitions)
-	holds, _ := k.other(t, kgo.RangeBalancer())
-	until(t, "it has all", func() bool { return len(holds()) == partitions })
-	group, err := leasekafka.New(k.config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	var refused *leasekafka.GroupError
-	if err := group.Hold(ctx, nothing); !errors.As(err, &refused) || !errors.Is(err, kerr.InconsistentGroupProtocol) {
-		t.Errorf("Hold: %v", err)
-	}
-	if n := len(holds()); n != partitions {
-		t.Errorf("the other member has %d partitions", n)
-	}
+	virtually(t, func(t *testing.T) {
+		const partitions = 2
+		k := start(t, partitions)
+		holds, _ := k.other(t, kgo.RangeBalancer())
+		until(t, "it has all", func() bool { return len(holds()) == partitions })
+		group, err := leasekafka.New(k.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		var refused *leasekafka.GroupError
+		if err := group.Hold(ctx, nothing); !errors.As(err, &refused) || !errors.Is(err, kerr.InconsistentGroupProtocol) {
+			t.Errorf("Hold: %v", err)
+		}
+		if n := len(holds()); n != partitions {
+			t.Errorf("the other member has %d partitions", n)
+		}
+	})
 }

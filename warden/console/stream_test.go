@@ -161,7 +161,7 @@ func TestStreamBound(t *testing.T) {
 		t.Fatalf("state.json: %s", answer.Status)
 	}
 	a.cancel()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		c := follow(t, url)
 		if c.answer.StatusCode == 200 {
 			c.state()

@@ -84,7 +84,7 @@ func newClient(t *testing.T, http2 bool) *http.Client {
 	tr.Protocols.SetHTTP1(!http2)
 	tr.Protocols.SetUnencryptedHTTP2(http2)
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
 
 // told is what a client can read in an error.

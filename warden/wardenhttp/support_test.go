@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience ends a test that hangs; no test depends on its value.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // A tally counts what a limiter announces, apart from the limiter's own books.
 type tally struct {

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience ends a test that hangs; no test depends on its value.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // A gate admits so many requests, and keeps account of how they ended.
 type gate struct {

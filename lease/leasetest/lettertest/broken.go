@@ -75,7 +75,12 @@ func (b *brittle) Write(p []byte) (int, error) {
 				return 0, errBroken
 			}
 			f.waits = true
-			_ = b.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // some writes have no reply
+			time.AfterFunc(100*time.Millisecond, func() { // some writes have no reply, or nobody who reads it
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.lose()
+				_ = b.Close()
+			})
 		}
 	}
 	return b.Conn.Write(p)

@@ -10,9 +10,12 @@ import (
 )
 
 // Line dials for one member. While it is cut, nothing arrives in either direction, no connection is closed, and new connections are
-// silent too. When mended, it delivers everything sent meanwhile. Connections go through a loopback address: they are ordinary TCP
-// connections with deadlines. All methods are safe for concurrent use.
+// silent too. When mended, it delivers everything sent meanwhile. All methods are safe for concurrent use.
 type Line struct {
+	// Dial connects to the engine; nil: over the network. A network in memory lets the test run in virtual time. Set it before DialContext
+	// is called.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
 	mu     sync.Mutex // guards all below
 	ends   map[net.Conn]bool
 	mended chan struct{} // open while the line is cut
@@ -69,27 +72,15 @@ func (l *Line) Wait() {
 
 // DialContext connects to address through the line.
 func (l *Line) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	var dialer net.Dialer
-	far, err := dialer.DialContext(ctx, network, address)
+	dial := l.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	far, err := dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		_ = far.Close()
-		return nil, err
-	}
-	defer listener.Close()
-	client, err := dialer.DialContext(ctx, "tcp", listener.Addr().String())
-	if err != nil {
-		_ = far.Close()
-		return nil, err
-	}
-	near, err := listener.Accept()
-	if err != nil {
-		_, _ = far.Close(), client.Close()
-		return nil, err
-	}
+	client, near := net.Pipe()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -104,21 +95,31 @@ func (l *Line) DialContext(ctx context.Context, network, address string) (net.Co
 	return client, nil
 }
 
-// carry forwards data until one of the connections is closed.
+// carry forwards data until one of the connections is closed. What is on the way does not keep its sender waiting, as in a network.
 func (l *Line) carry(from, to net.Conn) {
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		l.Wait()
-		if n > 0 {
-			if _, failed := to.Write(buffer[:n]); failed != nil {
-				break
+	sent := make(chan []byte, 1<<10)
+	l.group.Go(func() {
+		defer close(sent)
+		for {
+			buffer := make([]byte, 4<<10)
+			n, err := from.Read(buffer)
+			if n > 0 {
+				sent <- buffer[:n]
+			}
+			if err != nil {
+				return
 			}
 		}
-		if err != nil {
-			break
+	})
+	var failed error
+	for data := range sent {
+		if l.Wait(); failed == nil {
+			if _, failed = to.Write(data); failed != nil {
+				_ = from.Close()
+			}
 		}
 	}
+	l.Wait()
 	_, _ = from.Close(), to.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -58,8 +58,8 @@ func moves() []check {
 			}
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			if n := a.begun[g.group.Partitions[0]] + b.begun[g.group.Partitions[0]]; n > 4 {
-				g.Errorf("the one partition was begun %d times", n)
+			if n := a.begun[g.group.Partitions[0]] + b.begun[g.group.Partitions[0]] - a.lost - b.lost; n > 4 { // a slow machine loses some
+				g.Errorf("the one partition was begun %d times without a loss before it", n)
 			}
 		}},
 		// A partition that is given back waits for its work to end; the others continue meanwhile.
@@ -73,7 +73,7 @@ func moves() []check {
 				time.Sleep(10 * time.Millisecond)
 			}
 			g.mu.Lock()
-			if len(a.holds()) == 0 {
+			if a.asked() == len(a.works) {
 				g.Errorf("every partition of %s was asked back for one more member", a.name)
 			}
 			g.mu.Unlock()

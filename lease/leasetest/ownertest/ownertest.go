@@ -56,6 +56,18 @@ type Open func(t testing.TB, partitions int) Group
 // patience bounds the suite's waits.
 const patience = time.Minute
 
+// poll calls over until it is true, or patience has ended: it reports which. An engine sends no event when it has come to rest.
+func poll(over func() bool) bool {
+	for began := time.Now(); !over(); {
+		waited := time.Since(began)
+		if waited > patience {
+			return false
+		}
+		time.Sleep(2*time.Millisecond + waited/50)
+	}
+	return true
+}
+
 // check is one test of the suite. It needs only a testing.TB, so a test of the suite can watch it fail.
 type check struct {
 	name string
@@ -65,10 +77,20 @@ type check struct {
 // Run runs the whole suite, each part under its own name. Each part takes a few of the engine's timeouts.
 func Run(t *testing.T, open Open) {
 	t.Helper()
+	RunIn(t, inRealTime, open)
+}
+
+// RunIn is Run with each part inside within: synctest.Test, for an engine whose network is in memory too.
+func RunIn(t *testing.T, within func(t *testing.T, part func(t *testing.T)), open Open) {
+	t.Helper()
 	for _, c := range checks() {
-		t.Run(c.name, func(t *testing.T) { c.run(t, open) })
+		t.Run(c.name, func(t *testing.T) {
+			within(t, func(t *testing.T) { c.run(t, open) })
+		})
 	}
 }
+
+func inRealTime(t *testing.T, part func(t *testing.T)) { part(t) }
 
 func checks() []check {
 	return append(moves(), check{"Records", records}, check{"Zombie", zombie}, check{"Upgrade", upgrade})

@@ -216,15 +216,14 @@ func (a *audit) ends(c *consumer) {
 
 func (a *audit) eventually(what string, so func() bool) {
 	a.Helper()
-	for until := time.Now().Add(patience); !so(); time.Sleep(2 * time.Millisecond) { // there is no event to wait for
-		if time.Now().After(until) {
-			held := make([][]string, len(a.consumers))
-			for i, c := range a.consumers {
-				held[i] = c.names()
-			}
-			a.Fatalf("never: %s; %d effects of %d; the consumers hold %q", what, a.count(), a.wanted, held)
-		}
+	if poll(so) {
+		return
 	}
+	held := make([][]string, len(a.consumers))
+	for i, c := range a.consumers {
+		held[i] = c.names()
+	}
+	a.Fatalf("never: %s; %d effects of %d; the consumers hold %q", what, a.count(), a.wanted, held)
 }
 
 // check waits until all records are done, and compares the effects with the written records.

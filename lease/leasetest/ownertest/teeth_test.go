@@ -14,18 +14,7 @@ import (
 )
 
 func TestThePlainGroupPasses(t *testing.T) {
-	for _, c := range checks() {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c.run(t, func(_ testing.TB, partitions int) Group { return newPlain(soon, "", partitions) })
-			})
-		})
-	}
-}
-
-// And in real time, as engines run it.
-func TestThePlainGroupPassesInRealTime(t *testing.T) {
-	Run(t, func(_ testing.TB, partitions int) Group { return newPlain(late, "", partitions) })
+	RunIn(t, synctest.Test, func(_ testing.TB, partitions int) Group { return newPlain("", partitions) })
 }
 
 // witness is a testing.TB that remembers a failure instead of passing it on.
@@ -95,7 +84,7 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 			var who []string
 			for _, c := range checks() {
 				synctest.Test(t, func(t *testing.T) {
-					if said := watch(t, c, func(_ testing.TB, partitions int) Group { return newPlain(soon, fault, partitions) }); said != "" {
+					if said := watch(t, c, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) }); said != "" {
 						who = append(who, c.name)
 						t.Logf("%s: %.300s", c.name, said)
 					}

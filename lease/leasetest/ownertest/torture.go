@@ -31,6 +31,12 @@ import (
 //   - others: a token for two records or two members, a member that ends by itself.
 func Torture(t *testing.T, open Open) {
 	t.Helper()
+	TortureIn(t, inRealTime, open)
+}
+
+// TortureIn is Torture with the life of each group inside within: synctest.Test, for an engine whose network is in memory too.
+func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)), open Open) {
+	t.Helper()
 	long, seed := faults.Budget()
 	groups := 3 // most of a round is waiting
 	if long == 0 {
@@ -51,16 +57,18 @@ func Torture(t *testing.T, open Open) {
 		group.Go(func() {
 			for n := next.Add(1); n <= uint64(groups) || time.Since(began) < long && !t.Failed(); n = next.Add(1) {
 				t.Run(fmt.Sprint("group", n), func(t *testing.T) {
-					w := &torture{TB: t, account: newAccount(), server: &server, rnd: rand.New(rand.NewPCG(seed, n)), rounds: map[string]int{}}
-					defer func() {
-						total.add(w.account)
-						mu.Lock()
-						defer mu.Unlock()
-						for kind, n := range w.rounds {
-							rounds[kind] += n
-						}
-					}()
-					w.run(open)
+					within(t, func(t *testing.T) {
+						w := &torture{TB: t, account: newAccount(), server: &server, rnd: rand.New(rand.NewPCG(seed, n)), rounds: map[string]int{}}
+						defer func() {
+							total.add(w.account)
+							mu.Lock()
+							defer mu.Unlock()
+							for kind, n := range w.rounds {
+								rounds[kind] += n
+							}
+						}()
+						w.run(open)
+					})
 				})
 			}
 		})

@@ -204,27 +204,40 @@ func (m *member) holds() []string {
 	return names
 }
 
+// asked returns the number of the member's works that were asked to end, and not because their partition is lost. The lock is held.
+func (m *member) asked() (n int) {
+	for _, w := range m.works {
+		if w.ctx.Err() != nil && !errors.Is(context.Cause(w.ctx), dispatch.ErrLost) {
+			n++
+		}
+	}
+	return n
+}
+
 // eventually waits until the condition holds, which it checks under the lock.
 func (g *team) eventually(what string, so func() bool) {
 	g.Helper()
-	for until := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) { // an engine sends no event when it has come to rest
+	ok, wrong := false, false
+	poll(func() bool {
 		g.mu.Lock()
-		ok := so()
-		wrong := len(g.wrong) > 0
-		var now strings.Builder
-		for _, m := range g.members {
-			fmt.Fprintf(&now, "\n%s: holds %v, works on %v", m.name, m.holds(), slices.Sorted(maps.Keys(m.works)))
-		}
-		g.mu.Unlock()
-		switch {
-		case ok:
-			return
-		case wrong:
-			g.Fatalf("waiting for: %s%s", what, now.String())
-		case time.Now().After(until):
-			g.Fatalf("never: %s%s", what, now.String())
-		}
+		defer g.mu.Unlock()
+		ok, wrong = so(), len(g.wrong) > 0
+		return ok || wrong
+	})
+	if ok {
+		return
 	}
+	why := "never"
+	if wrong {
+		why = "waiting for"
+	}
+	var now strings.Builder
+	g.mu.Lock()
+	for _, m := range g.members {
+		fmt.Fprintf(&now, "\n%s: holds %v, works on %v", m.name, m.holds(), slices.Sorted(maps.Keys(m.works)))
+	}
+	g.mu.Unlock()
+	g.Fatalf("%s: %s%s", why, what, now.String())
 }
 
 // settled waits until the members share all partitions evenly, each held by exactly one of them.
