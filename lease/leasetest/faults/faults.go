@@ -35,7 +35,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
-	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
+	"github.com/stopbank/stopbank/lease/internal/child"
 )
 
 var (
@@ -113,7 +113,7 @@ func (c *counts) String() string {
 // prints the seed that repeats the round's random choices.
 func Run(t testing.TB, s Server) {
 	t.Helper()
-	if !signals.Possible {
+	if !child.Possible {
 		t.Skip("faults: processes can be stopped and killed on Unix only")
 	}
 	seed := *tortureSeed

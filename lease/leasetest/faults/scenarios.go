@@ -6,8 +6,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
 )
 
 type scenario struct {
@@ -78,10 +76,10 @@ func stopped(r *round) {
 			break
 		}
 	}
-	signals.Stop(sleeper.cmd.Process)
+	sleeper.Stop()
 	r.faults++
 	r.ends(r.start(order{TakeOver: true, Alone: true}))
-	signals.Wake(sleeper.cmd.Process)
+	sleeper.Wake()
 	sleeper.tell()
 	r.ends(sleeper)
 	if r.heard("refused") != 1 || r.heard("fenced") != 1 {
@@ -189,10 +187,10 @@ func storm(r *round) {
 			living[i] = r.start(order{TakeOver: true})
 			continue
 		}
-		signals.Stop(p.cmd.Process)
+		p.Stop()
 		living = append(living, r.start(order{TakeOver: true}))
 		living[len(living)-1].until("holding")
-		signals.Wake(p.cmd.Process)
+		p.Wake()
 	}
 	// A killed worker may have held a lease that no other worker looks for any more.
 	living = append(living, r.start(order{TakeOver: true}))
