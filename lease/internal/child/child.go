@@ -57,7 +57,7 @@ func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 // Leash calls hear with each line that this process's parent tells, and ends this process when the parent is gone.
 func Leash(hear func(line []byte)) {
 	lines(os.Stdin, hear)
-	os.Exit(1)
+	os.Exit(1) //nolint:forbidigo // a process that a test has started ends with that test
 }
 
 var speaking sync.Mutex //nolint:gochecknoglobals // a process has one standard output; guards writing to it
