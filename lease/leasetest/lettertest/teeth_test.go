@@ -5,11 +5,8 @@ package lettertest
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"iter"
 	"net"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasetest/internal/witness"
 )
 
 // plain is a desk in memory. Its stores ask a server that only answers before each call, so that there is a network to break.
@@ -128,33 +126,6 @@ func (r *remote) Discard(ctx context.Context, id deadletter.ID) error {
 	return r.around(func() error { return r.Store.Discard(ctx, id) })
 }
 
-// witness is a testing.TB that remembers a failure instead of passing it on.
-type witness struct {
-	testing.TB
-	mu   sync.Mutex
-	said []string
-}
-
-func (w *witness) note(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.said = append(w.said, what)
-}
-
-func (w *witness) Helper()                           {}
-func (w *witness) Log(...any)                        {}
-func (w *witness) Logf(string, ...any)               {}
-func (w *witness) Fail()                             { w.note("failed") }
-func (w *witness) FailNow()                          { w.note("failed"); runtime.Goexit() }
-func (w *witness) Error(args ...any)                 { w.note(fmt.Sprint(args...)) }
-func (w *witness) Errorf(format string, args ...any) { w.note(fmt.Sprintf(format, args...)) }
-func (w *witness) Failed() bool                      { w.mu.Lock(); defer w.mu.Unlock(); return len(w.said) > 0 }
-func (w *witness) Fatal(args ...any)                 { w.note(fmt.Sprint(args...)); runtime.Goexit() }
-func (w *witness) Fatalf(format string, args ...any) {
-	w.note(fmt.Sprintf(format, args...))
-	runtime.Goexit()
-}
-
 // TestPropertyL15_ThePlainStorePasses: rapid's machine among others.
 func TestPropertyL15_ThePlainStorePasses(t *testing.T) {
 	Run(t, func(t testing.TB) Desk { return plain(t, nil) })
@@ -263,14 +234,7 @@ func (s early) Replay(ctx context.Context, id deadletter.ID) error {
 }
 
 func TestTheSuiteHasTeeth(t *testing.T) {
-	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "10ms"} {
-		f := flag.Lookup(name)
-		before := f.Value.String()
-		if err := f.Value.Set(value); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = f.Value.Set(before) })
-	}
+	witness.Quiet(t)
 	var dropped sync.Map
 	for name, fault := range map[string]struct {
 		by     string // checks that have to notice, among others
@@ -292,12 +256,7 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 				continue
 			}
 			dropped.Clear()
-			w, done := &witness{TB: t}, make(chan struct{})
-			go func() {
-				defer close(done)
-				c.run(w, plain(t, fault.change))
-			}()
-			if <-done; len(w.said) == 0 {
+			if witness.Watch(t, func(t testing.TB) { c.run(t, plain(t, fault.change)) }) == "" {
 				t.Errorf("%s: %s does not notice", name, c.name)
 			}
 		}
