@@ -6,6 +6,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/stopbank/stopbank/lease/internal/proxy"
 )
 
 type scenario struct {
@@ -121,10 +123,13 @@ func raced(r *round) {
 func dropped(r *round) {
 	r.strict = true
 	r.offer(4, abc...)
-	network := newProxy(r.TB, r.server.TCP)
-	defer network.close()
+	network, err := proxy.New(r.server.TCP)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer network.Close()
 	ctx := context.Background()
-	side, err := r.server.Open(ctx, r.server.Via(network.listener.Addr().String()), r.ledger)
+	side, err := r.server.Open(ctx, r.server.Via(network.Addr()), r.ledger)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -136,7 +141,7 @@ func dropped(r *round) {
 		r.Error(err)
 	}
 	if store.applied == 0 {
-		r.Errorf("%d replies were dropped, none of a swap that had been carried out", network.dropped.Load())
+		r.Errorf("%d replies were dropped, none of a swap that had been carried out", store.dropped)
 	}
 	r.faults += store.applied
 }
