@@ -3,6 +3,7 @@ package lease_test
 // This file holds what an engine of its own may expect of State.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -20,7 +21,11 @@ func TestPropertyStateCopyAnswersAlike(t *testing.T) {
 		token := lease.Token(0)
 		step := func(s *lease.State, op lease.Op) string {
 			var r lease.Result
+			before := written(s)
 			err := s.Step(&op, &r)
+			if r.Changed == bytes.Equal(before, written(s)) {
+				t.Fatalf("%+v: Changed is %t, but the state was %x and is %x", op, r.Changed, before, written(s))
+			}
 			return fmt.Sprintf("%+v %v", r, err)
 		}
 		draw := func() lease.Op {
@@ -97,11 +102,34 @@ func TestL9_ZeroIsNeverGranted(t *testing.T) {
 	}
 }
 
+// What was done last is remembered beside the next lease only if it lies at or above the floor.
+func TestDoneBelowTheFloorIsNotKept(t *testing.T) {
+	for _, end := range []lease.OpKind{lease.OpSucceed, lease.OpFail} {
+		for floor, want := range map[int64]int{5: 1, 6: 0} {
+			var s lease.State
+			for _, op := range []lease.Op{
+				{Kind: lease.OpTryAcquire, Offset: 5, Fresh: 1}, {Kind: end, Token: 1}, {Kind: lease.OpTryAcquire, Offset: 7, Fresh: 2, Floor: floor},
+			} {
+				if err := s.Step(&op, new(lease.Result)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if v := s.View("A", 0); v.Processed+v.Failed != want {
+				t.Errorf("L11: 5 has ended by %v, the floor is %d: %+v, want %d done", end, floor, v, want)
+			}
+		}
+	}
+}
+
 // copied is s, written down and read again.
 func copied(t *rapid.T, s *lease.State) (c lease.State) {
-	b, _ := s.AppendBinary(nil)
-	if err := c.UnmarshalBinary(b); err != nil {
+	if err := c.UnmarshalBinary(written(s)); err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+func written(s *lease.State) []byte {
+	b, _ := s.AppendBinary(nil)
+	return b
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,10 +15,11 @@ import (
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp"
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 func TestA4_RejectedRequestNeverReachesTheHandler(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGate(t, "server", 1)
 		entered, finish := make(chan struct{}), make(chan struct{})
 		var calls atomic.Int32
@@ -33,15 +33,15 @@ func TestA4_RejectedRequestNeverReachesTheHandler(t *testing.T) {
 
 		first := make(chan error, 1)
 		go func() {
-			resp, err := post(t, s)
+			resp, err := web.Post(t, s)
 			if err == nil {
 				err = resp.Body.Close()
 			}
 			first <- err
 		}()
-		await(t, "the first request", entered)
+		web.Await(t, "the first request", entered)
 		for range 3 {
-			resp := wantStatus(t, s, http.StatusServiceUnavailable)
+			resp := web.WantStatus(t, s, http.StatusServiceUnavailable)
 			if got := resp.Header.Get("Retry-After"); got != "1" && got != "2" {
 				t.Errorf("Retry-After: %q, want 1 or 2", got)
 			}
@@ -57,7 +57,7 @@ func TestA4_RejectedRequestNeverReachesTheHandler(t *testing.T) {
 			t.Error(err)
 		}
 		g.wantEmpty(t)
-		wantStatus(t, s, http.StatusAccepted)
+		web.WantStatus(t, s, http.StatusAccepted)
 		if got := g.Stats().Rejected; got != 3 {
 			t.Errorf("%d rejected, want 3", got)
 		}
@@ -106,66 +106,11 @@ func TestA4_RejectedHandlerAnswersInstead(t *testing.T) {
 	}
 }
 
-func TestA10_ClosedGateRejectsAndLetsTheRestEnd(t *testing.T) {
-	g := newGate(t, "server", 1)
-	entered, finish := make(chan struct{}), make(chan struct{})
-	s := startServer(t, newHandler(t, g, func(http.ResponseWriter, *http.Request) {
-		close(entered)
-		<-finish
-	}), false)
-	first := make(chan error, 1)
-	go func() {
-		resp, err := post(t, s)
-		if err == nil {
-			err = resp.Body.Close()
-		}
-		first <- err
-	}()
-	await(t, "the first request", entered)
-	g.Close()
-	wantStatus(t, s, http.StatusServiceUnavailable)
-	close(finish)
-	if err := <-first; err != nil {
-		t.Errorf("the request in flight: %v", err)
-	}
-	g.wantEmpty(t)
-	wantStatus(t, s, http.StatusServiceUnavailable)
-	if got := g.Stats().RejectedClosed; got != 2 {
-		t.Errorf("%d rejected as closed, want 2", got)
-	}
-}
-
-// What an end is, package inflight knows and tests; here it reaches the gate, and the slot is free for the next request.
-func TestA2_RequestReleasesHoweverItEnds(t *testing.T) {
-	for name, end := range map[string]func(){
-		"returns": func() {},
-		"panics":  func() { panic(http.ErrAbortHandler) },
-		"exits":   runtime.Goexit,
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := newGate(t, "server", 1)
-			s := startServer(t, newHandler(t, g, func(http.ResponseWriter, *http.Request) {
-				g.wantInFlight(t, "in the handler", 1)
-				end()
-			}), false)
-			for range 2 {
-				if resp, err := post(t, s); err == nil {
-					resp.Body.Close()
-				}
-				g.wantEmpty(t)
-			}
-			if got := g.Stats(); got.Admitted != 2 || got.Rejected != 0 {
-				t.Errorf("%+v, want 2 admitted and 0 rejected", got)
-			}
-		})
-	}
-}
-
 // A hijacked connection that outlives its handler is in flight too.
 func TestA2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
 	g := newGate(t, "server", 1)
 	conns := make(chan net.Conn, 1)
-	s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+	s := web.StartServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -175,12 +120,12 @@ func TestA2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		if resp, err := post(t, s); err == nil {
+		if resp, err := web.Post(t, s); err == nil {
 			resp.Body.Close()
 		}
 	}()
 	c := <-conns
-	wantStatus(t, s, http.StatusServiceUnavailable)
+	web.WantStatus(t, s, http.StatusServiceUnavailable)
 	_ = c.Close()
 	<-gone
 	g.wantEmpty(t)
@@ -220,7 +165,7 @@ func TestAdmissionAllocatesLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec, req := httptest.NewRecorder(), newRequest()
+	rec, req := httptest.NewRecorder(), web.NewRequest()
 	if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(rec, req) }); got > 1 {
 		t.Errorf("%v allocations, want at most 1", got)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp"
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // startBody sends the header and a first piece of the body, so that the client has a response.
@@ -44,7 +45,7 @@ func send(t *testing.T, c *http.Client, method, url string) *http.Response {
 }
 
 func TestA4_RejectedRequestIsNotSent(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var arrived atomic.Int32
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			arrived.Add(1)
@@ -86,38 +87,6 @@ func TestA4_RejectedRequestIsNotSent(t *testing.T) {
 	})
 }
 
-func TestA10_ClosedGateSendsNothing(t *testing.T) {
-	g := newGate(t, "orders", 1)
-	g.Close()
-	rt := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
-		t.Error("sent")
-		return nil, errors.New("sent")
-	}))
-	var rejected *admission.RejectedError
-	if _, err := rt.RoundTrip(newRequest()); !errors.As(err, &rejected) || rejected.Reason != admission.Closed {
-		t.Errorf("error %v", err)
-	}
-}
-
-// What an end is, package inflight knows and tests; here it reaches the gate.
-func TestA2_ResponseHoldsUntilItsBodyEnds(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { startBody(w) }))
-		for name, end := range map[string]func(*http.Response){
-			"read":   func(r *http.Response) { _, _ = io.Copy(io.Discard, r.Body) },
-			"closed": func(r *http.Response) { r.Body.Close() },
-		} {
-			g := newGate(t, "orders", 1)
-			resp := send(t, through(t, g, s), http.MethodGet, s.URL)
-			g.wantInFlight(t, name+": with the headers", 1)
-			end(resp)
-			g.wantInFlight(t, name+": after the end", 0)
-			resp.Body.Close()
-			g.wantEmpty(t)
-		}
-	})
-}
-
 func TestRequestIsPassedOnUnchanged(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		g := newGate(t, "orders", limit)
@@ -125,7 +94,7 @@ func TestRequestIsPassedOnUnchanged(t *testing.T) {
 		req.Header.Set("X", "y")
 		before := *req
 		header := req.Header.Clone()
-		rt := newTransport(t, g, roundTrip(func(r *http.Request) (*http.Response, error) {
+		rt := newTransport(t, g, web.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			if r != req {
 				t.Error("another request was sent")
 			}
@@ -160,7 +129,7 @@ type idler struct {
 func (i *idler) CloseIdleConnections() { i.closed++ }
 
 func TestNilBaseIsTheDefaultTransport(t *testing.T) {
-	s := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), false)
+	s := web.StartServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), false)
 	client := &http.Client{Transport: newTransport(t, newGate(t, "orders", 1), nil)}
 	defer client.CloseIdleConnections()
 	resp := send(t, client, http.MethodGet, s.URL)

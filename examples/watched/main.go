@@ -48,12 +48,7 @@ func metrics(ctx context.Context, consumer *dispatch.Consumer, group alone) (*wa
 	return wardenprom.New(wardenprom.Config{
 		Ledgers: ledgers,
 		Dispatchers: map[string]wardenprom.Dispatcher{
-			"orders": {Partitions: partitions, Stats: func() (all []wardenprom.DispatcherStats) {
-				for _, s := range consumer.Stats() {
-					all = append(all, wardenprom.DispatcherStats(s))
-				}
-				return all
-			}},
+			"orders": {Partitions: partitions, Stats: consumer.Stats},
 		},
 	})
 }

@@ -214,6 +214,54 @@ func TestD11_JainsIndex(t *testing.T) {
 	}
 }
 
+// An owner who alone had all the slots at once, or one far beyond its time, waits for the others AttemptTimeout at most, and one record.
+func TestAnOwnersDebtIsBounded(t *testing.T) {
+	const longest, short = time.Second, 10 * time.Millisecond
+	for _, tc := range []struct {
+		slots int
+		took  time.Duration
+	}{{1, longest - 1}, {1, 20 * longest}, {8, longest - 1}, {8, 20 * longest}} {
+		synctest.Test(t, func(t *testing.T) {
+			began, again := time.Now(), time.Duration(0)
+			c := consume(t, dispatch.Config{MaxInFlight: tc.slots, MaxBuffered: 1 << 14, MaxPerOwner: 256, AttemptTimeout: longest, Owner: ownerOf,
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					switch job.Record.Domain {
+					case "long/again":
+						again = time.Since(began)
+					default:
+						if ownerOf(job.Record.Domain) == "long" {
+							time.Sleep(tc.took)
+							return nil
+						}
+					}
+					time.Sleep(short)
+					return nil
+				}})
+			p := filled(t, "p", 0)
+			log := p.Source.(*dispatch.Log)
+			for i := range tc.slots {
+				log.Append(fmt.Sprint("long/", i), nil)
+			}
+			c.give(p)
+			synctest.Wait()
+			log.Append("long/again", nil)
+			for i := range 100 * tc.slots * int((tc.took+10*longest)/time.Second) {
+				log.Append(fmt.Sprintf("short%d/%d", i%tc.slots, i), nil)
+			}
+			time.Sleep(tc.took + 20*longest)
+			if again == 0 {
+				again = time.Since(began)
+			}
+			if waited := again - tc.took; waited > longest+short {
+				t.Errorf("D11: after %d records of %v at once their owner waits for %v or longer, want %v at most", tc.slots, tc.took, waited, longest+short)
+			}
+			if err := c.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A million records of one owner, of 10,000 keys, come before three of another. Those three take what they take alone, and at most the rest
 // of a record of the others' more.
 func TestD11_QuietBesideAFlood(t *testing.T) {

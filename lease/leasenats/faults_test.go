@@ -19,8 +19,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/proxy"
 	"github.com/stopbank/stopbank/lease/leasenats"
-	"github.com/stopbank/stopbank/lease/leasenats/internal/proxy"
 )
 
 // work has each of its domains carried out by one goroutine, which goes to any of the ledgers for each call, as a partition's owner does that

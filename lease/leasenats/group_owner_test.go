@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/proxy"
 	"github.com/stopbank/stopbank/lease/leasenats"
-	"github.com/stopbank/stopbank/lease/leasenats/internal/proxy"
 	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 

@@ -5,46 +5,33 @@ package leasepg_test
 // This file stops a member's process, which keeps its connection open and its locks with it, and lets it go on.
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"os"
-	process "os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stopbank/stopbank/lease/internal/child"
 )
 
 func TestOwnershipFrozenProcess(t *testing.T) {
 	need(t)
-	child := process.CommandContext(context.Background(), os.Args[0])
-	child.Env, child.Stderr = append(os.Environ(), ownershipVariable+"="+server.URL()), os.Stderr
-	leash, err := child.StdinPipe()
+	other, err := child.Start(context.Background(), ownershipVariable, server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lines, ended := make(chan string, 1000), make(chan error, 1)
+	go func() {
+		defer close(lines)
+		ended <- other.Listen(func(line []byte) { lines <- string(line) })
+	}()
 	t.Cleanup(func() {
-		_ = child.Process.Signal(syscall.SIGCONT)
-		_ = leash.Close()
-		if err := child.Wait(); err != nil {
+		other.Wake()
+		other.Leave()
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	lines := make(chan string, 1000)
-	go func() {
-		defer close(lines)
-		for said := bufio.NewScanner(out); said.Scan(); {
-			lines <- said.Text()
-		}
-	}()
 	says := func(what string, n int) {
 		t.Helper()
 		for late := time.After(time.Minute); n > 0; {
@@ -67,13 +54,9 @@ func TestOwnershipFrozenProcess(t *testing.T) {
 	w := watch(t, cfg)
 	says("ends", 2)
 	w.next(t, 2, begins)
-	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	other.Stop()
 	w.next(t, 2, begins) // the server has ended the session of whoever says nothing
-	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	other.Wake()
 	says("lost", 2)
 	says("begins", 2)
 	w.next(t, 2, func(e event) bool { return !e.begins && errors.Is(e.cause, context.Canceled) })

@@ -4,7 +4,6 @@ package leasepg_test
 // and their process. At every stop the rows that they wrote and the ledger have to agree, record for record.
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -26,6 +24,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/child"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
@@ -151,10 +150,7 @@ func bankChild() {
 	if at == "" {
 		return
 	}
-	go func() { // whoever started it has it on a leash: an open pipe
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-		os.Exit(1)
-	}()
+	go child.Leash(func([]byte) {})
 	b, err := openBank(context.Background(), at, nil)
 	if err == nil {
 		fmt.Println("works")
@@ -348,26 +344,20 @@ func killBackends(t *testing.T, judge *bank, at string, ended, cuts *atomic.Int6
 // killProcess has a process of its own work, and kills it.
 func killProcess(t *testing.T, at string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env, cmd.Stderr = append(os.Environ(), bankVariable+"="+at), os.Stderr
-	leash, err := cmd.StdinPipe()
+	p, err := child.Start(t.Context(), bankVariable, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer leash.Close()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "works\n" {
-		t.Errorf("the process says %q, %v", line, err)
+	said := make(chan string, 1)
+	go func() {
+		defer close(said)
+		_ = p.Listen(func(line []byte) { said <- string(line) }) // killed
+	}()
+	if line := <-said; line != "works" {
+		t.Errorf("the process says %q", line)
 	}
 	time.Sleep(time.Duration(rand.Int64N(int64(80 * time.Millisecond)))) // it works
-	if err := cmd.Process.Kill(); err != nil {
-		t.Error(err)
+	p.Kill()
+	for range said {
 	}
-	_ = cmd.Wait() // killed
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/model"
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
 
@@ -42,7 +43,7 @@ func TestDurableProcessesThatLoseReplies(t *testing.T) {
 		for i := range p.ledgers {
 			p.ledgers[i] = openDurable(t, store, cfg, 1)
 		}
-		return p
+		return model.Through{Ledger: walks{p: p}, Make: p.do}
 	})
 	t.Logf("%d replies lost", lost)
 	if lost == 0 {
@@ -101,79 +102,38 @@ func (p *processes) next() *durable.Ledger {
 	return p.ledgers[i]
 }
 
-func (p *processes) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
-	p.whole.RLock()
-	defer p.whole.RUnlock()
-	return p.next().TryAcquire(ctx, domain, offset)
-}
-
-func (p *processes) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
-	p.whole.RLock()
-	defer p.whole.RUnlock()
-	return p.next().Succeed(ctx, domain, token)
-}
-
-func (p *processes) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	p.whole.RLock()
-	defer p.whole.RUnlock()
-	return p.next().Fail(ctx, domain, token)
-}
-
-func (p *processes) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	p.whole.RLock()
-	defer p.whole.RUnlock()
-	return p.next().GiveUp(ctx, domain, token)
-}
-
-func (p *processes) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
-	p.whole.RLock()
-	defer p.whole.RUnlock()
-	return p.next().Offer(ctx, domain, offset)
-}
-
-func (p *processes) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
-	p.whole.RLock()
-	defer p.whole.RUnlock()
-	return p.next().AcquireNext(ctx, domain)
-}
-
-func (p *processes) Reclaim(ctx context.Context, domain string, token lease.Token) (lease.Lease, error) {
-	p.whole.RLock()
-	defer p.whole.RUnlock()
-	return p.next().Reclaim(ctx, domain, token)
-}
-
-func (p *processes) Release(ctx context.Context, domain string, token lease.Token) error {
-	p.whole.RLock()
-	defer p.whole.RUnlock()
-	return p.next().Release(ctx, domain, token)
-}
-
-func (p *processes) Inspect(ctx context.Context, domain string) (lease.View, error) {
-	p.whole.RLock()
-	defer p.whole.RUnlock()
-	return p.next().Inspect(ctx, domain)
-}
-
-func (p *processes) Compact(ctx context.Context, floor int64) error {
+// do has one of the processes make a call.
+func (p *processes) do(ctx context.Context, c model.Call) model.Reply {
+	if c.Op != lease.OpCompact {
+		p.whole.RLock()
+		defer p.whole.RUnlock()
+		return c.Do(ctx, p.next())
+	}
 	p.whole.Lock()
 	defer p.whole.Unlock()
-	if err := p.next().Compact(ctx, floor); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.ledgers {
-		if _, err := l.Inspect(ctx, "any"); err != nil {
-			return err
+	r := c.Do(ctx, p.next())
+	if r.Err == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, l := range p.ledgers {
+			if _, err := l.Inspect(ctx, "any"); err != nil {
+				r.Err = err
+			}
 		}
 	}
-	return nil
+	return r
 }
 
-func (p *processes) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
-	return p.next().Ready(ctx)
+// walks are the calls that no model.Call stands for.
+type walks struct {
+	lease.Ledger
+	p *processes
 }
-func (p *processes) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
-	return p.next().Held(ctx)
+
+func (w walks) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	w.p.whole.RLock()
+	defer w.p.whole.RUnlock()
+	return w.p.next().GiveUp(ctx, domain, token)
 }
+func (w walks) Ready(ctx context.Context) iter.Seq2[lease.Head, error] { return w.p.next().Ready(ctx) }
+func (w walks) Held(ctx context.Context) iter.Seq2[lease.Lease, error] { return w.p.next().Held(ctx) }

@@ -36,8 +36,8 @@ const (
 func (s session) within(what string, do func() error) {
 	s.Helper()
 	limit := walkLimit
-	if w, ok := s.TB.(interface{ walkLimit() time.Duration }); ok {
-		limit = w.walkLimit() // tests of the suite use a short limit
+	if w, ok := s.TB.(interface{ WalkLimit() time.Duration }); ok {
+		limit = w.WalkLimit() // tests of the suite use a short limit
 	}
 	done := make(chan error, 1)
 	go func() { done <- do() }()

@@ -59,6 +59,25 @@ func TestC11_WorkThatTakesLongerIsNoCrowd(t *testing.T) {
 	}
 }
 
+// A trial is no reason to think that the work has changed: one in which it happens to take longer leaves the baseline as it was.
+func TestATrialThatFailsKeepsTheBaseline(t *testing.T) {
+	c, m := mustNew(t, control.Config{Processors: 2, Initial: 20, Max: 20}), newModel(1)
+	m.took, m.spread, m.offered = 0.04, 0.2, 60 // all that the limit lets in has room
+	_, d := m.drive(c, 0.1, begin(c))
+	tried := func() bool { return strings.Contains(fmt.Sprint(d.Reasons), "service_trial") }
+	for until, steps := true, 0; tried() != until || until; steps++ {
+		if tried() && until {
+			m.took, until = 0.08, false
+		}
+		if d = c.Step(m.sample(d.TargetConcurrency)); steps > 1000 {
+			t.Fatalf("no trial began and ended: %v", d.Reasons)
+		}
+	}
+	if d.TargetConcurrency != 20 || d.Expected < 35*time.Millisecond || d.Expected > 45*time.Millisecond {
+		t.Errorf("C11: after a trial that removed work the limit is %d, want 20, and %v are expected, want 40ms", d.TargetConcurrency, d.Expected)
+	}
+}
+
 func TestC11_SlowsDownAndRecovers(t *testing.T) {
 	c, m := mustNew(t, control.Config{Processors: 2}), crowd()
 	_, d := m.drive(c, 30, begin(c))

@@ -47,24 +47,22 @@ func (p *pipe) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
 // inMemory serves h in a bubble until the test ends, and returns a connection to it.
 func inMemory(t *testing.T, h http.Handler) net.Conn {
 	t.Helper()
-	c, end := pipeTo(h)
-	t.Cleanup(end)
-	return c
+	return pipeTo(t, &http.Server{Handler: h})
 }
 
-func pipeTo(h http.Handler) (c net.Conn, end func()) {
+func pipeTo(t *testing.T, s *http.Server) net.Conn {
 	p := &pipe{conns: make(chan net.Conn), down: make(chan struct{})}
-	s := &http.Server{Handler: h}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(p) }()
 	client, server := net.Pipe()
 	p.conns <- server
-	return client, func() {
+	t.Cleanup(func() {
 		_ = client.Close()
 		_ = s.Close()
 		<-served
 		time.Sleep(time.Hour) // net/http lingers, and so may the client: no goroutine may be left in the bubble
-	}
+	})
+	return client
 }
 
 // say writes to c without waiting for whether somebody reads.
@@ -179,6 +177,38 @@ func TestH15_OnlyWaitingForTheClientCounts(t *testing.T) {
 		}
 		g.wantEmpty(t)
 	})
+}
+
+// What net/http still has to write when the handler is done is bounded, too: by the grace, or by the server's own time limit.
+func TestTheRestOfAnAnswerHasADeadline(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit, after time.Duration
+		want         error
+	}{
+		"within the grace":           {0, time.Second - 1, nil},
+		"after the grace":            {0, time.Second + 1, io.ErrUnexpectedEOF},
+		"within the server's limit":  {time.Minute, time.Minute - 1, nil},
+		"after the server's limit":   {time.Minute, time.Minute + 1, io.ErrUnexpectedEOF},
+		"the server's limit is less": {time.Second / 2, time.Second - 1, io.ErrUnexpectedEOF},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGuard(t, 1, 0)
+				c := pipeTo(t, &http.Server{WriteTimeout: tc.limit, Handler: newMiddleware(t, g, wardenhttp.Config{Grace: time.Second}).Handler(
+					http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }))})
+				say(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+				time.Sleep(tc.after)
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err == nil {
+					resp.Body.Close()
+				}
+				if !errors.Is(err, tc.want) {
+					t.Errorf("H15: a client that reads after %v gets the error %v, want %v", tc.after, err, tc.want)
+				}
+				g.wantEmpty(t)
+			})
+		})
+	}
 }
 
 // A stream in which the client may be silent: the handler says so, or takes the connection.

@@ -82,19 +82,6 @@ func TestH8_RejectedRequestIsNotSent(t *testing.T) {
 	})
 }
 
-func TestH8_ClosedLimiterSendsNothing(t *testing.T) {
-	g := newGuard(t, 1, 0)
-	g.Limiter().Close()
-	rt := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) {
-		t.Error("sent")
-		return nil, errors.New("sent")
-	}))
-	var rejected *warden.Rejection
-	if _, err := rt.RoundTrip(newRequest()); !errors.As(err, &rejected) || rejected.Reason != limiter.Closed {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestRequestIsPassedOnUnchanged(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		g := newGuard(t, limit, 0)

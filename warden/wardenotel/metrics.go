@@ -81,7 +81,7 @@ func New(cfg Config) (*Metrics, error) {
 	}
 	sources, wrong := facts.Build(facts.Config{
 		Wardens: cfg.Wardens, Limiters: cfg.Limiters, Sets: cfg.Sets,
-		Gates: gates(cfg.Gates), Ledgers: ledgers(cfg.Ledgers), Dispatchers: dispatchers(cfg.Dispatchers),
+		Gates: facts.Gates(cfg.Gates), Ledgers: facts.Ledgers(cfg.Ledgers), Dispatchers: facts.Dispatchers(cfg.Dispatchers),
 	})
 	if wrong != nil {
 		return nil, &InvalidError{wrong.Field, wrong.Value, wrong.Allowed}

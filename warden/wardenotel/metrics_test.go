@@ -17,6 +17,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
@@ -55,12 +57,12 @@ func everything(t testing.TB, mp metric.MeterProvider) *wardenotel.Metrics {
 		Wardens:       map[string]*warden.Warden{"api": w},
 		Limiters:      map[string]*limiter.Limiter{"prices": l},
 		Sets:          map[string]*bulkhead.Set{"shop": set},
-		Gates:         map[string]wardenotel.Gate{"login": {Stats: func() wardenotel.GateStats { return wardenotel.GateStats{Limit: 8, Rejected: 7, RejectedClosed: 3} }}},
+		Gates:         map[string]wardenotel.Gate{"login": {Stats: func() admission.Stats { return admission.Stats{Limit: 8, Rejected: 7, RejectedClosed: 3} }}},
 		Ledgers: map[string]wardenotel.Ledger{"orders": {Stats: func() (wardenotel.LedgerStats, error) {
 			return wardenotel.LedgerStats{Held: 4, OldestHeld: 90 * time.Second}, nil
 		}}},
-		Dispatchers: map[string]wardenotel.Dispatcher{"orders": {Partitions: 8, Stats: func() []wardenotel.DispatcherStats {
-			return []wardenotel.DispatcherStats{{Name: "orders-3", Held: true, Fenced: 5, GaveUp: 10, Permanent: 4, Lag: 6}}
+		Dispatchers: map[string]wardenotel.Dispatcher{"orders": {Partitions: 8, Stats: func() []dispatch.Stats {
+			return []dispatch.Stats{{Name: "orders-3", Held: true, Fenced: 5, GaveUp: 10, Permanent: 4, Lag: 6}}
 		}}},
 	}))(t)
 }
@@ -146,9 +148,9 @@ func TestABrokenSourceCostsItself(t *testing.T) {
 		MeterProvider: mp, Timeout: 50 * time.Millisecond,
 		Limiters: map[string]*limiter.Limiter{"well": l},
 		Gates: map[string]wardenotel.Gate{
-			"panics": {Stats: func() wardenotel.GateStats { panic("on purpose") }},
-			"exits":  {Stats: func() wardenotel.GateStats { runtime.Goexit(); return wardenotel.GateStats{} }},
-			"stuck":  {Stats: func() wardenotel.GateStats { <-finish; return wardenotel.GateStats{Limit: 1} }},
+			"panics": {Stats: func() admission.Stats { panic("on purpose") }},
+			"exits":  {Stats: func() admission.Stats { runtime.Goexit(); return admission.Stats{} }},
+			"stuck":  {Stats: func() admission.Stats { <-finish; return admission.Stats{Limit: 1} }},
 		},
 	}))(t)
 	for n := 1.; n <= 2; n++ {

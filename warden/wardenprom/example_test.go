@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenprom"
@@ -55,15 +56,13 @@ func ExampleNew() {
 	// stopbank_limiter_execution_seconds_count{limiter="api"} 1
 }
 
-// What this package does not import is described by functions: here a gate of package admission.
+// A gate of package admission beside the wardens.
 func ExampleGate() {
-	stats := func() (s struct{ Limit, InFlight int }) { s.Limit, s.InFlight = 8, 2; return } // admission.Gate.Stats, say
-	metrics, err := wardenprom.New(wardenprom.Config{Gates: map[string]wardenprom.Gate{
-		"login": {Stats: func() wardenprom.GateStats {
-			s := stats()
-			return wardenprom.GateStats{Limit: s.Limit, InFlight: s.InFlight}
-		}},
-	}})
+	gate, err := admission.New(admission.Config{Limit: 8})
+	if err != nil {
+		panic(err)
+	}
+	metrics, err := wardenprom.New(wardenprom.Config{Gates: map[string]wardenprom.Gate{"login": {Stats: gate.Stats}}})
 	fmt.Println(metrics != nil, err)
 	// Output: true <nil>
 }

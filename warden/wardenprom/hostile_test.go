@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
@@ -69,7 +70,7 @@ func TestRegister(t *testing.T) {
 }
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
-	l, stats := newLimiter(t, 1, nil), wardenprom.Gate{Stats: func() wardenprom.GateStats { return wardenprom.GateStats{} }}
+	l, stats := newLimiter(t, 1, nil), wardenprom.Gate{Stats: func() admission.Stats { return admission.Stats{} }}
 	for _, bad := range []struct {
 		field string
 		cfg   wardenprom.Config
@@ -113,20 +114,20 @@ func TestABrokenSourceCostsItself(t *testing.T) {
 	l := newLimiter(t, 1, nil)
 	finish := make(chan struct{})
 	var calls atomic.Int64
-	stuck := func() wardenprom.GateStats {
+	stuck := func() admission.Stats {
 		if calls.Add(1) == 1 {
 			<-finish
 		}
-		return wardenprom.GateStats{Limit: 1}
+		return admission.Stats{Limit: 1}
 	}
 	c := must(wardenprom.New(wardenprom.Config{
 		Timeout:  50 * time.Millisecond,
 		Limiters: map[string]*limiter.Limiter{"well": l},
 		Gates: map[string]wardenprom.Gate{
-			"panics": {Stats: func() wardenprom.GateStats { panic("on purpose") }},
-			"exits":  {Stats: func() wardenprom.GateStats { runtime.Goexit(); return wardenprom.GateStats{} }},
+			"panics": {Stats: func() admission.Stats { panic("on purpose") }},
+			"exits":  {Stats: func() admission.Stats { runtime.Goexit(); return admission.Stats{} }},
 			"stuck":  {Stats: stuck},
-			"well":   {Stats: func() wardenprom.GateStats { return wardenprom.GateStats{Limit: 3} }},
+			"well":   {Stats: func() admission.Stats { return admission.Stats{Limit: 3} }},
 		},
 	}))(t)
 	r := registered(t, c)

@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
@@ -91,14 +93,14 @@ func everything(t testing.TB) *prometheus.Registry {
 		Wardens:  map[string]*warden.Warden{"api": w},
 		Limiters: map[string]*limiter.Limiter{"prices": l, "rehearsal": rehearsal},
 		Sets:     map[string]*bulkhead.Set{"shop": set},
-		Gates: map[string]wardenprom.Gate{"login": {Stats: func() wardenprom.GateStats {
-			return wardenprom.GateStats{Limit: 8, InFlight: 2, Admitted: 20, Released: 18, Rejected: 7, RejectedClosed: 3, ObserverPanics: 1}
+		Gates: map[string]wardenprom.Gate{"login": {Stats: func() admission.Stats {
+			return admission.Stats{Limit: 8, InFlight: 2, Admitted: 20, Released: 18, Rejected: 7, RejectedClosed: 3, ObserverPanics: 1}
 		}}},
 		Ledgers: map[string]wardenprom.Ledger{"orders": {Stats: func() (wardenprom.LedgerStats, error) {
 			return wardenprom.LedgerStats{Held: 4, OldestHeld: 90 * time.Second, Ready: 6}, nil
 		}}},
-		Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Partitions: 8, Stats: func() []wardenprom.DispatcherStats {
-			return []wardenprom.DispatcherStats{{
+		Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Partitions: 8, Stats: func() []dispatch.Stats {
+			return []dispatch.Stats{{
 				Name: "orders-3", Held: true, Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Suspects: 18, Paced: 22, Buffered: 6, Oldest: 7 * time.Second, Paused: true,
 				Succeeded: 8, Skipped: 9, GaveUp: 60, Permanent: 20, Died: 30, DeadLettered: 11, DeadLetterFailed: 19, Retried: 12, Postponed: 21, Reclaimed: 13, Lost: 14,
 				ObserverPanics: 15, Floor: 16, Committed: 17, Lag: 0,
@@ -267,8 +269,8 @@ func TestWhatIsUnknownIsMissing(t *testing.T) {
 	c := must(wardenprom.New(wardenprom.Config{
 		Wardens: map[string]*warden.Warden{"w": w},
 		Ledgers: map[string]wardenprom.Ledger{"l": {Stats: func() (wardenprom.LedgerStats, error) { return wardenprom.LedgerStats{}, errors.New("no ledger") }}},
-		Dispatchers: map[string]wardenprom.Dispatcher{"d": {Stats: func() []wardenprom.DispatcherStats {
-			return []wardenprom.DispatcherStats{{Name: "taken", Held: true, Lag: -1}, {Name: "not yet", Lag: 5}}
+		Dispatchers: map[string]wardenprom.Dispatcher{"d": {Stats: func() []dispatch.Stats {
+			return []dispatch.Stats{{Name: "taken", Held: true, Lag: -1}, {Name: "not yet", Lag: 5}}
 		}}},
 	}))(t)
 	r := registered(t, c)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // hijackers are the two ways to a connection.
@@ -60,7 +62,7 @@ func TestH2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
 			t.Run(name+outside, func(t *testing.T) {
 				g := newGate(1)
 				o := newTakeover()
-				s := startServer(t, wrap(o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
+				s := web.StartServer(t, wrap(o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 					c, buf, err := hijack(w)
 					if err != nil {
 						t.Errorf("Hijack: %v", err)
@@ -71,11 +73,11 @@ func TestH2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
 					o.conns <- c
 				}))), false)
 
-				wantStatus(t, s, http.StatusNoContent)
-				await(t, "the end of the handler", o.done)
+				web.WantStatus(t, s, http.StatusNoContent)
+				web.Await(t, "the end of the handler", o.done)
 				g.wantInFlight(t, "after the handler", 1)
-				wantStatus(t, s, http.StatusServiceUnavailable)
-				await(t, "the end of the rejected request", o.done)
+				web.WantStatus(t, s, http.StatusServiceUnavailable)
+				web.Await(t, "the end of the rejected request", o.done)
 
 				c := <-o.conns
 				if err := c.Close(); err != nil {
@@ -87,7 +89,7 @@ func TestH2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
 				}
 				g.wantEmpty(t)
 
-				wantStatus(t, s, http.StatusNoContent)
+				web.WantStatus(t, s, http.StatusNoContent)
 				_ = (<-o.conns).Close()
 				g.wantEmpty(t)
 			})
@@ -117,12 +119,12 @@ func TestH2_ClosedConnectionHoldsUntilTheHandlerIsDone(t *testing.T) {
 		g.wantInFlight(t, "in the handler, after Close", 1)
 	})
 	o := newTakeover()
-	s := startServer(t, o.around(h), false)
-	if resp, err := post(t, s); err == nil {
+	s := web.StartServer(t, o.around(h), false)
+	if resp, err := web.Post(t, s); err == nil {
 		resp.Body.Close()
 		t.Errorf("status %d from a closed connection", resp.StatusCode)
 	}
-	await(t, "the end of the handler", o.done)
+	web.Await(t, "the end of the handler", o.done)
 	g.wantInFlight(t, "after the handler", 0)
 	g.wantEmpty(t)
 }
@@ -136,7 +138,7 @@ func TestH2_HijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(1)
 			o := newTakeover()
-			s := startServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
+			s := web.StartServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 				c, _, err := http.NewResponseController(w).Hijack()
 				if err != nil {
 					t.Error(err)
@@ -147,13 +149,13 @@ func TestH2_HijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 			})), false)
 			answered := make(chan *http.Response, 1)
 			go func() {
-				resp, err := post(t, s)
+				resp, err := web.Post(t, s)
 				if err != nil {
 					t.Errorf("over the hijacked connection: %v", err)
 				}
 				answered <- resp
 			}()
-			await(t, "the end of the handler", o.done)
+			web.Await(t, "the end of the handler", o.done)
 			g.wantInFlight(t, "after the handler", 1)
 			c := <-o.conns
 			if _, err := io.WriteString(c, answer); err != nil {
@@ -171,7 +173,7 @@ func TestH2_HijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 func TestH2_FailedHijackDoesNotHold(t *testing.T) {
 	g := newGate(1)
 	o := newTakeover()
-	s := startServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
+	s := web.StartServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -185,8 +187,8 @@ func TestH2_FailedHijackDoesNotHold(t *testing.T) {
 		_, _ = io.WriteString(c, answer)
 		o.conns <- c
 	})), false)
-	wantStatus(t, s, http.StatusNoContent)
-	await(t, "the end of the handler", o.done)
+	web.WantStatus(t, s, http.StatusNoContent)
+	web.Await(t, "the end of the handler", o.done)
 	g.wantInFlight(t, "after the handler", 1)
 	_ = (<-o.conns).Close()
 	g.wantEmpty(t)
@@ -209,7 +211,7 @@ func TestH2_HostileHijackReleases(t *testing.T) {
 					t.Errorf("a connection: %v", got)
 				}
 			})
-			finish(func() { h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), hijack}, newRequest()) })
+			finish(func() { h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), hijack}, web.NewRequest()) })
 			if g.wantEmpty(t); g.outcomes[0].Upgraded {
 				t.Error("nothing was hijacked, and the request is upgraded")
 			}
@@ -224,7 +226,7 @@ func takeFake(t *testing.T, g *gate, inner net.Conn) net.Conn {
 	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, _ = http.NewResponseController(w).Hijack()
 	})
-	h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), func() (net.Conn, *bufio.ReadWriter, error) { return inner, nil, nil }}, newRequest())
+	h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), func() (net.Conn, *bufio.ReadWriter, error) { return inner, nil, nil }}, web.NewRequest())
 	g.wantInFlight(t, "after the handler", 1)
 	return c
 }
@@ -264,13 +266,13 @@ func TestH2_ConnectionHoldsWhileCloseIsBusy(t *testing.T) {
 		defer close(closed)
 		_ = c.Close()
 	}()
-	await(t, "the first Close", busy)
+	web.Await(t, "the first Close", busy)
 	if err := c.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("second Close: %v", err)
 	}
 	g.wantInFlight(t, "H2: while the first Close is busy", 1)
 	close(proceed)
-	await(t, "the end of the first Close", closed)
+	web.Await(t, "the end of the first Close", closed)
 	g.wantInFlight(t, "after Close", 0)
 	g.wantEmpty(t)
 }
@@ -290,7 +292,7 @@ func TestH2_HijackUnderWayHolds(t *testing.T) {
 		close(begun)
 		<-proceed
 		return &fakeConn{close: func() error { return nil }}, nil, nil
-	}}, newRequest())
+	}}, web.NewRequest())
 	g.wantInFlight(t, "after the handler", 1)
 	close(proceed)
 	c := <-hijacked
@@ -305,16 +307,16 @@ func TestH2_HijackAfterTheEndEndsNothing(t *testing.T) {
 	var late http.ResponseWriter
 	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) { late = w })
 	o := newTakeover()
-	s := startServer(t, o.around(h), false)
-	wantStatus(t, s, http.StatusOK)
-	await(t, "the end of the handler", o.done)
+	s := web.StartServer(t, o.around(h), false)
+	web.WantStatus(t, s, http.StatusOK)
+	web.Await(t, "the end of the handler", o.done)
 	g.wantEmpty(t)
 	finish(func() { _, _, _ = http.NewResponseController(late).Hijack() }) // net/http panics
 	g.wantEmpty(t)
 
 	h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), func() (net.Conn, *bufio.ReadWriter, error) {
 		return &fakeConn{close: func() error { return nil }}, nil, nil
-	}}, newRequest())
+	}}, web.NewRequest())
 	c, _, err := http.NewResponseController(late).Hijack()
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // errAny stands for an error that is none of a context.
@@ -109,7 +110,7 @@ func TestH1H2_OutcomeOfTheHandler(t *testing.T) {
 					}
 					taken = true
 					return &fakeConn{close: func() error { return nil }}, nil, nil
-				}}, newRequest().WithContext(ctx))
+				}}, web.NewRequest().WithContext(ctx))
 			})
 			g.wantOutcome(t, name, c.want)
 		})
@@ -176,9 +177,9 @@ func TestH8_OutcomeOfTheResponse(t *testing.T) {
 			g := newGate(1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			rt := newTransport(g, roundTrip(func(r *http.Request) (*http.Response, error) { return c.base(cancel, r) }))
+			rt := newTransport(g, web.RoundTrip(func(r *http.Request) (*http.Response, error) { return c.base(cancel, r) }))
 			var resp *http.Response
-			finish(func() { resp, _ = rt.RoundTrip(newRequest().WithContext(ctx)) })
+			finish(func() { resp, _ = rt.RoundTrip(web.NewRequest().WithContext(ctx)) })
 			if c.end != nil {
 				g.wantInFlight(t, name+", with the headers", 1)
 				c.end(cancel, resp)

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // A world is one client and one server, each behind a gate. The model is naive: the client's gate holds exactly the
@@ -209,7 +211,7 @@ func names[V any](m map[string]V) []string {
 // Whatever requests do, in whatever order: the client's gate holds the open responses and nothing else at every step, and
 // in the end both gates are empty, no permit was ended twice, and upgraded is what was hijacked.
 func TestPropertyH1H2H8_EveryRequestEndsOnce(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var now atomic.Pointer[http.Handler] // of the current check
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*now.Load()).ServeHTTP(w, r) }))
 		can := names(behaviours)

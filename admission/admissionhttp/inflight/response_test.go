@@ -11,11 +11,13 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // A response that cannot have a body has ended when it is there, over both protocols, and closing it changes nothing.
 func TestH8_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/204":
@@ -45,7 +47,7 @@ func TestH8_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
 func TestH8_HostileBaseReleases(t *testing.T) {
 	failed := errors.New("on purpose")
 	for name, c := range map[string]struct {
-		base     roundTrip
+		base     web.RoundTrip
 		inFlight int // afterwards
 	}{
 		"error":              {func(*http.Request) (*http.Response, error) { return nil, failed }, 0},
@@ -63,12 +65,12 @@ func TestH8_HostileBaseReleases(t *testing.T) {
 			g := newGate(1)
 			var want, got *http.Response
 			var wantErr, err error
-			rt := newTransport(g, roundTrip(func(r *http.Request) (*http.Response, error) {
+			rt := newTransport(g, web.RoundTrip(func(r *http.Request) (*http.Response, error) {
 				g.wantInFlight(t, "in the base", 1)
 				want, wantErr = c.base(r)
 				return want, wantErr
 			}))
-			finish(func() { got, err = rt.RoundTrip(newRequest()) })
+			finish(func() { got, err = rt.RoundTrip(web.NewRequest()) })
 			if got != want || !errors.Is(err, wantErr) {
 				t.Errorf("%v, %v; the base returned %v, %v", got, err, want, wantErr)
 			}
@@ -100,12 +102,12 @@ func TestH8_HostileBodyReleases(t *testing.T) {
 		for _, status := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
 			t.Run(name, func(t *testing.T) {
 				g := newGate(1)
-				resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
+				resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
 					if status == http.StatusSwitchingProtocols && c.body.close != nil {
 						return respond(status, twoWay{c.body, io.Discard}), nil
 					}
 					return respond(status, c.body), nil
-				})).RoundTrip(newRequest())
+				})).RoundTrip(web.NewRequest())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -134,12 +136,12 @@ type twoWay struct {
 func TestH8_BodyHoldsWhileCloseIsBusy(t *testing.T) {
 	for _, status := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
 		g := newGate(1)
-		resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
+		resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
 			return respond(status, twoWay{hostileBody{close: func() error {
 				g.wantInFlight(t, "H8: in Close", 1)
 				return nil
 			}}, io.Discard}), nil
-		})).RoundTrip(newRequest())
+		})).RoundTrip(web.NewRequest())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,9 +155,9 @@ func TestH8_BodyHoldsWhileCloseIsBusy(t *testing.T) {
 func TestH8_OnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
 	for status, want := range map[int]int{http.StatusOK: 0, http.StatusSwitchingProtocols: 1} {
 		g := newGate(1)
-		resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
+		resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
 			return respond(status, twoWay{hostileBody{strings.NewReader("x"), func() error { return nil }}, io.Discard}), nil
-		})).RoundTrip(newRequest())
+		})).RoundTrip(web.NewRequest())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,9 +173,9 @@ func TestH8_OnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
 // A Read that has data and no end yet, or none of either, ends nothing.
 func TestH8_ReadingOnHolds(t *testing.T) {
 	g := newGate(1)
-	resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
+	resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
 		return respond(http.StatusOK, newPayload("12")), nil
-	})).RoundTrip(newRequest())
+	})).RoundTrip(web.NewRequest())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,15 +194,15 @@ func TestH8_ReadingOnHolds(t *testing.T) {
 // A stale Close of one response cannot release the slot that another has by now.
 func TestH8_LateCloseReleasesNobodyElse(t *testing.T) {
 	g := newGate(1)
-	rt := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
+	rt := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
 		return respond(http.StatusOK, newPayload("x")), nil
 	}))
-	first, err := rt.RoundTrip(newRequest())
+	first, err := rt.RoundTrip(web.NewRequest())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.ReadAll(first.Body)
-	second, err := rt.RoundTrip(newRequest())
+	second, err := rt.RoundTrip(web.NewRequest())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 func TestH1_HandlerReleasesHoweverItEnds(t *testing.T) {
@@ -27,7 +28,7 @@ func TestH1_HandlerReleasesHoweverItEnds(t *testing.T) {
 		"exits half way":   func(w http.ResponseWriter, _ *http.Request) { startBody(w); runtime.Goexit() },
 		"client goes away": func(w http.ResponseWriter, r *http.Request) { startBody(w); <-r.Context().Done() },
 	}
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		for name, end := range ends {
 			t.Run(name, func(t *testing.T) {
 				g := newGate(1)
@@ -36,7 +37,7 @@ func TestH1_HandlerReleasesHoweverItEnds(t *testing.T) {
 					end(w, r)
 				}))
 				for range 2 { // the second request needs the slot of the first
-					if resp, err := post(t, s); err == nil {
+					if resp, err := web.Post(t, s); err == nil {
 						if resp.StatusCode == http.StatusServiceUnavailable {
 							t.Error("rejected")
 						}
@@ -70,7 +71,7 @@ func TestH1_PanicKeepsItsStack(t *testing.T) {
 		}
 		g.wantEmpty(t)
 	}()
-	h.ServeHTTP(httptest.NewRecorder(), newRequest())
+	h.ServeHTTP(httptest.NewRecorder(), web.NewRequest())
 }
 
 func explode(http.ResponseWriter, *http.Request) { panic("on purpose") }
@@ -85,7 +86,7 @@ func TestH1_HostileWriterReleases(t *testing.T) {
 		}
 		g.wantEmpty(t)
 	}()
-	h.ServeHTTP(hostileWriter{httptest.NewRecorder()}, newRequest())
+	h.ServeHTTP(hostileWriter{httptest.NewRecorder()}, web.NewRequest())
 }
 
 type hostileWriter struct{ http.ResponseWriter }
@@ -94,7 +95,7 @@ func (hostileWriter) Unwrap() http.ResponseWriter { panic("on purpose") }
 
 // Many clients at once, in front of few permits: handlers are never more than these, and each request has one or none.
 func TestRaceH1_EachPermitIsForOneRequest(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const limit, clients, requests = 3, 12, 20
 		g := newGate(limit)
 		var now, calls atomic.Int64
@@ -111,7 +112,7 @@ func TestRaceH1_EachPermitIsForOneRequest(t *testing.T) {
 		for range clients {
 			go func() {
 				for range requests {
-					resp, err := post(t, s)
+					resp, err := web.Post(t, s)
 					if err != nil {
 						done <- err
 						return
@@ -146,7 +147,7 @@ func TestH1_NilRequestAndWriterRelease(t *testing.T) {
 	h.ServeHTTP(nil, nil)
 	g.wantEmpty(t)
 	p, _ := g.acquire()
-	finish(func() { inflight.Serve(p, nil, httptest.NewRecorder(), newRequest()) })
+	finish(func() { inflight.Serve(p, nil, httptest.NewRecorder(), web.NewRequest()) })
 	g.wantEmpty(t)
 }
 
@@ -166,20 +167,20 @@ func TestH1H3_TimeoutHandler(t *testing.T) {
 		} else {
 			h = http.TimeoutHandler(newHandler(g, slow), time.Millisecond, "")
 		}
-		wantStatus(t, startServer(t, h, false), http.StatusServiceUnavailable)
+		web.WantStatus(t, web.StartServer(t, h, false), http.StatusServiceUnavailable)
 		if inside {
 			g.wantEmpty(t) // net/http has answered, and the handler is about to return
 		}
 		g.wantInFlight(t, "after the answer", want)
 		close(finish)
-		await(t, "the end of the work", done)
+		web.Await(t, "the end of the work", done)
 		g.wantEmpty(t)
 	}
 }
 
 func TestH10_ServeAllocatesLittle(t *testing.T) {
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	rec, req := httptest.NewRecorder(), newRequest()
+	rec, req := httptest.NewRecorder(), web.NewRequest()
 	for name, c := range map[string]struct {
 		w    http.ResponseWriter
 		most float64

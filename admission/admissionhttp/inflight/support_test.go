@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"errors"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,12 +18,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience ends a test that hangs; no test depends on its value.
-const patience = time.Minute
 
 // A gate admits so many requests, and keeps account of how they ended.
 type gate struct {
@@ -94,7 +91,7 @@ func (g *gate) wantInFlight(t fataler, when string, want int) {
 // wantEmpty waits until nothing is in flight, and checks that nothing ended twice.
 func (g *gate) wantEmpty(t fataler) {
 	t.Helper()
-	hangs := time.After(patience)
+	hangs := time.After(web.Patience)
 	for {
 		g.mu.Lock()
 		left, twice, changed := g.admitted-len(g.outcomes), g.twice, g.changed
@@ -127,78 +124,13 @@ func newHandler(g *gate, next http.HandlerFunc) http.Handler {
 
 // newTransport sends through base what g admits.
 func newTransport(g *gate, base http.RoundTripper) http.RoundTripper {
-	return roundTrip(func(req *http.Request) (*http.Response, error) {
+	return web.RoundTrip(func(req *http.Request) (*http.Response, error) {
 		p, err := g.acquire()
 		if err != nil {
 			return nil, err
 		}
 		return inflight.RoundTrip(p, base, req)
 	})
-}
-
-// protocols runs a test over both protocols, each on a real server.
-func protocols(t *testing.T, test func(t *testing.T, serve func(http.Handler) *httptest.Server)) {
-	for _, http2 := range []bool{false, true} {
-		name := "HTTP/1.1"
-		if http2 {
-			name = "HTTP/2"
-		}
-		t.Run(name, func(t *testing.T) {
-			test(t, func(h http.Handler) *httptest.Server { return startServer(t, h, http2) })
-		})
-	}
-}
-
-// startServer serves until the test ends. Panics of handlers are meant here, and not logged.
-func startServer(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
-	t.Helper()
-	s := httptest.NewUnstartedServer(h)
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	if http2 {
-		s.EnableHTTP2 = true
-		s.StartTLS()
-	} else {
-		s.Start()
-	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-// post sends a request that no transport sends twice.
-func post(t *testing.T, s *httptest.Server) (*http.Response, error) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Client().Do(req)
-}
-
-// wantStatus sends a request and reads all of the response.
-func wantStatus(t *testing.T, s *httptest.Server, want int) *http.Response {
-	t.Helper()
-	resp, err := post(t, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Fatal(err)
-	}
-	if resp.StatusCode != want {
-		t.Fatalf("status %d, want %d", resp.StatusCode, want)
-	}
-	return resp
-}
-
-// await waits for an event.
-func await(t *testing.T, what string, event <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-event:
-	case <-time.After(patience):
-		t.Fatalf("%s: did not happen", what)
-	}
 }
 
 // A fakeWriter is a ResponseWriter that can be hijacked and nothing else, in the way that the test says.
@@ -222,11 +154,6 @@ type wrapped struct{ http.ResponseWriter }
 
 func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// roundTrip is a base transport.
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 func newPayload(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
 
 // finish runs f to its end, which may be a panic or runtime.Goexit.
@@ -240,9 +167,7 @@ func finish(f func()) {
 	<-done
 }
 
-func newRequest() *http.Request { return httptest.NewRequest(http.MethodGet, "/", http.NoBody) }
-
-// startCounting is startServer for HTTP/1 with connections that count what is copied by their own methods.
+// startCounting is web.StartServer for HTTP/1 with connections that count what is copied by their own methods.
 func startCounting(t *testing.T, h http.Handler) (*httptest.Server, *countingListener) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)

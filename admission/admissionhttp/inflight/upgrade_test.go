@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // An upgrade like WebSocket's, with a gate on either side: both hold until their end of the connection is closed, also
@@ -17,7 +19,7 @@ import (
 func TestH2_UpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 	server, client := newGate(1), newGate(1)
 	o := newTakeover()
-	s := startServer(t, o.around(newHandler(server, func(w http.ResponseWriter, _ *http.Request) {
+	s := web.StartServer(t, o.around(newHandler(server, func(w http.ResponseWriter, _ *http.Request) {
 		c, buf, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -46,7 +48,7 @@ func TestH2_UpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
 		t.Fatalf("%s with a %T", resp.Status, resp.Body)
 	}
-	await(t, "the end of the handler", o.done)
+	web.Await(t, "the end of the handler", o.done)
 	server.wantInFlight(t, "after the handler", 1)
 	in := bufio.NewReader(stream)
 	for _, line := range []string{"one\n", "two\n"} {
@@ -89,9 +91,9 @@ func TestH2_HijackThroughTwoGates(t *testing.T) {
 		_, _ = io.WriteString(c, answer)
 		o.conns <- c
 	})
-	s := startServer(t, o.around(newHandler(outer, h.ServeHTTP)), false)
-	wantStatus(t, s, http.StatusNoContent)
-	await(t, "the end of the handler", o.done)
+	s := web.StartServer(t, o.around(newHandler(outer, h.ServeHTTP)), false)
+	web.WantStatus(t, s, http.StatusNoContent)
+	web.Await(t, "the end of the handler", o.done)
 	for _, g := range []*gate{outer, inner} {
 		g.wantInFlight(t, "after the handler", 1)
 	}

@@ -16,13 +16,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // seen is the ResponseWriter that a handler gets for w.
 func seen(w http.ResponseWriter) http.ResponseWriter {
 	var got http.ResponseWriter
 	h := newHandler(newGate(1), func(w http.ResponseWriter, _ *http.Request) { got = w })
-	h.ServeHTTP(w, newRequest())
+	h.ServeHTTP(w, web.NewRequest())
 	return got
 }
 
@@ -68,7 +70,7 @@ type hijackUnwrap struct{ *fakeWriter }
 func (hijackUnwrap) Unwrap() http.ResponseWriter { return nil }
 
 func TestH7_ControllerWorksOnBothProtocols(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGate(1)
 		s := serve(newHandler(g, func(w http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(w)
@@ -108,7 +110,7 @@ func TestH7_ControllerWorksOnBothProtocols(t *testing.T) {
 			}
 		}))
 		upload, lines := io.Pipe()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), web.Patience)
 		defer cancel()
 		context.AfterFunc(ctx, func() { _ = upload.Close() }) // a transport gives up only after reading the request's body
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload)

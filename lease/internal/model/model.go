@@ -361,3 +361,61 @@ func sameError(got, want error) bool {
 	}
 	return false
 }
+
+// Through is a ledger whose calls on a domain go through one function, and Compact; GiveUp, Ready and Held are the embedded ledger's.
+type Through struct {
+	lease.Ledger
+	Make func(context.Context, Call) Reply
+}
+
+// TryAcquire implements lease.Ledger, as all that follows.
+func (t Through) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
+	r := t.Make(ctx, Call{Op: lease.OpTryAcquire, Domain: domain, Offset: offset})
+	return r.Acquisition, r.Err
+}
+
+// Offer makes the call.
+func (t Through) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
+	r := t.Make(ctx, Call{Op: lease.OpOffer, Domain: domain, Offset: offset})
+	return r.Status, r.Err
+}
+
+// AcquireNext makes the call.
+func (t Through) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
+	r := t.Make(ctx, Call{Op: lease.OpAcquireNext, Domain: domain})
+	return r.Acquisition, r.Err
+}
+
+// Succeed makes the call.
+func (t Through) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
+	r := t.Make(ctx, Call{Op: lease.OpSucceed, Domain: domain, Token: token})
+	return r.Completion, r.Err
+}
+
+// Fail makes the call.
+func (t Through) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
+	r := t.Make(ctx, Call{Op: lease.OpFail, Domain: domain, Token: token})
+	return r.Failure, r.Err
+}
+
+// Reclaim makes the call.
+func (t Through) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
+	r := t.Make(ctx, Call{Op: lease.OpReclaim, Domain: domain, Token: held})
+	return r.Lease, r.Err
+}
+
+// Release makes the call.
+func (t Through) Release(ctx context.Context, domain string, token lease.Token) error {
+	return t.Make(ctx, Call{Op: lease.OpRelease, Domain: domain, Token: token}).Err
+}
+
+// Inspect makes the call whose Op is 0.
+func (t Through) Inspect(ctx context.Context, domain string) (lease.View, error) {
+	r := t.Make(ctx, Call{Domain: domain})
+	return r.View, r.Err
+}
+
+// Compact makes the call, whose Offset is the floor.
+func (t Through) Compact(ctx context.Context, floor int64) error {
+	return t.Make(ctx, Call{Op: lease.OpCompact, Offset: floor}).Err
+}

@@ -3,18 +3,16 @@ package faults
 // This file is the worker process: how the test binary becomes one, and its output.
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"sync"
 	"testing"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/child"
 )
 
 // order configures a worker; it is passed in the environment.
@@ -56,20 +54,8 @@ func work(open Open, text string) int {
 		return 1
 	}
 	gone := make(chan struct{}, 1)
-	go func() { // the worker ends with its parent: the pipe closes
-		in := bufio.NewScanner(os.Stdin)
-		for in.Scan() {
-			gone <- struct{}{}
-		}
-		os.Exit(1)
-	}()
-	var mu sync.Mutex // guards output lines
-	say := func(n note) {
-		mu.Lock()
-		defer mu.Unlock()
-		line, _ := json.Marshal(n) // a note can always be marshalled
-		_, _ = os.Stdout.Write(append(line, '\n'))
-	}
+	go child.Leash(func([]byte) { gone <- struct{}{} })
+	say := func(n note) { child.Say(n) }
 	ctx := context.Background()
 	side, err := open(ctx, o.Address, o.Ledger)
 	if err != nil {
@@ -114,11 +100,10 @@ func (h *hanging) Swap(ctx context.Context, name string, old uint64, state []byt
 
 // process is a worker as the test sees it.
 type process struct {
+	*child.Process
 	t     testing.TB
-	cmd   *exec.Cmd
-	leash io.WriteCloser
 	notes chan note // closed at the process's end
-	ended error     // of Wait; set when notes is closed
+	ended error     // how it ended; set when notes is closed
 }
 
 // start starts a worker. Its output also goes to the round's journal.
@@ -129,32 +114,21 @@ func (r *round) start(o order) *process {
 	if err != nil {
 		r.Fatal(err)
 	}
-	cmd := exec.CommandContext(r.Context(), os.Args[0])
-	cmd.Env, cmd.Stderr = append(os.Environ(), orderVariable+"="+string(text)), os.Stderr
-	leash, err := cmd.StdinPipe()
+	c, err := child.Start(r.Context(), orderVariable, string(text))
 	if err != nil {
 		r.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		r.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		r.Fatal(err)
-	}
-	p := &process{t: r.TB, cmd: cmd, leash: leash, notes: make(chan note, 1<<14)}
+	p := &process{Process: c, t: r.TB, notes: make(chan note, 1<<14)}
 	go func() {
 		defer close(p.notes)
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
+		p.ended = c.Listen(func(line []byte) {
 			var n note
-			if json.Unmarshal(lines.Bytes(), &n) != nil {
-				n = note{What: "violation", Text: "a worker says " + lines.Text()}
+			if json.Unmarshal(line, &n) != nil {
+				n = note{What: "violation", Text: "a worker says " + string(line)}
 			}
 			r.hear(n)
 			p.notes <- n
-		}
-		p.ended = cmd.Wait()
+		})
 	}()
 	return p
 }
@@ -171,14 +145,14 @@ func (p *process) until(what string) (n note, ok bool) {
 
 // tell resumes a paused worker.
 func (p *process) tell() {
-	if _, err := io.WriteString(p.leash, "go\n"); err != nil {
+	if err := p.Tell("go"); err != nil {
 		p.t.Errorf("a worker that was to go on: %v", err)
 	}
 }
 
-// kill ends a worker immediately, like the kernel's out-of-memory killer.
+// kill ends a worker immediately.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // an error means that it has ended already
+	p.Kill()
 	p.drain()
 }
 

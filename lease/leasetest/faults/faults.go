@@ -35,7 +35,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
-	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
+	"github.com/stopbank/stopbank/lease/internal/child"
 )
 
 var (
@@ -113,7 +113,7 @@ func (c *counts) String() string {
 // prints the seed that repeats the round's random choices.
 func Run(t testing.TB, s Server) {
 	t.Helper()
-	if !signals.Possible {
+	if !child.Possible {
 		t.Skip("faults: processes can be stopped and killed on Unix only")
 	}
 	seed := *tortureSeed
@@ -121,13 +121,6 @@ func Run(t testing.TB, s Server) {
 		seed = rand.Uint64()
 	}
 	t.Logf("seed %d (-torture.seed)", seed)
-	for _, line := range run(t, s, seed, scenarios) {
-		t.Log(line)
-	}
-}
-
-// run runs the rounds and returns the text to print.
-func run(t testing.TB, s Server, seed uint64, scenarios []scenario) (lines []string) {
 	var total counts
 	sums := make([]counts, len(scenarios))
 	began := time.Now()
@@ -137,7 +130,7 @@ func run(t testing.TB, s Server, seed uint64, scenarios []scenario) (lines []str
 		what := scenarios[kind]
 		if what.needs != nil && !what.needs(s) {
 			if number == kind {
-				lines = append(lines, fmt.Sprintf("%-36s left out: not with this server", what.name))
+				t.Logf("%-36s left out: not with this server", what.name)
 			}
 			continue
 		}
@@ -152,8 +145,8 @@ func run(t testing.TB, s Server, seed uint64, scenarios []scenario) (lines []str
 	}
 	for kind := range sums {
 		if c := &sums[kind]; c.rounds > 0 {
-			lines = append(lines, fmt.Sprintf("%-36s %v", scenarios[kind].name, c))
+			t.Logf("%-36s %v", scenarios[kind].name, c)
 		}
 	}
-	return append(lines, fmt.Sprintf("%-36s %v", "all", &total))
+	t.Logf("%-36s %v", "all", &total)
 }

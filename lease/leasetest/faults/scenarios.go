@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
+	"github.com/stopbank/stopbank/lease/internal/proxy"
 )
 
 type scenario struct {
@@ -78,10 +78,10 @@ func stopped(r *round) {
 			break
 		}
 	}
-	signals.Stop(sleeper.cmd.Process)
+	sleeper.Stop()
 	r.faults++
 	r.ends(r.start(order{TakeOver: true, Alone: true}))
-	signals.Wake(sleeper.cmd.Process)
+	sleeper.Wake()
 	sleeper.tell()
 	r.ends(sleeper)
 	if r.heard("refused") != 1 || r.heard("fenced") != 1 {
@@ -123,10 +123,13 @@ func raced(r *round) {
 func dropped(r *round) {
 	r.strict = true
 	r.offer(4, abc...)
-	network := newProxy(r.TB, r.server.TCP)
-	defer network.close()
+	network, err := proxy.New(r.server.TCP)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer network.Close()
 	ctx := context.Background()
-	side, err := r.server.Open(ctx, r.server.Via(network.listener.Addr().String()), r.ledger)
+	side, err := r.server.Open(ctx, r.server.Via(network.Addr()), r.ledger)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -138,7 +141,7 @@ func dropped(r *round) {
 		r.Error(err)
 	}
 	if store.applied == 0 {
-		r.Errorf("%d replies were dropped, none of a swap that had been carried out", network.dropped.Load())
+		r.Errorf("%d replies were dropped, none of a swap that had been carried out", store.dropped)
 	}
 	r.faults += store.applied
 }
@@ -189,10 +192,10 @@ func storm(r *round) {
 			living[i] = r.start(order{TakeOver: true})
 			continue
 		}
-		signals.Stop(p.cmd.Process)
+		p.Stop()
 		living = append(living, r.start(order{TakeOver: true}))
 		living[len(living)-1].until("holding")
-		signals.Wake(p.cmd.Process)
+		p.Wake()
 	}
 	// A killed worker may have held a lease that no other worker looks for any more.
 	living = append(living, r.start(order{TakeOver: true}))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
-	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
+	"github.com/stopbank/stopbank/lease/internal/child"
 )
 
 // worker acquires waiting offsets, applies them in the register and completes them in the ledger.
@@ -223,7 +223,7 @@ func (w *worker) handle(ctx context.Context, l lease.Lease) error {
 		<-w.resume
 	}
 	if at := w.Poison; at != nil && at.Domain == l.Domain && at.Offset == l.Offset {
-		signals.Die()
+		child.Die()
 	}
 	var applied bool
 	err := again(ctx, func() (err error) {

@@ -5,11 +5,7 @@ package lettertest
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"iter"
-	"net"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,51 +13,19 @@ import (
 
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasetest/internal/witness"
 )
 
-// plain is a desk in memory. Its stores ask a server that only answers before each call, so that there is a network to break.
-func plain(t testing.TB, change func(deadletter.Store, *log) deadletter.Store) Desk {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go echo(listener)
+// plain is a desk in memory. It has no network to break: engines run Broken.
+func plain(change func(deadletter.Store, *log) deadletter.Store) Desk {
 	source := &log{}
-	memory := &deadletter.Memory{Append: source.append}
-	return Desk{
-		Partition: "orders/3", Once: true, Network: true, Source: func(testing.TB) []dispatch.Record { return source.all() },
-		Open: func(t testing.TB, dial Dial) deadletter.Store {
-			conn, err := dial(t.Context(), "tcp", listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = conn.Close() })
-			r := &remote{Store: memory, conn: conn}
-			if change != nil {
-				r.Store = change(memory, source)
-			}
-			return r
-		},
+	var store deadletter.Store = &deadletter.Memory{Append: source.append}
+	if change != nil {
+		store = change(store, source)
 	}
-}
-
-func echo(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			b := make([]byte, 1)
-			for {
-				if _, err := conn.Read(b); err != nil {
-					_ = conn.Close()
-					return
-				}
-				_, _ = conn.Write(b)
-			}
-		}()
+	return Desk{
+		Partition: "orders/3", Once: true, Source: func(testing.TB) []dispatch.Record { return source.all() },
+		Open: func(testing.TB, Dial) deadletter.Store { return store },
 	}
 }
 
@@ -84,220 +48,147 @@ func (l *log) all() []dispatch.Record {
 	return slices.Clone(l.records)
 }
 
-// remote is a store behind a connection: it asks before a call, and after it.
-type remote struct {
-	deadletter.Store
-	mu   sync.Mutex
-	conn net.Conn
-}
-
-func (r *remote) ask() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	b := []byte{'?'}
-	if _, err := r.conn.Write(b); err != nil {
-		return err
-	}
-	_, err := r.conn.Read(b)
-	return err
-}
-
-func (r *remote) around(call func() error) error {
-	if err := r.ask(); err != nil {
-		return err
-	}
-	if err := call(); err != nil {
-		return err
-	}
-	return r.ask()
-}
-
-func (r *remote) Put(ctx context.Context, l deadletter.Letter) error {
-	return r.around(func() error { return r.Store.Put(ctx, l) })
-}
-
-func (r *remote) Park(ctx context.Context, id deadletter.ID, note string) error {
-	return r.around(func() error { return r.Store.Park(ctx, id, note) })
-}
-
-func (r *remote) Replay(ctx context.Context, id deadletter.ID) error {
-	return r.around(func() error { return r.Store.Replay(ctx, id) })
-}
-
-func (r *remote) Discard(ctx context.Context, id deadletter.ID) error {
-	return r.around(func() error { return r.Store.Discard(ctx, id) })
-}
-
-// witness is a testing.TB that remembers a failure instead of passing it on.
-type witness struct {
-	testing.TB
-	mu   sync.Mutex
-	said []string
-}
-
-func (w *witness) note(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.said = append(w.said, what)
-}
-
-func (w *witness) Helper()                           {}
-func (w *witness) Log(...any)                        {}
-func (w *witness) Logf(string, ...any)               {}
-func (w *witness) Fail()                             { w.note("failed") }
-func (w *witness) FailNow()                          { w.note("failed"); runtime.Goexit() }
-func (w *witness) Error(args ...any)                 { w.note(fmt.Sprint(args...)) }
-func (w *witness) Errorf(format string, args ...any) { w.note(fmt.Sprintf(format, args...)) }
-func (w *witness) Failed() bool                      { w.mu.Lock(); defer w.mu.Unlock(); return len(w.said) > 0 }
-func (w *witness) Fatal(args ...any)                 { w.note(fmt.Sprint(args...)); runtime.Goexit() }
-func (w *witness) Fatalf(format string, args ...any) {
-	w.note(fmt.Sprintf(format, args...))
-	runtime.Goexit()
-}
-
 // TestPropertyL15_ThePlainStorePasses: rapid's machine among others.
 func TestPropertyL15_ThePlainStorePasses(t *testing.T) {
-	Run(t, func(t testing.TB) Desk { return plain(t, nil) })
+	Run(t, func(t testing.TB) Desk { return plain(nil) })
 }
 
-// faulty are stores, each wrong in one way.
-type (
-	overwrites struct{ deadletter.Store } // Put
-	revives    struct{ deadletter.Store } // Put after the letter is gone
-	twice      struct {
-		deadletter.Store
-		to *log
-	}
-	swallows struct{ deadletter.Store } // Replay drops the letter and appends nothing
-	unsorted struct{ deadletter.Store }
-	mixes    struct{ deadletter.Store } // fates
-	forgets  struct{ deadletter.Store } // notes
-	limits   struct{ deadletter.Store }
-	shuns    struct{ deadletter.Store } // does not replay what is parked
-	early    struct {
-		deadletter.Store
-		dropped *sync.Map
-	}
-)
-
-func (s overwrites) Put(ctx context.Context, l deadletter.Letter) error {
-	if m, ok := s.Store.(*deadletter.Memory); ok {
-		if _, err := m.Get(ctx, l.ID()); err == nil {
-			return m.Discard(ctx, l.ID())
-		}
-	}
-	return s.Store.Put(ctx, l)
+// faulty is a store with other methods in place of its own; nil: its own.
+type faulty struct {
+	deadletter.Store
+	put          func(context.Context, deadletter.Letter) error
+	replay, drop func(context.Context, deadletter.ID) error
+	park         func(context.Context, deadletter.ID, string) error
+	list         func(context.Context, deadletter.Filter) iter.Seq2[deadletter.Letter, error]
 }
 
-func (s revives) Put(ctx context.Context, l deadletter.Letter) error {
-	if _, err := s.Get(ctx, l.ID()); errors.Is(err, deadletter.ErrNotDead) {
-		l.Record.Offset += 1000
+func (f faulty) Put(ctx context.Context, l deadletter.Letter) error {
+	if f.put == nil {
+		return f.Store.Put(ctx, l)
 	}
-	return s.Store.Put(ctx, l)
+	return f.put(ctx, l)
 }
 
-func (s twice) Replay(ctx context.Context, id deadletter.ID) error {
-	l, err := s.Get(ctx, id)
-	if err == nil {
-		err = s.to.append(ctx, "", l.Replay())
+func (f faulty) Replay(ctx context.Context, id deadletter.ID) error {
+	if f.replay == nil {
+		return f.Store.Replay(ctx, id)
 	}
-	return errors.Join(err, s.Store.Replay(ctx, id))
+	return f.replay(ctx, id)
 }
 
-func (s swallows) Replay(ctx context.Context, id deadletter.ID) error {
-	return s.Discard(ctx, id)
+func (f faulty) Discard(ctx context.Context, id deadletter.ID) error {
+	if f.drop == nil {
+		return f.Store.Discard(ctx, id)
+	}
+	return f.drop(ctx, id)
 }
 
-func (s unsorted) List(ctx context.Context, f deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
-	var all []deadletter.Letter
-	for l, err := range s.Store.List(ctx, f) {
-		if err != nil {
-			return s.Store.List(ctx, f)
-		}
-		all = append(all, l)
+func (f faulty) Park(ctx context.Context, id deadletter.ID, note string) error {
+	if f.park == nil {
+		return f.Store.Park(ctx, id, note)
 	}
-	slices.SortFunc(all, func(a, b deadletter.Letter) int { return strings.Compare(a.ID().String(), b.ID().String()) })
-	return func(yield func(deadletter.Letter, error) bool) {
-		for _, l := range all {
-			if !yield(l, nil) {
-				return
-			}
-		}
-	}
+	return f.park(ctx, id, note)
 }
 
-func (s mixes) Discard(ctx context.Context, id deadletter.ID) error {
-	err := s.Store.Discard(ctx, id)
-	var not *deadletter.NotDeadError
-	if errors.As(err, &not) {
-		not.Fate = deadletter.Unknown
+func (f faulty) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
+	if f.list == nil {
+		return f.Store.List(ctx, filter)
 	}
-	return err
-}
-
-func (s forgets) Park(ctx context.Context, id deadletter.ID, _ string) error {
-	return s.Store.Park(ctx, id, "")
-}
-
-func (s limits) List(ctx context.Context, f deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
-	if f.Limit > 0 {
-		f.Limit++
-	}
-	return s.Store.List(ctx, f)
-}
-
-func (s shuns) Replay(ctx context.Context, id deadletter.ID) error {
-	if l, err := s.Get(ctx, id); err == nil && l.Parked {
-		return errors.New("it is parked")
-	}
-	return s.Store.Replay(ctx, id)
-}
-
-// early forgets the letter before the record is appended, as two steps in the wrong order do when nobody makes the second one.
-func (s early) Replay(ctx context.Context, id deadletter.ID) error {
-	if _, seen := s.dropped.LoadOrStore(id, true); !seen && id.Offset%5 == 0 {
-		_ = s.Discard(ctx, id)
-		return errors.New("died")
-	}
-	return s.Store.Replay(ctx, id)
+	return f.list(ctx, filter)
 }
 
 func TestTheSuiteHasTeeth(t *testing.T) {
-	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "10ms"} {
-		f := flag.Lookup(name)
-		before := f.Value.String()
-		if err := f.Value.Set(value); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = f.Value.Set(before) })
-	}
-	var dropped sync.Map
+	witness.Quiet(t)
 	for name, fault := range map[string]struct {
 		by     string // checks that have to notice, among others
 		change func(deadletter.Store, *log) deadletter.Store
 	}{
-		"a second Put takes the first away": {"Values Machine", func(s deadletter.Store, _ *log) deadletter.Store { return overwrites{s} }},
-		"a Put revives":                     {"Replays AtOnce Machine", func(s deadletter.Store, _ *log) deadletter.Store { return revives{s} }},
-		"Replay appends twice":              {"Replays Machine AtOnce Broken", func(s deadletter.Store, l *log) deadletter.Store { return twice{s, l} }},
-		"Replay appends nothing":            {"Replays Machine Broken", func(s deadletter.Store, _ *log) deadletter.Store { return swallows{s} }},
-		"the order is that of texts":        {"List ReplayAll", func(s deadletter.Store, _ *log) deadletter.Store { return unsorted{s} }},
-		"what is gone was never there":      {"Replays Machine", func(s deadletter.Store, _ *log) deadletter.Store { return mixes{s} }},
-		"a note is lost":                    {"Replays Machine Broken", func(s deadletter.Store, _ *log) deadletter.Store { return forgets{s} }},
-		"one more than the limit":           {"List", func(s deadletter.Store, _ *log) deadletter.Store { return limits{s} }},
-		"what is parked stays":              {"Replays", func(s deadletter.Store, _ *log) deadletter.Store { return shuns{s} }},
-		"it drops before it appends":        {"ReplayAll Broken", func(s deadletter.Store, _ *log) deadletter.Store { return early{s, &dropped} }},
+		"a second Put takes the first away": {"Values Machine", func(s deadletter.Store, _ *log) deadletter.Store {
+			return faulty{Store: s, put: func(ctx context.Context, l deadletter.Letter) error {
+				if _, err := s.Get(ctx, l.ID()); err == nil {
+					return s.Discard(ctx, l.ID())
+				}
+				return s.Put(ctx, l)
+			}}
+		}},
+		"a Put revives": {"Replays AtOnce Machine", func(s deadletter.Store, _ *log) deadletter.Store {
+			return faulty{Store: s, put: func(ctx context.Context, l deadletter.Letter) error {
+				if _, err := s.Get(ctx, l.ID()); errors.Is(err, deadletter.ErrNotDead) {
+					l.Record.Offset += 1000
+				}
+				return s.Put(ctx, l)
+			}}
+		}},
+		"Replay appends twice": {"Replays Machine AtOnce", func(s deadletter.Store, to *log) deadletter.Store {
+			return faulty{Store: s, replay: func(ctx context.Context, id deadletter.ID) error {
+				l, err := s.Get(ctx, id)
+				if err == nil {
+					err = to.append(ctx, "", l.Replay())
+				}
+				return errors.Join(err, s.Replay(ctx, id))
+			}}
+		}},
+		"Replay appends nothing": {"Replays Machine", func(s deadletter.Store, _ *log) deadletter.Store {
+			return faulty{Store: s, replay: s.Discard}
+		}},
+		"the order is that of texts": {"List ReplayAll", func(s deadletter.Store, _ *log) deadletter.Store {
+			return faulty{Store: s, list: func(ctx context.Context, f deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
+				var all []deadletter.Letter
+				for l, err := range s.List(ctx, f) {
+					if err != nil {
+						return s.List(ctx, f)
+					}
+					all = append(all, l)
+				}
+				slices.SortFunc(all, func(a, b deadletter.Letter) int { return strings.Compare(a.ID().String(), b.ID().String()) })
+				return func(yield func(deadletter.Letter, error) bool) {
+					for _, l := range all {
+						if !yield(l, nil) {
+							return
+						}
+					}
+				}
+			}}
+		}},
+		"what is gone was never there": {"Replays Machine", func(s deadletter.Store, _ *log) deadletter.Store {
+			return faulty{Store: s, drop: func(ctx context.Context, id deadletter.ID) error {
+				err := s.Discard(ctx, id)
+				var not *deadletter.NotDeadError
+				if errors.As(err, &not) {
+					not.Fate = deadletter.Unknown
+				}
+				return err
+			}}
+		}},
+		"a note is lost": {"Replays Machine", func(s deadletter.Store, _ *log) deadletter.Store {
+			return faulty{Store: s, park: func(ctx context.Context, id deadletter.ID, _ string) error { return s.Park(ctx, id, "") }}
+		}},
+		"one more than the limit": {"List", func(s deadletter.Store, _ *log) deadletter.Store {
+			return faulty{Store: s, list: func(ctx context.Context, f deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
+				f.Limit += min(f.Limit, 1)
+				return s.List(ctx, f)
+			}}
+		}},
+		"what is parked stays": {"Replays", func(s deadletter.Store, _ *log) deadletter.Store {
+			return faulty{Store: s, replay: func(ctx context.Context, id deadletter.ID) error {
+				if l, err := s.Get(ctx, id); err == nil && l.Parked {
+					return errors.New("it is parked")
+				}
+				return s.Replay(ctx, id)
+			}}
+		}},
+		"it drops and does not append": {"ReplayAll", func(s deadletter.Store, _ *log) deadletter.Store {
+			return faulty{Store: s, replay: func(ctx context.Context, id deadletter.ID) error {
+				if id.Offset%5 == 0 {
+					return errors.Join(s.Discard(ctx, id), errors.New("died"))
+				}
+				return s.Replay(ctx, id)
+			}}
+		}},
 	} {
 		for _, c := range checks() {
-			if !slices.Contains(strings.Fields(fault.by), c.name) {
-				continue
-			}
-			dropped.Clear()
-			w, done := &witness{TB: t}, make(chan struct{})
-			go func() {
-				defer close(done)
-				c.run(w, plain(t, fault.change))
-			}()
-			if <-done; len(w.said) == 0 {
+			if slices.Contains(strings.Fields(fault.by), c.name) &&
+				witness.Watch(t, func(t testing.TB) { c.run(t, plain(fault.change)) }) == "" {
 				t.Errorf("%s: %s does not notice", name, c.name)
 			}
 		}

@@ -3,18 +3,15 @@ package ownertest
 // This file is a member in a process of its own: how the test binary becomes one, and the parent's side of it.
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"sync"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
+	"github.com/stopbank/stopbank/lease/internal/child"
 )
 
 const processVariable = "STOPBANK_OWNERTEST_MEMBER"
@@ -33,37 +30,33 @@ func Child(join func(process string) (dispatch.Ownership, error)) {
 		return
 	}
 	ctx, leave := context.WithCancel(context.Background())
-	var mu sync.Mutex // guards the last call, the answers, and output lines
+	var mu sync.Mutex // guards the last call and the answers
 	var last int64
 	answers := map[int64]chan string{}
-	go func() { // the member ends with its parent: the pipe closes
-		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			var r reply
-			if json.Unmarshal(in.Bytes(), &r) != nil || r.ID == 0 {
-				leave()
-				continue
-			}
-			mu.Lock()
-			answers[r.ID] <- r.Say
-			delete(answers, r.ID)
-			mu.Unlock()
+	go child.Leash(func(line []byte) {
+		var r reply
+		if json.Unmarshal(line, &r) != nil || r.ID == 0 {
+			leave()
+			return
 		}
-		os.Exit(1)
-	}()
+		mu.Lock()
+		defer mu.Unlock()
+		answers[r.ID] <- r.Say
+		delete(answers, r.ID)
+	})
 	ask := func(c call) string {
 		answer := make(chan string, 1)
 		mu.Lock()
 		last++
 		c.ID = last
 		answers[c.ID] = answer
-		line, _ := json.Marshal(c) // a call can always be marshalled
-		_, _ = os.Stdout.Write(append(line, '\n'))
 		mu.Unlock()
+		child.Say(c)
 		return <-answer
 	}
 	o, err := join(text)
 	if err == nil {
-		err = consume(ctx, o, ask, signals.Die)
+		err = consume(ctx, o, ask, child.Die)
 	}
 	if err != nil {
 		ask(call{What: "over", Text: err.Error()})
@@ -73,48 +66,24 @@ func Child(join func(process string) (dispatch.Ownership, error)) {
 
 // process starts a member in a process of its own.
 func (w *torture) process() *hand {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.Stderr = append(os.Environ(), processVariable+"="+w.group.Process), os.Stderr
-	in, err := cmd.StdinPipe()
+	p, err := child.Start(context.Background(), processVariable, w.group.Process)
 	if err != nil {
 		w.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		w.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
-	var mu sync.Mutex // guards input lines
-	tell := func(r reply) {
-		line, _ := json.Marshal(r) // a reply can always be marshalled
-		mu.Lock()
-		defer mu.Unlock()
-		_, _ = in.Write(append(line, '\n')) // the process may be dead
-	}
+	tell := func(r reply) { _ = p.Tell(r) } // the process may be dead
 	h := &hand{
-		cut: func() { signals.Stop(cmd.Process) }, mend: func() { signals.Wake(cmd.Process) },
-		leave: func() { tell(reply{}) }, kill: func() { _ = cmd.Process.Kill() },
+		cut: p.Stop, mend: p.Wake, leave: func() { tell(reply{}) }, kill: p.Kill,
 		ended: make(chan struct{}), holds: map[string]int{},
 	}
 	w.enlist(h, "process")
 	go func() {
 		defer close(h.ended)
-		lines := bufio.NewReader(out)
-		for {
-			line, err := lines.ReadBytes('\n')
+		err := p.Listen(func(line []byte) {
 			var c call
 			switch {
-			case err != nil:
-				_, _ = io.Copy(io.Discard, out)
-				if err := cmd.Wait(); err != nil && h.err == nil {
-					h.err = err
-				}
-				return
 			case json.Unmarshal(line, &c) != nil:
 				h.err = fmt.Errorf("ownertest: a process says %q", line)
-				continue
+				return
 			case c.What == "over":
 				h.err = errors.New(c.Text)
 			}
@@ -123,6 +92,9 @@ func (w *torture) process() *hand {
 				w.killed(h)
 			}
 			tell(reply{c.ID, say})
+		})
+		if h.err == nil {
+			h.err = err
 		}
 	}()
 	return h

@@ -3,58 +3,23 @@ package ownertest
 // This file runs the suite on the group in memory, and breaks that on purpose, one way at a time; all in virtual time.
 
 import (
-	"fmt"
-	"runtime"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stopbank/stopbank/lease/leasetest/internal/witness"
 )
 
 func TestThePlainGroupPasses(t *testing.T) {
 	RunIn(t, synctest.Test, func(_ testing.TB, partitions int) Group { return newPlain("", partitions) })
 }
 
-// witness is a testing.TB that remembers a failure instead of passing it on.
-type witness struct {
-	testing.TB
-	mu       sync.Mutex // guards all below
-	said     []string
-	cleanups []func()
-}
-
-func (w *witness) note(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.said = append(w.said, what)
-}
-
-func (w *witness) Helper()                           {}
-func (w *witness) Error(args ...any)                 { w.note(fmt.Sprint(args...)) }
-func (w *witness) Errorf(format string, args ...any) { w.note(fmt.Sprintf(format, args...)) }
-func (w *witness) Fatal(args ...any)                 { w.note(fmt.Sprint(args...)); runtime.Goexit() }
-func (w *witness) Fatalf(format string, args ...any) {
-	w.note(fmt.Sprintf(format, args...))
-	runtime.Goexit()
-}
-func (w *witness) Cleanup(f func()) { w.cleanups = append(w.cleanups, f) }
-
 // watch runs a check to its end and returns what it said.
 func watch(t *testing.T, c check, open Open) string {
-	w := &witness{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.run(w, open)
-	}()
-	<-done
-	for _, f := range slices.Backward(w.cleanups) {
-		f()
-	}
+	said := witness.Watch(t, func(t testing.TB) { c.run(t, open) })
 	time.Sleep(time.Hour) // whatever still runs comes to its end
-	return strings.Join(w.said, "; ")
+	return said
 }
 
 func TestTheSuiteHasTeeth(t *testing.T) {

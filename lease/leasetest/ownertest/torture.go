@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stopbank/stopbank/lease/internal/child"
 	"github.com/stopbank/stopbank/lease/leasetest/faults"
-	"github.com/stopbank/stopbank/lease/leasetest/internal/signals"
 )
 
 // Torture lets Consumers process records while members join, leave, are killed and frozen and servers are restarted, for
@@ -242,7 +242,7 @@ func (w *torture) join() {
 		w.leave(there[w.rnd.IntN(len(there))])
 	}
 	w.up(func() {
-		if w.group.Process != "" && signals.Possible && w.rnd.IntN(2) == 0 {
+		if w.group.Process != "" && child.Possible && w.rnd.IntN(2) == 0 {
 			w.process()
 		} else {
 			w.member()

@@ -42,11 +42,12 @@ func upgrade(t testing.TB, open Open) {
 	}
 	// left returns the number of records of a version's first encounters that are not done.
 	left := func(version string) (n int) {
-		done := a.done()
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		mu.Lock()
 		defer mu.Unlock()
 		for payload, v := range met {
-			if v == version && !done[payload] {
+			if v == version && !a.records[payload].done {
 				n++
 			}
 		}

@@ -1,10 +1,13 @@
-// What is not warden's: the adapters take it as structs of their own with these very fields.
+// What is not warden's. This module does not import it: the adapters do, and their structs are read by the names of their fields.
 
 package facts
 
-import "time"
+import (
+	"reflect"
+	"time"
+)
 
-// GateStats are what is shown of an admission gate.
+// GateStats are those fields of admission.Stats that are shown.
 type GateStats struct {
 	Limit, InFlight          int
 	Admitted, Released       uint64
@@ -25,12 +28,12 @@ type Dispatcher struct {
 	Partitions int
 }
 
-// DispatcherStats are what is shown of one partition.
+// DispatcherStats are those fields of dispatch.Stats that are shown.
 type DispatcherStats struct {
 	Name string // the partition's; may be empty
 	Held bool   // it has been taken
 
-	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects, Paced int
+	Working, Ready, Pausing, Waiting, Fenced, Suspects, Paced int
 
 	Buffered int
 	Oldest   time.Duration
@@ -38,9 +41,70 @@ type DispatcherStats struct {
 
 	Succeeded, Skipped, GaveUp, Permanent, Died, DeadLettered, DeadLetterFailed, Retried, Postponed, Reclaimed, Lost uint64
 
-	ObserverPanics         uint64
-	Floor, Committed, Next int64
-	Lag                    int64 // less than 0: unknown
+	ObserverPanics   uint64
+	Floor, Committed int64
+	Lag              int64 // less than 0: unknown
+}
+
+// Gates takes an adapter's description of gates. A nil function stays one, to be found by Build; so below.
+func Gates[G ~struct{ Stats func() S }, S any](of map[string]G) map[string]func() GateStats {
+	all := map[string]func() GateStats{}
+	for name, g := range of {
+		all[name] = nil
+		if stats := (struct{ Stats func() S })(g).Stats; stats != nil {
+			all[name] = func() GateStats { return fields[GateStats](stats()) }
+		}
+	}
+	return all
+}
+
+// Ledgers takes an adapter's description of ledgers.
+func Ledgers[L ~struct{ Stats func() (S, error) }, S any](of map[string]L) map[string]func() (LedgerStats, error) {
+	all := map[string]func() (LedgerStats, error){}
+	for name, l := range of {
+		all[name] = nil
+		if stats := (struct{ Stats func() (S, error) })(l).Stats; stats != nil {
+			all[name] = func() (LedgerStats, error) {
+				s, err := stats()
+				return fields[LedgerStats](s), err
+			}
+		}
+	}
+	return all
+}
+
+// Dispatchers takes an adapter's description of dispatchers.
+func Dispatchers[D ~struct {
+	Stats      func() []S
+	Partitions int
+}, S any](of map[string]D) map[string]Dispatcher {
+	all := map[string]Dispatcher{}
+	for name, d := range of {
+		d := (struct {
+			Stats      func() []S
+			Partitions int
+		})(d)
+		shown := Dispatcher{Partitions: d.Partitions}
+		if d.Stats != nil {
+			shown.Stats = func() (each []DispatcherStats) {
+				for _, s := range d.Stats() {
+					each = append(each, fields[DispatcherStats](s))
+				}
+				return each
+			}
+		}
+		all[name] = shown
+	}
+	return all
+}
+
+// fields copies fields by their names. A conversion would not compile beside a newer release, whose structs may have more of them.
+func fields[To any](from any) (to To) {
+	source, target := reflect.ValueOf(from), reflect.ValueOf(&to).Elem()
+	for i := range target.NumField() {
+		target.Field(i).Set(source.FieldByName(target.Type().Field(i).Name))
+	}
+	return to
 }
 
 // ReadGate says what a gate has counted.

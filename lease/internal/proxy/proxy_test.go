@@ -1,4 +1,4 @@
-package faults
+package proxy
 
 // This file lets a client in while the proxy closes: nothing may be left that nobody closes.
 
@@ -16,8 +16,11 @@ func TestProxyClosesLateClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	p := newProxy(t, server.Addr().String())
-	p.close()
+	p, err := New(server.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
 	late, client := net.Pipe()
 	defer client.Close()
 	if err := client.SetReadDeadline(time.Now().Add(time.Minute)); err != nil { // before it is closed: a closed pipe has no deadline

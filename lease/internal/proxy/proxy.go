@@ -14,6 +14,7 @@ type Proxy struct {
 
 	mu      sync.Mutex // guards what follows
 	muted   bool
+	armed   bool
 	stalled chan struct{} // not nil: nothing passes until it is closed
 	open    map[net.Conn]bool
 	closed  bool
@@ -38,6 +39,19 @@ func (p *Proxy) Mute() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.muted = true
+}
+
+// Arm throws away the next thing that the server says, and cuts that connection.
+func (p *Proxy) Arm() { p.arm(true) }
+
+// Disarm calls that off, and reports whether it has happened.
+func (p *Proxy) Disarm() (happened bool) { return !p.arm(false) }
+
+func (p *Proxy) arm(now bool) (before bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, p.armed = p.armed, now
+	return before
 }
 
 // Stall keeps what either side says from now on, until Flow lets it pass.
@@ -94,17 +108,22 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.target)
-		if err != nil || !p.keep(client, server) {
-			_ = client.Close()
-			if err == nil {
-				_ = server.Close()
-			}
-			continue
-		}
-		p.group.Go(func() { p.pipe(server, client, false) })
-		p.group.Go(func() { p.pipe(client, server, true) })
+		p.serve(client)
 	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	if !p.keep(client, server) { // closed since Accept
+		_, _ = client.Close(), server.Close()
+		return
+	}
+	p.group.Go(func() { p.pipe(server, client, false) })
+	p.group.Go(func() { p.pipe(client, server, true) })
 }
 
 func (p *Proxy) keep(conns ...net.Conn) bool {
@@ -132,8 +151,12 @@ func (p *Proxy) pipe(to, from net.Conn, mutable bool) {
 	for {
 		n, err := from.Read(buffer)
 		p.mu.Lock()
-		lose, stalled := mutable && p.muted, p.stalled
+		lose, stalled, cut := mutable && p.muted, p.stalled, mutable && p.armed && n > 0
+		p.armed = p.armed && !cut
 		p.mu.Unlock()
+		if cut {
+			return
+		}
 		if stalled != nil {
 			<-stalled
 		}
