@@ -81,7 +81,7 @@ func wardenRows() []row {
 			}},
 		}})
 	}
-	rows := append(onLimiter, row{layer: "warden", title: "monitor.Sample", goroutines: 1, variants: []variant{ // target 5 µs: a time, in the docs
+	onLimiter = append(onLimiter, row{layer: "warden", title: "monitor.Sample", goroutines: 1, variants: []variant{ // target 5 µs: a time, in the docs
 		{"monitor.Sample", 0, func() instance {
 			s := must(monitor.New(monitor.Config{Recorder: monitor.NewRecorder()}))
 			return shared(func() { _ = s.Sample() })
@@ -93,7 +93,7 @@ func wardenRows() []row {
 	}})
 	bare := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	governed := must(wardenhttp.New(newWarden(), wardenhttp.Config{})).Handler(bare)
-	return append(append(rows, inCompartment...),
+	return append(append(onLimiter, inCompartment...),
 		row{layer: "warden/wardenhttp", title: "HTTP middleware, no network", goroutines: 1, variants: []variant{
 			{"wardenhttp around an empty handler", 0, func() instance {
 				rec := httptest.NewRecorder()
@@ -153,7 +153,10 @@ func get(name string, most float64, h http.Handler) variant {
 		l := must(net.Listen("tcp", "127.0.0.1:0"))
 		go func() { _ = http.Serve(l, h) }()
 		return shared(func() {
-			resp := must(http.Get("http://" + l.Addr().String()))
+			resp, err := http.Get("http://" + l.Addr().String())
+			if err != nil {
+				exit("%v", err)
+			}
 			_, _ = io.Copy(io.Discard, resp.Body)
 			if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
 				exit("%s", resp.Status)
