@@ -41,9 +41,7 @@ func TestPeer_Resilience4jCancelReleasesNothing(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 1})
 	for range 3 {
 		p := new(admission.Promise[int])
-		if _, err := admission.Submit(g, func() admission.Stage[int] { return p }); err != nil {
-			t.Fatal(err)
-		}
+		must(admission.Submit(g, func() admission.Stage[int] { return p }))(t)
 		p.Cancel()
 		if _, err := p.Wait(context.Background()); !errors.Is(err, context.Canceled) || g.InFlight() != 0 {
 			t.Fatalf("%v, %d in flight after a cancel", err, g.InFlight())
@@ -55,13 +53,8 @@ func TestPeer_Resilience4jCancelReleasesNothing(t *testing.T) {
 func TestPeer_Resilience4jTwoReleases(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 2})
 	twice := &hostile{keeps: true}
-	if _, err := admission.Submit(g, func() admission.Stage[int] { return twice }); err != nil {
-		t.Fatal(err)
-	}
-	other, err := g.TryAcquire()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(admission.Submit(g, func() admission.Stage[int] { return twice }))(t)
+	other := must(g.TryAcquire())(t)
 	for _, err := range []error{nil, context.Canceled, errMine} {
 		twice.f(1, err)
 	}
@@ -75,9 +68,7 @@ func TestPeer_XSyncOverRelease(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 2})
 	mine, _ := g.TryAcquire()
 	again := mine
-	if _, err := g.TryAcquire(); err != nil {
-		t.Fatal(err)
-	}
+	must(g.TryAcquire())(t)
 	if !mine.Release() || again.Release() || mine.Release() || (admission.Permit{}).Release() {
 		t.Fatal("one admission was released more than once, or never")
 	}
