@@ -34,9 +34,7 @@ func TestPeer_RiverRescueOfACompletedJob(t *testing.T) {
 			}
 			stuck = append(stuck, held)
 		}
-		if err := end(m, stuck[0]); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, end(m, stuck[0]))
 		before := inspect(t, m, "A")
 		_, reclaimed := m.Reclaim(ctx, "A", stuck[0].Token)
 		_, failed := m.Fail(ctx, "A", stuck[0].Token)

@@ -34,20 +34,14 @@ func TestL10_TimePassesAndNothingHappens(t *testing.T) {
 // The package starts no goroutine, and of package time it uses a reading of the clock and the type alone.
 func TestL10_NothingOwnsTime(t *testing.T) {
 	allowed := []string{"Now", "Time", "Unix"}
-	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must(os.ReadDir("."))(t)
 	read := 0
 	for _, f := range files {
 		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
 			continue
 		}
 		read++
-		parsed, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := must(parser.ParseFile(token.NewFileSet(), f.Name(), nil, 0))(t)
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.GoStmt:

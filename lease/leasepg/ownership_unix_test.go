@@ -20,17 +20,9 @@ func TestOwnershipFrozenProcess(t *testing.T) {
 	need(t)
 	child := process.CommandContext(context.Background(), os.Args[0])
 	child.Env, child.Stderr = append(os.Environ(), ownershipVariable+"="+server.URL()), os.Stderr
-	leash, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	leash := must(child.StdinPipe())(t)
+	out := must(child.StdoutPipe())(t)
+	noError(t, child.Start())
 	t.Cleanup(func() {
 		_ = child.Process.Signal(syscall.SIGCONT)
 		_ = leash.Close()
@@ -67,13 +59,9 @@ func TestOwnershipFrozenProcess(t *testing.T) {
 	w := watch(t, cfg)
 	says("ends", 2)
 	w.next(t, 2, begins)
-	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, child.Process.Signal(syscall.SIGSTOP))
 	w.next(t, 2, begins) // the server has ended the session of whoever says nothing
-	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, child.Process.Signal(syscall.SIGCONT))
 	says("lost", 2)
 	says("begins", 2)
 	w.next(t, 2, func(e event) bool { return !e.begins && errors.Is(e.cause, context.Canceled) })
