@@ -14,10 +14,7 @@ import (
 func TestPeer_XSyncFrontWaiterCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mustNew(t, Config{MaxQueue: 4, Initial: fixed(1)})
-		p, err := l.Acquire(t.Context(), Task{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must(l.Acquire(t.Context(), Task{}))(t)
 		front, cancel := context.WithCancel(t.Context())
 		ends := make(chan error, 1)
 		go func() {

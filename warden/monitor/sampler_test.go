@@ -118,10 +118,7 @@ func TestM2_MissingIsNotZero(t *testing.T) {
 
 // TestM2_MetricsThatThisGoDoesNotHave: what the runtime does not know is missing.
 func TestM2_MetricsThatThisGoDoesNotHave(t *testing.T) {
-	s, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(New(Config{}))(t)
 	s.metrics[latencies].Name, s.metrics[runnable].Name = "/no/such:seconds", "/no/such:goroutines"
 	if got := s.Sample(); got.Lag != (Lag{}) || got.Runnable != (Reading{}) {
 		t.Errorf("%+v", got)
@@ -202,10 +199,7 @@ func TestM3_AllowanceChanges(t *testing.T) {
 func TestM3_RealChanges(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	r := NewRecorder()
-	s, err := New(Config{Recorder: r})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(New(Config{Recorder: r}))(t)
 	samples := make(chan Sample, 400)
 	for range 4 {
 		go func() {

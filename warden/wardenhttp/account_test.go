@@ -33,10 +33,7 @@ func counted(t *testing.T, use func(w *warden.Warden)) uint64 {
 	t.Helper()
 	a := new(auditor)
 	synctest.Test(t, func(t *testing.T) {
-		w, err := warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must(warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}}))(t)
 		use(w)
 		if s := w.Limiter().Stats(); s.Running != 0 || s.Executed != 1 {
 			t.Errorf("%+v", s)
@@ -77,10 +74,7 @@ func TestH9_ServersTime(t *testing.T) {
 		}, 0},
 	} {
 		got := counted(t, func(w *warden.Warden) {
-			m, err := wardenhttp.New(w, wardenhttp.Config{Trusted: func(*http.Request) bool { return strings.Contains(name, "friend") }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must(wardenhttp.New(w, wardenhttp.Config{Trusted: func(*http.Request) bool { return strings.Contains(name, "friend") }}))(t)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			r := newRequest().WithContext(ctx)
@@ -118,12 +112,9 @@ func TestH9_DependencysTime(t *testing.T) {
 		got := counted(t, func(w *warden.Warden) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			rt, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{
+			rt := must(wardenhttp.NewTransport(w, wardenhttp.TransportConfig{
 				Base: roundTrip(func(*http.Request) (*http.Response, error) { return c.base(cancel) }),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			resp, _ := rt.RoundTrip(newRequest().WithContext(ctx))
 			if c.end != nil {
 				c.end(resp)
@@ -169,10 +160,7 @@ func TestH1_PanicsOfTheConfigHoldNothing(t *testing.T) {
 		g.wantInFlight(t, name, 0)
 	}
 	g := newGuard(t, 1, 0)
-	rt, err := wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Task: func(*http.Request) warden.Task { panic("on purpose") }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt := must(wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Task: func(*http.Request) warden.Task { panic("on purpose") }}))(t)
 	sent := newPayload("x")
 	finish(func() { _, _ = rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent)) })
 	if g.wantInFlight(t, "Transport", 0); sent.closes.Load() != 1 {

@@ -140,15 +140,10 @@ func prior(t *testing.T, h http.Handler) net.Conn {
 	s.Config.HTTP2 = &http.HTTP2Config{WriteByteTimeout: 100 * time.Millisecond}
 	s.Start()
 	t.Cleanup(s.Close)
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(net.Dial("tcp", s.Listener.Addr().String()))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(3 * patience))
-	if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	must(io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))(t)
 	return c
 }
 
@@ -231,9 +226,7 @@ func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
 		out = append(out, frame(frameHeaders, endHeaders, 2*i+1, fields(true))...)
 		out = append(out, frame(frameData, 0, 2*i+1, []byte("x"))...)
 	}
-	if _, err := conn.Write(out); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Write(out))(t)
 	answered := map[uint32]bool{}
 	for len(answered) < streams {
 		var head [9]byte
@@ -241,9 +234,7 @@ func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
 			t.Fatalf("H15: %d of %d answered: %v", len(answered), streams, err)
 		}
 		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
-		if _, err := io.ReadFull(conn, payload); err != nil {
-			t.Fatal(err)
-		}
+		must(io.ReadFull(conn, payload))(t)
 		switch id := binary.BigEndian.Uint32(head[5:]); head[3] {
 		case frameHeaders:
 			answered[id] = true
@@ -274,9 +265,7 @@ func TestH15_StreamsWithoutAWindow(t *testing.T) {
 	for i := range uint32(streams) {
 		out = append(out, frame(frameHeaders, endHeaders|endStream, 2*i+1, fields(false))...)
 	}
-	if _, err := conn.Write(out); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Write(out))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -314,9 +303,7 @@ func TestH15_AConnectionThatIsNotRead(t *testing.T) {
 	for i := range uint32(streams) {
 		out = append(out, frame(frameHeaders, endHeaders|endStream, 2*i+1, fields(false))...)
 	}
-	if _, err := conn.Write(out); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Write(out))(t)
 	for range streams {
 		if err := <-failed; !errors.Is(err, wardenhttp.ErrSlowPeer) {
 			t.Error(err)

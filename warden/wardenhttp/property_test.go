@@ -60,10 +60,7 @@ func TestPropertyH3_NeverMoreThanTheTarget(t *testing.T) {
 			var all sync.WaitGroup
 			for _, way := range clients {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // who waits for a slot leaves
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody)
-				if err != nil {
-					rt.Fatal(err)
-				}
+				req := must(http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody))(rt)
 				if way == 0 {
 					req.Header.Set("Long", "1")
 				}
@@ -297,14 +294,8 @@ func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
 		}
 		a := new(auditor)
 		synctest.Test(t, func(t *testing.T) {
-			w, err := warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := wardenhttp.New(w, wardenhttp.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must(warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}}))(t)
+			m := must(wardenhttp.New(w, wardenhttp.Config{}))(t)
 			for _, way := range endings {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				h := m.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

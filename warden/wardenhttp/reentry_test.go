@@ -56,10 +56,7 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 			var err error
 			switch {
 			case how == 0:
-				m, err := wardenhttp.New(wd, cfg)
-				if err != nil {
-					rt.Fatal(err)
-				}
+				m := must(wardenhttp.New(wd, cfg))(rt)
 				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _ = onward(r.Context()) })).ServeHTTP(w, r)
 				return
 			case how == 1:
@@ -152,10 +149,7 @@ func TestH13_MountedTwice(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 1})
 		g := newGuard(t, 1, 0)
-		inside, err := wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		inside := must(wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c)}))(t)
 		under, mux := newMiddleware(t, g, wardenhttp.Config{}), http.NewServeMux()
 		mux.Handle("/", inside.Handler(under.Handler(inside.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if c.Snapshot().InFlight != 1 || g.Limiter().Stats().Running != 1 {

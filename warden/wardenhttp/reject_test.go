@@ -45,10 +45,7 @@ func (l *logged) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 func occupied(t *testing.T, queue int) (*guard, warden.Permit) {
 	t.Helper()
 	g := newGuard(t, 1, queue)
-	busy, err := g.TryAcquire(warden.Task{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := must(g.TryAcquire(warden.Task{}))(t)
 	t.Cleanup(func() { busy.Release() })
 	return g, busy
 }
@@ -84,10 +81,7 @@ func TestH5_ClientThatGoesAwayIsCanceled(t *testing.T) {
 		h, seen := statuses(newHandler(t, g, func(http.ResponseWriter, *http.Request) { t.Error("called") }))
 		s := serve(h)
 		ctx, cancel := context.WithCancel(t.Context())
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody))(t)
 		gone := make(chan error, 1)
 		go func() {
 			resp, err := s.Client().Do(req)
@@ -141,15 +135,10 @@ func TestH11_ExemptNeverWaits(t *testing.T) {
 // raw sends head over a connection of its own and returns it, with what can be read from it.
 func raw(t *testing.T, s *httptest.Server, head string) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(net.Dial("tcp", s.Listener.Addr().String()))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(c, head); err != nil {
-		t.Fatal(err)
-	}
+	must(io.WriteString(c, head))(t)
 	return c, bufio.NewReader(c)
 }
 
@@ -175,9 +164,7 @@ func TestH10_RejectionKeepsTheConnection(t *testing.T) {
 	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), false)
 	c, in := raw(t, s, "")
 	for _, body := range []string{"", "short", strings.Repeat("x", 64<<10)} {
-		if _, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
-			t.Fatal(err)
-		}
+		must(fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body))(t)
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -200,10 +187,7 @@ func TestH10_RejectionKeepsTheHTTP2Connection(t *testing.T) {
 			}
 		}})
 		upload, rest := io.Pipe() // whose end never comes
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload))(t)
 		resp, err := s.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -284,7 +268,7 @@ func TestAnswerOfOnesOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Limiter().Close()
-	mw, err := wardenhttp.New(w, wardenhttp.Config{Answer: func(w http.ResponseWriter, r *http.Request, err error) bool {
+	mw := must(wardenhttp.New(w, wardenhttp.Config{Answer: func(w http.ResponseWriter, r *http.Request, err error) bool {
 		var why *warden.Rejection
 		if r.URL.Path != "/page" || !errors.As(err, &why) {
 			return false
@@ -292,10 +276,7 @@ func TestAnswerOfOnesOwn(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, why.Reason.String())
 		return true
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	for path, want := range map[string]string{"/page": "418 closed", "/other": "503 {"} {
 		rec := httptest.NewRecorder()
 		mw.Handler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody))

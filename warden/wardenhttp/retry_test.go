@@ -29,27 +29,14 @@ import (
 // generous retries as often as the rules of safety let it, and at once.
 var generous = retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1}
 
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
-}
-
 func newCaller(t fataler, cfg retry.Config) *retry.Caller {
 	t.Helper()
-	c, err := retry.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must(retry.New(cfg))(t)
 }
 
 func newRetry(t fataler, c *retry.Caller, cfg wardenhttp.RetryConfig) *wardenhttp.Retry {
 	t.Helper()
-	r, err := wardenhttp.NewRetry(c, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must(wardenhttp.NewRetry(c, cfg))(t)
 }
 
 // outcome is one answer of the base, and what the model knows of it.
@@ -171,19 +158,13 @@ func TestPropertyR3R6_Machine(t *testing.T) {
 // do sends a request whose body, if it is not empty, can be sent again.
 func do(t *testing.T, rt http.RoundTripper, method, url, body string) (int, string, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))(t)
 	resp, err := (&http.Client{Transport: rt}).Do(req)
 	if err != nil {
 		return 0, "", err
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(b), nil
 }
 
@@ -269,10 +250,7 @@ func TestR6_RejectedResponsesKeepTheirConnection(t *testing.T) {
 
 // Nobody listens: nothing was sent, so a POST is tried again, and its body is closed each time.
 func TestR3_ConnectionRejected(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l.Close()
 	c := newCaller(t, generous)
 	base := &http.Transport{}
@@ -402,10 +380,7 @@ func TestR7_HedgeWins(t *testing.T) {
 		}))
 		c := newCaller(t, generous)
 		rt := newRetry(t, c, wardenhttp.RetryConfig{Base: s.Client().Transport, HedgeAfter: time.Millisecond})
-		req, err := http.NewRequestWithContext(warden.WithPriority(t.Context(), warden.High), http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(warden.WithPriority(t.Context(), warden.High), http.MethodGet, s.URL, http.NoBody))(t)
 		resp, err := rt.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -621,4 +596,25 @@ func TestR8_NoTimeToSendCountsNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

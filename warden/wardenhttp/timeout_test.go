@@ -159,10 +159,7 @@ func TestH16_BufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
 		upload, client := io.Pipe()
 		defer client.Close()
 		go func() { _, _ = io.WriteString(client, "x") }()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, upload)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, upload))(t)
 		resp, err := s.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -251,10 +248,7 @@ func TestH16_BufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = fmt.Fprint(w, strings.Repeat("x", length))
 		})))
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t)
 		resp, err := s.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -326,14 +320,8 @@ func (l *lines) String() string {
 // A handler that waits for a body is told that its client has been answered, and why, whoever ended its context.
 func TestH16_NobodyReadsOnBehindABufferedAnswer(t *testing.T) {
 	for _, header := range []string{"20", ""} { // a stranger's deadline; somebody on the server
-		w, err := warden.New(warden.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		mw, err := wardenhttp.New(w, wardenhttp.Config{Buffered: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must(warden.New(warden.Config{}))(t)
+		mw := must(wardenhttp.New(w, wardenhttp.Config{Buffered: true}))(t)
 		read := make(chan error, 1)
 		h := mw.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, err := io.Copy(io.Discard, r.Body)
@@ -348,10 +336,7 @@ func TestH16_NobodyReadsOnBehindABufferedAnswer(t *testing.T) {
 			h.ServeHTTP(w, r.WithContext(ctx))
 		}))
 		nothing, client := io.Pipe()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nothing)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nothing))(t)
 		req.ContentLength = 8
 		if header != "" {
 			req.Header.Set("Warden-Timeout", header)
@@ -372,14 +357,8 @@ func TestH16_NobodyReadsOnBehindABufferedAnswer(t *testing.T) {
 // Whose word the time is does not matter to the one who waits: a stranger's deadline cancels the handler's context, and is answered as any other.
 func TestH16_AStrangersTimeIsUp(t *testing.T) {
 	for _, buffered := range []bool{false, true} {
-		w, err := warden.New(warden.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		mw, err := wardenhttp.New(w, wardenhttp.Config{Buffered: buffered})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must(warden.New(warden.Config{}))(t)
+		mw := must(wardenhttp.New(w, wardenhttp.Config{Buffered: buffered}))(t)
 		s := httptest.NewServer(mw.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			if err := r.Context().Err(); !errors.Is(err, context.Canceled) {
@@ -387,10 +366,7 @@ func TestH16_AStrangersTimeIsUp(t *testing.T) {
 			}
 		})))
 		for _, body := range []string{"", "a body"} {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader(body)))(t)
 			req.Header.Set("Warden-Timeout", "20")
 			resp, err := s.Client().Do(req)
 			if err != nil {

@@ -228,10 +228,7 @@ func TestH12_ThreeServices(t *testing.T) {
 				}
 			}))
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, next.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, next.URL, http.NoBody))(t)
 		req.Header.Set("X-Request-Timeout", "60")
 		req.Header.Set("Priority", "u=7")
 		resp, err := next.Client().Do(req)
@@ -257,17 +254,11 @@ func TestH12_ThreeServices(t *testing.T) {
 func TestH12_NothingStartsTooLate(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGuard(t, 1, 1)
-		p, err := g.TryAcquire(warden.Task{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must(g.TryAcquire(warden.Task{}))(t)
 		defer p.Release()
 		var started atomic.Int32
 		s := serve(newHandler(t, g, func(http.ResponseWriter, *http.Request) { started.Add(1) }))
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t)
 		req.Header.Set("Grpc-Timeout", "50m")
 		resp, err := s.Client().Do(req)
 		if err != nil {
@@ -343,7 +334,7 @@ func TestH12_TheTasksOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, own := range []warden.Priority{warden.Normal, warden.High} {
 			sent := http.Header(nil)
-			rt, err := wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{
+			rt := must(wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{
 				Task: func(*http.Request) warden.Task {
 					return warden.Task{Priority: own, Deadline: time.Now().Add(time.Minute)}
 				},
@@ -354,10 +345,7 @@ func TestH12_TheTasksOwn(t *testing.T) {
 					}
 					return respond(http.StatusOK, http.NoBody), nil
 				}),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			resp, err := rt.RoundTrip(newRequest().WithContext(warden.WithPriority(t.Context(), warden.Background)))
 			if err != nil {
 				t.Fatal(err)
@@ -381,10 +369,7 @@ func TestH14_TimeoutIsTheHandlersDeadline(t *testing.T) {
 		for name, cfg := range map[string]wardenhttp.Config{"warden": {}, "compartment": {Compartment: in(c)}} {
 			for _, theirs := range []string{"", "2000", "500"} {
 				cfg.Timeout = time.Second
-				m, err := wardenhttp.New(newGuard(t, 1, 0).Warden, cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must(wardenhttp.New(newGuard(t, 1, 0).Warden, cfg))(t)
 				want, ends := time.Second, context.DeadlineExceeded
 				if theirs == "500" {
 					want, ends = 500*time.Millisecond, context.Canceled
@@ -414,10 +399,7 @@ func TestH14_ImpatienceOpensNoBreaker(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			told := &fuse{}
 			c := compartment(t, bulkhead.CompartmentConfig{Breaker: told})
-			m, err := wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool { return trusted }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must(wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool { return trusted }}))(t)
 			r := newRequest()
 			r.Header.Set("Warden-Timeout", "1")
 			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })).ServeHTTP(httptest.NewRecorder(), r)

@@ -42,10 +42,7 @@ func promtool(t *testing.T, args ...string) (string, error) {
 
 func text(t *testing.T, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(os.ReadFile(path))(t)
 	return string(content)
 }
 
@@ -84,9 +81,7 @@ type panel struct {
 
 func dashboard(t *testing.T) (b board) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(text(t, dashboardFile)), &b); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(text(t, dashboardFile)), &b))
 	return b
 }
 
@@ -223,9 +218,7 @@ func TestDashboardParses(t *testing.T) {
 		if broken {
 			content = strings.Replace(content, "sum by (", "sum by ((", 1)
 		}
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(file, []byte(content), 0o600))
 		if out, err := promtool(t, "check", "rules", file); (err == nil) != want {
 			t.Errorf("broken %v: %v\n%s", broken, err, out)
 		}
@@ -302,16 +295,12 @@ func TestAlertsFire(t *testing.T) {
 			rules = strings.Replace(rules, "expr: "+alert[2], "expr: "+opposite, 1)
 		}
 		alerts = append(alerts, found...)
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), []byte(rules), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(dir, filepath.Base(file)), []byte(rules), 0o600))
 	}
 	if len(alerts) < 30 {
 		t.Fatalf("only %d rules", len(alerts))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "alerts_test.yml"), []byte(tests), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(filepath.Join(dir, "alerts_test.yml"), []byte(tests), 0o600))
 	out, err := promtool(t, "test", "rules", filepath.Join(dir, "alerts_test.yml"))
 	for _, alert := range alerts {
 		if err == nil || !strings.Contains(out, "alertname: "+alert[1]+",") {
