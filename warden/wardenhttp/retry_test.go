@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -438,45 +437,6 @@ func TestR2R6_HedgesThatLose(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-}
-
-// The budget is used up while first attempts, retries and hedges are in flight: nobody is canceled, and no further attempt begins.
-func TestR2_BudgetCancelsNothing(t *testing.T) {
-	const n = 20
-	release := make(chan struct{})
-	var started, canceled atomic.Int32
-	base := roundTrip(func(r *http.Request) (*http.Response, error) {
-		started.Add(1)
-		select {
-		case <-release:
-			return respond(http.StatusOK, http.NoBody), nil
-		case <-r.Context().Done():
-			canceled.Add(1)
-			return nil, r.Context().Err()
-		}
-	})
-	c := newCaller(t, retry.Config{Ratio: 0.1, MinRetries: -1})
-	rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: 20 * time.Millisecond})
-	var all sync.WaitGroup
-	for range n {
-		all.Go(func() {
-			resp, err := rt.RoundTrip(newRequest())
-			if err != nil || resp.StatusCode != http.StatusOK {
-				t.Errorf("%v, %v", resp, err)
-			}
-		})
-	}
-	for s := c.Stats(); s.Hedges+s.NoBudget < n; s = c.Stats() {
-		time.Sleep(time.Millisecond) // until every hedge was asked for: nothing tells
-	}
-	if got := canceled.Load(); got != 0 {
-		t.Errorf("%d attempts were canceled in flight", got)
-	}
-	if s := c.Stats(); s.Hedges > n/10 || int(started.Load()) > n+n/10 {
-		t.Errorf("%d attempts, %+v", started.Load(), s)
-	}
-	close(release)
-	all.Wait()
 }
 
 func TestRetryAllocatesOnce(t *testing.T) {

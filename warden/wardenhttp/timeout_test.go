@@ -262,43 +262,6 @@ func TestH16_BufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
 	})
 }
 
-// The standard library's own timeout leaves its handler running. Where that breaks the bound, somebody is told.
-func TestH19_TimeoutHandlerInsideIsNoticed(t *testing.T) {
-	for name, c := range map[string]struct {
-		mount func(m *wardenhttp.Middleware, slow http.Handler) http.Handler
-		told  int
-	}{
-		"inside": {func(m *wardenhttp.Middleware, slow http.Handler) http.Handler {
-			mux := http.NewServeMux()
-			mux.Handle("/", http.TimeoutHandler(slow, time.Millisecond, ""))
-			return m.Handler(mux)
-		}, 1},
-		"outside": {func(m *wardenhttp.Middleware, slow http.Handler) http.Handler {
-			return http.TimeoutHandler(m.Handler(slow), time.Millisecond, "")
-		}, 0},
-		"another 503": {func(m *wardenhttp.Middleware, _ http.Handler) http.Handler {
-			return m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
-		}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := newGuard(t, 10, 0)
-			free := make(chan struct{})
-			s := httptest.NewUnstartedServer(c.mount(newMiddleware(t, g, wardenhttp.Config{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-free })))
-			logged := new(lines)
-			s.Config.ErrorLog = log.New(logged, "", 0)
-			s.Start()
-			defer s.Close()
-			defer close(free)
-			for range 3 {
-				wantStatus(t, s, http.StatusServiceUnavailable)
-			}
-			if n := strings.Count(logged.String(), "http.TimeoutHandler inside the middleware"); n != c.told {
-				t.Errorf("told %d times, want %d: %s", n, c.told, logged)
-			}
-		})
-	}
-}
-
 // lines is a log that servers may write while it is read.
 type lines struct {
 	mu   sync.Mutex // guards text
@@ -350,34 +313,6 @@ func TestH16_NobodyReadsOnBehindABufferedAnswer(t *testing.T) {
 			t.Errorf("Warden-Timeout %q: the body: %v", header, err)
 		}
 		_ = client.Close()
-		s.Close()
-	}
-}
-
-// Whose word the time is does not matter to the one who waits: a stranger's deadline cancels the handler's context, and is answered as any other.
-func TestH16_AStrangersTimeIsUp(t *testing.T) {
-	for _, buffered := range []bool{false, true} {
-		w := must(warden.New(warden.Config{}))(t)
-		mw := must(wardenhttp.New(w, wardenhttp.Config{Buffered: buffered}))(t)
-		s := httptest.NewServer(mw.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			if err := r.Context().Err(); !errors.Is(err, context.Canceled) {
-				t.Errorf("the context ended with %v", err)
-			}
-		})))
-		for _, body := range []string{"", "a body"} {
-			req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader(body)))(t)
-			req.Header.Set("Warden-Timeout", "20")
-			resp, err := s.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, _ := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(got), "timeout_running") {
-				t.Errorf("buffered %t, body %q: %d %s", buffered, body, resp.StatusCode, got)
-			}
-		}
 		s.Close()
 	}
 }
