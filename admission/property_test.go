@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +51,9 @@ func TestPropertyA6_RejectionsSayWhyAndCostNothing(t *testing.T) {
 		var got *admission.RejectedError
 		if !errors.As(said, &got) || *got != want || !errors.Is(said, admission.ErrRejected) {
 			t.Fatalf("A6: %#v, want %+v", said, want)
+		}
+		if text := said.Error(); !strings.Contains(text, strconv.Quote(cfg.Name)) || !strings.Contains(text, want.Reason.String()) || errors.Is(said, admission.ErrInvalid) {
+			t.Fatalf("A6: the message %q, of the gate %q", text, cfg.Name)
 		}
 	})
 }

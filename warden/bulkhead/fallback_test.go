@@ -134,25 +134,6 @@ func TestB9_AFallbackMayDecline(t *testing.T) {
 	}
 }
 
-func TestB9_FallbacksAreBounded(t *testing.T) {
-	s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxFallback: 2})
-	_, p, _ := a.Acquire(t.Context())
-	inside := 0
-	var nested func(context.Context, error) (int, error)
-	nested = func(ctx context.Context, cause error) (int, error) {
-		inside++
-		return DoOr(ctx, a, nothing, nested)
-	}
-	_, err := DoOr(t.Context(), a, nothing, nested)
-	wantRejected(t, err, limiter.QueueOverflow)
-	c := a.Snapshot()
-	if inside != 2 || c.FallbacksRejected != 1 || c.FallbacksInFlight != 0 || c.FallbacksFailed != 2 || c.Degraded != 0 {
-		t.Errorf("%d ran; %+v", inside, c)
-	}
-	p.Release(nil)
-	rest(t, s, 0)
-}
-
 func TestB9_AFallbackThatPanics(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxFallback: 1})
 	for range 3 {

@@ -345,7 +345,7 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 		inVirtualTime(t, rt, func(t *testing.T) string {
 			b := &breaker{}
 			_, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxFallback: most, Breaker: b})
-			release := make(chan struct{})
+			release, refused := make(chan struct{}), uint64(0)
 			var done []<-chan called
 			defer func() {
 				close(release)
@@ -434,7 +434,10 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 				case kind == reentered && !errors.Is(err, ErrReentry), kind == unknownName && !errors.Is(err, ErrUnknownCompartment):
 					return fmt.Sprintf("B9: cause %d, of kind %d: %v", i, kind, err)
 				}
-				if got := a.Snapshot(); got.FallbacksInFlight != others || got.InFlight != 0 {
+				if kind < leftWhileRunning && !want {
+					refused++
+				}
+				if got := a.Snapshot(); got.FallbacksInFlight != others || got.InFlight != 0 || got.FallbacksRejected != refused {
 					return fmt.Sprintf("B9: cause %d, of kind %d: %+v", i, kind, got)
 				}
 			}
