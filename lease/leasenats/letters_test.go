@@ -74,10 +74,11 @@ func TestLettersThroughATransform(t *testing.T) {
 	must(js.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(0), jetstream.WithMsgID("first")))(t)
 	all := source(t, nc, nil)
 	record := fetch(t, all, 1, 1)[0]
-	letters := must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{
+	letters, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{
 		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS",
 		Subject: func(r dispatch.Record) string { return "orders." + r.Domain[strings.LastIndexByte(r.Domain, '.')+1:] },
-	}))(t)
+	})
+	noError(t, err)
 	var cfg dispatch.Config
 	cfg.DeadLetter = deadletter.Keep(letters)
 
