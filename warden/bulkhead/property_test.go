@@ -101,7 +101,7 @@ func TestPropertyB4_ASlotIsHeldUntilTheEnd(t *testing.T) {
 			s := mustNew(t, Config{Total: slots, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: slots, Timeout: timeout}}})
 			a := s.Compartment("a")
 			var ends []time.Time
-			late, abandoned := 0, 0
+			late, abandoned, panicked := 0, 0, uint64(0)
 			type pending struct {
 				visit
 				came   time.Time
@@ -149,6 +149,8 @@ func TestPropertyB4_ASlotIsHeldUntilTheEnd(t *testing.T) {
 					}
 				} else if failed := sameEnd(c, call.way, timeout > 0); failed != "" {
 					return fmt.Sprintf("B4: call %d: %s", i, failed)
+				} else if call.way == panics || call.way == exits {
+					panicked++
 				}
 				if got := c.at.Sub(call.came); got != waited {
 					return fmt.Sprintf("B4: call %d was answered after %v, want %v", i, got, waited)
@@ -161,8 +163,8 @@ func TestPropertyB4_ASlotIsHeldUntilTheEnd(t *testing.T) {
 					stacks++
 				}
 			}
-			if c := a.Snapshot(); c.InFlight != 0 || c.Abandoned != 0 || int(c.AbandonedTotal) != abandoned || int(c.LatePanics) != late || stacks != late {
-				return fmt.Sprintf("B4: %d abandoned, %d panicked after it, %d stacks seen; %+v", abandoned, late, stacks, c)
+			if c := a.Snapshot(); c.InFlight != 0 || c.Abandoned != 0 || int(c.AbandonedTotal) != abandoned || int(c.LatePanics) != late || stacks != late || c.Outcomes["panicked"] != panicked {
+				return fmt.Sprintf("B4: %d abandoned, %d panicked after it and %d before, %d stacks seen; %+v", abandoned, late, panicked, stacks, c)
 			}
 			return ""
 		})
