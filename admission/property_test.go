@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,9 +32,7 @@ func TestPropertyA6_RejectionsSayWhyAndCostNothing(t *testing.T) {
 			want.Reason = admission.Closed
 		}
 		for range taken {
-			if _, err := g.TryAcquire(); err != nil {
-				t.Fatal(err)
-			}
+			must(g.TryAcquire())(t)
 		}
 		if want.Reason == admission.Closed {
 			g.Close()
@@ -51,6 +51,9 @@ func TestPropertyA6_RejectionsSayWhyAndCostNothing(t *testing.T) {
 		var got *admission.RejectedError
 		if !errors.As(said, &got) || *got != want || !errors.Is(said, admission.ErrRejected) {
 			t.Fatalf("A6: %#v, want %+v", said, want)
+		}
+		if text := said.Error(); !strings.Contains(text, strconv.Quote(cfg.Name)) || !strings.Contains(text, want.Reason.String()) || errors.Is(said, admission.ErrInvalid) {
+			t.Fatalf("A6: the message %q, of the gate %q", text, cfg.Name)
 		}
 	})
 }
@@ -145,10 +148,7 @@ func TestPropertyA9_BrokenObserverChangesNothing(t *testing.T) {
 		}}
 		var pair [2]*machine
 		for i, observer := range []admission.Observer{nil, log} {
-			g, err := admission.New(admission.Config{Name: "m", Limit: limit, Observer: observer})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must(admission.New(admission.Config{Name: "m", Limit: limit, Observer: observer}))(t)
 			pair[i] = newMachine(limit, func(f string, args ...any) { t.Helper(); t.Fatalf("A9: beside an observer that panics: "+f, args...) })
 			pair[i].g = g
 		}
@@ -163,4 +163,25 @@ func TestPropertyA9_BrokenObserverChangesNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

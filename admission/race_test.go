@@ -22,11 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func mustNew(t testing.TB, cfg admission.Config) *admission.Gate {
 	t.Helper()
-	g, err := admission.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
+	return must(admission.New(cfg))(t)
 }
 
 // limits are around the numbers of goroutines in these tests, and around the slots that are allocated together.
@@ -110,10 +106,7 @@ func TestA3_ManyCopiesOneRelease(t *testing.T) {
 		observed(t, admission.Config{Limit: limit}, func(t *testing.T, g *admission.Gate, log *recorder) {
 			var old []admission.Permit
 			for range rounds / 8 {
-				p, err := g.TryAcquire()
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := must(g.TryAcquire())(t)
 				var wins atomic.Int64
 				together(4, func(i int) {
 					if p.Release() {
@@ -238,10 +231,7 @@ func TestPropertyA8_CountersUnderLoad(t *testing.T) {
 		}
 		looks := rapid.IntRange(1000, 4000).Draw(t, "looks")
 		closeAt := rapid.IntRange(looks/2, 2*looks).Draw(t, "closed at look")
-		g, err := admission.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must(admission.New(cfg))(t)
 		var k known
 		var rest atomic.Bool
 		var load sync.WaitGroup

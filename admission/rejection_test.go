@@ -10,32 +10,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stopbank/stopbank/admission"
 )
-
-func TestA6_RejectionSaysWhy(t *testing.T) {
-	g := mustNew(t, admission.Config{Name: "db", Limit: 0})
-	check := func(reason admission.Reason) {
-		t.Helper()
-		_, err := g.TryAcquire()
-		var r *admission.RejectedError
-		if !errors.Is(err, admission.ErrRejected) || !errors.As(err, &r) || *r != (admission.RejectedError{"db", reason, 0}) {
-			t.Fatalf("%#v", err)
-		}
-		if s := err.Error(); !strings.Contains(s, `"db"`) || !strings.Contains(s, reason.String()) {
-			t.Fatalf("message %q", s)
-		}
-		if errors.Is(err, admission.ErrInvalid) {
-			t.Fatal("a rejection is not an invalid argument")
-		}
-	}
-	check(admission.Saturated)
-	g.Close()
-	check(admission.Closed)
-}
 
 // TestA6_NothingAllocates covers the calls that promise it, and permits up to as many as were out before.
 func TestA6_NothingAllocates(t *testing.T) {
@@ -72,34 +49,6 @@ func TestA6_NothingAllocates(t *testing.T) {
 				t.Errorf("limit %d, %s: %v allocations", limit, name, n)
 			}
 		}
-	}
-}
-
-// TestA7_NothingWaits: in a bubble, a call that waited for a slot would deadlock, and a timer would move the clock.
-func TestA7_NothingWaits(t *testing.T) {
-	for _, observer := range []admission.Observer{nil, new(recorder)} {
-		synctest.Test(t, func(t *testing.T) {
-			g := mustNew(t, admission.Config{Limit: 1, Observer: observer})
-			p, _ := g.TryAcquire()
-			before, began := runtime.NumGoroutine(), time.Now()
-			ran := false
-			for range 10 {
-				_, err := g.TryAcquire()
-				_, err2 := admission.Submit(g, func() admission.Stage[int] { ran = true; return nil })
-				if err == nil || err2 == nil || g.Do(func() error { ran = true; return nil }) == nil {
-					t.Fatal("admitted above the limit")
-				}
-			}
-			if waited := time.Since(began); waited != 0 {
-				t.Errorf("rejections took %v", waited)
-			}
-			p.Release()
-			synctest.Wait()
-			if ran || g.InFlight() != 0 || runtime.NumGoroutine() != before {
-				t.Fatalf("something was kept for later: ran %v, in flight %d, goroutines %d then %d",
-					ran, g.InFlight(), before, runtime.NumGoroutine())
-			}
-		})
 	}
 }
 

@@ -96,9 +96,7 @@ func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
 		g := mustNew(t, admission.Config{Limit: 1})
 		p := new(admission.Promise[int])
 		p.OnDone(func(int, error) { _ = end(way) })
-		if _, err := admission.Submit(g, func() admission.Stage[int] { return p }); err != nil {
-			t.Fatal(err)
-		}
+		must(admission.Submit(g, func() admission.Stage[int] { return p }))(t)
 		p.OnDone(func(int, error) { _ = end(way) })
 		_, thrown, exited := run(func() error { p.Resolve(1); return nil })
 		if (thrown != nil) != (way == panics) || exited != (way == exits) {

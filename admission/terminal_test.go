@@ -175,9 +175,7 @@ func TestA2_StageEndings(t *testing.T) {
 	observed(t, admission.Config{Limit: 1}, func(t *testing.T, g *admission.Gate, log *recorder) {
 		for n := range uint64(300) {
 			p := new(admission.Promise[int])
-			if _, err := admission.Submit(g, func() admission.Stage[int] { return p }); err != nil {
-				t.Fatal(err)
-			}
+			must(admission.Submit(g, func() admission.Stage[int] { return p }))(t)
 			var won atomic.Int32
 			together(len(endings), func(i int) {
 				if endings[i].how(p) {
@@ -235,10 +233,7 @@ func TestA2_HostileStages(t *testing.T) {
 					t.Fatalf("kind %d: observed %+v, want %v and why", kind, e, want)
 				}
 			}
-			next, err := g.TryAcquire()
-			if err != nil {
-				t.Fatal(err)
-			}
+			next := must(g.TryAcquire())(t)
 			if s != nil && s.f != nil {
 				together(3, func(int) { s.f(1, errMine) })
 			}
@@ -292,10 +287,7 @@ func TestA10_CloseAndDrainOneByOne(t *testing.T) {
 		g := mustNew(t, admission.Config{Limit: limit})
 		var held []admission.Permit
 		for range limit {
-			p, err := g.TryAcquire()
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must(g.TryAcquire())(t)
 			held = append(held, p)
 		}
 		ended, cancel := context.WithCancel(context.Background())
@@ -324,9 +316,7 @@ func TestA10_CloseAndDrainOneByOne(t *testing.T) {
 				t.Fatal("Release after Close")
 			}
 		}
-		if err := <-drained; err != nil {
-			t.Fatal(err)
-		}
+		noError(t, <-drained)
 		if err := g.Drain(ended); err != nil {
 			t.Fatalf("Drain of an empty gate: %v, although it is empty", err)
 		}
@@ -361,13 +351,9 @@ func TestA10_DrainOfAnOpenGate(t *testing.T) {
 			}
 			q.Release()
 			for range 3 {
-				if err := <-drained; err != nil {
-					t.Fatal(err)
-				}
+				noError(t, <-drained)
 			}
-			if err := g.Do(func() error { return nil }); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, g.Do(func() error { return nil }))
 		}
 	})
 }
@@ -387,8 +373,6 @@ func TestA10_DrainPrefersEmpty(t *testing.T) {
 	for range 50 {
 		g := mustNew(t, admission.Config{Limit: 1})
 		p, _ := g.TryAcquire()
-		if err := g.Drain(endsWith{ended, func() { p.Release() }}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, g.Drain(endsWith{ended, func() { p.Release() }}))
 	}
 }

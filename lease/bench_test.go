@@ -19,13 +19,9 @@ func BenchmarkCycle(b *testing.B) {
 	b.ReportAllocs()
 	for offset := int64(0); b.Loop(); offset++ {
 		held := acquire(b, m, names[offset%1000], offset)
-		if _, err := m.Succeed(ctx, held.Domain, held.Token); err != nil {
-			b.Fatal(err)
-		}
+		must(m.Succeed(ctx, held.Domain, held.Token))(b)
 		if offset%1024 == 0 {
-			if err := m.Compact(ctx, offset-8192); err != nil {
-				b.Fatal(err)
-			}
+			noError(b, m.Compact(ctx, offset-8192))
 		}
 	}
 }
@@ -36,8 +32,6 @@ func BenchmarkEnqueue(b *testing.B) {
 	acquire(b, m, "A", -1)
 	b.ReportAllocs()
 	for offset := int64(0); b.Loop(); offset++ {
-		if _, err := m.TryAcquire(ctx, "A", offset); err != nil {
-			b.Fatal(err)
-		}
+		must(m.TryAcquire(ctx, "A", offset))(b)
 	}
 }

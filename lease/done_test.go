@@ -73,9 +73,7 @@ func TestL4_TheFloorItselfIsKept(t *testing.T) {
 		}
 	}
 	for floor := range int64(9) {
-		if err := m.Compact(ctx, floor); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Compact(ctx, floor))
 		for offset := range int64(9) {
 			want := lease.AlreadyProcessed
 			if offset%2 == 1 && offset >= floor {
@@ -115,13 +113,9 @@ func TestPropertyL4_ManyOffsets(t *testing.T) {
 			}
 			if rapid.IntRange(0, 9).Draw(t, "compact") == 0 {
 				floor += rapid.Int64Range(0, 300).Draw(t, "by")
-				if err := m.Compact(ctx, floor); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, m.Compact(ctx, floor))
 			}
-			if err := m.Audit(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, m.Audit())
 		}
 		processed, failed := 0, 0
 		for i, offset := range offsets {
@@ -157,9 +151,7 @@ func TestPropertyL4_ManyDomains(t *testing.T) {
 	h.judge = doneStaysDone()
 	compact := func(floor int64) {
 		h.do(t, model.Call{Op: lease.OpCompact, Offset: floor})
-		if err := h.ledger.Audit(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, h.ledger.Audit())
 	}
 	end := func(name string, op lease.OpKind) {
 		if held := h.callers[name].held; held.Token != 0 {
@@ -207,9 +199,7 @@ func TestPropertyL4_ManyDomains(t *testing.T) {
 		end(name, lease.OpSucceed)
 		h.do(t, model.Call{Op: lease.OpTryAcquire, Domain: name, Offset: 30_000})
 	}
-	if err := h.ledger.Audit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, h.ledger.Audit())
 }
 
 // Whatever the order in which domains complete, Compact drops every one that has nothing at or above the floor.
@@ -245,9 +235,7 @@ func TestPropertyL11_EveryDroppableDomainIsDropped(t *testing.T) {
 			}
 			for range 4 {
 				floor += rnd.Int64N(400)
-				if err := m.Compact(ctx, floor); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, m.Compact(ctx, floor))
 				for i, top := range highest {
 					if top < floor {
 						delete(highest, i)
@@ -257,9 +245,7 @@ func TestPropertyL11_EveryDroppableDomainIsDropped(t *testing.T) {
 					t.Fatalf("floor %d: %d domains, of which %d have something at or above it", floor, n, len(highest))
 				}
 			}
-			if err := m.Audit(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, m.Audit())
 		}
 	})
 }

@@ -58,9 +58,7 @@ func TestPropertyStateEncodingRoundTrip(t *testing.T) {
 		if err := back.UnmarshalBinary(b); err != nil {
 			t.Fatalf("%x: %v", b, err)
 		}
-		if err := back.Audit(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, back.Audit())
 		if again := encoded(t, &back); !bytes.Equal(again, b) {
 			t.Fatalf("%x was read and written as %x", b, again)
 		}
@@ -99,9 +97,7 @@ func TestStateEncodingIsWrittenInStone(t *testing.T) {
 	step := func(op lease.Op) {
 		t.Helper()
 		op.MaxRetries, op.Now, op.Floor = 1, 1000, math.MinInt64
-		if err := s.Step(&op, new(lease.Result)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.Step(&op, new(lease.Result)))
 	}
 	check("never seen", "0100")
 	step(lease.Op{Kind: lease.OpTryAcquire, Offset: 7, Fresh: 300})
@@ -156,15 +152,10 @@ func TestStateEncodingRefuses(t *testing.T) {
 		"done offsets beyond the last": {"010802" + "feffffffffffffffff01" + "01", 1},
 		"failed cut off":               {"0118" + "0102" + "02", 1},
 	} {
-		b, err := hex.DecodeString(c.hex)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must(hex.DecodeString(c.hex))(t)
 		var s lease.State
-		if err := s.Step(&lease.Op{Kind: lease.OpOffer, Offset: 5}, new(lease.Result)); err != nil {
-			t.Fatal(err)
-		}
-		err = s.UnmarshalBinary(b)
+		noError(t, s.Step(&lease.Op{Kind: lease.OpOffer, Offset: 5}, new(lease.Result)))
+		err := s.UnmarshalBinary(b)
 		var refused *lease.DecodeError
 		if !errors.As(err, &refused) || refused.Format != c.format {
 			t.Errorf("%s: %v", what, err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -222,33 +221,4 @@ func TestPropertyL7_RetriesKeepTheLease(t *testing.T) {
 			return nil
 		}
 	})
-}
-
-func TestL7_TheTimeIsThatOfTheGrant(t *testing.T) {
-	for maxRetries := range 4 {
-		synctest.Test(t, func(t *testing.T) {
-			m := open(t, lease.Config{MaxRetries: maxRetries})
-			start := time.Now()
-			held := acquire(t, m, "A", 7)
-			if !held.AcquiredAt.Equal(start) {
-				t.Fatalf("acquired at %v, want %v", held.AcquiredAt, start)
-			}
-			for n := range maxRetries {
-				time.Sleep(time.Hour) // virtual
-				fail(t, m, held, lease.Failure{Status: lease.RetryScheduled, RetryCount: n + 1})
-				if n%2 == 1 {
-					next, err := m.Reclaim(ctx, "A", held.Token)
-					if err != nil || next.Token <= held.Token {
-						t.Fatalf("Reclaim = %+v, %v", next, err)
-					}
-					held.Token = next.Token
-				}
-				held.RetryCount = n + 1
-				if l := inspect(t, m, "A").Lease; l == nil || *l != held {
-					t.Fatalf("lease %+v, want %+v", l, held)
-				}
-			}
-			fail(t, m, held, lease.Failure{Status: lease.GiveUpNoBacklog, RetryCount: maxRetries})
-		})
-	}
 }

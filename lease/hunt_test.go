@@ -88,16 +88,11 @@ func hunt(l contender, rounds int) (grants int64, breach error) {
 func TestL6_TheLockOutlivesTheRecord(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	m := open(t, lease.Config{})
-	grants, err := hunt(m, 20_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	grants := must(hunt(m, 20_000))(t)
 	if t.Logf("%d leases granted", grants); grants < 1000 {
 		t.Fatalf("only %d leases granted: a hunt that finds nothing", grants)
 	}
-	if err := m.Audit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, m.Audit())
 }
 
 // forgetful is a ledger with the known bug: it finds a record, and only then locks it. Between the two, Compact may

@@ -62,9 +62,7 @@ func TestL11_BytesPerIdleDomain(t *testing.T) {
 			t.Errorf("names of %d bytes: %.1f bytes for an idle domain, limit %.0f", size, bytes, limit)
 		}
 		left := weigh(domains, func() {
-			if err := m.Compact(ctx, math.MaxInt64); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, m.Compact(ctx, math.MaxInt64))
 		}) + bytes
 		t.Logf("after a Compact above all: %.1f bytes each", left)
 		if n := m.Domains(); n != 0 || left > 10 {
@@ -93,9 +91,7 @@ func TestL11_BytesPerDoneOffset(t *testing.T) {
 		t.Errorf("%.1f bytes for a done offset", bytes)
 	}
 	left := weigh(n, func() {
-		if err := m.Compact(ctx, 1000*(n-10)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Compact(ctx, 1000*(n-10)))
 	}) + bytes
 	if v := inspect(t, m, "A"); left > 0.5 || v.Processed == 0 || v.Processed > 20 {
 		t.Errorf("%.1f bytes each are left after Compact, for %d", left, v.Processed)
@@ -112,9 +108,7 @@ func TestL11_AHighFirstOffsetPinsNothing(t *testing.T) {
 		for offset := range int64(n) {
 			fail(t, m, acquire(t, m, "A", offset), lease.Failure{Status: lease.GiveUpNoBacklog})
 		}
-		if err := m.Compact(ctx, n); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Compact(ctx, n))
 	})
 	if v := inspect(t, m, "A"); v.Processed != 1 || v.Failed != 0 {
 		t.Errorf("%+v", v)
@@ -139,12 +133,8 @@ func TestL11_AHighFirstOffsetPinsNothingInManyDomains(t *testing.T) {
 				succeed(t, m, acquire(t, m, domain, offset), lease.Completion{Status: lease.NoBacklog})
 			}
 		}
-		if err := m.Audit(); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Compact(ctx, 999_999); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Audit())
+		noError(t, m.Compact(ctx, 999_999))
 	})
 	if t.Logf("%.0f bytes for a domain with one done offset left", left); left > 400 {
 		t.Errorf("L11: %.0f bytes for a domain with one done offset left", left)
@@ -179,22 +169,16 @@ func TestL11_LongNamesAreGivenBack(t *testing.T) {
 		for i := range domains / 2 { // these keep the slab from being given back as a whole
 			once(fmt.Sprint("stays ", i), 1000)
 		}
-		if err := m.Compact(ctx, 100); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Compact(ctx, 100))
 		for i := range domains {
 			once(fmt.Sprint("short ", i), 1000)
 		}
-		if err := m.Compact(ctx, 101); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Compact(ctx, 101))
 	})
 	if t.Logf("%.0f bytes for each long name that came and went", left); left > 2000 {
 		t.Errorf("%.0f bytes for each long name of %d bytes that came and went", left, long)
 	}
-	if err := m.Audit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, m.Audit())
 	for i := range domains {
 		wantStatus(t, m, fmt.Sprint("short ", i), 1000, lease.AlreadyProcessed)
 	}
@@ -219,12 +203,8 @@ func TestL11_NamesOfAllLengthsRoll(t *testing.T) {
 		if offset%1000 != 999 {
 			continue
 		}
-		if err := m.Compact(ctx, offset-live); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Audit(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Compact(ctx, offset-live))
+		noError(t, m.Audit())
 		for at := max(0, offset-live); at <= offset; at++ {
 			if a := wantStatus(t, m, names[at], at, lease.AlreadyProcessed); a.BelowFloor {
 				t.Fatalf("%d is below the floor", at)
@@ -241,9 +221,7 @@ func TestL11_BacklogIsGivenBack(t *testing.T) {
 	m := open(t, lease.Config{})
 	bytes := weigh(n, func() {
 		for i := range int64(n) {
-			if _, err := m.Offer(ctx, "A", i*i); err != nil {
-				t.Fatal(err)
-			}
+			must(m.Offer(ctx, "A", i*i))(t)
 		}
 	})
 	t.Logf("%.1f bytes for a waiting offset", bytes)
@@ -256,13 +234,9 @@ func TestL11_BacklogIsGivenBack(t *testing.T) {
 			if err != nil || a.Status != lease.Acquired {
 				t.Fatal(a, err)
 			}
-			if _, err := m.Succeed(ctx, "A", a.Lease.Token); err != nil {
-				t.Fatal(err)
-			}
+			must(m.Succeed(ctx, "A", a.Lease.Token))(t)
 		}
-		if err := m.Compact(ctx, math.MaxInt64); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Compact(ctx, math.MaxInt64))
 	})
 	if left > 0.5 {
 		t.Errorf("%.1f bytes each are left when ten wait", left)
@@ -292,9 +266,7 @@ func TestL11_SteadyStateAllocatesNothing(t *testing.T) {
 			}
 			succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
 		}
-		if err := m.Compact(ctx, offset-5000); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, m.Compact(ctx, offset-5000))
 	}
 	for range 100 {
 		turn()

@@ -52,9 +52,7 @@ func TestObserverIsContained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Release(ctx, "A", next.Token); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, m.Release(ctx, "A", next.Token))
 	released := next.Token
 	if next, err = m.Reclaim(ctx, "A", released); err != nil {
 		t.Fatal(err)
@@ -62,17 +60,10 @@ func TestObserverIsContained(t *testing.T) {
 	_, refused := m.Succeed(ctx, "A", held.Token)
 	held.RetryCount = 1
 	fail(t, m, next, lease.Failure{Status: lease.GiveUpNextHint, RetryCount: 1, Next: 2})
-	a, err := m.AcquireNext(ctx, "A")
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must(m.AcquireNext(ctx, "A"))(t)
 	succeed(t, m, a.Lease, lease.Completion{Status: lease.NoBacklog})
-	if _, err := m.Offer(ctx, "A", 2); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Compact(ctx, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(m.Offer(ctx, "A", 2))(t)
+	noError(t, m.Compact(ctx, 3))
 	floor := m.Compact(ctx, 2)
 	want := []lease.Event{
 		{Op: lease.OpTryAcquire, Domain: "A", Offset: 1, Token: held.Token, Acquire: lease.Acquired},
@@ -117,9 +108,7 @@ func TestObserverOfCompactMayCompact(t *testing.T) {
 			}
 		}
 	})})
-	if err := m.Compact(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, m.Compact(ctx, 1))
 	if !slices.Equal(floors, []int64{1, 2, 3}) {
 		t.Fatalf("told of the floors %v", floors)
 	}

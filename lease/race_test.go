@@ -156,9 +156,7 @@ func TestL6_AllCallsAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if err := m.Audit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, m.Audit())
 }
 
 // Two domains do not wait for each other: while a stripe is locked, another works.

@@ -75,9 +75,7 @@ func TestBadInput(t *testing.T) {
 	wantStatus(t, m, "A", 11, lease.Enqueued)
 	done := acquire(t, m, "B", 12)
 	succeed(t, m, done, lease.Completion{Status: lease.NoBacklog})
-	if err := m.Compact(ctx, 5); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, m.Compact(ctx, 5))
 	a, b := inspect(t, m, "A"), inspect(t, m, "B")
 	dead, cancel := context.WithCancel(ctx)
 	cancel()

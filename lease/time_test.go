@@ -10,44 +10,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/stopbank/stopbank/lease"
 )
-
-func TestL10_TimePassesAndNothingHappens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := open(t, lease.Config{MaxRetries: 1})
-		held := acquire(t, m, "A", 1)
-		wantStatus(t, m, "A", 2, lease.Enqueued)
-		before := inspect(t, m, "A")
-		time.Sleep(10_000 * time.Hour) // virtual
-		after := inspect(t, m, "A")
-		if *before.Lease != *after.Lease || !slices.Equal(before.Backlog, after.Backlog) {
-			t.Fatalf("%+v became %+v", before, after)
-		}
-		succeed(t, m, held, lease.Completion{Status: lease.NextHint, Next: 2})
-	})
-}
 
 // The package starts no goroutine, and of package time it uses a reading of the clock and the type alone.
 func TestL10_NothingOwnsTime(t *testing.T) {
 	allowed := []string{"Now", "Time", "Unix"}
-	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must(os.ReadDir("."))(t)
 	read := 0
 	for _, f := range files {
 		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
 			continue
 		}
 		read++
-		parsed, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := must(parser.ParseFile(token.NewFileSet(), f.Name(), nil, 0))(t)
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.GoStmt:

@@ -32,9 +32,7 @@ func TestInspectCopies(t *testing.T) {
 func TestReadyAndHeldYieldUnderNoLock(t *testing.T) {
 	m := open(t, lease.Config{})
 	for i := range 300 {
-		if _, err := m.Offer(ctx, fmt.Sprint("d", i), int64(i)); err != nil {
-			t.Fatal(err)
-		}
+		must(m.Offer(ctx, fmt.Sprint("d", i), int64(i)))(t)
 	}
 	n := 0
 	for head, err := range m.Ready(ctx) {
@@ -66,9 +64,7 @@ func TestReadyAndHeldYieldUnderNoLock(t *testing.T) {
 func TestReadyStops(t *testing.T) {
 	m := open(t, lease.Config{})
 	for i := range 10 {
-		if _, err := m.Offer(ctx, fmt.Sprint("d", i), 1); err != nil {
-			t.Fatal(err)
-		}
+		must(m.Offer(ctx, fmt.Sprint("d", i), 1))(t)
 	}
 	for range m.Ready(ctx) {
 		break

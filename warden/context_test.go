@@ -27,11 +27,7 @@ func (single) Step(s monitor.Sample) decision.ControlDecision {
 
 func newSingle(t testing.TB, name string) *Warden {
 	t.Helper()
-	w, err := New(Config{Controller: single{}, Limiter: limiter.Config{Name: name, Initial: single{}.Step(monitor.Sample{})}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return must(New(Config{Controller: single{}, Limiter: limiter.Config{Name: name, Initial: single{}.Step(monitor.Sample{})}}))(t)
 }
 
 // nest asks one warden after the other, each from inside the one before.

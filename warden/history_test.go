@@ -74,10 +74,7 @@ func TestHistory(t *testing.T) {
 // TestHistoryPressure: our own controller reports its pressure and levels.
 func TestHistoryPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := control.New(control.Config{Processors: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(control.New(control.Config{Processors: 4}))(t)
 		jam := monitor.Sample{
 			Utilization: monitor.Reading{Value: 1, OK: true},
 			Lag:         monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6},

@@ -24,10 +24,7 @@ import (
 func idle(t *testing.T, cfg Config, f func(ctx context.Context, w *Warden)) {
 	t.Helper()
 	rec := monitor.NewRecorder()
-	own, err := monitor.New(monitor.Config{Recorder: rec})
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must(monitor.New(monitor.Config{Recorder: rec}))(t)
 	cfg.Sampler = &imagined{Sampler: own, Recorder: rec}
 	w := mustNew(t, cfg)
 	w.recorder = rec
@@ -122,13 +119,10 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 // A set of 100 under a warden with all defaults keeps what it has alone, for as long as the machine is idle.
 func TestIdleSetUnderWarden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set, err := bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{
+		set := must(bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{
 			{Name: "checkout", Guaranteed: 50, Lendable: 10, Max: 60, MaxQueue: 10, Criticality: Critical},
 			{Name: "browse", Guaranteed: 30}, {Name: "analytics", Guaranteed: 15, Max: 40}, {Name: "admin", Guaranteed: 5},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))(t)
 		alone := fmt.Sprint(effective(set))
 		idle(t, Config{ApplyTo: set}, func(ctx context.Context, w *Warden) {
 			for second := range 10 {
@@ -157,10 +151,7 @@ func effective(set *bulkhead.Set) (limits []int) {
 }
 
 func TestSetLargerThanControlAllows(t *testing.T) {
-	set, err := bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{{Name: "all", Guaranteed: 100}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{{Name: "all", Guaranteed: 100}}}))(t)
 	for field, cfg := range map[string]control.Config{"Initial is 99": {Initial: 99}, "Max is 99": {Max: 99}} {
 		_, err := New(Config{ApplyTo: set, Control: cfg})
 		var invalid *InvalidError

@@ -49,10 +49,7 @@ func TestAnHourOfDryRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rec := monitor.NewRecorder()
-				own, err := monitor.New(monitor.Config{Recorder: rec})
-				if err != nil {
-					t.Fatal(err)
-				}
+				own := must(monitor.New(monitor.Config{Recorder: rec}))(t)
 				s := &imagined{Sampler: own, Recorder: rec}
 				s.jammed.Store(world.jammed)
 				w := mustNew(t, Config{Limiter: limiter.Config{Mode: limiter.DryRun}, Control: control.Config{Max: 1 << 16}, Sampler: s})
@@ -88,9 +85,7 @@ func TestAnHourOfDryRun(t *testing.T) {
 				t.Logf("after an hour the target is %d, %d of %d would have been rejected", before.Target, before.WouldReject, before.Submitted)
 
 				s.jammed.Store(false)
-				if err := w.Limiter().SetMode(limiter.Enforce); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, w.Limiter().SetMode(limiter.Enforce))
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
 				after := w.Limiter().Stats()

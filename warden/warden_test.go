@@ -26,11 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func mustNew(t testing.TB, cfg Config) *Warden {
 	t.Helper()
-	w, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return must(New(cfg))(t)
 }
 
 // parts are a sampler, a controller and a target in one, that do what they are told.
@@ -73,9 +69,7 @@ func (p *parts) config() Config { return Config{Sampler: p, Controller: p, Apply
 
 func use(t *testing.T, w *Warden) {
 	t.Helper()
-	if _, err := Do(t.Context(), w, Task{}, func(context.Context) (int, error) { return 1, nil }); err != nil {
-		t.Fatal(err)
-	}
+	must(Do(t.Context(), w, Task{}, func(context.Context) (int, error) { return 1, nil }))(t)
 }
 
 // TestRunTicks: once in an interval while it runs, by itself; nothing before and nothing after; one at a time.
@@ -267,9 +261,7 @@ func TestKeepsSampling(t *testing.T) {
 		}
 		clients.Wait()
 		cancel()
-		if err := <-ran; err != nil {
-			t.Fatal(err)
-		}
+		noError(t, <-ran)
 		return w.Stats()
 	}
 	alone := saturate(func(work func(context.Context) (int, error)) { _, _ = work(t.Context()) })
@@ -360,10 +352,7 @@ func TestTheFirstDecisionIsTheControllers(t *testing.T) {
 		{Config{Control: control.Config{Max: 4}}, 4},
 		{Config{Control: control.Config{Initial: 3}, Limiter: limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 7}}}, 7},
 	} {
-		w, err := New(c.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must(New(c.cfg))(t)
 		if got := w.Limiter().Stats().Target; got != c.want {
 			t.Errorf("%+v begins with %d, want %d", c.cfg.Control, got, c.want)
 		}
@@ -446,4 +435,25 @@ func TestQ13_WhoNeverDecidesIsStale(t *testing.T) {
 			}
 		})
 	}
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"runtime"
 
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/bulkhead"
@@ -19,55 +20,87 @@ const (
 
 var (
 	errFull = errors.New("full")
-	nop     = func() error { return nil } // a variable, so that the compiler cannot inline it
+	nop     = func() error { return nil }
 )
 
-func newGate(limit int) *admission.Gate {
-	g, err := admission.New(admission.Config{Name: "bench", Limit: limit})
-	if err != nil {
-		exit("%v", err)
-	}
-	return g
+func newGate() *admission.Gate {
+	return must(admission.New(admission.Config{Name: "bench", Limit: places}))
 }
+
+// sharings are the numbers of goroutines on one instance in the rows of cheap operations.
+func sharings() []int { return []int{1, runtime.GOMAXPROCS(0)} }
 
 func admissionRows() []row {
 	var rows []row
-	for _, parallel := range []bool{false, true} {
-		rows = append(rows, doRow(parallel), acquireRow(parallel), refusalRow(parallel))
+	for _, goroutines := range sharings() {
+		rows = append(rows,
+			row{layer: "admission", title: "Do, no-op", goroutines: goroutines, variants: []variant{
+				{"admission Do", 0, func() instance {
+					g := newGate()
+					return shared(func() { _ = g.Do(nop) })
+				}},
+				{"x/sync semaphore pair with a defer", asSync, func() instance {
+					s := semaphore.NewWeighted(places)
+					return shared(func() { _ = semaphoreDo(s, nop) })
+				}},
+				{"failsafe-go With(bulkhead).Run", 0, func() instance {
+					e := failsafe.With[any](bulkhead.New[any](places))
+					return shared(func() { _ = e.Run(nop) })
+				}},
+			}},
+			row{layer: "admission", title: "TryAcquire + Release", goroutines: goroutines, variants: []variant{
+				{"admission TryAcquire + Release", 0, func() instance {
+					g := newGate()
+					return shared(func() {
+						p, _ := g.TryAcquire()
+						p.Release()
+					})
+				}},
+				semaphorePair(asSync),
+				{"buffered channel", 0, func() instance {
+					c := make(chan struct{}, places)
+					return shared(func() {
+						select {
+						case c <- struct{}{}:
+							<-c
+						default:
+						}
+					})
+				}},
+				{"failsafe-go bulkhead permit", 0, func() instance {
+					b := bulkhead.New[any](places)
+					return shared(func() {
+						if b.TryAcquirePermit() {
+							b.ReleasePermit()
+						}
+					})
+				}},
+			}},
+			row{layer: "admission", title: "refusal", goroutines: goroutines, variants: []variant{
+				{"admission TryAcquire", 0, func() instance {
+					g := newGate()
+					for range places {
+						must(g.TryAcquire())
+					}
+					return shared(func() { _, _ = g.TryAcquire() })
+				}},
+				{"x/sync semaphore TryAcquire", asSync, func() instance {
+					s := semaphore.NewWeighted(places)
+					_ = s.TryAcquire(places)
+					return shared(func() { _ = s.TryAcquire(1) })
+				}},
+				{"failsafe-go With(bulkhead).Run", 0, func() instance {
+					b := bulkhead.New[any](places)
+					for range places {
+						_ = b.TryAcquirePermit()
+					}
+					e := failsafe.With[any](b)
+					return shared(func() { _ = e.Run(nop) })
+				}},
+			}},
+		)
 	}
 	return rows
-}
-
-// doRow: an admitted function that does nothing.
-func doRow(parallel bool) row {
-	return row{"admission", "Do, no-op", parallel,
-		variant{"admission Do", func() func(int) {
-			g := newGate(places)
-			return func(n int) {
-				for range n {
-					_ = g.Do(nop)
-				}
-			}
-		}},
-		[]peer{
-			{variant{"x/sync semaphore pair with a defer", func() func(int) {
-				s := semaphore.NewWeighted(places)
-				return func(n int) {
-					for range n {
-						_ = semaphoreDo(s, nop)
-					}
-				}
-			}}, asSync},
-			{variant{"failsafe-go With(bulkhead).Run", func() func(int) {
-				e := failsafe.With[any](bulkhead.New[any](places))
-				return func(n int) {
-					for range n {
-						_ = e.Run(nop)
-					}
-				}
-			}}, 0},
-		},
-	}
 }
 
 // semaphoreDo also releases when fn panics.
@@ -79,106 +112,13 @@ func semaphoreDo(s *semaphore.Weighted, fn func() error) error {
 	return fn()
 }
 
-// acquireRow: a permit taken and given back.
-func acquireRow(parallel bool) row {
-	return row{"admission", "TryAcquire + Release", parallel, gateLoop(places), []peer{
-		{semaphoreLoop(places), asSync},
-		{channelLoop(places), 0},
-		{bulkheadLoop(places), 0},
-	}}
-}
-
-// refusalRow: a full gate rejects.
-func refusalRow(parallel bool) row {
-	return row{"admission", "refusal", parallel,
-		variant{"admission TryAcquire", func() func(int) {
-			g := newGate(places)
-			for range places {
-				if _, err := g.TryAcquire(); err != nil {
-					exit("%v", err)
-				}
+func semaphorePair(most float64) variant {
+	return variant{"x/sync semaphore TryAcquire + Release", most, func() instance {
+		s := semaphore.NewWeighted(places)
+		return shared(func() {
+			if s.TryAcquire(1) {
+				s.Release(1)
 			}
-			return func(n int) {
-				for range n {
-					_, _ = g.TryAcquire()
-				}
-			}
-		}},
-		[]peer{
-			{variant{"x/sync semaphore TryAcquire", func() func(int) {
-				s := semaphore.NewWeighted(places)
-				_ = s.TryAcquire(places)
-				return func(n int) {
-					for range n {
-						_ = s.TryAcquire(1)
-					}
-				}
-			}}, asSync},
-			{variant{"failsafe-go With(bulkhead).Run", func() func(int) {
-				b := bulkhead.New[any](places)
-				for range places {
-					_ = b.TryAcquirePermit()
-				}
-				e := failsafe.With[any](b)
-				return func(n int) {
-					for range n {
-						_ = e.Run(nop)
-					}
-				}
-			}}, 0},
-		},
-	}
-}
-
-func gateLoop(limit int) variant {
-	return variant{"admission TryAcquire + Release", func() func(int) {
-		g := newGate(limit)
-		return func(n int) {
-			for range n {
-				p, _ := g.TryAcquire()
-				p.Release()
-			}
-		}
-	}}
-}
-
-func semaphoreLoop(limit int64) variant {
-	return variant{"x/sync semaphore TryAcquire + Release", func() func(int) {
-		s := semaphore.NewWeighted(limit)
-		return func(n int) {
-			for range n {
-				if s.TryAcquire(1) {
-					s.Release(1)
-				}
-			}
-		}
-	}}
-}
-
-func channelLoop(limit int) variant {
-	return variant{"buffered channel", func() func(int) {
-		c := make(chan struct{}, limit)
-		return func(n int) {
-			for range n {
-				select {
-				case c <- struct{}{}:
-					<-c
-				default:
-				}
-			}
-		}
-	}}
-}
-
-func bulkheadLoop(limit uint) variant {
-	return variant{"failsafe-go bulkhead permit", func() func(int) {
-		b := bulkhead.New[any](limit)
-		return func(n int) {
-			for range n {
-				if b.TryAcquirePermit() {
-					b.ReleasePermit()
-				}
-			}
-		}
+		})
 	}}
 }

@@ -1,4 +1,4 @@
-// Benchmark rows of the dispatcher: its time, beside the least time in which the same handlers could have run.
+// Benchmark rows of the dispatcher, in memory and on a fake Kafka: its time beside the least in which the same handlers could run.
 
 package main
 
@@ -6,99 +6,116 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/leasekafka"
 )
 
-const (
-	// dispatchRecords is the number of records of a run.
-	dispatchRecords = 10_000
-	// dispatchRuns is small: a run over so many records is an average by itself.
-	dispatchRuns = 3
-)
+// records is the number of records of a run.
+const records = 10_000
 
 // dispatchRows is the table of keys and workers. With few keys the longest key bounds the time, with many workers the handlers
 // do.
 func dispatchRows() []row {
 	var rows []row
-	for _, keys := range []int{10, 100, 1000} {
+	for _, c := range []struct {
+		title string
+		keys  int
+		hot   float64 // share of the records that one key has beside its own
+	}{{"10 keys", 10, 0}, {"100 keys", 100, 0}, {"1000 keys", 1000, 0}, {"1000 keys, a tenth of the records of one", 1000, 0.1}} {
 		for _, workers := range []int{8, 64} {
-			rows = append(rows, dispatchRow(fmt.Sprintf("%d keys", keys), keys, 0, workers))
+			rows = append(rows, boundedRow("lease/dispatch", fmt.Sprintf("dispatch: %d records of 0 to 5 ms, %s", records, c.title), "dispatch.Dispatcher over lease.Memory", workers,
+				func(handle func(key string, pause time.Duration)) {
+					rnd := rand.New(rand.NewPCG(uint64(c.keys), uint64(workers)))
+					log, pauses := new(dispatch.Log), make([]time.Duration, records)
+					for i := range pauses {
+						pauses[i] = time.Duration(rnd.Int64N(int64(5 * time.Millisecond)))
+						key := rnd.IntN(c.keys)
+						if rnd.Float64() < c.hot {
+							key = 0
+						}
+						log.Append(fmt.Sprint("key-", key), nil)
+					}
+					ctx, cancel := context.WithCancel(context.Background())
+					d := must(dispatch.New(dispatch.Config{
+						Ledger: must(lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})), Source: log,
+						MaxInFlight: workers, DeadLetter: dispatch.Discard, Handler: untilAll(cancel, func(job dispatch.Job) {
+							handle(job.Record.Domain, pauses[job.Record.Offset])
+						}),
+					}))
+					must(0, d.Run(ctx))
+				}))
 		}
-	}
-	for _, workers := range []int{8, 64} {
-		rows = append(rows, dispatchRow("1000 keys, a tenth of the records of one", 1000, 0.1, workers))
 	}
 	return rows
 }
 
-// dispatchRow is one cell of the table. Its bound comes from the same run: handlers measure how long they really slept, and no
-// schedule can be faster than their sum divided by the workers, or than the longest key.
-func dispatchRow(title string, keys int, hot float64, workers int) row {
-	r := row{layer: "lease/dispatch", title: fmt.Sprintf("dispatch: %d records of 0 to 5 ms, %s, %d workers", dispatchRecords, title, workers)}
-	wholes[r.title] = func() []cell {
-		took, bound, ratio := make([]float64, dispatchRuns), make([]float64, dispatchRuns), make([]float64, dispatchRuns)
-		for i := range dispatchRuns {
-			took[i], bound[i] = runDispatch(keys, hot, workers)
-			ratio[i] = took[i] / bound[i]
+func kafkaRow(workers int) row {
+	title := fmt.Sprintf("Kafka, a fake broker: %d records of %d keys, handler of 1 to 5 ms", records, teamKeys)
+	return boundedRow("throughput on Kafka", title, "dispatch over leasekafka, ledgers in memory, in order per key", workers, func(handle func(string, time.Duration)) {
+		cluster := must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(teamParts, "team")))
+		defer cluster.Close()
+		client := must(kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic("team")))
+		defer client.Close()
+		ctx, cancel := context.WithCancel(context.Background())
+		var all []*kgo.Record
+		for i := range records {
+			all = append(all, &kgo.Record{Key: []byte(teamKey(i)), Partition: int32(teamPart(i))})
 		}
-		slices.Sort(ratio)
-		return []cell{
-			{name: "dispatch.Dispatcher over lease.Memory", ns: summary(took).Center},
-			{name: "max(measured work / workers, the longest key's)", ns: summary(bound).Center, ratio: ratio[dispatchRuns/2], low: ratio[0], high: ratio[dispatchRuns-1], most: 1.05},
-		}
-	}
-	return r
+		must(0, client.ProduceSync(ctx, all...).FirstErr())
+		consumer := must(dispatch.NewConsumer(
+			must(leasekafka.New(leasekafka.Config{Brokers: cluster.ListenAddrs(), Group: "team", Topics: []string{"team"}, Memory: lease.Config{MaxRetries: lease.DefaultRetries}})),
+			dispatch.Config{MaxInFlight: workers, MaxBuffered: 8 * 1024, DeadLetter: dispatch.Discard, Handler: untilAll(cancel, func(job dispatch.Job) {
+				handle(job.Record.Domain, pause(job.Record.Offset))
+			})}))
+		must(0, consumer.Run(ctx))
+	})
 }
 
-// runDispatch processes the records and returns nanoseconds per record, from Run to the end of the last handler, and the bound.
-func runDispatch(keys int, hot float64, workers int) (took, bound float64) {
-	rnd := rand.New(rand.NewPCG(uint64(keys), uint64(workers)))
-	log := new(dispatch.Log)
-	sleeps, of := make([]time.Duration, dispatchRecords), make([]int, dispatchRecords)
-	for i := range sleeps {
-		sleeps[i] = time.Duration(rnd.Int64N(int64(5 * time.Millisecond)))
-		if of[i] = rnd.IntN(keys); rnd.Float64() < hot {
-			of[i] = 0
-		}
-		log.Append(fmt.Sprint("key-", of[i]), nil)
-	}
-	ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
-	if err != nil {
-		exit("%v", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	work := make([]atomic.Int64, keys)
-	var done atomic.Int64
-	var end time.Time // of the last handler; written before cancel
-	d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, MaxInFlight: workers, DeadLetter: dispatch.Discard, Handler: func(_ context.Context, job dispatch.Job) error {
-		began := time.Now()
-		time.Sleep(sleeps[job.Record.Offset])
-		work[of[job.Record.Offset]].Add(int64(time.Since(began)))
-		if done.Add(1) == dispatchRecords {
-			end = time.Now()
-			cancel()
+// untilAll is a handler that calls end after the last record.
+func untilAll(end func(), handle func(dispatch.Job)) func(context.Context, dispatch.Job) error {
+	var mu sync.Mutex
+	done := 0
+	return func(_ context.Context, job dispatch.Job) error {
+		handle(job)
+		mu.Lock()
+		defer mu.Unlock()
+		if done++; done == records {
+			end()
 		}
 		return nil
-	}})
-	if err != nil {
-		exit("%v", err)
 	}
-	began := time.Now()
-	if err := d.Run(ctx); err != nil {
-		exit("%v", err)
-	}
-	if s := d.Stats(); s.Succeeded != dispatchRecords {
-		exit("%d of %d records done", s.Succeeded, dispatchRecords)
-	}
-	var all, longest int64
-	for i := range work {
-		all += work[i].Load()
-		longest = max(longest, work[i].Load())
-	}
-	return float64(end.Sub(began)) / dispatchRecords, max(float64(all)/float64(workers), float64(longest)) / dispatchRecords
+}
+
+// boundedRow compares run, from the first handler to the end of the last, with a bound of the same run: handlers measure how long
+// they really slept, and no schedule can be faster than their sum divided by the workers, or than the longest key.
+func boundedRow(layer, title, name string, workers int, run func(handle func(key string, pause time.Duration))) row {
+	return row{layer: layer, title: fmt.Sprintf("%s, %d workers", title, workers), variants: []variant{{name: name},
+		{name: "max(measured work / workers, the longest key's)", most: 1.05}}, whole: func() []float64 {
+		var mu sync.Mutex
+		var begun, end time.Time
+		var all, longest time.Duration
+		work := map[string]time.Duration{}
+		run(func(key string, pause time.Duration) {
+			began := time.Now()
+			time.Sleep(pause)
+			ended := time.Now()
+			mu.Lock()
+			defer mu.Unlock()
+			if begun.IsZero() || began.Before(begun) {
+				begun = began
+			}
+			end = ended
+			all += ended.Sub(began)
+			work[key] += ended.Sub(began)
+			longest = max(longest, work[key])
+		})
+		return []float64{float64(end.Sub(begun)) / records, float64(max(all/time.Duration(workers), longest)) / records}
+	}}
 }

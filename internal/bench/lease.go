@@ -14,63 +14,47 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
+const (
+	million     = 1_000_000
+	offsetBlock = 1024
+)
+
+// leaseRows: acquire and complete a lease, on a ledger whose floor follows, beside the least that any ledger must do (two lookups
+// and writes in one map under one mutex, and one read of the clock; no invariants), and the same work by all cores and by one.
 func leaseRows() []row {
-	const lag, never = 8 << 10, 2_000_000
+	const lag, never = 8 << 10, 2 * million
 	var rows []row
-	for _, workers := range []int{1, runtime.GOMAXPROCS(0)} {
-		rows = append(rows,
-			cycleRow("acquire + succeed, 1,000 hot domains", 1000, lag, workers, 1.5),
-			cycleRow("acquire + succeed, 1,000,000 domains at random", 1_000_000, lag, workers, 1.5),
+	for _, goroutines := range sharings() {
+		for _, c := range []struct {
+			title        string
+			domains, lag int
+			most         float64
+		}{
+			{"acquire + succeed, 1,000 hot domains", 1000, lag, 1.5},
+			{"acquire + succeed, 1,000,000 domains at random", million, lag, 1.5},
 			// With this lag of the floor most domains stay in memory; the peer's map has nothing to walk.
-			cycleRow("acquire + succeed, 1,000,000 domains that stay", 1_000_000, never, workers, 0),
-		)
+			{"acquire + succeed, 1,000,000 domains that stay", million, never, 0},
+		} {
+			rows = append(rows, row{layer: "lease", title: c.title, goroutines: goroutines, variants: []variant{
+				{"lease.Memory TryAcquire + Succeed", 0, onceAMillion(c.domains, func() instance { return newLedgerRun(c.domains, c.lag, goroutines).start })},
+				{"two lookups-and-writes in a map, one mutex", c.most, onceAMillion(c.domains, func() instance { return newBareMap(c.domains).start })},
+			}})
+		}
 	}
-	return append(rows, scaleRow(1000, lag), scaleRow(1_000_000, lag))
-}
-
-// cycleRow: acquire and complete a lease, on a ledger whose floor follows, beside the least that any ledger must do: two
-// lookups and writes in one map under one mutex, and one read of the clock. The peer keeps no invariants.
-func cycleRow(title string, domains, lag, workers int, most float64) row {
-	names := domainNames(domains)
-	ours := onceAMillion(domains, func() *ledgerRun { return newLedgerRun(names, lag, workers) })
-	bare := onceAMillion(domains, func() *bareMap { return newBareMap(names) })
-	return row{"lease", title, workers > 1,
-		variant{"lease.Memory TryAcquire + Succeed", func() func(int) { return ours().loop }},
-		[]peer{{variant{"two lookups-and-writes in a map, one mutex", func() func(int) { return bare().loop }}, most}},
-	}
-}
-
-// scaleRow: the same work by all cores and by one, as wall time per operation. On two cores half the time would be perfect.
-func scaleRow(domains, lag int) row {
-	cores := runtime.GOMAXPROCS(0)
-	names := domainNames(domains)
-	all := onceAMillion(domains, func() *ledgerRun { return newLedgerRun(names, lag, cores) })
-	one := onceAMillion(domains, func() *ledgerRun { return newLedgerRun(names, lag, 1) })
-	most := 0.0
-	if cores == 2 {
+	cores, most := runtime.GOMAXPROCS(0), 0.0
+	if cores == 2 { // half the time would be perfect
 		most = 1 / 1.5
 	}
-	return row{"lease", fmt.Sprintf("acquire + succeed, %d goroutines against one, %d domains", cores, domains), false,
-		variant{fmt.Sprintf("%d goroutines", cores), func() func(int) {
-			loop := all().loop
-			return func(n int) {
-				var group sync.WaitGroup
-				for range cores {
-					group.Go(func() { loop(n / cores) })
-				}
-				group.Wait()
-			}
-		}},
-		[]peer{{variant{"one goroutine", func() func(int) { return one().loop }}, most}},
+	for _, domains := range []int{1000, million} {
+		by := func(goroutines int) func() instance {
+			return onceAMillion(domains, func() instance { return newLedgerRun(domains, lag, goroutines).start })
+		}
+		rows = append(rows, row{layer: "lease", title: fmt.Sprintf("acquire + succeed, %d goroutines against one, %d domains", cores, domains), goroutines: cores, alone: 1, variants: []variant{
+			{fmt.Sprintf("%d goroutines", cores), 0, by(cores)},
+			{"one goroutine", most, by(1)},
+		}})
 	}
-}
-
-func newLedger() *lease.Memory {
-	l, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
-	if err != nil {
-		exit("%v", err)
-	}
-	return l
+	return rows
 }
 
 // domainNames returns names as long as a UUID.
@@ -84,59 +68,55 @@ func domainNames(n int) []string {
 
 // onceAMillion makes a fresh instance each time, except with a million domains: filling those takes seconds, so all rounds of a
 // row share one.
-func onceAMillion[T any](domains int, fresh func() T) func() T {
-	if domains >= 1_000_000 {
+func onceAMillion(domains int, fresh func() instance) func() instance {
+	if domains >= million {
 		return sync.OnceValue(fresh)
 	}
 	return fresh
 }
 
 // ledgerRun drives a ledger like a consumer of one partition: rising offsets, random domains, and a floor that is raised every
-// thousand offsets and lags behind. Each worker has its own domains, so every acquire is granted.
+// thousand offsets and lags behind. Each goroutine has its own domains, so every acquire is granted.
 type ledgerRun struct {
-	ledger   *lease.Memory
-	names    []string
-	lag      int64
-	workers  int
-	loops    atomic.Int64 // number of loops begun; identifies workers
-	offsets  atomic.Int64 // handed out in blocks
-	flooring sync.Mutex   // guards the order of Compact calls: a floor must not fall
+	ledger     *lease.Memory
+	names      []string
+	lag        int64
+	goroutines int
+	starts     int          // identifies goroutines
+	offsets    atomic.Int64 // handed out in blocks
+	flooring   sync.Mutex   // guards the order of Compact calls: a floor must not fall
 }
 
-const offsetBlock = 1024
-
-func newLedgerRun(names []string, lag, workers int) *ledgerRun {
-	r := &ledgerRun{ledger: newLedger(), names: names, lag: int64(lag), workers: workers}
-	for range workers {
-		r.loop((3*len(names) + 32<<10) / workers)
+func newLedgerRun(domains, lag, goroutines int) *ledgerRun {
+	r := &ledgerRun{ledger: must(lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})), names: domainNames(domains), lag: int64(lag), goroutines: goroutines}
+	for range goroutines {
+		operation := r.start()
+		for range (3*domains + 32<<10) / goroutines {
+			operation()
+		}
 	}
 	return r
 }
 
-func (r *ledgerRun) loop(n int) {
-	ctx := context.Background()
-	id := r.loops.Add(1)
-	mine := int(id) % r.workers
-	rnd := rand.New(rand.NewPCG(uint64(id), 1))
+func (r *ledgerRun) start() func() {
+	ctx, mine := context.Background(), r.starts%r.goroutines
+	r.starts++
+	rnd := rand.New(rand.NewPCG(uint64(r.starts), 1))
 	var offset, end int64
-	for n > 0 {
-		if offset == end {
-			offset, end = r.block(ctx)
+	return func() {
+		for {
+			if offset == end {
+				offset, end = r.block(ctx)
+			}
+			name := r.names[rnd.IntN(len(r.names)/r.goroutines)*r.goroutines+mine]
+			a := must(r.ledger.TryAcquire(ctx, name, offset))
+			offset++
+			if a.Status == lease.Acquired {
+				must(r.ledger.Succeed(ctx, name, a.Lease.Token))
+				return
+			}
+			offset = end // the floor overtook a goroutine without a processor: start a new block
 		}
-		name := r.names[rnd.IntN(len(r.names)/r.workers)*r.workers+mine]
-		a, err := r.ledger.TryAcquire(ctx, name, offset)
-		offset++
-		if err != nil {
-			exit("%v", err)
-		}
-		if a.Status != lease.Acquired { // the floor overtook a worker without a processor: start a new block
-			offset = end
-			continue
-		}
-		if _, err := r.ledger.Succeed(ctx, name, a.Lease.Token); err != nil {
-			exit("%v", err)
-		}
-		n--
 	}
 }
 
@@ -145,9 +125,7 @@ func (r *ledgerRun) block(ctx context.Context) (from, to int64) {
 	r.flooring.Lock()
 	defer r.flooring.Unlock()
 	to = r.offsets.Add(offsetBlock)
-	if err := r.ledger.Compact(ctx, to-offsetBlock-r.lag); err != nil {
-		exit("%v", err)
-	}
+	must(0, r.ledger.Compact(ctx, to-offsetBlock-r.lag))
 	return to - offsetBlock, to
 }
 
@@ -156,27 +134,29 @@ type bareMap struct {
 	mu      sync.Mutex
 	records map[string]bareRecord
 	names   []string
-	loops   atomic.Uint64
+	starts  uint64
 }
 
 type bareRecord struct{ offset, token, acquiredAt, retries int64 }
 
-func newBareMap(names []string) *bareMap {
-	b := &bareMap{records: map[string]bareRecord{}, names: names}
-	for _, name := range names {
+func newBareMap(domains int) *bareMap {
+	b := &bareMap{records: map[string]bareRecord{}, names: domainNames(domains)}
+	for _, name := range b.names {
 		b.records[name] = bareRecord{}
 	}
 	return b
 }
 
-func (b *bareMap) loop(n int) {
-	rnd := rand.New(rand.NewPCG(b.loops.Add(1), 1))
-	for i := range int64(n) {
+func (b *bareMap) start() func() {
+	b.starts++
+	rnd := rand.New(rand.NewPCG(b.starts, 1))
+	offset := int64(0)
+	return func() {
 		name := b.names[rnd.IntN(len(b.names))]
 		now := time.Now().UnixNano()
 		b.mu.Lock()
 		r := b.records[name]
-		r.offset, r.token, r.acquiredAt = i, r.token+1, now
+		r.offset, r.token, r.acquiredAt = offset, r.token+1, now
 		b.records[name] = r
 		b.mu.Unlock()
 		b.mu.Lock()
@@ -184,5 +164,6 @@ func (b *bareMap) loop(n int) {
 		r.retries++
 		b.records[name] = r
 		b.mu.Unlock()
+		offset++
 	}
 }

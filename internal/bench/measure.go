@@ -3,41 +3,36 @@
 package main
 
 import (
-	"math"
-	"runtime"
+	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
+	"testing"
 
 	"golang.org/x/perf/benchmath"
 )
 
-// A row compares one operation of Stopbank with its peers.
+// A row compares Stopbank, its first variant, with peers.
 type row struct {
 	layer, title string
-	parallel     bool    // run by GOMAXPROCS goroutines on one shared instance
-	ours         variant // numerator of the ratios
-	peers        []peer
+	goroutines   int // that share one instance
+	variants     []variant
+	alone        int                   // index of a variant that one goroutine performs; 0: none
+	whole        func() (ns []float64) // measures a run of all variants whose work cannot be divided into operations
 }
 
-// wholes are the rows, by title, that measure themselves because their work cannot be divided into operations.
-var wholes = map[string]func() []cell{}
-
-// A variant is one implementation of the row's operation. New returns a fresh instance as a loop that performs the operation n
-// times; in parallel rows several goroutines call it at the same time.
+// A variant is one implementation of the row's operation.
 type variant struct {
 	name string
-	new  func() (loop func(n int))
+	most float64 // highest ratio of ours to this that meets the target; 0: no target, for information only
+	new  func() instance
 }
 
-// A peer is a variant in the denominator of a ratio. Most is the highest ratio that meets the target; 0: no target, for
-// information only.
-type peer struct {
-	variant
-	most float64
-}
+// An instance returns its operation, once for each goroutine that performs it.
+type instance func() (operation func())
 
-// A result is a measured row: time and allocations of each variant, ours first, and our ratio to it.
+// shared is an instance whose operation is the same for all goroutines. Calling it takes a nanosecond or two, in every variant.
+func shared(operation func()) instance { return func() func() { return operation } }
+
+// A result is a measured row.
 type result struct {
 	row
 	cells []cell
@@ -48,106 +43,81 @@ type cell struct {
 	ns        float64 // median per operation; with p goroutines, wall time divided by all operations
 	allocs    float64 // median per operation
 	ratio     float64 // ours / this: median of the rounds' ratios
-	low, high float64 // 95 % interval of ratio
+	low, high float64 // 95 % interval of ratio; of few rounds their range
 	most      float64 // target of ratio; 0: none
 }
 
-// shares divides every number of operations: the highest number of goroutines that share them. A fractional share would run more
-// operations than are counted. On two cores each goroutine gets at least eight, so that waiting for the last one costs little.
-const shares = 16
+// wholeRounds are few: a run over thousands of records is an average by itself.
+const wholeRounds = 3
 
-// measure runs all variants of r in each round, on new instances: their addresses and the sharing of cache lines must not decide a
-// row.
-func measure(r row, rounds int, slice time.Duration) result {
-	if whole := wholes[r.title]; whole != nil {
-		return result{row: r, cells: whole()}
+func (r row) measure(rounds int) result {
+	if r.whole != nil {
+		rounds = min(rounds, wholeRounds)
 	}
-	all := []variant{r.ours}
-	for _, p := range r.peers {
-		all = append(all, p.variant)
-	}
-	n := make([]int, len(all))
-	for i, v := range all {
-		n[i] = max(8, (calibrate(v.new(), r.parallel, slice)+shares-1)/shares) * shares
-	}
-	times, allocs := make([][]float64, len(all)), make([][]float64, len(all))
+	times, allocs := make([][]float64, len(r.variants)), make([][]float64, len(r.variants))
 	for round := range rounds {
-		for k := range all {
-			i := (k + round) % len(all)
-			loop := all[i].new()
-			run(loop, r.parallel, max(1, n[i]/10)) // warm up caches, pools and branch predictors
-			ns, objects := run(loop, r.parallel, n[i])
+		var whole []float64
+		if r.whole != nil {
+			whole = r.whole()
+		}
+		for k := range r.variants {
+			i := (k + round) % len(r.variants)
+			var ns, objects float64
+			switch {
+			case whole != nil:
+				ns = whole[i]
+			case r.alone > 0 && i == r.alone:
+				ns, objects = r.variants[i].run(1)
+			default:
+				ns, objects = r.variants[i].run(r.goroutines)
+			}
 			times[i], allocs[i] = append(times[i], ns), append(allocs[i], objects)
 		}
 	}
-	res := result{row: r}
-	for i, v := range all {
+	res := result{row: row{layer: r.layer, title: r.title, goroutines: r.goroutines}}
+	for i, v := range r.variants {
 		ratios := make([]float64, rounds)
-		for k := range rounds {
+		for k := range ratios {
 			ratios[k] = times[0][k] / times[i][k]
 		}
 		ratio := summary(ratios)
-		c := cell{name: v.name, ns: summary(times[i]).Center, allocs: summary(allocs[i]).Center,
-			ratio: ratio.Center, low: ratio.Lo, high: ratio.Hi}
-		if i > 0 {
-			c.most = r.peers[i-1].most
+		if rounds < 6 { // which have no interval of 95 %
+			ratio.Lo, ratio.Hi = slices.Min(ratios), slices.Max(ratios)
 		}
-		res.cells = append(res.cells, c)
+		res.cells = append(res.cells, cell{v.name, summary(times[i]).Center, summary(allocs[i]).Center, ratio.Center, ratio.Lo, ratio.Hi, v.most})
 	}
 	return res
 }
 
 func summary(values []float64) benchmath.Summary {
-	return benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), 0.95)
+	sorted := slices.Clone(values) // NewSample sorts, and the rounds must stay in their order
+	return benchmath.AssumeNothing.Summary(benchmath.NewSample(sorted, &benchmath.DefaultThresholds), 0.95)
 }
 
-// calibrate returns the number of operations that take about slice.
-func calibrate(loop func(int), parallel bool, slice time.Duration) int {
-	run(loop, parallel, 64) // excludes one-time costs, such as opening connections
-	for n := 64; ; n *= 4 {
-		if ns, _ := run(loop, parallel, n); ns*float64(n) > float64(slice)/8 {
-			return max(1, int(math.Ceil(float64(slice)/ns)))
+// run measures nanoseconds and allocations per operation, on a new instance: addresses and the sharing of cache lines must not
+// decide a row.
+func (v variant) run(goroutines int) (ns, objects float64) {
+	var operations float64
+	res := testing.Benchmark(func(b *testing.B) {
+		start, all := v.new(), make([]func(), goroutines)
+		for i := range all {
+			all[i] = start()
+			for range 64 { // caches, pools, connections
+				all[i]()
+			}
 		}
-	}
-}
-
-// run performs n operations, by GOMAXPROCS goroutines if parallel, and returns nanoseconds and allocations per operation. The
-// clock starts when all goroutines are running: until then the others would have the instance to themselves, which would hide
-// the cost of sharing.
-func run(loop func(int), parallel bool, n int) (ns, objects float64) {
-	workers := 1
-	if parallel {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	each := (n + workers - 1) / workers
-	var running atomic.Int32
-	var begin atomic.Bool
-	var others sync.WaitGroup
-	for range workers - 1 {
-		others.Go(func() {
-			running.Add(1)
-			spin(begin.Load)
-			loop(each)
-		})
-	}
-	spin(func() bool { return int(running.Load()) == workers-1 })
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	begin.Store(true)
-	loop(each)
-	others.Wait()
-	took := time.Since(began)
-	runtime.ReadMemStats(&after)
-	total := float64(each * workers)
-	return float64(took.Nanoseconds()) / total, float64(after.Mallocs-before.Mallocs) / total
-}
-
-// spin keeps its processor busy until done.
-func spin(done func() bool) {
-	for {
-		if done() {
-			return
+		each := (b.N + goroutines - 1) / goroutines
+		operations = float64(each * goroutines)
+		b.ResetTimer()
+		var group sync.WaitGroup
+		for _, operation := range all {
+			group.Go(func() {
+				for range each {
+					operation()
+				}
+			})
 		}
-	}
+		group.Wait()
+	})
+	return float64(res.T) / operations, float64(res.MemAllocs) / operations
 }

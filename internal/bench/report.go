@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// leftOut are the rows that cannot be measured on this machine.
-var leftOut []string
-
 // document returns the whole report.
 func document(results []result, rounds int, slice time.Duration) string {
 	var b strings.Builder
@@ -21,13 +18,14 @@ func document(results []result, rounds int, slice time.Duration) string {
 	b.WriteString("Printed by `make bench`. A ratio is our time divided by the peer's in the same round, so below 1 we are faster; it is the\n")
 	b.WriteString("median over the rounds with its 95 % interval. Times are those of one small machine and only there to give a scale.\n")
 	b.WriteString("Rows without a target are there to be read, the ones in which we lose included.\n\n")
-	b.WriteString("Rows of throughput are whole consumers, in processes of their own beside the server on the same machine: 10,000 records that were there before, from\n")
-	b.WriteString("the first handler to the last record that is done for good; three rounds, whose range is the interval. PostgreSQL runs with fsync on, for both.\n\n")
+	b.WriteString("Rows of throughput are whole consumers, each member with its own connection to the server on the same machine: 10,000 records that were there\n")
+	b.WriteString("before, from the first handler to the last record that is done for good; three rounds, whose range is the interval. PostgreSQL runs with fsync\n")
+	b.WriteString("on, for both.\n\n")
 	fmt.Fprintf(&b, "%s %s/%s, GOMAXPROCS %d; %d rounds of %v a variant.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), rounds, slice)
 	b.WriteString("Peers: " + strings.Join(versions(), ", ") + ".\n")
 
-	for _, what := range leftOut {
-		b.WriteString("\nLeft out: " + what + ".\n")
+	if !havePostgres() {
+		b.WriteString("\nLeft out: the rows on PostgreSQL, which is not installed.\n")
 	}
 
 	layer := ""
@@ -46,10 +44,10 @@ func table(r result) string {
 	var b strings.Builder
 	how := " (one goroutine)"
 	switch {
-	case r.parallel:
-		how = fmt.Sprintf(" (%d goroutines on one instance)", runtime.GOMAXPROCS(0))
 	case strings.Contains(r.title, "goroutine"), strings.Contains(r.title, "workers"): // the title names the parallelism
 		how = ""
+	case r.goroutines > 1:
+		how = fmt.Sprintf(" (%d goroutines on one instance)", r.goroutines)
 	}
 	fmt.Fprintf(&b, "### %s%s\n\n", r.title, how)
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.Debug)

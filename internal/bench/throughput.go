@@ -1,16 +1,13 @@
-// Benchmark rows of whole consumers: throughput of several processes with order per key, beside peers on the same engine.
+// Benchmark rows of whole consumers: throughput of several members with order per key, beside peers on the same engine.
 
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,315 +15,388 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasenats"
+	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
 const (
-	// teamRecords is the number of records of a run, of teamKeys keys in turn.
-	teamRecords = 10_000
-	teamKeys    = 1_000
-	// teamParts is the number of partitions that the processes share.
-	teamParts = 4
-	// teamRounds is small: a run over so many records is an average by itself.
-	teamRounds = 3
-
-	// memberVariable makes this program a member of a team. Its value is a job.
-	memberVariable = "STOPBANK_BENCH_MEMBER"
+	teamKeys    = 1_000 // that the records have in turn
+	teamParts   = 4     // partitions that the members share
+	pgWorkers   = 500   // handlers of a member at a time
+	natsWorkers = 256
 )
-
-// job configures a member.
-type job struct {
-	Kind    string // the member's program
-	Server  string // the engine's address
-	Run     string // unique name of the run
-	Workers int    // handlers at a time
-	Parts   int    // partitions that this member waits for before it is ready
-	Waits   bool   // handlers sleep for 1 to 5 ms
-}
-
-func members() map[string]func(context.Context, job, *tally) error {
-	return map[string]func(context.Context, job, *tally) error{
-		"postgres": postgresMember, "river": riverMember, "jetstream": jetstreamMember, "pull": pullMember,
-	}
-}
-
-// tally is a member's progress.
-type tally struct {
-	begun, done atomic.Int64
-	held        atomic.Int64  // partitions
-	ready       chan struct{} // closed by the member when it has all its partitions
-	begin       chan struct{} // closed when the member may begin
-}
-
-// begins reports that the member is ready and waits until it may begin; false: the member is to end.
-func (t *tally) begins(ctx context.Context) bool {
-	close(t.ready)
-	select {
-	case <-t.begin:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// handle is every member's handler: it returns immediately, or sleeps for 1 to 5 ms, depending on the record.
-func (t *tally) handle(j job, record int64) {
-	if t.begun.Load() == 0 {
-		t.begun.Store(1)
-	}
-	if j.Waits {
-		wait(record)
-	}
-}
-
-// wait sleeps for 1 to 5 ms, depending on the record.
-func wait(record int64) {
-	time.Sleep(time.Millisecond + time.Duration(record*7919%4000)*time.Microsecond)
-}
-
-// member is the life of a member process: it reports ready, begins on request, reports its progress when it changes, and ends with
-// its standard input.
-func member(spec string) {
-	var j job
-	if err := json.Unmarshal([]byte(spec), &j); err != nil {
-		exit("%v", err)
-	}
-	t := &tally{ready: make(chan struct{}), begin: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- members()[j.Kind](ctx, j, t) }()
-	go func() {
-		<-t.ready
-		fmt.Println("ready")
-		for last := int64(-1); ; time.Sleep(time.Millisecond) {
-			if done := t.done.Load(); done > last && t.begun.Load() > 0 {
-				fmt.Println(done)
-				last = done
-			}
-		}
-	}()
-	go func() {
-		in := bufio.NewReader(os.Stdin)
-		if _, err := in.ReadString('\n'); err == nil {
-			close(t.begin)
-			_, _ = io.Copy(io.Discard, in)
-		}
-		cancel()
-	}()
-	if err := <-ended; err != nil && ctx.Err() == nil {
-		exit("%s: %v", j.Kind, err)
-	}
-	os.Exit(0)
-}
-
-// team processes the records by several processes. It returns nanoseconds per record, from the first handler to the last commit.
-func team(j job, processes int) float64 {
-	type line struct {
-		member int
-		text   string
-	}
-	lines := make(chan line, 1024)
-	var ins []io.Closer
-	var group sync.WaitGroup
-	var begin []func()
-	for i := range processes {
-		j := j
-		j.Parts = teamParts / processes
-		spec, err := json.Marshal(j)
-		if err != nil {
-			exit("%v", err)
-		}
-		cmd := exec.Command(os.Args[0])
-		cmd.Env, cmd.Stderr = append(os.Environ(), memberVariable+"="+string(spec)), os.Stderr
-		in, err1 := cmd.StdinPipe()
-		out, err2 := cmd.StdoutPipe()
-		if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-			exit("%v", err)
-		}
-		ins = append(ins, in)
-		begin = append(begin, func() { _, _ = io.WriteString(in, "begin\n") })
-		group.Go(func() {
-			said := bufio.NewScanner(out)
-			for said.Scan() {
-				lines <- line{i, said.Text()}
-			}
-			if err := cmd.Wait(); err != nil {
-				exit("a member of %s: %v", j.Kind, err)
-			}
-		})
-	}
-	patience := time.After(2 * time.Minute)
-	ready, done := 0, make([]int64, processes)
-	var began time.Time
-	var took time.Duration
-	for took == 0 {
-		select {
-		case l := <-lines:
-			if l.text == "ready" {
-				if ready++; ready == processes {
-					for _, tell := range begin {
-						tell()
-					}
-				}
-				continue
-			}
-			if began.IsZero() {
-				began = time.Now()
-			}
-			n, err := strconv.ParseInt(l.text, 10, 64)
-			if err != nil {
-				exit("%v", err)
-			}
-			done[l.member] = n
-			total := int64(0)
-			for _, n := range done {
-				total += n
-			}
-			switch {
-			case total == teamRecords:
-				took = time.Since(began)
-			case total > teamRecords:
-				exit("%s: %d of %d records done", j.Kind, total, teamRecords)
-			}
-		case <-patience:
-			exit("%s: %v of %d records done in two minutes", j.Kind, done, teamRecords)
-		}
-	}
-	for _, in := range ins {
-		_ = in.Close()
-	}
-	go func() {
-		group.Wait()
-		close(lines)
-	}()
-	for range lines { // drain the rest
-		continue
-	}
-	return float64(took) / teamRecords
-}
-
-// contender is one way to process records: load creates them and returns the members' job.
-type contender struct {
-	name string
-	load func(waits bool) job
-	most float64 // target of ours / this; 0: none
-}
-
-// teamSizes are the rows of an engine.
-func teamSizes() []struct {
-	processes int
-	waits     bool
-} {
-	return []struct {
-		processes int
-		waits     bool
-	}{{1, false}, {2, false}, {4, false}, {1, true}, {4, true}}
-}
-
-// teamRow compares contenders, ours first.
-func teamRow(layer, title string, processes int, waits bool, all ...contender) row {
-	handler := "no-op handler"
-	if waits {
-		handler = "handler of 1 to 5 ms"
-	}
-	plural := "es"
-	if processes == 1 {
-		plural = ""
-	}
-	r := row{layer: layer, title: fmt.Sprintf("%s: %d records of %d keys, %s, workers in %d process%s", title, teamRecords, teamKeys, handler, processes, plural)}
-	wholes[r.title] = func() []cell {
-		times := make([][]float64, len(all))
-		for round := range teamRounds {
-			for k := range all {
-				i := (k + round) % len(all)
-				ns := team(all[i].load(waits), processes)
-				times[i] = append(times[i], ns)
-				fmt.Fprintf(os.Stderr, "\r\033[Kround %d, %s: %.0f records/s\n", round+1, all[i].name, 1e9/ns)
-			}
-		}
-		var cells []cell
-		for i, c := range all {
-			ratios := make([]float64, teamRounds)
-			for k := range ratios {
-				ratios[k] = times[0][k] / times[i][k]
-			}
-			slices.Sort(ratios)
-			cells = append(cells, cell{name: c.name, ns: summary(times[i]).Center, ratio: ratios[teamRounds/2], low: ratios[0], high: ratios[teamRounds-1], most: c.most})
-		}
-		return cells
-	}
-	return r
-}
 
 func teamKey(record int) string { return "key-" + strconv.Itoa(record%teamKeys) }
 
 // teamPart is the partition of a key; all partitions have the same number of keys.
 func teamPart(record int) int { return record % teamKeys % teamParts }
 
-// consume processes what an Ownership assigns to a member.
-func consume(ctx context.Context, j job, t *tally, group dispatch.Ownership) error {
-	consumer, err := dispatch.NewConsumer(gated{group, j, t}, dispatch.Config{
-		MaxInFlight: j.Workers, MaxBuffered: 8 * 1024, DeadLetter: dispatch.Discard,
+// pause is 1 to 5 ms, depending on the record.
+func pause(record int64) time.Duration {
+	return time.Millisecond + time.Duration(record*7919%4000)*time.Microsecond
+}
+
+// A contender is one way to process the records. Load creates them and returns what a member does with its own connection.
+type contender struct {
+	variant
+	load func() (member func(context.Context, *team))
+}
+
+func throughputRows() []row {
+	var rows []row
+	add := func(engine string, contenders ...contender) {
+		for _, how := range []struct {
+			members int
+			waits   bool
+		}{{1, false}, {2, false}, {4, false}, {1, true}, {4, true}} {
+			rows = append(rows, teamRow(engine, how.members, how.waits, contenders))
+		}
+	}
+	if havePostgres() {
+		add("PostgreSQL",
+			contender{variant{name: fmt.Sprintf("dispatch over leasepg, %d workers a member, in order per key", pgWorkers)}, loadPostgres},
+			contender{variant{name: fmt.Sprintf("River, %d workers a member, in no order", pgWorkers), most: 1}, loadRiver})
+	}
+	add("JetStream",
+		contender{variant{name: fmt.Sprintf("dispatch over leasenats, %d workers a member, in order per key", natsWorkers)}, loadJetstream},
+		contender{variant{name: fmt.Sprintf("a pull consumer, acks awaited, %d workers a member, in no order", natsWorkers)}, loadPull})
+	return append(rows, kafkaRow(16), kafkaRow(64))
+}
+
+func teamRow(engine string, members int, waits bool, contenders []contender) row {
+	handler, plural := "no-op handler", ""
+	if waits {
+		handler = "handler of 1 to 5 ms"
+	}
+	if members > 1 {
+		plural = "s"
+	}
+	r := row{layer: "throughput on " + engine, title: fmt.Sprintf("%s: %d records of %d keys, %s, workers of %d member%s", engine, records, teamKeys, handler, members, plural)}
+	for _, c := range contenders {
+		r.variants = append(r.variants, c.variant)
+	}
+	round := 0
+	r.whole = func() []float64 {
+		ns := make([]float64, len(contenders))
+		for k := range contenders {
+			i := (k + round) % len(contenders)
+			ns[i] = process(contenders[i], members, waits)
+			fmt.Fprintf(os.Stderr, "\r\033[K%s: %.0f records/s\n", contenders[i].name, 1e9/ns[i])
+		}
+		round++
+		return ns
+	}
+	return r
+}
+
+// team is one run: what its members share.
+type team struct {
+	members int
+	waits   bool          // handlers pause
+	ready   atomic.Int64  // members
+	begin   chan struct{} // closed when all members are ready
+	begun   sync.Once
+	began   time.Time // of the first handler
+	done    atomic.Int64
+	end     chan struct{} // closed when the last record is done for good
+}
+
+// process returns nanoseconds per record, from the first handler to the last record that is done for good.
+func process(c contender, members int, waits bool) float64 {
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &team{members: members, waits: waits, begin: make(chan struct{}), end: make(chan struct{})}
+	member := c.load()
+	var group sync.WaitGroup
+	for range members {
+		group.Go(func() { member(ctx, t) })
+	}
+	select {
+	case <-t.end:
+	case <-time.After(2 * time.Minute):
+		exit("%s: %d of %d records done in two minutes", c.name, t.done.Load(), records)
+	}
+	took := time.Since(t.began)
+	cancel()
+	group.Wait()
+	return float64(took) / records
+}
+
+// begins says that a member is ready and waits for the others.
+func (t *team) begins(ctx context.Context) {
+	if t.ready.Add(1) == int64(t.members) {
+		close(t.begin)
+	}
+	t.wait(ctx)
+}
+
+func (t *team) wait(ctx context.Context) {
+	select {
+	case <-t.begin:
+	case <-ctx.Done():
+	}
+}
+
+// handle is every member's handler.
+func (t *team) handle(record int64) {
+	t.begun.Do(func() { t.began = time.Now() })
+	if t.waits {
+		time.Sleep(pause(record))
+	}
+}
+
+func (t *team) finished() {
+	if t.done.Add(1) == records {
+		close(t.end)
+	}
+}
+
+// consume processes what an Ownership assigns to a member, once all members have their share of the partitions.
+func (t *team) consume(ctx context.Context, group dispatch.Ownership, workers int) {
+	must(0, must(dispatch.NewConsumer(&gated{Ownership: group, team: t}, dispatch.Config{
+		MaxInFlight: workers, MaxBuffered: 8 * 1024, DeadLetter: dispatch.Discard, Observer: t,
 		Handler: func(_ context.Context, job dispatch.Job) error {
-			t.handle(j, job.Record.Offset)
+			t.handle(job.Record.Offset)
 			return nil
 		},
-		Observer: t,
-	})
-	if err != nil {
-		return err
-	}
-	return consumer.Run(ctx)
+	})).Run(ctx))
 }
 
 // Observe implements dispatch.Observer.
-func (t *tally) Observe(e dispatch.Event) {
+func (t *team) Observe(e dispatch.Event) {
 	switch e.Kind {
 	case dispatch.Succeeded:
-		t.done.Add(1)
+		t.finished()
 	case dispatch.LedgerError, dispatch.Fenced, dispatch.Foreign, dispatch.GaveUp, dispatch.FetchFailed, dispatch.TakeFailed:
 		fmt.Fprintf(os.Stderr, "bench: %v of %s: %v\n", e.Kind, e.Domain, e.Err)
 	}
 }
 
-// gated is a source that cannot be read before the start signal.
+// gated is an Ownership whose sources can be read when all members have their share of the partitions.
 type gated struct {
 	dispatch.Ownership
-	j job
-	t *tally
+	team *team
+	held atomic.Int64 // partitions, among them those that another member got since
 }
 
-func (g gated) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+func (g *gated) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	return g.Ownership.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
-		p.Source = &gate{p.Source, g, false}
+		if g.held.Add(1) == int64(teamParts/g.team.members) {
+			g.team.begins(ctx)
+		}
+		g.team.wait(ctx)
 		work(ctx, p)
-		g.t.held.Add(-1)
 	})
 }
 
-type gate struct {
-	dispatch.Source
-	gated
-	waits bool
+// loadPostgres fills a table with the records and resets the ledgers.
+func loadPostgres() func(context.Context, *team) {
+	ctx := context.Background()
+	must(postgres().Exec(ctx, `
+		CREATE TABLE IF NOT EXISTS bench_records (part integer, id bigint, key text NOT NULL, PRIMARY KEY (part, id));
+		CREATE TABLE IF NOT EXISTS bench_positions (part integer PRIMARY KEY, floor bigint NOT NULL);
+		TRUNCATE bench_records, bench_positions, stopbank.lease_domains`))
+	must(postgres().CopyFrom(ctx, pgx.Identifier{"bench_records"}, []string{"part", "id", "key"}, pgx.CopyFromSlice(records, func(i int) ([]any, error) {
+		return []any{teamPart(i), i + 1, teamKey(i)}, nil
+	})))
+	must(postgres().Exec(ctx, `INSERT INTO bench_positions SELECT generate_series(0, $1 - 1), 0`, teamParts))
+	settlePostgres()
+	name := "bench " + runName()
+	return func(ctx context.Context, t *team) {
+		pool := connect(ctx)
+		defer pool.Close()
+		parts := map[string]int{}
+		cfg := leasepg.OwnershipConfig{Conn: pool.Config().ConnConfig, Group: name, Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
+			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: partition})
+			if err != nil {
+				return dispatch.Partition{}, err
+			}
+			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
+			return dispatch.Partition{Name: partition, Source: recordTable{pool, parts[partition]}, Ledger: ledger}, err
+		}}
+		for i := range teamParts {
+			partition := "bench/" + strconv.Itoa(i)
+			parts[partition] = i
+			cfg.Partitions = append(cfg.Partitions, partition)
+		}
+		t.consume(ctx, must(leasepg.NewOwnership(cfg)), pgWorkers)
+	}
 }
 
-func (g *gate) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
-	if !g.waits {
-		g.waits = true
-		if g.t.held.Add(1) == int64(g.j.Parts) {
+// settlePostgres completes deferred work of earlier runs.
+func settlePostgres() {
+	must(postgres().Exec(context.Background(), "VACUUM ANALYZE"))
+	must(postgres().Exec(context.Background(), "CHECKPOINT"))
+}
+
+// recordTable is a partition whose records are all present at the start.
+type recordTable struct {
+	pool *pgxpool.Pool
+	part int
+}
+
+func (s recordTable) Committed(ctx context.Context) (floor int64, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT floor FROM bench_positions WHERE part = $1`, s.part).Scan(&floor)
+	return floor, err
+}
+
+func (s recordTable) Commit(ctx context.Context, floor int64) error {
+	_, err := s.pool.Exec(ctx, `UPDATE bench_positions SET floor = $1 WHERE part = $2`, floor, s.part)
+	return err
+}
+
+func (s recordTable) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
+	rows, err := s.pool.Query(ctx, `SELECT key, id FROM bench_records WHERE part = $1 AND id >= $2 ORDER BY id LIMIT $3`, s.part, from, limit)
+	if err != nil {
+		return nil, err
+	}
+	fetched, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r dispatch.Record, err error) {
+		err = row.Scan(&r.Domain, &r.Offset)
+		return r, err
+	})
+	if err == nil && len(fetched) == 0 {
+		<-ctx.Done() // no more records arrive
+		err = ctx.Err()
+	}
+	return fetched, err
+}
+
+// riverArgs is a River job with as much data as a record.
+type riverArgs struct {
+	ID  int64  `json:"id"`
+	Key string `json:"key"`
+}
+
+func (riverArgs) Kind() string { return "bench" }
+
+var (
+	quiet       = slog.New(slog.NewTextHandler(io.Discard, nil))
+	riverSchema = sync.OnceFunc(func() {
+		migrator := must(rivermigrate.New(riverpgxv5.New(postgres()), &rivermigrate.Config{Logger: quiet}))
+		must(migrator.Migrate(context.Background(), rivermigrate.DirectionUp, nil))
+	})
+)
+
+// loadRiver inserts the jobs before any member starts. A member is configured like River's own benchmark, with the shortest
+// intervals; a job is done when its completion is written.
+func loadRiver() func(context.Context, *team) {
+	ctx := context.Background()
+	riverSchema()
+	must(postgres().Exec(ctx, `TRUNCATE river_job`))
+	client := must(river.NewClient(riverpgxv5.New(postgres()), &river.Config{Logger: quiet}))
+	var params []river.InsertManyParams
+	for i := range records {
+		params = append(params, river.InsertManyParams{Args: riverArgs{int64(i) + 1, teamKey(i)}})
+	}
+	for some := range slices.Chunk(params, 5_000) {
+		must(client.InsertManyFast(ctx, some))
+	}
+	settlePostgres()
+	return func(ctx context.Context, t *team) {
+		pool := connect(ctx)
+		defer pool.Close()
+		workers := river.NewWorkers()
+		river.AddWorker(workers, river.WorkFunc(func(_ context.Context, job *river.Job[riverArgs]) error {
+			t.handle(job.Args.ID)
+			return nil
+		}))
+		client := must(river.NewClient(riverpgxv5.New(pool), &river.Config{
+			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: pgWorkers}}, Workers: workers, Logger: quiet,
+			FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond, JobTimeout: -1,
+		}))
+		completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{Kinds: []river.EventKind{river.EventKindJobCompleted}, ChanSize: 2 * records})
+		defer unsubscribe()
+		must(0, pool.Ping(ctx))
+		t.begins(ctx)
+		must(0, client.Start(context.WithoutCancel(ctx)))
+		for ctx.Err() == nil {
 			select {
-			case <-g.t.ready:
-			default:
-				close(g.t.ready)
+			case <-completed:
+				t.finished()
+			case <-ctx.Done():
 			}
 		}
+		must(0, client.Stop(context.WithoutCancel(ctx)))
 	}
-	select {
-	case <-g.t.begin:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+}
+
+// loadJetstream creates a stream with the records, partitioned by key.
+func loadJetstream() func(context.Context, *team) {
+	run, _ := loadStream()
+	return func(ctx context.Context, t *team) {
+		conn := must(nats.Connect(jetStream().ConnectedUrl()))
+		defer conn.Close()
+		t.consume(ctx, must(leasenats.OpenGroup(ctx, leasenats.GroupConfig{
+			Conn: conn, Stream: "TEAM" + run, Subject: "team.*.>", Partitions: teamParts, Bucket: "team" + run, Session: 2 * time.Second,
+			Ledger: durable.Config{MaxRetries: lease.DefaultRetries},
+			Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
+		})), natsWorkers)
 	}
-	return g.Source.Fetch(ctx, from, limit)
+}
+
+// loadPull creates the same stream. Members handle messages in any order, one per worker at a time; a record is done when the
+// server confirms its ack.
+func loadPull() func(context.Context, *team) {
+	run, stream := loadStream()
+	must(stream.CreateConsumer(context.Background(), jetstream.ConsumerConfig{Durable: "bare", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1 << 16}))
+	return func(ctx context.Context, t *team) {
+		conn := must(nats.Connect(jetStream().ConnectedUrl()))
+		defer conn.Close()
+		consumer := must(must(jetstream.New(conn)).Consumer(ctx, "TEAM"+run, "bare"))
+		t.begins(ctx)
+		messages := must(consumer.Messages(jetstream.PullMaxMessages(2 * natsWorkers)))
+		var group sync.WaitGroup
+		for range natsWorkers {
+			group.Go(func() {
+				for m, err := messages.Next(); err == nil; m, err = messages.Next() {
+					t.handle(int64(must(m.Metadata()).Sequence.Stream))
+					if err := m.DoubleAck(ctx); err != nil {
+						if ctx.Err() == nil {
+							exit("%v", err)
+						}
+						return
+					}
+					t.finished()
+				}
+			})
+		}
+		<-ctx.Done()
+		messages.Stop()
+		group.Wait()
+	}
+}
+
+func loadStream() (run string, stream jetstream.Stream) {
+	ctx := context.Background()
+	js := must(jetstream.New(jetStream(), jetstream.WithPublishAsyncMaxPending(1000)))
+	for name := range js.StreamNames(ctx).Name() { // of earlier runs
+		if strings.HasPrefix(name, "TEAM") || strings.HasPrefix(name, "KV_team") {
+			must(0, js.DeleteStream(ctx, name))
+		}
+	}
+	run = runName()
+	stream = must(js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: "TEAM" + run, Subjects: []string{"team.*"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "team.*", Destination: fmt.Sprintf("team.{{partition(%d,1)}}.{{wildcard(1)}}", teamParts)},
+	}))
+	for i := range records {
+		must(js.PublishAsync("team."+teamKey(i), nil, jetstream.WithStallWait(time.Minute)))
+	}
+	<-js.PublishAsyncComplete()
+	if info := must(stream.Info(ctx)); info.State.Msgs != records {
+		exit("%d of %d records in the stream", info.State.Msgs, records)
+	}
+	return run, stream
 }
 
 func runName() string { return strings.ReplaceAll(time.Now().Format("150405.000000"), ".", "_") }

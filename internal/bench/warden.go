@@ -1,35 +1,128 @@
-// Benchmark rows of the warden: the limiter beside its peers, and the cost of sampling and deciding.
+// Benchmark rows of the warden: limiter, compartments and HTTP middleware beside their peers, and the cost of sampling.
 
 package main
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"runtime/metrics"
+	"sync"
 	"time"
 
+	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
+	failsafebulkhead "github.com/failsafe-go/failsafe-go/bulkhead"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+var (
+	ctx    = context.Background()
+	answer = func(context.Context) (int, error) { return 0, nil }
 )
 
 func wardenRows() []row {
-	var rows []row
-	for _, parallel := range []bool{false, true} {
-		rows = append(rows, runRow(parallel), dropRow(parallel))
+	var onLimiter, inCompartment []row
+	for _, goroutines := range sharings() {
+		overSemaphore, overAdaptive := 4.0, 0.0
+		if goroutines > 1 { // most of the cost is contention for a mutex, in both
+			overSemaphore, overAdaptive = 0, 0.5
+		}
+		onLimiter = append(onLimiter,
+			row{layer: "warden", title: "Acquire + Release, nobody waits", goroutines: goroutines, variants: []variant{
+				limiterPair(0),
+				semaphorePair(overSemaphore),
+				{"failsafe-go adaptive limiter permit", overAdaptive, func() instance {
+					l := adaptive(places)
+					return shared(func() {
+						if p, err := l.AcquirePermit(ctx); err == nil {
+							p.Record()
+						}
+					})
+				}},
+				{"warden.Do, which also times the task", 0, func() instance {
+					w := newWarden()
+					return shared(func() { _, _ = warden.Do(ctx, w, warden.Task{}, answer) })
+				}},
+			}},
+			row{layer: "warden", title: "refusal, explained", goroutines: goroutines, variants: []variant{
+				{"limiter TryAcquire", 0, func() instance {
+					l := target(1)
+					must(l.TryAcquire(limiter.Task{}))
+					return shared(func() { _, _ = l.TryAcquire(limiter.Task{}) })
+				}},
+				{"failsafe-go adaptive limiter, a bare false", 0, func() instance {
+					l := adaptive(1)
+					_, _ = l.TryAcquirePermit()
+					return shared(func() { _, _ = l.TryAcquirePermit() })
+				}},
+				{"time.Now", 0, func() instance { return shared(func() { _ = time.Now() }) }},
+			}},
+		)
+		inCompartment = append(inCompartment, row{layer: "bulkhead", title: "Do in a healthy compartment", goroutines: goroutines, variants: []variant{
+			compartment("bulkhead.Do", bulkhead.CompartmentConfig{Guaranteed: places}),
+			{"limiter.Do", 2, func() instance {
+				l := target(places)
+				return shared(func() { _, _ = limiter.Do(ctx, l, limiter.Task{}, answer) })
+			}},
+			compartment("bulkhead.Do with a MaxWait", bulkhead.CompartmentConfig{Guaranteed: places, MaxQueue: 1, MaxWait: time.Second}),
+			{"failsafe-go With(bulkhead).Get", 0, func() instance {
+				e := failsafe.With[int](failsafebulkhead.New[int](places))
+				return shared(func() { _, _ = e.Get(func() (int, error) { return 0, nil }) })
+			}},
+		}})
 	}
-	return append(rows, sampleRow())
+	onLimiter = append(onLimiter, row{layer: "warden", title: "monitor.Sample", goroutines: 1, variants: []variant{ // target 5 µs: a time, in the docs
+		{"monitor.Sample", 0, func() instance {
+			s := must(monitor.New(monitor.Config{Recorder: monitor.NewRecorder()}))
+			return shared(func() { _ = s.Sample() })
+		}},
+		{"metrics.Read of the two metrics in it", 0, func() instance {
+			read := []metrics.Sample{{Name: "/sched/latencies:seconds"}, {Name: "/sched/goroutines/runnable:goroutines"}}
+			return shared(func() { metrics.Read(read) })
+		}},
+	}})
+	bare := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	governed := must(wardenhttp.New(newWarden(), wardenhttp.Config{})).Handler(bare)
+	return append(append(onLimiter, inCompartment...),
+		row{layer: "warden/wardenhttp", title: "HTTP middleware, no network", goroutines: 1, variants: []variant{
+			{"wardenhttp around an empty handler", 0, func() instance {
+				rec := httptest.NewRecorder()
+				w, r := http.ResponseWriter(connected{rec, rec}), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+				return shared(func() { governed.ServeHTTP(w, r) })
+			}},
+			limiterPair(0),
+		}},
+		row{layer: "warden/wardenhttp", title: "HTTP request over loopback", goroutines: 1, variants: []variant{
+			get("under wardenhttp", 0, governed), get("bare handler", 1.1, bare),
+		}})
 }
+
+// newWarden returns a warden that never rejects here.
+func newWarden() *warden.Warden { return must(warden.New(warden.Config{Interval: 10 * time.Second})) }
 
 // target returns a limiter with a constant concurrency limit, no queue and no yields.
 func target(n int) *limiter.Limiter {
-	l, err := limiter.New(limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: n}})
-	if err != nil {
-		exit("%v", err)
-	}
-	return l
+	return must(limiter.New(limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: n}}))
+}
+
+func limiterPair(most float64) variant {
+	return variant{"limiter Acquire + Release", most, func() instance {
+		l := target(places)
+		return shared(func() {
+			p, _ := l.Acquire(ctx, limiter.Task{})
+			p.Release()
+		})
+	}}
 }
 
 // adaptive is the peer, with a limit that the rows do not reach.
@@ -37,109 +130,37 @@ func adaptive(limit uint) adaptivelimiter.AdaptiveLimiter[any] {
 	return adaptivelimiter.NewBuilder[any]().WithLimits(limit, limit, limit).Build()
 }
 
-// runRow: a task that starts immediately.
-func runRow(parallel bool) row {
-	ctx := context.Background()
-	overSemaphore, overAdaptive := 4.0, 0.0
-	if parallel { // most of the cost is contention for a mutex, in both
-		overSemaphore, overAdaptive = 0, 0.5
-	}
-	return row{"warden", "Acquire + Release, nobody waits", parallel,
-		variant{"limiter Acquire + Release", func() func(int) {
-			l := target(places)
-			return func(n int) {
-				for range n {
-					p, _ := l.Acquire(ctx, limiter.Task{})
-					p.Release()
-				}
-			}
-		}},
-		[]peer{
-			{semaphoreLoop(places), overSemaphore},
-			{variant{"failsafe-go adaptive limiter permit", func() func(int) {
-				l := adaptive(places)
-				return func(n int) {
-					for range n {
-						if p, err := l.AcquirePermit(ctx); err == nil {
-							p.Record()
-						}
-					}
-				}
-			}}, overAdaptive},
-			{variant{"warden.Do, which also times the task", func() func(int) {
-				w, err := warden.New(warden.Config{Interval: 10 * time.Second})
-				if err != nil {
-					exit("%v", err)
-				}
-				fn := func(context.Context) (int, error) { return 0, nil }
-				return func(n int) {
-					for range n {
-						_, _ = warden.Do(ctx, w, warden.Task{}, fn)
-					}
-				}
-			}}, 0},
-		},
-	}
+// compartment is Do in the only compartment of a set, without breaker and timeouts.
+func compartment(name string, c bulkhead.CompartmentConfig) variant {
+	c.Name = "a"
+	return variant{name, 0, func() instance {
+		k := must(bulkhead.New(bulkhead.Config{Total: places, Compartments: []bulkhead.CompartmentConfig{c}})).Compartment("a")
+		return shared(func() { _, _ = bulkhead.Do(ctx, k, answer) })
+	}}
 }
 
-// dropRow: a task that is rejected at the limit, without queueing.
-func dropRow(parallel bool) row {
-	return row{"warden", "refusal, explained", parallel,
-		variant{"limiter TryAcquire", func() func(int) {
-			l := target(1)
-			if _, err := l.TryAcquire(limiter.Task{}); err != nil {
-				exit("%v", err)
-			}
-			return func(n int) {
-				for range n {
-					_, _ = l.TryAcquire(limiter.Task{})
-				}
-			}
-		}},
-		[]peer{
-			{variant{"failsafe-go adaptive limiter, a bare false", func() func(int) {
-				l := adaptive(1)
-				if _, ok := l.TryAcquirePermit(); !ok {
-					exit("no permit")
-				}
-				return func(n int) {
-					for range n {
-						_, _ = l.TryAcquirePermit()
-					}
-				}
-			}}, 0},
-			{variant{"time.Now", func() func(int) {
-				return func(n int) {
-					for range n {
-						_ = time.Now()
-					}
-				}
-			}}, 0},
-		},
-	}
+// connected is a ResponseWriter with the methods of an HTTP/1 server's.
+type connected struct {
+	http.ResponseWriter
+	http.Flusher
 }
 
-// sampleRow: one look at everything that is measured. The target, 5 µs, is a time and stands in the docs.
-func sampleRow() row {
-	return row{"warden", "monitor.Sample", false,
-		variant{"monitor.Sample", func() func(int) {
-			s, err := monitor.New(monitor.Config{Recorder: monitor.NewRecorder()})
+func (connected) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, http.ErrNotSupported }
+
+// get requests h over loopback, from one server for all rounds.
+func get(name string, most float64, h http.Handler) variant {
+	return variant{name, most, sync.OnceValue(func() instance {
+		l := must(net.Listen("tcp", "127.0.0.1:0"))
+		go func() { _ = http.Serve(l, h) }()
+		return shared(func() {
+			resp, err := http.Get("http://" + l.Addr().String())
 			if err != nil {
 				exit("%v", err)
 			}
-			return func(n int) {
-				for range n {
-					_ = s.Sample()
-				}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
+				exit("%s", resp.Status)
 			}
-		}},
-		[]peer{{variant{"metrics.Read of the two metrics in it", func() func(int) {
-			read := []metrics.Sample{{Name: "/sched/latencies:seconds"}, {Name: "/sched/goroutines/runnable:goroutines"}}
-			return func(n int) {
-				for range n {
-					metrics.Read(read)
-				}
-			}
-		}}, 0}},
-	}
+		})
+	})}
 }

@@ -50,9 +50,7 @@ func TestLostReplies(t *testing.T) {
 						store.load = once("A", lostBefore)
 					}
 				}
-				if err := m.Accept(cfg, c, c.Do(ctx, l)); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, m.Accept(cfg, c, c.Do(ctx, l)))
 				store.arrive()
 				store.swap, store.load = nil, nil
 				look := model.Call{Domain: "A"}
@@ -128,9 +126,7 @@ func TestMarksOfOtherWriters(t *testing.T) {
 			l := open(t, durable.Config{Store: store, MaxRetries: 5})
 			held := acquire(t, l, "A", 1)
 			for range 20 { // fill the record with marks of writers that are gone
-				if _, err := open(t, durable.Config{Store: store, MaxRetries: 50}).Fail(ctx, "A", held.Token); err != nil {
-					t.Fatal(err)
-				}
+				must(open(t, durable.Config{Store: store, MaxRetries: 50}).Fail(ctx, "A", held.Token))(t)
 			}
 			before := inspect(t, l, "A").Lease.RetryCount
 			l = open(t, durable.Config{Store: store, MaxRetries: 50})

@@ -89,9 +89,7 @@ func TestObserver(t *testing.T) {
 	store := &faulty{}
 	o.l = open(t, durable.Config{Store: store, Observer: o})
 	held := acquire(t, o.l, "A", 3)
-	if _, err := o.l.Offer(ctx, "A", 4); err != nil {
-		t.Fatal(err)
-	}
+	must(o.l.Offer(ctx, "A", 4))(t)
 	succeed(t, o.l, held)
 	if _, err := o.l.Succeed(ctx, "A", 5); !errors.Is(err, lease.ErrLeaseNotFound) {
 		t.Fatal(err)
@@ -100,9 +98,7 @@ func TestObserver(t *testing.T) {
 	if _, err := o.l.Offer(ctx, "A", 6); !errors.Is(err, durable.ErrStore) {
 		t.Fatal(err)
 	}
-	if err := o.l.Compact(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.l.Compact(ctx, 2))
 	want := []lease.Event{
 		{Op: lease.OpTryAcquire, Domain: "A", Offset: 3, Token: held.Token, Acquire: lease.Acquired},
 		{Op: lease.OpOffer, Domain: "A", Offset: 4, Acquire: lease.Enqueued},

@@ -136,17 +136,12 @@ func TestL9_TokensOverRestartsAndWriters(t *testing.T) {
 			offset++
 			held := acquire(t, l, domain, offset)
 			note(held)
-			heir, err := ledgers[(i+1)%3].Reclaim(ctx, domain, held.Token)
-			if err != nil {
-				t.Fatal(err)
-			}
+			heir := must(ledgers[(i+1)%3].Reclaim(ctx, domain, held.Token))(t)
 			note(heir)
 			succeed(t, ledgers[(i+2)%3], heir)
 		}
 		if round%5 == 4 { // a domain forgotten but for its greatest token
-			if err := ledgers[0].Compact(ctx, offset+1); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, ledgers[0].Compact(ctx, offset+1))
 		}
 	}
 }
@@ -157,9 +152,7 @@ func TestL4_FloorOfAnother(t *testing.T) {
 	mine, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
 	succeed(t, mine, acquire(t, mine, "A", 1))
 	succeed(t, mine, acquire(t, mine, "A", 2))
-	if err := other.Compact(ctx, 10); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.Compact(ctx, 10))
 	below := func(domain string, offset int64) {
 		t.Helper()
 		if a, err := mine.TryAcquire(ctx, domain, offset); err != nil || a.Status != lease.AlreadyProcessed || !a.BelowFloor {
@@ -197,9 +190,7 @@ func TestL4_FloorIsWrittenFirst(t *testing.T) {
 	}
 	// Written, and the reply lost: it counts, once.
 	store.swap = once("", lostAfter)
-	if err := l.Compact(ctx, 10); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.Compact(ctx, 10))
 	if v := inspect(t, l, "A"); v.Processed != 0 || v.Floor != 10 || v.Lease == nil {
 		t.Errorf("%+v", v)
 	}
@@ -214,9 +205,7 @@ func TestL4_FloorIsWrittenFirst(t *testing.T) {
 		}
 		return lostBefore
 	}
-	if err := l.Compact(ctx, 20); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.Compact(ctx, 20))
 	if v := inspect(t, l, "A"); v.Floor != 30 {
 		t.Errorf("%+v", v)
 	}
@@ -233,14 +222,10 @@ func TestRestart(t *testing.T) {
 	store := &durable.MemStore{}
 	before := open(t, durable.Config{Store: store, MaxRetries: 3})
 	held := acquire(t, before, "held", 1)
-	if _, err := before.Fail(ctx, "held", held.Token); err != nil {
-		t.Fatal(err)
-	}
+	must(before.Fail(ctx, "held", held.Token))(t)
 	held.RetryCount = 1
 	for _, offset := range []int64{7, 5} {
-		if _, err := before.Offer(ctx, "ready", offset); err != nil {
-			t.Fatal(err)
-		}
+		must(before.Offer(ctx, "ready", offset))(t)
 	}
 	succeed(t, before, acquire(t, before, "done", 4))
 	l := open(t, durable.Config{Store: store, MaxRetries: 3})
@@ -275,4 +260,25 @@ func TestRestart(t *testing.T) {
 	if _, err := before.Succeed(ctx, "held", held.Token); !errors.As(err, &none) || none.Outcome != lease.OutcomeProcessed {
 		t.Errorf("the old process: %v", err)
 	}
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

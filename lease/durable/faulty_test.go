@@ -146,11 +146,7 @@ var ctx = context.Background()
 
 func open(t testing.TB, cfg durable.Config) *durable.Ledger {
 	t.Helper()
-	l, err := durable.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(durable.New(cfg))(t)
 }
 
 func acquire(t testing.TB, l lease.Ledger, domain string, offset int64) lease.Lease {
@@ -164,9 +160,7 @@ func acquire(t testing.TB, l lease.Ledger, domain string, offset int64) lease.Le
 
 func succeed(t testing.TB, l lease.Ledger, held lease.Lease) {
 	t.Helper()
-	if _, err := l.Succeed(ctx, held.Domain, held.Token); err != nil {
-		t.Fatal(err)
-	}
+	must(l.Succeed(ctx, held.Domain, held.Token))(t)
 }
 
 // failer is what a *rapid.T has of a testing.TB.
@@ -177,9 +171,5 @@ type failer interface {
 
 func inspect(t failer, l lease.Ledger, domain string) lease.View {
 	t.Helper()
-	v, err := l.Inspect(ctx, domain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(l.Inspect(ctx, domain))(t)
 }

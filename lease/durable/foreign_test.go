@@ -20,9 +20,7 @@ func elsewhere(t *testing.T, floor int64, clock uint64) []byte {
 	t.Helper()
 	store := &durable.MemStore{}
 	l := open(t, durable.Config{Store: store})
-	if err := l.Compact(ctx, floor); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.Compact(ctx, floor))
 	l.SetClock(clock)
 	acquire(t, l, "A", math.MaxInt64)
 	b, _ := get(t, store, "A")
@@ -43,9 +41,7 @@ func TestForeignRecord(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			store := &durable.MemStore{}
 			l := open(t, durable.Config{Store: store})
-			if err := l.Compact(ctx, 5); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, l.Compact(ctx, 5))
 			held := acquire(t, l, "B", 7)
 			store.Tamper("A", elsewhere(t, c.floor, c.clock))
 			for _, l := range []*durable.Ledger{l, open(t, durable.Config{Store: store})} {
@@ -84,18 +80,14 @@ func TestFloorOfAnEarlierRoot(t *testing.T) {
 	l := open(t, durable.Config{Store: store})
 	held := acquire(t, l, "A", 7)
 	before, _ := get(t, store, "")
-	if err := l.Compact(ctx, 5); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.Compact(ctx, 5))
 	succeed(t, l, held)
 	store.Tamper("", before)
 	l = open(t, durable.Config{Store: store})
 	if _, err := l.TryAcquire(ctx, "A", 8); !is[*durable.CorruptError](err) {
 		t.Errorf("under a floor that is gone: %v", err)
 	}
-	if err := l.Compact(ctx, 5); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.Compact(ctx, 5))
 	acquire(t, l, "A", 8)
 }
 
@@ -106,19 +98,13 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 		cfg := lease.Config{MaxRetries: 1}
 		store, other := &durable.MemStore{}, &durable.MemStore{}
 		fresh := func(s durable.Store) *durable.Ledger {
-			l, err := durable.New(durable.Config{Store: s, MaxRetries: cfg.MaxRetries, MaxCached: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
+			return must(durable.New(durable.Config{Store: s, MaxRetries: cfg.MaxRetries, MaxCached: 1}))(t)
 		}
 		ledgers := []*durable.Ledger{fresh(store), fresh(store), fresh(store)}
 		models := map[string]*model.Domain{"A": model.New(), "B": model.New()}
 		for _, l := range ledgers { // each draws its number
 			c := model.Call{Op: lease.OpOffer, Domain: "A", Offset: 100}
-			if err := models["A"].Accept(cfg, c, c.Do(ctx, l)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, models["A"].Accept(cfg, c, c.Do(ctx, l)))
 		}
 		foreign := fresh(other)
 		call := func(domains ...string) model.Call {
@@ -148,13 +134,9 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 				c := model.Call{Op: lease.OpCompact, Offset: rapid.Int64Range(0, 20).Draw(t, "floor")}
 				reply := c.Do(ctx, ledgers[0])
 				for domain, m := range models {
-					if err := m.Accept(cfg, c, reply); err != nil {
-						t.Fatal(err)
-					}
+					noError(t, m.Accept(cfg, c, reply))
 					for _, l := range ledgers {
-						if _, err := l.Inspect(ctx, domain); err != nil {
-							t.Fatal(err)
-						}
+						must(l.Inspect(ctx, domain))(t)
 					}
 				}
 			},
@@ -171,9 +153,7 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 				}
 				m := models[c.Domain]
 				c.Token = m.Highest
-				if err := m.Accept(cfg, c, c.Do(ctx, l)); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, m.Accept(cfg, c, c.Do(ctx, l)))
 				if m.Highest>>22 > durable.LateClock {
 					t.Fatalf("%v: token %d", c, m.Highest)
 				}
@@ -192,9 +172,7 @@ func TestFloorIsLearned(t *testing.T) {
 	l, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
 	held := acquire(t, other, "A", 7)
 	acquire(t, l, "B", 7) // and so knows of both
-	if err := other.Compact(ctx, 5); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.Compact(ctx, 5))
 	succeed(t, other, held)
 	acquire(t, l, "A", 8)
 	if a, err := l.TryAcquire(ctx, "B", 4); err != nil || !a.BelowFloor {

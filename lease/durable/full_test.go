@@ -39,10 +39,7 @@ func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 		store := &small{limit: rapid.IntRange(1200, 2500).Draw(t, "limit")}
 		ledgers := make([]*durable.Ledger, rapid.SampledFrom([]int{1, 2, 20}).Draw(t, "ledgers"))
 		for i := range ledgers {
-			l, err := durable.New(durable.Config{Store: store})
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must(durable.New(durable.Config{Store: store}))(t)
 			ledgers[i] = l
 		}
 		calls := 0
@@ -57,10 +54,7 @@ func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 		}
 		held := lease.Lease{}
 		if rapid.Bool().Draw(t, "busy") {
-			a, err := next().TryAcquire(ctx, "A", -1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := must(next().TryAcquire(ctx, "A", -1))(t)
 			held = a.Lease
 		}
 		shift := rapid.SampledFrom([]int{0, 6, 13, 40, 55}).Draw(t, "stride")
@@ -98,13 +92,8 @@ func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 				held = a.Lease
 			}
 			for range reclaims {
-				if err := next().Release(ctx, "A", held.Token); err != nil {
-					t.Fatal(err)
-				}
-				heir, err := next().Reclaim(ctx, "A", held.Token)
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, next().Release(ctx, "A", held.Token))
+				heir := must(next().Reclaim(ctx, "A", held.Token))(t)
 				held = heir
 			}
 			var err error
@@ -153,9 +142,7 @@ func TestAFullRecordHasRoomAgain(t *testing.T) {
 		t.Errorf("what is done: %v, %v", status, err)
 	}
 	acquire(t, l, "B", 1)
-	if err := other.Compact(ctx, at<<20); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.Compact(ctx, at<<20))
 	end := fill(offer, at)
 	if end == at {
 		t.Fatal("no room after the floor was raised")

@@ -22,12 +22,9 @@ func TestPropertyL1_L2_L4_L5_L9_Faults(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "faults"), 0))
 		part := rapid.SampledFrom([]float64{0.05, 0.3, 0.7}).Draw(t, "how many")
 		fresh := func() *durable.Ledger {
-			l, err := durable.New(durable.Config{
+			l := must(durable.New(durable.Config{
 				Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, MaxCached: rapid.IntRange(0, 2).Draw(t, "MaxCached"),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			return l
 		}
 		ledgers := []*durable.Ledger{fresh(), fresh()}
@@ -86,9 +83,7 @@ func TestPropertyL1_L2_L4_L5_L9_Faults(t *testing.T) {
 			case errors.Is(reply.Err, durable.ErrStore):
 				quiet(func() { models[c.Domain] = settled(c.Domain, l, m) })
 			default:
-				if err := m.Accept(cfg, c, reply); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, m.Accept(cfg, c, reply))
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -98,9 +93,7 @@ func TestPropertyL1_L2_L4_L5_L9_Faults(t *testing.T) {
 					c := model.Call{Op: lease.OpCompact, Offset: rapid.Int64Range(-2, 12).Draw(t, "floor")}
 					reply := c.Do(ctx, ledgers[0])
 					for domain, m := range models {
-						if err := m.Accept(cfg, c, reply); err != nil {
-							t.Fatal(err)
-						}
+						noError(t, m.Accept(cfg, c, reply))
 						inspect(t, ledgers[1], domain) // which thereby learns the floor
 					}
 				})

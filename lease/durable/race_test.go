@@ -73,9 +73,7 @@ func TestBlockedStore(t *testing.T) {
 	store := &faulty{}
 	l := open(t, durable.Config{Store: store})
 	held := acquire(t, l, "A", 1)
-	if _, err := l.Offer(ctx, "ready", 1); err != nil {
-		t.Fatal(err)
-	}
+	must(l.Offer(ctx, "ready", 1))(t)
 	stuck, free := context.WithCancel(ctx)
 	inside := make(chan bool)
 	store.mu.Lock()
@@ -149,12 +147,8 @@ func TestPanicPassesTheTurn(t *testing.T) {
 func TestContention(t *testing.T) {
 	store := &faulty{}
 	l, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
-	if _, err := other.Offer(ctx, "A", 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Offer(ctx, "B", 0); err != nil {
-		t.Fatal(err)
-	}
+	must(other.Offer(ctx, "A", 0))(t)
+	must(l.Offer(ctx, "B", 0))(t)
 	meddled, busy := int64(0), false
 	store.swap = func(string) fault {
 		if busy {

@@ -39,9 +39,7 @@ func get(t *testing.T, store *durable.MemStore, name string) ([]byte, uint64) {
 func fill(t *testing.T, store durable.Store) {
 	t.Helper()
 	l := open(t, durable.Config{Store: store})
-	if err := l.Compact(ctx, -5); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.Compact(ctx, -5))
 	for offset := int64(1); offset < 5; offset++ {
 		held := acquire(t, l, "A", offset)
 		if offset%2 == 0 {
@@ -52,9 +50,7 @@ func fill(t *testing.T, store durable.Store) {
 	}
 	acquire(t, l, "A", 9)
 	for _, offset := range []int64{8, 7} {
-		if _, err := l.Offer(ctx, "A", offset); err != nil {
-			t.Fatal(err)
-		}
+		must(l.Offer(ctx, "A", offset))(t)
 	}
 }
 
@@ -135,10 +131,7 @@ func TestSealedNonsense(t *testing.T) {
 		"a root with too many writers": {"", "01" + "ffffffff7f" + "00", is[*durable.CorruptError]},
 		"a root cut off":               {"", "01" + "01", is[*durable.CorruptError]},
 	} {
-		b, err := hex.DecodeString(c.hex)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must(hex.DecodeString(c.hex))(t)
 		if _, err := durable.Redo(durable.Seal(b, c.name), c.name); !c.want(err) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -153,12 +146,8 @@ func TestSealedNonsense(t *testing.T) {
 func TestRecordsAreWrittenInStone(t *testing.T) {
 	store := &durable.MemStore{}
 	l := open(t, durable.Config{Store: store})
-	if err := l.Compact(ctx, -5); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Offer(ctx, "A", 8); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.Compact(ctx, -5))
+	must(l.Offer(ctx, "A", 8))(t)
 	for name, want := range map[string]string{
 		"":  "01" + "01" + "09",
 		"A": "01" + "01" + "00" + "09" + "01" + "0101" + "0104" + "01" + "10",
@@ -176,10 +165,7 @@ func TestReleasedIsWrittenInStone(t *testing.T) {
 	for format, released := range map[string]bool{"01": false, "02": true} {
 		store := &durable.MemStore{}
 		put(t, store, "", durable.RootOf(1, 0))
-		b, err := hex.DecodeString(before + format + state)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must(hex.DecodeString(before + format + state))(t)
 		put(t, store, "A", durable.Seal(b, "A"))
 		if again, err := durable.Redo(durable.Seal(b, "A"), "A"); err != nil || !bytes.Equal(again, durable.Seal(b, "A")) {
 			t.Errorf("format %s: %x, %v", format, again, err)

@@ -19,9 +19,7 @@ func worked(t *testing.T, writers int) (*durable.MemStore, *durable.Ledger, leas
 	for offset := range int64(writers) {
 		last = open(t, durable.Config{Store: store})
 		succeed(t, last, acquire(t, last, "idle", offset))
-		if _, err := last.Offer(ctx, "ready", offset); err != nil {
-			t.Fatal(err)
-		}
+		must(last.Offer(ctx, "ready", offset))(t)
 	}
 	return store, last, acquire(t, last, "held", 1)
 }

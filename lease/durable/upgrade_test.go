@@ -36,11 +36,7 @@ func TestPropertyL12_RollingUpgrade(t *testing.T) {
 		store := &durable.MemStore{}
 		program := func(c durable.Config) *durable.Ledger {
 			c.MaxRetries, c.MaxCached = cfg.MaxRetries, rapid.IntRange(0, 2).Draw(t, "MaxCached")
-			l, err := durable.New(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
+			return must(durable.New(c))(t)
 		}
 		old := func() *durable.Ledger { return program(durable.Config{Store: aged{store}}) }
 		generations := []func() *durable.Ledger{
@@ -74,9 +70,7 @@ func TestPropertyL12_RollingUpgrade(t *testing.T) {
 					refused++
 					continue // the model, which is as it was, judges what follows
 				}
-				if err := models[c.Domain].Accept(cfg, c, reply); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, models[c.Domain].Accept(cfg, c, reply))
 				if c.Op == lease.OpRelease && reply.Err == nil {
 					released++
 				}
@@ -108,9 +102,7 @@ func TestPropertyL12_RollingUpgrade(t *testing.T) {
 		}
 		for domain, m := range models {
 			look := model.Call{Domain: domain}
-			if err := m.Accept(cfg, look, look.Do(ctx, fleet[0])); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, m.Accept(cfg, look, look.Do(ctx, fleet[0])))
 		}
 	})
 	t.Logf("%d refused for the sake of old readers, %d released, %d calls of an old reader beside what was released", refused, released, overlooked)

@@ -28,20 +28,12 @@ func (p *pending) Swap(_ context.Context, name string, old uint64, state []byte,
 
 func TestSucceedIn(t *testing.T) {
 	store := new(durable.MemStore)
-	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ledger := must(durable.New(durable.Config{Store: store, MaxRetries: 1}))(t)
 	if ledger.Store() != durable.Store(store) || (*durable.Ledger)(nil).Store() != nil {
 		t.Error("Store is not the one that was given")
 	}
-	held, err := ledger.TryAcquire(t.Context(), "A", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ledger.Offer(t.Context(), "A", 2); err != nil {
-		t.Fatal(err)
-	}
+	held := must(ledger.TryAcquire(t.Context(), "A", 1))(t)
+	must(ledger.Offer(t.Context(), "A", 2))(t)
 	succeed := func(token lease.Token) (*pending, lease.Completion, error) {
 		tx := &pending{MemStore: store}
 		c, err := ledger.SucceedIn(t.Context(), tx, "A", token)
@@ -69,9 +61,7 @@ func TestSucceedIn(t *testing.T) {
 	if v, err := ledger.Inspect(t.Context(), "A"); err != nil || v.Lease == nil { // which is kept in memory now, and about to be wrong
 		t.Fatalf("before the commit: %+v, %v", v, err)
 	}
-	if err := tx.commit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tx.commit())
 	var done *lease.LeaseNotFoundError
 	if _, err := ledger.Succeed(t.Context(), "A", held.Lease.Token); !errors.As(err, &done) || done.Outcome != lease.OutcomeProcessed || done.Offset != 1 {
 		t.Errorf("after the commit: %v", err)

@@ -70,26 +70,16 @@ func postgres(t *testing.T) (pool *pgxpool.Pool, url string) {
 			t.Error(err)
 		}
 	})
-	pool, err = pgxpool.New(t.Context(), s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool = must(pgxpool.New(t.Context(), s.URL()))(t)
 	t.Cleanup(pool.Close)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	return pool, s.URL()
 }
 
 func onPostgres(t *testing.T) desk {
 	pool, url := postgres(t)
-	if _, err := pool.Exec(t.Context(), "CREATE TABLE orders (id bigserial PRIMARY KEY, partition text, customer text, payload bytea, headers jsonb)"); err != nil {
-		t.Fatal(err)
-	}
-	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(pool.Exec(t.Context(), "CREATE TABLE orders (id bigserial PRIMARY KEY, partition text, customer text, payload bytea, headers jsonb)"))(t)
+	letters := must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool}))(t)
 	return desk{
 		letters: letters,
 		flags: []string{
@@ -101,11 +91,7 @@ func onPostgres(t *testing.T) desk {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return all
+			return must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		},
 	}
 }
@@ -113,31 +99,16 @@ func onPostgres(t *testing.T) desk {
 // onOutbox is a desk whose records go back into an outbox, and are read from there.
 func onOutbox(t *testing.T) desk {
 	pool, url := postgres(t)
-	outbox, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: "orders", Partitions: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ledger, err := lease.NewMemory(lease.Config{}) // for Open to look at; nothing is done in it
-	if err != nil {
-		t.Fatal(err)
-	}
+	outbox := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: "orders", Partitions: 2}))(t)
+	letters := must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool}))(t)
+	ledger := must(lease.NewMemory(lease.Config{}))(t) // for Open to look at; nothing is done in it
 	return desk{
 		letters: letters, flags: []string{"-postgres", url, "-outbox", "orders"},
 		source: func(t *testing.T) (all []string) {
 			var records []dispatch.Record
 			for _, name := range outbox.Partitions() {
-				p, err := outbox.Open(t.Context(), name, ledger)
-				if err != nil {
-					t.Fatal(err)
-				}
-				from, err := p.Source.Committed(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := must(outbox.Open(t.Context(), name, ledger))(t)
+				from := must(p.Source.Committed(t.Context()))(t)
 				end, err := p.Source.(dispatch.Ended).End(t.Context())
 				for err == nil && from < end {
 					var more []dispatch.Record
@@ -159,46 +130,25 @@ func onOutbox(t *testing.T) desk {
 }
 
 func onNATS(t *testing.T) desk {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}))(t)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(20 * time.Second) {
 		t.Fatal("the server does not start")
 	}
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must(nats.Connect(s.ClientURL()))(t)
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	letters, err := leasenats.OpenLetters(t.Context(), leasenats.LettersConfig{
+	js := must(jetstream.New(nc))(t)
+	stream := must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*"}}))(t)
+	letters := must(leasenats.OpenLetters(t.Context(), leasenats.LettersConfig{
 		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS", Subject: func(r dispatch.Record) string { return "orders." + r.Domain },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return desk{
 		letters: letters, flags: []string{"-nats", s.ClientURL()},
 		source: func(t *testing.T) (all []string) {
-			info, err := stream.Info(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			info := must(stream.Info(t.Context()))(t)
 			for seq := range info.State.LastSeq {
-				m, err := stream.GetMsg(t.Context(), seq+1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must(stream.GetMsg(t.Context(), seq+1))(t)
 				all = append(all, fmt.Sprint(strings.TrimPrefix(m.Subject, "orders."), " ", string(m.Data), " ", m.Header["Trace"][0], " ", m.Header[deadletter.HeaderReplayOf][0]))
 			}
 			return all
@@ -207,16 +157,10 @@ func onNATS(t *testing.T) desk {
 }
 
 func onKafka(t *testing.T) desk {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster := must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders")))(t)
 	t.Cleanup(cluster.Close)
 	brokers := cluster.ListenAddrs()
-	letters, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	letters := must(leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters"}))(t)
 	t.Cleanup(letters.Close)
 	return desk{
 		letters: letters, flags: []string{"-kafka", strings.Join(brokers, ",")},
@@ -228,14 +172,10 @@ func onKafka(t *testing.T) desk {
 			}
 			defer client.Close()
 			end := &kgo.Record{Topic: "orders", Partition: 1, Value: []byte("end")}
-			if err := client.ProduceSync(t.Context(), end).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, client.ProduceSync(t.Context(), end).FirstErr())
 			for {
 				fetches := client.PollFetches(t.Context())
-				if err := fetches.Err(); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, fetches.Err())
 				for _, r := range fetches.Records() {
 					if r.Offset == end.Offset {
 						return all
@@ -296,13 +236,10 @@ const hostile = "\x1b[2J\x1b]0;owned\x07 \u009b31m \u202e evil \r\n \x00 \xff"
 
 func (d desk) put(t *testing.T, offset int64, key, payload, failure string) {
 	t.Helper()
-	err := d.letters.Put(t.Context(), deadletter.Letter{
+	noError(t, d.letters.Put(t.Context(), deadletter.Letter{
 		Partition: "orders/1", Attempts: 11, Failure: deadletter.Clip(failure), At: time.Date(2026, 11, 22, 3, 0, int(offset), 0, time.UTC), Size: len(payload),
 		Record: dispatch.Record{Domain: key, Offset: offset, Payload: []byte(payload), Headers: []dispatch.Header{{Key: "Trace", Value: []byte("t1")}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func TestEveryEngine(t *testing.T) {
@@ -357,10 +294,7 @@ func TestEveryEngine(t *testing.T) {
 
 // The page's commands, one after the other, as somebody pastes them.
 func TestThePage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/dead-letters.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must(os.ReadFile("../../docs/dead-letters.md"))(t)
 	var commands []string
 	_, story, _ := strings.Cut(string(page), "## From alert to replay")
 	for i, part := range strings.Split(story, "```") {
@@ -371,14 +305,9 @@ func TestThePage(t *testing.T) {
 	if len(commands) < 9 {
 		t.Fatalf("%d commands in the page: %q", len(commands), commands)
 	}
-	self, err := filepath.Abs(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must(filepath.Abs(os.Args[0]))(t)
 	bin := t.TempDir()
-	if err := os.Symlink(self, filepath.Join(bin, "leasectl")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink(self, filepath.Join(bin, "leasectl")))
 	for _, engine := range []string{"outbox", "nats", "kafka"} {
 		d := desks[engine](t)
 		for offset := int64(8); offset < 13; offset++ {
@@ -414,9 +343,7 @@ func TestKilledWhileReplaying(t *testing.T) {
 			for pause := 10 * time.Millisecond; ; pause = pause * 3 / 2 {
 				cmd := exec.Command(os.Args[0], append([]string{"replay", "-all", "-yes"}, d.flags...)...)
 				cmd.Env = append(os.Environ(), childEnv+"=1")
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, cmd.Start())
 				kill := time.AfterFunc(pause, func() { _ = cmd.Process.Kill() }) // an error: it was faster
 				err := cmd.Wait()
 				kill.Stop()
@@ -508,13 +435,31 @@ func TestMissingPlaces(t *testing.T) {
 // A letter whose record is from elsewhere does not get into an outbox, and stays.
 func TestLetterOfAnotherOutbox(t *testing.T) {
 	d := onOutbox(t)
-	err := d.letters.Put(t.Context(), deadletter.Letter{Partition: "bills/1", At: time.Now(), Record: dispatch.Record{Domain: "ann", Offset: 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, d.letters.Put(t.Context(), deadletter.Letter{Partition: "bills/1", At: time.Now(), Record: dispatch.Record{Domain: "ann", Offset: 3}}))
 	d.program(t, "", "replay", "bills/1@3").must(t, 1, `outbox "orders" has no partition "bills/1"`)
 	d.program(t, "", "show", "bills/1@3").must(t, 0)
 	if got := d.source(t); len(got) > 0 {
 		t.Errorf("the source has %q", got)
 	}
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

@@ -37,8 +37,6 @@ func set(t *testing.T, name, value string) {
 		return
 	}
 	before := flag.Lookup(name).Value.String()
-	if err := flag.Set(name, value); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, flag.Set(name, value))
 	t.Cleanup(func() { _ = flag.Set(name, before) })
 }

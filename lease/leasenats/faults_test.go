@@ -215,18 +215,12 @@ func TestLeaderLoss(t *testing.T) {
 // The reply to each kind of call is lost on the way, after the server carried it out: the call finds that out, and is carried out once.
 func TestLostReply(t *testing.T) {
 	s := single(t, t.TempDir(), 0)
-	p, err := proxy.New(s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(proxy.New(s.Addr().String()))(t)
 	t.Cleanup(p.Close)
 	direct := openStore(t, leasenats.Config{Conn: connect(t, s.ClientURL()), Bucket: "b"})
 	store := openStore(t, leasenats.Config{Conn: connect(t, "nats://"+p.Addr()), Bucket: "b", Timeout: time.Second})
 	l := open(t, store, lease.Config{MaxRetries: 1})
-	a, err := l.TryAcquire(ctx, "A", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must(l.TryAcquire(ctx, "A", 1))(t)
 	token := a.Lease.Token
 	for i, call := range []struct {
 		name string

@@ -20,17 +20,12 @@ import (
 func TestOwnership(t *testing.T) {
 	server := single(t, t.TempDir(), 0)
 	nc := connect(t, server.ClientURL())
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must(jetstream.New(nc))(t)
 	groups := 0
 	ownertest.Run(t, func(t testing.TB, partitions int) ownertest.Group {
 		groups++
 		name := fmt.Sprint("group", groups)
-		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
-			t.Fatal(err)
-		}
+		must(js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}))(t)
 		var open []func() // to be closed when the suite has ended the members
 		t.Cleanup(func() {
 			for _, end := range open {
@@ -38,32 +33,21 @@ func TestOwnership(t *testing.T) {
 			}
 		})
 		join := func(old bool) ownertest.Member {
-			p, err := proxy.New(server.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			nc, err := nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must(proxy.New(server.Addr().String()))(t)
+			nc := must(nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1)))(t)
 			open = append(open, nc.Close, p.Close)
-			group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
+			group := must(leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 				Conn: nc, Stream: name, Subject: name + ".*.>", Partitions: partitions,
 				Bucket: name, Group: "g", Session: 500 * time.Millisecond,
 				Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
 				Ledger: durable.Config{MaxRetries: 100, OldReaders: old},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			return ownertest.Member{Ownership: group, Cut: p.Stall, Mend: p.Flow}
 		}
 		g := ownertest.Group{
 			Append: func(partition, domain string, payload []byte) {
 				number := partition[strings.LastIndex(partition, "-")+1:]
-				if _, err := js.Publish(ctx, name+"."+number+"."+domain, payload); err != nil {
-					t.Fatal(err)
-				}
+				must(js.Publish(ctx, name+"."+number+"."+domain, payload))(t)
 			},
 			Join:    func() ownertest.Member { return join(false) },
 			JoinOld: func() ownertest.Member { return join(true) },

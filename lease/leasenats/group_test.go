@@ -45,10 +45,7 @@ func partitioned(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 
 // publishing publishes orders of the customers in turn until it is stopped. A server that is away makes it wait, or say one thing twice.
 func publishing(t testing.TB, nc *nats.Conn) (stop func()) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must(jetstream.New(nc))(t)
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -81,16 +78,10 @@ func groupConfig(nc *nats.Conn) leasenats.GroupConfig {
 // consumer is a member that works until it is stopped.
 func consumer(t testing.TB, nc *nats.Conn, handler dispatch.Handler) (stop func() error) {
 	t.Helper()
-	g, err := leasenats.OpenGroup(ctx, groupConfig(nc))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := dispatch.NewConsumer(g, dispatch.Config{
+	g := must(leasenats.OpenGroup(ctx, groupConfig(nc)))(t)
+	c := must(dispatch.NewConsumer(g, dispatch.Config{
 		Handler: handler, DeadLetter: dispatch.Discard, Backoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond, Grace: 100 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	running, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(running) }()
@@ -103,10 +94,7 @@ func consumer(t testing.TB, nc *nats.Conn, handler dispatch.Handler) (stop func(
 func layout(t testing.TB, nc *nats.Conn) map[string][]int64 {
 	t.Helper()
 	s := source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Partition = "layout" })
-	end, err := s.End(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := must(s.End(ctx))(t)
 	offsets, partition := map[string][]int64{}, map[string]string{}
 	for _, r := range fetch(t, s, 1, int(end)-1) {
 		tokens := strings.Split(r.Domain, ".")
@@ -216,15 +204,12 @@ func TestOpenGroupRefuses(t *testing.T) {
 		}
 	}
 	// A bucket that goes while a member is there ends its membership, a session later.
-	g, err := leasenats.OpenGroup(ctx, groupConfig(nc))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(leasenats.OpenGroup(ctx, groupConfig(nc)))(t)
 	js, _ := jetstream.New(nc)
 	var once sync.Once
 	var lost *dispatch.LostError
 	var mu sync.Mutex
-	err = g.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
+	err := g.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
 		once.Do(func() {
 			if err := js.DeleteKeyValue(context.Background(), "group"); err != nil {
 				t.Error(err)

@@ -35,19 +35,11 @@ func letterDesk(t testing.TB) lettertest.Desk {
 	desk := lettertest.Desk{
 		Partition: "orders-3", Once: true, Network: true,
 		Source: func(t testing.TB) (records []dispatch.Record) {
-			s, err := js.Stream(ctx, "ORDERS")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must(js.Stream(ctx, "ORDERS"))(t)
 			for seq := range s.CachedInfo().State.LastSeq {
-				m, err := s.GetMsg(ctx, seq+1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must(s.GetMsg(ctx, seq+1))(t)
 				r := dispatch.Record{Payload: m.Data}
-				if _, err := fmt.Sscanf(m.Subject, "orders.%x", &r.Domain); err != nil {
-					t.Fatal(err)
-				}
+				must(fmt.Sscanf(m.Subject, "orders.%x", &r.Domain))(t)
 				for key, values := range m.Header {
 					for _, value := range values {
 						if !strings.HasPrefix(key, "Nats-") {
@@ -60,16 +52,9 @@ func letterDesk(t testing.TB) lettertest.Desk {
 			return records
 		},
 		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
-			own, err := nats.Connect(url, nats.SetCustomDialer(dialer{dial}), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			own := must(nats.Connect(url, nats.SetCustomDialer(dialer{dial}), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})))(t)
 			t.Cleanup(own.Close)
-			letters, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: own, Bucket: "desk", Stream: "ORDERS", Subject: letterSubject})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return letters
+			return must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: own, Bucket: "desk", Stream: "ORDERS", Subject: letterSubject}))(t)
 		},
 	}
 	return desk
@@ -80,52 +65,32 @@ func TestPropertyL15_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
 // A record goes back through the stream's transform into its partition, and takes no order to the server along.
 func TestLettersThroughATransform(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{
+	js := must(jetstream.New(nc))(t)
+	stream := must(js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: "ORDERS", Subjects: []string{"orders.*"},
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*", Destination: "orders.{{partition(12,1)}}.{{wildcard(1)}}"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	m := &nats.Msg{Subject: "orders.customer-7", Data: []byte("a pair of boots"), Header: nats.Header{"Trace": {"t1"}}}
-	if _, err := js.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(0), jetstream.WithMsgID("first")); err != nil {
-		t.Fatal(err)
-	}
+	must(js.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(0), jetstream.WithMsgID("first")))(t)
 	all := source(t, nc, nil)
 	record := fetch(t, all, 1, 1)[0]
 	letters, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{
 		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS",
 		Subject: func(r dispatch.Record) string { return "orders." + r.Domain[strings.LastIndexByte(r.Domain, '.')+1:] },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var cfg dispatch.Config
 	cfg.DeadLetter = deadletter.Keep(letters)
 
-	if err := cfg.DeadLetter(ctx, dispatch.DeadLetter{Partition: "group-9", Record: record}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, cfg.DeadLetter(ctx, dispatch.DeadLetter{Partition: "group-9", Record: record}))
 	// The command knows neither stream nor subject.
-	desk, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "dead-letters"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := desk.Replay(ctx, deadletter.ID{Partition: "group-9", Offset: 1}); err != nil {
-		t.Fatal(err)
-	}
+	desk := must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "dead-letters"}))(t)
+	noError(t, desk.Replay(ctx, deadletter.ID{Partition: "group-9", Offset: 1}))
 	again := fetch(t, all, 2, 1)[0]
 	if again.Domain != record.Domain || string(again.Payload) != "a pair of boots" {
 		t.Errorf("replayed as %s: %q, was %s", again.Domain, again.Payload, record.Domain)
 	}
-	raw, err := stream.GetMsg(ctx, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must(stream.GetMsg(ctx, 2))(t)
 	if got := fmt.Sprint(raw.Header["Trace"], raw.Header[deadletter.HeaderReplayOf], raw.Header["Nats-Expected-Last-Sequence"], len(raw.Header)); got != "[t1] [group-9@1] [] 4" {
 		t.Errorf("headers %s: %v", got, raw.Header)
 	}
@@ -134,10 +99,7 @@ func TestLettersThroughATransform(t *testing.T) {
 func TestLettersRefuse(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := orders(t, nc, 0, 1)
-	letters, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "desk", Stream: "ORDERS"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	letters := must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "desk", Stream: "ORDERS"}))(t)
 	reader, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "desk"})
 	if err != nil {
 		t.Fatal(err)
@@ -160,14 +122,10 @@ func TestLettersRefuse(t *testing.T) {
 	}
 
 	// A subject that no stream listens on, and one that another stream does.
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(js.CreateStream(ctx, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}}))(t)
 	for offset, subject := range []string{"nobody", "other"} {
 		l := deadletter.Letter{Partition: "p", Record: dispatch.Record{Domain: subject, Offset: int64(offset)}}
-		if err := letters.Put(ctx, l); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, letters.Put(ctx, l))
 		if err := letters.Replay(ctx, l.ID()); !is[*leasenats.UnreachableError](err) || !strings.Contains(err.Error(), subject) {
 			t.Errorf("replayed to %s: %v", subject, err)
 		}
@@ -183,13 +141,8 @@ func TestLettersRefuse(t *testing.T) {
 	}
 
 	// A key that somebody else wrote, or deleted, is not taken for a letter or for none.
-	kv, err := js.KeyValue(ctx, "desk")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kv.PutString(ctx, "dead-letters.d.p.5", "hello"); err != nil {
-		t.Fatal(err)
-	}
+	kv := must(js.KeyValue(ctx, "desk"))(t)
+	must(kv.PutString(ctx, "dead-letters.d.p.5", "hello"))(t)
 	if _, err := letters.Get(ctx, deadletter.ID{Partition: "p", Offset: 5}); !is[*leasenats.KeyError](err) {
 		t.Errorf("a foreign value: %v", err)
 	}

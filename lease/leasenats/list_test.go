@@ -36,28 +36,19 @@ func namesOn(ctx context.Context, s *leasenats.Store, index durable.Index) ([]st
 // is what it would be without.
 func TestPropertyListIsTheShelves(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must(jetstream.New(nc))(t)
 	var ledgers, read int
 	rapid.Check(t, func(t *rapid.T) {
 		ledgers++
 		cfg := leasenats.Config{Conn: nc, Bucket: "b", Ledger: fmt.Sprint("n", ledgers)}
 		stores := make([]*leasenats.Store, 2)
 		for i := range stores {
-			s, err := leasenats.Open(ctx, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must(leasenats.Open(ctx, cfg))(t)
 			stores[i] = leasenats.ListAgain(s, rapid.IntRange(0, 4).Draw(t, "again"))
 		}
 		store := func() *leasenats.Store { return stores[rapid.IntRange(0, 1).Draw(t, "store")] }
 		subject := leasenats.Listing(stores[0])
-		stream, err := js.Stream(ctx, "KV_b")
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := must(js.Stream(ctx, "KV_b"))(t)
 		listing := func() []byte {
 			m, err := stream.GetLastMsgForSubject(ctx, subject)
 			if err != nil {
@@ -66,19 +57,14 @@ func TestPropertyListIsTheShelves(t *testing.T) {
 			return m.Data
 		}
 		put := func(m *nats.Msg) {
-			if _, err := js.PublishMsg(ctx, m); err != nil {
-				t.Fatal(err)
-			}
+			must(js.PublishMsg(ctx, m))(t)
 		}
 		shelf, versions, earlier := map[string]durable.Index{}, map[string]uint64{}, []byte(nil)
 		t.Repeat(map[string]func(*rapid.T){
 			"swap": func(t *rapid.T) {
 				name := rapid.SampledFrom([]string{"a", "b", "c.d", "e", strings.Repeat("long", 50)}).Draw(t, "name")
 				index := durable.Index(rapid.IntRange(0, 2).Draw(t, "index"))
-				version, err := store().Swap(ctx, name, versions[name], []byte("x"), index)
-				if err != nil {
-					t.Fatal(err)
-				}
+				version := must(store().Swap(ctx, name, versions[name], []byte("x"), index))(t)
 				shelf[name], versions[name] = index, version
 			},
 			"list": func(t *rapid.T) {
@@ -110,9 +96,7 @@ func TestPropertyListIsTheShelves(t *testing.T) {
 				case 3:
 					m.Data = earlier
 				default:
-					if err := stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
-						t.Fatal(err)
-					}
+					noError(t, stream.Purge(ctx, jetstream.WithPurgeSubject(subject)))
 					return
 				}
 				put(m)
@@ -158,9 +142,7 @@ func TestListCostsWhatHasChanged(t *testing.T) {
 		t.Errorf("a List after no change took %d messages", n)
 	}
 	for i := range 20 {
-		if _, err := s.Swap(ctx, fmt.Sprint("new", i), 0, []byte("x"), durable.Index(i/19)); err != nil {
-			t.Fatal(err)
-		}
+		must(s.Swap(ctx, fmt.Sprint("new", i), 0, []byte("x"), durable.Index(i/19)))(t)
 	}
 	if n := list(later, "new19"); n > 40 {
 		t.Errorf("a List after 20 changes took %d messages", n)
@@ -185,14 +167,8 @@ func TestListOfACopiedBucket(t *testing.T) {
 	if err != nil || len(want) == 0 {
 		t.Fatal(want, err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(ctx, "KV_from")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must(jetstream.New(nc))(t)
+	stream := must(js.Stream(ctx, "KV_from"))(t)
 	copied := map[string]bool{}
 	for sequence := stream.CachedInfo().State.FirstSeq; sequence <= lastOf(t, stream); sequence++ {
 		m, err := stream.GetMsg(ctx, sequence)
@@ -205,9 +181,7 @@ func TestListOfACopiedBucket(t *testing.T) {
 			header.Set("Lease", at)
 		}
 		copied[subject] = true
-		if _, err := js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: header, Data: m.Data}); err != nil {
-			t.Fatal(err)
-		}
+		must(js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: header, Data: m.Data}))(t)
 	}
 	if !copied[leasenats.Listing(to)] {
 		t.Fatalf("nothing was written down: %q", slices.Sorted(maps.Keys(copied)))
@@ -219,10 +193,7 @@ func TestListOfACopiedBucket(t *testing.T) {
 
 func lastOf(t *testing.T, stream jetstream.Stream) uint64 {
 	t.Helper()
-	info, err := stream.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must(stream.Info(ctx))(t)
 	return info.State.LastSeq
 }
 
@@ -233,9 +204,7 @@ func TestListBesideWriters(t *testing.T) {
 	s := leasenats.ListAgain(openStore(t, cfg), 3)
 	stays := []string{"s0", "s1", "s2", "s3"}
 	for _, name := range stays {
-		if _, err := s.Swap(ctx, name, 0, []byte("x"), durable.Held); err != nil {
-			t.Fatal(err)
-		}
+		must(s.Swap(ctx, name, 0, []byte("x"), durable.Held))(t)
 	}
 	var done atomic.Bool
 	var writers, listers sync.WaitGroup

@@ -82,14 +82,8 @@ func TestTortureOwners(t *testing.T) {
 		number := <-groups
 		groups <- number + 1
 		j := joining{URL: fmt.Sprintf("nats://127.0.0.1:%d", at), Stream: fmt.Sprint("owners", number), Partitions: partitions}
-		process, err := json.Marshal(j)
-		if err != nil {
-			t.Fatal(err)
-		}
-		nc, err := nats.Connect(j.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
-		if err != nil {
-			t.Fatal(err)
-		}
+		process := must(json.Marshal(j))(t)
+		nc := must(nats.Connect(j.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true)))(t)
 		open := []func(){nc.Close} // to be closed when the members have ended
 		t.Cleanup(func() {
 			for _, end := range open {

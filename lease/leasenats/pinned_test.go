@@ -19,41 +19,26 @@ func TestPinnedConsumersDoNotShare(t *testing.T) {
 	js := partitioned(t, nc)
 	var consumers []jetstream.Consumer
 	for p := range parts {
-		c, err := js.CreateConsumer(ctx, "ORDERS", jetstream.ConsumerConfig{
+		c := must(js.CreateConsumer(ctx, "ORDERS", jetstream.ConsumerConfig{
 			Durable: fmt.Sprint("p", p), FilterSubject: fmt.Sprintf("orders.%d.>", p), AckPolicy: jetstream.AckExplicitPolicy,
 			PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"owners"}, PinnedTTL: time.Minute,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		consumers = append(consumers, c)
 	}
 	pins := func() (pins [parts]string) {
 		t.Helper()
 		for p, c := range consumers {
-			info, err := c.Info(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			info := must(c.Info(ctx))(t)
 			pins[p] = info.PriorityGroups[0].PinnedClientID
 		}
 		return pins
 	}
 	got := make(chan string, 1000)
 	member := func(name string) {
-		js, err := jetstream.New(connect(t, nc.ConnectedUrl()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := must(jetstream.New(connect(t, nc.ConnectedUrl())))(t)
 		for p := range parts {
-			c, err := js.Consumer(ctx, "ORDERS", fmt.Sprint("p", p))
-			if err != nil {
-				t.Fatal(err)
-			}
-			messages, err := c.Messages(jetstream.PullPriorityGroup("owners"), jetstream.PullMaxMessages(1), jetstream.PullExpiry(30*time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must(js.Consumer(ctx, "ORDERS", fmt.Sprint("p", p)))(t)
+			messages := must(c.Messages(jetstream.PullPriorityGroup("owners"), jetstream.PullMaxMessages(1), jetstream.PullExpiry(30*time.Second)))(t)
 			t.Cleanup(messages.Stop)
 			go func() {
 				for {
@@ -79,9 +64,7 @@ func TestPinnedConsumersDoNotShare(t *testing.T) {
 		t.Helper()
 		by = map[string]int{}
 		for i := range keys {
-			if _, err := js.Publish(ctx, fmt.Sprint("orders.customer-", i), nil); err != nil {
-				t.Fatal(err)
-			}
+			must(js.Publish(ctx, fmt.Sprint("orders.customer-", i), nil))(t)
 		}
 		for range keys {
 			by[<-got]++
@@ -104,17 +87,12 @@ func TestPinnedConsumersDoNotShare(t *testing.T) {
 		t.Errorf("two members: %v", by)
 	}
 	// A pin is taken away by whoever asks, without saying whose: one that is late takes it from the next owner.
-	stranger, err := jetstream.New(connect(t, nc.ConnectedUrl()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stranger := must(jetstream.New(connect(t, nc.ConnectedUrl())))(t)
 	c, err := stranger.Stream(ctx, "ORDERS")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.UnpinConsumer(ctx, "p0", "owners"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.UnpinConsumer(ctx, "p0", "owners"))
 	if after := pins(); after[0] == before[0] {
 		t.Errorf("the pin stayed: %v", after)
 	}

@@ -34,10 +34,7 @@ func single(t testing.TB, dir string, port int) *server.Server {
 func start(t testing.TB, o *server.Options) *server.Server {
 	t.Helper()
 	o.NoLog, o.NoSigs = true, true
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(server.NewServer(o))(t)
 	s.Start()
 	if !s.ReadyForConnections(20 * time.Second) {
 		t.Fatal("the server does not start")
@@ -87,10 +84,7 @@ func cluster(t testing.TB) *nodes {
 func (n *nodes) start(t testing.TB, i int) {
 	t.Helper()
 	o := n.options[i]
-	s, err := server.NewServer(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(server.NewServer(&o))(t)
 	s.Start()
 	t.Cleanup(func() { stop(s) })
 	n.servers[i] = s
@@ -135,11 +129,7 @@ func openStore(t testing.TB, cfg leasenats.Config) *leasenats.Store {
 
 func open(t testing.TB, store durable.Store, cfg lease.Config) *durable.Ledger {
 	t.Helper()
-	l, err := durable.New(durable.Config{Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(durable.New(durable.Config{Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer}))(t)
 }
 
 // thorough is set for the long runs.
@@ -148,10 +138,7 @@ func thorough() bool { return os.Getenv("STOPBANK_THOROUGH") != "" }
 func freePorts(t testing.TB, n int) (ports []int) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		defer func() { _ = l.Close() }()
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
@@ -171,4 +158,25 @@ func port(t testing.TB, s *server.Server) int {
 func is[E error](err error) bool {
 	var e E
 	return errors.As(err, &e)
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

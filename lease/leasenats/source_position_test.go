@@ -21,7 +21,7 @@ func TestSourcePosition(t *testing.T) {
 	if err := first.Commit(ctx, 3); !is[*leasenats.SourceError](err) {
 		t.Errorf("without a claim: %v", err)
 	}
-	must(t, first, 1)
+	wantFloor(t, first, 1)
 	for _, floor := range []int64{5, 4, 5, 20} {
 		if err := first.Commit(ctx, floor); err != nil {
 			t.Error(err)
@@ -30,11 +30,11 @@ func TestSourcePosition(t *testing.T) {
 
 	// Another partition has a position of its own.
 	other := source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Partition = "other" })
-	must(t, other, 1)
+	wantFloor(t, other, 1)
 
 	// Who claims later wins, at once and for good.
 	second := source(t, nc, nil)
-	must(t, second, 20)
+	wantFloor(t, second, 20)
 	err := first.Commit(ctx, 30)
 	var lost *dispatch.LostError
 	if !errors.As(err, &lost) || !errors.Is(err, dispatch.ErrLost) || lost.Partition != "all" {
@@ -43,42 +43,33 @@ func TestSourcePosition(t *testing.T) {
 	if err := second.Commit(ctx, 25); err != nil {
 		t.Error(err)
 	}
-	must(t, first, 25) // it comes back
+	wantFloor(t, first, 25) // it comes back
 	if err := second.Commit(ctx, 26); !errors.Is(err, dispatch.ErrLost) {
 		t.Errorf("the former owner: %v", err)
 	}
 
 	// A write whose reply was lost is known again: the key moves on under the owner's own name.
 	js, _ := jetstream.New(nc)
-	kv, err := js.KeyValue(ctx, "positions")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kv := must(js.KeyValue(ctx, "positions"))(t)
 	entry, err := kv.Get(ctx, "source-ORDERS.all")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, owner, _ := strings.Cut(string(entry.Value()), " ")
-	if _, err := kv.Put(ctx, "source-ORDERS.all", []byte("27 "+owner)); err != nil {
-		t.Fatal(err)
-	}
+	must(kv.Put(ctx, "source-ORDERS.all", []byte("27 "+owner)))(t)
 	if err := first.Commit(ctx, 28); err != nil {
 		t.Errorf("after a lost reply: %v", err)
 	}
 
-	if _, err := kv.Put(ctx, "source-ORDERS.all", []byte("rubbish")); err != nil {
-		t.Fatal(err)
-	}
+	must(kv.Put(ctx, "source-ORDERS.all", []byte("rubbish")))(t)
 	if _, err := second.Committed(ctx); !is[*leasenats.SourceError](err) {
 		t.Errorf("rubbish: %v", err)
 	}
-	if err := kv.Delete(ctx, "source-ORDERS.all"); err != nil {
-		t.Fatal(err)
-	}
-	must(t, second, 1)
+	noError(t, kv.Delete(ctx, "source-ORDERS.all"))
+	wantFloor(t, second, 1)
 }
 
-func must(t *testing.T, s *leasenats.Source, want int64) {
+func wantFloor(t *testing.T, s *leasenats.Source, want int64) {
 	t.Helper()
 	if floor, err := s.Committed(ctx); floor != want || err != nil {
 		t.Errorf("committed %d, %v, want %d", floor, err, want)

@@ -22,13 +22,8 @@ import (
 // orders makes a stream and publishes n messages to orders.0 … orders.keys-1 in turn.
 func orders(t testing.TB, nc *nats.Conn, n, keys int) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	js := must(jetstream.New(nc))(t)
+	must(js.CreateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}))(t)
 	publish(t, js, n, keys)
 	return js
 }
@@ -36,9 +31,7 @@ func orders(t testing.TB, nc *nats.Conn, n, keys int) jetstream.JetStream {
 func publish(t testing.TB, js jetstream.JetStream, n, keys int) {
 	t.Helper()
 	for i := range n {
-		if _, err := js.Publish(ctx, fmt.Sprint("orders.", i%keys), fmt.Append(nil, i)); err != nil {
-			t.Fatal(err)
-		}
+		must(js.Publish(ctx, fmt.Sprint("orders.", i%keys), fmt.Append(nil, i)))(t)
 	}
 }
 
@@ -48,10 +41,7 @@ func source(t testing.TB, nc *nats.Conn, change func(*leasenats.SourceConfig)) *
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := leasenats.OpenSource(ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(leasenats.OpenSource(ctx, cfg))(t)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -63,10 +53,7 @@ func fetch(t testing.TB, s *leasenats.Source, from int64, want int) []dispatch.R
 	defer cancel()
 	var all []dispatch.Record
 	for len(all) < want {
-		records, err := s.Fetch(ctx, from, min(100, want-len(all)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		records := must(s.Fetch(ctx, from, min(100, want-len(all))))(t)
 		if len(records) == 0 {
 			t.Fatal("an empty slice without an error")
 		}
@@ -148,9 +135,7 @@ func TestSourceHeadersAndTime(t *testing.T) {
 	js := orders(t, nc, 1, 1)
 	m := nats.NewMsg("orders.0")
 	m.Header = nats.Header{"b": {"2", "3"}, "a": {"1"}}
-	if _, err := js.PublishMsg(ctx, m); err != nil {
-		t.Fatal(err)
-	}
+	must(js.PublishMsg(ctx, m))(t)
 	records := fetch(t, source(t, nc, nil), 1, 2)
 	want := []dispatch.Header{{Key: "a", Value: []byte("1")}, {Key: "b", Value: []byte("2")}, {Key: "b", Value: []byte("3")}}
 	if diff := cmp.Diff(want, records[1].Headers); records[0].Headers != nil || diff != "" {
@@ -165,15 +150,9 @@ func TestSourceHeadersAndTime(t *testing.T) {
 func TestSourceLeavesNoConsumers(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := orders(t, nc, 100, 5)
-	stream, err := js.Stream(ctx, "ORDERS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must(js.Stream(ctx, "ORDERS"))(t)
 	consumers := func() int {
-		info, err := stream.Info(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must(stream.Info(ctx))(t)
 		return info.State.Consumers
 	}
 	s := source(t, nc, nil)
@@ -193,9 +172,7 @@ func TestSourceStreamGone(t *testing.T) {
 	fetch(t, s, 1, 3)
 	ended := make(chan error, 1)
 	go func() { _, err := s.Fetch(ctx, 4, 10); ended <- err }()
-	if err := js.DeleteStream(ctx, "ORDERS"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, js.DeleteStream(ctx, "ORDERS"))
 	select {
 	case err := <-ended:
 		if !is[*leasenats.SourceError](err) {

@@ -68,10 +68,7 @@ func TestConfig(t *testing.T) {
 // A bucket that would drop, age or hide records is refused, by the name of what is wrong with it.
 func TestBucketsThatAreRefused(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must(jetstream.New(nc))(t)
 	bucket := "" // one for each: a server may still be removing the files of one that was deleted
 	kv := func(cfg jetstream.KeyValueConfig) error {
 		cfg.Bucket = bucket
@@ -130,18 +127,10 @@ func TestBucketsThatAreRefused(t *testing.T) {
 func TestForeignKeys(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	store := openStore(t, leasenats.Config{Conn: nc, Bucket: "b"})
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := js.KeyValue(ctx, "b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must(jetstream.New(nc))(t)
+	kv := must(js.KeyValue(ctx, "b"))(t)
 	for _, key := range []string{"other", "ledgers.d.A", "other.d.A"} {
-		if _, err := kv.Put(ctx, key, []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		must(kv.Put(ctx, key, []byte("x")))(t)
 	}
 	l := open(t, store, lease.Config{})
 	long := strings.Repeat("x", 1<<16-1)
@@ -150,10 +139,7 @@ func TestForeignKeys(t *testing.T) {
 			t.Fatal(a, err)
 		}
 	}
-	keys, err := kv.Keys(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := must(kv.Keys(ctx))(t)
 	slices.Sort(keys)
 	if want := []string{"ledger.d.a=2Eb=20c", "ledger.d.order/17"}; len(keys) != 7 || !slices.Equal(keys[:2], want) {
 		t.Errorf("%q", keys)
@@ -185,17 +171,11 @@ func TestForeignKeys(t *testing.T) {
 			t.Errorf("%s: not listed", what)
 		}
 	}
-	if _, err := kv.PutString(ctx, "ledger.d.order/17", "mine"); err != nil {
-		t.Fatal(err)
-	}
+	must(kv.PutString(ctx, "ledger.d.order/17", "mine"))(t)
 	refuses("a value of somebody else's", "ledger.d.order/17", true)
-	if err := kv.Delete(ctx, "ledger.d.order/17"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, kv.Delete(ctx, "ledger.d.order/17"))
 	refuses("deleted", "ledger.d.order/17", true)
-	if err := kv.Purge(ctx, "ledger.d.order/17"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, kv.Purge(ctx, "ledger.d.order/17"))
 	refuses("purged", "ledger.d.order/17", true)
 	// Another name under the hash of a long one.
 	b, version, err := store.Load(ctx, long)
@@ -220,13 +200,8 @@ func TestForeignKeys(t *testing.T) {
 // What the server refuses for a reason of its own is said to be not applied; a version that is not the latest is a conflict.
 func TestRefusals(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", MaxBytes: 4096, MaxValueSize: 1000}); err != nil {
-		t.Fatal(err)
-	}
+	js := must(jetstream.New(nc))(t)
+	must(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", MaxBytes: 4096, MaxValueSize: 1000}))(t)
 	store := openStore(t, leasenats.Config{Conn: nc, Bucket: "b"})
 	version, err := store.Swap(ctx, "A", 0, []byte("1"), durable.Neither)
 	if err != nil || version == 0 {

@@ -13,10 +13,6 @@ import (
 func TestConformance(t *testing.T) {
 	pool := migrated(t, 8)
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
-		l, err := durable.New(durable.Config{Store: open(t, pool), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+		return must(durable.New(durable.Config{Store: open(t, pool), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer}))(t)
 	})
 }

@@ -153,13 +153,8 @@ func TestServerRefuses(t *testing.T) {
 // locks takes the row lock of A.
 func locks(t *testing.T, pool *pgxpool.Pool, ledger string) pgx.Tx {
 	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), "SELECT 1 FROM stopbank.lease_domains WHERE ledger = $1 AND domain = 'A' FOR UPDATE", ledger); err != nil {
-		t.Fatal(err)
-	}
+	tx := must(pool.Begin(t.Context()))(t)
+	must(tx.Exec(t.Context(), "SELECT 1 FROM stopbank.lease_domains WHERE ledger = $1 AND domain = 'A' FOR UPDATE", ledger))(t)
 	return tx
 }
 
@@ -182,13 +177,8 @@ func TestCutOffInTheMiddle(t *testing.T) {
 	for _, how := range []string{"the context ends", "the server ends the connection"} {
 		t.Run(how, func(t *testing.T) {
 			watch, locker := migrated(t, 1), migrated(t, 1)
-			ledger, err := durable.New(durable.Config{Store: named(t, migrated(t, 2), t.Name()), MaxRetries: lease.DefaultRetries})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ledger.Offer(t.Context(), "A", 1); err != nil {
-				t.Fatal(err)
-			}
+			ledger := must(durable.New(durable.Config{Store: named(t, migrated(t, 2), t.Name()), MaxRetries: lease.DefaultRetries}))(t)
+			must(ledger.Offer(t.Context(), "A", 1))(t)
 			tx := locks(t, locker, t.Name())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -208,15 +198,11 @@ func TestCutOffInTheMiddle(t *testing.T) {
 				if !errors.As(err, &unknown) || !errors.Is(err, durable.ErrAmbiguous) {
 					t.Fatalf("%v, want an AmbiguousError", err)
 				}
-				if err := tx.Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, tx.Rollback(t.Context()))
 			} else {
 				execute(t, watch, "SELECT pg_terminate_backend($1)", pid)
 				waiting(t, watch) // it is sent again, on another connection
-				if err := tx.Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, tx.Rollback(t.Context()))
 				if err := <-cut; err != nil {
 					t.Fatalf("%v, want the lease", err)
 				}
@@ -253,10 +239,7 @@ func TestUnreachable(t *testing.T) {
 	}
 
 	// A pool without a free connection has sent nothing.
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(pool.Acquire(t.Context()))(t)
 	short, cancel := context.WithTimeout(t.Context(), 1)
 	defer cancel()
 	if _, err := s.Swap(short, "A", 1, nil, durable.Held); kind(err) != "not applied" {
@@ -283,10 +266,7 @@ func TestUnreachable(t *testing.T) {
 // A row that no ledger wrote is an error of its own, and stays as it is.
 func TestForeignRow(t *testing.T) {
 	s := open(t, migrated(t, 2))
-	ledger, err := durable.New(durable.Config{Store: s, MaxRetries: lease.DefaultRetries})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ledger := must(durable.New(durable.Config{Store: s, MaxRetries: lease.DefaultRetries}))(t)
 	swap(t, s, "A", 0, "not a state", durable.Held)
 	if _, err := ledger.TryAcquire(t.Context(), "A", 1); !is[*durable.CorruptError](err) && !is[*durable.NewerError](err) {
 		t.Errorf("TryAcquire: %v", err)

@@ -36,16 +36,10 @@ func (*batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)
 // First what was drawn, then who writes, then the rows: else somebody could draw an id between the first two, or commit one after the last.
 func TestL13_OrderOfQuestions(t *testing.T) {
 	pool := migrated(t, 1)
-	cfg, err := pgxpool.ParseConfig(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must(pgxpool.ParseConfig(server.URL()))(t)
 	sent := &batches{tracer: &tracer{}}
 	cfg.ConnConfig.Tracer = sent
-	watched, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	watched := must(pgxpool.NewWithConfig(t.Context(), cfg))(t)
 	defer watched.Close()
 	o := outbox(t, watched, 1)
 	put(t, pool, o, record("a", 1))

@@ -34,10 +34,7 @@ type holdingProxy struct {
 
 func newHoldingProxy(t *testing.T, network, to string) *holdingProxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	p := &holdingProxy{network: network, to: to, listener: l, holds: make(chan struct{}), free: make(chan struct{}), late: make(chan struct{})}
 	p.release = sync.OnceFunc(func() { close(p.free) })
 	t.Cleanup(func() { // the pools are closed by then
@@ -115,20 +112,14 @@ func TestL16_LateCommitMovesNothingBack(t *testing.T) {
 	at := direct.Config().ConnConfig
 	network, to := pgconn.NetworkAddress(at.Host, at.Port)
 	proxy := newHoldingProxy(t, network, to)
-	u, err := url.Parse(need(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must(url.Parse(need(t).URL()))(t)
 	u.Host = proxy.listener.Addr().String()
 	pool := connect(t, u.String(), 2, "default_query_exec_mode=exec") // a statement is one message, and nothing prepares it
 
 	o := outbox(t, direct, 1)
 	name := o.Partitions()[0]
 	ledger := ledgerIn(t, open(t, direct))
-	p, err := reopened(t, pool, strings.TrimSuffix(name, "/0"), 1).Open(t.Context(), name, ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(reopened(t, pool, strings.TrimSuffix(name, "/0"), 1).Open(t.Context(), name, ledger))(t)
 	s := p.Source
 	first, _ := take(t, s)
 	for i := range 15 {
@@ -146,12 +137,8 @@ func TestL16_LateCommitMovesNothingBack(t *testing.T) {
 	if err := s.Commit(ctx, lower); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the commit that is held back: %v", err)
 	}
-	if err := s.Commit(t.Context(), higher); err != nil {
-		t.Fatal(err)
-	}
-	if err := ledger.Compact(t.Context(), higher); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Commit(t.Context(), higher))
+	noError(t, ledger.Compact(t.Context(), higher))
 	proxy.release()
 	<-proxy.late
 

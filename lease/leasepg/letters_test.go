@@ -22,9 +22,7 @@ import (
 // letterOutbox makes a table that records are appended to.
 func letterOutbox(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), `CREATE TABLE outbox (id bigserial PRIMARY KEY, key bytea NOT NULL, payload bytea, headers jsonb NOT NULL)`); err != nil {
-		t.Fatal(err)
-	}
+	must(pool.Exec(t.Context(), `CREATE TABLE outbox (id bigserial PRIMARY KEY, key bytea NOT NULL, payload bytea, headers jsonb NOT NULL)`))(t)
 }
 
 func letterEnqueue(ctx context.Context, tx pgx.Tx, _ string, r dispatch.Record) error {
@@ -41,53 +39,35 @@ func letterEnqueued(t testing.TB, pool *pgxpool.Pool) []dispatch.Record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r dispatch.Record, err error) {
+	records := must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (r dispatch.Record, err error) {
 		var key, headers []byte
 		if err = row.Scan(&key, &r.Payload, &headers); err == nil {
 			err = json.Unmarshal(headers, &r.Headers)
 		}
 		r.Domain = string(key)
 		return r, err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return records
 }
 
 // letterDesk is a database of its own.
 func letterDesk(t testing.TB) lettertest.Desk {
-	at, err := need(t).Database(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must(need(t).Database(t.Context()))(t)
 	pool := connect(t, at, 4)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	letterOutbox(t, pool)
 	return lettertest.Desk{
 		Partition: "orders/3", Once: true, Network: true,
 		Source: func(t testing.TB) []dispatch.Record { return letterEnqueued(t, pool) },
 		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
-			cfg, err := pgxpool.ParseConfig(at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			cfg := must(pgxpool.ParseConfig(at))(t)
 			cfg.MaxConns = 1
 			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 				return dial(ctx, network, address)
 			}
-			own, err := pgxpool.NewWithConfig(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			own := must(pgxpool.NewWithConfig(t.Context(), cfg))(t)
 			t.Cleanup(own.Close)
-			letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: own, Append: letterEnqueue})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return letters
+			return must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: own, Append: letterEnqueue}))(t)
 		},
 	}
 }
@@ -96,17 +76,13 @@ func TestPropertyL15_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
 
 func TestLettersRefuse(t *testing.T) {
 	pool := connect(t, need(t).URL(), 1)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := deadletter.ID{Partition: t.Name(), Offset: 1}
-	if err := letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}))
 	for _, unmade := range []*leasepg.Letters{nil, {}} {
 		var invalid *lease.InvalidError
 		if err := unmade.Discard(t.Context(), deadletter.ID{}); !errors.As(err, &invalid) || invalid.Field != "leasepg.Letters" {
@@ -139,12 +115,8 @@ func appendOrder(ctx context.Context, tx pgx.Tx, partition string, r dispatch.Re
 // As the page has it.
 func TestLettersOfOrders(t *testing.T) {
 	ctx, pool := t.Context(), connect(t, need(t).URL(), 1)
-	if err := leasepg.Migrate(ctx, pool); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pool.Exec(ctx, "CREATE TEMPORARY TABLE orders (partition text, customer text, payload bytea)"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(ctx, pool))
+	must(pool.Exec(ctx, "CREATE TEMPORARY TABLE orders (partition text, customer text, payload bytea)"))(t)
 
 	letters, err := leasepg.NewLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: appendOrder})
 
@@ -152,9 +124,7 @@ func TestLettersOfOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := dispatch.Record{Domain: "ann", Offset: 8, Payload: []byte("boots")}
-	if err := deadletter.Keep(letters)(ctx, dispatch.DeadLetter{Partition: t.Name(), Record: record, Err: errors.New("no such product")}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, deadletter.Keep(letters)(ctx, dispatch.DeadLetter{Partition: t.Name(), Record: record, Err: errors.New("no such product")}))
 	if report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: t.Name()}); err != nil || report.Replayed != 1 {
 		t.Fatal(report, err)
 	}
@@ -166,20 +136,13 @@ func TestLettersOfOrders(t *testing.T) {
 // A record that cannot be appended stays a letter, and the transaction leaves nothing.
 func TestLettersAppendFails(t *testing.T) {
 	pool := connect(t, need(t).URL(), 1)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	full := errors.New("the outbox is full")
-	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(ctx context.Context, tx pgx.Tx, _ string, _ dispatch.Record) error {
+	letters := must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(ctx context.Context, tx pgx.Tx, _ string, _ dispatch.Record) error {
 		_, err := tx.Exec(ctx, "CREATE TABLE half_done ()")
 		return errors.Join(err, full)
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
+	noError(t, letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}))
 	report, err := deadletter.ReplayAll(t.Context(), letters, deadletter.Filter{Partition: t.Name()})
 	if !errors.Is(err, full) || !is[*deadletter.ReplayError](err) || report != (deadletter.Report{Failed: 1}) {
 		t.Errorf("%+v, %v", report, err)

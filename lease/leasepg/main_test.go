@@ -63,25 +63,16 @@ func need(t testing.TB) *pgtest.Server {
 // connect returns a pool of n connections to a URL, with settings of its own, each "name=value".
 func connect(t testing.TB, at string, n int32, settings ...string) *pgxpool.Pool {
 	t.Helper()
-	u, err := url.Parse(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must(url.Parse(at))(t)
 	query := u.Query()
 	for _, s := range settings {
 		name, value, _ := strings.Cut(s, "=")
 		query.Set(name, value)
 	}
 	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // pgx takes a plus for a plus
-	cfg, err := pgxpool.ParseConfig(u.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must(pgxpool.ParseConfig(u.String()))(t)
 	cfg.MaxConns = n
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must(pgxpool.NewWithConfig(t.Context(), cfg))(t)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -90,9 +81,7 @@ func connect(t testing.TB, at string, n int32, settings ...string) *pgxpool.Pool
 func migrated(t testing.TB, n int32, settings ...string) *pgxpool.Pool {
 	t.Helper()
 	pool := connect(t, need(t).URL(), n, settings...)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	return pool
 }
 
@@ -106,9 +95,26 @@ func open(t testing.TB, pool *pgxpool.Pool) *leasepg.Store {
 
 func named(t testing.TB, pool *pgxpool.Pool, ledger string) *leasepg.Store {
 	t.Helper()
-	s, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: ledger})
+	return must(leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: ledger}))(t)
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

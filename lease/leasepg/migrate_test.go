@@ -23,10 +23,7 @@ import (
 // fresh returns a pool to a database of its own, without a schema.
 func fresh(t *testing.T, n int32) *pgxpool.Pool {
 	t.Helper()
-	at, err := need(t).Database(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must(need(t).Database(t.Context()))(t)
 	return connect(t, at, n)
 }
 
@@ -72,14 +69,10 @@ func TestSchemaVersions(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if err := open(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, open())
 	s := named(t, pool, "")
 	swap(t, s, "A", 0, "kept", durable.Held)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	if state, _ := load(t, s, "A"); string(state) != "kept" {
 		t.Errorf("state %q after another Migrate", state)
 	}
@@ -98,24 +91,16 @@ func TestSchemaVersions(t *testing.T) {
 // A later version is made out of an earlier one, whole or not at all.
 func TestMigrateInSteps(t *testing.T) {
 	pool := fresh(t, 2)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	const tables = "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'stopbank'"
 	before := ask(t, pool, tables)
-	names, err := fs.Glob(leasepg.Migrations(), "migrations/*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must(fs.Glob(leasepg.Migrations(), "migrations/*.sql"))(t)
 	files := fstest.MapFS{
 		"migrations/9998_more.sql":  {Data: []byte("CREATE TABLE stopbank.x (x int); INSERT INTO stopbank.x VALUES (2);")},
 		"migrations/9999_wrong.sql": {Data: []byte("CREATE TABLE stopbank.y (x int); SELECT 1/0;")},
 	}
 	for _, name := range names { // would fail if they were carried out again
-		data, err := fs.ReadFile(leasepg.Migrations(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(fs.ReadFile(leasepg.Migrations(), name))(t)
 		files[name] = &fstest.MapFile{Data: data}
 	}
 	if err := leasepg.MigrateFrom(t.Context(), pool, files); err == nil || !strings.Contains(err.Error(), "9999_wrong.sql") {
@@ -125,13 +110,11 @@ func TestMigrateInSteps(t *testing.T) {
 		t.Errorf("half a migration left %s", got)
 	}
 	files["migrations/9999_wrong.sql"] = &fstest.MapFile{Data: []byte("CREATE TABLE stopbank.y (x int)")}
-	if err := leasepg.MigrateFrom(t.Context(), pool, files); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.MigrateFrom(t.Context(), pool, files))
 	if got := ask(t, pool, tables); got != before+" x y" {
 		t.Errorf("the migrations left %s", got)
 	}
-	_, err = leasepg.New(t.Context(), leasepg.Config{Pool: pool})
+	_, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool})
 	refusesSchema(t, err, leasepg.SchemaError{Found: len(names) + 2, Want: len(names)})
 }
 
@@ -167,10 +150,7 @@ func TestLeastRights(t *testing.T) {
 	} else if err := source.Commit(t.Context(), got[0].Offset+1); err != nil {
 		t.Error(err)
 	}
-	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(context.Context, pgx.Tx, string, dispatch.Record) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	letters := must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(context.Context, pgx.Tx, string, dispatch.Record) error { return nil }}))(t)
 	letter := deadletter.Letter{Partition: t.Name()}
 	for _, err := range []error{letters.Put(t.Context(), letter), letters.Park(t.Context(), letter.ID(), ""), letters.Replay(t.Context(), letter.ID())} {
 		if err != nil {
@@ -193,9 +173,7 @@ func TestListUsesItsIndex(t *testing.T) {
 		var plan strings.Builder
 		for rows.Next() {
 			var line string
-			if err := rows.Scan(&line); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, rows.Scan(&line))
 			plan.WriteString(line + "\n")
 		}
 		if rows.Err() != nil || !strings.Contains(plan.String(), index) || strings.Contains(plan.String(), "Sort") {

@@ -35,9 +35,7 @@ func TestOutboxConfig(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := leasepg.OpenOutbox(t.Context(), good); err != nil {
-		t.Fatal(err)
-	}
+	must(leasepg.OpenOutbox(t.Context(), good))(t)
 	good.Partitions = 0
 	if o, err := leasepg.OpenOutbox(t.Context(), good); err != nil || len(o.Partitions()) != 2 {
 		t.Errorf("as many as are written down: %v", err)
@@ -98,9 +96,7 @@ func TestEnqueueRefuses(t *testing.T) {
 	if err := o.Enqueue(t.Context(), nil, record("a", 1)); !refusesField(err, "tx") {
 		t.Errorf("no transaction: %v", err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tx.Commit(t.Context()))
 	refusesUnusable(t, pool, func(tx pgx.Tx) error { return o.Enqueue(t.Context(), tx, record("a", 1)) })
 	if n := ask(t, pool, "SELECT count(*) FROM stopbank.outbox_records WHERE outbox = $1", strings.TrimSuffix(o.Partitions()[0], "/0")); n != "0" {
 		t.Errorf("%s records all the same", n)
@@ -179,13 +175,8 @@ func TestOutboxPosition(t *testing.T) {
 		many = append(many, record("a", i))
 	}
 	put(t, pool, o, many...)
-	end, err := s.(dispatch.Ended).End(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Commit(t.Context(), end-1); err != nil {
-		t.Fatal(err)
-	}
+	end := must(s.(dispatch.Ended).End(t.Context()))(t)
+	noError(t, s.Commit(t.Context(), end-1))
 	left := func() string {
 		return ask(t, pool, "SELECT count(*) FROM stopbank.outbox_records WHERE outbox = $1", strings.TrimSuffix(o.Partitions()[0], "/0"))
 	}
@@ -227,9 +218,7 @@ func TestOutboxPosition(t *testing.T) {
 // An outbox that was put back is refused: nothing of it is taken for done in silence.
 func TestOutboxPutBack(t *testing.T) {
 	pool := fresh(t, 4)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	o := reopened(t, pool, "o", 1)
 	ledger := ledgerIn(t, new(durable.MemStore))
 	source := func() (dispatch.Source, error) {
@@ -250,12 +239,8 @@ func TestOutboxPutBack(t *testing.T) {
 	first, _ := take(t, s)
 	put(t, pool, o, record("a", 1), record("a", 2))
 	from := next(t, s, first, 2)[1].Offset + 1
-	if err := s.Commit(t.Context(), from); err != nil {
-		t.Fatal(err)
-	}
-	if err := ledger.Compact(t.Context(), from); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Commit(t.Context(), from))
+	noError(t, ledger.Compact(t.Context(), from))
 
 	// Emptied by hand, as in development: ids go on, and nothing is lost.
 	execute(t, pool, "TRUNCATE stopbank.outbox_records, stopbank.outbox_positions, stopbank.outboxes RESTART IDENTITY")
@@ -298,9 +283,7 @@ func TestOutboxPutBack(t *testing.T) {
 
 	// A database made anew gives out no id that a ledger elsewhere may remember.
 	execute(t, pool, "DROP SCHEMA stopbank CASCADE")
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	o = reopened(t, pool, "o", 1)
 	put(t, pool, o, record("a", 4))
 	if s, err = source(); err != nil {
@@ -317,10 +300,7 @@ func TestOutboxPutBack(t *testing.T) {
 func TestListen(t *testing.T) {
 	pool := migrated(t, 3)
 	name := t.Name()
-	o, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: 1, Poll: time.Minute, Notify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: 1, Poll: time.Minute, Notify: true}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	listened := make(chan error, 1)
 	conn := pool.Config().ConnConfig.Copy()
@@ -370,33 +350,18 @@ func TestL13_Prepared(t *testing.T) {
 		t.Skip("the server prepares no transactions")
 	}
 	o := outbox(t, pool, 1)
-	quiet, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: strings.TrimSuffix(o.Partitions()[0], "/0"), Partitions: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	quiet := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: strings.TrimSuffix(o.Partitions()[0], "/0"), Partitions: 1}))(t)
 	s := opened(t, o, 0, new(durable.MemStore))
 	from, _ := take(t, s)
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(pool.Acquire(t.Context()))(t)
 	defer conn.Release()
-	tx, err := conn.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := quiet.Enqueue(t.Context(), tx, record("a", 1)); err != nil {
-		t.Fatal(err)
-	}
+	tx := must(conn.Begin(t.Context()))(t)
+	noError(t, quiet.Enqueue(t.Context(), tx, record("a", 1)))
 	put(t, pool, o, record("b", 2))
 	nothing(t, o, s, from) // marked, by the name of its virtual transaction
-	if _, err := tx.Exec(t.Context(), "PREPARE TRANSACTION 'stopbank late'"); err != nil {
-		t.Fatal(err)
-	}
+	must(tx.Exec(t.Context(), "PREPARE TRANSACTION 'stopbank late'"))(t)
 	nothing(t, o, s, from)
-	if _, err := conn.Exec(t.Context(), "COMMIT PREPARED 'stopbank late'"); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Exec(t.Context(), "COMMIT PREPARED 'stopbank late'"))(t)
 	if got := payloads(next(t, s, from, 9)); !slices.Equal(got, []string{"1", "2"}) {
 		t.Errorf("read %q", got)
 	}
@@ -413,18 +378,13 @@ func TestL13_Restart(t *testing.T) {
 	from, _ := take(t, s)
 	put(t, pool, o, record("a", 1))
 	from = next(t, s, from, 9)[0].Offset + 1
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(pool.Begin(t.Context()))(t)
 	if err := o.Enqueue(t.Context(), tx, record("a", 2)); err != nil { // dies with the server
 		t.Fatal(err)
 	}
 	put(t, pool, o, record("b", 3))
 	nothing(t, o, s, from)
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, server.Restart(t.Context()))
 	_ = tx.Rollback(t.Context()) // it is gone
 	for pool.Ping(t.Context()) != nil {
 	}

@@ -32,24 +32,14 @@ func outbox(t testing.TB, pool *pgxpool.Pool, partitions int) *leasepg.Outbox {
 
 func reopened(t testing.TB, pool *pgxpool.Pool, name string, partitions int) *leasepg.Outbox {
 	t.Helper()
-	o, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions, Poll: 5 * time.Millisecond, Notify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
+	return must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions, Poll: 5 * time.Millisecond, Notify: true}))(t)
 }
 
 // opened is a partition under a ledger in a store.
 func opened(t testing.TB, o *leasepg.Outbox, partition int, store durable.Store) dispatch.Source {
 	t.Helper()
-	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := o.Open(t.Context(), o.Partitions()[partition], ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ledger := must(durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries}))(t)
+	p := must(o.Open(t.Context(), o.Partitions()[partition], ledger))(t)
 	return p.Source
 }
 
@@ -60,9 +50,7 @@ func record(domain string, n int) dispatch.Record {
 // put enqueues in a transaction of its own.
 func put(t testing.TB, pool *pgxpool.Pool, o *leasepg.Outbox, records ...dispatch.Record) {
 	t.Helper()
-	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return o.Enqueue(t.Context(), tx, records...) }); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return o.Enqueue(t.Context(), tx, records...) }))
 }
 
 // take claims a partition.
@@ -115,32 +103,21 @@ func TestL13_LateCommit(t *testing.T) {
 	o := reopened(t, pool, name, 1)
 	s := opened(t, o, 0, new(durable.MemStore))
 	from, _ := take(t, s)
-	slow, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Enqueue(t.Context(), slow, record("a", 1)); err != nil {
-		t.Fatal(err)
-	}
+	slow := must(pool.Begin(t.Context()))(t)
+	noError(t, o.Enqueue(t.Context(), slow, record("a", 1)))
 	put(t, pool, o, record("b", 2))
 
 	const naive = `SELECT coalesce(string_agg(convert_from(payload, 'UTF8'), ' ' ORDER BY id), ''), coalesce(max(id) + 1, $2)
 		FROM stopbank.outbox_records WHERE outbox = $1 AND id >= $2`
 	var first, second string
 	place := from
-	if err := pool.QueryRow(t.Context(), naive, name, place).Scan(&first, &place); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, pool.QueryRow(t.Context(), naive, name, place).Scan(&first, &place))
 	nothing(t, o, s, from)
 	if o.Held() == 0 {
 		t.Error("nothing is held up, by Held")
 	}
-	if err := slow.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := pool.QueryRow(t.Context(), naive, name, place).Scan(&second, &place); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, slow.Commit(t.Context()))
+	noError(t, pool.QueryRow(t.Context(), naive, name, place).Scan(&second, &place))
 	if first != "2" || second != "" {
 		t.Errorf("the naive reader has read %q and %q: it was to lose the first", first, second)
 	}
@@ -160,15 +137,10 @@ func TestOtherWritersHoldNothingUp(t *testing.T) {
 	o := outbox(t, pool, 1)
 	s := opened(t, o, 0, new(durable.MemStore))
 	from, _ := take(t, s)
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(pool.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	for _, sql := range []string{"INSERT INTO others VALUES (1)", "SELECT count(*) FROM stopbank.outbox_records"} {
-		if _, err := tx.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		must(tx.Exec(t.Context(), sql))(t)
 	}
 	put(t, pool, o, record("a", 1))
 	if got := payloads(next(t, s, from, 10)); !slices.Equal(got, []string{"1"}) {
@@ -277,10 +249,7 @@ func TestPropertyL13_Outbox(t *testing.T) {
 	two := ask(t, pool, "SELECT current_setting('max_prepared_transactions')") != "0"
 
 	var written sync.WaitGroup
-	quiet, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions})
-	if err != nil {
-		t.Fatal(err)
-	}
+	quiet := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions}))(t)
 	producers := make([]*producer, writers)
 	for i := range producers {
 		p := &producer{pool: pool, o: o, rnd: rand.New(rand.NewPCG(seed, uint64(i))), keys: keys}
@@ -346,9 +315,7 @@ func TestPropertyL13_Outbox(t *testing.T) {
 	read.Wait()
 	for k := range keys {
 		var n int
-		if err := pool.QueryRow(t.Context(), "SELECT n FROM outbox_keys WHERE outbox = $1 AND k = $2", o.Partitions()[0], k).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, pool.QueryRow(t.Context(), "SELECT n FROM outbox_keys WHERE outbox = $1 AND k = $2", o.Partitions()[0], k).Scan(&n))
 		if got := last[fmt.Sprint("key ", k)]; got != n {
 			t.Errorf("key %d: read up to %d of %d", k, got, n)
 		}

@@ -91,14 +91,8 @@ func TestUsageOfOutbox(t *testing.T) {
 	pool := fresh(t, 8)
 	execute(t, pool, "CREATE TABLE orders (id bigserial, customer text, items text)")
 	execute(t, pool, "CREATE TABLE invoices (id bigserial, customer text, items text)")
-	outbox, err := openOrderOutbox(t.Context(), pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	letters, err := openOrderLetters(t.Context(), pool, outbox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	outbox := must(openOrderOutbox(t.Context(), pool))(t)
+	letters := must(openOrderLetters(t.Context(), pool, outbox))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var replicas, customers sync.WaitGroup
 	for range 2 {

@@ -126,9 +126,7 @@ func ownerChild(process string) (dispatch.Ownership, error) {
 
 func TestTortureOwners(t *testing.T) {
 	admin := migrated(t, 4)
-	if _, err := admin.Exec(t.Context(), tables, pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatal(err)
-	}
+	must(admin.Exec(t.Context(), tables, pgx.QueryExecModeSimpleProtocol))(t)
 	exec := func(t testing.TB, sql string, args ...any) {
 		var err error
 		for range 5 { // all of its connections may be those to the server before the restart

@@ -18,7 +18,7 @@ func TestOwnershipPace(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var opened []time.Time // by one goroutine after the other
-			o, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
+			o := must(leasepg.NewOwnership(leasepg.OwnershipConfig{
 				Conn: dedicated(t), Group: t.Name(), Partitions: []string{"a"}, Lease: 400 * time.Millisecond,
 				Open: func(context.Context, string) (dispatch.Partition, error) {
 					if opened = append(opened, time.Now()); len(opened) == 5 {
@@ -26,13 +26,8 @@ func TestOwnershipPace(t *testing.T) {
 					}
 					return dispatch.Partition{}, fails
 				},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := o.Hold(ctx, func(context.Context, dispatch.Partition) {}); err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
+			noError(t, o.Hold(ctx, func(context.Context, dispatch.Partition) {}))
 			const beat = 100 * time.Millisecond
 			if took := opened[4].Sub(opened[0]); took < 3*beat {
 				t.Errorf("opened five times in %v, a question is asked every %v", took, beat)

@@ -35,15 +35,12 @@ func TestOwnership(t *testing.T) {
 			line := ownertest.NewLine(t)
 			conn := dedicated(t)
 			conn.DialFunc = line.DialContext
-			o, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
+			o := must(leasepg.NewOwnership(leasepg.OwnershipConfig{
 				Conn: conn, Group: name, Partitions: g.Partitions, Lease: 500 * time.Millisecond,
 				Open: func(_ context.Context, partition string) (dispatch.Partition, error) {
 					return logs[partition].Open(old), nil
 				},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend}
 		}
 		g.Join = func() ownertest.Member { return join(false) }
@@ -55,11 +52,7 @@ func TestOwnership(t *testing.T) {
 // dedicated is how a member connects.
 func dedicated(t testing.TB) *pgx.ConnConfig {
 	t.Helper()
-	cfg, err := pgx.ParseConfig(need(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg
+	return must(pgx.ParseConfig(need(t).URL()))(t)
 }
 
 // watched is a member whose work says when it begins and how it ends.
@@ -123,10 +116,7 @@ func begins(e event) bool { return e.begins }
 func lost(e event) bool   { return !e.begins && errors.Is(e.cause, dispatch.ErrLost) }
 
 func TestOwnershipRefuses(t *testing.T) {
-	cfg, err := pgx.ParseConfig("postgres://x@127.0.0.1:1/x?sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must(pgx.ParseConfig("postgres://x@127.0.0.1:1/x?sslmode=disable"))(t)
 	good := leasepg.OwnershipConfig{
 		Conn: cfg, Group: "g", Partitions: []string{"a", "b"},
 		Open: func(context.Context, string) (dispatch.Partition, error) { return dispatch.Partition{}, nil },
@@ -253,9 +243,7 @@ func TestOwnershipTerminated(t *testing.T) {
 				OnError: func(err error) { told <- err },
 			})
 			w.next(t, 3, begins)
-			if err := end(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, end())
 			for _, e := range w.next(t, 3, lost) {
 				var ended *dispatch.LostError
 				if !errors.As(e.cause, &ended) || ended.Partition != e.partition {

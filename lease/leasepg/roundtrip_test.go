@@ -34,25 +34,13 @@ func (*tracer) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndDa
 
 func TestOneRoundTrip(t *testing.T) {
 	migrated(t, 1)
-	cfg, err := pgxpool.ParseConfig(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must(pgxpool.ParseConfig(server.URL()))(t)
 	sent := &tracer{}
 	cfg.MaxConns, cfg.ConnConfig.Tracer = 1, sent
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must(pgxpool.NewWithConfig(t.Context(), cfg))(t)
 	t.Cleanup(pool.Close)
-	s, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: t.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ledger, err := durable.New(durable.Config{Store: s, MaxRetries: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: t.Name()}))(t)
+	ledger := must(durable.New(durable.Config{Store: s, MaxRetries: 100}))(t)
 	cycle := func(offset int64) {
 		t.Helper()
 		a, err := ledger.TryAcquire(t.Context(), "A", offset)
@@ -67,9 +55,7 @@ func TestOneRoundTrip(t *testing.T) {
 			func() error { a, err = ledger.AcquireNext(t.Context(), "A"); return err },
 			func() error { _, err := ledger.Succeed(t.Context(), "A", a.Lease.Token); return err },
 		} {
-			if err := call(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, call())
 		}
 	}
 	cycle(0) // statements are prepared, the domain is known

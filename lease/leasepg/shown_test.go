@@ -143,10 +143,7 @@ func ExampleNewLetters() { //nolint:testableexamples // it needs a server
 }
 
 func TestExamples(t *testing.T) {
-	at, err := need(t).Database(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must(need(t).Database(t.Context()))(t)
 	t.Setenv("DATABASE_URL", at)
 	for _, e := range []struct {
 		run  func()
@@ -176,8 +173,6 @@ func printed(t *testing.T, run func()) string {
 	read := make(chan error)
 	go func() { _, err := io.Copy(&text, r); read <- err }()
 	run()
-	if err := errors.Join(w.Close(), <-read, r.Close()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(w.Close(), <-read, r.Close()))
 	return text.String()
 }

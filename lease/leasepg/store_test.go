@@ -252,9 +252,7 @@ func TestLostVersionsDoNotReturn(t *testing.T) {
 	kept := swap(t, s, "A", 0, "kept", durable.Neither)
 	for range 20 {
 		lost := swap(t, s, "A", kept, "lost", durable.Held)
-		if _, err := pool.Exec(t.Context(), "UPDATE stopbank.lease_domains SET version = $1, state = 'kept' WHERE version = $2", int64(kept), int64(lost)); err != nil {
-			t.Fatal(err)
-		}
+		must(pool.Exec(t.Context(), "UPDATE stopbank.lease_domains SET version = $1, state = 'kept' WHERE version = $2", int64(kept), int64(lost)))(t)
 		now := swap(t, s, "A", kept, "another", durable.Held)
 		if _, err := s.Swap(t.Context(), "A", lost, []byte("on somebody else's state"), durable.Neither); !errors.Is(err, durable.ErrConflict) {
 			t.Fatalf("a swap at the lost version %d, now %d: %v", lost, now, err)
@@ -268,9 +266,7 @@ func TestARowOfVersionZeroIsAnError(t *testing.T) {
 	pool := migrated(t, 2)
 	s := open(t, pool)
 	swap(t, s, "A", 0, "state", durable.Held)
-	if _, err := pool.Exec(t.Context(), "UPDATE stopbank.lease_domains SET version = 0"); err != nil {
-		t.Fatal(err)
-	}
+	must(pool.Exec(t.Context(), "UPDATE stopbank.lease_domains SET version = 0"))(t)
 	if state, version, err := s.Load(t.Context(), "A"); err == nil || state != nil || version != 0 || !strings.Contains(err.Error(), "version 0") {
 		t.Errorf("%q at %d, %v", state, version, err)
 	}
@@ -329,13 +325,8 @@ func TestLockedRowDelaysNobody(t *testing.T) {
 		name := fmt.Sprint(i)
 		versions[name] = swap(t, s, name, 0, "x", durable.Neither)
 	}
-	tx, err := migrated(t, 1).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `SELECT 1 FROM stopbank.lease_domains WHERE ledger = $1 AND domain >= 'A' FOR UPDATE`, t.Name()); err != nil {
-		t.Fatal(err)
-	}
+	tx := must(migrated(t, 1).Begin(t.Context()))(t)
+	must(tx.Exec(t.Context(), `SELECT 1 FROM stopbank.lease_domains WHERE ledger = $1 AND domain >= 'A' FOR UPDATE`, t.Name()))(t)
 	var locked, free sync.WaitGroup
 	for name, version := range versions {
 		group := &free
@@ -352,8 +343,6 @@ func TestLockedRowDelaysNobody(t *testing.T) {
 	if state, version := load(t, s, "A"); string(state) != "x" || version != versions["A"] {
 		t.Errorf("A is %q at %d under the lock", state, version)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tx.Rollback(t.Context()))
 	locked.Wait()
 }

@@ -82,19 +82,14 @@ func openSide(ctx context.Context, address, ledger string) (faults.Side, error) 
 
 func TestTorture(t *testing.T) {
 	pool := migrated(t, 1)
-	if _, err := pool.Exec(t.Context(), registerTables, pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatal(err)
-	}
+	must(pool.Exec(t.Context(), registerTables, pgx.QueryExecModeSimpleProtocol))(t)
 	pool.Close()
 	s := faults.Server{Open: openSide, Address: server.URL()}
 	at := pool.Config().ConnConfig
 	if !filepath.IsAbs(at.Host) { // a proxy has no place on the way to a socket in a directory
 		s.TCP = net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port)))
 		s.Via = func(hostport string) string {
-			u, err := url.Parse(server.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
+			u := must(url.Parse(server.URL()))(t)
 			u.Host = hostport
 			return u.String()
 		}

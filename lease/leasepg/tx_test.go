@@ -35,11 +35,7 @@ func held(t testing.TB, pool *pgxpool.Pool) (*durable.Ledger, lease.Lease) {
 
 func ledgerIn(t testing.TB, store durable.Store) *durable.Ledger {
 	t.Helper()
-	l, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries}))(t)
 }
 
 // outcome is what became of the lease: held, done, or something else.
@@ -81,9 +77,7 @@ func TestL14_SucceedTx(t *testing.T) {
 			if got := outcome(t, l, job); err != nil || got != "held" {
 				t.Fatalf("L14: rolled back to a savepoint: %s, %v", got, err)
 			}
-			if err := pgx.BeginFunc(t.Context(), pool, finish); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, pgx.BeginFunc(t.Context(), pool, finish))
 			if got := outcome(t, l, job); got != "done" {
 				t.Fatalf("committed: %s", got)
 			}
@@ -107,13 +101,8 @@ func TestL14_OthersWait(t *testing.T) {
 	for _, commits := range []bool{false, true} {
 		l, job := held(t, pool)
 		other := ledgerIn(t, l.Store())
-		tx, err := pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := leasepg.SucceedTx(t.Context(), tx, l, job); err != nil {
-			t.Fatal(err)
-		}
+		tx := must(pool.Begin(t.Context()))(t)
+		noError(t, leasepg.SucceedTx(t.Context(), tx, l, job))
 		reclaimed := make(chan error, 1)
 		go func() {
 			_, err := other.Reclaim(t.Context(), "A", job.Token)
@@ -125,14 +114,11 @@ func TestL14_OthersWait(t *testing.T) {
 			t.Fatalf("L14: reclaimed beside the transaction: %v", err)
 		default:
 		}
+		end := tx.Rollback
 		if commits {
-			err = tx.Commit(t.Context())
-		} else {
-			err = tx.Rollback(t.Context())
+			end = tx.Commit
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, end(t.Context()))
 		if err := <-reclaimed; commits != errors.Is(err, lease.ErrLeaseNotFound) || !commits && err != nil {
 			t.Errorf("committed %v, reclaimed: %v", commits, err)
 		}
@@ -156,10 +142,7 @@ func waits(t testing.TB, pool *pgxpool.Pool) {
 // begin begins a transaction that is rolled back in the end.
 func begin(t testing.TB, pool *pgxpool.Pool, options pgx.TxOptions) pgx.Tx {
 	t.Helper()
-	tx, err := pool.BeginTx(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(pool.BeginTx(t.Context(), options))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 	return tx
 }
@@ -175,9 +158,7 @@ func refusesUnusable(t *testing.T, pool *pgxpool.Pool, use func(pgx.Tx) error) {
 		}
 	}
 	over := begin(t, pool, pgx.TxOptions{})
-	if err := over.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, over.Commit(t.Context()))
 	state("over", over)
 	broken := begin(t, pool, pgx.TxOptions{})
 	if _, err := broken.Exec(t.Context(), "SELECT 1/0"); err == nil {
@@ -186,9 +167,7 @@ func refusesUnusable(t *testing.T, pool *pgxpool.Pool, use func(pgx.Tx) error) {
 	state("aborted", broken)
 	state("read-only", begin(t, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}))
 	elsewhere := fresh(t, 4)
-	if err := leasepg.Migrate(t.Context(), elsewhere); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), elsewhere))
 	state("of another database", begin(t, elsewhere, pgx.TxOptions{}))
 	execute(t, elsewhere, "UPDATE stopbank.lease_schema SET version = version + 1")
 	refusesSchema(t, use(begin(t, elsewhere, pgx.TxOptions{})), leasepg.SchemaError{Found: newest + 1, Want: newest})
@@ -204,12 +183,8 @@ func TestSucceedTxRefuses(t *testing.T) {
 	// A conflict is the user's to try again.
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
 		late := begin(t, pool, pgx.TxOptions{IsoLevel: level})
-		if _, err := late.Exec(t.Context(), "SELECT count(*) FROM stopbank.lease_schema"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Fail(t.Context(), "A", job.Token); err != nil {
-			t.Fatal(err)
-		}
+		must(late.Exec(t.Context(), "SELECT count(*) FROM stopbank.lease_schema"))(t)
+		must(l.Fail(t.Context(), "A", job.Token))(t)
 		var server *pgconn.PgError
 		if err := leasepg.SucceedTx(t.Context(), late, l, job); !errors.As(err, &server) || server.Code != "40001" {
 			t.Errorf("%s: %v, want a serialization failure", level, err)
@@ -224,10 +199,7 @@ func TestSucceedTxRefuses(t *testing.T) {
 		t.Errorf("serializable, alone: %v", err)
 	}
 
-	memory, err := lease.NewMemory(lease.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	memory := must(lease.NewMemory(lease.Config{}))(t)
 	tx := begin(t, pool, pgx.TxOptions{})
 	for _, ledger := range []lease.Ledger{nil, memory, ledgerIn(t, new(durable.MemStore)), (*durable.Ledger)(nil), ledgerIn(t, new(leasepg.Store))} {
 		if err := leasepg.SucceedTx(t.Context(), tx, ledger, job); !refusesField(err, "ledger") {

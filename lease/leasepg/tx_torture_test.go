@@ -193,26 +193,17 @@ func (b *bank) judge(t *testing.T) (records int) {
 	if wrong := ask(t, b.pool, "SELECT coalesce(string_agg(what, '; '), '') FROM bank_wrong"); wrong != "" {
 		t.Fatal(wrong)
 	}
-	store, err := leasepg.New(t.Context(), leasepg.Config{Pool: b.pool, Ledger: "bank/0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(leasepg.New(t.Context(), leasepg.Config{Pool: b.pool, Ledger: "bank/0"}))(t)
 	ledger := ledgerIn(t, store)
 	for k := range bankKeys {
 		key := fmt.Sprint("key ", k)
-		v, err := ledger.Inspect(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(ledger.Inspect(t.Context(), key))(t)
 		var above, all, done, enqueued int
 		if err := b.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM bank_effects WHERE key = $1 AND record >= $2),
 				(SELECT count(*) FROM bank_effects WHERE key = $1), done, enqueued FROM bank_keys WHERE key = $1`, key, v.Floor).Scan(&above, &all, &done, &enqueued); err != nil {
 			t.Fatal(err)
 		}
-		left, err := b.left(t, key, v.Floor)
-		if err != nil {
-			t.Fatal(err)
-		}
+		left := must(b.left(t, key, v.Floor))(t)
 		if v.Processed != above || v.Failed != 0 || all != done || left != enqueued-all {
 			t.Fatalf("%s: the ledger has %d done above its floor, and %d rows are; %d rows in all, counted to %d; %d of %d enqueued are left; %+v",
 				key, v.Processed, above, all, done, left, enqueued, v)
@@ -232,7 +223,7 @@ func (b *bank) left(t *testing.T, key string, floor int64) (n int, err error) {
 // enqueue adds records for all keys, each numbered by its key's row.
 func (b *bank) enqueue(t *testing.T, each int) {
 	t.Helper()
-	err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+	noError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
 		var records []dispatch.Record
 		for k := range bankKeys {
 			key := fmt.Sprint("key ", k)
@@ -245,28 +236,18 @@ func (b *bank) enqueue(t *testing.T, each int) {
 			}
 		}
 		return b.outbox.Enqueue(t.Context(), tx, records...)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // L14 under fire: whatever is killed when, a record is done in the ledger exactly if the rows of its handler are there.
 func TestPropertyL14_Kills(t *testing.T) {
-	at, err := need(t).Database(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must(need(t).Database(t.Context()))(t)
 	pool := connect(t, at, 6)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	execute(t, pool, bankTables, pgx.QueryExecModeSimpleProtocol)
 	execute(t, pool, "INSERT INTO bank_keys SELECT 'key ' || k, 0, 0 FROM generate_series(0, $1 - 1) k", bankKeys)
 	judge := &bank{pool: pool}
-	if err := judge.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, judge.open(t.Context()))
 	var ended, cuts atomic.Int64
 	processes, stops := 0, 0
 	total := func() int { return int(ended.Load()+cuts.Load()) + processes }
@@ -279,10 +260,7 @@ func TestPropertyL14_Kills(t *testing.T) {
 		judge.judge(t)
 		stops += 2
 	}
-	b, err := openBank(t.Context(), at, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(openBank(t.Context(), at, nil))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- b.run(ctx) }()
@@ -303,16 +281,13 @@ func TestPropertyL14_Kills(t *testing.T) {
 func killBackends(t *testing.T, judge *bank, at string, ended, cuts *atomic.Int64) {
 	t.Helper()
 	dialer := &net.Dialer{}
-	b, err := openBank(t.Context(), at, func(ctx context.Context, network, address string) (net.Conn, error) {
+	b := must(openBank(t.Context(), at, func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
 		return &cutting{Conn: conn, cuts: cuts}, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	work.Go(func() {

@@ -59,9 +59,7 @@ type letters = func(context.Context, dispatch.DeadLetter) error
 // Two replicas work three partitions off, and one of them leaves.
 func TestUsageOfOwnership(t *testing.T) {
 	pool := fresh(t, 4)
-	if err := leasepg.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, leasepg.Migrate(t.Context(), pool))
 	logs := map[string]*dispatch.Log{}
 	for i := range 3 {
 		log := new(dispatch.Log)
@@ -103,18 +101,12 @@ func TestUsageOfOwnership(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	pool := fresh(t, 2)
-	first, err := openOrders(t.Context(), pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must(openOrders(t.Context(), pool))(t)
 	held, err := first.TryAcquire(t.Context(), "customer 7", 41)
 	if err != nil || held.Status != lease.Acquired {
 		t.Fatalf("%+v, %v", held, err)
 	}
-	second, err := openOrders(t.Context(), pool) // another process, or this one after a restart
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := must(openOrders(t.Context(), pool))(t) // another process, or this one after a restart
 	if a, err := second.TryAcquire(t.Context(), "customer 7", 41); err != nil || a.Status != lease.AlreadyAcquired || a.Lease != held.Lease {
 		t.Fatalf("%+v, %v", a, err)
 	}

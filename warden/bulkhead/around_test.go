@@ -134,25 +134,3 @@ func TestNilAndUnknown(t *testing.T) {
 		t.Error(a.Name())
 	}
 }
-
-// TestNoSet uses sets that New has not made: they have nothing, and take nothing.
-func TestNoSet(t *testing.T) {
-	for _, s := range []*Set{nil, {}} {
-		s.Apply(bound(1, 1))
-		if s.Compartments() != nil || s.Recent() != nil || s.Plan().Compartments != nil || s.Snapshot().Compartments != nil || s.Snapshot().Decision != nil {
-			t.Errorf("%+v", s.Snapshot())
-		}
-		_, err := s.Resize(Plan{Total: 1})
-		wantInvalid(t, err, "Set")
-		for _, do := range []func() error{
-			func() error { _, err := Do(t.Context(), s.Compartment("a"), nothing); return err },
-			func() error { _, _, err := s.Compartment("a").Tenant("x").Acquire(t.Context()); return err },
-			func() error { _, err := Do(t.Context(), new(Compartment), nothing); return err },
-		} {
-			wantInvalid(t, do(), "Compartment")
-		}
-		if got := s.Compartment("a").Name(); got != "a" {
-			t.Error(got)
-		}
-	}
-}

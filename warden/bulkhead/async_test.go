@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,42 +90,6 @@ func TestB4_TimeoutCountsFromTheStart(t *testing.T) {
 }
 
 func panicsHere(v any) (int, error) { panic(v) }
-
-func TestB4_APanicReachesTheCallerWhoWaits(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: timeout})
-			mark := errors.New("mark")
-			func() {
-				defer func() {
-					got := recover()
-					if timeout == 0 && got != mark {
-						t.Errorf("recovered %v", got)
-					}
-					if timeout == 0 {
-						return
-					}
-					var p *PanicError
-					if err, _ := got.(error); !errors.Is(err, mark) || !errors.As(err, &p) || !strings.Contains(err.Error(), "panicsHere") {
-						t.Errorf("recovered %v, want the value and the stack of the function", got)
-					}
-				}()
-				_, _ = Do(t.Context(), a, func(context.Context) (int, error) { return panicsHere(mark) })
-			}()
-			exited, returned := make(chan bool, 1), false
-			go func() {
-				defer func() { exited <- true }()
-				_, _ = Do(context.Background(), a, func(context.Context) (int, error) { runtime.Goexit(); return 0, nil })
-				returned = true
-			}()
-			<-exited
-			if c := a.Snapshot(); returned || c.Outcomes["panicked"] != 2 || c.LatePanics != 0 {
-				t.Errorf("returned %v, %+v", returned, c)
-			}
-			rest(t, s, 0)
-		})
-	}
-}
 
 func TestB4_AfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,10 +39,7 @@ func BenchmarkDo(b *testing.B) {
 		{Name: "timeout", Guaranteed: 50, Timeout: 1e9},
 		{Name: "tenants", Guaranteed: 50, MaxQueue: 1, Tenants: TenantsConfig{Max: 50}},
 	} {
-		s, err := New(Config{Total: 100, Compartments: []CompartmentConfig{c}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		s := must(New(Config{Total: 100, Compartments: []CompartmentConfig{c}}))(b)
 		k := s.Compartment(c.Name).Tenant("")
 		run(c.Name, func() { _, _ = Do(ctx, k, nothing) })
 	}
@@ -50,12 +47,9 @@ func BenchmarkDo(b *testing.B) {
 
 func BenchmarkTenant(b *testing.B) {
 	const keys = 100_000
-	s, err := New(Config{Total: 100, Compartments: []CompartmentConfig{
+	s := must(New(Config{Total: 100, Compartments: []CompartmentConfig{
 		{Name: "a", Guaranteed: 50, MaxQueue: 1, Tenants: TenantsConfig{Max: 50, Keys: keys}},
-	}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}}))(b)
 	c := s.Compartment("a")
 	names := make([]string, keys)
 	for i := range names {

@@ -173,30 +173,6 @@ func TestB6_VerdictOnTime(t *testing.T) {
 	})
 }
 
-func TestB6_ABreakerThatPanicsKeepsNoSlot(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Minute} {
-		bad := func() { panic("breaker") }
-		for name, b := range map[string]*breaker{"Allow": {onAllow: bad}, "done": {onDone: bad}} {
-			s, a := single(t, CompartmentConfig{Guaranteed: 1, Breaker: b, Timeout: timeout})
-			for range 3 {
-				func() {
-					defer func() {
-						got := recover()
-						if p, ok := got.(*PanicError); ok {
-							got = p.Value
-						}
-						if got != "breaker" {
-							t.Errorf("%s: recovered %v", name, got)
-						}
-					}()
-					_, _ = Do(t.Context(), a, nothing)
-				}()
-			}
-			rest(t, s, 0)
-		}
-	}
-}
-
 // TestB5B6_ABreakerThatDoesNotAnswerIsARejection in the counters and to the observer, once for each call.
 func TestB5B6_ABreakerThatDoesNotAnswerIsARejection(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("breaker") }, "Goexit": runtime.Goexit} {

@@ -85,10 +85,7 @@ func TestARejectionNamesTheDeadlineThatCounted(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *crew) {
 				c.config.Guaranteed, c.config.MaxQueue = 1, 1
 				s, a := single(t, c.config)
-				p, err := hold(t, a)
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := must(hold(t, a))(t)
 				defer p.Release(nil)
 				ctx := t.Context()
 				if c.own > 0 {
@@ -97,7 +94,7 @@ func TestARejectionNamesTheDeadlineThatCounted(t *testing.T) {
 					defer cancel()
 				}
 				due := time.Now().Add(c.after)
-				_, err = Do(ctx, a, nothing)
+				_, err := Do(ctx, a, nothing)
 				r := s.Recent()
 				if err == nil || len(r) != 1 {
 					t.Fatalf("%v, %+v", err, r)

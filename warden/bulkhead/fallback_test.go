@@ -112,47 +112,6 @@ func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
 	}
 }
 
-// A fallback that is meant for some errors returns the others as they came: so no 404 becomes an old answer.
-func TestB9_AFallbackMayDecline(t *testing.T) {
-	_, a := single(t, CompartmentConfig{Guaranteed: 1, MaxFallback: 1})
-	missing, broken := errors.New("not found"), errors.New("broken")
-	for range 3 {
-		for cause, want := range map[error]int{missing: 0, broken: 42} {
-			v, err := DoOr(t.Context(), a, func(context.Context) (int, error) { return 0, cause }, func(_ context.Context, cause error) (int, error) {
-				if errors.Is(cause, missing) {
-					return 0, cause
-				}
-				return 42, nil
-			})
-			if v != want || (want == 0) != errors.Is(err, missing) {
-				t.Errorf("%v: %d, %v", cause, v, err)
-			}
-		}
-	}
-	if s := a.Snapshot(); s.Degraded != 3 || s.FallbacksFailed != 3 || s.FallbacksInFlight != 0 {
-		t.Errorf("%+v", s)
-	}
-}
-
-func TestB9_FallbacksAreBounded(t *testing.T) {
-	s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxFallback: 2})
-	_, p, _ := a.Acquire(t.Context())
-	inside := 0
-	var nested func(context.Context, error) (int, error)
-	nested = func(ctx context.Context, cause error) (int, error) {
-		inside++
-		return DoOr(ctx, a, nothing, nested)
-	}
-	_, err := DoOr(t.Context(), a, nothing, nested)
-	wantRejected(t, err, limiter.QueueOverflow)
-	c := a.Snapshot()
-	if inside != 2 || c.FallbacksRejected != 1 || c.FallbacksInFlight != 0 || c.FallbacksFailed != 2 || c.Degraded != 0 {
-		t.Errorf("%d ran; %+v", inside, c)
-	}
-	p.Release(nil)
-	rest(t, s, 0)
-}
-
 func TestB9_AFallbackThatPanics(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxFallback: 1})
 	for range 3 {

@@ -204,36 +204,3 @@ func TestB7_ResizeWhileRunning(t *testing.T) {
 		rest(t, s, 9)
 	})
 }
-
-func TestB10_ReentryIsRejected(t *testing.T) {
-	s, a, b := pair(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1}, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1}})
-	again := func(c *Compartment) func(context.Context) (int, error) {
-		return func(ctx context.Context) (int, error) { return Do(context.WithoutCancel(ctx), c, nothing) }
-	}
-	through := func(ctx context.Context) (int, error) { return Do(ctx, b.Tenant("x"), again(a)) }
-	for name, fn := range map[string]func(context.Context) (int, error){"itself": again(a), "through another": through} {
-		_, err := Do(t.Context(), a, fn)
-		var reentry *ReentryError
-		if !errors.As(err, &reentry) || !errors.Is(err, ErrReentry) || reentry.Limiter != "owner" {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if _, err := Do(t.Context(), b.Tenant("x"), again(b.Tenant("y"))); !errors.Is(err, ErrReentry) {
-		t.Errorf("another tenant of it: %v", err)
-	}
-	ctx, p, err := a.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Do(ctx, a, nothing); !errors.Is(err, ErrReentry) {
-		t.Errorf("under a permit: %v", err)
-	}
-	if _, err := Do(ctx, b, nothing); err != nil {
-		t.Errorf("into another one: %v", err)
-	}
-	p.Release(nil)
-	if _, err := Do(ctx, a, nothing); err != nil {
-		t.Errorf("with the context of what has ended: %v", err)
-	}
-	rest(t, s, 0)
-}

@@ -48,9 +48,7 @@ func TestObserversAreAllTold(t *testing.T) {
 		Total: 1, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1}},
 		Observer: Observers{note(&first), observerFunc(func(Event) { panic("observer") }), note(&last)},
 	})
-	if _, err := Do(t.Context(), s.Compartment("a"), nothing); err != nil {
-		t.Fatal(err)
-	}
+	must(Do(t.Context(), s.Compartment("a"), nothing))(t)
 	if want := []Kind{Answered}; !slices.Equal(first, want) || !slices.Equal(last, want) {
 		t.Errorf("told %v and %v", first, last)
 	}

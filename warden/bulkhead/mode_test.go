@@ -71,9 +71,7 @@ func put(t *testing.T, s *Set, name string, mode limiter.Mode) {
 	t.Helper()
 	p := s.Plan()
 	p.Compartments[slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == name })].Mode = mode
-	if _, err := s.Resize(p); err != nil {
-		t.Fatal(err)
-	}
+	must(s.Resize(p))(t)
 	synctest.Wait()
 }
 
@@ -81,12 +79,9 @@ func put(t *testing.T, s *Set, name string, mode limiter.Mode) {
 // it enforces its bounds again nobody is admitted before as many as those bounds allow are left.
 func TestB12_TheOthersKeepTheirs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Total: 4, Compartments: []CompartmentConfig{
+		s := must(New(Config{Total: 4, Compartments: []CompartmentConfig{
 			{Name: "flooded", Guaranteed: 1, Max: 2, MaxQueue: 9, Mode: limiter.Bypass}, {Name: "other", Guaranteed: 2, Max: 3, MaxQueue: 1},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))(t)
 		flooded, other := s.Compartment("flooded"), s.Compartment("other")
 		hold := func(c *Compartment) Permit {
 			t.Helper()
@@ -135,12 +130,9 @@ func TestB12_TheOthersKeepTheirs(t *testing.T) {
 // line. A rapid history (B12) found that everybody behind it waited.
 func TestB8_CallsLeftFromTheBypassHoldUpTheirTenantOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
-		s, err := New(Config{Total: 4, Compartments: []CompartmentConfig{
+		s := must(New(Config{Total: 4, Compartments: []CompartmentConfig{
 			{Name: "c", Max: 4, MaxQueue: 2, Mode: limiter.Bypass, Tenants: TenantsConfig{Max: 2, Keys: 4}},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))(t)
 		s.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 0})
 		full, other := s.Compartment("c").Tenant("full"), s.Compartment("c").Tenant("other")
 		w.fill(full, 2) // without a slot
@@ -158,22 +150,17 @@ func TestB8_CallsLeftFromTheBypassHoldUpTheirTenantOnly(t *testing.T) {
 func TestB12_WhatIsRejectedAllTheSame(t *testing.T) {
 	closed := errors.New("closed")
 	broken := false
-	s, err := New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 1, Mode: limiter.DryRun, Breaker: asked(func() (func(error), error) {
+	s := must(New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 1, Mode: limiter.DryRun, Breaker: asked(func() (func(error), error) {
 		if broken {
 			return nil, closed
 		}
 		return func(error) {}, nil
-	})}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})}}}))(t)
 	c := s.Compartment("c")
 	for _, mode := range []limiter.Mode{limiter.DryRun, limiter.Bypass} {
 		put2 := s.Plan()
 		put2.Compartments[0].Mode = mode
-		if _, err := s.Resize(put2); err != nil {
-			t.Fatal(err)
-		}
+		must(s.Resize(put2))(t)
 		ctx, p, err := c.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -206,17 +193,14 @@ func (a asked) Allow() (func(error), error) { return a() }
 func TestB13_Told(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		s, err := New(Config{Total: 2, Observer: observed(func(e Event) {
+		s := must(New(Config{Total: 2, Observer: observed(func(e Event) {
 			switch {
 			case e.Kind == ModeChanged:
 				told = append(told, e.Compartment+" "+e.Mode.String())
 			case e.WouldReject != 0:
 				told = append(told, e.Outcome.String()+", "+e.WouldReject.String())
 			}
-		}), Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 2, MaxQueue: 1, MaxWait: time.Second, Mode: limiter.DryRun}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}), Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 2, MaxQueue: 1, MaxWait: time.Second, Mode: limiter.DryRun}}}))(t)
 		c := s.Compartment("c")
 		run := func(n int) {
 			var all sync.WaitGroup

@@ -101,7 +101,7 @@ func TestPropertyB4_ASlotIsHeldUntilTheEnd(t *testing.T) {
 			s := mustNew(t, Config{Total: slots, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: slots, Timeout: timeout}}})
 			a := s.Compartment("a")
 			var ends []time.Time
-			late, abandoned := 0, 0
+			late, abandoned, panicked := 0, 0, uint64(0)
 			type pending struct {
 				visit
 				came   time.Time
@@ -149,6 +149,8 @@ func TestPropertyB4_ASlotIsHeldUntilTheEnd(t *testing.T) {
 					}
 				} else if failed := sameEnd(c, call.way, timeout > 0); failed != "" {
 					return fmt.Sprintf("B4: call %d: %s", i, failed)
+				} else if call.way == panics || call.way == exits {
+					panicked++
 				}
 				if got := c.at.Sub(call.came); got != waited {
 					return fmt.Sprintf("B4: call %d was answered after %v, want %v", i, got, waited)
@@ -161,8 +163,8 @@ func TestPropertyB4_ASlotIsHeldUntilTheEnd(t *testing.T) {
 					stacks++
 				}
 			}
-			if c := a.Snapshot(); c.InFlight != 0 || c.Abandoned != 0 || int(c.AbandonedTotal) != abandoned || int(c.LatePanics) != late || stacks != late {
-				return fmt.Sprintf("B4: %d abandoned, %d panicked after it, %d stacks seen; %+v", abandoned, late, stacks, c)
+			if c := a.Snapshot(); c.InFlight != 0 || c.Abandoned != 0 || int(c.AbandonedTotal) != abandoned || int(c.LatePanics) != late || stacks != late || c.Outcomes["panicked"] != panicked {
+				return fmt.Sprintf("B4: %d abandoned, %d panicked after it and %d before, %d stacks seen; %+v", abandoned, late, panicked, stacks, c)
 			}
 			return ""
 		})
@@ -345,7 +347,7 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 		inVirtualTime(t, rt, func(t *testing.T) string {
 			b := &breaker{}
 			_, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxFallback: most, Breaker: b})
-			release := make(chan struct{})
+			release, refused := make(chan struct{}), uint64(0)
 			var done []<-chan called
 			defer func() {
 				close(release)
@@ -434,7 +436,10 @@ func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
 				case kind == reentered && !errors.Is(err, ErrReentry), kind == unknownName && !errors.Is(err, ErrUnknownCompartment):
 					return fmt.Sprintf("B9: cause %d, of kind %d: %v", i, kind, err)
 				}
-				if got := a.Snapshot(); got.FallbacksInFlight != others || got.InFlight != 0 {
+				if kind < leftWhileRunning && !want {
+					refused++
+				}
+				if got := a.Snapshot(); got.FallbacksInFlight != others || got.InFlight != 0 || got.FallbacksRejected != refused {
 					return fmt.Sprintf("B9: cause %d, of kind %d: %+v", i, kind, got)
 				}
 			}

@@ -22,11 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func mustNew(t testing.TB, cfg Config) *Set {
 	t.Helper()
-	s, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must(New(cfg))(t)
 }
 
 // single is a set of one compartment, called "a", with a Total of 10 and 2 guaranteed slots unless c says otherwise.
@@ -189,4 +185,15 @@ func containsAll(s string, parts ...string) bool {
 		}
 	}
 	return true
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

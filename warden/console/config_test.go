@@ -98,10 +98,7 @@ func TestCompartmentFields(t *testing.T) {
 		}
 	}
 	through := func(v any) map[string]any {
-		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must(json.Marshal(v))(t)
 		return decode(t, string(b))
 	}
 	out := through(setJSON(bulkhead.Snapshot{Compartments: []bulkhead.CompartmentSnapshot{in}}))

@@ -42,10 +42,7 @@ func search(t *testing.T, base, what string) (f struct {
 func TestFind(t *testing.T) {
 	w := mustWarden(t, new(script))
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "reports", Guaranteed: 1})
-	more, err := limiter.New(limiter.Config{Recent: 2, Initial: decision.ControlDecision{Seq: 4711}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	more := must(limiter.New(limiter.Config{Recent: 2, Initial: decision.ControlDecision{Seq: 4711}}))(t)
 	base := mount(t, mustNew(t, Config{Title: "shop", Instance: "shop-7f9c", Warden: w, Set: set, Limiters: []Limiter{{"more", more}}, MaxRejections: 2}))
 	if f := search(t, base, "a"); !strings.HasPrefix(f.Text, "Not found: this process keeps no rejection. One of another process") || f.Kept != 0 || f.Since != nil || f.Rejections == nil {
 		t.Errorf("%+v", f)

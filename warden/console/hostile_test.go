@@ -46,10 +46,7 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	server.Start()
 	t.Cleanup(server.Close)
 
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", server.Listener.Addr().String()))(t)
 	defer conn.Close()
 	frame := func(kind, flags byte, stream uint32, payload string) string {
 		head := append([]byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}, make([]byte, 4)...)
@@ -62,18 +59,14 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	for i := range uint32(streams) {
 		ask.WriteString(frame(1, 5, 2*i+1, "\x82\x86\x04\x0b/state.json\x01\x09localhost"))
 	}
-	if _, err := io.WriteString(conn, ask.String()); err != nil {
-		t.Fatal(err)
-	}
+	must(io.WriteString(conn, ask.String()))(t)
 	for ended := 0; ended < streams; { // each is reset
 		var head [9]byte
 		if _, err := io.ReadFull(conn, head[:]); err != nil {
 			t.Fatalf("%d of %d were cut off: %v", ended, streams, err)
 		}
 		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
-		if _, err := io.ReadFull(conn, payload); err != nil {
-			t.Fatal(err)
-		}
+		must(io.ReadFull(conn, payload))(t)
 		if head[3] == 3 { // RST_STREAM
 			ended++
 		}

@@ -36,10 +36,7 @@ func (g *gauge) Levels(monitor.Sample) []control.Level {
 
 // watched makes a warden that g controls, and a console that shows it. Each call of turn has the warden take a sample.
 func watched(t *testing.T, g *gauge) (c *Console, turn func()) {
-	w, err := warden.New(warden.Config{Sampler: g, Controller: g})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(warden.New(warden.Config{Sampler: g, Controller: g}))(t)
 	return mustNew(t, Config{Warden: w}), func() {
 		time.Sleep(100 * time.Millisecond)
 		w.SampleIfDue()

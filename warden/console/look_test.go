@@ -127,14 +127,8 @@ func TestPressureShown(t *testing.T) {
 		s := &script{sample: func() monitor.Sample {
 			return monitor.Sample{At: time.Now(), Utilization: monitor.Reading{Value: 1, OK: true}, Lag: monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6}}
 		}}
-		ours, err := control.New(control.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := warden.New(warden.Config{Sampler: s, Controller: ours})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ours := must(control.New(control.Config{}))(t)
+		w := must(warden.New(warden.Config{Sampler: s, Controller: ours}))(t)
 		c := mustNew(t, Config{Warden: w})
 		for range 10 {
 			time.Sleep(100 * time.Millisecond)

@@ -85,17 +85,10 @@ func full(t *testing.T) *Console {
 		}
 		p.Release()
 		_, _ = l.TryAcquire(limiter.Task{Name: "never"})
-		if err := l.SetMode(limiter.DryRun); err != nil {
-			t.Fatal(err)
-		}
-		rehearsed, err := l.TryAcquire(limiter.Task{Name: "never, if it counted"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, l.SetMode(limiter.DryRun))
+		rehearsed := must(l.TryAcquire(limiter.Task{Name: "never, if it counted"}))(t)
 		rehearsed.Release()
-		if err := l.SetMode(limiter.Enforce); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, l.SetMode(limiter.Enforce))
 		for name, runs := range map[string]int{"rehearsal": 2, "checkout": 1, "analytics": 2} { // the second one inside the first
 			held := func() {}
 			for range runs {
@@ -114,10 +107,7 @@ func full(t *testing.T) *Console {
 func TestStateFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := full(t)
-		body, err := json.Marshal(c.state(new(cursor)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := must(json.Marshal(c.state(new(cursor))))(t)
 		got := map[string]string{}
 		shape(got, "", any(decode(t, string(body))))
 		var b strings.Builder
@@ -126,14 +116,9 @@ func TestStateFields(t *testing.T) {
 		}
 		const file = "testdata/fields.golden"
 		if os.Getenv("STOPBANK_UPDATE") != "" {
-			if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(file, []byte(b.String()), 0o644))
 		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must(os.ReadFile(file))(t)
 		if b.String() != string(want) {
 			t.Fatalf("the fields are\n%s\nwant\n%s", b.String(), want)
 		}
@@ -143,10 +128,7 @@ func TestStateFields(t *testing.T) {
 func TestStateValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := full(t)
-		body, err := json.Marshal(c.state(new(cursor)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := must(json.Marshal(c.state(new(cursor))))(t)
 		s := decode(t, string(body))
 		for _, check := range []struct {
 			want any
@@ -216,10 +198,7 @@ func TestStateAnything(t *testing.T) {
 			_, _ = w.TryAcquire(warden.Task{Name: name, Deadline: time.Unix(1<<40, 0)})
 			_, _ = w.TryAcquire(warden.Task{Name: name, Priority: -128})
 		}
-		body, err := json.Marshal(c.state(new(cursor)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := must(json.Marshal(c.state(new(cursor))))(t)
 		decoded := decode(t, string(body))
 		if n := len(at(t, decoded, "history").([]any)); n < 5 {
 			t.Errorf("%d readings", n)

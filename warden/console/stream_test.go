@@ -179,10 +179,7 @@ func TestShutdown(t *testing.T) {
 	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
 	server := &http.Server{Handler: c, ReadHeaderTimeout: time.Second}
 	server.RegisterOnShutdown(c.Close)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	f := follow(t, "http://"+listener.Addr().String()+"/")
@@ -223,10 +220,7 @@ func TestSlowReader(t *testing.T) {
 	server.Start()
 	t.Cleanup(func() { c.Close(); server.Close() })
 
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must((&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String()))(t)
 	defer conn.Close()
 	_ = conn.(*net.TCPConn).SetReadBuffer(1)
 	fmt.Fprint(conn, "GET /events HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -48,38 +48,22 @@ func (s *script) Step(sample monitor.Sample) decision.ControlDecision {
 
 func mustWarden(t testing.TB, s *script) *warden.Warden {
 	t.Helper()
-	w, err := warden.New(warden.Config{Sampler: s, Controller: s})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return must(warden.New(warden.Config{Sampler: s, Controller: s}))(t)
 }
 
 func mustLimiter(t testing.TB, target int) *limiter.Limiter {
 	t.Helper()
-	l, err := limiter.New(limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: target}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(limiter.New(limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: target}}))(t)
 }
 
 func mustSet(t testing.TB, compartments ...bulkhead.CompartmentConfig) *bulkhead.Set {
 	t.Helper()
-	set, err := bulkhead.New(bulkhead.Config{Total: 10, Compartments: compartments})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
+	return must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: compartments}))(t)
 }
 
 func mustNew(t testing.TB, cfg Config) *Console {
 	t.Helper()
-	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must(New(cfg))(t)
 }
 
 // mount mounts c as the docs say, on a real server.
@@ -99,10 +83,7 @@ func get(t testing.TB, url string) (*http.Response, string) {
 
 func do(t testing.TB, method, url string) (*http.Response, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 	client := &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -112,10 +93,7 @@ func do(t testing.TB, method, url string) (*http.Response, string) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must(io.ReadAll(answer.Body))(t)
 	return answer, string(body)
 }
 
@@ -130,10 +108,7 @@ type follower struct {
 func follow(t testing.TB, url string) *follower {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must(http.NewRequestWithContext(ctx, http.MethodGet, url+"events", nil))(t)
 	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -197,4 +172,25 @@ func at(t testing.TB, v any, path ...any) any {
 		}
 	}
 	return v
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

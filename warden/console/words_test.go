@@ -86,10 +86,7 @@ func TestEveryGroundHasItsWords(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.code, got, c.want)
 		}
 	}
-	ctl, err := control.New(control.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctl := must(control.New(control.Config{}))(t)
 	for _, r := range reasonsJSON(ctl.Step(monitor.Sample{}).Reasons) {
 		if strings.HasSuffix(r.Text, ", "+r.Direction) {
 			t.Errorf("%s has no words: %q", r.Code, r.Text)

@@ -16,10 +16,7 @@ func benchLimiter(b *testing.B, cfg Config, d decision.ControlDecision) *Limiter
 	b.Helper()
 	d.Seq = max(d.Seq, 1)
 	cfg.Initial = d
-	l, err := New(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := must(New(cfg))(b)
 	b.ReportAllocs()
 	b.ResetTimer()
 	return l
@@ -110,9 +107,7 @@ func BenchmarkRejection(b *testing.B) {
 	})
 	b.Run("Acquire, shed", func(b *testing.B) {
 		l := benchLimiter(b, Config{MaxQueue: 10}, decision.ControlDecision{TargetConcurrency: 1, ShedProbability: 1})
-		if _, err := l.TryAcquire(Task{}); err != nil {
-			b.Fatal(err)
-		}
+		must(l.TryAcquire(Task{}))(b)
 		for b.Loop() {
 			_, _ = l.Acquire(ctx, Task{})
 		}

@@ -162,10 +162,7 @@ func TestPropertyQ6_EveryPriorityHasAClass(t *testing.T) {
 			t.Errorf("%d counts as %s, want %s", p, got, want)
 		}
 		l := mustNew(t, Config{Initial: fixed(1)})
-		permit, err := l.TryAcquire(Task{Priority: Priority(p)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		permit := must(l.TryAcquire(Task{Priority: Priority(p)}))(t)
 		if s := l.Stats(); s.Of(want) != s.Tally || s.Running != 1 {
 			t.Errorf("%d: %+v of %+v", p, s.Of(want), s)
 		}

@@ -69,16 +69,10 @@ func TestPropertyErrorsCanBeGrouped(t *testing.T) {
 
 // Where nobody may wait, no queue has overflowed, and the words say so.
 func TestWhoMayNotWaitIsToldSo(t *testing.T) {
-	l, err := New(Config{Name: "api", Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := l.TryAcquire(Task{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(New(Config{Name: "api", Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}))(t)
+	p := must(l.TryAcquire(Task{}))(t)
 	defer p.Release()
-	_, err = l.Acquire(t.Context(), Task{})
+	_, err := l.Acquire(t.Context(), Task{})
 	var r *Rejection
 	if !errors.As(err, &r) || r.Error() != `limiter: "api": rejected: queue_overflow (target reached, may not wait)` || !strings.Contains(r.String(), "concurrency limit 1 reached, may not wait; decision 1") {
 		t.Errorf("%v: %v", err, r)

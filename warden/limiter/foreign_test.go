@@ -40,11 +40,8 @@ func TestQ6_AnObserverChangesNothing(t *testing.T) {
 	f := &faulty{}
 	l := mustNew(t, Config{Observer: recursionFree{f}, Initial: fixed(1)})
 	f.l = l
-	p, err := l.Acquire(t.Context(), Task{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = l.TryAcquire(Task{})
+	p := must(l.Acquire(t.Context(), Task{}))(t)
+	_, err := l.TryAcquire(Task{})
 	wantReason(t, err, QueueOverflow)
 	p.Release()
 	if s := l.Stats(); s.ObserverPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 || s.RejectedFor(QueueOverflow) != 1 {

@@ -122,10 +122,7 @@ func TestQ6_ManyInFlight(t *testing.T) {
 	for range 20 {
 		var ps []Permit
 		for i := range n {
-			p, err := l.TryAcquire(named(i, 0))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must(l.TryAcquire(named(i, 0)))(t)
 			ps = append(ps, p)
 		}
 		_, err := l.TryAcquire(Task{})

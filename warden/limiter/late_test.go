@@ -202,10 +202,7 @@ func TestQ13_Stale(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l := mustNew(t, Config{Initial: fixed(1)})
 				decisionState := func() DecisionState {
-					p, err := l.TryAcquire(Task{})
-					if err != nil {
-						t.Fatal(err)
-					}
+					p := must(l.TryAcquire(Task{}))(t)
 					defer p.Release()
 					return p.Explain().DecisionState
 				}

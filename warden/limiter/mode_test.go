@@ -113,16 +113,12 @@ func TestQ18_WhoWaitsStartsAndTheRestShrinks(t *testing.T) {
 			q.join(named(i, 0))
 		}
 		q.joinCtx(t.Context(), Task{Name: "late", Deadline: time.Now().Add(time.Millisecond)})
-		if err := l.SetMode(Bypass); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, l.SetMode(Bypass))
 		synctest.Wait()
 		if s := l.Stats(); s.Running != 7 || s.Queued != 0 {
 			t.Fatalf("Q18: %+v", s)
 		}
-		if err := l.SetMode(Enforce); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, l.SetMode(Enforce))
 		q.join(named(6, Critical))
 		for i, name := range []string{"0", "1", "2", "3", "4", "late"} {
 			if s := l.Stats(); s.Running != 7-i || s.Queued != 1 {
@@ -144,10 +140,7 @@ func TestQ17_Told(t *testing.T) {
 	rec := &recording{}
 	l := mustNew(t, Config{Name: "prices", Mode: DryRun, Initial: fixed(1), Observer: rec})
 	for range 2 {
-		p, err := l.Acquire(context.Background(), Task{Name: "quote"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must(l.Acquire(context.Background(), Task{Name: "quote"}))(t)
 		defer p.Release()
 	}
 	recent := l.Recent()
@@ -162,9 +155,7 @@ func TestQ17_Told(t *testing.T) {
 	if text := recent[0].LogValue().String(); !strings.Contains(text, "would_reject=queue_overflow mode=dry_run") {
 		t.Error(text)
 	}
-	if err := errors.Join(l.SetMode(DryRun), l.SetMode(Bypass), l.SetMode(Enforce)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(l.SetMode(DryRun), l.SetMode(Bypass), l.SetMode(Enforce)))
 	var told []string
 	for _, e := range rec.events {
 		text := e.Outcome.String()

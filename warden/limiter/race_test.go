@@ -185,10 +185,7 @@ func TestRaceQ12_GrantMeetsCancel(t *testing.T) {
 			t.Fatal("Q12: ", err)
 		}
 		for l.Stats().Running > 0 { // the first permit's goroutine
-			p, err := l.Acquire(context.Background(), Task{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must(l.Acquire(context.Background(), Task{}))(t)
 			a.executed.Add(1)
 			p.Release()
 		}

@@ -265,11 +265,8 @@ func TestQ7_DelayedStartsPushNoRejectionOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keep, waiting = 2, 5
 		l := mustNew(t, Config{Recent: keep, MaxQueue: waiting, Initial: fixed(1)})
-		p, err := l.TryAcquire(Task{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = l.TryAcquire(Task{Name: "rejected"})
+		p := must(l.TryAcquire(Task{}))(t)
+		_, err := l.TryAcquire(Task{Name: "rejected"})
 		wantReason(t, err, QueueOverflow)
 		var all sync.WaitGroup
 		for range waiting {

@@ -28,10 +28,7 @@ func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f
 
 func mustNew(t testing.TB, cfg Config) *Limiter {
 	t.Helper()
-	l, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(New(cfg))(t)
 	t.Cleanup(l.Close) // a test that fails leaves nobody waiting
 	return l
 }
@@ -56,10 +53,7 @@ func occupied(t testing.TB, cfg Config) (*Limiter, Permit) {
 		cfg.Initial = fixed(1)
 	}
 	l := mustNew(t, cfg)
-	p, err := l.TryAcquire(Task{Name: "first"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(l.TryAcquire(Task{Name: "first"}))(t)
 	return l, p
 }
 
@@ -175,4 +169,25 @@ func (r *recording) Observe(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

@@ -4,7 +4,6 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -140,45 +139,5 @@ func TestQ15_YieldsWhileOthersArrive(t *testing.T) {
 		if right < 35 || never < 45 {
 			t.Errorf("Q15: Yields %d, %d arrive: %d of 50 were %d yields; %d of 50 TryAcquires did not yield", c.yields, c.arrivals, right, c.want, never)
 		}
-	}
-}
-
-// TestQ15_LooksOnceMore ends a context, and lets a deadline pass, while a granted task yields: it does not start, and its
-// slot goes to the next.
-func TestQ15_LooksOnceMore(t *testing.T) {
-	oneCore(t)
-	d := fixed(1)
-	d.Yields = 1
-	missed := 0
-	for range 50 {
-		l := mustNew(t, Config{Initial: d})
-		ctx, cancel := context.WithCancel(context.Background())
-		go cancel()
-		p, err := l.Acquire(ctx, Task{})
-		if err == nil {
-			missed++ // the goroutine had run before, or did not run
-			p.Release()
-			continue
-		}
-		if r := wantReason(t, err, Canceled); r.InFlight != 0 || !errors.Is(err, context.Canceled) {
-			t.Errorf("%+v", r)
-		}
-		deadline := time.Now().Add(3 * time.Millisecond)
-		go func() {
-			for time.Now().Before(deadline) { // no scheduling point
-			}
-		}()
-		if p, err := l.Acquire(context.Background(), Task{Deadline: deadline}); err != nil {
-			wantReason(t, err, DeadlineExceeded)
-		} else {
-			missed++
-			p.Release()
-		}
-		if s := l.Stats(); s.Running != 0 || s.Submitted != 2 {
-			t.Errorf("%+v", s)
-		}
-	}
-	if missed > 10 {
-		t.Errorf("%d of 100 started although it was too late", missed)
 	}
 }

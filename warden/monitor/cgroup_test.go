@@ -24,12 +24,8 @@ func (tr tree) write(t testing.TB, root string) {
 	t.Helper()
 	for name, text := range tr {
 		name = filepath.Join(root, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		noError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 }
 

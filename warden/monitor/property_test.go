@@ -56,10 +56,7 @@ func TestPropertyM2_MissingIsNotZero(t *testing.T) {
 // What this Go does not know, this Sampler does not say, whichever of it that is.
 func TestPropertyM2_MetricsThatThisGoDoesNotHave(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, err := New(Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must(New(Config{}))(t)
 		name := "/" + rapid.StringMatching(`[a-z]{1,12}`).Draw(t, "name") + ":unknown"
 		lag, waiting := rapid.Bool().Draw(t, "no latencies"), rapid.Bool().Draw(t, "no runnable")
 		if lag {

@@ -29,17 +29,9 @@ func TestM2_RealQuota(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^TestM2_RealQuota$")
 	child.Env = append(os.Environ(), quotaChild+"=1")
 	child.Stderr = os.Stderr
-	stdin, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin := must(child.StdinPipe())(t)
+	stdout := must(child.StdoutPipe())(t)
+	noError(t, child.Start())
 	waited := false
 	t.Cleanup(func() {
 		if !waited {
@@ -49,16 +41,12 @@ func TestM2_RealQuota(t *testing.T) {
 	})
 	var free, bound Sample
 	lines := json.NewDecoder(stdout)
-	if err := lines.Decode(&free); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, lines.Decode(&free))
 	// Its sampler exists and has seen the cgroup it came from: it has to notice.
 	if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), fmt.Append(nil, child.Process.Pid), 0o600); err != nil {
 		t.Skip("cannot move a process:", err)
 	}
-	if _, err := io.WriteString(stdin, "moved\n"); err != nil {
-		t.Fatal(err)
-	}
+	must(io.WriteString(stdin, "moved\n"))(t)
 	// With GOMAXPROCS, at least 2, for what is allowed, a fiftieth of a processor would read as a hundredth at most. Where others
 	// leave the child less than its quota, it takes some samples to see one with all of it.
 	seen := func() bool {
@@ -72,9 +60,7 @@ func TestM2_RealQuota(t *testing.T) {
 	_ = stdin.Close()
 	_, _ = io.Copy(io.Discard, stdout)
 	waited = true
-	if err := child.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, child.Wait())
 	if !seen() || free.Throttled.Value != 0 {
 		t.Errorf("free:  %+v\nbound: %+v", free, bound)
 	}
@@ -114,10 +100,7 @@ func quotaGroup(t *testing.T) string {
 // nobody listens or it has told a hundred.
 func underQuota(t *testing.T) {
 	out := json.NewEncoder(os.Stdout)
-	s, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(New(Config{}))(t)
 	_ = out.Encode(s.Sample())
 	in := bufio.NewReader(os.Stdin)
 	_, _ = in.ReadString('\n')

@@ -177,10 +177,7 @@ func TestM1_ServiceHasNoThreshold(t *testing.T) {
 func TestM3_NoExecutionIsLost(t *testing.T) {
 	const writers, each = 8, 5000
 	r := NewRecorder()
-	s, err := New(Config{Recorder: r})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(New(Config{Recorder: r}))(t)
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
@@ -304,10 +301,7 @@ func passTick(r *Recorder) {
 }
 
 func TestM2_NotFed(t *testing.T) {
-	s, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(New(Config{}))(t)
 	if got := s.Sample().Service; got != (Service{}) {
 		t.Errorf("service %+v without a recorder", got)
 	}
@@ -322,9 +316,7 @@ func TestM2_NotFed(t *testing.T) {
 
 func TestNewRejects(t *testing.T) {
 	used := NewRecorder()
-	if _, err := New(Config{Recorder: used}); err != nil {
-		t.Fatal(err)
-	}
+	must(New(Config{Recorder: used}))(t)
 	for name, r := range map[string]*Recorder{"zero": {}, "used": used} {
 		s, err := New(Config{Recorder: r})
 		var invalid *InvalidError
@@ -332,4 +324,25 @@ func TestNewRejects(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, s, err)
 		}
 	}
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -90,44 +89,6 @@ func TestM2_RealReadings(t *testing.T) {
 
 // unix is whether this system accounts for processor time in a way that is read here.
 var unix = !slices.Contains([]string{"windows", "plan9", "js", "wasip1"}, runtime.GOOS)
-
-// TestM4_SampleAllocatesNothing, not while it is fed and not under load; and neither does the recorder.
-func TestM4_SampleAllocatesNothing(t *testing.T) {
-	r := monitor.NewRecorder()
-	s := mustNew(t, monitor.Config{Recorder: r})
-	s.Sample()
-	if n := testing.AllocsPerRun(1000, func() { s.Sample() }); n != 0 {
-		t.Errorf("a sample allocates %v times", n)
-	}
-	if n := testing.AllocsPerRun(1000, func() {
-		r.Start().End()
-		r.Start().Discard()
-	}); n != 0 {
-		t.Errorf("recording allocates %v times", n)
-	}
-	if n := testing.AllocsPerRun(1000, func() {
-		r.Start().End()
-		s.Sample()
-	}); n != 0 {
-		t.Errorf("a fed sample allocates %v times", n)
-	}
-}
-
-// TestM5_NoGoroutine: neither to sample nor to record.
-func TestM5_NoGoroutine(t *testing.T) {
-	ignore := goleak.IgnoreCurrent()
-	before := runtime.NumGoroutine()
-	r := monitor.NewRecorder()
-	s := mustNew(t, monitor.Config{Recorder: r})
-	for range 100 {
-		r.Start().End()
-		s.Sample()
-	}
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines, %d before", after, before)
-	}
-	goleak.VerifyNone(t, ignore)
-}
 
 // TestM3_OneIntervalOneCaller: of callers at the same time, each gets a time of its own.
 func TestM3_OneIntervalOneCaller(t *testing.T) {

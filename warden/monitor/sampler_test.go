@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -73,59 +72,6 @@ func mustBeSound(t interface{ Fatalf(string, ...any) }, s Sample) {
 	if s.Gap < 0 || v.P50 < 0 || v.P50 > v.P90 || !(v.Throughput >= 0 && v.Concurrency >= 0) ||
 		(v.Count == 0) != (v.Throughput == 0) || v.Count == 0 && v.P90 != 0 {
 		t.Fatalf("gap %v, service %+v", s.Gap, v)
-	}
-}
-
-// TestM2_MissingIsNotZero takes one source away after the other: what it said is missing, and nothing else changes.
-func TestM2_MissingIsNotZero(t *testing.T) {
-	full := func() (before, after facts) {
-		before = facts{at: start, counts: []uint64{1, 1}, used: time.Second, usedOK: true, procs: 4, allowed: 4}
-		after = facts{
-			at: start.Add(time.Second), counts: []uint64{3, 1}, used: 3 * time.Second, usedOK: true, procs: 4, allowed: 4,
-			runnable: 6, runnableOK: true, throttled: Reading{0.25, true},
-		}
-		return before, after
-	}
-	lag := Lag{P50: 5e8, P90: 9e8, P99: 99e7, Max: 1e9, Mean: 5e8, Count: 2}
-	all := Sample{
-		At: start.Add(time.Second), Gap: time.Second, Lag: lag,
-		Utilization: Reading{0.5, true}, Runnable: Reading{1.5, true}, Throttled: Reading{0.25, true},
-	}
-	for name, take := range map[string]func(before, after *facts, want *Sample){
-		"nothing":             func(*facts, *facts, *Sample) {},
-		"utilization":         func(_, f *facts, want *Sample) { f.used, f.usedOK, want.Utilization = 0, false, Reading{} },
-		"utilization, before": func(b, _ *facts, want *Sample) { b.used, b.usedOK, want.Utilization = 0, false, Reading{} },
-		"utilization, it fell": func(b, _ *facts, want *Sample) {
-			b.used, want.Utilization = time.Minute, Reading{}
-		},
-		"time": func(b, f *facts, want *Sample) {
-			b.at, want.Gap, want.Utilization = f.at, 0, Reading{}
-		},
-		"runnable":  func(_, f *facts, want *Sample) { f.runnable, f.runnableOK, want.Runnable = 0, false, Reading{} },
-		"throttled": func(_, f *facts, want *Sample) { f.throttled, want.Throttled = Reading{}, Reading{} },
-		"latencies": func(_, f *facts, want *Sample) { f.counts, want.Lag = nil, Lag{} },
-		"delays":    func(b, f *facts, want *Sample) { f.counts, want.Lag = b.counts, Lag{} },
-	} {
-		s := newSampler(0, 1, 2)
-		before, after := full()
-		want := all
-		take(&before, &after, &want)
-		s.compare(before)
-		if got := s.compare(after); !cmp.Equal(got, want) {
-			t.Errorf("without %s:\n got %+v\nwant %+v", name, got, want)
-		}
-	}
-}
-
-// TestM2_MetricsThatThisGoDoesNotHave: what the runtime does not know is missing.
-func TestM2_MetricsThatThisGoDoesNotHave(t *testing.T) {
-	s, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.metrics[latencies].Name, s.metrics[runnable].Name = "/no/such:seconds", "/no/such:goroutines"
-	if got := s.Sample(); got.Lag != (Lag{}) || got.Runnable != (Reading{}) {
-		t.Errorf("%+v", got)
 	}
 }
 
@@ -203,10 +149,7 @@ func TestM3_AllowanceChanges(t *testing.T) {
 func TestM3_RealChanges(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	r := NewRecorder()
-	s, err := New(Config{Recorder: r})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(New(Config{Recorder: r}))(t)
 	samples := make(chan Sample, 400)
 	for range 4 {
 		go func() {

@@ -15,10 +15,7 @@ import (
 )
 
 func TestAllocations(t *testing.T) {
-	w, err := warden.New(warden.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(warden.New(warden.Config{}))(t)
 	i := mustNew(t, w, wardengrpc.Config{})
 	ctx := context.Background()
 	unary, stream, client := i.UnaryServer(), i.StreamServer(), i.UnaryClient()

@@ -44,9 +44,7 @@ func TestClientStreamEnds(t *testing.T) {
 		"its only answer came": func(t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
 			stream := must(pb.NewTestServiceClient(cc).StreamingInputCall(ctx))(t)
 			for range 3 {
-				if err := stream.Send(&pb.StreamingInputCallRequest{}); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, stream.Send(&pb.StreamingInputCallRequest{}))
 			}
 			g.wantRunning(t, 1)
 			must(stream.CloseAndRecv())(t)
@@ -162,16 +160,6 @@ func (d due) Err() error {
 	}
 }
 
-func must[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // counted is a context that counts those who wait for its end.
 type counted struct {
 	context.Context
@@ -203,9 +191,7 @@ func TestClientStreamLeavesNothingBehind(t *testing.T) {
 	ctx := &counted{Context: t.Context()}
 	for range 20 {
 		stream, err := client.FullDuplexCall(ctx)
-		if err := drain(stream, err); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, drain(stream, err))
 		await(t, "end", g.ended)
 	}
 	if ctx.calls.Load() == 0 {
@@ -245,11 +231,7 @@ func TestClientHeaderErrors(t *testing.T) {
 	i := mustNew(t, g.Warden, wardengrpc.Config{})
 	broken := errors.New("broken")
 	open := func(streamer grpc.Streamer) grpc.ClientStream {
-		cs, err := i.StreamClient()(t.Context(), &grpc.StreamDesc{ServerStreams: true}, nil, unaryCall, streamer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return cs
+		return must(i.StreamClient()(t.Context(), &grpc.StreamDesc{ServerStreams: true}, nil, unaryCall, streamer))(t)
 	}
 	cs := open(func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 		return headless{err: broken}, nil
@@ -289,9 +271,7 @@ func TestTheOnlyAnswerEndsAStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := cs.RecvMsg(nil); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, cs.RecvMsg(nil))
 		if many {
 			g.wantRunning(t, 1)
 			_, _ = cs.Header()

@@ -30,12 +30,9 @@ func newCompartments(t *testing.T, unary bulkhead.CompartmentConfig) *compartmen
 	t.Helper()
 	c := &compartments{ended: make(chan bulkhead.Event, 1000)}
 	unary.Name = "unary"
-	set, err := bulkhead.New(bulkhead.Config{Total: 10, Observer: c, Compartments: []bulkhead.CompartmentConfig{
+	set := must(bulkhead.New(bulkhead.Config{Total: 10, Observer: c, Compartments: []bulkhead.CompartmentConfig{
 		unary, {Name: "streams", Guaranteed: 1},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	c.Set = set
 	return c
 }
@@ -92,14 +89,11 @@ func TestCompartments(t *testing.T) {
 		answers <- err
 	}()
 	await(t, "handler", entered)
-	stream, err := client.FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must(client.FullDuplexCall(ctx))(t)
 	await(t, "handler", entered)
 	c.wantInFlight(t, "unary", 1)
 	c.wantInFlight(t, "streams", 1)
-	_, err = client.UnaryCall(ctx, &pb.SimpleRequest{})
+	_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
 	wantRejected(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
 	if !errors.Is(inside[0], bulkhead.ErrReentry) {
 		t.Errorf("%v inside a stream, want a re-entry", inside[0])
@@ -234,10 +228,7 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 			for size := range int32(4) {
 				call(t, client, c, size)
 			}
-			stream, err := client.FullDuplexCall(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := must(client.FullDuplexCall(t.Context()))(t)
 			_ = stream.CloseSend()
 			if err := drain(stream, nil); err != nil {
 				t.Error(err)
@@ -251,10 +242,7 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 			}
 			for range 50 { // gRPC ends the stream's context before RecvMsg says why
 				for _, want := range []codes.Code{codes.OK, codes.DataLoss} {
-					stream, err := client.FullDuplexCall(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
+					stream := must(client.FullDuplexCall(t.Context()))(t)
 					_ = stream.Send(&pb.StreamingOutputCallRequest{ResponseStatus: &pb.EchoStatus{Code: int32(want)}})
 					if err := drain(stream, nil); status.Code(err) != want {
 						t.Fatal(err)
@@ -266,7 +254,7 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 				}
 			}
 			b.open = io.ErrClosedPipe
-			_, err = client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+			_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
 			wantRejected(t, err, codes.Unavailable, "BREAKER_OPEN")
 			if !serverSide && !errors.Is(err, io.ErrClosedPipe) {
 				t.Errorf("%v does not say what the breaker said", err)

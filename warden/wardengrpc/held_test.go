@@ -121,9 +121,7 @@ func TestServerWithAClientThatNeverReads(t *testing.T) {
 	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{}))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := client.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	must(client.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{}))(t)
 	await(t, "message", sent)
 	g.wantRunning(t, 1)
 	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})

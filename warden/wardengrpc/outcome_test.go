@@ -49,10 +49,7 @@ func TestWhatIsTimed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := &timed{}
-			w, err := warden.New(warden.Config{Controller: told, Interval: 10 * time.Millisecond})
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must(warden.New(warden.Config{Controller: told, Interval: 10 * time.Millisecond}))(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			c.call(mustNew(t, w, wardengrpc.Config{}), ctx, cancel)

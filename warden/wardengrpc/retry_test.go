@@ -34,14 +34,8 @@ type fataler interface {
 
 func newRetry(t fataler, cfg retry.Config, of wardengrpc.RetryConfig) (*wardengrpc.Retry, *retry.Caller) {
 	t.Helper()
-	c, err := retry.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := wardengrpc.NewRetry(c, of)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(retry.New(cfg))(t)
+	r := must(wardengrpc.NewRetry(c, of))(t)
 	return r, c
 }
 
@@ -187,10 +181,7 @@ func TestR4_ThrottledCallIsNotSent(t *testing.T) {
 		if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != codes.Unavailable {
 			t.Fatal(err)
 		}
-		stream, err := client.FullDuplexCall(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := must(client.FullDuplexCall(t.Context()))(t)
 		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 			t.Fatal(err)
 		}
@@ -256,10 +247,7 @@ func TestR5_Waits(t *testing.T) {
 
 // later is the answer with a RetryInfo of five seconds.
 func (a answer) later(t fataler) error {
-	s, err := status.Convert(a.err(t)).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(5 * time.Second)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(status.Convert(a.err(t)).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(5 * time.Second)}))(t)
 	return s.Err()
 }
 

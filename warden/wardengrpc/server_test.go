@@ -47,10 +47,7 @@ func TestServerRejectsWhatHasNoSlot(t *testing.T) {
 	if msg := status.Convert(err).Message(); msg != "warden: pressure_high" {
 		t.Errorf("message %q", msg)
 	}
-	stream, err := client.FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must(client.FullDuplexCall(ctx))(t)
 	_, err = stream.Recv()
 	wantRejected(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
 	if n := s.calls.Load(); n != 0 {
@@ -146,17 +143,12 @@ func TestExemptServicesAnswerAlways(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stream, err := reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
-		t.Fatal(err)
-	}
+	stream := must(reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(ctx))(t)
+	noError(t, stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}))
 	if r, err := stream.Recv(); err != nil || len(r.GetListServicesResponse().GetService()) == 0 {
 		t.Errorf("reflection: %v, %v", r, err)
 	}
-	_, err = pb.NewTestServiceClient(cc).UnaryCall(t.Context(), &pb.SimpleRequest{})
+	_, err := pb.NewTestServiceClient(cc).UnaryCall(t.Context(), &pb.SimpleRequest{})
 	wantRejected(t, err, codes.Unavailable, "CLOSED")
 	if n := g.Limiter().Stats().Rejected; n != 1 {
 		t.Errorf("%d rejected, want 1", n)
@@ -208,9 +200,7 @@ func TestPriorities(t *testing.T) {
 				md.Set("trusted", "1")
 				want = c.trust
 			}
-			if _, err := client.UnaryCall(metadata.NewOutgoingContext(t.Context(), md), &pb.SimpleRequest{}); err != nil {
-				t.Fatal(err)
-			}
+			must(client.UnaryCall(metadata.NewOutgoingContext(t.Context(), md), &pb.SimpleRequest{}))(t)
 			await(t, "end", g.ended)
 			if task := g.tasks.Load(); task.Priority != want || len(task.Name) != 256 {
 				t.Errorf("%.20q, trusted: %v: priority %s, want %s; a name of %d bytes", c.said, trusted, task.Priority, want, len(task.Name))

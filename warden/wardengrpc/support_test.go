@@ -48,10 +48,7 @@ func newGuard(t testing.TB, target, queue int) *guard {
 	if queue == 0 {
 		d.ShedProbability = 1
 	}
-	w, err := warden.New(warden.Config{Controller: ruling(d), Interval: 10 * time.Millisecond, Limiter: limiter.Config{Initial: d, MaxQueue: queue, Observer: g}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(warden.New(warden.Config{Controller: ruling(d), Interval: 10 * time.Millisecond, Limiter: limiter.Config{Initial: d, MaxQueue: queue, Observer: g}}))(t)
 	g.Warden = w
 	return g
 }
@@ -124,11 +121,7 @@ func (s *service) FullDuplexCall(ss pb.TestService_FullDuplexCallServer) error {
 
 func mustNew(t testing.TB, w *warden.Warden, cfg wardengrpc.Config) *wardengrpc.Interceptors {
 	t.Helper()
-	i, err := wardengrpc.New(w, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
+	return must(wardengrpc.New(w, cfg))(t)
 }
 
 // under is the options of a server whose calls ask i, inside an interceptor that turns panics into errors.
@@ -161,10 +154,7 @@ func serve(t testing.TB, s *service, opts ...grpc.ServerOption) string {
 // start lets a server serve until the test ends.
 func start(t testing.TB, server *grpc.Server) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {
@@ -179,10 +169,7 @@ func start(t testing.TB, server *grpc.Server) string {
 // dial connects to a server.
 func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	cc, err := grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cc := must(grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...))(t)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }
@@ -224,5 +211,21 @@ func wantRejected(t testing.TB, err error, code codes.Code, reason string) {
 	}
 	if again := code == codes.ResourceExhausted || reason == "BREAKER_OPEN"; again != (retry != nil) {
 		t.Errorf("RetryInfo %v with %s", retry, reason)
+	}
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -116,9 +116,7 @@ func TestWhatMetadataSays(t *testing.T) {
 		if c.own > 0 {
 			ctx, cancel = context.WithTimeout(ctx, c.own)
 		}
-		if _, err := client.UnaryCall(ctx, &pb.SimpleRequest{}); err != nil {
-			t.Fatal(err)
-		}
+		must(client.UnaryCall(ctx, &pb.SimpleRequest{}))(t)
 		cancel()
 		await(t, "end", g.ended)
 		if task := g.tasks.Load(); task.Priority != c.priority {

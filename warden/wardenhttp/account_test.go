@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,10 +32,7 @@ func counted(t *testing.T, use func(w *warden.Warden)) uint64 {
 	t.Helper()
 	a := new(auditor)
 	synctest.Test(t, func(t *testing.T) {
-		w, err := warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must(warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}}))(t)
 		use(w)
 		if s := w.Limiter().Stats(); s.Running != 0 || s.Executed != 1 {
 			t.Errorf("%+v", s)
@@ -45,55 +41,6 @@ func counted(t *testing.T, use func(w *warden.Warden)) uint64 {
 		w.SampleIfDue()
 	})
 	return a.counted
-}
-
-func TestH9_ServersTime(t *testing.T) {
-	for name, c := range map[string]struct {
-		next func(cancel func(), w http.ResponseWriter, r *http.Request)
-		want uint64
-	}{
-		"returns":  {func(func(), http.ResponseWriter, *http.Request) {}, 1},
-		"panics":   {func(func(), http.ResponseWriter, *http.Request) { panic("on purpose") }, 1},
-		"canceled": {func(cancel func(), _ http.ResponseWriter, _ *http.Request) { cancel() }, 0},
-		"canceled and panics": {func(cancel func(), _ http.ResponseWriter, _ *http.Request) {
-			cancel()
-			panic(http.ErrAbortHandler)
-		}, 0},
-		"too late": {func(_ func(), _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 1},
-		"no stranger waits any more": {func(_ func(), _ http.ResponseWriter, r *http.Request) {
-			if <-r.Context().Done(); !errors.Is(r.Context().Err(), context.Canceled) || !errors.Is(context.Cause(r.Context()), context.DeadlineExceeded) {
-				panic(r.Context().Err())
-			}
-		}, 0},
-		"no friend waits any more": {func(_ func(), _ http.ResponseWriter, r *http.Request) {
-			if <-r.Context().Done(); !errors.Is(r.Context().Err(), context.DeadlineExceeded) {
-				panic(r.Context().Err())
-			}
-		}, 1},
-		"hijacked": {func(_ func(), w http.ResponseWriter, _ *http.Request) {
-			if c, _, err := http.NewResponseController(w).Hijack(); err != nil || c.Close() != nil {
-				panic(err)
-			}
-		}, 0},
-	} {
-		got := counted(t, func(w *warden.Warden) {
-			m, err := wardenhttp.New(w, wardenhttp.Config{Trusted: func(*http.Request) bool { return strings.Contains(name, "friend") }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			r := newRequest().WithContext(ctx)
-			if strings.Contains(name, "waits") {
-				r.Header.Set("Warden-Timeout", "1000")
-			}
-			h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.next(cancel, w, r) }))
-			finish(func() { h.ServeHTTP(fakeWriter{ResponseWriter: httptest.NewRecorder()}, r) })
-		})
-		if got != c.want {
-			t.Errorf("%s: %d counted, want %d", name, got, c.want)
-		}
-	}
 }
 
 func TestH9_DependencysTime(t *testing.T) {
@@ -118,12 +65,9 @@ func TestH9_DependencysTime(t *testing.T) {
 		got := counted(t, func(w *warden.Warden) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			rt, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{
+			rt := must(wardenhttp.NewTransport(w, wardenhttp.TransportConfig{
 				Base: roundTrip(func(*http.Request) (*http.Response, error) { return c.base(cancel) }),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			resp, _ := rt.RoundTrip(newRequest().WithContext(ctx))
 			if c.end != nil {
 				c.end(resp)
@@ -169,10 +113,7 @@ func TestH1_PanicsOfTheConfigHoldNothing(t *testing.T) {
 		g.wantInFlight(t, name, 0)
 	}
 	g := newGuard(t, 1, 0)
-	rt, err := wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Task: func(*http.Request) warden.Task { panic("on purpose") }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt := must(wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Task: func(*http.Request) warden.Task { panic("on purpose") }}))(t)
 	sent := newPayload("x")
 	finish(func() { _, _ = rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent)) })
 	if g.wantInFlight(t, "Transport", 0); sent.closes.Load() != 1 {

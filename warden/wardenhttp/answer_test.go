@@ -26,12 +26,9 @@ import (
 // tenant is the compartment of a tenant.
 func tenant(t testing.TB) *bulkhead.Compartment {
 	t.Helper()
-	set, err := bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{
+	set := must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "shared", Guaranteed: 10, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	c := set.Compartment("shared").Tenant("acme")
 	if _, ok := c.TenantKey(); !ok {
 		t.Fatal("no tenant")
@@ -182,10 +179,7 @@ func TestH5_RetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 func TestH6_NothingInternalUnlessVerbose(t *testing.T) {
 	for _, verbose := range []bool{false, true} {
 		g := newGuard(t, 1, 0)
-		busy, err := g.TryAcquire(warden.Task{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		busy := must(g.TryAcquire(warden.Task{}))(t)
 		s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Verbose: verbose}).Handler(nil), false)
 		resp, err := http.Get(s.URL + "/inner/name")
 		if err != nil {
@@ -197,9 +191,7 @@ func TestH6_NothingInternalUnlessVerbose(t *testing.T) {
 			t.Fatal(err)
 		}
 		var members map[string]any
-		if err := json.Unmarshal(body, &members); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.Unmarshal(body, &members))
 		all := fmt.Sprint(resp.Header, string(body))
 		for _, secret := range []string{"secret", "/inner/name", "in flight", "target"} {
 			if strings.Contains(all, secret) != verbose {

@@ -111,10 +111,7 @@ func TestBreakerIsToldOfTheDependency(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := new(fuse)
 			c2 := compartment(t, bulkhead.CompartmentConfig{Breaker: f, Timeout: time.Minute})
-			rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Base: c.base, Compartment: in(c2)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Base: c.base, Compartment: in(c2)}))(t)
 			var resp *http.Response
 			finish(func() { resp, _ = rt.RoundTrip(newRequest()) })
 			if c.end != nil {
@@ -138,10 +135,7 @@ func TestH5_OpenBreakerIs503(t *testing.T) {
 	if rec.Code != http.StatusServiceUnavailable || !strings.Contains(rec.Body.String(), `"reason":"breaker_open"`) {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
-	rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: struct{ http.RoundTripper }{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: struct{ http.RoundTripper }{}}))(t)
 	if _, err := rt.RoundTrip(newRequest()); !errors.Is(err, bulkhead.ErrBreakerOpen) {
 		t.Error(err)
 	}

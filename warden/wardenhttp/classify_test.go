@@ -144,10 +144,7 @@ func TestH4_BrowsersAreTakenAsTheyAre(t *testing.T) {
 
 // What is asked of a context or of a compartment is the priority that a stranger may only lower, and the one that goes on.
 func TestH4_TheBaseMayBeTheContextsOrTheCompartments(t *testing.T) {
-	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "high", Guaranteed: 1, Criticality: warden.High}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "high", Guaranteed: 1, Criticality: warden.High}}}))(t)
 	for _, c := range []struct {
 		said       string
 		trusted    bool

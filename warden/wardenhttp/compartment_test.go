@@ -31,10 +31,7 @@ func compartment(t testing.TB, cfg bulkhead.CompartmentConfig) *bulkhead.Compart
 	t.Helper()
 	cfg.Name = "shop"
 	cfg.Guaranteed = max(1, cfg.Guaranteed)
-	set, err := bulkhead.New(bulkhead.Config{Total: cfg.Guaranteed, Compartments: []bulkhead.CompartmentConfig{cfg}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must(bulkhead.New(bulkhead.Config{Total: cfg.Guaranteed, Compartments: []bulkhead.CompartmentConfig{cfg}}))(t)
 	return set.Compartment("shop")
 }
 
@@ -44,10 +41,7 @@ func in(c *bulkhead.Compartment) func(*http.Request) *bulkhead.Compartment {
 
 func inCompartment(t testing.TB, cfg wardenhttp.Config, next http.HandlerFunc) http.Handler {
 	t.Helper()
-	m, err := wardenhttp.New(nil, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(wardenhttp.New(nil, cfg))(t)
 	return m.Handler(next)
 }
 
@@ -220,16 +214,10 @@ func TestUploadedFilesAreRemoved(t *testing.T) {
 	}), false)
 	var form bytes.Buffer
 	upload := multipart.NewWriter(&form)
-	part, err := upload.CreateFormFile("file", "big")
-	if err != nil {
-		t.Fatal(err)
-	}
+	part := must(upload.CreateFormFile("file", "big"))(t)
 	_, _ = part.Write(make([]byte, 64<<10))
 	_ = upload.Close()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, &form)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, &form))(t)
 	req.Header.Set("Content-Type", upload.FormDataContentType())
 	resp, err := s.Client().Do(req)
 	if err != nil {
@@ -246,18 +234,9 @@ func TestUploadedFilesAreRemoved(t *testing.T) {
 // Requests in compartments take the samples of the warden whose decisions rule them.
 func TestCompartmentsUnderAWarden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set, err := bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{{Name: "shop", Guaranteed: 10}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := warden.New(warden.Config{ApplyTo: set, Controller: constant{decision.ControlDecision{Seq: 1, TargetConcurrency: 0}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := wardenhttp.New(w, wardenhttp.Config{Compartment: in(set.Compartment("shop"))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{{Name: "shop", Guaranteed: 10}}}))(t)
+		w := must(warden.New(warden.Config{ApplyTo: set, Controller: constant{decision.ControlDecision{Seq: 1, TargetConcurrency: 0}}}))(t)
+		m := must(wardenhttp.New(w, wardenhttp.Config{Compartment: in(set.Compartment("shop"))}))(t)
 		h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		for i, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
 			rec := httptest.NewRecorder()
@@ -294,15 +273,12 @@ func TestH10_CompartmentAllocatesLittle(t *testing.T) {
 func TestH8_SentInACompartment(t *testing.T) {
 	c := compartment(t, bulkhead.CompartmentConfig{})
 	req := newRequest()
-	rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if _, _, err := c.Acquire(r.Context()); r == req || !errors.Is(err, bulkhead.ErrReentry) {
 			t.Errorf("the same request %v, from inside: %v", r == req, err)
 		}
 		return respond(http.StatusOK, newPayload("x")), nil
-	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})}))(t)
 	resp, err := rt.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
@@ -326,18 +302,12 @@ func TestH5_TimeoutOfASentRequestIsACompartments(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := compartment(t, bulkhead.CompartmentConfig{Timeout: time.Second})
-			rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+			rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
 				<-r.Context().Done()
 				return nil, base(r.Context())
-			})})
-			if err != nil {
-				t.Fatal(err)
-			}
+			})}))(t)
 			client := &http.Client{Transport: rt}
-			req, err := http.NewRequestWithContext(warden.WithRequestID(t.Context(), "r1"), http.MethodGet, "http://orders/", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must(http.NewRequestWithContext(warden.WithRequestID(t.Context(), "r1"), http.MethodGet, "http://orders/", nil))(t)
 			resp, err := client.Do(req)
 			if resp != nil {
 				resp.Body.Close()
@@ -387,12 +357,9 @@ func TestH5_TimeoutOfABodyIsACompartments(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := compartment(t, bulkhead.CompartmentConfig{Timeout: time.Second})
-			rt, err := wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+			rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: http.StatusOK, Body: slowBody{r.Context(), over}}, nil
-			})})
-			if err != nil {
-				t.Fatal(err)
-			}
+			})}))(t)
 			read := func(ctx context.Context) error {
 				resp, err := rt.RoundTrip(newRequest().WithContext(ctx))
 				if err != nil {

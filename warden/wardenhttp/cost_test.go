@@ -17,10 +17,7 @@ import (
 )
 
 func TestH10_SlotAllocatesLittle(t *testing.T) {
-	w, err := warden.New(warden.Config{Interval: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(warden.New(warden.Config{Interval: 10 * time.Second}))(t)
 	rec, req, impatient := httptest.NewRecorder(), newRequest(), newRequest()
 	impatient.Header.Set("Warden-Timeout", "60000")
 	for name, c := range map[string]struct {
@@ -34,10 +31,7 @@ func TestH10_SlotAllocatesLittle(t *testing.T) {
 		"a deadline":            {rec, req, wardenhttp.Config{Timeout: time.Minute}, 9},
 		"a stranger's deadline": {rec, impatient, wardenhttp.Config{}, 11},
 	} {
-		m, err := wardenhttp.New(w, c.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must(wardenhttp.New(w, c.cfg))(t)
 		h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(c.w, c.r) }); got > c.most {
 			t.Errorf("H10: %s: %v allocations, want at most %v", name, got, c.most)
@@ -74,17 +68,9 @@ func TestH5_HeadersAreApart(t *testing.T) {
 func rejecting(t testing.TB) http.Handler {
 	t.Helper()
 	d := decision.ControlDecision{Seq: 1207, TargetConcurrency: 1, ShedProbability: 1, Expected: time.Millisecond}
-	w, err := warden.New(warden.Config{Controller: constant{d}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.TryAcquire(warden.Task{}); err != nil {
-		t.Fatal(err)
-	}
-	m, err := wardenhttp.New(w, wardenhttp.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(warden.New(warden.Config{Controller: constant{d}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d}}))(t)
+	must(w.TryAcquire(warden.Task{}))(t)
+	m := must(wardenhttp.New(w, wardenhttp.Config{}))(t)
 	return m.Handler(nil)
 }
 

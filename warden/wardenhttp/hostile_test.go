@@ -6,19 +6,16 @@ package wardenhttp_test
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -63,64 +60,6 @@ func TestH17_RejectedUploadsAreAnsweredAndEnd(t *testing.T) {
 	}
 }
 
-// What a handler has not read of a body is waited for no longer than its client may be slow.
-func TestH17_UnreadBodiesEnd(t *testing.T) {
-	closed := make(chan struct{}, 100)
-	g := newGuard(t, 1, 0)
-	s := httptest.NewUnstartedServer(newMiddleware(t, g, wardenhttp.Config{Grace: 50 * time.Millisecond}).Handler(
-		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
-	s.Config.ConnState = func(_ net.Conn, is http.ConnState) {
-		if is == http.StateClosed {
-			closed <- struct{}{}
-		}
-	}
-	s.Start()
-	t.Cleanup(s.Close)
-	raw(t, s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx")
-	await(t, "the end of the connection", closed)
-	g.wantEmpty(t)
-}
-
-// A name keeps no more alive than itself, of whatever it is a part: the path beside a long method or query, a header, a body.
-func TestH18_NamesKeepNothingElseAlive(t *testing.T) {
-	const requests, long = 24, 900 << 10
-	for name, c := range map[string]struct {
-		line string
-		task func(*http.Request) warden.Task
-	}{
-		"a long method": {"%s /x HTTP/1.1\r\n", nil},
-		"a long query":  {"GET /x?%s HTTP/1.1\r\n", nil},
-		"a long path":   {"GET /%s HTTP/1.1\r\n", nil},
-		"a piece of a header": {"GET /x HTTP/1.1\r\nName: %s\r\n", func(r *http.Request) warden.Task {
-			return warden.Task{Name: r.Header.Get("Name")[:10]}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := newGuard(t, 0, 0)
-			s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Task: c.task}).Handler(nil), false)
-			before := heap()
-			for range requests {
-				conn, in := raw(t, s, fmt.Sprintf(c.line, strings.Repeat("M", long))+"Host: x\r\nConnection: close\r\n\r\n")
-				if _, err := io.Copy(io.Discard, in); err != nil {
-					t.Error(err)
-				}
-				_ = conn.Close()
-			}
-			if grown := heap() - before; grown > requests*long/4 {
-				t.Errorf("%d rejected requests keep %d bytes", requests, grown)
-			}
-			if n := len(g.Limiter().Recent()); n != requests {
-				t.Errorf("%d of them are remembered", n)
-			}
-			for _, task := range g.tasks {
-				if len(task.Name) > 256 {
-					t.Errorf("a name of %d bytes", len(task.Name))
-				}
-			}
-		})
-	}
-}
-
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -140,15 +79,10 @@ func prior(t *testing.T, h http.Handler) net.Conn {
 	s.Config.HTTP2 = &http.HTTP2Config{WriteByteTimeout: 100 * time.Millisecond}
 	s.Start()
 	t.Cleanup(s.Close)
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(net.Dial("tcp", s.Listener.Addr().String()))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(3 * patience))
-	if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	must(io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))(t)
 	return c
 }
 
@@ -231,9 +165,7 @@ func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
 		out = append(out, frame(frameHeaders, endHeaders, 2*i+1, fields(true))...)
 		out = append(out, frame(frameData, 0, 2*i+1, []byte("x"))...)
 	}
-	if _, err := conn.Write(out); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Write(out))(t)
 	answered := map[uint32]bool{}
 	for len(answered) < streams {
 		var head [9]byte
@@ -241,9 +173,7 @@ func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
 			t.Fatalf("H15: %d of %d answered: %v", len(answered), streams, err)
 		}
 		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
-		if _, err := io.ReadFull(conn, payload); err != nil {
-			t.Fatal(err)
-		}
+		must(io.ReadFull(conn, payload))(t)
 		switch id := binary.BigEndian.Uint32(head[5:]); head[3] {
 		case frameHeaders:
 			answered[id] = true
@@ -274,9 +204,7 @@ func TestH15_StreamsWithoutAWindow(t *testing.T) {
 	for i := range uint32(streams) {
 		out = append(out, frame(frameHeaders, endHeaders|endStream, 2*i+1, fields(false))...)
 	}
-	if _, err := conn.Write(out); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Write(out))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -314,9 +242,7 @@ func TestH15_AConnectionThatIsNotRead(t *testing.T) {
 	for i := range uint32(streams) {
 		out = append(out, frame(frameHeaders, endHeaders|endStream, 2*i+1, fields(false))...)
 	}
-	if _, err := conn.Write(out); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Write(out))(t)
 	for range streams {
 		if err := <-failed; !errors.Is(err, wardenhttp.ErrSlowPeer) {
 			t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -60,10 +61,7 @@ func TestPropertyH3_NeverMoreThanTheTarget(t *testing.T) {
 			var all sync.WaitGroup
 			for _, way := range clients {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // who waits for a slot leaves
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody)
-				if err != nil {
-					rt.Fatal(err)
-				}
+				req := must(http.NewRequestWithContext(ctx, http.MethodPost, s.URL, http.NoBody))(rt)
 				if way == 0 {
 					req.Header.Set("Long", "1")
 				}
@@ -288,32 +286,36 @@ func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
 
 // Of any number of requests, those count that ended by themselves, and their callers were there.
 func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
-	ways := map[string]uint64{"returns": 1, "panics": 1, "too late": 1, "canceled": 0, "canceled and panics": 0, "hijacked": 0}
+	ways := map[string]uint64{
+		"returns": 1, "panics": 1, "too late": 1, "canceled": 0, "canceled and panics": 0, "hijacked": 0,
+		"a stranger waits no longer": 0, "a friend waits no longer": 1,
+	}
 	rapid.Check(t, func(rt *rapid.T) {
-		endings := rapid.SliceOfN(rapid.SampledFrom([]string{"returns", "panics", "too late", "canceled", "canceled and panics", "hijacked"}), 1, 12).Draw(rt, "endings")
+		endings := rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(ways))), 1, 12).Draw(rt, "endings")
 		want := uint64(0)
 		for _, way := range endings {
 			want += ways[way]
 		}
 		a := new(auditor)
 		synctest.Test(t, func(t *testing.T) {
-			w, err := warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := wardenhttp.New(w, wardenhttp.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must(warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}}))(t)
+			m := must(wardenhttp.New(w, wardenhttp.Config{Trusted: func(r *http.Request) bool { return r.Header.Get("Friend") != "" }}))(t)
 			for _, way := range endings {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				req := newRequest().WithContext(ctx)
+				if strings.Contains(way, "waits") {
+					req.Header.Set("Warden-Timeout", "1000")
+				}
+				if strings.Contains(way, "friend") {
+					req.Header.Set("Friend", "1")
+				}
 				h := m.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					time.Sleep(time.Millisecond)
 					if strings.Contains(way, "canceled") {
 						cancel()
 					}
 					switch way {
-					case "too late":
+					case "too late", "a stranger waits no longer", "a friend waits no longer":
 						<-r.Context().Done()
 					case "hijacked":
 						if c, _, err := http.NewResponseController(rw).Hijack(); err != nil || c.Close() != nil {
@@ -325,7 +327,7 @@ func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
 					}
 				}))
 				rec := httptest.NewRecorder()
-				finish(func() { h.ServeHTTP(fakeWriter{rec, rec}, newRequest().WithContext(ctx)) })
+				finish(func() { h.ServeHTTP(fakeWriter{rec, rec}, req) })
 				cancel()
 			}
 			time.Sleep(time.Second)
@@ -416,6 +418,9 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 			r.ContentLength = length
 			h.ServeHTTP(w, r)
 			left = time.Until(w.until)
+			if closes := w.Header().Get("Connection") == "close"; closes != (rejected && (length < 0 || length > 64<<10)) {
+				t.Errorf("H10: rejected %v, a body of %d bytes: the connection is closed %v", rejected, length, closes)
+			}
 		})
 		most := grace
 		if rejected {
@@ -465,20 +470,27 @@ func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
 func TestPropertyH19_ToldOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		slow := rapid.SliceOfN(rapid.Bool(), 1, 8).Draw(rt, "slow")
-		inside := rapid.Bool().Draw(rt, "inside")
+		where := rapid.SampledFrom([]string{"inside", "outside", "nowhere"}).Draw(rt, "TimeoutHandler")
+		inside := where == "inside"
 		var logged bytes.Buffer
 		var after []int // how often it had been told after each
 		synctest.Test(t, func(t *testing.T) {
 			m := newMiddleware(t, newGuard(t, 100, 0), wardenhttp.Config{})
-			handler := http.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Slow") != "" {
 					time.Sleep(time.Minute)
 				}
+				if where == "nowhere" { // a 503 of its own
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
 			}))
-			if inside {
+			switch where {
+			case "inside":
 				handler = m.Handler(http.TimeoutHandler(handler, time.Second, ""))
-			} else {
+			case "outside":
 				handler = http.TimeoutHandler(m.Handler(handler), time.Second, "")
+			default:
+				handler = m.Handler(handler)
 			}
 			server := &http.Server{ErrorLog: log.New(&logged, "", 0)} //nolint:gosec // it serves nothing
 			for _, is := range slow {
@@ -497,7 +509,7 @@ func TestPropertyH19_ToldOnce(t *testing.T) {
 				told = 1
 			}
 			if after[i] != told {
-				rt.Fatalf("H19: %v, inside %v: told %d times after request %d, want %d", slow, inside, after[i], i, told)
+				rt.Fatalf("H19: %v, TimeoutHandler %s: told %d times after request %d, want %d", slow, where, after[i], i, told)
 			}
 		}
 	})

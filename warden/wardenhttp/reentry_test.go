@@ -5,11 +5,9 @@ package wardenhttp_test
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -56,10 +54,7 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 			var err error
 			switch {
 			case how == 0:
-				m, err := wardenhttp.New(wd, cfg)
-				if err != nil {
-					rt.Fatal(err)
-				}
+				m := must(wardenhttp.New(wd, cfg))(rt)
 				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _ = onward(r.Context()) })).ServeHTTP(w, r)
 				return
 			case how == 1:
@@ -102,73 +97,6 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 		}
 		if s := set.Snapshot(); s.InFlight != 0 {
 			rt.Fatalf("%+v", s)
-		}
-	})
-}
-
-// A server and its outbound calls that share a warden: each request is told at once, and the next ones are served.
-func TestH13_OneWardenForServerAndClient(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		g := newGuard(t, 8, 0)
-		behind := serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
-		client, m := through(t, g, behind), newMiddleware(t, g, wardenhttp.Config{})
-		s := serve(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, behind.URL, strings.NewReader("x"))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			resp, err := client.Do(req)
-			if err == nil {
-				resp.Body.Close()
-			}
-			if !errors.Is(err, warden.ErrReentry) || !m.WriteError(w, nil, err) {
-				t.Errorf("%v", err)
-			}
-		})))
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				resp, err := post(t, s)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				resp.Body.Close()
-				if resp.StatusCode != http.StatusInternalServerError {
-					t.Error(resp.Status)
-				}
-			})
-		}
-		all.Wait()
-		if g.wantEmpty(t); g.Stats().Reentries != 8 {
-			t.Errorf("%+v", g.Stats())
-		}
-	})
-}
-
-// Mounted twice, around the mux and around one of its handlers, a middleware counts once.
-func TestH13_MountedTwice(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 1})
-		g := newGuard(t, 1, 0)
-		inside, err := wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		under, mux := newMiddleware(t, g, wardenhttp.Config{}), http.NewServeMux()
-		mux.Handle("/", inside.Handler(under.Handler(inside.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if c.Snapshot().InFlight != 1 || g.Limiter().Stats().Running != 1 {
-				t.Errorf("%+v, %+v", c.Snapshot(), g.Limiter().Stats())
-			}
-			_, _ = io.WriteString(w, "x")
-		})))))
-		s := serve(under.Handler(mux))
-		for range 3 {
-			wantStatus(t, s, http.StatusOK)
-		}
-		if g.wantEmpty(t); c.Snapshot().Submitted != 3 || g.Limiter().Stats().Submitted != 3 {
-			t.Errorf("%+v, %+v", c.Snapshot(), g.Limiter().Stats())
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,10 +44,7 @@ func (l *logged) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 func occupied(t *testing.T, queue int) (*guard, warden.Permit) {
 	t.Helper()
 	g := newGuard(t, 1, queue)
-	busy, err := g.TryAcquire(warden.Task{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := must(g.TryAcquire(warden.Task{}))(t)
 	t.Cleanup(func() { busy.Release() })
 	return g, busy
 }
@@ -84,10 +80,7 @@ func TestH5_ClientThatGoesAwayIsCanceled(t *testing.T) {
 		h, seen := statuses(newHandler(t, g, func(http.ResponseWriter, *http.Request) { t.Error("called") }))
 		s := serve(h)
 		ctx, cancel := context.WithCancel(t.Context())
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody))(t)
 		gone := make(chan error, 1)
 		go func() {
 			resp, err := s.Client().Do(req)
@@ -121,53 +114,14 @@ func TestH5_DeadlineThatPassesInTheQueueIs504(t *testing.T) {
 	})
 }
 
-func TestH11_ExemptNeverWaits(t *testing.T) {
-	g, _ := occupied(t, 1)
-	m := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" }})
-	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	g.Limiter().Close()
-	for path, want := range map[string]int{"/healthz": http.StatusNoContent, "/other": http.StatusServiceUnavailable} {
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody))
-		if rec.Code != want {
-			t.Errorf("%s: %d, want %d", path, rec.Code, want)
-		}
-	}
-	if started, rejected, _, _ := g.counts(); started != 1 || rejected != 1 {
-		t.Errorf("%d started, %d rejected, want the one that is busy and the one that is not exempt", started, rejected)
-	}
-}
-
 // raw sends head over a connection of its own and returns it, with what can be read from it.
 func raw(t *testing.T, s *httptest.Server, head string) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(net.Dial("tcp", s.Listener.Addr().String()))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(c, head); err != nil {
-		t.Fatal(err)
-	}
+	must(io.WriteString(c, head))(t)
 	return c, bufio.NewReader(c)
-}
-
-// A rejection does not wait for an upload: the answer is there before a byte of the body is.
-func TestH10_RejectionComesBeforeALongBody(t *testing.T) {
-	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), false)
-	for _, body := range []string{"Content-Length: 65537", "Content-Length: 200000", "Transfer-Encoding: chunked", "Content-Length: 7\r\nExpect: 100-continue"} {
-		_, in := raw(t, s, "POST / HTTP/1.1\r\nHost: x\r\n"+body+"\r\n\r\n")
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Errorf("%s: %v", body, err)
-			continue
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
-			t.Errorf("%s: %s, close %v", body, resp.Status, resp.Close)
-		}
-	}
 }
 
 // Where the rest of the request is short, the connection is worth more.
@@ -175,9 +129,7 @@ func TestH10_RejectionKeepsTheConnection(t *testing.T) {
 	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), false)
 	c, in := raw(t, s, "")
 	for _, body := range []string{"", "short", strings.Repeat("x", 64<<10)} {
-		if _, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
-			t.Fatal(err)
-		}
+		must(fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body))(t)
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -200,10 +152,7 @@ func TestH10_RejectionKeepsTheHTTP2Connection(t *testing.T) {
 			}
 		}})
 		upload, rest := io.Pipe() // whose end never comes
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload))(t)
 		resp, err := s.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -217,66 +166,6 @@ func TestH10_RejectionKeepsTheHTTP2Connection(t *testing.T) {
 	}
 }
 
-// Whatever else goes wrong, the handlers at work are never more than the target: clients wait, run into their deadline, go
-// away, are rejected for want of queue, and the target itself is small.
-func TestH3_OverloadNeverExceedsTheTarget(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		const slots, clients, requests = 3, 16, 15
-		g := newGuard(t, slots, 4)
-		var now, most atomic.Int64
-		m := newMiddleware(t, g, wardenhttp.Config{Timeout: 20 * time.Millisecond, Trusted: everybody})
-		s := serve(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			n := now.Add(1)
-			defer now.Add(-1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			switch r.URL.Path {
-			case "/slow":
-				<-time.After(2 * time.Millisecond)
-			case "/panic":
-				panic(http.ErrAbortHandler)
-			case "/gone":
-				<-r.Context().Done()
-				<-time.After(2 * time.Millisecond) // and works on
-			}
-		})))
-		paths := []string{"/", "/slow", "/panic", "/gone", "/slow"}
-		done := make(chan struct{}, clients)
-		for i := range clients {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				for k := range requests {
-					ctx, cancel := context.WithCancel(t.Context())
-					if path := paths[(i+k)%len(paths)]; path == "/gone" {
-						time.AfterFunc(5*time.Millisecond, cancel)
-					}
-					req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+paths[(i+k)%len(paths)], http.NoBody)
-					if err != nil {
-						t.Error(err)
-					}
-					req.Header.Set("Warden-Priority", fmt.Sprint(k%3*50))
-					if resp, err := s.Client().Do(req); err == nil {
-						_, _ = io.Copy(io.Discard, resp.Body)
-						resp.Body.Close()
-					}
-					cancel()
-				}
-			}()
-		}
-		for range clients {
-			<-done
-		}
-		g.wantEmpty(t)
-		if got := most.Load(); got > slots || got == 0 {
-			t.Errorf("%d handlers at once, of %d", got, slots)
-		}
-		stats := g.Limiter().Stats()
-		if t.Logf("%+v", stats); stats.Executed == 0 || stats.Rejected+stats.Canceled == 0 {
-			t.Error("that was no overload")
-		}
-	})
-}
-
 // Answer answers in its own form, or leaves it to the middleware.
 func TestAnswerOfOnesOwn(t *testing.T) {
 	w, err := warden.New(warden.Config{})
@@ -284,7 +173,7 @@ func TestAnswerOfOnesOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Limiter().Close()
-	mw, err := wardenhttp.New(w, wardenhttp.Config{Answer: func(w http.ResponseWriter, r *http.Request, err error) bool {
+	mw := must(wardenhttp.New(w, wardenhttp.Config{Answer: func(w http.ResponseWriter, r *http.Request, err error) bool {
 		var why *warden.Rejection
 		if r.URL.Path != "/page" || !errors.As(err, &why) {
 			return false
@@ -292,10 +181,7 @@ func TestAnswerOfOnesOwn(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, why.Reason.String())
 		return true
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	for path, want := range map[string]string{"/page": "418 closed", "/other": "503 {"} {
 		rec := httptest.NewRecorder()
 		mw.Handler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody))

@@ -93,9 +93,7 @@ func newRejecter(t *rapid.T, how string, own string) rejecter {
 		if w, err = warden.New(warden.Config{Controller: constant{initial}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: initial, Observer: o}}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.TryAcquire(warden.Task{}); err != nil {
-			t.Fatal(err)
-		}
+		must(w.TryAcquire(warden.Task{}))(t)
 		r.recent = func() { o.recent(w.Limiter().Recent()) }
 	case "breaker":
 		c.Breaker, r.kept = openBreaker{}, false
@@ -129,10 +127,7 @@ func newRejecter(t *rapid.T, how string, own string) rejecter {
 	if how != "warden" {
 		r.recent = func() { o.recent(set.Recent()) }
 	}
-	m, err := wardenhttp.New(w, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must(wardenhttp.New(w, cfg))(t)
 	r.Handler = m.Handler(inside)
 	return r
 }
@@ -209,19 +204,14 @@ func TestH21_TheTimeIsUp(t *testing.T) {
 			<-r.Context().Done()
 			inside <- warden.RequestIDFrom(r.Context())
 		})), false)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t)
 		req.Header.Set("X-Request-Id", "mine")
 		resp, err := s.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var body map[string]any
-		if err := json.NewDecoder(resp.Body).Decode(&body); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.NewDecoder(resp.Body).Decode(&body))
 		resp.Body.Close()
 		if id := <-inside; id != "mine" || body["request_id"] != "mine" || resp.Header.Get("X-Request-Id") != "mine" || body["server_instance"] != `a"b` {
 			t.Errorf("buffered %v: inside %q, %v, %v", buffered, id, body, resp.Header)

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -29,27 +28,14 @@ import (
 // generous retries as often as the rules of safety let it, and at once.
 var generous = retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1}
 
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
-}
-
 func newCaller(t fataler, cfg retry.Config) *retry.Caller {
 	t.Helper()
-	c, err := retry.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must(retry.New(cfg))(t)
 }
 
 func newRetry(t fataler, c *retry.Caller, cfg wardenhttp.RetryConfig) *wardenhttp.Retry {
 	t.Helper()
-	r, err := wardenhttp.NewRetry(c, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must(wardenhttp.NewRetry(c, cfg))(t)
 }
 
 // outcome is one answer of the base, and what the model knows of it.
@@ -171,19 +157,13 @@ func TestPropertyR3R6_Machine(t *testing.T) {
 // do sends a request whose body, if it is not empty, can be sent again.
 func do(t *testing.T, rt http.RoundTripper, method, url, body string) (int, string, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))(t)
 	resp, err := (&http.Client{Transport: rt}).Do(req)
 	if err != nil {
 		return 0, "", err
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(b), nil
 }
 
@@ -269,10 +249,7 @@ func TestR6_RejectedResponsesKeepTheirConnection(t *testing.T) {
 
 // Nobody listens: nothing was sent, so a POST is tried again, and its body is closed each time.
 func TestR3_ConnectionRejected(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l.Close()
 	c := newCaller(t, generous)
 	base := &http.Transport{}
@@ -402,10 +379,7 @@ func TestR7_HedgeWins(t *testing.T) {
 		}))
 		c := newCaller(t, generous)
 		rt := newRetry(t, c, wardenhttp.RetryConfig{Base: s.Client().Transport, HedgeAfter: time.Millisecond})
-		req, err := http.NewRequestWithContext(warden.WithPriority(t.Context(), warden.High), http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(warden.WithPriority(t.Context(), warden.High), http.MethodGet, s.URL, http.NoBody))(t)
 		resp, err := rt.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -463,45 +437,6 @@ func TestR2R6_HedgesThatLose(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-}
-
-// The budget is used up while first attempts, retries and hedges are in flight: nobody is canceled, and no further attempt begins.
-func TestR2_BudgetCancelsNothing(t *testing.T) {
-	const n = 20
-	release := make(chan struct{})
-	var started, canceled atomic.Int32
-	base := roundTrip(func(r *http.Request) (*http.Response, error) {
-		started.Add(1)
-		select {
-		case <-release:
-			return respond(http.StatusOK, http.NoBody), nil
-		case <-r.Context().Done():
-			canceled.Add(1)
-			return nil, r.Context().Err()
-		}
-	})
-	c := newCaller(t, retry.Config{Ratio: 0.1, MinRetries: -1})
-	rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: 20 * time.Millisecond})
-	var all sync.WaitGroup
-	for range n {
-		all.Go(func() {
-			resp, err := rt.RoundTrip(newRequest())
-			if err != nil || resp.StatusCode != http.StatusOK {
-				t.Errorf("%v, %v", resp, err)
-			}
-		})
-	}
-	for s := c.Stats(); s.Hedges+s.NoBudget < n; s = c.Stats() {
-		time.Sleep(time.Millisecond) // until every hedge was asked for: nothing tells
-	}
-	if got := canceled.Load(); got != 0 {
-		t.Errorf("%d attempts were canceled in flight", got)
-	}
-	if s := c.Stats(); s.Hedges > n/10 || int(started.Load()) > n+n/10 {
-		t.Errorf("%d attempts, %+v", started.Load(), s)
-	}
-	close(release)
-	all.Wait()
 }
 
 func TestRetryAllocatesOnce(t *testing.T) {
@@ -621,4 +556,25 @@ func TestR8_NoTimeToSendCountsNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

@@ -26,22 +26,13 @@ func (c idleMachine) Step(s monitor.Sample) decision.ControlDecision {
 
 // One connection opens as many streams as the server has slots, and leaves them idle. Forty requests of others are answered.
 func TestStreamsThatHoldEverySlot(t *testing.T) {
-	controller, err := control.New(control.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := warden.New(warden.Config{Controller: idleMachine{controller}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	controller := must(control.New(control.Config{}))(t)
+	w := must(warden.New(warden.Config{Controller: idleMachine{controller}}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan struct{})
 	go func() { defer close(ran); _ = w.Run(ctx) }()
 	defer func() { cancel(); <-ran }()
-	mw, err := wardenhttp.New(w, wardenhttp.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mw := must(wardenhttp.New(w, wardenhttp.Config{}))(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /stream", func(rw http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(rw).Flush()
@@ -51,10 +42,7 @@ func TestStreamsThatHoldEverySlot(t *testing.T) {
 	s := startServer(t, mw.Handler(mux), true)
 	get := func(ctx context.Context, path string) *http.Response {
 		t.Helper()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, http.NoBody))(t)
 		resp, err := s.Client().Do(req)
 		if err != nil {
 			t.Fatalf("C8: GET %s: %v; %v", path, err, w.Latest().Decision)

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,111 +185,6 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said warden.Prior
 	return ""
 }
 
-// Three services over real connections, of which none is configured.
-func TestH12_ThreeServices(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		const working = 20 * time.Millisecond
-		type arrival struct {
-			left     int64 // as it was told
-			due      time.Time
-			priority warden.Priority
-		}
-		var arrivals []arrival
-		var next *httptest.Server
-		for range 3 {
-			to := next
-			client := &http.Client{}
-			if to != nil {
-				client = through(t, newGuard(t, 1, 0), to)
-			}
-			next = serve(newHandler(t, newGuard(t, 1, 0), func(w http.ResponseWriter, r *http.Request) {
-				due, _ := r.Context().Deadline()
-				left, _ := strconv.ParseInt(r.Header.Get("Warden-Timeout"), 10, 64)
-				arrivals = append(arrivals, arrival{left, due, warden.PriorityFrom(r.Context())})
-				if to == nil {
-					return
-				}
-				time.Sleep(working)
-				before := time.Until(due).Milliseconds()
-				req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, to.URL, http.NoBody)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				resp, err := client.Do(req)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				resp.Body.Close()
-				if told := arrivals[len(arrivals)-1].left; resp.StatusCode == http.StatusOK && len(arrivals) == 3 && told > before {
-					t.Errorf("told %d ms, and %d were left", told, before)
-				}
-			}))
-		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, next.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("X-Request-Timeout", "60")
-		req.Header.Set("Priority", "u=7")
-		resp, err := next.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK || len(arrivals) != 3 {
-			t.Fatalf("%s after %d hops", resp.Status, len(arrivals))
-		}
-		for i, a := range arrivals {
-			if a.priority != warden.Background || a.due.IsZero() {
-				t.Errorf("hop %d: %+v", i, a)
-			}
-		}
-		if first, second := arrivals[1].left, arrivals[2].left; first > 60_000-working.Milliseconds() || second > first-working.Milliseconds() || second <= 0 {
-			t.Errorf("told %d and %d ms of 60000", first, second)
-		}
-	})
-}
-
-// Where a slot was waited for until too late, or nothing is left to wait for, nothing starts.
-func TestH12_NothingStartsTooLate(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		g := newGuard(t, 1, 1)
-		p, err := g.TryAcquire(warden.Task{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Release()
-		var started atomic.Int32
-		s := serve(newHandler(t, g, func(http.ResponseWriter, *http.Request) { started.Add(1) }))
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Grpc-Timeout", "50m")
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusGatewayTimeout || started.Load() != 0 {
-			t.Errorf("%s, started %d", resp.Status, started.Load())
-		}
-		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(900*time.Microsecond))
-		defer cancel()
-		client := newGuard(t, 1, 0)
-		resp, err = through(t, client, s).Do(req.Clone(ctx))
-		if err == nil {
-			resp.Body.Close()
-		}
-		if !errors.Is(err, context.DeadlineExceeded) || started.Load() != 0 {
-			t.Errorf("%v, started %d", err, started.Load())
-		}
-		client.wantEmpty(t)
-	})
-}
-
 // What a proxy passes on must not have its word for it, and what the caller says of time counts if it is shorter.
 func TestH12_HeadersThatWereThere(t *testing.T) {
 	for _, c := range []struct {
@@ -343,7 +237,7 @@ func TestH12_TheTasksOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, own := range []warden.Priority{warden.Normal, warden.High} {
 			sent := http.Header(nil)
-			rt, err := wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{
+			rt := must(wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{
 				Task: func(*http.Request) warden.Task {
 					return warden.Task{Priority: own, Deadline: time.Now().Add(time.Minute)}
 				},
@@ -354,10 +248,7 @@ func TestH12_TheTasksOwn(t *testing.T) {
 					}
 					return respond(http.StatusOK, http.NoBody), nil
 				}),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			resp, err := rt.RoundTrip(newRequest().WithContext(warden.WithPriority(t.Context(), warden.Background)))
 			if err != nil {
 				t.Fatal(err)
@@ -381,10 +272,7 @@ func TestH14_TimeoutIsTheHandlersDeadline(t *testing.T) {
 		for name, cfg := range map[string]wardenhttp.Config{"warden": {}, "compartment": {Compartment: in(c)}} {
 			for _, theirs := range []string{"", "2000", "500"} {
 				cfg.Timeout = time.Second
-				m, err := wardenhttp.New(newGuard(t, 1, 0).Warden, cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must(wardenhttp.New(newGuard(t, 1, 0).Warden, cfg))(t)
 				want, ends := time.Second, context.DeadlineExceeded
 				if theirs == "500" {
 					want, ends = 500*time.Millisecond, context.Canceled
@@ -414,10 +302,7 @@ func TestH14_ImpatienceOpensNoBreaker(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			told := &fuse{}
 			c := compartment(t, bulkhead.CompartmentConfig{Breaker: told})
-			m, err := wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool { return trusted }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must(wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool { return trusted }}))(t)
 			r := newRequest()
 			r.Header.Set("Warden-Timeout", "1")
 			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })).ServeHTTP(httptest.NewRecorder(), r)

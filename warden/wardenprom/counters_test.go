@@ -33,21 +33,12 @@ func (b *everyThird) Allow() (func(error), error) {
 
 // TestCountersNeverFall scrapes a limiter and a set under load: rate() and increase() take a counter that falls for a restart.
 func TestCountersNeverFall(t *testing.T) {
-	l, err := limiter.New(limiter.Config{Name: "l", MaxQueue: 4, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2, Yields: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := bulkhead.New(bulkhead.Config{Total: 4, Compartments: []bulkhead.CompartmentConfig{
+	l := must(limiter.New(limiter.Config{Name: "l", MaxQueue: 4, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2, Yields: 1}}))(t)
+	set := must(bulkhead.New(bulkhead.Config{Total: 4, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "a", Guaranteed: 2, Max: 4, MaxQueue: 2, MaxWait: 50 * time.Microsecond, Breaker: &everyThird{}},
 		{Name: "b", Max: 4, MaxQueue: 2, Timeout: 30 * time.Microsecond},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	metrics, err := wardenprom.New(wardenprom.Config{Limiters: map[string]*limiter.Limiter{"l": l}, Sets: map[string]*bulkhead.Set{"s": set}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
+	metrics := must(wardenprom.New(wardenprom.Config{Limiters: map[string]*limiter.Limiter{"l": l}, Sets: map[string]*bulkhead.Set{"s": set}}))(t)
 	r := registered(t, metrics)
 
 	const enough = 300
@@ -73,10 +64,7 @@ func TestCountersNeverFall(t *testing.T) {
 	}
 	last := map[string]float64{}
 	for range enough {
-		families, err := r.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must(r.Gather())(t)
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
 				if m.Counter == nil {

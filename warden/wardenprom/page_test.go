@@ -90,9 +90,7 @@ func TestMetricsPage(t *testing.T) {
 		t.Errorf("no table of the page has the metrics of %q", missing)
 	}
 	if *update {
-		if err := os.WriteFile(metricsPage, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(metricsPage, []byte(want), 0o644))
 	} else if page != want {
 		t.Error("the tables of docs/observability.md are out of date: make metrics")
 	}

@@ -41,10 +41,7 @@ func promtool(t *testing.T, args ...string) (string, error) {
 
 func text(t *testing.T, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(os.ReadFile(path))(t)
 	return string(content)
 }
 
@@ -83,9 +80,7 @@ type panel struct {
 
 func dashboard(t *testing.T) (b board) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(text(t, dashboardFile)), &b); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(text(t, dashboardFile)), &b))
 	return b
 }
 
@@ -222,9 +217,7 @@ func TestDashboardParses(t *testing.T) {
 		if broken {
 			content = strings.Replace(content, "sum by (", "sum by ((", 1)
 		}
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(file, []byte(content), 0o600))
 		if out, err := promtool(t, "check", "rules", file); (err == nil) != want {
 			t.Errorf("broken %v: %v\n%s", broken, err, out)
 		}

@@ -55,9 +55,7 @@ func TestTheRunbooksQueries(t *testing.T) {
 			}
 		}
 		file := filepath.Join(t.TempDir(), "runbook.yml")
-		if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(file, []byte(rules.String()), 0o600))
 		if out, err := promtool(t, "check", "rules", file); err != nil {
 			found = append(found, out)
 		}
@@ -77,15 +75,12 @@ func TestTheRunbooksQueries(t *testing.T) {
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{"../../README.md": text(t, "../../README.md")}
-	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
+	noError(t, filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
 		if slices.Contains([]string{".md", ".yml", ".json"}, filepath.Ext(path)) {
 			all[path] = text(t, path)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if len(all) < 40 {
 		t.Fatalf("only %d documents", len(all))
 	}
@@ -178,10 +173,7 @@ func TestTheRunbooksFrame(t *testing.T) {
 	if named == nil {
 		t.Fatal("the runbook names no function of a goroutine dump")
 	}
-	s, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, Timeout: time.Minute}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, Timeout: time.Minute}}}))(t)
 	stack, err := bulkhead.Do(t.Context(), s.Compartment("c"), func(context.Context) (string, error) { return string(debug.Stack()), nil })
 	if err != nil || !strings.Contains(stack, "/"+named[1]) {
 		t.Errorf("%v; no %s in\n%s", err, named[1], stack)

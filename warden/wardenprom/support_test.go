@@ -28,23 +28,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // registered is a registry with these collectors.
 func registered(t testing.TB, all ...prometheus.Collector) *prometheus.Registry {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	if err := wardenprom.Register(r, all...); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, wardenprom.Register(r, all...))
 	return r
 }
 
@@ -122,4 +110,25 @@ func newWarden(t testing.TB, p *parts, o limiter.Observer) *warden.Warden {
 func newLimiter(t testing.TB, target int, o limiter.Observer) *limiter.Limiter {
 	t.Helper()
 	return must(limiter.New(limiter.Config{Observer: o, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: target}}))(t)
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }

@@ -19,11 +19,7 @@ func TestAllocations(t *testing.T) {
 	log := mustNew(t, wardenslog.Config{PerSecond: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	full := decision.ControlDecision{Seq: 1}
 	limited := func(initial decision.ControlDecision, o limiter.Observer) *limiter.Limiter {
-		l, err := limiter.New(limiter.Config{Initial: initial, Observer: o})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+		return must(limiter.New(limiter.Config{Initial: initial, Observer: o}))(t)
 	}
 	for _, c := range []struct {
 		name string
@@ -43,9 +39,7 @@ func TestAllocations(t *testing.T) {
 		for range 100 {
 			run()
 		}
-		if err := log.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, log.Flush(t.Context()))
 		if got := testing.AllocsPerRun(2000, run); got > c.most { // a line a second is less than one in 2000
 			t.Errorf("%s: %g allocations, want %g at most", c.name, got, c.most)
 		}
@@ -64,9 +58,7 @@ func TestASetsAllocations(t *testing.T) {
 		for range 100 {
 			o.Observe(e)
 		}
-		if err := log.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, log.Flush(t.Context()))
 		if got := testing.AllocsPerRun(2000, func() { o.Observe(e) }); got > 0 {
 			t.Errorf("%s, %s: %g allocations, want none", e.Kind, e.Outcome, got)
 		}

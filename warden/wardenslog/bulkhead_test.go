@@ -21,12 +21,9 @@ import (
 func TestASetIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 100, Quiet: 2 * time.Second})
-		set, err := bulkhead.New(bulkhead.Config{Total: 2, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
+		set := must(bulkhead.New(bulkhead.Config{Total: 2, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
 			{Name: "checkout", Guaranteed: 1, Timeout: time.Second}, {Name: "admin", Guaranteed: 1},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))(t)
 		logged := func(want ...string) []string {
 			t.Helper()
 			synctest.Wait()
@@ -60,7 +57,7 @@ func TestASetIsLogged(t *testing.T) {
 
 		// It runs beyond its timeout, rejects others meanwhile, and panics in the end.
 		stuck := make(chan struct{})
-		_, err = bulkhead.Do(ctx, checkout, func(context.Context) (int, error) { <-stuck; panic("on purpose") })
+		_, err := bulkhead.Do(ctx, checkout, func(context.Context) (int, error) { <-stuck; panic("on purpose") })
 		if !errors.Is(err, bulkhead.ErrTimeout) {
 			t.Fatal(err)
 		}
@@ -86,9 +83,7 @@ func TestASetIsLogged(t *testing.T) {
 
 		plan := set.Plan()
 		plan.Total = 3
-		if _, err := set.Resize(plan); err != nil {
-			t.Fatal(err)
-		}
+		must(set.Resize(plan))(t)
 		out = logged("compartments resized")
 		has(out[0], `"revision":2`, `"level":"INFO"`)
 
@@ -140,12 +135,9 @@ func TestASetInAStorm(t *testing.T) {
 func TestASetInADryRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{Quiet: 2 * time.Second})
-		set, err := bulkhead.New(bulkhead.Config{Total: 1, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
+		set := must(bulkhead.New(bulkhead.Config{Total: 1, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
 			{Name: "checkout", Guaranteed: 1, Mode: limiter.DryRun},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))(t)
 		hold := func() bulkhead.Permit {
 			_, p, err := set.Compartment("checkout").Acquire(t.Context())
 			if err != nil {
@@ -162,9 +154,7 @@ func TestASetInADryRun(t *testing.T) {
 		first.Release(nil)
 		plan := set.Plan()
 		plan.Compartments[0].Mode = limiter.Enforce
-		if _, err := set.Resize(plan); err != nil {
-			t.Fatal(err)
-		}
+		must(set.Resize(plan))(t)
 		synctest.Wait()
 		text := b.all(false)
 		want := []string{

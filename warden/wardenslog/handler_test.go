@@ -59,10 +59,7 @@ func TestABlockedHandlerHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		log := mustNew(t, withHandler(func(slog.Record) error { <-gate; return nil }))
-		l, err := limiter.New(limiter.Config{Observer: log.Limiter()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(limiter.New(limiter.Config{Observer: log.Limiter()}))(t)
 		l.Close()
 		began := time.Now()
 		for range 900 {

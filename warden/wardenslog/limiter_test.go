@@ -213,9 +213,7 @@ func TestHostileNames(t *testing.T) {
 		e.Task.Name = name
 		o.Observe(e)
 	}
-	if err := log.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, log.Flush(t.Context()))
 	if lines := b.lines(t); len(lines) != 3 || lines[0].Why.Task.Name != "a\n{\"msg\":\"forged\"}" || len(lines[2].Why.Task.Name) > 300 {
 		t.Errorf("%d lines", len(lines))
 	}
@@ -249,10 +247,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 // TestFromManyGoroutines: for the race detector, and for the sum.
 func TestFromManyGoroutines(t *testing.T) {
 	log, b := open(t, wardenslog.Config{PerSecond: 20})
-	l, err := limiter.New(limiter.Config{Observer: log.Limiter(), MaxQueue: 2, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(limiter.New(limiter.Config{Observer: log.Limiter(), MaxQueue: 2, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2}}))(t)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -265,9 +260,7 @@ func TestFromManyGoroutines(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if err := log.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, log.Flush(t.Context()))
 	told := uint64(0)
 	for _, e := range b.lines(t) {
 		told += 1 + e.LeftOut
@@ -281,10 +274,7 @@ func TestFromManyGoroutines(t *testing.T) {
 func TestValves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 2, Quiet: 2 * time.Second})
-		l, err := limiter.New(limiter.Config{Name: "prices", Initial: decision.ControlDecision{Seq: 1}, Observer: log.Limiter()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(limiter.New(limiter.Config{Name: "prices", Initial: decision.ControlDecision{Seq: 1}, Observer: log.Limiter()}))(t)
 		ask := func() {
 			if p, err := l.TryAcquire(limiter.Task{}); err == nil {
 				p.Release()
@@ -294,22 +284,16 @@ func TestValves(t *testing.T) {
 		ask() // a change of its own
 		for range 2 {
 			for _, mode := range []limiter.Mode{limiter.Bypass, limiter.DryRun, limiter.Enforce} {
-				if err := l.SetMode(mode); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, l.SetMode(mode))
 				synctest.Wait()
 			}
 		}
-		if err := l.SetMode(limiter.DryRun); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, l.SetMode(limiter.DryRun))
 		time.Sleep(10 * time.Second)
 		ask()
 		time.Sleep(time.Second)
 		ask()
-		if err := l.SetMode(limiter.Bypass); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, l.SetMode(limiter.Bypass))
 		time.Sleep(2 * time.Second)
 		ask()
 		var got []string

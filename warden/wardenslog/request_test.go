@@ -24,16 +24,10 @@ func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open")
 func TestTheIDIsInEachLineOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 100})
-		l, err := limiter.New(limiter.Config{Observer: log.Limiter(), Initial: decision.ControlDecision{Seq: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		set, err := bulkhead.New(bulkhead.Config{Total: 2, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
+		l := must(limiter.New(limiter.Config{Observer: log.Limiter(), Initial: decision.ControlDecision{Seq: 1}}))(t)
+		set := must(bulkhead.New(bulkhead.Config{Total: 2, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
 			{Name: "slow", Guaranteed: 1, Timeout: time.Second}, {Name: "broken", Guaranteed: 1, Breaker: openBreaker{}},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))(t)
 		ctx := warden.WithRequestID(t.Context(), "7f9c")
 		never := func(context.Context) (int, error) { return 0, nil }
 		for range 2 { // one that begins, and a sample
@@ -41,7 +35,7 @@ func TestTheIDIsInEachLineOfARequest(t *testing.T) {
 			_, _ = bulkhead.Do(ctx, set.Compartment("broken"), never)
 		}
 		stuck := make(chan struct{})
-		_, err = bulkhead.DoOr(ctx, set.Compartment("slow"), func(context.Context) (int, error) { <-stuck; panic("on purpose") },
+		_, err := bulkhead.DoOr(ctx, set.Compartment("slow"), func(context.Context) (int, error) { <-stuck; panic("on purpose") },
 			func(_ context.Context, cause error) (int, error) { return 0, cause })
 		var timeout *bulkhead.TimeoutError
 		if !errors.As(err, &timeout) || timeout.RequestID != "7f9c" {

@@ -87,11 +87,7 @@ func messages(lines []entry) []string {
 
 func mustNew(t testing.TB, cfg wardenslog.Config) *wardenslog.Logger {
 	t.Helper()
-	l, err := wardenslog.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(wardenslog.New(cfg))(t)
 }
 
 // open is a logger that writes into the book.
@@ -105,4 +101,25 @@ func event(o limiter.Outcome, r limiter.Reason) limiter.Event {
 	return limiter.Event{Explanation: limiter.Explanation{
 		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: limiter.Applied, Decision: &decision.ControlDecision{Seq: 4},
 	}}
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }
