@@ -15,15 +15,11 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-const (
-	soon = 100 * time.Millisecond // in virtual time
-	late = 300 * time.Millisecond // on a machine that has other things to do as well
-)
+const soon = 100 * time.Millisecond // a member that is not heard of for so long is gone
 
 // plain is the group as its coordinator knows it.
 type plain struct {
 	fault string
-	ttl   time.Duration // a member that is not heard of for so long is gone
 	logs  []*Log
 
 	mu      sync.Mutex // guards all below and what the members say is guarded
@@ -40,12 +36,12 @@ type plainMember struct {
 	works map[*Log]context.CancelCauseFunc // guarded
 }
 
-func newPlain(ttl time.Duration, fault string, partitions int) Group {
-	p := &plain{fault: fault, ttl: ttl, owner: map[*Log]*plainMember{}}
+func newPlain(fault string, partitions int) Group {
+	p := &plain{fault: fault, owner: map[*Log]*plainMember{}}
 	logs := map[string]*Log{}
 	g := Group{
 		Append: func(partition, domain string, payload []byte) { logs[partition].Append(domain, payload) },
-		Lease:  ttl,
+		Lease:  soon,
 		Behind: func() (behind []string, err error) { return behindOf(p.logs) },
 	}
 	for i := range partitions {
@@ -54,13 +50,8 @@ func newPlain(ttl time.Duration, fault string, partitions int) Group {
 		p.logs = append(p.logs, l)
 		g.Partitions = append(g.Partitions, l.Name)
 	}
-	others := &plain{fault: fault, ttl: ttl, owner: map[*Log]*plainMember{}}
 	join := func(old bool) Member {
 		m := &plainMember{plain: p, old: old, works: map[*Log]context.CancelCauseFunc{}}
-		if old && fault == "old and new members do not know of each other" {
-			others.logs = p.logs
-			m.plain = others
-		}
 		set := func(cut bool) func() {
 			return func() {
 				m.mu.Lock()
@@ -112,7 +103,7 @@ func behindOf(logs []*Log) (behind []string, err error) {
 }
 
 func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
-	tick := time.NewTicker(m.ttl / 10)
+	tick := time.NewTicker(soon / 10)
 	defer tick.Stop()
 	ctx, quit := context.WithCancel(ctx)
 	defer quit()
@@ -125,7 +116,7 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 		case !m.cut:
 			answered = time.Now()
 			m.beat(ctx, alone, work)
-		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" && time.Since(answered) > m.ttl:
+		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" && time.Since(answered) > soon:
 			m.lose("no answer")
 		}
 		if ctx.Err() != nil {
@@ -136,7 +127,7 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 		}
 		working = len(m.works) > 0
 		m.mu.Unlock()
-		if m.fault == "a member that hears nothing ends" && time.Since(answered) > m.ttl {
+		if m.fault == "a member that hears nothing ends" && time.Since(answered) > soon {
 			quit()
 		}
 		if m.fault == "Hold does not wait" && ctx.Err() != nil {
@@ -165,7 +156,7 @@ func (m *plainMember) beat(ctx, alone context.Context, work func(context.Context
 	now := time.Now()
 	if m.fault != "the dead keep what they have" {
 		for _, other := range slices.Clone(m.members) {
-			if now.Sub(other.heard) > m.ttl {
+			if now.Sub(other.heard) > soon {
 				other.forget()
 			}
 		}

@@ -15,15 +15,10 @@ func TestThePlainGroupPasses(t *testing.T) {
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c.run(t, func(_ testing.TB, partitions int) Group { return newPlain(soon, "", partitions) })
+				c.run(t, func(_ testing.TB, partitions int) Group { return newPlain("", partitions) })
 			})
 		})
 	}
-}
-
-// And in real time, as engines run it.
-func TestThePlainGroupPassesInRealTime(t *testing.T) {
-	Run(t, func(_ testing.TB, partitions int) Group { return newPlain(late, "", partitions) })
 }
 
 // watch runs a check to its end and returns what it said.
@@ -35,32 +30,31 @@ func watch(t *testing.T, c check, open Open) string {
 
 func TestTheSuiteHasTeeth(t *testing.T) {
 	for fault, by := range map[string]string{
-		"a member does not look at its clock":           "CutOff AllCutOff",
-		"a member that hears nothing ends":              "CutOffAndBack AllCutOff",
-		"who leaves is silent":                          "LeavingWaits",
-		"Hold does not wait":                            "LeavingWaits",
-		"Hold returns the context's error":              "OneMember",
-		"the dead keep what they have":                  "CutOff Records Zombie",
-		"who comes back goes on":                        "",
-		"one partition more is as good":                 "JoinsAndLeaves",
-		"who comes first has all":                       "JoinsAndLeaves",
-		"what is given back is given away at once":      "GiveBackWaits",
-		"all is given back at once":                     "GiveBackWaits",
-		"what is still at work is begun again":          "CutOffWhileWorkLingers",
-		"whoever comes, has the first":                  "JoinsAndLeaves",
-		"a name of its own":                             "OneMember",
-		"no source":                                     "OneMember",
-		"nobody claims":                                 "Zombie",
-		"what is given back is kept":                    "JoinsAndLeaves WorkReturns",
-		"what is lost is asked back":                    "CutOff",
-		"old members cannot read what new ones write":   "Upgrade",
-		"old and new members do not know of each other": "Upgrade",
+		"a member does not look at its clock":         "CutOff AllCutOff",
+		"a member that hears nothing ends":            "CutOffAndBack AllCutOff",
+		"who leaves is silent":                        "LeavingWaits",
+		"Hold does not wait":                          "LeavingWaits",
+		"Hold returns the context's error":            "OneMember",
+		"the dead keep what they have":                "CutOff Records Zombie",
+		"who comes back goes on":                      "",
+		"one partition more is as good":               "JoinsAndLeaves",
+		"who comes first has all":                     "JoinsAndLeaves",
+		"what is given back is given away at once":    "GiveBackWaits",
+		"all is given back at once":                   "GiveBackWaits",
+		"what is still at work is begun again":        "CutOffWhileWorkLingers",
+		"whoever comes, has the first":                "JoinsAndLeaves",
+		"a name of its own":                           "OneMember",
+		"no source":                                   "OneMember",
+		"nobody claims":                               "Zombie",
+		"what is given back is kept":                  "JoinsAndLeaves WorkReturns",
+		"what is lost is asked back":                  "CutOff",
+		"old members cannot read what new ones write": "Upgrade",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			var who []string
 			for _, c := range checks() {
 				synctest.Test(t, func(t *testing.T) {
-					if said := watch(t, c, func(_ testing.TB, partitions int) Group { return newPlain(soon, fault, partitions) }); said != "" {
+					if said := watch(t, c, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) }); said != "" {
 						who = append(who, c.name)
 						t.Logf("%s: %.300s", c.name, said)
 					}

@@ -11,17 +11,13 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-func TestTortureOwners(t *testing.T) {
-	Torture(t, func(_ testing.TB, partitions int) Group { return newPlain(late, "", partitions) })
-}
-
 // torment lets a group live, in virtual time, and returns what was found.
 func torment(t *testing.T, seed uint64, fault string) (said string) {
 	synctest.Test(t, func(t *testing.T) {
 		said = watch(t, check{run: func(t testing.TB, open Open) {
 			w := &torture{TB: t, account: newAccount(), server: new(sync.RWMutex), rnd: rand.New(rand.NewPCG(seed, 1)), rounds: map[string]int{}}
 			w.run(open)
-		}}, func(_ testing.TB, partitions int) Group { return newPlain(soon, fault, partitions) })
+		}}, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) })
 	})
 	return said
 }
