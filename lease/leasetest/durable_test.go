@@ -18,17 +18,15 @@ import (
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
 
-func openMemory(t testing.TB, cfg lease.Config) lease.Ledger {
-	m, err := lease.NewMemory(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 func TestMemory(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // a fault that never lets go of a lock has left its caller behind
-	leasetest.Run(t, openMemory)
+	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
+		m, err := lease.NewMemory(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	})
 }
 
 func openDurable(t testing.TB, store durable.Store, cfg lease.Config, cached int) *durable.Ledger {
