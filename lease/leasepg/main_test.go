@@ -25,7 +25,6 @@ var server *pgtest.Server
 
 func TestMain(m *testing.M) {
 	faults.Child(openSide)
-	ownershipChild()
 	bankChild()
 	ownertest.Child(ownerChild)
 	os.Exit(run(m))

@@ -1,6 +1,6 @@
 package leasetest_test
 
-// This file runs the suite on the ledger over a store: alone, and as several processes that come and go while the store loses their replies.
+// This file runs the suite on the ledger in memory, and on the one over a store: alone, and as several processes that come and go while the store loses their replies.
 
 import (
 	"context"
@@ -17,6 +17,17 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/model"
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
+
+func TestMemory(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // a fault that never lets go of a lock has left its caller behind
+	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
+		m, err := lease.NewMemory(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	})
+}
 
 func openDurable(t testing.TB, store durable.Store, cfg lease.Config, cached int) *durable.Ledger {
 	l, err := durable.New(durable.Config{

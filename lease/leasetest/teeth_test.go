@@ -33,11 +33,10 @@ type fault func(context.Context, *inner, model.Call) model.Reply
 // inner is a ledger as a fault sees it.
 type inner struct {
 	lease.Ledger
-	walk    string
-	mu      sync.Mutex // held by each call; guards all below
-	calls   int
-	domains []string
-	views   map[string]lease.View
+	walk  string
+	mu    sync.Mutex // held by each call; guards all below
+	calls int
+	views map[string]lease.View
 }
 
 func (in *inner) view(domain string) lease.View {
@@ -143,10 +142,6 @@ func reclaimed(in *inner, c *model.Call) {
 }
 
 func faults() map[string]broken {
-	known := func(in *inner, c model.Call) bool {
-		v := in.view(c.Domain)
-		return v.Lease != nil && v.Lease.Offset == c.Offset || slices.Contains(v.Backlog, c.Offset)
-	}
 	random := "Machine Histories "
 	all := map[string]broken{
 		"two owners": {by: random + "TryAcquireTwiceIsAlreadyAcquired", call: after(func(_ *inner, _ model.Call, r *model.Reply) {
@@ -179,11 +174,6 @@ func faults() map[string]broken {
 				c.Op = 0
 			}
 		})},
-		"Reclaim counts a retry": {by: random + "ReclaimRotatesTheToken", call: after(func(in *inner, c model.Call, r *model.Reply) {
-			if c.Op == lease.OpReclaim && r.Err == nil {
-				_, _ = in.Fail(ctx, c.Domain, r.Lease.Token)
-			}
-		})},
 		"the retries are not shown":          {by: "Machine Scenario4_Retry", call: shown(func(l *lease.Lease) { l.RetryCount = 0 })},
 		"a retry renews the lease":           {by: "Machine Scenario4_Retry AcquiredAtIsWallTime", call: shown(func(l *lease.Lease) { l.AcquiredAt = l.AcquiredAt.Add(time.Duration(l.RetryCount)) })},
 		"a lease does not say of what":       {by: random + "Scenario1_HappyPath", call: shown(func(l *lease.Lease) { l.Domain = "" })},
@@ -212,7 +202,7 @@ func faults() map[string]broken {
 			}
 		})},
 		"a lost update": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates", call: func(ctx context.Context, in *inner, c model.Call) model.Reply {
-			if c.Op == lease.OpTryAcquire && in.calls%5 == 0 && in.token(c.Domain) != 0 && !known(in, c) {
+			if v := in.view(c.Domain); c.Op == lease.OpTryAcquire && in.calls%5 == 0 && v.Lease != nil && v.Lease.Offset != c.Offset {
 				return model.Reply{Acquisition: lease.Acquisition{Status: lease.Enqueued}}
 			}
 			return c.Do(ctx, in)
@@ -243,20 +233,14 @@ func faults() map[string]broken {
 			}
 		})},
 		"Compact does nothing": {by: random + "CompactSparesWhatIsLive FloorsAreWhole", call: ignored(lease.OpCompact)},
-		"Compact drops what waits": {by: random + "CompactSparesWhatIsLive", call: after(func(_ *inner, _ model.Call, r *model.Reply) {
-			v := &r.View
-			v.Backlog = slices.DeleteFunc(v.Backlog, func(o int64) bool { return o < v.Floor })
-		})},
 		"the floor goes down, it says": {by: "Machine FloorNeverGoesDown", call: after(func(_ *inner, _ model.Call, r *model.Reply) {
 			if errors.Is(r.Err, lease.ErrFloor) {
 				r.Err = nil
 			}
 		})},
-		"Compact reaches 100 domains": {by: "CompactReachesEveryDomain", call: after(func(in *inner, c model.Call, r *model.Reply) {
-			if i := slices.Index(in.domains, c.Domain); i > 100 {
+		"Compact misses a domain": {by: "CompactReachesEveryDomain", call: after(func(_ *inner, c model.Call, r *model.Reply) {
+			if strings.HasSuffix(c.Domain, "129") {
 				r.Acquisition.BelowFloor, r.View.Floor = false, math.MinInt64
-			} else if i < 0 {
-				in.domains = append(in.domains, c.Domain)
 			}
 		})},
 		"the view is no copy": {by: "InspectCopies", call: after(func(in *inner, c model.Call, r *model.Reply) {

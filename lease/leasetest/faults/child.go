@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"testing"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
@@ -101,7 +100,6 @@ func (h *hanging) Swap(ctx context.Context, name string, old uint64, state []byt
 // process is a worker as the test sees it.
 type process struct {
 	*child.Process
-	t     testing.TB
 	notes chan note // closed at the process's end
 	ended error     // how it ended; set when notes is closed
 }
@@ -118,7 +116,7 @@ func (r *round) start(o order) *process {
 	if err != nil {
 		r.Fatal(err)
 	}
-	p := &process{Process: c, t: r.TB, notes: make(chan note, 1<<14)}
+	p := &process{Process: c, notes: make(chan note, 1<<14)}
 	go func() {
 		defer close(p.notes)
 		p.ended = c.Listen(func(line []byte) {
@@ -141,13 +139,6 @@ func (p *process) until(what string) (n note, ok bool) {
 		}
 	}
 	return note{}, false
-}
-
-// tell resumes a paused worker.
-func (p *process) tell() {
-	if err := p.Tell("go"); err != nil {
-		p.t.Errorf("a worker that was to go on: %v", err)
-	}
 }
 
 // kill ends a worker immediately.

@@ -86,27 +86,29 @@ type Entry struct {
 }
 
 // counts are the printed numbers.
-type counts struct {
-	rounds, faults, offsets       int
-	redone, refused, fenced       int // repeated under a greater token; rejected by the register; rejected by the ledger
-	lost, doubled, otherViolation int
-}
+type counts [otherViolation + 1]int
+
+const (
+	rounds = iota
+	faulted
+	offered
+	redone  // repeated under a greater token
+	refused // rejected by the register
+	fenced  // rejected by the ledger
+	lost
+	doubled
+	otherViolation
+)
 
 func (c *counts) add(d counts) {
-	c.rounds += d.rounds
-	c.faults += d.faults
-	c.offsets += d.offsets
-	c.redone += d.redone
-	c.refused += d.refused
-	c.fenced += d.fenced
-	c.lost += d.lost
-	c.doubled += d.doubled
-	c.otherViolation += d.otherViolation
+	for i, n := range d {
+		c[i] += n
+	}
 }
 
 func (c *counts) String() string {
 	return fmt.Sprintf("%5d rounds %6d faults %7d offsets %6d redone %5d refused downstream %5d fenced | lost %d, doubled %d, other violations %d",
-		c.rounds, c.faults, c.offsets, c.redone, c.refused, c.fenced, c.lost, c.doubled, c.otherViolation)
+		c[rounds], c[faulted], c[offered], c[redone], c[refused], c[fenced], c[lost], c[doubled], c[otherViolation])
 }
 
 // Run injects faults for -torture.time, at least one round of each kind, and prints the counts. A violation fails the test and
@@ -144,7 +146,7 @@ func Run(t testing.TB, s Server) {
 		}
 	}
 	for kind := range sums {
-		if c := &sums[kind]; c.rounds > 0 {
+		if c := &sums[kind]; c[rounds] > 0 {
 			t.Logf("%-36s %v", scenarios[kind].name, c)
 		}
 	}

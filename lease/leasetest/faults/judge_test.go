@@ -3,7 +3,6 @@ package faults
 // This file is about the verdict: each way in which a round can go wrong, and what is no fault.
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stopbank/stopbank/lease"
@@ -46,18 +45,5 @@ func TestJudge(t *testing.T) {
 		if got != want || len(findings) != c.lost+c.doubled+c.other {
 			t.Errorf("%s: %+v, %q, want %+v", name, got, findings, want)
 		}
-	}
-}
-
-// What is printed says all that was counted.
-func TestCountsAddUp(t *testing.T) {
-	one := counts{1, 2, 3, 4, 5, 6, 7, 8, 9}
-	sum := one
-	sum.add(one)
-	if want := (counts{2, 4, 6, 8, 10, 12, 14, 16, 18}); sum != want {
-		t.Errorf("%+v", sum)
-	}
-	if text := strings.Join(strings.Fields(one.String()), " "); text != "1 rounds 2 faults 3 offsets 4 redone 5 refused downstream 6 fenced | lost 7, doubled 8, other violations 9" {
-		t.Error(text)
 	}
 }

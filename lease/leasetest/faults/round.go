@@ -76,7 +76,7 @@ func (r *round) play(s scenario) counts {
 	for _, f := range findings {
 		r.Error(f)
 	}
-	c.rounds, c.faults = 1, r.faults
+	c[rounds], c[faulted] = 1, r.faults
 	return c
 }
 
@@ -102,13 +102,13 @@ func (r *round) look(ctx context.Context, findings *[]string) (c counts) {
 		*findings = append(*findings, fmt.Sprintf(format, args...))
 	}
 	for domain, offsets := range r.arrived {
-		c.offsets += len(offsets)
+		c[offered] += len(offsets)
 		var v lease.View
 		if err := insist(ctx, func() (err error) { v, err = r.keeper.Inspect(ctx, domain); return err }); err != nil {
 			r.Fatal(err)
 		}
 		if v.Lease != nil || len(v.Backlog) > 0 || v.Processed+v.Failed != len(offsets) {
-			found(&c.lost, "lost: %s is left with %+v, of %d offsets", domain, v, len(offsets))
+			found(&c[lost], "lost: %s is left with %+v, of %d offsets", domain, v, len(offsets))
 			continue
 		}
 		for _, offset := range offsets {
@@ -118,7 +118,7 @@ func (r *round) look(ctx context.Context, findings *[]string) (c counts) {
 				want = lease.AlreadyFailed
 			}
 			if err != nil || a.Status != want {
-				found(&c.lost, "lost: %s, %d is %v (%v), want %v", domain, offset, a.Status, err, want)
+				found(&c[lost], "lost: %s, %d is %v (%v), want %v", domain, offset, a.Status, err, want)
 			}
 		}
 	}
@@ -141,19 +141,19 @@ func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *
 		at := place{n.Domain, n.Offset}
 		switch n.What {
 		case "violation":
-			found(&c.otherViolation, "a worker: %s", n.Text)
+			found(&c[otherViolation], "a worker: %s", n.Text)
 		case "refused":
-			c.refused++
+			c[refused]++
 		case "fenced":
-			c.fenced++
+			c[fenced]++
 		case "holding":
 			if other, twice := holders[n.Token]; twice {
-				found(&c.otherViolation, "token %d was granted twice: %v and %v", n.Token, other, at)
+				found(&c[otherViolation], "token %d was granted twice: %v and %v", n.Token, other, at)
 			}
 			holders[n.Token] = at
 		case "done":
 			if before, twice := done[at]; twice {
-				found(&c.doubled, "doubled: %v was completed under the tokens %d and %d", at, before, n.Token)
+				found(&c[doubled], "doubled: %v was completed under the tokens %d and %d", at, before, n.Token)
 			}
 			done[at] = n.Token
 		}
@@ -165,7 +165,7 @@ func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *
 	}
 	for domain := range shown {
 		if _, ok := arrived[domain]; !ok {
-			found(&c.otherViolation, "the register has %q, in which nothing arrived", domain)
+			found(&c[otherViolation], "the register has %q, in which nothing arrived", domain)
 		}
 	}
 	for domain, offsets := range arrived {
@@ -173,21 +173,21 @@ func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *
 		var last lease.Token
 		for _, e := range shown[domain] {
 			if e.Token <= last {
-				found(&c.otherViolation, "%s: token %d after %d in the register", domain, e.Token, last)
+				found(&c[otherViolation], "%s: token %d after %d in the register", domain, e.Token, last)
 			}
 			last = e.Token
 			if token, ended := done[place{domain, e.Offset}]; ended && e.Token > token {
-				found(&c.doubled, "doubled: %s, %d under token %d, completed under %d before", domain, e.Offset, e.Token, token)
+				found(&c[doubled], "doubled: %s, %d under token %d, completed under %d before", domain, e.Offset, e.Token, token)
 			}
 			if n := len(order); n > 0 && order[n-1] == e.Offset {
-				c.redone++
+				c[redone]++
 				if strict {
-					found(&c.doubled, "doubled: %s, %d, and nobody had lost it", domain, e.Offset)
+					found(&c[doubled], "doubled: %s, %d, and nobody had lost it", domain, e.Offset)
 				}
 				continue
 			}
 			if slices.Contains(order, e.Offset) {
-				found(&c.doubled, "doubled: %s, %d came back under token %d", domain, e.Offset, e.Token)
+				found(&c[doubled], "doubled: %s, %d came back under token %d", domain, e.Offset, e.Token)
 			}
 			order = append(order, e.Offset)
 		}
@@ -196,11 +196,11 @@ func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *
 		})
 		for _, offset := range want {
 			if !slices.Contains(order, offset) {
-				found(&c.lost, "lost: %s, %d is not in the register", domain, offset)
+				found(&c[lost], "lost: %s, %d is not in the register", domain, offset)
 			}
 		}
 		if len(order) == len(want) && !slices.Equal(order, want) {
-			found(&c.otherViolation, "%s: carried out as %v, arrived as %v", domain, order, want)
+			found(&c[otherViolation], "%s: carried out as %v, arrived as %v", domain, order, want)
 		}
 	}
 	return c, findings

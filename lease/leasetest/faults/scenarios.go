@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/proxy"
 )
 
@@ -82,7 +83,7 @@ func stopped(r *round) {
 	r.faults++
 	r.ends(r.start(order{TakeOver: true, Alone: true}))
 	sleeper.Wake()
-	sleeper.tell()
+	_ = sleeper.Tell("go")
 	r.ends(sleeper)
 	if r.heard("refused") != 1 || r.heard("fenced") != 1 {
 		r.Errorf("who was taken for dead was refused downstream %d times and by the ledger %d times, want once each", r.heard("refused"), r.heard("fenced"))
@@ -146,6 +147,34 @@ func dropped(r *round) {
 	r.faults += store.applied
 }
 
+// losing is a store whose replies the proxy drops at times, after the server has sent them. It counts the dropped replies of swaps
+// that the server had applied, by reading through a connection without the proxy.
+type losing struct {
+	durable.Store
+	past    durable.Store // the same store, without the proxy
+	proxy   *proxy.Proxy
+	lose    func() bool
+	applied int
+	dropped int
+}
+
+func (l *losing) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+	if name == "" || !l.lose() {
+		return l.Store.Swap(ctx, name, old, state, index)
+	}
+	l.proxy.Arm()
+	version, err := l.Store.Swap(ctx, name, old, state, index)
+	if l.proxy.Disarm() {
+		l.dropped++
+	}
+	if err != nil {
+		if _, now, loadErr := l.past.Load(ctx, name); loadErr == nil && now != old {
+			l.applied++
+		}
+	}
+	return version, err
+}
+
 // restarted: the server crashes while several workers use it. One keeps a lease to the end, so every restart interrupts work.
 func restarted(r *round) {
 	domains := append([]string{"D", "E"}, abc...)
@@ -167,7 +196,7 @@ func restarted(r *round) {
 		r.faults++
 	}
 	for _, p := range workers {
-		p.tell()
+		_ = p.Tell("go")
 	}
 	for _, p := range workers {
 		r.ends(p)

@@ -132,7 +132,7 @@ func (w *worker) takeOver(ctx context.Context) error {
 		err = insist(ctx, func() (err error) { f, err = w.ledger.Fail(ctx, heir.Domain, heir.Token); return err })
 		switch {
 		case errors.Is(err, durable.ErrAmbiguous): // counted or not, the lease is ours unless this was the last retry
-		case lost(err):
+		case gone(err):
 			continue
 		case err != nil:
 			return err
@@ -147,8 +147,8 @@ func (w *worker) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// lost reports that another worker holds the lease now, or that it has ended.
-func lost(err error) bool {
+// gone reports that another worker holds the lease now, or that it has ended.
+func gone(err error) bool {
 	return errors.Is(err, lease.ErrTokenMismatch) || errors.Is(err, lease.ErrLeaseNotFound)
 }
 
@@ -158,7 +158,7 @@ func (w *worker) reclaim(ctx context.Context, l lease.Lease) (heir lease.Lease, 
 	switch {
 	case errors.Is(err, durable.ErrAmbiguous):
 		return w.rescue(ctx, l.Domain)
-	case lost(err):
+	case gone(err):
 		return heir, false, nil
 	case err == nil:
 		w.say(note{What: "reclaimed", Domain: heir.Domain, Offset: heir.Offset, Token: heir.Token})
@@ -247,7 +247,7 @@ func (w *worker) handle(ctx context.Context, l lease.Lease) error {
 				return fmt.Errorf("the register saw a greater token than %d, and the ledger takes it all the same: %+v", l.Token, l)
 			}
 			say("done")
-		case lost(err):
+		case gone(err):
 			say("fenced")
 		default:
 			return err

@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-const ttl = 100 * time.Millisecond // in virtual time; a member that is not heard of for so long is gone
+const soon = 100 * time.Millisecond // a member that is not heard of for so long is gone
 
 // plain is the group as its coordinator knows it.
 type plain struct {
@@ -41,7 +41,7 @@ func newPlain(fault string, partitions int) Group {
 	logs := map[string]*Log{}
 	g := Group{
 		Append: func(partition, domain string, payload []byte) { logs[partition].Append(domain, payload) },
-		Lease:  ttl,
+		Lease:  soon,
 		Behind: func() (behind []string, err error) { return behindOf(p.logs) },
 	}
 	for i := range partitions {
@@ -50,13 +50,8 @@ func newPlain(fault string, partitions int) Group {
 		p.logs = append(p.logs, l)
 		g.Partitions = append(g.Partitions, l.Name)
 	}
-	others := &plain{fault: fault, owner: map[*Log]*plainMember{}}
 	join := func(old bool) Member {
 		m := &plainMember{plain: p, old: old, works: map[*Log]context.CancelCauseFunc{}}
-		if old && fault == "old and new members do not know of each other" {
-			others.logs = p.logs
-			m.plain = others
-		}
 		set := func(cut bool) func() {
 			return func() {
 				m.mu.Lock()
@@ -108,7 +103,7 @@ func behindOf(logs []*Log) (behind []string, err error) {
 }
 
 func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
-	tick := time.NewTicker(ttl / 10)
+	tick := time.NewTicker(soon / 10)
 	defer tick.Stop()
 	ctx, quit := context.WithCancel(ctx)
 	defer quit()
@@ -121,7 +116,7 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 		case !m.cut:
 			answered = time.Now()
 			m.beat(ctx, alone, work)
-		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" && time.Since(answered) > ttl:
+		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" && time.Since(answered) > soon:
 			m.lose("no answer")
 		}
 		if ctx.Err() != nil {
@@ -132,7 +127,7 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 		}
 		working = len(m.works) > 0
 		m.mu.Unlock()
-		if m.fault == "a member that hears nothing ends" && time.Since(answered) > ttl {
+		if m.fault == "a member that hears nothing ends" && time.Since(answered) > soon {
 			quit()
 		}
 		if m.fault == "Hold does not wait" && ctx.Err() != nil {
@@ -161,7 +156,7 @@ func (m *plainMember) beat(ctx, alone context.Context, work func(context.Context
 	now := time.Now()
 	if m.fault != "the dead keep what they have" {
 		for _, other := range slices.Clone(m.members) {
-			if now.Sub(other.heard) > ttl {
+			if now.Sub(other.heard) > soon {
 				other.forget()
 			}
 		}

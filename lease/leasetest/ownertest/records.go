@@ -97,17 +97,7 @@ func (a *audit) count() int {
 	return a.wanted - undone
 }
 
-// join starts a Consumer with a new member; before, if not nil, is called before every effect.
-func (a *audit) join(before func(job dispatch.Job)) *consumer {
-	return a.enter(a.group.Join(), func(job dispatch.Job) error {
-		if before != nil {
-			before(job)
-		}
-		return nil
-	})
-}
-
-// enter starts a Consumer with a member. before is called before every effect; its error prevents the effect.
+// enter starts a Consumer with a member. before, unless nil, is called before every effect; its error prevents the effect.
 func (a *audit) enter(m Member, before func(job dispatch.Job) error) *consumer {
 	a.Helper()
 	c := &consumer{
@@ -118,8 +108,10 @@ func (a *audit) enter(m Member, before func(job dispatch.Job) error) *consumer {
 		MaxInFlight: 8, MaxBuffered: 64, Backoff: 10 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
 		Grace: 50 * time.Millisecond, DrainTimeout: patience,
 		Handler: func(_ context.Context, job dispatch.Job) error {
-			if err := before(job); err != nil {
-				return err
+			if before != nil {
+				if err := before(job); err != nil {
+					return err
+				}
 			}
 			time.Sleep(time.Millisecond) // so that something is in progress when the fault happens
 			if a.attempt(c.name, string(job.Record.Payload), job.Lease.Token) == sayFenced {
@@ -183,13 +175,13 @@ func (a *audit) check() {
 func records(t testing.TB, open Open) {
 	a := newAudit(t, open, 4)
 	a.append(150, 12)
-	first := a.join(nil)
+	first := a.enter(a.group.Join(), nil)
 	a.eventually("a beginning", func() bool { return a.count() > 50 })
-	second := a.join(nil)
+	second := a.enter(a.group.Join(), nil)
 	a.eventually("the second one works", func() bool { return len(second.names()) > 0 })
 	a.eventually("a quarter", func() bool { return a.count() > a.wanted/4 })
 	first.Cut()
-	third := a.join(nil)
+	third := a.enter(a.group.Join(), nil)
 	a.eventually("the third one works", func() bool { return len(third.names()) > 0 })
 	a.eventually("a half", func() bool { return a.count() > a.wanted/2 })
 	first.Mend()
@@ -211,17 +203,17 @@ func zombie(t testing.TB, open Open) {
 	var seventh dispatch.Job
 	var release sync.Once
 	t.Cleanup(func() { release.Do(func() { close(hang) }) })
-	old := a.join(func(job dispatch.Job) {
-		if string(job.Record.Payload) != "7" {
-			return
-		}
+	old := a.enter(a.group.Join(), func(job dispatch.Job) error {
 		mine := false
-		once.Do(func() { mine = true })
+		if string(job.Record.Payload) == "7" {
+			once.Do(func() { mine = true })
+		}
 		if mine {
 			seventh = job
 			close(hangs)
 			<-hang
 		}
+		return nil
 	})
 	a.eventually("a handler that hangs", func() bool {
 		select {
@@ -236,7 +228,7 @@ func zombie(t testing.TB, open Open) {
 	held := old.held[partition]
 	old.mu.Unlock()
 	old.Cut()
-	a.join(nil)
+	a.enter(a.group.Join(), nil)
 	a.eventually("everything is done without it", func() bool { return a.count() == a.wanted })
 	old.Mend()
 	release.Do(func() { close(hang) })
