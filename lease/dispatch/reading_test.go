@@ -1,11 +1,13 @@
 package dispatch_test
 
-// This file counts how often the log is read: hot keys cost at most one reading more; all in virtual time.
+// This file is about readings: hot keys cost at most one more, and a record that none of them brings is not waited for; all in virtual time.
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -76,5 +78,76 @@ func TestHotKeysCostOneMoreReading(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// gappy is a Log that has lost a record.
+type gappy struct {
+	*dispatch.Log
+	lost int64
+}
+
+func (g *gappy) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
+	records, err := g.Log.Fetch(ctx, from, limit)
+	left := slices.DeleteFunc(records, func(r dispatch.Record) bool { return r.Offset == g.lost })
+	if err == nil && len(left) == 0 {
+		return g.Fetch(ctx, g.lost+1, limit)
+	}
+	return left, err
+}
+
+// A key that waits for a record goes on when the reading has passed that and it was lost, whatever the key was when the partition was taken.
+func TestLostRecordIsNotWaitedFor(t *testing.T) {
+	for name, x := range map[string]struct {
+		before, after []int64 // what others acquire
+		next          string  // the domain of record 1
+	}{
+		"the next of the backlog":         {before: []int64{0, 3}, next: "b"},
+		"that of another process's lease": {after: []int64{3}, next: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ledger, log, c := memory(t, 3), &gappy{fill("a"), 3}, newCalls()
+				hold := func(offsets []int64) {
+					for _, offset := range offsets {
+						if _, err := ledger.TryAcquire(t.Context(), "a", offset); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				var letters []dispatch.DeadLetter
+				hold(x.before)
+				r := run(t, dispatch.Config{
+					Ledger: ledger, Source: log,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						defer c.enter(job)()
+						return nil
+					},
+					DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+						letters = append(letters, letter)
+						return nil
+					},
+				})
+				time.Sleep(time.Hour)
+				hold(x.after)
+				log.Append(x.next, nil)
+				time.Sleep(time.Hour) // Grace is a minute
+				for _, domain := range []string{"b", "a", "b"} {
+					log.Append(domain, nil)
+				}
+				time.Sleep(time.Hour)
+				r.mustStop(t)
+				c.check(t)
+				if floor, _ := log.Committed(t.Context()); floor != 5 {
+					t.Errorf("D4: after a record that was lost, %d is committed, want 5", floor)
+				}
+				if len(letters) != 1 || letters[0].Record.Offset != 3 || !errors.Is(letters[0].Err, dispatch.ErrRecordGone) {
+					t.Errorf("D4: dead letters %+v, want that of the record that was lost", letters)
+				}
+				if all := len(c.of("a")) + len(c.of("b")); all != 4 {
+					t.Errorf("D4: %d records were handled, want the 4 that were not lost", all)
+				}
+			})
+		})
 	}
 }

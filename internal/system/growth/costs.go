@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"strconv"
+	"time"
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/lease"
@@ -35,14 +36,14 @@ func costs() []cost {
 			return func() { must(l.TryAcquire(limiter.Task{})).Release(); l.Stats() }
 		}},
 		{"warden/limiter/doc.go", "entering and leaving the queue, with n waiting", constant, "", func(ctx context.Context, n int) func() {
-			return crowded(ctx, limited(n), n).visit
+			return crowded(ctx, limited(n, time.Hour), n).visit
 		}},
 		{"warden/limiter/doc.go", "entering and leaving the queue when patience is known, with n waiting", constant,
 			"each arrival without a deadline looks at all waiting tasks", func(ctx context.Context, n int) func() {
-				return crowded(ctx, limited(n), n).learn(ctx).visit
+				return crowded(ctx, limited(n, 1), n).visit
 			}},
 		{"warden/limiter/doc.go", "granting a slot, with n waiting", constant, "", func(ctx context.Context, n int) func() {
-			r := crowded(ctx, limited(n), n)
+			r := crowded(ctx, limited(n, time.Hour), n)
 			return func() { r.turn(ctx) }
 		}},
 		{"warden/limiter/doc.go", "entering and leaving a compartment's queue, with n waiting", constant, "", func(ctx context.Context, n int) func() {

@@ -15,9 +15,6 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// leavers is how many leave a queue so that the patience of clients is known for long enough: half of them are forgotten in two seconds.
-const leavers = 4096
-
 // A room is one slot, which is taken, and its queue.
 type room struct {
 	enter   func(ctx context.Context) (release func(), err error)
@@ -26,9 +23,10 @@ type room struct {
 	n       int         // tasks that wait
 }
 
-// limited returns the slot of a limiter.
-func limited(n int) room {
-	l := must(limiter.New(limiter.Config{MaxQueue: n + 2*leavers, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}))
+// limited returns the slot of a limiter. Who leaves its queue after more than burst shows how patient clients are.
+func limited(n int, burst time.Duration) room {
+	now := decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Burst: burst}
+	l := must(limiter.New(limiter.Config{MaxQueue: n + 2, Initial: now}))
 	return room{
 		enter: func(ctx context.Context) (func(), error) {
 			p, err := l.Acquire(ctx, limiter.Task{})
@@ -40,7 +38,7 @@ func limited(n int) room {
 
 // compartment returns the slot of a compartment.
 func compartment(n int) room {
-	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, MaxQueue: n + 2*leavers}}}))
+	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, MaxQueue: n + 2}}}))
 	c := set.Compartment("c")
 	return room{
 		enter: func(ctx context.Context) (func(), error) {
@@ -55,33 +53,17 @@ func compartment(n int) room {
 func crowded(ctx context.Context, r room, n int) room {
 	r.n, r.granted = n, make(chan func(), 1)
 	r.granted <- must(r.enter(context.Background()))
-	r.add(ctx, n)
-	return r
-}
-
-// add has some tasks more wait until ctx is done.
-func (r room) add(ctx context.Context, some int) {
-	queued := r.queued()
-	for range some {
+	for range n {
 		go r.wait(ctx)
 	}
-	until(func() bool { return r.queued() == queued+some })
+	until(func() bool { return r.queued() == n })
+	return r
 }
 
 func (r room) wait(ctx context.Context) {
 	if release, err := r.enter(ctx); err == nil {
 		r.granted <- release
 	}
-}
-
-// learn has clients leave after they have waited.
-func (r room) learn(ctx context.Context) room {
-	some, leave := context.WithCancel(ctx)
-	r.add(some, leavers)
-	time.Sleep(10 * decision.DefaultBurst)
-	leave()
-	until(func() bool { return r.queued() == r.n })
-	return r
 }
 
 // visit enters the queue, behind n tasks, and leaves it.
