@@ -187,6 +187,40 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 	})
 }
 
+// A partition whose records take ten times as long has as many slots as the other, not ten times as many.
+func TestD9_SlotsAreSharedAndNotTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		held := map[string]int{}
+		c := consume(t, dispatch.Config{MaxInFlight: 10, MaxBuffered: 1000, Handler: func(_ context.Context, job dispatch.Job) error {
+			name, takes := string(job.Record.Payload), time.Second
+			if name == "long" {
+				takes = 10 * time.Second
+			}
+			mu.Lock()
+			held[name]++
+			mu.Unlock()
+			time.Sleep(takes)
+			mu.Lock()
+			held[name]--
+			mu.Unlock()
+			return nil
+		}})
+		c.give(filled(t, "long", 400))
+		c.give(filled(t, "short", 2000))
+		time.Sleep(100*time.Second + time.Millisecond)
+		for range 50 {
+			time.Sleep(time.Second)
+			mu.Lock()
+			if held["long"] != 5 || held["short"] != 5 {
+				t.Errorf("D9: slots: %v, want five each", held)
+			}
+			mu.Unlock()
+		}
+		_ = c.stop()
+	})
+}
+
 // One partition that hangs, in its handlers or in its retries, keeps its own records from going on, and nobody else's: also of those that
 // come when it has filled everything.
 func TestD9_StuckPartition(t *testing.T) {
