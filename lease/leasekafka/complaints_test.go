@@ -34,14 +34,14 @@ func (r *reports) tell(err error) {
 	r.all = append(r.all, err)
 }
 
-// last is the last report, nil if there is none; n is how many there are.
-func (r *reports) last() (err error, n int) { //nolint:staticcheck // the error is what is asked for
+// last is how many reports there are, and the last one, nil if there is none.
+func (r *reports) last() (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n = len(r.all); n > 0 {
 		err = r.all[n-1]
 	}
-	return err, n
+	return n, err
 }
 
 // unreachable is a member of a group whose brokers cannot be reached, for that long, in virtual time.
@@ -66,7 +66,7 @@ func unreachable(t *testing.T, onError func(error), lasts time.Duration) {
 func TestUnreachableBrokersAreToldOnceAMinute(t *testing.T) {
 	var told reports
 	unreachable(t, told.tell, 150*time.Second)
-	if err, n := told.last(); n != 3 || !strings.Contains(fmt.Sprint(err), "nowhere:9092") { // at 0, 1 and 2 minutes
+	if n, err := told.last(); n != 3 || !strings.Contains(fmt.Sprint(err), "nowhere:9092") { // at 0, 1 and 2 minutes
 		t.Errorf("told %d times in two and a half minutes, last: %v", n, err)
 	}
 }
@@ -91,9 +91,9 @@ func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	cfg.OnError = told.tell
 	cfg.Ledger = func(context.Context, string, int32) (lease.Ledger, error) { return nil, closed }
 	m := run(t, cfg, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
-	until(t, "a report", func() bool { _, n := told.last(); return n > 0 })
+	until(t, "a report", func() bool { n, _ := told.last(); return n > 0 })
 	m.stop(t)
-	if err, n := told.last(); n != 1 || !errors.Is(err, closed) || !strings.Contains(err.Error(), k.topic+"/0") {
+	if n, err := told.last(); n != 1 || !errors.Is(err, closed) || !strings.Contains(err.Error(), k.topic+"/0") {
 		t.Errorf("told %d times: %v", n, err)
 	}
 }

@@ -442,7 +442,7 @@ func TestMetadataOfOthers(t *testing.T) {
 		m = run(t, cfg, work)
 		until(t, "a word on it", func() bool {
 			var refused *leasekafka.MetadataError
-			err, _ := told.last()
+			_, err := told.last()
 			return errors.As(err, &refused) && refused.Topic == k.topic && refused.Offset == 5
 		})
 		m.stop(t)

@@ -25,7 +25,7 @@ func (connector) Close() error                                 { return nil }
 
 func TestSQLTellsWhatIsInUse(t *testing.T) {
 	db := sql.OpenDB(connector{})
-	defer db.Close() //nolint:errcheck // it closes nothing
+	defer db.Close()
 	p := pool.SQL("orders-db", db)
 	if got := p.Stats(); got != (monitor.PoolStats{}) {
 		t.Errorf("without a bound: %+v", got)
@@ -36,7 +36,7 @@ func TestSQLTellsWhatIsInUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close() //nolint:errcheck // as above
+		defer conn.Close()
 	}
 	if diff := cmp.Diff(monitor.PoolStats{InUse: 2, Max: 3}, p.Stats()); diff != "" {
 		t.Errorf("two of three: %s", diff)
