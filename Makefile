@@ -104,10 +104,10 @@ overload: ## (3 h; OVERLOAD='-headline': 10 min) real HTTP, more than a server c
 
 sim: ## controller and limiter in virtual time beside the best constant target, and 1,000 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
 	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
-	@go test -count=1 -timeout 90m -v -run 'C12C13_Worlds$$' ./internal/sim -worlds 1000 -laws ours,told,inuse -write ../../docs/evidence
+	@go test -count=1 -timeout 90m -v -run '^TestWorlds$$' ./internal/sim -worlds 1000 -laws ours,told,inuse -write ../../docs/evidence
 
 worlds: ## 300 random worlds and 60 that nobody has seen: what the law reaches of its targets, and whether it is what it was
-	@go test -count=1 -timeout 30m -v -run 'C12C13_Worlds$$' ./internal/sim -worlds 300 -fresh 60
+	@go test -count=1 -timeout 30m -v -run '^TestWorlds$$' ./internal/sim -worlds 300 -fresh 60
 
 fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/evidence/fleet.md
 	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'

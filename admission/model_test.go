@@ -378,9 +378,9 @@ func (x *machine) operate(op, a, b int) {
 	}
 }
 
-// TestPropertyA1A2A3A4A5A8A10 holds the gate against its model over random histories: who is admitted, who is rejected and
+// TestPropertyMachine holds the gate against its model over random histories: who is admitted, who is rejected and
 // why, which release counts, what is started, what is counted, what closing does.
-func TestPropertyA1A2A3A4A5A8A10(t *testing.T) {
+func TestPropertyMachine(t *testing.T) {
 	made := 0
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.SampledFrom([]int{0, 1, 2, 3, 9, 31, 33, 100}).Draw(t, "limit")
@@ -393,8 +393,8 @@ func TestPropertyA1A2A3A4A5A8A10(t *testing.T) {
 	t.Logf("%d steps", made)
 }
 
-// FuzzA1A2A3A4A5A8A10 is the same machine, driven by coverage: three bytes a step, the first one is the limit.
-func FuzzA1A2A3A4A5A8A10(f *testing.F) {
+// FuzzMachine is the same machine, driven by coverage: three bytes a step, the first one is the limit.
+func FuzzMachine(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 2, 0, 0})
 	f.Add([]byte{3, 4, 1, 0, 4, 5, 0, 5, 0, 0, 6, 1, 0, 3, 2, 0, 7, 0, 0, 0, 0, 0})
 	f.Add([]byte{20, 6, 1, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 2, 0, 0, 2, 1, 0})

@@ -18,7 +18,7 @@ import (
 )
 
 // A rejection names the gate, its limit, and closed if it is closed, saturated if it is not; and there is nothing for the garbage collector.
-func TestPropertyA6_RejectionsSayWhyAndCostNothing(t *testing.T) {
+func TestPropertyRejectionsSayWhyAndCostNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := admission.Config{Name: rapid.StringN(0, 20, -1).Draw(t, "name"), Limit: rapid.IntRange(0, 70).Draw(t, "limit")}
 		want := admission.RejectedError{Gate: cfg.Name, Reason: admission.Saturated, Limit: cfg.Limit}
@@ -66,7 +66,7 @@ type visit struct {
 
 // Whoever comes is admitted or rejected at the instant at which it came, in whatever order it came; a slot is free from the instant at which it
 // is released; and no goroutine is there but those of the callers.
-func TestPropertyA7_NothingWaits(t *testing.T) {
+func TestPropertyNothingWaits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limit := rapid.IntRange(0, 5).Draw(rt, "limit")
 		observed := rapid.Bool().Draw(rt, "observed")
@@ -135,7 +135,7 @@ func TestPropertyA7_NothingWaits(t *testing.T) {
 }
 
 // Two gates live through the same history. One has an observer that panics now and then: every answer and every count is that of the other.
-func TestPropertyA9_BrokenObserverChangesNothing(t *testing.T) {
+func TestPropertyBrokenObserverChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 4).Draw(t, "limit")
 		every := rapid.IntRange(1, 4).Draw(t, "every")

@@ -45,14 +45,14 @@ func together(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// TestA1_NeverAboveTheLimit counts from inside, beside the gate's own count, while all ways of entering and leaving mix.
-func TestA1_NeverAboveTheLimit(t *testing.T) {
+// TestNeverAboveTheLimit counts from inside, beside the gate's own count, while all ways of entering and leaving mix.
+func TestNeverAboveTheLimit(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
 		g := mustNew(t, admission.Config{Limit: limit})
 		var inside atomic.Int64
 		enter := func() {
 			if n := inside.Add(1); n > int64(limit) {
-				t.Errorf("%d inside, limit %d", n, limit)
+				t.Errorf("A1: %d inside, limit %d", n, limit)
 			}
 		}
 		leave := func() { inside.Add(-1) }
@@ -70,7 +70,7 @@ func TestA1_NeverAboveTheLimit(t *testing.T) {
 					if n := len(mine); n > 0 {
 						leave()
 						if !mine[n-1].Release() {
-							t.Error("the first Release was rejected")
+							t.Error("A1: the first Release was rejected")
 						}
 						mine = mine[:n-1]
 					}
@@ -84,7 +84,7 @@ func TestA1_NeverAboveTheLimit(t *testing.T) {
 					}
 				case 5:
 					if n := g.InFlight(); n < len(mine) || n > limit {
-						t.Errorf("InFlight %d; I alone hold %d of %d", n, len(mine), limit)
+						t.Errorf("A1: InFlight %d; I alone hold %d of %d", n, len(mine), limit)
 					}
 				}
 			}
@@ -94,14 +94,14 @@ func TestA1_NeverAboveTheLimit(t *testing.T) {
 			}
 		})
 		if s := g.Stats(); s.InFlight != 0 || s.Admitted != s.Released {
-			t.Fatalf("at rest: %+v", s)
+			t.Fatalf("A1: at rest: %+v", s)
 		}
 	})
 }
 
-// TestA3_ManyCopiesOneRelease has copies of one permit released at once, while the freed slot is taken again. The
+// TestManyCopiesOneRelease has copies of one permit released at once, while the freed slot is taken again. The
 // observer hears of one release for each admission.
-func TestA3_ManyCopiesOneRelease(t *testing.T) {
+func TestManyCopiesOneRelease(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
 		observed(t, admission.Config{Limit: limit}, func(t *testing.T, g *admission.Gate, log *recorder) {
 			var old []admission.Permit
@@ -112,19 +112,19 @@ func TestA3_ManyCopiesOneRelease(t *testing.T) {
 					if p.Release() {
 						wins.Add(1)
 						if q, err := g.TryAcquire(); err != nil {
-							t.Errorf("the released slot was not there: %v", err)
+							t.Errorf("A3: the released slot was not there: %v", err)
 						} else {
 							defer q.Release()
 						}
 					}
 					for _, q := range old {
 						if q.Release() {
-							t.Error("a stale permit released something")
+							t.Error("A3: a stale permit released something")
 						}
 					}
 				})
 				if wins.Load() != 1 {
-					t.Fatalf("%d releases of one permit", wins.Load())
+					t.Fatalf("A3: %d releases of one permit", wins.Load())
 				}
 				if old = append(old, p); len(old) > 20 {
 					old = old[1:]
@@ -132,17 +132,17 @@ func TestA3_ManyCopiesOneRelease(t *testing.T) {
 			}
 			s := g.Stats()
 			if s.InFlight != 0 || s.Released != s.Admitted {
-				t.Fatalf("at rest: %+v", s)
+				t.Fatalf("A3: at rest: %+v", s)
 			}
 			if log != nil && log.count(admission.Released) != s.Released {
-				t.Fatalf("%d releases were observed, there were %d", log.count(admission.Released), s.Released)
+				t.Fatalf("A3: %d releases were observed, there were %d", log.count(admission.Released), s.Released)
 			}
 		})
 	})
 }
 
-// TestA5_EverySlotCanBeTaken: one caller alone finds every slot, and again after giving them back.
-func TestA5_EverySlotCanBeTaken(t *testing.T) {
+// TestEverySlotCanBeTaken: one caller alone finds every slot, and again after giving them back.
+func TestEverySlotCanBeTaken(t *testing.T) {
 	for limit := 1; limit <= 300; limit++ {
 		g := mustNew(t, admission.Config{Limit: limit})
 		for range 2 {
@@ -150,12 +150,12 @@ func TestA5_EverySlotCanBeTaken(t *testing.T) {
 			for held := range limit {
 				p, err := g.TryAcquire()
 				if err != nil {
-					t.Fatalf("limit %d: rejected with %d in flight", limit, held)
+					t.Fatalf("A5: limit %d: rejected with %d in flight", limit, held)
 				}
 				ps = append(ps, p)
 			}
 			if _, err := g.TryAcquire(); err == nil {
-				t.Fatalf("limit %d: one too many", limit)
+				t.Fatalf("A5: limit %d: one too many", limit)
 			}
 			for _, p := range ps {
 				p.Release()
@@ -164,27 +164,27 @@ func TestA5_EverySlotCanBeTaken(t *testing.T) {
 	}
 }
 
-// TestA5_NoRejectionBelowTheLimit has as many goroutines as slots, each in flight at most once: none may ever be rejected.
-func TestA5_NoRejectionBelowTheLimit(t *testing.T) {
+// TestNoRejectionBelowTheLimit has as many goroutines as slots, each in flight at most once: none may ever be rejected.
+func TestNoRejectionBelowTheLimit(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
 		g := mustNew(t, admission.Config{Limit: limit})
 		together(limit, func(i int) {
 			for j := range rounds / min(limit, 50) {
 				if (i+j)%2 == 0 {
 					if err := g.Do(func() error { return nil }); err != nil {
-						t.Errorf("Do: %v", err)
+						t.Errorf("A5: Do: %v", err)
 					}
 					continue
 				}
 				p, err := g.TryAcquire()
 				if err != nil {
-					t.Errorf("TryAcquire: %v", err)
+					t.Errorf("A5: TryAcquire: %v", err)
 				}
 				p.Release()
 			}
 		})
 		if s := g.Stats(); s.Rejected != 0 || s.InFlight != 0 {
-			t.Fatalf("at rest: %+v", s)
+			t.Fatalf("A5: at rest: %+v", s)
 		}
 	})
 }
@@ -219,10 +219,10 @@ type panicker struct{}
 
 func (panicker) Observe(admission.Event) { panic("observer") }
 
-// TestPropertyA8_CountersUnderLoad looks at Stats while load runs, an observer panics and the gate is closed at some
+// TestPropertyCountersUnderLoad looks at Stats while load runs, an observer panics and the gate is closed at some
 // time: no counter falls, sums are right, and each counter lies between what callers knew before the look and what they
 // had begun after it.
-func TestPropertyA8_CountersUnderLoad(t *testing.T) {
+func TestPropertyCountersUnderLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := admission.Config{Limit: rapid.IntRange(0, 5).Draw(t, "limit")}
 		events := uint64(0) // that panic, for each call and each release
@@ -267,7 +267,7 @@ func TestPropertyA8_CountersUnderLoad(t *testing.T) {
 			case s.Admitted+s.Rejected > begun, s.Released > leaving, s.ObserverPanics > events*(begun+leaving):
 				t.Fatalf("A8: %+v; only %d calls had begun, %d were leaving", s, begun, leaving)
 			case look == looks && (s.Admitted+s.Rejected != begun || s.InFlight != 0 || s.ObserverPanics != events*(begun+leaving)):
-				t.Fatalf("at rest: %+v; %d calls, %d left", s, begun, leaving)
+				t.Fatalf("A8: at rest: %+v; %d calls, %d left", s, begun, leaving)
 			}
 			last = s
 			runtime.Gosched() // as the load does: one processor is enough
@@ -275,8 +275,8 @@ func TestPropertyA8_CountersUnderLoad(t *testing.T) {
 	})
 }
 
-// TestA10_CloseThenDrain closes a busy gate: once Drain has returned, nothing is in flight and nothing ever will be.
-func TestA10_CloseThenDrain(t *testing.T) {
+// TestCloseThenDrain closes a busy gate: once Drain has returned, nothing is in flight and nothing ever will be.
+func TestCloseThenDrain(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
 		for range 50 {
 			g := mustNew(t, admission.Config{Limit: limit})
@@ -296,7 +296,7 @@ func TestA10_CloseThenDrain(t *testing.T) {
 						}
 						inside.Add(1)
 						if drained.Load() {
-							t.Error("admitted after Drain")
+							t.Error("A10: admitted after Drain")
 						}
 						inside.Add(-1)
 						p.Release()
@@ -311,7 +311,7 @@ func TestA10_CloseThenDrain(t *testing.T) {
 					}
 					drained.Store(true)
 					if n := inside.Load(); n != 0 || g.InFlight() != 0 {
-						t.Errorf("%d inside after Drain, InFlight %d", n, g.InFlight())
+						t.Errorf("A10: %d inside after Drain, InFlight %d", n, g.InFlight())
 					}
 				})
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/stopbank/stopbank/admission"
 )
 
-// TestA6_NothingAllocates covers the calls that promise it, and permits up to as many as were out before.
-func TestA6_NothingAllocates(t *testing.T) {
+// TestNothingAllocates covers the calls that promise it, and permits up to as many as were out before.
+func TestNothingAllocates(t *testing.T) {
 	for _, limit := range []int{1, 5, 100} {
 		cfg := admission.Config{Limit: limit}
 		open, full, shut := mustNew(t, cfg), mustNew(t, cfg), mustNew(t, cfg)
@@ -46,14 +46,14 @@ func TestA6_NothingAllocates(t *testing.T) {
 			},
 		} {
 			if n := testing.AllocsPerRun(200, f); n != 0 {
-				t.Errorf("limit %d, %s: %v allocations", limit, name, n)
+				t.Errorf("A6: limit %d, %s: %v allocations", limit, name, n)
 			}
 		}
 	}
 }
 
-// TestA9_BrokenObserver: panics, Goexit and re-entrance change no count and no answer.
-func TestA9_BrokenObserver(t *testing.T) {
+// TestBrokenObserver: panics, Goexit and re-entrance change no count and no answer.
+func TestBrokenObserver(t *testing.T) {
 	log := &recorder{do: func(admission.Event) { panic("observer") }}
 	g := mustNew(t, admission.Config{Limit: 1, Observer: log})
 	p, err := g.TryAcquire()
@@ -64,17 +64,17 @@ func TestA9_BrokenObserver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !p.Release() || p.Release() {
-		t.Fatal("Release")
+		t.Fatal("A9: Release")
 	}
 	if err := g.Do(func() error { return errMine }); !errors.Is(err, errMine) {
 		t.Fatal(err)
 	}
 	if _, thrown, _ := run(func() error { return g.Do(func() error { return end(panics) }) }); thrown != any(errMine) {
-		t.Fatalf("fn's panic became %v", thrown)
+		t.Fatalf("A9: fn's panic became %v", thrown)
 	}
 	atRest(t, g, 3)
 	if n := g.Stats().ObserverPanics; n != uint64(len(log.events)) || n != 7 {
-		t.Fatalf("%d panics counted, %d events", n, len(log.events))
+		t.Fatalf("A9: %d panics counted, %d events", n, len(log.events))
 	}
 
 	log.do = func(admission.Event) { runtime.Goexit() }
@@ -87,18 +87,18 @@ func TestA9_BrokenObserver(t *testing.T) {
 		},
 	} {
 		if _, _, exited := run(f); !exited || g.InFlight() != 0 {
-			t.Fatalf("an observer that exits: exited %v, %d in flight", exited, g.InFlight())
+			t.Fatalf("A9: an observer that exits: exited %v, %d in flight", exited, g.InFlight())
 		}
 	}
 
 	log.do = func(e admission.Event) {
 		if e.Kind == admission.Admitted && g.InFlight() != 1 || e.Kind == admission.Released && g.InFlight() != 0 {
-			t.Errorf("%v observed with %d in flight", e.Kind, g.InFlight())
+			t.Errorf("A9: %v observed with %d in flight", e.Kind, g.InFlight())
 		}
 		if e.Kind == admission.Released {
 			log.do = nil
 			if p, err := g.TryAcquire(); err != nil || !p.Release() {
-				t.Errorf("the observer could not use the gate: %v", err)
+				t.Errorf("A9: the observer could not use the gate: %v", err)
 			}
 		}
 	}
@@ -107,14 +107,14 @@ func TestA9_BrokenObserver(t *testing.T) {
 	}
 }
 
-// TestA9_HostileError: an error whose Is panics reaches the caller, and only the observer's part of the work suffers.
-func TestA9_HostileError(t *testing.T) {
+// TestHostileError: an error whose Is panics reaches the caller, and only the observer's part of the work suffers.
+func TestHostileError(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 1, Observer: new(recorder)})
 	if err, thrown, _ := run(func() error { return g.Do(func() error { return hostileError{} }) }); thrown != nil || err == nil {
 		t.Fatal(err, thrown)
 	}
 	if s := g.Stats(); s.InFlight != 0 || s.ObserverPanics != 1 {
-		t.Fatalf("%+v", s)
+		t.Fatalf("A9: %+v", s)
 	}
 }
 
@@ -123,8 +123,8 @@ type hostileError struct{}
 func (hostileError) Error() string { return "hostile" }
 func (hostileError) Is(error) bool { panic("Is") }
 
-// TestA8_EventsTellWhatHappened: kinds, names, reasons, in order.
-func TestA8_EventsTellWhatHappened(t *testing.T) {
+// TestEventsTellWhatHappened: kinds, names, reasons, in order.
+func TestEventsTellWhatHappened(t *testing.T) {
 	log := new(recorder)
 	g := mustNew(t, admission.Config{Name: "db", Limit: 1, Observer: log})
 	p, _ := g.TryAcquire()
@@ -150,11 +150,11 @@ func TestA8_EventsTellWhatHappened(t *testing.T) {
 		{Gate: "db", Kind: admission.Rejected, Reason: admission.Closed},
 	}
 	if len(log.events) != len(want) {
-		t.Fatalf("%+v", log.events)
+		t.Fatalf("A8: %+v", log.events)
 	}
 	for i, e := range log.events {
 		if e != want[i] {
-			t.Errorf("event %d is %+v, want %+v", i, e, want[i])
+			t.Errorf("A8: event %d is %+v, want %+v", i, e, want[i])
 		}
 	}
 	if s := fmt.Sprint(admission.Admitted, admission.Rejected, admission.Released, admission.Aborted, admission.EventKind(9),

@@ -18,15 +18,15 @@ import (
 	"github.com/stopbank/stopbank/admission"
 )
 
-// TestPropertyA2_PromiseEndsOnce drives a promise and the obvious model of it.
-func TestPropertyA2_PromiseEndsOnce(t *testing.T) {
+// TestPropertyPromiseEndsOnce drives a promise and the obvious model of it.
+func TestPropertyPromiseEndsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p admission.Promise[int]
 		ended, value, err := false, 0, error(nil)
 		registered, told := 0, 0
 		end := func(v int, e error, won bool) {
 			if won == ended {
-				t.Fatalf("won %v although ended was %v", won, ended)
+				t.Fatalf("A2: won %v although ended was %v", won, ended)
 			}
 			if won {
 				ended, value, err = true, v, e
@@ -44,18 +44,18 @@ func TestPropertyA2_PromiseEndsOnce(t *testing.T) {
 				registered++
 				p.OnDone(func(v int, e error) {
 					if told++; v != value && ended || e != nil && v != 0 {
-						t.Fatalf("told %d, %v", v, e)
+						t.Fatalf("A2: told %d, %v", v, e)
 					}
 				})
 			case 4:
 				select {
 				case <-p.Done():
 					if v, e := p.Wait(context.Background()); !ended || v != value || !errors.Is(e, err) {
-						t.Fatalf("Wait = %d, %v; want %d, %v", v, e, value, err)
+						t.Fatalf("A2: Wait = %d, %v; want %d, %v", v, e, value, err)
 					}
 				default:
 					if ended {
-						t.Fatal("ended, but Done is open")
+						t.Fatal("A2: ended, but Done is open")
 					}
 				}
 			}
@@ -66,7 +66,7 @@ func TestPropertyA2_PromiseEndsOnce(t *testing.T) {
 	})
 }
 
-func TestA2_PromiseRacing(t *testing.T) {
+func TestPromiseRacing(t *testing.T) {
 	for range 500 {
 		p := new(admission.Promise[int])
 		var told, won atomic.Int32
@@ -76,7 +76,7 @@ func TestA2_PromiseRacing(t *testing.T) {
 				p.OnDone(func(int, error) { told.Add(1) })
 			case 2:
 				if _, err := p.Wait(context.Background()); err != nil && !errors.Is(err, errMine) && !errors.Is(err, context.Canceled) {
-					t.Errorf("Wait: %v", err)
+					t.Errorf("A2: Wait: %v", err)
 				}
 			default:
 				if []func() bool{func() bool { return p.Resolve(1) }, func() bool { return p.Reject(errMine) }, p.Cancel}[i-3]() {
@@ -90,8 +90,8 @@ func TestA2_PromiseRacing(t *testing.T) {
 	}
 }
 
-// TestA2_CallbackThatPanicsOrExits: the callbacks behind it run all the same, one of them may be a gate's.
-func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
+// TestCallbackThatPanicsOrExits: the callbacks behind it run all the same, one of them may be a gate's.
+func TestCallbackThatPanicsOrExits(t *testing.T) {
 	for _, way := range []int{panics, exits} {
 		g := mustNew(t, admission.Config{Limit: 1})
 		p := new(admission.Promise[int])
@@ -100,7 +100,7 @@ func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
 		p.OnDone(func(int, error) { _ = end(way) })
 		_, thrown, exited := run(func() error { p.Resolve(1); return nil })
 		if (thrown != nil) != (way == panics) || exited != (way == exits) {
-			t.Fatalf("panic %v, Goexit %v", thrown, exited)
+			t.Fatalf("A2: panic %v, Goexit %v", thrown, exited)
 		}
 		atRest(t, g, 1)
 		if v, err := p.Wait(context.Background()); v != 1 || err != nil {
@@ -109,13 +109,13 @@ func TestA2_CallbackThatPanicsOrExits(t *testing.T) {
 	}
 }
 
-// TestA2_SlotIsFreeBeforeWaiters: whoever waited for the promise finds the slot given back.
-func TestA2_SlotIsFreeBeforeWaiters(t *testing.T) {
+// TestSlotIsFreeBeforeWaiters: whoever waited for the promise finds the slot given back.
+func TestSlotIsFreeBeforeWaiters(t *testing.T) {
 	var early admission.Promise[int]
 	early.OnDone(func(int, error) {
 		select {
 		case <-early.Done():
-			t.Error("waiters were told before the callbacks")
+			t.Error("A2: waiters were told before the callbacks")
 		default:
 		}
 	})

@@ -78,7 +78,7 @@ func atRest(t *testing.T, g *admission.Gate, n uint64) {
 	}
 }
 
-func TestA2_DoReleasesHoweverFnEnds(t *testing.T) {
+func TestDoReleasesHoweverFnEnds(t *testing.T) {
 	outcome := map[int]admission.Outcome{
 		returns: admission.Succeeded, fails: admission.Failed, panics: admission.Aborted, exits: admission.Aborted,
 	}
@@ -95,14 +95,14 @@ func TestA2_DoReleasesHoweverFnEnds(t *testing.T) {
 					observed(t, admission.Config{Limit: limit}, func(t *testing.T, g *admission.Gate, log *recorder) {
 						err, thrown, exited := run(func() error { return call(g) })
 						if errors.Is(err, errMine) != (way == fails) || (thrown == any(errMine)) != (way == panics) || exited != (way == exits) {
-							t.Fatalf("way %d: err %v, panic %v, Goexit %v", way, err, thrown, exited)
+							t.Fatalf("A2: way %d: err %v, panic %v, Goexit %v", way, err, thrown, exited)
 						}
 						atRest(t, g, 1)
 						if log == nil {
 							return
 						}
 						if e := log.ended(t); e.Outcome != want || !errors.Is(e.Err, err) {
-							t.Fatalf("observed %+v, want %v", e, want)
+							t.Fatalf("A2: observed %+v, want %v", e, want)
 						}
 					})
 				}
@@ -111,16 +111,16 @@ func TestA2_DoReleasesHoweverFnEnds(t *testing.T) {
 	}
 }
 
-// TestA2_PanicKeepsItsStack: the gate does not recover, so the trace shows where fn panicked.
-func TestA2_PanicKeepsItsStack(t *testing.T) {
+// TestPanicKeepsItsStack: the gate does not recover, so the trace shows where fn panicked.
+func TestPanicKeepsItsStack(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 1})
 	defer func() {
 		if recover() == nil {
-			t.Fatal("the panic did not come through")
+			t.Fatal("A2: the panic did not come through")
 		}
 		buf := make([]byte, 1<<16)
 		if s := string(buf[:runtime.Stack(buf, false)]); !strings.Contains(s, "panicsHere") {
-			t.Fatalf("the stack lost its origin:\n%s", s)
+			t.Fatalf("A2: the stack lost its origin:\n%s", s)
 		}
 	}()
 	_ = g.Do(panicsHere)
@@ -129,7 +129,7 @@ func TestA2_PanicKeepsItsStack(t *testing.T) {
 //go:noinline
 func panicsHere() error { panic("here") }
 
-func TestA2_CallReturnsTheResult(t *testing.T) {
+func TestCallReturnsTheResult(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 1})
 	if v, err := admission.Call(g, func() (string, error) { return "v", nil }); v != "v" || err != nil {
 		t.Fatal(v, err)
@@ -143,8 +143,8 @@ func TestA2_CallReturnsTheResult(t *testing.T) {
 	}
 }
 
-// TestA2_StageEndings: success, failure and cancellation of a promise, alone and all three racing.
-func TestA2_StageEndings(t *testing.T) {
+// TestStageEndings: success, failure and cancellation of a promise, alone and all three racing.
+func TestStageEndings(t *testing.T) {
 	endings := []struct {
 		how  func(p *admission.Promise[int]) bool
 		want admission.Outcome
@@ -158,17 +158,17 @@ func TestA2_StageEndings(t *testing.T) {
 			p := new(admission.Promise[int])
 			s, err := admission.Submit(g, func() admission.Stage[int] { return p })
 			if err != nil || s != admission.Stage[int](p) {
-				t.Fatalf("Submit = %v, %v", s, err)
+				t.Fatalf("A2: Submit = %v, %v", s, err)
 			}
 			if g.InFlight() != 1 {
-				t.Fatal("not in flight while the stage has not ended")
+				t.Fatal("A2: not in flight while the stage has not ended")
 			}
 			if !e.how(p) || e.how(p) {
-				t.Fatal("the first ending must win, the second must not")
+				t.Fatal("A2: the first ending must win, the second must not")
 			}
 			atRest(t, g, 1)
 			if log != nil && log.ended(t).Outcome != e.want {
-				t.Fatalf("observed %+v", log.events)
+				t.Fatalf("A2: observed %+v", log.events)
 			}
 		})
 	}
@@ -191,11 +191,11 @@ func TestA2_StageEndings(t *testing.T) {
 				visible = admission.Failed
 			}
 			if visible != admission.Outcome(won.Load()) {
-				t.Fatalf("the visible result says %v, the winner was %v", visible, admission.Outcome(won.Load()))
+				t.Fatalf("A2: the visible result says %v, the winner was %v", visible, admission.Outcome(won.Load()))
 			}
 			if log != nil {
 				if e := log.ended(t); e.Outcome != admission.Outcome(won.Load()) {
-					t.Fatalf("observed %v, the winner was %v", e.Outcome, admission.Outcome(won.Load()))
+					t.Fatalf("A2: observed %v, the winner was %v", e.Outcome, admission.Outcome(won.Load()))
 				}
 				log.events = nil
 			}
@@ -203,8 +203,8 @@ func TestA2_StageEndings(t *testing.T) {
 	})
 }
 
-// TestA2_HostileStages: every kind; a late callback must not free the next one's slot.
-func TestA2_HostileStages(t *testing.T) {
+// TestHostileStages: every kind; a late callback must not free the next one's slot.
+func TestHostileStages(t *testing.T) {
 	for kind := range stageKinds {
 		observed(t, admission.Config{Limit: 1}, func(t *testing.T, g *admission.Gate, log *recorder) {
 			var s *hostile
@@ -219,7 +219,7 @@ func TestA2_HostileStages(t *testing.T) {
 				return err
 			})
 			if thrown != nil {
-				t.Fatalf("Submit panicked: %v", thrown)
+				t.Fatalf("A2: Submit panicked: %v", thrown)
 			}
 			if kind == 1 {
 				s.f(1, nil) // the honest one ends
@@ -230,7 +230,7 @@ func TestA2_HostileStages(t *testing.T) {
 					0: admission.Failed, 4: admission.Failed, 5: admission.Failed, 7: admission.Aborted,
 				}[kind]
 				if e := log.ended(t); want != 0 && (e.Outcome != want || e.Err == nil) {
-					t.Fatalf("kind %d: observed %+v, want %v and why", kind, e, want)
+					t.Fatalf("A2: kind %d: observed %+v, want %v and why", kind, e, want)
 				}
 			}
 			next := must(g.TryAcquire())(t)
@@ -238,24 +238,24 @@ func TestA2_HostileStages(t *testing.T) {
 				together(3, func(int) { s.f(1, errMine) })
 			}
 			if g.InFlight() != 1 || !next.Release() {
-				t.Fatal("a late callback released the next admission")
+				t.Fatal("A2: a late callback released the next admission")
 			}
 		})
 	}
 }
 
-func TestA2_TypedNilStage(t *testing.T) {
+func TestTypedNilStage(t *testing.T) {
 	g := mustNew(t, admission.Config{Limit: 1})
 	var pe *admission.PanicError
 	s, err := admission.Submit(g, func() admission.Stage[int] { return (*admission.Promise[int])(nil) })
 	if s != nil || !errors.As(err, &pe) {
-		t.Fatalf("%v, %v; want a PanicError", s, err)
+		t.Fatalf("A2: %v, %v; want a PanicError", s, err)
 	}
 	atRest(t, g, 1)
 }
 
-// TestA4_ColdAndOnce: start runs exactly once, after the slot was taken, and never when rejected.
-func TestA4_ColdAndOnce(t *testing.T) {
+// TestColdAndOnce: start runs exactly once, after the slot was taken, and never when rejected.
+func TestColdAndOnce(t *testing.T) {
 	observed(t, admission.Config{Limit: 1}, func(t *testing.T, g *admission.Gate, _ *recorder) {
 		p := new(admission.Promise[int])
 		ran := 0
@@ -270,7 +270,7 @@ func TestA4_ColdAndOnce(t *testing.T) {
 		}
 		for range 3 {
 			if s, err := admission.Submit(g, start); !errors.Is(err, admission.ErrRejected) || s != nil || ran != 1 {
-				t.Fatalf("rejected: stage %v, error %v, started %d times", s, err, ran)
+				t.Fatalf("A4: rejected: stage %v, error %v, started %d times", s, err, ran)
 			}
 		}
 		p.Resolve(1)
@@ -281,8 +281,8 @@ func TestA4_ColdAndOnce(t *testing.T) {
 	})
 }
 
-// TestA10_CloseAndDrainOneByOne is the plain story: what is in flight stays, what comes is rejected, Drain waits for it.
-func TestA10_CloseAndDrainOneByOne(t *testing.T) {
+// TestCloseAndDrainOneByOne is the plain story: what is in flight stays, what comes is rejected, Drain waits for it.
+func TestCloseAndDrainOneByOne(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
 		g := mustNew(t, admission.Config{Limit: limit})
 		var held []admission.Permit
@@ -293,39 +293,39 @@ func TestA10_CloseAndDrainOneByOne(t *testing.T) {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		if err := g.Drain(ended); !errors.Is(err, context.Canceled) {
-			t.Fatalf("Drain of a full gate with an ended ctx: %v", err)
+			t.Fatalf("A10: Drain of a full gate with an ended ctx: %v", err)
 		}
 		g.Close()
 		g.Close()
 		if n := g.InFlight(); n != limit {
-			t.Fatalf("Close touched what is in flight: %d of %d left", n, limit)
+			t.Fatalf("A10: Close touched what is in flight: %d of %d left", n, limit)
 		}
 		var r *admission.RejectedError
 		if _, err := g.TryAcquire(); !errors.As(err, &r) || r.Reason != admission.Closed {
-			t.Fatalf("after Close: %v", err)
+			t.Fatalf("A10: after Close: %v", err)
 		}
 		drained := make(chan error)
 		go func() { drained <- g.Drain(nil) }() //nolint:staticcheck // a nil ctx is allowed
 		for i, p := range held {
 			select {
 			case err := <-drained:
-				t.Fatalf("Drain returned (%v) with %d in flight", err, limit-i)
+				t.Fatalf("A10: Drain returned (%v) with %d in flight", err, limit-i)
 			default:
 			}
 			if !p.Release() {
-				t.Fatal("Release after Close")
+				t.Fatal("A10: Release after Close")
 			}
 		}
 		noError(t, <-drained)
 		if err := g.Drain(ended); err != nil {
-			t.Fatalf("Drain of an empty gate: %v, although it is empty", err)
+			t.Fatalf("A10: Drain of an empty gate: %v, although it is empty", err)
 		}
 	})
 }
 
-// TestA10_DrainOfAnOpenGate: a Drain that gives up leaves nothing behind, all that wait are let go together, and the gate
+// TestDrainOfAnOpenGate: a Drain that gives up leaves nothing behind, all that wait are let go together, and the gate
 // may be used and drained again afterwards.
-func TestA10_DrainOfAnOpenGate(t *testing.T) {
+func TestDrainOfAnOpenGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := mustNew(t, admission.Config{Limit: 3})
 		for range 2 {
@@ -340,7 +340,7 @@ func TestA10_DrainOfAnOpenGate(t *testing.T) {
 			synctest.Wait()
 			cancel()
 			if err := <-gaveUp; !errors.Is(err, context.Canceled) {
-				t.Fatalf("a Drain whose ctx ended: %v", err)
+				t.Fatalf("A10: a Drain whose ctx ended: %v", err)
 			}
 			p.Release()
 			synctest.Wait()
@@ -366,8 +366,8 @@ type endsWith struct {
 
 func (c endsWith) Done() <-chan struct{} { c.then(); return c.Context.Done() }
 
-// TestA10_DrainPrefersEmpty: when the gate has become empty and ctx has ended, Drain says that it is empty.
-func TestA10_DrainPrefersEmpty(t *testing.T) {
+// TestDrainPrefersEmpty: when the gate has become empty and ctx has ended, Drain says that it is empty.
+func TestDrainPrefersEmpty(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 {

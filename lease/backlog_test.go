@@ -11,7 +11,7 @@ import (
 )
 
 // L2 by looking into every place after every step.
-func TestPropertyL2_OnePlace(t *testing.T) {
+func TestPropertyOnePlace(t *testing.T) {
 	play(t, func(h *history) func(step) error {
 		return func(s step) error {
 			processed, failed := h.ledger.Done(s.call.Domain)
@@ -30,7 +30,7 @@ func TestPropertyL2_OnePlace(t *testing.T) {
 
 // L3 by the backlog before and after: an acquire takes the head, an arrival may add itself at the end, and nothing else
 // happens to it.
-func TestPropertyL3_FirstComeFirstServed(t *testing.T) {
+func TestPropertyFirstComeFirstServed(t *testing.T) {
 	play(t, func(*history) func(step) error {
 		return func(s step) error {
 			want := s.before.Backlog
@@ -53,7 +53,7 @@ func TestPropertyL3_FirstComeFirstServed(t *testing.T) {
 }
 
 // L8 by what Succeed and Fail leave: the backlog that was there, nobody else's lease, and a hint at the head.
-func TestPropertyL8_NothingIsHandedOff(t *testing.T) {
+func TestPropertyNothingIsHandedOff(t *testing.T) {
 	play(t, func(*history) func(step) error {
 		return func(s step) error {
 			done, failed := s.reply.Completion, s.reply.Failure

@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/model"
 )
 
-func TestPropertyL4_DoneStaysDone(t *testing.T) {
+func TestPropertyDoneStaysDone(t *testing.T) {
 	play(t, func(*history) func(step) error { return doneStaysDone() })
 }
 
@@ -62,7 +62,7 @@ func live(v lease.View) []int64 {
 }
 
 // The floor itself is not below the floor, whatever else goes.
-func TestL4_TheFloorItselfIsKept(t *testing.T) {
+func TestTheFloorItselfIsKept(t *testing.T) {
 	m := open(t, lease.Config{})
 	for offset := range int64(9) {
 		held := acquire(t, m, "A", offset)
@@ -80,14 +80,14 @@ func TestL4_TheFloorItselfIsKept(t *testing.T) {
 				want = lease.AlreadyFailed
 			}
 			if a := wantStatus(t, m, "A", offset, want); a.BelowFloor != (offset < floor) {
-				t.Fatalf("floor %d, offset %d: %+v", floor, offset, a)
+				t.Fatalf("L4: floor %d, offset %d: %+v", floor, offset, a)
 			}
 		}
 	}
 }
 
 // Also for many offsets, in any order, with the floor rising behind them.
-func TestPropertyL4_ManyOffsets(t *testing.T) {
+func TestPropertyManyOffsets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := open(t, lease.Config{})
 		offsets := rapid.SliceOfNDistinct(rapid.Int64Range(0, 2000), 1, 200, rapid.ID[int64]).Draw(t, "offsets")
@@ -99,7 +99,7 @@ func TestPropertyL4_ManyOffsets(t *testing.T) {
 			}
 			if offset < floor {
 				if a.Status != lease.AlreadyProcessed || !a.BelowFloor {
-					t.Fatalf("%d below %d: %+v", offset, floor, a)
+					t.Fatalf("L4: %d below %d: %+v", offset, floor, a)
 				}
 			} else {
 				if i%3 == 0 {
@@ -129,18 +129,18 @@ func TestPropertyL4_ManyOffsets(t *testing.T) {
 				}
 			}
 			if status, err := m.Offer(ctx, "A", offset); err != nil || status != want {
-				t.Fatalf("Offer(%d) = %v, %v, want %v (floor %d)", offset, status, err, want, floor)
+				t.Fatalf("L4: Offer(%d) = %v, %v, want %v (floor %d)", offset, status, err, want, floor)
 			}
 		}
 		if v := inspect(t, m, "A"); v.Processed != processed || v.Failed != failed {
-			t.Fatalf("view %+v, want %d and %d", v, processed, failed)
+			t.Fatalf("L4: view %+v, want %d and %d", v, processed, failed)
 		}
 	})
 }
 
 // Over thousands of domains: a Compact that drops most of them, and so moves the others to new places, keeps every
 // lease, every backlog and every offset above the floor.
-func TestPropertyL4_ManyDomains(t *testing.T) {
+func TestPropertyManyDomains(t *testing.T) {
 	const domains = 8000
 	rnd := rand.New(rand.NewPCG(1, 1))
 	names := make([]string, domains)
@@ -176,7 +176,7 @@ func TestPropertyL4_ManyDomains(t *testing.T) {
 	full := h.ledger.Domains()
 	compact(25_000)
 	if left := h.ledger.Domains(); left == 0 || left > full/4 {
-		t.Fatalf("%d of %d domains left: this run shows nothing", left, full)
+		t.Fatalf("L4: %d of %d domains left: this run shows nothing", left, full)
 	}
 	held, ready := 0, 0
 	for _, name := range names {
@@ -193,7 +193,7 @@ func TestPropertyL4_ManyDomains(t *testing.T) {
 		ready--
 	}
 	if held != 0 || ready != 0 {
-		t.Fatalf("Held and Ready miss %d and %d domains", held, ready)
+		t.Fatalf("L4: Held and Ready miss %d and %d domains", held, ready)
 	}
 	for _, name := range names { // and life goes on
 		end(name, lease.OpSucceed)
@@ -203,7 +203,7 @@ func TestPropertyL4_ManyDomains(t *testing.T) {
 }
 
 // Whatever the order in which domains complete, Compact drops every one that has nothing at or above the floor.
-func TestPropertyL11_EveryDroppableDomainIsDropped(t *testing.T) {
+func TestPropertyEveryDroppableDomainIsDropped(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := open(t, lease.Config{})
 		domains := rapid.SampledFrom([]int{10, 100, 1500}).Draw(t, "domains")
@@ -242,7 +242,7 @@ func TestPropertyL11_EveryDroppableDomainIsDropped(t *testing.T) {
 					}
 				}
 				if n := m.Domains(); n != len(highest) {
-					t.Fatalf("floor %d: %d domains, of which %d have something at or above it", floor, n, len(highest))
+					t.Fatalf("L11: floor %d: %d domains, of which %d have something at or above it", floor, n, len(highest))
 				}
 			}
 			noError(t, m.Audit())

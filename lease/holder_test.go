@@ -16,7 +16,7 @@ import (
 
 // L1 by the answers: nobody is granted what somebody holds, and whatever shows a lease that is held shows the offset that
 // its holder was granted.
-func TestPropertyL1_OneHolderOneOffset(t *testing.T) {
+func TestPropertyOneHolderOneOffset(t *testing.T) {
 	play(t, func(*history) func(step) error {
 		granted := map[string]lease.Lease{} // by domain: what is held
 		return func(s step) error {
@@ -43,7 +43,7 @@ func TestPropertyL1_OneHolderOneOffset(t *testing.T) {
 
 // L5 by the tokens that were handed out: the last one acts while its lease lasts. Any other is an error, which changes nothing
 // and says how the last lease ended if that was its own.
-func TestPropertyL5_OnlyTheCurrentTokenActs(t *testing.T) {
+func TestPropertyOnlyTheCurrentTokenActs(t *testing.T) {
 	type last struct {
 		token    lease.Token
 		offset   int64
@@ -114,7 +114,7 @@ func says[E comparable, P interface {
 }
 
 // A reply that was lost: the same call again says what became of the first.
-func TestL5_LostReply(t *testing.T) {
+func TestLostReply(t *testing.T) {
 	m := open(t, lease.Config{})
 	for i, give := range []bool{false, true} {
 		held := acquire(t, m, "A", int64(i+1))
@@ -129,20 +129,20 @@ func TestL5_LostReply(t *testing.T) {
 			_, err := m.Succeed(ctx, "A", held.Token)
 			var got *lease.LeaseNotFoundError
 			if !errors.As(err, &got) || *got != want {
-				t.Fatalf("%+v, want %+v", got, want)
+				t.Fatalf("L5: %+v, want %+v", got, want)
 			}
 		}
 		_, err := m.Succeed(ctx, "A", held.Token+1)
 		var got *lease.LeaseNotFoundError
 		if !errors.As(err, &got) || got.Outcome != lease.OutcomeUnknown {
-			t.Fatalf("a token never handed out: %+v", got)
+			t.Fatalf("L5: a token never handed out: %+v", got)
 		}
 	}
 }
 
 // L12 by the answers: a release is seen to take the owner and nothing else, a reclaim to give one and nothing else, and in between nobody
 // ends the lease and nobody else is granted one.
-func TestPropertyL12_ReleasedKeepsAllButTheOwner(t *testing.T) {
+func TestPropertyReleasedKeepsAllButTheOwner(t *testing.T) {
 	releases := 0
 	play(t, func(*history) func(step) error {
 		released := map[string]lease.Lease{}
@@ -181,13 +181,13 @@ func TestPropertyL12_ReleasedKeepsAllButTheOwner(t *testing.T) {
 		}
 	})
 	if releases == 0 {
-		t.Error("nothing was released")
+		t.Error("L12: nothing was released")
 	}
 }
 
 // L7 by counting: from its grant to its end a lease shows one time and as many retries as there were, and Fail ends it when those
 // are MaxRetries, not before.
-func TestPropertyL7_RetriesKeepTheLease(t *testing.T) {
+func TestPropertyRetriesKeepTheLease(t *testing.T) {
 	type attempt struct {
 		offset  int64
 		at      time.Time

@@ -85,12 +85,12 @@ func hunt(l contender, rounds int) (grants int64, breach error) {
 	return granted.Load(), breach
 }
 
-func TestL6_TheLockOutlivesTheRecord(t *testing.T) {
+func TestTheLockOutlivesTheRecord(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	m := open(t, lease.Config{})
 	grants := must(hunt(m, 20_000))(t)
 	if t.Logf("%d leases granted", grants); grants < 1000 {
-		t.Fatalf("only %d leases granted: a hunt that finds nothing", grants)
+		t.Fatalf("L6: only %d leases granted: a hunt that finds nothing", grants)
 	}
 	noError(t, m.Audit())
 }
@@ -147,12 +147,12 @@ func (f *forgetful) Compact(context.Context, int64) error {
 	return nil
 }
 
-func TestL6_TheHuntFindsTheKnownBug(t *testing.T) {
+func TestTheHuntFindsTheKnownBug(t *testing.T) {
 	for range 50 {
 		if _, err := hunt(new(forgetful), 20_000); err != nil {
 			t.Log("found, as it should be: ", err)
 			return
 		}
 	}
-	t.Fatal("fifty hunts did not find two owners in a ledger that evicts a record before its lock is taken")
+	t.Fatal("L6: fifty hunts did not find two owners in a ledger that evicts a record before its lock is taken")
 }

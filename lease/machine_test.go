@@ -14,7 +14,7 @@ import (
 )
 
 // Every call and answer, against the model, with Ready, Held and the inner structures checked as well.
-func TestPropertyL1L2L3L4L5L7L8L9L12_Machine(t *testing.T) {
+func TestPropertyMachine(t *testing.T) {
 	made := 0
 	rapid.Check(t, func(t *rapid.T) {
 		models, owner := map[string]*model.Domain{}, map[lease.Token]string{}

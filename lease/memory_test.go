@@ -39,7 +39,7 @@ func key(buf []byte, i int) string {
 }
 
 // An idle domain is one that has done its only offset. Its name, given up by the caller, is part of the weight.
-func TestL11_BytesPerIdleDomain(t *testing.T) {
+func TestBytesPerIdleDomain(t *testing.T) {
 	domains := 1_000_000
 	if testing.Short() || raceEnabled {
 		domains = 100_000
@@ -55,25 +55,25 @@ func TestL11_BytesPerIdleDomain(t *testing.T) {
 			}
 		})
 		if n := m.Domains(); n != domains {
-			t.Fatalf("%d domains, want %d", n, domains)
+			t.Fatalf("L11: %d domains, want %d", n, domains)
 		}
 		t.Logf("%d domains, names of %d bytes: %.1f bytes each", domains, size, bytes)
 		if bytes > limit {
-			t.Errorf("names of %d bytes: %.1f bytes for an idle domain, limit %.0f", size, bytes, limit)
+			t.Errorf("L11: names of %d bytes: %.1f bytes for an idle domain, limit %.0f", size, bytes, limit)
 		}
 		left := weigh(domains, func() {
 			noError(t, m.Compact(ctx, math.MaxInt64))
 		}) + bytes
 		t.Logf("after a Compact above all: %.1f bytes each", left)
 		if n := m.Domains(); n != 0 || left > 10 {
-			t.Errorf("after a Compact above all %d domains and %.1f bytes for each are left", n, left)
+			t.Errorf("L11: after a Compact above all %d domains and %.1f bytes for each are left", n, left)
 		}
 		runtime.KeepAlive(m)
 	}
 }
 
 // Done offsets above the floor, sparse and not quite in order: eight bytes each and some slack, and none below the floor.
-func TestL11_BytesPerDoneOffset(t *testing.T) {
+func TestBytesPerDoneOffset(t *testing.T) {
 	const n = 200_000
 	m := open(t, lease.Config{})
 	carry := func(offset int64) {
@@ -88,19 +88,19 @@ func TestL11_BytesPerDoneOffset(t *testing.T) {
 	})
 	t.Logf("%.1f bytes for a done offset", bytes)
 	if bytes > 16 {
-		t.Errorf("%.1f bytes for a done offset", bytes)
+		t.Errorf("L11: %.1f bytes for a done offset", bytes)
 	}
 	left := weigh(n, func() {
 		noError(t, m.Compact(ctx, 1000*(n-10)))
 	}) + bytes
 	if v := inspect(t, m, "A"); left > 0.5 || v.Processed == 0 || v.Processed > 20 {
-		t.Errorf("%.1f bytes each are left after Compact, for %d", left, v.Processed)
+		t.Errorf("L11: %.1f bytes each are left after Compact, for %d", left, v.Processed)
 	}
 	runtime.KeepAlive(m)
 }
 
 // A first offset far above the later ones keeps nothing alive once the floor has passed those, failed or processed.
-func TestL11_AHighFirstOffsetPinsNothing(t *testing.T) {
+func TestAHighFirstOffsetPinsNothing(t *testing.T) {
 	const n = 200_000
 	m := open(t, lease.Config{})
 	left := weigh(n, func() {
@@ -111,10 +111,10 @@ func TestL11_AHighFirstOffsetPinsNothing(t *testing.T) {
 		noError(t, m.Compact(ctx, n))
 	})
 	if v := inspect(t, m, "A"); v.Processed != 1 || v.Failed != 0 {
-		t.Errorf("%+v", v)
+		t.Errorf("L11: %+v", v)
 	}
 	if left > 0.1 {
-		t.Errorf("%.2f bytes are left for each offset below the floor", left)
+		t.Errorf("L11: %.2f bytes are left for each offset below the floor", left)
 	}
 	if err := m.Audit(); err != nil {
 		t.Error(err)
@@ -122,7 +122,7 @@ func TestL11_AHighFirstOffsetPinsNothing(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-func TestL11_AHighFirstOffsetPinsNothingInManyDomains(t *testing.T) {
+func TestAHighFirstOffsetPinsNothingInManyDomains(t *testing.T) {
 	const domains = 500
 	m := open(t, lease.Config{})
 	left := weigh(domains, func() {
@@ -143,19 +143,19 @@ func TestL11_AHighFirstOffsetPinsNothingInManyDomains(t *testing.T) {
 }
 
 // A set that is full of live members grows; it does not move all of them for the room of one.
-func TestL11_AFullSetDoesNotMoveForOne(t *testing.T) {
+func TestAFullSetDoesNotMoveForOne(t *testing.T) {
 	const n = 20_000
 	for _, failures := range []bool{false, true} {
 		for _, lag := range []int64{1, 3, 7, 100, 511, 847, 1023, 1279, 2047} {
 			if moved := lease.TerminalMoves(lag, n, failures); moved > 9*n {
-				t.Errorf("lag %d, failures %t: %d members moved for %d new ones", lag, failures, moved, n)
+				t.Errorf("L11: lag %d, failures %t: %d members moved for %d new ones", lag, failures, moved, n)
 			}
 		}
 	}
 }
 
 // Long names that are gone leave no room behind them, though the short ones that took their slots never ask for more.
-func TestL11_LongNamesAreGivenBack(t *testing.T) {
+func TestLongNamesAreGivenBack(t *testing.T) {
 	const domains, long = 2000, 10_000
 	m := open(t, lease.Config{})
 	once := func(domain string, offset int64) {
@@ -176,7 +176,7 @@ func TestL11_LongNamesAreGivenBack(t *testing.T) {
 		noError(t, m.Compact(ctx, 101))
 	})
 	if t.Logf("%.0f bytes for each long name that came and went", left); left > 2000 {
-		t.Errorf("%.0f bytes for each long name of %d bytes that came and went", left, long)
+		t.Errorf("L11: %.0f bytes for each long name of %d bytes that came and went", left, long)
 	}
 	noError(t, m.Audit())
 	for i := range domains {
@@ -186,7 +186,7 @@ func TestL11_LongNamesAreGivenBack(t *testing.T) {
 }
 
 // Names of all lengths come and go while a floor follows. They are packed on the way, and every domain is still found by its own.
-func TestL11_NamesOfAllLengthsRoll(t *testing.T) {
+func TestNamesOfAllLengthsRoll(t *testing.T) {
 	const live = 4000
 	m := open(t, lease.Config{})
 	rnd := rand.New(rand.NewPCG(5, 6))
@@ -207,16 +207,16 @@ func TestL11_NamesOfAllLengthsRoll(t *testing.T) {
 		noError(t, m.Audit())
 		for at := max(0, offset-live); at <= offset; at++ {
 			if a := wantStatus(t, m, names[at], at, lease.AlreadyProcessed); a.BelowFloor {
-				t.Fatalf("%d is below the floor", at)
+				t.Fatalf("L11: %d is below the floor", at)
 			}
 		}
 	}
 	if t.Logf("packed %d times on insertion", packed); packed == 0 {
-		t.Error("nothing was packed: this run shows nothing")
+		t.Error("L11: nothing was packed: this run shows nothing")
 	}
 }
 
-func TestL11_BacklogIsGivenBack(t *testing.T) {
+func TestBacklogIsGivenBack(t *testing.T) {
 	const n = 200_000
 	m := open(t, lease.Config{})
 	bytes := weigh(n, func() {
@@ -226,7 +226,7 @@ func TestL11_BacklogIsGivenBack(t *testing.T) {
 	})
 	t.Logf("%.1f bytes for a waiting offset", bytes)
 	if bytes > 48 {
-		t.Errorf("%.1f bytes for a waiting offset", bytes)
+		t.Errorf("L11: %.1f bytes for a waiting offset", bytes)
 	}
 	left := bytes + weigh(n, func() {
 		for range n - 10 {
@@ -239,13 +239,13 @@ func TestL11_BacklogIsGivenBack(t *testing.T) {
 		noError(t, m.Compact(ctx, math.MaxInt64))
 	})
 	if left > 0.5 {
-		t.Errorf("%.1f bytes each are left when ten wait", left)
+		t.Errorf("L11: %.1f bytes each are left when ten wait", left)
 	}
 	runtime.KeepAlive(m)
 }
 
 // In a steady state, with names that come and go, nothing is allocated.
-func TestL11_SteadyStateAllocatesNothing(t *testing.T) {
+func TestSteadyStateAllocatesNothing(t *testing.T) {
 	m := open(t, lease.Config{})
 	names := make([]string, 20_000)
 	for i := range names {
@@ -272,9 +272,9 @@ func TestL11_SteadyStateAllocatesNothing(t *testing.T) {
 		turn()
 	}
 	if allocs := testing.AllocsPerRun(100, turn); allocs > 50 {
-		t.Errorf("%.0f allocations in a thousand cycles", allocs)
+		t.Errorf("L11: %.0f allocations in a thousand cycles", allocs)
 	}
 	if n := m.WastedNames(); n > 0 {
-		t.Errorf("%d bytes of names are wasted, though a new one always fits the room of an old one", n)
+		t.Errorf("L11: %d bytes of names are wasted, though a new one always fits the room of an old one", n)
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 // Callers race for domains that keep losing their records, as they finish what they hold and a floor passes it. Whatever they do between a
 // grant and its end, nobody else is granted the domain, the token still holds, and a later grant has a greater one.
-func TestPropertyL6_OneLockForEver(t *testing.T) {
+func TestPropertyOneLockForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		domains := rapid.IntRange(1, 3).Draw(t, "domains")
 		scripts := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 7), 4, 12), 2, 5).Draw(t, "scripts")
@@ -84,7 +84,7 @@ func TestPropertyL6_OneLockForEver(t *testing.T) {
 			found("L6: %v", err)
 		}
 		if len(wrong) > 0 {
-			t.Fatalf("%d findings; %s", len(wrong), wrong[0])
+			t.Fatalf("L6: %d findings; %s", len(wrong), wrong[0])
 		}
 	})
 }
@@ -98,7 +98,7 @@ type late struct {
 
 // The model of a ledger has no clock. So a ledger answers as it does, however much time passes between any two calls; and the time that it
 // shows is that of a grant's first instant.
-func TestPropertyL10_TimeMeansNothing(t *testing.T) {
+func TestPropertyTimeMeansNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := lease.Config{MaxRetries: rapid.IntRange(1, 3).Draw(rt, "retries")}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) late {

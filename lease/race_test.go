@@ -16,7 +16,7 @@ import (
 )
 
 // Workers that follow the hints of one domain carry every offset out once, one at a time, in order of arrival.
-func TestL1_OneOwnerUnderRace(t *testing.T) {
+func TestOneOwnerUnderRace(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	m := open(t, lease.Config{})
 	const offsets, workers = 20_000, 4
@@ -48,11 +48,11 @@ func TestL1_OneOwnerUnderRace(t *testing.T) {
 	group.Wait()
 	drain(t, m, &owners, &carried)
 	if len(carried) != offsets {
-		t.Fatalf("%d carried out, want %d", len(carried), offsets)
+		t.Fatalf("L1: %d carried out, want %d", len(carried), offsets)
 	}
 	for i, offset := range carried {
 		if offset != arrived[i] {
-			t.Fatalf("place %d: %d carried out, %d arrived", i, offset, arrived[i])
+			t.Fatalf("L1: place %d: %d carried out, %d arrived", i, offset, arrived[i])
 		}
 	}
 }
@@ -78,7 +78,7 @@ func drain(t *testing.T, m *lease.Memory, owners *atomic.Int64, carried *[]int64
 }
 
 // Of many reclaims that show the same token one wins.
-func TestL5_OneReclaimWins(t *testing.T) {
+func TestOneReclaimWins(t *testing.T) {
 	m := open(t, lease.Config{})
 	held := acquire(t, m, "A", 1)
 	for range 200 {
@@ -99,14 +99,14 @@ func TestL5_OneReclaimWins(t *testing.T) {
 		}
 		group.Wait()
 		if wins.Load() != 1 {
-			t.Fatalf("%d reclaims won", wins.Load())
+			t.Fatalf("L5: %d reclaims won", wins.Load())
 		}
 		held.Token = lease.Token(next.Load())
 	}
 }
 
 // Everything at once, for the race detector and the audit.
-func TestL6_AllCallsAtOnce(t *testing.T) {
+func TestAllCallsAtOnce(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	m := open(t, lease.Config{MaxRetries: 1, MaxBacklog: 8})
 	var offsets atomic.Int64

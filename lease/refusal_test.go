@@ -37,7 +37,7 @@ func TestConfigIsValidated(t *testing.T) {
 }
 
 // MaxRetries is the number of retries and nothing else: the Fail that finds so many gives the offset up, the first one if it is 0.
-func TestL7_MaxRetriesZeroIsNone(t *testing.T) {
+func TestMaxRetriesZeroIsNone(t *testing.T) {
 	for _, want := range []int{0, 1, lease.DefaultRetries} {
 		m, err := lease.NewMemory(lease.Config{MaxRetries: want})
 		if err != nil {
@@ -56,14 +56,14 @@ func TestL7_MaxRetriesZeroIsNone(t *testing.T) {
 }
 
 // GiveUp ends a lease whose retries are not behind it, and nobody else's.
-func TestL7_GiveUpIsTheLastFail(t *testing.T) {
+func TestGiveUpIsTheLastFail(t *testing.T) {
 	m := open(t, lease.Config{MaxRetries: 5})
 	held := acquire(t, m, "A", 1)
 	if _, err := m.GiveUp(ctx, "A", held.Token+1); !errors.Is(err, lease.ErrTokenMismatch) {
-		t.Errorf("another's: %v", err)
+		t.Errorf("L7: another's: %v", err)
 	}
 	if f, err := m.GiveUp(ctx, "A", held.Token); err != nil || f != (lease.Failure{Status: lease.GiveUpNoBacklog}) {
-		t.Errorf("GiveUp = %+v, %v", f, err)
+		t.Errorf("L7: GiveUp = %+v, %v", f, err)
 	}
 	wantStatus(t, m, "A", 1, lease.AlreadyFailed)
 }

@@ -76,7 +76,7 @@ func TestPropertyStateCopyAnswersAlike(t *testing.T) {
 }
 
 // 0 is no token, so nothing that might hand it out is carried out.
-func TestL9_ZeroIsNeverGranted(t *testing.T) {
+func TestZeroIsNeverGranted(t *testing.T) {
 	for _, kind := range []lease.OpKind{lease.OpTryAcquire, lease.OpAcquireNext, lease.OpReclaim} {
 		var s lease.State
 		if kind != lease.OpTryAcquire {
@@ -94,10 +94,10 @@ func TestL9_ZeroIsNeverGranted(t *testing.T) {
 		err := s.Step(&lease.Op{Kind: kind, Domain: "A", Offset: 1, Token: 3}, &r)
 		var invalid *lease.InvalidError
 		if !errors.As(err, &invalid) || invalid.Field != "Op.Fresh" {
-			t.Errorf("%v without a fresh token: %v", kind, err)
+			t.Errorf("L9: %v without a fresh token: %v", kind, err)
 		}
 		if diff := cmp.Diff(before, s.View("A", 0)); diff != "" || r != (lease.Result{}) {
-			t.Errorf("%v without a fresh token: %+v, and the state (-was +is):\n%s", kind, r, diff)
+			t.Errorf("L9: %v without a fresh token: %+v, and the state (-was +is):\n%s", kind, r, diff)
 		}
 	}
 }

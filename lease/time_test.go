@@ -10,11 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
 )
 
 // The package starts no goroutine, and of package time it uses a reading of the clock and the type alone.
-func TestL10_NothingOwnsTime(t *testing.T) {
+func TestNothingOwnsTime(t *testing.T) {
 	allowed := []string{"Now", "Time", "Unix"}
 	files := must(os.ReadDir("."))(t)
 	read := 0
@@ -27,16 +26,16 @@ func TestL10_NothingOwnsTime(t *testing.T) {
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.GoStmt:
-				t.Errorf("%s starts a goroutine", f.Name())
+				t.Errorf("L10: %s starts a goroutine", f.Name())
 			case *ast.SelectorExpr:
 				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && !slices.Contains(allowed, n.Sel.Name) {
-					t.Errorf("%s uses time.%s", f.Name(), n.Sel.Name)
+					t.Errorf("L10: %s uses time.%s", f.Name(), n.Sel.Name)
 				}
 			}
 			return true
 		})
 	}
 	if read < 5 {
-		t.Fatalf("only %d files read", read)
+		t.Fatalf("L10: only %d files read", read)
 	}
 }

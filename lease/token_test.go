@@ -12,7 +12,7 @@ import (
 
 // L9 by every token that is handed out: not 0, nobody's before, greater than all that its domain had, and of no use in any
 // other domain.
-func TestPropertyL9_TokensRise(t *testing.T) {
+func TestPropertyTokensRise(t *testing.T) {
 	play(t, func(*history) func(step) error {
 		owner, highest := map[lease.Token]place{}, map[string]lease.Token{}
 		return func(s step) error {

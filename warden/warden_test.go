@@ -367,9 +367,9 @@ func (h hanging) Sample() monitor.Sample {
 	return monitor.Sample{At: time.Now()}
 }
 
-// TestQ13_WhoNeverDecidesIsStale: a warden whose sampler or controller hangs or panics from the start is asked for work, and says so once its first
+// TestWhoNeverDecidesIsStale: a warden whose sampler or controller hangs or panics from the start is asked for work, and says so once its first
 // decision has held for long enough, whoever takes the samples; the work goes on. One that decides never does, however late it is asked.
-func TestQ13_WhoNeverDecidesIsStale(t *testing.T) {
+func TestWhoNeverDecidesIsStale(t *testing.T) {
 	broken := func() Config {
 		p := &parts{broken: "controller"}
 		return p.config()
@@ -400,7 +400,7 @@ func TestQ13_WhoNeverDecidesIsStale(t *testing.T) {
 					all.Go(func() { use(t, w) }) // one of them hangs where Run does not
 					synctest.Wait()
 					if got := w.Limiter().Stats().DecisionState; got != limiter.Initial {
-						t.Fatalf("%s, Run %v: %v after %v", name, run, got, at)
+						t.Fatalf("Q13: %s, Run %v: %v after %v", name, run, got, at)
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -429,7 +429,7 @@ func TestQ13_WhoNeverDecidesIsStale(t *testing.T) {
 			for range 100 {
 				use(t, w)
 				if got := w.Limiter().Stats().DecisionState; got == limiter.Stale {
-					t.Fatalf("Run %v: a healthy warden is %v to whoever asks", run, got)
+					t.Fatalf("Q13: Run %v: a healthy warden is %v to whoever asks", run, got)
 				}
 				time.Sleep(33 * time.Millisecond)
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
-func TestA4_RejectedRequestNeverReachesTheHandler(t *testing.T) {
+func TestRejectedRequestNeverReachesTheHandler(t *testing.T) {
 	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGate(t, "server", 1)
 		entered, finish := make(chan struct{}), make(chan struct{})
@@ -43,14 +43,14 @@ func TestA4_RejectedRequestNeverReachesTheHandler(t *testing.T) {
 		for range 3 {
 			resp := web.WantStatus(t, s, http.StatusServiceUnavailable)
 			if got := resp.Header.Get("Retry-After"); got != "1" && got != "2" {
-				t.Errorf("Retry-After: %q, want 1 or 2", got)
+				t.Errorf("A4: Retry-After: %q, want 1 or 2", got)
 			}
 			if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/plain") {
-				t.Errorf("Content-Type: %q, want text/plain", got)
+				t.Errorf("A4: Content-Type: %q, want text/plain", got)
 			}
 		}
 		if got := calls.Load(); got != 1 {
-			t.Errorf("the handler was called %d times, want 1", got)
+			t.Errorf("A4: the handler was called %d times, want 1", got)
 		}
 		close(finish)
 		if err := <-first; err != nil {
@@ -59,7 +59,7 @@ func TestA4_RejectedRequestNeverReachesTheHandler(t *testing.T) {
 		g.wantEmpty(t)
 		web.WantStatus(t, s, http.StatusAccepted)
 		if got := g.Stats().Rejected; got != 3 {
-			t.Errorf("%d rejected, want 3", got)
+			t.Errorf("A4: %d rejected, want 3", got)
 		}
 	})
 }
@@ -89,9 +89,9 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	}
 }
 
-func TestA4_RejectedHandlerAnswersInstead(t *testing.T) {
+func TestRejectedHandlerAnswersInstead(t *testing.T) {
 	h, err := admissionhttp.NewHandler(
-		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }),
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("A4: the handler was called") }),
 		admissionhttp.HandlerConfig{
 			Gate:     new(admission.Gate), // the zero Gate admits nobody
 			Rejected: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }),
@@ -102,12 +102,12 @@ func TestA4_RejectedHandlerAnswersInstead(t *testing.T) {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	if rec.Code != http.StatusTooManyRequests || rec.Header().Get("Retry-After") != "" {
-		t.Errorf("status %d, header %v, want 429 and nothing added", rec.Code, rec.Header())
+		t.Errorf("A4: status %d, header %v, want 429 and nothing added", rec.Code, rec.Header())
 	}
 }
 
 // A hijacked connection that outlives its handler is in flight too.
-func TestA2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
+func TestHijackedConnectionHoldsUntilClosed(t *testing.T) {
 	g := newGate(t, "server", 1)
 	conns := make(chan net.Conn, 1)
 	s := web.StartServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {

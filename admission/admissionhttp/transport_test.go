@@ -44,7 +44,7 @@ func send(t *testing.T, c *http.Client, method, url string) *http.Response {
 	return resp
 }
 
-func TestA4_RejectedRequestIsNotSent(t *testing.T) {
+func TestRejectedRequestIsNotSent(t *testing.T) {
 	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var arrived atomic.Int32
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -62,18 +62,18 @@ func TestA4_RejectedRequestIsNotSent(t *testing.T) {
 			}
 			resp, err := client.Do(req)
 			if resp != nil {
-				t.Fatalf("a response: %v", resp.Status)
+				t.Fatalf("A4: a response: %v", resp.Status)
 			}
 			var rejected *admission.RejectedError
 			var outer *url.Error
 			if !errors.Is(err, admission.ErrRejected) || !errors.As(err, &rejected) || !errors.As(err, &outer) {
-				t.Fatalf("error %v", err)
+				t.Fatalf("A4: error %v", err)
 			}
 			if want := (admission.RejectedError{Gate: "orders", Reason: admission.Saturated, Limit: 1}); *rejected != want {
-				t.Errorf("%+v, want %+v", *rejected, want)
+				t.Errorf("A4: %+v, want %+v", *rejected, want)
 			}
 			if got := sent.closes.Load(); got != 1 {
-				t.Errorf("the request's body was closed %d times, want 1", got)
+				t.Errorf("A4: the request's body was closed %d times, want 1", got)
 			}
 		}
 		first.Body.Close()
@@ -81,7 +81,7 @@ func TestA4_RejectedRequestIsNotSent(t *testing.T) {
 		last := send(t, client, http.MethodPost, s.URL)
 		last.Body.Close()
 		if got := arrived.Load(); got != 2 {
-			t.Errorf("%d requests arrived, want 2", got)
+			t.Errorf("A4: %d requests arrived, want 2", got)
 		}
 		g.wantEmpty(t)
 	})

@@ -158,7 +158,7 @@ type observed func(dispatch.Event)
 func (o observed) Observe(e dispatch.Event) { o(e) }
 
 // One record kills process after process until it becomes a dead letter. The fifteen records in flight beside it lose nothing.
-func TestD6_ProcessesKilled(t *testing.T) {
+func TestProcessesKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	deaths := 0
 	for over := false; !over; {
@@ -172,7 +172,7 @@ func TestD6_ProcessesKilled(t *testing.T) {
 		case errors.As(err, &exit) && exit.ExitCode() == -1 && deaths <= killedRetries:
 			deaths++
 		default:
-			t.Fatalf("after %d deaths: %v", deaths, err)
+			t.Fatalf("D6: after %d deaths: %v", deaths, err)
 		}
 	}
 	lines, err := new(journal).open(path)
@@ -191,19 +191,19 @@ func TestD6_ProcessesKilled(t *testing.T) {
 		}
 	}
 	if deaths != killedRetries+1 || runs[killer] != killedRetries+1 || floor != killedRecords {
-		t.Errorf("%d deaths, %d runs of the killer, floor %d", deaths, runs[killer], floor)
+		t.Errorf("D6: %d deaths, %d runs of the killer, floor %d", deaths, runs[killer], floor)
 	}
 	if !slices.EqualFunc(letters, []int64{killer}, func(l line, offset int64) bool { return l.Value == offset && l.Died }) {
-		t.Errorf("given up: %+v", letters)
+		t.Errorf("D6: given up: %+v", letters)
 	}
 	again := 0
 	for offset := range int64(killedRecords) {
 		if offset != killer && runs[offset] == 0 {
-			t.Errorf("%d was never run", offset)
+			t.Errorf("D6: %d was never run", offset)
 		}
 		again += max(0, runs[offset]-1)
 	}
 	if again <= killedRetries {
-		t.Error("nothing was running beside the killer")
+		t.Error("D6: nothing was running beside the killer")
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// TestMain runs this binary as a replica of the parent or as a process of TestD6_ProcessesKilled.
+// TestMain runs this binary as a replica of the parent or as a process of TestProcessesKilled.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		main()

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	worlds   = flag.Int("worlds", 0, "how many worlds TestC12C13_Worlds runs, from seed 0; 0: it does not run")
+	worlds   = flag.Int("worlds", 0, "how many worlds TestWorlds runs, from seed 0; 0: it does not run")
 	fresh    = flag.Int("fresh", 0, "how many more, from a seed that nobody has chosen")
 	from     = flag.Uint64("from", 0, "the first seed instead of 0")
 	lawNames = flag.String("laws", "ours", "laws to run, separated by commas; a number is a constant target")
@@ -97,10 +97,10 @@ func swarm(t *testing.T, draw func(uint64) *World, from uint64, n int, names []s
 	return trials
 }
 
-// TestC12C13_Worlds is the swarm: go test ./internal/sim -run Worlds -v -worlds 400 -laws ours,mine
+// TestWorlds is the swarm: go test ./internal/sim -run Worlds -v -worlds 400 -laws ours,mine
 //
 // It fails where one of ours is short of what is held.
-func TestC12C13_Worlds(t *testing.T) { tryWorlds(t, Draw, "worlds.md", rows) }
+func TestWorlds(t *testing.T) { tryWorlds(t, Draw, "worlds.md", rows) }
 
 // TestMixedWorlds is the swarm of services with several kinds of work.
 func TestMixedWorlds(t *testing.T) { tryWorlds(t, Mixed, "mixed.md", mixedRows) }

@@ -201,7 +201,7 @@ func (m *moody) Replay(ctx context.Context, id deadletter.ID) error {
 }
 
 // Whatever fails, what was replayed of a key comes before all that is left of it.
-func TestPropertyL15_ReplayAllKeepsTheOrder(t *testing.T) {
+func TestPropertyReplayAllKeepsTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
 		appended := map[string][]int64{}
@@ -259,12 +259,12 @@ func TestPropertyL15_ReplayAllKeepsTheOrder(t *testing.T) {
 		for l, err := range m.List(ctx, deadletter.Filter{}) {
 			key := l.Partition + " " + l.Record.Domain
 			if err != nil || !l.Parked && len(appended[key]) > 0 && slices.Max(appended[key]) > l.Record.Offset {
-				t.Fatalf("%s is left behind %v of its key: %v", l.ID(), appended[key], err)
+				t.Fatalf("L15: %s is left behind %v of its key: %v", l.ID(), appended[key], err)
 			}
 		}
 		for key, offsets := range appended {
 			if !slices.IsSorted(offsets) {
-				t.Fatalf("%s: %v", key, offsets)
+				t.Fatalf("L15: %s: %v", key, offsets)
 			}
 		}
 	})

@@ -17,7 +17,7 @@ import (
 )
 
 // Every floor that is committed has only done records below it, and the ledger is compacted to what was committed, never before.
-func TestD2_FloorNeverPassesUnfinished(t *testing.T) {
+func TestFloorNeverPassesUnfinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		done := map[int64]bool{}
@@ -33,13 +33,13 @@ func TestD2_FloorNeverPassesUnfinished(t *testing.T) {
 			defer mu.Unlock()
 			for offset := range floor {
 				if !done[offset] {
-					t.Errorf("%s(%d) before %d is done", call, floor, offset)
+					t.Errorf("D2: %s(%d) before %d is done", call, floor, offset)
 				}
 			}
 			if call == "Commit" {
 				committed = floor
 			} else if compacted = floor; compacted > committed {
-				t.Errorf("Compact(%d) before Commit: %d", compacted, committed)
+				t.Errorf("D2: Compact(%d) before Commit: %d", compacted, committed)
 			}
 		}
 		finish := func(offset int64) {
@@ -92,7 +92,7 @@ func (w *watchedSource) Commit(ctx context.Context, floor int64) error {
 }
 
 // A commit that is refused is not compacted either.
-func TestD2_RefusedCommitCompactsNothing(t *testing.T) {
+func TestRefusedCommitCompactsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := true
 		p := &process{Ledger: memory(t, 0), Source: fill("a", "b")}
@@ -107,22 +107,22 @@ func TestD2_RefusedCommitCompactsNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		v, _ := p.Ledger.Inspect(context.Background(), "a")
 		if v.Floor >= 0 || v.Processed != 1 {
-			t.Errorf("compacted: %+v", v)
+			t.Errorf("D2: compacted: %+v", v)
 		}
 		equal(t, "floor", r.Stats().Floor, 2)
 		equal(t, "committed", r.Stats().Committed, 0)
 		if len(seen.of(dispatch.CommitFailed)) < 10 {
-			t.Errorf("told %d times", len(seen.of(dispatch.CommitFailed)))
+			t.Errorf("D2: told %d times", len(seen.of(dispatch.CommitFailed)))
 		}
 		err := r.stop()
 		var failed *dispatch.DrainError
 		if !errors.As(err, &failed) || !errors.Is(err, errLost) || !errors.Is(err, dispatch.ErrDrain) || failed.Abandoned != 0 {
-			t.Errorf("drain: %v", err)
+			t.Errorf("D2: drain: %v", err)
 		}
 		p.mu.Lock()
 		refuse = false
 		p.mu.Unlock()
-		r = run(t, dispatch.Config{Ledger: p, Source: p, Handler: func(context.Context, dispatch.Job) error { t.Error("again"); return nil }})
+		r = run(t, dispatch.Config{Ledger: p, Source: p, Handler: func(context.Context, dispatch.Job) error { t.Error("D2: again"); return nil }})
 		time.Sleep(time.Minute)
 		equal(t, "skipped", r.Stats().Skipped, 2)
 		r.mustStop(t)
@@ -132,7 +132,7 @@ func TestD2_RefusedCommitCompactsNothing(t *testing.T) {
 }
 
 // What the ledger has and the source has lost is tried, given up and told of, and what comes after it goes on.
-func TestD2_RecordGone(t *testing.T) {
+func TestRecordGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, ctx := memory(t, 1), context.Background()
 		for _, offset := range []int64{-7, -5, 1} {
@@ -152,7 +152,7 @@ func TestD2_RecordGone(t *testing.T) {
 			},
 			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 				if floor := d.Stats().Floor; floor > letter.Record.Offset {
-					t.Errorf("the floor is %d before %d is done", floor, letter.Record.Offset)
+					t.Errorf("D2: the floor is %d before %d is done", floor, letter.Record.Offset)
 				}
 				time.Sleep(10 * time.Millisecond)
 				letters = append(letters, letter)
@@ -171,14 +171,14 @@ func TestD2_RecordGone(t *testing.T) {
 		r.mustStop(t)
 		same(t, "k", c.of("k"), 1)
 		if len(letters) != 2 || letters[0].Record.Offset != -7 || letters[1].Record.Offset != -5 || !errors.Is(letters[0].Err, dispatch.ErrRecordGone) {
-			t.Errorf("letters: %+v", letters)
+			t.Errorf("D2: letters: %+v", letters)
 		}
 		equal(t, "floor", r.Stats().Floor, 2)
 	})
 }
 
 // A dead letter is not lost by an error, a panic, Goexit or a crash; the floor waits for it, and so does its domain.
-func TestD2_DeadLetterIsDeliveredAtLeastOnce(t *testing.T) {
+func TestDeadLetterIsDeliveredAtLeastOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 0), fill("k", "k", "j")
 		for life := range 3 {

@@ -103,7 +103,7 @@ func filled(t testing.TB, name string, n int) dispatch.Partition {
 
 // In any company of partitions, whichever comes first: the bounds hold over all, busy partitions get equal parts, and one that was idle
 // waits no longer than it takes the others to finish one record each.
-func TestPropertyD9_SharedFairly(t *testing.T) {
+func TestPropertySharedFairly(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		busy := rapid.IntRange(1, 8).Draw(rt, "busy")
 		idle := rapid.IntRange(1, 8).Draw(rt, "idle")
@@ -164,7 +164,7 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 				total += s.Buffered
 			}
 			if total > buffered+busy+idle {
-				rt.Errorf("%d records fetched, want %d at most", total, buffered)
+				rt.Errorf("D9: %d records fetched, want %d at most", total, buffered)
 			}
 			asked := time.Now()
 			for i, p := range quiet {
@@ -175,12 +175,12 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if most > slots {
-				rt.Errorf("%d in flight, want %d at most", most, slots)
+				rt.Errorf("D9: %d in flight, want %d at most", most, slots)
 			}
 			for i := range idle {
 				at := start[fmt.Sprint("quiet", i)]
 				if wait := at.Sub(asked); at.IsZero() || wait > time.Duration((busy+idle+slots-1)/slots+1)*time.Second {
-					rt.Errorf("quiet%d began after %v beside %d busy and %d quiet on %d places", i, wait, busy, idle, slots)
+					rt.Errorf("D9: quiet%d began after %v beside %d busy and %d quiet on %d places", i, wait, busy, idle, slots)
 				}
 			}
 		})
@@ -188,7 +188,7 @@ func TestPropertyD9_SharedFairly(t *testing.T) {
 }
 
 // A partition whose records take ten times as long has as many slots as the other, not ten times as many.
-func TestD9_SlotsAreSharedAndNotTurns(t *testing.T) {
+func TestSlotsAreSharedAndNotTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		held := map[string]int{}
@@ -223,7 +223,7 @@ func TestD9_SlotsAreSharedAndNotTurns(t *testing.T) {
 
 // One partition that hangs, in its handlers or in its retries, keeps its own records from going on, and nobody else's: also of those that
 // come when it has filled everything.
-func TestD9_StuckPartition(t *testing.T) {
+func TestStuckPartition(t *testing.T) {
 	for _, how := range []string{"hangs", "fails"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestD9_StuckPartition(t *testing.T) {
 }
 
 // A partition that is lost is given up alone; one that goes is drained; one that comes back begins where it was.
-func TestD9_PartitionsComeAndGo(t *testing.T) {
+func TestPartitionsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := newCalls()
 		hang := make(chan struct{})
@@ -294,7 +294,7 @@ func TestD9_PartitionsComeAndGo(t *testing.T) {
 		done.check(t)
 		var drain *dispatch.DrainError
 		if err := c.stop(); !errors.As(err, &drain) || drain.Name != "a" || drain.Abandoned != 1 {
-			t.Errorf("Run: %v", err)
+			t.Errorf("D9: Run: %v", err)
 		}
 		for i := range 10 {
 			same(t, fmt.Sprint("a/", i), done.of(fmt.Sprint("a/", i)), int64(i))

@@ -15,7 +15,7 @@ import (
 )
 
 // A failed record keeps its domain waiting, and comes first when it is its time.
-func TestD1_RetryKeepsOrder(t *testing.T) {
+func TestRetryKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := fill("a", "a", "b", "a")
 		c := newCalls()
@@ -42,7 +42,7 @@ func TestD1_RetryKeepsOrder(t *testing.T) {
 }
 
 // While nothing can finish, the source is asked for MaxBuffered records and no more, of one domain MaxPerDomain.
-func TestD3_FetchedWorkIsBounded(t *testing.T) {
+func TestFetchedWorkIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, domains := range []int{1, 3, 1000} {
 			log := new(dispatch.Log)
@@ -76,7 +76,7 @@ func TestD3_FetchedWorkIsBounded(t *testing.T) {
 			seen.mu.Lock()
 			seen.also = func(dispatch.Event) {
 				if s := r.Stats(); s.Buffered > 50 || s.Working > 2 {
-					t.Errorf("%d buffered, %d working", s.Buffered, s.Working)
+					t.Errorf("D3: %d buffered, %d working", s.Buffered, s.Working)
 				}
 			}
 			seen.mu.Unlock()
@@ -90,7 +90,7 @@ func TestD3_FetchedWorkIsBounded(t *testing.T) {
 }
 
 // A ledger that has no room is back-pressure, not loss. Only somebody else's lease can fill it: what is behind that waits, and is done after it.
-func TestD3_FullBacklogLosesNothing(t *testing.T) {
+func TestFullBacklogLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, err := lease.NewMemory(lease.Config{MaxBacklog: 1})
 		if err != nil {
@@ -108,7 +108,7 @@ func TestD3_FullBacklogLosesNothing(t *testing.T) {
 		seen.also = func(e dispatch.Event) {
 			if e.Kind == dispatch.Taken { // a late owner's, after the partition was taken: a lease, and all that may wait behind it
 				if a, err := ledger.TryAcquire(ctx, "k1", -5); err != nil || a.Status != lease.Acquired {
-					t.Errorf("%+v, %v", a, err)
+					t.Errorf("D3: %+v, %v", a, err)
 				}
 				if _, err := ledger.Offer(ctx, "k1", -4); err != nil {
 					t.Error(err)

@@ -16,7 +16,7 @@ import (
 )
 
 // A drain lets handlers finish, starts nothing, and the next Run goes on behind what was done.
-func TestD4_DrainAndRestart(t *testing.T) {
+func TestDrainAndRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), new(dispatch.Log)
 		for i := range 100 {
@@ -35,7 +35,7 @@ func TestD4_DrainAndRestart(t *testing.T) {
 		from, _ := log.Committed(context.Background())
 		equal(t, "committed", from, r.Stats().Floor)
 		if from == 0 {
-			t.Error("nothing committed")
+			t.Error("D4: nothing committed")
 		}
 
 		r = run(t, dispatch.Config{Ledger: ledger, Source: log, MaxInFlight: 3, Handler: handler})
@@ -45,7 +45,7 @@ func TestD4_DrainAndRestart(t *testing.T) {
 		equal(t, "reclaimed", r.Stats().Reclaimed, 0)
 		for i := range 5 {
 			if offsets := c.of(fmt.Sprint("k", i)); len(offsets) != 20 || !slices.IsSorted(offsets) {
-				t.Errorf("k%d: %v", i, offsets)
+				t.Errorf("D4: k%d: %v", i, offsets)
 			}
 		}
 	})
@@ -60,7 +60,7 @@ func (late) Do(_ context.Context, fn func() error) error {
 }
 
 // What is admitted once the drain has begun does not start.
-func TestD4_AdmittedTooLate(t *testing.T) {
+func TestAdmittedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, c := memory(t, 3), newCalls()
 		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("a"), Concurrency: late{}, Handler: func(_ context.Context, job dispatch.Job) error {
@@ -70,14 +70,14 @@ func TestD4_AdmittedTooLate(t *testing.T) {
 		time.Sleep(time.Second)
 		r.mustStop(t)
 		if got := c.of("a"); len(got) > 0 || r.Stats().Succeeded > 0 {
-			t.Errorf("started in the drain: %v", got)
+			t.Errorf("D4: started in the drain: %v", got)
 		}
 	})
 }
 
 // What the drain has no time for is left under its lease, and done again by the next one. A handler that the drain interrupts
 // has not failed.
-func TestD4_DrainTimesOut(t *testing.T) {
+func TestDrainTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), fill("deaf", "listens", "late", "retries")
 		var mu sync.Mutex
@@ -114,7 +114,7 @@ func TestD4_DrainTimesOut(t *testing.T) {
 		equal(t, "took", time.Since(began), 1100*time.Millisecond)
 		var failed *dispatch.DrainError
 		if !errors.As(err, &failed) || failed.Abandoned != 1 || failed.Commit != nil {
-			t.Errorf("drain: %v", err)
+			t.Errorf("D4: drain: %v", err)
 		}
 		for domain, held := range map[string]bool{"deaf": true, "listens": true, "late": false, "retries": true} {
 			v, _ := ledger.Inspect(context.Background(), domain)
@@ -144,7 +144,7 @@ func TestD4_DrainTimesOut(t *testing.T) {
 }
 
 // Restart with a backlog: the ledger knows what waits, the source has it, and the payloads come back.
-func TestD4_RestartWithBacklog(t *testing.T) {
+func TestRestartWithBacklog(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		t.Run(fmt.Sprint("ledger kept ", keep), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestD4_RestartWithBacklog(t *testing.T) {
 				p.kill()
 				close(die)
 				if r.stop() == nil {
-					t.Error("a dead process drained")
+					t.Error("D4: a dead process drained")
 				}
 				before := map[string]int{}
 				for name := range c.offsets {
@@ -180,7 +180,7 @@ func TestD4_RestartWithBacklog(t *testing.T) {
 				r = run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: func(_ context.Context, job dispatch.Job) error {
 					defer c.enter(job)()
 					if int(job.Record.Payload[0]) != int(job.Record.Offset) {
-						t.Errorf("%d has payload %d", job.Record.Offset, job.Record.Payload)
+						t.Errorf("D4: %d has payload %d", job.Record.Offset, job.Record.Payload)
 					}
 					return nil
 				}})
@@ -190,7 +190,7 @@ func TestD4_RestartWithBacklog(t *testing.T) {
 				for name, n := range before {
 					again := c.of(name)[n:]
 					if !slices.IsSorted(again) || again[len(again)-1] != c.of(name)[0]+56 {
-						t.Errorf("%s: after the restart %v", name, again)
+						t.Errorf("D4: %s: after the restart %v", name, again)
 					}
 					// The three that were done are not done again while somebody remembers: the ledger, or else the floor.
 					if keep {
@@ -204,7 +204,7 @@ func TestD4_RestartWithBacklog(t *testing.T) {
 
 // The table of a review: hand-overs use up no attempts and begin no pause anew, however many there are: not of what waits for its retry,
 // and not of what they cut off.
-func TestD4_HandOversCostNoAttempt(t *testing.T) {
+func TestHandOversCostNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const retries = 3
 		ledger, log := memory(t, retries), fill("waits", "is cut off")
@@ -242,7 +242,7 @@ func TestD4_HandOversCostNoAttempt(t *testing.T) {
 		equal(t, "attempts", len(at), retries+1)
 		for i, at := range at { // while one drains nothing starts
 			if due := time.Duration(i) * 5 * time.Second; at < due || at > due+time.Duration(i)*500*time.Millisecond {
-				t.Errorf("attempt %d at %v, due at %v", i, at, due)
+				t.Errorf("D4: attempt %d at %v, due at %v", i, at, due)
 			}
 		}
 		equal(t, "letters", len(letters), 1)

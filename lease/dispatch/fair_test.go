@@ -25,7 +25,7 @@ func ownerOf(domain string) string {
 }
 
 // In any company: when a place goes to an owner, nobody who had fewer was waiting for it.
-func TestPropertyD11_TheFewestFirst(t *testing.T) {
+func TestPropertyTheFewestFirst(t *testing.T) {
 	starts, waits := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		partitions := rapid.IntRange(1, 3).Draw(rt, "partitions")
@@ -99,7 +99,7 @@ func TestPropertyD11_TheFewestFirst(t *testing.T) {
 			}
 		})
 		if began != n {
-			rt.Errorf("%d starts, want %d", began, n)
+			rt.Errorf("D11: %d starts, want %d", began, n)
 		}
 		for _, w := range wrong {
 			rt.Error(w)
@@ -108,7 +108,7 @@ func TestPropertyD11_TheFewestFirst(t *testing.T) {
 	})
 	t.Logf("%d starts, %d comparisons", starts, waits)
 	if waits == 0 {
-		t.Error("nobody ever waited")
+		t.Error("D11: nobody ever waited")
 	}
 }
 
@@ -177,7 +177,7 @@ func shared(t *testing.T, partitions, slots int, costs []time.Duration, alone, s
 
 // Owners with more to do than they get have the same time, but for a few records, whatever those cost, and whether there is a place for each or not. Who comes back has
 // saved nothing up and owes nothing.
-func TestPropertyD11_TheSameTime(t *testing.T) {
+func TestPropertyTheSameTime(t *testing.T) {
 	worst := 0.0
 	rapid.Check(t, func(rt *rapid.T) {
 		partitions := rapid.IntRange(1, 3).Draw(rt, "partitions")
@@ -200,7 +200,7 @@ func TestPropertyD11_TheSameTime(t *testing.T) {
 }
 
 // 24 owners on 16 places and on 4, at costs of 40 to 1.
-func TestD11_JainsIndex(t *testing.T) {
+func TestJainsIndex(t *testing.T) {
 	for _, slots := range []int{4, 16} {
 		var costs []time.Duration
 		for i := range 24 {
@@ -209,7 +209,7 @@ func TestD11_JainsIndex(t *testing.T) {
 		index := jain(shared(t, 4, slots, costs, 5, 100))
 		t.Logf("%d places: %.4f", slots, index)
 		if index < 0.98 {
-			t.Errorf("%d places: %.4f", slots, index)
+			t.Errorf("D11: %d places: %.4f", slots, index)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func TestAnOwnersDebtIsBounded(t *testing.T) {
 
 // A million records of one owner, of 10,000 keys, come before three of another. Those three take what they take alone, and at most the rest
 // of a record of the others' more.
-func TestD11_QuietBesideAFlood(t *testing.T) {
+func TestQuietBesideAFlood(t *testing.T) {
 	delay := func(flood int) (worst time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
@@ -297,7 +297,7 @@ func TestD11_QuietBesideAFlood(t *testing.T) {
 			if flood > 0 {
 				s := c.Stats()[0]
 				if s.Buffered < 64 || s.Buffered > 128 {
-					t.Errorf("%d buffered, want an eighth of 1024, or half of that", s.Buffered)
+					t.Errorf("D11: %d buffered, want an eighth of 1024, or half of that", s.Buffered)
 				}
 				equal(t, "next", s.Next, int64(flood)+3)
 				equal(t, "in work", s.Working, 16)
@@ -310,13 +310,13 @@ func TestD11_QuietBesideAFlood(t *testing.T) {
 	alone, beside := delay(0), delay(1_000_000)
 	t.Logf("alone %v, beside a million %v", alone, beside)
 	if alone == 0 || beside > 2*alone {
-		t.Errorf("alone %v, beside a million %v", alone, beside)
+		t.Errorf("D11: alone %v, beside a million %v", alone, beside)
 	}
 }
 
 // An owner whose handlers hang has his part of the places and of the window, and the next one finds room in both. What was put off of his
 // is done in its order when they end.
-func TestD11_StuckOwner(t *testing.T) {
+func TestStuckOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(dispatch.Log)
 		for i := range 3000 {
@@ -346,7 +346,7 @@ func TestD11_StuckOwner(t *testing.T) {
 			offsets := calls.of(domain)
 			equal(t, domain, len(offsets), 100)
 			if !slices.IsSorted(offsets) {
-				t.Errorf("%s: %v", domain, offsets)
+				t.Errorf("D11: %s: %v", domain, offsets)
 			}
 		}
 		calls.check(t)
@@ -355,7 +355,7 @@ func TestD11_StuckOwner(t *testing.T) {
 }
 
 // A function that panics costs its domains their owner, and nothing else.
-func TestD11_OwnerPanics(t *testing.T) {
+func TestOwnerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{}
 		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: fill("a", "b", "a"), Observer: seen,
@@ -365,11 +365,11 @@ func TestD11_OwnerPanics(t *testing.T) {
 		equal(t, "succeeded", r.Stats().Succeeded, 3)
 		for _, e := range seen.of(dispatch.OwnerFailed) {
 			if !is[*dispatch.PanicError](e.Err) || e.Domain == "" {
-				t.Errorf("told %+v", e)
+				t.Errorf("D11: told %+v", e)
 			}
 		}
 		if len(seen.of(dispatch.OwnerFailed)) == 0 {
-			t.Error("nobody was told")
+			t.Error("D11: nobody was told")
 		}
 		r.mustStop(t)
 	})

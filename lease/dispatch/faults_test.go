@@ -174,7 +174,7 @@ func (s *sloppy) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 }
 
 // What Fetch must not return is refused aloud: nothing of it is taken, the error names the offsets, and it is read again.
-func TestD2_SloppySourceIsRefused(t *testing.T) {
+func TestSloppySourceIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrong func(from int64, records []dispatch.Record) []dispatch.Record
 		want  []dispatch.BatchError // of the first refusal
@@ -229,11 +229,11 @@ func TestD2_SloppySourceIsRefused(t *testing.T) {
 				equal(t, "floor", r.Stats().Floor, 50)
 				refused := seen.of(dispatch.FetchFailed)
 				if len(refused) == 0 {
-					t.Fatal("nothing was refused")
+					t.Fatal("D2: nothing was refused")
 				}
 				var got *dispatch.BatchError
 				if named := errors.As(refused[0].Err, &got); named != (len(want) > 0) || named && *got != want[0] {
-					t.Errorf("refused: %v", refused[0].Err)
+					t.Errorf("D2: refused: %v", refused[0].Err)
 				}
 			})
 		})

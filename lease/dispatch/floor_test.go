@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-func TestD2_FloorWaitsForWhatIsPutOff(t *testing.T) {
+func TestFloorWaitsForWhatIsPutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := fill("k", "k", "x", "k", "y")
 		p := &process{Ledger: memory(t, 0), Source: log}
@@ -49,7 +49,7 @@ func TestD2_FloorWaitsForWhatIsPutOff(t *testing.T) {
 }
 
 // What the ledger has below the committed offset is read as well: somebody has moved the offset by hand.
-func TestD2_LedgerHasWorkBelowTheCommitted(t *testing.T) {
+func TestLedgerHasWorkBelowTheCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, ledger, ctx := fill("a", "k", "b", "c"), memory(t, 1), context.Background()
 		if _, err := ledger.Offer(ctx, "k", 1); err != nil {

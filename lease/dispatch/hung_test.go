@@ -16,7 +16,7 @@ import (
 )
 
 // Six others are busy and three places are left. The partition of the handler that hangs gets its part of them once that is over its time.
-func TestD9_HungHandlerStarvesNobody(t *testing.T) {
+func TestHungHandlerStarvesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		count := map[string]int{}
@@ -49,7 +49,7 @@ func TestD9_HungHandlerStarvesNobody(t *testing.T) {
 }
 
 // Two suspects have no attempt left. The receiver of dead letters never returns from the first that it is told of; the other one's turn comes all the same.
-func TestD5_HungDeadLetterEndsTheTrial(t *testing.T) {
+func TestHungDeadLetterEndsTheTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 0), fill("a", "b")
 		for offset, domain := range []string{"a", "b"} {

@@ -15,7 +15,7 @@ import (
 )
 
 // One key fails for ever, one never returns; the others, also those in the same reading, go on at once.
-func TestD5_StuckKeyDelaysOnlyItself(t *testing.T) {
+func TestStuckKeyDelaysOnlyItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(dispatch.Log)
 		for i := range 3000 {
@@ -49,7 +49,7 @@ func TestD5_StuckKeyDelaysOnlyItself(t *testing.T) {
 		equal(t, "others", others, 1000)
 		// Three free places, a millisecond each; poison takes no time.
 		if took := last.Sub(began); took > 340*time.Millisecond {
-			t.Errorf("the others took %v", took)
+			t.Errorf("D5: the others took %v", took)
 		}
 		mu.Unlock()
 		s := r.Stats()
@@ -68,7 +68,7 @@ func TestD5_StuckKeyDelaysOnlyItself(t *testing.T) {
 }
 
 // A ledger that fails for one domain delays that domain.
-func TestD5_BrokenDomainDelaysOnlyItself(t *testing.T) {
+func TestBrokenDomainDelaysOnlyItself(t *testing.T) {
 	for _, call := range []string{"TryAcquire", "Succeed", "Fail"} {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestD5_BrokenDomainDelaysOnlyItself(t *testing.T) {
 }
 
 // A hot key has more records than its share: the others do not wait for it, and it is never without work.
-func TestD5_HotKey(t *testing.T) {
+func TestHotKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(dispatch.Log)
 		for i := range 4000 {
@@ -132,7 +132,7 @@ func TestD5_HotKey(t *testing.T) {
 		times, _ := c.at("hot")
 		equal(t, "hot", len(times), 2000)
 		if took := times[1999].Sub(began); took > 2010*time.Millisecond {
-			t.Errorf("hot took %v for 1999 ms of work before its last", took)
+			t.Errorf("D5: hot took %v for 1999 ms of work before its last", took)
 		}
 		var last time.Time
 		for i := 1; i < 300; i += 2 {
@@ -142,13 +142,13 @@ func TestD5_HotKey(t *testing.T) {
 			}
 		}
 		if took := last.Sub(began); took > 700*time.Millisecond {
-			t.Errorf("the others took %v for 667 ms of work", took)
+			t.Errorf("D5: the others took %v for 667 ms of work", took)
 		}
 	})
 }
 
 // A slow key holds the floor and nothing else.
-func TestD5_SlowKey(t *testing.T) {
+func TestSlowKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := fill("slow")
 		for i := range 500 {

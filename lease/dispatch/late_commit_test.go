@@ -91,12 +91,12 @@ func drained(t *testing.T, source *distant, stop func(*running) error) (took tim
 }
 
 // A commit that has begun ends before the drain sends its own.
-func TestD4_DrainOvertakesNoCommit(t *testing.T) {
+func TestDrainOvertakesNoCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &distant{Log: fill("a", "b"), takes: 6 * time.Second}
 		took, err := drained(t, source, (*running).stop)
 		if err != nil {
-			t.Errorf("drain: %v", err)
+			t.Errorf("D4: drain: %v", err)
 		}
 		same(t, "D4: carried out", source.commits, 1, 2)
 		equal(t, "took", took, 6*time.Second) // five until the first one ends, and one for the other
@@ -104,12 +104,12 @@ func TestD4_DrainOvertakesNoCommit(t *testing.T) {
 }
 
 // It has DrainTimeout. Then it is cancelled, and the drain sends its own when it has returned.
-func TestD4_DrainCancelsACommitThatHangs(t *testing.T) {
+func TestDrainCancelsACommitThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &distant{Log: fill("a", "b"), takes: 30 * time.Second, back: 2 * time.Second}
 		took, err := drained(t, source, (*running).stop)
 		if err != nil {
-			t.Errorf("drain: %v", err)
+			t.Errorf("D4: drain: %v", err)
 		}
 		equal(t, "took", took, 13*time.Second)
 		same(t, "carried out", source.commits, 2, 1) // which is the source's to put right
@@ -117,7 +117,7 @@ func TestD4_DrainCancelsACommitThatHangs(t *testing.T) {
 }
 
 // A commit for a partition that is lost is cancelled at once, and none follows.
-func TestD8_LossCancelsTheCommit(t *testing.T) {
+func TestLossCancelsTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &distant{Log: fill("a", "b"), takes: 30 * time.Second}
 		took, err := drained(t, source, func(r *running) error {
@@ -125,7 +125,7 @@ func TestD8_LossCancelsTheCommit(t *testing.T) {
 			return <-r.result
 		})
 		if !is[*dispatch.LostError](err) {
-			t.Errorf("Run returned %v", err)
+			t.Errorf("D8: Run returned %v", err)
 		}
 		equal(t, "took", took, 0)
 		equal(t, "D8: commits sent", source.sentSoFar(), 1)
@@ -133,7 +133,7 @@ func TestD8_LossCancelsTheCommit(t *testing.T) {
 }
 
 // A domain asks by a commit whether the partition is still its own, and gets no answer. The drain does not wait for it for ever.
-func TestD4_DrainEndsAQuestionThatHangs(t *testing.T) {
+func TestDrainEndsAQuestionThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, lost := &process{Ledger: memory(t, 1)}, false
 		p.fault = func(call, domain string) (before, after error) {

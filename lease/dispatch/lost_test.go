@@ -15,7 +15,7 @@ import (
 )
 
 // The Source says it, in any of its calls; what it says ends Run and is not argued with.
-func TestD8_SourceSaysLost(t *testing.T) {
+func TestSourceSaysLost(t *testing.T) {
 	for _, call := range []string{"Committed", "Fetch", "Commit"} {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -40,10 +40,10 @@ func TestD8_SourceSaysLost(t *testing.T) {
 				log.Append("c", nil) // something to fetch
 				var told *dispatch.LostError
 				if err := <-r.result; !errors.As(err, &told) || told.Partition != "p" || !errors.Is(err, errLost) || errors.Is(err, dispatch.ErrDrain) {
-					t.Errorf("Run: %v", err)
+					t.Errorf("D8: Run: %v", err)
 				}
 				if want := map[string]int{"Commit": 1}[call]; commits != want {
-					t.Errorf("%d commits, want %d", commits, want)
+					t.Errorf("D8: %d commits, want %d", commits, want)
 				}
 			})
 		})
@@ -51,7 +51,7 @@ func TestD8_SourceSaysLost(t *testing.T) {
 }
 
 // The cause of the context says it: running handlers may finish, nothing starts, and no floor is committed.
-func TestD8_CauseSaysLost(t *testing.T) {
+func TestCauseSaysLost(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		t.Run(fmt.Sprint("hangs ", hangs), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -77,11 +77,11 @@ func TestD8_CauseSaysLost(t *testing.T) {
 				err = <-result
 				var drain *dispatch.DrainError
 				if !errors.Is(err, dispatch.ErrLost) || !errors.Is(err, errLost) || errors.As(err, &drain) != hangs || hangs && drain.Abandoned != 1 {
-					t.Errorf("Run: %v", err)
+					t.Errorf("D8: Run: %v", err)
 				}
 				same(t, "a", c.of("a"), 0)
 				if floor, _ := log.Committed(t.Context()); floor != 0 || len(seen.of(dispatch.Committed)) > 0 {
-					t.Errorf("committed %d", floor)
+					t.Errorf("D8: committed %d", floor)
 				}
 				close(release)
 				time.Sleep(time.Second)
@@ -91,7 +91,7 @@ func TestD8_CauseSaysLost(t *testing.T) {
 }
 
 // Before the partition is taken, too; and a drain whose last commit is refused says the same.
-func TestD8_LostAtBothEnds(t *testing.T) {
+func TestLostAtBothEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		end(&dispatch.LostError{Partition: "p", Err: errLost})
@@ -101,7 +101,7 @@ func TestD8_LostAtBothEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := d.Run(ctx); !errors.Is(err, dispatch.ErrLost) {
-			t.Errorf("Run of a partition that is lost already: %v", err)
+			t.Errorf("D8: Run of a partition that is lost already: %v", err)
 		}
 
 		p := &process{Ledger: cfg.Ledger, Source: cfg.Source}
@@ -115,14 +115,14 @@ func TestD8_LostAtBothEnds(t *testing.T) {
 		r := run(t, cfg)
 		synctest.Wait()
 		if err := r.stop(); !errors.Is(err, dispatch.ErrLost) || errors.Is(err, dispatch.ErrDrain) {
-			t.Errorf("a drain whose commit is refused: %v", err)
+			t.Errorf("D8: a drain whose commit is refused: %v", err)
 		}
 	})
 }
 
 // Whoever cannot tell whether its last call got him a lease asks the source before he takes one: it may be that of the partition's new owner, who would
 // be fenced out of his own domain and leave it alone.
-func TestD8_UnsureTakesNothingFromTheNewOwner(t *testing.T) {
+func TestUnsureTakesNothingFromTheNewOwner(t *testing.T) {
 	for _, call := range []string{"TryAcquire", "Reclaim"} {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestD8_UnsureTakesNothingFromTheNewOwner(t *testing.T) {
 				}})
 				time.Sleep(10 * time.Minute)
 				if err := <-old.result; !errors.Is(err, dispatch.ErrLost) {
-					t.Errorf("the old owner: %v", err)
+					t.Errorf("D8: the old owner: %v", err)
 				}
 				young.mustStop(t)
 				if n := len(seen.of(dispatch.Fenced)); n > 0 {

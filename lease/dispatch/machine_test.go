@@ -372,7 +372,7 @@ func (w *world) tell(t testing.TB) {
 	}
 }
 
-func TestPropertyD1D2D3D4D6_Machine(t *testing.T) {
+func TestPropertyMachine(t *testing.T) {
 	lives, records := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{

@@ -16,7 +16,7 @@ import (
 )
 
 // A record that kills its process every time is given up after MaxRetries+1 lives, and the others of its domain go on.
-func TestD6_KillerReachesGiveUp(t *testing.T) {
+func TestKillerReachesGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const retries = 2
 		ledger, log := memory(t, retries), fill("k", "k", "other")
@@ -67,7 +67,7 @@ func TestD6_KillerReachesGiveUp(t *testing.T) {
 }
 
 // Taking a partition fences the former holder out, counts nothing, and goes on in the schedule of the retries.
-func TestD6_TakingFencesAndGoesOn(t *testing.T) {
+func TestTakingFencesAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 9), fill("k")
 		p := &process{Ledger: ledger, Source: log}
@@ -88,11 +88,11 @@ func TestD6_TakingFencesAndGoesOn(t *testing.T) {
 		synctest.Wait()
 		held := seen.of(dispatch.Reclaimed)
 		if len(held) != 1 || held[0].RetryCount != 4 {
-			t.Fatalf("reclaimed: %+v", held)
+			t.Fatalf("D6: reclaimed: %+v", held)
 		}
 		_, tokens := c.at("k")
 		if _, err := ledger.Succeed(context.Background(), "k", tokens[0]); !errors.Is(err, lease.ErrTokenMismatch) {
-			t.Errorf("the former holder: %v", err)
+			t.Errorf("D6: the former holder: %v", err)
 		}
 		time.Sleep(30 * time.Second)
 		r.mustStop(t)
@@ -112,7 +112,7 @@ func TestD6_TakingFencesAndGoesOn(t *testing.T) {
 
 // Rebalance: the partition moves while a handler runs. The old owner is fenced out where it was at work, comes to rest, and commits
 // nothing that is not done; the new one does everything.
-func TestD6_RebalanceWithLateOwner(t *testing.T) {
+func TestRebalanceWithLateOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), new(dispatch.Log)
 		for i := range 40 {
@@ -153,11 +153,11 @@ func TestD6_RebalanceWithLateOwner(t *testing.T) {
 		close(hang)
 		synctest.Wait()
 		if refused == nil {
-			t.Error("the register took a write with a token that was reclaimed")
+			t.Error("D6: the register took a write with a token that was reclaimed")
 		}
 		told := seen.of(dispatch.Fenced)
 		if len(told) != 1 || told[0].Domain != "k0" || told[0].Offset != 4 || told[0].Token != hanging.Lease.Token || !errors.Is(told[0].Err, lease.ErrLeaseNotFound) {
-			t.Errorf("told: %+v", told)
+			t.Errorf("D6: told: %+v", told)
 		}
 		for i := range 100 { // more work: the old one is at rest in k0 and runs full of it, and takes some of the rest
 			log.Append(fmt.Sprint("k", i%2), nil)
@@ -168,7 +168,7 @@ func TestD6_RebalanceWithLateOwner(t *testing.T) {
 		equal(t, "lost", s.Lost, 1)
 		equal(t, "floor of the old one", s.Floor, 4)
 		if s.Buffered > 16 {
-			t.Errorf("%d buffered", s.Buffered)
+			t.Errorf("D6: %d buffered", s.Buffered)
 		}
 		old.mustStop(t)
 		young.mustStop(t)
@@ -180,7 +180,7 @@ func TestD6_RebalanceWithLateOwner(t *testing.T) {
 }
 
 // A fence met while the lease is held by somebody else is the same, whether the handler failed or succeeded.
-func TestD6_FencedByToken(t *testing.T) {
+func TestFencedByToken(t *testing.T) {
 	for _, outcome := range []error{nil, errors.New("failed")} {
 		synctest.Test(t, func(t *testing.T) {
 			ledger, log := memory(t, 3), fill("k", "k", "other")
@@ -192,14 +192,14 @@ func TestD6_FencedByToken(t *testing.T) {
 					return outcome
 				}
 				if job.Record.Domain == "k" {
-					t.Error("a domain that is somebody else's goes on")
+					t.Error("D6: a domain that is somebody else's goes on")
 				}
 				return nil
 			}})
 			time.Sleep(time.Hour)
 			told := seen.of(dispatch.Fenced)
 			if len(told) != 1 || !errors.Is(told[0].Err, lease.ErrTokenMismatch) {
-				t.Errorf("told: %+v", told)
+				t.Errorf("D6: told: %+v", told)
 			}
 			equal(t, "floor", r.Stats().Floor, 0)
 			equal(t, "succeeded", r.Stats().Succeeded, 1)

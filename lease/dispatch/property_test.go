@@ -28,7 +28,7 @@ const (
 
 // The model is one queue: with a place left over for them, those who are no nuisance need no longer than one after the other, however many
 // nuisances there are, as long as those together leave room.
-func TestPropertyD5_ANuisanceDelaysOnlyItself(t *testing.T) {
+func TestPropertyANuisanceDelaysOnlyItself(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		kinds := rapid.SliceOfN(rapid.IntRange(0, nuisances-1), 0, 6).Draw(rt, "nuisances")
 		share := rapid.IntRange(1, 5).Draw(rt, "share")
@@ -107,7 +107,7 @@ func TestPropertyD5_ANuisanceDelaysOnlyItself(t *testing.T) {
 
 // The model is an instant: from it on nothing begins and nothing is committed, and Run ends with a *LostError as soon as all that runs has ended, or the time
 // for that is over.
-func TestPropertyD8_NothingAfterTheLoss(t *testing.T) {
+func TestPropertyNothingAfterTheLoss(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		keys := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 60).Draw(rt, "keys")
 		takes := rapid.SliceOfN(rapid.IntRange(1, 40), len(keys), len(keys)).Draw(rt, "takes")

@@ -87,7 +87,7 @@ func tokens(taken []time.Time, at time.Time, period time.Duration, burst int) fl
 }
 
 // No attempt begins faster than a rate says, retries and records of other partitions included; none waits without a reason; and the order of keys stays.
-func TestPropertyD10_NeverFasterNeverIdle(t *testing.T) {
+func TestPropertyNeverFasterNeverIdle(t *testing.T) {
 	attempts := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		var (
@@ -183,7 +183,7 @@ func TestPropertyD10_NeverFasterNeverIdle(t *testing.T) {
 			want += f
 		}
 		if len(all) != want {
-			rt.Fatalf("%d attempts, want %d", len(all), want)
+			rt.Fatalf("D10: %d attempts, want %d", len(all), want)
 		}
 		attempts += want
 		var begins []time.Time
@@ -203,7 +203,7 @@ func TestPropertyD10_NeverFasterNeverIdle(t *testing.T) {
 			for i := range begins {
 				for j := i; j < len(begins) && period > 0; j++ {
 					if most := burst + int(begins[j].Sub(begins[i])/period); j-i+1 > most {
-						rt.Errorf("%s: %d attempts in %v, want %d at most", what, j-i+1, begins[j].Sub(begins[i]), most)
+						rt.Errorf("D10: %s: %d attempts in %v, want %d at most", what, j-i+1, begins[j].Sub(begins[i]), most)
 					}
 				}
 			}
@@ -232,7 +232,7 @@ func TestPropertyD10_NeverFasterNeverIdle(t *testing.T) {
 				case period > 0 && tokens(begins, m, period, burst)-float64(m.Sub(before))/float64(period) < 1:
 				case keyPeriod > 0 && tokens(of[a.domain], m, keyPeriod, keyBurst)-float64(m.Sub(before))/float64(keyPeriod) < 1:
 				default:
-					rt.Errorf("idle: %d of %s, free since %v, began %v later, and nothing kept it %v after", a.offset, a.domain, a.free, a.began.Sub(a.free), m.Sub(a.free))
+					rt.Errorf("D10: idle: %d of %s, free since %v, began %v later, and nothing kept it %v after", a.offset, a.domain, a.free, a.began.Sub(a.free), m.Sub(a.free))
 				}
 			}
 		}
@@ -241,7 +241,7 @@ func TestPropertyD10_NeverFasterNeverIdle(t *testing.T) {
 }
 
 // What waits for a rate holds no place, no lease and no goroutine, and is not asked about until its time has come. Outcomes and dead letters are no attempts.
-func TestD10_WaitingHoldsNothing(t *testing.T) {
+func TestWaitingHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 0), fill("slow", "slow", "bad", "bad", "quick", "quick")
 		slow := &bucket{period: time.Hour, burst: 1}
@@ -282,13 +282,13 @@ func TestD10_WaitingHoldsNothing(t *testing.T) {
 		equal(t, "pausing", s.Pausing, 1)
 		equal(t, "paced", s.Paced, 1)
 		for l := range ledger.Held(t.Context()) {
-			t.Errorf("held: %+v", l)
+			t.Errorf("D10: held: %+v", l)
 		}
 		if asked := slow.times(); asked > 30 { // at most once a minute, and for each attempt
-			t.Errorf("the rate of slow was asked %d times", asked)
+			t.Errorf("D10: the rate of slow was asked %d times", asked)
 		}
 		if asked := all.times(); asked > 30 {
-			t.Errorf("the rate of all was asked %d times", asked)
+			t.Errorf("D10: the rate of all was asked %d times", asked)
 		}
 		time.Sleep(time.Hour)
 		equal(t, "slow", len(c.of("slow")), 2)
@@ -300,7 +300,7 @@ func TestD10_WaitingHoldsNothing(t *testing.T) {
 }
 
 // While the rate of all lets nothing go, who is waiting counts as such; a dead letter goes out; a drain ends at once, and starts nothing.
-func TestD10_DrainEndsTheWait(t *testing.T) {
+func TestDrainEndsTheWait(t *testing.T) {
 	for _, how := range []string{"drained", "lost"} {
 		synctest.Test(t, func(t *testing.T) {
 			all := &bucket{period: time.Hour, burst: 2}
@@ -330,7 +330,7 @@ func TestD10_DrainEndsTheWait(t *testing.T) {
 			takeA(cause)
 			equal(t, "the drain took", time.Since(began), 0)
 			for l := range a.Ledger.Held(t.Context()) {
-				t.Errorf("held: %+v", l)
+				t.Errorf("D10: held: %+v", l)
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
@@ -348,7 +348,7 @@ func TestD10_DrainEndsTheWait(t *testing.T) {
 }
 
 // Partitions and owners that wait for the rate of all come to have equally many attempts.
-func TestD10_TheRateIsShared(t *testing.T) {
+func TestTheRateIsShared(t *testing.T) {
 	for _, what := range []string{"partitions", "owners"} {
 		synctest.Test(t, func(t *testing.T) {
 			count := map[string]int{}
@@ -378,7 +378,7 @@ func TestD10_TheRateIsShared(t *testing.T) {
 			synctest.Wait()
 			for _, name := range []string{"a", "b"} {
 				if n := count[name]; n < 95 || n > 105 {
-					t.Errorf("%s: %s has had %d of 200", what, name, n)
+					t.Errorf("D10: %s: %s has had %d of 200", what, name, n)
 				}
 			}
 			if err := c.stop(); err != nil {
@@ -389,7 +389,7 @@ func TestD10_TheRateIsShared(t *testing.T) {
 }
 
 // An attempt that the ledger does not let begin has spent what it took: nobody knows it to be free again, and no attempt may be too fast.
-func TestD10_SpentWithoutABeginning(t *testing.T) {
+func TestSpentWithoutABeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &process{Ledger: memory(t, 3), Source: fill("k")}
 		refusals := 0
@@ -418,7 +418,7 @@ func TestD10_SpentWithoutABeginning(t *testing.T) {
 }
 
 // Suspects pay too, and one that waits for its rate is not on trial meanwhile.
-func TestD10_SuspectsPay(t *testing.T) {
+func TestSuspectsPay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), fill("a", "b", "c")
 		for offset, domain := range []string{"a", "b", "c"} {
@@ -469,7 +469,7 @@ func (o odd) Delay(time.Time) time.Duration { return o.delay() }
 func (o odd) Take(time.Time) bool           { return o.take() }
 
 // Nonsense neither lets an attempt go that was not taken nor stops anything for ever, and the others go on.
-func TestD10_Nonsense(t *testing.T) {
+func TestNonsense(t *testing.T) {
 	var mended atomic.Bool
 	yes := func() bool { return true }
 	for name, c := range map[string]struct {
@@ -524,13 +524,13 @@ func TestD10_Nonsense(t *testing.T) {
 						equal(t, "fine", len(calls.of("fine")), 1)
 					}
 					if asked := asked.Load(); asked > 3*10*1000+10 { // one millisecond after the other, at worst
-						t.Errorf("asked %d times", asked)
+						t.Errorf("D10: asked %d times", asked)
 					}
 					told := seen.of(dispatch.RateFailed)
 					equal(t, "told", len(told) > 0, c.told)
 					for _, e := range told {
 						if !is[*dispatch.PanicError](e.Err) || e.Domain != "odd" || e.Wait <= 0 {
-							t.Errorf("told %+v", e)
+							t.Errorf("D10: told %+v", e)
 						}
 					}
 					mended.Store(true)

@@ -15,7 +15,7 @@ import (
 
 // A member that does not know yet that it has lost the partition takes a lease that its owner had given back until the retry, and leaves. The
 // owner goes on with what it left.
-func TestD5_RestingLeaseTakenByLateOwner(t *testing.T) {
+func TestRestingLeaseTakenByLateOwner(t *testing.T) {
 	for how, leave := range map[string]func(*lease.Memory, lease.Lease) error{
 		"and gives it back": func(ledger *lease.Memory, l lease.Lease) error {
 			return ledger.Release(context.Background(), l.Domain, l.Token)
@@ -40,7 +40,7 @@ func TestD5_RestingLeaseTakenByLateOwner(t *testing.T) {
 				time.Sleep(time.Second)
 				v, err := ledger.Inspect(t.Context(), "k")
 				if err != nil || v.Lease == nil || !v.Lease.Released {
-					t.Fatalf("resting: %+v, %v", v, err)
+					t.Fatalf("D5: resting: %+v, %v", v, err)
 				}
 				taken, err := ledger.Reclaim(t.Context(), "k", v.Lease.Token)
 				if err == nil {
@@ -54,7 +54,7 @@ func TestD5_RestingLeaseTakenByLateOwner(t *testing.T) {
 				equal(t, "floor", r.Stats().Floor, 2)
 				r.mustStop(t)
 				if n := len(c.of("k")); n > 3 {
-					t.Errorf("%d calls", n)
+					t.Errorf("D5: %d calls", n)
 				}
 			})
 		})
@@ -62,7 +62,7 @@ func TestD5_RestingLeaseTakenByLateOwner(t *testing.T) {
 }
 
 // The other way about: the partition has a new owner, and here nobody knows it yet. The new one's lease is left to it, whether it runs or rests.
-func TestD5_RestingLeaseOfNewOwner(t *testing.T) {
+func TestRestingLeaseOfNewOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log, c := memory(t, 9), fill("k"), newCalls()
 		r := run(t, dispatch.Config{Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error {

@@ -50,7 +50,7 @@ func (f *failing) pauses() (all []time.Duration) {
 }
 
 // The table of a review: the pauses double, however long the handler takes and wherever the clock is that the lease was granted by.
-func TestD7_PausesDouble(t *testing.T) {
+func TestPausesDouble(t *testing.T) {
 	for _, took := range []time.Duration{0, 400 * time.Millisecond, time.Second} {
 		for _, by := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
 			t.Run(fmt.Sprint(took, by), func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestD7_PausesDouble(t *testing.T) {
 
 // After the nth failure that was seen a pause is at least (1 - Jitter) d(n) and at most d(n), whatever the handlers take, chance draws
 // and clocks say.
-func TestPropertyD7_PauseAfterFailure(t *testing.T) {
+func TestPropertyPauseAfterFailure(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		backoff := time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(rt, "backoff"))
 		most := backoff + time.Duration(rapid.Int64Range(0, int64(1000*time.Hour)).Draw(rt, "more"))
@@ -93,12 +93,12 @@ func TestPropertyD7_PauseAfterFailure(t *testing.T) {
 			r.mustStop(t)
 		})
 		if len(f.begins) != 9 {
-			rt.Fatalf("%d attempts", len(f.begins))
+			rt.Fatalf("D7: %d attempts", len(f.begins))
 		}
 		for i, pause := range f.pauses() {
 			d := min(float64(most), float64(backoff)*math.Pow(2, float64(i)))
 			if float64(pause) < (1-jitter)*d-1 || float64(pause) > d+1 {
-				rt.Fatalf("pause %d is %v, d is %v, jitter %v", i+1, pause, time.Duration(d), jitter)
+				rt.Fatalf("D7: pause %d is %v, d is %v, jitter %v", i+1, pause, time.Duration(d), jitter)
 			}
 		}
 	})
@@ -106,7 +106,7 @@ func TestPropertyD7_PauseAfterFailure(t *testing.T) {
 
 // Who takes a waiting record over waits until its schedule is over, d(n) at most; and the number of retries has no bound that a sum could
 // overflow or take long for.
-func TestPropertyD7_TakenOverGoesOnInItsSchedule(t *testing.T) {
+func TestPropertyTakenOverGoesOnInItsSchedule(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var waits, wants time.Duration
 		synctest.Test(t, func(*testing.T) {
@@ -134,7 +134,7 @@ func TestPropertyD7_TakenOverGoesOnInItsSchedule(t *testing.T) {
 			waits, wants = dispatch.Resume(cfg, time.Now().Add(-since), n), time.Duration(want)
 		})
 		if math.Abs(float64(waits-wants)) > 10+1e-9*float64(wants) {
-			rt.Fatalf("waits %v, want %v", waits, wants)
+			rt.Fatalf("D7: waits %v, want %v", waits, wants)
 		}
 	})
 }

@@ -76,7 +76,7 @@ func (l *lives) live(t *testing.T, most int, work func(ctx context.Context, job 
 
 // The table of a review: 200 records, each of a key of its own, take 100 ms; one kills its process after 50. It is given up after
 // MaxRetries+1 runs, and nothing else is.
-func TestD6_KillerDiesAlone(t *testing.T) {
+func TestKillerDiesAlone(t *testing.T) {
 	for _, c := range []struct{ inFlight, retries int }{{16, 3}, {16, 6}, {64, 3}, {64, 6}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestD6_KillerDiesAlone(t *testing.T) {
 				})
 				equal(t, "deaths", l.deaths, c.retries+1)
 				if len(l.letters) != 1 || !errors.Is(l.letters[killer], dispatch.ErrDied) {
-					t.Errorf("letters: %v", l.letters)
+					t.Errorf("D6: letters: %v", l.letters)
 				}
 				for offset, runs := range l.runs {
 					want := make([]int, 0, c.retries+1)
@@ -105,7 +105,7 @@ func TestD6_KillerDiesAlone(t *testing.T) {
 						}
 						same(t, "the killer", runs, want...)
 					} else if last := runs[len(runs)-1]; last > 1 {
-						t.Errorf("%d paid for %d of its %d runs", offset, last, len(runs))
+						t.Errorf("D6: %d paid for %d of its %d runs", offset, last, len(runs))
 					}
 				}
 			})
@@ -115,7 +115,7 @@ func TestD6_KillerDiesAlone(t *testing.T) {
 
 // A death costs nobody an attempt: a record that runs when its process dies fails MaxRetries+1 times all the same before it is given up;
 // one that waits for its last retry has it, when it is due.
-func TestD6_DeathCostsNoAttempt(t *testing.T) {
+func TestDeathCostsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const retries = 2
 		l := lives{ledger: memory(t, retries), log: fill("waits", "beside", "killer"), cfg: dispatch.Config{Backoff: 4 * time.Second}}
@@ -138,14 +138,14 @@ func TestD6_DeathCostsNoAttempt(t *testing.T) {
 		equal(t, "beside: failed", l.failed[1], retries+1)
 		for offset, want := range map[int64]error{0: errLost, 1: errLost, 2: dispatch.ErrDied} {
 			if !errors.Is(l.letters[offset], want) {
-				t.Errorf("letter of %d: %v", offset, l.letters[offset])
+				t.Errorf("D6: letter of %d: %v", offset, l.letters[offset])
 			}
 		}
 	})
 }
 
 // Whoever had the lease is fenced out before its record runs again: he may be late, not dead.
-func TestD6_LateOwnerIsFencedOut(t *testing.T) {
+func TestLateOwnerIsFencedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := memory(t, 5)
 		late, err := ledger.TryAcquire(t.Context(), "k", 0)
@@ -167,7 +167,7 @@ func TestD6_LateOwnerIsFencedOut(t *testing.T) {
 }
 
 // Suspects stay suspects through a drain that comes before their trial, and pay nothing for it.
-func TestD6_DrainAcquitsNobody(t *testing.T) {
+func TestDrainAcquitsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log, ctx := memory(t, 5), fill("a", "b", "c"), context.Background()
 		for i, domain := range []string{"a", "b", "c"} {
@@ -201,7 +201,7 @@ func TestD6_DrainAcquitsNobody(t *testing.T) {
 }
 
 // A suspect that hangs has the stand for AttemptTimeout, whether it listens or not, and stops nobody else.
-func TestD5_SuspectThatHangsStopsNobody(t *testing.T) {
+func TestSuspectThatHangsStopsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log, ctx := memory(t, 5), fill("deaf", "hangs", "fine", "ordinary"), context.Background()
 		for i, domain := range []string{"deaf", "hangs", "fine"} {
@@ -226,7 +226,7 @@ func TestD5_SuspectThatHangsStopsNobody(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		for domain, most := range map[string]time.Duration{"ordinary": 0, "deaf": 20 * time.Second, "hangs": 20 * time.Second, "fine": 20 * time.Second} {
 			if times, _ := c.at(domain); len(times) == 0 || times[0].Sub(began) > most {
-				t.Errorf("%s: at %v, want within %v of %v", domain, times, most, began)
+				t.Errorf("D5: %s: at %v, want within %v of %v", domain, times, most, began)
 			}
 		}
 		close(wake)
@@ -237,7 +237,7 @@ func TestD5_SuspectThatHangsStopsNobody(t *testing.T) {
 }
 
 // The process is what dies, so of the suspects of all its partitions one runs at a time, beside as much ordinary work as there are places.
-func TestD6_OneSuspectOfAllPartitions(t *testing.T) {
+func TestOneSuspectOfAllPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		var parts []dispatch.Partition
@@ -260,7 +260,7 @@ func TestD6_OneSuspectOfAllPartitions(t *testing.T) {
 				n = &suspects
 			}
 			if *n++; suspects > 1 {
-				t.Errorf("%d suspects at once", suspects)
+				t.Errorf("D6: %d suspects at once", suspects)
 			}
 			most = max(most, suspects+ordinary)
 			mu.Unlock()
@@ -288,7 +288,7 @@ func TestD6_OneSuspectOfAllPartitions(t *testing.T) {
 
 // Trials go from partition to partition, to the one that has waited longest: none has two while another waits. A partition that is taken away
 // when its turn has come leaves it to the next.
-func TestD9_TrialsByLongestWait(t *testing.T) {
+func TestTrialsByLongestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions, suspects = 4, 6
 		var parts []dispatch.Partition
@@ -324,13 +324,13 @@ func TestD9_TrialsByLongestWait(t *testing.T) {
 		for i, p := range order {
 			before, had := last[p]
 			if waited := i - before; had && i < 9 && waited < partitions || had && i < 16 && waited < partitions-1 {
-				t.Errorf("trial %d goes to %s again after %d: %v", i, p, waited, order)
+				t.Errorf("D9: trial %d goes to %s again after %d: %v", i, p, waited, order)
 			}
 			last[p] = i
 			turns[p]++
 		}
 		if turns["p0"] != suspects || turns["p1"] != suspects || turns["p2"] != suspects || turns["p3"] >= suspects {
-			t.Errorf("trials: %v", turns)
+			t.Errorf("D9: trials: %v", turns)
 		}
 	})
 }

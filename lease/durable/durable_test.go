@@ -118,13 +118,13 @@ func TestConflictReplays(t *testing.T) {
 
 // Tokens rise in a domain and are unique in the ledger, whoever makes them and however often everybody is restarted; and they fit a
 // signed column.
-func TestL9_TokensOverRestartsAndWriters(t *testing.T) {
+func TestTokensOverRestartsAndWriters(t *testing.T) {
 	store := &durable.MemStore{}
 	seen, last := map[lease.Token]bool{}, map[string]lease.Token{}
 	note := func(l lease.Lease) {
 		t.Helper()
 		if l.Token == 0 || seen[l.Token] || l.Token <= last[l.Domain] || int64(l.Token) < 0 {
-			t.Fatalf("%+v after %d", l, last[l.Domain])
+			t.Fatalf("L9: %+v after %d", l, last[l.Domain])
 		}
 		seen[l.Token], last[l.Domain] = true, l.Token
 	}
@@ -147,7 +147,7 @@ func TestL9_TokensOverRestartsAndWriters(t *testing.T) {
 }
 
 // What is done stays done when another Ledger raises the floor and trims: whoever reads what was trimmed knows the floor.
-func TestL4_FloorOfAnother(t *testing.T) {
+func TestFloorOfAnother(t *testing.T) {
 	store := &durable.MemStore{}
 	mine, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
 	succeed(t, mine, acquire(t, mine, "A", 1))
@@ -156,27 +156,27 @@ func TestL4_FloorOfAnother(t *testing.T) {
 	below := func(domain string, offset int64) {
 		t.Helper()
 		if a, err := mine.TryAcquire(ctx, domain, offset); err != nil || a.Status != lease.AlreadyProcessed || !a.BelowFloor {
-			t.Errorf("TryAcquire(%s, %d) = %+v, %v", domain, offset, a, err)
+			t.Errorf("L4: TryAcquire(%s, %d) = %+v, %v", domain, offset, a, err)
 		}
 	}
 	if a, err := mine.TryAcquire(ctx, "A", 1); err != nil || a.Status != lease.AlreadyProcessed {
-		t.Errorf("%+v, %v", a, err)
+		t.Errorf("L4: %+v, %v", a, err)
 	}
 	acquire(t, other, "A", 11) // trims
 	below("A", 1)
 	below("never seen", 9)
 	// A third, which has only the cached state of A, learns from the state.
 	if v := inspect(t, open(t, durable.Config{Store: store}), "A"); v.Floor != 10 || v.Processed != 0 {
-		t.Errorf("%+v", v)
+		t.Errorf("L4: %+v", v)
 	}
 	var floor *lease.FloorError
 	if err := mine.Compact(ctx, 9); !errors.As(err, &floor) || *floor != (lease.FloorError{Floor: 10, Got: 9}) {
-		t.Errorf("Compact = %v", err)
+		t.Errorf("L4: Compact = %v", err)
 	}
 }
 
 // A floor that could not be written trims nothing.
-func TestL4_FloorIsWrittenFirst(t *testing.T) {
+func TestFloorIsWrittenFirst(t *testing.T) {
 	store := &faulty{}
 	l := open(t, durable.Config{Store: store})
 	succeed(t, l, acquire(t, l, "A", 1))
@@ -186,13 +186,13 @@ func TestL4_FloorIsWrittenFirst(t *testing.T) {
 	}
 	acquire(t, l, "A", 5)
 	if v := inspect(t, l, "A"); v.Processed != 1 || v.Floor == 10 {
-		t.Errorf("%+v", v)
+		t.Errorf("L4: %+v", v)
 	}
 	// Written, and the reply lost: it counts, once.
 	store.swap = once("", lostAfter)
 	noError(t, l.Compact(ctx, 10))
 	if v := inspect(t, l, "A"); v.Processed != 0 || v.Floor != 10 || v.Lease == nil {
-		t.Errorf("%+v", v)
+		t.Errorf("L4: %+v", v)
 	}
 	// Written by a call whose reply is lost, and raised further by another before it looks again.
 	other := open(t, durable.Config{Store: store})
@@ -207,13 +207,13 @@ func TestL4_FloorIsWrittenFirst(t *testing.T) {
 	}
 	noError(t, l.Compact(ctx, 20))
 	if v := inspect(t, l, "A"); v.Floor != 30 {
-		t.Errorf("%+v", v)
+		t.Errorf("L4: %+v", v)
 	}
 	for _, hits := range []fault{lostBefore, lostAfter} {
 		store.swap = func(string) fault { return hits }
 		err := l.Compact(ctx, 40)
 		if hits == lostBefore && (!errors.Is(err, durable.ErrAmbiguous) || errors.Is(err, errInjected)) || hits == lostAfter && err != nil {
-			t.Errorf("%d: Compact = %v", hits, err)
+			t.Errorf("L4: %d: Compact = %v", hits, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/model"
 )
 
-func TestPropertyL1_L2_L4_L5_L9_Faults(t *testing.T) {
+func TestPropertyFaults(t *testing.T) {
 	var faults, ambiguous, calls int
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := lease.Config{MaxRetries: rapid.IntRange(0, 2).Draw(t, "MaxRetries"), MaxBacklog: rapid.IntRange(0, 4).Draw(t, "MaxBacklog")}

@@ -39,7 +39,7 @@ func (s *crowded) Swap(ctx context.Context, name string, old uint64, state []byt
 }
 
 // Calls of one Ledger on one domain take turns, however small the cache: nobody waits for a turn that others no longer know.
-func TestL6_TurnsOutliveEviction(t *testing.T) {
+func TestTurnsOutliveEviction(t *testing.T) {
 	store := &crowded{inside: map[string]bool{}}
 	l := open(t, durable.Config{Store: store, MaxCached: 1})
 	var group sync.WaitGroup
@@ -54,17 +54,17 @@ func TestL6_TurnsOutliveEviction(t *testing.T) {
 	}
 	group.Wait()
 	if store.met != 0 {
-		t.Errorf("%d swaps met another of the same domain", store.met)
+		t.Errorf("L6: %d swaps met another of the same domain", store.met)
 	}
 	if all, idle := l.Cached(); all != 1 || idle != 1 {
-		t.Errorf("%d domains in memory, %d idle", all, idle)
+		t.Errorf("L6: %d domains in memory, %d idle", all, idle)
 	}
 	total := 0
 	for _, domain := range []string{"A", "B", "C"} {
 		total += len(inspect(t, l, domain).Backlog)
 	}
 	if total != 8*300 {
-		t.Errorf("%d wait", total)
+		t.Errorf("L6: %d wait", total)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestContention(t *testing.T) {
 
 // Processes that race for a few domains, come and go, and lose their replies: every offset is carried out once, one at a time and in order of
 // arrival, and tokens rise.
-func TestPropertyL1_L3_L5_RacingProcesses(t *testing.T) {
+func TestPropertyRacingProcesses(t *testing.T) {
 	const writers, offsets = 6, 60
 	domains := []string{"A", "B"}
 	store := &faulty{}

@@ -33,7 +33,7 @@ func forgot(t *testing.T, what string, err error) {
 	}
 }
 
-func TestL9_RootIsGone(t *testing.T) {
+func TestRootIsGone(t *testing.T) {
 	earlier := durable.RootOf(2, 0)
 	for name, root := range map[string][]byte{"deleted": nil, "put back": earlier} {
 		t.Run(name, func(t *testing.T) {
@@ -61,16 +61,16 @@ func TestL9_RootIsGone(t *testing.T) {
 			}
 			forgot(t, "Ready", err)
 			if now, _, _ := store.Load(ctx, ""); !bytes.Equal(now, root) {
-				t.Error("the root was written again")
+				t.Error("L9: the root was written again")
 			}
 			succeed(t, last, held) // whoever has a number of his own may go on
 
 			store.Tamper("", full)
 			if a, err := l.AcquireNext(ctx, "ready"); err != nil || a.Status != lease.Acquired {
-				t.Errorf("after the root was put back: %+v, %v", a, err)
+				t.Errorf("L9: after the root was put back: %+v, %v", a, err)
 			}
 			if heir := acquire(t, l, "held", 2); heir.Token <= held.Token {
-				t.Errorf("token %d after %d", heir.Token, held.Token)
+				t.Errorf("L9: token %d after %d", heir.Token, held.Token)
 			}
 		})
 	}
@@ -78,7 +78,7 @@ func TestL9_RootIsGone(t *testing.T) {
 
 // A root that was begun anew, because the first call met a domain without a record, gives numbers out again. Their new owner notices by
 // the marks of the one before.
-func TestL9_NumberOfAnother(t *testing.T) {
+func TestNumberOfAnother(t *testing.T) {
 	store, _, held := worked(t, 1)
 	store.Tamper("", nil)
 	l := open(t, durable.Config{Store: store})

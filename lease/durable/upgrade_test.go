@@ -29,7 +29,7 @@ func (a aged) Load(ctx context.Context, name string) ([]byte, uint64, error) {
 // A fleet is replaced twice while it works: by programs that read what Release writes and do not write it (OldReaders), then by programs that do.
 // No call meets a record that it cannot read, and every answer is that of one ledger. A program of the first kind that was
 // overlooked is refused where something is released, and spoils nothing.
-func TestPropertyL12_RollingUpgrade(t *testing.T) {
+func TestPropertyRollingUpgrade(t *testing.T) {
 	var refused, overlooked, released int
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := lease.Config{MaxRetries: 2}
@@ -94,7 +94,7 @@ func TestPropertyL12_RollingUpgrade(t *testing.T) {
 				overlooked++
 				after, _, _ := store.Load(ctx, c.Domain)
 				if !errors.As(reply.Err, &newer) || newer.Domain != c.Domain || !bytes.Equal(b, after) {
-					t.Fatalf("%v beside %+v: %v", c, l, reply)
+					t.Fatalf("L12: %v beside %+v: %v", c, l, reply)
 				}
 			} else if err := models[c.Domain].Accept(cfg, c, reply); err != nil {
 				t.Fatal(err)
@@ -107,6 +107,6 @@ func TestPropertyL12_RollingUpgrade(t *testing.T) {
 	})
 	t.Logf("%d refused for the sake of old readers, %d released, %d calls of an old reader beside what was released", refused, released, overlooked)
 	if refused == 0 || released == 0 || overlooked == 0 {
-		t.Error("a part of the upgrade was not tried")
+		t.Error("L12: a part of the upgrade was not tried")
 	}
 }

@@ -124,7 +124,7 @@ func (r *runs) all() map[int64]int {
 
 // The first key is stuck and holds the floor. Whoever owns the partition next does what was not committed as done, each record once, and
 // nothing else.
-func TestD4_KilledOwnerAboveAStuckKey(t *testing.T) {
+func TestKilledOwnerAboveAStuckKey(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records = 400
 		k := start(t, 1)
@@ -145,7 +145,7 @@ func TestD4_KilledOwnerAboveAStuckKey(t *testing.T) {
 		floor, metadata := k.said(t)
 		done, wrong := leasekafka.Done(metadata, floor)
 		if floor != 0 || wrong != "" || len(done) < records/4 {
-			t.Fatalf("floor %d, %d done, %s", floor, len(done), wrong)
+			t.Fatalf("D4: floor %d, %d done, %s", floor, len(done), wrong)
 		}
 		b := run(t, k.inMemory(3), dispatch.Config{MaxInFlight: 8, Handler: func(_ context.Context, job dispatch.Job) error {
 			second.add(job.Record.Offset)
@@ -163,11 +163,11 @@ func TestD4_KilledOwnerAboveAStuckKey(t *testing.T) {
 			}
 		}
 		if got := second.all(); !maps.Equal(got, want) {
-			t.Errorf("of %d that were not done the next owner did %d: %v", len(want), len(got), got)
+			t.Errorf("D4: of %d that were not done the next owner did %d: %v", len(want), len(got), got)
 		}
 		for _, o := range done {
 			if first.count(o) != 1 {
-				t.Errorf("%d counts as done, and was run %d times", o, first.count(o))
+				t.Errorf("D4: %d counts as done, and was run %d times", o, first.count(o))
 			}
 		}
 		t.Logf("%d done by the first, %d of them committed, %d done by the second", len(first.all())-1, len(done), len(want))
@@ -175,7 +175,7 @@ func TestD4_KilledOwnerAboveAStuckKey(t *testing.T) {
 }
 
 // A key that always fails has its attempts over all owners together, though each is killed before a tick could have told of them.
-func TestD6_AttemptsSurviveOwners(t *testing.T) {
+func TestAttemptsSurviveOwners(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const retries = 5
 		k := start(t, 1)
@@ -213,22 +213,22 @@ func TestD6_AttemptsSurviveOwners(t *testing.T) {
 		last := run(t, cfg, with(func() {}))
 		letter := <-letters
 		if letter.Record.Domain != "poison" || letter.Lease.RetryCount != retries {
-			t.Errorf("given up: %+v", letter)
+			t.Errorf("D6: given up: %+v", letter)
 		}
 		last.stop(t)
 		// Each killed owner had a third run, which nobody has counted.
 		if n := all.count(0); n != retries+1+2 {
-			t.Errorf("the poisoned record was run %d times, want %d", n, retries+1+2)
+			t.Errorf("D6: the poisoned record was run %d times, want %d", n, retries+1+2)
 		}
 		if floor, _ := k.said(t); floor != 2 {
-			t.Errorf("committed: %d", floor)
+			t.Errorf("D6: committed: %d", floor)
 		}
 	})
 }
 
 // A record that kills its process each time, later than a commit after it was begun, is given up after MaxRetries + 1 runs; what runs
 // beside it pays nothing.
-func TestD6_KillerDiesAlone(t *testing.T) {
+func TestKillerDiesAlone(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const retries, innocents = 2, 6
 		k := start(t, 1)
@@ -286,10 +286,10 @@ func TestD6_KillerDiesAlone(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(letters) != 1 || letters[0].Record.Domain != "killer" || !errors.Is(letters[0].Err, dispatch.ErrDied) {
-			t.Errorf("given up: %+v", letters)
+			t.Errorf("D6: given up: %+v", letters)
 		}
 		if deaths != retries+1 || all.count(0) != retries+1 {
-			t.Errorf("%d deaths, %d runs of the killer, want %d", deaths, all.count(0), retries+1)
+			t.Errorf("D6: %d deaths, %d runs of the killer, want %d", deaths, all.count(0), retries+1)
 		}
 	})
 }

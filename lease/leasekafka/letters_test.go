@@ -80,7 +80,7 @@ func letters(t testing.TB, k *kafka, options ...kgo.Opt) *leasekafka.Letters {
 }
 
 // In real time: a client that cannot begin to produce tries again without a pause, so virtual time would stand still.
-func TestPropertyL15_Letters(t *testing.T) {
+func TestPropertyLetters(t *testing.T) {
 	t.Parallel()
 	lettertest.Run(t, letterDesk)
 }

@@ -60,7 +60,7 @@ func letterDesk(t testing.TB) lettertest.Desk {
 	return desk
 }
 
-func TestPropertyL15_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
+func TestPropertyLetters(t *testing.T) { lettertest.Run(t, letterDesk) }
 
 // A record goes back through the stream's transform into its partition, and takes no order to the server along.
 func TestLettersThroughATransform(t *testing.T) {

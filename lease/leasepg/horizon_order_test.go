@@ -34,7 +34,7 @@ func (b *batches) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.Trace
 func (*batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // First what was drawn, then who writes, then the rows: else somebody could draw an id between the first two, or commit one after the last.
-func TestL13_OrderOfQuestions(t *testing.T) {
+func TestOrderOfQuestions(t *testing.T) {
 	pool := migrated(t, 1)
 	cfg := must(pgxpool.ParseConfig(server.URL()))(t)
 	sent := &batches{tracer: &tracer{}}
@@ -48,11 +48,11 @@ func TestL13_OrderOfQuestions(t *testing.T) {
 	next(t, s, from, 9)
 	want := []string{"outbox_ids", "pg_locks", "pg_postmaster_start_time", "outbox_records"}
 	if len(sent.sql) != len(want) {
-		t.Fatalf("sent %q", sent.sql)
+		t.Fatalf("L13: sent %q", sent.sql)
 	}
 	for i, part := range want {
 		if !strings.Contains(sent.sql[i], part) {
-			t.Errorf("statement %d is %q, want %s", i, sent.sql[i], part)
+			t.Errorf("L13: statement %d is %q, want %s", i, sent.sql[i], part)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // L13 without a server: no id up to the horizon is undecided, ever; and when all is decided, the horizon is at the end.
-func TestPropertyL13_Horizon(t *testing.T) {
+func TestPropertyHorizon(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h leasepg.Horizon
 		open := map[string][]int64{} // the ids that each transaction has drawn
@@ -36,7 +36,7 @@ func TestPropertyL13_Horizon(t *testing.T) {
 				t.Fatalf("L13: the horizon goes from %d to %d, and %d is undecided: %v", safe, is, undecided(), open)
 			}
 			if held != (is < looked) {
-				t.Fatalf("the horizon is at %d of %d, and held: %v", is, looked, held)
+				t.Fatalf("L13: the horizon is at %d of %d, and held: %v", is, looked, held)
 			}
 			safe = is
 		}
@@ -75,7 +75,7 @@ func TestPropertyL13_Horizon(t *testing.T) {
 		clear(open)
 		looked = drawn
 		if look(); safe != drawn {
-			t.Fatalf("all is decided up to %d, and the horizon is at %d", drawn, safe)
+			t.Fatalf("L13: all is decided up to %d, and the horizon is at %d", drawn, safe)
 		}
 	})
 }

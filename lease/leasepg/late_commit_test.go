@@ -107,7 +107,7 @@ func (p *holdingProxy) serve(client net.Conn) {
 
 // The drain of a partition cancels a commit and sends a higher one on another connection; then the server carries the first one out.
 // The position stays where the second one put it, and the partition can be opened under the ledger that was compacted to it.
-func TestL16_LateCommitMovesNothingBack(t *testing.T) {
+func TestLateCommitMovesNothingBack(t *testing.T) {
 	direct := migrated(t, 2)
 	at := direct.Config().ConnConfig
 	network, to := pgconn.NetworkAddress(at.Host, at.Port)
@@ -135,7 +135,7 @@ func TestL16_LateCommitMovesNothingBack(t *testing.T) {
 		cancel()
 	}()
 	if err := s.Commit(ctx, lower); !errors.Is(err, context.Canceled) {
-		t.Fatalf("the commit that is held back: %v", err)
+		t.Fatalf("L16: the commit that is held back: %v", err)
 	}
 	noError(t, s.Commit(t.Context(), higher))
 	noError(t, ledger.Compact(t.Context(), higher))

@@ -72,7 +72,7 @@ func letterDesk(t testing.TB) lettertest.Desk {
 	}
 }
 
-func TestPropertyL15_Letters(t *testing.T) { lettertest.Run(t, letterDesk) }
+func TestPropertyLetters(t *testing.T) { lettertest.Run(t, letterDesk) }
 
 func TestLettersRefuse(t *testing.T) {
 	pool := connect(t, need(t).URL(), 1)

@@ -104,7 +104,7 @@ func TestEnqueueRefuses(t *testing.T) {
 }
 
 // Whatever is put in comes out, in every mode of the driver, and in one call more than one INSERT takes.
-func TestL13_KeepsRecords(t *testing.T) {
+func TestKeepsRecords(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			pool := migrated(t, 1, "default_query_exec_mode="+mode)
@@ -136,7 +136,7 @@ func TestL13_KeepsRecords(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(written, got); diff != "" {
-				t.Fatalf("(-want +got)\n%s", diff)
+				t.Fatalf("L13: (-want +got)\n%s", diff)
 			}
 		})
 	}
@@ -344,7 +344,7 @@ func TestListen(t *testing.T) {
 }
 
 // A prepared transaction has another name than the one under which it wrote, and keeps its records back all the same.
-func TestL13_Prepared(t *testing.T) {
+func TestPrepared(t *testing.T) {
 	pool := migrated(t, 3)
 	if ask(t, pool, "SELECT current_setting('max_prepared_transactions')") == "0" {
 		t.Skip("the server prepares no transactions")
@@ -363,12 +363,12 @@ func TestL13_Prepared(t *testing.T) {
 	nothing(t, o, s, from)
 	must(conn.Exec(t.Context(), "COMMIT PREPARED 'stopbank late'"))(t)
 	if got := payloads(next(t, s, from, 9)); !slices.Equal(got, []string{"1", "2"}) {
-		t.Errorf("read %q", got)
+		t.Errorf("L13: read %q", got)
 	}
 }
 
 // What was learned of a server is forgotten when it has been started again.
-func TestL13_Restart(t *testing.T) {
+func TestRestart(t *testing.T) {
 	if !need(t).Private() {
 		t.Skip("the server is not ours to restart")
 	}
@@ -389,6 +389,6 @@ func TestL13_Restart(t *testing.T) {
 	for pool.Ping(t.Context()) != nil {
 	}
 	if got := payloads(next(t, s, from, 9)); !slices.Equal(got, []string{"3"}) {
-		t.Errorf("read %q", got)
+		t.Errorf("L13: read %q", got)
 	}
 }

@@ -97,7 +97,7 @@ func payloads(records []dispatch.Record) (all []string) {
 }
 
 // The failure that the outbox is there for: a transaction that enqueues first and commits last. Reading by `id >= from` loses its record.
-func TestL13_LateCommit(t *testing.T) {
+func TestLateCommit(t *testing.T) {
 	pool := migrated(t, 4)
 	name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
 	o := reopened(t, pool, name, 1)
@@ -114,19 +114,19 @@ func TestL13_LateCommit(t *testing.T) {
 	noError(t, pool.QueryRow(t.Context(), naive, name, place).Scan(&first, &place))
 	nothing(t, o, s, from)
 	if o.Held() == 0 {
-		t.Error("nothing is held up, by Held")
+		t.Error("L13: nothing is held up, by Held")
 	}
 	noError(t, slow.Commit(t.Context()))
 	noError(t, pool.QueryRow(t.Context(), naive, name, place).Scan(&second, &place))
 	if first != "2" || second != "" {
-		t.Errorf("the naive reader has read %q and %q: it was to lose the first", first, second)
+		t.Errorf("L13: the naive reader has read %q and %q: it was to lose the first", first, second)
 	}
 	if got := payloads(next(t, s, from, 10)); !slices.Equal(got, []string{"1", "2"}) {
-		t.Errorf("read %q, want both, in order", got)
+		t.Errorf("L13: read %q, want both, in order", got)
 	}
 	nothing(t, o, s, place)
 	if held := o.Held(); held != 0 {
-		t.Errorf("held for %v", held)
+		t.Errorf("L13: held for %v", held)
 	}
 }
 
@@ -234,7 +234,7 @@ func (p *producer) transaction(ctx context.Context) error {
 }
 
 // L13 on a server, with writers at random and one reader a partition: all that was committed is read once, in the order of its key.
-func TestPropertyL13_Outbox(t *testing.T) {
+func TestPropertyOutbox(t *testing.T) {
 	const writers, partitions, keys = 6, 3, 12
 	_, seed := faults.Budget()
 	for seed == 0 {
@@ -295,7 +295,7 @@ func TestPropertyL13_Outbox(t *testing.T) {
 					mu.Lock()
 					n, err := strconv.Atoi(string(r.Payload))
 					if r.Offset < from || err != nil || n != last[r.Domain]+1 {
-						t.Errorf("%s: record %s at %d after %d", r.Domain, r.Payload, r.Offset, last[r.Domain])
+						t.Errorf("L13: %s: record %s at %d after %d", r.Domain, r.Payload, r.Offset, last[r.Domain])
 					}
 					last[r.Domain] = n
 					mu.Unlock()
@@ -317,7 +317,7 @@ func TestPropertyL13_Outbox(t *testing.T) {
 		var n int
 		noError(t, pool.QueryRow(t.Context(), "SELECT n FROM outbox_keys WHERE outbox = $1 AND k = $2", o.Partitions()[0], k).Scan(&n))
 		if got := last[fmt.Sprint("key ", k)]; got != n {
-			t.Errorf("key %d: read up to %d of %d", k, got, n)
+			t.Errorf("L13: key %d: read up to %d of %d", k, got, n)
 		}
 	}
 	total := producer{}
@@ -328,6 +328,6 @@ func TestPropertyL13_Outbox(t *testing.T) {
 	}
 	t.Logf("%d committed, %d rolled back, %d prepared first, %d looks", total.committed, total.aborted, total.preparedTx, o.Looks())
 	if total.committed == 0 || total.aborted == 0 || two && total.preparedTx == 0 {
-		t.Error("too little happened")
+		t.Error("L13: too little happened")
 	}
 }

@@ -53,7 +53,7 @@ func outcome(t testing.TB, l *durable.Ledger, held lease.Lease) string {
 	return fmt.Sprintf("%+v", v)
 }
 
-func TestL14_SucceedTx(t *testing.T) {
+func TestSucceedTx(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			pool := migrated(t, 1, "default_query_exec_mode="+mode) // the transaction's connection is the only one
@@ -79,24 +79,24 @@ func TestL14_SucceedTx(t *testing.T) {
 			}
 			noError(t, pgx.BeginFunc(t.Context(), pool, finish))
 			if got := outcome(t, l, job); got != "done" {
-				t.Fatalf("committed: %s", got)
+				t.Fatalf("L14: committed: %s", got)
 			}
 			var again *lease.LeaseNotFoundError
 			if err := pgx.BeginFunc(t.Context(), pool, finish); !errors.As(err, &again) || again.Outcome != lease.OutcomeProcessed {
-				t.Errorf("a second time: %v", err)
+				t.Errorf("L14: a second time: %v", err)
 			}
 			if _, err := l.Succeed(t.Context(), "A", job.Token); !errors.As(err, &again) || again.Outcome != lease.OutcomeProcessed || again.Offset != 1 {
-				t.Errorf("Succeed, after it: %v", err)
+				t.Errorf("L14: Succeed, after it: %v", err)
 			}
 			if a, err := l.AcquireNext(t.Context(), "A"); err != nil || a.Lease.Offset != 2 || a.Lease.Token <= job.Token {
-				t.Errorf("the next one: %+v, %v", a, err)
+				t.Errorf("L14: the next one: %+v, %v", a, err)
 			}
 		})
 	}
 }
 
 // Until the transaction ends, calls on the domain wait; then they see what became of it, whichever it is.
-func TestL14_OthersWait(t *testing.T) {
+func TestOthersWait(t *testing.T) {
 	pool := migrated(t, 4)
 	for _, commits := range []bool{false, true} {
 		l, job := held(t, pool)
@@ -120,7 +120,7 @@ func TestL14_OthersWait(t *testing.T) {
 		}
 		noError(t, end(t.Context()))
 		if err := <-reclaimed; commits != errors.Is(err, lease.ErrLeaseNotFound) || !commits && err != nil {
-			t.Errorf("committed %v, reclaimed: %v", commits, err)
+			t.Errorf("L14: committed %v, reclaimed: %v", commits, err)
 		}
 		if !commits { // the former holder has lost it
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return leasepg.SucceedTx(t.Context(), tx, l, job) })

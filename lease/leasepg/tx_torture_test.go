@@ -28,7 +28,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
-var kills = flag.Int("kills", 100, "how often TestPropertyL14_Kills kills")
+var kills = flag.Int("kills", 100, "how often TestPropertyKills kills")
 
 const (
 	bankVariable = "STOPBANK_BANK"
@@ -240,7 +240,7 @@ func (b *bank) enqueue(t *testing.T, each int) {
 }
 
 // L14 under fire: whatever is killed when, a record is done in the ledger exactly if the rows of its handler are there.
-func TestPropertyL14_Kills(t *testing.T) {
+func TestPropertyKills(t *testing.T) {
 	at := must(need(t).Database(t.Context()))(t)
 	pool := connect(t, at, 6)
 	noError(t, leasepg.Migrate(t.Context(), pool))

@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-func TestB4_TheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
+func TestTheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 1, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, Timeout: time.Second}}})
@@ -24,35 +24,35 @@ func TestB4_TheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 		_, err := Do(t.Context(), a, func(context.Context) (int, error) { <-stuck; return 7, nil })
 		var timeout *TimeoutError
 		if !errors.As(err, &timeout) || timeout.Phase != Running || timeout.After != time.Second || time.Since(began) != time.Second {
-			t.Fatalf("%v after %s", err, time.Since(began))
+			t.Fatalf("B4: %v after %s", err, time.Since(began))
 		}
 		if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
+			t.Errorf("B4: %v", err)
 		}
 		for range 3 { // a stuck dependency is handed nothing more
 			_, err = Do(t.Context(), a, nothing)
 			wantRejected(t, err, limiter.QueueOverflow)
 		}
 		if c := a.Snapshot(); c.InFlight != 1 || c.Abandoned != 1 || c.AbandonedTotal != 1 || c.Outcomes["timeout_running"] != 1 || c.Finished != 0 {
-			t.Errorf("%+v", c)
+			t.Errorf("B4: %+v", c)
 		}
 		rest(t, s, 1)
 		close(stuck)
 		synctest.Wait()
 		if c := a.Snapshot(); c.InFlight != 0 || c.Abandoned != 0 || c.AbandonedTotal != 1 || c.Finished != 1 {
-			t.Errorf("%+v", c)
+			t.Errorf("B4: %+v", c)
 		}
 		rest(t, s, 0)
 		if _, err := Do(t.Context(), a, nothing); err != nil {
 			t.Error(err)
 		}
 		if len(seen.of(Abandoned)) != 1 || len(seen.of(Returned)) != 1 || len(seen.of(Answered)) != 5 {
-			t.Errorf("%+v", seen.events)
+			t.Errorf("B4: %+v", seen.events)
 		}
 	})
 }
 
-func TestB4_AnHonestFunctionAndItsTimeoutGiveOneAnswer(t *testing.T) {
+func TestAnHonestFunctionAndItsTimeoutGiveOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second})
 		for range 20 { // whichever is first
@@ -64,13 +64,13 @@ func TestB4_AnHonestFunctionAndItsTimeoutGiveOneAnswer(t *testing.T) {
 			synctest.Wait()
 		}
 		if c := a.Snapshot(); c.Outcomes["timeout_running"] != 20 || c.Finished != 20 || c.Abandoned != 0 {
-			t.Errorf("%+v", c)
+			t.Errorf("B4: %+v", c)
 		}
 		rest(t, s, 0)
 	})
 }
 
-func TestB4_TimeoutCountsFromTheStart(t *testing.T) {
+func TestTimeoutCountsFromTheStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		_, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxQueue: 1, MaxWait: time.Minute})
 		first := w.send(a, "first")
@@ -79,7 +79,7 @@ func TestB4_TimeoutCountsFromTheStart(t *testing.T) {
 		w.let(first)
 		sleep(900 * time.Millisecond)
 		if !second.runs() {
-			t.Errorf("the wait counted: %v", second.err)
+			t.Errorf("B4: the wait counted: %v", second.err)
 		}
 		sleep(200 * time.Millisecond)
 		if !errors.Is(second.err, ErrTimeout) {
@@ -91,7 +91,7 @@ func TestB4_TimeoutCountsFromTheStart(t *testing.T) {
 
 func panicsHere(v any) (int, error) { panic(v) }
 
-func TestB4_AfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
+func TestAfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 2, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2, Timeout: time.Second}}})
@@ -105,20 +105,20 @@ func TestB4_AfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
 		}
 		c := a.Snapshot()
 		if c.LatePanics != 1 || c.InFlight != 0 || c.Abandoned != 0 || c.Outcomes["timeout_running"] != 2 {
-			t.Errorf("%+v", c)
+			t.Errorf("B4: %+v", c)
 		}
 		back := seen.of(Returned)
 		if len(back) != 2 || !containsAll(string(back[0].Stack), "AfterItsCallerHasGone") || back[1].Stack != nil || back[0].Took != 2*time.Second {
-			t.Errorf("%+v", back)
+			t.Errorf("B4: %+v", back)
 		}
 		if err := back[0].Err; !errors.Is(err, errPanicked) || !containsAll(err.Error(), "late") {
-			t.Errorf("nobody is told what it panicked with: %v", err)
+			t.Errorf("B4: nobody is told what it panicked with: %v", err)
 		}
 		rest(t, s, 0)
 	})
 }
 
-func TestB4_ACallerThatGoesAwayNeedNotWait(t *testing.T) {
+func TestACallerThatGoesAwayNeedNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Minute})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -126,10 +126,10 @@ func TestB4_ACallerThatGoesAwayNeedNotWait(t *testing.T) {
 		stuck := make(chan struct{})
 		_, err := Do(ctx, a, func(context.Context) (int, error) { <-stuck; return 0, nil })
 		if err != context.DeadlineExceeded { // its own, not one that is like it
-			t.Errorf("%v", err)
+			t.Errorf("B4: %v", err)
 		}
 		if c := a.Snapshot(); c.Outcomes["canceled"] != 1 || c.Abandoned != 1 || c.InFlight != 1 {
-			t.Errorf("%+v", c)
+			t.Errorf("B4: %+v", c)
 		}
 		close(stuck)
 		synctest.Wait()

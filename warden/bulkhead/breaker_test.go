@@ -46,8 +46,8 @@ type stated struct {
 
 func (b *stated) State() string { return b.state }
 
-// TestB6_NobodyWaitsForAnOpenBreaker: a stuck function holds the only slot; once the breaker is open, no call waits for it.
-func TestB6_NobodyWaitsForAnOpenBreaker(t *testing.T) {
+// TestNobodyWaitsForAnOpenBreaker: a stuck function holds the only slot; once the breaker is open, no call waits for it.
+func TestNobodyWaitsForAnOpenBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		b := &stated{state: "closed"}
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Breaker: b})
@@ -59,14 +59,14 @@ func TestB6_NobodyWaitsForAnOpenBreaker(t *testing.T) {
 		_, err := Do(t.Context(), a, nothing)
 		var open *BreakerOpenError
 		if !errors.As(err, &open) || b.asked != 1 {
-			t.Errorf("%v; the breaker was asked %d times", err, b.asked)
+			t.Errorf("B6: %v; the breaker was asked %d times", err, b.asked)
 		}
 		if c := a.Snapshot(); c.Rejected[limiter.BreakerOpen.String()] != 1 || c.Queued != 0 {
-			t.Errorf("%+v", c)
+			t.Errorf("B6: %+v", c)
 		}
 		b.state = "half-open"
 		if probe := w.send(a, "probe"); !probe.waits() {
-			t.Error("a breaker that is not open rejects")
+			t.Error("B6: a breaker that is not open rejects")
 		}
 		rest(t, s, 1)
 	})
@@ -77,7 +77,7 @@ type broken struct{ breaker }
 
 func (*broken) State() string { panic("no state") }
 
-func TestB6_AStateThatPanicsSaysNothing(t *testing.T) {
+func TestAStateThatPanicsSaysNothing(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, Breaker: &broken{}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -85,27 +85,27 @@ func TestB6_AStateThatPanicsSaysNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if got := s.Snapshot(); got.ObserverPanics != 1 || got.Compartments[0].Admitted != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf("B6: %+v", got)
 	}
 	rest(t, s, 0)
 }
 
-func TestB6_TheBreakerIsAskedAfterTheSlotAndToldOnce(t *testing.T) {
+func TestTheBreakerIsAskedAfterTheSlotAndToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		b := &breaker{}
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Breaker: b})
 		first := w.send(a, "first")
 		waits := w.send(a, "waits")
 		if _, err := Do(t.Context(), a, nothing); err == nil || b.asked != 1 {
-			t.Errorf("%v; the breaker was asked %d times", err, b.asked)
+			t.Errorf("B6: %v; the breaker was asked %d times", err, b.asked)
 		}
 		sleep(2 * time.Second) // waits times out
 		if b.asked != 1 || len(b.told) != 0 || !errors.Is(waits.err, ErrTimeout) {
-			t.Errorf("asked %d, told %v, %v", b.asked, b.told, waits.err)
+			t.Errorf("B6: asked %d, told %v, %v", b.asked, b.told, waits.err)
 		}
 		b.onDone = func() {
 			if n := a.Snapshot().InFlight; n != 1 {
-				t.Errorf("told with %d in flight: the next could come before the result", n)
+				t.Errorf("B6: told with %d in flight: the next could come before the result", n)
 			}
 		}
 		w.let(first)
@@ -116,13 +116,13 @@ func TestB6_TheBreakerIsAskedAfterTheSlotAndToldOnce(t *testing.T) {
 			_, _ = Do(t.Context(), a, func(context.Context) (int, error) { panic(1) })
 		}()
 		if fmt.Sprint(b.told) != fmt.Sprint([]error{nil, broken, errPanicked}) {
-			t.Errorf("told %v", b.told)
+			t.Errorf("B6: told %v", b.told)
 		}
 		rest(t, s, 0)
 	})
 }
 
-func TestB5B6_OpenBreaker(t *testing.T) {
+func TestOpenBreaker(t *testing.T) {
 	why := errors.New("open")
 	b := &breaker{open: why}
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, Breaker: b})
@@ -137,9 +137,9 @@ func TestB5B6_OpenBreaker(t *testing.T) {
 	rest(t, s, 0)
 }
 
-// TestB6_VerdictOnTime: a timeout is a result as soon as the caller has it, a caller that goes away is none, and the
+// TestVerdictOnTime: a timeout is a result as soon as the caller has it, a caller that goes away is none, and the
 // function that returns later says nothing more.
-func TestB6_VerdictOnTime(t *testing.T) {
+func TestVerdictOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &breaker{}
 		s, a := single(t, CompartmentConfig{Guaranteed: 3, Timeout: time.Second, Breaker: b})
@@ -147,13 +147,13 @@ func TestB6_VerdictOnTime(t *testing.T) {
 		hangs := func(context.Context) (int, error) { <-stuck; return 0, nil }
 		_, _ = Do(t.Context(), a, hangs)
 		if len(b.told) != 1 || IsExcluded(b.told[0]) || !errors.Is(b.told[0], ErrTimeout) {
-			t.Errorf("told %v", b.told)
+			t.Errorf("B6: told %v", b.told)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { sleepFor(time.Millisecond); cancel() }()
 		_, err := Do(ctx, a, hangs)
 		if len(b.told) != 2 || !IsExcluded(b.told[1]) || !errors.Is(err, context.Canceled) {
-			t.Errorf("told %v, %v", b.told, err)
+			t.Errorf("B6: told %v, %v", b.told, err)
 		}
 		close(stuck)
 		synctest.Wait()
@@ -167,14 +167,14 @@ func TestB6_VerdictOnTime(t *testing.T) {
 			<-exited
 		}()
 		if len(b.told) != 4 || b.told[2] != nil || !errors.Is(b.told[3], errGoexit) {
-			t.Errorf("told %v", b.told)
+			t.Errorf("B6: told %v", b.told)
 		}
 		rest(t, s, 0)
 	})
 }
 
-// TestB5B6_ABreakerThatDoesNotAnswerIsARejection in the counters and to the observer, once for each call.
-func TestB5B6_ABreakerThatDoesNotAnswerIsARejection(t *testing.T) {
+// TestABreakerThatDoesNotAnswerIsARejection in the counters and to the observer, once for each call.
+func TestABreakerThatDoesNotAnswerIsARejection(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("breaker") }, "Goexit": runtime.Goexit} {
 		var seen recording
 		b := &breaker{onAllow: leave}
@@ -211,7 +211,7 @@ func TestB5B6_ABreakerThatDoesNotAnswerIsARejection(t *testing.T) {
 	}
 }
 
-func TestB6_IsExcluded(t *testing.T) {
+func TestIsExcluded(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1})
 	_, p, _ := a.Acquire(t.Context())
 	_, rejection := Do(t.Context(), a, nothing)
@@ -230,7 +230,7 @@ func TestB6_IsExcluded(t *testing.T) {
 		ErrUnknownCompartment:          true,
 	} {
 		if IsExcluded(err) != want {
-			t.Errorf("IsExcluded(%v) = %v", err, !want)
+			t.Errorf("B6: IsExcluded(%v) = %v", err, !want)
 		}
 	}
 	rest(t, s, 0)

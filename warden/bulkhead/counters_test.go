@@ -15,9 +15,9 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// TestPropertyB5_CountersAtAnyInstant looks at a set while calls are admitted, wait, time out, panic, are rejected by a breaker and
+// TestPropertyCountersAtAnyInstant looks at a set while calls are admitted, wait, time out, panic, are rejected by a breaker and
 // answered by fallbacks, and while shares change: no counter ever falls, and what a look says adds up.
-func TestPropertyB5_CountersAtAnyInstant(t *testing.T) {
+func TestPropertyCountersAtAnyInstant(t *testing.T) {
 	b := &flipping{}
 	s := mustNew(t, Config{Total: 6, Compartments: []CompartmentConfig{
 		{Name: "gold", Guaranteed: 2, Lendable: 1, Max: 4, MaxQueue: 3, MaxWait: 100 * time.Microsecond, Criticality: limiter.Critical, Breaker: b},
@@ -33,13 +33,13 @@ func TestPropertyB5_CountersAtAnyInstant(t *testing.T) {
 			for _, c := range snap.Compartments {
 				for name, n := range counters(c) {
 					if n < last[name] {
-						t.Errorf("%s fell from %d to %d", name, last[name], n)
+						t.Errorf("B5: %s fell from %d to %d", name, last[name], n)
 					}
 					last[name] = n
 				}
 				begun := c.Admitted + total(c.Rejected) + total(c.Left) + uint64(c.Queued)
 				if begun > c.Submitted || c.Submitted-begun > uint64(c.InFlight) || c.Finished > c.Admitted || total(c.Outcomes) != c.Finished+uint64(c.Abandoned) {
-					t.Errorf("%+v does not add up", c)
+					t.Errorf("B5: %+v does not add up", c)
 				}
 			}
 			select {

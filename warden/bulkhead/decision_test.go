@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-func TestB11_LendingStopsThenGuaranteesShrink(t *testing.T) {
+func TestLendingStopsThenGuaranteesShrink(t *testing.T) {
 	s := mustNew(t, Config{Total: 20, Compartments: []CompartmentConfig{
 		{Name: "low", Guaranteed: 4, Lendable: 4, Max: 12, MaxQueue: 1, Criticality: limiter.Background},
 		{Name: "high", Guaranteed: 6, Lendable: 3, Max: 12, MaxQueue: 1, Criticality: limiter.Critical},
@@ -34,13 +34,13 @@ func TestB11_LendingStopsThenGuaranteesShrink(t *testing.T) {
 			each = append(each, fmt.Sprintf("%d/%d/%d", c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax))
 		}
 		if got := strings.Join(each, " "); got != c.want || s.Snapshot().EffectiveTotal != min(20, c.target) {
-			t.Errorf("target %d: %s, want %s", c.target, each, c.want)
+			t.Errorf("B11: target %d: %s, want %s", c.target, each, c.want)
 		}
 	}
 }
 
 // Of what rounding leaves over, nothing is for those who are guaranteed nothing.
-func TestB11_WhatIsLeftOverIsForThoseWithAGuarantee(t *testing.T) {
+func TestWhatIsLeftOverIsForThoseWithAGuarantee(t *testing.T) {
 	s := mustNew(t, Config{Total: 6, Compartments: []CompartmentConfig{{Name: "borrower", Max: 6}, {Name: "a", Guaranteed: 3}, {Name: "b", Guaranteed: 3}}})
 	s.Apply(bound(1, 5))
 	var each []int
@@ -48,11 +48,11 @@ func TestB11_WhatIsLeftOverIsForThoseWithAGuarantee(t *testing.T) {
 		each = append(each, c.EffectiveGuaranteed)
 	}
 	if !slices.Equal(each, []int{0, 3, 2}) {
-		t.Errorf("%d, want 0, 3 and 2", each)
+		t.Errorf("B11: %d, want 0, 3 and 2", each)
 	}
 }
 
-func TestB11_ADecisionRulesAllCompartments(t *testing.T) {
+func TestADecisionRulesAllCompartments(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 4, Observer: seen, Compartments: []CompartmentConfig{
@@ -68,32 +68,32 @@ func TestB11_ADecisionRulesAllCompartments(t *testing.T) {
 		w.send(a, "a")
 		w.send(b, "b")
 		if j := w.send(a, "waits"); !j.waits() {
-			t.Errorf("a critical compartment sheds: %v", j.err)
+			t.Errorf("B11: a critical compartment sheds: %v", j.err)
 		}
 		_, err := Do(t.Context(), b, nothing)
 		wantRejected(t, err, limiter.PressureHigh)
 		var r *limiter.Rejection
 		errors.As(err, &r)
 		if d := r.Decision; d.Seq != 70 || r.DecisionState != limiter.Applied || d.TargetConcurrency != 4 || d.Expected != 0 || d.Yields != 2 || !containsAll(fmt.Sprint(d.Reasons), "queueing", "revision=1") {
-			t.Errorf("%+v", d)
+			t.Errorf("B11: %+v", d)
 		}
 		sleep(time.Second + time.Millisecond)
 		snap := s.Snapshot()
 		if !snap.Stale || snap.EffectiveTotal != 1 || snap.Decision.Seq != 70 || snap.Compartments[1].EffectiveGuaranteed != 0 {
-			t.Errorf("%+v", snap)
+			t.Errorf("B11: %+v", snap)
 		}
 		if n := len(seen.of(Applied)); n != 2 {
-			t.Errorf("%d times told", n)
+			t.Errorf("B11: %d times told", n)
 		}
 		s.Apply(bound(71, 9))
 		if s.Snapshot().Stale || s.Snapshot().EffectiveTotal != 4 {
-			t.Errorf("%+v", s.Snapshot())
+			t.Errorf("B11: %+v", s.Snapshot())
 		}
 	})
 }
 
-// TestB11_TheSumFollowsTheTarget lowers the target under a full set: what is borrowed is given back first.
-func TestB11_TheSumFollowsTheTarget(t *testing.T) {
+// TestTheSumFollowsTheTarget lowers the target under a full set: what is borrowed is given back first.
+func TestTheSumFollowsTheTarget(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, a, b := pair(t, CompartmentConfig{Guaranteed: 4, Lendable: 4, MaxQueue: 9, Criticality: limiter.Critical},
 			CompartmentConfig{Guaranteed: 4, Max: 10, MaxQueue: 9})
@@ -108,25 +108,25 @@ func TestB11_TheSumFollowsTheTarget(t *testing.T) {
 				want = 6
 			}
 			if snap.InFlight != want || i >= 7 && !owners[3].runs() {
-				t.Fatalf("after %d ended: %d in flight, want %d; %+v", i+1, snap.InFlight, want, snap.Compartments)
+				t.Fatalf("B11: after %d ended: %d in flight, want %d; %+v", i+1, snap.InFlight, want, snap.Compartments)
 			}
 		}
 		rest(t, s, 6)
 	})
 }
 
-// TestB11_SharesOfManySlots: as many slots as there may be are divided in proportion, where an int has 32 bits as well.
-func TestB11_SharesOfManySlots(t *testing.T) {
+// TestSharesOfManySlots: as many slots as there may be are divided in proportion, where an int has 32 bits as well.
+func TestSharesOfManySlots(t *testing.T) {
 	s := mustNew(t, Config{Total: maxSlots, Compartments: []CompartmentConfig{
 		{Name: "a", Guaranteed: 700_000}, {Name: "b", Guaranteed: 300_000},
 	}})
 	s.Apply(bound(1, 500_000))
 	got := s.Snapshot().Compartments
 	if a, b := got[0].EffectiveGuaranteed, got[1].EffectiveGuaranteed; a != 350_000 || b != 150_000 {
-		t.Errorf("%d and %d", a, b)
+		t.Errorf("B11: %d and %d", a, b)
 	}
 	const n = maxSlots
 	if portion(n, n-1, n) != n-1 || portion(n-1, n-1, n) != n-2 || !smaller(n-2, n-1, n-1, n) || smaller(n-1, n, n-2, n-1) || smaller(n, n, n, n) {
-		t.Error("one in a million is lost")
+		t.Error("B11: one in a million is lost")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-func TestB9_FallbackRules(t *testing.T) {
+func TestFallbackRules(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		broken := errors.New("broken")
 		b := &breaker{}
@@ -27,7 +27,7 @@ func TestB9_FallbackRules(t *testing.T) {
 		fallback := func(ctx context.Context, err error) (int, error) {
 			cause = err
 			if _, err := Do(ctx, a, nothing); errors.Is(err, ErrReentry) {
-				t.Error("the fallback runs inside of what it replaces")
+				t.Error("B9: the fallback runs inside of what it replaces")
 			}
 			return 42, nil
 		}
@@ -35,7 +35,7 @@ func TestB9_FallbackRules(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if got := a.Snapshot().Degraded; got != degraded || !errors.Is(cause, is) || (is == nil) != (err == nil && v != 42) {
-				t.Errorf("%s: %d degraded, want %d; cause %v; answer %d, %v", name, got, degraded, cause, v, err)
+				t.Errorf("B9: %s: %d degraded, want %d; cause %v; answer %d, %v", name, got, degraded, cause, v, err)
 			}
 			cause = nil
 		}
@@ -57,17 +57,17 @@ func TestB9_FallbackRules(t *testing.T) {
 		w.home()
 
 		// And not:
-		none := func(context.Context, error) (int, error) { t.Error("the fallback runs"); return 0, nil }
+		none := func(context.Context, error) (int, error) { t.Error("B9: the fallback runs"); return 0, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err = DoOr(ctx, a, func(context.Context) (int, error) { cancel(); return 0, broken }, none)
 		if !errors.Is(err, broken) && !errors.Is(err, context.Canceled) {
-			t.Errorf("cancel: %v", err)
+			t.Errorf("B9: cancel: %v", err)
 		}
 		if _, err = DoOr(ctx, a, nothing, none); !errors.Is(err, context.Canceled) {
-			t.Errorf("canceled before: %v", err)
+			t.Errorf("B9: canceled before: %v", err)
 		}
 		if _, err = DoOr(t.Context(), nil, nothing, none); !errors.Is(err, ErrUnknownCompartment) {
-			t.Errorf("unknown: %v", err)
+			t.Errorf("B9: unknown: %v", err)
 		}
 		func() {
 			defer func() { _ = recover() }()
@@ -75,18 +75,18 @@ func TestB9_FallbackRules(t *testing.T) {
 		}()
 		_, err = Do(t.Context(), a, func(ctx context.Context) (int, error) { return DoOr(ctx, a, nothing, none) })
 		if !errors.Is(err, ErrReentry) {
-			t.Errorf("reentry: %v", err)
+			t.Errorf("B9: reentry: %v", err)
 		}
 		if n := len(seen.of(Degraded)); n != 4 {
-			t.Errorf("%d times told", n)
+			t.Errorf("B9: %d times told", n)
 		}
 		rest(t, s, 0)
 	})
 }
 
-// TestB6B9_AnInnerErrorIsAFailure: what fn returns is an error of fn, also if it is one that this package makes for another call,
+// TestAnInnerErrorIsAFailure: what fn returns is an error of fn, also if it is one that this package makes for another call,
 // or for another compartment of the same name.
-func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
+func TestAnInnerErrorIsAFailure(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		for _, inner := range []error{
 			&ReentryError{Limiter: "a"}, &ReentryError{Limiter: "b"}, &InvalidError{"fn", "nil", "a function"}, ErrUnknownCompartment,
@@ -112,13 +112,13 @@ func TestB6B9_AnInnerErrorIsAFailure(t *testing.T) {
 	}
 }
 
-func TestB9_AFallbackThatPanics(t *testing.T) {
+func TestAFallbackThatPanics(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxFallback: 1})
 	for range 3 {
 		func() {
 			defer func() {
 				if got := recover(); got != "fallback" {
-					t.Errorf("recovered %v", got)
+					t.Errorf("B9: recovered %v", got)
 				}
 			}()
 			_, _ = DoOr(t.Context(), a, func(context.Context) (int, error) { return 0, errors.New("broken") },
@@ -126,7 +126,7 @@ func TestB9_AFallbackThatPanics(t *testing.T) {
 		}()
 	}
 	if c := a.Snapshot(); c.FallbacksFailed != 3 || c.FallbacksInFlight != 0 {
-		t.Errorf("%+v", c)
+		t.Errorf("B9: %+v", c)
 	}
 	rest(t, s, 0)
 }

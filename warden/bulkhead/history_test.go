@@ -52,7 +52,7 @@ func drive(t *testing.T, cfg Config, script []move, spoil, finally func(*machine
 	return failed
 }
 
-func TestPropertyB1B2B3B5B7B8B11_Machine(t *testing.T) {
+func TestPropertyMachine(t *testing.T) {
 	made := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := rapid.SampledFrom(shapes()).Draw(rt, "shape")
@@ -67,8 +67,8 @@ func TestPropertyB1B2B3B5B7B8B11_Machine(t *testing.T) {
 	t.Logf("%d steps", made)
 }
 
-// TestB1B2B3B5B7B8B11_LongHistories runs the machine for longer than rapid does, and makes sure that it gets everywhere.
-func TestB1B2B3B5B7B8B11_LongHistories(t *testing.T) {
+// TestLongHistories runs the machine for longer than rapid does, and makes sure that it gets everywhere.
+func TestLongHistories(t *testing.T) {
 	const histories, steps = 40, 300
 	seen := map[string]int{}
 	for i := range histories {
@@ -107,17 +107,17 @@ func TestB1B2B3B5B7B8B11_LongHistories(t *testing.T) {
 	}
 }
 
-// TestB3_OneTurnIsOneSlot is a history that the machine has found: an owner that is served a slot kept for it must not
+// TestOneTurnIsOneSlot is a history that the machine has found: an owner that is served a slot kept for it must not
 // take one of the unreserved in the same turn.
-func TestB3_OneTurnIsOneSlot(t *testing.T) {
+func TestOneTurnIsOneSlot(t *testing.T) {
 	script := append(slices.Repeat([]move{{0, 0, 0}}, 9), move{0, 1, 0}, move{0, 1, 0}, move{8, 1, 2})
 	if failed := drive(t, shapes()[1], script, nil, nil); failed != "" {
 		t.Fatal(failed)
 	}
 }
 
-// FuzzB1B2B3B5B7B8B11 is the machine, driven by coverage: the first byte is the shape, then three a step.
-func FuzzB1B2B3B5B7B8B11(f *testing.F) {
+// FuzzMachine is the machine, driven by coverage: the first byte is the shape, then three a step.
+func FuzzMachine(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 0, 0, 1, 0, 0, 3, 1, 4, 0, 0, 9, 3, 2, 8, 1, 2})
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 8, 5, 2, 6, 0, 0, 7, 30, 0})
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -23,7 +23,7 @@ func pair(t testing.TB, owner, other CompartmentConfig) (s *Set, a, b *Compartme
 	return s, a, b
 }
 
-func TestB3_TheOwnerGetsTheNextSlotThatComesBack(t *testing.T) {
+func TestTheOwnerGetsTheNextSlotThatComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, a, b := pair(t, CompartmentConfig{Guaranteed: 4, Lendable: 4, MaxQueue: 9, Criticality: limiter.Background},
 			CompartmentConfig{Guaranteed: 2, Max: 10, MaxQueue: 99, Criticality: limiter.Critical})
@@ -35,23 +35,23 @@ func TestB3_TheOwnerGetsTheNextSlotThatComesBack(t *testing.T) {
 		for i := range 4 {
 			w.let(borrowers[i])
 			if !owners[i].runs() || a.Snapshot().InFlight != i+1 {
-				t.Fatalf("after %d slots came back, %d are the owner's", i+1, a.Snapshot().InFlight)
+				t.Fatalf("B3: after %d slots came back, %d are the owner's", i+1, a.Snapshot().InFlight)
 			}
 		}
 		w.let(borrowers[4])
 		if owners[4].runs() || !borrowers[10].runs() {
-			t.Error("beyond its guarantee the owner is not first: the other one is more critical, and has borrowed no more")
+			t.Error("B3: beyond its guarantee the owner is not first: the other one is more critical, and has borrowed no more")
 		}
 		if c := a.Snapshot(); c.Lent != 0 || c.InFlight != 4 {
-			t.Errorf("%+v", c)
+			t.Errorf("B3: %+v", c)
 		}
 		rest(t, s, 10)
 	})
 }
 
-// TestB3_TheWaitForWhatIsLent measures the bound: with functions that honor their context, an owner waits no longer than the
+// TestTheWaitForWhatIsLent measures the bound: with functions that honor their context, an owner waits no longer than the
 // borrowers' Timeout; with ones that do not, it waits for them, and Abandoned says so.
-func TestB3_TheWaitForWhatIsLent(t *testing.T) {
+func TestTheWaitForWhatIsLent(t *testing.T) {
 	const timeout = 3 * time.Second
 	for _, honest := range []bool{true, false} {
 		t.Run(fmt.Sprintf("honest %v", honest), func(t *testing.T) {
@@ -90,10 +90,10 @@ func TestB3_TheWaitForWhatIsLent(t *testing.T) {
 				t.Logf("the longest wait of an owner: %s; the borrowers' Timeout: %s", longest, timeout)
 				c := b.Snapshot()
 				if honest && (longest == 0 || longest > timeout || c.Abandoned != 0) {
-					t.Errorf("longest %s, %d abandoned", longest, c.Abandoned)
+					t.Errorf("B3: longest %s, %d abandoned", longest, c.Abandoned)
 				}
 				if !honest && (longest != 0 || c.Abandoned != 10 || a.Snapshot().Queued != 5) {
-					t.Errorf("longest %s, %+v", longest, c)
+					t.Errorf("B3: longest %s, %+v", longest, c)
 				}
 				close(stuck)
 				all.Wait()
@@ -102,20 +102,20 @@ func TestB3_TheWaitForWhatIsLent(t *testing.T) {
 	}
 }
 
-func TestB3_NothingIsLentThatIsNotLendable(t *testing.T) {
+func TestNothingIsLentThatIsNotLendable(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		_, a, b := pair(t, CompartmentConfig{Guaranteed: 6, Lendable: 1, MaxQueue: 1}, CompartmentConfig{Guaranteed: 2, Max: 4})
 		w.fill(b, 9)
 		if c := b.Snapshot(); c.InFlight != 4 || c.Rejected["queue_overflow"] != 5 {
-			t.Errorf("beyond its Max: %+v", c)
+			t.Errorf("B3: beyond its Max: %+v", c)
 		}
 		if c := a.Snapshot(); c.Lent != 0 {
-			t.Errorf("slots that nobody is guaranteed go first: %+v", c)
+			t.Errorf("B3: slots that nobody is guaranteed go first: %+v", c)
 		}
 	})
 }
 
-func TestB5_EveryCallIsCountedOnce(t *testing.T) {
+func TestEveryCallIsCountedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		broken := errors.New("broken")
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 2, MaxWait: time.Second})
@@ -138,7 +138,7 @@ func TestB5_EveryCallIsCountedOnce(t *testing.T) {
 		got := fmt.Sprint(c.Submitted, c.Admitted, c.Finished, c.InFlight, c.Queued, c.Outcomes, c.Rejected, c.Left)
 		want := "9 3 2 1 1 map[failed:2] map[queue_overflow:1 reentry:1] map[canceled:1 deadline_exceeded:1 timeout_queued:1]"
 		if got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
+			t.Errorf("B5: got  %s\nwant %s", got, want)
 		}
 		rest(t, s, 1)
 		w.let(first)
@@ -147,25 +147,25 @@ func TestB5_EveryCallIsCountedOnce(t *testing.T) {
 	})
 }
 
-func TestB5_AQueueTimeoutExplainsItself(t *testing.T) {
+func TestAQueueTimeoutExplainsItself(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second})
 		w.send(a, "first")
 		_, err := Do(t.Context(), a, nothing)
 		var timeout *TimeoutError
 		if !errors.As(err, &timeout) || timeout.Phase != Queued || timeout.After != time.Second || timeout.Rejection.Waited != time.Second {
-			t.Errorf("%+v", err)
+			t.Errorf("B5: %+v", err)
 		}
 		if errors.Is(err, limiter.ErrRejected) {
-			t.Error("a timeout is not to be taken for a rejection")
+			t.Error("B5: a timeout is not to be taken for a rejection")
 		}
 		if r := s.Recent(); len(r) != 1 || r[0].Limiter != "a" || r[0].Reason != limiter.TimeoutQueued {
-			t.Errorf("%+v", r)
+			t.Errorf("B5: %+v", r)
 		}
 	})
 }
 
-func TestB7_ResizeWhileRunning(t *testing.T) {
+func TestResizeWhileRunning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 10, Observer: seen, Compartments: []CompartmentConfig{
@@ -182,7 +182,7 @@ func TestB7_ResizeWhileRunning(t *testing.T) {
 		}
 		for i := range 4 {
 			if got := b.Snapshot().InFlight; got != min(6, 4+i) {
-				t.Fatalf("after %d ended: %d in flight", i, got)
+				t.Fatalf("B7: after %d ended: %d in flight", i, got)
 			}
 			if i < 3 {
 				w.let(mine[i])
@@ -196,10 +196,10 @@ func TestB7_ResizeWhileRunning(t *testing.T) {
 		p = s.Plan()
 		p.Compartments[1].Guaranteed = p.Total // more than there is beside the other's
 		if _, err := s.Resize(p); err == nil || s.Plan().Revision != 2 || s.Plan().Compartments[1].Guaranteed != 7 {
-			t.Errorf("after a plan that is rejected (%v): %+v", err, s.Plan())
+			t.Errorf("B7: after a plan that is rejected (%v): %+v", err, s.Plan())
 		}
 		if !theirs[5].runs() || len(seen.of(Resized)) != 1 || seen.of(Resized)[0].Revision != 2 {
-			t.Error("the other's calls wait on, or nobody was told")
+			t.Error("B7: the other's calls wait on, or nobody was told")
 		}
 		rest(t, s, 9)
 	})

@@ -22,7 +22,7 @@ import (
 // valveOps are the moves of the machine, with changes of the mode among them.
 func valveOps() []int { return []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10} }
 
-func TestPropertyB12B13_Machine(t *testing.T) {
+func TestPropertyModeMachine(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := rapid.SampledFrom(shapes()).Draw(rt, "shape")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
@@ -34,9 +34,9 @@ func TestPropertyB12B13_Machine(t *testing.T) {
 	})
 }
 
-// TestB12B13_LongHistories makes sure that the machine gets to every judgement, and to calls that are left over when a compartment
+// TestModeLongHistories makes sure that the machine gets to every judgement, and to calls that are left over when a compartment
 // enforces its bounds again.
-func TestB12B13_LongHistories(t *testing.T) {
+func TestModeLongHistories(t *testing.T) {
 	const histories, steps = 40, 300
 	seen := map[string]int{}
 	for i := range histories {
@@ -75,9 +75,9 @@ func put(t *testing.T, s *Set, name string, mode limiter.Mode) {
 	synctest.Wait()
 }
 
-// TestB12_TheOthersKeepTheirs floods a compartment that is bypassed: it has what it may have, the others have what is theirs, and when
+// TestTheOthersKeepTheirs floods a compartment that is bypassed: it has what it may have, the others have what is theirs, and when
 // it enforces its bounds again nobody is admitted before as many as those bounds allow are left.
-func TestB12_TheOthersKeepTheirs(t *testing.T) {
+func TestTheOthersKeepTheirs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := must(New(Config{Total: 4, Compartments: []CompartmentConfig{
 			{Name: "flooded", Guaranteed: 1, Max: 2, MaxQueue: 9, Mode: limiter.Bypass}, {Name: "other", Guaranteed: 2, Max: 3, MaxQueue: 1},
@@ -96,7 +96,7 @@ func TestB12_TheOthersKeepTheirs(t *testing.T) {
 			running = append(running, hold(flooded))
 		}
 		if c := flooded.Snapshot(); c.InFlight != 10 || c.WithoutSlot != 8 || c.Borrowed != 1 || s.Snapshot().InFlight != 10 {
-			t.Fatalf("%+v", c)
+			t.Fatalf("B12: %+v", c)
 		}
 		defer hold(other).Release(nil)
 		defer hold(other).Release(nil)
@@ -114,21 +114,21 @@ func TestB12_TheOthersKeepTheirs(t *testing.T) {
 		for i, p := range running {
 			synctest.Wait()
 			if c := flooded.Snapshot(); len(in) != 0 && i < 9 || c.Queued != 1 && i < 9 {
-				t.Fatalf("after %d ended: %+v", i, c)
+				t.Fatalf("B12: after %d ended: %+v", i, c)
 			}
 			p.Release(nil)
 		}
 		entered.Wait()
 		(<-in).Release(nil)
 		if c := flooded.Snapshot(); c.InFlight != 0 || c.WithoutSlot != 0 || c.Rejected["queue_overflow"] != 0 {
-			t.Fatalf("%+v", c)
+			t.Fatalf("B12: %+v", c)
 		}
 	})
 }
 
-// TestB8_CallsLeftFromTheBypassHoldUpTheirTenantOnly: one tenant has as many as it may have, none with a slot, and is first in
+// TestCallsLeftFromTheBypassHoldUpTheirTenantOnly: one tenant has as many as it may have, none with a slot, and is first in
 // line. A rapid history (B12) found that everybody behind it waited.
-func TestB8_CallsLeftFromTheBypassHoldUpTheirTenantOnly(t *testing.T) {
+func TestCallsLeftFromTheBypassHoldUpTheirTenantOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s := must(New(Config{Total: 4, Compartments: []CompartmentConfig{
 			{Name: "c", Max: 4, MaxQueue: 2, Mode: limiter.Bypass, Tenants: TenantsConfig{Max: 2, Keys: 4}},
@@ -141,13 +141,13 @@ func TestB8_CallsLeftFromTheBypassHoldUpTheirTenantOnly(t *testing.T) {
 		s.Apply(decision.ControlDecision{Seq: 2, TargetConcurrency: 4})
 		synctest.Wait()
 		if !first.waits() || !second.runs() {
-			t.Errorf("the full tenant's call waits: %v; the other's runs: %v", first.waits(), second.runs())
+			t.Errorf("B8: the full tenant's call waits: %v; the other's runs: %v", first.waits(), second.runs())
 		}
 	})
 }
 
-// TestB12_WhatIsRejectedAllTheSame: an open breaker, re-entry, and the end of a context.
-func TestB12_WhatIsRejectedAllTheSame(t *testing.T) {
+// TestWhatIsRejectedAllTheSame: an open breaker, re-entry, and the end of a context.
+func TestWhatIsRejectedAllTheSame(t *testing.T) {
 	closed := errors.New("closed")
 	broken := false
 	s := must(New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 1, Mode: limiter.DryRun, Breaker: asked(func() (func(error), error) {
@@ -166,21 +166,21 @@ func TestB12_WhatIsRejectedAllTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := c.Acquire(ctx); !errors.Is(err, ErrReentry) {
-			t.Errorf("%s: re-entry: %v", mode, err)
+			t.Errorf("B12: %s: re-entry: %v", mode, err)
 		}
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		if _, _, err := c.Acquire(gone); !errors.Is(err, limiter.ErrRejected) {
-			t.Errorf("%s: a context that has ended: %v", mode, err)
+			t.Errorf("B12: %s: a context that has ended: %v", mode, err)
 		}
 		broken = true
 		if _, _, err := c.Acquire(t.Context()); !errors.Is(err, ErrBreakerOpen) {
-			t.Errorf("%s: an open breaker: %v", mode, err)
+			t.Errorf("B12: %s: an open breaker: %v", mode, err)
 		}
 		broken = false
 		p.Release(nil)
 		if snap := c.Snapshot(); snap.InFlight != 0 || snap.WithoutSlot != 0 || c.unwanted != 0 {
-			t.Errorf("%s: at rest %+v", mode, snap)
+			t.Errorf("B12: %s: at rest %+v", mode, snap)
 		}
 	}
 }
@@ -189,8 +189,8 @@ type asked func() (func(error), error)
 
 func (a asked) Allow() (func(error), error) { return a() }
 
-// TestB13_Told looks for a judgement wherever one is told.
-func TestB13_Told(t *testing.T) {
+// TestTold looks for a judgement wherever one is told.
+func TestTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		s := must(New(Config{Total: 2, Observer: observed(func(e Event) {
@@ -221,7 +221,7 @@ func TestB13_Told(t *testing.T) {
 			"c dry_run", "succeeded, queue_overflow", "succeeded, timeout_queued", "succeeded, pressure_high", "c enforce",
 		}
 		if !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+			t.Errorf("B13: told %q, want %q", told, want)
 		}
 		snap := c.Snapshot()
 		if got := fmt.Sprint(snap.WouldReject, len(snap.Rejected)+len(snap.Left), snap.Admitted); got != "map[pressure_high:1 queue_overflow:1 timeout_queued:1] 0 10" {
@@ -234,7 +234,7 @@ func TestB13_Told(t *testing.T) {
 		if want := []string{
 			"started dry_run queue_overflow own_slots 2 4 1", "started dry_run timeout_queued own_slots 2 3 0", "started dry_run pressure_high own_slots 2 3 0",
 		}; !slices.Equal(recent, want) {
-			t.Errorf("recent %q, want %q", recent, want)
+			t.Errorf("B13: recent %q, want %q", recent, want)
 		}
 	})
 }

@@ -91,7 +91,7 @@ func visits(most int) *rapid.Generator[[]visit] {
 
 // The model is a list of when each function begins and ends. At any instant as many slots are held as functions run. A caller is answered when its
 // function ends or when its timeout has passed, whichever is first, and hears of a panic or a Goexit only if it still waits.
-func TestPropertyB4_ASlotIsHeldUntilTheEnd(t *testing.T) {
+func TestPropertyASlotIsHeldUntilTheEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
 		timeout := time.Duration(rapid.SampledFrom([]int{0, 4, 10, 22}).Draw(rt, "timeout")) * time.Millisecond
@@ -201,7 +201,7 @@ const (
 )
 
 // The model has two lists: whether the breaker was asked, which needs a slot, and what it was told, which needs its consent.
-func TestPropertyB6_AskedWithASlotToldOnce(t *testing.T) {
+func TestPropertyAskedWithASlotToldOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		script := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) encounter {
 			return encounter{
@@ -338,7 +338,7 @@ const (
 )
 
 // A fallback runs for the first five causes, while fewer than MaxFallback do, holding no slot; its answer is the call's. Else the cause is.
-func TestPropertyB9_WhenAFallbackRuns(t *testing.T) {
+func TestPropertyWhenAFallbackRuns(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		most, others := rapid.IntRange(1, 3).Draw(rt, "most"), rapid.IntRange(0, 3).Draw(rt, "others")
 		kinds := rapid.SliceOfN(rapid.IntRange(0, kindsOfCause-1), 1, 8).Draw(rt, "causes")
@@ -457,7 +457,7 @@ type entry struct {
 }
 
 // The model is the set of names on the way. A name that is in it is rejected; and when all have come out again, none is, whatever context is kept.
-func TestPropertyB10_ReentryIsRejected(t *testing.T) {
+func TestPropertyReentryIsRejected(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	rapid.Check(t, func(rt *rapid.T) {
 		path := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) entry {

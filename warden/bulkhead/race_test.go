@@ -16,9 +16,9 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// TestB1B2B3B5B7B8B11_Race lets calls of every kind, resizes and decisions meet. Each function counts itself: an admission must
+// TestRace lets calls of every kind, resizes and decisions meet. Each function counts itself: an admission must
 // never see more than the largest total there was.
-func TestB1B2B3B5B7B8B11_Race(t *testing.T) {
+func TestRace(t *testing.T) {
 	const most = 8
 	s := mustNew(t, Config{Total: most, Compartments: []CompartmentConfig{
 		{Name: "gold", Guaranteed: 3, Lendable: 2, Max: 6, MaxQueue: 4, Criticality: limiter.Critical},
@@ -98,9 +98,9 @@ func TestB1B2B3B5B7B8B11_Race(t *testing.T) {
 	}
 }
 
-// TestB3_TheOwnerIsNextWhateverElseItAsks gives a lent slot back while an owner and a borrower wait for it, and while more calls of
+// TestTheOwnerIsNextWhateverElseItAsks gives a lent slot back while an owner and a borrower wait for it, and while more calls of
 // the owner come, each of which asks for it and may just have been rejected: the owner's first is served before the borrower.
-func TestB3_TheOwnerIsNextWhateverElseItAsks(t *testing.T) {
+func TestTheOwnerIsNextWhateverElseItAsks(t *testing.T) {
 	s := mustNew(t, Config{Total: 1, Compartments: []CompartmentConfig{
 		{Name: "owner", Guaranteed: 1, Lendable: 1, MaxQueue: 10},
 		{Name: "borrower", Max: 1, MaxQueue: 1},
@@ -137,14 +137,14 @@ func TestB3_TheOwnerIsNextWhateverElseItAsks(t *testing.T) {
 		all.Wait()
 	}
 	if passedOver > 0 {
-		t.Errorf("passed over %d times", passedOver)
+		t.Errorf("B3: passed over %d times", passedOver)
 	}
 	rest(t, s, 0)
 }
 
-// TestB3_NoWakeUpIsLost sends calls that may all wait as long as they like, at compartments that live from each other's
+// TestNoWakeUpIsLost sends calls that may all wait as long as they like, at compartments that live from each other's
 // slots alone: one that is forgotten would wait for ever.
-func TestB3_NoWakeUpIsLost(t *testing.T) {
+func TestNoWakeUpIsLost(t *testing.T) {
 	s := mustNew(t, Config{Total: 2, Compartments: []CompartmentConfig{
 		{Name: "a", Guaranteed: 1, Lendable: 1, Max: 2, MaxQueue: 1000},
 		{Name: "b", Guaranteed: 1, Lendable: 1, Max: 2, MaxQueue: 1000},
@@ -166,8 +166,8 @@ func TestB3_NoWakeUpIsLost(t *testing.T) {
 	rest(t, s, 0)
 }
 
-// TestB4_Race lets functions and their timeouts end at the same time, again and again.
-func TestB4_Race(t *testing.T) {
+// TestAbandonedRace lets functions and their timeouts end at the same time, again and again.
+func TestAbandonedRace(t *testing.T) {
 	var answered atomic.Int64
 	b := &countingBreaker{}
 	s, a := single(t, CompartmentConfig{Guaranteed: 4, Timeout: 50 * time.Microsecond, MaxQueue: 100, MaxWait: time.Hour, Breaker: b})
@@ -193,7 +193,7 @@ func TestB4_Race(t *testing.T) {
 	}
 	rest(t, s, 0)
 	if c := a.Snapshot(); c.Outcomes["timeout_running"] != calls || b.asked.Load() != calls || b.told.Load() != calls {
-		t.Errorf("asked %d, told %d, %+v", b.asked.Load(), b.told.Load(), c)
+		t.Errorf("B4: asked %d, told %d, %+v", b.asked.Load(), b.told.Load(), c)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// TestQ4_ClientsThatLeave sends twice what a compartment can do, by clients who leave after 250 ms and say so only by leaving:
+// TestClientsThatLeave sends twice what a compartment can do, by clients who leave after 250 ms and say so only by leaving:
 // nearly every slot goes to one who is still there when the work is done.
-func TestQ4_ClientsThatLeave(t *testing.T) {
+func TestClientsThatLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, took, patience = 400, 20 * time.Millisecond, 250 * time.Millisecond
 		_, a := single(t, CompartmentConfig{Guaranteed: 2, MaxQueue: 1000})
@@ -40,13 +40,13 @@ func TestQ4_ClientsThatLeave(t *testing.T) {
 		}
 		clients.Wait()
 		if answered.Load() < started.Load()*95/100 || started.Load() < n/2 {
-			t.Errorf("%d of %d were answered in time, of %d started", answered.Load(), n, started.Load())
+			t.Errorf("Q4: %d of %d were answered in time, of %d started", answered.Load(), n, started.Load())
 		}
 	})
 }
 
-// TestQ4_WhatCallsUsuallyTake: calls of a second keep their order for a second, because a burst of them lasts so long.
-func TestQ4_WhatCallsUsuallyTake(t *testing.T) {
+// TestWhatCallsUsuallyTake: calls of a second keep their order for a second, because a burst of them lasts so long.
+func TestWhatCallsUsuallyTake(t *testing.T) {
 	for wait, first := range map[time.Duration]string{time.Second: "a", time.Second + 1: "b"} {
 		synctest.Test(t, func(t *testing.T) {
 			_, c := single(t, CompartmentConfig{Guaranteed: 1, Max: 1, MaxQueue: 10})
@@ -61,7 +61,7 @@ func TestQ4_WhatCallsUsuallyTake(t *testing.T) {
 			run.leave <- nil
 			synctest.Wait()
 			if !jobs[first].started.Load() {
-				t.Errorf("after %v %s did not start first", wait, first)
+				t.Errorf("Q4: after %v %s did not start first", wait, first)
 			}
 			for range 2 {
 				for _, j := range jobs {
@@ -75,8 +75,8 @@ func TestQ4_WhatCallsUsuallyTake(t *testing.T) {
 	}
 }
 
-// TestQ16_Patience: once twenty have left at 200 ms, the next who has not said how long he waits is sent away then, and told why.
-func TestQ16_Patience(t *testing.T) {
+// TestPatience: once twenty have left at 200 ms, the next who has not said how long he waits is sent away then, and told why.
+func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := single(t, CompartmentConfig{Guaranteed: 1, Max: 1, MaxQueue: 100})
 		crew := &crew{t: t}
@@ -90,10 +90,10 @@ func TestQ16_Patience(t *testing.T) {
 		time.Sleep(time.Second)
 		var r *limiter.Rejection
 		if !last.ended.Load() || !errors.As(last.err, &r) || r.Reason != limiter.PatienceExceeded || r.Patience < 200*time.Millisecond || r.Waited != r.Patience {
-			t.Fatalf("%v", last.err)
+			t.Fatalf("Q16: %v", last.err)
 		}
 		if n := c.Snapshot(); n.Left["patience_exceeded"] != 1 {
-			t.Errorf("%+v", n)
+			t.Errorf("Q16: %+v", n)
 		}
 		holder.leave <- nil
 		synctest.Wait()

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-func TestB8_ASpikeDoesNotRejectTheOthers(t *testing.T) {
+func TestASpikeDoesNotRejectTheOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, c := single(t, CompartmentConfig{Guaranteed: 6, MaxQueue: 5, Tenants: TenantsConfig{Max: 6}})
 		spike := w.fill(c.Tenant("loud"), 20) // 6 run, 5 wait, 9 are rejected
@@ -16,35 +16,35 @@ func TestB8_ASpikeDoesNotRejectTheOthers(t *testing.T) {
 		late := w.send(c.Tenant("late"), "l")
 		for _, j := range append(quiet, late) {
 			if j.ended.Load() {
-				t.Fatalf("rejected: %v", j.err)
+				t.Fatalf("B8: rejected: %v", j.err)
 			}
 		}
 		w.let(spike[0])
 		w.let(spike[1])
 		if !quiet[0].runs() || !late.runs() {
-			t.Error("the first two slots are for the two that have none")
+			t.Error("B8: the first two slots are for the two that have none")
 		}
 		w.let(spike[2])
 		if !quiet[1].runs() {
-			t.Error("the next is for the one that has one, not for the one that has three")
+			t.Error("B8: the next is for the one that has one, not for the one that has three")
 		}
 		if sn := c.Snapshot(); sn.Rejected["queue_overflow"] != 9 || sn.Tenants.Active != 3 || sn.InFlight != 6 {
-			t.Errorf("%+v", sn)
+			t.Errorf("B8: %+v", sn)
 		}
 		rest(t, s, 6)
 	})
 }
 
-func TestB8_ATenantHasItsOwnBound(t *testing.T) {
+func TestATenantHasItsOwnBound(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, c := single(t, CompartmentConfig{Guaranteed: 6, MaxQueue: 1, Tenants: TenantsConfig{Max: 2}})
 		jobs := w.fill(c.Tenant("a"), 3)
 		if c.Snapshot().InFlight != 2 || !jobs[2].waits() {
-			t.Errorf("%+v", c.Snapshot())
+			t.Errorf("B8: %+v", c.Snapshot())
 		}
 		w.let(jobs[0])
 		if !jobs[2].runs() {
-			t.Error("its own slot was lost")
+			t.Error("B8: its own slot was lost")
 		}
 		key, ok := c.Tenant("a").TenantKey()
 		same := c.Tenant("a")
@@ -55,26 +55,26 @@ func TestB8_ATenantHasItsOwnBound(t *testing.T) {
 	})
 }
 
-func TestB8_KeysAreBounded(t *testing.T) {
+func TestKeysAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, c := single(t, CompartmentConfig{Guaranteed: 6, MaxQueue: 1, Tenants: TenantsConfig{Max: 2, Keys: 3}})
 		held := c.Tenant("held")
 		w.send(held, "h")
 		for i := range 10_000 { // invented keys push each other out
 			if k := c.Tenant(fmt.Sprint("key ", i)); k == c {
-				t.Fatal("an idle tenant was not forgotten for a new one")
+				t.Fatal("B8: an idle tenant was not forgotten for a new one")
 			}
 		}
 		if c.Tenant("held") != held {
-			t.Error("a tenant that is not idle was forgotten")
+			t.Error("B8: a tenant that is not idle was forgotten")
 		}
 		if tn := c.Snapshot().Tenants; tn.Keys != 3 || tn.Evicted != 9998 || tn.Overflow != 0 {
-			t.Errorf("%+v", tn)
+			t.Errorf("B8: %+v", tn)
 		}
 		w.send(c.Tenant("x"), "x")
 		w.send(c.Tenant("y"), "y")
 		if c.Tenant("z") != c || c.Tenant(string(make([]byte, longestKey+1))) != c || c.Snapshot().Tenants.Overflow != 2 {
-			t.Error("there is one compartment for all that there is no room for")
+			t.Error("B8: there is one compartment for all that there is no room for")
 		}
 		if j := w.send(c.Tenant("z"), "z"); !j.runs() {
 			t.Error(j.err)
@@ -83,21 +83,21 @@ func TestB8_KeysAreBounded(t *testing.T) {
 	})
 }
 
-// TestB8_AForgottenTenantIsFoundAgain holds on to a tenant for longer than the set does.
-func TestB8_AForgottenTenantIsFoundAgain(t *testing.T) {
+// TestAForgottenTenantIsFoundAgain holds on to a tenant for longer than the set does.
+func TestAForgottenTenantIsFoundAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, c := single(t, CompartmentConfig{Guaranteed: 4, MaxQueue: 1, Tenants: TenantsConfig{Max: 1, Keys: 1}})
 		old := c.Tenant("a")
 		c.Tenant("b")
 		w.send(c.Tenant("a"), "1")
 		if j := w.send(old, "2"); !j.waits() {
-			t.Error("the tenant has twice its Max")
+			t.Error("B8: the tenant has twice its Max")
 		}
 		rest(t, s, 1)
 	})
 }
 
-func TestB8_AWaitDoesNotStayInMemory(t *testing.T) {
+func TestAWaitDoesNotStayInMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s, c := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1}})
 		first := w.send(c.Tenant("a"), "a")
@@ -107,12 +107,12 @@ func TestB8_AWaitDoesNotStayInMemory(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := c.Snapshot(); len(c.pool.waiting) != 0 || got.Tenants.Active != 1 || got.Tenants.Keys != 101 || got.Queued != 0 {
-			t.Errorf("%d have a turn, %+v", len(c.pool.waiting), got)
+			t.Errorf("B8: %d have a turn, %+v", len(c.pool.waiting), got)
 		}
 		w.let(first)
 		rest(t, s, 0)
 		if n := len(s.Recent()); n != 100 {
-			t.Errorf("%d explanations", n)
+			t.Errorf("B8: %d explanations", n)
 		}
 	})
 }

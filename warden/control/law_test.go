@@ -138,7 +138,7 @@ func history(t *rapid.T) (samples []monitor.Sample, now time.Time) {
 	return samples, now
 }
 
-func TestPropertyC1C7_AnySample(t *testing.T) {
+func TestPropertyAnySample(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
 		c := mustNew(t, cfg)
@@ -163,7 +163,7 @@ func TestPropertyC1C7_AnySample(t *testing.T) {
 			if d.Seq != before.Seq+1 || d.ValidFor <= 0 || d.Stale == nil || len(d.Stale.Reasons) == 0 {
 				t.Fatalf("%+v", d)
 			}
-			// C7; that the reasons are the right ones is TestC7_Reasons.
+			// C7; that the reasons are the right ones is TestReasons.
 			if len(d.Reasons) == 0 || d.Reasons[0].Code() == "" {
 				t.Fatal("no reason")
 			}
@@ -173,7 +173,7 @@ func TestPropertyC1C7_AnySample(t *testing.T) {
 }
 
 // One half at a time: with no executions, and with so many that run at once. Half a task is what rounding may add to either side.
-func TestPropertyC4_Bounded(t *testing.T) {
+func TestPropertyBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
 		c := mustNew(t, cfg)
@@ -198,14 +198,14 @@ func TestPropertyC4_Bounded(t *testing.T) {
 				t.Fatalf("C4: sample %d: target from %v to %v, %v run", i, was, is, running)
 			}
 			if step := d.ShedProbability - before.ShedProbability; math.Abs(step) > 0.5+1e-9 {
-				t.Fatalf("sample %d: shed from %v to %v", i, before.ShedProbability, d.ShedProbability)
+				t.Fatalf("C4: sample %d: shed from %v to %v", i, before.ShedProbability, d.ShedProbability)
 			}
 			before, highest = d, max(highest, d.TargetConcurrency)
 		}
 	})
 }
 
-func TestPropertyC1_NotANumberIsNotRead(t *testing.T) {
+func TestPropertyNotANumberIsNotRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
 		odd, plain := mustNew(t, cfg), mustNew(t, cfg)
@@ -256,7 +256,7 @@ func worse(t *rapid.T, s monitor.Sample, served bool) monitor.Sample {
 	return s
 }
 
-func TestPropertyC2_Monotone(t *testing.T) {
+func TestPropertyMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
 		one, other := mustNew(t, cfg), mustNew(t, cfg)
@@ -285,14 +285,14 @@ func TestPropertyC2_Monotone(t *testing.T) {
 		w := worse(t, s, served)
 		better, bad := one.Step(s), other.Step(w)
 		if bad.TargetConcurrency > better.TargetConcurrency || bad.ShedProbability < better.ShedProbability {
-			t.Fatalf("target %d, shed %v for %+v\ntarget %d, shed %v for %+v", better.TargetConcurrency, better.ShedProbability, s,
+			t.Fatalf("C2: target %d, shed %v for %+v\ntarget %d, shed %v for %+v", better.TargetConcurrency, better.ShedProbability, s,
 				bad.TargetConcurrency, bad.ShedProbability, w)
 		}
 	})
 }
 
 // One signal that no other one hides, and only that gets worse.
-func TestC2_OneSignalAlone(t *testing.T) {
+func TestOneSignalAlone(t *testing.T) {
 	at := func(signal int, x float64, steps int) monitor.Sample {
 		s := monitor.Sample{At: epoch.Add(time.Duration(steps+1) * 100 * time.Millisecond), Gap: 100 * time.Millisecond}
 		switch signal {
@@ -331,7 +331,7 @@ func TestC2_OneSignalAlone(t *testing.T) {
 	}
 }
 
-func TestPropertyC5_UtilizationAlone(t *testing.T) {
+func TestPropertyUtilizationAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := mustNew(t, configs(t))
 		before := c.Step(monitor.Sample{At: epoch})
@@ -349,7 +349,7 @@ func TestPropertyC5_UtilizationAlone(t *testing.T) {
 	})
 }
 
-func TestPropertyC6_Replay(t *testing.T) {
+func TestPropertyReplay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
 		first, again := mustNew(t, cfg), mustNew(t, cfg)
@@ -366,7 +366,7 @@ func TestPropertyC6_Replay(t *testing.T) {
 	})
 }
 
-func TestPropertyC8_NoInformationRaisesNothing(t *testing.T) {
+func TestPropertyNoInformationRaisesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := mustNew(t, configs(t))
 		samples, now := history(t)
@@ -380,7 +380,7 @@ func TestPropertyC8_NoInformationRaisesNothing(t *testing.T) {
 			s.Utilization.OK, s.Runnable.OK, s.Lag.Count = false, false, 0
 			d := c.Step(s)
 			if d.TargetConcurrency > before.TargetConcurrency {
-				t.Fatalf("target from %d to %d", before.TargetConcurrency, d.TargetConcurrency)
+				t.Fatalf("C8: target from %d to %d", before.TargetConcurrency, d.TargetConcurrency)
 			}
 			before = d
 		}
@@ -395,7 +395,7 @@ func calm(at time.Time) monitor.Sample {
 	}
 }
 
-func TestPropertyC9C10_CalmBringsItBack(t *testing.T) {
+func TestPropertyCalmBringsItBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := control.Config{Processors: rapid.SampledFrom([]int{2, 8, 128}).Draw(t, "processors")}
 		c := mustNew(t, cfg)

@@ -16,7 +16,7 @@ import (
 )
 
 // A jam takes the target down, or shedding up, in fewer samples than calm takes to bring it back, whatever is in the way and however long that lasts.
-func TestPropertyC3_FasterDownThanUp(t *testing.T) {
+func TestPropertyFasterDownThanUp(t *testing.T) {
 	jammed, tried := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := control.Config{
@@ -72,7 +72,7 @@ func TestPropertyC3_FasterDownThanUp(t *testing.T) {
 
 // No execution time cuts the target while processors are busy, nor while none has been completed. What was never told of executions says so and
 // expects nothing, and what is told of none any more expects less with each sample.
-func TestPropertyC11_NoCutWithoutGrounds(t *testing.T) {
+func TestPropertyNoCutWithoutGrounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := control.Config{Processors: rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "processors"), Initial: rapid.IntRange(1, 300).Draw(t, "initial")}
 		c, m := mustNew(t, cfg), newModel(rapid.Uint64().Draw(t, "seed"))
@@ -116,7 +116,7 @@ func TestPropertyC11_NoCutWithoutGrounds(t *testing.T) {
 
 // A cut is kept if it took waiting away, and undone if it took work away: so a target comes to what has room and stays there. Chance may move it
 // by a half for a while.
-func TestPropertyC11_CutsAreJudgedByWhatCompletes(t *testing.T) {
+func TestPropertyCutsAreJudgedByWhatCompletes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, m := mustNew(t, control.Config{Processors: 2, Initial: rapid.IntRange(4, 400).Draw(t, "initial")}), crowd()
 		m.took = rapid.SampledFrom([]float64{0.02, 0.04, 0.1}).Draw(t, "took")

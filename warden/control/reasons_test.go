@@ -11,9 +11,9 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// TestC7_AfterTheSignal: pressure falls more slowly than its signals. Until it has fallen, what raised it is named, and not a
+// TestAfterTheSignal: pressure falls more slowly than its signals. Until it has fallen, what raised it is named, and not a
 // utilization that never could have.
-func TestC7_AfterTheSignal(t *testing.T) {
+func TestAfterTheSignal(t *testing.T) {
 	c, now := mustNew(t, control.Config{Processors: 16}), clock{}
 	jam := monitor.Sample{Utilization: value(1), Lag: monitor.Lag{P90: 80 * time.Millisecond, Count: 100}}
 	for range 10 {
@@ -25,11 +25,11 @@ func TestC7_AfterTheSignal(t *testing.T) {
 		code, rest, _ := strings.Cut(r.String(), ": ")
 		signal, _, _ := strings.Cut(rest, "=")
 		if before := codes[code]; before != "" && before != signal {
-			t.Fatalf("%s: first %s, then %s", code, before, signal)
+			t.Fatalf("C7: %s: first %s, then %s", code, before, signal)
 		}
 		codes[code] = signal
 	}
 	if codes["queueing"] != "lag_p90_seconds" || codes["busy"] != "lag_p90_seconds" || codes["calm"] != "utilization" {
-		t.Fatalf("%v", codes)
+		t.Fatalf("C7: %v", codes)
 	}
 }

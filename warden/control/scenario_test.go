@@ -41,12 +41,12 @@ func jammed() monitor.Sample {
 	}
 }
 
-func TestC3_TightensFasterThanItRelaxes(t *testing.T) {
+func TestTightensFasterThanItRelaxes(t *testing.T) {
 	c, now := mustNew(t, control.Config{Processors: 1, Initial: 512}), clock{}
 	steps := func(s func() monitor.Sample, until func(d decision.ControlDecision) bool) (n int) {
 		for !until(c.Step(now.next(s()))) {
 			if n++; n > 1000 {
-				t.Fatal("never")
+				t.Fatal("C3: never")
 			}
 		}
 		return n
@@ -60,11 +60,11 @@ func TestC3_TightensFasterThanItRelaxes(t *testing.T) {
 	steps(quiet, func(d decision.ControlDecision) bool { return d.TargetConcurrency >= 16 })
 	up := steps(quiet, func(d decision.ControlDecision) bool { return d.TargetConcurrency >= 512 })
 	if 4*down > 3*up || shed >= relent {
-		t.Fatalf("from 512 to 16 in %d steps, back in %d; shed to 0.9 in %d, back in %d", down, up, shed, relent)
+		t.Fatalf("C3: from 512 to 16 in %d steps, back in %d; shed to 0.9 in %d, back in %d", down, up, shed, relent)
 	}
 }
 
-func TestC7_Reasons(t *testing.T) {
+func TestReasons(t *testing.T) {
 	service := func(ms, n float64) monitor.Service {
 		return executed(time.Duration(ms*float64(time.Millisecond)), 25, n)
 	}
@@ -131,7 +131,7 @@ func used(n int) monitor.Sample {
 	return s
 }
 
-func TestC8_GrowthNeedsUse(t *testing.T) {
+func TestGrowthNeedsUse(t *testing.T) {
 	c, now := mustNew(t, control.Config{Processors: 2}), clock{}
 	var d decision.ControlDecision
 	for range 300 {
@@ -145,24 +145,24 @@ func TestC8_GrowthNeedsUse(t *testing.T) {
 	}
 	grown := d.TargetConcurrency
 	if grown < 64 {
-		t.Fatalf("target %d after 3.5 s of use", grown)
+		t.Fatalf("C8: target %d after 3.5 s of use", grown)
 	}
 	// A jam, and back to where it was: that needs no use.
 	for range 40 {
 		d = c.Step(now.next(jammed()))
 	}
 	if d.TargetConcurrency > 8 {
-		t.Fatalf("target %d in the jam", d.TargetConcurrency)
+		t.Fatalf("C8: target %d in the jam", d.TargetConcurrency)
 	}
 	for range 150 {
 		d = c.Step(now.next(quiet()))
 	}
 	if d.TargetConcurrency != grown {
-		t.Fatalf("target %d, before the jam %d", d.TargetConcurrency, grown)
+		t.Fatalf("C8: target %d, before the jam %d", d.TargetConcurrency, grown)
 	}
 }
 
-func TestC8_FewObservations(t *testing.T) {
+func TestFewObservations(t *testing.T) {
 	lag := func(p90 time.Duration, count uint64) int {
 		c, now := mustNew(t, control.Config{Processors: 2}), clock{}
 		var d decision.ControlDecision
@@ -172,14 +172,14 @@ func TestC8_FewObservations(t *testing.T) {
 		return d.TargetConcurrency
 	}
 	if few, many := lag(60*time.Millisecond, 1), lag(60*time.Millisecond, 100); few != 16 || many >= 16 {
-		t.Errorf("60 ms: target %d by one observation, %d by a hundred", few, many)
+		t.Errorf("C8: 60 ms: target %d by one observation, %d by a hundred", few, many)
 	}
 	if few := lag(time.Millisecond, 1); few != 16 {
-		t.Errorf("1 ms: target %d", few)
+		t.Errorf("C8: 1 ms: target %d", few)
 	}
 }
 
-func TestC8_RatesArePerSecond(t *testing.T) {
+func TestRatesArePerSecond(t *testing.T) {
 	after := func(step time.Duration, first, then monitor.Sample) int {
 		c, at := mustNew(t, control.Config{Processors: 1, Initial: 400}), epoch
 		var d decision.ControlDecision
@@ -195,7 +195,7 @@ func TestC8_RatesArePerSecond(t *testing.T) {
 	for name, then := range map[string]monitor.Sample{"down": jammed(), "up": quiet()} {
 		often, seldom := after(20*time.Millisecond, jammed(), then), after(80*time.Millisecond, jammed(), then)
 		if ratio := float64(often) / float64(seldom); ratio < 0.75 || ratio > 1.33 {
-			t.Errorf("%s: target %d with a sample every 20 ms, %d with one every 80", name, often, seldom)
+			t.Errorf("C8: %s: target %d with a sample every 20 ms, %d with one every 80", name, often, seldom)
 		}
 	}
 }
@@ -260,7 +260,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func TestRaceC6_StepsTakeTurns(t *testing.T) {
+func TestRaceStepsTakeTurns(t *testing.T) {
 	c := mustNew(t, control.Config{})
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -279,7 +279,7 @@ func TestRaceC6_StepsTakeTurns(t *testing.T) {
 	}
 	all.Wait()
 	if len(seen) != 400 || !seen[400] {
-		t.Fatalf("%d decisions of 400", len(seen))
+		t.Fatalf("C6: %d decisions of 400", len(seen))
 	}
 }
 

@@ -32,19 +32,19 @@ func average(targets []int) float64 {
 	return float64(sum) / float64(len(targets))
 }
 
-func TestC11_CutsWhatWaits(t *testing.T) {
+func TestCutsWhatWaits(t *testing.T) {
 	for _, start := range []int{4, 16, 64, 400} {
 		c, m := mustNew(t, control.Config{Processors: 2, Initial: start}), crowd()
 		targets, _ := m.drive(c, 1200, begin(c))
 		for _, part := range [][]int{targets[100:400], targets[11000:]} {
 			if mean := average(part); mean < 9 || mean > 18 {
-				t.Errorf("from %d: target %.1f for ten slots", start, mean)
+				t.Errorf("C11: from %d: target %.1f for ten slots", start, mean)
 			}
 		}
 	}
 }
 
-func TestC11_WorkThatTakesLongerIsNoCrowd(t *testing.T) {
+func TestWorkThatTakesLongerIsNoCrowd(t *testing.T) {
 	c := mustNew(t, control.Config{Processors: 2})
 	m := newModel(1)
 	m.took, m.spread, m.offered = 0.04, 0.2, 60
@@ -52,10 +52,10 @@ func TestC11_WorkThatTakesLongerIsNoCrowd(t *testing.T) {
 	m.took, m.offered = 0.2, 300
 	targets, d := m.drive(c, 60, decision.ControlDecision{TargetConcurrency: 64})
 	if mean := average(targets[300:]); mean < 270 {
-		t.Errorf("target %.1f, and 300 have room", mean)
+		t.Errorf("C11: target %.1f, and 300 have room", mean)
 	}
 	if d.Expected < 150*time.Millisecond || d.Expected > 250*time.Millisecond {
-		t.Errorf("expects %v of work of 200 ms", d.Expected)
+		t.Errorf("C11: expects %v of work of 200 ms", d.Expected)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestATrialThatFailsKeepsTheBaseline(t *testing.T) {
 	}
 }
 
-func TestC11_SlowsDownAndRecovers(t *testing.T) {
+func TestSlowsDownAndRecovers(t *testing.T) {
 	c, m := mustNew(t, control.Config{Processors: 2}), crowd()
 	_, d := m.drive(c, 30, begin(c))
 	for _, took := range []float64{0.2, 0.04} {
@@ -86,46 +86,46 @@ func TestC11_SlowsDownAndRecovers(t *testing.T) {
 		var targets []int
 		targets, d = m.drive(c, 60, d)
 		if mean := average(targets[300:]); mean < 8.5 || mean > 18 {
-			t.Errorf("work of %v s: target %.1f for ten slots", took, mean)
+			t.Errorf("C11: work of %v s: target %.1f for ten slots", took, mean)
 		}
 	}
 }
 
-func TestC11_BusyProcessorsAreNoCrowd(t *testing.T) {
+func TestBusyProcessorsAreNoCrowd(t *testing.T) {
 	c, m := mustNew(t, control.Config{Processors: 2, Initial: 64}), crowd()
 	d := begin(c)
 	for range 300 {
 		s := m.sample(d.TargetConcurrency)
 		s.Utilization = value(0.99) // and no queue for them
 		if d = c.Step(s); d.TargetConcurrency < 64 {
-			t.Fatalf("target %d: %v", d.TargetConcurrency, d.Reasons)
+			t.Fatalf("C11: target %d: %v", d.TargetConcurrency, d.Reasons)
 		}
 	}
 }
 
-func TestC11_OffWithoutService(t *testing.T) {
+func TestOffWithoutService(t *testing.T) {
 	c, now := mustNew(t, control.Config{Processors: 2}), clock{}
 	d := c.Step(now.next(quiet()))
 	if said := fmt.Sprint(d.Reasons); !strings.Contains(said, "service_not_fed") || d.Expected != 0 {
-		t.Fatalf("%v, expects %v", said, d.Expected)
+		t.Fatalf("C11: %v, expects %v", said, d.Expected)
 	}
 	if said := fmt.Sprint(c.Step(now.next(used(1))).Reasons); strings.Contains(said, "service_not_fed") {
 		t.Fatal(said)
 	}
 }
 
-func TestC11_ExpectedFadesWhenNothingRuns(t *testing.T) {
+func TestExpectedFadesWhenNothingRuns(t *testing.T) {
 	c, m := mustNew(t, control.Config{Processors: 2}), newModel(1)
 	m.took, m.offered = 0.2, 10
 	_, d := m.drive(c, 10, begin(c))
 	if d.Expected < 150*time.Millisecond {
-		t.Fatalf("expects %v of work of 200 ms", d.Expected)
+		t.Fatalf("C11: expects %v of work of 200 ms", d.Expected)
 	}
 	for range 20 {
 		d = c.Step(m.next(quiet()))
 	}
 	if d.Expected > 20*time.Millisecond {
-		t.Fatalf("expects %v two seconds after the last execution", d.Expected)
+		t.Fatalf("C11: expects %v two seconds after the last execution", d.Expected)
 	}
 }
 
@@ -140,7 +140,7 @@ func roomy(seed uint64) (m *model, most float64) {
 // services are how many modelled services C12 and C13 are tried on; chance may spoil late of them, as it does in the swarm.
 const services, late = 200, 6
 
-func TestPropertyC12_NoLatch(t *testing.T) {
+func TestPropertyNoLatch(t *testing.T) {
 	latched := 0
 	for seed := range uint64(services) {
 		m, most := roomy(seed)
@@ -170,7 +170,7 @@ func TestPropertyC12_NoLatch(t *testing.T) {
 	}
 }
 
-func TestPropertyC13_NoHarm(t *testing.T) {
+func TestPropertyNoHarm(t *testing.T) {
 	harmed := 0
 	for seed := range uint64(services) {
 		m, most := roomy(seed)
@@ -190,7 +190,7 @@ func TestPropertyC13_NoHarm(t *testing.T) {
 }
 
 // One slot, a hundred inside, and a baseline that knows better: nearly all of them wait.
-func TestC4_ACutLeavesAFifth(t *testing.T) {
+func TestACutLeavesAFifth(t *testing.T) {
 	c, m := mustNew(t, control.Config{Processors: 1, Initial: 100}), crowd()
 	m.slots, m.offered = 1, 0.5
 	_, before := m.drive(c, 20, begin(c))
@@ -208,12 +208,12 @@ func TestC4_ACutLeavesAFifth(t *testing.T) {
 		before = d
 	}
 	if !cut {
-		t.Fatal("there was no cut")
+		t.Fatal("C4: there was no cut")
 	}
 }
 
 // Work of 20 s: a trial that waited for its end would last for minutes.
-func TestC9_ATrialEndsWhenNothingRuns(t *testing.T) {
+func TestATrialEndsWhenNothingRuns(t *testing.T) {
 	c, m := mustNew(t, control.Config{Processors: 1, Initial: 64}), crowd()
 	m.slots, m.took = 4, 20
 	m.offered = 2
@@ -221,11 +221,11 @@ func TestC9_ATrialEndsWhenNothingRuns(t *testing.T) {
 	m.offered = 40
 	for steps := 0; !strings.Contains(fmt.Sprint(d.Reasons), "service_trial"); steps++ {
 		if d = c.Step(m.sample(d.TargetConcurrency)); steps > 10_000 {
-			t.Fatal("there was no trial")
+			t.Fatal("C9: there was no trial")
 		}
 	}
 	if d.TargetConcurrency >= 64 {
-		t.Fatalf("target %d on trial", d.TargetConcurrency)
+		t.Fatalf("C9: target %d on trial", d.TargetConcurrency)
 	}
 	for range 160 {
 		d = c.Step(m.next(quiet()))

@@ -16,7 +16,7 @@ import (
 
 // C14: a pool with room, one that nobody waits for, and one whose reading is bad never lower the limit: it is no lower than it was, or
 // than it would be without the pool.
-func TestPropertyC14_SilenceLowersNothing(t *testing.T) {
+func TestPropertySilenceLowersNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
 		with, without := mustNew(t, cfg), mustNew(t, cfg)
@@ -47,7 +47,7 @@ func TestPropertyC14_SilenceLowersNothing(t *testing.T) {
 }
 
 // C14: of two readings of a full pool the one with more that wait never gives the higher limit, and no reading a limit below Min.
-func TestPropertyC14_MonotoneInWhatWaits(t *testing.T) {
+func TestPropertyMonotoneInWhatWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
 		one, other := mustNew(t, cfg), mustNew(t, cfg)

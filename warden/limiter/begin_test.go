@@ -31,7 +31,7 @@ func (c *moody) Err() error {
 
 // With Yields, a task starts only if neither its context had ended nor its deadline passed when it last looked, which is after it has let others
 // run. Its slot is its own, or free.
-func TestPropertyQ15_LooksOnceMore(t *testing.T) {
+func TestPropertyLooksOnceMore(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := fixed(1)
 		d.Yields = rapid.IntRange(0, 3).Draw(rt, "yields")
@@ -54,7 +54,7 @@ func TestPropertyQ15_LooksOnceMore(t *testing.T) {
 			case "Do":
 				_, err = Do(ctx, l, task, func(context.Context) (int, error) { running = l.Stats().Running; return 0, nil })
 				if n := l.Stats().Running; n != 0 {
-					t.Errorf("%d run when it has returned", n)
+					t.Errorf("Q15: %d run when it has returned", n)
 				}
 			default:
 				_, err = l.TryAcquire(task)

@@ -12,9 +12,9 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// TestPropertyQ6_CountersAtAnyInstant looks at a limiter while tasks start, wait, are shed, evicted, canceled and too late, while
+// TestPropertyCountersAtAnyInstant looks at a limiter while tasks start, wait, are shed, evicted, canceled and too late, while
 // decisions change and while it closes: every look adds up, and no counter ever falls.
-func TestPropertyQ6_CountersAtAnyInstant(t *testing.T) {
+func TestPropertyCountersAtAnyInstant(t *testing.T) {
 	for range 5 {
 		l := mustNew(t, Config{MaxQueue: 6, StarvationEvery: 5, Initial: fixed(2)})
 		stop := make(chan struct{})
@@ -26,26 +26,26 @@ func TestPropertyQ6_CountersAtAnyInstant(t *testing.T) {
 				var sum Tally
 				for _, c := range []Tally{s.Tally, s.Of(Background), s.Of(Normal), s.Of(High), s.Of(Critical)} {
 					if c.Submitted != c.Executed+c.Rejected+c.Canceled+uint64(c.Queued)+uint64(c.Running) {
-						t.Errorf("%+v does not add up", c)
+						t.Errorf("Q6: %+v does not add up", c)
 					}
 				}
 				for i, c := range s.classes {
 					sum = sum.plus(c)
 					if sum.Queued += c.Queued; c.Submitted < last.classes[i].Submitted || c.Executed < last.classes[i].Executed {
-						t.Errorf("class %d: %+v after %+v", i, c, last.classes[i])
+						t.Errorf("Q6: class %d: %+v after %+v", i, c, last.classes[i])
 					}
 				}
 				if sum != s.Tally {
-					t.Errorf("the classes add up to %+v, not %+v", sum, s.Tally)
+					t.Errorf("Q6: the classes add up to %+v, not %+v", sum, s.Tally)
 				}
 				byReason := uint64(0)
 				for r := range reasons {
 					if byReason += s.RejectedFor(r); s.RejectedFor(r) < last.RejectedFor(r) {
-						t.Errorf("rejected for %s: %d, and %d before", r, s.RejectedFor(r), last.RejectedFor(r))
+						t.Errorf("Q6: rejected for %s: %d, and %d before", r, s.RejectedFor(r), last.RejectedFor(r))
 					}
 				}
 				if byReason != s.Rejected+s.Canceled || s.Submitted < last.Submitted || s.Executed < last.Executed || s.Rejected < last.Rejected || s.Canceled < last.Canceled {
-					t.Errorf("%+v after %+v", s, last)
+					t.Errorf("Q6: %+v after %+v", s, last)
 				}
 				last = s
 				select {
@@ -79,8 +79,8 @@ func TestPropertyQ6_CountersAtAnyInstant(t *testing.T) {
 	}
 }
 
-// TestQ6_CloseWithManyWaiting looks while a thousand waiters leave at once.
-func TestQ6_CloseWithManyWaiting(t *testing.T) {
+// TestCloseWithManyWaiting looks while a thousand waiters leave at once.
+func TestCloseWithManyWaiting(t *testing.T) {
 	const n = 1000
 	l, p := occupied(t, Config{MaxQueue: n})
 	var all sync.WaitGroup
@@ -94,7 +94,7 @@ func TestQ6_CloseWithManyWaiting(t *testing.T) {
 	for rejected := uint64(0); rejected < n; {
 		s := l.Stats()
 		if s.Submitted != n+1 || s.Rejected < rejected || s.Rejected+uint64(s.Queued) != n {
-			t.Fatalf("%+v", s)
+			t.Fatalf("Q6: %+v", s)
 		}
 		rejected = s.Rejected
 	}
@@ -102,9 +102,9 @@ func TestQ6_CloseWithManyWaiting(t *testing.T) {
 	p.Release()
 }
 
-// TestRaceQ6_CopiesOfAnObservedPermit releases copies of permits from many goroutines while their slots go to other tasks: exactly
+// TestRaceCopiesOfAnObservedPermit releases copies of permits from many goroutines while their slots go to other tasks: exactly
 // one of them ends each task, and the observer is told of that task.
-func TestRaceQ6_CopiesOfAnObservedPermit(t *testing.T) {
+func TestRaceCopiesOfAnObservedPermit(t *testing.T) {
 	seen := &recording{}
 	l := mustNew(t, Config{Observer: seen, Initial: fixed(4)})
 	const tasks = 500
@@ -141,16 +141,16 @@ func TestRaceQ6_CopiesOfAnObservedPermit(t *testing.T) {
 	}
 	for name, n := range executed {
 		if n != 1 {
-			t.Errorf("task %s ended %d times", name, n)
+			t.Errorf("Q6: task %s ended %d times", name, n)
 		}
 	}
 	if s := l.Stats(); len(executed) != tasks || s.Executed != tasks || s.Running != 0 {
-		t.Errorf("%d tasks, %+v", len(executed), s)
+		t.Errorf("Q6: %d tasks, %+v", len(executed), s)
 	}
 }
 
 // Every priority counts as the highest of the four common ones that is not above it, or as the lowest.
-func TestPropertyQ6_EveryPriorityHasAClass(t *testing.T) {
+func TestPropertyEveryPriorityHasAClass(t *testing.T) {
 	for p := -128; p <= 127; p++ {
 		want := Background
 		for _, c := range []Priority{Normal, High, Critical} {
@@ -159,12 +159,12 @@ func TestPropertyQ6_EveryPriorityHasAClass(t *testing.T) {
 			}
 		}
 		if got := Priority(p).Class(); got != want {
-			t.Errorf("%d counts as %s, want %s", p, got, want)
+			t.Errorf("Q6: %d counts as %s, want %s", p, got, want)
 		}
 		l := mustNew(t, Config{Initial: fixed(1)})
 		permit := must(l.TryAcquire(Task{Priority: Priority(p)}))(t)
 		if s := l.Stats(); s.Of(want) != s.Tally || s.Running != 1 {
-			t.Errorf("%d: %+v of %+v", p, s.Of(want), s)
+			t.Errorf("Q6: %d: %+v of %+v", p, s.Of(want), s)
 		}
 		permit.Release()
 	}

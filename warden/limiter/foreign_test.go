@@ -35,8 +35,8 @@ func (f recursionFree) Observe(e Event) {
 	}
 }
 
-// TestQ6_AnObserverChangesNothing has one that panics, uses the limiter, and ends the goroutine.
-func TestQ6_AnObserverChangesNothing(t *testing.T) {
+// TestAnObserverChangesNothing has one that panics, uses the limiter, and ends the goroutine.
+func TestAnObserverChangesNothing(t *testing.T) {
 	f := &faulty{}
 	l := mustNew(t, Config{Observer: recursionFree{f}, Initial: fixed(1)})
 	f.l = l
@@ -45,23 +45,23 @@ func TestQ6_AnObserverChangesNothing(t *testing.T) {
 	wantReason(t, err, QueueOverflow)
 	p.Release()
 	if s := l.Stats(); s.ObserverPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 || s.RejectedFor(QueueOverflow) != 1 {
-		t.Errorf("%+v after %d calls", s, f.calls)
+		t.Errorf("Q6: %+v after %d calls", s, f.calls)
 	}
 	f.exits = true
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_, _ = l.Acquire(context.Background(), Task{})
-		t.Error("the observer did not end the goroutine")
+		t.Error("Q6: the observer did not end the goroutine")
 	}()
 	<-done
 	if s := l.Stats(); s.Running != 0 || s.Executed != 2 {
-		t.Errorf("a slot was lost: %+v", s)
+		t.Errorf("Q6: a slot was lost: %+v", s)
 	}
 }
 
-// TestQ6_DoReleases whatever its function does.
-func TestQ6_DoReleases(t *testing.T) {
+// TestDoReleases whatever its function does.
+func TestDoReleases(t *testing.T) {
 	l := mustNew(t, Config{Initial: fixed(1)})
 	mine := errors.New("mine")
 	for name, f := range map[string]func() error{
@@ -80,13 +80,13 @@ func TestQ6_DoReleases(t *testing.T) {
 		}()
 		<-done
 		if (name == "fails") != (err == mine) || (name == "panics") != (thrown == mine) {
-			t.Errorf("%s: %v, %v", name, err, thrown)
+			t.Errorf("Q6: %s: %v, %v", name, err, thrown)
 		}
 		if s := l.Stats(); s.Running != 0 {
-			t.Fatalf("%s: %+v", name, s)
+			t.Fatalf("Q6: %s: %+v", name, s)
 		}
 	}
 	if s := l.Stats(); s.Executed != 4 {
-		t.Errorf("%+v", s)
+		t.Errorf("Q6: %+v", s)
 	}
 }

@@ -67,7 +67,7 @@ var setups = []setup{
 	{maxQueue: 5, target: 2, every: 4},
 }
 
-func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16_Machine(t *testing.T) {
+func TestPropertyMachine(t *testing.T) {
 	made := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		s := rapid.SampledFrom(setups).Draw(rt, "setup")
@@ -82,9 +82,9 @@ func TestPropertyQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16_Machine(t *testing.T) {
 	t.Logf("%d steps", made)
 }
 
-// TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16_LongHistories runs the machine for longer than rapid does, and makes sure that it
+// TestLongHistories runs the machine for longer than rapid does, and makes sure that it
 // gets everywhere.
-func TestQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16_LongHistories(t *testing.T) {
+func TestLongHistories(t *testing.T) {
 	const histories, steps = 20, 300
 	seen := map[any]int{}
 	for i := range histories * len(setups) {
@@ -136,9 +136,9 @@ func TestMachineHasTeeth(t *testing.T) {
 	}
 }
 
-// FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16 is the same machine, driven by coverage: the first byte is the setup, then three
+// FuzzMachine is the same machine, driven by coverage: the first byte is the setup, then three
 // a step.
-func FuzzQ1Q2Q3Q4Q5Q6Q7Q8Q9Q10Q11Q12Q13Q14Q16(f *testing.F) {
+func FuzzMachine(f *testing.F) {
 	f.Add([]byte{0, 0, 2, 0, 0, 2, 0, 0, 5, 0, 4, 0, 0})
 	f.Add([]byte{3, 0, 2, 0, 0, 2, 0, 0, 0, 0, 0, 5, 0, 6, 30, 0, 4, 0, 0, 4, 1, 0})
 	f.Add([]byte{6, 0, 2, 0, 0, 2, 0, 8, 0, 0, 7, 2, 6, 6, 31, 0, 9, 0, 0})

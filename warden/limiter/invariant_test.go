@@ -12,8 +12,8 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// TestQ1_ShrinksByAttrition lowers the target under running tasks: none starts until enough have ended.
-func TestQ1_ShrinksByAttrition(t *testing.T) {
+// TestShrinksByAttrition lowers the target under running tasks: none starts until enough have ended.
+func TestShrinksByAttrition(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := mustNew(t, Config{MaxQueue: 10, Initial: fixed(3)})
 		q := newLine(t, l)
@@ -23,24 +23,24 @@ func TestQ1_ShrinksByAttrition(t *testing.T) {
 		l.Apply(decision.ControlDecision{Seq: 2, TargetConcurrency: 1})
 		for i, want := range []int{3, 3, 3} { // three ran; two end, nobody starts; the third ends, one starts
 			if s := l.Stats(); len(q.started) != want || s.Running != 3-i || s.Queued != 2 {
-				t.Fatalf("after %d endings: %d started, %+v", i, len(q.started), s)
+				t.Fatalf("Q1: after %d endings: %d started, %+v", i, len(q.started), s)
 			}
 			q.permits[q.started[i]].Release()
 			synctest.Wait()
 		}
 		if s := l.Stats(); len(q.started) != 4 || s.Running != 1 {
-			t.Fatalf("%d started, %+v", len(q.started), s)
+			t.Fatalf("Q1: %d started, %+v", len(q.started), s)
 		}
 		l.Apply(decision.ControlDecision{Seq: 3, TargetConcurrency: 2})
 		synctest.Wait()
 		if s := l.Stats(); len(q.started) != 5 || s.Running != 2 || s.Queued != 0 {
-			t.Fatalf("a higher target started %d, %+v", len(q.started), s)
+			t.Fatalf("Q1: a higher target started %d, %+v", len(q.started), s)
 		}
 	})
 }
 
-// TestQ2_SheddingIsTheLastResort has a free slot and a decision to shed all.
-func TestQ2_SheddingIsTheLastResort(t *testing.T) {
+// TestSheddingIsTheLastResort has a free slot and a decision to shed all.
+func TestSheddingIsTheLastResort(t *testing.T) {
 	l := mustNew(t, Config{MaxQueue: 1, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1}})
 	for range 100 {
 		p, err := l.Acquire(context.Background(), Task{Priority: lowest})
@@ -54,8 +54,8 @@ func TestQ2_SheddingIsTheLastResort(t *testing.T) {
 	}
 }
 
-// TestQ3_TheQueueIsBounded submits more than fit.
-func TestQ3_TheQueueIsBounded(t *testing.T) {
+// TestTheQueueIsBounded submits more than fit.
+func TestTheQueueIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 3})
 		q := newLine(t, l)
@@ -72,8 +72,8 @@ func TestQ3_TheQueueIsBounded(t *testing.T) {
 	})
 }
 
-// TestQ4_PriorityThenAge orders a queue that moves, and one priority of it that stands.
-func TestQ4_PriorityThenAge(t *testing.T) {
+// TestPriorityThenAge orders a queue that moves, and one priority of it that stands.
+func TestPriorityThenAge(t *testing.T) {
 	fill := func(q *line) {
 		q.join(Task{Name: "b1", Priority: Background})
 		q.join(Task{Name: "h1", Priority: High})
@@ -115,8 +115,8 @@ func TestQ4_PriorityThenAge(t *testing.T) {
 	})
 }
 
-// TestQ6_ManyInFlight has many tasks in flight, again and again, and releases each of them twice, in both orders.
-func TestQ6_ManyInFlight(t *testing.T) {
+// TestManyInFlight has many tasks in flight, again and again, and releases each of them twice, in both orders.
+func TestManyInFlight(t *testing.T) {
 	const n = 50
 	l := mustNew(t, Config{Initial: fixed(n)})
 	for range 20 {
@@ -129,22 +129,22 @@ func TestQ6_ManyInFlight(t *testing.T) {
 		wantReason(t, err, QueueOverflow)
 		for i, p := range ps {
 			if e := p.Explain(); e.Task != named(i, 0) || e.InFlight != i+1 {
-				t.Fatalf("%d is explained as %v", i, e)
+				t.Fatalf("Q6: %d is explained as %v", i, e)
 			}
 		}
 		for i, p := range ps {
 			if !p.Release() || p.Release() || ps[i/2].Release() {
-				t.Fatal("each permit is released once")
+				t.Fatal("Q6: each permit is released once")
 			}
 		}
 	}
 	if s := l.Stats(); s.Executed != 20*n || s.Running != 0 || s.Submitted != 20*(n+1) {
-		t.Errorf("%+v", s)
+		t.Errorf("Q6: %+v", s)
 	}
 }
 
-// TestQ8_NothingIsInterrupted runs a task through everything that could interrupt one.
-func TestQ8_NothingIsInterrupted(t *testing.T) {
+// TestNothingIsInterrupted runs a task through everything that could interrupt one.
+func TestNothingIsInterrupted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		type key struct{}
 		l := mustNew(t, Config{Initial: fixed(1)})
@@ -162,7 +162,7 @@ func TestQ8_NothingIsInterrupted(t *testing.T) {
 			t.Fatal(got, err)
 		}
 		if s := l.Stats(); s.Executed != 1 || s.Running != 0 {
-			t.Fatalf("%+v", s)
+			t.Fatalf("Q8: %+v", s)
 		}
 	})
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// TestQ5_Deadlines has tasks leave the queue at their deadlines, by whichever they come, and rejects what can no longer
+// TestDeadlines has tasks leave the queue at their deadlines, by whichever they come, and rejects what can no longer
 // finish.
-func TestQ5_Deadlines(t *testing.T) {
+func TestDeadlines(t *testing.T) {
 	t.Run("leaves then", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			l, p := occupied(t, Config{})
@@ -31,7 +31,7 @@ func TestQ5_Deadlines(t *testing.T) {
 				left int
 			}{{"own", 4}, {"both", 3}, {"context's", 2}, {"wall clock", 1}} {
 				if q.rejection(at.name) != nil {
-					t.Errorf("%s left before its deadline", at.name)
+					t.Errorf("Q5: %s left before its deadline", at.name)
 				}
 				time.Sleep(30 * time.Millisecond / 3)
 				if at.name == "own" {
@@ -40,7 +40,7 @@ func TestQ5_Deadlines(t *testing.T) {
 				synctest.Wait()
 				q.wantRejected(at.name, DeadlineExceeded)
 				if n := l.Stats().Queued; n != at.left {
-					t.Errorf("%d wait after %s has left", n, at.name)
+					t.Errorf("Q5: %d wait after %s has left", n, at.name)
 				}
 			}
 			q.wantOrder(p, "later")
@@ -59,14 +59,14 @@ func TestQ5_Deadlines(t *testing.T) {
 			q.join(Task{Name: "soon", Deadline: in(d.Expected + 10*time.Millisecond)})
 			sleep(5 * time.Millisecond) // just enough is left
 			if q.rejection("just") != nil {
-				t.Fatal("rejected with what it needs")
+				t.Fatal("Q5: rejected with what it needs")
 			}
 			p.Release()
 			synctest.Wait()
 			p = q.permits["just"]
 			sleep(5*time.Millisecond + 1)
 			if r := q.wantRejected("soon", DeadlineExceeded); r.Waited != 10*time.Millisecond+1 {
-				t.Errorf("it left after %v", r.Waited)
+				t.Errorf("Q5: it left after %v", r.Waited)
 			}
 			q.join(Task{Name: "more", Deadline: in(d.Expected + 10*time.Millisecond)})
 			d.Seq, d.Expected = 2, 35*time.Millisecond
@@ -88,7 +88,7 @@ func TestQ5_Deadlines(t *testing.T) {
 			l.Apply(d)
 			sleep(40 * time.Millisecond)
 			if q.rejection("x") != nil {
-				t.Fatal("it left although it could still finish")
+				t.Fatal("Q5: it left although it could still finish")
 			}
 			sleep(1)
 			q.wantRejected("x", DeadlineExceeded)
@@ -112,9 +112,9 @@ func TestQ5_Deadlines(t *testing.T) {
 	})
 }
 
-// TestQ2_AFreeSlotAndLittleTime has tasks arrive with less time left than expected: a free slot starts each of them, however it
+// TestAFreeSlotAndLittleTime has tasks arrive with less time left than expected: a free slot starts each of them, however it
 // asks; without one only their rejection is certain to help somebody else.
-func TestQ2_AFreeSlotAndLittleTime(t *testing.T) {
+func TestAFreeSlotAndLittleTime(t *testing.T) {
 	for _, yields := range []int{0, 3} {
 		for _, mode := range []Mode{Enforce, DryRun} {
 			bubble(t, func(t *testing.T) {
@@ -161,9 +161,9 @@ func (c *lingering) Err() error {
 	return nil
 }
 
-// TestQ15_LittleTimeAtTheLastLook has less time left than expected when a task looks for the last time: it gives its slot to
+// TestLittleTimeAtTheLastLook has less time left than expected when a task looks for the last time: it gives its slot to
 // somebody who waits, and keeps it if nobody does.
-func TestQ15_LittleTimeAtTheLastLook(t *testing.T) {
+func TestLittleTimeAtTheLastLook(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			d := fixed(1)
@@ -185,8 +185,8 @@ func TestQ15_LittleTimeAtTheLastLook(t *testing.T) {
 	}
 }
 
-// TestQ13_Stale lets decisions run out: the Stale one rules, and is never higher; without one, the target is kept.
-func TestQ13_Stale(t *testing.T) {
+// TestStale lets decisions run out: the Stale one rules, and is never higher; without one, the target is kept.
+func TestStale(t *testing.T) {
 	const valid = 100 * time.Millisecond
 	for _, c := range []struct {
 		name   string
@@ -207,25 +207,25 @@ func TestQ13_Stale(t *testing.T) {
 					return p.Explain().DecisionState
 				}
 				if got := decisionState(); got != Initial {
-					t.Errorf("before any decision: %s", got)
+					t.Errorf("Q13: before any decision: %s", got)
 				}
 				d := decision.ControlDecision{Seq: 2, TargetConcurrency: 5, ValidFor: valid, Stale: c.stale}
 				l.Apply(d)
 				sleep(valid)
 				if got := decisionState(); got != Applied || l.Stats().Target != 5 {
-					t.Errorf("while it is valid: %s, target %d", got, l.Stats().Target)
+					t.Errorf("Q13: while it is valid: %s, target %d", got, l.Stats().Target)
 				}
 				sleep(1)
 				if got := decisionState(); got != Stale || l.Stats().Target != c.target {
-					t.Errorf("afterwards: %s, target %d", got, l.Stats().Target)
+					t.Errorf("Q13: afterwards: %s, target %d", got, l.Stats().Target)
 				}
 				sleep(time.Hour)
 				if got := decisionState(); got != Stale || l.Stats().Target != c.target {
-					t.Errorf("much later: %s, target %d", got, l.Stats().Target)
+					t.Errorf("Q13: much later: %s, target %d", got, l.Stats().Target)
 				}
 				l.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 50})
 				if decisionState() != Stale {
-					t.Error("an older decision renewed it")
+					t.Error("Q13: an older decision renewed it")
 				}
 				d.Seq = 3
 				l.Apply(d)
@@ -233,7 +233,7 @@ func TestQ13_Stale(t *testing.T) {
 				l.Apply(d) // renewed: the first timer must not end it
 				sleep(valid)
 				if got := decisionState(); got != Applied || l.Stats().Target != 5 {
-					t.Errorf("renewed: %s, target %d", got, l.Stats().Target)
+					t.Errorf("Q13: renewed: %s, target %d", got, l.Stats().Target)
 				}
 			})
 		})
@@ -245,7 +245,7 @@ func TestQ13_Stale(t *testing.T) {
 			time.Sleep(valid + 1)
 			_, err := l.Acquire(t.Context(), Task{Deadline: time.Now().Add(time.Hour)})
 			if r := wantReason(t, err, PressureHigh); r.Explain().DecisionState != Stale {
-				t.Errorf("%v", r)
+				t.Errorf("Q13: %v", r)
 			}
 		})
 	})
@@ -264,8 +264,8 @@ func (c *ending) Err() error {
 	return nil
 }
 
-// TestQ9_ASlotThatComesTooLateGoesOn grants a slot to a task whose context has ended: it goes to the next.
-func TestQ9_ASlotThatComesTooLateGoesOn(t *testing.T) {
+// TestASlotThatComesTooLateGoesOn grants a slot to a task whose context has ended: it goes to the next.
+func TestASlotThatComesTooLateGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{})
 		q := newLine(t, l)

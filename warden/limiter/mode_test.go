@@ -18,7 +18,7 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-func TestPropertyQ17Q18_Machine(t *testing.T) {
+func TestPropertyModeMachine(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := rapid.SampledFrom(setups).Draw(rt, "setup")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
@@ -31,8 +31,8 @@ func TestPropertyQ17Q18_Machine(t *testing.T) {
 	})
 }
 
-// TestQ17Q18_LongHistories makes sure that the machine gets to every judgement of a dry run, and through every change of the mode.
-func TestQ17Q18_LongHistories(t *testing.T) {
+// TestModeLongHistories makes sure that the machine gets to every judgement of a dry run, and through every change of the mode.
+func TestModeLongHistories(t *testing.T) {
 	const histories, steps = 15, 300
 	type would struct{ reason Reason }
 	seen := map[any]int{}
@@ -63,8 +63,8 @@ func TestQ17Q18_LongHistories(t *testing.T) {
 	}
 }
 
-// TestQ17Q18_OnlyAnEndedContextIsRejected asks for what no limiter that enforces would run.
-func TestQ17Q18_OnlyAnEndedContextIsRejected(t *testing.T) {
+// TestOnlyAnEndedContextIsRejected asks for what no limiter that enforces would run.
+func TestOnlyAnEndedContextIsRejected(t *testing.T) {
 	gone, leave := context.WithCancel(context.Background())
 	leave()
 	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
@@ -104,8 +104,8 @@ func TestQ17Q18_OnlyAnEndedContextIsRejected(t *testing.T) {
 	}
 }
 
-// TestQ18_WhoWaitsStartsAndTheRestShrinks switches the bypass on under a queue, and off again.
-func TestQ18_WhoWaitsStartsAndTheRestShrinks(t *testing.T) {
+// TestWhoWaitsStartsAndTheRestShrinks switches the bypass on under a queue, and off again.
+func TestWhoWaitsStartsAndTheRestShrinks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{})
 		q := newLine(t, l)
@@ -122,7 +122,7 @@ func TestQ18_WhoWaitsStartsAndTheRestShrinks(t *testing.T) {
 		q.join(named(6, Critical))
 		for i, name := range []string{"0", "1", "2", "3", "4", "late"} {
 			if s := l.Stats(); s.Running != 7-i || s.Queued != 1 {
-				t.Fatalf("after %d endings: %+v", i, s)
+				t.Fatalf("Q18: after %d endings: %+v", i, s)
 			}
 			q.permits[name].Release()
 			synctest.Wait()
@@ -130,13 +130,13 @@ func TestQ18_WhoWaitsStartsAndTheRestShrinks(t *testing.T) {
 		p.Release()
 		synctest.Wait()
 		if s := l.Stats(); s.Running != 1 || s.Queued != 0 || len(q.rejected) != 0 {
-			t.Fatalf("at last %+v, rejected %v", s, q.rejected)
+			t.Fatalf("Q18: at last %+v, rejected %v", s, q.rejected)
 		}
 	})
 }
 
-// TestQ17_Told looks for a judgement wherever one is told.
-func TestQ17_Told(t *testing.T) {
+// TestTold looks for a judgement wherever one is told.
+func TestTold(t *testing.T) {
 	rec := &recording{}
 	l := mustNew(t, Config{Name: "prices", Mode: DryRun, Initial: fixed(1), Observer: rec})
 	for range 2 {
@@ -145,12 +145,12 @@ func TestQ17_Told(t *testing.T) {
 	}
 	recent := l.Recent()
 	if len(recent) != 1 || recent[0].WouldReject != QueueOverflow || recent[0].Bound != BoundTarget || recent[0].Limit != 1 || recent[0].At.IsZero() {
-		t.Fatalf("recent: %v", recent)
+		t.Fatalf("Q17: recent: %v", recent)
 	}
 	const want = `started (slot_free), would have been rejected: queue_overflow: task "quote", priority normal, mode dry_run, waited 0s; ` +
 		`"prices": 2 in flight, 0 queued, concurrency limit 1 reached; decision 1 (initial): target 1, shed 0`
 	if got := recent[0].String(); got != want {
-		t.Errorf("%s\nwant %s", got, want)
+		t.Errorf("Q17: %s\nwant %s", got, want)
 	}
 	if text := recent[0].LogValue().String(); !strings.Contains(text, "would_reject=queue_overflow mode=dry_run") {
 		t.Error(text)
@@ -167,12 +167,12 @@ func TestQ17_Told(t *testing.T) {
 		told = append(told, text)
 	}
 	if got, want := strings.Join(told, ", "), "mode_changed dry_run, started, started queue_overflow, mode_changed bypass, mode_changed enforce"; got != want {
-		t.Errorf("events: %s\nwant %s", got, want)
+		t.Errorf("Q17: events: %s\nwant %s", got, want)
 	}
 }
 
-// TestRaceQ17Q18 switches while many tasks come and go, and compares the accounts at the end.
-func TestRaceQ17Q18(t *testing.T) {
+// TestRaceMachine switches while many tasks come and go, and compares the accounts at the end.
+func TestRaceMachine(t *testing.T) {
 	l := mustNew(t, Config{MaxQueue: 4, Initial: fixed(2)})
 	a := &account{}
 	var all, switching sync.WaitGroup

@@ -26,8 +26,8 @@ func (q *line) leavers(n int, p Priority, after time.Duration) {
 	sleep(after)
 }
 
-// TestQ16_LearnedFromThoseWhoLeave: once sixteen have left at 200 ms, the next of their priority is taken to do so; nobody else is.
-func TestQ16_LearnedFromThoseWhoLeave(t *testing.T) {
+// TestLearnedFromThoseWhoLeave: once sixteen have left at 200 ms, the next of their priority is taken to do so; nobody else is.
+func TestLearnedFromThoseWhoLeave(t *testing.T) {
 	const assumed = 215269482 * time.Nanosecond // the first age that is counted after 200 ms
 	for left, patience := range map[int]time.Duration{15: 0, 16: assumed} {
 		bubble(t, func(t *testing.T) {
@@ -44,20 +44,20 @@ func TestQ16_LearnedFromThoseWhoLeave(t *testing.T) {
 			}
 			r := q.wantRejected("x", PatienceExceeded)
 			if r.Patience != patience || r.Waited != patience || !r.Deadline.IsZero() || r.Bound != BoundTarget || r.Cause != nil {
-				t.Errorf("%+v", r)
+				t.Errorf("Q16: %+v", r)
 			}
 			const want = `rejected: patience_exceeded: task "x", priority normal, patience 215ms (assumed), waited 215ms; "api": 1 in flight, 2 queued, concurrency limit 1 reached; decision 1 (initial): target 1, shed 0`
 			if r.String() != want {
-				t.Errorf("%v\nwant %s", r, want)
+				t.Errorf("Q16: %v\nwant %s", r, want)
 			}
 			q.wantOrder(p, "another priority", "it said")
 		})
 	}
 }
 
-// TestQ16_LeavesTimeForTheWork: a task is not started so late that it could not be done before those like it leave, and whoever
+// TestLeavesTimeForTheWork: a task is not started so late that it could not be done before those like it leave, and whoever
 // leaves sooner than a burst and twice the work last teaches nothing.
-func TestQ16_LeavesTimeForTheWork(t *testing.T) {
+func TestLeavesTimeForTheWork(t *testing.T) {
 	const expected = 30 * time.Millisecond
 	for shown, waits := range map[time.Duration]time.Duration{
 		200 * time.Millisecond:                                   215269482 - expected + 1,
@@ -75,15 +75,15 @@ func TestQ16_LeavesTimeForTheWork(t *testing.T) {
 				return
 			}
 			if r := q.wantRejected("x", PatienceExceeded); r.Waited != waits {
-				t.Errorf("shown %v: it waited %v, want %v", shown, r.Waited, waits)
+				t.Errorf("Q16: shown %v: it waited %v, want %v", shown, r.Waited, waits)
 			}
 			q.wantOrder(p)
 		})
 	}
 }
 
-// TestQ16_IsForgotten: what was seen counts half after two seconds, so seconds after the last has left nothing is known any more.
-func TestQ16_IsForgotten(t *testing.T) {
+// TestIsForgotten: what was seen counts half after two seconds, so seconds after the last has left nothing is known any more.
+func TestIsForgotten(t *testing.T) {
 	for after, forgotten := range map[time.Duration]bool{0: false, 10 * time.Second: true} {
 		bubble(t, func(t *testing.T) {
 			l, p := occupied(t, Config{MaxQueue: 100})
@@ -93,15 +93,15 @@ func TestQ16_IsForgotten(t *testing.T) {
 			q.join(Task{Name: "x"})
 			sleep(time.Hour)
 			if _, rejected := q.rejected["x"]; rejected == forgotten {
-				t.Errorf("after %v: rejected %v", after, q.rejected["x"])
+				t.Errorf("Q16: after %v: rejected %v", after, q.rejected["x"])
 			}
 			q.drain(p)
 		})
 	}
 }
 
-// TestQ16_NobodyIsRejectedWhileASlotIsFree: whatever is known, a task that need not wait runs (Q2), and nothing is assumed of it.
-func TestQ16_NobodyIsRejectedWhileASlotIsFree(t *testing.T) {
+// TestNobodyIsRejectedWhileASlotIsFree: whatever is known, a task that need not wait runs (Q2), and nothing is assumed of it.
+func TestNobodyIsRejectedWhileASlotIsFree(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 100})
 		q := newLine(t, l)
@@ -110,15 +110,15 @@ func TestQ16_NobodyIsRejectedWhileASlotIsFree(t *testing.T) {
 		sleep(time.Millisecond)
 		q.join(Task{Name: "x"})
 		if e := q.permits["x"].Explain(); e.Grant != SlotFree || e.Patience != 0 {
-			t.Errorf("%+v", e)
+			t.Errorf("Q16: %+v", e)
 		}
 	})
 }
 
-// TestQ16_AnAttackerMakesNobodyGo floods a service that others ask for more than it can do: with requests that are given up at
+// TestAnAttackerMakesNobodyGo floods a service that others ask for more than it can do: with requests that are given up at
 // once, nineteen in twenty of all; or after 50 ms, four in five. Those who would wait ten seconds lose nothing but what the attacker's
 // requests that start cost them.
-func TestQ16_AnAttackerMakesNobodyGo(t *testing.T) {
+func TestAnAttackerMakesNobodyGo(t *testing.T) {
 	for _, attack := range []struct {
 		requests int // for each of the others
 		patience time.Duration

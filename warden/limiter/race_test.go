@@ -96,8 +96,8 @@ func (a *account) atRest(t *testing.T, l *Limiter) {
 	}
 }
 
-// TestRaceQ1Q3Q6Q9Q12_Storm mixes everything while decisions change.
-func TestRaceQ1Q3Q6Q9Q12_Storm(t *testing.T) {
+// TestRaceStorm mixes everything while decisions change.
+func TestRaceStorm(t *testing.T) {
 	const most = 4
 	for _, every := range []int{0, 3} {
 		var a account
@@ -136,8 +136,8 @@ func TestRaceQ1Q3Q6Q9Q12_Storm(t *testing.T) {
 	}
 }
 
-// TestRaceQ9_NoLostWakeUp has more goroutines than slots, none of which may be rejected: all must get through.
-func TestRaceQ9_NoLostWakeUp(t *testing.T) {
+// TestRaceNoLostWakeUp has more goroutines than slots, none of which may be rejected: all must get through.
+func TestRaceNoLostWakeUp(t *testing.T) {
 	for _, slots := range []int{1, 2, 3} {
 		l := mustNew(t, Config{MaxQueue: 8, Initial: fixed(slots)})
 		var inside atomic.Int64
@@ -148,26 +148,26 @@ func TestRaceQ9_NoLostWakeUp(t *testing.T) {
 					t.Error(err)
 				}
 				if n := inside.Add(1); n > int64(slots) {
-					t.Errorf("%d inside, target %d", n, slots)
+					t.Errorf("Q9: %d inside, target %d", n, slots)
 				}
 				inside.Add(-1)
 				p.Release()
 			}
 		})
 		if s := l.Stats(); s.Executed != 8*rounds || s.Running != 0 || s.Queued != 0 {
-			t.Errorf("at rest: %+v", s)
+			t.Errorf("Q9: at rest: %+v", s)
 		}
 	}
 }
 
-// TestRaceQ12_GrantMeetsCancel ends contexts at the instant of the grant: whoever loses, the slot is not lost.
-func TestRaceQ12_GrantMeetsCancel(t *testing.T) {
+// TestRaceGrantMeetsCancel ends contexts at the instant of the grant: whoever loses, the slot is not lost.
+func TestRaceGrantMeetsCancel(t *testing.T) {
 	l := mustNew(t, Config{MaxQueue: 4, Initial: fixed(1)})
 	var a account
 	for range rounds {
 		first, err := l.TryAcquire(Task{})
 		if err != nil {
-			t.Fatalf("a slot was lost: %v", err)
+			t.Fatalf("Q12: a slot was lost: %v", err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		go cancel()
@@ -195,8 +195,8 @@ func TestRaceQ12_GrantMeetsCancel(t *testing.T) {
 	t.Logf("%d granted, %d canceled", a.executed.Load()-rounds, a.canceled.Load())
 }
 
-// TestRaceQ6_Close closes a busy limiter: everybody comes back, and the account is right.
-func TestRaceQ6_Close(t *testing.T) {
+// TestRaceClose closes a busy limiter: everybody comes back, and the account is right.
+func TestRaceClose(t *testing.T) {
 	for i := range 100 {
 		l := mustNew(t, Config{MaxQueue: 3, Initial: fixed(2)})
 		var a account

@@ -17,9 +17,9 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// TestQ7_EveryReason makes each reason occur, and looks for it in the error, the explanation, the recorder, the observer
+// TestEveryReason makes each reason occur, and looks for it in the error, the explanation, the recorder, the observer
 // and the counters.
-func TestQ7_EveryReason(t *testing.T) {
+func TestEveryReason(t *testing.T) {
 	grounds := decision.NewReason("queueing", "lag_p90_seconds", 0.012, decision.Tighten)
 	half := decision.ControlDecision{Seq: 5, TargetConcurrency: 1, ShedProbability: 0.5, Expected: 10 * time.Millisecond, Reasons: []decision.Reason{grounds}}
 	for _, c := range []struct {
@@ -94,29 +94,29 @@ func TestQ7_EveryReason(t *testing.T) {
 				r := q.wantRejected("x", c.want)
 
 				if errors.Is(r, context.DeadlineExceeded) != (c.want == DeadlineExceeded) || errors.Is(r, context.Canceled) != (c.want == Canceled) {
-					t.Errorf("it wraps %v", r.Unwrap())
+					t.Errorf("Q7: it wraps %v", r.Unwrap())
 				}
 				if r.Decision.Seq < 5 || len(r.Decision.Reasons) != 1 || r.InFlight != 1 {
-					t.Errorf("%+v under %+v", r, r.Decision)
+					t.Errorf("Q7: %+v under %+v", r, r.Decision)
 				}
 				for _, part := range []string{c.want.String(), c.why, `"x"`, `"api"`, "queueing: lag_p90_seconds=0.012 (tighten)"} {
 					if !strings.Contains(r.String(), part) {
-						t.Errorf("%q does not say %q", r.String(), part)
+						t.Errorf("Q7: %q does not say %q", r.String(), part)
 					}
 				}
 				recent := l.Recent()
 				if n := len(recent); n == 0 || recent[n-1] != r.Explain() && recent[0] != r.Explain() {
-					t.Errorf("recorded %v, want %v", recent, r.Explain())
+					t.Errorf("Q7: recorded %v, want %v", recent, r.Explain())
 				}
 				found := false
 				for _, e := range seen.events {
 					found = found || e.Explanation == r.Explain()
 				}
 				if !found {
-					t.Errorf("observed %v, want %v", seen.events, r.Explain())
+					t.Errorf("Q7: observed %v, want %v", seen.events, r.Explain())
 				}
 				if s := l.Stats(); s.RejectedFor(c.want) == 0 || s.RejectedFor(reasons) != 0 {
-					t.Errorf("%+v", s)
+					t.Errorf("Q7: %+v", s)
 				}
 				q.drain(p)
 			})
@@ -124,8 +124,8 @@ func TestQ7_EveryReason(t *testing.T) {
 	}
 }
 
-// TestQ7_Executions explains what ran: at once, or after waiting, which the recorder keeps.
-func TestQ7_Executions(t *testing.T) {
+// TestExecutions explains what ran: at once, or after waiting, which the recorder keeps.
+func TestExecutions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		seen := &recording{}
 		l, p := occupied(t, Config{Name: "api", Observer: seen, Initial: decisionState(1, 20*time.Millisecond)})
@@ -134,33 +134,33 @@ func TestQ7_Executions(t *testing.T) {
 		q.join(Task{Name: "b"})
 		sleep(7 * time.Millisecond)
 		if e := p.Explain(); e.Grant != SlotFree || e.Waited != 0 || e.DecisionState != Initial || e.Decision.Seq != 1 || e.Task.Name != "first" || e.InFlight != 1 {
-			t.Errorf("%+v", e)
+			t.Errorf("Q7: %+v", e)
 		}
 		p.Release()
 		synctest.Wait()
 		e := q.permits["a"].Explain()
 		if e.Grant != QueueOldest || e.Waited != 7*time.Millisecond || e.QueueLen != 1 || e.InFlight != 1 || e.Outcome != Started {
-			t.Errorf("%+v", e)
+			t.Errorf("Q7: %+v", e)
 		}
 		if !strings.HasPrefix(e.String(), `started (queue_oldest): task "a", priority normal, waited 7ms; "api": 1 in flight, 1 queued; decision 1 (initial): target 1, shed 0`) {
 			t.Error(e)
 		}
 		recent := l.Recent()
 		if len(recent) != 1 || recent[0].At.IsZero() {
-			t.Fatalf("recorded %v", recent)
+			t.Fatalf("Q7: recorded %v", recent)
 		}
 		if recent[0].At = e.At; recent[0] != e {
-			t.Fatalf("recorded %v, want %v", recent, e)
+			t.Fatalf("Q7: recorded %v, want %v", recent, e)
 		}
 		l.Apply(decision.ControlDecision{Seq: 2, TargetConcurrency: 1})
 		sleep(20 * time.Millisecond)
 		q.permits["a"].Release()
 		synctest.Wait()
 		if e := q.permits["b"].Explain(); e.Grant != QueueNewest || e.Waited != 27*time.Millisecond || e.DecisionState != Applied {
-			t.Errorf("%+v", e)
+			t.Errorf("Q7: %+v", e)
 		}
 		if (q.permits["a"].Explain() != Explanation{}) || (Permit{}).Explain() != (Explanation{}) {
-			t.Error("a permit that is no more explains something")
+			t.Error("Q7: a permit that is no more explains something")
 		}
 		q.permits["b"].Release()
 		var kinds []string
@@ -173,8 +173,8 @@ func TestQ7_Executions(t *testing.T) {
 	})
 }
 
-// TestQ7_WhoseDeadlineAndWhichBound looks at the two that a rejection names beside its reason.
-func TestQ7_WhoseDeadlineAndWhichBound(t *testing.T) {
+// TestWhoseDeadlineAndWhichBound looks at the two that a rejection names beside its reason.
+func TestWhoseDeadlineAndWhichBound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Expected: 5 * time.Millisecond}})
 		in := func(d time.Duration) time.Time { return time.Now().Add(d) }
@@ -207,23 +207,23 @@ func TestQ7_WhoseDeadlineAndWhichBound(t *testing.T) {
 			}
 			// Who was late already when it came has met no bound.
 			if full := r.Waited > 0; full != (r.Bound == BoundTarget && r.Limit == 1) || full != strings.Contains(r.String(), "concurrency limit 1 reached") {
-				t.Errorf("%+v: %s", c, err)
+				t.Errorf("Q7: %+v: %s", c, err)
 			}
 		}
 		_, err := l.TryAcquire(Task{})
 		if r := wantReason(t, err, QueueOverflow); r.Bound != BoundTarget || r.Limit != 1 || r.DeadlineFrom != 0 || !r.Deadline.IsZero() {
-			t.Errorf("%+v", r)
+			t.Errorf("Q7: %+v", r)
 		}
 		p.Release()
 	})
 }
 
-// TestQ7_TheRecorderIsBounded records more than it keeps, from many goroutines, and reads meanwhile.
-func TestQ7_TheRecorderIsBounded(t *testing.T) {
+// TestTheRecorderIsBounded records more than it keeps, from many goroutines, and reads meanwhile.
+func TestTheRecorderIsBounded(t *testing.T) {
 	const keep, writers, each = 16, 4, 2000
 	l := mustNew(t, Config{Recent: keep, Initial: fixed(0)})
 	if len(l.Recent()) != 0 {
-		t.Error("something is recorded")
+		t.Error("Q7: something is recorded")
 	}
 	done := make(chan struct{})
 	for range writers {
@@ -237,7 +237,7 @@ func TestQ7_TheRecorderIsBounded(t *testing.T) {
 	for range 200 {
 		for _, e := range l.Recent() {
 			if e.Task.Name != "x" || e.Decision == nil {
-				t.Errorf("torn: %+v", e)
+				t.Errorf("Q7: torn: %+v", e)
 			}
 		}
 	}
@@ -245,23 +245,23 @@ func TestQ7_TheRecorderIsBounded(t *testing.T) {
 		<-done
 	}
 	if n := len(l.Recent()); n != keep {
-		t.Errorf("%d are kept", n)
+		t.Errorf("Q7: %d are kept", n)
 	}
 	for i, e := range l.Recent() {
 		if i > 0 && e.At.Before(l.Recent()[0].At) {
-			t.Errorf("%v is not younger than the oldest", e)
+			t.Errorf("Q7: %v is not younger than the oldest", e)
 		}
 	}
 	// The caller owns the rejection: what it does to it changes nothing that is kept.
 	_, err := l.TryAcquire(Task{Name: "mine"})
 	wantReason(t, err, PressureHigh).Task.Name = "other"
 	if recent := l.Recent(); recent[keep-1].Task.Name != "mine" {
-		t.Errorf("kept as %v", recent[keep-1])
+		t.Errorf("Q7: kept as %v", recent[keep-1])
 	}
 }
 
-// TestQ7_DelayedStartsPushNoRejectionOut: what was rejected stays known while a queue is worked off.
-func TestQ7_DelayedStartsPushNoRejectionOut(t *testing.T) {
+// TestDelayedStartsPushNoRejectionOut: what was rejected stays known while a queue is worked off.
+func TestDelayedStartsPushNoRejectionOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keep, waiting = 2, 5
 		l := mustNew(t, Config{Recent: keep, MaxQueue: waiting, Initial: fixed(1)})
@@ -287,25 +287,25 @@ func TestQ7_DelayedStartsPushNoRejectionOut(t *testing.T) {
 			names = append(names, e.Task.Name)
 		}
 		if !slices.Equal(names, []string{"rejected", "delayed", "delayed"}) {
-			t.Errorf("kept are %q", names)
+			t.Errorf("Q7: kept are %q", names)
 		}
 	})
 }
 
-// TestQ7_Codes holds the words that tools group by.
-func TestQ7_Codes(t *testing.T) {
+// TestCodes holds the words that tools group by.
+func TestCodes(t *testing.T) {
 	got := fmt.Sprint(Reason(0), PressureHigh, QueueOverflow, ProbabilisticShedding, PriorityDrop, DeadlineExceeded, Canceled, Closed, Reason(99),
 		SlotFree, QueueOldest, QueueNewest, StarvationTurn, Initial, Applied, Stale, Started, Executed, Rejected, OutcomeCanceled,
 		Background, Normal, High, Critical, Priority(5))
 	want := "none pressure_high queue_overflow probabilistic_shedding priority_drop deadline_exceeded canceled closed Reason(99) " +
 		"slot_free queue_oldest queue_newest starvation_turn initial applied stale started executed rejected canceled background normal high critical 5"
 	if got != want {
-		t.Errorf("%s\nwant %s", got, want)
+		t.Errorf("Q7: %s\nwant %s", got, want)
 	}
 }
 
-// TestQ7_RetryAfter is how long the queue takes, as far as is known.
-func TestQ7_RetryAfter(t *testing.T) {
+// TestRetryAfter is how long the queue takes, as far as is known.
+func TestRetryAfter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := decision.ControlDecision{Seq: 1, TargetConcurrency: 2, Expected: 10 * time.Millisecond}
 		l := mustNew(t, Config{MaxQueue: 5, Initial: d})
@@ -315,13 +315,13 @@ func TestQ7_RetryAfter(t *testing.T) {
 		}
 		q.join(Task{Name: "x"})
 		if r := q.wantRejected("x", QueueOverflow); r.RetryAfter != 30*time.Millisecond || r.QueueLen != 5 || r.InFlight != 2 {
-			t.Errorf("%+v", r)
+			t.Errorf("Q7: %+v", r)
 		}
 		d.Seq, d.Expected = 2, 0
 		l.Apply(d)
 		q.join(Task{Name: "y"})
 		if r := q.wantRejected("y", QueueOverflow); r.RetryAfter != 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("Q7: %+v", r)
 		}
 		l.Close()
 		for name := range q.permits {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestQ11_FullQueue lets higher arrivals evict the youngest of the lowest, and nobody else.
-func TestQ11_FullQueue(t *testing.T) {
+// TestFullQueue lets higher arrivals evict the youngest of the lowest, and nobody else.
+func TestFullQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 4})
 		q := newLine(t, l)
@@ -31,9 +31,9 @@ func TestQ11_FullQueue(t *testing.T) {
 	})
 }
 
-// TestQ14_NoStarvation keeps a queue full of important tasks: a background one starts only with StarvationEvery, in its turn,
+// TestNoStarvation keeps a queue full of important tasks: a background one starts only with StarvationEvery, in its turn,
 // and is not evicted once it is spared.
-func TestQ14_NoStarvation(t *testing.T) {
+func TestNoStarvation(t *testing.T) {
 	for every, want := range map[int]int{0: 0, 1: 1, 4: 4} {
 		bubble(t, func(t *testing.T) {
 			l, p := occupied(t, Config{MaxQueue: 50, StarvationEvery: every, Initial: decisionState(1, time.Hour)})
@@ -47,7 +47,7 @@ func TestQ14_NoStarvation(t *testing.T) {
 				want = 21
 			}
 			if order[want] != "background" {
-				t.Errorf("every %d: started in order %v", every, order)
+				t.Errorf("Q14: every %d: started in order %v", every, order)
 			}
 		})
 	}
@@ -63,7 +63,7 @@ func TestQ14_NoStarvation(t *testing.T) {
 				q.join(named(2*i+1, Background))
 			}
 			if s := l.Stats(); s.Queued != queue {
-				t.Errorf("%d wait", s.Queued)
+				t.Errorf("Q14: %d wait", s.Queued)
 			}
 			background := 0
 			for _, name := range q.drain(p) {
@@ -72,7 +72,7 @@ func TestQ14_NoStarvation(t *testing.T) {
 				}
 			}
 			if background == 0 || background > queue/every {
-				t.Errorf("%d started of the background, want 1 to %d", background, queue/every)
+				t.Errorf("Q14: %d started of the background, want 1 to %d", background, queue/every)
 			}
 		})
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// TestQ4_WhenAQueueStands keeps the order of arrival until the oldest has waited for longer than a burst would last, and turns it from then on.
-func TestQ4_WhenAQueueStands(t *testing.T) {
+// TestWhenAQueueStands keeps the order of arrival until the oldest has waited for longer than a burst would last, and turns it from then on.
+func TestWhenAQueueStands(t *testing.T) {
 	slow := decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Expected: 3 * time.Second}
 	for _, c := range []struct {
 		name     string
@@ -45,9 +45,9 @@ func TestQ4_WhenAQueueStands(t *testing.T) {
 	}
 }
 
-// TestQ4_ClientsThatLeave sends twice what can be served by clients who leave after 250 ms, and say so only by leaving: nearly every
+// TestClientsThatLeave sends twice what can be served by clients who leave after 250 ms, and say so only by leaving: nearly every
 // slot goes to one who is still there when the work is done.
-func TestQ4_ClientsThatLeave(t *testing.T) {
+func TestClientsThatLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n, took, patience = 400, 10 * time.Millisecond, 250 * time.Millisecond
 		l := mustNew(t, Config{MaxQueue: 1024, Initial: fixed(1)})
@@ -80,13 +80,13 @@ func TestQ4_ClientsThatLeave(t *testing.T) {
 			}
 		}
 		if answered < started*95/100 || started < n/2 {
-			t.Errorf("%d of %d were answered in time, of %d started", answered, n, started)
+			t.Errorf("Q4: %d of %d were answered in time, of %d started", answered, n, started)
 		}
 	})
 }
 
-// TestQ11_NobodyIsRejectedForWaiting: however long a queue stands, all of it that fits is kept, and served when the load falls.
-func TestQ11_NobodyIsRejectedForWaiting(t *testing.T) {
+// TestNobodyIsRejectedForWaiting: however long a queue stands, all of it that fits is kept, and served when the load falls.
+func TestNobodyIsRejectedForWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 20})
 		q := newLine(t, l)
@@ -95,17 +95,17 @@ func TestQ11_NobodyIsRejectedForWaiting(t *testing.T) {
 			sleep(10 * time.Second)
 		}
 		if s := l.Stats(); s.Queued != 20 || s.Rejected != 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("Q11: %+v", s)
 		}
 		if got := q.drain(p); len(got) != 20 || got[0] != "19" {
-			t.Errorf("started %v", got)
+			t.Errorf("Q11: started %v", got)
 		}
 	})
 }
 
-// TestQ11_AFullQueueThatStands: a newcomer takes the slot of the oldest of its priority, who can hardly be answered in time any more;
+// TestAFullQueueThatStands: a newcomer takes the slot of the oldest of its priority, who can hardly be answered in time any more;
 // in one that only is full, the newcomer is rejected, and so it is if the other priority is the one that stands.
-func TestQ11_AFullQueueThatStands(t *testing.T) {
+func TestAFullQueueThatStands(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 3})
 		q := newLine(t, l)
@@ -119,7 +119,7 @@ func TestQ11_AFullQueueThatStands(t *testing.T) {
 		q.wantRejected("background", QueueOverflow)
 		q.join(Task{Name: "new"})
 		if r := q.wantRejected("old", QueueOverflow); r.Waited != 26*time.Millisecond || r.QueueLen != 2 {
-			t.Errorf("%v", r)
+			t.Errorf("Q11: %v", r)
 		}
 		q.wantOrder(p, "high", "new", "older than new")
 	})

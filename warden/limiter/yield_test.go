@@ -63,10 +63,10 @@ func surface(t *testing.T, yields int) (before, throughQueue int) {
 	return before, throughQueue
 }
 
-// TestQ15_TheHiddenQueue is about many grants, of which some may meet something else that runs, more of them where the core is
+// TestTheHiddenQueue is about many grants, of which some may meet something else that runs, more of them where the core is
 // shared: with yields the important task is the second to start, and nearly all come through the queue. Without, the
 // scheduler's order is all there is.
-func TestQ15_TheHiddenQueue(t *testing.T) {
+func TestTheHiddenQueue(t *testing.T) {
 	oneCore(t)
 	const runs = 60
 	visible, hidden, queuedWith, queuedWithout := 0, 0, 0, 0
@@ -83,16 +83,16 @@ func TestQ15_TheHiddenQueue(t *testing.T) {
 	t.Logf("of %d: first or second with yields %d, later than that without %d; through the queue: %d with, %d without, of %d",
 		runs, visible, hidden, queuedWith, queuedWithout, runs*20)
 	if visible < runs*3/4 || queuedWith < runs*19*3/4 {
-		t.Errorf("with yields, the important task was first or second in %d of %d runs; %d tasks came through the queue", visible, runs, queuedWith)
+		t.Errorf("Q15: with yields, the important task was first or second in %d of %d runs; %d tasks came through the queue", visible, runs, queuedWith)
 	}
 	if hidden < runs*3/4 || queuedWithout > runs*19/4 {
-		t.Errorf("without, the important task was later in %d of %d runs; %d tasks came through the queue: what is there to be surfaced?", hidden, runs, queuedWithout)
+		t.Errorf("Q15: without, the important task was later in %d of %d runs; %d tasks came through the queue: what is there to be surfaced?", hidden, runs, queuedWithout)
 	}
 }
 
-// TestQ15_YieldsWhileOthersArrive counts the yields: one more than brought somebody, but no more than Yields; none for
+// TestYieldsWhileOthersArrive counts the yields: one more than brought somebody, but no more than Yields; none for
 // TryAcquire. A goroutine beside it that yields as well runs once for each; for the first few times, it is an arrival.
-func TestQ15_YieldsWhileOthersArrive(t *testing.T) {
+func TestYieldsWhileOthersArrive(t *testing.T) {
 	oneCore(t)
 	done, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -72,7 +72,7 @@ var (
 	v2RootStat = tree{"sys/fs/cgroup/cpu.stat": "usage_usec 99\n"} // the root has no quota and knows no throttling
 )
 
-func TestM2_CgroupTrees(t *testing.T) {
+func TestCgroupTrees(t *testing.T) {
 	for name, c := range map[string]struct {
 		tree  tree
 		quota float64
@@ -133,18 +133,18 @@ func TestM2_CgroupTrees(t *testing.T) {
 			t.Cleanup(g.close)
 			g.refresh(start, 2)
 			if g.quota != c.quota || g.throttled != (Reading{}) {
-				t.Errorf("at first: quota %v, throttled %+v; want %v, and nothing to compare with", g.quota, g.throttled, c.quota)
+				t.Errorf("M2: at first: quota %v, throttled %+v; want %v, and nothing to compare with", g.quota, g.throttled, c.quota)
 			}
 			g.refresh(start.Add(2*time.Second), 2)
 			if g.quota != c.quota || g.throttled != c.share {
-				t.Errorf("quota %v, throttled %+v; want %v, %+v", g.quota, g.throttled, c.quota, c.share)
+				t.Errorf("M2: quota %v, throttled %+v; want %v, %+v", g.quota, g.throttled, c.quota, c.share)
 			}
 		})
 	}
 }
 
-// TestM3_CgroupChanges: what the files say from one second to the next.
-func TestM3_CgroupChanges(t *testing.T) {
+// TestCgroupChanges: what the files say from one second to the next.
+func TestCgroupChanges(t *testing.T) {
 	root := t.TempDir()
 	level := func(throttled, parent time.Duration) tree {
 		return v2("kube/pod/app", "100000 100000", throttled).with(v2("kube/pod", "max 100000", parent))
@@ -181,13 +181,13 @@ func TestM3_CgroupChanges(t *testing.T) {
 		c.tree.write(t, root)
 		g.refresh(at, c.procs)
 		if g.quota != c.quota || g.throttled != c.want {
-			t.Errorf("%d: quota %v, throttled %+v; want %v, %+v", i, g.quota, g.throttled, c.quota, c.want)
+			t.Errorf("M3: %d: quota %v, throttled %+v; want %v, %+v", i, g.quota, g.throttled, c.quota, c.want)
 		}
 	}
 }
 
-// TestM3_MovedToAnotherCgroup: the process is followed, and nothing is compared across the move.
-func TestM3_MovedToAnotherCgroup(t *testing.T) {
+// TestMovedToAnotherCgroup: the process is followed, and nothing is compared across the move.
+func TestMovedToAnotherCgroup(t *testing.T) {
 	root := t.TempDir()
 	v2Member.with(v2("kube/pod/app", "max 100000", time.Hour)).with(v2("other", "200000 100000", 2*time.Hour)).write(t, root)
 	var g cgroup
@@ -209,13 +209,13 @@ func TestM3_MovedToAnotherCgroup(t *testing.T) {
 		tree{memberFile: c.member}.write(t, root)
 		g.refresh(start.Add(time.Duration(i+1)*time.Second), 2)
 		if g.quota != c.quota || g.throttled != c.want {
-			t.Errorf("%d: quota %v, throttled %+v; want %v, %+v", i, g.quota, g.throttled, c.quota, c.want)
+			t.Errorf("M3: %d: quota %v, throttled %+v; want %v, %+v", i, g.quota, g.throttled, c.quota, c.want)
 		}
 	}
 }
 
-// TestM4_CgroupAllocatesNothing: also when it is due, quota and throttled time are read into memory that is there.
-func TestM4_CgroupAllocatesNothing(t *testing.T) {
+// TestCgroupAllocatesNothing: also when it is due, quota and throttled time are read into memory that is there.
+func TestCgroupAllocatesNothing(t *testing.T) {
 	for name, tr := range map[string]tree{
 		"v1": tree{memberFile: "3:cpu,cpuacct:/kube/pod\n", mountFile: v1Mounts}.with(v1("kube/pod", "150000", "100000", 0)).with(v1("kube", "-1", "100000", 0)),
 		"v2": v2Member.with(v2("kube/pod/app", "150000 100000", 0)).with(v2("kube/pod", "max 100000", 0)),
@@ -231,7 +231,7 @@ func TestM4_CgroupAllocatesNothing(t *testing.T) {
 			at = at.Add(time.Second)
 			g.refresh(at, 2)
 		}); n != 0 || g.quota != 1.5 || !g.throttled.OK {
-			t.Errorf("%s: %v allocations for quota %v, throttled %+v", name, n, g.quota, g.throttled)
+			t.Errorf("M4: %s: %v allocations for quota %v, throttled %+v", name, n, g.quota, g.throttled)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func play(s *monitor.Sampler, r *monitor.Recorder, ops []int, spans []monitor.Sp
 	}
 }
 
-func TestPropertyM4_NothingAllocates(t *testing.T) {
+func TestPropertyNothingAllocates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := monitor.NewRecorder()
 		if rapid.Bool().Draw(t, "no recorder") {
@@ -56,7 +56,7 @@ func TestPropertyM4_NothingAllocates(t *testing.T) {
 	})
 }
 
-func TestPropertyM5_NoGoroutine(t *testing.T) {
+func TestPropertyNoGoroutine(t *testing.T) {
 	of := []byte("created by github.com/stopbank/stopbank/warden/monitor.")
 	all := make([]byte, 1<<18)
 	rapid.Check(t, func(t *rapid.T) {

@@ -30,8 +30,8 @@ func someBounds(t *rapid.T) []float64 {
 	return bounds
 }
 
-// TestPropertyM3_LagIsWhatTheBucketsSay draws values into buckets and looks for them in the percentiles.
-func TestPropertyM3_LagIsWhatTheBucketsSay(t *testing.T) {
+// TestPropertyLagIsWhatTheBucketsSay draws values into buckets and looks for them in the percentiles.
+func TestPropertyLagIsWhatTheBucketsSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := distribution{bounds: boundaries(someBounds(t))}
 		d.counts = rapid.SliceOfN(rapid.Uint64Range(0, 20), len(d.bounds)-1, len(d.bounds)-1).Draw(t, "counts")
@@ -41,24 +41,24 @@ func TestPropertyM3_LagIsWhatTheBucketsSay(t *testing.T) {
 		}
 		l := d.lag()
 		if l.Count != uint64(len(buckets)) {
-			t.Fatalf("count %d of %d values", l.Count, len(buckets))
+			t.Fatalf("M3: count %d of %d values", l.Count, len(buckets))
 		}
 		if len(buckets) == 0 {
 			if l != (Lag{}) {
-				t.Fatalf("nothing was observed: %+v", l)
+				t.Fatalf("M3: nothing was observed: %+v", l)
 			}
 			return
 		}
 		if l.P50 < 0 || l.P50 > l.P90 || l.P90 > l.P99 || l.P99 > l.Max || l.Mean < 0 || l.Mean > l.Max {
-			t.Fatalf("out of order: %+v", l)
+			t.Fatalf("M3: out of order: %+v", l)
 		}
 		if want := nanoseconds(d.bounds[buckets[len(buckets)-1]+1]); l.Max != want {
-			t.Fatalf("max %v, want %v", l.Max, want)
+			t.Fatalf("M3: max %v, want %v", l.Max, want)
 		}
 		for q, got := range map[float64]time.Duration{0.5: l.P50, 0.9: l.P90, 0.99: l.P99} {
 			b := buckets[int(math.Ceil(q*float64(len(buckets))-1e-9))-1]
 			if got < nanoseconds(d.bounds[b]) || got > nanoseconds(d.bounds[b+1]) {
-				t.Fatalf("p%v is %v, not in bucket %d of %v", 100*q, got, b, d.bounds)
+				t.Fatalf("M3: p%v is %v, not in bucket %d of %v", 100*q, got, b, d.bounds)
 			}
 		}
 	})
@@ -81,7 +81,7 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-func TestPropertyM3_DeltasOverResets(t *testing.T) {
+func TestPropertyDeltasOverResets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const n = 5
 		counts, prev, delta := make([]uint64, n), make([]uint64, n), make([]uint64, n)
@@ -106,7 +106,7 @@ func TestPropertyM3_DeltasOverResets(t *testing.T) {
 				for i, d := range delta {
 					// A reset that counting has made up for cannot be seen; what is told is then too little.
 					if d > counts[i] || d != want[i] && !(hidden && d <= want[i]) {
-						t.Fatalf("bucket %d: %d more, want %d", i, d, want[i])
+						t.Fatalf("M3: bucket %d: %d more, want %d", i, d, want[i])
 					}
 				}
 				want = [n]uint64{}

@@ -11,7 +11,7 @@ import (
 )
 
 // A sample from which sources are taken away has nothing in their place and is otherwise the sample with all of them.
-func TestPropertyM2_MissingIsNotZero(t *testing.T) {
+func TestPropertyMissingIsNotZero(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := someBounds(t)
 		whole, part := newSampler(bounds...), newSampler(bounds...)
@@ -54,7 +54,7 @@ func TestPropertyM2_MissingIsNotZero(t *testing.T) {
 }
 
 // What this Go does not know, this Sampler does not say, whichever of it that is.
-func TestPropertyM2_MetricsThatThisGoDoesNotHave(t *testing.T) {
+func TestPropertyMetricsThatThisGoDoesNotHave(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := must(New(Config{}))(t)
 		name := "/" + rapid.StringMatching(`[a-z]{1,12}`).Draw(t, "name") + ":unknown"

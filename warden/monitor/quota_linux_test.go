@@ -19,14 +19,14 @@ import (
 
 const quotaChild = "STOPBANK_QUOTA_CHILD"
 
-// TestM2_RealQuota: a process that uses all of a fifth of a processor is fully utilized, and throttled.
-func TestM2_RealQuota(t *testing.T) {
+// TestRealQuota: a process that uses all of a fifth of a processor is fully utilized, and throttled.
+func TestRealQuota(t *testing.T) {
 	if os.Getenv(quotaChild) != "" {
 		underQuota(t)
 		return
 	}
 	group := quotaGroup(t)
-	child := exec.Command(os.Args[0], "-test.run=^TestM2_RealQuota$")
+	child := exec.Command(os.Args[0], "-test.run=^TestRealQuota$")
 	child.Env = append(os.Environ(), quotaChild+"=1")
 	child.Stderr = os.Stderr
 	stdin := must(child.StdinPipe())(t)
@@ -62,7 +62,7 @@ func TestM2_RealQuota(t *testing.T) {
 	waited = true
 	noError(t, child.Wait())
 	if !seen() || free.Throttled.Value != 0 {
-		t.Errorf("free:  %+v\nbound: %+v", free, bound)
+		t.Errorf("M2: free:  %+v\nbound: %+v", free, bound)
 	}
 	t.Logf("under a quota of 0.02: utilization %v, throttled %v", bound.Utilization.Value, bound.Throttled.Value)
 }

@@ -16,28 +16,28 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestM1_Ranges: every duration lies in the range that it is counted in, and ranges are no wider than promised.
-func TestM1_Ranges(t *testing.T) {
+// TestRanges: every duration lies in the range that it is counted in, and ranges are no wider than promised.
+func TestRanges(t *testing.T) {
 	for i := range ranges {
 		low, high := begin(i), begin(i+1)
 		if rangeOf(low) != i || rangeOf(high-1) != i {
 			t.Fatalf("M1: range %d is %v to %v, and they are counted in %d and %d", i, low, high, rangeOf(low), rangeOf(high-1))
 		}
 		if width := high - low; width > 1<<fineBits && width > low/perGroup {
-			t.Fatalf("range %d, from %v, is %v wide", i, low, width)
+			t.Fatalf("M1: range %d, from %v, is %v wide", i, low, width)
 		}
 	}
 	if rangeOf(math.MaxInt64) != ranges-1 {
-		t.Error("the longest is not in the last range")
+		t.Error("M1: the longest is not in the last range")
 	}
 	if end := begin(ranges); end < 36*time.Minute || end > 37*time.Minute {
-		t.Errorf("ranges end at %v", end)
+		t.Errorf("M1: ranges end at %v", end)
 	}
 }
 
-// TestPropertyM3_ServiceAgainstEveryExecution: count and throughput are exact, concurrency is the area under the curve,
+// TestPropertyServiceAgainstEveryExecution: count and throughput are exact, concurrency is the area under the curve,
 // percentiles lie in the range of the value that they stand for.
-func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
+func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		inBubble(t, func() {
 			r := NewRecorder()
@@ -72,7 +72,7 @@ func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
 					if s, ok := end(); ok {
 						d := s.End()
 						if d != time.Since(s.began) {
-							t.Fatalf("took %v, not %v", d, time.Since(s.began))
+							t.Fatalf("M3: took %v, not %v", d, time.Since(s.began))
 						}
 						took = append(took, d)
 					}
@@ -89,7 +89,7 @@ func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
 					got := r.take(now)
 					if whole == 0 { // nothing is taken, nothing is lost
 						if got != (Service{}) {
-							t.Fatalf("took %+v without time", got)
+							t.Fatalf("M3: took %+v without time", got)
 						}
 						return
 					}
@@ -99,19 +99,19 @@ func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
 					slack := float64(1+len(spans)+len(took)) * 4 * tick / (float64(whole) * tick)
 					mean := area / elapsed
 					if math.Abs(got.Concurrency-mean) > slack*(1+mean) {
-						t.Fatalf("concurrency %v, want %v +- %v", got.Concurrency, mean, slack*(1+mean))
+						t.Fatalf("M3: concurrency %v, want %v +- %v", got.Concurrency, mean, slack*(1+mean))
 					}
 					if got.Discarded != discarded {
-						t.Fatalf("%+v, and %d were discarded", got, discarded)
+						t.Fatalf("M3: %+v, and %d were discarded", got, discarded)
 					}
 					if got.Count != uint64(len(took)) || math.Abs(got.Throughput-float64(len(took))/(float64(whole)*tick/1e9)) > 1e-6*got.Throughput {
-						t.Fatalf("%+v of %d executions in %v", got, len(took), now.Sub(last))
+						t.Fatalf("M3: %+v of %d executions in %v", got, len(took), now.Sub(last))
 					}
 					if slices.Sort(took); len(took) > 0 {
 						for q, p := range map[float64]time.Duration{0.5: got.P50, 0.9: got.P90} {
 							i := rangeOf(took[int(math.Ceil(q*float64(len(took))-1e-9))-1])
 							if p < begin(i) || p > begin(i+1) {
-								t.Fatalf("p%v is %v, want %v to %v", 100*q, p, begin(i), begin(i+1))
+								t.Fatalf("M3: p%v is %v, want %v to %v", 100*q, p, begin(i), begin(i+1))
 							}
 						}
 					}
@@ -122,8 +122,8 @@ func TestPropertyM3_ServiceAgainstEveryExecution(t *testing.T) {
 	})
 }
 
-// TestM3_EndedInAnotherShard: what counts is the sum of the shards, also while that is less than nothing.
-func TestM3_EndedInAnotherShard(t *testing.T) {
+// TestEndedInAnotherShard: what counts is the sum of the shards, also while that is less than nothing.
+func TestEndedInAnotherShard(t *testing.T) {
 	r := NewRecorder()
 	a, b := &r.shards[0], &r.shards[len(r.shards)-1]
 	at := func(tick int) time.Duration { return time.Duration(tick) << tickBits }
@@ -131,25 +131,25 @@ func TestM3_EndedInAnotherShard(t *testing.T) {
 	a.enter(at(100))
 	a.enter(at(100))
 	if got := take(200); got != 1 { // two, half of the time
-		t.Errorf("running here: %v", got)
+		t.Errorf("M3: running here: %v", got)
 	}
 	b.leave(at(250))
 	b.leave(at(300))
 	if got := take(300); got != 1.5 {
-		t.Errorf("ended there: %v", got)
+		t.Errorf("M3: ended there: %v", got)
 	}
 	b.leave(at(340)) // the shard of its start has been read before it started there
 	if got := take(350); got != 0 {
-		t.Errorf("only the end is seen: %v", got)
+		t.Errorf("M3: only the end is seen: %v", got)
 	}
 	a.enter(at(310))
 	if got := take(360); got != 4 { // 30 ticks of execution, and the 10 by which the area before was below nothing
-		t.Errorf("the start is seen as well: %v", got)
+		t.Errorf("M3: the start is seen as well: %v", got)
 	}
 }
 
-// TestM1_ServiceHasNoThreshold: slower by a power of two is slower by that at every scale.
-func TestM1_ServiceHasNoThreshold(t *testing.T) {
+// TestServiceHasNoThreshold: slower by a power of two is slower by that at every scale.
+func TestServiceHasNoThreshold(t *testing.T) {
 	run := func(took time.Duration) (out Service) {
 		synctest.Test(t, func(*testing.T) {
 			r := NewRecorder()
@@ -168,13 +168,13 @@ func TestM1_ServiceHasNoThreshold(t *testing.T) {
 		near := func(a, b time.Duration) bool { return (a*time.Duration(k) - b).Abs() <= time.Duration(2*k) } // a was rounded
 		if !near(base.P50, got.P50) || !near(base.P90, got.P90) || got.Count != 10 ||
 			got.Concurrency != 1 || math.Abs(got.Throughput*float64(k)-base.Throughput) > 1e-6*base.Throughput {
-			t.Errorf("%d times slower: %+v, from %+v", k, got, base)
+			t.Errorf("M1: %d times slower: %+v, from %+v", k, got, base)
 		}
 	}
 }
 
-// TestM3_NoExecutionIsLost: many goroutines record while another takes.
-func TestM3_NoExecutionIsLost(t *testing.T) {
+// TestNoExecutionIsLost: many goroutines record while another takes.
+func TestNoExecutionIsLost(t *testing.T) {
 	const writers, each = 8, 5000
 	r := NewRecorder()
 	s := must(New(Config{Recorder: r}))(t)
@@ -218,10 +218,10 @@ func TestM3_NoExecutionIsLost(t *testing.T) {
 		take()
 	}
 	if want := uint64(writers * each * 9 / 10); count != want {
-		t.Errorf("%d of %d executions were counted", count, want)
+		t.Errorf("M3: %d of %d executions were counted", count, want)
 	}
 	if want := uint64(writers * each / 10); discarded != want {
-		t.Errorf("%d of %d discarded executions were counted", discarded, want)
+		t.Errorf("M3: %d of %d discarded executions were counted", discarded, want)
 	}
 	passTick(r)
 	if out := take(); out.Concurrency != 0 {
@@ -229,8 +229,8 @@ func TestM3_NoExecutionIsLost(t *testing.T) {
 	}
 }
 
-// TestM3_DrainedWhileWritten: what is counted between any two steps of drain is found by it or by the next one.
-func TestM3_DrainedWhileWritten(t *testing.T) {
+// TestDrainedWhileWritten: what is counted between any two steps of drain is found by it or by the next one.
+func TestDrainedWhileWritten(t *testing.T) {
 	const rounds, each = 10_000, 20
 	var s shard
 	var begun, done atomic.Int64
@@ -258,13 +258,13 @@ func TestM3_DrainedWhileWritten(t *testing.T) {
 		}
 		s.drain(total)
 		if want := each * uint64(round+1); total[0] != want {
-			t.Fatalf("round %d: %d of %d were found", round, total[0], want)
+			t.Fatalf("M3: round %d: %d of %d were found", round, total[0], want)
 		}
 	}
 }
 
-// TestM3_NoStartIsLost: the count and the area change in one step, whoever else changes them.
-func TestM3_NoStartIsLost(t *testing.T) {
+// TestNoStartIsLost: the count and the area change in one step, whoever else changes them.
+func TestNoStartIsLost(t *testing.T) {
 	const writers, each = 4, 500_000
 	var s shard
 	var wg sync.WaitGroup
@@ -278,7 +278,7 @@ func TestM3_NoStartIsLost(t *testing.T) {
 	}
 	wg.Wait()
 	if w := s.running.Load(); w != writers*each {
-		t.Errorf("%d run, area %d; want none, and %d", w>>areaBits, w&areaMask, writers*each)
+		t.Errorf("M3: %d run, area %d; want none, and %d", w>>areaBits, w&areaMask, writers*each)
 	}
 }
 
@@ -300,16 +300,16 @@ func passTick(r *Recorder) {
 	}
 }
 
-func TestM2_NotFed(t *testing.T) {
+func TestNotFed(t *testing.T) {
 	s := must(New(Config{}))(t)
 	if got := s.Sample().Service; got != (Service{}) {
-		t.Errorf("service %+v without a recorder", got)
+		t.Errorf("M2: service %+v without a recorder", got)
 	}
 	for _, r := range []*Recorder{nil, {}} {
 		sp := r.Start()
 		sp.Discard()
 		if took := sp.End(); took != 0 {
-			t.Errorf("a recorder that is none measured %v", took)
+			t.Errorf("M2: a recorder that is none measured %v", took)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -45,17 +44,17 @@ func saturate(t testing.TB) {
 	})
 }
 
-// TestM2_RealReadings: a busy process reads busier than the same process idle, in everything that exists here.
-func TestM2_RealReadings(t *testing.T) {
+// TestRealReadings: a busy process reads busier than the same process idle, in everything that exists here.
+func TestRealReadings(t *testing.T) {
 	r := monitor.NewRecorder()
 	s := mustNew(t, monitor.Config{Recorder: r})
 	if first := s.Sample(); first.Gap != 0 {
-		t.Errorf("the gap before the first sample is %v", first.Gap)
+		t.Errorf("M2: the gap before the first sample is %v", first.Gap)
 	}
 	<-time.After(50 * time.Millisecond)
 	idle := s.Sample()
 	if idle.Gap < 50*time.Millisecond {
-		t.Errorf("gap %v after 50 ms", idle.Gap)
+		t.Errorf("M2: gap %v after 50 ms", idle.Gap)
 	}
 
 	saturate(t)
@@ -70,28 +69,28 @@ func TestM2_RealReadings(t *testing.T) {
 	busy := s.Sample()
 
 	if idle.Utilization.OK != unix || busy.Utilization.OK != unix {
-		t.Errorf("utilization exists: %v, %v; here it should: %v", idle.Utilization.OK, busy.Utilization.OK, unix)
+		t.Errorf("M2: utilization exists: %v, %v; here it should: %v", idle.Utilization.OK, busy.Utilization.OK, unix)
 	}
 	if unix && busy.Utilization.Value <= idle.Utilization.Value {
-		t.Errorf("utilization %v busy, %v idle", busy.Utilization.Value, idle.Utilization.Value)
+		t.Errorf("M2: utilization %v busy, %v idle", busy.Utilization.Value, idle.Utilization.Value)
 	}
 	if busy.Lag.Count == 0 || busy.Lag.P99 <= idle.Lag.P50 {
-		t.Errorf("lag %+v busy, %+v idle", busy.Lag, idle.Lag)
+		t.Errorf("M2: lag %+v busy, %+v idle", busy.Lag, idle.Lag)
 	}
 	known := slices.ContainsFunc(metrics.All(), func(d metrics.Description) bool { return d.Name == "/sched/goroutines/runnable:goroutines" })
 	if busy.Runnable.OK != known || known && queued == 0 {
-		t.Errorf("runnable %+v, at most %v; this Go knows it: %v", busy.Runnable, queued, known)
+		t.Errorf("M2: runnable %+v, at most %v; this Go knows it: %v", busy.Runnable, queued, known)
 	}
 	if v := busy.Service; v.Count != 1 || v.Concurrency < 0.5 || v.Concurrency > 1.5 || v.P50 < took*15/16 || v.P50 > took*17/16 {
-		t.Errorf("service %+v, of one execution that took %v of %v", v, took, busy.Gap)
+		t.Errorf("M2: service %+v, of one execution that took %v of %v", v, took, busy.Gap)
 	}
 }
 
 // unix is whether this system accounts for processor time in a way that is read here.
 var unix = !slices.Contains([]string{"windows", "plan9", "js", "wasip1"}, runtime.GOOS)
 
-// TestM3_OneIntervalOneCaller: of callers at the same time, each gets a time of its own.
-func TestM3_OneIntervalOneCaller(t *testing.T) {
+// TestOneIntervalOneCaller: of callers at the same time, each gets a time of its own.
+func TestOneIntervalOneCaller(t *testing.T) {
 	const callers, each = 8, 50
 	s := mustNew(t, monitor.Config{})
 	first := s.Sample()
@@ -115,6 +114,6 @@ func TestM3_OneIntervalOneCaller(t *testing.T) {
 		}
 	}
 	if all := last.Sub(first.At); sum != all {
-		t.Errorf("the gaps add up to %v, in %v", sum, all)
+		t.Errorf("M3: the gaps add up to %v, in %v", sum, all)
 	}
 }

@@ -42,8 +42,8 @@ func someFacts(t *rapid.T, buckets int) facts {
 	return f
 }
 
-// TestPropertyM3_NeverNegative: whatever the sources say one after the other, with clocks and counters that jump both ways.
-func TestPropertyM3_NeverNegative(t *testing.T) {
+// TestPropertyNeverNegative: whatever the sources say one after the other, with clocks and counters that jump both ways.
+func TestPropertyNeverNegative(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSampler(someBounds(t)...)
 		n := len(s.delays.counts)
@@ -75,9 +75,9 @@ func mustBeSound(t interface{ Fatalf(string, ...any) }, s Sample) {
 	}
 }
 
-// TestPropertyM1_NoThreshold: a service that is k times slower reads k times slower, one that is busier reads busier in
+// TestPropertyNoThreshold: a service that is k times slower reads k times slower, one that is busier reads busier in
 // proportion, at every scale. Where a number were compared with a constant, this would bend.
-func TestPropertyM1_NoThreshold(t *testing.T) {
+func TestPropertyNoThreshold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := []float64{0, 0x1p-20, 0x1p-10, 0x1p-9, 1, 0x1p10}
 		n := len(bounds) - 1
@@ -111,7 +111,7 @@ func TestPropertyM1_NoThreshold(t *testing.T) {
 
 		near := func(what string, a, b time.Duration) {
 			if d := a*time.Duration(slower) - b; d.Abs() > time.Duration(2*slower) { // a was rounded to 1 ns
-				t.Fatalf("%s: %v, and %d times that is %v", what, a, slower, b)
+				t.Fatalf("M1: %s: %v, and %d times that is %v", what, a, slower, b)
 			}
 		}
 		near("p50", base.Lag.P50, got.Lag.P50)
@@ -122,17 +122,17 @@ func TestPropertyM1_NoThreshold(t *testing.T) {
 		near("gap", base.Gap, got.Gap)
 		if base.Lag.Count*more != got.Lag.Count || !base.Runnable.OK || !got.Runnable.OK ||
 			base.Runnable.Value*float64(more) != got.Runnable.Value {
-			t.Fatalf("amounts times %d: %+v, %+v", more, base, got)
+			t.Fatalf("M1: amounts times %d: %+v, %+v", more, base, got)
 		}
 		if want := float64(used) / float64(gap) / float64(procs); math.Abs(base.Utilization.Value-want) > 1e-9 ||
 			math.Abs(got.Utilization.Value-want) > 1e-9 {
-			t.Fatalf("utilization %v and %v, want %v", base.Utilization, got.Utilization, want)
+			t.Fatalf("M1: utilization %v and %v, want %v", base.Utilization, got.Utilization, want)
 		}
 	})
 }
 
-// TestM3_AllowanceChanges: GOMAXPROCS and quota count half before and half after, and use beyond both is all of it.
-func TestM3_AllowanceChanges(t *testing.T) {
+// TestAllowanceChanges: GOMAXPROCS and quota count half before and half after, and use beyond both is all of it.
+func TestAllowanceChanges(t *testing.T) {
 	for _, c := range []struct{ before, after, used, want float64 }{
 		{2, 2, 1, 0.5}, {8, 2, 2, 0.4}, {2, 8, 5, 1}, {2, 8, 0, 0}, {0.5, 0.5, 0.25, 0.5}, {4, 4, 5, 1},
 	} {
@@ -140,13 +140,13 @@ func TestM3_AllowanceChanges(t *testing.T) {
 		s.compare(facts{at: start, usedOK: true, procs: 8, allowed: c.before})
 		got := s.compare(facts{at: start.Add(time.Second), used: time.Duration(c.used * 1e9), usedOK: true, procs: 8, allowed: c.after})
 		if got.Utilization != (Reading{c.want, true}) {
-			t.Errorf("%+v: %+v", c, got.Utilization)
+			t.Errorf("M3: %+v: %+v", c, got.Utilization)
 		}
 	}
 }
 
-// TestM3_RealChanges takes real samples over real changes of GOMAXPROCS, from several goroutines.
-func TestM3_RealChanges(t *testing.T) {
+// TestRealChanges takes real samples over real changes of GOMAXPROCS, from several goroutines.
+func TestRealChanges(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	r := NewRecorder()
 	s := must(New(Config{Recorder: r}))(t)

@@ -122,7 +122,7 @@ type burst struct {
 }
 
 // Calls come in bursts and after pauses, of two priorities; some are accepted, some are tried again, some are hedged.
-func TestPropertyR1R4R5R7_Machine(t *testing.T) {
+func TestPropertyMachine(t *testing.T) {
 	var total retry.Stats
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := retry.Config{
@@ -279,7 +279,7 @@ func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p limiter.Priorit
 }
 
 // However many ask at once, and whenever: the budget is one.
-func TestR1_BudgetUnderConcurrency(t *testing.T) {
+func TestBudgetUnderConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Attempts: 10, Backoff: 1})
 		m := &model{cfg: retry.Config{Ratio: 0.1, MinRetries: 1}}
@@ -307,18 +307,18 @@ func TestR1_BudgetUnderConcurrency(t *testing.T) {
 			m.firsts = append(m.firsts, slices.Repeat([]time.Time{now}, int(firsts.Load()))...)
 			m.retries = append(m.retries, slices.Repeat([]time.Time{now}, int(retries.Load()))...)
 			if n := since(m.retries, now.Add(-10*second)); float64(n) > 0.1*float64(since(m.firsts, now.Add(-10*second))) {
-				t.Fatalf("%d retries", n)
+				t.Fatalf("R1: %d retries", n)
 			}
 			time.Sleep(990 * time.Millisecond)
 		}
 		if s := c.Stats(); float64(s.Retries) > 0.1*float64(s.Calls) || float64(s.Retries) < 0.09*float64(s.Calls) {
-			t.Errorf("%+v", s)
+			t.Errorf("R1: %+v", s)
 		}
 	})
 }
 
 // A rare caller's one retry in ten seconds: not again before they are over, wherever slices begin, and soon after.
-func TestR1_TenSecondsAreTen(t *testing.T) {
+func TestTenSecondsAreTen(t *testing.T) {
 	for phase := time.Duration(0); phase < slice; phase += 7 * time.Millisecond {
 		for _, c := range []struct {
 			after time.Duration
@@ -333,7 +333,7 @@ func TestR1_TenSecondsAreTen(t *testing.T) {
 						t.Fatal(err)
 					}
 					if _, got := call.Retry(0, time.Time{}); got != want {
-						t.Errorf("phase %s, after %s: %v", phase, c.after, got)
+						t.Errorf("R1: phase %s, after %s: %v", phase, c.after, got)
 					}
 					time.Sleep(c.after)
 				}
@@ -343,7 +343,7 @@ func TestR1_TenSecondsAreTen(t *testing.T) {
 }
 
 // First attempts earn retries for ten seconds, and from then on none: only the floor's is left.
-func TestR1_FirstAttemptsEarnForTenSeconds(t *testing.T) {
+func TestFirstAttemptsEarnForTenSeconds(t *testing.T) {
 	for phase := time.Duration(0); phase < slice; phase += 7 * time.Millisecond {
 		for after, want := range map[time.Duration]int{10*second - slice: 10, 10 * second: 1} {
 			synctest.Test(t, func(t *testing.T) {
@@ -370,7 +370,7 @@ func TestR1_FirstAttemptsEarnForTenSeconds(t *testing.T) {
 					}
 				}
 				if got != want {
-					t.Errorf("phase %s, after %s: %d retries, want %d", phase, after, got, want)
+					t.Errorf("R1: phase %s, after %s: %d retries, want %d", phase, after, got, want)
 				}
 			})
 		}
@@ -379,7 +379,7 @@ func TestR1_FirstAttemptsEarnForTenSeconds(t *testing.T) {
 
 // Forty seconds of total rejection: at most 1.1 attempts for each call that is asked for, at 1, 5 and 5000 a second; retries are a tenth of what is sent, or one in ten
 // seconds; a part of the calls is always sent.
-func TestR1R4_TotalRejection(t *testing.T) {
+func TestTotalRejection(t *testing.T) {
 	for _, rate := range []int{0, 1, 5, 5000} {
 		synctest.Test(t, func(t *testing.T) {
 			c := mustNew(t, retry.Config{Rand: rand.New(rand.NewPCG(1, uint64(rate))).Float64})
@@ -417,7 +417,7 @@ func TestR1R4_TotalRejection(t *testing.T) {
 }
 
 // What one priority is rejected says nothing about another, and what half accepts is not throttled.
-func TestR4_EachPriorityByItself(t *testing.T) {
+func TestEachPriorityByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
 		for range 100 {
@@ -434,17 +434,17 @@ func TestR4_EachPriorityByItself(t *testing.T) {
 		}
 		s := c.Stats()
 		if s.Throttled != 90 || s.Calls != 110 {
-			t.Errorf("%+v", s)
+			t.Errorf("R4: %+v", s)
 		}
 		_, err := c.Begin(limiter.Background)
 		if want := "retry: throttled: of the last 100 requests of priority background, 0 were accepted; 80 % are not sent"; err == nil || err.Error() != want {
-			t.Errorf("%v", err)
+			t.Errorf("R4: %v", err)
 		}
 	})
 }
 
 // What says nothing about the server changes nothing, and slow calls under way are not rejected ones.
-func TestR8_UnknownAndUnfinishedCountNowhere(t *testing.T) {
+func TestUnknownAndUnfinishedCountNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
 		for i := range 100 {
@@ -457,7 +457,7 @@ func TestR8_UnknownAndUnfinishedCountNowhere(t *testing.T) {
 			}
 		}
 		if s := c.Stats(); s != (retry.Stats{Calls: 100}) {
-			t.Errorf("%+v", s)
+			t.Errorf("R8: %+v", s)
 		}
 	})
 }

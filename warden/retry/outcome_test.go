@@ -17,7 +17,7 @@ import (
 // An attempt is in one counter from the moment at which it has ended, in the one that its outcome names, and in none if that is
 // Unknown or it never ends. So the throttle knows of those that have ended, and of calls that it has rejected. All are in the one
 // second that it looks at.
-func TestPropertyR8_AnAttemptCountsOnceItHasEnded(t *testing.T) {
+func TestPropertyAnAttemptCountsOnceItHasEnded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		outcomes := rapid.SliceOfN(rapid.SampledFrom([]int{-1, 0, 1, 2, 2, 2}), 1, 80).Draw(rt, "outcomes") // -1: it never ends
 		together := rapid.IntRange(1, 8).Draw(rt, "together")
@@ -61,7 +61,7 @@ func TestPropertyR8_AnAttemptCountsOnceItHasEnded(t *testing.T) {
 			}
 		})
 		if diff := cmp.Diff(want, got); diff != "" {
-			rt.Fatalf("R8 (-want +got)\n%s", diff)
+			rt.Fatalf("R8: R8 (-want +got)\n%s", diff)
 		}
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-func TestR8_OverloadTeachesATenantDoesNot(t *testing.T) {
+func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 	queues := bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Millisecond}
 	tenants := queues
 	tenants.Tenants.Max = 1
@@ -67,14 +67,14 @@ func TestR8_OverloadTeachesATenantDoesNot(t *testing.T) {
 				t.Errorf("R8: %v, scope %q; want %s, %q", err, scope(t, err), c.code, c.scope)
 			}
 			if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
-				t.Errorf("R8 (-want +got)\n%s", diff)
+				t.Errorf("R8: R8 (-want +got)\n%s", diff)
 			}
 		})
 	}
 }
 
 // A handler's own tenant is told apart as well.
-func TestR8_ATenantsRejectionSaysSo(t *testing.T) {
+func TestATenantsRejectionSaysSo(t *testing.T) {
 	r := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.QueueOverflow, Bound: limiter.BoundTenant}}
 	if got := scope(t, wardenconnect.Convert(r)); got != "tenant" {
 		t.Errorf("R8: the scope is %q", got)

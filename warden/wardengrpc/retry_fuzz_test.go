@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-func FuzzR5_Pushback(f *testing.F) {
+func FuzzPushback(f *testing.F) {
 	for _, s := range []string{"", "0", "1000", "-1", "+1", " 1", "1.5", "2147483647", "2147483648", "99999999999999999999", "never"} {
 		f.Add(s, int64(0), int32(0))
 		f.Add(s, int64(315576000001), int32(-999999999))
@@ -25,14 +25,14 @@ func FuzzR5_Pushback(f *testing.F) {
 			return // it cannot be sent
 		}
 		if d := read(rejected, nil).after; d < 0 || d > 24*time.Hour {
-			t.Fatalf("%d s %d ns: %s", seconds, nanos, d)
+			t.Fatalf("R5: %d s %d ns: %s", seconds, nanos, d)
 		}
 		pushed := metadata.MD{pushbackKey: {s}}
 		got := read(rejected, pushed)
 		n, err := strconv.Atoi(s)
 		switch never := err != nil || n < 0 || n > 1<<31-1; {
 		case never && got.after >= 0, !never && got.after != time.Duration(n)*time.Millisecond, !got.again:
-			t.Fatalf("%q: %+v", s, got)
+			t.Fatalf("R5: %q: %+v", s, got)
 		}
 	})
 }

@@ -83,7 +83,7 @@ var answers = []answer{
 }
 
 // Whatever a server answers: no call is handled twice that must not be, and the last answer is what the caller gets.
-func TestPropertyR3R5_Machine(t *testing.T) {
+func TestPropertyMachine(t *testing.T) {
 	var script []answer
 	attempts, handled := 0, 0
 	s := &service{unary: func(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
@@ -129,7 +129,7 @@ func TestPropertyR3R5_Machine(t *testing.T) {
 }
 
 // What an interceptor of ours rejected is called again, whatever it is; what a handler converted is not.
-func TestR3_OurOwnRejections(t *testing.T) {
+func TestOurOwnRejections(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	g.Limiter().Close()
 	for _, byHandler := range []bool{false, true} {
@@ -148,13 +148,13 @@ func TestR3_OurOwnRejections(t *testing.T) {
 		}))
 		_, err := pb.NewTestServiceClient(dial(t, addr, again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{})
 		if s := c.Stats(); byHandler != (err != nil) || s.Retries != map[bool]uint64{true: 0, false: 2}[byHandler] {
-			t.Errorf("by a handler: %v; %v, %+v", byHandler, err, s)
+			t.Errorf("R3: by a handler: %v; %v, %+v", byHandler, err, s)
 		}
 	}
 }
 
 // Nobody is there: nothing was sent, so that anything is tried again.
-func TestR3_NothingWasSent(t *testing.T) {
+func TestNothingWasSent(t *testing.T) {
 	r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
 	client := pb.NewTestServiceClient(dial(t, "127.0.0.1:1", again(r)...))
 	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != codes.Unavailable {
@@ -164,12 +164,12 @@ func TestR3_NothingWasSent(t *testing.T) {
 		t.Error(err)
 	}
 	if s := c.Stats(); s.Calls != 2 || s.Retries != 4 || s.Rejected != 6 {
-		t.Errorf("%+v", s)
+		t.Errorf("R3: %+v", s)
 	}
 }
 
 // What the throttle rejects is not sent, streams neither; how streams are answered counts.
-func TestR4_ThrottledCallIsNotSent(t *testing.T) {
+func TestThrottledCallIsNotSent(t *testing.T) {
 	busy := status.Error(codes.Unavailable, "busy")
 	s := &service{
 		unary:  func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return nil, busy },
@@ -195,12 +195,12 @@ func TestR4_ThrottledCallIsNotSent(t *testing.T) {
 		}
 	}
 	if n := s.calls.Load(); n != 10 || c.Stats().Throttled != 2 || c.Stats().Rejected != 10 {
-		t.Errorf("%d were sent, %+v", n, c.Stats())
+		t.Errorf("R4: %d were sent, %+v", n, c.Stats())
 	}
 }
 
 // A stream that was answered is accepted once, however long it goes on.
-func TestR8_StreamsCountOnce(t *testing.T) {
+func TestStreamsCountOnce(t *testing.T) {
 	s := &service{duplex: func(ss pb.TestService_FullDuplexCallServer) error {
 		for range 3 {
 			if err := ss.Send(&pb.StreamingOutputCallResponse{}); err != nil {
@@ -219,12 +219,12 @@ func TestR8_StreamsCountOnce(t *testing.T) {
 		_, err = stream.Recv()
 	}
 	if !errors.Is(err, io.EOF) || c.Stats() != (retry.Stats{Calls: 1, Accepted: 1}) {
-		t.Errorf("%v, %+v", err, c.Stats())
+		t.Errorf("R8: %v, %+v", err, c.Stats())
 	}
 }
 
 // The deadline bounds the wait, a caller that goes away ends it, and a slow attempt is tried again.
-func TestR5_Waits(t *testing.T) {
+func TestWaits(t *testing.T) {
 	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		return nil, answer{code: codes.ResourceExhausted, info: true, processed: "false"}.later(t)
 	}}
@@ -241,7 +241,7 @@ func TestR5_Waits(t *testing.T) {
 		t.Error(err)
 	}
 	if s := c.Stats(); s.NoTime != 1 || s.Retries > 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("R5: %+v", s)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestAttemptTimeout(t *testing.T) {
 }
 
 // A call has the priority that it is sent with, and its rejections count for that.
-func TestR7_PriorityOfACall(t *testing.T) {
+func TestPriorityOfACall(t *testing.T) {
 	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		return nil, status.Error(codes.Unavailable, "busy")
 	}}
@@ -285,7 +285,7 @@ func TestR7_PriorityOfACall(t *testing.T) {
 	_, sent := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
 	var throttled *retry.ThrottledError
 	if !errors.As(rejected, &throttled) || throttled.Priority != warden.Background || status.Code(sent) != codes.Unavailable {
-		t.Errorf("%v, %v", rejected, sent)
+		t.Errorf("R7: %v, %v", rejected, sent)
 	}
 }
 

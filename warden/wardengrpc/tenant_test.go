@@ -23,7 +23,7 @@ import (
 
 // Interceptors on both sides of a real connection: overload teaches the throttle, a tenant's share does not, and both are tried
 // again.
-func TestR8_OverloadTeachesATenantDoesNot(t *testing.T) {
+func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 	full := func(cfg bulkhead.CompartmentConfig, holders ...string) func(context.Context, string) *bulkhead.Compartment {
 		cfg.Guaranteed = 2
 		set := newCompartments(t, cfg)
@@ -57,17 +57,17 @@ func TestR8_OverloadTeachesATenantDoesNot(t *testing.T) {
 			r, caller := newRetry(t, generous, wardengrpc.RetryConfig{})
 			_, err := pb.NewTestServiceClient(dial(t, serve(t, &service{}, under(c.is)...), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{})
 			if status.Code(err) != c.code {
-				t.Errorf("%v, want %s", err, c.code)
+				t.Errorf("R8: %v, want %s", err, c.code)
 			}
 			if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
-				t.Errorf("R8 (-want +got)\n%s", diff)
+				t.Errorf("R8: R8 (-want +got)\n%s", diff)
 			}
 		})
 	}
 }
 
 // Two calls, and one place to wait: one of them, whichever it is, is told that the tenant's queue is full.
-func TestR8_ATenantsFullQueue(t *testing.T) {
+func TestATenantsFullQueue(t *testing.T) {
 	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}}).Compartment("unary").Tenant("a")
 	_, slot, err := c.Acquire(t.Context())
 	if err != nil {
@@ -95,12 +95,12 @@ func TestR8_ATenantsFullQueue(t *testing.T) {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(retry.Stats{Calls: 2, Accepted: 1}, caller.Stats()); diff != "" {
-		t.Errorf("R8 (-want +got)\n%s", diff)
+		t.Errorf("R8: R8 (-want +got)\n%s", diff)
 	}
 }
 
 // A handler's own tenant is told apart as well.
-func TestR8_ATenantsRejectionSaysSo(t *testing.T) {
+func TestATenantsRejectionSaysSo(t *testing.T) {
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return nil }})
 	for bound, want := range map[limiter.Bound]string{limiter.BoundTenant: "tenant", limiter.BoundSlots: ""} {
 		r := &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.TimeoutQueued, Bound: bound}}
@@ -114,7 +114,7 @@ func TestR8_ATenantsRejectionSaysSo(t *testing.T) {
 }
 
 // What each answer of any server teaches the throttle, and whether the call is made again.
-func TestR8_WhatAStatusTeaches(t *testing.T) {
+func TestWhatAStatusTeaches(t *testing.T) {
 	ours := func(metadata ...string) *errdetails.ErrorInfo {
 		return info(wardengrpc.Domain, metadata...)
 	}
@@ -147,7 +147,7 @@ func TestR8_WhatAStatusTeaches(t *testing.T) {
 		}}
 		r, caller := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable})
 		if _, err := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != c.code {
-			t.Errorf("%v, want %s", err, c.code)
+			t.Errorf("R8: %v, want %s", err, c.code)
 		}
 		if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
 			t.Errorf("R8: %s %v (-want +got)\n%s", c.code, c.details, diff)

@@ -43,7 +43,7 @@ func counted(t *testing.T, use func(w *warden.Warden)) uint64 {
 	return a.counted
 }
 
-func TestH9_DependencysTime(t *testing.T) {
+func TestDependencysTime(t *testing.T) {
 	failed := errors.New("on purpose")
 	read := func(resp *http.Response) { _, _ = io.ReadAll(resp.Body) }
 	for name, c := range map[string]struct {
@@ -74,7 +74,7 @@ func TestH9_DependencysTime(t *testing.T) {
 			}
 		})
 		if got != c.want {
-			t.Errorf("%s: %d counted, want %d", name, got, c.want)
+			t.Errorf("H9: %s: %d counted, want %d", name, got, c.want)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func upgradedBody() io.ReadCloser {
 }
 
 // A panic in what the config brings is the request's own, and holds nothing.
-func TestH1_PanicsOfTheConfigHoldNothing(t *testing.T) {
+func TestPanicsOfTheConfigHoldNothing(t *testing.T) {
 	for name, cfg := range map[string]wardenhttp.Config{
 		"Task":    {Task: func(*http.Request) warden.Task { panic("on purpose") }},
 		"Exempt":  {Exempt: func(*http.Request) bool { panic("on purpose") }},
@@ -105,7 +105,7 @@ func TestH1_PanicsOfTheConfigHoldNothing(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() != "on purpose" {
-					t.Errorf("%s: no panic", name)
+					t.Errorf("H1: %s: no panic", name)
 				}
 			}()
 			h.ServeHTTP(httptest.NewRecorder(), r)
@@ -117,7 +117,7 @@ func TestH1_PanicsOfTheConfigHoldNothing(t *testing.T) {
 	sent := newPayload("x")
 	finish(func() { _, _ = rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent)) })
 	if g.wantInFlight(t, "Transport", 0); sent.closes.Load() != 1 {
-		t.Errorf("the request's body was closed %d times", sent.closes.Load())
+		t.Errorf("H1: the request's body was closed %d times", sent.closes.Load())
 	}
 }
 

@@ -50,7 +50,7 @@ func spent(r limiter.Reason) error {
 	return err
 }
 
-func TestH5_CauseStatusHeadersBody(t *testing.T) {
+func TestCauseStatusHeadersBody(t *testing.T) {
 	const full = "Service Unavailable"
 	acme := tenant(t)
 	for _, c := range []struct {
@@ -94,17 +94,17 @@ func TestH5_CauseStatusHeadersBody(t *testing.T) {
 			for _, err := range []error{c.err, fmt.Errorf("around it: %w", c.err)} {
 				rec := httptest.NewRecorder()
 				if !m.WriteError(rec, c.of, err) {
-					t.Fatal("not ours")
+					t.Fatal("H5: not ours")
 				}
 				want := fmt.Sprintf(`{"title":%q,"status":%d,"reason":%q`, c.title, c.status, c.reason)
 				if c.decision {
 					want += `,"decision":42`
 				}
 				if want += "}\n"; rec.Code != c.status || rec.Body.String() != want {
-					t.Errorf("%d %s want %d %s", rec.Code, rec.Body, c.status, want)
+					t.Errorf("H5: %d %s want %d %s", rec.Code, rec.Body, c.status, want)
 				}
 				if s, ours := rpcstatus.Of(nil, err); !ours || s.Reason != c.reason {
-					t.Errorf("gRPC and Connect call it %q", s.Reason)
+					t.Errorf("H5: gRPC and Connect call it %q", s.Reason)
 				}
 				var r *warden.Rejection
 				var timeout *bulkhead.TimeoutError
@@ -116,37 +116,37 @@ func TestH5_CauseStatusHeadersBody(t *testing.T) {
 				scope := map[bool]string{true: "tenant"}[c.status == 429 || r != nil && r.Bound == limiter.BoundTenant]
 				if h := rec.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("Retry-After") != c.retryAfter ||
 					h.Get("Warden-Scope") != scope || h.Get("X-Content-Type-Options") != "nosniff" || len(h) != 2+len(c.retryAfter)+min(len(scope), 1) {
-					t.Errorf("%v", h)
+					t.Errorf("H5: %v", h)
 				}
 			}
 		})
 	}
 }
 
-func TestH5_WhatIsNotOursIsLeftAlone(t *testing.T) {
+func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	for _, err := range []error{nil, io.EOF, context.Canceled, context.DeadlineExceeded, errors.New("mine")} {
 		rec := httptest.NewRecorder()
 		if wardenhttp.WriteError(rec, nil, err) || rec.Body.Len() > 0 || len(rec.Header()) > 0 {
-			t.Errorf("%v: answered %d", err, rec.Code)
+			t.Errorf("H5: %v: answered %d", err, rec.Code)
 		}
 	}
 }
 
 // A handler that had begun to describe its content when it was rejected.
-func TestH5_HeadersOfOtherContentGo(t *testing.T) {
+func TestHeadersOfOtherContentGo(t *testing.T) {
 	rec := httptest.NewRecorder()
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control", "Content-Type", "X-Trace"} {
 		rec.Header().Set(name, "7")
 	}
 	if !wardenhttp.WriteError(rec, nil, rejected(limiter.PressureHigh)) {
-		t.Fatal("not ours")
+		t.Fatal("H5: not ours")
 	}
 	if h := rec.Header(); len(h) != 4 || h.Get("X-Trace") != "7" || h.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("%v", h)
+		t.Errorf("H5: %v", h)
 	}
 }
 
-func TestH5_RetryAfterIsWholeSecondsAndSpread(t *testing.T) {
+func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	for _, c := range []struct {
 		known, configured time.Duration
 		draw              float64
@@ -161,7 +161,7 @@ func TestH5_RetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 		rec := httptest.NewRecorder()
 		m.WriteError(rec, nil, &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh}, RetryAfter: c.known})
 		if got := rec.Header().Get("Retry-After"); got != c.want {
-			t.Errorf("%+v: %q", c, got)
+			t.Errorf("H5: %+v: %q", c, got)
 		}
 	}
 	seen := map[string]bool{}
@@ -171,12 +171,12 @@ func TestH5_RetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 		seen[rec.Header().Get("Retry-After")] = true
 	}
 	if len(seen) != 2 || !seen["1"] || !seen["2"] {
-		t.Errorf("by default: %v", seen)
+		t.Errorf("H5: by default: %v", seen)
 	}
 }
 
 // The inside is known to those alone who are allowed to.
-func TestH6_NothingInternalUnlessVerbose(t *testing.T) {
+func TestNothingInternalUnlessVerbose(t *testing.T) {
 	for _, verbose := range []bool{false, true} {
 		g := newGuard(t, 1, 0)
 		busy := must(g.TryAcquire(warden.Task{}))(t)
@@ -195,24 +195,24 @@ func TestH6_NothingInternalUnlessVerbose(t *testing.T) {
 		all := fmt.Sprint(resp.Header, string(body))
 		for _, secret := range []string{"secret", "/inner/name", "in flight", "target"} {
 			if strings.Contains(all, secret) != verbose {
-				t.Errorf("verbose %v: %q in %s", verbose, secret, all)
+				t.Errorf("H6: verbose %v: %q in %s", verbose, secret, all)
 			}
 		}
 		detail, _ := members["detail"].(string)
 		if members["reason"] != "pressure_high" || members["decision"] != 7.0 || (detail != "") != verbose || len(members) != map[bool]int{false: 5, true: 6}[verbose] {
-			t.Errorf("verbose %v: %s", verbose, body)
+			t.Errorf("H6: verbose %v: %s", verbose, body)
 		}
 		busy.Release()
 	}
 }
 
-func TestH5_HeadHasNoBody(t *testing.T) {
+func TestHeadHasNoBody(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		s := serve(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) {}))
 		resp := send(t, s.Client(), http.MethodHead, s.URL)
 		defer resp.Body.Close()
 		if body, err := io.ReadAll(resp.Body); len(body) > 0 || err != nil || resp.StatusCode != 503 {
-			t.Errorf("%s %q %v", resp.Status, body, err)
+			t.Errorf("H5: %s %q %v", resp.Status, body, err)
 		}
 	})
 }

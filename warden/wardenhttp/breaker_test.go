@@ -128,12 +128,12 @@ func TestBreakerIsToldOfTheDependency(t *testing.T) {
 	}
 }
 
-func TestH5_OpenBreakerIs503(t *testing.T) {
+func TestOpenBreakerIs503(t *testing.T) {
 	c := compartment(t, bulkhead.CompartmentConfig{Breaker: &fuse{open: errors.New("open")}})
 	rec := httptest.NewRecorder()
-	inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(http.ResponseWriter, *http.Request) { t.Error("called") }).ServeHTTP(rec, newRequest())
+	inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(http.ResponseWriter, *http.Request) { t.Error("H5: called") }).ServeHTTP(rec, newRequest())
 	if rec.Code != http.StatusServiceUnavailable || !strings.Contains(rec.Body.String(), `"reason":"breaker_open"`) {
-		t.Errorf("%d %s", rec.Code, rec.Body)
+		t.Errorf("H5: %d %s", rec.Code, rec.Body)
 	}
 	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: struct{ http.RoundTripper }{}}))(t)
 	if _, err := rt.RoundTrip(newRequest()); !errors.Is(err, bulkhead.ErrBreakerOpen) {

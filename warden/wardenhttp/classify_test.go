@@ -30,7 +30,7 @@ func taskOf(t testing.TB, cfg wardenhttp.Config, r *http.Request) warden.Task {
 
 func everybody(*http.Request) bool { return true }
 
-func TestH4_PriorityHeader(t *testing.T) {
+func TestPriorityHeader(t *testing.T) {
 	const ours = 10
 	for _, c := range []struct {
 		values           []string
@@ -67,16 +67,16 @@ func TestH4_PriorityHeader(t *testing.T) {
 		r.Header["Warden-Priority"] = c.values
 		cfg := wardenhttp.Config{Task: func(*http.Request) warden.Task { return warden.Task{Priority: ours} }}
 		if got := taskOf(t, cfg, r).Priority; got != c.stranger {
-			t.Errorf("%q of a stranger: %d, want %d", c.values, got, c.stranger)
+			t.Errorf("H4: %q of a stranger: %d, want %d", c.values, got, c.stranger)
 		}
 		cfg.Trusted = everybody
 		if got := taskOf(t, cfg, r).Priority; got != c.friend {
-			t.Errorf("%q of a friend: %d, want %d", c.values, got, c.friend)
+			t.Errorf("H4: %q of a friend: %d, want %d", c.values, got, c.friend)
 		}
 	}
 }
 
-func TestH4_TimeoutHeader(t *testing.T) {
+func TestTimeoutHeader(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"1000": time.Second, "1": time.Millisecond, "86400000": 24 * time.Hour, "00000500": 500 * time.Millisecond,
 		"": 0, "0": 0, "-1": 0, "+1": 0, "86400001": 0, "99999999": 0, "999999999999999999999999": 0, "1.5": 0, "1e3": 0,
@@ -90,21 +90,21 @@ func TestH4_TimeoutHeader(t *testing.T) {
 			switch {
 			case want == 0:
 				if !got.IsZero() {
-					t.Errorf("%q, trusted %v: a deadline, %v", value, trusted != nil, got.Sub(before))
+					t.Errorf("H4: %q, trusted %v: a deadline, %v", value, trusted != nil, got.Sub(before))
 				}
 			case got.Before(before.Add(want)) || got.After(time.Now().Add(want)):
-				t.Errorf("%q: %v, want %v", value, got.Sub(before), want)
+				t.Errorf("H4: %q: %v, want %v", value, got.Sub(before), want)
 			}
 		}
 	}
 	twice := newRequest()
 	twice.Header["Warden-Timeout"] = []string{"5", "5"}
 	if got := taskOf(t, wardenhttp.Config{Trusted: everybody}, twice).Deadline; !got.IsZero() {
-		t.Errorf("two headers: %v", got)
+		t.Errorf("H4: two headers: %v", got)
 	}
 }
 
-func TestH4_TrustIsAskedForThisRequest(t *testing.T) {
+func TestTrustIsAskedForThisRequest(t *testing.T) {
 	asked := 0
 	cfg := wardenhttp.Config{Trusted: func(r *http.Request) bool { asked++; return r.Host == "inside" }}
 	for host, want := range map[string]warden.Priority{"inside": 100, "outside": 0} {
@@ -113,17 +113,17 @@ func TestH4_TrustIsAskedForThisRequest(t *testing.T) {
 		r.Header.Set("Warden-Priority", "100")
 		r.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "60000")
 		if got := taskOf(t, cfg, r); got.Priority != want || got.Deadline.IsZero() {
-			t.Errorf("%s: %+v", host, got)
+			t.Errorf("H4: %s: %+v", host, got)
 		}
 	}
 	if taskOf(t, cfg, newRequest()); asked != 2 {
-		t.Errorf("asked %d times, want 2: not for a request that says nothing", asked)
+		t.Errorf("H4: asked %d times, want 2: not for a request that says nothing", asked)
 	}
 }
 
 // What browsers send with ordinary requests, RFC 9218, neither raises nor lowers: Chrome's documents and fetches, Firefox's pictures, and what
 // is fetched late. Whoever says 7 means what nobody waits for.
-func TestH4_BrowsersAreTakenAsTheyAre(t *testing.T) {
+func TestBrowsersAreTakenAsTheyAre(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		for urgency, want := range map[string]warden.Priority{
 			"u=0, i": 10, "u=0": 10, "u=1, i": 10, "u=1": 10, "u=2": 10, "u=3, i": 10, "i": 10, "u=4": 10, "u=5, i": 10, "u=6": 10,
@@ -136,14 +136,14 @@ func TestH4_BrowsersAreTakenAsTheyAre(t *testing.T) {
 				Trusted: func(*http.Request) bool { return trusted },
 			}, r)
 			if got.Priority != want || !got.Deadline.IsZero() {
-				t.Errorf("%q, trusted %v: %+v, want priority %d", urgency, trusted, got, want)
+				t.Errorf("H4: %q, trusted %v: %+v, want priority %d", urgency, trusted, got, want)
 			}
 		}
 	}
 }
 
 // What is asked of a context or of a compartment is the priority that a stranger may only lower, and the one that goes on.
-func TestH4_TheBaseMayBeTheContextsOrTheCompartments(t *testing.T) {
+func TestTheBaseMayBeTheContextsOrTheCompartments(t *testing.T) {
 	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "high", Guaranteed: 1, Criticality: warden.High}}}))(t)
 	for _, c := range []struct {
 		said       string
@@ -173,14 +173,14 @@ func TestH4_TheBaseMayBeTheContextsOrTheCompartments(t *testing.T) {
 				got = warden.PriorityFrom(r.Context())
 			})).ServeHTTP(httptest.NewRecorder(), r)
 			if got != c.want {
-				t.Errorf("%+v, compartment %v: %v", c, in != nil, got)
+				t.Errorf("H4: %+v, compartment %v: %v", c, in != nil, got)
 			}
 		}
 	}
 }
 
-// FuzzH4_Headers holds the reading of headers against a slow and plain one, and against the promise itself.
-func FuzzH4_Headers(f *testing.F) {
+// FuzzHeaders holds the reading of headers against a slow and plain one, and against the promise itself.
+func FuzzHeaders(f *testing.F) {
 	f.Add("critical", "1000", "u=0, i", int8(0), false, false)
 	f.Add("-128", "0", "u=7", int8(5), true, false)
 	f.Add("127", "86400001", "u=7, i", int8(-5), true, true)
@@ -209,7 +209,7 @@ func FuzzH4_Headers(f *testing.F) {
 		}, r)
 
 		if !trusted && got.Priority > warden.Priority(ours) || got.Deadline.After(due) {
-			t.Fatalf("%q, %q, %q made %+v of priority %d", rank, left, urgent, got, ours)
+			t.Fatalf("H4: %q, %q, %q made %+v of priority %d", rank, left, urgent, got, ours)
 		}
 		p, ok := names[rank]
 		if !ok {
@@ -221,23 +221,23 @@ func FuzzH4_Headers(f *testing.F) {
 		switch want := int64(ours); {
 		case strings.Contains(urgent, "u=7"): // more forms than those above: see FuzzUrgency of warden/internal/wire
 			if !trusted && (int64(got.Priority) > want || ok && !twice && int64(got.Priority) > p) {
-				t.Fatalf("%q, %q: %d", rank, urgent, got.Priority)
+				t.Fatalf("H4: %q, %q: %d", rank, urgent, got.Priority)
 			}
 		case ok && !twice && (trusted || p < want):
 			if int64(got.Priority) != p {
-				t.Fatalf("%q, %q: %d, want %d", rank, urgent, got.Priority, p)
+				t.Fatalf("H4: %q, %q: %d, want %d", rank, urgent, got.Priority, p)
 			}
 		case int64(got.Priority) != want:
-			t.Fatalf("%q, %q: %d, want %d", rank, urgent, got.Priority, want)
+			t.Fatalf("H4: %q, %q: %d, want %d", rank, urgent, got.Priority, want)
 		}
 		ms, ok := number(left, `\A[0-9]{1,8}\z`, 1, 86400000)
 		if ok && !twice {
 			d := time.Duration(ms) * time.Millisecond
 			if got.Deadline.Before(before.Add(d)) || got.Deadline.After(time.Now().Add(d)) {
-				t.Fatalf("%q: %v, want %v", left, got.Deadline.Sub(before), d)
+				t.Fatalf("H4: %q: %v, want %v", left, got.Deadline.Sub(before), d)
 			}
 		} else if !got.Deadline.Equal(due) {
-			t.Fatalf("%q: the deadline moved by %v", left, got.Deadline.Sub(due))
+			t.Fatalf("H4: %q: the deadline moved by %v", left, got.Deadline.Sub(due))
 		}
 	})
 }

@@ -45,7 +45,7 @@ func inCompartment(t testing.TB, cfg wardenhttp.Config, next http.HandlerFunc) h
 	return m.Handler(next)
 }
 
-func TestH1_CompartmentIsAskedInstead(t *testing.T) {
+func TestCompartmentIsAskedInstead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}})
 		cfg := wardenhttp.Config{
@@ -68,33 +68,33 @@ func TestH1_CompartmentIsAskedInstead(t *testing.T) {
 		inner = inCompartment(t, cfg, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/outer" { // here the tenant a has its one slot
 				if c.Snapshot().InFlight != 1 {
-					t.Errorf("%+v", c.Snapshot())
+					t.Errorf("H1: %+v", c.Snapshot())
 				}
 				if _, err := bulkhead.Do(r.Context(), c.Tenant("a"), func(context.Context) (int, error) { return 0, nil }); !wardenhttp.WriteError(w, c, err) {
-					t.Errorf("from inside: %v", err)
+					t.Errorf("H1: from inside: %v", err)
 				}
 				if rec := ask("/", "a"); rec.Code != http.StatusGatewayTimeout || !strings.Contains(rec.Body.String(), `"reason":"deadline_exceeded"`) {
-					t.Errorf("the same tenant: %d %s", rec.Code, rec.Body)
+					t.Errorf("H1: the same tenant: %d %s", rec.Code, rec.Body)
 				}
 				if rec := ask("/", "b"); rec.Code != http.StatusOK {
-					t.Errorf("another tenant: %d %s", rec.Code, rec.Body)
+					t.Errorf("H1: another tenant: %d %s", rec.Code, rec.Body)
 				}
 			}
 		})
 		if rec := ask("/unknown", "a"); rec.Code != http.StatusInternalServerError {
-			t.Errorf("unknown compartment: %d %s", rec.Code, rec.Body)
+			t.Errorf("H1: unknown compartment: %d %s", rec.Code, rec.Body)
 		}
 		if rec := ask("/outer", "a"); rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
-			t.Errorf("re-entry: %d %s", rec.Code, rec.Body)
+			t.Errorf("H1: re-entry: %d %s", rec.Code, rec.Body)
 		}
 		if s := c.Snapshot(); s.InFlight != 0 || s.Queued != 0 || s.Finished != 2 {
-			t.Errorf("%+v", s)
+			t.Errorf("H1: %+v", s)
 		}
 	})
 }
 
 // A full compartment is 503, a tenant that has used up its share 429.
-func TestH5_TenantIsTold429(t *testing.T) {
+func TestTenantIsTold429(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		cfg := bulkhead.CompartmentConfig{Guaranteed: 2}
 		if shared {
@@ -133,14 +133,14 @@ func TestH5_TenantIsTold429(t *testing.T) {
 		}
 		occupy() // one of them is rejected: the newcomer, or in a queue that stands the one that was there
 		if resp := <-answers; resp.StatusCode != want || resp.Header.Get("Retry-After") == "" {
-			t.Errorf("%s %v, want %d", resp.Status, resp.Header, want)
+			t.Errorf("H5: %s %v, want %d", resp.Status, resp.Header, want)
 		}
 		release()
 		busy.Wait()
 	}
 }
 
-func TestH5_QueueTimeoutIs504(t *testing.T) {
+func TestQueueTimeoutIs504(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := compartment(t, bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Second})
 		_, permit, err := c.Acquire(t.Context())
@@ -151,7 +151,7 @@ func TestH5_QueueTimeoutIs504(t *testing.T) {
 		rec := httptest.NewRecorder()
 		inCompartment(t, wardenhttp.Config{Compartment: in(c)}, nil).ServeHTTP(rec, newRequest())
 		if rec.Code != http.StatusGatewayTimeout || !strings.Contains(rec.Body.String(), `"reason":"timeout_queued","request_id":`) {
-			t.Errorf("%d %s", rec.Code, rec.Body)
+			t.Errorf("H5: %d %s", rec.Code, rec.Body)
 		}
 	})
 }
@@ -252,7 +252,7 @@ func TestCompartmentsUnderAWarden(t *testing.T) {
 	})
 }
 
-func TestH10_CompartmentAllocatesLittle(t *testing.T) {
+func TestCompartmentAllocatesLittle(t *testing.T) {
 	c := compartment(t, bulkhead.CompartmentConfig{})
 	h := inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(http.ResponseWriter, *http.Request) {})
 	rec, req := httptest.NewRecorder(), newRequest()
@@ -270,12 +270,12 @@ func TestH10_CompartmentAllocatesLittle(t *testing.T) {
 }
 
 // In a compartment the request that is sent knows it, and is another one: the caller's is not changed.
-func TestH8_SentInACompartment(t *testing.T) {
+func TestSentInACompartment(t *testing.T) {
 	c := compartment(t, bulkhead.CompartmentConfig{})
 	req := newRequest()
 	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if _, _, err := c.Acquire(r.Context()); r == req || !errors.Is(err, bulkhead.ErrReentry) {
-			t.Errorf("the same request %v, from inside: %v", r == req, err)
+			t.Errorf("H8: the same request %v, from inside: %v", r == req, err)
 		}
 		return respond(http.StatusOK, newPayload("x")), nil
 	})}))(t)
@@ -285,16 +285,16 @@ func TestH8_SentInACompartment(t *testing.T) {
 	}
 	var rejection *warden.Rejection
 	if _, err := rt.RoundTrip(newRequest()); !errors.As(err, &rejection) || rejection.Reason != limiter.QueueOverflow {
-		t.Errorf("while the body is unread: %v", err)
+		t.Errorf("H8: while the body is unread: %v", err)
 	}
 	resp.Body.Close()
 	if resp.Body.Close(); c.Snapshot().InFlight != 0 || c.Snapshot().Finished != 1 {
-		t.Errorf("%+v", c.Snapshot())
+		t.Errorf("H8: %+v", c.Snapshot())
 	}
 }
 
 // The base says only that time is up, in its own words; the caller learns whose time it was.
-func TestH5_TimeoutOfASentRequestIsACompartments(t *testing.T) {
+func TestTimeoutOfASentRequestIsACompartments(t *testing.T) {
 	for name, base := range map[string]func(ctx context.Context) error{
 		"context.DeadlineExceeded": context.Context.Err,
 		"wrapped":                  func(ctx context.Context) error { return fmt.Errorf("h2: %w", ctx.Err()) },
@@ -315,11 +315,11 @@ func TestH5_TimeoutOfASentRequestIsACompartments(t *testing.T) {
 			want := bulkhead.TimeoutError{Compartment: c.Name(), Phase: bulkhead.Running, After: time.Second, RequestID: "r1"}
 			var timeout *bulkhead.TimeoutError
 			if !errors.As(err, &timeout) || *timeout != want || !errors.Is(err, context.DeadlineExceeded) || !os.IsTimeout(err) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("H5: %s: %v", name, err)
 			}
 			rec := httptest.NewRecorder()
 			if !wardenhttp.WriteError(rec, c, err) || rec.Code != http.StatusGatewayTimeout {
-				t.Errorf("%s: answered %d", name, rec.Code)
+				t.Errorf("H5: %s: answered %d", name, rec.Code)
 			}
 
 			// The caller's own deadline is nobody's Timeout.
@@ -330,10 +330,10 @@ func TestH5_TimeoutOfASentRequestIsACompartments(t *testing.T) {
 				resp.Body.Close()
 			}
 			if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) {
-				t.Errorf("%s: of the caller: %v", name, err)
+				t.Errorf("H5: %s: of the caller: %v", name, err)
 			}
 			if s := c.Snapshot(); s.Outcomes["timeout_running"] != 1 || s.InFlight != 0 {
-				t.Errorf("%s: %+v", name, s)
+				t.Errorf("H5: %s: %+v", name, s)
 			}
 		})
 	}
@@ -349,7 +349,7 @@ func (b slowBody) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, b.over(b
 func (slowBody) Close() error               { return nil }
 
 // HTTP/1 says context.Cause, HTTP/2 says Err: both reach the caller as the compartment's error.
-func TestH5_TimeoutOfABodyIsACompartments(t *testing.T) {
+func TestTimeoutOfABodyIsACompartments(t *testing.T) {
 	for name, over := range map[string]func(context.Context) error{
 		"HTTP/1": context.Cause,
 		"HTTP/2": context.Context.Err,
@@ -372,15 +372,15 @@ func TestH5_TimeoutOfABodyIsACompartments(t *testing.T) {
 			want := bulkhead.TimeoutError{Compartment: c.Name(), Phase: bulkhead.Running, After: time.Second}
 			var timeout *bulkhead.TimeoutError
 			if err := read(t.Context()); !errors.As(err, &timeout) || *timeout != want {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("H5: %s: %v", name, err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) {
-				t.Errorf("%s: of the caller: %v", name, err)
+				t.Errorf("H5: %s: of the caller: %v", name, err)
 			}
 			if s := c.Snapshot(); s.Outcomes["timeout_running"] != 1 || s.InFlight != 0 {
-				t.Errorf("%s: %+v", name, s)
+				t.Errorf("H5: %s: %+v", name, s)
 			}
 		})
 	}

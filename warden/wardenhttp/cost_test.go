@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-func TestH10_SlotAllocatesLittle(t *testing.T) {
+func TestSlotAllocatesLittle(t *testing.T) {
 	w := must(warden.New(warden.Config{Interval: 10 * time.Second}))(t)
 	rec, req, impatient := httptest.NewRecorder(), newRequest(), newRequest()
 	impatient.Header.Set("Warden-Timeout", "60000")
@@ -42,12 +42,12 @@ func TestH10_SlotAllocatesLittle(t *testing.T) {
 }
 
 // The values of all headers lie side by side, and nobody must notice.
-func TestH5_HeadersAreApart(t *testing.T) {
+func TestHeadersAreApart(t *testing.T) {
 	w := &discarding{header: http.Header{}}
 	wardenhttp.WriteError(w, nil, &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh}, RetryAfter: time.Hour})
 	for name, values := range w.header {
 		if len(values) != 1 {
-			t.Errorf("%s: %q", name, values)
+			t.Errorf("H5: %s: %q", name, values)
 		}
 	}
 	retryAfter := w.header.Get("Retry-After")
@@ -60,7 +60,7 @@ func TestH5_HeadersAreApart(t *testing.T) {
 		"Retry-After":            {retryAfter, "more"},
 	}
 	if diff := cmp.Diff(want, w.header); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+		t.Errorf("H5: (-want +got)\n%s", diff)
 	}
 }
 

@@ -8,10 +8,9 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-
 )
 
-func TestH1_RejectedRequestNeverReachesTheHandler(t *testing.T) {
+func TestRejectedRequestNeverReachesTheHandler(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGuard(t, 1, 0)
 		entered, finish := make(chan struct{}), make(chan struct{})
@@ -36,14 +35,14 @@ func TestH1_RejectedRequestNeverReachesTheHandler(t *testing.T) {
 		for range 3 {
 			resp := wantStatus(t, s, http.StatusServiceUnavailable)
 			if got := resp.Header.Get("Retry-After"); got != "1" && got != "2" {
-				t.Errorf("Retry-After: %q, want 1 or 2", got)
+				t.Errorf("H1: Retry-After: %q, want 1 or 2", got)
 			}
 			if got := resp.Header.Get("Content-Type"); got != "application/problem+json" {
-				t.Errorf("Content-Type: %q", got)
+				t.Errorf("H1: Content-Type: %q", got)
 			}
 		}
 		if got := calls.Load(); got != 1 {
-			t.Errorf("the handler was called %d times, want 1", got)
+			t.Errorf("H1: the handler was called %d times, want 1", got)
 		}
 		close(finish)
 		if err := <-first; err != nil {
@@ -52,13 +51,13 @@ func TestH1_RejectedRequestNeverReachesTheHandler(t *testing.T) {
 		g.wantEmpty(t)
 		wantStatus(t, s, http.StatusAccepted)
 		if _, rejected, _, _ := g.counts(); rejected != 3 {
-			t.Errorf("%d rejected, want 3", rejected)
+			t.Errorf("H1: %d rejected, want 3", rejected)
 		}
 	})
 }
 
 // What an end is, package inflight knows and tests; here it reaches the warden, on a real connection.
-func TestH2_HijackedConnectionKeepsItsSlot(t *testing.T) {
+func TestHijackedConnectionKeepsItsSlot(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	conns := make(chan net.Conn, 1)
 	s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {

@@ -20,9 +20,9 @@ import (
 )
 
 // A rejection is told, and costs its goroutine no longer than a moment, however little of the announced body comes.
-func TestH17_RejectedUploadsAreAnsweredAndEnd(t *testing.T) {
+func TestRejectedUploadsAreAnsweredAndEnd(t *testing.T) {
 	closed := make(chan struct{}, 100)
-	s := httptest.NewUnstartedServer(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }))
+	s := httptest.NewUnstartedServer(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("H17: called") }))
 	s.Config.ConnState = func(_ net.Conn, is http.ConnState) {
 		if is == http.StateClosed {
 			closed <- struct{}{}
@@ -48,12 +48,12 @@ func TestH17_RejectedUploadsAreAnsweredAndEnd(t *testing.T) {
 		}()
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("H17: %s: %v", name, err)
 			continue
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
-			t.Errorf("%s: %s, close %v", name, resp.Status, resp.Close)
+			t.Errorf("H17: %s: %s, close %v", name, resp.Status, resp.Close)
 		}
 		await(t, name+": the end of the connection", closed)
 		_ = conn.Close()
@@ -107,7 +107,7 @@ func fields(post bool) []byte {
 }
 
 // Streams that are reset as they are opened: the handlers at work are never more than the slots, none is left, and nothing is kept.
-func TestH1H3_RapidReset(t *testing.T) {
+func TestRapidReset(t *testing.T) {
 	const streams, slots = 5000, 2
 	g := newGuard(t, slots, 4)
 	var now, most atomic.Int64
@@ -154,7 +154,7 @@ func TestH1H3_RapidReset(t *testing.T) {
 }
 
 // One connection with more uploads than slots, none of which ends: all are cut off, and the connection lives.
-func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
+func TestEndlessStreamsOfOneConnection(t *testing.T) {
 	const streams, slots = 50, 4
 	g := newGuard(t, slots, streams)
 	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{Grace: 20 * time.Millisecond}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -178,7 +178,7 @@ func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
 		case frameHeaders:
 			answered[id] = true
 		case frameGoAway:
-			t.Fatalf("the connection was ended: %q", payload)
+			t.Fatalf("H15: the connection was ended: %q", payload)
 		case frameSettings:
 			if head[4]&ack == 0 {
 				_, _ = conn.Write(frame(frameSettings, ack, 0, nil))
@@ -187,12 +187,12 @@ func TestH15_EndlessStreamsOfOneConnection(t *testing.T) {
 	}
 	g.wantEmpty(t)
 	if s := g.Limiter().Stats(); s.Executed != streams || s.Queued != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("H15: %+v", s)
 	}
 }
 
 // A window of nothing: the answer cannot be sent, over HTTP/2 stream by stream.
-func TestH15_StreamsWithoutAWindow(t *testing.T) {
+func TestStreamsWithoutAWindow(t *testing.T) {
 	const streams = 20
 	g := newGuard(t, streams, 0)
 	failed := make(chan error, streams)
@@ -212,7 +212,7 @@ func TestH15_StreamsWithoutAWindow(t *testing.T) {
 	}()
 	for range streams {
 		if err := <-failed; err == nil {
-			t.Error("written")
+			t.Error("H15: written")
 		}
 	}
 	g.wantEmpty(t)
@@ -222,7 +222,7 @@ func TestH15_StreamsWithoutAWindow(t *testing.T) {
 
 // Wide windows, and nobody who reads from the connection: a stream's end cannot be sent either. There WriteByteTimeout ends the
 // connection, and with it the Writes.
-func TestH15_AConnectionThatIsNotRead(t *testing.T) {
+func TestAConnectionThatIsNotRead(t *testing.T) {
 	const streams = 3
 	g := newGuard(t, streams, 0)
 	failed := make(chan error, streams)

@@ -63,7 +63,7 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
 
 // Twenty quiet tenants send ten requests a second in all, a noisy one 150, of which its two slots serve forty. The noisy one is
 // told so by its full queue (429) or, where many may wait, by the bound on the wait (504). All requests of the others are sent.
-func TestR8_NoisyTenantThrottlesNobodyElse(t *testing.T) {
+func TestNoisyTenantThrottlesNobodyElse(t *testing.T) {
 	for name, c := range map[string]struct {
 		queue int
 		wait  time.Duration
@@ -136,7 +136,7 @@ func TestR8_NoisyTenantThrottlesNobodyElse(t *testing.T) {
 				// The noisy one was told, and was tried again within the budget.
 				codes := answered["noisy"]
 				if n := codes[c.told]; n < 1000 || stats.Retries == 0 || float64(stats.Retries) > 0.1*float64(stats.Calls) {
-					t.Errorf("the noisy tenant: %v, %+v", maps.Clone(codes), stats)
+					t.Errorf("R8: the noisy tenant: %v, %+v", maps.Clone(codes), stats)
 				}
 
 				base.CloseIdleConnections()
@@ -150,7 +150,7 @@ func TestR8_NoisyTenantThrottlesNobodyElse(t *testing.T) {
 }
 
 // What each answer teaches the throttle.
-func TestR8_WhatAnAnswerTeaches(t *testing.T) {
+func TestWhatAnAnswerTeaches(t *testing.T) {
 	accepted, rejected, nothing := retry.Stats{Calls: 1, Accepted: 1}, retry.Stats{Calls: 1, Rejected: 1}, retry.Stats{Calls: 1}
 	ours, tenants := http.Header{"Warden-Rejected": {"queue_overflow"}}, http.Header{"Warden-Scope": {"tenant"}}
 	both := http.Header{"Warden-Rejected": {"queue_overflow"}, "Warden-Scope": {"tenant"}}

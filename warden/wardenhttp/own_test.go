@@ -26,7 +26,7 @@ type wrapping struct{ http.ResponseWriter }
 func (w wrapping) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // A request that has ended is answered as the middleware does; what its context did not end is the handler's own.
-func TestH16_WriteErrorAnswersTheEndOfItsRequest(t *testing.T) {
+func TestWriteErrorAnswersTheEndOfItsRequest(t *testing.T) {
 	hang := func(ctx context.Context) (int, error) {
 		<-ctx.Done()
 		return 0, fmt.Errorf("around it: %w", ctx.Err())
@@ -52,10 +52,10 @@ func TestH16_WriteErrorAnswersTheEndOfItsRequest(t *testing.T) {
 					h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						_, err := bulkhead.Do(r.Context(), inner, c.fn)
 						if wardenhttp.WriteError(w, inner, errors.New("mine")) {
-							t.Error("answered an error that is of neither the module nor a context")
+							t.Error("H16: answered an error that is of neither the module nor a context")
 						}
 						if ours := wardenhttp.WriteError(wrapping{w}, inner, err); ours != (c.want != own) {
-							t.Errorf("answered %t: %v", ours, err)
+							t.Errorf("H16: answered %t: %v", ours, err)
 						}
 					}))
 					ctx, leave := context.WithCancel(t.Context())
@@ -73,7 +73,7 @@ func TestH16_WriteErrorAnswersTheEndOfItsRequest(t *testing.T) {
 						return
 					}
 					if all := rec.Body.String(); !hasAll(all, c.want, `"request_id":"mine"`, `"server_instance":"shop-1"`) {
-						t.Errorf("%d %s", rec.Code, all)
+						t.Errorf("H16: %d %s", rec.Code, all)
 					}
 				})
 			})
@@ -82,27 +82,27 @@ func TestH16_WriteErrorAnswersTheEndOfItsRequest(t *testing.T) {
 }
 
 // Behind a writer that does not unwrap, and without a middleware, nothing is known of the request.
-func TestH16_WriteErrorKnowsNoRequestWithoutItsWriter(t *testing.T) {
+func TestWriteErrorKnowsNoRequestWithoutItsWriter(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	h := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Exempt: func(*http.Request) bool { return true }}).Handler(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if wardenhttp.WriteError(w, nil, r.Context().Err()) {
-				t.Error("an exempt request has no middleware")
+				t.Error("H16: an exempt request has no middleware")
 			}
 		}))
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, newRequest().WithContext(ctx))
 	h = newHandler(t, newGuard(t, 1, 0), func(w http.ResponseWriter, _ *http.Request) {
 		if wardenhttp.WriteError(struct{ http.ResponseWriter }{w}, nil, context.Canceled) {
-			t.Error("the writer does not unwrap")
+			t.Error("H16: the writer does not unwrap")
 		}
 	})
 	h.ServeHTTP(httptest.NewRecorder(), newRequest())
 }
 
 // An answer that a handler writes has the id and the instance, whoever rejected, and no number of a decision that was not made.
-func TestH6H21_WriteErrorTellsIDAndInstance(t *testing.T) {
+func TestWriteErrorTellsIDAndInstance(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want string

@@ -36,7 +36,7 @@ import (
 )
 
 // Clients come, read, hang up before the answer or in the middle of it; the model is a counter in the handler.
-func TestPropertyH3_NeverMoreThanTheTarget(t *testing.T) {
+func TestPropertyNeverMoreThanTheTarget(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		g := newGuard(t, 1, 4)
 		var target, now, seq atomic.Int64
@@ -92,7 +92,7 @@ func TestPropertyH3_NeverMoreThanTheTarget(t *testing.T) {
 }
 
 // The model knows four words and whole numbers from -128 to 127, written once; of a stranger it takes the lower one.
-func TestPropertyH4_PriorityByTrust(t *testing.T) {
+func TestPropertyPriorityByTrust(t *testing.T) {
 	words := map[string]warden.Priority{"background": warden.Background, "normal": 0, "high": warden.High, "critical": warden.Critical}
 	rapid.Check(t, func(rt *rapid.T) {
 		ours := warden.Priority(rapid.Int8().Draw(rt, "ours"))
@@ -123,7 +123,7 @@ func TestPropertyH4_PriorityByTrust(t *testing.T) {
 }
 
 // The deadline that counts is the earliest of all, whoever sets it and whether anybody is trusted.
-func TestPropertyH4_NobodyExtendsADeadline(t *testing.T) {
+func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		of := func(name string) time.Duration {
 			return time.Duration(rapid.SampledFrom([]int{0, 0, 1, 10, 500, 1000, 60_000}).Draw(rt, name)) * time.Millisecond // 0: none
@@ -162,7 +162,7 @@ func TestPropertyH4_NobodyExtendsADeadline(t *testing.T) {
 
 // Two rejections for the same reason, by the same decision, are answered alike to the byte, with the table's status and Retry-After,
 // whatever else is behind them; and nothing of that is in the answer.
-func TestPropertyH5H6_TheCauseAlone(t *testing.T) {
+func TestPropertyTheCauseAlone(t *testing.T) {
 	acme := tenant(t)
 	reasons := []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.PriorityDrop, limiter.DeadlineExceeded,
 		limiter.Canceled, limiter.Closed, limiter.PatienceExceeded}
@@ -250,7 +250,7 @@ type flushing struct{ *able }
 func (w flushing) Flush() { _ = w.FlushError() }
 
 // Whatever the original can do, a handler can have done, and whatever it cannot is refused in the same way.
-func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
+func TestPropertyTheWriterKeepsItsAbilities(t *testing.T) {
 	all := []string{"flush", "full duplex", "read deadline", "write deadline"}
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &able{ResponseWriter: httptest.NewRecorder()}
@@ -285,7 +285,7 @@ func TestPropertyH7_TheWriterKeepsItsAbilities(t *testing.T) {
 }
 
 // Of any number of requests, those count that ended by themselves, and their callers were there.
-func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
+func TestPropertyWhoseTimeCounts(t *testing.T) {
 	ways := map[string]uint64{
 		"returns": 1, "panics": 1, "too late": 1, "canceled": 0, "canceled and panics": 0, "hijacked": 0,
 		"a stranger waits no longer": 0, "a friend waits no longer": 1,
@@ -340,7 +340,7 @@ func TestPropertyH9_WhoseTimeCounts(t *testing.T) {
 }
 
 // Whatever is rejected costs four allocations at most.
-func TestPropertyH10_RejectionCostsFourAllocations(t *testing.T) {
+func TestPropertyRejectionCostsFourAllocations(t *testing.T) {
 	h := rejecting(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		r := httptest.NewRequest(rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(rt, "method"), "/"+rapid.StringMatching(`[a-z/]{0,80}`).Draw(rt, "path"), http.NoBody)
@@ -358,7 +358,7 @@ func TestPropertyH10_RejectionCostsFourAllocations(t *testing.T) {
 }
 
 // Requests come one after the other; those that are exempt are answered whatever the limiter does, and it never hears of them.
-func TestPropertyH11_ExemptAsksNobody(t *testing.T) {
+func TestPropertyExemptAsksNobody(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		slots := rapid.IntRange(0, 1).Draw(rt, "slots")
 		paths := rapid.SliceOfN(rapid.SampledFrom([]string{"/healthz", "/other"}), 1, 20).Draw(rt, "paths")
@@ -393,7 +393,7 @@ type patient struct {
 func (w *patient) SetReadDeadline(t time.Time) error { w.until = t; return nil }
 
 // A body that nobody has read to its end is waited for by the server: half a second at most after a rejection, and Grace when its handler is done.
-func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
+func TestPropertyUnreadBodiesEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rejected := rapid.Bool().Draw(rt, "rejected")
 		length := rapid.Int64Range(-1, 1<<20).Draw(rt, "length")
@@ -436,7 +436,7 @@ func TestPropertyH17_UnreadBodiesEnd(t *testing.T) {
 }
 
 // The name of a task that is remembered lies nowhere in its request's own memory.
-func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
+func TestPropertyNamesAreTheirOwn(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		line := strings.Repeat(rapid.StringMatching(`[a-z]{1,20}`).Draw(rt, "piece"), rapid.IntRange(1, 50).Draw(rt, "times"))
 		from, to := 0, len(line)
@@ -467,7 +467,7 @@ func TestPropertyH18_NamesAreTheirOwn(t *testing.T) {
 }
 
 // Some handlers are slower than the TimeoutHandler around them waits: the first of them is told of, and no other.
-func TestPropertyH19_ToldOnce(t *testing.T) {
+func TestPropertyToldOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		slow := rapid.SliceOfN(rapid.Bool(), 1, 8).Draw(rt, "slow")
 		where := rapid.SampledFrom([]string{"inside", "outside", "nowhere"}).Draw(rt, "TimeoutHandler")
@@ -516,7 +516,7 @@ func TestPropertyH19_ToldOnce(t *testing.T) {
 }
 
 // The model is a switch that Drain turns once.
-func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
+func TestPropertyReadyUntilItDrains(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ops := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(rt, "ops")
 		var ready wardenhttp.Readiness
@@ -542,7 +542,7 @@ func TestPropertyH20_ReadyUntilItDrains(t *testing.T) {
 
 // Attempts take their time and end as they like, at a dependency that rejects so much that budget and throttle have their say. None is ended but by its caller, or
 // as the loser of a hedge; and of two, one answers.
-func TestPropertyR2_WhatHasStartedEndsByItself(t *testing.T) {
+func TestPropertyWhatHasStartedEndsByItself(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		hedge := time.Duration(rapid.SampledFrom([]int{0, 3, 9}).Draw(rt, "hedge after")) * time.Millisecond
 		takes := rapid.SliceOfN(rapid.IntRange(1, 20), 30, 30).Draw(rt, "takes")

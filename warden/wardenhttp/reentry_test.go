@@ -19,7 +19,7 @@ import (
 
 // Handlers in one another, transports and functions, in any order, under two wardens and in two compartments: each that is met for the
 // second time passes the request on if it is a middleware, and rejects it otherwise. Nothing waits, and nothing is left.
-func TestPropertyH13_AnyNesting(t *testing.T) {
+func TestPropertyAnyNesting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{
 			{Name: "c", Guaranteed: 1}, {Name: "d", Guaranteed: 1}, // nobody may wait, so that nothing hangs if this fails
@@ -76,13 +76,13 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 			}
 			var reentry *warden.ReentryError
 			if errors.As(err, &reentry) != again || again && !errors.Is(err, bulkhead.ErrReentry) {
-				rt.Fatalf("%v: %v, again %v", rest, err, again)
+				rt.Fatalf("H13: %v: %v, again %v", rest, err, again)
 			}
 			if again {
 				rejected = true
 				rec := httptest.NewRecorder()
 				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
-					rt.Fatalf("told %d %s", rec.Code, rec.Body)
+					rt.Fatalf("H13: told %d %s", rec.Code, rec.Body)
 				}
 			}
 		}
@@ -92,11 +92,11 @@ func TestPropertyH13_AnyNesting(t *testing.T) {
 		}
 		for _, g := range guards {
 			if s := g.Limiter().Stats(); s.Running != 0 || s.Queued != 0 || s.Rejected+s.Canceled != 0 {
-				rt.Fatalf("%+v", s)
+				rt.Fatalf("H13: %+v", s)
 			}
 		}
 		if s := set.Snapshot(); s.InFlight != 0 {
-			rt.Fatalf("%+v", s)
+			rt.Fatalf("H13: %+v", s)
 		}
 	})
 }

@@ -49,7 +49,7 @@ func occupied(t *testing.T, queue int) (*guard, warden.Permit) {
 	return g, busy
 }
 
-func TestH1_WaitsForItsSlot(t *testing.T) {
+func TestWaitsForItsSlot(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g, busy := occupied(t, 1)
 		s := serve(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
@@ -67,17 +67,17 @@ func TestH1_WaitsForItsSlot(t *testing.T) {
 		g.wantQueued(t, 1)
 		busy.Release()
 		if got := <-answered; got != http.StatusAccepted {
-			t.Errorf("status %d", got)
+			t.Errorf("H1: status %d", got)
 		}
 		g.wantEmpty(t)
 	})
 }
 
 // Who goes away while waiting leaves the queue, is never served, and is 499 to a log.
-func TestH5_ClientThatGoesAwayIsCanceled(t *testing.T) {
+func TestClientThatGoesAwayIsCanceled(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g, _ := occupied(t, 1)
-		h, seen := statuses(newHandler(t, g, func(http.ResponseWriter, *http.Request) { t.Error("called") }))
+		h, seen := statuses(newHandler(t, g, func(http.ResponseWriter, *http.Request) { t.Error("H5: called") }))
 		s := serve(h)
 		ctx, cancel := context.WithCancel(t.Context())
 		req := must(http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody))(t)
@@ -95,21 +95,21 @@ func TestH5_ClientThatGoesAwayIsCanceled(t *testing.T) {
 			t.Error(err)
 		}
 		if got := <-seen; got != 499 {
-			t.Errorf("status %d", got)
+			t.Errorf("H5: status %d", got)
 		}
 		if s := g.Limiter().Stats(); s.Canceled != 1 || s.Queued != 0 || s.Running != 1 {
-			t.Errorf("%+v", s)
+			t.Errorf("H5: %+v", s)
 		}
 	})
 }
 
-func TestH5_DeadlineThatPassesInTheQueueIs504(t *testing.T) {
+func TestDeadlineThatPassesInTheQueueIs504(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g, _ := occupied(t, 1)
 		s := serve(newMiddleware(t, g, wardenhttp.Config{Timeout: time.Millisecond}).Handler(nil))
 		wantStatus(t, s, http.StatusGatewayTimeout)
 		if got := g.Limiter().Stats().RejectedFor(limiter.DeadlineExceeded); got != 1 {
-			t.Errorf("%d for their deadline", got)
+			t.Errorf("H5: %d for their deadline", got)
 		}
 	})
 }
@@ -125,8 +125,8 @@ func raw(t *testing.T, s *httptest.Server, head string) (net.Conn, *bufio.Reader
 }
 
 // Where the rest of the request is short, the connection is worth more.
-func TestH10_RejectionKeepsTheConnection(t *testing.T) {
-	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), false)
+func TestRejectionKeepsTheConnection(t *testing.T) {
+	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("H10: called") }), false)
 	c, in := raw(t, s, "")
 	for _, body := range []string{"", "short", strings.Repeat("x", 64<<10)} {
 		must(fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body))(t)
@@ -137,18 +137,18 @@ func TestH10_RejectionKeepsTheConnection(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusServiceUnavailable || resp.Close {
-			t.Errorf("%d bytes: %s, close %v", len(body), resp.Status, resp.Close)
+			t.Errorf("H10: %d bytes: %s, close %v", len(body), resp.Status, resp.Close)
 		}
 	}
 }
 
 // Over HTTP/2 to ask for the connection's end would be to end it for all.
-func TestH10_RejectionKeepsTheHTTP2Connection(t *testing.T) {
-	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("called") }), true)
+func TestRejectionKeepsTheHTTP2Connection(t *testing.T) {
+	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("H10: called") }), true)
 	for i := range 3 {
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 			if c.Reused != (i > 0) {
-				t.Errorf("request %d: reused %v", i, c.Reused)
+				t.Errorf("H10: request %d: reused %v", i, c.Reused)
 			}
 		}})
 		upload, rest := io.Pipe() // whose end never comes
@@ -161,7 +161,7 @@ func TestH10_RejectionKeepsTheHTTP2Connection(t *testing.T) {
 		resp.Body.Close()
 		_ = rest.Close()
 		if resp.StatusCode != http.StatusServiceUnavailable || resp.ProtoMajor != 2 {
-			t.Errorf("%s %s", resp.Proto, resp.Status)
+			t.Errorf("H10: %s %s", resp.Proto, resp.Status)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func texts() *rapid.Generator[string] {
 	)
 }
 
-func TestPropertyH21_OneIDWhereverItIsTold(t *testing.T) {
+func TestPropertyOneIDWhereverItIsTold(t *testing.T) {
 	valid := regexp.MustCompile(`\A[\x21\x23-\x5b\x5d-\x7e]{1,128}\z`)
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	rapid.Check(t, func(t *rapid.T) {
@@ -177,25 +177,25 @@ func TestPropertyH21_OneIDWhereverItIsTold(t *testing.T) {
 		}
 		id := *body.ID
 		if !valid.MatchString(id) || want != "" && id != want || !strings.Contains(rec.Body.String(), id) {
-			t.Fatalf("%q in %q, want %q", id, rec.Body, want)
+			t.Fatalf("H21: %q in %q, want %q", id, rec.Body, want)
 		}
 		if all := rec.Header()["X-Request-Id"]; len(all) != 1 || all[0] != id {
-			t.Errorf("header %q, body %q", all, id)
+			t.Errorf("H21: header %q, body %q", all, id)
 		}
 		for _, where := range []string{"before Answer", "event", "recent"} {
 			if got := h.told.ids[where]; where == "recent" && !h.kept {
 				if len(got) != 0 {
-					t.Errorf("%s: %q", where, got)
+					t.Errorf("H21: %s: %q", where, got)
 				}
 			} else if len(got) != 1 || got[0] != id {
-				t.Errorf("%s: %q, body %q", where, got, id)
+				t.Errorf("H21: %s: %q, body %q", where, got, id)
 			}
 		}
 	})
 }
 
 // What is answered because the time was up while the handler ran has the id as well, and what is admitted knows it.
-func TestH21_TheTimeIsUp(t *testing.T) {
+func TestTheTimeIsUp(t *testing.T) {
 	for _, buffered := range []bool{false, true} {
 		g := newGuard(t, 1, 0)
 		m := newMiddleware(t, g, wardenhttp.Config{Timeout: time.Millisecond, Buffered: buffered, Instance: `a"b`})
@@ -214,7 +214,7 @@ func TestH21_TheTimeIsUp(t *testing.T) {
 		noError(t, json.NewDecoder(resp.Body).Decode(&body))
 		resp.Body.Close()
 		if id := <-inside; id != "mine" || body["request_id"] != "mine" || resp.Header.Get("X-Request-Id") != "mine" || body["server_instance"] != `a"b` {
-			t.Errorf("buffered %v: inside %q, %v, %v", buffered, id, body, resp.Header)
+			t.Errorf("H21: buffered %v: inside %q, %v, %v", buffered, id, body, resp.Header)
 		}
 		g.wantEmpty(t)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func FuzzR5_RetryAfter(f *testing.F) {
+func FuzzRetryAfter(f *testing.F) {
 	for _, s := range []string{"", "0", "1", "120", "-1", "+1", " 1", "1.5", "1e3", "4294967296", "99999999999999999999", strings.Repeat("9", 64), strings.Repeat("9", 65),
 		"Fri, 31 Dec 1999 23:59:59 GMT", "Friday, 31-Dec-99 23:59:59 GMT", "Fri Dec 31 23:59:59 1999", "Fri, 31 Dec 9999 23:59:59 GMT", "tomorrow", "\x00"} {
 		f.Add(s, "")
@@ -20,21 +20,21 @@ func FuzzR5_RetryAfter(f *testing.F) {
 		h := http.Header{"Retry-After": {s}, "Date": {date}}
 		d := retryAfter(h, now)
 		if d < 0 || d > 24*time.Hour {
-			t.Fatalf("%q: %s", s, d)
+			t.Fatalf("R5: %q: %s", s, d)
 		}
 		if strings.Trim(s, "0123456789") == "" && len(s) < 5 && s != "" {
 			want, err := time.ParseDuration(s + "s")
 			if err != nil || d != want {
-				t.Fatalf("%q: %s", s, d)
+				t.Fatalf("R5: %q: %s", s, d)
 			}
 		}
 		if h.Add("Retry-After", s); retryAfter(h, now) != 0 {
-			t.Fatalf("%q twice is read", s)
+			t.Fatalf("R5: %q twice is read", s)
 		}
 	})
 }
 
-func TestR5_RetryAfter(t *testing.T) {
+func TestRetryAfter(t *testing.T) {
 	now := time.Date(1999, 12, 31, 23, 0, 0, 0, time.UTC)
 	for s, want := range map[string]time.Duration{
 		"": 0, "0": 0, "7": 7 * time.Second, "-7": 0, "+7": 0, " 7": 0, "7.5": 0, "86401": 24 * time.Hour, "99999999999999999999": 24 * time.Hour,
@@ -47,6 +47,6 @@ func TestR5_RetryAfter(t *testing.T) {
 	// The server's clock is an hour ahead: its own Date says so.
 	ahead := http.Header{"Retry-After": {"Sat, 01 Jan 2000 00:00:05 GMT"}, "Date": {"Sat, 01 Jan 2000 00:00:00 GMT"}}
 	if got := retryAfter(ahead, now); got != 5*time.Second {
-		t.Errorf("with the server's clock: %s, want 5s", got)
+		t.Errorf("R5: with the server's clock: %s, want 5s", got)
 	}
 }

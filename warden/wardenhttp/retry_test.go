@@ -59,7 +59,7 @@ var outcomes = []outcome{
 
 // Whatever the base answers: nothing is processed twice that must not be, every body is closed once, every response that nobody sees is closed before
 // the next attempt, each attempt sends the whole body, and the last answer is what is returned.
-func TestPropertyR3R6_Machine(t *testing.T) {
+func TestPropertyMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		method := rapid.SampledFrom([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "CONNECT", "get"}).Draw(t, "method")
 		script := rapid.SliceOfN(rapid.SampledFrom(outcomes), 3, 3).Draw(t, "script")
@@ -179,7 +179,7 @@ func echo(n int32, reject http.HandlerFunc, arrived *atomic.Int32) http.Handler 
 }
 
 // Over both protocols, through a Transport: what a middleware rejected is sent again whatever it is, on the same connection, and nothing else that is not safe.
-func TestR3_RealServers(t *testing.T) {
+func TestRealServers(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		closed := newGuard(t, 1, 0)
 		closed.Limiter().Close()
@@ -204,13 +204,13 @@ func TestR3_RealServers(t *testing.T) {
 			rt := newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: newTransport(t, g, s.Client().Transport)})
 			status, body, err := do(t, rt, c.method, s.URL, "hello")
 			if got := arrived.Load(); got != c.want {
-				t.Errorf("%s: %d attempts, want %d", c.method, got, c.want)
+				t.Errorf("R3: %s: %d attempts, want %d", c.method, got, c.want)
 			}
 			if c.want == 3 && (err != nil || status != http.StatusOK || body != "hello") {
-				t.Errorf("%s: %d %q %v", c.method, status, body, err)
+				t.Errorf("R3: %s: %d %q %v", c.method, status, body, err)
 			}
 			if c.want == 1 && err == nil && status != http.StatusServiceUnavailable {
-				t.Errorf("%s: %d", c.method, status)
+				t.Errorf("R3: %s: %d", c.method, status)
 			}
 			g.wantEmpty(t)
 			rt.CloseIdleConnections()
@@ -226,7 +226,7 @@ func (h hasty) WriteHeader(status int) {
 	h.ResponseWriter.WriteHeader(status)
 }
 
-func TestR6_RejectedResponsesKeepTheirConnection(t *testing.T) {
+func TestRejectedResponsesKeepTheirConnection(t *testing.T) {
 	var arrived, connections atomic.Int32
 	s := httptest.NewUnstartedServer(echo(4, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }, &arrived))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -240,30 +240,30 @@ func TestR6_RejectedResponsesKeepTheirConnection(t *testing.T) {
 	cfg.Attempts = 5
 	rt := newRetry(t, newCaller(t, cfg), wardenhttp.RetryConfig{Base: s.Client().Transport})
 	if status, body, err := do(t, rt, "PUT", s.URL, "hello"); status != http.StatusOK || body != "hello" || err != nil {
-		t.Errorf("%d %q %v", status, body, err)
+		t.Errorf("R6: %d %q %v", status, body, err)
 	}
 	if arrived.Load() != 5 || connections.Load() != 1 {
-		t.Errorf("%d attempts on %d connections", arrived.Load(), connections.Load())
+		t.Errorf("R6: %d attempts on %d connections", arrived.Load(), connections.Load())
 	}
 }
 
 // Nobody listens: nothing was sent, so a POST is tried again, and its body is closed each time.
-func TestR3_ConnectionRejected(t *testing.T) {
+func TestConnectionRejected(t *testing.T) {
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l.Close()
 	c := newCaller(t, generous)
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
 	if _, _, err := do(t, newRetry(t, c, wardenhttp.RetryConfig{Base: base}), "POST", "http://"+l.Addr().String(), "hello"); err == nil {
-		t.Error("answered")
+		t.Error("R3: answered")
 	}
 	if s := c.Stats(); s.Calls != 1 || s.Retries != 2 || s.Rejected != 3 {
-		t.Errorf("%+v", s)
+		t.Errorf("R3: %+v", s)
 	}
 }
 
 // What the throttle rejects is not sent, and says so through an http.Client.
-func TestR4_ThrottledRequestIsNotSent(t *testing.T) {
+func TestThrottledRequestIsNotSent(t *testing.T) {
 	var sent int
 	cfg := retry.Config{Rand: func() float64 { return 0 }}
 	rt := newRetry(t, newCaller(t, cfg), wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) {
@@ -278,19 +278,19 @@ func TestR4_ThrottledRequestIsNotSent(t *testing.T) {
 		resp, err := client.Do(req)
 		var throttled *retry.ThrottledError
 		if i < 10 != (err == nil) || err != nil && (!errors.Is(err, retry.ErrThrottled) || !errors.As(err, &throttled) || throttled.Requests != int64(i) || resp != nil) {
-			t.Fatalf("request %d: %v, %v", i, resp, err)
+			t.Fatalf("R4: request %d: %v, %v", i, resp, err)
 		}
 		if err != nil && b.closes.Load() != 1 {
-			t.Errorf("its body was closed %d times", b.closes.Load())
+			t.Errorf("R4: its body was closed %d times", b.closes.Load())
 		}
 	}
 	if sent != 10 {
-		t.Errorf("%d were sent, want 10", sent)
+		t.Errorf("R4: %d were sent, want 10", sent)
 	}
 }
 
 // What the server asks for comes first, then the deadline: a wait that would outlast it is not begun, and the rejection is returned as it was.
-func TestR5_DeadlineBoundsTheWait(t *testing.T) {
+func TestDeadlineBoundsTheWait(t *testing.T) {
 	var sent int
 	c := newCaller(t, generous)
 	rt := newRetry(t, c, wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) {
@@ -306,13 +306,13 @@ func TestR5_DeadlineBoundsTheWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, err := io.ReadAll(resp.Body); sent != 1 || string(b) != "later" || err != nil || ctx.Err() != nil || c.Stats().NoTime != 1 {
-		t.Errorf("sent %d times, %q, %v, %+v", sent, b, err, c.Stats())
+		t.Errorf("R5: sent %d times, %q, %v, %+v", sent, b, err, c.Stats())
 	}
 	resp.Body.Close()
 }
 
 // Who goes away while it waits for the next attempt gets the context's error, and leaves nothing open.
-func TestR6_CanceledBetweenAttempts(t *testing.T) {
+func TestCanceledBetweenAttempts(t *testing.T) {
 	answer, first, second := newPayload("later"), newPayload("body"), newPayload("body")
 	ctx, cancel := context.WithCancel(t.Context())
 	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -325,7 +325,7 @@ func TestR6_CanceledBetweenAttempts(t *testing.T) {
 	req := httptest.NewRequest(http.MethodPut, "/", first).WithContext(ctx)
 	req.GetBody = func() (io.ReadCloser, error) { return second, nil }
 	if resp, err := rt.RoundTrip(req); resp != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("R6: %v, %v", resp, err)
 	}
 	for i, b := range []*payload{answer, first, second} {
 		if n := b.closes.Load(); n != 1 {
@@ -361,7 +361,7 @@ func TestAttemptTimeout(t *testing.T) {
 }
 
 // The hedge carries one class less, the first answer wins, and the loser hears that nobody waits for it.
-func TestR7_HedgeWins(t *testing.T) {
+func TestHedgeWins(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		arrived, left := make(chan struct{}), make(chan struct{})
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -374,7 +374,7 @@ func TestR7_HedgeWins(t *testing.T) {
 				<-arrived // whichever came first
 				_, _ = io.WriteString(w, "hedge")
 			default:
-				t.Errorf("priority %q", p)
+				t.Errorf("R7: priority %q", p)
 			}
 		}))
 		c := newCaller(t, generous)
@@ -385,21 +385,21 @@ func TestR7_HedgeWins(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := io.ReadAll(resp.Body); string(b) != "hedge" || err != nil {
-			t.Errorf("%q, %v", b, err)
+			t.Errorf("R7: %q, %v", b, err)
 		}
 		resp.Body.Close()
 		await(t, "the loser hears of it", left)
 		if len(req.Header) != 0 {
-			t.Errorf("the request was changed: %v", req.Header)
+			t.Errorf("R7: the request was changed: %v", req.Header)
 		}
 		if got := c.Stats(); got.Hedges != 1 || got.Accepted != 1 || got.Rejected != 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("R7: %+v", got)
 		}
 	})
 }
 
 // A hedge that is rejected leaves the first attempt alone, and the first attempt's answer ends the hedge.
-func TestR2R6_HedgesThatLose(t *testing.T) {
+func TestHedgesThatLose(t *testing.T) {
 	for _, rejected := range []bool{true, false} {
 		hedged, ended := make(chan struct{}), make(chan struct{})
 		var attempts atomic.Int32
@@ -528,10 +528,10 @@ func TestNilArgumentsAreRejected(t *testing.T) {
 }
 
 // A request that was not sent, because too little of its time was left, says nothing about the server.
-func TestR8_NoTimeToSendCountsNothing(t *testing.T) {
+func TestNoTimeToSendCountsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTrip(func(*http.Request) (*http.Response, error) {
-			t.Error("sent")
+			t.Error("R8: sent")
 			return nil, errors.New("sent")
 		})
 		for name, b := range map[string]http.RoundTripper{"plain": base, "Transport": newTransport(t, newGuard(t, 1, 0), base)} {
@@ -547,7 +547,7 @@ func TestR8_NoTimeToSendCountsNothing(t *testing.T) {
 					cancel()
 					var timeout net.Error
 					if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() || sent.closes.Load() != 1 {
-						t.Errorf("%s, %v left: %v, body closed %d times", name, left, err, sent.closes.Load())
+						t.Errorf("R8: %s, %v left: %v, body closed %d times", name, left, err, sent.closes.Load())
 					}
 					if got := c.Stats(); got.Rejected != 0 || got.Accepted != 0 {
 						t.Errorf("R8: %s, %v left, hedge %v: %+v", name, left, hedge, got)

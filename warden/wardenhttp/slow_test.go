@@ -81,7 +81,7 @@ func status(t *testing.T, c net.Conn) int {
 
 // A client sends its body in pieces with pauses between. It is cut off at the instant at which its spare time is used up,
 // and not before, whatever the pieces are; how long it was waited for is bounded by what it has sent.
-func TestPropertyH15_SlowBodies(t *testing.T) {
+func TestPropertySlowBodies(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		grace := time.Duration(rapid.IntRange(1, 5000).Draw(rt, "grace"))*time.Millisecond + time.Microsecond // no pause is exactly as long
 		rate := rapid.IntRange(1, 10000).Draw(rt, "rate")
@@ -138,20 +138,20 @@ func TestPropertyH15_SlowBodies(t *testing.T) {
 				return
 			}
 			if !errors.Is(failed, wardenhttp.ErrSlowPeer) || !errors.Is(failed, os.ErrDeadlineExceeded) || got != http.StatusRequestTimeout {
-				t.Errorf("%v with %d", failed, got)
+				t.Errorf("H15: %v with %d", failed, got)
 			}
 			if off := took - cutAt; off < -time.Microsecond || off > time.Microsecond {
 				t.Errorf("H15: cut off after %v, want %v", took, cutAt)
 			}
 			if most := grace + time.Duration(float64(read)/float64(rate)*float64(time.Second)) + time.Microsecond; took > most {
-				t.Errorf("%d bytes took %v, want at most %v", read, took, most)
+				t.Errorf("H15: %d bytes took %v, want at most %v", read, took, most)
 			}
 		})
 	})
 }
 
 // What is not the client's fault costs it nothing: a handler that computes, events that are rare.
-func TestH15_OnlyWaitingForTheClientCounts(t *testing.T) {
+func TestOnlyWaitingForTheClientCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuard(t, 1, 0)
 		const events = 5
@@ -173,7 +173,7 @@ func TestH15_OnlyWaitingForTheClientCounts(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if body, err := io.ReadAll(resp.Body); string(body) != strings.Repeat("data: x\n\n", events) || err != nil {
-			t.Errorf("%q, %v", body, err)
+			t.Errorf("H15: %q, %v", body, err)
 		}
 		g.wantEmpty(t)
 	})
@@ -212,7 +212,7 @@ func TestTheRestOfAnAnswerHasADeadline(t *testing.T) {
 }
 
 // A stream in which the client may be silent: the handler says so, or takes the connection.
-func TestH15_AHandlerThatSetsDeadlinesRulesThem(t *testing.T) {
+func TestAHandlerThatSetsDeadlinesRulesThem(t *testing.T) {
 	for name, open := range map[string]func(w http.ResponseWriter, r *http.Request) io.Reader{
 		"a deadline of its own": func(w http.ResponseWriter, r *http.Request) io.Reader {
 			if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil {
@@ -248,7 +248,7 @@ func TestH15_AHandlerThatSetsDeadlinesRulesThem(t *testing.T) {
 				time.Sleep(time.Hour)
 				say(c, "late")
 				if word := <-got; word != "late" {
-					t.Errorf("%q", word)
+					t.Errorf("H15: %q", word)
 				}
 			})
 		})
@@ -256,7 +256,7 @@ func TestH15_AHandlerThatSetsDeadlinesRulesThem(t *testing.T) {
 }
 
 // A request's time ends waiting for its body, too: a handler that reads need not watch its context.
-func TestH15H16_TheDeadlineEndsABodyThatTricklesIn(t *testing.T) {
+func TestTheDeadlineEndsABodyThatTricklesIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuard(t, 1, 0)
 		began := time.Now()
@@ -292,7 +292,7 @@ func trickle(w io.Writer) {
 	}
 }
 
-func TestH15_UploadsThatTrickleAreCutOff(t *testing.T) {
+func TestUploadsThatTrickleAreCutOff(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGuard(t, 1, 0)
 		failed := make(chan error, 1)
@@ -313,13 +313,13 @@ func TestH15_UploadsThatTrickleAreCutOff(t *testing.T) {
 		}
 		resp.Body.Close()
 		if err := <-failed; !errors.Is(err, wardenhttp.ErrSlowPeer) || resp.StatusCode != http.StatusRequestTimeout {
-			t.Errorf("%v, %s", err, resp.Status)
+			t.Errorf("H15: %v, %s", err, resp.Status)
 		}
 		g.wantEmpty(t)
 	})
 }
 
-func TestH15_AnswersThatTrickleAreCutOff(t *testing.T) {
+func TestAnswersThatTrickleAreCutOff(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		for name, write := range map[string]func(w http.ResponseWriter) error{
 			"Write":       func(w http.ResponseWriter) error { _, err := w.Write(make([]byte, 1<<20)); return err },
@@ -364,11 +364,11 @@ func TestH15_AnswersThatTrickleAreCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := <-failed; !errors.Is(err, wardenhttp.ErrSlowPeer) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("H15: %s: %v", name, err)
 			}
 			g.wantEmpty(t)
 			if s := g.Limiter().Stats(); s.Executed != 1 {
-				t.Errorf("%s: %+v", name, s)
+				t.Errorf("H15: %s: %+v", name, s)
 			}
 			resp.Body.Close()
 		}
@@ -376,7 +376,7 @@ func TestH15_AnswersThatTrickleAreCutOff(t *testing.T) {
 }
 
 // Slow clients who come back as soon as they are cut off or rejected do not keep the others out.
-func TestH15_SlowClientsLeaveRoomForOthers(t *testing.T) {
+func TestSlowClientsLeaveRoomForOthers(t *testing.T) {
 	const slow, slots = 20, 4
 	g := newGuard(t, slots, slots)
 	s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Grace: 30 * time.Millisecond}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -416,12 +416,12 @@ func TestH15_SlowClientsLeaveRoomForOthers(t *testing.T) {
 		}
 	}
 	if answered < 20 {
-		t.Errorf("%d requests answered, %+v", answered, g.Limiter().Stats())
+		t.Errorf("H15: %d requests answered, %+v", answered, g.Limiter().Stats())
 	}
 }
 
 // A time in which nothing came says nothing about the service.
-func TestH9_SlowClientsAreNotCounted(t *testing.T) {
+func TestSlowClientsAreNotCounted(t *testing.T) {
 	got := counted(t, func(w *warden.Warden) {
 		m, err := wardenhttp.New(w, wardenhttp.Config{Grace: time.Minute})
 		if err != nil {
@@ -431,11 +431,11 @@ func TestH9_SlowClientsAreNotCounted(t *testing.T) {
 		m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })).
 			ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/", late{}))
 		if rec.Code != http.StatusRequestTimeout {
-			t.Errorf("status %d", rec.Code)
+			t.Errorf("H9: status %d", rec.Code)
 		}
 	})
 	if got != 0 {
-		t.Errorf("%d execution times, want none", got)
+		t.Errorf("H9: %d execution times, want none", got)
 	}
 }
 

@@ -67,7 +67,7 @@ func (s script) run(w http.ResponseWriter, r *http.Request) error {
 
 // Whatever a handler does, its client is told what it said in time, or 504, and never a 200 that nobody has said; buffered, at the
 // instant at which the time is up. It holds its slot until it returns, and not longer.
-func TestPropertyH16_TimeIsUp(t *testing.T) {
+func TestPropertyTimeIsUp(t *testing.T) {
 	const timeout = time.Second
 	for name, kind := range map[string]func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int){
 		"a compartment": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
@@ -122,21 +122,21 @@ func TestPropertyH16_TimeIsUp(t *testing.T) {
 					}
 					late := want == http.StatusGatewayTimeout
 					if late != strings.Contains(rec.Body.String(), `"reason":"timeout_running"`) {
-						t.Errorf("%s", rec.Body)
+						t.Errorf("H16: %s", rec.Body)
 					}
 					if said := wrote && !late; said != (rec.Header().Get("Answer") == "42") {
-						t.Errorf("the handler has answered: %v, header %v", said, rec.Header())
+						t.Errorf("H16: the handler has answered: %v, header %v", said, rec.Header())
 					}
 					synctest.Wait() // both may have waited for the same instant
 					if n := inFlight(); (n == 1) != (answered < stops) {
-						t.Errorf("%d in flight when the client is answered", n)
+						t.Errorf("H16: %d in flight when the client is answered", n)
 					}
 					time.Sleep(10 * timeout)
 					if n := inFlight(); n != 0 {
-						t.Errorf("%d in flight in the end", n)
+						t.Errorf("H16: %d in flight in the end", n)
 					}
 					if wantErr := buffered && s.writes > timeout && !s.obeys; wantErr != errors.Is(wrong, http.ErrHandlerTimeout) {
-						t.Errorf("a late Write: %v", wrong)
+						t.Errorf("H16: a late Write: %v", wrong)
 					}
 				})
 			})
@@ -145,7 +145,7 @@ func TestPropertyH16_TimeIsUp(t *testing.T) {
 }
 
 // Over real connections: the answer is there while the handler is stuck, also in reading a body that does not come.
-func TestH16_BufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
+func TestBufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		c := compartment(t, bulkhead.CompartmentConfig{Timeout: 50 * time.Millisecond})
 		free := make(chan struct{})
@@ -167,27 +167,27 @@ func TestH16_BufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(body), "timeout_running") || err != nil {
-			t.Errorf("%s: %s, %v", resp.Status, body, err)
+			t.Errorf("H16: %s: %s, %v", resp.Status, body, err)
 		}
 		if n := c.Snapshot().InFlight; n != 1 {
-			t.Errorf("%d in flight while the handler runs", n)
+			t.Errorf("H16: %d in flight while the handler runs", n)
 		}
 		close(free)
 		if err := <-failed; !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the body: %v", err)
+			t.Errorf("H16: the body: %v", err)
 		}
 		for hangs := time.Now().Add(patience); c.Snapshot().InFlight > 0 && time.Now().Before(hangs); {
 			<-time.After(time.Millisecond)
 		}
 		if s := c.Snapshot(); s.InFlight != 0 || s.Outcomes["timeout_running"] != 1 {
-			t.Errorf("%+v", s)
+			t.Errorf("H16: %+v", s)
 		}
 	})
 }
 
 // A buffered handler ends as it would without: panics and Goexit are its client's, as long as it waits; afterwards they are
 // logged, and end nothing else.
-func TestH1H16_BufferedEndings(t *testing.T) {
+func TestBufferedEndings(t *testing.T) {
 	value := errors.New("on purpose")
 	for name, c := range map[string]struct {
 		next http.HandlerFunc
@@ -211,7 +211,7 @@ func TestH1H16_BufferedEndings(t *testing.T) {
 		<-done
 		var wrapped *bulkhead.PanicError
 		if err, ok := got.(error); ok && errors.As(err, &wrapped) {
-			if got = wrapped.Value; !bytes.Contains(wrapped.Stack, []byte("TestH1H16_BufferedEndings")) {
+			if got = wrapped.Value; !bytes.Contains(wrapped.Stack, []byte("TestBufferedEndings")) {
 				t.Errorf("%s: the stack is not the handler's:\n%s", name, wrapped.Stack)
 			}
 		}
@@ -239,7 +239,7 @@ func TestH1H16_BufferedEndings(t *testing.T) {
 }
 
 // Who reads slowly holds no slot once the answer is kept, and gets all of it.
-func TestH16_BufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
+func TestBufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const length = 8 << 20
 		g := newGuard(t, 1, 0)
@@ -257,7 +257,7 @@ func TestH16_BufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
 		g.wantEmpty(t)
 		body, err := io.ReadAll(resp.Body)
 		if resp.StatusCode != http.StatusTeapot || resp.Header.Get("Content-Type") != "text/plain" || len(body) != length || err != nil {
-			t.Errorf("%s, %v, %d bytes, %v", resp.Status, resp.Header, len(body), err)
+			t.Errorf("H16: %s, %v, %d bytes, %v", resp.Status, resp.Header, len(body), err)
 		}
 	})
 }
@@ -281,7 +281,7 @@ func (l *lines) String() string {
 }
 
 // A handler that waits for a body is told that its client has been answered, and why, whoever ended its context.
-func TestH16_NobodyReadsOnBehindABufferedAnswer(t *testing.T) {
+func TestNobodyReadsOnBehindABufferedAnswer(t *testing.T) {
 	for _, header := range []string{"20", ""} { // a stranger's deadline; somebody on the server
 		w := must(warden.New(warden.Config{}))(t)
 		mw := must(wardenhttp.New(w, wardenhttp.Config{Buffered: true}))(t)
@@ -310,7 +310,7 @@ func TestH16_NobodyReadsOnBehindABufferedAnswer(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		if err := <-read; !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Warden-Timeout %q: the body: %v", header, err)
+			t.Errorf("H16: Warden-Timeout %q: the body: %v", header, err)
 		}
 		_ = client.Close()
 		s.Close()

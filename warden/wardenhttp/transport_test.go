@@ -39,7 +39,7 @@ func send(t *testing.T, c *http.Client, method, url string) *http.Response {
 	return resp
 }
 
-func TestH8_RejectedRequestIsNotSent(t *testing.T) {
+func TestRejectedRequestIsNotSent(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var arrived atomic.Int32
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -57,18 +57,18 @@ func TestH8_RejectedRequestIsNotSent(t *testing.T) {
 			}
 			resp, err := client.Do(req)
 			if resp != nil {
-				t.Fatalf("a response: %v", resp.Status)
+				t.Fatalf("H8: a response: %v", resp.Status)
 			}
 			var rejected *warden.Rejection
 			var outer *url.Error
 			if !errors.Is(err, warden.ErrRejected) || !errors.As(err, &rejected) || !errors.As(err, &outer) {
-				t.Fatalf("error %v", err)
+				t.Fatalf("H8: error %v", err)
 			}
 			if rejected.Reason != limiter.PressureHigh || rejected.Task.Name != req.URL.Host {
-				t.Errorf("%v", rejected)
+				t.Errorf("H8: %v", rejected)
 			}
 			if got := sent.closes.Load(); got != 1 {
-				t.Errorf("the request's body was closed %d times, want 1", got)
+				t.Errorf("H8: the request's body was closed %d times, want 1", got)
 			}
 		}
 		first.Body.Close()
@@ -76,7 +76,7 @@ func TestH8_RejectedRequestIsNotSent(t *testing.T) {
 		last := send(t, client, http.MethodPost, s.URL)
 		last.Body.Close()
 		if got := arrived.Load(); got != 2 {
-			t.Errorf("%d requests arrived, want 2", got)
+			t.Errorf("H8: %d requests arrived, want 2", got)
 		}
 		g.wantEmpty(t)
 	})

@@ -84,7 +84,7 @@ func chain(t *testing.T, hops []*hop) http.RoundTripper {
 }
 
 // Each hop sees the deadline of the one before less what has passed, and never more, and as much of the priority as it believes.
-func TestPropertyH12H14_ThroughManyHops(t *testing.T) {
+func TestPropertyThroughManyHops(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ms := func(most int, name string) time.Duration {
 			return time.Duration(rapid.IntRange(0, most*4).Draw(rt, name)) * time.Millisecond / 4
@@ -186,7 +186,7 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said warden.Prior
 }
 
 // What a proxy passes on must not have its word for it, and what the caller says of time counts if it is shorter.
-func TestH12_HeadersThatWereThere(t *testing.T) {
+func TestHeadersThatWereThere(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		header         http.Header
@@ -223,7 +223,7 @@ func TestH12_HeadersThatWereThere(t *testing.T) {
 			}
 			resp.Body.Close()
 			if got := sent["Warden-Timeout"]; len(got) > 1 || sent.Get("Warden-Timeout") != c.wantTime {
-				t.Errorf("%s: time %q, want %q", c.name, got, c.wantTime)
+				t.Errorf("H12: %s: time %q, want %q", c.name, got, c.wantTime)
 			}
 			if got := sent["Warden-Priority"]; len(got) > 1 || sent.Get("Warden-Priority") != c.rank {
 				t.Errorf("H12: %s: priority %q, want %q", c.name, got, c.rank)
@@ -233,7 +233,7 @@ func TestH12_HeadersThatWereThere(t *testing.T) {
 }
 
 // A task of the transport's own has its own priority and deadline; one that says nothing has the request's.
-func TestH12_TheTasksOwn(t *testing.T) {
+func TestTheTasksOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, own := range []warden.Priority{warden.Normal, warden.High} {
 			sent := http.Header(nil)
@@ -244,7 +244,7 @@ func TestH12_TheTasksOwn(t *testing.T) {
 				Base: roundTrip(func(r *http.Request) (*http.Response, error) {
 					sent = r.Header
 					if due, _ := r.Context().Deadline(); time.Until(due) != time.Minute {
-						t.Errorf("its context ends in %v", time.Until(due))
+						t.Errorf("H12: its context ends in %v", time.Until(due))
 					}
 					return respond(http.StatusOK, http.NoBody), nil
 				}),
@@ -259,14 +259,14 @@ func TestH12_TheTasksOwn(t *testing.T) {
 				want = own.String()
 			}
 			if sent.Get("Warden-Priority") != want || sent.Get("Warden-Timeout") != "60000" {
-				t.Errorf("%v: %v", own, sent)
+				t.Errorf("H12: %v: %v", own, sent)
 			}
 		}
 	})
 }
 
 // Timeout is the handler's deadline, however the middleware is mounted, and a stranger's ends it as if he had gone away.
-func TestH14_TimeoutIsTheHandlersDeadline(t *testing.T) {
+func TestTimeoutIsTheHandlersDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := compartment(t, bulkhead.CompartmentConfig{})
 		for name, cfg := range map[string]wardenhttp.Config{"warden": {}, "compartment": {Compartment: in(c)}} {
@@ -291,13 +291,13 @@ func TestH14_TimeoutIsTheHandlersDeadline(t *testing.T) {
 			}
 		}
 		if s := c.Snapshot(); s.Outcomes["timeout_running"] != 0 || s.InFlight != 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("H14: %+v", s)
 		}
 	})
 }
 
 // A stranger who has no time must not open the breaker of what is slower than he is.
-func TestH14_ImpatienceOpensNoBreaker(t *testing.T) {
+func TestImpatienceOpensNoBreaker(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			told := &fuse{}
@@ -307,7 +307,7 @@ func TestH14_ImpatienceOpensNoBreaker(t *testing.T) {
 			r.Header.Set("Warden-Timeout", "1")
 			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })).ServeHTTP(httptest.NewRecorder(), r)
 			if len(told.told) != 1 || bulkhead.IsExcluded(told.told[0]) == trusted {
-				t.Errorf("trusted %v: the breaker was told %v", trusted, told.told)
+				t.Errorf("H14: trusted %v: the breaker was told %v", trusted, told.told)
 			}
 		})
 	}

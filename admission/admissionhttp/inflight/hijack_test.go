@@ -52,7 +52,7 @@ func (o *takeover) around(h http.Handler) http.Handler {
 	})
 }
 
-func TestH2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
+func TestHijackedConnectionHoldsUntilClosed(t *testing.T) {
 	type wrap func(http.Handler) http.Handler
 	for name, hijack := range hijackers {
 		for outside, wrap := range map[string]wrap{
@@ -65,7 +65,7 @@ func TestH2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
 				s := web.StartServer(t, wrap(o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 					c, buf, err := hijack(w)
 					if err != nil {
-						t.Errorf("Hijack: %v", err)
+						t.Errorf("H2: Hijack: %v", err)
 						return
 					}
 					_, _ = buf.WriteString(answer)
@@ -81,11 +81,11 @@ func TestH2_HijackedConnectionHoldsUntilClosed(t *testing.T) {
 
 				c := <-o.conns
 				if err := c.Close(); err != nil {
-					t.Errorf("Close: %v", err)
+					t.Errorf("H2: Close: %v", err)
 				}
 				g.wantInFlight(t, "after Close", 0)
 				if err := c.Close(); !errors.Is(err, net.ErrClosed) {
-					t.Errorf("second Close: %v", err)
+					t.Errorf("H2: second Close: %v", err)
 				}
 				g.wantEmpty(t)
 
@@ -102,7 +102,7 @@ func unwrapOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapped{w}, r) })
 }
 
-func TestH2_ClosedConnectionHoldsUntilTheHandlerIsDone(t *testing.T) {
+func TestClosedConnectionHoldsUntilTheHandlerIsDone(t *testing.T) {
 	g := newGate(1)
 	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -122,7 +122,7 @@ func TestH2_ClosedConnectionHoldsUntilTheHandlerIsDone(t *testing.T) {
 	s := web.StartServer(t, o.around(h), false)
 	if resp, err := web.Post(t, s); err == nil {
 		resp.Body.Close()
-		t.Errorf("status %d from a closed connection", resp.StatusCode)
+		t.Errorf("H2: status %d from a closed connection", resp.StatusCode)
 	}
 	web.Await(t, "the end of the handler", o.done)
 	g.wantInFlight(t, "after the handler", 0)
@@ -130,7 +130,7 @@ func TestH2_ClosedConnectionHoldsUntilTheHandlerIsDone(t *testing.T) {
 }
 
 // The server does not close a hijacked connection when the handler panics: whoever has it may still be at work.
-func TestH2_HijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
+func TestHijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 	for name, end := range map[string]func(){
 		"panic":  func() { panic(http.ErrAbortHandler) },
 		"Goexit": runtime.Goexit,
@@ -151,7 +151,7 @@ func TestH2_HijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 			go func() {
 				resp, err := web.Post(t, s)
 				if err != nil {
-					t.Errorf("over the hijacked connection: %v", err)
+					t.Errorf("H2: over the hijacked connection: %v", err)
 				}
 				answered <- resp
 			}()
@@ -159,7 +159,7 @@ func TestH2_HijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 			g.wantInFlight(t, "after the handler", 1)
 			c := <-o.conns
 			if _, err := io.WriteString(c, answer); err != nil {
-				t.Errorf("the connection is not usable: %v", err)
+				t.Errorf("H2: the connection is not usable: %v", err)
 			}
 			if resp := <-answered; resp != nil {
 				resp.Body.Close()
@@ -170,7 +170,7 @@ func TestH2_HijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 	}
 }
 
-func TestH2_FailedHijackDoesNotHold(t *testing.T) {
+func TestFailedHijackDoesNotHold(t *testing.T) {
 	g := newGate(1)
 	o := newTakeover()
 	s := web.StartServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
@@ -181,7 +181,7 @@ func TestH2_FailedHijackDoesNotHold(t *testing.T) {
 		}
 		for name, hijack := range hijackers {
 			if _, _, err := hijack(w); !errors.Is(err, http.ErrHijacked) {
-				t.Errorf("second Hijack by %s: %v", name, err)
+				t.Errorf("H2: second Hijack by %s: %v", name, err)
 			}
 		}
 		_, _ = io.WriteString(c, answer)
@@ -195,7 +195,7 @@ func TestH2_FailedHijackDoesNotHold(t *testing.T) {
 }
 
 // Writers that net/http does not have: what Hijack does with them must not keep the permit, nor lose it.
-func TestH2_HostileHijackReleases(t *testing.T) {
+func TestHostileHijackReleases(t *testing.T) {
 	c := &fakeConn{close: func() error { return nil }}
 	for name, hijack := range map[string]func() (net.Conn, *bufio.ReadWriter, error){
 		"panic":                func() (net.Conn, *bufio.ReadWriter, error) { panic("on purpose") },
@@ -208,12 +208,12 @@ func TestH2_HostileHijackReleases(t *testing.T) {
 			h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 				defer func() { g.wantInFlight(t, "in the handler, after Hijack", 1) }()
 				if got, _, err := http.NewResponseController(w).Hijack(); got != nil && err == nil {
-					t.Errorf("a connection: %v", got)
+					t.Errorf("H2: a connection: %v", got)
 				}
 			})
 			finish(func() { h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), hijack}, web.NewRequest()) })
 			if g.wantEmpty(t); g.outcomes[0].Upgraded {
-				t.Error("nothing was hijacked, and the request is upgraded")
+				t.Error("H2: nothing was hijacked, and the request is upgraded")
 			}
 		})
 	}
@@ -231,7 +231,7 @@ func takeFake(t *testing.T, g *gate, inner net.Conn) net.Conn {
 	return c
 }
 
-func TestH2_ConnectionReleasesHoweverCloseEnds(t *testing.T) {
+func TestConnectionReleasesHoweverCloseEnds(t *testing.T) {
 	for name, end := range map[string]func() error{
 		"error":  func() error { return errors.New("on purpose") },
 		"panic":  func() error { panic("on purpose") },
@@ -249,7 +249,7 @@ func TestH2_ConnectionReleasesHoweverCloseEnds(t *testing.T) {
 }
 
 // A second Close returns at once while the first is still busy, as with a TLS connection that says goodbye.
-func TestH2_ConnectionHoldsWhileCloseIsBusy(t *testing.T) {
+func TestConnectionHoldsWhileCloseIsBusy(t *testing.T) {
 	g := newGate(1)
 	busy, proceed := make(chan struct{}), make(chan struct{})
 	var closes atomic.Int32
@@ -268,7 +268,7 @@ func TestH2_ConnectionHoldsWhileCloseIsBusy(t *testing.T) {
 	}()
 	web.Await(t, "the first Close", busy)
 	if err := c.Close(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("second Close: %v", err)
+		t.Errorf("H2: second Close: %v", err)
 	}
 	g.wantInFlight(t, "H2: while the first Close is busy", 1)
 	close(proceed)
@@ -278,7 +278,7 @@ func TestH2_ConnectionHoldsWhileCloseIsBusy(t *testing.T) {
 }
 
 // A Hijack that somebody else makes for the handler is part of the request from its beginning.
-func TestH2_HijackUnderWayHolds(t *testing.T) {
+func TestHijackUnderWayHolds(t *testing.T) {
 	g := newGate(1)
 	begun, proceed, hijacked := make(chan struct{}), make(chan struct{}), make(chan net.Conn)
 	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
@@ -302,7 +302,7 @@ func TestH2_HijackUnderWayHolds(t *testing.T) {
 }
 
 // A Hijack that begins when the request is over has no part in it, and must not end it again.
-func TestH2_HijackAfterTheEndEndsNothing(t *testing.T) {
+func TestHijackAfterTheEndEndsNothing(t *testing.T) {
 	g := newGate(1)
 	var late http.ResponseWriter
 	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) { late = w })

@@ -40,7 +40,7 @@ func (g *gate) wantOutcome(t *testing.T, name string, want inflight.Outcome) {
 	}
 }
 
-func TestH1H2_OutcomeOfTheHandler(t *testing.T) {
+func TestOutcomeOfTheHandler(t *testing.T) {
 	take := func(w http.ResponseWriter) net.Conn {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -117,7 +117,7 @@ func TestH1H2_OutcomeOfTheHandler(t *testing.T) {
 	}
 }
 
-func TestH8_OutcomeOfTheResponse(t *testing.T) {
+func TestOutcomeOfTheResponse(t *testing.T) {
 	failed := errors.New("on purpose")
 	answer := func(status int, body io.ReadCloser) func(func(), *http.Request) (*http.Response, error) {
 		return func(func(), *http.Request) (*http.Response, error) { return respond(status, body), nil }

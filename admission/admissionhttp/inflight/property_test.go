@@ -210,7 +210,7 @@ func names[V any](m map[string]V) []string {
 
 // Whatever requests do, in whatever order: the client's gate holds the open responses and nothing else at every step, and
 // in the end both gates are empty, no permit was ended twice, and upgraded is what was hijacked.
-func TestPropertyH1H2H8_EveryRequestEndsOnce(t *testing.T) {
+func TestPropertyEveryRequestEndsOnce(t *testing.T) {
 	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var now atomic.Pointer[http.Handler] // of the current check
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*now.Load()).ServeHTTP(w, r) }))

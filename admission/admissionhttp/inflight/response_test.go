@@ -16,7 +16,7 @@ import (
 )
 
 // A response that cannot have a body has ended when it is there, over both protocols, and closing it changes nothing.
-func TestH8_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
+func TestResponseWithoutBodyReleasesAtOnce(t *testing.T) {
 	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
@@ -44,7 +44,7 @@ func TestH8_ResponseWithoutBodyReleasesAtOnce(t *testing.T) {
 	})
 }
 
-func TestH8_HostileBaseReleases(t *testing.T) {
+func TestHostileBaseReleases(t *testing.T) {
 	failed := errors.New("on purpose")
 	for name, c := range map[string]struct {
 		base     web.RoundTrip
@@ -72,7 +72,7 @@ func TestH8_HostileBaseReleases(t *testing.T) {
 			}))
 			finish(func() { got, err = rt.RoundTrip(web.NewRequest()) })
 			if got != want || !errors.Is(err, wantErr) {
-				t.Errorf("%v, %v; the base returned %v, %v", got, err, want, wantErr)
+				t.Errorf("H8: %v, %v; the base returned %v, %v", got, err, want, wantErr)
 			}
 			g.wantInFlight(t, "afterwards", c.inFlight)
 			if c.inFlight > 0 {
@@ -87,7 +87,7 @@ func respond(status int, body io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: status, Body: body}
 }
 
-func TestH8_HostileBodyReleases(t *testing.T) {
+func TestHostileBodyReleases(t *testing.T) {
 	failed := errors.New("on purpose")
 	for name, c := range map[string]struct {
 		body hostileBody
@@ -133,7 +133,7 @@ type twoWay struct {
 }
 
 // Until Close has returned, the connection may still be taken.
-func TestH8_BodyHoldsWhileCloseIsBusy(t *testing.T) {
+func TestBodyHoldsWhileCloseIsBusy(t *testing.T) {
 	for _, status := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
 		g := newGate(1)
 		resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
@@ -152,7 +152,7 @@ func TestH8_BodyHoldsWhileCloseIsBusy(t *testing.T) {
 }
 
 // A body that can be written is a two-way stream after 101 only; otherwise it is a file, say, and read to its end.
-func TestH8_OnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
+func TestOnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
 	for status, want := range map[int]int{http.StatusOK: 0, http.StatusSwitchingProtocols: 1} {
 		g := newGate(1)
 		resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
@@ -162,7 +162,7 @@ func TestH8_OnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(resp.Body); string(got) != "x" || err != nil {
-			t.Errorf("%d: read %q: %v", status, got, err)
+			t.Errorf("H8: %d: read %q: %v", status, got, err)
 		}
 		g.wantInFlight(t, http.StatusText(status)+", at the end", want)
 		resp.Body.Close()
@@ -171,7 +171,7 @@ func TestH8_OnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
 }
 
 // A Read that has data and no end yet, or none of either, ends nothing.
-func TestH8_ReadingOnHolds(t *testing.T) {
+func TestReadingOnHolds(t *testing.T) {
 	g := newGate(1)
 	resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
 		return respond(http.StatusOK, newPayload("12")), nil
@@ -181,18 +181,18 @@ func TestH8_ReadingOnHolds(t *testing.T) {
 	}
 	for _, size := range []int{0, 1, 1} {
 		if n, err := resp.Body.Read(make([]byte, size)); n != size || err != nil {
-			t.Errorf("read %d of %d: %v", n, size, err)
+			t.Errorf("H8: read %d of %d: %v", n, size, err)
 		}
 		g.wantInFlight(t, "with no end seen", 1)
 	}
 	if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-		t.Errorf("read %d: %v", n, err)
+		t.Errorf("H8: read %d: %v", n, err)
 	}
 	g.wantEmpty(t)
 }
 
 // A stale Close of one response cannot release the slot that another has by now.
-func TestH8_LateCloseReleasesNobodyElse(t *testing.T) {
+func TestLateCloseReleasesNobodyElse(t *testing.T) {
 	g := newGate(1)
 	rt := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
 		return respond(http.StatusOK, newPayload("x")), nil

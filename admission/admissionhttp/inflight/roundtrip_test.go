@@ -36,13 +36,13 @@ func send(t *testing.T, c *http.Client, method, url string) *http.Response {
 
 // What ends a request, on real connections. Each case ends the response that it gets; before, it is in flight although
 // its headers have come.
-func TestH8_ResponseHoldsUntilItsBodyEnds(t *testing.T) {
+func TestResponseHoldsUntilItsBodyEnds(t *testing.T) {
 	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		for name, end := range map[string]func(*testing.T, *http.Response, context.CancelFunc, func()){
 			"read to the end": func(t *testing.T, r *http.Response, _ context.CancelFunc, finish func()) {
 				finish()
 				if got, err := io.ReadAll(r.Body); string(got) != "begin, end" || err != nil {
-					t.Errorf("read %q: %v", got, err)
+					t.Errorf("H8: read %q: %v", got, err)
 				}
 			},
 			"closed unread": func(_ *testing.T, r *http.Response, _ context.CancelFunc, _ func()) { r.Body.Close() },
@@ -63,13 +63,13 @@ func TestH8_ResponseHoldsUntilItsBodyEnds(t *testing.T) {
 				}()
 				cancel()
 				if err := <-failed; !errors.Is(err, context.Canceled) {
-					t.Errorf("read: %v", err)
+					t.Errorf("H8: read: %v", err)
 				}
 			},
 			"broken by the server": func(t *testing.T, r *http.Response, _ context.CancelFunc, finish func()) {
 				finish()
 				if _, err := io.ReadAll(r.Body); err == nil {
-					t.Error("read to the end")
+					t.Error("H8: read to the end")
 				}
 			},
 			"closed twice": func(_ *testing.T, r *http.Response, _ context.CancelFunc, _ func()) {
@@ -125,7 +125,7 @@ func TestH8_ResponseHoldsUntilItsBodyEnds(t *testing.T) {
 	})
 }
 
-func TestH8_InformationalResponsesEndNothing(t *testing.T) {
+func TestInformationalResponsesEndNothing(t *testing.T) {
 	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for range 2 {
@@ -153,7 +153,7 @@ func TestH8_InformationalResponsesEndNothing(t *testing.T) {
 		defer resp.Body.Close()
 		g.wantInFlight(t, "with the headers", 1)
 		if hints != 2 || resp.StatusCode != http.StatusOK {
-			t.Errorf("%d hints, then %s", hints, resp.Status)
+			t.Errorf("H8: %d hints, then %s", hints, resp.Status)
 		}
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			t.Error(err)
@@ -163,7 +163,7 @@ func TestH8_InformationalResponsesEndNothing(t *testing.T) {
 }
 
 // A client that follows redirects has closed a response before it asks for the next request's permit.
-func TestH8_RedirectReleasesBeforeTheNextRequest(t *testing.T) {
+func TestRedirectReleasesBeforeTheNextRequest(t *testing.T) {
 	s := web.StartServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if hops := len(r.URL.Path); hops < 4 {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
@@ -174,6 +174,6 @@ func TestH8_RedirectReleasesBeforeTheNextRequest(t *testing.T) {
 	resp.Body.Close()
 	g.wantEmpty(t)
 	if g.admitted != 4 || g.rejected != 0 || resp.StatusCode != http.StatusOK {
-		t.Errorf("%d admitted, %d rejected, then %s", g.admitted, g.rejected, resp.Status)
+		t.Errorf("H8: %d admitted, %d rejected, then %s", g.admitted, g.rejected, resp.Status)
 	}
 }

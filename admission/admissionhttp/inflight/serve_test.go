@@ -18,7 +18,7 @@ import (
 	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
-func TestH1_HandlerReleasesHoweverItEnds(t *testing.T) {
+func TestHandlerReleasesHoweverItEnds(t *testing.T) {
 	ends := map[string]func(http.ResponseWriter, *http.Request){
 		"returns":          func(http.ResponseWriter, *http.Request) {},
 		"panics":           func(http.ResponseWriter, *http.Request) { panic("on purpose") },
@@ -39,7 +39,7 @@ func TestH1_HandlerReleasesHoweverItEnds(t *testing.T) {
 				for range 2 { // the second request needs the slot of the first
 					if resp, err := web.Post(t, s); err == nil {
 						if resp.StatusCode == http.StatusServiceUnavailable {
-							t.Error("rejected")
+							t.Error("H1: rejected")
 						}
 						resp.Body.Close()
 					}
@@ -59,7 +59,7 @@ func startBody(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-func TestH1_PanicKeepsItsStack(t *testing.T) {
+func TestPanicKeepsItsStack(t *testing.T) {
 	g := newGate(1)
 	h := newHandler(g, explode)
 	defer func() {
@@ -67,7 +67,7 @@ func TestH1_PanicKeepsItsStack(t *testing.T) {
 			t.Errorf("H1: recovered %v", v)
 		}
 		if stack := string(debug.Stack()); !strings.Contains(stack, "inflight_test.explode(") {
-			t.Errorf("the stack does not show who panicked:\n%s", stack)
+			t.Errorf("H1: the stack does not show who panicked:\n%s", stack)
 		}
 		g.wantEmpty(t)
 	}()
@@ -77,12 +77,12 @@ func TestH1_PanicKeepsItsStack(t *testing.T) {
 func explode(http.ResponseWriter, *http.Request) { panic("on purpose") }
 
 // A writer whose Unwrap panics does so after admission.
-func TestH1_HostileWriterReleases(t *testing.T) {
+func TestHostileWriterReleases(t *testing.T) {
 	g := newGate(1)
 	h := newHandler(g, func(http.ResponseWriter, *http.Request) {})
 	defer func() {
 		if recover() == nil {
-			t.Error("no panic")
+			t.Error("H1: no panic")
 		}
 		g.wantEmpty(t)
 	}()
@@ -94,7 +94,7 @@ type hostileWriter struct{ http.ResponseWriter }
 func (hostileWriter) Unwrap() http.ResponseWriter { panic("on purpose") }
 
 // Many clients at once, in front of few permits: handlers are never more than these, and each request has one or none.
-func TestRaceH1_EachPermitIsForOneRequest(t *testing.T) {
+func TestRaceEachPermitIsForOneRequest(t *testing.T) {
 	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const limit, clients, requests = 3, 12, 20
 		g := newGate(limit)
@@ -102,7 +102,7 @@ func TestRaceH1_EachPermitIsForOneRequest(t *testing.T) {
 		s := serve(newHandler(g, func(http.ResponseWriter, *http.Request) {
 			calls.Add(1)
 			if n := now.Add(1); n > limit {
-				t.Errorf("%d handlers at once", n)
+				t.Errorf("H1: %d handlers at once", n)
 			}
 			runtime.Gosched()
 			now.Add(-1)
@@ -131,17 +131,17 @@ func TestRaceH1_EachPermitIsForOneRequest(t *testing.T) {
 		g.wantEmpty(t)
 		ok, rejected := int(answered[http.StatusOK].Load()), int(answered[http.StatusServiceUnavailable].Load())
 		if ok != g.admitted || int(calls.Load()) != g.admitted || rejected != g.rejected || ok+rejected != clients*requests {
-			t.Errorf("%d ok, %d calls, %d admitted; %d answered 503, %d rejected; of %d", ok, calls.Load(), g.admitted, rejected, g.rejected, clients*requests)
+			t.Errorf("H1: %d ok, %d calls, %d admitted; %d answered 503, %d rejected; of %d", ok, calls.Load(), g.admitted, rejected, g.rejected, clients*requests)
 		}
 	})
 }
 
 // What is nil is for the handler, or for net/http, to complain about.
-func TestH1_NilRequestAndWriterRelease(t *testing.T) {
+func TestNilRequestAndWriterRelease(t *testing.T) {
 	g := newGate(1)
 	h := newHandler(g, func(w http.ResponseWriter, r *http.Request) {
 		if w != nil || r != nil {
-			t.Errorf("called with %v and %v", w, r)
+			t.Errorf("H1: called with %v and %v", w, r)
 		}
 	})
 	h.ServeHTTP(nil, nil)
@@ -153,7 +153,7 @@ func TestH1_NilRequestAndWriterRelease(t *testing.T) {
 
 // http.TimeoutHandler answers and leaves its handler at work. Outside, that is a request that goes on; inside, it is the
 // handler, and what it has left running is no part of the request.
-func TestH1H3_TimeoutHandler(t *testing.T) {
+func TestTimeoutHandler(t *testing.T) {
 	for inside, want := range map[bool]int{false: 1, true: 0} {
 		g := newGate(1)
 		finish, done := make(chan struct{}), make(chan struct{})
@@ -178,7 +178,7 @@ func TestH1H3_TimeoutHandler(t *testing.T) {
 	}
 }
 
-func TestH10_ServeAllocatesLittle(t *testing.T) {
+func TestServeAllocatesLittle(t *testing.T) {
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	rec, req := httptest.NewRecorder(), web.NewRequest()
 	for name, c := range map[string]struct {
@@ -189,7 +189,7 @@ func TestH10_ServeAllocatesLittle(t *testing.T) {
 		"a Hijacker":        {hijackFlusher{&fakeWriter{ResponseWriter: rec}, rec}, 2},
 	} {
 		if got := testing.AllocsPerRun(100, func() { inflight.Serve(wide{}, next, c.w, req) }); got > c.most {
-			t.Errorf("%s: %v allocations, want at most %v", name, got, c.most)
+			t.Errorf("H10: %s: %v allocations, want at most %v", name, got, c.most)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // An upgrade like WebSocket's, with a gate on either side: both hold until their end of the connection is closed, also
 // when one direction, or the handler, is at its end.
-func TestH2_UpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
+func TestUpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 	server, client := newGate(1), newGate(1)
 	o := newTakeover()
 	s := web.StartServer(t, o.around(newHandler(server, func(w http.ResponseWriter, _ *http.Request) {
@@ -46,7 +46,7 @@ func TestH2_UpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 	}
 	stream, ok := resp.Body.(io.ReadWriteCloser)
 	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
-		t.Fatalf("%s with a %T", resp.Status, resp.Body)
+		t.Fatalf("H2: %s with a %T", resp.Status, resp.Body)
 	}
 	web.Await(t, "the end of the handler", o.done)
 	server.wantInFlight(t, "after the handler", 1)
@@ -56,17 +56,17 @@ func TestH2_UpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := in.ReadString('\n'); got != line || err != nil {
-			t.Fatalf("echo %q of %q: %v", got, line, err)
+			t.Fatalf("H2: echo %q of %q: %v", got, line, err)
 		}
 	}
 	// net/http's body has CloseWrite since Go 1.26; before, the server ends the other direction.
 	if err := stream.(interface{ CloseWrite() error }).CloseWrite(); errors.Is(err, http.ErrNotSupported) {
 		_ = (<-o.conns).(interface{ CloseWrite() error }).CloseWrite()
 	} else if err != nil {
-		t.Errorf("CloseWrite: %v", err)
+		t.Errorf("H2: CloseWrite: %v", err)
 	}
 	if rest, err := io.ReadAll(in); len(rest) > 0 || err != nil {
-		t.Errorf("rest %q: %v", rest, err)
+		t.Errorf("H2: rest %q: %v", rest, err)
 	}
 	client.wantInFlight(t, "after io.EOF", 1)
 	server.wantInFlight(t, "after io.EOF", 1)
@@ -79,7 +79,7 @@ func TestH2_UpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 }
 
 // A connection that went through two gates is in flight in both.
-func TestH2_HijackThroughTwoGates(t *testing.T) {
+func TestHijackThroughTwoGates(t *testing.T) {
 	outer, inner := newGate(1), newGate(1)
 	o := newTakeover()
 	h := newHandler(inner, func(w http.ResponseWriter, _ *http.Request) {
@@ -103,7 +103,7 @@ func TestH2_HijackThroughTwoGates(t *testing.T) {
 }
 
 // What TCP can do beyond a net.Conn is still there: ending one direction, and copying without a buffer of our own.
-func TestH7_HijackedConnectionKeepsItsAbilities(t *testing.T) {
+func TestHijackedConnectionKeepsItsAbilities(t *testing.T) {
 	g := newGate(1)
 	o := newTakeover()
 	s, l := startCounting(t, newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
@@ -124,39 +124,39 @@ func TestH7_HijackedConnectionKeepsItsAbilities(t *testing.T) {
 	}
 	c := <-o.conns
 	if n, err := io.Copy(c, io.LimitReader(strings.NewReader("from the server"), 1<<20)); n != 15 || err != nil {
-		t.Errorf("copied %d: %v", n, err)
+		t.Errorf("H7: copied %d: %v", n, err)
 	}
 	half, ok := c.(interface{ CloseWrite() error })
 	if !ok {
-		t.Fatalf("%T has no CloseWrite", c)
+		t.Fatalf("H7: %T has no CloseWrite", c)
 	}
 	if err := half.CloseWrite(); err != nil {
-		t.Errorf("CloseWrite: %v", err)
+		t.Errorf("H7: CloseWrite: %v", err)
 	}
 	if got, err := io.ReadAll(client); string(got) != "from the server" || err != nil {
-		t.Errorf("the client read %q: %v", got, err)
+		t.Errorf("H7: the client read %q: %v", got, err)
 	}
 	if _, err := io.WriteString(client, "from the client"); err != nil {
-		t.Errorf("the other direction: %v", err)
+		t.Errorf("H7: the other direction: %v", err)
 	}
 	_ = client.(*net.TCPConn).CloseWrite()
 	var got strings.Builder
 	if n, err := io.Copy(&got, c); got.String() != "from the client" || n != 15 || err != nil {
-		t.Errorf("the server read %q: %v", got.String(), err)
+		t.Errorf("H7: the server read %q: %v", got.String(), err)
 	}
 	if in, out := l.in.Load(), l.out.Load(); in != 15 || out != 15 {
-		t.Errorf("%d and %d bytes went through the connection's own copying, want 15 each", in, out)
+		t.Errorf("H7: %d and %d bytes went through the connection's own copying, want 15 each", in, out)
 	}
 	g.wantInFlight(t, "with both directions ended", 1)
 	_ = c.Close()
 	g.wantEmpty(t)
 }
 
-func TestH7_HijackedConnectionWithoutCloseWriteSaysSo(t *testing.T) {
+func TestHijackedConnectionWithoutCloseWriteSaysSo(t *testing.T) {
 	g := newGate(1)
 	c := takeFake(t, g, &fakeConn{close: func() error { return nil }})
 	if err := c.(interface{ CloseWrite() error }).CloseWrite(); !errors.Is(err, http.ErrNotSupported) {
-		t.Errorf("CloseWrite: %v", err)
+		t.Errorf("H7: CloseWrite: %v", err)
 	}
 	_ = c.Close()
 	g.wantEmpty(t)

@@ -28,7 +28,7 @@ func seen(w http.ResponseWriter) http.ResponseWriter {
 	return got
 }
 
-func TestH7_WriterOffersWhatTheOriginalHas(t *testing.T) {
+func TestWriterOffersWhatTheOriginalHas(t *testing.T) {
 	rec := httptest.NewRecorder() // flushes
 	bare := struct{ http.ResponseWriter }{rec}
 	hijack := func() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, http.ErrNotSupported }
@@ -48,13 +48,13 @@ func TestH7_WriterOffersWhatTheOriginalHas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := seen(c.original)
 			if _, ok := got.(http.Hijacker); ok != c.hijacked {
-				t.Errorf("http.Hijacker: %v, want %v", ok, c.hijacked)
+				t.Errorf("H7: http.Hijacker: %v, want %v", ok, c.hijacked)
 			}
 			if _, ok := got.(http.Flusher); ok != c.flushes {
-				t.Errorf("http.Flusher: %v, want %v", ok, c.flushes)
+				t.Errorf("H7: http.Flusher: %v, want %v", ok, c.flushes)
 			}
 			if same := got == c.original; same != c.same {
-				t.Errorf("the original: %v, want %v", same, c.same)
+				t.Errorf("H7: the original: %v, want %v", same, c.same)
 			}
 		})
 	}
@@ -69,26 +69,26 @@ type hijackUnwrap struct{ *fakeWriter }
 
 func (hijackUnwrap) Unwrap() http.ResponseWriter { return nil }
 
-func TestH7_ControllerWorksOnBothProtocols(t *testing.T) {
+func TestControllerWorksOnBothProtocols(t *testing.T) {
 	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGate(1)
 		s := serve(newHandler(g, func(w http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(w)
 			if err := rc.EnableFullDuplex(); err != nil {
-				t.Errorf("EnableFullDuplex: %v", err)
+				t.Errorf("H7: EnableFullDuplex: %v", err)
 				return // without it the server would wait for the end of the request
 			}
 			for name, set := range map[string]func(time.Time) error{"SetReadDeadline": rc.SetReadDeadline, "SetWriteDeadline": rc.SetWriteDeadline} {
 				if err := set(time.Time{}); err != nil {
-					t.Errorf("%s: %v", name, err)
+					t.Errorf("H7: %s: %v", name, err)
 				}
 			}
 			if r.ProtoMajor == 2 {
 				if _, ok := w.(http.Pusher); !ok {
-					t.Errorf("%T is no http.Pusher", w)
+					t.Errorf("H7: %T is no http.Pusher", w)
 				}
 				if _, _, err := rc.Hijack(); !errors.Is(err, http.ErrNotSupported) {
-					t.Errorf("Hijack over HTTP/2: %v", err)
+					t.Errorf("H7: Hijack over HTTP/2: %v", err)
 				}
 			}
 			// Each line comes back before the next one is sent, so both directions are open and flushed.
@@ -104,7 +104,7 @@ func TestH7_ControllerWorksOnBothProtocols(t *testing.T) {
 				} else {
 					_, _ = w.Write([]byte(line))
 					if err := rc.Flush(); err != nil {
-						t.Errorf("Flush: %v", err)
+						t.Errorf("H7: Flush: %v", err)
 					}
 				}
 			}
@@ -129,19 +129,19 @@ func TestH7_ControllerWorksOnBothProtocols(t *testing.T) {
 				_, _ = io.WriteString(lines, line)
 			}
 			if got, err := in.ReadString('\n'); got != line || err != nil {
-				t.Errorf("read %q, want %q: %v", got, line, err)
+				t.Errorf("H7: read %q, want %q: %v", got, line, err)
 			}
 		}
 		_ = lines.Close()
 		if _, err := in.ReadByte(); err != io.EOF {
-			t.Errorf("at the end: %v", err)
+			t.Errorf("H7: at the end: %v", err)
 		}
 		g.wantEmpty(t)
 	})
 }
 
 // sendfile is there if the connection's own ReadFrom is reached with the file's reader, by a copy and by ServeContent.
-func TestH7_CopyingAFileReachesTheConnection(t *testing.T) {
+func TestCopyingAFileReachesTheConnection(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<14)
 	name := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(name, content, 0o600); err != nil {
@@ -175,7 +175,7 @@ func TestH7_CopyingAFileReachesTheConnection(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if body, err := io.ReadAll(resp.Body); !bytes.Equal(body, content) || err != nil {
-				t.Errorf("%d bytes, want %d: %v", len(body), len(content), err)
+				t.Errorf("H7: %d bytes, want %d: %v", len(body), len(content), err)
 			}
 			g.wantEmpty(t) // the handler is done, and so is its copying
 			if n := l.in.Load(); n < int64(len(content))/2 {
@@ -185,10 +185,10 @@ func TestH7_CopyingAFileReachesTheConnection(t *testing.T) {
 	}
 }
 
-func TestH7_WriteStringReachesTheOriginal(t *testing.T) {
+func TestWriteStringReachesTheOriginal(t *testing.T) {
 	to := &stringWriter{fakeWriter: &fakeWriter{ResponseWriter: httptest.NewRecorder()}}
 	if n, err := io.WriteString(seen(to), "text"); n != 4 || err != nil || to.got.String() != "text" {
-		t.Errorf("%d, %v; the original got %q", n, err, to.got.String())
+		t.Errorf("H7: %d, %v; the original got %q", n, err, to.got.String())
 	}
 }
 
@@ -199,11 +199,11 @@ type stringWriter struct {
 
 func (w *stringWriter) WriteString(s string) (int, error) { return w.got.WriteString(s) }
 
-func TestH7_FlushErrorReachesTheHandler(t *testing.T) {
+func TestFlushErrorReachesTheHandler(t *testing.T) {
 	broken := errors.New("on purpose")
 	to := flushFailer{hijackFlusher{&fakeWriter{ResponseWriter: httptest.NewRecorder()}, httptest.NewRecorder()}, broken}
 	if err := http.NewResponseController(seen(to)).Flush(); !errors.Is(err, broken) {
-		t.Errorf("Flush: %v", err)
+		t.Errorf("H7: Flush: %v", err)
 	}
 }
 

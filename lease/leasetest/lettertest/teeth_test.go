@@ -48,8 +48,8 @@ func (l *log) all() []dispatch.Record {
 	return slices.Clone(l.records)
 }
 
-// TestPropertyL15_ThePlainStorePasses: rapid's machine among others.
-func TestPropertyL15_ThePlainStorePasses(t *testing.T) {
+// TestPropertyThePlainStorePasses: rapid's machine among others.
+func TestPropertyThePlainStorePasses(t *testing.T) {
 	Run(t, func(t testing.TB) Desk { return plain(nil) })
 }
 

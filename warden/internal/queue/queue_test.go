@@ -19,8 +19,8 @@ func waiter(priority int8) *Waiter[int] {
 	return w
 }
 
-// TestQ10_CutByRank overloads a queue with a mix and looks at who is shed: the lowest, and of all as many as decided.
-func TestQ10_CutByRank(t *testing.T) {
+// TestCutByRank overloads a queue with a mix and looks at who is shed: the lowest, and of all as many as decided.
+func TestCutByRank(t *testing.T) {
 	const tasks, background, normal, high, critical = 20_000, -64, 0, 64, 127
 	mix := []int8{background, background, normal, normal, normal, high, high, high, high, critical}
 	for _, share := range []float64{0, 0.1, 0.3, 0.5, 0.9, 1} {
@@ -41,7 +41,7 @@ func TestQ10_CutByRank(t *testing.T) {
 			}
 		}
 		if got := sum / tasks; got < share-0.02 || got > share+0.02 {
-			t.Errorf("of %g to be shed, %g were", share, got)
+			t.Errorf("Q10: of %g to be shed, %g were", share, got)
 		}
 		below := 0.0
 		for _, c := range []struct {
@@ -50,15 +50,15 @@ func TestQ10_CutByRank(t *testing.T) {
 		}{{background, 0.2}, {normal, 0.3}, {high, 0.4}, {critical, 0.1}} {
 			want := min(max(0, (share-below)/c.part), 1)
 			if got := rejected[c.priority] / total[c.priority]; got < want-0.07 || got > want+0.07 {
-				t.Errorf("share %g: of %d, %.3f were rejected, want %.3f", share, c.priority, got, want)
+				t.Errorf("Q10: share %g: of %d, %.3f were rejected, want %.3f", share, c.priority, got, want)
 			}
 			below += c.part
 		}
 	}
 }
 
-// TestQ10_TheMixIsRecent changes the mix: the old one is forgotten, by count and by time.
-func TestQ10_TheMixIsRecent(t *testing.T) {
+// TestTheMixIsRecent changes the mix: the old one is forgotten, by count and by time.
+func TestTheMixIsRecent(t *testing.T) {
 	const background, high = -64, 64
 	add := func(q *Queue[int], priority int8, now time.Duration) { q.count(q.laneOf(priority), now) }
 	for name, forget := range map[string]func(*Queue[int]){
@@ -74,7 +74,7 @@ func TestQ10_TheMixIsRecent(t *testing.T) {
 			add(q, background, 0)
 		}
 		if p, _ := q.Cut(0.5); p != background {
-			t.Fatalf("%s: cut at %d", name, p)
+			t.Fatalf("Q10: %s: cut at %d", name, p)
 		}
 		forget(q)
 		if p, part := q.Cut(0.5); p != high || part < 0.3 {
@@ -85,7 +85,7 @@ func TestQ10_TheMixIsRecent(t *testing.T) {
 	for i := range 100_000 {
 		add(q, int8(i%256-128), time.Duration(i)*time.Millisecond)
 		if q.mix > fullMix+1 {
-			t.Fatal("the mix grows without bound")
+			t.Fatal("Q10: the mix grows without bound")
 		}
 	}
 }
