@@ -1,5 +1,6 @@
 # Every command that a person or CI runs here. `make` alone lists them.
-# Go, make and git are enough for all of them but `race`, which needs a C compiler as well.
+# Go, make and git are enough for test, lint, fuzz, growth, worlds and the demo; race needs a C compiler, and test-servers, pictures, release and
+# other engines of demo-orders need what .ci/run installs.
 
 FUZZTIME = 10s
 ENGINE   = nats
@@ -106,7 +107,7 @@ sim: ## controller and limiter in virtual time beside the best constant target, 
 	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
 	@go test -count=1 -timeout 90m -v -run '^TestWorlds$$' ./internal/sim -worlds 1000 -laws ours,told,inuse -write ../../docs/evidence
 
-worlds: ## 300 random worlds and 60 that nobody has seen: what the law reaches of its targets, and whether it is what it was
+worlds: ## 300 random worlds and 60 that nobody has seen: which share of them the law serves as it should, and whether that fell
 	@go test -count=1 -timeout 30m -v -run '^TestWorlds$$' ./internal/sim -worlds 300 -fresh 60
 
 fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/evidence/fleet.md

@@ -67,8 +67,8 @@ func each(n int, do func(i int) error) error {
 	return <-failed
 }
 
-// swarm tries laws in n worlds that draw draws.
-func swarm(t *testing.T, draw func(uint64) *World, from uint64, n int, names []string) []*Trial {
+// trials tries laws in n worlds that draw draws.
+func trials(t *testing.T, draw func(uint64) *World, from uint64, n int, names []string) []*Trial {
 	t.Helper()
 	known := map[uint64]*Trial{}
 	if b, err := os.ReadFile(*refs); err == nil {
@@ -97,12 +97,12 @@ func swarm(t *testing.T, draw func(uint64) *World, from uint64, n int, names []s
 	return trials
 }
 
-// TestWorlds is the swarm: go test ./internal/sim -run Worlds -v -worlds 400 -laws ours,mine
+// TestWorlds tries laws in random worlds: go test ./internal/sim -run Worlds -v -worlds 400 -laws ours,mine
 //
 // It fails where one of ours is short of what is held.
 func TestWorlds(t *testing.T) { tryWorlds(t, Draw, "worlds.md", rows) }
 
-// TestMixedWorlds is the swarm of services with several kinds of work.
+// TestMixedWorlds tries them in worlds of several kinds of work.
 func TestMixedWorlds(t *testing.T) { tryWorlds(t, Mixed, "mixed.md", mixedRows) }
 
 func tryWorlds(t *testing.T, draw func(uint64) *World, page string, rows []row) {
@@ -111,20 +111,20 @@ func tryWorlds(t *testing.T, draw func(uint64) *World, page string, rows []row) 
 	}
 	names := strings.Split(*lawNames, ",")
 	began := time.Now()
-	trials := swarm(t, draw, *from, *worlds, names)
+	all := trials(t, draw, *from, *worlds, names)
 	if *fresh > 0 {
 		first := uint64(began.UnixNano()) % 1e9
 		t.Logf("fresh worlds from -from %d", first)
-		trials = append(trials, swarm(t, draw, first, *fresh, names)...)
+		all = append(all, trials(t, draw, first, *fresh, names)...)
 	}
-	took := fmt.Sprintf("\n%d worlds took %v on %d processors.\n", len(trials), time.Since(began).Round(time.Second), runtime.GOMAXPROCS(0))
+	took := fmt.Sprintf("\n%d worlds took %v on %d processors.\n", len(all), time.Since(began).Round(time.Second), runtime.GOMAXPROCS(0))
 	var table strings.Builder
-	Print(&table, rows, trials, names)
+	Print(&table, rows, all, names)
 	fmt.Println(table.String() + took)
 	rewrite(t, page, table.String()+took)
 	for i, name := range names {
 		if name == "ours" {
-			for _, short := range Short(rows, trials, i) {
+			for _, short := range Short(rows, all, i) {
 				t.Error(short)
 			}
 		}

@@ -12,10 +12,10 @@
 //     its number of observations.
 //   - No difference is negative, even when counters restart, GOMAXPROCS changes, or a clock jumps.
 //   - Measuring must not disturb the measurement: no allocation, a few microseconds, no goroutine that would have to be
-//     scheduled under overload.
+//     scheduled under overload, but those that ask pools.
 //
 // Because of the last rule, a sample is taken by the caller of [Sampler.Sample]. When all processors are busy, a ticker fires
 // late, exactly when a sample matters; then the work itself has to call, and Sample.Gap shows the delay.
 //
-// No signal sees everything. docs/monitor.md has each signal's unit and blind spots, and the invariants M1 to M5.
+// No signal sees everything. docs/monitor.md has each signal's unit and blind spots, and the invariants M1 to M6.
 package monitor

@@ -1,3 +1,5 @@
+// When a lasting failure is reported.
+
 package episode_test
 
 import (

@@ -1,8 +1,6 @@
-// Package facts names what the parts of a service under a warden say of themselves, and asks them, for the adapters that
-// show it: each fact has one name, one unit and one reader, whoever shows it.
+// Package facts has every metric of a service under a warden once, with its name, its unit and where it is read, for the adapters that
+// export them: wardenprom and wardenotel. This file is how sources are asked, and what one that fails may cost.
 package facts
-
-// This file is how sources are asked, and what one that fails may cost.
 
 import (
 	"fmt"
