@@ -1,10 +1,15 @@
 // Package system has the checks that no single module can make about itself. It contains tests only.
 //
 //   - workspace_test.go: every go.mod is complete by itself, and works with the oldest supported Go release.
+//
 //   - imports_test.go: the direction of imports between packages; the three layers need the standard library alone.
+//
 //   - consumer_test.go: each way to use the modules, in a fresh module.
+//
 //   - api_test.go: docs/api lists the exported names of each module.
+//
 //   - invariants_test.go: every numbered invariant of docs/ stands in the failure text of a test.
+//
 //   - pages_test.go: links, make targets, snippets and first sentences are true, and what a stranger may copy is bounded.
 //
 //   - production_test.go, workspace_command_test.go: the numbers of docs/production.md, and README's command for a workspace.
