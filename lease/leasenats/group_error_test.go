@@ -75,6 +75,7 @@ func TestGroupTellsOfLosses(t *testing.T) {
 		time.Sleep(2 * session)
 		r.set(func() { close(r.frozen); r.frozen = nil })
 		time.Sleep(session)
+		synctest.Wait()
 		if r.lost == 0 || len(r.told) != 1 || len(other.told) > 0 {
 			t.Errorf("%d works lost, told: %v; the other: %v", r.lost, r.told, other.told)
 		}
