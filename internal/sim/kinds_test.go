@@ -14,7 +14,10 @@ import (
 
 // A world of one kind and the same world of two identical kinds have the same runs, to the last request.
 func TestIdenticalKindsAreOneKind(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range uint64(10) {
+		if Draw(seed).cost() > affordable {
+			continue
+		}
 		one, two := Draw(seed), Draw(seed)
 		two.Kinds = append(two.Kinds, two.Kinds[0])
 		two.Kinds[0].Of, two.Kinds[1].Of = 1, 3

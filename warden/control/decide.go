@@ -48,8 +48,12 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	switch {
 	case !k.fed:
 		reasons = append(reasons, decision.NewReason("service_not_fed", "service_count", 0, decision.Hold))
-	case k.told.waits && !k.unending.mute:
-		reasons = append(reasons, decision.NewReason("pool_full", "pool_waiting", k.told.at.waiting, decision.Tighten).Because(k.told.sentence(k.rate)))
+	case k.told.full && k.told.at != nil && !k.unending.mute:
+		direction := decision.Hold
+		if k.told.waits {
+			direction = decision.Tighten
+		}
+		reasons = append(reasons, decision.NewReason("pool_full", "pool_waiting", k.told.at.waiting, direction).Because(k.told.sentence(k.rate)))
 	case k.unending.mute && k.unending.rises:
 		reasons = append(reasons, decision.NewReason("nothing_ends", "service_silent_seconds", k.unending.silent, decision.Relax))
 	case k.unending.mute:
