@@ -72,6 +72,21 @@ func TestNoPoolIsAnError(t *testing.T) {
 	}
 }
 
+// A warden that knows how much of a database's pool is in use. While it is full, the limit is what it has enough for, and a rejection
+// says "orders-db: 10 of 10 in use, 7 wait 40ms".
+func ExampleSQL() {
+	db, err := sql.Open("pgx", "postgres://…") // and the import of a driver
+	if err != nil {
+		return
+	}
+	db.SetMaxOpenConns(10)
+	w, err := warden.New(warden.Config{Pools: []monitor.Pool{pool.SQL("orders-db", db)}})
+	if err != nil {
+		panic(err)
+	}
+	go func() { _ = w.Run(context.Background()) }()
+}
+
 // A warden whose work waits for a token says so.
 func ExampleGauge() {
 	var waits pool.Gauge
