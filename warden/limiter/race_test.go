@@ -185,7 +185,11 @@ func TestRaceGrantMeetsCancel(t *testing.T) {
 			t.Fatal("Q12: ", err)
 		}
 		for l.Stats().Running > 0 { // the first permit's goroutine
-			p := must(l.Acquire(context.Background(), Task{}))(t)
+			patient, giveUp := context.WithTimeout(context.Background(), time.Minute)
+			p, err := l.Acquire(patient, Task{})
+			if giveUp(); err != nil {
+				t.Fatalf("Q12: a slot was lost: %v", err)
+			}
 			a.executed.Add(1)
 			p.Release()
 		}
