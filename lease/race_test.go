@@ -28,6 +28,7 @@ func TestOneOwnerUnderRace(t *testing.T) {
 	next := int64(0)
 	for range workers {
 		group.Go(func() {
+			defer wholeRecords(t)
 			for {
 				arrivals.Lock()
 				if next == offsets {
@@ -54,6 +55,13 @@ func TestOneOwnerUnderRace(t *testing.T) {
 		if offset != arrived[i] {
 			t.Fatalf("L1: place %d: %d carried out, %d arrived", i, offset, arrived[i])
 		}
+	}
+}
+
+// wholeRecords ends a goroutine that has met a record that another one was changing.
+func wholeRecords(t *testing.T) {
+	if broken := recover(); broken != nil {
+		t.Errorf("L6: a record was used outside of its lock: %v", broken)
 	}
 }
 
@@ -113,6 +121,7 @@ func TestAllCallsAtOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for w := range 4 {
 		group.Go(func() {
+			defer wholeRecords(t)
 			for i := range 3000 {
 				domain := fmt.Sprint("d", (w*7+i)%40)
 				_, _ = m.Offer(ctx, domain, offsets.Add(1)) // may be full

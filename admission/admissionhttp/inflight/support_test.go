@@ -97,7 +97,7 @@ func (g *gate) wantEmpty(t fataler) {
 		left, twice, changed := g.admitted-len(g.outcomes), g.twice, g.changed
 		g.mu.Unlock()
 		if twice > 0 {
-			t.Fatalf("%d permits ended twice", twice)
+			t.Fatalf("H1: %d permits ended twice", twice)
 		}
 		if left == 0 {
 			return
@@ -105,7 +105,7 @@ func (g *gate) wantEmpty(t fataler) {
 		select {
 		case <-changed:
 		case <-hangs:
-			t.Fatalf("%d in flight", left)
+			t.Fatalf("H1: %d in flight", left)
 		}
 	}
 }
