@@ -28,22 +28,23 @@ func TestOneOwnerUnderRace(t *testing.T) {
 	next := int64(0)
 	for range workers {
 		group.Go(func() {
-			defer wholeRecords(t)
-			for {
-				arrivals.Lock()
-				if next == offsets {
+			wholeRecords(t, func() {
+				for {
+					arrivals.Lock()
+					if next == offsets {
+						arrivals.Unlock()
+						break
+					}
+					next++
+					offset := next
+					if _, err := m.Offer(ctx, "A", offset); err != nil {
+						t.Error(err)
+					}
+					arrived = append(arrived, offset)
 					arrivals.Unlock()
-					break
+					drain(t, m, &owners, &carried)
 				}
-				next++
-				offset := next
-				if _, err := m.Offer(ctx, "A", offset); err != nil {
-					t.Error(err)
-				}
-				arrived = append(arrived, offset)
-				arrivals.Unlock()
-				drain(t, m, &owners, &carried)
-			}
+			})
 		})
 	}
 	group.Wait()
@@ -58,11 +59,14 @@ func TestOneOwnerUnderRace(t *testing.T) {
 	}
 }
 
-// wholeRecords ends a goroutine that has met a record that another one was changing.
-func wholeRecords(t *testing.T) {
-	if broken := recover(); broken != nil {
-		t.Errorf("L6: a record was used outside of its lock: %v", broken)
-	}
+// wholeRecords runs f, which fails if it meets a record that another goroutine is changing.
+func wholeRecords(t *testing.T, f func()) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			t.Errorf("L6: a record was used outside of its lock: %v", broken)
+		}
+	}()
+	f()
 }
 
 func drain(t *testing.T, m *lease.Memory, owners *atomic.Int64, carried *[]int64) {
@@ -121,47 +125,48 @@ func TestAllCallsAtOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for w := range 4 {
 		group.Go(func() {
-			defer wholeRecords(t)
-			for i := range 3000 {
-				domain := fmt.Sprint("d", (w*7+i)%40)
-				_, _ = m.Offer(ctx, domain, offsets.Add(1)) // may be full
-				a, err := m.AcquireNext(ctx, domain)
-				if err != nil {
-					t.Error(err)
-				}
-				if a.Status == lease.Acquired && i%5 > 0 {
-					// Another worker may have reclaimed it below; that is what the token is for.
-					if _, err := m.Succeed(ctx, domain, a.Lease.Token); err != nil && !errors.Is(err, lease.ErrTokenMismatch) && !errors.Is(err, lease.ErrLeaseNotFound) {
+			wholeRecords(t, func() {
+				for i := range 3000 {
+					domain := fmt.Sprint("d", (w*7+i)%40)
+					_, _ = m.Offer(ctx, domain, offsets.Add(1)) // may be full
+					a, err := m.AcquireNext(ctx, domain)
+					if err != nil {
 						t.Error(err)
 					}
-				}
-				switch i % 100 {
-				case 10:
-					for l, err := range m.Held(ctx) {
-						if err != nil {
-							t.Error(err)
-						}
-						if i%200 < 100 {
-							_ = m.Release(ctx, l.Domain, l.Token) // or somebody was faster
-						}
-						if next, err := m.Reclaim(ctx, l.Domain, l.Token); err == nil {
-							_, _ = m.Fail(ctx, l.Domain, next.Token) // or lost to a later reclaim
-						}
-					}
-				case 20:
-					for _, err := range m.Ready(ctx) {
-						if err != nil {
+					if a.Status == lease.Acquired && i%5 > 0 {
+						// Another worker may have reclaimed it below; that is what the token is for.
+						if _, err := m.Succeed(ctx, domain, a.Lease.Token); err != nil && !errors.Is(err, lease.ErrTokenMismatch) && !errors.Is(err, lease.ErrLeaseNotFound) {
 							t.Error(err)
 						}
 					}
-				case 30:
-					if err := m.Compact(ctx, offsets.Load()-100); err != nil && !errors.Is(err, lease.ErrFloor) {
-						t.Error(err)
+					switch i % 100 {
+					case 10:
+						for l, err := range m.Held(ctx) {
+							if err != nil {
+								t.Error(err)
+							}
+							if i%200 < 100 {
+								_ = m.Release(ctx, l.Domain, l.Token) // or somebody was faster
+							}
+							if next, err := m.Reclaim(ctx, l.Domain, l.Token); err == nil {
+								_, _ = m.Fail(ctx, l.Domain, next.Token) // or lost to a later reclaim
+							}
+						}
+					case 20:
+						for _, err := range m.Ready(ctx) {
+							if err != nil {
+								t.Error(err)
+							}
+						}
+					case 30:
+						if err := m.Compact(ctx, offsets.Load()-100); err != nil && !errors.Is(err, lease.ErrFloor) {
+							t.Error(err)
+						}
+					case 40:
+						inspect(t, m, domain)
 					}
-				case 40:
-					inspect(t, m, domain)
 				}
-			}
+			})
 		})
 	}
 	group.Wait()
