@@ -27,10 +27,15 @@ type Maker func(w *World) (Law, limiter.Config, error)
 var laws = map[string]Guard{}
 
 // Ours is the warden with its defaults.
-var Ours = register("ours", func(w *World) (Law, limiter.Config, error) {
-	c, err := control.New(control.Config{Processors: w.Cores})
-	return untold{c}, limiter.Config{MaxQueue: warden.DefaultQueue}, err
-})
+var Ours = register("ours", ofWarden(func(l Law) Law { return untold{l} }))
+
+// ofWarden makes the warden's controller and limiter with their defaults; hide keeps from the controller what it must not know.
+func ofWarden(hide func(Law) Law) Maker {
+	return func(w *World) (Law, limiter.Config, error) {
+		c, err := control.New(control.Config{Processors: w.Cores})
+		return hide(c), limiter.Config{MaxQueue: warden.DefaultQueue}, err
+	}
+}
 
 // untold keeps from a law what the pool of the dependency tells.
 type untold struct{ Law }
@@ -54,14 +59,8 @@ func (l inUse) Step(s monitor.Sample) decision.ControlDecision {
 
 // Told is the warden whose pool says how many wait, InUse the one whose pool does not.
 var (
-	Told = register("told", func(w *World) (Law, limiter.Config, error) {
-		c, err := control.New(control.Config{Processors: w.Cores})
-		return c, limiter.Config{MaxQueue: warden.DefaultQueue}, err
-	})
-	InUse = register("inuse", func(w *World) (Law, limiter.Config, error) {
-		c, err := control.New(control.Config{Processors: w.Cores})
-		return inUse{c}, limiter.Config{MaxQueue: warden.DefaultQueue}, err
-	})
+	Told = register("told", ofWarden(func(l Law) Law { return l }))
+	InUse = register("inuse", ofWarden(func(l Law) Law { return inUse{l} }))
 )
 
 // register adds a control law under a name.

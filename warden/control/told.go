@@ -28,7 +28,6 @@ type told struct {
 
 // pool is one of them.
 type pool struct {
-	name       string
 	use, tasks float64 // connections that were needed, and tasks that ran, added up with older samples fading
 	seen       float64 // of tasks, those while it was seen how many are needed
 	last       monitor.PoolReading
@@ -62,7 +61,7 @@ func (t *told) observe(pools []monitor.PoolReading, running, typical, dt float64
 			if len(t.pools) == mostPools {
 				continue
 			}
-			p = &pool{name: r.Name}
+			p = new(pool)
 			t.pools[r.Name] = p
 		}
 		p.last = *r
@@ -102,7 +101,7 @@ func (p *pool) bound(running float64) (full, waits bool, limit float64) {
 		p.use += inUse + p.waiting
 		p.seen += running
 	case p.use > 0 && p.seen >= 0.1*p.tasks:
-		p.use += max(most, p.use/p.tasks*running)
+		p.use += max(most, p.each()*running)
 	default: // for long nobody has seen the pool with room: a connection for each task is the least that can be needed
 		p.use += max(most, running)
 	}
@@ -124,7 +123,7 @@ func (p *pool) bound(running float64) (full, waits bool, limit float64) {
 // sentence says what the tightest pool told: "orders-db: 10 of 10 in use, 7 wait 40ms".
 func (t *told) sentence(throughput float64) string {
 	p := t.at
-	s := p.name + ": "
+	s := p.last.Name + ": "
 	if p.last.Max > 0 {
 		s += fmt.Sprintf("%d of %d in use, ", p.last.InUse, p.last.Max)
 	}

@@ -81,22 +81,17 @@ func readPools(pools []*poolReader) []PoolReading {
 	for _, p := range pools {
 		p.ask()
 	}
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	expired := false
+	late := make(chan struct{})
+	defer time.AfterFunc(patience, func() { close(late) }).Stop()
 	all := make([]PoolReading, len(pools))
 	for i, p := range pools {
 		all[i] = PoolReading{Name: p.Name, Problem: "blocked"}
-		if expired {
+		select {
+		case all[i] = <-p.answer:
+		case <-late:
 			select {
 			case all[i] = <-p.answer:
 			default:
-			}
-		} else {
-			select {
-			case all[i] = <-p.answer:
-			case <-late.C:
-				expired = true
 			}
 		}
 		all[i].check()
