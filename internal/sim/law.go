@@ -59,7 +59,7 @@ func (l inUse) Step(s monitor.Sample) decision.ControlDecision {
 
 // Told is the warden whose pool says how many wait, InUse the one whose pool does not.
 var (
-	Told = register("told", ofWarden(func(l Law) Law { return l }))
+	Told  = register("told", ofWarden(func(l Law) Law { return l }))
 	InUse = register("inuse", ofWarden(func(l Law) Law { return inUse{l} }))
 )
 
