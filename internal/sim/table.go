@@ -160,12 +160,27 @@ func Print(out io.Writer, rows []row, trials []*Trial, names []string) {
 	printNoes(out, counted, names)
 	printPairs(out, counted, names)
 	for i, name := range names {
+		fmt.Fprintf(out, "\nLatches of %s:%s; harm:%s; cold harm:%s\n", name, seeds(counted, i, func(v Verdict) bool { return v.Latch }),
+			seeds(counted, i, func(v Verdict) bool { return v.Harm }), seeds(counted, i, func(v Verdict) bool { return v.Cold }))
 		fmt.Fprintf(out, "\nThe worst worlds of %s:\n", name)
 		for _, t := range worst(counted, i, 10) {
 			fmt.Fprintln(out, "  "+t.Line(t.Laws[i]))
 		}
 	}
 	fmt.Fprintf(out, "\nToo little can be answered in these worlds for them to count: %s\n", strings.Join(tiny, " "))
+}
+
+// seeds lists the worlds of which something is true under this law, those below 0.9 of the capacity with a mark.
+func seeds(of []*Trial, law int, is func(Verdict) bool) (s string) {
+	for _, t := range of {
+		if is(t.Judge(t.Laws[law])) {
+			s += fmt.Sprintf(" %d", t.World.Seed)
+			if t.World.Class() == Below {
+				s += "*"
+			}
+		}
+	}
+	return s
 }
 
 func summary(of []*Trial, pick func(*Trial) *Result) string {

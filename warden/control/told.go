@@ -22,7 +22,8 @@ type told struct {
 	pools map[string]*pool
 	limit float64 // the least need of a pool that is known; infinite without one
 	full  bool    // a pool is full: nothing is guessed
-	waits bool    // and more wait for it than should
+	queue bool    // and somebody waits for it
+	waits bool    // more than should
 	at    *pool   // the pool behind limit
 }
 
@@ -44,7 +45,7 @@ func (p *pool) each() float64 { return p.use / p.tasks }
 // is in use while nobody has to wait, and what is in use and waits together where the pool counts who waits. Work beside the limiter
 // is in these figures, so it lowers what is left for this one, in proportion.
 func (t *told) observe(pools []monitor.PoolReading, running, typical, dt float64) {
-	t.limit, t.full, t.waits, t.at = math.Inf(1), false, false, nil
+	t.limit, t.full, t.queue, t.waits, t.at = math.Inf(1), false, false, false, nil
 	if len(pools) == 0 {
 		return
 	}
@@ -68,7 +69,7 @@ func (t *told) observe(pools []monitor.PoolReading, running, typical, dt float64
 		fade := math.Exp(-dt / max(toldFor, toldTasks*typical))
 		p.use, p.tasks, p.seen = p.use*fade, p.tasks*fade, p.seen*fade
 		full, waits, limit := p.bound(running)
-		t.full, t.waits = t.full || full, t.waits || waits
+		t.full, t.queue, t.waits = t.full || full, t.queue || full && p.waiting > 0, t.waits || waits
 		if limit < t.limit {
 			t.limit, t.at = limit, p
 		}

@@ -70,10 +70,10 @@ func (u *unending) bar() float64 {
 }
 
 // raise raises the limit after a silence, to no more than highest. A trial during which nothing ends has no result: its cut is
-// undone first. The processors have to be calm.
+// undone first. The processors have to be calm. While tasks wait for a full pool, one more would only wait with them.
 func (v *service) raise(dt, highest float64) {
 	u := &v.unending
-	if u.silent < silence {
+	if u.silent < silence || v.told.queue {
 		return
 	}
 	bar := u.bar()

@@ -22,6 +22,14 @@ func held(n float64) monitor.Sample {
 	return s
 }
 
+// pooling is a sample of 16 tasks of which none ended, while ten of ten connections are in use and so many wait for one.
+func pooling(wait float64) monitor.Sample {
+	s := held(1000)
+	s.Service.Running = 16
+	s.Pools = []monitor.PoolReading{{Name: "a", PoolStats: monitor.PoolStats{InUse: 10, Max: 10, Waiting: value(wait)}}}
+	return s
+}
+
 // What a raise adds stays within 64 of what executions have made room for, however often it comes back, and within Max.
 func TestPropertyRaiseIsBounded(t *testing.T) {
 	raised := false
@@ -83,6 +91,8 @@ func TestRaisesOnlyInSilence(t *testing.T) {
 			}
 			return held(1000)
 		}, 16},
+		"tasks wait for a full pool":     {func(int) monitor.Sample { return pooling(6) }, 11},
+		"nobody waits for the full pool": {func(int) monitor.Sample { return pooling(0) }, 80},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, now := mustNew(t, control.Config{Processors: 2}), clock{}
