@@ -92,7 +92,7 @@ type outcome struct {
 	reason        limiter.Reason         // of a rejection; 0: it was granted a slot
 	grant         limiter.Grant
 	waited        time.Duration
-	patience      time.Duration
+	maxWait       time.Duration
 	inFlight      int
 	queued        int
 	bound         limiter.Bound
@@ -190,7 +190,8 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	now := s.clock()
 	d, err, done, draw, open := p.deadline(ctx, now), ctx.Err(), ctx.Done(), rand.Float64(), p.breakerOpen()
 	w := s.waiters.Get()
-	w.Priority, w.Due, w.Outcome = int8(p.config.Criticality), d.due, outcome{from: d.from}
+	w.Priority, w.Due, w.Patient = int8(p.config.Criticality), d.due, p.config.Criticality == limiter.Critical
+	w.Outcome = outcome{from: d.from}
 	s.mu.Lock()
 	c = c.present()
 	p.counts.submitted++
@@ -231,7 +232,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 		for over := false; !over && !w.Wait(done, s.clock(), 0); {
 			over = c.leave(ctx, w)
 		}
-		w.Outcome.patience = w.Patience
+		w.Outcome.maxWait = w.MaxWait
 	}
 	o := w.Outcome
 	s.waiters.Put(w)
@@ -267,7 +268,7 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 // waitingRule returns the part of the decision that the queue follows. The expected execution time serves only as the length
 // of a burst: most calls' deadlines bound their wait, not their work.
 func (p *pool) waitingRule() queue.Rule {
-	return queue.Rule{Burst: max(p.rule.Burst, p.window.usual), Share: p.rule.ShedProbability}
+	return queue.Rule{Burst: max(p.rule.Burst, p.window.usual), MaxWait: p.rule.MaxWait, Share: p.rule.ShedProbability}
 }
 
 // breakerOpen reports whether the breaker is open. A State that panics counts as not open.
@@ -335,7 +336,7 @@ func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limite
 	e := limiter.Explanation{
 		Limiter: c.pool.config.Name, Outcome: limiter.Started, Grant: o.grant, Reason: o.reason, At: time.Now(), Waited: o.waited,
 		Task:     limiter.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality},
-		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.decision, DecisionState: o.decisionState,
+		Deadline: d.at, DeadlineFrom: d.from, MaxWait: o.maxWait, Decision: o.decision, DecisionState: o.decisionState,
 		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, ShedBelow: o.cut, WouldReject: o.would, Mode: o.mode,
 	}
 	switch o.reason {

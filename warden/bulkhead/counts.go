@@ -14,7 +14,7 @@ import (
 // rejected on arrival.
 func left(r limiter.Reason) bool {
 	switch r {
-	case limiter.PatienceExceeded, limiter.DeadlineExceeded, limiter.TimeoutQueued, limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
+	case limiter.MaxWaitExceeded, limiter.DeadlineExceeded, limiter.TimeoutQueued, limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
 		return true
 	}
 	return false
@@ -24,7 +24,7 @@ func left(r limiter.Reason) bool {
 func reasonOf(v queue.Result) limiter.Reason {
 	return [queue.Results]limiter.Reason{
 		queue.Shed: limiter.PressureHigh, queue.ShedInPart: limiter.ProbabilisticShedding, queue.Full: limiter.QueueOverflow,
-		queue.Overstayed: limiter.PatienceExceeded, queue.Late: limiter.DeadlineExceeded, queue.Gone: limiter.Canceled,
+		queue.Overstayed: limiter.MaxWaitExceeded, queue.Late: limiter.DeadlineExceeded, queue.Gone: limiter.Canceled,
 	}[v]
 }
 

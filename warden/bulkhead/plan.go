@@ -139,7 +139,7 @@ func (s *Set) enforce() {
 		if s.decisionState == limiter.Stale && rule.Stale != nil {
 			rule = rule.Stale
 		}
-		d.Seq, d.At, d.Yields, d.ShedProbability = s.decided.Seq, s.decided.At, rule.Yields, rule.ShedProbability
+		d.Seq, d.At, d.Yields, d.ShedProbability, d.MaxWait = s.decided.Seq, s.decided.At, rule.Yields, rule.ShedProbability, rule.MaxWait
 		d.TargetConcurrency = min(d.TargetConcurrency, rule.TargetConcurrency)
 		d.Reasons = slices.Clone(rule.Reasons)
 	}

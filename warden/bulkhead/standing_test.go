@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -75,27 +76,27 @@ func TestWhatCallsUsuallyTake(t *testing.T) {
 	}
 }
 
-// TestPatience: once twenty have left at 200 ms, the next who has not said how long he waits is sent away then, and told why.
-func TestPatience(t *testing.T) {
+// TestMaxWait: the decision's MaxWait sends away who comes to a queue that stands, and nobody else.
+func TestMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, c := single(t, CompartmentConfig{Guaranteed: 1, Max: 1, MaxQueue: 100})
+		set, c := single(t, CompartmentConfig{Guaranteed: 1, Max: 1, MaxQueue: 100})
+		set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 1, MaxWait: time.Second})
 		crew := &crew{t: t}
 		holder := crew.send(c, "holder")
-		for range 20 {
-			j := crew.send(c, "leaver")
-			time.AfterFunc(200*time.Millisecond, j.cancel)
-		}
-		time.Sleep(300 * time.Millisecond)
-		last := crew.send(c, "x")
+		first := crew.send(c, "first")
+		time.Sleep(time.Second)
+		last := crew.send(c, "last")
 		time.Sleep(time.Second)
 		var r *limiter.Rejection
-		if !last.ended.Load() || !errors.As(last.err, &r) || r.Reason != limiter.PatienceExceeded || r.Patience < 200*time.Millisecond || r.Waited != r.Patience {
-			t.Fatalf("Q16: %v", last.err)
+		if !last.ended.Load() || !errors.As(last.err, &r) || r.Reason != limiter.MaxWaitExceeded || r.MaxWait != 500*time.Millisecond || r.Waited != r.MaxWait {
+			t.Errorf("Q16: %v", last.err)
 		}
-		if n := c.Snapshot(); n.Left["patience_exceeded"] != 1 {
+		if n := c.Snapshot(); n.Left["max_wait_exceeded"] != 1 || first.ended.Load() {
 			t.Errorf("Q16: %+v", n)
 		}
-		holder.leave <- nil
-		synctest.Wait()
+		for _, j := range []*job{holder, first} {
+			j.leave <- nil
+			synctest.Wait()
+		}
 	})
 }

@@ -23,8 +23,8 @@ func because(code string) string {
 		return "a share of their priority is being shed"
 	case limiter.PriorityDrop.String():
 		return "higher-priority work took their place in the queue"
-	case limiter.PatienceExceeded.String():
-		return "they waited as long as callers without a deadline do"
+	case limiter.MaxWaitExceeded.String():
+		return "they waited in a lasting overload for as long as the decision allows"
 	case limiter.DeadlineExceeded.String():
 		return "their deadline passed or could not be met"
 	case limiter.Closed.String():
@@ -63,8 +63,8 @@ func why(e limiter.Explanation) string {
 		return fmt.Sprintf("queue full, or it may not queue: %s tasks were waiting", thousands(e.QueueLen))
 	case limiter.PriorityDrop:
 		return "queue full: " + waited + " and made room for a task of higher priority"
-	case limiter.PatienceExceeded:
-		return waited + " without a deadline, as long as such callers wait before they leave"
+	case limiter.MaxWaitExceeded:
+		return waited + " in a lasting overload, which is as long as it allows"
 	case limiter.DeadlineExceeded:
 		if e.Waited == 0 {
 			return "its deadline had passed, or could not be met, when it arrived"

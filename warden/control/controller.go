@@ -42,6 +42,7 @@ type state struct {
 	shed       float64
 	processors float64 // the limit of the processors' half
 	served     service // the service half
+	wait       wait
 }
 
 // target returns the limit: the smaller of both halves.
@@ -107,6 +108,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 		st.served.raise(dt, float64(cfg.Max))
 	}
 	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
+	st.wait.observe(math.Round(st.target()), st.served.expected(), dt, st.served.phase != watching)
 	st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
 	if ok(s.Utilization) {
 		st.busy += (used - st.busy) * toward(dt, 0.5)

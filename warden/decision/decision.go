@@ -41,6 +41,9 @@ type ControlDecision struct {
 	// Burst is how long a burst may keep tasks waiting, 0 or more; 0: [DefaultBurst]. When a task has waited longer than both
 	// Burst and Expected, the queue is a standing one and a limiter serves the newest tasks first.
 	Burst time.Duration
+	// MaxWait is how long a task without a deadline may wait in a standing queue at first, 0 or more; the longer that queue has not
+	// been empty, the less. Critical tasks may wait as long as it takes. 0: all may.
+	MaxWait time.Duration
 	// Yields is how often, 0 to MaxYields, a task with a slot yields to other goroutines before it starts, so that those
 	// waiting for a core in Go's scheduler reach the limiter first.
 	Yields int
@@ -92,6 +95,8 @@ func (d ControlDecision) validate(prefix string) error {
 		return &InvalidError{prefix + "Expected", d.Expected, "0 (unknown) or more"}
 	case d.Burst < 0:
 		return &InvalidError{prefix + "Burst", d.Burst, "0 (the default, 25ms) or more"}
+	case d.MaxWait < 0:
+		return &InvalidError{prefix + "MaxWait", d.MaxWait, "0 (no bound) or more"}
 	case d.Yields < 0 || d.Yields > MaxYields:
 		return &InvalidError{prefix + "Yields", d.Yields, "0 to 64"}
 	}
@@ -126,6 +131,7 @@ func (d ControlDecision) sanitized() ControlDecision {
 	if s.Burst <= 0 {
 		s.Burst = DefaultBurst
 	}
+	s.MaxWait = max(0, s.MaxWait)
 	s.Yields = min(max(0, s.Yields), MaxYields)
 	return s
 }

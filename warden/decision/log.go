@@ -5,7 +5,7 @@ package decision
 import "log/slog"
 
 // LogValue returns the decision as a group: seq, target, shed, reasons as strings, and those set of at, valid_for, burst,
-// expected, yields, and stale, the decision that applies after this one has expired. It allocates.
+// expected, max_wait, yields, and stale, the decision that applies after this one has expired. It allocates.
 func (d ControlDecision) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 10)
 	attrs = append(attrs, slog.Uint64("seq", d.Seq))
@@ -28,6 +28,9 @@ func (d ControlDecision) LogValue() slog.Value {
 	}
 	if d.Expected > 0 {
 		attrs = append(attrs, slog.Duration("expected", d.Expected))
+	}
+	if d.MaxWait > 0 {
+		attrs = append(attrs, slog.Duration("max_wait", d.MaxWait))
 	}
 	if d.Yields > 0 {
 		attrs = append(attrs, slog.Int("yields", d.Yields))

@@ -110,7 +110,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	now := l.clock()
 	d, err, done, draw := t.deadline(ctx, now), ctx.Err(), ctx.Done(), l.draw()
 	w := l.waiters.Get()
-	w.Priority, w.Due = int8(t.Priority), d.due
+	w.Priority, w.Due, w.Patient = int8(t.Priority), d.due, t.Patient || t.Priority == Critical
 	l.mu.Lock()
 	l.refresh(now)
 	l.submit(t)
@@ -139,7 +139,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 			expected, over = l.leave(ctx, w)
 		}
 		o = w.Outcome
-		o.patience = w.Patience
+		o.maxWait = w.MaxWait
 	}
 	l.waiters.Put(w)
 	if o.reason != 0 {

@@ -45,7 +45,7 @@ func (r *rule) expected() time.Duration {
 
 // queue returns the part of the rule that the queue follows.
 func (r *rule) queue() queue.Rule {
-	return queue.Rule{Expected: r.expected(), Burst: r.decision.Burst, Share: r.decision.ShedProbability}
+	return queue.Rule{Expected: r.expected(), Burst: r.decision.Burst, MaxWait: r.decision.MaxWait, Share: r.decision.ShedProbability}
 }
 
 // Apply puts d in force, unless its Seq is less than that of the decision applied last. It copies d and clamps each field to

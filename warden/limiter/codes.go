@@ -25,9 +25,8 @@ const (
 	ProbabilisticShedding
 	// PriorityDrop: the task waited in a full queue and was dropped for one of a higher priority.
 	PriorityDrop
-	// PatienceExceeded: the task has no deadline and waited so long that its client, judging by comparable tasks, would leave
-	// before the task ends (Q16).
-	PatienceExceeded
+	// MaxWaitExceeded: the task has no deadline and waited in a standing queue for as long as the decision's MaxWait allows (Q16).
+	MaxWaitExceeded
 	// DeadlineExceeded: the deadline of the task or its context has passed, or leaves less time than the task is expected to
 	// take.
 	DeadlineExceeded
@@ -47,11 +46,11 @@ const (
 // compartments.
 const reasons = Closed + 1
 
-// String returns the code: "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "patience_exceeded",
+// String returns the code: "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "max_wait_exceeded",
 // "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open" or "reentry"; "none" for the zero Reason.
 func (r Reason) String() string {
 	return nameOf("Reason", uint8(r), "none", "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop",
-		"patience_exceeded", "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open", "reentry")
+		"max_wait_exceeded", "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open", "reentry")
 }
 
 // Grant says why a task was granted its slot.
@@ -84,7 +83,7 @@ func grantOf(v queue.Result) Grant {
 func reasonOf(v queue.Result) Reason {
 	return [queue.Results]Reason{
 		queue.Shed: PressureHigh, queue.ShedInPart: ProbabilisticShedding, queue.Full: QueueOverflow,
-		queue.Evicted: PriorityDrop, queue.Overstayed: PatienceExceeded, queue.Late: DeadlineExceeded, queue.Gone: Canceled,
+		queue.Evicted: PriorityDrop, queue.Overstayed: MaxWaitExceeded, queue.Late: DeadlineExceeded, queue.Gone: Canceled,
 	}[v]
 }
 

@@ -44,7 +44,7 @@ func TestPropertyErrorsCanBeGrouped(t *testing.T) {
 			r := &Rejection{Explanation: kind, RetryAfter: time.Duration(limit.Draw(t, "after"))}
 			r.Task = Task{Name: fmt.Sprint("/orders/", limit.Draw(t, "task")), ID: fmt.Sprint("request-", limit.Draw(t, "id")), Priority: Priority(rapid.Int8().Draw(t, "priority"))}
 			r.At, r.Deadline = time.Unix(0, rapid.Int64().Draw(t, "at")), time.Unix(0, rapid.Int64().Draw(t, "deadline"))
-			r.Waited, r.Patience = time.Duration(limit.Draw(t, "waited")), time.Duration(limit.Draw(t, "patience"))
+			r.Waited, r.MaxWait = time.Duration(limit.Draw(t, "waited")), time.Duration(limit.Draw(t, "max wait"))
 			r.InFlight, r.QueueLen, r.Limit = limit.Draw(t, "in flight"), limit.Draw(t, "queued")+1, limit.Draw(t, "limit")
 			r.ShedBelow = Priority(rapid.Int8().Draw(t, "cut"))
 			r.Decision = &decision.ControlDecision{Seq: uint64(limit.Draw(t, "seq")), TargetConcurrency: limit.Draw(t, "target")}

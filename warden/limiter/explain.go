@@ -29,9 +29,9 @@ type Explanation struct {
 	// Deadline is the earliest deadline that applied to the task, and DeadlineFrom its source; zero: none.
 	Deadline     time.Time
 	DeadlineFrom DeadlineSource
-	// Patience is the assumed maximum wait of a task without deadline, learned from when comparable tasks left (Q16); 0: the
-	// task did not wait, had a deadline, or nothing is known yet.
-	Patience time.Duration
+	// MaxWait is how long a task without a deadline was allowed to wait in a standing queue (Q16); 0: the task did not wait, or
+	// nothing but a deadline bounded its wait.
+	MaxWait time.Duration
 	// Decision was in force when the outcome was decided, and DecisionState is its kind. Decision is shared: do not modify it.
 	Decision      *decision.ControlDecision
 	DecisionState DecisionState
@@ -73,8 +73,8 @@ func (e Explanation) String() string {
 	if !e.Deadline.IsZero() {
 		fmt.Fprintf(&b, ", deadline %s (%s)", e.due(), e.DeadlineFrom)
 	}
-	if e.Patience > 0 {
-		fmt.Fprintf(&b, ", patience %s (assumed)", brief(e.Patience))
+	if e.MaxWait > 0 {
+		fmt.Fprintf(&b, ", at most %s", brief(e.MaxWait))
 	}
 	fmt.Fprintf(&b, ", waited %s; %q: %d in flight, %d queued%s", brief(e.Waited), e.Limiter, e.InFlight, e.QueueLen, e.full())
 	if e.mayNotWait() {
@@ -85,7 +85,7 @@ func (e Explanation) String() string {
 	}
 	if d := e.Decision; d != nil && d.Seq > 0 {
 		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.DecisionState, d.TargetConcurrency, d.ShedProbability)
-		if (e.Reason == DeadlineExceeded || e.Reason == PatienceExceeded) && d.Expected > 0 {
+		if e.Reason == DeadlineExceeded && d.Expected > 0 {
 			fmt.Fprintf(&b, ", expected %s", brief(d.Expected))
 		}
 		for _, r := range d.Reasons {
@@ -194,7 +194,7 @@ func outcomeOf(r Reason) Outcome {
 type outcome struct {
 	rule     *rule
 	waited   time.Duration
-	patience time.Duration
+	maxWait  time.Duration
 	inFlight int
 	queued   int
 	cause    error // of a rejection: the context's error, if that is why
@@ -208,7 +208,7 @@ type outcome struct {
 func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	e := Explanation{
 		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
-		Deadline: d.at, DeadlineFrom: d.from, Patience: o.patience, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
+		Deadline: d.at, DeadlineFrom: d.from, MaxWait: o.maxWait, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
 		InFlight: o.inFlight, QueueLen: o.queued, ShedBelow: o.cut, WouldReject: o.would, Mode: o.rule.mode,
 	}
 	if o.reason != 0 {

@@ -105,7 +105,7 @@ func TestLongHistories(t *testing.T) {
 		}
 	}
 	for _, want := range []any{SlotFree, QueueOldest, QueueNewest, StarvationTurn, PressureHigh, QueueOverflow, ProbabilisticShedding,
-		PriorityDrop, PatienceExceeded, DeadlineExceeded, Canceled, Closed, Initial, Applied, Stale} {
+		PriorityDrop, MaxWaitExceeded, DeadlineExceeded, Canceled, Closed, Initial, Applied, Stale} {
 		if t.Logf("%s: %d", want, seen[want]); seen[want] < 10 {
 			t.Errorf("%s occurred %d times", want, seen[want])
 		}

@@ -55,7 +55,7 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 	}
 	x.m = &model{
 		maxQueue: s.maxQueue, every: s.every,
-		d: first, seq: 1, decisionState: Initial, staleAt: never,
+		d: first, seq: 1, decisionState: Initial, staleAt: never, empty: map[Priority]time.Duration{},
 	}
 	l, err := New(cfg)
 	if err != nil {
@@ -69,7 +69,7 @@ var priorities = []Priority{-128, Background, Normal, 1, High, Critical}
 
 // submit asks for a task to run. Deadlines lie between the instants at which steps are made.
 func (x *machine) submit(a, b int, try bool) {
-	t := Task{Name: fmt.Sprint("task ", len(x.tasks)), Priority: priorities[a%len(priorities)]}
+	t := Task{Name: fmt.Sprint("task ", len(x.tasks)), Priority: priorities[a%len(priorities)], Patient: b%7 == 0}
 	due, now := never, time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	limit := time.Duration(b/4%8)*8*time.Millisecond + 300*time.Microsecond
@@ -87,7 +87,7 @@ func (x *machine) submit(a, b int, try bool) {
 			t.Deadline, due = now.Add(-limit), x.m.now-limit
 		}
 	}
-	run := &taskRun{is: &taskModel{id: len(x.tasks), priority: t.Priority, due: due}, cancel: cancel}
+	run := &taskRun{is: &taskModel{id: len(x.tasks), priority: t.Priority, due: due, patient: t.Patient || t.Priority == Critical}, cancel: cancel}
 	x.tasks = append(x.tasks, run)
 	x.draw = float64(b%10) / 10
 	go func() {
@@ -138,6 +138,7 @@ func (x *machine) apply(a, b int) {
 		ShedProbability: []float64{0, 0.25, 0.5, 0.75, 1}[b%5],
 		Expected:        time.Duration(a/5%3) * 8 * time.Millisecond,
 		Burst:           []time.Duration{0, 7 * time.Millisecond, 40 * time.Millisecond}[(a+b)%3],
+		MaxWait:         []time.Duration{0, 30 * time.Millisecond, 500 * time.Millisecond}[(a+b)/3%3],
 		Yields:          b % 3,
 	}
 	if b/5%3 == 1 {
@@ -311,7 +312,7 @@ func (x *machine) checkTask(run *taskRun) {
 		}
 	}
 	state := map[Outcome]taskState{Started: runs, Rejected: rejected, OutcomeCanceled: rejected}[e.Outcome]
-	if t.reason == DeadlineExceeded || t.reason == PatienceExceeded {
+	if t.reason == DeadlineExceeded || t.reason == MaxWaitExceeded {
 		e.QueueLen = t.queueLen // several may leave at one instant, in any order
 	}
 	wrong := ""
@@ -328,7 +329,7 @@ func (x *machine) checkTask(run *taskRun) {
 		wrong = "Q4"
 	case e.DecisionState != t.decisionState || !sameDecision(*e.Decision, t.decision):
 		wrong = "Q13"
-	case e.Patience != t.patience:
+	case e.MaxWait != t.maxWait:
 		wrong = "Q16"
 	case e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) || e.Waited != t.waited || e.InFlight != t.inFlight || e.QueueLen != t.queueLen:
 		wrong = "Q7"
@@ -353,7 +354,7 @@ func about(want *taskModel, got taskState, reason Reason) string {
 		return "Q12"
 	case reason == DeadlineExceeded:
 		return "Q5"
-	case reason == PatienceExceeded:
+	case reason == MaxWaitExceeded:
 		return "Q16"
 	case reason == PressureHigh || reason == ProbabilisticShedding:
 		return "Q10"

@@ -1,9 +1,8 @@
-// The part of the model that says when the queue of a priority stands, and what is known of the patience of a priority.
+// The part of the model that says when the queue of a priority stands, and how long one may wait there.
 
 package limiter
 
 import (
-	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -22,75 +21,11 @@ func (m *model) burst() time.Duration {
 	return decision.DefaultBurst
 }
 
-// An endModel is a task without a deadline that waits no more.
-type endModel struct {
-	priority   Priority
-	at, waited time.Duration
-	left       bool
-}
-
-func (m *model) ended(t *taskModel, left bool) {
-	if t.untold {
-		m.ends = append(m.ends, endModel{t.priority, m.now, m.now - t.since, left})
+// maxWait is how long one who comes while a queue stands may wait there: less, the longer somebody has waited in it without a break.
+func (m *model) maxWait(p Priority) time.Duration {
+	if m.d.MaxWait == 0 {
+		return 0
 	}
-}
-
-func ageOf(i int) time.Duration {
-	return time.Duration(1e6 * math.Exp2(float64(i)/4))
-}
-
-// rounded is the next age that is counted.
-func rounded(d time.Duration) time.Duration {
-	i := 0
-	for ageOf(i) < d {
-		i++
-	}
-	return ageOf(i)
-}
-
-// patience is the first age that no more than one in ten reach of those who are left to wait, if sixteen have left by then;
-// ages are a millisecond and each quarter of a doubling. Of those who have reached an age, as many leave as have left. What was seen
-// counts half after each two seconds on the clock, and who left sooner than a burst and twice the work last does not count. 0: it is not known.
-func (m *model) patience(p Priority) time.Duration {
-	half := func(at time.Duration) int { return int(at / (2 * time.Second)) }
-	type end struct {
-		age    time.Duration // as it is counted
-		weight float64
-		left   bool
-	}
-	var ends []end
-	total := 0.0
-	for _, e := range m.ends {
-		if e.priority == p {
-			ends = append(ends, end{rounded(e.waited), math.Ldexp(1, half(e.at)-half(m.now)), e.left})
-		}
-		if e.priority == p && e.left {
-			total += ends[len(ends)-1].weight
-		}
-	}
-	for _, w := range m.of(p) {
-		if w.untold {
-			ends = append(ends, end{rounded(m.now - w.since), 1, false})
-		}
-	}
-	all, share := 0.0, 1.0
-	for i := 0; i <= 80 && total >= 16; i++ {
-		reach, left := 0.0, 0.0
-		for _, e := range ends {
-			if e.age >= ageOf(i) {
-				reach += e.weight
-			}
-			if e.left && e.age == ageOf(i) {
-				left += e.weight
-			}
-		}
-		if left > 0 && ageOf(i) > m.burst()+2*m.d.Expected {
-			all += left
-			share *= 1 - left/reach
-			if all >= 16 && share <= 0.1 {
-				return ageOf(i)
-			}
-		}
-	}
-	return 0
+	stood := float64(m.now-m.empty[p]) / float64(m.d.MaxWait)
+	return max(time.Duration(float64(m.d.MaxWait)/(1+stood)), 2*m.burst(), m.expected())
 }

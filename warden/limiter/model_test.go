@@ -16,8 +16,8 @@ type taskModel struct {
 	id       int
 	priority Priority
 	due      time.Duration // never: none
-	untold   bool          // it came without a deadline
-	patience time.Duration // what was assumed then; 0: nothing
+	patient  bool
+	maxWait  time.Duration // 0: nothing bounds its wait
 	since    time.Duration
 	leaveAt  time.Duration // when it is looked at again whether it can still make its deadline
 	spared   bool
@@ -35,12 +35,17 @@ type taskModel struct {
 	cut           Priority
 }
 
-// late is why it does not start: its deadline, or that of those like it.
+// late is why it leaves, at its deadline or after the longest wait.
 func (t *taskModel) late() Reason {
-	if t.patience > 0 {
-		return PatienceExceeded
+	if t.maxWait > 0 {
+		return MaxWaitExceeded
 	}
 	return DeadlineExceeded
+}
+
+// over is whether it may not wait any more: less is left than the work takes, or it has waited for as long as it may.
+func (t *taskModel) over(now, expected time.Duration) bool {
+	return t.due != never && (t.due <= now || t.due-now < expected) || t.maxWait > 0 && now-t.since >= t.maxWait
 }
 
 type taskState int
@@ -64,9 +69,9 @@ type model struct {
 	mode          Mode
 	changes       uint64 // of the mode
 	running       int
-	waiting       []*taskModel // in order of arrival
-	mix           []mixModel   // of all that had to wait
-	ends          []endModel   // of all that waited without a deadline
+	waiting       []*taskModel               // in order of arrival
+	mix           []mixModel                 // of all that had to wait
+	empty         map[Priority]time.Duration // when nobody of it waited last
 	turns         int
 	denied        int
 	all           []*taskModel
@@ -217,10 +222,11 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 		m.reject(t, QueueOverflow)
 		return
 	}
-	if t.untold = t.due == never; t.untold {
-		if p := m.patience(t.priority); p > 0 {
-			t.patience, t.due = p, m.now+p
-		}
+	if t.due == never && !t.patient && m.stands(t.priority) {
+		t.maxWait = m.maxWait(t.priority)
+	}
+	if len(m.of(t.priority)) == 0 {
+		m.empty[t.priority] = m.now
 	}
 	t.leaveAt = m.leaveAt(t)
 	m.waiting = append(m.waiting, t)
@@ -231,7 +237,6 @@ func (m *model) makeRoom(t *taskModel) bool {
 	less := v != nil && v.priority < t.priority
 	if same := m.of(t.priority); !t.spared && !less && m.stands(t.priority) && !same[0].spared {
 		m.leave(same[0])
-		m.ended(same[0], false)
 		m.reject(same[0], QueueOverflow)
 		return true
 	}
@@ -248,7 +253,6 @@ func (m *model) makeRoom(t *taskModel) bool {
 		return false
 	}
 	m.leave(v)
-	m.ended(v, false)
 	m.reject(v, PriorityDrop)
 	return true
 }
@@ -258,10 +262,12 @@ func (m *model) leave(t *taskModel) {
 }
 
 func (m *model) leaveAt(t *taskModel) time.Duration {
-	if t.due == never {
+	switch {
+	case t.maxWait > 0:
+		return t.since + t.maxWait
+	case t.due == never:
 		return never
-	}
-	if m.d.Expected == 0 {
+	case m.d.Expected == 0:
 		return t.due
 	}
 	return t.due - m.d.Expected + 1
@@ -272,8 +278,7 @@ func (m *model) serve() {
 	for len(m.waiting) > 0 && m.canStart() {
 		t, how := m.next()
 		m.leave(t)
-		m.ended(t, false)
-		if t.due != never && (t.due <= m.now || t.due-m.now < m.expected()) {
+		if t.over(m.now, m.expected()) {
 			m.reject(t, t.late())
 			continue
 		}
@@ -329,7 +334,6 @@ func (m *model) cancel(t *taskModel) {
 		return
 	}
 	m.leave(t)
-	m.ended(t, true)
 	m.reject(t, Canceled)
 }
 
@@ -376,9 +380,8 @@ func (m *model) advance(d time.Duration) {
 				s.TargetConcurrency = min(s.TargetConcurrency, m.d.TargetConcurrency)
 				m.d = s
 			}
-		case who.due <= m.now || who.due-m.now < m.d.Expected:
+		case who.over(m.now, m.d.Expected):
 			m.leave(who)
-			m.ended(who, false)
 			m.reject(who, who.late())
 		default:
 			who.leaveAt = m.leaveAt(who)

@@ -73,7 +73,7 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 		{spent(limiter.PressureHigh), acme, 429, "Too Many Requests", "pressure_high", "1", true},
 		{spent(limiter.ProbabilisticShedding), nil, 429, "Too Many Requests", "probabilistic_shedding", "1", true},
 		{rejected(limiter.PressureHigh), acme, 503, full, "pressure_high", "1", true}, // the others' calls are shed too
-		{rejected(limiter.PatienceExceeded), acme, 503, full, "patience_exceeded", "1", true},
+		{rejected(limiter.MaxWaitExceeded), acme, 503, full, "max_wait_exceeded", "1", true},
 		{rejected(limiter.DeadlineExceeded), acme, 504, "Gateway Timeout", "deadline_exceeded", "", true},
 		{rejected(limiter.Canceled), acme, 499, "Client Closed Request", "canceled", "", true},
 		{rejected(limiter.Closed), acme, 503, full, "closed", "1", true},

@@ -171,7 +171,7 @@ func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 func TestPropertyTheCauseAlone(t *testing.T) {
 	acme := tenant(t)
 	reasons := []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.PriorityDrop, limiter.DeadlineExceeded,
-		limiter.Canceled, limiter.Closed, limiter.PatienceExceeded}
+		limiter.Canceled, limiter.Closed, limiter.MaxWaitExceeded}
 	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Rand: func() float64 { return 0 }})
 	rapid.Check(t, func(rt *rapid.T) {
 		why := rapid.SampledFrom(reasons).Draw(rt, "reason")

@@ -27,7 +27,7 @@ const (
 	Full                      // rejected, or left: the queue is full of tasks no less important, or newer
 	Evicted                   // left: the queue was full, and a more important task arrived
 	Late                      // left: too little time until its deadline
-	Overstayed                // left: clients of tasks like it would have gone by the time it were done
+	Overstayed                // left: it waited as long as it may in a standing queue
 	Gone                      // left: its context was canceled
 	Results
 )
@@ -57,14 +57,16 @@ type lane[T any] struct {
 	priority       int8
 	oldest, newest *Waiter[T]
 	waiting        int
-	mix            float64 // recent arrivals of this priority that had to wait
-	learned        patience
+	mix            float64       // recent arrivals of this priority that had to wait
+	since          time.Duration // when it was last empty
 }
 
 // Rule is the part of the decision in force that the queue follows.
 type Rule struct {
 	// Expected is the expected execution time, and Burst the longest queue wait that a mere burst causes.
 	Expected, Burst time.Duration
+	// MaxWait bounds the wait in a standing queue; 0: nothing does.
+	MaxWait time.Duration
 	// Share is the fraction of queueing tasks to shed.
 	Share float64
 }
@@ -73,9 +75,9 @@ type Rule struct {
 func (q *Queue[T]) Len() int { return q.waiting }
 
 // Offer appends w to the queue, or returns why not: Shed, ShedInPart or Full. draw, in [0, 1), decides for tasks of the
-// priority that is shed in part. If w has no deadline, it gets the patience of tasks like it as one, if that is known.
+// priority that is shed in part. If w has no deadline and is not Patient, a standing queue bounds its wait.
 func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) Result {
-	w.Since, w.Patience, w.noDeadline, w.exempt = now, 0, w.Due == Never, false
+	w.Since, w.MaxWait, w.exempt = now, 0, false
 	l := q.laneOf(w.Priority)
 	v := q.shed(l, now, r, draw)
 	if v != Waits && q.takeExemption() {
@@ -85,10 +87,8 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 		v = Full
 	}
 	if v == Waits {
-		if w.noDeadline {
-			if p := l.patience(now, r); p > 0 {
-				w.Patience, w.Due = p, now+p
-			}
+		if w.Due == Never && !w.Patient && q.stands(l, now, r) {
+			w.MaxWait = l.maxWait(now, r)
 		}
 		q.push(l, w)
 	}
@@ -164,9 +164,6 @@ func (q *Queue[T]) LongestWaiting() (oldest *Waiter[T]) {
 // Remove takes w, which waits, out of the queue. The caller then owns w and has to Wake it, unless it is w's own goroutine.
 func (q *Queue[T]) Remove(w *Waiter[T], why Result, now time.Duration) {
 	l := w.lane
-	if w.noDeadline {
-		l.learned.record(now-w.Since, why == Gone, now)
-	}
 	w.lane = nil
 	q.waiting--
 	l.waiting--
@@ -195,7 +192,7 @@ func (q *Queue[T]) push(l *lane[T], w *Waiter[T]) {
 		q.exempt++
 	}
 	if l.newest == nil {
-		l.oldest = w
+		l.oldest, l.since = w, w.Since
 	} else {
 		l.newest.newer = w
 	}

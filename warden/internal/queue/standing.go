@@ -1,4 +1,4 @@
-// A standing queue: a priority that is not served as fast as it comes is served from its newest end.
+// A standing queue: a priority that is not served as fast as it comes is served from its newest end, and who waits there is told soon.
 
 package queue
 
@@ -6,11 +6,22 @@ import "time"
 
 // A burst drains in a moment, and first in, first out is fair. In a queue that stays, first in, first out starts the tasks
 // whose clients are about to give up; from the newest end, it starts tasks that can still be answered quickly. The others
-// wait until the load falls, their clients leave, or the queue is full and a newer task arrives. This is adaptive LIFO
-// (Maurer, "Fail at Scale", ACM Queue 2015) with CoDel's criterion for when it begins (Nichols and Jacobson, "Controlling
-// Queue Delay", ACM Queue 2012).
+// wait until the load falls, the queue is full and a newer task arrives, or they have waited long enough. This is adaptive LIFO
+// (Maurer, "Fail at Scale", ACM Queue 2015) with CoDel's criterion for when it begins, and its idea that what stands for longer
+// is to be shortened further (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012).
 
 // stands reports whether the oldest task of a lane has waited longer than a burst lasts.
 func (q *Queue[T]) stands(l *lane[T], now time.Duration, r Rule) bool {
 	return l.oldest != nil && now-l.oldest.Since > max(r.Burst, r.Expected)
+}
+
+// maxWait returns how long a task that arrives now may wait in a queue that stands; 0: for ever. It falls with the time for which the
+// queue has not been empty: the longer that is, the less hope there is of a lull in which old tasks are served, and what a shorter
+// lull needs is little.
+func (l *lane[T]) maxWait(now time.Duration, r Rule) time.Duration {
+	if r.MaxWait <= 0 {
+		return 0
+	}
+	most := float64(r.MaxWait)
+	return max(time.Duration(most/(1+float64(now-l.since)/most)), 2*r.Burst, r.Expected)
 }

@@ -14,8 +14,9 @@ import (
 // rejection, or by giving up on its own task, owns it. The owner's mutex makes that exactly one.
 type Waiter[T any] struct {
 	Priority int8
-	Due      time.Duration // its deadline, or Never; Offer may set it if it was Never
-	Patience time.Duration // the wait after which its client is expected to leave; 0: it has a deadline, or that is unknown
+	Due      time.Duration // its deadline, or Never
+	Patient  bool          // Rule.MaxWait does not apply to it
+	MaxWait  time.Duration // the longest wait; 0: it has a deadline, or nothing bounds it
 	Since    time.Duration // when it was offered to the queue
 	// Outcome belongs to the owner: written before Wake, and read by the task's goroutine after Wait.
 	Outcome T
@@ -23,11 +24,10 @@ type Waiter[T any] struct {
 	older, newer *Waiter[T]
 	lane         *lane[T] // nil: it is in no queue
 	number       uint64   // in order of arrival
-	noDeadline   bool     // offered without a deadline
 	exempt       bool     // exempt from eviction
 
 	ready chan struct{} // one value if another goroutine than its own has removed it
-	timer *time.Timer   // nil until a deadline needs one
+	timer *time.Timer   // nil until a deadline or MaxWait needs one
 }
 
 // Waiting reports whether w is in a queue.
@@ -36,14 +36,14 @@ func (w *Waiter[T]) Waiting() bool { return w.lane != nil }
 // Wake wakes the goroutine of a waiter that was removed, and whose Outcome is set. It does not block.
 func (w *Waiter[T]) Wake() { w.ready <- struct{}{} }
 
-// Wait blocks until w is woken, done is closed, or less time than expected, or none, is left until its deadline. It reports
-// whether w was woken.
+// Wait blocks until w is woken, done is closed, it has waited for MaxWait, or less time than expected, or none, is left until its
+// deadline. It reports whether w was woken.
 func (w *Waiter[T]) Wait(done <-chan struct{}, now, expected time.Duration) bool {
 	var timeout <-chan time.Time
-	if w.Due != Never {
-		d := w.Due - now
-		if expected > 0 {
-			d -= expected - 1
+	if w.Due != Never || w.MaxWait > 0 {
+		d := w.Since + w.MaxWait - now
+		if w.Due != Never {
+			d = w.Due - now - max(expected-1, 0)
 		}
 		if w.timer == nil {
 			w.timer = time.NewTimer(d)
@@ -84,7 +84,7 @@ func TooLate(err error, due, now, expected time.Duration) Result {
 // TooLate returns Gone, Late or Overstayed if w must not start any more, else Waits.
 func (w *Waiter[T]) TooLate(err error, now, expected time.Duration) Result {
 	v := TooLate(err, w.Due, now, expected)
-	if v == Late && err == nil && w.Patience > 0 {
+	if v == Waits && w.MaxWait > 0 && now-w.Since >= w.MaxWait {
 		return Overstayed
 	}
 	return v
