@@ -160,7 +160,7 @@ func (g *group) asks(v variant) bool {
 }
 
 // A peer whose first round of a cell reached less than hopeless, or less than the best peer's by behind, has no other.
-const hopeless, behind = 0.1, 0.15
+const hopeless, behind = 0.1, 0.1
 
 // turn returns the variants of a round of one load in their order, which alternates. runs has the earlier rounds by variant.
 func (g *group) turn(round int, runs map[string][]Cell) (all []variant) {

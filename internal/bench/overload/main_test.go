@@ -93,8 +93,8 @@ func TestTurn(t *testing.T) {
 		want  string
 	}{
 		{0, nil, " warden none failsafe failsafe-prio gradient2"}, // aegis sees no busy processor
-		{1, runs(0, 0, 0.9, 0.74, 0.76), " gradient2 failsafe none warden"},
-		{2, runs(0, 0, 0.9, 0.74, 0.76), " warden none failsafe gradient2"},
+		{1, runs(0, 0, 0.9, 0.79, 0.81), " gradient2 failsafe none warden"},
+		{2, runs(0, 0, 0.9, 0.79, 0.81), " warden none failsafe gradient2"},
 		{2, runs(1, 1, 0.09, 0.1, 0), " warden none failsafe-prio"},
 		{2, runs(1, 1, 0, 0, 0), " warden none"},
 	} {

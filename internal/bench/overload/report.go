@@ -127,7 +127,7 @@ when answers are late. [overload.json](overload.json) has all cells with all tha
 - *Rounds*: a cell has one, or several as README's do (` + "`make overload OVERLOAD=-headline`" + `: five). A round measures the capacity, and then runs every variant for some seconds, in a process of its own and after
   2 s of warm-up: 6 s with -headline, else 5 s, more where calls are long. go-zero and aegis, which follow a slow average of the processors' use, warm up for 25 s. The next round has the reverse order. An entry is
   the median, with the range from the least to the most round where they differ; what is neither goodput nor critical is of the round with the median goodput. A peer whose first round of a cell
-  has a goodput below 0.1, or more than 0.15 below the best peer's, has no other round there.
+  has a goodput below 0.1, or more than 0.1 below the best peer's, has no other round there.
 - *Pairs*: two variants, or two builds of one (` + "`-pair warden@old/overload,warden`" + `), are compared by pairs of such runs, in the order ABBA. The capacity is measured before and after each pair: if the
   two differ by more than 5 %, the pair is void and repeated, at most three times. Printed are the mean difference of the pairs with its 95 % confidence interval (Student's t), and how many were void.
 - *Clients* leave when an answer takes longer than 250 ms from the instant at which the request should have been sent, or than three times the call where a call only waits. One in five is critical.
