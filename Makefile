@@ -100,7 +100,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
 	@cd internal/bench && GOWORK=off go run . -o ../../docs/evidence/benchmarks.md
 
-overload: ## (3 h; OVERLOAD='-headline': 10 min) real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md
+overload: ## (3 h; OVERLOAD='-headline': README's table, half an hour) real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md
 	@cd internal/bench && GOWORK=off go run ./overload -o ../.. $(OVERLOAD)
 
 sim: ## controller and limiter in virtual time beside the best constant target, and 1,000 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md

@@ -1,10 +1,11 @@
 //go:build linux
 
-// A cell: the result of one variant with one workload, one load and one kind of clients.
+// A cell: the result of one variant with one workload, one load and one kind of clients, in one run or the median of several.
 
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"runtime"
@@ -12,7 +13,8 @@ import (
 	"time"
 )
 
-// Cell is the result of one run of one variant. Times are in milliseconds, fractions from 0 to 1.
+// Cell is the result of one variant. Times are in milliseconds, fractions from 0 to 1. Of several runs Goodput and Critical are the
+// medians, and the rest is of the run with the median goodput.
 type Cell struct {
 	Workload string  `json:"workload"`
 	Load     float64 `json:"load"` // relative to the capacity
@@ -31,6 +33,52 @@ type Cell struct {
 	Late   float64 `json:"late_p99"`        // lateness of the generator, 99th percentile
 	Stolen float64 `json:"stolen"`          // fraction of the server's cores that others used
 	Doubt  string  `json:"doubt,omitempty"` // reason not to trust the cell
+
+	Rounds []Round `json:"rounds,omitempty"` // all of them in order, if several
+}
+
+// Round is one run of a cell that has several.
+type Round struct {
+	Capacity float64 `json:"capacity"`
+	Goodput  float64 `json:"goodput"`
+	Critical float64 `json:"critical"`
+	Stolen   float64 `json:"stolen"`
+	Doubt    string  `json:"doubt,omitempty"`
+}
+
+// median is the cell of these runs, at least one.
+func median(runs []Cell) Cell {
+	if len(runs) == 1 {
+		return runs[0]
+	}
+	var rounds []Round
+	doubts := 0
+	for _, c := range runs {
+		if c.Doubt != "" {
+			doubts++
+		}
+		rounds = append(rounds, Round{c.Capacity, c.Goodput, c.Critical, c.Stolen, c.Doubt})
+	}
+	sorted := slices.SortedFunc(slices.Values(runs), func(a, b Cell) int { return cmp.Compare(a.Goodput, b.Goodput) })
+	c := sorted[(len(sorted)-1)/2]
+	c.Rounds, c.Doubt = rounds, ""
+	_, c.Goodput, _ = c.spread(func(r Round) float64 { return r.Goodput })
+	_, c.Critical, _ = c.spread(func(r Round) float64 { return r.Critical })
+	if doubts > 0 {
+		c.Doubt = fmt.Sprintf("%d of %d rounds were disturbed", doubts, len(runs))
+	}
+	return c
+}
+
+// spread is the least, the median and the most of the rounds.
+func (c *Cell) spread(of func(Round) float64) (least, middle, most float64) {
+	var all []float64
+	for _, r := range c.Rounds {
+		all = append(all, of(r))
+	}
+	slices.Sort(all)
+	n := len(all)
+	return all[0], (all[(n-1)/2] + all[n/2]) / 2, all[n-1]
 }
 
 // tally counts the outcomes of requests.
@@ -72,6 +120,9 @@ type able struct {
 
 // measure measures the capacity of a server for clients of a kind.
 func (l *lab) measure(w workload, knows string) (a able, err error) {
+	if knows == told {
+		knows = untold // the server answers all
+	}
 	if w.unbound() {
 		return able{capacity: atOnce / w.wait.Seconds()}, nil
 	}
@@ -83,11 +134,11 @@ func (l *lab) measure(w workload, knows string) (a able, err error) {
 }
 
 // running starts a server and a generator for it.
-func (l *lab) running(variant string, w workload, knows string) (at placement, c *child, g *generator, err error) {
+func (l *lab) running(binary, variant string, w workload, knows string) (at placement, c *child, g *generator, err error) {
 	if at, err = place(l.cores, w.processors); err != nil {
 		return at, nil, nil, err
 	}
-	if c, err = start(serveArgs{variant, w.name, knows, l.rounds}, at); err != nil {
+	if c, err = start(binary, serveArgs{variant, w.name, knows, l.rounds}, at); err != nil {
 		return at, nil, nil, err
 	}
 	if g, err = newGenerator(c.addr, knows, w.patience, at.shared); err != nil {
@@ -98,7 +149,7 @@ func (l *lab) running(variant string, w workload, knows string) (at placement, c
 
 // answers returns the rate of responses with n requests in flight, corrected for stolen processor time.
 func (l *lab) answers(variant string, w workload, knows string, n int, length time.Duration) (float64, error) {
-	at, c, g, err := l.running(variant, w, knows)
+	at, c, g, err := l.running("", variant, w, knows)
 	if err != nil {
 		return 0, err
 	}
@@ -128,14 +179,14 @@ func (a able) ceiling(w workload, load float64) float64 {
 	return max(0, (1-load*a.capacity*refusal)/(1-refusal/answer))
 }
 
-// run measures one cell.
-func (l *lab) run(v variant, w workload, load float64, knows string, a able) (Cell, error) {
-	cell := Cell{Workload: w.name, Load: load, Knows: knows, Variant: v.name, Capacity: a.capacity, Ceiling: a.ceiling(w, load)}
+// run measures one cell. Equal rounds have the same requests.
+func (l *lab) run(s side, w workload, load float64, knows string, a able, round int) (Cell, error) {
+	cell := Cell{Workload: w.name, Load: load, Knows: knows, Variant: s.name, Capacity: a.capacity, Ceiling: a.ceiling(w, load)}
 	warm, length, tail := l.warm, l.length, w.patience
 	switch {
 	case w.unbound(): // no bottleneck to share
 		warm, tail = 0, 0
-	case v.slow:
+	case s.slow:
 		warm = l.slowWarm
 	}
 	if length == 0 {
@@ -144,9 +195,9 @@ func (l *lab) run(v variant, w workload, load float64, knows string, a able) (Ce
 	h := fnv.New64()
 	_, _ = fmt.Fprint(h, w.name, load)
 	runtime.GC() // not during a measurement
-	all := schedule(load*a.capacity, warm, length, tail, l.seed^h.Sum64())
+	all := schedule(load*a.capacity, warm, length, tail, l.seed+uint64(round)^h.Sum64())
 
-	at, c, g, err := l.running(v.name, w, knows)
+	at, c, g, err := l.running(s.binary, s.name, w, knows)
 	if err != nil {
 		return cell, err
 	}

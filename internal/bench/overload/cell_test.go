@@ -124,3 +124,27 @@ func TestReplay(t *testing.T) {
 		t.Errorf("waiting beside computing: %+v", mixed)
 	}
 }
+
+// Of several rounds the figures that are compared are medians, the others of the middle round, and all rounds stay.
+func TestMedian(t *testing.T) {
+	run := func(goodput, critical float64) Cell {
+		return Cell{Goodput: goodput, Offered: 10 * goodput, tally: tally{Critical: critical}}
+	}
+	one := run(0.5, 0.95)
+	one.Doubt = "late"
+	if got := median([]Cell{one}); got.Rounds != nil || got.Doubt != "late" || got.Goodput != 0.5 {
+		t.Errorf("of one: %+v", got)
+	}
+	runs := []Cell{one, run(0.9, 0.7), run(0.8, 0.9)}
+	runs[2].Capacity, runs[2].Stolen = 2, 0.01
+	got := median(runs)
+	if got.Goodput != 0.8 || got.Critical != 0.9 || got.Offered != 8 || got.Capacity != 2 || got.Doubt != "1 of 3 rounds were disturbed" {
+		t.Errorf("of three: %+v", got)
+	}
+	if len(got.Rounds) != 3 || got.Rounds[0].Doubt != "late" || got.Rounds[2] != (Round{2, 0.8, 0.9, 0.01, ""}) {
+		t.Errorf("rounds %+v", got.Rounds)
+	}
+	if even := median(runs[1:]); math.Abs(even.Goodput-0.85) > 1e-9 || math.Abs(even.Critical-0.8) > 1e-9 || even.Offered != 8 || even.Doubt != "" {
+		t.Errorf("of two: %+v", even)
+	}
+}

@@ -23,12 +23,16 @@ import (
 func main() {
 	server := flag.String("serve", "", "be a server (the lab starts itself so)")
 	var s selection
-	flag.BoolVar(&s.headline, "headline", false, "what other flags leave open is so chosen that it takes ten minutes")
+	flag.BoolVar(&s.headline, "headline", false, "what other flags leave open is what README's table shows: half an hour")
 	flag.StringVar(&s.workloads, "workloads", "", "only these, separated by commas")
 	flag.StringVar(&s.variants, "variants", "", "only these, separated by commas")
 	flag.StringVar(&s.loads, "loads", "", "only these, in capacities, separated by commas")
 	flag.StringVar(&s.knows, "knows", "", "only these, separated by commas, of "+strings.Join(allKnows(), ", "))
-	length := flag.Float64("seconds", 0, "of a cell after its warm-up, 1 to 120; 0: 5, or 3 with -headline, and more where calls are long")
+	length := flag.Float64("seconds", 0, "of a cell after its warm-up, 1 to 120; 0: 5, or 6 with -headline or -pair, and more where calls are long")
+	rounds := flag.Int("rounds", 0, "of each cell, 1 to 100, each with all variants in an order that alternates; 0: 1, or 5 with -headline")
+	flag.BoolVar(&s.all, "all", false, "peers that the first round of a cell leaves without a chance run in the others too")
+	pair := flag.String("pair", "", "compare two variants by `A,B`, each a variant, or variant@binary with a build of this program at another commit; prints B - A, keeps nothing")
+	pairs := flag.Int("pairs", 10, "of runs of a cell, 2 to 100, with -pair")
 	warm := flag.Float64("warm", 2, "seconds of warm-up of a cell, 0 to 60; calls that nothing bounds have none")
 	retries := flag.Int("retries", 1, "how often a cell that was disturbed is measured again; the least disturbed counts")
 	seed := flag.Uint64("seed", 1, "of the arrivals")
@@ -41,11 +45,17 @@ func main() {
 		exit(serve(*server))
 	}
 	l := &lab{plan: plan{
-		warm: time.Duration(*warm * float64(time.Second)), slowWarm: 20 * time.Second,
+		warm: time.Duration(*warm * float64(time.Second)), slowWarm: 25 * time.Second,
 		length: time.Duration(*length * float64(time.Second)), usual: 5 * time.Second, probe: 2 * time.Second, seed: *seed,
 	}}
-	if s.headline {
-		l.usual, l.probe = 3*time.Second, 1500*time.Millisecond
+	if s.headline || *pair != "" {
+		l.usual = 6 * time.Second
+	}
+	if *rounds == 0 {
+		*rounds = 1
+		if s.headline {
+			*rounds = 5
+		}
 	}
 	switch {
 	case l.length != 0 && (l.length < time.Second || l.length > 2*time.Minute):
@@ -54,12 +64,26 @@ func main() {
 		exit(fmt.Errorf("-warm is %g; allowed: 0 to 60", *warm))
 	case *retries < 0 || *retries > 10:
 		exit(fmt.Errorf("-retries is %d; allowed: 0 to 10", *retries))
+	case *rounds < 1 || *rounds > 100:
+		exit(fmt.Errorf("-rounds is %d; allowed: 0 to 100", *rounds))
+	case *pairs < 2 || *pairs > 100:
+		exit(fmt.Errorf("-pairs is %d; allowed: 2 to 100", *pairs))
 	case flag.NArg() > 0:
 		exit(fmt.Errorf("unexpected argument %q", flag.Arg(0)))
+	}
+	if *pair != "" && s.knows == "" {
+		s.knows = untold
 	}
 	groups, err := s.groups()
 	if err != nil {
 		exit(err)
+	}
+	if *pair != "" {
+		sides, err := sidesNamed(*pair)
+		if err != nil {
+			exit(err)
+		}
+		exit(compare(l, groups, sides, *pairs, os.Stdout))
 	}
 	r, err := open(*out)
 	if err != nil {
@@ -67,7 +91,7 @@ func main() {
 	}
 	if !*render {
 		r.Go, r.Peers = runtime.Version(), versions()
-		exit(measure(l, groups, *retries, r, *out))
+		exit(measure(l, groups, *rounds, *retries, r, *out))
 	}
 	exit(r.write(*out))
 }
@@ -83,7 +107,7 @@ func exit(err error) {
 // selection has the flags that select cells.
 type selection struct {
 	workloads, variants, loads, knows string
-	headline                          bool
+	headline, all                     bool
 }
 
 // group is the cells of one workload and one kind of clients.
@@ -92,16 +116,17 @@ type group struct {
 	knows    string
 	loads    []float64
 	variants []variant
+	all      bool // variants in all rounds
 }
 
 // groups returns the selected cells. Without a flag, clients of unbound workloads are untold only, HTTP/2 runs with cpu4 only, and
-// -headline selects the most significant ones.
+// -headline selects those of README's table.
 func (s selection) groups() ([]group, error) {
 	knows := allKnows()
 	if s.headline {
-		s.workloads = cmp.Or(s.workloads, "cpu4,cpu4y,app,downstream,mixed,costs,wait500ms,wait2s")
-		s.variants = cmp.Or(s.variants, "warden,failsafe,failsafe-prio")
-		knows = []string{untold, told}
+		s.workloads = cmp.Or(s.workloads, "cpu4,cpu4y,costs,app,mixed,downstream")
+		s.variants = cmp.Or(s.variants, "warden,failsafe,failsafe-prio,gradient2,go-zero,aegis")
+		knows = []string{untold}
 	}
 	ws, err1 := chosen(s.workloads, workloads(), workloadNamed)
 	vs, err2 := chosen(s.variants, variants(), variantNamed)
@@ -113,7 +138,7 @@ func (s selection) groups() ([]group, error) {
 			if s.knows == "" && (k == h2 && w.name != "cpu4" || k != untold && w.unbound()) {
 				continue
 			}
-			g := group{workload: w, knows: k, loads: w.loads, variants: vs}
+			g := group{workload: w, knows: k, loads: w.loads, variants: vs, all: s.all}
 			switch {
 			case loads != nil:
 				g.loads = loads
@@ -128,10 +153,32 @@ func (s selection) groups() ([]group, error) {
 	return groups, errors.Join(err1, err2, err3, err4)
 }
 
-// asks reports whether to measure a variant in a group at a load. A variant that needs the right number is skipped where there is
-// none; a variant that engages late, and only with busy processors, runs at two loads of CPU-bound workloads only.
-func (g *group) asks(v variant, load float64) bool {
-	return (!v.right || g.workload.right > 0) && (!v.slow || g.knows == untold && g.workload.computes() && (load == 0.7 || load == 4))
+// asks reports whether to measure a variant in a group. A variant that needs the right number, or a pool, is skipped where there is
+// none; one that engages late, and only with busy processors, where none is busy.
+func (g *group) asks(v variant) bool {
+	return (!v.right || g.workload.right > 0) && (!v.pool || g.workload.pooled()) && (!v.slow || g.knows == untold && g.workload.computes())
+}
+
+// A peer whose first round of a cell reached less than hopeless, or less than the best peer's by behind, has no other.
+const hopeless, behind = 0.1, 0.1
+
+// turn returns the variants of a round of one load in their order, which alternates. runs has the earlier rounds by variant.
+func (g *group) turn(round int, runs map[string][]Cell) (all []variant) {
+	least := 0.0
+	for _, v := range g.variants {
+		if v.peer && round > 0 && len(runs[v.name]) > 0 && !g.all {
+			least = max(least, hopeless, runs[v.name][0].Goodput-behind)
+		}
+	}
+	for _, v := range g.variants {
+		if g.asks(v) && (least == 0 || !v.peer || runs[v.name][0].Goodput >= least) {
+			all = append(all, v)
+		}
+	}
+	if round%2 == 1 {
+		slices.Reverse(all)
+	}
+	return all
 }
 
 // chosen returns the named elements of all, separated by commas; all of them if names is empty.
@@ -165,8 +212,8 @@ func loadNamed(text string) (float64, error) {
 	return x, nil
 }
 
-// measure runs the cells and saves the report after each.
-func measure(l *lab, groups []group, retries int, r *report, out string) (err error) {
+// prepare takes the calling goroutine's thread for the generator.
+func (l *lab) prepare() (err error) {
 	if l.cores, err = cores(); err != nil {
 		return err
 	}
@@ -174,41 +221,47 @@ func measure(l *lab, groups []group, retries int, r *report, out string) (err er
 		return err
 	}
 	l.rounds = calibrate()
+	return nil
+}
+
+// measure runs the cells, and saves the report after each run. A round measures the capacity, and then each variant at each load; the
+// rounds of one workload follow each other.
+func measure(l *lab, groups []group, rounds, retries int, r *report, out string) error {
+	if err := l.prepare(); err != nil {
+		return err
+	}
 	debug.SetGCPercent(-1) // garbage is collected between cells
 	fmt.Println(header)
-	measured := map[[2]string]able{} // by workload and protocol
 	for _, g := range groups {
-		wire := g.knows
-		if wire == told {
-			wire = untold
+		runs := map[float64]map[string][]Cell{}
+		for _, load := range g.loads {
+			runs[load] = map[string][]Cell{}
 		}
-		can, ok := measured[[2]string{g.workload.name, wire}]
-		if !ok {
-			if can, err = l.measure(g.workload, wire); err != nil {
+		for round := range rounds {
+			can, err := l.measure(g.workload, g.knows)
+			if err != nil {
 				return err
 			}
-			measured[[2]string{g.workload.name, wire}] = can
-		}
-		for _, load := range g.loads {
-			for _, v := range g.variants {
-				if !g.asks(v, load) {
-					continue
-				}
-				c, err := l.run(v, g.workload, load, g.knows, can)
-				for i := 0; i < retries && err == nil && c.Doubt != ""; i++ {
-					var again Cell
-					if again, err = l.run(v, g.workload, load, g.knows, can); again.Late+100*again.Stolen < c.Late+100*c.Stolen {
-						c = again
+			for _, load := range g.loads {
+				for _, v := range g.turn(round, runs[load]) {
+					run := func() (Cell, error) { return l.run(side{variant: v}, g.workload, load, g.knows, can, round) }
+					c, err := run()
+					for i := 0; i < retries && err == nil && c.Doubt != ""; i++ {
+						var again Cell
+						if again, err = run(); again.Late+100*again.Stolen < c.Late+100*c.Stolen {
+							c = again
+						}
 					}
-				}
-				if err != nil {
-					return fmt.Errorf("%s, %s, %s, %s: %w", g.workload.name, g.workload.loadName(load), g.knows, v.name, err)
-				}
-				fmt.Println(&c)
-				r.put(c)
-				if out != "" {
-					if err := r.write(out); err != nil {
-						return err
+					if err != nil {
+						return fmt.Errorf("%s, %s, %s, %s: %w", g.workload.name, g.workload.loadName(load), g.knows, v.name, err)
+					}
+					fmt.Println(&c)
+					runs[load][v.name] = append(runs[load][v.name], c)
+					r.put(median(runs[load][v.name]))
+					if out != "" {
+						if err := r.write(out); err != nil {
+							return err
+						}
 					}
 				}
 			}

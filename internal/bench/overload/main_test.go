@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/monitor"
 )
 
 func groupsOf(t *testing.T, s selection) []group {
@@ -48,14 +50,11 @@ func TestFullRun(t *testing.T) {
 	seen := map[string]string{}
 	for _, g := range groupsOf(t, selection{}) {
 		seen[g.workload.name] += " " + g.knows
-		for _, load := range g.loads {
-			for _, v := range g.variants {
-				if v.slow && g.asks(v, load) && (g.knows != untold || load != 0.7 && load != 4 || !g.workload.computes()) {
-					t.Errorf("%s at %v in %s, %s", v.name, load, g.workload.name, g.knows)
-				}
-				if v.right && g.asks(v, load) != (g.workload.right > 0) {
-					t.Errorf("%s in %s", v.name, g.workload.name)
-				}
+		for _, v := range g.variants {
+			asked := g.asks(v)
+			if v.slow && asked != (g.knows == untold && g.workload.computes()) || v.right && asked != (g.workload.right > 0) ||
+				v.pool && asked != slices.Contains([]string{"app", "downstream"}, g.workload.name) {
+				t.Errorf("%s in %s, %s: %v", v.name, g.workload.name, g.knows, asked)
 			}
 		}
 	}
@@ -70,6 +69,42 @@ func TestFullRun(t *testing.T) {
 		if seen[w.name] != want {
 			t.Errorf("%s: %q, want %q", w.name, seen[w.name], want)
 		}
+	}
+}
+
+// Variants alternate, and after the first round a peer runs on only where it can still be the best.
+func TestTurn(t *testing.T) {
+	g := groupsOf(t, selection{workloads: "downstream", loads: "2", variants: "warden,none,failsafe,failsafe-prio,gradient2,aegis", knows: untold})[0]
+	names := func(round int, runs map[string][]Cell) (all string) {
+		for _, v := range g.turn(round, runs) {
+			all += " " + v.name
+		}
+		return all
+	}
+	runs := func(ours, none, failsafe, prio, gradient float64) map[string][]Cell {
+		return map[string][]Cell{
+			"warden": {{Goodput: ours}}, "none": {{Goodput: none}}, "failsafe": {{Goodput: failsafe}, {Goodput: 0}},
+			"failsafe-prio": {{Goodput: prio}}, "gradient2": {{Goodput: gradient}},
+		}
+	}
+	for _, c := range []struct {
+		round int
+		runs  map[string][]Cell
+		want  string
+	}{
+		{0, nil, " warden none failsafe failsafe-prio gradient2"}, // aegis sees no busy processor
+		{1, runs(0, 0, 0.9, 0.79, 0.81), " gradient2 failsafe none warden"},
+		{2, runs(0, 0, 0.9, 0.79, 0.81), " warden none failsafe gradient2"},
+		{2, runs(1, 1, 0.09, 0.1, 0), " warden none failsafe-prio"},
+		{2, runs(1, 1, 0, 0, 0), " warden none"},
+	} {
+		if got := names(c.round, c.runs); got != c.want {
+			t.Errorf("round %d:%s, want%s", c.round, got, c.want)
+		}
+	}
+	g.all = true
+	if got := names(2, runs(1, 0, 0, 0, 0)); got != " warden none failsafe failsafe-prio gradient2" {
+		t.Errorf("all rounds of all:%s", got)
 	}
 }
 
@@ -93,7 +128,7 @@ func TestHandlerTellsAndCounts(t *testing.T) {
 		}
 		var count executions
 		var deadline bool
-		spy := variant{mount: func(work http.Handler, _ workload) (http.Handler, error) {
+		spy := variant{mount: func(work http.Handler, _ *worker) (http.Handler, error) {
 			return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				_, deadline = r.Context().Deadline()
 				work.ServeHTTP(rw, r)
@@ -135,6 +170,31 @@ func TestApplication(t *testing.T) {
 	cancel()
 	if page, err := a.do(ctx); !errors.Is(err, context.Canceled) || page != nil {
 		t.Errorf("%d bytes, %v", len(page), err)
+	}
+}
+
+// A pool tells what the work holds of it.
+func TestPool(t *testing.T) {
+	k, err := newWorker(mustWork(t, "downstream"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.free <- struct{}{}
+	if got, want := k.pool().Stats(), (monitor.PoolStats{InUse: 1, Max: 10}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	app, err := newWorker(mustWork(t, "app"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.close()
+	c, err := app.app.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if got, want := app.pool().Stats(), (monitor.PoolStats{InUse: 1, Max: 16}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -91,18 +91,12 @@ func (r *report) pages(root string) (map[string]string, error) {
 
 // summary is the table of the README: bound workloads at 2× and 4×, beside the best peer of each cell.
 func (r *report) summary() string {
-	entry := func(c *Cell) string {
-		if c == nil {
-			return ""
-		}
-		return fmt.Sprintf("%.2f / %.2f", c.Goodput, c.Critical)
-	}
 	var b strings.Builder
 	b.WriteString("| work | Stopbank at 2× | best peer | Stopbank at 4× | best peer |\n|---|---|---|---|---|\n")
 	for _, w := range workloads() {
 		twice, four := r.find(w.name, 2, untold, "warden"), r.find(w.name, 4, untold, "warden")
 		if !w.unbound() && twice != nil && four != nil {
-			fmt.Fprintf(&b, "| %s | **%s** | %s | **%s** | %s |\n", w.about, entry(twice), entry(r.bestCell(w.name, 2)), entry(four), entry(r.bestCell(w.name, 4)))
+			fmt.Fprintf(&b, "| %s | **%s** | %s | **%s** | %s |\n", w.about, twice.entry(2), r.best(w.name, 2, 2), four.entry(2), r.best(w.name, 4, 2))
 		}
 	}
 	return b.String()
@@ -127,16 +121,22 @@ func versions() []string {
 const preamble = `# Overload over HTTP
 
 ` + "`make overload`" + ` (internal/bench/overload) measures this page. One process serves real HTTP over loopback on one core, with one way of protection
-in front of one kind of work; a generator on another core sends an open loop of requests at random times (Poisson, the same for every variant), which does not slow down
+in front of one kind of work; a generator on another core sends an open loop of requests at random times (Poisson, the same for every variant of a round), which does not slow down
 when answers are late. [overload.json](overload.json) has all cells with all that was measured of each.
 
+- *Rounds*: a cell has one, or several as README's do (` + "`make overload OVERLOAD=-headline`" + `: five). A round measures the capacity, and then runs every variant for some seconds, in a process of its own and after
+  2 s of warm-up: 6 s with -headline, else 5 s, more where calls are long. go-zero and aegis, which follow a slow average of the processors' use, warm up for 25 s. The next round has the reverse order. An entry is
+  the median, with the range from the least to the most round where they differ; what is neither goodput nor critical is of the round with the median goodput. A peer whose first round of a cell
+  has a goodput below 0.1, or more than 0.1 below the best peer's, has no other round there.
+- *Pairs*: two variants, or two builds of one (` + "`-pair warden@old/overload,warden`" + `), are compared by pairs of such runs, in the order ABBA. The capacity is measured before and after each pair: if the
+  two differ by more than 5 %, the pair is void and repeated, at most three times. Printed are the mean difference of the pairs with its 95 % confidence interval (Student's t), and how many were void.
 - *Clients* leave when an answer takes longer than 250 ms from the instant at which the request should have been sent, or than three times the call where a call only waits. One in five is critical.
 - *Told nothing*: nobody says so to the server, which sees a connection closed. *Told*: the request's context has a deadline. *POST*: nobody says so, and the request has a body that
   the handler has yet to read; until then net/http does not see its client leave. *HTTP/2*: nobody says so, and streams are reset.
-- *Goodput* is the work answered in time, of the capacity that was measured first, less what other processes and the host took of the core; below the capacity, of what was offered.
+- *Goodput* is the work answered in time, of the capacity that was measured at the beginning of the round, less what other processes and the host took of the core; below the capacity, of what was offered.
 - *Ceiling* is the goodput that is left when all that is too much is refused at the cost of a refusal in net/http.
 - *Queue* is a priority queue without preemption in virtual time, given the same requests, their costs and how long each client stays.
-- A question mark marks a cell that was disturbed each time: the generator was late by more than 5 ms, or others took more than a tenth of the server's cores and what was left was not enough.
+- A question mark marks a cell of which a round was disturbed, and its repetition too: the generator was late by more than 5 ms, or others took more than a tenth of the server's cores and what was left was not enough.
 
 `
 
@@ -181,29 +181,39 @@ func (r *report) headline() string {
 				queue = fmt.Sprintf(" (%.0f)", c.Queue.P99Crit)
 			}
 			fmt.Fprintf(&b, "| %s | %s | %.2f | **%s** | %.0f ms%s | %s | %s | %s | %s |\n", w.about, strings.ReplaceAll(w.loadName(load), "x", "×"), c.Ceiling,
-				c.entry(), c.P99Crit, queue, r.find(w.name, load, told, "warden").entry(), r.find(w.name, load, post, "warden").entry(),
-				r.find(w.name, load, h2, "warden").entry(), r.best(w.name, load))
+				c.entry(3), c.P99Crit, queue, r.find(w.name, load, told, "warden").entry(3), r.find(w.name, load, post, "warden").entry(3),
+				r.find(w.name, load, h2, "warden").entry(3), r.best(w.name, load, 3))
 		}
 	}
 	return b.String()
 }
 
-// entry formats a measurement; empty if there is none.
-func (c *Cell) entry() string {
+// entry formats a measurement with so many decimals; empty if there is none.
+func (c *Cell) entry(decimals int) string {
 	if c == nil {
 		return ""
+	}
+	figure := func(value float64, of func(Round) float64) string {
+		text := func(v float64) string { return fmt.Sprintf("%.*f", decimals, v) }
+		if c.Rounds == nil {
+			return text(value)
+		}
+		if least, _, most := c.spread(of); text(least) != text(most) {
+			return text(value) + " (" + text(least) + "–" + text(most) + ")"
+		}
+		return text(value)
 	}
 	mark := ""
 	if c.Doubt != "" {
 		mark = " ?"
 	}
-	return fmt.Sprintf("%.3f / %.3f%s", c.Goodput, c.Critical, mark)
+	return figure(c.Goodput, func(r Round) float64 { return r.Goodput }) + " / " + figure(c.Critical, func(r Round) float64 { return r.Critical }) + mark
 }
 
 // best is the best peer of a cell.
-func (r *report) best(workload string, load float64) string {
+func (r *report) best(workload string, load float64, decimals int) string {
 	if best := r.bestCell(workload, load); best != nil {
-		return best.Variant + " " + best.entry()
+		return best.Variant + " " + best.entry(decimals)
 	}
 	return ""
 }
@@ -211,9 +221,9 @@ func (r *report) best(workload string, load float64) string {
 // bestCell is the result of the best peer; nil if none was measured.
 func (r *report) bestCell(workload string, load float64) *Cell {
 	var best *Cell
-	for _, v := range variants()[1:] {
+	for _, v := range variants() {
 		c := r.find(workload, load, untold, v.name)
-		if c != nil && (best == nil || c.Goodput > best.Goodput+0.01 || c.Goodput > best.Goodput-0.01 && c.Critical > best.Critical) {
+		if v.peer && c != nil && (best == nil || c.Goodput > best.Goodput+0.01 || c.Goodput > best.Goodput-0.01 && c.Critical > best.Critical) {
 			best = c
 		}
 	}

@@ -58,6 +58,33 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// A cell of several rounds shows its range where there is one, and only another library can be the best peer.
+func TestRange(t *testing.T) {
+	r := &report{}
+	rounds := func(variant string, goodputs ...float64) {
+		var runs []Cell
+		for _, goodput := range goodputs {
+			runs = append(runs, cellWith("cpu4", 2, untold, variant, goodput))
+		}
+		c := median(runs)
+		r.put(c)
+		c.Load = 4
+		r.put(c)
+	}
+	rounds("warden", 0.9, 0.97, 0.953)
+	rounds("failsafe", 0.001, 0.002)
+	rounds("gradient2", 0.5)
+	rounds("static", 0.99)
+	rounds("warden-pool", 0.99)
+	want := "| 4 ms of computing in one piece | **0.95 (0.90–0.97) / 1.00** | gradient2 0.50 / 1.00 | **0.95 (0.90–0.97) / 1.00** | gradient2 0.50 / 1.00 |\n"
+	if got := r.summary(); !strings.HasSuffix(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := r.find("cpu4", 2, untold, "failsafe").entry(2), "0.00 / 1.00"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // Cells of earlier runs stay until they are measured again, and pages have one section each, between their markers.
 func TestReportIsKept(t *testing.T) {
 	dir := t.TempDir()

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,7 +102,7 @@ func newHandler(v variant, k *worker, a serveArgs, count *executions) (http.Hand
 		rw.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 		_, _ = rw.Write(answer)
 	})
-	guarded, err := v.mount(work, k.workload)
+	guarded, err := v.mount(work, k)
 	if err != nil || a.Knows != told {
 		return guarded, err
 	}
@@ -120,9 +121,9 @@ type child struct {
 	out   *bufio.Reader
 }
 
-// start runs a server on its cores. The calling goroutine must be locked to its thread on the generator's core and returns to that
+// start runs a server of this binary, or another, on its cores. The calling goroutine must be locked to its thread on the generator's core and returns to that
 // core: the child inherits the affinity that the thread has at the start.
-func start(a serveArgs, at placement) (*child, error) {
+func start(binary string, a serveArgs, at placement) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func start(a serveArgs, at placement) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &child{cmd: exec.Command(self, "-serve", string(args))} //nolint:noctx // stop ends it
+	c := &child{cmd: exec.Command(cmp.Or(binary, self), "-serve", string(args))} //nolint:noctx // stop ends it
 	c.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", len(at.server)))
 	c.cmd.Stderr = os.Stderr
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {

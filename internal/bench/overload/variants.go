@@ -22,14 +22,17 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
 // A variant is one way to protect a server.
 type variant struct {
 	name, about string
-	mount       func(work http.Handler, w workload) (http.Handler, error)
+	mount       func(work http.Handler, k *worker) (http.Handler, error)
+	peer        bool // another library's, that nobody told anything
 	right       bool // needs a workload with a known right number
+	pool        bool // ours, told of a pool; needs a workload that has one
 	slow        bool // engages only after many seconds of a busy processor; gets a long warm-up
 }
 
@@ -37,14 +40,16 @@ type variant struct {
 func variants() []variant {
 	return []variant{
 		{name: "warden", about: "`warden.New(warden.Config{})`: defaults, no knowledge of the capacity", mount: ours},
+		{name: "warden-pool", about: "`warden`, told its pool: `Config.Pools` has the connections that the work needs", mount: oursPool, pool: true},
 		{name: "none", about: "no limiter", mount: none},
 		{name: "static", about: "a bound that is told the right number, and refuses beyond it", mount: static, right: true},
 		{name: "semaphore", about: "golang.org/x/sync/semaphore with the right number; waits in order until its context ends", mount: queued, right: true},
-		{name: "failsafe", about: "failsafe-go adaptivelimiter, defaults", mount: failsafeAdaptive},
-		{name: "failsafe-queue", about: "failsafe-go adaptivelimiter as in its page's first example: limits 1, 100, 20, queueing 2, 3", mount: failsafeQueue},
-		{name: "failsafe-prio", about: "failsafe-go prioritized adaptivelimiter, calibrated every second as its page shows", mount: failsafePriority},
-		{name: "go-zero", about: "go-zero core/load adaptive shedder, CpuThreshold 900 as in rest.RestConf, of the server's core", mount: goZero, slow: true},
-		{name: "aegis", about: "go-kratos/aegis bbr, defaults as in kratos' ratelimit middleware, CPUThreshold 800 of the server's core", mount: aegis, slow: true},
+		{name: "failsafe", about: "failsafe-go adaptivelimiter, defaults", mount: failsafeAdaptive, peer: true},
+		{name: "failsafe-queue", about: "failsafe-go adaptivelimiter as in its page's first example: limits 1, 100, 20, queueing 2, 3", mount: failsafeQueue, peer: true},
+		{name: "failsafe-prio", about: "failsafe-go prioritized adaptivelimiter, calibrated every second as its page shows", mount: failsafePriority, peer: true},
+		{name: "gradient2", about: "the law of Netflix concurrency-limits' Gradient2, with the defaults and in the window of its README, written for this bench", mount: gradient, peer: true},
+		{name: "go-zero", about: "go-zero core/load adaptive shedder, CpuThreshold 900 as in rest.RestConf, of the server's core", mount: goZero, slow: true, peer: true},
+		{name: "aegis", about: "go-kratos/aegis bbr, defaults as in kratos' ratelimit middleware, CPUThreshold 800 of the server's core", mount: aegis, slow: true, peer: true},
 	}
 }
 
@@ -53,7 +58,7 @@ const refuseAll = "refuse-all"
 
 func variantNamed(name string) (variant, error) {
 	if name == refuseAll {
-		return variant{mount: func(http.Handler, workload) (http.Handler, error) {
+		return variant{mount: func(http.Handler, *worker) (http.Handler, error) {
 			return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw) }), nil
 		}}, nil
 	}
@@ -73,8 +78,14 @@ func refuse(w http.ResponseWriter) {
 }
 
 // ours is a warden with its defaults behind its HTTP middleware.
-func ours(work http.Handler, _ workload) (http.Handler, error) {
-	w, err := warden.New(warden.Config{})
+func ours(work http.Handler, _ *worker) (http.Handler, error) { return guard(work, warden.Config{}) }
+
+func oursPool(work http.Handler, k *worker) (http.Handler, error) {
+	return guard(work, warden.Config{Pools: []monitor.Pool{k.pool()}})
+}
+
+func guard(work http.Handler, c warden.Config) (http.Handler, error) {
+	w, err := warden.New(c)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +102,11 @@ func ours(work http.Handler, _ workload) (http.Handler, error) {
 	return m.Handler(work), nil
 }
 
-func none(work http.Handler, _ workload) (http.Handler, error) { return work, nil }
+func none(work http.Handler, _ *worker) (http.Handler, error) { return work, nil }
 
 // static is the simplest protection: a constant concurrency limit, and 503 above it.
-func static(work http.Handler, w workload) (http.Handler, error) {
-	places := make(chan struct{}, w.right)
+func static(work http.Handler, k *worker) (http.Handler, error) {
+	places := make(chan struct{}, k.right)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		select {
 		case places <- struct{}{}:
@@ -107,8 +118,8 @@ func static(work http.Handler, w workload) (http.Handler, error) {
 	}), nil
 }
 
-func queued(work http.Handler, w workload) (http.Handler, error) {
-	places := semaphore.NewWeighted(int64(w.right))
+func queued(work http.Handler, k *worker) (http.Handler, error) {
+	places := semaphore.NewWeighted(int64(k.right))
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if places.Acquire(r.Context(), 1) != nil {
 			refuse(rw)
@@ -121,7 +132,7 @@ func queued(work http.Handler, w workload) (http.Handler, error) {
 
 // failsafeAdaptive: https://failsafe-go.dev/adaptive-limiter. Without queueing its executors reject immediately above the limit,
 // which is TryAcquirePermit outside an executor.
-func failsafeAdaptive(work http.Handler, _ workload) (http.Handler, error) {
+func failsafeAdaptive(work http.Handler, _ *worker) (http.Handler, error) {
 	l := adaptivelimiter.NewWithDefaults[any]()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		p, ok := l.TryAcquirePermit()
@@ -135,7 +146,7 @@ func failsafeAdaptive(work http.Handler, _ workload) (http.Handler, error) {
 }
 
 // failsafeQueue is the example under "Basic Usage" of that page.
-func failsafeQueue(work http.Handler, _ workload) (http.Handler, error) {
+func failsafeQueue(work http.Handler, _ *worker) (http.Handler, error) {
 	l := adaptivelimiter.NewBuilder[any]().
 		WithLimits(1, 100, 20).
 		WithRecentWindow(time.Second, 30*time.Second, 50).
@@ -154,7 +165,7 @@ func failsafeQueue(work http.Handler, _ workload) (http.Handler, error) {
 }
 
 // failsafePriority is the example under "Prioritizers" of https://failsafe-go.dev/execution-prioritization.
-func failsafePriority(work http.Handler, _ workload) (http.Handler, error) {
+func failsafePriority(work http.Handler, _ *worker) (http.Handler, error) {
 	prioritizer := adaptivelimiter.NewPrioritizer()
 	prioritizer.ScheduleCalibrations(context.Background(), time.Second)
 	l := adaptivelimiter.NewBuilder[any]().BuildPrioritized(prioritizer)
@@ -188,9 +199,9 @@ func ofMachine(use int64, n int) (int64, error) {
 }
 
 // goZero is go-zero's rest server with its default CpuThreshold, without its log line for each rejection.
-func goZero(work http.Handler, w workload) (http.Handler, error) {
+func goZero(work http.Handler, k *worker) (http.Handler, error) {
 	load.DisableLog()
-	threshold, err := ofMachine(900, w.processors)
+	threshold, err := ofMachine(900, k.processors)
 	if err != nil {
 		return nil, err
 	}
@@ -207,8 +218,8 @@ func goZero(work http.Handler, w workload) (http.Handler, error) {
 }
 
 // aegis is kratos' ratelimit middleware.
-func aegis(work http.Handler, w workload) (http.Handler, error) {
-	threshold, err := ofMachine(800, w.processors)
+func aegis(work http.Handler, k *worker) (http.Handler, error) {
+	threshold, err := ofMachine(800, k.processors)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/pool"
 )
 
 // A workload is the work of a request, with the client that sends it.
@@ -73,6 +76,9 @@ func (w *workload) unbound() bool { return !w.computes() && w.connections == 0 }
 // computes reports whether the processor is the bottleneck.
 func (w *workload) computes() bool { return w.cpu > 0 || w.app }
 
+// pooled reports whether the work needs a connection of a pool.
+func (w *workload) pooled() bool { return w.connections > 0 || w.app }
+
 // loadName formats a load for readers.
 func (w *workload) loadName(load float64) string {
 	if w.unbound() {
@@ -114,6 +120,16 @@ func newWorker(w workload, roundsPerMs float64) (k *worker, err error) {
 		k.app, err = newApplication()
 	}
 	return k, err
+}
+
+// pool is what the work waits for, as its users know it: the connections in use, of how many; of a workload with pooled.
+func (k *worker) pool() monitor.Pool {
+	if k.app != nil {
+		return pool.SQL("sqlite", k.app.db)
+	}
+	return monitor.Pool{Name: "connections", Stats: func() monitor.PoolStats {
+		return monitor.PoolStats{InUse: len(k.free), Max: cap(k.free)}
+	}}
 }
 
 func (k *worker) close() {
