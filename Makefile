@@ -28,7 +28,7 @@ PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-chain demo-orders pictures test test-servers race lint vuln fuzz bench overload alerts-live sim worlds fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test test-servers race lint vuln fuzz bench overload alerts-live sim worlds mixed fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -107,8 +107,12 @@ sim: ## controller and limiter in virtual time beside the best constant target, 
 	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
 	@go test -count=1 -timeout 90m -v -run '^TestWorlds$$' ./internal/sim -worlds 1000 -laws ours,told,inuse -write ../../docs/evidence
 
-worlds: ## 300 random worlds and 60 that nobody has seen: which share of them the law serves as it should, and whether that fell
+worlds: ## 300 random worlds and 60 that nobody has seen, and 100 of several kinds: which share of them the law serves as it should, and whether that fell
 	@go test -count=1 -timeout 30m -v -run '^TestWorlds$$' ./internal/sim -worlds 300 -fresh 60
+	@go test -count=1 -timeout 30m -v -run '^TestMixedWorlds$$' ./internal/sim -worlds 100
+
+mixed: ## 2,000 random worlds of several kinds of work, also into docs/evidence/mixed.md
+	@go test -count=1 -timeout 90m -v -run '^TestMixedWorlds$$' ./internal/sim -worlds 2000 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
 
 fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/evidence/fleet.md
 	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
