@@ -157,7 +157,7 @@ func (v *service) obey(n, ended float64) {
 	}
 	v.slow, v.longer, v.limited = t.waits, 0, 0
 	if t.waits {
-		v.target = max(min(v.target, t.limit), 1)
+		v.target = max(min(v.target, v.room()), 1)
 		v.inflation = 1 + t.at.waiting/max(n, 1)
 		w.reset()
 		return
@@ -166,12 +166,15 @@ func (v *service) obey(n, ended float64) {
 		v.base.learn(w.times)
 		w.reset()
 	}
-	if n+v.unending.slots >= 0.8*v.limit() {
+	if n >= 0.8*v.target {
 		v.grow(ended)
 	}
 }
 
 // grow raises the limit by as much as has ended, but not beyond what the pools have enough for.
 func (v *service) grow(by float64) {
-	v.target = max(v.target, min(v.target+min(by, v.target), v.told.limit))
+	v.target = max(v.target, min(v.target+min(by, v.target), v.room()))
 }
+
+// room is how much that ends the pools have enough for: they do not know what runs for long.
+func (v *service) room() float64 { return v.told.limit - v.long.slots }
