@@ -31,7 +31,7 @@ func fires() map[string][]string {
 			"StopbankErrorBudgetBurnsFast page", "StopbankErrorBudgetBurns page",
 		},
 		"sale":           {"StopbankRejectsMuch ticket priority=normal"},
-		"pool":           {"StopbankPoolFull ticket pool=shop-db", "StopbankRejectsMuch ticket priority=normal", "StopbankErrorBudgetBurns page"},
+		"pool":           {"StopbankPoolFull ticket pool=shop-db", "StopbankRejectsMuch ticket priority=normal"},
 		"silent-control": {"StopbankDecisionsStale page"},
 		"stuck-work": {
 			"StopbankAbandonedWorkGrows page compartment=admin", "StopbankAbandonedWorkGrows ticket compartment=analytics",
