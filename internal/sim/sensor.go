@@ -17,7 +17,7 @@ type sensor struct {
 	mark    time.Duration // work is counted until then
 	last    time.Duration // time of the last sample
 	times   []time.Duration
-	kinds   map[*Kind]*kindSensor
+	kinds   map[Kind]*kindSensor
 }
 
 // kindSensor knows what runs of a kind, and what ended lately.
@@ -28,15 +28,17 @@ type kindSensor struct {
 	long    int
 }
 
-// of returns what is known of a kind.
+// of returns what is known of a kind. Kinds that are alike are one.
 func (s *sensor) of(k *Kind) *kindSensor {
 	if s.kinds == nil {
-		s.kinds = map[*Kind]*kindSensor{}
+		s.kinds = map[Kind]*kindSensor{}
 	}
-	if s.kinds[k] == nil {
-		s.kinds[k] = &kindSensor{}
+	alike := *k
+	alike.Of = 0
+	if s.kinds[alike] == nil {
+		s.kinds[alike] = &kindSensor{}
 	}
-	return s.kinds[k]
+	return s.kinds[alike]
 }
 
 func (k *kindSensor) end(took, now time.Duration) {

@@ -48,15 +48,8 @@ type state struct {
 // ends returns the limit for what ends: the smaller of both halves.
 func (st *state) ends() float64 { return min(st.processors, st.served.target) }
 
-// target returns the limit: what runs for long comes on top of what ends; where tasks wait for a pool, not beyond what it has enough
-// for.
-func (st *state) target(cfg Config) float64 {
-	on, told := st.served.long.slots, &st.served.told
-	if told.queue {
-		on = max(0, min(on, told.limit-st.ends()))
-	}
-	return cfg.within(st.ends() + on)
-}
+// target returns the limit: what runs for long comes on top of what ends.
+func (st *state) target(cfg Config) float64 { return cfg.within(st.ends() + st.served.long.slots) }
 
 // New returns a controller at its initial limit. The error is an [*InvalidError].
 func New(cfg Config) (*Controller, error) {

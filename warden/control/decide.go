@@ -50,11 +50,7 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	case !k.fed:
 		reasons = append(reasons, decision.NewReason("service_not_fed", "service_count", 0, decision.Hold))
 	case k.told.full && k.told.at != nil:
-		direction := decision.Hold
-		if k.told.waits {
-			direction = decision.Tighten
-		}
-		reasons = append(reasons, decision.NewReason("pool_full", "pool_waiting", k.told.at.waiting, direction).Because(k.told.sentence(k.rate)))
+		reasons = append(reasons, k.told.reason(k.rate))
 	case k.long.beyond():
 		reasons = append(reasons, k.long.reason(decision.Hold))
 	case k.phase != watching:

@@ -46,16 +46,11 @@ func TestPropertyLongComesOnTop(t *testing.T) {
 	})
 }
 
-// None comes on top where it may be that all compute, or what more would wait for.
+// None comes on top where it may be that all compute.
 func TestLongThatIsNotMadeUpFor(t *testing.T) {
 	busy := func(n int) monitor.Sample {
 		s := streams(n)
 		s.Utilization = value(0.99)
-		return s
-	}
-	pooled := func(n int) monitor.Sample {
-		s := streams(n)
-		s.Pools = []monitor.PoolReading{{Name: "a", PoolStats: monitor.PoolStats{InUse: 10, Max: 10, Waiting: value(float64(n - 10))}}}
 		return s
 	}
 	for name, tc := range map[string]struct {
@@ -63,7 +58,6 @@ func TestLongThatIsNotMadeUpFor(t *testing.T) {
 		most   int
 	}{
 		"processors compute, and nothing has ended": {busy(16), 16},
-		"all wait for a full pool":                  {pooled(16), 11},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, now := mustNew(t, control.Config{Processors: 2}), clock{}

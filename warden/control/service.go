@@ -79,9 +79,8 @@ func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy,
 		v.trust -= v.trust * toward(dt, forget)
 	}
 	v.in += dt
-	v.told.observe(pools, finite(float64(s.Running)), v.base.mean, dt)
-	if v.told.full {
-		v.obey(n, ended)
+	if v.told.observe(pools, finite(float64(s.Running)), v.long.slots, v.base.mean, dt); v.told.waits {
+		v.obey(n)
 		return
 	}
 	v.slow = v.phase != watching
