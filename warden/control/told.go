@@ -22,7 +22,7 @@ const (
 type told struct {
 	pools map[string]*pool
 	limit float64 // the least need of a pool that is known; infinite without one
-	full  bool    // a pool is full
+	full  bool    // a pool is full: nothing is guessed
 	waits bool    // and more wait for it than should
 	at    *pool   // the pool behind limit
 }
@@ -161,12 +161,26 @@ func roughly(s float64) time.Duration {
 	return d.Round(unit)
 }
 
-// obey cuts the limit to what the pools have enough for, in place of the law for what nobody tells.
-func (v *service) obey(n float64) {
-	v.enter(watching) // a trial's question has an answer now
-	v.slow, v.limited = true, 0
-	v.target = max(min(v.target, v.room()), 1)
-	v.inflation = 1 + v.told.at.waiting/max(n, 1)
+// obey follows the pools while one is full, in place of the law for what nobody tells.
+func (v *service) obey(n, ended float64) {
+	w, t := &v.window, &v.told
+	if v.phase != watching { // a trial's question has an answer now
+		v.enter(watching)
+	}
+	v.slow, v.longer, v.limited = t.waits, 0, 0
+	if t.waits {
+		v.target = max(min(v.target, v.room()), 1)
+		v.inflation = 1 + t.at.waiting/max(n, 1)
+		w.reset()
+		return
+	}
+	if r := w.mean(); len(w.times) >= few && w.time >= r {
+		v.base.learn(w.times)
+		w.reset()
+	}
+	if n >= 0.8*v.target {
+		v.grow(ended)
+	}
 }
 
 // grow raises the limit by as much as has ended, but not beyond what the pools have enough for.
