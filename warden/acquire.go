@@ -83,7 +83,7 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 		return ctx, Permit{}, err
 	}
 	m := &mark{Context: ctx, warden: w, id: t.ID, priority: t.Priority}
-	return m, Permit{p, w.recorder.Start(), m}, nil
+	return m, Permit{p, w.recorder.Start(t.Name), m}, nil
 }
 
 // TryAcquire is Acquire for a task that may not wait. It has no context, so the task keeps its own priority, and reentry is
@@ -96,7 +96,7 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 	if err != nil {
 		return Permit{}, err
 	}
-	return Permit{p, w.recorder.Start(), nil}, nil
+	return Permit{p, w.recorder.Start(t.Name), nil}, nil
 }
 
 // Do acquires a slot, runs fn with the context of [Warden.Acquire], and releases the slot when fn returns, panics or calls

@@ -61,7 +61,7 @@ func TestAnHourOfDryRun(t *testing.T) {
 					all.Go(func() {
 						for ctx.Err() == nil {
 							_, _ = Do(ctx, w, Task{}, func(context.Context) (int, error) {
-								span := rec.Start()
+								span := rec.Start("")
 								defer span.End()
 								dependency <- struct{}{}
 								defer func() { <-dependency }()

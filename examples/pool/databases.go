@@ -5,18 +5,21 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "modernc.org/sqlite" // the driver
+	"modernc.org/sqlite"
 
 	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 	"github.com/stopbank/stopbank/warden/pool"
 )
 
-// postgres is ten connections, each query takes 20 ms.
-func postgres(ctx context.Context) (*database, error) {
+// openPostgres is ten connections; each query takes 20 ms.
+func openPostgres(ctx context.Context) (*database, error) {
 	server, err := pgtest.Open(ctx, false)
 	if err != nil {
 		return nil, err
@@ -44,8 +47,20 @@ func postgres(ctx context.Context) (*database, error) {
 	}, nil
 }
 
-// sqlite is one connection, as a file that is written has; each query counts for some milliseconds.
-func sqlite(ctx context.Context) (*database, error) {
+// withSleep gives SQLite what PostgreSQL calls pg_sleep, in milliseconds.
+var withSleep = sync.OnceValue(func() error {
+	return sqlite.RegisterScalarFunction("sleep_ms", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		ms, _ := args[0].(int64)
+		time.Sleep(time.Duration(ms) * time.Millisecond)
+		return ms, nil
+	})
+})
+
+// openSQLite is one connection, as a file that is written has; each query takes 20 ms.
+func openSQLite(ctx context.Context) (*database, error) {
+	if err := withSleep(); err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "pool")
 	if err != nil {
 		return nil, err
@@ -57,8 +72,8 @@ func sqlite(ctx context.Context) (*database, error) {
 	db.SetMaxOpenConns(1)
 	return &database{
 		query: func(ctx context.Context) error {
-			var n int
-			return db.QueryRowContext(ctx, "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM c WHERE n < 30000) SELECT max(n) FROM c").Scan(&n)
+			_, err := db.ExecContext(ctx, "SELECT sleep_ms(20)")
+			return err
 		},
 		pool: pool.SQL("orders-db", db), connections: 1,
 		close: func() {

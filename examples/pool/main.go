@@ -4,8 +4,8 @@
 //	go run ./examples/pool             # a private PostgreSQL, through pgxpool; it needs PostgreSQL's server programs
 //	go run ./examples/pool -sqlite     # SQLite, through database/sql
 //
-// Each row is a fresh server, cold, under a load of real HTTP requests for ten seconds. Users leave after a second; one in five is a
-// critical one.
+// Each row is a fresh server, cold, under a load of real HTTP requests for ten seconds, beside which it is measured what the pool can do.
+// Users leave after a second; one in five is a critical one. They are in this process, so queries wait and do not compute.
 package main
 
 import (
@@ -32,9 +32,9 @@ func main() {
 	file := flag.Bool("sqlite", false, "SQLite through database/sql instead of PostgreSQL through pgxpool")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	open := postgres
+	open := openPostgres
 	if *file {
-		open = sqlite
+		open = openSQLite
 	}
 	err := show(ctx, open)
 	stop()
@@ -57,14 +57,14 @@ func show(ctx context.Context, open func(context.Context) (*database, error)) er
 		return err
 	}
 	defer db.close()
-	capacity, err := db.probe(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s: %d connections, %.0f queries a second\n\n", db.pool.Name, db.connections, capacity)
-	fmt.Println("load  the warden    answered  critical  limit  why")
+	fmt.Printf("%s: %d connections\n\n", db.pool.Name, db.connections)
+	fmt.Println("queries/s  load  the warden    answered  critical  limit  why")
 	for _, load := range []float64{2, 4} {
 		for _, pools := range [][]monitor.Pool{nil, {db.pool}} {
+			capacity, err := db.probe(ctx)
+			if err != nil {
+				return err
+			}
 			r, err := run(ctx, db, pools, load*capacity, 10*time.Second)
 			if err != nil {
 				return err
@@ -73,7 +73,7 @@ func show(ctx context.Context, open func(context.Context) (*database, error)) er
 			if pools != nil {
 				who = "is told"
 			}
-			fmt.Printf("%3gx  %-12s  %8.3f  %8.3f  %5d  %s\n", load, who, float64(r.answered)/(capacity*r.seconds), float64(r.critical)/float64(r.criticals), r.limit, r.why)
+			fmt.Printf("%9.0f  %3gx  %-12s  %8.3f  %8.3f  %5d  %s\n", capacity, load, who, float64(r.answered)/(capacity*r.seconds), float64(r.critical)/float64(r.criticals), r.limit, r.why)
 		}
 	}
 	return ctx.Err()

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTheLimitFollowsThePool(t *testing.T) {
-	db, err := sqlite(t.Context())
+	db, err := openSQLite(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

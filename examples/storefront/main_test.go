@@ -138,7 +138,7 @@ func TestArguments(t *testing.T) {
 		"-seed many":         `"many"`,
 		"-matrix":            "-matrix",
 		"fast":               `"fast"`,
-		"-serve -way shared": `-way is "shared"; allowed: compartments or warden`,
+		"-serve -way shared": `-way is "shared"; allowed: compartments, warden or pool`,
 		"-serve -fault control=hangs -way compartments": "only with -way warden",
 		"-fault checkout":              `-fault is "checkout"; allowed: a list of ROUTE=TIME`,
 		"-fault toys=1s":               `-fault is "toys=1s"`,

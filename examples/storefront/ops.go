@@ -49,8 +49,8 @@ type serving struct {
 // check validates flags and variables.
 func (cfg serving) check() error {
 	switch host, _, err := net.SplitHostPort(cfg.ops); {
-	case cfg.way != divided && cfg.way != protected:
-		return &InvalidError{"-way", fmt.Sprintf("%q", cfg.way), divided + " or " + protected}
+	case cfg.way != divided && cfg.way != protected && cfg.way != told:
+		return &InvalidError{"-way", fmt.Sprintf("%q", cfg.way), divided + ", " + protected + " or " + told}
 	case cfg.fault.control && cfg.way != protected:
 		return &InvalidError{"-fault", "control=hangs", "only with -way " + protected}
 	case err != nil:
@@ -128,7 +128,10 @@ func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *
 			err = errors.Join(err, s.close())
 		}
 	}()
-	exported := wardenprom.Config{Sets: map[string]*bulkhead.Set{"database": s.set}}
+	var exported wardenprom.Config
+	if s.set != nil {
+		exported.Sets = map[string]*bulkhead.Set{"database": s.set}
+	}
 	if s.warden != nil {
 		exported.Wardens = map[string]*warden.Warden{"storefront": s.warden}
 	}
@@ -142,7 +145,9 @@ func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *
 	mux.Handle("/console/", http.StripPrefix("/console", page))
 	mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
 	mux.Handle("GET /metrics", page.Guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
-	mux.Handle("/plan", page.Guard(withToken(cfg.token, s.showPlan, s.setPlan)))
+	if s.set != nil {
+		mux.Handle("/plan", page.Guard(withToken(cfg.token, s.showPlan, s.setPlan)))
+	}
 	if s.warden != nil {
 		mux.Handle("/mode", page.Guard(withToken(cfg.token, s.showMode, s.setMode)))
 	}

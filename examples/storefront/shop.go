@@ -23,6 +23,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
+	"github.com/stopbank/stopbank/warden/pool"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -31,6 +32,7 @@ const (
 	shared    = "shared"       // one pool for all routes
 	divided   = "compartments" // a compartment and a pool for each route
 	protected = "warden"       // the same, with a warden in front of the server
+	told      = "pool"         // one pool for all routes, and a warden that asks it
 )
 
 // A shop serves customers on one address.
@@ -74,7 +76,7 @@ func (sc scenario) open(kind, address string, tasks limiter.Observer, calls bulk
 		mux.HandleFunc(about[r].method+" "+about[r].path, func(w http.ResponseWriter, req *http.Request) { s.serve(w, req, r) })
 	}
 	var handler http.Handler = mux
-	if kind == protected {
+	if kind == protected || kind == told {
 		if handler, err = s.protect(mux, tasks); err != nil {
 			return nil, err
 		}
@@ -96,7 +98,7 @@ func (sc scenario) open(kind, address string, tasks limiter.Observer, calls bulk
 func (s *shop) connect(kind string, observer bulkhead.Observer) (err error) {
 	// In WAL mode readers and one writer run concurrently; a second writer waits. Nothing is synced: the file is temporary.
 	source := "file:" + filepath.Join(s.dir, "shop.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
-	pool := func(limit, idle int) (*sql.DB, error) {
+	connections := func(limit, idle int) (*sql.DB, error) {
 		db, err := sql.Open("sqlite", source)
 		if err == nil {
 			db.SetMaxOpenConns(limit)
@@ -104,8 +106,8 @@ func (s *shop) connect(kind string, observer bulkhead.Observer) (err error) {
 		}
 		return db, err
 	}
-	if kind == shared {
-		db, err := pool(s.total(), s.total())
+	if kind == shared || kind == told {
+		db, err := connections(s.total(), s.total())
 		for r := range routes {
 			s.pools[r] = db
 		}
@@ -117,7 +119,7 @@ func (s *shop) connect(kind string, observer bulkhead.Observer) (err error) {
 			return err
 		}
 		for r, share := range s.set.Plan().Compartments {
-			if s.pools[r], err = pool(share.Max, share.Guaranteed); err != nil {
+			if s.pools[r], err = connections(share.Max, share.Guaranteed); err != nil {
 				return err
 			}
 		}
@@ -141,18 +143,22 @@ func reportsBreaker(sc scenario) bulkhead.Breaker {
 	})
 }
 
-// protect puts a warden in front of next. The sampler has no execution times on purpose: they are mostly spent in the
-// database, and one slow report would lower the concurrency limit of all routes.
+// protect puts a warden in front of next. Of routes with compartments its sampler has no execution times, on purpose: they are
+// mostly spent in the database, and one slow report would lower the concurrency limit of all routes. A pool that all routes share
+// does bound all of them.
 func (s *shop) protect(next http.Handler, observer limiter.Observer) (http.Handler, error) {
-	processor, err := monitor.New(monitor.Config{})
-	if err != nil {
-		return nil, err
+	cfg := warden.Config{Limiter: limiter.Config{Name: "storefront", Observer: observer}}
+	if s.set == nil {
+		cfg.Pools = []monitor.Pool{pool.SQL("shop-db", s.pools[checkout])}
+	} else {
+		processor, err := monitor.New(monitor.Config{})
+		if err != nil {
+			return nil, err
+		}
+		cfg.Sampler = sampler{processor, s}
 	}
-	s.warden, err = warden.New(warden.Config{
-		Sampler: sampler{processor, s},
-		Limiter: limiter.Config{Name: "storefront", Observer: observer},
-	})
-	if err != nil {
+	var err error
+	if s.warden, err = warden.New(cfg); err != nil {
 		return nil, err
 	}
 	middleware, err := wardenhttp.New(s.warden, wardenhttp.Config{Task: taskOf, Timeout: s.patience, Instance: instance()})

@@ -270,6 +270,24 @@ func TestMode(t *testing.T) {
 	}
 }
 
+// The warden of a shared pool exports how much of it is in use; there are no compartments to plan.
+func TestToldPool(t *testing.T) {
+	s, ops := open(t, told, secret)
+	end := occupy(t, s, products, 4)
+	defer end()
+	for used := false; !used; { // by the next sample
+		if status, text := s.ask(t, checkout); status != http.StatusOK {
+			t.Fatalf("%d %s", status, text)
+		}
+		_, metrics := call(t, "GET", ops+"/metrics", "", "")
+		used = strings.Contains(metrics, "\n"+`stopbank_pool_in_use{pool="shop-db",warden="storefront"} 4`+"\n") &&
+			strings.Contains(metrics, "\n"+`stopbank_pool_max{pool="shop-db",warden="storefront"} 11`+"\n")
+	}
+	if status, text := call(t, "GET", ops+"/plan", "Bearer "+secret, ""); status != http.StatusNotFound {
+		t.Errorf("a plan without compartments: %d %s", status, text)
+	}
+}
+
 func TestFault(t *testing.T) {
 	s, ops := open(t, protected, "")
 	var f fault

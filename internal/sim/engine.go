@@ -224,7 +224,7 @@ func (e *engine) done(a *attempt) {
 
 // start is called by the gate to start an attempt. Half of the computing comes before the call of the dependency.
 func (e *engine) start(a *attempt) {
-	a.on.sensor.start(e.now)
+	a.on.sensor.start(a.kind, e.now)
 	e.result.Started++
 	e.result.Waited += e.now - a.sent
 	e.execute(a)
@@ -262,7 +262,7 @@ func (e *engine) release(a *attempt) {
 	if a.kind.Outside {
 		return
 	}
-	a.on.sensor.end(a.began, e.now)
+	a.on.sensor.end(a.kind, a.began, e.now)
 	if !a.free {
 		a.on.gate.release(a)
 	}

@@ -17,6 +17,58 @@ type sensor struct {
 	mark    time.Duration // work is counted until then
 	last    time.Duration // time of the last sample
 	times   []time.Duration
+	kinds   map[Kind]*kindSensor
+}
+
+// kindSensor knows what runs of a kind, and what ended lately.
+type kindSensor struct {
+	running []time.Duration // since when, oldest first
+	took    []time.Duration // the last 64
+	at      time.Duration   // of the last end
+	long    int
+}
+
+// of returns what is known of a kind. Kinds that are alike are one.
+func (s *sensor) of(k *Kind) *kindSensor {
+	if s.kinds == nil {
+		s.kinds = map[Kind]*kindSensor{}
+	}
+	alike := *k
+	alike.Of = 0
+	if s.kinds[alike] == nil {
+		s.kinds[alike] = &kindSensor{}
+	}
+	return s.kinds[alike]
+}
+
+func (k *kindSensor) end(took, now time.Duration) {
+	k.took, k.at = append(k.took, took), now
+	if len(k.took) > 64 {
+		k.took = append(k.took[:0], k.took[1:]...)
+	}
+}
+
+// long counts what has run for long, by the rule of monitor's Service.Long.
+func (s *sensor) long(now time.Duration) (all int) {
+	for _, k := range s.kinds {
+		before := k.long
+		if k.long = 0; len(k.running) == 0 || now-k.running[0] < time.Second {
+			continue
+		}
+		p90 := func(times []time.Duration) time.Duration {
+			return quantile(slices.Sorted(slices.Values(times)), 0.9)
+		}
+		half := len(k.took) / 2
+		bar := max(time.Second, 8*p90(k.took))
+		for k.long < len(k.running) && now-k.running[k.long] >= bar {
+			k.long++
+		}
+		if float64(p90(k.took[half:])) > 1.5*float64(p90(k.took[:half])) && now-k.at < bar {
+			k.long = min(k.long, before)
+		}
+		all += k.long
+	}
+	return all
 }
 
 func (s *sensor) account(now time.Duration) {
@@ -24,15 +76,21 @@ func (s *sensor) account(now time.Duration) {
 	s.mark = now
 }
 
-func (s *sensor) start(now time.Duration) {
+func (s *sensor) start(kind *Kind, now time.Duration) {
 	s.account(now)
 	s.running++
+	k := s.of(kind)
+	k.running = append(k.running, now)
 }
 
-func (s *sensor) end(began, now time.Duration) {
+func (s *sensor) end(kind *Kind, began, now time.Duration) {
 	s.account(now)
 	s.running--
 	s.times = append(s.times, now-began)
+	k := s.of(kind)
+	i, _ := slices.BinarySearch(k.running, began)
+	k.running = slices.Delete(k.running, i, i+1)
+	k.end(now-began, now)
 }
 
 // sample returns the readings since the last sample.
@@ -46,7 +104,7 @@ func (s *server) sample() monitor.Sample {
 		P50: quantile(m.times, 0.5), P90: quantile(m.times, 0.9), Count: uint64(len(m.times)),
 		Throughput: float64(len(m.times)) / elapsed, Concurrency: m.work.Seconds() / elapsed,
 	}
-	out.Service.Running = m.running
+	out.Service.Running, out.Service.Long = m.running, m.long(now)
 	for i, d := range s.e.deps {
 		if d.places > 0 {
 			out.Pools = append(out.Pools, monitor.PoolReading{

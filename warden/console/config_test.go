@@ -135,7 +135,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	silent := func() *decisionOf {
 		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: 80, Reasons: []decision.Reason{
-			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("nothing_ends", "service_silent_seconds", 3, decision.Hold),
+			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("held", "service_long", 600, decision.Hold).Because("600 run for long, the oldest GET /events for 1m0s"),
 		}})
 	}
 	applied, stale := limiter.Applied.String(), limiter.Stale.String()
@@ -173,7 +173,7 @@ func TestVerdicts(t *testing.T) {
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(6.07), DecisionState: applied}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); execution time is 6.07 times its baseline (service_slow); limit 256."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: silent(), DecisionState: applied}).verdict(), levelWatch,
-			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); all slots are held, and nothing has ended for 3 s (nothing_ends); limit 80."},
+			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); 600 run for long, the oldest GET /events for 1m0s (held); limit 80."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(1.02), DecisionState: applied}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); limit 256."},
 		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,

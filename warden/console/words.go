@@ -121,8 +121,6 @@ func (r reason) text() string {
 		return fmt.Sprintf("execution time is %.3g times its baseline", v)
 	case "service_trial":
 		return fmt.Sprintf("execution time is %.3g times its baseline: a lower limit is being tried", v)
-	case "nothing_ends":
-		return fmt.Sprintf("all slots are held, and nothing has ended for %s", short(time.Duration(v*float64(time.Second))))
 	case "control_silent":
 		return "the controller is silent: a reduced limit applies"
 	case "initial":

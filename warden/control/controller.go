@@ -45,8 +45,11 @@ type state struct {
 	wait       wait
 }
 
-// target returns the limit: the smaller of both halves.
-func (st *state) target() float64 { return min(st.processors, st.served.limit()) }
+// ends returns the limit for what ends: the smaller of both halves.
+func (st *state) ends() float64 { return min(st.processors, st.served.target) }
+
+// target returns the limit: what runs for long comes on top of what ends.
+func (st *state) target(cfg Config) float64 { return cfg.within(st.ends() + st.served.long.slots) }
 
 // New returns a controller at its initial limit. The error is an [*InvalidError].
 func New(cfg Config) (*Controller, error) {
@@ -93,8 +96,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 		return informed
 	}
 	used := min(finite(s.Utilization.Value), 1)
-	full := finite(s.Service.Concurrency) >= math.Round(st.target())-0.5
-	st.served.step(s.Service, s.Pools, dt, used, float64(cfg.Initial), full)
+	st.served.step(s.Service, s.Pools, dt, used, float64(cfg.Initial), st.pressure < growBelow && top.level < growBelow)
 	st.served.target = cfg.within(st.served.target)
 	constant := fallTime
 	if top.level > st.pressure {
@@ -104,11 +106,8 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	if top.level >= growBelow || st.pressure < growBelow {
 		st.top = top // otherwise keep naming the signal that raised the pressure, which falls more slowly
 	}
-	if st.pressure < growBelow && top.level < growBelow {
-		st.served.raise(dt, float64(cfg.Max))
-	}
 	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
-	st.wait.observe(math.Round(st.target()), st.served.expected(), dt, st.served.phase != watching)
+	st.wait.observe(math.Round(st.target(cfg)), st.served.expected(), dt, st.served.phase != watching)
 	st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
 	if ok(s.Utilization) {
 		st.busy += (used - st.busy) * toward(dt, 0.5)
@@ -122,12 +121,12 @@ func (st *state) follow(processors, dt float64) float64 {
 	before, p := st.processors, st.pressure
 	switch {
 	case p > shrinkAbove:
-		from := st.target()
+		from := st.ends()
 		return max(from*math.Exp(-shrinkRate*(p-shrinkAbove)/(1-shrinkAbove)*dt), tightest*from, min(processors, from))
 	case p < growBelow:
 		share := (growBelow - p) / growBelow
 		grown := max(before*math.Exp(growRate*share*dt), before+10*share*dt)
-		return max(before, min(grown, 2*before, ahead*st.served.limit()))
+		return max(before, min(grown, 2*before, ahead*st.served.target))
 	}
 	return before
 }

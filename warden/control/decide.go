@@ -14,7 +14,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	d := decision.ControlDecision{
 		Seq:               st.seq,
 		At:                at,
-		TargetConcurrency: int(math.Round(st.target())),
+		TargetConcurrency: int(math.Round(st.target(cfg))),
 		ShedProbability:   st.shed,
 		Reasons:           st.reasons(fresh),
 		ValidFor:          cfg.ValidFor,
@@ -24,8 +24,8 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	}
 	// Without samples the limit falls by one step, and no further, because silence is not evidence of overload.
 	stale := d
-	floor := min(st.target(), max(float64(cfg.Min), float64(cfg.Processors)))
-	stale.TargetConcurrency = int(math.Round(max(blind*st.target(), floor)))
+	floor := min(st.target(cfg), max(float64(cfg.Min), float64(cfg.Processors)))
+	stale.TargetConcurrency = int(math.Round(max(blind*st.target(cfg), floor)))
 	stale.Reasons = []decision.Reason{decision.NewReason("control_silent", "valid_for_seconds", cfg.ValidFor.Seconds(), decision.Tighten)}
 	stale.ValidFor = 0
 	d.Stale = &stale
@@ -49,20 +49,16 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	switch {
 	case !k.fed:
 		reasons = append(reasons, decision.NewReason("service_not_fed", "service_count", 0, decision.Hold))
-	case k.told.full && k.told.at != nil && !k.unending.mute:
-		direction := decision.Hold
-		if k.told.waits {
-			direction = decision.Tighten
-		}
-		reasons = append(reasons, decision.NewReason("pool_full", "pool_waiting", k.told.at.waiting, direction).Because(k.told.sentence(k.rate)))
-	case k.unending.mute && k.unending.rises:
-		reasons = append(reasons, decision.NewReason("nothing_ends", "service_silent_seconds", k.unending.silent, decision.Relax))
-	case k.unending.mute:
-		reasons = append(reasons, decision.NewReason("nothing_ends", "service_silent_seconds", k.unending.silent, decision.Hold))
+	case k.told.full && k.told.at != nil:
+		reasons = append(reasons, k.told.reason(k.rate))
+	case k.long.beyond():
+		reasons = append(reasons, k.long.reason(decision.Hold))
 	case k.phase != watching:
 		reasons = append(reasons, decision.NewReason("service_trial", "service_inflation", k.inflation, decision.Tighten))
 	case k.slow:
 		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Tighten))
+	case k.long.slots > 0:
+		reasons = append(reasons, k.long.reason(decision.Relax))
 	}
 	return reasons
 }

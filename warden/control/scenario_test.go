@@ -68,7 +68,9 @@ func TestReasons(t *testing.T) {
 	service := func(ms, n float64) monitor.Service {
 		return executed(time.Duration(ms*float64(time.Millisecond)), 25, n)
 	}
-	held := monitor.Sample{Utilization: value(0.1), Service: monitor.Service{Concurrency: 200}}
+	long := func(n int) monitor.Sample {
+		return monitor.Sample{Utilization: value(0.1), Service: monitor.Service{Concurrency: float64(n), Running: n, Long: n, LongName: "GET /events", LongFor: time.Minute}}
+	}
 	for name, tc := range map[string]struct {
 		before, sample monitor.Sample
 		want           []string
@@ -90,8 +92,11 @@ func TestReasons(t *testing.T) {
 			monitor.Sample{Utilization: value(0.1), Service: service(40, 10)}, monitor.Sample{Utilization: value(0.1), Service: service(100, 128)},
 			[]string{"calm: utilization=0.1 (relax)", "service_trial: service_inflation="},
 		},
-		"held, and nothing ends": {
-			held, held, []string{"calm: utilization=0.1 (relax)", "nothing_ends: service_silent_seconds=2.6 (relax)"},
+		"some run for long": {
+			long(20), long(20), []string{"calm: utilization=0.1 (relax)", "held: 20 run for long, the oldest GET /events for 1m0s (relax)"},
+		},
+		"more than 512 run for long": {
+			long(600), long(600), []string{"calm: utilization=0.1 (relax)", "held: 600 run for long, the oldest GET /events for 1m0s (hold)"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

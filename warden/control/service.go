@@ -38,12 +38,12 @@ type service struct {
 	rate   float64 // executions that ended per second, of the last sample
 	fed    bool    // some sample had execution times
 	trust  float64 // 0 to 1: confidence in the baseline's execution time
-	target float64 // the limit of this half, without the slots of unending
+	target float64 // the limit of this half, for what ends
 	window window
 	base   baseline
 
-	unending unending
-	told     told
+	long long
+	told told
 
 	phase  phase
 	in     float64 // seconds in this phase
@@ -68,22 +68,18 @@ const (
 	measuring              // the effect of the cut is measured
 )
 
-// step processes the Service of a sample. busy is the recent utilization of the processors; full reports whether every slot was
-// held.
-func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy, initial float64, full bool) {
+// step processes the Service of a sample. busy is the recent utilization of the processors, which are calm or not.
+func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy, initial float64, calm bool) {
 	v.rate = finite(s.Throughput)
 	v.fed = v.fed || s.Count > 0 || finite(s.Concurrency) > 0
-	if v.unending.observe(s, dt, full) {
-		v.window.reset() // it has counted what ends as unending
-	}
-	s.Concurrency = max(finite(s.Concurrency)-v.unending.slots, 0)
+	v.long.observe(s, calm || len(v.base.times) > 0, v.target)
+	s.Concurrency = max(finite(s.Concurrency)-v.long.slots, 0)
 	n, ended := s.Concurrency, v.window.add(s, dt, busy)
 	if v.trust += (1 - v.trust) * ended / (ended + 4); ended == 0 && n == 0 {
 		v.trust -= v.trust * toward(dt, forget)
 	}
 	v.in += dt
-	v.told.observe(pools, max(float64(s.Running)-v.unending.slots, 0), v.base.mean, dt)
-	if v.told.full {
+	if v.told.observe(pools, finite(float64(s.Running)), v.long.slots, v.base.mean, dt); v.told.full {
 		v.obey(n, ended)
 		return
 	}
@@ -115,7 +111,7 @@ func (v *service) enter(p phase) {
 // something waits.
 func (v *service) watch(n, ended, dt, initial float64) {
 	w := &v.window
-	limited := n+v.unending.slots >= 0.8*v.limit()
+	limited := n >= 0.8*v.target
 	r := w.mean()
 	switch {
 	case len(v.base.times) < few:

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -22,8 +23,7 @@ type told struct {
 	pools map[string]*pool
 	limit float64 // the least need of a pool that is known; infinite without one
 	full  bool    // a pool is full: nothing is guessed
-	queue bool    // and somebody waits for it
-	waits bool    // more than should
+	waits bool    // and more wait for it than should
 	at    *pool   // the pool behind limit
 }
 
@@ -38,14 +38,14 @@ type pool struct {
 // each is how many connections a running task needs on average; unknown without a task.
 func (p *pool) each() float64 { return p.use / p.tasks }
 
-// observe takes note of what the pools tell while running tasks run that take typical seconds each. It allocates only for a pool that
+// observe takes note of what the pools tell while running tasks run, long of them for long, that take typical seconds each. It allocates only for a pool that
 // is new.
 //
 // A task needs each connections: of a pool with Max of them, Max/each tasks make use. That is learned wherever the need is known: what
 // is in use while nobody has to wait, and what is in use and waits together where the pool counts who waits. Work beside the limiter
 // is in these figures, so it lowers what is left for this one, in proportion.
-func (t *told) observe(pools []monitor.PoolReading, running, typical, dt float64) {
-	t.limit, t.full, t.queue, t.waits, t.at = math.Inf(1), false, false, false, nil
+func (t *told) observe(pools []monitor.PoolReading, running, long, typical, dt float64) {
+	t.limit, t.full, t.waits, t.at = math.Inf(1), false, false, nil
 	if len(pools) == 0 {
 		return
 	}
@@ -69,7 +69,10 @@ func (t *told) observe(pools []monitor.PoolReading, running, typical, dt float64
 		fade := math.Exp(-dt / max(toldFor, toldTasks*typical))
 		p.use, p.tasks, p.seen = p.use*fade, p.tasks*fade, p.seen*fade
 		full, waits, limit := p.bound(running)
-		t.full, t.queue, t.waits = t.full || full, t.queue || full && p.waiting > 0, t.waits || waits
+		if full && long >= float64(r.Max) && r.Max > 0 {
+			continue // what holds it may never end, and then no limit helps those who wait for it
+		}
+		t.full, t.waits = t.full || full, t.waits || waits
 		if limit < t.limit {
 			t.limit, t.at = limit, p
 		}
@@ -121,6 +124,15 @@ func (p *pool) bound(running float64) (full, waits bool, limit float64) {
 	return full, full && running > need+room && p.waiting > 0, need + room
 }
 
+// reason names the tightest pool, while rate tasks end per second.
+func (t *told) reason(rate float64) decision.Reason {
+	d := decision.Hold
+	if t.waits {
+		d = decision.Tighten
+	}
+	return decision.NewReason("pool_full", "pool_waiting", t.at.waiting, d).Because(t.sentence(rate))
+}
+
 // sentence says what the tightest pool told: "orders-db: 10 of 10 in use, 7 wait 40ms".
 func (t *told) sentence(throughput float64) string {
 	p := t.at
@@ -157,7 +169,7 @@ func (v *service) obey(n, ended float64) {
 	}
 	v.slow, v.longer, v.limited = t.waits, 0, 0
 	if t.waits {
-		v.target = max(min(v.target, t.limit), 1)
+		v.target = max(min(v.target, v.room()), 1)
 		v.inflation = 1 + t.at.waiting/max(n, 1)
 		w.reset()
 		return
@@ -166,12 +178,15 @@ func (v *service) obey(n, ended float64) {
 		v.base.learn(w.times)
 		w.reset()
 	}
-	if n+v.unending.slots >= 0.8*v.limit() {
+	if n >= 0.8*v.target {
 		v.grow(ended)
 	}
 }
 
 // grow raises the limit by as much as has ended, but not beyond what the pools have enough for.
 func (v *service) grow(by float64) {
-	v.target = max(v.target, min(v.target+min(by, v.target), v.told.limit))
+	v.target = max(v.target, min(v.target+min(by, v.target), v.room()))
 }
+
+// room is how much that ends the pools have enough for: they do not know what runs for long.
+func (v *service) room() float64 { return v.told.limit - v.long.slots }

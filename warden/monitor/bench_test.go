@@ -22,7 +22,7 @@ func BenchmarkSample(b *testing.B) {
 			s := mustNew(b, cfg)
 			b.ReportAllocs()
 			for b.Loop() {
-				cfg.Recorder.Start().End()
+				cfg.Recorder.Start("").End()
 				s.Sample()
 			}
 		})
@@ -34,14 +34,14 @@ func BenchmarkRecorder(b *testing.B) {
 	b.Run("serial", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			r.Start().End()
+			r.Start("").End()
 		}
 	})
 	b.Run("parallel", func(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				r.Start().End()
+				r.Start("").End()
 			}
 		})
 	})

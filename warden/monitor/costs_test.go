@@ -24,7 +24,7 @@ func play(s *monitor.Sampler, r *monitor.Recorder, ops []int, spans []monitor.Sp
 		case op == 0:
 			s.Sample()
 		case op == 1 && len(spans) < cap(spans):
-			spans = append(spans, r.Start())
+			spans = append(spans, r.Start(""))
 		case op == 2 && last >= 0:
 			spans[last].End()
 			spans = spans[:last]

@@ -18,7 +18,7 @@ func Example() {
 		panic(err)
 	}
 
-	span := work.Start() // around whatever is to be measured
+	span := work.Start("resize") // around whatever is to be measured
 	<-time.After(20 * time.Millisecond)
 	span.End()
 
@@ -48,7 +48,7 @@ func ExampleSpan_Discard() {
 	work := monitor.NewRecorder()
 	sampler, _ := monitor.New(monitor.Config{Recorder: work})
 	for i := range 3 {
-		span := work.Start()
+		span := work.Start("resize")
 		<-time.After(time.Millisecond)
 		if i == 2 { // the connection was hijacked
 			span.Discard()

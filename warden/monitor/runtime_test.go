@@ -58,7 +58,7 @@ func TestRealReadings(t *testing.T) {
 	}
 
 	saturate(t)
-	span := r.Start()
+	span := r.Start("")
 	s.Sample()
 	var queued float64
 	side := mustNew(t, monitor.Config{})

@@ -59,6 +59,11 @@ type Service struct {
 	Discarded uint64
 	// Running is the number of executions at this instant.
 	Running int
+	// Long is how many of them have run for long: for a second at least, and for 8 times the 90th percentile of the last 64 that
+	// ended with their name; while that rises, none is added. LongName is the name of the oldest, and LongFor its age.
+	Long     int
+	LongName string
+	LongFor  time.Duration
 	// Concurrency is the average number of running executions. With Count 0 it is above 0 if executions take longer than the
 	// time between samples.
 	Concurrency float64

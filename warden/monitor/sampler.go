@@ -63,7 +63,7 @@ func New(cfg Config) (*Sampler, error) {
 		return nil, err
 	}
 	if r := cfg.Recorder; r != nil {
-		if len(r.shards) == 0 {
+		if r.kinds == nil {
 			return nil, &InvalidError{Field: "Config.Recorder", Value: "a zero Recorder", Allowed: "nil or a recorder made by NewRecorder"}
 		}
 		if !r.owned.CompareAndSwap(false, true) {

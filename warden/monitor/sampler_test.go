@@ -154,7 +154,7 @@ func TestRealChanges(t *testing.T) {
 	for range 4 {
 		go func() {
 			for range 100 {
-				sp := r.Start()
+				sp := r.Start("")
 				samples <- s.Sample()
 				sp.End()
 			}

@@ -46,6 +46,15 @@ func phases() []phase {
 			return l
 		}
 	}
+	rising := func(l load) func(time.Duration) load { // within a minute
+		return func(at time.Duration) load {
+			now, part := usual(at), min((at-well).Seconds()/60, 1)
+			for i := range now {
+				now[i] += max(part, 0) * max(l[i]-now[i], 0)
+			}
+			return now
+		}
+	}
 	fault := func(what string, more ...string) []string {
 		return append([]string{"-fault", what, "-fault-after", well.String()}, more...)
 	}
@@ -69,6 +78,11 @@ func phases() []phase {
 		{name: "critical-rejected", busy: true, lasts: 15 * time.Minute, replicas: 1, load: after(load{100, 5, 1, 5}), args: fault("checkout=2s,admin=2s")},
 		// A page of products takes 40 ms of the only processor: 25 pages/s.
 		{name: "sale", busy: true, lasts: 13 * time.Minute, replicas: 1, load: after(load{3, 75, 1, 0.5}), env: []string{"GOMAXPROCS=1"}, args: []string{"-render", "40ms"}},
+		// A pool of 100 connections and 1 s per query: 100 requests/s are served, of 200 in the end.
+		{
+			name: "pool", lasts: 16 * time.Minute, replicas: 1, load: rising(load{20, 180, 1, 1}),
+			args: []string{"-way", "pool", "-fault", "checkout=1s,products=1s,admin=1s"},
+		},
 		{name: "silent-control", lasts: 12 * time.Minute, replicas: 1, load: usual, args: fault("control=hangs")},
 		// Few calls, each of which loses a slot: 10 slots in five minutes, 30 in eight.
 		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: steady(load{3, 5, 0.06, 0.03}), args: fault("analytics=1h,admin=1h")},

@@ -54,9 +54,9 @@ func costs() []cost {
 			r := monitor.NewRecorder()
 			s := must(monitor.New(monitor.Config{Recorder: r}))
 			for range n {
-				r.Start()
+				r.Start("")
 			}
-			return func() { r.Start().End(); s.Sample() }
+			return func() { r.Start("").End(); s.Sample() }
 		}},
 
 		{"docs/lease.md", "a record, with n domains", constant, "", func(ctx context.Context, n int) func() {

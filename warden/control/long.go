@@ -1,0 +1,45 @@
+// Executions that run for long, such as streams and calls of a dependency that hangs: the limit is for what ends, and they come on top.
+
+package control
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// mostLong bounds what the limit makes up for: each of them holds memory, and a dependency that hangs has no end of them.
+const mostLong = 512
+
+// long are the executions of which the monitor says that they have run for long.
+type long struct {
+	slots float64 // on top of the limit of what ends
+	last  monitor.Service
+}
+
+// observe takes note of a sample. Where nothing has ended yet, and processors are not calm, none is added: it may be that all compute.
+// In one step they at most double with limit, and no more than half of them go (C4).
+func (l *long) observe(s monitor.Service, sure bool, limit float64) {
+	l.last = s
+	n := min(finite(float64(s.Long)), mostLong, 2*l.slots+limit)
+	if !sure {
+		n = min(n, l.slots)
+	}
+	l.slots = max(n, math.Floor(l.slots/2))
+}
+
+// beyond reports whether there are more of them than the limit makes up for.
+func (l *long) beyond() bool { return l.slots < finite(float64(l.last.Long)) }
+
+// reason says how many there are, and which is the oldest: "512 run for long, the oldest GET /events for 1h3m0s".
+func (l *long) reason(d decision.Direction) decision.Reason {
+	of := ""
+	if l.last.LongName != "" {
+		of = " " + l.last.LongName
+	}
+	said := fmt.Sprintf("%d run for long, the oldest%s for %v", l.last.Long, of, l.last.LongFor.Round(time.Second))
+	return decision.NewReason("held", "service_long", float64(l.last.Long), d).Because(said)
+}

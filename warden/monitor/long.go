@@ -1,0 +1,129 @@
+// Which running executions are long: streams, jobs, calls of a dependency that hangs. What does not end soon says nothing about what
+// does.
+
+package monitor
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	mostKinds = 64
+	recall    = 64          // execution times that a kind keeps
+	longAfter = time.Second // an execution is long at this age, at least,
+	longTimes = 8           // and at this many times the 90th percentile of what ended lately of its kind
+	rising    = 1.5         // the newer half of those times is that much longer: the work has become slower, and nothing becomes long
+)
+
+// A run is one running execution.
+type run struct {
+	older, younger *run // of its kind; younger links the free list as well
+	kind           *kind
+	name           string
+	start          time.Duration // since the epoch
+	number         uint64        // grows when it ends
+}
+
+// A kind is the executions with one name.
+type kind struct {
+	oldest, youngest *run
+	ended            lately
+	long             int // at the last take
+}
+
+func (k *kind) push(w *run) {
+	w.kind, w.older, w.younger = k, k.youngest, nil
+	if k.youngest == nil {
+		k.oldest = w
+	} else {
+		k.youngest.younger = w
+	}
+	k.youngest = w
+}
+
+func (k *kind) remove(w *run) {
+	if w.older == nil {
+		k.oldest = w.younger
+	} else {
+		w.older.younger = w.younger
+	}
+	if w.younger == nil {
+		k.youngest = w.older
+	} else {
+		w.younger.older = w.older
+	}
+	w.older, w.younger, w.name = nil, nil, ""
+}
+
+// kindOf returns the kind of a name. The caller holds mu, as for all below.
+func (r *Recorder) kindOf(name string) *kind {
+	if k := r.kinds[name]; k != nil {
+		return k
+	}
+	if len(r.kinds) == mostKinds {
+		return &r.others
+	}
+	k := new(kind)
+	r.kinds[name] = k
+	return k
+}
+
+// lately are the last execution times, in the order of their ends.
+type lately struct {
+	times [recall]time.Duration // a ring
+	n     int                   // that there ever were
+	at    time.Duration         // of the last end
+}
+
+func (l *lately) add(took, now time.Duration) {
+	l.times[l.n%recall] = took
+	l.n++
+	l.at = now
+}
+
+// bar returns the age at which an execution is long, and whether the times rise.
+func (l *lately) bar() (age time.Duration, rises bool) {
+	n := min(l.n, recall)
+	var both [recall]time.Duration
+	for i := range n { // oldest first
+		both[i] = l.times[(l.n-n+i)%recall]
+	}
+	before, now := p90(both[:n/2]), p90(both[n/2:n])
+	return max(longAfter, longTimes*p90(both[:n])), float64(now) > rising*float64(before)
+}
+
+// p90 sorts times and returns their 90th percentile; 0 if there are none.
+func p90(times []time.Duration) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	slices.Sort(times)
+	return times[len(times)*9/10]
+}
+
+// long counts the executions that are long now, and finds the oldest.
+func (r *Recorder) long(now time.Duration, out *Service) {
+	count := func(k *kind) {
+		before := k.long
+		k.long = 0
+		if k.oldest == nil || now-k.oldest.start < longAfter {
+			return
+		}
+		bar, rises := k.ended.bar()
+		for w := k.oldest; w != nil && now-w.start >= bar; w = w.younger {
+			k.long++
+		}
+		if rises && now-k.ended.at < bar { // what has become slower has not ended yet
+			k.long = min(k.long, before)
+		}
+		if age := now - k.oldest.start; k.long > 0 && age > out.LongFor {
+			out.LongName, out.LongFor = k.oldest.name, age
+		}
+		out.Long += k.long
+	}
+	for _, k := range r.kinds {
+		count(k)
+	}
+	count(&r.others)
+}
