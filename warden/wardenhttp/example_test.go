@@ -138,12 +138,12 @@ func ExampleNewTransport() {
 	// paid <nil> 0
 }
 
-// A client of a payment service, over two connections at most. While both are in use and requests wait for one, the limit is what they
-// have enough for, and a rejection says "payments: 2 of 2 in use, 7 wait 40ms".
+// A client of a payment service, over 20 connections at most. While all are in use and requests wait for one, the limit is what they
+// have enough for, and a rejection says "payments: 20 of 20 in use, 7 wait 40ms".
 func ExamplePool() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))
 	defer server.Close()
-	pool, base := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 2})
+	pool, base := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 20})
 	w, err := warden.New(warden.Config{Pools: []monitor.Pool{pool}})
 	if err != nil {
 		panic(err)
@@ -164,8 +164,8 @@ func ExamplePool() {
 	resp.Body.Close()
 	fmt.Printf("it was read: %d of %d in use, %v\n", pool.Stats().InUse, pool.Stats().Max, err)
 	// Output:
-	// an answer is unread: 1 of 2 in use
-	// it was read: 0 of 2 in use, <nil>
+	// an answer is unread: 1 of 20 in use
+	// it was read: 0 of 20 in use, <nil>
 }
 
 // A service between two others: what a client said of its request, and how much time it has left, goes on to the service behind.
