@@ -44,6 +44,7 @@ type service struct {
 
 	unending unending
 	told     told
+	unread   []string // the pools whose reading must not be used, and why
 
 	phase  phase
 	in     float64 // seconds in this phase
@@ -83,6 +84,7 @@ func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy,
 	}
 	v.in += dt
 	v.told.observe(pools, max(float64(s.Running)-v.unending.slots, 0), v.base.mean, dt)
+	v.unread = unreadable(pools)
 	if v.told.full {
 		v.obey(n, ended)
 		return

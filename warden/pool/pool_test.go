@@ -98,8 +98,8 @@ func Example_redis() {
 		s := client.PoolStats()
 		return monitor.PoolStats{InUse: int(s.TotalConns) - int(s.IdleConns), Max: client.Options().PoolSize}
 	}}
-	fmt.Printf("%d of %d in use\n", redisPool.Stats().InUse, redisPool.Stats().Max)
-	// Output: 4 of 10 in use
+	fmt.Printf("%s: %d of %d in use\n", redisPool.Name, redisPool.Stats().InUse, redisPool.Stats().Max)
+	// Output: redis: 4 of 10 in use
 }
 
 // A warden whose work waits for a token says so.
