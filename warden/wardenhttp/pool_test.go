@@ -220,6 +220,62 @@ func play(t *testing.T, base *http.Transport, script []move) error {
 	return check("all")
 }
 
+// A request that waits for its own new connection does not wait for a full pool, and one whose dial fails is over.
+func TestPoolWhileConnectionsAreMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newPipes()
+		server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+		go func() { _ = server.Serve(network) }()
+		defer server.Close()
+		refused := make(chan struct{})
+		dial := network.dial
+		pool, transport := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 2, DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return dial(ctx, network, addr)
+		}})
+		send := func(ctx context.Context) (monitor.PoolStats, error) {
+			resp, err := transport.RoundTrip(must(http.NewRequestWithContext(ctx, http.MethodGet, "http://a.example", http.NoBody))(t))
+			if err == nil {
+				resp.Body.Close()
+			}
+			return pool.Stats(), err
+		}
+		if got, err := send(t.Context()); err != nil || got != use(0, 2) {
+			t.Fatalf("H22: %v, %+v", err, got)
+		}
+		synctest.Wait() // the connection is closed
+		dial = func(context.Context, string, string) (net.Conn, error) {
+			<-refused
+			return nil, errors.New("refused")
+		}
+		var clients sync.WaitGroup
+		leave := func() {}
+		for n := range 4 {
+			var ctx context.Context
+			ctx, leave = context.WithCancel(t.Context())
+			defer leave()
+			clients.Go(func() {
+				if _, err := send(ctx); err == nil {
+					t.Error("refused, and no error")
+				}
+			})
+			synctest.Wait()
+			if got := pool.Stats(); got != use(n+1, 2) {
+				t.Errorf("H22: %d are sent, two of which dial: %+v", n+1, got)
+			}
+		}
+		leave() // who was the last
+		synctest.Wait()
+		if got := pool.Stats(); got != use(3, 2) {
+			t.Errorf("H22: one has left: %+v", got)
+		}
+		close(refused)
+		clients.Wait()
+		if got := pool.Stats(); got != use(0, 2) {
+			t.Errorf("H22: all are refused: %+v", got)
+		}
+	})
+}
+
 // A hook of a trace may be called often, late or never, and a base may fail in any way: a request is counted at most once, and not after
 // its end.
 func TestPropertyPoolCountsARequestOnce(t *testing.T) {
@@ -377,6 +433,64 @@ func TestPoolByProtocol(t *testing.T) {
 			clients.Wait()
 			if got := pool.Stats(); got.InUse > 0 || got.Waiting.Value > 0 {
 				t.Errorf("H22: at the end %+v", got)
+			}
+		})
+	}
+}
+
+// Forty users of a dependency over four connections: the limit follows to what those are enough for, and the reason names the pool. So it
+// does where the warden is that of a server whose handlers wait.
+func TestLimitFollowsTheConnections(t *testing.T) {
+	for _, of := range []string{"dependency", "server"} {
+		t.Run(of, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer cancel()
+			payments := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Millisecond) }), false)
+			pool, base := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 4, MaxIdleConnsPerHost: 4})
+			w := must(warden.New(warden.Config{Interval: 10 * time.Millisecond, Pools: []monitor.Pool{pool}}))(t)
+			running.Go(func() { _ = w.Run(ctx) })
+			client, url := &http.Client{Transport: base}, payments.URL
+			defer client.CloseIdleConnections()
+			if of == "dependency" {
+				client = &http.Client{Transport: must(wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: base}))(t)}
+			} else {
+				behind := client
+				s := startServer(t, must(wardenhttp.New(w, wardenhttp.Config{}))(t).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, payments.URL, http.NoBody)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if resp, err := behind.Do(req); err == nil {
+						resp.Body.Close()
+					}
+				})), false)
+				client, url = s.Client(), s.URL
+			}
+			for range 40 {
+				running.Go(func() {
+					for ctx.Err() == nil {
+						req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if resp, err := client.Do(req); err == nil {
+							resp.Body.Close()
+						}
+					}
+				})
+			}
+			for hangs := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // nothing tells when
+				d := w.Latest().Decision
+				if why := fmt.Sprint(d.Reasons); d.TargetConcurrency <= 6 && strings.Contains(why, "pool_full: payments: 4 of 4 in use, ") {
+					break
+				}
+				if time.Now().After(hangs) {
+					t.Fatalf("limit %d, %v, %+v", d.TargetConcurrency, d.Reasons, pool.Stats())
+				}
 			}
 		})
 	}
