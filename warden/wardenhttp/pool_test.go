@@ -95,8 +95,8 @@ var moves = rapid.Custom(func(t *rapid.T) move {
 		one("method", "POST", "HEAD"), one("answer", "empty", "whole", "part", "upgrade", "abort"), rapid.IntRange(0, 9).Draw(t, "which")}
 })
 
-// Whatever becomes of requests, in whichever order, the pool tells how many have a connection and how many wait for one. The server
-// is the witness: a request that has a connection has come to its handler.
+// Whatever becomes of requests, in whichever order, the pool tells how many have a connection and how many wait for one. The
+// server is the witness: a request that has a connection has come to its handler.
 func TestPropertyPoolTellsConnections(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		script := rapid.SliceOfN(moves, 1, 40).Draw(rt, "moves")
@@ -276,8 +276,8 @@ func TestPoolWhileConnectionsAreMade(t *testing.T) {
 	})
 }
 
-// A hook of a trace may be called often, late or never, and a base may fail in any way: a request is counted at most once, and not after
-// its end.
+// A hook of a trace may be called often, late or never, and a base may fail in any way: a request is counted at most once, and
+// not after its end.
 func TestPropertyPoolCountsARequestOnce(t *testing.T) {
 	const most = 100
 	rapid.Check(t, func(rt *rapid.T) {
@@ -438,8 +438,8 @@ func TestPoolByProtocol(t *testing.T) {
 	}
 }
 
-// Forty users of a dependency over four connections: the limit follows to what those are enough for, and the reason names the pool. So it
-// does where the warden is that of a server whose handlers wait.
+// Forty users of a dependency over four connections: the limit follows to what those are enough for, and the reason names the
+// pool. So it does where the warden is that of a server whose handlers wait.
 func TestLimitFollowsTheConnections(t *testing.T) {
 	for _, of := range []string{"dependency", "server"} {
 		t.Run(of, func(t *testing.T) {

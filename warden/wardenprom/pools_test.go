@@ -63,7 +63,7 @@ func TestPoolThatLiesUnderLoad(t *testing.T) {
 			protect := must(wardenhttp.New(w, wardenhttp.Config{}))(t)
 			server := httptest.NewServer(protect.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				tokens <- struct{}{}
-				time.Sleep(time.Millisecond) // the work
+				time.Sleep(10 * time.Millisecond) // the work
 				<-tokens
 			})))
 			defer server.Close()
