@@ -69,7 +69,7 @@ var rules = []rule{
 	{layer: "warden/wardenhttp", arrows: append([]string{"admission/admissionhttp/inflight", "warden/internal/rpcstatus", "warden/retry"}, flow...)},
 	{layer: "warden/console", arrows: flow},
 	{layer: "warden/wardenslog", arrows: flow},
-	{layer: "warden/wardenprom", arrows: append([]string{"admission", "lease/dispatch"}, flow...), others: anything},
+	{layer: "warden/wardenprom", arrows: append([]string{"admission", "lease/dispatch"}, flow...), others: anything, tests: []string{"warden/wardenhttp"}},
 	{layer: "warden/wardenotel", arrows: append([]string{"admission", "lease/dispatch", "warden/wardenhttp"}, flow...), others: anything},
 	{layer: "warden/wardengrpc", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry"}, flow...), others: anything},
 	{layer: "warden/wardenconnect", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry", "warden/wardenhttp"}, flow...), others: anything},

@@ -4,6 +4,7 @@ package control
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -32,7 +33,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	return d
 }
 
-// reasons returns the dominant reason of the processors' half, then that of the service half.
+// reasons returns the dominant reason of the processors' half, then that of the service half, then the pools that nobody can read.
 func (st *state) reasons(fresh bool) []decision.Reason {
 	k := &st.served
 	reasons := make([]decision.Reason, 0, 2)
@@ -59,6 +60,9 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Tighten))
 	case k.long.slots > 0:
 		reasons = append(reasons, k.long.reason(decision.Relax))
+	}
+	if n := len(k.unread); n > 0 {
+		reasons = append(reasons, decision.NewReason("pool_unreadable", "pools_unreadable", float64(n), decision.Hold).Because(strings.Join(k.unread, ", ")))
 	}
 	return reasons
 }

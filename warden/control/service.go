@@ -42,8 +42,9 @@ type service struct {
 	window window
 	base   baseline
 
-	long long
-	told told
+	long   long
+	told   told
+	unread []string // the pools whose reading must not be used, and why
 
 	phase  phase
 	in     float64 // seconds in this phase
@@ -79,6 +80,7 @@ func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy,
 		v.trust -= v.trust * toward(dt, forget)
 	}
 	v.in += dt
+	v.unread = unreadable(pools)
 	if v.told.observe(pools, finite(float64(s.Running)), v.long.slots, v.base.mean, dt); v.told.full {
 		v.obey(n, ended)
 		return

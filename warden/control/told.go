@@ -151,6 +151,16 @@ func (t *told) sentence(throughput float64) string {
 	return s
 }
 
+// unreadable names the pools whose reading must not be used, and says why: "cache: blocked".
+func unreadable(pools []monitor.PoolReading) (all []string) {
+	for i := range pools {
+		if p := &pools[i]; p.Problem != "" {
+			all = append(all, p.Name+": "+p.Problem)
+		}
+	}
+	return all
+}
+
 // roughly rounds seconds to two digits, for a reader.
 func roughly(s float64) time.Duration {
 	d := time.Duration(min(s, 3600) * float64(time.Second))

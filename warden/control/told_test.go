@@ -3,6 +3,7 @@
 package control_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -40,7 +41,11 @@ func TestPropertySilenceLowersNothing(t *testing.T) {
 			r.Problem = "blocked"
 		}
 		s.Pools = []monitor.PoolReading{r}
-		if d := with.Step(s); d.TargetConcurrency < min(before.TargetConcurrency, alone.TargetConcurrency) {
+		d := with.Step(s)
+		if why := fmt.Sprint(d.Reasons); strings.Contains(why, "pool_unreadable: a: blocked (hold)") != (r.Problem != "") && !strings.Contains(why, "no_information") {
+			t.Fatalf("C14: %+v, and the reasons are %s", r, why)
+		}
+		if d.TargetConcurrency < min(before.TargetConcurrency, alone.TargetConcurrency) {
 			t.Fatalf("C14: a pool that tells no queue lowers the limit from %d to %d; without it: %d; %+v %v", before.TargetConcurrency, d.TargetConcurrency, alone.TargetConcurrency, r, d.Reasons)
 		}
 	})

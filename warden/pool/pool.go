@@ -1,5 +1,6 @@
 // Package pool lets a warden ask the pools of connections that a program has: database/sql, pgxpool, or anything that counts who
-// waits. Put the result into warden.Config.Pools; package control says what it does there.
+// waits; wardenhttp.Pool has those of an http.Transport. Put the result into warden.Config.Pools; docs/control.md says what it does
+// there.
 //
 // A pool tells how much of it is in use, and how much there is. So an overload of it is seen at once and by name, where execution
 // times alone show it late and may mean something else.
@@ -31,6 +32,11 @@ type PgxStat interface {
 }
 
 // Pgx is the pool of a *pgxpool.Pool db: Pgx("orders-db", db.Stat). A nil function is an error of warden.New.
+//
+// A connection is in use from when the pool has picked it, before its ping and BeforeAcquire or PrepareConn, until AfterRelease has
+// returned or it is closed. One that is being opened is not, though it takes a place: the pool opens some that no task waits for
+// (MinConns). So a pool that is just filling up is told as having room. At each HealthCheckPeriod the pool takes the idle ones, for
+// microseconds.
 func Pgx[S PgxStat](name string, stat func() S) monitor.Pool {
 	if stat == nil {
 		return monitor.Pool{Name: name}

@@ -83,6 +83,25 @@ func ExampleSQL() {
 	// Output: <nil>
 }
 
+// client stands for a *redis.Client of go-redis.
+type client struct{ most int }
+
+type redisStats struct{ TotalConns, IdleConns uint32 }
+
+func (c client) PoolStats() *redisStats           { return &redisStats{7, 3} }
+func (c client) Options() *struct{ PoolSize int } { return &struct{ PoolSize int }{c.most} }
+
+// The pool of a go-redis client.
+func Example_redis() {
+	client := client{10}
+	redisPool := monitor.Pool{Name: "redis", Stats: func() monitor.PoolStats {
+		s := client.PoolStats()
+		return monitor.PoolStats{InUse: int(s.TotalConns) - int(s.IdleConns), Max: client.Options().PoolSize}
+	}}
+	fmt.Printf("%s: %d of %d in use\n", redisPool.Name, redisPool.Stats().InUse, redisPool.Stats().Max)
+	// Output: redis: 4 of 10 in use
+}
+
 // A warden whose work waits for a token says so.
 func ExampleGauge() {
 	var waits pool.Gauge

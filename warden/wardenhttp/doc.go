@@ -23,5 +23,5 @@
 // read to its end nor closed. Both leak the connection without a warden as well. A handler that hijacks must close the
 // connection even when it panics, and a client must defer resp.Body.Close().
 //
-// docs/wardenhttp.md has the invariants H1 to H21 and the table of answers.
+// docs/wardenhttp.md has the invariants H1 to H22 and the table of answers.
 package wardenhttp

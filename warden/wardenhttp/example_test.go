@@ -16,6 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -135,6 +136,36 @@ func ExampleNewTransport() {
 	// Output:
 	// while the first answer is unread: true
 	// paid <nil> 0
+}
+
+// A client of a payment service, over 20 connections at most. While all are in use and requests wait for one, the limit is what they
+// have enough for, and a rejection says "payments: 20 of 20 in use, 7 wait 40ms".
+func ExamplePool() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))
+	defer server.Close()
+	pool, base := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 20})
+	w, err := warden.New(warden.Config{Pools: []monitor.Pool{pool}})
+	if err != nil {
+		panic(err)
+	}
+	payments, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: base})
+	if err != nil {
+		panic(err)
+	}
+	client := &http.Client{Transport: payments}
+	defer client.CloseIdleConnections()
+
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("an answer is unread: %d of %d in use\n", pool.Stats().InUse, pool.Stats().Max)
+	_, err = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	fmt.Printf("it was read: %d of %d in use, %v\n", pool.Stats().InUse, pool.Stats().Max, err)
+	// Output:
+	// an answer is unread: 1 of 20 in use
+	// it was read: 0 of 20 in use, <nil>
 }
 
 // A service between two others: what a client said of its request, and how much time it has left, goes on to the service behind.
