@@ -365,8 +365,6 @@ func (d *Dispatcher) work(dom *domain) {
 		switch {
 		case d.closed:
 			d.emptyLines()
-		case dom.stage == fenced:
-			dom.state = inactive
 		case !d.pause(dom, max(wait, own)):
 			d.makeRunnable(dom)
 		}

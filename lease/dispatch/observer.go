@@ -32,10 +32,11 @@ const (
 	Skipped
 	// Reclaimed: the lease of a former holder was reclaimed.
 	Reclaimed
-	// Foreign: another process took a lease after this one had taken the partition.
+	// Foreign: another process took a lease after this one had taken the partition. It has Grace; then the Source is asked
+	// whose the partition is.
 	Foreign
-	// Fenced: another process has reclaimed the lease. The domain is left alone from now on. End Run: the partition has
-	// a new owner.
+	// Fenced: another process has reclaimed the lease. The Source is asked whose the partition is: if it is still this
+	// Run's, the domain goes on, and if not, Run ends with a *LostError.
 	Fenced
 	// Rejected: Concurrency rejected an attempt with Err. Sent once for each time that a domain has to wait.
 	Rejected

@@ -15,7 +15,7 @@ type Stats struct {
 
 	// Domains with unfinished work. Working: in a handler or a call of the ledger. Ready: waiting for a slot. Pausing:
 	// waiting for a retry, or after an error of the ledger or of DeadLetter. Waiting: their record has to be read first.
-	// Fenced: another process has the lease. Domains in any of these states may also be Behind (records were put off),
+	// Fenced: another process has the lease, and has Grace, or the Source does not say whose the partition is. Domains in any of these states may also be Behind (records were put off),
 	// Suspects (waiting for their trial or on it) or Paced (ready or pausing because of a rate).
 	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects, Paced int
 
@@ -76,9 +76,11 @@ func (d *Dispatcher) Stats() Stats {
 				s.Paced++
 			}
 		case pausing:
-			s.Pausing++
-		case inactive:
-			s.Fenced++
+			if dom.foreign != 0 || dom.stage == fenced {
+				s.Fenced++
+			} else {
+				s.Pausing++
+			}
 		case idle:
 			s.Waiting++
 		}
