@@ -27,7 +27,7 @@ type Dispatcher struct {
 	share           share  // of the slots
 	records, trials *quota // of MaxBuffered, and of the one trial that all partitions have at a time
 
-	committing sync.Mutex // held while a floor is committed to the source; mu may be taken under it
+	committing chan struct{} // room for one: the floor that is being committed to the source
 
 	mu             sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains        map[string]*domain
@@ -68,7 +68,7 @@ func New(cfg Config) (*Dispatcher, error) {
 func sharing(cfg Config, slots *slots, records, trials *bound) *Dispatcher {
 	d := &Dispatcher{
 		cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, slots: slots,
-		high: math.MaxInt64, wake: make(chan struct{}, 1), quiet: make(chan struct{}),
+		high: math.MaxInt64, wake: make(chan struct{}, 1), committing: make(chan struct{}, 1), quiet: make(chan struct{}),
 	}
 	d.records = records.join(d.readOn)
 	d.trials = trials.join(func() { go d.beginTrial() })

@@ -97,8 +97,12 @@ func (d *Dispatcher) ask(ctx context.Context) error { return d.commitFloor(ctx, 
 
 // commitFloor commits a floor to the source, one at a time.
 func (d *Dispatcher) commitFloor(ctx context.Context, floor int64) error {
-	d.committing.Lock()
-	defer d.committing.Unlock()
+	select {
+	case d.committing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-d.committing }()
 	d.mu.Lock()
 	floor = max(floor, d.where.committed)
 	d.mu.Unlock()
