@@ -61,7 +61,7 @@ func TestPatienceIsForAServerThatIsUp(t *testing.T) {
 				t.Errorf("patience is over after two restarts, and at most a minute beside them (%v)", err)
 			}
 		}
-		if time.Sleep(1); !over() {
+		if time.Sleep(time.Nanosecond); !over() {
 			t.Error("patience never ends")
 		}
 	})
