@@ -50,6 +50,7 @@ type Dispatcher struct {
 	stop     context.CancelFunc // of the Fetch that waits at high; nil while none does
 	count    counters
 	where    floors
+	stalled  string // why nothing has ended since the watch looked before
 
 	wake  chan struct{} // to the fetch loop: room, or a domain that wants to be read again; room for one
 	quiet chan struct{} // closed when a drain has nothing left to wait for
@@ -108,7 +109,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.records.leave()
 	defer d.records.give(math.MaxInt)
 
+	var loops sync.WaitGroup
+	loops.Go(d.watch)
 	if !d.take() {
+		loops.Wait()
 		lost := lostIn(context.Cause(soft))
 		if lost == nil {
 			return nil
@@ -116,7 +120,6 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.observe(Event{Kind: Drained, Err: lost})
 		return lost
 	}
-	var loops sync.WaitGroup
 	loops.Go(d.fetch)
 	loops.Go(d.commits)
 	<-soft.Done()

@@ -63,6 +63,9 @@ const (
 	// Drained: Run is about to return. Offset is the floor, Count the abandoned records, Err the reason why the floor
 	// could not be committed: a *LostError when the partition is lost.
 	Drained
+	// Stalled: records wait, and for AttemptTimeout or more none has ended and none was read. Err is a *StallError, Offset
+	// the floor, Count the records buffered. Sent once in AttemptTimeout while it lasts.
+	Stalled
 )
 
 // String returns the constant's name. It does not allocate for a defined kind.
@@ -114,6 +117,8 @@ func (k Kind) String() string {
 		return "Taken"
 	case Drained:
 		return "Drained"
+	case Stalled:
+		return "Stalled"
 	}
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }

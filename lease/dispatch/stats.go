@@ -22,6 +22,7 @@ type Stats struct {
 	Buffered int           // records fetched and not done
 	Oldest   time.Duration // time since the oldest of them was fetched; 0: none
 	Paused   bool          // fetching waits for room
+	Stalled  string        // the Reason of the last StallError; "" since something has ended, or was read
 
 	// Counters since Run. Succeeded: records done. Skipped: records found done when they were fetched. GaveUp: records
 	// given up; of these, Permanent by ErrPermanent and Died with their process. DeadLettered: dead letters accepted;
@@ -57,7 +58,7 @@ func (d *Dispatcher) Stats() Stats {
 	defer d.mu.Unlock()
 	c := d.count
 	s := Stats{
-		Name: d.cfg.Name, Held: d.begun && !d.closed, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Lag: -1,
+		Name: d.cfg.Name, Held: d.begun && !d.closed, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Stalled: d.stalled, Lag: -1,
 		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Permanent: c.permanent, Died: c.died,
 		DeadLettered: c.deadLettered, DeadLetterFailed: c.deadLetterFailed, Retried: c.retried, Postponed: c.postponed,
 		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,
@@ -76,7 +77,7 @@ func (d *Dispatcher) Stats() Stats {
 				s.Paced++
 			}
 		case pausing:
-			if dom.foreign != 0 || dom.stage == fenced {
+			if dom.fencedOff() {
 				s.Fenced++
 			} else {
 				s.Pausing++
@@ -105,7 +106,7 @@ func (d *Dispatcher) Stats() Stats {
 
 // LogValue implements slog.LogValuer: one group. Domain counts and counters that are zero are left out.
 func (s Stats) LogValue() slog.Value {
-	attrs := make([]slog.Attr, 0, 28)
+	attrs := make([]slog.Attr, 0, 29)
 	if s.Name != "" {
 		attrs = append(attrs, slog.String("name", s.Name))
 	}
@@ -124,6 +125,9 @@ func (s Stats) LogValue() slog.Value {
 		if n.value != 0 {
 			attrs = append(attrs, slog.Int(n.key, n.value))
 		}
+	}
+	if s.Stalled != "" {
+		attrs = append(attrs, slog.String("stalled", s.Stalled))
 	}
 	if s.Paused {
 		attrs = append(attrs, slog.Bool("paused", true))

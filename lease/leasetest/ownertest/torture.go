@@ -28,7 +28,7 @@ import (
 //   - doubled: a record handled again under the token of its effect, or after a rest;
 //   - disordered: a record handled before an earlier one of its domain;
 //   - stuck: no rest within a minute in which the server was up, or a member that does not end;
-//   - others: a token for two records or two members, a member that ends by itself.
+//   - others: a partition that stands still without a reason (D12), a token for two records or two members, a member that ends by itself.
 func Torture(t *testing.T, open Open) {
 	t.Helper()
 	TortureIn(t, inRealTime, open)
