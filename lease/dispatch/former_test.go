@@ -155,8 +155,9 @@ func TestFormerOwnerAfterGrace(t *testing.T) {
 				}
 				equal(t, "D8: reclaimed by the owner", young.Stats().Reclaimed, 0)
 				time.Sleep(time.Hour)
-				equal(t, "floor", young.Stats().Floor, 2)
+				equal(t, "D8: floor", young.Stats().Floor, 2)
 				young.mustStop(t)
+				time.Sleep(time.Hour) // for a handler that the drain did not wait for
 			})
 		})
 	}
