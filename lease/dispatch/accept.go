@@ -62,7 +62,7 @@ func (d *Dispatcher) choose(w window) (all []*arrivals, off map[string]int64, en
 			if dom != nil {
 				have += len(dom.queue)
 			}
-			if full || have >= d.cfg.MaxPerDomain || dom != nil && dom.state == inactive {
+			if full || have >= d.cfg.MaxPerDomain {
 				a.off, a.mark = true, r.Offset
 				break
 			}

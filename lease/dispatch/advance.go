@@ -6,7 +6,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -27,7 +26,9 @@ func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 		}
 	case leased:
 		wait = d.attempt(dom)
-	case ended, givenUp, fenced:
+	case fenced:
+		return d.regain(dom)
+	case ended, givenUp:
 	}
 	switch dom.stage {
 	case ended:
@@ -112,8 +113,7 @@ func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 	f, err := d.fail(d.hard, dom.lease, dom.unsure)
 	switch {
 	case isFence(err):
-		d.fence(dom, err)
-		return 0
+		return d.fence(dom, err)
 	case err != nil:
 		dom.unsure = true
 		return d.backOff(dom, err)
@@ -237,7 +237,8 @@ func (d *Dispatcher) setLease(dom *domain, l lease.Lease) {
 }
 
 // awaitHolder handles a lease of another process. If an earlier call's reply was lost, the lease is ours. Otherwise a process that has not
-// yet noticed its loss of the partition took it, and gets Grace to finish. Without any lease, cause is the error to back off from.
+// yet noticed its loss of the partition took it, and gets Grace to finish. The lease is reclaimed only if the source says, after it was read, that the
+// partition is still ours. Without any lease, cause is the error to back off from.
 func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) {
 	v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
 	if err != nil {
@@ -249,11 +250,21 @@ func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) 
 		}
 		return 0
 	}
-	if dom.unsure {
-		// ours, or the partition's next owner's, which would leave its domain alone for good
-		if err := d.commitFloor(d.handling, math.MinInt64); err != nil {
-			return d.backOff(dom, err)
+	if given := v.Lease.Released && !dom.contested; !given && !dom.unsure {
+		if dom.foreign != v.Lease.Token {
+			dom.foreign, dom.foreignSince = v.Lease.Token, time.Now()
+			dom.errorsInRow = 0
+			d.observe(Event{Kind: Foreign, Domain: dom.name, Offset: v.Lease.Offset, Token: v.Lease.Token})
 		}
+		if time.Since(dom.foreignSince) < d.cfg.Grace {
+			dom.errorsInRow++
+			return min(d.cfg.errorPause(dom.errorsInRow), time.Until(dom.foreignSince.Add(d.cfg.Grace)))
+		}
+	}
+	if wait := d.confirm(dom); wait > 0 {
+		return wait
+	}
+	if dom.unsure {
 		l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, v.Lease.Token)
 		if err != nil {
 			return d.backOff(dom, err)
@@ -261,16 +272,6 @@ func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) 
 		d.setLease(dom, l)
 		dom.unsure, dom.errorsInRow = false, 0
 		return 0
-	}
-	given := v.Lease.Released && !dom.contested
-	if dom.foreign != v.Lease.Token && !given {
-		dom.foreign, dom.foreignSince = v.Lease.Token, time.Now()
-		dom.errorsInRow = 0
-		d.observe(Event{Kind: Foreign, Domain: dom.name, Offset: v.Lease.Offset, Token: v.Lease.Token})
-	}
-	if !given && time.Since(dom.foreignSince) < d.cfg.Grace {
-		dom.errorsInRow++
-		return min(d.cfg.errorPause(dom.errorsInRow), time.Until(dom.foreignSince.Add(d.cfg.Grace)))
 	}
 	t, err := d.takeOverLease(d.hard, *v.Lease)
 	if err != nil {
@@ -321,8 +322,7 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 			d.recordSuccess(dom, next, more)
 			return 0
 		case isFence(err):
-			d.fence(dom, err)
-			return 0
+			return d.fence(dom, err)
 		}
 		return d.backOff(dom, err)
 	}
@@ -357,8 +357,7 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 		d.recordSuccess(dom, next, more)
 		return 0
 	case isFence(err):
-		d.fence(dom, err)
-		return 0
+		return d.fence(dom, err)
 	case err != nil:
 		dom.unsure = true
 		return d.backOff(dom, err)
@@ -458,17 +457,36 @@ func (d *Dispatcher) leave(dom *domain, offset int64) {
 	d.signalFetch(dom)
 }
 
-// fence leaves the domain to whoever has its lease now. Its records stay queued and hold the floor, so that a dispatcher
-// that has lost its partition comes to rest instead of reading on.
-func (d *Dispatcher) fence(dom *domain, err error) {
+// fence: another process has taken the lease. Its records stay queued and hold the floor until the source says whose the partition is.
+func (d *Dispatcher) fence(dom *domain, err error) (wait time.Duration) {
+	l := dom.lease
 	d.mu.Lock()
-	dom.stage, dom.ours = fenced, 0
-	for i := range dom.queue {
-		dom.queue[i].Payload = nil
-	}
+	dom.recordState, dom.ours = recordState{stage: fenced, lease: l}, 0
 	d.count.lost++
 	d.mu.Unlock()
-	d.observe(Event{Kind: Fenced, Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, RetryCount: dom.lease.RetryCount, Err: err})
+	d.observe(Event{Kind: Fenced, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Err: err})
+	return d.regain(dom)
+}
+
+// regain asks the source whose the partition is. If it is ours still, a former owner has taken the lease, and the domain begins anew; if
+// not, the Run ends.
+func (d *Dispatcher) regain(dom *domain) (wait time.Duration) {
+	if wait := d.confirm(dom); wait > 0 {
+		return wait
+	}
+	d.mu.Lock()
+	dom.recordState = recordState{}
+	d.mu.Unlock()
+	return 0
+}
+
+// confirm asks the source whether the partition is still ours. It returns 0 if so, otherwise the pause before the next question.
+func (d *Dispatcher) confirm(dom *domain) (wait time.Duration) {
+	if d.ask(d.handling) == nil {
+		return 0
+	}
+	dom.errorsInRow++
+	return max(d.cfg.errorPause(dom.errorsInRow), 1)
 }
 
 // backOff reports a failed call of the ledger and returns the pause after it.

@@ -27,7 +27,7 @@ type Dispatcher struct {
 	share           share  // of the slots
 	records, trials *quota // of MaxBuffered, and of the one trial that all partitions have at a time
 
-	committing sync.Mutex // held while a floor is committed to the source; mu may be taken under it
+	committing chan struct{} // room for one: the floor that is being committed to the source
 
 	mu             sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
 	domains        map[string]*domain
@@ -50,6 +50,7 @@ type Dispatcher struct {
 	stop     context.CancelFunc // of the Fetch that waits at high; nil while none does
 	count    counters
 	where    floors
+	stalled  string // why nothing has ended since the watch looked before
 
 	wake  chan struct{} // to the fetch loop: room, or a domain that wants to be read again; room for one
 	quiet chan struct{} // closed when a drain has nothing left to wait for
@@ -68,7 +69,7 @@ func New(cfg Config) (*Dispatcher, error) {
 func sharing(cfg Config, slots *slots, records, trials *bound) *Dispatcher {
 	d := &Dispatcher{
 		cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, slots: slots,
-		high: math.MaxInt64, wake: make(chan struct{}, 1), quiet: make(chan struct{}),
+		high: math.MaxInt64, wake: make(chan struct{}, 1), committing: make(chan struct{}, 1), quiet: make(chan struct{}),
 	}
 	d.records = records.join(d.readOn)
 	d.trials = trials.join(func() { go d.beginTrial() })
@@ -108,7 +109,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.records.leave()
 	defer d.records.give(math.MaxInt)
 
+	var loops sync.WaitGroup
+	loops.Go(d.watch)
 	if !d.take() {
+		loops.Wait()
 		lost := lostIn(context.Cause(soft))
 		if lost == nil {
 			return nil
@@ -116,7 +120,6 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.observe(Event{Kind: Drained, Err: lost})
 		return lost
 	}
-	var loops sync.WaitGroup
 	loops.Go(d.fetch)
 	loops.Go(d.commits)
 	<-soft.Done()
@@ -365,8 +368,6 @@ func (d *Dispatcher) work(dom *domain) {
 		switch {
 		case d.closed:
 			d.emptyLines()
-		case dom.stage == fenced:
-			dom.state = inactive
 		case !d.pause(dom, max(wait, own)):
 			d.makeRunnable(dom)
 		}

@@ -2,7 +2,7 @@
 // retries, dead letters and offset commits. Delivery is at-least-once.
 //
 // A [lease.Ledger] decides about a record (who may work on it, how often it failed, whether it is done); this package does what
-// takes time. docs/dispatch.md has the options and the invariants D1 to D11.
+// takes time. docs/dispatch.md has the options and the invariants D1 to D12.
 //
 // A [Dispatcher] runs one partition: one [Source], one Ledger, one [Dispatcher.Run]. When a partition is assigned, call Run with a new Dispatcher;
 // when it is revoked, cancel Run's context and wait until it returns. A [Consumer] does this for all partitions that an [Ownership],

@@ -23,11 +23,10 @@ type item struct {
 type runState uint8
 
 const (
-	idle     runState = iota // waits for a record, or has none
-	ready                    // in the heap
-	working                  // a goroutine has it
-	pausing                  // its timer will make it ready
-	inactive                 // fenced: another process has its lease
+	idle    runState = iota // waits for a record, or has none
+	ready                   // in the heap
+	working                 // a goroutine has it
+	pausing                 // its timer will make it ready
 )
 
 // stage is a domain's next step.
@@ -39,7 +38,7 @@ const (
 	leased               // a lease and its record: run the handler
 	ended                // the handler has returned: write the outcome to the ledger
 	givenUp              // given up: deliver the dead letter
-	fenced               // another process has the lease: leave the domain alone
+	fenced               // another process has taken the lease: ask the source whose the partition is
 )
 
 // lag is how far a domain, or an owner, is behind the reading position.

@@ -178,7 +178,7 @@ func (d *Dispatcher) nextReread() (from int64, ok bool) {
 
 // wants: a domain is read again when half of its share is free, so that one reading serves many records, and its owner has room.
 func (dom *domain) wants(cfg Config) bool {
-	return dom.behind && dom.state != inactive && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.of.buffered < cfg.MaxPerOwner
+	return dom.behind && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.of.buffered < cfg.MaxPerOwner
 }
 
 // signalFetch tells the fetch loop that there is more room, and calls it back from waiting at the end of the log when dom wants to be

@@ -5,6 +5,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -90,10 +91,18 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 	return nil
 }
 
-// commitFloor commits a floor to the source, one at a time. A floor that the source has already asks whether the partition is still ours.
+// ask asks the source, by the floor that it has already, whether the partition is still ours. Asked after a lease was read in the ledger and
+// before it is reclaimed, so that a former owner never fences out a later one.
+func (d *Dispatcher) ask(ctx context.Context) error { return d.commitFloor(ctx, math.MinInt64) }
+
+// commitFloor commits a floor to the source, one at a time.
 func (d *Dispatcher) commitFloor(ctx context.Context, floor int64) error {
-	d.committing.Lock()
-	defer d.committing.Unlock()
+	select {
+	case d.committing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-d.committing }()
 	d.mu.Lock()
 	floor = max(floor, d.where.committed)
 	d.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 
 // Logger is an Observer that logs, as "dispatch: GaveUp" with the event's fields. Events that need attention are
 // warnings: GaveUp, DeadLetterFailed, Fenced, Foreign, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed,
-// CommitFailed, and Drained with an error or abandoned records. Started, Succeeded, Skipped and Committed are debug
+// CommitFailed, Stalled, and Drained with an error or abandoned records. Started, Succeeded, Skipped and Committed are debug
 // messages; the rest is info. Of each kind at most ten lines a second are written, and left_out counts the events
 // without a line; debug messages are not limited. A panic's stack is part of the line. A handler's error and the
 // domain's name are logged unchanged: keep secrets out of them.
@@ -65,7 +65,7 @@ func (e Event) level() slog.Level {
 	switch e.Kind {
 	case Started, Succeeded, Skipped, Committed:
 		return slog.LevelDebug
-	case GaveUp, DeadLetterFailed, Foreign, Fenced, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed:
+	case GaveUp, DeadLetterFailed, Foreign, Fenced, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed, Stalled:
 		return slog.LevelWarn
 	case Drained:
 		if e.Err != nil || e.Count > 0 {

@@ -217,6 +217,10 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 			w.recorded[e.Offset] = true
 		case dispatch.Fenced, dispatch.Foreign:
 			w.found("D6: %v", e)
+		case dispatch.Stalled:
+			if why := (*dispatch.StallError)(nil); !errors.As(e.Err, &why) || why.Reason == "unknown" {
+				w.found("D12: %v", e)
+			}
 		case dispatch.Committed:
 			for offset := range e.Offset {
 				if !w.done[offset] {
@@ -230,7 +234,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 	}}
 	cfg := dispatch.Config{
 		Ledger: p, Source: p, Observer: observer, MaxInFlight: w.inFlight, MaxBuffered: w.buffered, MaxPerDomain: w.share,
-		Backoff: 10 * time.Millisecond, MaxBackoff: 80 * time.Millisecond, DrainTimeout: time.Minute, CommitEvery: 20 * time.Millisecond,
+		Backoff: 10 * time.Millisecond, MaxBackoff: 80 * time.Millisecond, DrainTimeout: time.Minute, CommitEvery: 20 * time.Millisecond, AttemptTimeout: time.Second,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			w.mu.Lock()
 			if dead {

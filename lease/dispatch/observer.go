@@ -32,10 +32,11 @@ const (
 	Skipped
 	// Reclaimed: the lease of a former holder was reclaimed.
 	Reclaimed
-	// Foreign: another process took a lease after this one had taken the partition.
+	// Foreign: another process took a lease after this one had taken the partition. It has Grace; then the Source is asked
+	// whose the partition is.
 	Foreign
-	// Fenced: another process has reclaimed the lease. The domain is left alone from now on. End Run: the partition has
-	// a new owner.
+	// Fenced: another process has reclaimed the lease. The Source is asked whose the partition is: if it is still this
+	// Run's, the domain goes on, and if not, Run ends with a *LostError.
 	Fenced
 	// Rejected: Concurrency rejected an attempt with Err. Sent once for each time that a domain has to wait.
 	Rejected
@@ -62,6 +63,9 @@ const (
 	// Drained: Run is about to return. Offset is the floor, Count the abandoned records, Err the reason why the floor
 	// could not be committed: a *LostError when the partition is lost.
 	Drained
+	// Stalled: records wait, and for AttemptTimeout or more none has ended and none was read. Err is a *StallError, Offset
+	// the floor, Count the records buffered. Sent once in AttemptTimeout while it lasts.
+	Stalled
 )
 
 // String returns the constant's name. It does not allocate for a defined kind.
@@ -113,6 +117,8 @@ func (k Kind) String() string {
 		return "Taken"
 	case Drained:
 		return "Drained"
+	case Stalled:
+		return "Stalled"
 	}
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }

@@ -46,8 +46,9 @@ type Source interface {
 	// there is a record, and returns no empty slice without an error. The dispatcher cancels ctx to read somewhere else
 	// first; nothing is lost by that. It keeps the records, so a Source must not reuse them.
 	Fetch(ctx context.Context, from int64, limit int) ([]Record, error)
-	// Commit says that every record below floor is done. Floors rise; the last one is repeated to check that the
-	// partition is still owned. A server may carry a commit out after its ctx has ended and others were accepted: the
+	// Commit says that every record below floor is done. Floors rise; the last one, or at first that of Committed, is
+	// repeated to ask whether the partition is still owned, before a lease of another process is reclaimed and after one
+	// was taken from this. A server may carry a commit out after its ctx has ended and others were accepted: the
 	// position must not fall by that. A Source that knows that the partition belongs to another member must return a
 	// *LostError.
 	Commit(ctx context.Context, floor int64) error

@@ -15,13 +15,14 @@ type Stats struct {
 
 	// Domains with unfinished work. Working: in a handler or a call of the ledger. Ready: waiting for a slot. Pausing:
 	// waiting for a retry, or after an error of the ledger or of DeadLetter. Waiting: their record has to be read first.
-	// Fenced: another process has the lease. Domains in any of these states may also be Behind (records were put off),
+	// Fenced: another process has the lease, and has Grace, or the Source does not say whose the partition is. Domains in any of these states may also be Behind (records were put off),
 	// Suspects (waiting for their trial or on it) or Paced (ready or pausing because of a rate).
 	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects, Paced int
 
 	Buffered int           // records fetched and not done
 	Oldest   time.Duration // time since the oldest of them was fetched; 0: none
 	Paused   bool          // fetching waits for room
+	Stalled  string        // the Reason of the last StallError; "" since something has ended, or was read
 
 	// Counters since Run. Succeeded: records done. Skipped: records found done when they were fetched. GaveUp: records
 	// given up; of these, Permanent by ErrPermanent and Died with their process. DeadLettered: dead letters accepted;
@@ -57,7 +58,7 @@ func (d *Dispatcher) Stats() Stats {
 	defer d.mu.Unlock()
 	c := d.count
 	s := Stats{
-		Name: d.cfg.Name, Held: d.begun && !d.closed, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Lag: -1,
+		Name: d.cfg.Name, Held: d.begun && !d.closed, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Stalled: d.stalled, Lag: -1,
 		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Permanent: c.permanent, Died: c.died,
 		DeadLettered: c.deadLettered, DeadLetterFailed: c.deadLetterFailed, Retried: c.retried, Postponed: c.postponed,
 		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,
@@ -76,9 +77,11 @@ func (d *Dispatcher) Stats() Stats {
 				s.Paced++
 			}
 		case pausing:
-			s.Pausing++
-		case inactive:
-			s.Fenced++
+			if dom.fencedOff() {
+				s.Fenced++
+			} else {
+				s.Pausing++
+			}
 		case idle:
 			s.Waiting++
 		}
@@ -103,7 +106,7 @@ func (d *Dispatcher) Stats() Stats {
 
 // LogValue implements slog.LogValuer: one group. Domain counts and counters that are zero are left out.
 func (s Stats) LogValue() slog.Value {
-	attrs := make([]slog.Attr, 0, 28)
+	attrs := make([]slog.Attr, 0, 29)
 	if s.Name != "" {
 		attrs = append(attrs, slog.String("name", s.Name))
 	}
@@ -122,6 +125,9 @@ func (s Stats) LogValue() slog.Value {
 		if n.value != 0 {
 			attrs = append(attrs, slog.Int(n.key, n.value))
 		}
+	}
+	if s.Stalled != "" {
+		attrs = append(attrs, slog.String("stalled", s.Stalled))
 	}
 	if s.Paused {
 		attrs = append(attrs, slog.Bool("paused", true))

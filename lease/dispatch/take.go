@@ -29,14 +29,20 @@ func (d *Dispatcher) takeOnce() error {
 	}
 	d.mu.Lock()
 	d.high = min(d.high, from)
+	d.where.committed, d.where.compacted = from, from
 	d.mu.Unlock()
-	// Every lease that is held now belongs to somebody who is gone.
+	// Every lease that is held now belongs to somebody who is gone, unless the partition has been given on meanwhile. The source knows.
 	var held []lease.Lease
 	for l, err := range d.cfg.Ledger.Held(d.soft) {
 		if err != nil {
 			return err
 		}
 		held = append(held, l)
+	}
+	if len(held) > 0 {
+		if err := d.ask(d.soft); err != nil {
+			return err
+		}
 	}
 	for _, l := range held {
 		if dom := d.domains[l.Domain]; dom != nil && dom.stage == missing && dom.lease.Token == l.Token {
@@ -68,7 +74,7 @@ func (d *Dispatcher) takeOnce() error {
 		d.mu.Unlock()
 	}
 	d.mu.Lock()
-	d.begun, d.where.committed, d.where.compacted = true, from, from
+	d.begun = true
 	d.mu.Unlock()
 	return nil
 }

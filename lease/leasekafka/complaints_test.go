@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -96,4 +97,26 @@ func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	if n, err := told.last(); n != 1 || !errors.Is(err, closed) || !strings.Contains(err.Error(), k.topic+"/0") {
 		t.Errorf("told %d times: %v", n, err)
 	}
+}
+
+// The broker answers, but not whether the member may join. It is told within a session.
+func TestMemberThatDoesNotGetInIsTold(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		k := fake(t, 1)
+		hang := make(chan struct{})
+		k.ControlKey(joinGroup, func(kmsg.Request) (kmsg.Response, error, bool) {
+			k.SleepControl(func() { <-hang })
+			return nil, nil, false
+		})
+		var told reports
+		cfg := k.config()
+		cfg.OnError = told.tell
+		m := run(t, cfg, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
+		time.Sleep(cfg.SessionTimeout + time.Second/2)
+		if n, err := told.last(); n != 1 || !strings.Contains(fmt.Sprint(err), "not in the group") {
+			t.Errorf("told %d times: %v", n, err)
+		}
+		close(hang)
+		m.stop(t)
+	})
 }

@@ -60,7 +60,8 @@ type Config struct {
 
 	// OnError is called with the reason why the membership was lost or could not begin, why a broker cannot be connected
 	// to, and why a partition's floor or Ledger cannot be had. What goes on failing is reported at once and then once a
-	// minute, until the member has joined, a broker is connected to, or the partition is opened. It must be safe for
+	// minute, until the member has joined, a broker is connected to, or the partition is opened. So is a member that has
+	// not joined within SessionTimeout, or that worked on a partition no more that is its own. It must be safe for
 	// concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 

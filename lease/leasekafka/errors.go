@@ -12,6 +12,8 @@ import (
 var (
 	// ErrInvalid marks an *InvalidError.
 	ErrInvalid = errors.New("leasekafka: invalid value")
+	// errNoMember is what a member reports that was not in the group when a session had passed.
+	errNoMember = errors.New("leasekafka: this member is not in the group: no broker coordinates it, or other members hold the rebalance up")
 	// errRevoked is the cause of losing a partition that was given back in a rebalance.
 	errRevoked = errors.New("leasekafka: given back to the group")
 	// errForgotten is the cause of losing a partition that the group took away: the member sent no heartbeat for SessionTimeout, or

@@ -5,6 +5,7 @@ package leasekafka
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m := &member{
 		cfg: g.cfg, work: work, seeks: &g.seeks, ready: make(chan struct{}), failed: make(chan struct{}),
-		held: map[place]*partition{}, previous: map[place]chan struct{}{}, interrupt: func() {},
+		granted: map[place]bool{}, held: map[place]*partition{}, previous: map[place]chan struct{}{}, interrupt: func() {},
 	}
 	var end context.CancelFunc
 	m.alive, end = context.WithCancel(context.Background())
@@ -64,6 +65,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	m.client = client
 	close(m.ready)
 	m.calls.Go(m.poll)
+	m.calls.Go(m.watch)
 
 	select {
 	case <-ctx.Done():
@@ -91,12 +93,13 @@ type member struct {
 	alive  context.Context // the client's
 	failed chan struct{}   // closed when the membership has failed
 	works  sync.WaitGroup
-	calls  sync.WaitGroup // the poll loop, and running commits
+	calls  sync.WaitGroup // the poll loop, the watch, and running commits
 	seeks  *atomic.Int64
 
 	complaints complaints
 
-	mu        sync.Mutex // guards all up to the next; taken before a partition's lock, never under one
+	mu        sync.Mutex     // guards all up to the next; taken before a partition's lock, never under one
+	granted   map[place]bool // what the group has given to this member
 	held      map[place]*partition
 	previous  map[place]chan struct{} // of partitions that were lost: closed when their work has returned
 	finishing bool
@@ -119,17 +122,58 @@ func (m *member) after(wait time.Duration) <-chan struct{} {
 
 // joined handles a new generation of the group, after its partitions were given back. Partitions lost through a new member name
 // start anew.
-func (m *member) joined(_ context.Context, client *kgo.Client, _ map[string][]int32) {
+func (m *member) joined(_ context.Context, client *kgo.Client, added map[string][]int32) {
 	m.complaints.tell(&m.complaints.member, nil)
 	name := m.named(client)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for at := range places(added) {
+		m.granted[at] = true
+	}
 	for at, p := range m.held {
 		if p.member != name {
-			m.previous[at] = p.done
-			m.start(at, unknownOffset, name)
+			m.restart(at, name)
 		}
 	}
+}
+
+// restart starts the work of a partition again, at what is committed when its work before has returned. The lock is held.
+func (m *member) restart(at place, name string) {
+	if p := m.held[at]; p != nil {
+		m.previous[at] = p.done
+	}
+	m.start(at, unknownOffset, name)
+}
+
+// watch looks once a session whether this is a member, and compares what the group has given to it with what runs. It starts what is missing: the
+// client does not know of a partition that a broker's answer to its commit has ended.
+func (m *member) watch() {
+	for m.alive.Err() == nil {
+		select {
+		case <-m.alive.Done():
+		case <-m.after(m.cfg.SessionTimeout):
+		}
+		name, generation := m.client.GroupMetadata()
+		if generation < 0 && !m.complaints.connecting.Lasts() {
+			m.complaints.tell(&m.complaints.member, errNoMember)
+		}
+		for _, at := range m.idle(name) {
+			m.complaints.tell(new(episode.Episode), fmt.Errorf("leasekafka: partition %s is this member's, and nobody worked on it: its work begins again", at.name()))
+		}
+	}
+}
+
+// idle starts what is missing, and returns it. What was given to another name is begun by joined, or lost.
+func (m *member) idle(name string) (begun []place) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for at := range m.granted {
+		if p := m.held[at]; !m.finishing && (p == nil || p.ctx.Err() != nil && p.member == name) {
+			m.restart(at, name)
+			begun = append(begun, at)
+		}
+	}
+	return begun
 }
 
 // named returns this member's name. A group that forgets a member while that member joins gives it a new one in passing: the
@@ -165,6 +209,13 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 			}
 		}
 	}
+	for _, at := range m.passedOver(offsets) {
+		if offsets[at.topic] == nil {
+			offsets[at.topic] = map[int32]kgo.Offset{}
+		}
+		offsets[at.topic][at.partition] = kgo.NewOffset().At(0) // for the client to read it at all; its work asks for its floor, and seeks
+		begin[at] = unknownOffset
+	}
 	var listing episode.Episode
 	for len(fresh) > 0 {
 		first, err := m.list(ctx, earliest, fresh)
@@ -199,6 +250,21 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 		return nil, m.alive.Err()
 	}
 	return offsets, ctx.Err()
+}
+
+// passedOver returns the partitions that the group gave to this member and that the client would not read: the broker did not say what is
+// committed there.
+func (m *member) passedOver(offsets map[string]map[int32]kgo.Offset) (unread []place) {
+	reads := m.client.CommittedOffsets()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for at := range m.granted {
+		_, comes := offsets[at.topic][at.partition]
+		if _, there := reads[at.topic][at.partition]; !comes && !there {
+			unread = append(unread, at)
+		}
+	}
+	return unread
 }
 
 // begin starts the work of a partition, and returns the offset to read from. After a rebalance the client may call it for a
@@ -280,25 +346,37 @@ func (m *member) equip(p *partition) (err error) {
 	return err
 }
 
-// among returns the held ones of these partitions.
-func (m *member) among(partitions map[string][]int32) []*partition {
+// taken returns the held ones of these partitions, which the group takes away.
+func (m *member) taken(partitions map[string][]int32) []*partition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var found []*partition
-	for topic, numbers := range partitions {
-		for _, number := range numbers {
-			if p := m.held[place{topic, number}]; p != nil {
-				found = append(found, p)
-			}
+	for at := range places(partitions) {
+		delete(m.granted, at)
+		if p := m.held[at]; p != nil {
+			found = append(found, p)
 		}
 	}
 	return found
 }
 
+// places are these partitions, one by one.
+func places(partitions map[string][]int32) iter.Seq[place] {
+	return func(yield func(place) bool) {
+		for topic, numbers := range partitions {
+			for _, number := range numbers {
+				if !yield(place{topic, number}) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // revoked gives partitions back: it returns when their work has ended. The client keeps sending heartbeats meanwhile.
 func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
 	m.named(client)
-	parts := m.among(partitions)
+	parts := m.taken(partitions)
 	for _, p := range parts {
 		p.cancel(nil)
 	}
@@ -314,7 +392,7 @@ func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[s
 
 // lost handles partitions that the group has given to other members. It does not wait for their work; a later owner here does.
 func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
-	for _, p := range m.among(partitions) {
+	for _, p := range m.taken(partitions) {
 		p.lose(errForgotten)
 		m.mu.Lock()
 		delete(m.held, p.place)

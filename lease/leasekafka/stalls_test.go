@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 const (
 	offsetCommit = 8
+	offsetFetch  = 9
 	joinGroup    = 11
 )
 
@@ -226,5 +228,77 @@ func TestForgottenWhileJoining(t *testing.T) {
 		b.cancel()
 		a.end(t)
 		b.end(t)
+	})
+}
+
+// The broker does not say, once, what is committed of a partition: the client would pass it over for as long as the member has it.
+func TestStallOffsetNotTold(t *testing.T) {
+	for name, config := range map[string]func(*kafka) leasekafka.Config{
+		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.Config { return k.inMemory(3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				const records, partitions = 40, 2
+				k := fake(t, partitions)
+				k.produce(t, of(records, 10, partitions)...)
+				k.ControlKey(offsetFetch, func(req kmsg.Request) (kmsg.Response, error, bool) {
+					resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
+					for _, asked := range req.(*kmsg.OffsetFetchRequest).Groups {
+						group := kmsg.NewOffsetFetchResponseGroup()
+						group.Group = asked.Group
+						for _, at := range asked.Topics {
+							topic := kmsg.NewOffsetFetchResponseGroupTopic()
+							topic.Topic, topic.TopicID = at.Topic, at.TopicID
+							for _, number := range at.Partitions {
+								part := kmsg.NewOffsetFetchResponseGroupTopicPartition()
+								part.Partition, part.Offset = number, -1
+								if number == 1 {
+									part.ErrorCode = kerr.UnknownServerError.Code
+								}
+								topic.Partitions = append(topic.Partitions, part)
+							}
+							group.Topics = append(group.Topics, topic)
+						}
+						resp.Groups = append(resp.Groups, group)
+					}
+					return resp, nil, true
+				})
+				g := newRegister()
+				m := run(t, config(k), dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
+					g.write(job, time.Millisecond)
+					return nil
+				}})
+				until(t, "all of them", func() bool { return g.count() >= records })
+				m.stop(t)
+				k.check(t, g, records, partitions)
+			})
+		})
+	}
+}
+
+// A broker says of a member's commit that it does not know the member, and nothing of that to its client: the work ends, and begins again
+// within a session.
+func TestStallCommitOfAKnownMember(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		const records, partitions = 400, 2
+		k := fake(t, partitions)
+		k.produce(t, of(records, 20, partitions)...)
+		k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) {
+			return answer(req.(*kmsg.OffsetCommitRequest), kerr.UnknownMemberID), nil, true
+		})
+		g := newRegister()
+		var told reports
+		cfg := k.config()
+		cfg.OnError = told.tell
+		m := run(t, cfg, dispatch.Config{MaxInFlight: 1, Handler: func(_ context.Context, job dispatch.Job) error {
+			g.write(job, 10*time.Millisecond)
+			return nil
+		}})
+		until(t, "all of them", func() bool { return g.count() >= records })
+		m.stop(t)
+		k.check(t, g, records, partitions)
+		if n, err := told.last(); n != 1 || !strings.Contains(err.Error(), k.topic) {
+			t.Errorf("told %d times: %v", n, err)
+		}
 	})
 }

@@ -5,6 +5,7 @@ package leasepg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"maps"
@@ -36,10 +37,10 @@ type OwnershipConfig struct {
 	// Lease is how long a member may be silent before the server takes its partitions away. The member queries every
 	// second, or every quarter of Lease if that is less. 0: 10 s. 100 ms to an hour.
 	Lease time.Duration
-	// OnError is called with the reason why the membership was lost or could not begin, and with Open's errors: a wrong
-	// password is reported nowhere else. What goes on failing is reported at once and then once a minute, until the member
-	// has joined, or Open has succeeded. It must be safe for concurrent use, and return soon. Nil: slog.Default logs it as
-	// a warning.
+	// OnError is called with the reason why the membership was lost or could not begin, with Open's errors, and when the
+	// server or Open has not answered for Lease: a wrong password is reported nowhere else. What goes on failing is
+	// reported at once and then once a minute, until the member has joined, or Open has succeeded. It must be safe for
+	// concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 }
 
@@ -123,10 +124,12 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 	}
 	var joining episode.Episode
 	for {
+		answers := o.expect(&joining, "the server")
 		conn, err := o.join(ctx)
+		answers()
 		if err == nil {
 			joining.Tell(o.cfg.OnError, nil)
-			s := &session{Ownership: o, conn: conn, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}, opening: map[string]*episode.Episode{}}
+			s := &session{Ownership: o, conn: conn, joining: &joining, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}, opening: map[string]*episode.Episode{}}
 			err = s.serve(ctx)
 		}
 		if ctx.Err() != nil {
@@ -143,6 +146,13 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 			pause.Stop()
 		}
 	}
+}
+
+// expect reports that who has not answered for Lease, unless it is called off before.
+func (o *Ownership) expect(e *episode.Episode, who string) (answers func() bool) {
+	return time.AfterFunc(o.cfg.Lease, func() {
+		e.Tell(o.cfg.OnError, fmt.Errorf("leasepg: group %s: %s has not answered for %v", o.cfg.Group, who, o.cfg.Lease))
+	}).Stop
 }
 
 // beat is the time between two of a member's questions, and between two attempts to join.

@@ -1,6 +1,6 @@
 package leasepg_test
 
-// This file holds OnError: what goes on failing is reported at once and then once a minute, and logged where nobody takes it; in virtual time.
+// This file holds OnError: what fails, or does not answer, is reported within a session and then once a minute, and logged where nobody takes it.
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasepg"
+	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 // nowhere is a server that cannot be reached, each time in other words, as a connection that is reset names its own port.
@@ -66,6 +67,76 @@ func TestOwnershipTellsOnceAMinute(t *testing.T) {
 	}}, 150*time.Second)
 	if len(told) != 3 { // at 0, 1 and 2 minutes
 		t.Errorf("told %d times in two and a half minutes: %v", len(told), told)
+	}
+}
+
+// The server takes the connection and says nothing, for longer than a session; an attempt to join may take five seconds.
+func TestOwnershipTellsOfSilence(t *testing.T) {
+	cfg := nowhere(t)
+	cfg.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	told := make(chan error, 10)
+	heldFor(t, leasepg.OwnershipConfig{Conn: cfg, Lease: time.Second, OnError: func(err error) { told <- err }}, 2*time.Second)
+	if n := len(told); n != 1 {
+		t.Fatalf("told %d times in two sessions", n)
+	}
+	if err := <-told; !strings.Contains(err.Error(), "has not answered for 1s") {
+		t.Errorf("told: %v", err)
+	}
+}
+
+// hear is what a member says, if it does within a minute.
+func hear(t *testing.T, told <-chan error, want string) {
+	t.Helper()
+	select {
+	case err := <-told:
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("told: %v, want %q", err, want)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("not told of %q", want)
+	}
+}
+
+// A member says that Open does not return, and that it has lost its session while a work goes on that does not listen.
+func TestOwnershipTellsWhileItWaits(t *testing.T) {
+	for what, want := range map[string]string{"Open": "Open of partition a has not answered", "work": "the session is lost"} {
+		t.Run(what, func(t *testing.T) {
+			told, began, hang := make(chan error, 100), make(chan struct{}), make(chan struct{})
+			line := ownertest.NewLine(t)
+			conn := dedicated(t)
+			conn.DialFunc = line.DialContext
+			o := must(leasepg.NewOwnership(leasepg.OwnershipConfig{
+				Conn: conn, Group: t.Name(), Partitions: []string{"a"}, Lease: 400 * time.Millisecond, OnError: func(err error) { told <- err },
+				Open: func(context.Context, string) (dispatch.Partition, error) {
+					if what == "Open" {
+						<-hang
+					}
+					return dispatch.Partition{}, nil
+				},
+			}))(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			held := make(chan error, 1)
+			go func() {
+				held <- o.Hold(ctx, func(context.Context, dispatch.Partition) {
+					if what == "work" {
+						close(began)
+						<-hang
+					}
+				})
+			}()
+			if what == "work" {
+				<-began
+				line.Cut()
+			}
+			hear(t, told, want)
+			cancel()
+			close(hang)
+			line.Mend()
+			noError(t, <-held)
+		})
 	}
 }
 

@@ -19,10 +19,11 @@ import (
 // session is what lies between a connection and its end. Only serve's goroutine uses the connection.
 type session struct {
 	*Ownership
-	conn  *pgx.Conn
-	base  context.Context // of every work
-	work  func(context.Context, dispatch.Partition)
-	until time.Time // the server keeps the locks until then at least
+	conn    *pgx.Conn
+	joining *episode.Episode // from a failure until the member has joined
+	base    context.Context  // of every work
+	work    func(context.Context, dispatch.Partition)
+	until   time.Time // the server keeps the locks until then at least
 
 	mu    sync.Mutex          // guards all below; nothing foreign runs under it
 	works map[string]*holding // by partition
@@ -70,6 +71,9 @@ func (s *session) serve(ctx context.Context) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("leasepg: group %s: the session is lost: %w", s.cfg.Group, err)
+		if ctx.Err() == nil {
+			s.joining.Tell(s.cfg.OnError, err) // works may take their time to return
+		}
 	}
 	drop(s.conn)
 	s.abandon(err)
@@ -196,7 +200,9 @@ func (s *session) begin(name string) {
 		s.opening[name] = opening
 	}
 	go func() {
+		opens := s.expect(opening, "Open of partition "+name)
 		p, err := s.cfg.Open(ctx, name)
+		opens()
 		if err != nil {
 			opening.Tell(s.cfg.OnError, fmt.Errorf("leasepg: partition %s is not opened: %w", name, err))
 		} else {

@@ -62,7 +62,7 @@ func everything(t testing.TB, mp metric.MeterProvider) *wardenotel.Metrics {
 			return wardenotel.LedgerStats{Held: 4, OldestHeld: 90 * time.Second}, nil
 		}}},
 		Dispatchers: map[string]wardenotel.Dispatcher{"orders": {Partitions: 8, Stats: func() []dispatch.Stats {
-			return []dispatch.Stats{{Name: "orders-3", Held: true, Fenced: 5, GaveUp: 10, Permanent: 4, Lag: 6}}
+			return []dispatch.Stats{{Name: "orders-3", Held: true, Fenced: 5, GaveUp: 10, Permanent: 4, Lag: 6, Stalled: "fenced"}}
 		}}},
 	}))(t)
 }
@@ -89,6 +89,7 @@ func TestACollectionShowsWhatIs(t *testing.T) {
 		"stopbank.dispatch.partitions_held{stopbank.dispatcher.name=orders}":                                              1,
 
 		"stopbank.dispatch.domains{stopbank.dispatcher.name=orders,stopbank.partition.name=orders-3,stopbank.state=fenced}":   5,
+		"stopbank.dispatch.stalled{stopbank.dispatcher.name=orders,stopbank.partition.name=orders-3,stopbank.reason=fenced}":  1,
 		"stopbank.dispatch.given_up{stopbank.cause=retries,stopbank.dispatcher.name=orders,stopbank.partition.name=orders-3}": 6,
 		"stopbank.scrape.failures{stopbank.source=set/shop}":                                                                  0,
 	})

@@ -101,7 +101,7 @@ func everything(t testing.TB) *prometheus.Registry {
 		}}},
 		Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Partitions: 8, Stats: func() []dispatch.Stats {
 			return []dispatch.Stats{{
-				Name: "orders-3", Held: true, Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Suspects: 18, Paced: 22, Buffered: 6, Oldest: 7 * time.Second, Paused: true,
+				Name: "orders-3", Held: true, Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Suspects: 18, Paced: 22, Buffered: 6, Oldest: 7 * time.Second, Paused: true, Stalled: "working",
 				Succeeded: 8, Skipped: 9, GaveUp: 60, Permanent: 20, Died: 30, DeadLettered: 11, DeadLetterFailed: 19, Retried: 12, Postponed: 21, Reclaimed: 13, Lost: 14,
 				ObserverPanics: 15, Floor: 16, Committed: 17, Lag: 0,
 			}, {Name: "orders-4", Lag: -1}}
@@ -223,6 +223,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_dispatch_buffered{dispatcher="orders",partition="orders-3"}`:                         6,
 		`stopbank_dispatch_oldest_buffered_seconds{dispatcher="orders",partition="orders-3"}`:          7,
 		`stopbank_dispatch_paused{dispatcher="orders",partition="orders-3"}`:                           1,
+		`stopbank_dispatch_stalled{dispatcher="orders",partition="orders-3",reason="working"}`:         1,
 		`stopbank_dispatch_records_total{dispatcher="orders",partition="orders-3",result="succeeded"}`: 8,
 		`stopbank_dispatch_records_total{dispatcher="orders",partition="orders-3",result="skipped"}`:   9,
 		`stopbank_dispatch_dead_letters_total{dispatcher="orders",partition="orders-3"}`:               11,

@@ -19,6 +19,13 @@ func (e *Episode) Tell(report func(error), err error) {
 	}
 }
 
+// Lasts reports whether something fails.
+func (e *Episode) Lasts() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.told.IsZero()
+}
+
 func (e *Episode) due(err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -29,7 +29,13 @@ func TestEpisode(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		fail(2)
 		fail(2)
+		if !e.Lasts() {
+			t.Error("it is over before it ends")
+		}
 		e.Tell(func(err error) { t.Errorf("told of %v", err) }, nil)
+		if e.Lasts() {
+			t.Error("it lasts though it has ended")
+		}
 		fail(3)
 	})
 }

@@ -156,7 +156,7 @@ func (c *cluster) start(ctx context.Context) error {
 	}
 }
 
-// stop ends the server without leave to tidy up, and waits for its end.
+// stop ends the server without leave to tidy up, and waits for its end. One that does not end soon is killed.
 func (c *cluster) stop() error {
 	if c.server == nil {
 		return nil
@@ -166,7 +166,7 @@ func (c *cluster) stop() error {
 	}
 	select {
 	case <-c.ended:
-	case <-time.After(patience):
+	case <-time.After(10 * time.Second):
 		_ = c.server.Process.Kill()
 		<-c.ended
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -53,7 +54,13 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 			}
 		}
 	}
+	var unexplained atomic.Bool
 	c, err := dispatch.NewConsumer(telling{o, ask}, dispatch.Config{
+		Observer: watching(func(e dispatch.Event) {
+			if why := (*dispatch.StallError)(nil); errors.As(e.Err, &why) && why.Reason == "unknown" {
+				unexplained.Store(true)
+			}
+		}),
 		Handler: handle, MaxInFlight: 8, MaxBuffered: 64, Backoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond,
 		AttemptTimeout: attemptTimeout, CommitEvery: 20 * time.Millisecond, Grace: 50 * time.Millisecond, DrainTimeout: time.Second,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
@@ -68,10 +75,14 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 	if err != nil {
 		return err
 	}
-	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrDrain) { // other members continue the rest
-		return err
+	err = c.Run(ctx)
+	switch {
+	case unexplained.Load():
+		return errors.New("ownertest: D12: a partition stood still without a reason")
+	case errors.Is(err, dispatch.ErrDrain): // other members continue the rest
+		return nil
 	}
-	return nil
+	return err
 }
 
 // telling reports the held partitions.

@@ -4,9 +4,9 @@ package ownertest
 
 import (
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -19,7 +19,7 @@ func TestTortureOwners(t *testing.T) {
 func torment(t *testing.T, seed uint64, fault string) (said string) {
 	synctest.Test(t, func(t *testing.T) {
 		said = watch(t, check{run: func(t testing.TB, open Open) {
-			w := &torture{TB: t, account: newAccount(), server: new(sync.RWMutex), rnd: rand.New(rand.NewPCG(seed, 1)), rounds: map[string]int{}}
+			w := &torture{TB: t, account: newAccount(), server: new(server), rnd: rand.New(rand.NewPCG(seed, 1)), rounds: map[string]int{}}
 			w.run(open)
 		}}, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) })
 	})
@@ -41,6 +41,30 @@ func TestTortureHasTeeth(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A restart takes as long as it takes: nobody can come to rest before it is over.
+func TestPatienceIsForAServerThatIsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s server
+		away := func() error {
+			time.Sleep(10 * patience)
+			return nil
+		}
+		if err := s.restart(away); err != nil {
+			t.Fatal(err)
+		}
+		over := s.waiting()
+		for range 2 {
+			time.Sleep(patience / 2)
+			if err := s.restart(away); err != nil || over() {
+				t.Errorf("patience is over after two restarts, and at most a minute beside them (%v)", err)
+			}
+		}
+		if time.Sleep(time.Nanosecond); !over() {
+			t.Error("patience never ends")
+		}
+	})
 }
 
 // Each way in which the account can find something, and what is no fault.

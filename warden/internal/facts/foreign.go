@@ -38,6 +38,7 @@ type DispatcherStats struct {
 	Buffered int
 	Oldest   time.Duration
 	Paused   bool
+	Stalled  string // why it does not go on; empty: it does
 
 	Succeeded, Skipped, GaveUp, Permanent, Died, DeadLettered, DeadLetterFailed, Retried, Postponed, Reclaimed, Lost uint64
 
@@ -153,6 +154,9 @@ func readPartition(p Put, name string, s DispatcherStats) {
 	show("buffered", float64(s.Buffered))
 	show("oldest_buffered_seconds", s.Oldest.Seconds())
 	show("paused", truth(s.Paused))
+	if s.Stalled != "" {
+		show("stalled", 1, s.Stalled)
+	}
 	for result, n := range map[string]uint64{"succeeded": s.Succeeded, "skipped": s.Skipped} {
 		show("records_total", float64(n), result)
 	}

@@ -1,0 +1,98 @@
+package dispatch
+
+// This file watches that a partition goes on, and says why it does not (D12).
+
+import (
+	"fmt"
+	"time"
+)
+
+// StallError says why a partition with waiting records does not go on. It is the Err of the event Stalled.
+type StallError struct {
+	// For is how long nothing has ended, and nothing was read, at least.
+	For time.Duration
+	// Reason is one word: taking (the Source or the ledger does not let the partition be taken), working (calls of Handler,
+	// Concurrency, DeadLetter or the ledger have not returned), fenced (another process has the leases), pausing (records
+	// wait for a retry, an error to pass, or a rate), slots (other partitions have all slots, or the trial of suspects) or
+	// reading (the Source returns nothing, though its log ends further on: its transactions hold it back, or nothing but
+	// gaps is left). unknown: none of these.
+	Reason string
+}
+
+func (e *StallError) Error() string {
+	return fmt.Sprintf("dispatch: nothing has ended for %v or more: %s", e.For, e.Reason)
+}
+
+// sight is what the watch sees of a partition. Two that are equal say that nothing ended in between.
+type sight struct {
+	count       counters
+	high, floor int64
+	stuck       string // why the records that wait would not go on; "": none waits
+}
+
+// watch looks once in AttemptTimeout, in which a handler ends and a record gets its turn, until the drain begins.
+func (d *Dispatcher) watch() {
+	tick := time.NewTicker(d.cfg.AttemptTimeout)
+	defer tick.Stop()
+	for last := (sight{}); ; {
+		select {
+		case <-d.soft.Done():
+			return
+		case <-tick.C:
+		}
+		d.mu.Lock()
+		now := sight{d.count, d.high, d.floor(), d.stuck()}
+		waits := now.stuck != "" && last.stuck != ""
+		last.stuck = now.stuck // which may change while nothing ends
+		if d.stalled = ""; waits && now == last {
+			d.stalled = now.stuck
+		}
+		e := Event{Kind: Stalled, Offset: now.floor, Count: d.buffered, Err: &StallError{For: d.cfg.AttemptTimeout, Reason: d.stalled}}
+		stalled := d.stalled != ""
+		d.mu.Unlock()
+		if last = now; stalled {
+			d.observe(e)
+		}
+	}
+}
+
+// stuck is the reason for which what waits would not go on. The lock is held.
+func (d *Dispatcher) stuck() string {
+	if !d.begun {
+		return "taking"
+	}
+	states := map[runState]int{}
+	foreign := 0
+	for _, dom := range d.domains {
+		states[dom.state]++
+		if dom.state == pausing && dom.fencedOff() {
+			foreign++
+		}
+	}
+	has, none := d.slots.left(&d.share)
+	switch {
+	case states[working] > 0 || has > 0: // a slot that was just given has no domain yet
+		return "working"
+	case foreign > 0:
+		return "fenced"
+	case states[pausing] > 0:
+		return "pausing"
+	case states[ready] > 0 && (d.trial != nil || d.trialElsewhere || none):
+		return "slots"
+	case states[ready] > 0:
+		return "unknown"
+	case states[idle] > 0, d.where.endKnown && d.where.end > d.high:
+		return "reading"
+	}
+	return ""
+}
+
+// fencedOff: another process has the lease, or may have it. The lock is held.
+func (dom *domain) fencedOff() bool { return dom.foreign != 0 || dom.stage == fenced }
+
+// left is how many slots a partition has, and whether no further one is to be had for now.
+func (p *slots) left(partition *share) (has int, none bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return partition.has, p.taken >= p.most || p.shut != nil || p.asking
+}
