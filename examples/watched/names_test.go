@@ -40,6 +40,7 @@ func (s steady) Step(monitor.Sample) decision.ControlDecision { return decision.
 type service struct {
 	t       *testing.T
 	warden  *warden.Warden
+	set     *bulkhead.Set
 	part    *bulkhead.Compartment // nil: requests ask the warden
 	console *console.Console
 	log     *wardenslog.Logger
@@ -72,7 +73,7 @@ func serving(t *testing.T, l limiter.Config, part *bulkhead.CompartmentConfig) *
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.part = set.Compartment("checkout")
+		s.set, s.part = set, set.Compartment("checkout")
 		seen.Sets, shown.Set = map[string]*bulkhead.Set{"shop": set}, set
 		s.http.Compartment = func(r *http.Request) *bulkhead.Compartment {
 			return set.Compartment(strings.TrimPrefix(r.URL.Path, "/"))
@@ -191,7 +192,9 @@ func events() []event {
 			time.AfterFunc(time.Millisecond, func() { s.waits(limiter.High, time.Second) })
 			return s.plain()
 		}},
-		{"patience_exceeded", limiterRejected, limiter.Config{MaxQueue: 100}, nil, func(s *service) *httptest.ResponseRecorder { return s.full().patient() }},
+		{"max_wait_exceeded", limiterRejected, limiter.Config{MaxQueue: 2, Initial: decision.ControlDecision{MaxWait: time.Second}}, nil, func(s *service) *httptest.ResponseRecorder {
+			return s.full().standing()
+		}},
 		{"deadline_exceeded", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
 			s.http.Timeout = time.Second
 			return s.full().plain()
@@ -211,8 +214,9 @@ func events() []event {
 			s.http.Timeout = time.Second
 			return s.full().plain()
 		}},
-		{"patience_exceeded", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 100}), func(s *service) *httptest.ResponseRecorder {
-			return s.full().patient()
+		{"max_wait_exceeded", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 100}), func(s *service) *httptest.ResponseRecorder {
+			s.set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 1, MaxWait: time.Second})
+			return s.full().standing()
 		}},
 		{"canceled", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1}), func(s *service) *httptest.ResponseRecorder { return s.full().canceled() }},
 		{"breaker_open", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{Breaker: openBreaker{}}), (*service).plain},
@@ -226,11 +230,9 @@ func events() []event {
 	}
 }
 
-// patient sends a request without a deadline where tasks of the same priority leave after a second (Q16).
-func (s *service) patient() *httptest.ResponseRecorder {
-	for range 20 {
-		s.waits(limiter.Normal, time.Second)
-	}
+// standing sends a request without a deadline to a queue that stands.
+func (s *service) standing() *httptest.ResponseRecorder {
+	s.waits(limiter.Normal, time.Hour)
 	time.Sleep(time.Second)
 	synctest.Wait()
 	return s.plain()

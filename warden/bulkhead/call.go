@@ -259,7 +259,7 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 	if v == queue.Waits {
 		return false
 	}
-	c.queue.Remove(w, v, now)
+	c.queue.Remove(w)
 	c.reject(&w.Outcome, v, now-w.Since)
 	s.settle(c)
 	return true

@@ -163,7 +163,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 	if v == queue.Waits {
 		return expected, false
 	}
-	l.queue.Remove(w, v, now)
+	l.queue.Remove(w)
 	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(v), now-w.Since)
 	w.Outcome.cause = err
 	return 0, true

@@ -117,7 +117,7 @@ func (l *Limiter) Close() {
 	l.closed, l.direct = true, false
 	now := l.clock()
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
-		l.queue.Remove(w, queue.Waits, now)
+		l.queue.Remove(w)
 		w.Outcome = l.countRejection(Priority(w.Priority), Closed, now-w.Since)
 		w.Wake()
 	}

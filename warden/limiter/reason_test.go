@@ -88,7 +88,7 @@ func TestEveryReason(t *testing.T) {
 				// A mix in which the cut falls on the normal priority.
 				w := l.waiters.Get()
 				l.queue.Offer(w, 0, queue.Rule{}, 0)
-				l.queue.Remove(w, queue.Oldest, 0)
+				l.queue.Remove(w)
 				q := newLine(t, l)
 				c.provoke(t, l, q)
 				r := q.wantRejected("x", c.want)

@@ -80,7 +80,7 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 				"end again": func(t *rapid.T) {
 					for _, s := range over {
 						if d := s.End(); d != 0 {
-							t.Fatalf("M3: what had ended ended again after %v", d)
+							t.Fatalf("M3: ended again after %v", d)
 						}
 						s.Discard()
 					}

@@ -129,7 +129,7 @@ func (q *Queue[T]) Next(now time.Duration, r Rule) (*Waiter[T], Result) {
 		if q.turns++; how == LongestWait {
 			q.turns = 0
 		}
-		q.Remove(w, how, now)
+		q.Remove(w)
 		return w, how
 	}
 	return nil, Waits
@@ -162,7 +162,7 @@ func (q *Queue[T]) LongestWaiting() (oldest *Waiter[T]) {
 }
 
 // Remove takes w, which waits, out of the queue. The caller then owns w and has to Wake it, unless it is w's own goroutine.
-func (q *Queue[T]) Remove(w *Waiter[T], why Result, now time.Duration) {
+func (q *Queue[T]) Remove(w *Waiter[T]) {
 	l := w.lane
 	w.lane = nil
 	q.waiting--
@@ -200,7 +200,7 @@ func (q *Queue[T]) push(l *lane[T], w *Waiter[T]) {
 }
 
 func (q *Queue[T]) leave(w *Waiter[T], why Result, now time.Duration) {
-	q.Remove(w, why, now)
+	q.Remove(w)
 	q.Left(w, why, now)
 }
 

@@ -35,7 +35,7 @@ func TestCutByRank(t *testing.T) {
 				rejected[w.Priority]++
 				sum++
 			case Waits:
-				q.Remove(w, Oldest, 0)
+				q.Remove(w)
 			default:
 				t.Fatal(v)
 			}
