@@ -122,3 +122,31 @@ func TestKindsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestNothingBecomesLongWhileItBecomesSlower: work that takes 25 times as long as before counts as long only once such a time has
+// passed without an end.
+func TestNothingBecomesLongWhileItBecomesSlower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRecorder()
+		run := func(took time.Duration) {
+			s := r.Start("query")
+			time.Sleep(took)
+			s.End()
+		}
+		for range 40 {
+			run(100 * time.Millisecond)
+		}
+		s := r.Start("query")
+		for range 4 {
+			run(2500 * time.Millisecond)
+		}
+		if got := r.take(time.Now()); got.Long != 0 {
+			t.Errorf("M7: %d are long while queries become slower", got.Long)
+		}
+		time.Sleep(20 * time.Second)
+		if got := r.take(time.Now()); got.Long != 1 || got.LongName != "query" || got.LongFor != 30*time.Second {
+			t.Errorf("M7: nothing has ended for 20 s, and %d are long, the oldest %q for %v", got.Long, got.LongName, got.LongFor)
+		}
+		s.End()
+	})
+}

@@ -126,6 +126,21 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 	})
 }
 
+// TestConcurrencyIsTheAreaUnderTheCurve: what runs counts until now, and what has ended until its end.
+func TestConcurrencyIsTheAreaUnderTheCurve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRecorder()
+		r.Start("")
+		s := r.Start("")
+		time.Sleep(time.Second)
+		s.End()
+		time.Sleep(time.Second)
+		if got := r.take(time.Now()).Concurrency; got != 1.5 {
+			t.Errorf("M3: concurrency %v, want 1.5", got)
+		}
+	})
+}
+
 // TestServiceHasNoThreshold: slower by a power of two is slower by that at every scale.
 func TestServiceHasNoThreshold(t *testing.T) {
 	run := func(took time.Duration) (out Service) {
