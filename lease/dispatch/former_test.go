@@ -75,11 +75,12 @@ func TestFormerOwnerStoppedWhileTaking(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				asleep, taken := make(chan struct{}), false
+				asleep := make(chan struct{})
+				var taken atomic.Bool
 				first := &process{Ledger: ledger, Source: &claim{log}}
-				calls := 0
+				var calls atomic.Int64
 				first.fault = func(call, _ string) (before, after error) {
-					if calls++; calls == n && !taken {
+					if calls.Add(1) == int64(n) && !taken.Load() {
 						stops = append(stops, call)
 						<-asleep
 					}
@@ -89,7 +90,11 @@ func TestFormerOwnerStoppedWhileTaking(t *testing.T) {
 					time.Sleep(10 * time.Second)
 					return nil
 				}
-				seen := map[string]*events{"first": {also: func(e dispatch.Event) { taken = taken || e.Kind == dispatch.Taken }}, "second": {}}
+				seen := map[string]*events{"first": {also: func(e dispatch.Event) {
+					if e.Kind == dispatch.Taken {
+						taken.Store(true)
+					}
+				}}, "second": {}}
 				a := run(t, dispatch.Config{Ledger: first, Source: first, Observer: seen["first"], Handler: work})
 				time.Sleep(time.Second)
 				second := &claim{log}
