@@ -103,9 +103,9 @@ bench: ## ours beside its peers: ratios, targets, allocations, also into docs/ev
 overload: ## (3 h; OVERLOAD='-headline': README's table, half an hour) real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md
 	@cd internal/bench && GOWORK=off go run ./overload -o ../.. $(OVERLOAD)
 
-sim: ## controller and limiter in virtual time beside the best constant target, and 1,000 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
+sim: ## controller and limiter in virtual time beside the best constant target, and 500 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
 	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
-	@go test -count=1 -timeout 90m -v -run '^TestWorlds$$' ./internal/sim -worlds 1000 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
+	@go test -count=1 -timeout 90m -v -run '^TestWorlds$$' ./internal/sim -worlds 500 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
 
 worlds: ## 300 random worlds and 60 that nobody has seen, and 100 of several kinds: which share of them the law serves as it should, and whether that fell
 	@go test -count=1 -timeout 30m -v -run '^TestWorlds$$' ./internal/sim -worlds 300 -fresh 60

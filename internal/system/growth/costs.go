@@ -38,10 +38,9 @@ func costs() []cost {
 		{"warden/limiter/doc.go", "entering and leaving the queue, with n waiting", constant, "", func(ctx context.Context, n int) func() {
 			return crowded(ctx, limited(n, time.Hour), n).visit
 		}},
-		{"warden/limiter/doc.go", "entering and leaving the queue when patience is known, with n waiting", constant,
-			"each arrival without a deadline looks at all waiting tasks", func(ctx context.Context, n int) func() {
-				return crowded(ctx, limited(n, 1), n).visit
-			}},
+		{"warden/limiter/doc.go", "entering and leaving a queue that stands and bounds the wait, with n waiting", constant, "", func(ctx context.Context, n int) func() {
+			return crowded(ctx, limited(n, 1), n).visit
+		}},
 		{"warden/limiter/doc.go", "granting a slot, with n waiting", constant, "", func(ctx context.Context, n int) func() {
 			r := crowded(ctx, limited(n, time.Hour), n)
 			return func() { r.turn(ctx) }

@@ -25,7 +25,7 @@ type room struct {
 
 // limited returns the slot of a limiter. Who leaves its queue after more than burst shows how patient clients are.
 func limited(n int, burst time.Duration) room {
-	now := decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Burst: burst}
+	now := decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Burst: burst, MaxWait: time.Hour}
 	l := must(limiter.New(limiter.Config{MaxQueue: n + 2, Initial: now}))
 	return room{
 		enter: func(ctx context.Context) (func(), error) {
