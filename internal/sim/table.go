@@ -25,14 +25,14 @@ var rows = []row{
 	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.97},
 	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.98},
 	{"no latch", Below, func(v Verdict) bool { return !v.Latch }, 1, 0.98},
-	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0.99},
+	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0.98},
 	{"no harm before it", Below, func(v Verdict) bool { return !v.Cold }, 0.98, 0.97},
 	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.85, 0.5},
 	{"goodput ≥ 0.8", Overload, func(v Verdict) bool { return v.Goodput >= 0.8 }, 0.97, 0.8},
 	{"critical below the oracle's by no more than 0.01 or chance", Overload, func(v Verdict) bool { return v.Critical <= 0 }, 0.95, 0.65},
 	{"failsafe-go gets no more done by over 0.02", classes, func(v Verdict) bool { return v.Behind <= 0.02 }, 0.99, 0.87},
 	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.97},
-	{"no harm from the fifth execution time on", classes, func(v Verdict) bool { return !v.Harm }, 1, 0.98},
+	{"no harm from the fifth execution time on", classes, func(v Verdict) bool { return !v.Harm }, 1, 0.965},
 }
 
 var mixedRows = []row{
