@@ -123,3 +123,19 @@ func TestPoolThatHalfOfTheTimeIsNeeded(t *testing.T) {
 		t.Errorf("limit %d (%s), although 20 tasks use ten connections", target, why)
 	}
 }
+
+// A full pool whose connections may all be held by calls that hang lowers nothing: those who do not use it go on.
+func TestPoolThatHangs(t *testing.T) {
+	c := mustNew(t, control.Config{Processors: 4, Initial: 16})
+	d := c.Step(monitor.Sample{At: epoch})
+	for i := range 50 {
+		s := calm(epoch.Add(time.Duration(i+1) * 100 * time.Millisecond))
+		s.Service = monitor.Service{Concurrency: 30, Running: 30, Long: 20, Count: 1, Throughput: 10, P50: time.Millisecond}
+		s.Service.Times[0] = time.Millisecond
+		s.Pools = []monitor.PoolReading{{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 10, Max: 10, Waiting: monitor.Reading{Value: 10, OK: true}}}}
+		d = c.Step(s)
+	}
+	if d.TargetConcurrency < 36 {
+		t.Errorf("C14: limit %d beside 20 calls that hang: %v", d.TargetConcurrency, d.Reasons)
+	}
+}
