@@ -18,7 +18,7 @@ type Recorder struct {
 	epoch time.Time
 	owned atomic.Bool // a Sampler takes from it
 
-	mu        sync.Mutex
+	mu        sync.Mutex       // guards all below but total
 	kinds     map[string]*kind // at most mostKinds
 	others    kind             // all further ones
 	idle      *run             // free list
@@ -29,7 +29,7 @@ type Recorder struct {
 	discarded uint64
 	counts    [ranges]uint64 // of the execution times since taken
 
-	total distribution // counts, while take looks at them
+	total distribution // a copy of counts that take looks at; the Sampler's mutex guards it
 }
 
 // NewRecorder returns a Recorder for [Config].

@@ -28,26 +28,18 @@ type Shared struct {
 // without records, each time; its ledgers must allow a hundred retries.
 func Overlap(t *testing.T, open func(t testing.TB) Shared) {
 	t.Helper()
-	t.Run("StoodStillWhileTaking", func(t *testing.T) {
-		s := open(t)
-		first := &still{Ledger: s.First.Ledger, Source: s.First.Source, lists: true, here: make(chan struct{}), on: make(chan struct{})}
-		a := overlapping(t, s, dispatch.Partition{Source: first, Ledger: first})
-		<-first.here
-		b := overlapping(t, s, s.Second)
-		b.atWork(t)
-		close(first.on)
-		a.losesTo(t, b)
-	})
-	t.Run("StoodStillBeforeReading", func(t *testing.T) {
-		s := open(t)
-		first := &still{Ledger: s.First.Ledger, Source: s.First.Source, here: make(chan struct{}), on: make(chan struct{})}
-		a := overlapping(t, s, dispatch.Partition{Source: first, Ledger: first})
-		<-first.here
-		b := overlapping(t, s, s.Second)
-		b.atWork(t)
-		close(first.on)
-		a.losesTo(t, b)
-	})
+	for name, lists := range map[string]bool{"StoodStillWhileTaking": true, "StoodStillBeforeReading": false} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			first := &still{Ledger: s.First.Ledger, Source: s.First.Source, lists: lists, here: make(chan struct{}), on: make(chan struct{})}
+			a := overlapping(t, s, dispatch.Partition{Source: first, Ledger: first})
+			<-first.here
+			b := overlapping(t, s, s.Second)
+			b.atWork(t)
+			close(first.on)
+			a.losesTo(t, b)
+		})
+	}
 	t.Run("SomebodyElseReclaims", func(t *testing.T) {
 		s := open(t)
 		a := overlapping(t, s, s.First)
