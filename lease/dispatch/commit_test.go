@@ -209,9 +209,8 @@ func TestDeadLetterIsDeliveredAtLeastOnce(t *testing.T) {
 					return errLost
 				},
 			})
-			for tried < 4 && r.Stats().DeadLettered == 0 {
+			for synctest.Wait(); tried < 4 && r.Stats().DeadLettered == 0; synctest.Wait() {
 				time.Sleep(10 * time.Millisecond)
-				synctest.Wait()
 			}
 			if life < 2 {
 				equal(t, "floor", r.Stats().Floor, 0)
