@@ -132,9 +132,20 @@ func (b *bubble) meet(now time.Duration) {
 }
 
 // Under returns the guard of a control law.
-func Under(name string, m Maker) Guard {
-	return Guard{name, func(s *server) (gate, error) { return newLimited(s, m, false) }}
+func Under(name string, m Maker) Guard { return guard(name, m, known) }
+
+func guard(name string, m Maker, h hears) Guard {
+	return Guard{name, func(s *server) (gate, error) { return newLimited(s, m, h) }}
 }
+
+// hears is what a limiter is told of an attempt.
+type hears uint8
+
+const (
+	known     hears = iota // its priority, and what Kind.Knows says of its patience
+	nothing                // neither deadline nor priority
+	deadlines              // its priority, and its deadline whatever Kind.Knows says; that of a client who leaves is canceled too
+)
 
 // limited is the real limiter under a control law.
 //
@@ -146,16 +157,16 @@ type limited struct {
 	law     Law
 	l       *limiter.Limiter
 	waiting int
-	blunt   bool // tells the limiter neither deadline nor priority
+	hears   hears
 	rules   decision.ControlDecision
 }
 
-func newLimited(s *server, m Maker, blunt bool) (*limited, error) {
+func newLimited(s *server, m Maker, h hears) (*limited, error) {
 	law, cfg, err := m(s.e.w)
 	if err != nil {
 		return nil, err
 	}
-	g := &limited{s: s, law: law, blunt: blunt, rules: law.Step(monitor.Sample{At: s.e.bubble.start})}
+	g := &limited{s: s, law: law, hears: h, rules: law.Step(monitor.Sample{At: s.e.bubble.start})}
 	cfg.Initial, cfg.Rand = g.rules, rand.New(rand.NewPCG(s.e.w.Seed, uint64(5+100*s.index))).Float64
 	g.l, err = limiter.New(cfg)
 	return g, err
@@ -175,12 +186,12 @@ func (g *limited) ask(a *attempt) {
 	e.bubble.meet(e.now)
 	task := limiter.Task{Priority: a.priority}
 	ctx := context.Background()
-	switch {
-	case g.blunt:
+	if g.hears == nothing {
 		task = limiter.Task{}
-	case a.kind.Knows == "told":
+	} else if g.hears == deadlines || a.kind.Knows == "told" {
 		task.Deadline = e.bubble.start.Add(a.due)
-	case a.kind.Knows == "cancel":
+	}
+	if g.hears != nothing && a.kind.Knows == "cancel" {
 		if ctx, a.pass.cancel = context.WithCancel(ctx); a.over {
 			a.pass.cancel()
 		}

@@ -27,7 +27,7 @@ type Maker func(w *World) (Law, limiter.Config, error)
 var laws = map[string]Guard{}
 
 // Ours is the warden with its defaults.
-var Ours = register("ours", ofWarden(func(l Law) Law { return untold{l} }))
+var Ours = register("ours", ofWarden(func(l Law) Law { return untold{l} }), known)
 
 // ofWarden makes the warden's controller and limiter with their defaults; hide keeps from the controller what it must not know.
 func ofWarden(hide func(Law) Law) Maker {
@@ -59,15 +59,18 @@ func (l inUse) Step(s monitor.Sample) decision.ControlDecision {
 
 // Told is the warden whose pool says how many wait, InUse the one whose pool does not.
 var (
-	Told  = register("told", ofWarden(func(l Law) Law { return l }))
-	InUse = register("inuse", ofWarden(func(l Law) Law { return inUse{l} }))
+	Told  = register("told", ofWarden(func(l Law) Law { return l }), known)
+	InUse = register("inuse", ofWarden(func(l Law) Law { return inUse{l} }), known)
 )
 
 // register adds a control law under a name.
-func register(name string, m Maker) Guard {
-	laws[name] = Under(name, m)
+func register(name string, m Maker, h hears) Guard {
+	laws[name] = guard(name, m, h)
 	return laws[name]
 }
+
+// Declared is Ours to which every attempt declares the deadline that its user has in mind.
+var Declared = register("declared", ofWarden(func(l Law) Law { return untold{l} }), deadlines)
 
 // Named finds a control law; a number is a constant concurrency limit.
 func Named(name string) (Guard, error) {
@@ -107,6 +110,6 @@ func Pool(name string, target, queue int) Guard {
 	return Guard{name, func(s *server) (gate, error) {
 		return newLimited(s, func(*World) (Law, limiter.Config, error) {
 			return Constant{Target: target, Burst: time.Hour}, limiter.Config{MaxQueue: queue}, nil
-		}, true)
+		}, nothing)
 	}}
 }

@@ -45,7 +45,7 @@ func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float6
 	case t.due != never && left < m.d.Expected:
 		return DeadlineExceeded
 	}
-	if why := m.shed(t.priority, draw); why != 0 {
+	if why := m.shed(t.priority, waiting, draw); why != 0 {
 		return why
 	}
 	if waiting >= m.maxQueue {

@@ -140,7 +140,7 @@ func (m *model) cut() Priority {
 	return Critical
 }
 
-func (m *model) shed(p Priority, draw float64) Reason {
+func (m *model) shed(p Priority, waiting int, draw float64) Reason {
 	m.mix = append(m.mix, mixModel{p, m.now})
 	below := m.mixed(func(q Priority) bool { return q < p })
 	same := m.mixed(func(q Priority) bool { return q == p })
@@ -148,6 +148,8 @@ func (m *model) shed(p Priority, draw float64) Reason {
 	switch {
 	case below+same <= share:
 		return PressureHigh
+	case waiting == 0 || p == Critical && !m.stands(p):
+		return 0
 	case below < share && draw < (share-below)/same:
 		return ProbabilisticShedding
 	}
@@ -211,9 +213,15 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 		m.reject(t, DeadlineExceeded)
 		return
 	}
-	why := m.shed(t.priority, draw)
-	if why != 0 {
-		if t.spared = m.mercy(); !t.spared {
+	if why := m.shed(t.priority, len(m.waiting), draw); why != 0 {
+		t.spared = m.mercy()
+		v := m.victim()
+		switch {
+		case t.spared:
+		case why == ProbabilisticShedding && v != nil && v.priority < t.priority:
+			m.leave(v)
+			m.reject(v, PressureHigh)
+		default:
 			m.reject(t, why)
 			return
 		}

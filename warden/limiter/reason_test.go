@@ -39,7 +39,10 @@ func TestEveryReason(t *testing.T) {
 			_, err := l.TryAcquire(Task{Name: "x"})
 			q.rejected["x"] = wantReason(t, err, PressureHigh)
 		}},
-		{ProbabilisticShedding, "shedding below normal", func(t *testing.T, l *Limiter, q *line) { q.join(Task{Name: "x"}) }},
+		{ProbabilisticShedding, "shedding below normal", func(t *testing.T, l *Limiter, q *line) {
+			q.join(Task{Name: "first"}) // no draw sheds where nobody waits
+			q.join(Task{Name: "x"})
+		}},
 		{QueueOverflow, "2 queued", func(t *testing.T, l *Limiter, q *line) {
 			q.join(Task{Name: "a", Priority: High})
 			q.join(Task{Name: "b", Priority: Critical})

@@ -79,9 +79,13 @@ func (q *Queue[T]) Len() int { return q.waiting }
 func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) Result {
 	w.Since, w.MaxWait, w.exempt = now, 0, false
 	l := q.laneOf(w.Priority)
-	v := q.shed(l, now, r, draw)
+	v := q.shed(l, q.waiting, now, r, draw)
 	if v != Waits && q.takeExemption() {
 		w.exempt, v = true, Waits
+	}
+	if x := q.victim(); v == ShedInPart && x != nil && x.Priority < w.Priority {
+		q.leave(x, Shed, now)
+		v = Waits
 	}
 	if v == Waits && q.waiting >= q.Limit && !q.makeRoom(l, w, now, r) {
 		v = Full
@@ -98,23 +102,24 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 // Evaluate returns what Offer would for a task of this priority behind that many waiting tasks: Shed, ShedInPart, Full or
 // Waits. It counts the arrival and changes nothing else: no task makes room, and none is exempt.
 func (q *Queue[T]) Evaluate(priority int8, waiting int, now time.Duration, r Rule, draw float64) Result {
-	v := q.shed(q.laneOf(priority), now, r, draw)
+	v := q.shed(q.laneOf(priority), waiting, now, r, draw)
 	if v == Waits && waiting >= q.Limit {
 		v = Full
 	}
 	return v
 }
 
-// shed counts an arrival in l, and returns Shed or ShedInPart if it is to be shed, else Waits.
-func (q *Queue[T]) shed(l *lane[T], now time.Duration, r Rule, draw float64) Result {
+// shed counts an arrival in l, behind that many waiting tasks, and returns Shed or ShedInPart if it is to be shed, else Waits. No draw
+// sheds where nobody waits, because there is room; nor critical tasks of a burst, because those who were less important just started.
+func (q *Queue[T]) shed(l *lane[T], waiting int, now time.Duration, r Rule, draw float64) Result {
 	q.count(l, now)
 	switch cut, part := q.Cut(r.Share); {
 	case l.priority < cut, l.priority == cut && part >= 1:
 		return Shed
-	case l.priority == cut && draw < part:
-		return ShedInPart
+	case l.priority > cut, draw >= part, waiting == 0, l.priority == highest && !q.stands(l, now, r):
+		return Waits
 	}
-	return Waits
+	return ShedInPart
 }
 
 // Next removes and returns the task to start next, and why: the oldest of the highest priority, or its newest in a standing

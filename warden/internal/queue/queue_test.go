@@ -25,12 +25,15 @@ func TestCutByRank(t *testing.T) {
 	mix := []int8{background, background, normal, normal, normal, high, high, high, high, critical}
 	for _, share := range []float64{0, 0.1, 0.3, 0.5, 0.9, 1} {
 		rng := rand.New(rand.NewPCG(1, 2))
-		q := newQueue(1)
+		q := newQueue(2)
+		if v := q.Offer(waiter(highest), 0, Rule{}, 0); v != Waits { // where nobody waits, nobody is shed
+			t.Fatal(v)
+		}
 		total, rejected, sum := map[int8]float64{}, map[int8]float64{}, 0.0
 		for range tasks {
 			w := waiter(mix[rng.IntN(len(mix))])
 			total[w.Priority]++
-			switch v := q.Offer(w, 0, Rule{Share: share}, rng.Float64()); v {
+			switch v := q.Offer(w, time.Second, Rule{Share: share}, rng.Float64()); v {
 			case Shed, ShedInPart:
 				rejected[w.Priority]++
 				sum++
@@ -53,6 +56,49 @@ func TestCutByRank(t *testing.T) {
 				t.Errorf("Q10: share %g: of %d, %.3f were rejected, want %.3f", share, c.priority, got, want)
 			}
 			below += c.part
+		}
+	}
+}
+
+// Nobody is shed where nobody waits, no critical task in a burst, and none at random while a less important one waits.
+func TestWhoIsNotShed(t *testing.T) {
+	const low, normal = -64, 0
+	most, all := Rule{Share: 0.9}, Rule{Share: 1}
+	for name, c := range map[string]struct {
+		waiting  []int8
+		priority int8
+		after    time.Duration
+		rule     Rule
+		want     Result
+		left     int8 // who left in its place; 1: nobody
+	}{
+		"nobody waits":                  {nil, normal, time.Second, most, Waits, 1},
+		"all are shed":                  {nil, highest, time.Second, all, Shed, 1},
+		"another waits":                 {[]int8{normal}, normal, time.Second, all, Shed, 1},
+		"by chance":                     {[]int8{normal}, normal, time.Second, most, ShedInPart, 1},
+		"a less important one waits":    {[]int8{normal, low}, normal, time.Second, most, Waits, low},
+		"a more important one waits":    {[]int8{highest}, normal, time.Second, most, ShedInPart, 1},
+		"a burst of critical tasks":     {[]int8{highest}, highest, time.Millisecond, most, Waits, 1},
+		"more critical ones than serve": {[]int8{highest}, highest, time.Second, most, ShedInPart, 1},
+		"critical, by chance":           {[]int8{highest, low}, highest, time.Second, most, Waits, low},
+	} {
+		q, left := newQueue(8), int8(1)
+		q.Left = func(w *Waiter[int], why Result, _ time.Duration) {
+			if left = w.Priority; why != Shed {
+				t.Errorf("Q10: %s: %d left for reason %d", name, left, why)
+			}
+		}
+		for _, p := range c.waiting {
+			if v := q.Offer(waiter(p), 0, Rule{}, 0); v != Waits {
+				t.Fatal(v)
+			}
+		}
+		c.rule.Burst = 25 * time.Millisecond
+		for range 20 { // that the mix has as many as need be of this priority
+			q.count(q.laneOf(c.priority), 0)
+		}
+		if v := q.Offer(waiter(c.priority), c.after, c.rule, 0.01); v != c.want || left != c.left {
+			t.Errorf("Q10: %s: result %d, and %d left; want %d, %d", name, v, left, c.want, c.left)
 		}
 	}
 }
