@@ -63,6 +63,13 @@ var (
 	InUse = register("inuse", ofWarden(func(l Law) Law { return inUse{l} }))
 )
 
+// Dry is a dry run of ours.
+var Dry = Under("dry run", func(w *World) (Law, limiter.Config, error) {
+	law, cfg, err := ofWarden(func(l Law) Law { return untold{l} })(w)
+	cfg.Mode = limiter.DryRun
+	return law, cfg, err
+})
+
 // register adds a control law under a name.
 func register(name string, m Maker) Guard {
 	laws[name] = Under(name, m)

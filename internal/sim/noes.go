@@ -20,6 +20,8 @@ type Noes struct {
 	Users       int
 	Median, P99 float64 // seconds from asking to the rejection
 	Part        float64 // the median as a share of patience
+	// Reasons is how many there were by reason.
+	Reasons map[string]int
 	// False is by reason how many of those that were tried again had been answered in time if they had been started at the instant
 	// where they were rejected, Tried how many were tried.
 	False, Tried map[string]int
@@ -37,6 +39,7 @@ type no struct {
 // noes collects the rejections of a run.
 func (w *World) noes(users []user) (n Noes) {
 	var waits, parts []float64
+	n.Reasons = map[string]int{}
 	for i := range users {
 		u := &users[i]
 		if u.good || u.no.number == 0 || !w.counts(u) || w.Class() == Overload && !w.settled(u) {
@@ -45,6 +48,7 @@ func (w *World) noes(users []user) (n Noes) {
 		wait := u.no.after.Seconds()
 		waits, parts = append(waits, wait), append(parts, wait/u.patience.Seconds())
 		n.all = append(n.all, u)
+		n.Reasons[u.no.reason]++
 	}
 	n.Users = len(n.all)
 	if n.Users == 0 {
@@ -122,19 +126,44 @@ func printNoes(out io.Writer, counted []*Trial, names []string) {
 			fmt.Fprintf(out, " %.3f (of %d) |\n", float64(lies)/max(float64(tried), 1), tried)
 		}
 	}
+	printReasons(out, counted, names)
+}
+
+// falsely returns the share of the requests of a run that were rejected for a reason falsely: of all that were, as many as of those that
+// were tried again.
+func (t *Trial) falsely(r *Result, reason string) float64 {
+	n, all := r.Noes, t.World.counted(r)
+	return float64(n.False[reason]) / max(float64(total(n.Tried)), 1) * float64(n.Users) / max(float64(all.Offered), 1)
+}
+
+// printReasons writes how many are rejected falsely for each reason, as a share of all requests.
+func printReasons(out io.Writer, counted []*Trial, names []string) {
+	fmt.Fprint(out, "\nFalse rejections by reason; shares of all requests are means over all worlds, and over those in overload:\n\n"+
+		"| law | reason | rejected | tried | of them false | false, of all requests | of those in overload |\n|---|---|---|---|---|---|---|\n")
 	for i, name := range names {
-		tried, lies := map[string]int{}, map[string]int{}
+		reasons := map[string]bool{}
 		for _, t := range counted {
-			for reason, k := range t.Laws[i].Noes.Tried {
-				tried[reason] += k
-				lies[reason] += t.Laws[i].Noes.False[reason]
+			for reason := range t.Laws[i].Noes.Reasons {
+				reasons[reason] = true
 			}
 		}
-		fmt.Fprintf(out, "\nFalse rejections of %s by reason, of those tried:", name)
-		for _, reason := range slices.Sorted(maps.Keys(tried)) {
-			fmt.Fprintf(out, " %s %d of %d;", reason, lies[reason], tried[reason])
+		for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+			tried, lies := 0, 0
+			var rejected, falsely, over []float64
+			for _, t := range counted {
+				n := t.Laws[i].Noes
+				tried, lies = tried+n.Tried[reason], lies+n.False[reason]
+				rejected = append(rejected, float64(n.Reasons[reason])/max(float64(t.World.counted(t.Laws[i]).Offered), 1))
+				falsely = append(falsely, t.falsely(t.Laws[i], reason))
+				if t.World.Class() == Overload {
+					over = append(over, falsely[len(falsely)-1])
+				}
+			}
+			all, _ := spread(rejected)
+			of, half := spread(falsely)
+			in, halfIn := spread(over)
+			fmt.Fprintf(out, "| %s | %s | %.4f | %d | %d | %.4f ± %.4f | %.4f ± %.4f |\n", name, reason, all, tried, lies, of, half, in, halfIn)
 		}
-		fmt.Fprintln(out)
 	}
 }
 

@@ -22,6 +22,7 @@ type sensor struct {
 
 // kindSensor knows what runs of a kind, and what ended lately.
 type kindSensor struct {
+	name    string
 	running []time.Duration // since when, oldest first
 	took    []time.Duration // the last 64
 	at      time.Duration   // of the last end
@@ -36,7 +37,7 @@ func (s *sensor) of(k *Kind) *kindSensor {
 	alike := *k
 	alike.Of = 0
 	if s.kinds[alike] == nil {
-		s.kinds[alike] = &kindSensor{}
+		s.kinds[alike] = &kindSensor{name: strconv.Itoa(len(s.kinds))}
 	}
 	return s.kinds[alike]
 }
