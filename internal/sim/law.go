@@ -91,12 +91,13 @@ func Named(name string) (Guard, error) {
 type Constant struct {
 	Target          int
 	Expected, Burst time.Duration
+	Needs           map[string]time.Duration
 }
 
 // Step returns the constant decision.
 func (c Constant) Step(monitor.Sample) decision.ControlDecision {
 	return decision.ControlDecision{
-		Seq: 1, TargetConcurrency: c.Target, Expected: c.Expected, Burst: c.Burst,
+		Seq: 1, TargetConcurrency: c.Target, Expected: c.Expected, Burst: c.Burst, Needs: c.Needs,
 		Reasons: []decision.Reason{decision.NewReason("constant", "none", 0, decision.Hold)},
 	}
 }
@@ -104,7 +105,7 @@ func (c Constant) Step(monitor.Sample) decision.ControlDecision {
 // Static returns a limiter with a constant concurrency limit that knows the median execution time, of several kinds the shortest.
 func Static(target int) Guard {
 	return Under(strconv.Itoa(target), func(w *World) (Law, limiter.Config, error) {
-		return Constant{Target: target, Expected: w.typical()}, limiter.Config{MaxQueue: warden.DefaultQueue}, nil
+		return Constant{Target: target, Expected: w.typical(), Needs: w.needs()}, limiter.Config{MaxQueue: warden.DefaultQueue}, nil
 	})
 }
 

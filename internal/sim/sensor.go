@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -72,6 +73,18 @@ func (s *sensor) long(now time.Duration) (all int) {
 	return all
 }
 
+// needs tells what each kind takes at least, by the rule of monitor's Service.Needs.
+func (s *sensor) needs(out *monitor.Service) {
+	i := 0
+	for _, k := range s.kinds {
+		if len(k.took) == 64 {
+			out.Needs[i] = monitor.Need{Name: k.name, Time: slices.Min(k.took)}
+			i++
+		}
+	}
+	slices.SortFunc(out.Needs[:i], func(a, b monitor.Need) int { return cmp.Compare(a.Name, b.Name) })
+}
+
 func (s *sensor) account(now time.Duration) {
 	s.work += time.Duration(s.running) * (now - s.mark)
 	s.mark = now
@@ -106,6 +119,7 @@ func (s *server) sample() monitor.Sample {
 		Throughput: float64(len(m.times)) / elapsed, Concurrency: m.work.Seconds() / elapsed,
 	}
 	out.Service.Running, out.Service.Long = m.running, m.long(now)
+	m.needs(&out.Service)
 	for i, d := range s.e.deps {
 		if d.places > 0 {
 			out.Pools = append(out.Pools, monitor.PoolReading{
