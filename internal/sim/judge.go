@@ -18,7 +18,7 @@ type Runner func(f func() error) error
 // Run runs a world whose servers have this guard; with trace the result keeps users and samples.
 func Run(w *World, in Runner, g Guard, trace bool) (r *Result, err error) {
 	err = in(func() (err error) {
-		r, err = run(w, g, trace, 0)
+		r, err = run(w, g, trace, no{})
 		return err
 	})
 	if err == nil {

@@ -22,8 +22,8 @@ type Noes struct {
 	Part        float64 // the median as a share of patience
 	// Reasons is how many there were by reason.
 	Reasons map[string]int
-	// False is by reason how many of those that were tried again had been answered in time if they had been started at the instant
-	// where they were rejected, Tried how many were tried.
+	// False is by reason how many of those that were tried again were answered in time then, Tried how many were tried. Who was
+	// rejected for waiting too long waits on; any other is started at the instant of its rejection.
 	False, Tried map[string]int
 
 	all []*user // in an order that has nothing to do with when they came
@@ -35,6 +35,9 @@ type no struct {
 	after  time.Duration
 	reason string
 }
+
+// waited reports whether it was for waiting too long.
+func (n no) waited() bool { return n.reason == limiter.MaxWaitExceeded.String() }
 
 // noes collects the rejections of a run.
 func (w *World) noes(users []user) (n Noes) {
@@ -74,14 +77,14 @@ func reason(err error) string {
 }
 
 // Replay asks up to most of the rejections of a run whether they were true: the world is run again up to the instant of each, where
-// the attempt is started instead. It forgets the others.
+// the attempt is started or waits on instead. It forgets the others.
 func (r *Result) Replay(in Runner, g Guard, most int) error {
 	n := &r.Noes
 	n.False, n.Tried = map[string]int{}, map[string]int{}
 	for _, u := range n.all[:min(most, len(n.all))] {
 		var again *Result
 		if err := in(func() (err error) {
-			again, err = run(r.World, g, true, u.no.number)
+			again, err = run(r.World, g, true, u.no)
 			return err
 		}); err != nil {
 			return err
