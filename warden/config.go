@@ -67,7 +67,7 @@ type Config struct {
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
-	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 1600 bytes each; 0: 600, which is a
+	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 3200 bytes each; 0: 600, which is a
 	// minute at the default interval.
 	History int
 

@@ -27,7 +27,7 @@ type engine struct {
 	spell   Spell // what is disturbed now
 	client  client
 	chance  *rand.Rand // of load balancing and backoff, which depend on earlier outcomes
-	instead uint64     // the attempt that is started when it is rejected; 0: none
+	other   no         // the rejection that is tried again: its attempt is started there, or waits on
 	bubble  bubble
 	result  *Result
 }
@@ -66,10 +66,10 @@ const (
 	finishing
 )
 
-// run runs a world whose servers have this guard. With trace the result keeps users and samples. If instead is not 0, the attempt of that
-// number is started when the guard rejects it.
-func run(w *World, g Guard, trace bool, instead uint64) (*Result, error) {
-	e := &engine{w: w, instead: instead, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)), result: &Result{World: w, Guard: g.Name, trace: trace}}
+// run runs a world whose servers have this guard. With trace the result keeps users and samples. Of another run's
+// rejection the attempt is started at that instant; or, if it had waited for too long, it waits on.
+func run(w *World, g Guard, trace bool, other no) (*Result, error) {
+	e := &engine{w: w, other: other, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)), result: &Result{World: w, Guard: g.Name, trace: trace}}
 	e.bubble.start, e.open = time.Now(), len(e.users)
 	for i := range 1 + len(w.More) {
 		e.deps = append(e.deps, dependency{places: append([]int{w.Places}, w.More...)[i]})
@@ -270,7 +270,7 @@ func (e *engine) release(a *attempt) {
 
 // refuse is called by the gate to reject an attempt, possibly with a time slightly in the past.
 func (e *engine) refuse(a *attempt, at time.Duration, err error) {
-	if a.number == e.instead {
+	if a.number == e.other.number && !e.other.waited() {
 		a.free = true
 		e.start(a)
 		return

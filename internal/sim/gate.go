@@ -184,7 +184,7 @@ func (g *limited) answer(s settlement) {
 func (g *limited) ask(a *attempt) {
 	e := g.s.e
 	e.bubble.meet(e.now)
-	task := limiter.Task{Priority: a.priority}
+	task := limiter.Task{Name: g.s.sensor.of(a.kind).name, Priority: a.priority, Patient: a.number == e.other.number && e.other.waited()}
 	ctx := context.Background()
 	if g.hears == nothing {
 		task = limiter.Task{}
@@ -252,6 +252,8 @@ func (g *limited) close() {
 	r.stats.Executed += s.Executed
 	r.stats.Running += s.Running
 	r.stats.Queued += s.Queued
+	r.stats.Rejected += s.Rejected
+	r.stats.WouldReject += s.WouldReject
 	r.queued += g.waiting
 	g.l.Close()
 	synctest.Wait()

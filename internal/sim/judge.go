@@ -18,7 +18,7 @@ type Runner func(f func() error) error
 // Run runs a world whose servers have this guard; with trace the result keeps users and samples.
 func Run(w *World, in Runner, g Guard, trace bool) (r *Result, err error) {
 	err = in(func() (err error) {
-		r, err = run(w, g, trace, 0)
+		r, err = run(w, g, trace, no{})
 		return err
 	})
 	if err == nil {
@@ -35,8 +35,9 @@ type Trial struct {
 	// Oracle is the run with the best constant concurrency limit, Best that limit; 0: no limit was best.
 	Oracle *Result
 	Best   int
-	// Laws are in the order of their runs.
+	// Laws are in the order of their runs. Dry is a dry run of ours, nil if that is not among them.
 	Laws []*Result `json:"-"`
+	Dry  *Result   `json:"-"`
 }
 
 // Compare runs a world under every alternative to a control law.
@@ -89,6 +90,12 @@ func (t *Trial) Try(in Runner, trace bool, names ...string) error {
 		}
 		t.Laws = append(t.Laws, r)
 		if err := r.Replay(in, g, replays); err != nil {
+			return err
+		}
+		if name != "ours" {
+			continue
+		}
+		if t.Dry, err = Run(t.World, in, Dry, false); err != nil {
 			return err
 		}
 	}

@@ -63,6 +63,13 @@ var (
 	InUse = register("inuse", ofWarden(func(l Law) Law { return inUse{l} }), known)
 )
 
+// Dry is a dry run of ours.
+var Dry = Under("dry run", func(w *World) (Law, limiter.Config, error) {
+	law, cfg, err := ofWarden(func(l Law) Law { return untold{l} })(w)
+	cfg.Mode = limiter.DryRun
+	return law, cfg, err
+})
+
 // register adds a control law under a name.
 func register(name string, m Maker, h hears) Guard {
 	laws[name] = guard(name, m, h)
@@ -87,12 +94,13 @@ func Named(name string) (Guard, error) {
 type Constant struct {
 	Target          int
 	Expected, Burst time.Duration
+	Needs           map[string]time.Duration
 }
 
 // Step returns the constant decision.
 func (c Constant) Step(monitor.Sample) decision.ControlDecision {
 	return decision.ControlDecision{
-		Seq: 1, TargetConcurrency: c.Target, Expected: c.Expected, Burst: c.Burst,
+		Seq: 1, TargetConcurrency: c.Target, Expected: c.Expected, Burst: c.Burst, Needs: c.Needs,
 		Reasons: []decision.Reason{decision.NewReason("constant", "none", 0, decision.Hold)},
 	}
 }
@@ -100,7 +108,7 @@ func (c Constant) Step(monitor.Sample) decision.ControlDecision {
 // Static returns a limiter with a constant concurrency limit that knows the median execution time, of several kinds the shortest.
 func Static(target int) Guard {
 	return Under(strconv.Itoa(target), func(w *World) (Law, limiter.Config, error) {
-		return Constant{Target: target, Expected: w.typical()}, limiter.Config{MaxQueue: warden.DefaultQueue}, nil
+		return Constant{Target: target, Expected: w.typical(), Needs: w.needs()}, limiter.Config{MaxQueue: warden.DefaultQueue}, nil
 	})
 }
 

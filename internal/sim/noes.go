@@ -20,8 +20,10 @@ type Noes struct {
 	Users       int
 	Median, P99 float64 // seconds from asking to the rejection
 	Part        float64 // the median as a share of patience
-	// False is by reason how many of those that were tried again had been answered in time if they had been started at the instant
-	// where they were rejected, Tried how many were tried.
+	// Reasons is how many there were by reason.
+	Reasons map[string]int
+	// False is by reason how many of those that were tried again were answered in time then, Tried how many were tried. Who was
+	// rejected for waiting too long waits on; any other is started at the instant of its rejection.
 	False, Tried map[string]int
 
 	all []*user // in an order that has nothing to do with when they came
@@ -34,9 +36,13 @@ type no struct {
 	reason string
 }
 
+// waited reports whether it was for waiting too long.
+func (n no) waited() bool { return n.reason == limiter.MaxWaitExceeded.String() }
+
 // noes collects the rejections of a run.
 func (w *World) noes(users []user) (n Noes) {
 	var waits, parts []float64
+	n.Reasons = map[string]int{}
 	for i := range users {
 		u := &users[i]
 		if u.good || u.no.number == 0 || !w.counts(u) || w.Class() == Overload && !w.settled(u) {
@@ -45,6 +51,7 @@ func (w *World) noes(users []user) (n Noes) {
 		wait := u.no.after.Seconds()
 		waits, parts = append(waits, wait), append(parts, wait/u.patience.Seconds())
 		n.all = append(n.all, u)
+		n.Reasons[u.no.reason]++
 	}
 	n.Users = len(n.all)
 	if n.Users == 0 {
@@ -70,14 +77,14 @@ func reason(err error) string {
 }
 
 // Replay asks up to most of the rejections of a run whether they were true: the world is run again up to the instant of each, where
-// the attempt is started instead. It forgets the others.
+// the attempt is started or waits on instead. It forgets the others.
 func (r *Result) Replay(in Runner, g Guard, most int) error {
 	n := &r.Noes
 	n.False, n.Tried = map[string]int{}, map[string]int{}
 	for _, u := range n.all[:min(most, len(n.all))] {
 		var again *Result
 		if err := in(func() (err error) {
-			again, err = run(r.World, g, true, u.no.number)
+			again, err = run(r.World, g, true, u.no)
 			return err
 		}); err != nil {
 			return err
@@ -122,19 +129,44 @@ func printNoes(out io.Writer, counted []*Trial, names []string) {
 			fmt.Fprintf(out, " %.3f (of %d) |\n", float64(lies)/max(float64(tried), 1), tried)
 		}
 	}
+	printReasons(out, counted, names)
+}
+
+// falsely returns the share of the requests of a run that were rejected for a reason falsely: of all that were, as many as of those that
+// were tried again.
+func (t *Trial) falsely(r *Result, reason string) float64 {
+	n, all := r.Noes, t.World.counted(r)
+	return float64(n.False[reason]) / max(float64(total(n.Tried)), 1) * float64(n.Users) / max(float64(all.Offered), 1)
+}
+
+// printReasons writes how many are rejected falsely for each reason, as a share of all requests.
+func printReasons(out io.Writer, counted []*Trial, names []string) {
+	fmt.Fprint(out, "\nFalse rejections by reason; shares of all requests are means over all worlds, and over those in overload:\n\n"+
+		"| law | reason | rejected | tried | of them false | false, of all requests | of those in overload |\n|---|---|---|---|---|---|---|\n")
 	for i, name := range names {
-		tried, lies := map[string]int{}, map[string]int{}
+		reasons := map[string]bool{}
 		for _, t := range counted {
-			for reason, k := range t.Laws[i].Noes.Tried {
-				tried[reason] += k
-				lies[reason] += t.Laws[i].Noes.False[reason]
+			for reason := range t.Laws[i].Noes.Reasons {
+				reasons[reason] = true
 			}
 		}
-		fmt.Fprintf(out, "\nFalse rejections of %s by reason, of those tried:", name)
-		for _, reason := range slices.Sorted(maps.Keys(tried)) {
-			fmt.Fprintf(out, " %s %d of %d;", reason, lies[reason], tried[reason])
+		for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+			tried, lies := 0, 0
+			var rejected, falsely, over []float64
+			for _, t := range counted {
+				n := t.Laws[i].Noes
+				tried, lies = tried+n.Tried[reason], lies+n.False[reason]
+				rejected = append(rejected, float64(n.Reasons[reason])/max(float64(t.World.counted(t.Laws[i]).Offered), 1))
+				falsely = append(falsely, t.falsely(t.Laws[i], reason))
+				if t.World.Class() == Overload {
+					over = append(over, falsely[len(falsely)-1])
+				}
+			}
+			all, _ := spread(rejected)
+			of, half := spread(falsely)
+			in, halfIn := spread(over)
+			fmt.Fprintf(out, "| %s | %s | %.4f | %d | %d | %.4f ± %.4f | %.4f ± %.4f |\n", name, reason, all, tried, lies, of, half, in, halfIn)
 		}
-		fmt.Fprintln(out)
 	}
 }
 

@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -22,6 +23,7 @@ type sensor struct {
 
 // kindSensor knows what runs of a kind, and what ended lately.
 type kindSensor struct {
+	name    string
 	running []time.Duration // since when, oldest first
 	took    []time.Duration // the last 64
 	at      time.Duration   // of the last end
@@ -36,7 +38,7 @@ func (s *sensor) of(k *Kind) *kindSensor {
 	alike := *k
 	alike.Of = 0
 	if s.kinds[alike] == nil {
-		s.kinds[alike] = &kindSensor{}
+		s.kinds[alike] = &kindSensor{name: strconv.Itoa(len(s.kinds))}
 	}
 	return s.kinds[alike]
 }
@@ -69,6 +71,18 @@ func (s *sensor) long(now time.Duration) (all int) {
 		all += k.long
 	}
 	return all
+}
+
+// needs tells what each kind takes at least, by the rule of monitor's Service.Needs.
+func (s *sensor) needs(out *monitor.Service) {
+	i := 0
+	for _, k := range s.kinds {
+		if len(k.took) == 64 {
+			out.Needs[i] = monitor.Need{Name: k.name, Time: slices.Min(k.took)}
+			i++
+		}
+	}
+	slices.SortFunc(out.Needs[:i], func(a, b monitor.Need) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 func (s *sensor) account(now time.Duration) {
@@ -105,6 +119,7 @@ func (s *server) sample() monitor.Sample {
 		Throughput: float64(len(m.times)) / elapsed, Concurrency: m.work.Seconds() / elapsed,
 	}
 	out.Service.Running, out.Service.Long = m.running, m.long(now)
+	m.needs(&out.Service)
 	for i, d := range s.e.deps {
 		if d.places > 0 {
 			out.Pools = append(out.Pools, monitor.PoolReading{

@@ -158,6 +158,7 @@ func Print(out io.Writer, rows []row, trials []*Trial, names []string) {
 		fmt.Fprintf(out, " %s |\n", summary(of, func(t *Trial) *Result { return t.Failsafe }))
 	}
 	printNoes(out, counted, names)
+	printDry(out, counted, names)
 	printPairs(out, counted, names)
 	for i, name := range names {
 		fmt.Fprintf(out, "\nLatches of %s:%s; harm:%s; cold harm:%s\n", name, seeds(counted, i, func(v Verdict) bool { return v.Latch }),

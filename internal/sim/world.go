@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -229,6 +230,15 @@ func (w *World) typical() time.Duration {
 		}
 	}
 	return seconds(shortest)
+}
+
+// needs is the typical time of every kind, whatever its name.
+func (w *World) needs() map[string]time.Duration {
+	needs := map[string]time.Duration{}
+	for i := range w.Kinds {
+		needs[strconv.Itoa(i)] = w.typical()
+	}
+	return needs
 }
 
 func (k *Kind) median() float64 {

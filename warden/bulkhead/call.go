@@ -255,7 +255,7 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 		return true
 	}
 	now := s.clock()
-	v := w.TooLate(err, now, 0)
+	v := w.TooLate(err, now, nil)
 	if v == queue.Waits {
 		return false
 	}

@@ -43,6 +43,7 @@ type state struct {
 	processors float64 // the limit of the processors' half
 	served     service // the service half
 	wait       wait
+	needs      map[string]time.Duration // shared with decisions, and never changed
 }
 
 // ends returns the limit for what ends: the smaller of both halves.
@@ -107,6 +108,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 		st.top = top // otherwise keep naming the signal that raised the pressure, which falls more slowly
 	}
 	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
+	st.needs = needs(st.needs, s.Service)
 	st.wait.observe(math.Round(st.target(cfg)), st.served.expected(), dt, st.served.phase != watching)
 	st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
 	if ok(s.Utilization) {

@@ -21,6 +21,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 		ValidFor:          cfg.ValidFor,
 		Expected:          time.Duration(st.served.expected() * float64(time.Second)),
 		MaxWait:           st.wait.most(st.served.expected()),
+		Needs:             st.needs,
 		Yields:            2 + int(math.Ceil(14*st.pressure)),
 	}
 	// Without samples the limit falls by one step, and no further, because silence is not evidence of overload.

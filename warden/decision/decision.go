@@ -10,6 +10,7 @@ package decision
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -44,6 +45,10 @@ type ControlDecision struct {
 	// MaxWait is how long a task without a deadline may wait in a standing queue at first, 0 or more; the longer that queue has not
 	// been empty, the less. Critical tasks may wait as long as it takes. 0: all may.
 	MaxWait time.Duration
+	// Needs is, by a task's name, how long it takes at least, each 0 or more and for at most MaxNeeds names: a task that waits, and has
+	// less left until its deadline, cannot be answered in time. A name that is not there is unknown, and nothing is too late for it
+	// before its deadline. The map belongs to the decision and is never changed.
+	Needs map[string]time.Duration
 	// Yields is how often, 0 to MaxYields, a task with a slot yields to other goroutines before it starts, so that those
 	// waiting for a core in Go's scheduler reach the limiter first.
 	Yields int
@@ -51,6 +56,9 @@ type ControlDecision struct {
 
 // MaxYields bounds ControlDecision.Yields: more yields would reveal no more waiting goroutines and only hold the slot.
 const MaxYields = 64
+
+// MaxNeeds bounds ControlDecision.Needs: as many kinds of work as a monitor tells apart.
+const MaxNeeds = 64
 
 // DefaultBurst is the Burst of a decision that leaves it 0.
 const DefaultBurst = 25 * time.Millisecond
@@ -97,14 +105,22 @@ func (d ControlDecision) validate(prefix string) error {
 		return &InvalidError{prefix + "Burst", d.Burst, "0 (the default, 25ms) or more"}
 	case d.MaxWait < 0:
 		return &InvalidError{prefix + "MaxWait", d.MaxWait, "0 (no bound) or more"}
+	case len(d.Needs) > MaxNeeds:
+		return &InvalidError{prefix + "Needs", fmt.Sprintf("%d names", len(d.Needs)), "at most 64 names"}
 	case d.Yields < 0 || d.Yields > MaxYields:
 		return &InvalidError{prefix + "Yields", d.Yields, "0 to 64"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Needs)) {
+		if d.Needs[name] < 0 {
+			return &InvalidError{fmt.Sprintf("%sNeeds[%.40q]", prefix, name), d.Needs[name], "0 (unknown) or more"}
+		}
 	}
 	return nil
 }
 
 // Sanitized returns a deep copy that Validate accepts, with each number clamped to its range. A ShedProbability of NaN
-// becomes 0, because shedding is the last resort; a Burst of 0 becomes DefaultBurst. A Stale decision loses its own ValidFor
+// becomes 0, because shedding is the last resort; a Burst of 0 becomes DefaultBurst. Of more than MaxNeeds names the first in
+// alphabetical order stay, and a time below 0 becomes unknown. A Stale decision loses its own ValidFor
 // and Stale, and its concurrency limit is lowered to that of d.
 func (d ControlDecision) Sanitized() ControlDecision {
 	s := d.sanitized()
@@ -132,6 +148,13 @@ func (d ControlDecision) sanitized() ControlDecision {
 		s.Burst = DefaultBurst
 	}
 	s.MaxWait = max(0, s.MaxWait)
+	s.Needs = maps.Clone(s.Needs)
+	maps.DeleteFunc(s.Needs, func(_ string, need time.Duration) bool { return need <= 0 })
+	if len(s.Needs) > MaxNeeds {
+		for _, name := range slices.Sorted(maps.Keys(s.Needs))[MaxNeeds:] {
+			delete(s.Needs, name)
+		}
+	}
 	s.Yields = min(max(0, s.Yields), MaxYields)
 	return s
 }

@@ -34,6 +34,9 @@ func TestValidateNamesTheField(t *testing.T) {
 		"ShedProbability is 1.5":                     {ShedProbability: 1.5},
 		"ValidFor is -1ns":                           {ValidFor: -1},
 		"Expected is -1ns":                           {Expected: -1},
+		`Needs["GET /a"] is -1ns`:                    {Needs: map[string]time.Duration{"": 0, "GET /a": -1}},
+		"Needs is 65 names; allowed: at most 64":     {Needs: manyNeeds(MaxNeeds + 1)},
+		`Stale.Needs["b"] is -`:                      {Stale: &ControlDecision{Needs: map[string]time.Duration{"b": math.MinInt64}}},
 		"Yields is -1":                               {Yields: -1},
 		"Yields is 65":                               {Yields: MaxYields + 1},
 		"Stale.Expected is -1ns":                     {Stale: &ControlDecision{Expected: -1}},
@@ -50,6 +53,15 @@ func TestValidateNamesTheField(t *testing.T) {
 	}
 }
 
+// manyNeeds has so many names.
+func manyNeeds(n int) map[string]time.Duration {
+	needs := map[string]time.Duration{}
+	for i := range n {
+		needs[fmt.Sprintf("%03d", i)] = time.Duration(i + 1)
+	}
+	return needs
+}
+
 // decisions draws anything that the type can hold.
 func decisions(t *rapid.T, label string) ControlDecision {
 	float := rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, 1, -0.1, 1.1}))
@@ -58,6 +70,7 @@ func decisions(t *rapid.T, label string) ControlDecision {
 		ShedProbability:   float.Draw(t, label+"shed"),
 		ValidFor:          time.Duration(rapid.Int64().Draw(t, label+"valid")),
 		Expected:          time.Duration(rapid.Int64().Draw(t, label+"expected")),
+		Needs:             rapid.MapOfN(rapid.StringMatching("[a-z]{0,3}"), rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64().Draw(t, "need")) }), -1, 80).Draw(t, label+"needs"),
 		Yields:            rapid.Int().Draw(t, label+"yields"),
 		Reasons:           []Reason{NewReason("code", "signal", float.Draw(t, label+"value"), Hold)},
 	}
@@ -75,6 +88,11 @@ func TestPropertySanitizedIsValidAndOwnsItsMemory(t *testing.T) {
 		if err := s.Validate(); err != nil {
 			t.Fatal(err)
 		}
+		for name, need := range s.Needs {
+			if need <= 0 || need != d.Needs[name] {
+				t.Fatalf("%q needs %v of %v", name, need, d.Needs[name])
+			}
+		}
 		if d.Validate() == nil && fmt.Sprint(s.TargetConcurrency, s.ShedProbability, s.ValidFor, s.Expected, s.Yields) !=
 			fmt.Sprint(d.TargetConcurrency, d.ShedProbability, d.ValidFor, d.Expected, d.Yields) {
 			t.Fatalf("a valid decision changed from %+v to %+v", d, s)
@@ -85,6 +103,11 @@ func TestPropertySanitizedIsValidAndOwnsItsMemory(t *testing.T) {
 		d.Reasons[0] = NewReason("other", "", 0, Hold)
 		if s.Reasons[0].Code() != "code" {
 			t.Fatal("the copy shares its reasons")
+		}
+		for name, need := range s.Needs {
+			if d.Needs[name] = 0; s.Needs[name] != need {
+				t.Fatal("the copy shares its needs")
+			}
 		}
 	})
 }

@@ -2,10 +2,14 @@
 
 package decision
 
-import "log/slog"
+import (
+	"log/slog"
+	"maps"
+	"slices"
+)
 
 // LogValue returns the decision as a group: seq, target, shed, reasons as strings, and those set of at, valid_for, burst,
-// expected, max_wait, yields, and stale, the decision that applies after this one has expired. It allocates.
+// expected, max_wait, needs, yields, and stale, the decision that applies after this one has expired. It allocates.
 func (d ControlDecision) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 10)
 	attrs = append(attrs, slog.Uint64("seq", d.Seq))
@@ -31,6 +35,13 @@ func (d ControlDecision) LogValue() slog.Value {
 	}
 	if d.MaxWait > 0 {
 		attrs = append(attrs, slog.Duration("max_wait", d.MaxWait))
+	}
+	if len(d.Needs) > 0 {
+		needs := make([]slog.Attr, 0, len(d.Needs))
+		for _, name := range slices.Sorted(maps.Keys(d.Needs)) {
+			needs = append(needs, slog.Duration(name, d.Needs[name]))
+		}
+		attrs = append(attrs, slog.GroupAttrs("needs", needs...))
 	}
 	if d.Yields > 0 {
 		attrs = append(attrs, slog.Int("yields", d.Yields))

@@ -57,7 +57,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	case l.free():
 		o = l.grant(t.Priority)
 	case l.inDryRun():
-		o = l.startDryRun(t.Priority, d.due, now, false, 0)
+		o = l.startDryRun(t, d.due, now, false, 0)
 	default:
 		o = l.countRejection(t.Priority, l.full(), 0)
 	}
@@ -111,10 +111,11 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	d, err, done, draw := t.deadline(ctx, now), ctx.Err(), ctx.Done(), l.draw()
 	w := l.waiters.Get()
 	w.Priority, w.Due, w.Patient = int8(t.Priority), d.due, t.Patient || t.Priority == Critical
+	w.Name, w.Trial = t.Name, trial(draw)
 	l.mu.Lock()
 	l.refresh(now)
 	l.submit(t)
-	o, due, expected := outcome{}, l.rule.due(d), l.rule.decision.Expected
+	o, due, need := outcome{}, l.rule.due(d), w.Need(l.rule.needs())
 	v := queue.TooLate(err, due, now, 0)
 	switch {
 	case v != queue.Waits:
@@ -123,10 +124,10 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	case l.free():
 		o = l.grant(t.Priority)
 	case l.inDryRun():
-		o = l.startDryRun(t.Priority, d.due, now, true, draw)
+		o = l.startDryRun(t, d.due, now, true, draw)
 	case l.closed || l.queue.Limit == 0:
 		o = l.countRejection(t.Priority, l.full(), 0)
-	case queue.Missed(due, now, expected):
+	case queue.Missed(due, now, need):
 		o = l.countRejection(t.Priority, DeadlineExceeded, 0)
 	default:
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
@@ -135,12 +136,13 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	}
 	l.mu.Unlock()
 	if o.rule == nil {
-		for over := false; !over && !w.Wait(done, l.clock(), expected); {
-			expected, over = l.leave(ctx, w)
+		for over := false; !over && !w.Wait(done, l.clock(), need); {
+			need, over = l.leave(ctx, w)
 		}
 		o = w.Outcome
 		o.maxWait = w.MaxWait
 	}
+	o.trial = w.Trial
 	l.waiters.Put(w)
 	if o.reason != 0 {
 		return Permit{}, l.rejection(t, d, o)
@@ -149,8 +151,8 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 }
 
 // leave removes a waiting task from the queue if its context has ended or its deadline can no longer be met. over is true if
-// the task no longer waits, removed here or decided concurrently; otherwise expected is the task's expected execution time.
-func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected time.Duration, over bool) {
+// the task no longer waits, removed here or decided concurrently; otherwise need is what it has to have left.
+func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (need time.Duration, over bool) {
 	err := l.errOf(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,10 +160,10 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 		w.Woken()
 		return 0, true
 	}
-	now, expected := l.clock(), l.rule.decision.Expected
-	v := w.TooLate(err, now, expected)
+	now, needs := l.clock(), l.rule.needs()
+	v := w.TooLate(err, now, needs)
 	if v == queue.Waits {
-		return expected, false
+		return w.Need(needs), false
 	}
 	l.queue.Remove(w)
 	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(v), now-w.Since)
@@ -170,7 +172,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (expected
 }
 
 // begin is the last step before a granted task starts: it yields to new arrivals and checks context and deadline once more.
-// Then the task has its permit, or has given its slot back. The expected time counts only while others wait for the slot:
+// Then the task has its permit, or has given its slot back. What it needs counts only while others wait for the slot:
 // giving it back for nobody would help nobody.
 func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Permit, error) {
 	var err error
@@ -184,11 +186,11 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 		}
 	}
 	l.mu.Lock()
-	expected := o.rule.decision.Expected
-	if l.queue.Len() == 0 {
-		expected = 0
+	need := time.Duration(0)
+	if l.queue.Len() > 0 && !o.trial {
+		need = o.rule.needs()[t.Name]
 	}
-	v := queue.TooLate(err, due, now, expected)
+	v := queue.TooLate(err, due, now, need)
 	if v != queue.Waits {
 		l.vacate(t.Priority)
 		o = l.countRejection(t.Priority, reasonOf(v), o.waited)
@@ -215,6 +217,14 @@ func (l *Limiter) remember(t Task, d deadline, o outcome) {
 		l.delayed.Add(e)
 	}
 }
+
+// trials is how many tasks that find no free slot have one among them of whose kind nothing counts as known. A need is the shortest of 64
+// executions, so the first of these that is shorter mends it: no belief outlives 64 tasks by much, and at most one slot in 64 is lost
+// to those who cannot be answered in time.
+const trials = 64
+
+// trial reports whether a task is one, by a random draw: so it is of each kind, however many there are, and nothing is kept of them.
+func trial(draw float64) bool { return draw >= 1-1.0/trials }
 
 func (l *Limiter) arrivals() uint64 {
 	l.mu.Lock()

@@ -35,7 +35,7 @@ func (r *rule) due(d deadline) time.Duration {
 	return d.due
 }
 
-// expected returns the time that a task must have left before its deadline: 0 unless the mode is Enforce.
+// expected returns the expected execution time: 0 unless the mode is Enforce.
 func (r *rule) expected() time.Duration {
 	if r.mode != Enforce {
 		return 0
@@ -43,9 +43,19 @@ func (r *rule) expected() time.Duration {
 	return r.decision.Expected
 }
 
+// needs returns what a task that waits must have left before its deadline, by its name: nothing unless the mode is Enforce.
+func (r *rule) needs() map[string]time.Duration {
+	if r.mode != Enforce {
+		return nil
+	}
+	return r.decision.Needs
+}
+
 // queue returns the part of the rule that the queue follows.
 func (r *rule) queue() queue.Rule {
-	return queue.Rule{Expected: r.expected(), Burst: r.decision.Burst, MaxWait: r.decision.MaxWait, Share: r.decision.ShedProbability}
+	return queue.Rule{
+		Expected: r.expected(), Burst: r.decision.Burst, MaxWait: r.decision.MaxWait, Needs: r.needs(), Share: r.decision.ShedProbability,
+	}
 }
 
 // Apply puts d in force, unless its Seq is less than that of the decision applied last. It copies d and clamps each field to

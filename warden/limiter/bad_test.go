@@ -92,7 +92,7 @@ func TestMalformedDecisions(t *testing.T) {
 		q.drain(p)
 		hour := time.Now().Add(time.Hour)
 		q.join(Task{Name: "y", Deadline: hour}) // a slot is free, although nothing that takes 292 years is done in an hour
-		l.Apply(decision.ControlDecision{Seq: 4, TargetConcurrency: 1, Expected: math.MaxInt64})
+		l.Apply(decision.ControlDecision{Seq: 4, TargetConcurrency: 1, Expected: math.MaxInt64, Needs: needs(math.MaxInt64, "z")})
 		q.join(Task{Name: "z", Deadline: hour})
 		q.wantRejected("z", DeadlineExceeded)
 		q.permits["y"].Release()

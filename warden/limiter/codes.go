@@ -27,8 +27,8 @@ const (
 	PriorityDrop
 	// MaxWaitExceeded: the task has no deadline and waited in a standing queue for as long as the decision's MaxWait allows (Q16).
 	MaxWaitExceeded
-	// DeadlineExceeded: the deadline of the task or its context has passed, or leaves less time than the task is expected to
-	// take.
+	// DeadlineExceeded: the deadline of the task or its context has passed, or the task would have to wait and has less
+	// time left than work of its kind takes at least (Q19).
 	DeadlineExceeded
 	// Canceled: the context ended before the task started.
 	Canceled

@@ -85,8 +85,8 @@ func (e Explanation) String() string {
 	}
 	if d := e.Decision; d != nil && d.Seq > 0 {
 		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.DecisionState, d.TargetConcurrency, d.ShedProbability)
-		if e.Reason == DeadlineExceeded && d.Expected > 0 {
-			fmt.Fprintf(&b, ", expected %s", brief(d.Expected))
+		if need := d.Needs[e.Task.Name]; e.Reason == DeadlineExceeded && need > 0 {
+			fmt.Fprintf(&b, ", needs %s", brief(need))
 		}
 		for _, r := range d.Reasons {
 			fmt.Fprintf(&b, ", %s", r)
@@ -199,6 +199,7 @@ type outcome struct {
 	queued   int
 	cause    error // of a rejection: the context's error, if that is why
 	grant    Grant
+	trial    bool // what its kind needs does not count
 	reason   Reason
 	would    Reason // of a grant in a dry run: why Enforce would have rejected it
 	cut      Priority

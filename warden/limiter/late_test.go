@@ -49,14 +49,15 @@ func TestDeadlines(t *testing.T) {
 	t.Run("cannot finish", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			d := fixed(1)
-			d.Expected = 30 * time.Millisecond
+			const need = 30 * time.Millisecond
+			d.Expected, d.Needs = time.Minute, needs(need, "at once", "just", "soon", "more")
 			l, p := occupied(t, Config{Initial: d})
 			q := newLine(t, l)
 			in := func(d time.Duration) time.Time { return time.Now().Add(d) }
-			q.join(Task{Name: "at once", Deadline: in(d.Expected - 1)})
+			q.join(Task{Name: "at once", Deadline: in(need - 1)})
 			q.wantRejected("at once", DeadlineExceeded)
-			q.join(Task{Name: "just", Deadline: in(d.Expected + 5*time.Millisecond)})
-			q.join(Task{Name: "soon", Deadline: in(d.Expected + 10*time.Millisecond)})
+			q.join(Task{Name: "just", Deadline: in(need + 5*time.Millisecond)})
+			q.join(Task{Name: "soon", Deadline: in(need + 10*time.Millisecond)})
 			sleep(5 * time.Millisecond) // just enough is left
 			if q.rejection("just") != nil {
 				t.Fatal("Q5: rejected with what it needs")
@@ -68,8 +69,8 @@ func TestDeadlines(t *testing.T) {
 			if r := q.wantRejected("soon", DeadlineExceeded); r.Waited != 10*time.Millisecond+1 {
 				t.Errorf("Q5: it left after %v", r.Waited)
 			}
-			q.join(Task{Name: "more", Deadline: in(d.Expected + 10*time.Millisecond)})
-			d.Seq, d.Expected = 2, 35*time.Millisecond
+			q.join(Task{Name: "more", Deadline: in(need + 10*time.Millisecond)})
+			d.Seq, d.Needs = 2, needs(35*time.Millisecond, "more")
 			l.Apply(d)
 			sleep(6 * time.Millisecond)
 			p.Release() // its turn comes while 34 ms are left
@@ -77,14 +78,14 @@ func TestDeadlines(t *testing.T) {
 			q.wantRejected("more", DeadlineExceeded)
 		})
 	})
-	t.Run("less is expected meanwhile", func(t *testing.T) {
+	t.Run("less is needed meanwhile", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			d := fixed(1)
-			d.Expected = 30 * time.Millisecond
+			d.Needs = needs(30*time.Millisecond, "x")
 			l, p := occupied(t, Config{Initial: d})
 			q := newLine(t, l)
 			q.join(Task{Name: "x", Deadline: time.Now().Add(50 * time.Millisecond)})
-			d.Seq, d.Expected = 2, 10*time.Millisecond
+			d.Seq, d.Needs = 2, needs(10*time.Millisecond, "x")
 			l.Apply(d)
 			sleep(40 * time.Millisecond)
 			if q.rejection("x") != nil {
@@ -112,15 +113,15 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// TestAFreeSlotAndLittleTime has tasks arrive with less time left than expected: a free slot starts each of them, however it
+// TestAFreeSlotAndLittleTime has tasks arrive with less time left than they need: a free slot starts each of them, however it
 // asks; without one only their rejection is certain to help somebody else.
 func TestAFreeSlotAndLittleTime(t *testing.T) {
 	for _, yields := range []int{0, 3} {
 		for _, mode := range []Mode{Enforce, DryRun} {
 			bubble(t, func(t *testing.T) {
 				d := fixed(3)
-				d.Expected, d.Yields = time.Second, yields
-				l := mustNew(t, Config{Initial: d, MaxQueue: 8, Mode: mode})
+				d.Needs, d.Yields = needs(time.Second, ""), yields
+				l := mustNew(t, Config{Initial: d, MaxQueue: 8, Mode: mode, Rand: noTrial})
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
 				task := Task{Deadline: time.Now().Add(40 * time.Millisecond)}
@@ -161,14 +162,14 @@ func (c *lingering) Err() error {
 	return nil
 }
 
-// TestLittleTimeAtTheLastLook has less time left than expected when a task looks for the last time: it gives its slot to
+// TestLittleTimeAtTheLastLook has less time left than a task needs when it looks for the last time: it gives its slot to
 // somebody who waits, and keeps it if nobody does.
 func TestLittleTimeAtTheLastLook(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			d := fixed(1)
-			d.Expected, d.Yields = 30*time.Millisecond, 1
-			l := mustNew(t, Config{Initial: d, MaxQueue: 8})
+			d.Needs, d.Yields = needs(30*time.Millisecond, "first"), 1
+			l := mustNew(t, Config{Initial: d, MaxQueue: 8, Rand: noTrial})
 			q := newLine(t, l)
 			q.joinCtx(&lingering{Context: context.Background(), pause: 40 * time.Millisecond}, Task{Name: "first", Deadline: time.Now().Add(60 * time.Millisecond)})
 			if waits {

@@ -63,7 +63,8 @@ type Limiter struct {
 	idle   *slot // free list
 
 	running                   int
-	unwanted                  int // the running tasks that a dry run would have rejected
+	unwanted                  int           // the running tasks that a dry run would have rejected
+	lastFree                  time.Duration // when a task last found a free slot in a dry run
 	submitted, observerPanics uint64
 	classes                   [classes]Tally // all fields but Queued
 }

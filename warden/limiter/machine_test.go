@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -67,9 +68,12 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 
 var priorities = []Priority{-128, Background, Normal, 1, High, Critical}
 
+// kindNames are the kinds of work of a machine; of the last one no decision knows anything.
+var kindNames = []string{"", "quick", "slow", "unknown"}
+
 // submit asks for a task to run. Deadlines lie between the instants at which steps are made.
 func (x *machine) submit(a, b int, try bool) {
-	t := Task{Name: fmt.Sprint("task ", len(x.tasks)), Priority: priorities[a%len(priorities)], Patient: b%7 == 0}
+	t := Task{Name: kindNames[b/3%len(kindNames)], ID: fmt.Sprint("task ", len(x.tasks)), Priority: priorities[a%len(priorities)], Patient: b%7 == 0}
 	due, now := never, time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	limit := time.Duration(b/4%8)*8*time.Millisecond + 300*time.Microsecond
@@ -87,9 +91,12 @@ func (x *machine) submit(a, b int, try bool) {
 			t.Deadline, due = now.Add(-limit), x.m.now-limit
 		}
 	}
-	run := &taskRun{is: &taskModel{id: len(x.tasks), priority: t.Priority, due: due, patient: t.Patient || t.Priority == Critical}, cancel: cancel}
-	x.tasks = append(x.tasks, run)
 	x.draw = float64(b%10) / 10
+	if b%11 == 10 {
+		x.draw = 0.99
+	}
+	run := &taskRun{is: &taskModel{id: len(x.tasks), name: t.Name, trial: x.draw == 0.99, priority: t.Priority, due: due, patient: t.Patient || t.Priority == Critical}, cancel: cancel}
+	x.tasks = append(x.tasks, run)
 	go func() {
 		if try {
 			run.permit, run.err = x.l.TryAcquire(t)
@@ -138,13 +145,14 @@ func (x *machine) apply(a, b int) {
 		ShedProbability: []float64{0, 0.25, 0.5, 0.75, 1}[b%5],
 		Expected:        time.Duration(a/5%3) * 8 * time.Millisecond,
 		Burst:           []time.Duration{0, 7 * time.Millisecond, 40 * time.Millisecond}[(a+b)%3],
+		Needs:           []map[string]time.Duration{nil, {"quick": 3 * time.Millisecond, "slow": 24 * time.Millisecond}, {"": 8 * time.Millisecond, "slow": time.Hour}}[(a+b)%3],
 		MaxWait:         []time.Duration{0, 30 * time.Millisecond, 500 * time.Millisecond}[(a+b)/3%3],
 		Yields:          b % 3,
 	}
 	if b/5%3 == 1 {
 		d.ValidFor = time.Duration(a%7)*10*time.Millisecond + 700*time.Microsecond
 		if b%2 == 0 {
-			d.Stale = &decision.ControlDecision{TargetConcurrency: a % 3, ShedProbability: 0.5, Expected: time.Duration(b%2) * 16 * time.Millisecond}
+			d.Stale = &decision.ControlDecision{TargetConcurrency: a % 3, ShedProbability: 0.5, Expected: time.Duration(b%2) * 16 * time.Millisecond, Needs: map[string]time.Duration{"slow": 16 * time.Millisecond}}
 		}
 	}
 	switch (a + b) % 8 {
@@ -153,8 +161,9 @@ func (x *machine) apply(a, b int) {
 	case 1:
 		bad := d
 		bad.ShedProbability, bad.TargetConcurrency, bad.Expected, bad.Yields = math.Inf(1), -3, -1, -1
+		bad.Needs = map[string]time.Duration{"": -1, "quick": math.MinInt64}
 		x.l.Apply(bad)
-		d.ShedProbability, d.TargetConcurrency, d.Expected, d.Yields = 1, 0, 0, 0
+		d.ShedProbability, d.TargetConcurrency, d.Expected, d.Yields, d.Needs = 1, 0, 0, 0, nil
 		x.seq, x.m.seq = d.Seq, d.Seq
 		x.m.apply(d)
 		return
@@ -331,7 +340,7 @@ func (x *machine) checkTask(run *taskRun) {
 		wrong = "Q13"
 	case e.MaxWait != t.maxWait:
 		wrong = "Q16"
-	case e.Task.Priority != t.priority || e.Task.Name != fmt.Sprint("task ", t.id) || e.Waited != t.waited || e.InFlight != t.inFlight || e.QueueLen != t.queueLen:
+	case e.Task.Priority != t.priority || e.Task.Name != t.name || e.Task.ID != fmt.Sprint("task ", t.id) || e.Waited != t.waited || e.InFlight != t.inFlight || e.QueueLen != t.queueLen:
 		wrong = "Q7"
 	case e.ShedBelow != t.cut:
 		wrong = "Q10"
@@ -373,7 +382,8 @@ func about(want *taskModel, got taskState, reason Reason) string {
 }
 
 func sameDecision(a, b decision.ControlDecision) bool {
-	return a.Seq == b.Seq && a.TargetConcurrency == b.TargetConcurrency && a.ShedProbability == b.ShedProbability && a.Expected == b.Expected
+	return a.Seq == b.Seq && a.TargetConcurrency == b.TargetConcurrency && a.ShedProbability == b.ShedProbability && a.Expected == b.Expected &&
+		maps.Equal(a.Needs, b.Needs)
 }
 
 // stop lets every goroutine of the machine end.

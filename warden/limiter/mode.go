@@ -86,19 +86,20 @@ func (l *Limiter) Mode() Mode {
 func (l *Limiter) enter(m Mode) {
 	l.rule = newRule(l.rule.decision, l.rule.decisionState, m, l.rule.until)
 	l.direct = !l.closed && m != DryRun
+	l.lastFree = l.clock()
 }
 
 // startDryRun starts a task in a dry run and records whether Enforce would have rejected it.
-func (l *Limiter) startDryRun(p Priority, due, now time.Duration, mayWait bool, draw float64) outcome {
+func (l *Limiter) startDryRun(t Task, due, now time.Duration, mayWait bool, draw float64) outcome {
 	queued := max(0, l.running-l.unwanted-l.rule.decision.TargetConcurrency)
-	why := l.evaluate(p, due, now, mayWait, draw)
-	o := l.grant(p)
+	why := l.evaluate(t, due, now, mayWait, draw)
+	o := l.grant(t.Priority)
 	o.queued, o.would = queued, why
 	if why != 0 {
 		cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
 		o.cut = Priority(cut)
 		l.unwanted++
-		c := &l.classes[p.class()]
+		c := &l.classes[t.Priority.class()]
 		c.WouldReject++
 		c.wouldReject[why]++
 	}
@@ -107,27 +108,40 @@ func (l *Limiter) startDryRun(p Priority, due, now time.Duration, mayWait bool, 
 
 // evaluate estimates on arrival why Enforce would reject a task; 0: it would not. In this model the running tasks that Enforce
 // would have accepted fill the slots of the limit, the rest of them are the queue, and Little's law gives the queue wait.
-func (l *Limiter) evaluate(p Priority, due, now time.Duration, mayWait bool, draw float64) Reason {
+func (l *Limiter) evaluate(t Task, due, now time.Duration, mayWait bool, draw float64) Reason {
 	d, accepted := l.rule.decision, l.running-l.unwanted
 	queued := accepted - d.TargetConcurrency
 	switch {
 	case queue.Missed(due, now, 0):
 		return DeadlineExceeded
 	case queued < 0:
+		l.lastFree = now
 		return 0
 	case d.TargetConcurrency == 0:
 		return PressureHigh
 	case !mayWait || l.queue.Limit == 0:
 		return QueueOverflow
-	case queue.Missed(due, now, d.Expected):
+	case !trial(draw) && queue.Missed(due, now, d.Needs[t.Name]):
 		return DeadlineExceeded
 	}
-	if v := l.queue.Evaluate(int8(p), queued, now, l.rule.queue(), draw); v != queue.Waits {
+	if v := l.queue.Evaluate(int8(t.Priority), queued, now, l.rule.queue(), draw); v != queue.Waits {
 		return reasonOf(v)
 	}
-	rounds := 1 + float64(queued+1)/float64(d.TargetConcurrency)
-	if queue.Missed(due, now, time.Duration(min(rounds*float64(d.Expected), float64(queue.Never/2)))) {
+	wait := float64(d.Expected) * float64(queued+1) / float64(d.TargetConcurrency)
+	switch {
+	case queue.Missed(due, now, time.Duration(min(float64(d.Expected)+wait, float64(queue.Never/2)))):
 		return DeadlineExceeded
+	case due == queue.Never && !t.Patient && t.Priority != Critical && l.overstays(wait, now):
+		return MaxWaitExceeded
 	}
 	return 0
+}
+
+// overstays reports whether a task that would wait for so long, in nanoseconds, would have to leave: no slot has been free since
+// lastFree.
+func (l *Limiter) overstays(wait float64, now time.Duration) bool {
+	r := l.rule.queue()
+	r.Expected = l.rule.decision.Expected
+	most := queue.MaxWait(now-l.lastFree, r)
+	return most > 0 && now-l.lastFree > max(r.Burst, r.Expected) && wait > float64(most)
 }

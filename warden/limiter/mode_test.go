@@ -39,8 +39,15 @@ func TestModeLongHistories(t *testing.T) {
 	for i := range histories * len(setups) {
 		rng := rand.New(rand.NewPCG(17, uint64(i)))
 		script := make([]move, steps)
+		ops := []int{0, 0, 0, 0, 3, 4, 4, 5, 6, 7, 10}
+		if i/len(setups)%3 == 0 {
+			ops = ops[:9] // one decision that bounds the wait, and no change of the mode
+		}
 		for j := range script {
-			script[j] = move{[]int{0, 0, 0, 0, 3, 4, 4, 5, 6, 7, 10}[rng.IntN(11)], rng.IntN(32), rng.IntN(32)}
+			script[j] = move{ops[rng.IntN(len(ops))], rng.IntN(32), rng.IntN(32)}
+		}
+		if len(ops) == 9 {
+			script[0], script[1] = move{7, 11, 10}, move{10, int(DryRun), 0}
 		}
 		failed := drive(t, setups[i%len(setups)], script, nil, func(x *machine) {
 			for _, run := range x.tasks {
@@ -56,11 +63,39 @@ func TestModeLongHistories(t *testing.T) {
 		}
 	}
 	for _, want := range []any{Enforce, DryRun, Bypass, would{0}, would{PressureHigh}, would{QueueOverflow}, would{ProbabilisticShedding},
-		would{DeadlineExceeded}, "waited, and was let go"} {
+		would{DeadlineExceeded}, would{MaxWaitExceeded}, "waited, and was let go"} {
 		if t.Logf("%v: %d", want, seen[want]); seen[want] < 10 {
 			t.Errorf("%v occurred %d times", want, seen[want])
 		}
 	}
+}
+
+// TestADryRunTellsOfTheLongestWait has a task arrive every 10 ms of which each takes 100 ms of the only slot: where nobody would wait for a
+// second, the eleventh would have to leave, as soon as the queue stands.
+func TestADryRunTellsOfTheLongestWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := fixed(1)
+		d.Expected, d.MaxWait = 100*time.Millisecond, time.Second
+		l := mustNew(t, Config{MaxQueue: 100, Mode: DryRun, Initial: d})
+		ask := func(task Task) Reason { return must(l.Acquire(t.Context(), task))(t).Explain().WouldReject }
+		for i := range 10 {
+			if why := ask(Task{}); why != 0 {
+				t.Fatalf("Q17: task %d: %s", i, why)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond)
+		for _, c := range []struct {
+			task Task
+			want Reason
+		}{
+			{Task{}, MaxWaitExceeded}, {Task{Patient: true}, 0}, {Task{Priority: Critical}, 0}, {Task{Deadline: time.Now().Add(time.Hour)}, 0},
+		} {
+			if why := ask(c.task); why != c.want {
+				t.Errorf("Q17: %+v would be rejected: %s, want %s", c.task, why, c.want)
+			}
+		}
+	})
 }
 
 // TestOnlyAnEndedContextIsRejected asks for what no limiter that enforces would run.

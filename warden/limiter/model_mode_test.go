@@ -8,7 +8,7 @@ func (m *model) setMode(mode Mode) {
 	if mode == m.mode {
 		return
 	}
-	m.mode = mode
+	m.mode, m.lastFree = mode, m.now
 	m.changes++
 	m.serve()
 }
@@ -37,12 +37,13 @@ func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float6
 	case t.due != never && left <= 0:
 		return DeadlineExceeded
 	case accepted < m.d.TargetConcurrency:
+		m.lastFree = m.now
 		return 0
 	case m.d.TargetConcurrency == 0:
 		return PressureHigh
 	case try || m.maxQueue == 0:
 		return QueueOverflow
-	case t.due != never && left < m.d.Expected:
+	case t.due != never && !t.trial && left < m.d.Needs[t.name]:
 		return DeadlineExceeded
 	}
 	if why := m.shed(t.priority, waiting, draw); why != 0 {
@@ -54,6 +55,10 @@ func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float6
 	wait := m.d.Expected * time.Duration(waiting+1) / time.Duration(m.d.TargetConcurrency)
 	if t.due != never && left < m.d.Expected+wait {
 		return DeadlineExceeded
+	}
+	stood := m.now - m.lastFree
+	if t.due == never && !t.patient && m.d.MaxWait > 0 && stood > max(m.burst(), m.d.Expected) && wait > m.bound(stood, m.d.Expected) {
+		return MaxWaitExceeded
 	}
 	return 0
 }

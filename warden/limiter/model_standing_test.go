@@ -26,6 +26,11 @@ func (m *model) maxWait(p Priority) time.Duration {
 	if m.d.MaxWait == 0 {
 		return 0
 	}
-	stood := float64(m.now-m.empty[p]) / float64(m.d.MaxWait)
-	return max(time.Duration(float64(m.d.MaxWait)/(1+stood)), 2*m.burst(), m.expected())
+	return m.bound(m.now-m.empty[p], m.expected())
+}
+
+// bound is the longest wait in a queue that has not been empty for so long.
+func (m *model) bound(stood, expected time.Duration) time.Duration {
+	times := float64(stood) / float64(m.d.MaxWait)
+	return max(time.Duration(float64(m.d.MaxWait)/(1+times)), 2*m.burst(), expected)
 }

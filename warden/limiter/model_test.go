@@ -14,6 +14,8 @@ import (
 // A taskModel is one task and how far it has come.
 type taskModel struct {
 	id       int
+	name     string
+	trial    bool // nothing counts as known of its kind
 	priority Priority
 	due      time.Duration // never: none
 	patient  bool
@@ -43,9 +45,9 @@ func (t *taskModel) late() Reason {
 	return DeadlineExceeded
 }
 
-// over is whether it may not wait any more: less is left than the work takes, or it has waited for as long as it may.
-func (t *taskModel) over(now, expected time.Duration) bool {
-	return t.due != never && (t.due <= now || t.due-now < expected) || t.maxWait > 0 && now-t.since >= t.maxWait
+// over is whether it may not wait any more: less is left than it needs, or it has waited for as long as it may.
+func (t *taskModel) over(now, need time.Duration) bool {
+	return t.due != never && (t.due <= now || t.due-now < need) || t.maxWait > 0 && now-t.since >= t.maxWait
 }
 
 type taskState int
@@ -72,12 +74,21 @@ type model struct {
 	waiting       []*taskModel               // in order of arrival
 	mix           []mixModel                 // of all that had to wait
 	empty         map[Priority]time.Duration // when nobody of it waited last
+	lastFree      time.Duration              // when a task last found a slot free in a dry run, or the mode changed
 	turns         int
 	denied        int
 	all           []*taskModel
 }
 
-// expected is what of its deadline a task that waits must have left.
+// need is what of its deadline a task that waits must have left, as far as that is known.
+func (m *model) need(t *taskModel) time.Duration {
+	if m.mode == Enforce && !t.trial {
+		return m.d.Needs[t.name]
+	}
+	return 0
+}
+
+// expected is how long work takes, as far as it matters.
 func (m *model) expected() time.Duration {
 	if m.mode != Enforce {
 		return 0
@@ -209,7 +220,7 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 	case try || m.maxQueue == 0:
 		m.reject(t, QueueOverflow)
 		return
-	case t.due != never && t.due-m.now < m.d.Expected: // nothing is free, and it could not wait for long
+	case t.due != never && t.due-m.now < m.need(t): // nothing is free, and it could not wait for long
 		m.reject(t, DeadlineExceeded)
 		return
 	}
@@ -275,10 +286,10 @@ func (m *model) leaveAt(t *taskModel) time.Duration {
 		return t.since + t.maxWait
 	case t.due == never:
 		return never
-	case m.d.Expected == 0:
+	case m.need(t) == 0:
 		return t.due
 	}
-	return t.due - m.d.Expected + 1
+	return t.due - m.need(t) + 1
 }
 
 // serve starts those who can.
@@ -286,7 +297,7 @@ func (m *model) serve() {
 	for len(m.waiting) > 0 && m.canStart() {
 		t, how := m.next()
 		m.leave(t)
-		if t.over(m.now, m.expected()) {
+		if t.over(m.now, m.need(t)) {
 			m.reject(t, t.late())
 			continue
 		}
@@ -388,7 +399,7 @@ func (m *model) advance(d time.Duration) {
 				s.TargetConcurrency = min(s.TargetConcurrency, m.d.TargetConcurrency)
 				m.d = s
 			}
-		case who.over(m.now, m.d.Expected):
+		case who.over(m.now, m.need(who)):
 			m.leave(who)
 			m.reject(who, who.late())
 		default:

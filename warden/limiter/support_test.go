@@ -38,6 +38,18 @@ func fixed(n int) decision.ControlDecision {
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: n}
 }
 
+// noTrial is a draw that makes no task a trial.
+func noTrial() float64 { return 0.5 }
+
+// needs is that tasks of these names need that long.
+func needs(long time.Duration, names ...string) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for _, name := range names {
+		all[name] = long
+	}
+	return all
+}
+
 // standing is the same, with a queue that stands after a while.
 func decisionState(n int, burst time.Duration) decision.ControlDecision {
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: n, Burst: burst}
@@ -51,6 +63,9 @@ func occupied(t testing.TB, cfg Config) (*Limiter, Permit) {
 	}
 	if cfg.Initial.Seq == 0 {
 		cfg.Initial = fixed(1)
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = noTrial
 	}
 	l := mustNew(t, cfg)
 	p := must(l.TryAcquire(Task{Name: "first"}))(t)

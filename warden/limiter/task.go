@@ -12,7 +12,7 @@ import (
 
 // Task describes one execution to be admitted. The zero Task has normal priority and no deadline.
 type Task struct {
-	// Name appears in explanations. It may be empty and need not be unique: nothing is grouped by it.
+	// Name is the kind of work, such as a route: it appears in explanations, and the decision's Needs are by it. It may be empty.
 	Name string
 	// ID identifies one request in explanations, where it is called request_id; it may be empty. Explanations keep it after
 	// the task has ended, so truncate an ID that a client chose.

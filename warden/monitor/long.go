@@ -13,6 +13,7 @@ const (
 	recall    = 64          // execution times that a kind keeps
 	longAfter = time.Second // an execution is long at this age, at least,
 	longTimes = 8           // and at this many times the 90th percentile of what ended lately of its kind
+	enough    = recall      // how many of a kind must have ended before the shortest of them is what it needs
 	rising    = 1.5         // the newer half of those times is that much longer: the work has become slower, and nothing becomes long
 )
 
@@ -29,7 +30,9 @@ type run struct {
 type kind struct {
 	oldest, youngest *run
 	ended            lately
-	long             int // at the last take
+	long             int  // at the last take
+	need             Need // as of the last take
+	asOf             int  // how many had ended then
 }
 
 func (k *kind) push(w *run) {
@@ -64,7 +67,7 @@ func (r *Recorder) kindOf(name string) *kind {
 	if len(r.kinds) == mostKinds {
 		return &r.others
 	}
-	k := new(kind)
+	k := &kind{need: Need{Name: name}}
 	r.kinds[name] = k
 	return k
 }
@@ -126,4 +129,19 @@ func (r *Recorder) long(now time.Duration, out *Service) {
 		count(k)
 	}
 	count(&r.others)
+}
+
+// needs tells what each kind takes at least, in any order. Where few have ended, the shortest of them says little about the next.
+func (r *Recorder) needs(out *Service) []Need {
+	i := 0
+	for _, k := range r.kinds {
+		if n := k.ended.n; n >= enough && n != k.asOf {
+			k.asOf, k.need.Time = n, begin(rangeOf(slices.Min(k.ended.times[:min(n, recall)])))
+		}
+		if k.need.Time > 0 {
+			out.Needs[i] = k.need
+			i++
+		}
+	}
+	return out.Needs[:i]
 }

@@ -4,6 +4,8 @@ package monitor
 
 import (
 	"math/bits"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,10 +129,12 @@ func (r *Recorder) take(at time.Time) Service {
 	}
 	out := Service{Concurrency: float64(r.area) / float64(elapsed), Discarded: r.discarded, Running: r.running}
 	r.long(now, &out)
+	needs := r.needs(&out)
 	copy(r.total.counts, r.counts[:])
 	clear(r.counts[:])
 	r.area, r.discarded, r.taken = 0, 0, now
 	r.mu.Unlock()
+	slices.SortFunc(needs, func(a, b Need) int { return strings.Compare(a.Name, b.Name) })
 	took := r.total
 	if out.Count = took.count(); out.Count != 0 {
 		out.P50, out.P90 = took.quantile(0.50, out.Count), took.quantile(0.90, out.Count)

@@ -64,9 +64,18 @@ type Service struct {
 	Long     int
 	LongName string
 	LongFor  time.Duration
+	// Needs is what work of a name takes at least: the shortest of the last 64 that ended, rounded down by a sixteenth at most, where 64
+	// have ended. It is sorted by name; behind the names that are known, Time is 0.
+	Needs [mostKinds]Need
 	// Concurrency is the average number of running executions. With Count 0 it is above 0 if executions take longer than the
 	// time between samples.
 	Concurrency float64
 	// Times are the execution times, sorted: the first Count elements, or all 32, evenly spaced, if more executions ended.
 	Times [32]time.Duration
+}
+
+// Need is how long work of a name takes at least.
+type Need struct {
+	Name string
+	Time time.Duration // 0: unknown
 }

@@ -67,6 +67,8 @@ type Rule struct {
 	Expected, Burst time.Duration
 	// MaxWait bounds the wait in a standing queue; 0: nothing does.
 	MaxWait time.Duration
+	// Needs is what work of a name takes at least, see Waiter.Needs; of a name that is not there nothing is known.
+	Needs map[string]time.Duration
 	// Share is the fraction of queueing tasks to shed.
 	Share float64
 }
@@ -123,11 +125,11 @@ func (q *Queue[T]) shed(l *lane[T], waiting int, now time.Duration, r Rule, draw
 }
 
 // Next removes and returns the task to start next, and why: the oldest of the highest priority, or its newest in a standing
-// queue. One grant in Every goes to the longest wait instead. Tasks with less time left than expected leave. nil: none waits.
+// queue. One grant in Every goes to the longest wait instead. Tasks with less time left than they need leave. nil: none waits.
 func (q *Queue[T]) Next(now time.Duration, r Rule) (*Waiter[T], Result) {
 	for q.waiting > 0 {
 		w, how := q.turn(now, r)
-		if v := w.TooLate(nil, now, r.Expected); v != Waits {
+		if v := w.TooLate(nil, now, r.Needs); v != Waits {
 			q.leave(w, v, now)
 			continue
 		}

@@ -15,13 +15,15 @@ func (q *Queue[T]) stands(l *lane[T], now time.Duration, r Rule) bool {
 	return l.oldest != nil && now-l.oldest.Since > max(r.Burst, r.Expected)
 }
 
-// maxWait returns how long a task that arrives now may wait in a queue that stands; 0: for ever. It falls with the time for which the
-// queue has not been empty: the longer that is, the less hope there is of a lull in which old tasks are served, and what a shorter
-// lull needs is little.
-func (l *lane[T]) maxWait(now time.Duration, r Rule) time.Duration {
+// maxWait returns how long a task that arrives now may wait in a queue that stands; 0: for ever.
+func (l *lane[T]) maxWait(now time.Duration, r Rule) time.Duration { return MaxWait(now-l.since, r) }
+
+// MaxWait returns how long a task may wait in a queue that has not been empty for so long; 0: for ever. The longer that is, the less
+// hope there is of a lull in which old tasks are served, and what a shorter lull needs is little.
+func MaxWait(stood time.Duration, r Rule) time.Duration {
 	if r.MaxWait <= 0 {
 		return 0
 	}
 	most := float64(r.MaxWait)
-	return max(time.Duration(most/(1+float64(now-l.since)/most)), 2*r.Burst, r.Expected)
+	return max(time.Duration(most/(1+float64(stood)/most)), 2*r.Burst, r.Expected)
 }

@@ -15,6 +15,8 @@ import (
 type Waiter[T any] struct {
 	Priority int8
 	Due      time.Duration // its deadline, or Never
+	Name     string        // its kind of work, for Rule.Needs
+	Trial    bool          // it is as if nothing were known of its kind
 	Patient  bool          // Rule.MaxWait does not apply to it
 	MaxWait  time.Duration // the longest wait; 0: it has a deadline, or nothing bounds it
 	Since    time.Duration // when it was offered to the queue
@@ -36,14 +38,14 @@ func (w *Waiter[T]) Waiting() bool { return w.lane != nil }
 // Wake wakes the goroutine of a waiter that was removed, and whose Outcome is set. It does not block.
 func (w *Waiter[T]) Wake() { w.ready <- struct{}{} }
 
-// Wait blocks until w is woken, done is closed, it has waited for MaxWait, or less time than expected, or none, is left until its
+// Wait blocks until w is woken, done is closed, it has waited for MaxWait, or less time than it needs, or none, is left until its
 // deadline. It reports whether w was woken.
-func (w *Waiter[T]) Wait(done <-chan struct{}, now, expected time.Duration) bool {
+func (w *Waiter[T]) Wait(done <-chan struct{}, now, need time.Duration) bool {
 	var timeout <-chan time.Time
 	if w.Due != Never || w.MaxWait > 0 {
 		d := w.Since + w.MaxWait - now
 		if w.Due != Never {
-			d = w.Due - now - max(expected-1, 0)
+			d = w.Due - now - max(need-1, 0)
 		}
 		if w.timer == nil {
 			w.timer = time.NewTimer(d)
@@ -65,25 +67,33 @@ func (w *Waiter[T]) Wait(done <-chan struct{}, now, expected time.Duration) bool
 // Woken receives what Wake has sent. It does not block if another goroutine has removed w.
 func (w *Waiter[T]) Woken() { <-w.ready }
 
-// Missed reports whether a task must not start any more: its deadline has passed, or less than expected is left until then.
-func Missed(due, now, expected time.Duration) bool {
-	return due != Never && (due <= now || due-now < expected)
+// Missed reports whether a task must not start any more: its deadline has passed, or less than it needs is left until then.
+func Missed(due, now, need time.Duration) bool {
+	return due != Never && (due <= now || due-now < need)
 }
 
 // TooLate returns Gone or Late if a task must not start any more, else Waits. err is the error of its context.
-func TooLate(err error, due, now, expected time.Duration) Result {
+func TooLate(err error, due, now, need time.Duration) Result {
 	switch {
 	case err != nil && !errors.Is(err, context.DeadlineExceeded):
 		return Gone
-	case err != nil || Missed(due, now, expected):
+	case err != nil || Missed(due, now, need):
 		return Late
 	}
 	return Waits
 }
 
+// Need returns what w certainly needs; 0: that is not known, or w is the trial of whether it is true.
+func (w *Waiter[T]) Need(needs map[string]time.Duration) time.Duration {
+	if w.Trial || w.Due == Never {
+		return 0
+	}
+	return needs[w.Name]
+}
+
 // TooLate returns Gone, Late or Overstayed if w must not start any more, else Waits.
-func (w *Waiter[T]) TooLate(err error, now, expected time.Duration) Result {
-	v := TooLate(err, w.Due, now, expected)
+func (w *Waiter[T]) TooLate(err error, now time.Duration, needs map[string]time.Duration) Result {
+	v := TooLate(err, w.Due, now, w.Need(needs))
 	if v == Waits && w.MaxWait > 0 && now-w.Since >= w.MaxWait {
 		return Overstayed
 	}
