@@ -27,7 +27,7 @@ func demo(ctx context.Context, database, processor scenario, seed uint64, out io
 		{shared, "one pool of connections, shared by all routes", database, runHere},
 		{divided, "a compartment and a pool for each route", database, runHere},
 		{divided, "a sale, three times what one processor can render (at real speed): compartments alone", processor, runThere},
-		{protected, "the same sale with a warden in front of the whole server, which limits concurrency and sheds load", processor, runThere},
+		{defaults, "the same sale with a warden in front of the whole server, as warden.Config{} makes it", processor, runThere},
 	}
 	var results []result
 	for i, act := range acts {
@@ -39,6 +39,7 @@ func demo(ctx context.Context, database, processor scenario, seed uint64, out io
 		res.print(out, act.scenario.phases)
 		results = append(results, res)
 	}
+	fmt.Fprint(out, compared(processor.patience, results[2][1], results[3][1]))
 	v := judge(results[0], results[1], results[2], results[3])
 	fmt.Fprint(out, legend, v.text.String())
 	if v.fails > 0 {
@@ -46,7 +47,8 @@ func demo(ctx context.Context, database, processor scenario, seed uint64, out io
 		return false, nil
 	}
 	fmt.Fprintln(out, "VERDICT: holds. With one shared pool, the slow analytics query makes checkout fail. With a compartment for each\n"+
-		"route, only analytics fails. With a warden, checkout keeps working while the processor is overloaded.")
+		"route, only analytics fails. With a warden, checkout keeps working while the processor is overloaded, and nearly everybody\n"+
+		"whom it cannot serve is told so.")
 	return true, nil
 }
 

@@ -69,12 +69,12 @@ func TestDemo(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), []string{"-seed", "7"}, database, processor, nil, &stdout, &stderr)
 	text := stdout.String()
-	for line, times := range map[string]int{"\nhealthy    checkout ": 4, "\nrollback   admin ": 2, "\nrush       products ": 2, "  other ": 0, "\nok   ": strings.Count(text, "\nok   ")} {
+	for line, times := range map[string]int{"\nhealthy    checkout ": 4, "\nrollback   admin ": 2, "\nrush       products ": 2, "\ncompartments alone ": 1, "\nwith a warden ": 1, "  other ": 0, "\nok   ": strings.Count(text, "\nok   ")} {
 		if n := strings.Count(text, line); n != times {
 			t.Errorf("%d times %q, want %d", n, line, times)
 		}
 	}
-	if claims := strings.Count(text, "\nok   ") + strings.Count(text, "\nFAIL "); claims != 11 || strings.Contains(text, "VERDICT: holds") != (code == 0) {
+	if claims := strings.Count(text, "\nok   ") + strings.Count(text, "\nFAIL "); claims != 12 || strings.Contains(text, "VERDICT: holds") != (code == 0) {
 		t.Errorf("exit code %d, %d claims, %s\n%s", code, claims, stderr.String(), text)
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
@@ -138,7 +138,7 @@ func TestArguments(t *testing.T) {
 		"-seed many":         `"many"`,
 		"-matrix":            "-matrix",
 		"fast":               `"fast"`,
-		"-serve -way shared": `-way is "shared"; allowed: compartments, warden or pool`,
+		"-serve -way shared": `-way is "shared"; allowed: compartments, warden, pool or defaults`,
 		"-serve -fault control=hangs -way compartments": "only with -way warden",
 		"-fault checkout":              `-fault is "checkout"; allowed: a list of ROUTE=TIME`,
 		"-fault toys=1s":               `-fault is "toys=1s"`,

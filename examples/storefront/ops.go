@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,8 +50,8 @@ type serving struct {
 // check validates flags and variables.
 func (cfg serving) check() error {
 	switch host, _, err := net.SplitHostPort(cfg.ops); {
-	case cfg.way != divided && cfg.way != protected && cfg.way != told:
-		return &InvalidError{"-way", fmt.Sprintf("%q", cfg.way), divided + ", " + protected + " or " + told}
+	case !slices.Contains([]string{divided, protected, told, defaults}, cfg.way):
+		return &InvalidError{"-way", fmt.Sprintf("%q", cfg.way), divided + ", " + protected + ", " + told + " or " + defaults}
 	case cfg.fault.control && cfg.way != protected:
 		return &InvalidError{"-fault", "control=hangs", "only with -way " + protected}
 	case err != nil:

@@ -16,6 +16,27 @@ type figures struct { //nolint:recvcheck // record alone changes them
 	sent int
 	by   map[outcome]int
 	took []time.Duration
+	ends [fates][]time.Duration // the same latencies, by what became of the client
+}
+
+// A fate is what became of a client.
+type fate int
+
+const (
+	served fate = iota
+	no          // an answer that says why not
+	left        // neither: the client gave up, or the connection broke
+	fates
+)
+
+func (o outcome) fate() fate {
+	switch o {
+	case "", cached:
+		return served
+	case late, other:
+		return left
+	}
+	return no
 }
 
 // A result has the figures of one act, by phase and route.
@@ -28,6 +49,7 @@ func (f *figures) record(o outcome, took time.Duration) {
 	f.sent++
 	f.by[o]++
 	f.took = append(f.took, took)
+	f.ends[o.fate()] = append(f.ends[o.fate()], took)
 }
 
 // share is the share of requests with one of these outcomes; 0 without requests.
@@ -44,10 +66,15 @@ func (f figures) success() float64 { return f.share("", cached) }
 
 // quantile is a latency that the share q of the requests did not exceed.
 func (f figures) quantile(q float64) time.Duration {
-	if f.sent == 0 {
+	return quantile(f.took, q)
+}
+
+// quantile is a latency that the share q of these did not exceed; 0 if there are none.
+func quantile(took []time.Duration, q float64) time.Duration {
+	if len(took) == 0 {
 		return 0
 	}
-	return slices.Sorted(slices.Values(f.took))[max(0, int(math.Ceil(q*float64(f.sent)))-1)]
+	return slices.Sorted(slices.Values(took))[max(0, int(math.Ceil(q*float64(len(took))))-1)]
 }
 
 // cut formats a share with three digits, cut and not rounded: 1.000 means all.
@@ -63,6 +90,44 @@ func (res result) print(w io.Writer, phases []phase) {
 			fmt.Fprintln(w, strings.TrimRight(line, " "))
 		}
 	}
+}
+
+// compared tells what became of the clients of all routes in the rush of the sale, without a warden and with it.
+func compared(patience time.Duration, alone, under [routes]figures) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nWhat became of the clients in the rush, who stay for %v:\n%-19s %5s %7s %7s %7s %8s %7s %7s  %s\n", patience, "", "sent",
+		"served", "p50 ms", "p99 ms", "told no", "p50 ms", "p99 ms", "left without a word")
+	for _, row := range []struct {
+		name string
+		of   [routes]figures
+	}{{"compartments alone", alone}, {"with a warden", under}} {
+		all, sent := ends(row.of)
+		fmt.Fprintf(&b, "%-19s %5d", row.name, sent)
+		for _, end := range []fate{served, no} {
+			fmt.Fprintf(&b, " %*d %7s %7s", 7+int(end), len(all[end]), inMs(all[end], .5), inMs(all[end], .99))
+		}
+		fmt.Fprintf(&b, "  %d\n", len(all[left]))
+	}
+	return b.String()
+}
+
+// ends has the latencies of all routes by what became of the client, and how many requests were sent.
+func ends(of [routes]figures) (all [fates][]time.Duration, sent int) {
+	for _, f := range of {
+		sent += f.sent
+		for i := range all {
+			all[i] = append(all[i], f.ends[i]...)
+		}
+	}
+	return all, sent
+}
+
+// inMs is a quantile in milliseconds, for a table.
+func inMs(took []time.Duration, q float64) string {
+	if len(took) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", quantile(took, q).Seconds()*1000)
 }
 
 const legend = `
@@ -97,8 +162,9 @@ func (v *verdict) claim(holds bool, format string, args ...any) {
 
 // The thresholds of the verdict, as shares of the requests of one route in one phase.
 const (
-	lost = 0.5  // checkout is down if less than this succeeds
-	kept = 0.99 // a route is unaffected if at least this succeeds
+	lost   = 0.5  // checkout is down if less than this succeeds
+	kept   = 0.99 // a route is unaffected if at least this succeeds
+	silent = 0.1  // nearly everybody gets an answer if at most this leaves without one, of all routes
 )
 
 // keeps claims that the worst of these routes is unaffected. A route without requests counts as failed.
@@ -139,5 +205,7 @@ func judge(pool, apart, alone, under result) *verdict {
 	v.keeps(under[1], "sale with a warden, rush", checkout)
 	page := under[1][products].success()
 	v.claim(page > 0 && page < 1, "sale with a warden, rush: some of products succeed, but not all (%s)", cut(page))
+	all, sent := ends(under[1])
+	v.claim(float64(len(all[left])) <= silent*float64(sent), "sale with a warden, rush: at most %.2f of all leave without a word (%d of %d)", silent, len(all[left]), sent)
 	return v
 }

@@ -99,12 +99,13 @@ func limits() (all [4]result) {
 	all[1][2][products] = of(map[outcome]int{"": 890, cached: 100, late: 10})
 	all[2][1][checkout] = of(map[outcome]int{"": 499, late: 251, other: 250})
 	all[3][1][products] = of(map[outcome]int{"": 1, "pressure_high": 999})
+	all[3][1][analytics] = of(map[outcome]int{"max_wait_exceeded": 81, late: 319})
 	return all
 }
 
 func TestVerdict(t *testing.T) {
 	all := limits()
-	if v := judge(all[0], all[1], all[2], all[3]); v.fails != 0 || strings.Count(v.text.String(), "ok  ") != 11 {
+	if v := judge(all[0], all[1], all[2], all[3]); v.fails != 0 || strings.Count(v.text.String(), "ok  ") != 12 {
 		t.Errorf("%d fail:\n%s", v.fails, &v.text)
 	}
 	for _, c := range []struct {
@@ -130,6 +131,7 @@ func TestVerdict(t *testing.T) {
 		{3, 1, checkout, map[outcome]int{"": 989, late: 11}, "sale with a warden, rush: at least"},
 		{3, 1, products, map[outcome]int{"": 1000}, "sale with a warden, rush: some"},
 		{3, 1, products, map[outcome]int{"pressure_high": 1000}, "sale with a warden, rush: some"},
+		{3, 1, analytics, map[outcome]int{"max_wait_exceeded": 79, late: 320, other: 1}, "sale with a warden, rush: at most 0.10"},
 	} {
 		all := limits()
 		all[c.act][c.phase][c.route] = of(c.instead)

@@ -33,6 +33,7 @@ const (
 	divided   = "compartments" // a compartment and a pool for each route
 	protected = "warden"       // the same, with a warden in front of the server
 	told      = "pool"         // one pool for all routes, and a warden that asks it
+	defaults  = "defaults"     // compartments, and a warden as warden.Config{} makes it, which nobody tells how long clients stay
 )
 
 // A shop serves customers on one address.
@@ -76,8 +77,8 @@ func (sc scenario) open(kind, address string, tasks limiter.Observer, calls bulk
 		mux.HandleFunc(about[r].method+" "+about[r].path, func(w http.ResponseWriter, req *http.Request) { s.serve(w, req, r) })
 	}
 	var handler http.Handler = mux
-	if kind == protected || kind == told {
-		if handler, err = s.protect(mux, tasks); err != nil {
+	if kind != shared && kind != divided {
+		if handler, err = s.protect(kind, mux, tasks); err != nil {
 			return nil, err
 		}
 	}
@@ -143,14 +144,18 @@ func reportsBreaker(sc scenario) bulkhead.Breaker {
 	})
 }
 
-// protect puts a warden in front of next. Of routes with compartments its sampler has no execution times, on purpose: they are
+// protect puts a warden in front of next. Of the kind protected its sampler has no execution times, on purpose: they are
 // mostly spent in the database, and one slow report would lower the concurrency limit of all routes. A pool that all routes share
 // does bound all of them.
-func (s *shop) protect(next http.Handler, observer limiter.Observer) (http.Handler, error) {
+func (s *shop) protect(kind string, next http.Handler, observer limiter.Observer) (http.Handler, error) {
 	cfg := warden.Config{Limiter: limiter.Config{Name: "storefront", Observer: observer}}
-	if s.set == nil {
+	timeout := s.patience
+	switch kind {
+	case defaults:
+		timeout = 0
+	case told:
 		cfg.Pools = []monitor.Pool{pool.SQL("shop-db", s.pools[checkout])}
-	} else {
+	case protected:
 		processor, err := monitor.New(monitor.Config{})
 		if err != nil {
 			return nil, err
@@ -161,7 +166,7 @@ func (s *shop) protect(next http.Handler, observer limiter.Observer) (http.Handl
 	if s.warden, err = warden.New(cfg); err != nil {
 		return nil, err
 	}
-	middleware, err := wardenhttp.New(s.warden, wardenhttp.Config{Task: taskOf, Timeout: s.patience, Instance: instance()})
+	middleware, err := wardenhttp.New(s.warden, wardenhttp.Config{Task: taskOf, Timeout: timeout, Instance: instance()})
 	if err != nil {
 		return nil, err
 	}

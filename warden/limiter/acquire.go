@@ -108,7 +108,7 @@ func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
 // acquire is the slow path of Acquire: deadlines, queue, observer.
 func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	now := l.clock()
-	d, err, done, draw := t.deadline(ctx, now), ctx.Err(), ctx.Done(), l.draw()
+	d, err, draw := t.deadline(ctx, now), ctx.Err(), l.draw()
 	w := l.waiters.Get()
 	w.Priority, w.Due, w.Patient = int8(t.Priority), d.due, t.Patient || t.Priority == Critical
 	w.Name, w.Trial = t.Name, trial(draw)
@@ -136,6 +136,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	}
 	l.mu.Unlock()
 	if o.rule == nil {
+		done := l.doneOf(ctx) // a context allocates its channel on demand: only who waits needs it
 		for over := false; !over && !w.Wait(done, l.clock(), need); {
 			need, over = l.leave(ctx, w)
 		}

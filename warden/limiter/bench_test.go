@@ -112,6 +112,15 @@ func BenchmarkRejection(b *testing.B) {
 			_, _ = l.Acquire(ctx, Task{})
 		}
 	})
+	b.Run("Acquire, shed, of a request", func(b *testing.B) { // whose context is its own
+		l := benchLimiter(b, Config{MaxQueue: 10}, decision.ControlDecision{TargetConcurrency: 1, ShedProbability: 1})
+		must(l.TryAcquire(Task{}))(b)
+		for b.Loop() {
+			request, cancel := context.WithCancel(ctx)
+			_, _ = l.Acquire(request, Task{})
+			cancel()
+		}
+	})
 }
 
 // BenchmarkHandOff is one task after the other through the queue, with the goroutine switches that takes.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -58,6 +59,51 @@ func TestAnObserverChangesNothing(t *testing.T) {
 	if s := l.Stats(); s.Running != 0 || s.Executed != 2 {
 		t.Errorf("Q6: a slot was lost: %+v", s)
 	}
+}
+
+// asked counts how often a context is asked for its channel, which it makes on demand.
+type asked struct {
+	context.Context
+	n      int
+	panics bool
+}
+
+func (a *asked) Done() <-chan struct{} {
+	if a.n++; a.panics {
+		panic("Done")
+	}
+	return a.Context.Done()
+}
+
+// TestOnlyWhoWaitsNeedsAChannel, and a context that panics then takes no slot with it.
+func TestOnlyWhoWaitsNeedsAChannel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		later, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		l := mustNew(t, Config{MaxQueue: 1, Initial: fixed(1)})
+		ctx := &asked{Context: later}
+		p := must(l.Acquire(ctx, Task{}))(t)
+		waits := &asked{Context: later, panics: true}
+		done := make(chan Permit)
+		go func() {
+			p, err := l.Acquire(waits, Task{})
+			if err != nil {
+				t.Error(err)
+			}
+			done <- p
+		}()
+		synctest.Wait()
+		_, err := l.Acquire(ctx, Task{})
+		wantReason(t, err, QueueOverflow)
+		if ctx.n != 0 || waits.n != 1 {
+			t.Errorf("asked for a channel %d times by who does not wait, %d times by who does", ctx.n, waits.n)
+		}
+		p.Release()
+		(<-done).Release()
+		if s := l.Stats(); s.ObserverPanics != 1 || s.Executed != 2 || s.Running != 0 || s.Queued != 0 {
+			t.Errorf("Q6: %+v", s)
+		}
+	})
 }
 
 // TestDoReleases whatever its function does.

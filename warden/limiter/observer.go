@@ -73,6 +73,12 @@ func (l *Limiter) errOf(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
+// doneOf is nil, which never ends a wait, if Done panics.
+func (l *Limiter) doneOf(ctx context.Context) <-chan struct{} {
+	defer l.contain()
+	return ctx.Done()
+}
+
 // contain recovers a panic of foreign code that would otherwise lose another task's slot. It is deferred around every such
 // call.
 func (l *Limiter) contain() {

@@ -91,6 +91,9 @@ type tally struct {
 	P99      float64 `json:"p99"`
 	P99Crit  float64 `json:"p99_critical"`
 	Reject   float64 `json:"reject_p50,omitempty"` // time until a rejection arrived
+	Reject99 float64 `json:"reject_p99,omitempty"`
+	Refused  float64 `json:"refused,omitempty"` // fraction of all that got a rejection
+	Left     float64 `json:"left,omitempty"`    // fraction of all that left without an answer
 
 	work, offered float64 // work answered in time, and all work, in mean requests
 	late          float64
@@ -182,7 +185,7 @@ func (a able) ceiling(w workload, load float64) float64 {
 // run measures one cell. Equal rounds have the same requests.
 func (l *lab) run(s side, w workload, load float64, knows string, a able, round int) (Cell, error) {
 	cell := Cell{Workload: w.name, Load: load, Knows: knows, Variant: s.name, Capacity: a.capacity, Ceiling: a.ceiling(w, load)}
-	warm, length, tail := l.warm, l.length, w.patience
+	warm, length, tail := l.warm, l.length, min(w.patience, longestTail)
 	switch {
 	case w.unbound(): // no bottleneck to share
 		warm, tail = 0, 0
@@ -248,6 +251,9 @@ func (c *Cell) judge(all []request, w workload, length time.Duration) {
 	}
 }
 
+// longestTail bounds the load that follows the requests that count.
+const longestTail = 2 * time.Second
+
 // late is the generator's lateness, and tooMuch the stolen fraction of the server's cores, above which a cell is doubted.
 const (
 	late    = 5 * time.Millisecond
@@ -262,7 +268,7 @@ func (r *request) good(patience time.Duration) bool {
 // count tallies the requests that are counted.
 func count(all []request, w workload) (t tally) {
 	var good, goodCritical, refusals, lateness []time.Duration
-	critical := 0
+	critical, left := 0, 0
 	for i := range all {
 		r := &all[i]
 		if !r.counted {
@@ -288,11 +294,14 @@ func count(all []request, w workload) (t tally) {
 			}
 		case r.status != 0 && r.status != 200:
 			refusals = append(refusals, took)
+		case r.status == 0:
+			left++
 		}
 	}
 	t.Success, t.Critical = share(len(good), t.Count), share(len(goodCritical), critical)
 	t.P50, t.P99, t.P99Crit = quantile(good, 0.5), quantile(good, 0.99), quantile(goodCritical, 0.99)
-	t.Reject, t.late = quantile(refusals, 0.5), quantile(lateness, 0.99)
+	t.Reject, t.Reject99, t.late = quantile(refusals, 0.5), quantile(refusals, 0.99), quantile(lateness, 0.99)
+	t.Refused, t.Left = share(len(refusals), t.Count), share(left, t.Count)
 	return t
 }
 

@@ -39,6 +39,9 @@ func TestJudge(t *testing.T) {
 	}
 	c := Cell{Capacity: 10, Ceiling: 1, Stolen: 0.05}
 	c.judge(all, w, 2*time.Second)
+	if c.Refused != 1.0/6 || c.Left != 1.0/6 || c.Reject99 != 3 {
+		t.Errorf("refused %v, left %v, noes %v", c.Refused, c.Left, c.Reject99)
+	}
 	if c.Count != 6 || c.Unsent != 1 || c.Success != 0.5 || c.Critical != 1.0/3 || c.Offered != 3 || c.Reject != 3 || c.P99 != 200 || c.P99Crit != 10 {
 		t.Errorf("%+v", c)
 	}

@@ -79,6 +79,7 @@ type generator struct {
 	texts  map[kind]text
 	events [256]unix.EpollEvent
 	looked int64 // time of giveUp's last scan, in its own unit
+	idling bool  // nothing was in flight then, and nothing was sent since
 	failed error
 }
 
@@ -129,13 +130,20 @@ func newGenerator(to *net.TCPAddr, knows string, patience time.Duration, shared 
 }
 
 // open sends the requests at their times; each client leaves when its patience ends. each, if not nil, is called about every
-// millisecond with the time of the run.
+// millisecond with the time of the run. Clients with more patience than mostDrain leave that long after the last request.
 func (g *generator) open(all []request, each func(now time.Duration)) error {
 	g.base = time.Now()
 	next, oldest := 0, 0
 	var called int64
+	end := int64(0)
+	if len(all) > 0 {
+		end = all[len(all)-1].due + int64(min(g.patience, mostDrain))
+	}
 	for oldest < len(all) && g.failed == nil {
 		now := int64(time.Since(g.base))
+		if next == len(all) && (g.idling || now > end) {
+			break
+		}
 		for next < len(all) && all[next].due <= now {
 			g.send(all, next)
 			next++
@@ -155,6 +163,9 @@ func (g *generator) open(all []request, each func(now time.Duration)) error {
 	g.giveUp(all, int64(time.Since(g.base)))
 	return g.failed
 }
+
+// mostDrain is how long the generator waits for the last answers.
+const mostDrain = 20 * time.Second
 
 // overdue is the time at which the client of a request leaves.
 func (r *request) overdue(patience time.Duration) int64 { return r.due + int64(patience) }
@@ -194,6 +205,7 @@ func (g *generator) closed(n int, skip, length time.Duration, begin func() error
 // send sends a request on a connection.
 func (g *generator) send(all []request, i int) {
 	c := g.free()
+	g.idling = false
 	switch {
 	case c == nil:
 	case c.connecting:
@@ -376,7 +388,9 @@ func (g *generator) giveUp(all []request, now int64) {
 		return
 	}
 	g.looked = now / int64(4*time.Millisecond)
+	g.idling = true
 	for _, c := range g.conns {
+		g.idling = g.idling && c.load() == 0
 		for stream, i := range c.under {
 			if all[i].overdue(g.patience) >= now {
 				continue

@@ -24,11 +24,12 @@ func main() {
 	server := flag.String("serve", "", "be a server (the lab starts itself so)")
 	var s selection
 	flag.BoolVar(&s.headline, "headline", false, "what other flags leave open is what README's table shows: half an hour")
+	flag.BoolVar(&s.noes, "noes", false, "what other flags leave open is the table of noes: who is told no, how soon, and who leaves without an answer; ten minutes")
 	flag.StringVar(&s.workloads, "workloads", "", "only these, separated by commas")
 	flag.StringVar(&s.variants, "variants", "", "only these, separated by commas")
 	flag.StringVar(&s.loads, "loads", "", "only these, in capacities, separated by commas")
 	flag.StringVar(&s.knows, "knows", "", "only these, separated by commas, of "+strings.Join(allKnows(), ", "))
-	length := flag.Float64("seconds", 0, "of a cell after its warm-up, 1 to 120; 0: 5, or 6 with -headline or -pair, and more where calls are long")
+	length := flag.Float64("seconds", 0, "of a cell after its warm-up, 1 to 120; 0: 5, or 6 with -headline or -pair, or 3 with -noes, and more where calls are long")
 	rounds := flag.Int("rounds", 0, "of each cell, 1 to 100, each with all variants in an order that alternates; 0: 1, or 5 with -headline")
 	flag.BoolVar(&s.all, "all", false, "peers that the first round of a cell leaves without a chance run in the others too")
 	pair := flag.String("pair", "", "compare two variants by `A,B`, each a variant, or variant@binary with a build of this program at another commit; prints B - A, keeps nothing")
@@ -48,7 +49,10 @@ func main() {
 		warm: time.Duration(*warm * float64(time.Second)), slowWarm: 25 * time.Second,
 		length: time.Duration(*length * float64(time.Second)), usual: 5 * time.Second, probe: 2 * time.Second, seed: *seed,
 	}}
-	if s.headline || *pair != "" {
+	switch {
+	case s.noes: // with the tail ten seconds of load, of which the first five do not count
+		l.usual, l.warm = 3*time.Second, max(l.warm, 5*time.Second)
+	case s.headline || *pair != "":
 		l.usual = 6 * time.Second
 	}
 	if *rounds == 0 {
@@ -71,7 +75,7 @@ func main() {
 	case flag.NArg() > 0:
 		exit(fmt.Errorf("unexpected argument %q", flag.Arg(0)))
 	}
-	if *pair != "" && s.knows == "" {
+	if *pair != "" && s.knows == "" && !s.noes {
 		s.knows = untold
 	}
 	groups, err := s.groups()
@@ -107,7 +111,7 @@ func exit(err error) {
 // selection has the flags that select cells.
 type selection struct {
 	workloads, variants, loads, knows string
-	headline, all                     bool
+	headline, noes, all               bool
 }
 
 // group is the cells of one workload and one kind of clients.
@@ -120,13 +124,17 @@ type group struct {
 }
 
 // groups returns the selected cells. Without a flag, clients of unbound workloads are untold only, HTTP/2 runs with cpu4 only, and
-// -headline selects those of README's table.
+// -headline selects those of README's table, -noes those of the table of noes.
 func (s selection) groups() ([]group, error) {
-	knows := allKnows()
-	if s.headline {
+	knows := usualKnows()
+	if s.headline || s.noes {
 		s.workloads = cmp.Or(s.workloads, "cpu4,cpu4y,costs,app,mixed,downstream")
-		s.variants = cmp.Or(s.variants, "warden,failsafe,failsafe-prio,gradient2,go-zero,aegis")
-		knows = []string{untold}
+	}
+	switch {
+	case s.noes:
+		s.variants, knows = cmp.Or(s.variants, "warden"), noesKnows()
+	case s.headline:
+		s.variants, knows = cmp.Or(s.variants, "warden,failsafe,failsafe-prio,gradient2,go-zero,aegis"), []string{untold}
 	}
 	ws, err1 := chosen(s.workloads, workloads(), workloadNamed)
 	vs, err2 := chosen(s.variants, variants(), variantNamed)
@@ -138,13 +146,13 @@ func (s selection) groups() ([]group, error) {
 			if s.knows == "" && (k == h2 && w.name != "cpu4" || k != untold && w.unbound()) {
 				continue
 			}
-			g := group{workload: w, knows: k, loads: w.loads, variants: vs, all: s.all}
+			g := group{workload: w.clientsOf(k), knows: k, loads: w.loads, variants: vs, all: s.all}
 			switch {
 			case loads != nil:
 				g.loads = loads
 			case s.headline && w.unbound():
 				g.loads = w.loads[:2]
-			case s.headline:
+			case s.headline, s.noes:
 				g.loads = []float64{2, 4}
 			}
 			groups = append(groups, g)
@@ -282,6 +290,9 @@ func (c *Cell) String() string {
 	line := fmt.Sprintf("%-10s %-6s %-6s %-14s %8.0f %7.3f %7.3f %7.4f %8.4f %6.4f %6.0f %6.0f %7.1f %6.1f %6.1f %6.3f %5.2f %6.3f",
 		c.Workload, w.loadName(c.Load), c.Knows, c.Variant, c.Capacity, c.Goodput, c.Ceiling, c.Success, c.Critical, queue.Critical,
 		c.P50, c.P99, c.P99Crit, queue.P99Crit, c.Reject, c.Wasted, c.Late, c.Stolen)
+	if slices.Contains(noesKnows(), c.Knows) {
+		line += fmt.Sprintf("  left %.4f, told no %.3f, p99 %.0f", c.Left, c.Refused, c.Reject99)
+	}
 	if c.Unsent > 0 {
 		line += fmt.Sprintf("  unsent %d", c.Unsent)
 	}

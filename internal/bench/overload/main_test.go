@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -69,6 +70,21 @@ func TestFullRun(t *testing.T) {
 		if seen[w.name] != want {
 			t.Errorf("%s: %q, want %q", w.name, seen[w.name], want)
 		}
+	}
+}
+
+// The table of noes has ours alone, at twice and four times the capacity, before clients of whatever patience.
+func TestNoes(t *testing.T) {
+	seen := map[string]time.Duration{}
+	all := groupsOf(t, selection{noes: true})
+	for _, g := range all {
+		seen[g.knows] = g.workload.patience
+		if len(g.variants) != 1 || g.variants[0].name != "warden" || !slices.Equal(g.loads, []float64{2, 4}) || g.workload.unbound() {
+			t.Errorf("%+v", g)
+		}
+	}
+	if want := map[string]time.Duration{stay: 2 * time.Second, long: 30 * time.Second, jobs: 10 * time.Minute}; len(all) != 6*len(want) || !maps.Equal(seen, want) {
+		t.Errorf("%d groups, %v", len(all), seen)
 	}
 }
 

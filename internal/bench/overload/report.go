@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -148,6 +149,7 @@ func (r *report) document() string {
 	b.WriteString("those within 0.01 of it the most critical; it is told nothing either.\n\n")
 	b.WriteString(r.headline())
 	b.WriteString("\n![at four times the capacity, ours and the best peer](overload.svg)\n")
+	b.WriteString(r.noes())
 	b.WriteString("\n## Targets\n\nOf `warden`, told nothing unless it says otherwise.\n\n" + r.targets())
 	b.WriteString("\n## Variants\n\n| variant | what it is |\n|---|---|\n")
 	for _, v := range variants() {
@@ -158,10 +160,10 @@ func (r *report) document() string {
 	return b.String()
 }
 
-// loads returns the loads of a workload at which ours was measured with untold clients, in order.
-func (r *report) loads(w workload) (all []float64) {
+// loads returns the loads of a workload at which ours was measured with such clients, in order.
+func (r *report) loads(w workload, knows string) (all []float64) {
 	for _, c := range r.Cells {
-		if c.Workload == w.name && c.Knows == untold && c.Variant == "warden" {
+		if c.Workload == w.name && c.Knows == knows && c.Variant == "warden" {
 			all = append(all, c.Load)
 		}
 	}
@@ -174,7 +176,7 @@ func (r *report) headline() string {
 	var b strings.Builder
 	b.WriteString("| work | load | ceiling | **told nothing** | p99 of critical (queue) | told | POST | HTTP/2 | best peer |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, w := range workloads() {
-		for _, load := range r.loads(w) {
+		for _, load := range r.loads(w, untold) {
 			c := r.find(w.name, load, untold, "warden")
 			queue := ""
 			if c.Queue != nil {
@@ -187,6 +189,35 @@ func (r *report) headline() string {
 	}
 	return b.String()
 }
+
+// noes is the section about who is told no, and how soon; "" before it is measured.
+func (r *report) noes() string {
+	var b strings.Builder
+	for _, w := range workloads() {
+		for _, knows := range noesKnows() {
+			for _, load := range r.loads(w, knows) {
+				c := r.find(w.name, load, knows, "warden")
+				fmt.Fprintf(&b, "| %s | %s | %s | %.1f %% | %.1f %% | %.0f ms | %.0f ms | %.0f ms | %s |\n", w.about, strings.ReplaceAll(w.loadName(load), "x", "×"),
+					map[string]string{stay: "2 s", long: "30 s", jobs: "10 min, patient"}[knows], 100*c.Left, 100*c.Refused, c.Reject, c.Reject99, c.P99, c.entry(3))
+			}
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return noesPreamble + b.String()
+}
+
+const noesPreamble = `
+## Told no
+
+Who cannot be served is to be told so, and soon (` + "`make overload OVERLOAD=-noes`" + `). A server of its own has ten seconds of load for each row; the requests of the sixth to the eighth second count, and a request
+without an answer 20 s after the last one counts as left. Clients who stay for 2 s or for 30 s say nothing. Jobs stay for 10 minutes, and the server marks their tasks as patient
+([Q16](../limiter.md#the-invariants)): they wait for their turn, and a no comes only from a full queue.
+
+| work | load | clients stay | left without an answer | told no | median no | p99 of noes | p99 of answers | goodput / critical |
+|---|---|---|---|---|---|---|---|---|
+`
 
 // entry formats a measurement with so many decimals; empty if there is none.
 func (c *Cell) entry(decimals int) string {
@@ -236,6 +267,8 @@ type target struct {
 	workloads string // separated by spaces; "": all bound workloads
 	loads     []float64
 	least     float64
+	most      float64 // instead of least; 0: none
+	knows     string  // the clients; "": untold
 	value     func(r *report, c *Cell) (value float64, ok bool)
 }
 
@@ -245,24 +278,36 @@ func targets() []target {
 	goodput := func(_ *report, c *Cell) (float64, bool) { return c.Goodput, true }
 	success := func(_ *report, c *Cell) (float64, bool) { return c.Success, true }
 	return []target{
-		{"goodput ≥ 0.97 of the ceiling", even, over, 0.97, func(_ *report, c *Cell) (float64, bool) { return c.Goodput / c.Ceiling, true }},
-		{"goodput ≥ 0.95 of the capacity", even, over, 0.95, goodput},
-		{"goodput ≥ 0.92, mixed", "mixed", over, 0.92, goodput},
-		{"goodput ≥ 0.90, costs of 1:30", "costs", over, 0.90, goodput},
-		{"critical at most 0.01 below the queue's", "", over, -0.01, func(_ *report, c *Cell) (float64, bool) {
+		{text: "goodput ≥ 0.97 of the ceiling", workloads: even, loads: over, least: 0.97, value: func(_ *report, c *Cell) (float64, bool) { return c.Goodput / c.Ceiling, true }},
+		{text: "goodput ≥ 0.95 of the capacity", workloads: even, loads: over, least: 0.95, value: goodput},
+		{text: "goodput ≥ 0.92, mixed", workloads: "mixed", loads: over, least: 0.92, value: goodput},
+		{text: "goodput ≥ 0.90, costs of 1:30", workloads: "costs", loads: over, least: 0.90, value: goodput},
+		{text: "critical at most 0.01 below the queue's", loads: over, least: -0.01, value: func(_ *report, c *Cell) (float64, bool) {
 			return c.Critical - c.Queue.Critical, true
 		}},
-		{"p99 of critical at most 1.15 × the queue's: queue's / ours ≥ 0.87", "", over, 1 / 1.15, func(_ *report, c *Cell) (float64, bool) {
+		{text: "p99 of critical at most 1.15 × the queue's: queue's / ours ≥ 0.87", loads: over, least: 1 / 1.15, value: func(_ *report, c *Cell) (float64, bool) {
 			return c.Queue.P99Crit / c.P99Crit, c.P99Crit > 0
 		}},
-		{"told at most 0.02 better, goodput and critical", "", over, -0.02, func(r *report, c *Cell) (float64, bool) {
+		{text: "p99 of critical at most 2 × the queue's", loads: over, most: 2, value: func(_ *report, c *Cell) (float64, bool) {
+			return c.P99Crit / c.Queue.P99Crit, c.P99Crit > 0
+		}},
+		{text: "told at most 0.02 better, goodput and critical", loads: over, least: -0.02, value: func(r *report, c *Cell) (float64, bool) {
 			if t := r.find(c.Workload, c.Load, told, c.Variant); t != nil {
 				return min(c.Goodput-t.Goodput, c.Critical-t.Critical), true
 			}
 			return 0, false
 		}},
-		{"answered at 0.7× ≥ 0.99", "", []float64{0.7}, 0.99, success},
-		{"answered ≥ 0.99 where nothing bounds", "wait500ms wait2s wait10s", nil, 0.99, success},
+		{text: "clients who stay for 2 s: at most 0.01 leave without an answer", loads: over, most: 0.01, knows: stay, value: func(_ *report, c *Cell) (float64, bool) {
+			return c.Left, true
+		}},
+		{text: "the same: half of the noes within 0.15 s", loads: over, most: 0.15, knows: stay, value: func(_ *report, c *Cell) (float64, bool) {
+			return c.Reject / 1000, true
+		}},
+		{text: "the same: 99 % of the noes within 1 s", loads: over, most: 1, knows: stay, value: func(_ *report, c *Cell) (float64, bool) {
+			return c.Reject99 / 1000, true
+		}},
+		{text: "answered at 0.7× ≥ 0.99", loads: []float64{0.7}, least: 0.99, value: success},
+		{text: "answered ≥ 0.99 where nothing bounds", workloads: "wait500ms wait2s wait10s", least: 0.99, value: success},
 	}
 }
 
@@ -275,14 +320,14 @@ func (r *report) targets() string {
 			if t.workloads == "" && w.unbound() || t.workloads != "" && !slices.Contains(strings.Fields(t.workloads), w.name) {
 				continue
 			}
-			for _, load := range r.loads(w) {
+			for _, load := range r.loads(w, cmp.Or(t.knows, untold)) {
 				if t.loads != nil && !slices.Contains(t.loads, load) {
 					continue
 				}
-				c := r.find(w.name, load, untold, "warden")
+				c := r.find(w.name, load, cmp.Or(t.knows, untold), "warden")
 				switch v, ok := t.value(r, c); {
 				case !ok:
-				case v >= t.least:
+				case t.most > 0 && v <= t.most, t.most == 0 && v >= t.least:
 					met++
 				default:
 					missed = append(missed, fmt.Sprintf("%s %s: %.3f", w.name, w.loadName(load), v))
@@ -300,7 +345,7 @@ func (r *report) targets() string {
 func (r *report) firstSeconds() string {
 	var b strings.Builder
 	for _, w := range workloads() {
-		for _, load := range r.loads(w) {
+		for _, load := range r.loads(w, untold) {
 			c := r.find(w.name, load, untold, "warden")
 			if load > 4 || len(c.Seconds) < 3 || !w.unbound() && !slices.Contains([]string{"cpu4", "app", "downstream"}, w.name) {
 				continue

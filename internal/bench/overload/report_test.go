@@ -53,6 +53,27 @@ func TestReport(t *testing.T) {
 			t.Errorf("no %q in\n%s", row, targets)
 		}
 	}
+	if r.noes() != "" {
+		t.Errorf("noes that nobody measured: %s", r.noes())
+	}
+	for i, knows := range []string{stay, jobs} {
+		c := cellWith("cpu4", 2, knows, "warden", 0.9)
+		c.Left, c.Refused, c.Reject, c.Reject99, c.P99 = 0.02*float64(1-i), 0.5, 140, 1200, 40
+		r.put(c)
+	}
+	if text := r.noes(); !strings.Contains(text, "| 4 ms of computing in one piece | 2× | 2 s | 2.0 % | 50.0 % | 140 ms | 1200 ms | 40 ms | 0.900 / 1.000 |\n") ||
+		!strings.Contains(text, "| 2× | 10 min, patient | 0.0 % |") {
+		t.Errorf("noes:\n%s", text)
+	}
+	targets = r.targets()
+	for _, row := range []string{
+		"at most 0.01 leave without an answer | 1 | 0 | cpu4 2x: 0.020 |", "half of the noes within 0.15 s | 1 | 1 |  |",
+		"99 % of the noes within 1 s | 1 | 0 | cpu4 2x: 1.200 |", "| p99 of critical at most 2 × the queue's | 2 | 2 |  |",
+	} {
+		if !strings.Contains(targets, row) {
+			t.Errorf("no %q in\n%s", row, targets)
+		}
+	}
 	if strings.Contains(targets, "where nothing bounds") {
 		t.Errorf("a target of no cell in\n%s", targets)
 	}

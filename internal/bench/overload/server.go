@@ -33,9 +33,28 @@ const (
 	told   = "told"   // it sees them leave, and the context has a deadline
 	post   = "post"   // it sees them leave only after reading the request's body, which the work does
 	h2     = "h2"     // untold, over HTTP/2
+	// With -noes: untold, and in no hurry.
+	stay = "stay" // 2 s
+	long = "long" // 30 s
+	jobs = "jobs" // 10 minutes, and the tasks are marked patient
 )
 
-func allKnows() []string { return []string{untold, told, post, h2} }
+func usualKnows() []string { return []string{untold, told, post, h2} }
+func noesKnows() []string  { return []string{stay, long, jobs} }
+func allKnows() []string   { return append(usualKnows(), noesKnows()...) }
+
+// clientsOf returns a workload with the patience of such clients.
+func (w workload) clientsOf(knows string) workload {
+	switch knows {
+	case stay:
+		w.patience = 2 * time.Second
+	case long:
+		w.patience = 30 * time.Second
+	case jobs:
+		w.patience = 10 * time.Minute
+	}
+	return w
+}
 
 // serveArgs configure a child process.
 type serveArgs struct {
@@ -102,6 +121,7 @@ func newHandler(v variant, k *worker, a serveArgs, count *executions) (http.Hand
 		rw.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 		_, _ = rw.Write(answer)
 	})
+	k.patient = a.Knows == jobs
 	guarded, err := v.mount(work, k)
 	if err != nil || a.Knows != told {
 		return guarded, err

@@ -78,23 +78,24 @@ func refuse(w http.ResponseWriter) {
 }
 
 // ours is a warden with its defaults behind its HTTP middleware.
-func ours(work http.Handler, _ *worker) (http.Handler, error) { return guard(work, warden.Config{}) }
+func ours(work http.Handler, k *worker) (http.Handler, error) { return guard(work, k, warden.Config{}) }
 
 func oursPool(work http.Handler, k *worker) (http.Handler, error) {
-	return guard(work, warden.Config{Pools: []monitor.Pool{k.pool()}})
+	return guard(work, k, warden.Config{Pools: []monitor.Pool{k.pool()}})
 }
 
-func guard(work http.Handler, c warden.Config) (http.Handler, error) {
+func guard(work http.Handler, k *worker, c warden.Config) (http.Handler, error) {
 	w, err := warden.New(c)
 	if err != nil {
 		return nil, err
 	}
 	go func() { _ = w.Run(context.Background()) }()
 	m, err := wardenhttp.New(w, wardenhttp.Config{Task: func(r *http.Request) warden.Task {
+		t := warden.Task{Patient: k.patient}
 		if isCritical(r) {
-			return warden.Task{Priority: warden.Critical}
+			t.Priority = warden.Critical
 		}
-		return warden.Task{}
+		return t
 	}})
 	if err != nil {
 		return nil, err

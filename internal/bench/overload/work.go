@@ -105,10 +105,11 @@ func (w *workload) weight(heavy bool) float64 {
 // A worker does the work of one workload in one process.
 type worker struct {
 	workload
-	rounds float64 // of spin, per millisecond
-	free   chan struct{}
-	app    *application
-	sink   atomic.Uint64 // prevents the compiler from removing the computation
+	rounds  float64 // of spin, per millisecond
+	patient bool    // the tasks are
+	free    chan struct{}
+	app     *application
+	sink    atomic.Uint64 // prevents the compiler from removing the computation
 }
 
 func newWorker(w workload, roundsPerMs float64) (k *worker, err error) {
