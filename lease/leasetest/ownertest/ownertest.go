@@ -47,6 +47,13 @@ type Member struct {
 	// Cut cuts the member off: from now on the engine and the member receive nothing from each other, though no connection is closed.
 	// To the others it looks like a stopped or crashed process. Mend undoes it.
 	Cut, Mend func()
+
+	// Only Torture needs the fields below. Nil: there is no network to be late, or nothing to close.
+
+	// Late delays every message to and from the member by what by returns, in its order within a connection (Line.Late). By nil ends it.
+	Late func(by func() time.Duration)
+	// Close is called when Hold has returned.
+	Close func()
 }
 
 // Open returns a new Group with that many partitions, separate from all others, or ends the test. Close resources with t.Cleanup.
