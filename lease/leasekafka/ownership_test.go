@@ -69,8 +69,12 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 	if k.Cluster != nil {
 		cfg.SessionTimeout = 500 * time.Millisecond
 	}
+	if k.Cluster != nil {
+		k.removeGhosts(t, cfg.SessionTimeout)
+	}
 	g := ownertest.Group{
-		Lease: cfg.SessionTimeout,
+		Lease:    cfg.SessionTimeout,
+		HandOver: 2*cfg.SessionTimeout + cfg.RebalanceTimeout, // which a rebalance waits for a member that does not answer
 		Append: func(partition, domain string, payload []byte) {
 			number, err := strconv.Atoi(partition[strings.LastIndexByte(partition, '/')+1:])
 			if err != nil {
@@ -105,7 +109,7 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend}
+		return ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend, Late: line.Late}
 	}
 	g.Join = func() ownertest.Member { return join(false) }
 	g.JoinOld = func() ownertest.Member { return join(true) } // in memory there is but one version

@@ -38,12 +38,13 @@ type account struct {
 
 // lane is the history of one domain of a partition.
 type lane struct {
-	name   string
-	length int
-	next   int // place of the first entry that is not done
-	token  lease.Token
-	holder string // holder of token
-	at     *entry // record of token
+	name     string
+	length   int
+	next     int // place of the first entry that is not done
+	attempts int
+	token    lease.Token
+	holder   string // holder of token
+	at       *entry // record of token
 }
 
 // entry is a record.
@@ -93,6 +94,7 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 		return sayPermanent
 	}
 	l := e.lane
+	l.attempts++
 	switch {
 	case token < l.token:
 		a.refused++

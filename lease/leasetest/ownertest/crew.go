@@ -23,7 +23,10 @@ type call struct {
 	Text    string
 }
 
-const attemptTimeout = 150 * time.Millisecond
+const (
+	attemptTimeout = 150 * time.Millisecond
+	slowest        = 2 * attemptTimeout // the longest run of a handler
+)
 
 // consume runs a member until ctx is done. die kills the member, and returns if that is not possible any more.
 func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, die func()) error {
@@ -43,7 +46,7 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 				<-ctx.Done()
 				return ctx.Err()
 			case saySlow:
-				time.Sleep(2 * attemptTimeout)
+				time.Sleep(slowest)
 			case sayDie:
 				die()
 				return errors.New("ownertest: dead")

@@ -33,6 +33,8 @@ type Group struct {
 
 	// Lease is the time after which a member that is cut off loses its partitions.
 	Lease time.Duration
+	// HandOver is how long the group may take until somebody works on a partition again whose holder is gone. 0: two leases.
+	HandOver time.Duration
 	// Behind returns the partitions whose committed floor is not at the end of their log, without claiming any.
 	Behind func() ([]string, error)
 	// Process is the argument of Child's join for a member of this group in a process of its own. "": no processes.

@@ -122,6 +122,7 @@ func (w *torture) at(h *hand, step string) {
 	}
 	still := make(chan struct{})
 	w.armed, w.halted, h.silent, h.still = "", h, true, still
+	w.faults.Add(1)
 	w.stops[step]++
 	h.cut()
 	w.crew.Unlock()

@@ -28,7 +28,9 @@ import (
 //   - lost: a record that was given up, or committed without being handled;
 //   - doubled: a record handled again under the token of its effect, or after a rest;
 //   - disordered: a record handled before an earlier one of its domain;
-//   - stuck: no rest within a minute in which the server was up, or a member that does not end;
+//   - stuck: a key for which no handler is called within two leases, or HandOver, and the time of some slow handlers after the last fault, in
+//     time in which the server is up and this machine keeps pace;
+//     no rest within a minute; or a member that does not end;
 //   - others: a partition that stands still without a reason (D12), a token for two records or two members, a member that ends by itself.
 func Torture(t *testing.T, open Open) {
 	t.Helper()
@@ -47,8 +49,8 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 		seed = rand.Uint64() >> 32
 	}
 	t.Logf("seed %d (-torture.seed)", seed)
-	var mu sync.Mutex // guards rounds and stops
-	rounds, stops := map[string]int{}, map[string]int{}
+	var mu sync.Mutex // guards the next
+	rounds, stops, waited := map[string]int{}, map[string]int{}, 0.0
 	total := newAccount()
 	var server server
 	var next atomic.Uint64
@@ -70,6 +72,7 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 							for step, n := range w.stops {
 								stops[step] += n
 							}
+							waited = max(waited, w.slowest.Seconds()/w.keyPatience().Seconds())
 						}()
 						w.run(open)
 					})
@@ -93,9 +96,16 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 			t.Errorf("no member was stopped %s", step)
 		}
 	}
+	t.Logf("owners: the slowest key moved after %.0f %% of the time that it had after the last fault", 100*waited)
 	t.Logf("owners: all %d rounds, %d records, %d redone under a greater token, %d refused by the fence, %d dead letters | "+
 		"lost %d, doubled %d, disordered %d, stuck %d, other violations %d", all, total.undone, total.redone, total.refused, total.deadLetters,
 		total.lost, total.doubled, total.disordered, total.stuck, total.violation)
+}
+
+// keyPatience is how long after the last fault every key has moved: the time in which the group hands a partition over, two leases or what it
+// says, and three runs of the slowest handler, as suspects have their trials one after the other.
+func (w *torture) keyPatience() time.Duration {
+	return max(2*w.group.Lease, w.group.HandOver) + 3*slowest
 }
 
 // torture is one group under torture.
@@ -109,6 +119,10 @@ type torture struct {
 	stops   map[string]int       // members stopped, by step
 	late    func() time.Duration // how late messages of new members are; nil: they are not
 	written int
+	faults  atomic.Int32 // members that died or were stopped
+
+	slowest    time.Duration // the longest that a key has waited after the last fault
+	slowestKey string
 
 	crew   sync.Mutex // guards all below, and the hands' guarded fields
 	hands  []*hand
@@ -356,9 +370,12 @@ func (w *torture) set(flag *bool, to bool) {
 	*flag = to
 }
 
-func (w *torture) leave(h *hand)  { w.set(&h.gone, true); h.leave() }
-func (w *torture) kill(h *hand)   { w.killed(h); h.kill() }
-func (w *torture) killed(h *hand) { w.set(&h.die, true) }
+func (w *torture) leave(h *hand) { w.set(&h.gone, true); h.leave() }
+func (w *torture) kill(h *hand)  { w.killed(h); h.kill() }
+func (w *torture) killed(h *hand) {
+	w.set(&h.die, true)
+	w.faults.Add(1)
+}
 func (w *torture) freeze(h *hand) { w.set(&h.silent, true); h.cut() }
 
 func (w *torture) wake(h *hand) {
@@ -395,7 +412,11 @@ func (w *torture) lateness() func() time.Duration {
 
 // settle waits for the group to come to rest, and reports whether it did so without violations.
 func (w *torture) settle(when string) bool {
+	var keys progress
 	for over := w.server.waiting(); ; time.Sleep(3 * time.Millisecond) { // an engine sends no event when it has come to rest
+		if waited, which := keys.look(w); waited > w.slowest {
+			w.slowest, w.slowestKey = waited, when+": "+which
+		}
 		if len(w.there()) == 0 {
 			w.join()
 		}
@@ -414,8 +435,8 @@ func (w *torture) settle(when string) bool {
 			}
 			why = fmt.Sprintf("floors of %v are behind (%v)", behind, err)
 		}
-		if violations == 0 && over() {
-			w.hangs("%d records are not done; %s", undone, why)
+		if violations == 0 && (over() || w.slowest > w.keyPatience()) {
+			w.hangs("%d records are not done; %s; the slowest key: %v, %s", undone, why, w.slowest, w.slowestKey)
 			violations++
 		}
 		if violations > 0 {
