@@ -20,55 +20,58 @@ const (
 	syncGroup = 14
 )
 
-// removeGhosts takes out of the group, until the test ends, each member that Kafka would have thrown out: its last JoinGroup was answered, and for two
-// sessions the broker has received nothing from it. One of ours that is at fault, but alive, is heard of.
-func (k *kafka) removeGhosts(t testing.TB, session time.Duration) {
-	var mu sync.Mutex // guards heard
-	heard := map[string]time.Time{}
-	hear := func(member string) {
+// removeGhosts takes out of the group, until the test ends, each member of which the broker has received nothing for two sessions, and whose client has
+// ended or has another name by now. It returns what has to be told of each client that has ended. What a living client does wrong stays.
+func (k *kafka) removeGhosts(t testing.TB, session time.Duration) (ended func(client string)) {
+	var mu sync.Mutex // guards both
+	over, heard := map[string]bool{}, map[string]time.Time{}
+	hear := func(member string) (kmsg.Response, error, bool) {
+		k.KeepControl()
 		mu.Lock()
 		defer mu.Unlock()
 		heard[member] = time.Now()
+		return nil, nil, false
 	}
-	for _, key := range []int16{joinGroup, heartbeat, syncGroup} {
-		k.ControlKey(key, func(req kmsg.Request) (kmsg.Response, error, bool) {
-			k.KeepControl()
-			switch req := req.(type) {
-			case *kmsg.JoinGroupRequest:
-				hear(req.MemberID)
-			case *kmsg.HeartbeatRequest:
-				hear(req.MemberID)
-			case *kmsg.SyncGroupRequest:
-				hear(req.MemberID)
-			}
-			return nil, nil, false
-		})
-	}
-	var answered time.Time // every JoinGroup before it
-	ghost := func(member string) bool {
+	k.ControlKey(joinGroup, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		return hear(req.(*kmsg.JoinGroupRequest).MemberID)
+	})
+	k.ControlKey(heartbeat, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		return hear(req.(*kmsg.HeartbeatRequest).MemberID)
+	})
+	k.ControlKey(syncGroup, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		return hear(req.(*kmsg.SyncGroupRequest).MemberID)
+	})
+	ghosts := func(members []kmsg.DescribeGroupsResponseGroupMember) (names []string) {
 		mu.Lock()
 		defer mu.Unlock()
-		last, known := heard[member]
-		return known && time.Since(last) > 2*session && last.Before(answered)
+		last := map[string]string{} // name of each client
+		for _, m := range members {
+			if heard[m.MemberID].After(heard[last[m.ClientID]]) {
+				last[m.ClientID] = m.MemberID
+			}
+		}
+		for _, m := range members {
+			if at, known := heard[m.MemberID]; known && time.Since(at) > 2*session && (over[m.ClientID] || last[m.ClientID] != m.MemberID) {
+				names = append(names, m.MemberID)
+			}
+		}
+		return names
 	}
 	ctx, end := context.WithCancel(context.Background())
-	over := make(chan struct{})
+	done := make(chan struct{})
 	t.Cleanup(func() {
 		end()
-		<-over
+		<-done
 	})
 	go func() {
-		defer close(over)
+		defer close(done)
 		removed := 0
 		for ctx.Err() == nil {
-			asked := time.Now()
-			group, err := k.describe(ctx)
-			if err == nil && group.State != "PreparingRebalance" {
-				answered = asked
-			}
-			for _, m := range group.Members { // who waits for the leader's SyncGroup sends nothing
-				if group.State != "CompletingRebalance" && ghost(m.MemberID) && k.forget(ctx, m.MemberID) == nil {
-					removed++
+			if group, err := k.describe(ctx); err == nil {
+				for _, name := range ghosts(group.Members) {
+					if k.forget(ctx, name) == nil {
+						removed++
+					}
 				}
 			}
 			select {
@@ -77,9 +80,14 @@ func (k *kafka) removeGhosts(t testing.TB, session time.Duration) {
 			}
 		}
 		if removed > 0 {
-			t.Logf("kfake kept %d members that it had not heard of for two sessions", removed)
+			t.Logf("kfake kept %d dead members", removed)
 		}
 	}()
+	return func(client string) {
+		mu.Lock()
+		defer mu.Unlock()
+		over[client] = true
+	}
 }
 
 // When this fails, kfake is mended, and this file can go: its group.reply begins a member's session only if the reply could be sent, and which of
