@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -30,6 +31,7 @@ type account struct {
 	lanes   map[string]*lane
 	records map[string]*entry // by payload
 	undone  int
+	slow    time.Time // until then a handler takes its time, as it was told to
 
 	redone, refused, deadLetters                int
 	lost, doubled, disordered, stuck, violation int
@@ -116,7 +118,9 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 	case e.say == sayPermanent:
 		return sayPermanent
 	case e.times > 0:
-		e.times--
+		if e.times--; e.say == saySlow || e.say == sayHang {
+			a.slow = time.Now().Add(slowest)
+		}
 		return e.say
 	}
 	a.finish(e, token)

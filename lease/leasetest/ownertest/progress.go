@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// progress measures one rest. Its clock counts while the server is up and this machine keeps pace with it.
+// progress measures one rest. Its clock counts while the server is up, this machine keeps pace, and no handler takes its time: it may have the
+// slots, or the one trial that suspects have at a time.
 type progress struct {
 	clock   time.Duration
 	looked  time.Time
@@ -26,10 +27,13 @@ type wait struct {
 
 // look returns the key that waits longest, and for how long.
 func (p *progress) look(w *torture) (longest time.Duration, which string) {
+	a := w.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	now := time.Now()
 	if w.server.TryRLock() { // it is up
 		w.server.RUnlock()
-		if !p.looked.IsZero() {
+		if !p.looked.IsZero() && now.After(a.slow) {
 			p.clock += min(now.Sub(p.looked), pace)
 		}
 	}
@@ -37,9 +41,6 @@ func (p *progress) look(w *torture) (longest time.Duration, which string) {
 	if faults := w.faults.Load(); p.waiting == nil || p.faults != faults {
 		p.waiting, p.faults = map[*lane]wait{}, faults
 	}
-	a := w.account
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	for _, l := range a.lanes {
 		switch before, known := p.waiting[l]; {
 		case l.next == l.length:
