@@ -33,8 +33,8 @@ func (p *progress) look(w *torture) (longest time.Duration, which string) {
 	now := time.Now()
 	if w.server.TryRLock() { // it is up
 		w.server.RUnlock()
-		if !p.looked.IsZero() && now.After(a.slow) {
-			p.clock += min(now.Sub(p.looked), pace)
+		if since := now.Sub(p.looked); since <= pace && now.After(a.slow) {
+			p.clock += since
 		}
 	}
 	p.looked = now
