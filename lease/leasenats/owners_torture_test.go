@@ -110,6 +110,7 @@ func TestTortureOwners(t *testing.T) {
 		})
 		g := ownertest.Group{
 			Lease: joiningSession, Process: string(process),
+			HandOver: 10 * joiningSession, // members have processes of their own, which this machine may keep waiting
 			Append: func(partition, domain string, payload []byte) {
 				subject := j.Stream + "." + partition[strings.LastIndex(partition, "-")+1:] + "." + domain
 				again(func(ctx context.Context) error {

@@ -128,6 +128,7 @@ func TestTortureOwners(t *testing.T) {
 		keys := placed{}
 		g := ownertest.Group{
 			Partitions: j.Partitions, Lease: joiningLease, Process: string(process),
+			HandOver: 10 * joiningLease, // the server and members have processes of their own, which this machine may keep waiting
 			Append: func(partition, domain string, payload []byte) {
 				r := dispatch.Record{Domain: keys.key(partition, domain, partitions), Payload: payload}
 				insist(t, func(ctx context.Context) error {
