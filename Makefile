@@ -5,6 +5,7 @@
 FUZZTIME = 10s
 ENGINE   = nats
 TIME     = 30s
+ENGINES  = leasetest leasepg leasenats leasekafka
 VULNDB   = https://vuln.go.dev
 
 # The linter keeps absolute paths in its cache: each clone has its own.
@@ -133,14 +134,20 @@ mutants: ## (30 min; MUTANTS='-only A3 Q9': minutes) each numbered invariant bro
 	@go run ./internal/system/mutants $(MUTANTS)
 
 # A test that fails says by which seed to repeat it. The fuzzers have a target of their own.
-torture: ## (10 min; TIME=10m: an hour) properties with more tries, histories, and faults for TIME each, also into docs/evidence/torture.md
+torture: ## (5 min; TIME=15m: half an hour) properties with more tries, histories, and faults for TIME on each engine, all at once; also into docs/evidence/torture.md
 	@RAPID_CHECKS=1000 go test -count=1 -timeout 3h -run Property ./admission/... ./lease ./lease/d... ./warden/...
-	@mkdir -p bin && sed '/^```text/q' docs/evidence/torture.md >bin/torture.md
-	@for e in leasetest leasepg leasenats leasekafka; do \
-	  go test -count=1 -timeout 3h -v -run 'TestMemory$$|TestDurable|TestTorture(Owners)?$$|TestLeaderLoss' ./lease/$$e \
-	    $$([ $$e = leasetest ] || echo -torture.time=$(TIME)) >bin/torture.log || { cat bin/torture.log; exit 1; }; \
-	  { echo "lease/$$e:" && grep -E 'judged| rounds |left out|^--- ' bin/torture.log | sed 's/^ *[a-z_]*.go:[0-9]*: /  /'; } | tee -a bin/torture.md; \
-	done
+	@$(MAKE) --no-print-directory torture-engines
+
+torture-engines: ## torture without the properties: (TIME twice) ENGINES='leasepg', SEED=N: that seed
+	@mkdir -p bin && failed=0; for e in $(ENGINES); do \
+	  { go test -count=1 -timeout 6h -v -run 'TestMemory$$|TestDurable|TestTorture(Owners(InMemory)?)?$$|TestLeaderLoss' ./lease/$$e \
+	    $$([ $$e = leasetest ] || echo -torture.time=$(TIME) $(if $(SEED),-torture.seed=$(SEED))) >bin/torture-$$e.log 2>&1; echo $$? >bin/torture-$$e.code; } & \
+	done; wait; for e in $(ENGINES); do \
+	  [ "$$(cat bin/torture-$$e.code)" = 0 ] || { failed=1; cat bin/torture-$$e.log; }; \
+	done; [ $$failed = 0 ]
+	@sed '/^```text/q' docs/evidence/torture.md >bin/torture.md
+	@for e in leasetest leasepg leasenats leasekafka; do [ ! -f bin/torture-$$e.log ] || \
+	  { echo "lease/$$e:" && grep -E 'judged| rounds |left out|owners: |kfake|seed [0-9]|^--- ' bin/torture-$$e.log | sed 's/^ *[a-z_]*.go:[0-9]*: /  /'; } | tee -a bin/torture.md; done
 	@echo '```' >>bin/torture.md && mv bin/torture.md docs/evidence/torture.md
 
 # Examples and internal modules are nobody's dependency: alone they must build; make test and make test-servers have run them.

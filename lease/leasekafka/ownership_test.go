@@ -4,6 +4,7 @@ package leasekafka_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,8 +70,14 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 	if k.Cluster != nil {
 		cfg.SessionTimeout = 500 * time.Millisecond
 	}
+	ended := func(string) {}
+	if k.Cluster != nil {
+		ended = k.removeGhosts(t, cfg.SessionTimeout)
+	}
+	members := 0
 	g := ownertest.Group{
-		Lease: cfg.SessionTimeout,
+		Lease:    cfg.SessionTimeout,
+		HandOver: 2*cfg.SessionTimeout + cfg.RebalanceTimeout, // which a rebalance waits for a member that does not answer
 		Append: func(partition, domain string, payload []byte) {
 			number, err := strconv.Atoi(partition[strings.LastIndexByte(partition, '/')+1:])
 			if err != nil {
@@ -94,7 +101,9 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 	join := func(old bool) ownertest.Member {
 		line := k.line(t)
 		mine := cfg
-		mine.Options = append(mine.Options[:len(mine.Options):len(mine.Options)], kgo.Dialer(line.DialContext))
+		members++
+		client := fmt.Sprint("member-", members)
+		mine.Options = append(mine.Options[:len(mine.Options):len(mine.Options)], kgo.Dialer(line.DialContext), kgo.ClientID(client))
 		mine.Ledger = func(_ context.Context, _ string, partition int32) (lease.Ledger, error) {
 			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100, OldReaders: old})
 		}
@@ -105,7 +114,7 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend}
+		return ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend, Late: line.Late, Close: func() { ended(client) }}
 	}
 	g.Join = func() ownertest.Member { return join(false) }
 	g.JoinOld = func() ownertest.Member { return join(true) } // in memory there is but one version

@@ -103,7 +103,9 @@ func TestMemberForgotten(t *testing.T) {
 				ids = members
 				return settled && len(ids) == 2 && g.count() > 0
 			})
-			k.forget(t, ids[round])
+			if err := k.forget(t.Context(), ids[round]); err != nil {
+				t.Fatal(err)
+			}
 			until(t, "it to come back", func() bool {
 				members, settled := k.members(t)
 				return settled && len(members) == 2 && !slices.Contains(members, ids[round])
@@ -175,7 +177,9 @@ func TestZombieCommits(t *testing.T) {
 		// Now it is forgotten: what it holds is lost at once, with its work still running.
 		ids, _ := k.members(t)
 		for _, id := range ids {
-			k.forget(t, id)
+			if err := k.forget(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
 		}
 		<-kept.ctx.Done()
 		if cause := context.Cause(kept.ctx); !errors.As(cause, &lost) {

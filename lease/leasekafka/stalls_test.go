@@ -186,7 +186,9 @@ func TestForgottenWhileJoining(t *testing.T) {
 		})
 		b := hold(t, k.config())
 		<-forgotten
-		k.forget(t, ids[0])
+		if err := k.forget(t.Context(), ids[0]); err != nil {
+			t.Fatal(err)
+		}
 		for _, p := range old {
 			<-p.ctx.Done() // of both, before the work of any has returned
 			if cause := context.Cause(p.ctx); !errors.Is(cause, leasekafka.ErrForgotten) {

@@ -211,18 +211,27 @@ func (k *kafka) committed(t testing.TB, partitions int32) []int64 {
 	return offsets
 }
 
+// describe returns what the broker knows of the group.
+func (k *kafka) describe(ctx context.Context) (g kmsg.DescribeGroupsResponseGroup, err error) {
+	req := kmsg.NewPtrDescribeGroupsRequest()
+	req.Groups = []string{k.topic}
+	resp, err := req.RequestWith(ctx, k.admin)
+	if err != nil {
+		return g, err
+	}
+	return resp.Groups[0], nil
+}
+
 // members returns the IDs of the group's members, and whether the group is settled: stable, which it is halfway through a cooperative rebalance
 // as well, and every partition given to one of them.
 func (k *kafka) members(t *testing.T) (ids []string, settled bool) {
 	t.Helper()
-	req := kmsg.NewPtrDescribeGroupsRequest()
-	req.Groups = []string{k.topic}
-	resp, err := req.RequestWith(t.Context(), k.admin)
+	group, err := k.describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	given := 0
-	for _, m := range resp.Groups[0].Members {
+	for _, m := range group.Members {
 		ids = append(ids, m.MemberID)
 		var plan kmsg.ConsumerMemberAssignment
 		if plan.ReadFrom(m.MemberAssignment) == nil {
@@ -231,22 +240,19 @@ func (k *kafka) members(t *testing.T) (ids []string, settled bool) {
 			}
 		}
 	}
-	return ids, resp.Groups[0].State == "Stable" && given == k.partitions
+	return ids, group.State == "Stable" && given == k.partitions
 }
 
 // forget makes the group forget a member.
-func (k *kafka) forget(t *testing.T, id string) {
-	t.Helper()
+func (k *kafka) forget(ctx context.Context, id string) error {
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group, req.MemberID = k.topic, id
 	req.Members = []kmsg.LeaveGroupRequestMember{{MemberID: id}}
-	resp, err := req.RequestWith(t.Context(), k.admin)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
+	resp, err := req.RequestWith(ctx, k.admin)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
+	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
 // holding is a member whose partitions the test works off by itself.

@@ -80,8 +80,8 @@ const (
 )
 
 // OpenGroup returns a Group, and creates its bucket if it does not exist; ctx bounds that, and 5 seconds bound each
-// request. It joins nothing: Hold does. Errors: *InvalidError, *BucketError, *UnreachableError, *lease.InvalidError for
-// a field of Ledger.
+// request; later ones half a Session, if that is less. It joins nothing: Hold does. Errors: *InvalidError, *BucketError,
+// *UnreachableError, *lease.InvalidError for a field of Ledger.
 func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if cfg.Group == "" {
 		cfg.Group = "group"
@@ -121,6 +121,7 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if err != nil {
 		return nil, g.store.unreachable(err)
 	}
+	g.store.timeout = min(g.store.timeout, cfg.Session/2) // an answer that was lost with the server must not cost more than a session
 	return g, cfg.agree(stream.CachedInfo().Config)
 }
 

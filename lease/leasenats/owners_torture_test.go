@@ -84,12 +84,7 @@ func TestTortureOwners(t *testing.T) {
 		j := joining{URL: fmt.Sprintf("nats://127.0.0.1:%d", at), Stream: fmt.Sprint("owners", number), Partitions: partitions}
 		process := must(json.Marshal(j))(t)
 		nc := must(nats.Connect(j.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true)))(t)
-		open := []func(){nc.Close} // to be closed when the members have ended
-		t.Cleanup(func() {
-			for _, end := range open {
-				end()
-			}
-		})
+		t.Cleanup(nc.Close)
 		js, err := jetstream.New(nc)
 		if err != nil {
 			t.Fatal(err)
@@ -115,6 +110,7 @@ func TestTortureOwners(t *testing.T) {
 		})
 		g := ownertest.Group{
 			Lease: joiningSession, Process: string(process),
+			HandOver: 10 * joiningSession, // members have processes of their own, which this machine may keep waiting
 			Append: func(partition, domain string, payload []byte) {
 				subject := j.Stream + "." + partition[strings.LastIndex(partition, "-")+1:] + "." + domain
 				again(func(ctx context.Context) error {
@@ -162,8 +158,7 @@ func TestTortureOwners(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				open = append(open, nc.Close)
-				return ownertest.Member{Ownership: group, Cut: mine.line.Cut, Mend: mine.line.Mend}
+				return ownertest.Member{Ownership: group, Cut: mine.line.Cut, Mend: mine.line.Mend, Late: mine.line.Late, Close: nc.Close}
 			},
 			Restart: restart,
 		}

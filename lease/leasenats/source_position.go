@@ -24,23 +24,32 @@ type position struct {
 
 // Committed implements dispatch.Source: the floor that was committed last, or the stream's first sequence. It claims the partition by
 // writing the key anew: whoever claimed it before gets a *dispatch.LostError from its next Commit. Which of two owners is right is for the
-// one who called later to know.
+// one who called later to know. A position beyond the end of the stream is not claimed but rejected, with a *SourceError.
 func (s *source) Committed(ctx context.Context) (int64, error) {
 	p := &s.position
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
+	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	if err != nil {
+		return 0, s.failed(err)
+	}
+	state := stream.CachedInfo().State
 	for {
 		floor, revision, _, err := s.read(ctx)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			stream, err := s.js.Stream(ctx, s.cfg.Stream)
-			if err != nil {
-				return 0, s.failed(err)
-			}
-			floor, revision = int64(max(1, stream.CachedInfo().State.FirstSeq)), 0
-		} else if err != nil {
+		switch {
+		case errors.Is(err, jetstream.ErrKeyNotFound):
+			floor, revision = int64(max(1, state.FirstSeq)), 0
+		case err != nil:
 			return 0, err
+		case floor > int64(state.LastSeq)+1: // and somebody may have committed since, up to what a stream has that was not made anew
+			if again, err := s.js.Stream(ctx, s.cfg.Stream); err != nil {
+				return 0, s.failed(err)
+			} else if state = again.CachedInfo().State; floor > int64(state.LastSeq)+1 {
+				return 0, s.failed(fmt.Errorf("the position is %d, and the stream ends at %d: it was made anew or put back, and what it has now would be taken for done",
+					floor, state.LastSeq))
+			}
 		}
 		err = s.write(ctx, floor, revision)
 		if err == nil {

@@ -182,3 +182,23 @@ func TestSourceStreamGone(t *testing.T) {
 		t.Fatal("Fetch waits for ever")
 	}
 }
+
+// A position beyond the end of the stream is another stream's: what this one has below it would be passed over in silence.
+func TestSourcePositionBeyondTheEnd(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	js := orders(t, nc, 7, 1)
+	commits := func(floor int64) error {
+		s := source(t, nc, nil)
+		if _, err := s.Committed(ctx); err != nil {
+			return err
+		}
+		return s.Commit(ctx, floor)
+	}
+	noError(t, commits(8)) // all of it is done
+	noError(t, commits(8))
+	noError(t, js.DeleteStream(ctx, "ORDERS"))
+	orders(t, nc, 3, 1)
+	if err := commits(8); !is[*leasenats.SourceError](err) {
+		t.Errorf("the stream was made anew: %v, want a *SourceError", err)
+	}
+}

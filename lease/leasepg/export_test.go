@@ -57,3 +57,8 @@ func (o *Outbox) Looks() uint64 {
 // Packed and Unpacked write headers down and read them.
 func Packed(headers []dispatch.Header) []byte      { return packed(headers) }
 func Unpacked(b []byte) ([]dispatch.Header, error) { return unpacked(b) }
+
+// PartitionOf is the partition of a key among so many.
+func PartitionOf(key string, partitions int) int32 {
+	return (&Outbox{cfg: OutboxConfig{Partitions: partitions}}).partition(key)
+}

@@ -1,12 +1,11 @@
 package leasepg_test
 
-// This file tortures members that share partitions out by advisory locks, with ledgers and logs in the database, in this process and in processes
-// of their own.
+// This file tortures members that work an outbox off: partitions shared out by advisory locks, sources and ledgers in the database, in this process
+// and in processes of their own.
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -23,59 +22,12 @@ import (
 	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
-// table is a partition: rows of a table, and a floor that belongs to whoever claimed it last.
-type table struct {
-	pool        *pgxpool.Pool
-	group, name string
-	claim       int64
-}
-
-const tables = `
-CREATE TABLE IF NOT EXISTS owners_log (part text, record bigint, domain text, payload bytea, PRIMARY KEY (part, record));
-CREATE TABLE IF NOT EXISTS owners_floor (part text PRIMARY KEY, floor bigint NOT NULL DEFAULT 0, claim bigint NOT NULL DEFAULT 0)`
-
-func (s *table) part() string { return s.group + "/" + s.name }
-
-func (s *table) Committed(ctx context.Context) (floor int64, err error) {
-	err = s.pool.QueryRow(ctx, "UPDATE owners_floor SET claim = claim + 1 WHERE part = $1 RETURNING floor, claim", s.part()).Scan(&floor, &s.claim)
-	return floor, err
-}
-
-func (s *table) Commit(ctx context.Context, floor int64) error {
-	tag, err := s.pool.Exec(ctx, "UPDATE owners_floor SET floor = greatest(floor, $3) WHERE part = $1 AND claim = $2", s.part(), s.claim, floor)
-	if err == nil && tag.RowsAffected() == 0 {
-		return &dispatch.LostError{Partition: s.name, Err: errors.New("somebody else has claimed it")}
-	}
-	return err
-}
-
-func (s *table) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
-	for {
-		rows, err := s.pool.Query(ctx, "SELECT domain, record, payload FROM owners_log WHERE part = $1 AND record >= $2 ORDER BY record LIMIT $3", s.part(), from, limit)
-		if err != nil {
-			return nil, err
-		}
-		records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r dispatch.Record, err error) {
-			err = row.Scan(&r.Domain, &r.Offset, &r.Payload)
-			return r, err
-		})
-		if err != nil || len(records) > 0 {
-			return records, err
-		}
-		select { // nothing tells of a new row
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
 // joining is what a member is made from.
 type joining struct {
-	URL, Group string
-	Partitions []string
-	dial       pgconn.DialFunc // nil: the usual one
-	told       func(error)     // nil: nobody is told
+	URL, Outbox string
+	Partitions  []string
+	dial        pgconn.DialFunc // nil: the usual one
+	told        func(error)     // nil: the default
 }
 
 const joiningLease = 400 * time.Millisecond
@@ -94,23 +46,31 @@ func (j joining) join(ctx context.Context) (*leasepg.Ownership, *pgxpool.Pool, e
 	if err != nil {
 		return nil, nil, err
 	}
+	var outbox *leasepg.Outbox
+	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // nothing tells when the server is up
+		outbox, err = leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: pool, Name: j.Outbox, Poll: 10 * time.Millisecond})
+		if err == nil || time.Now().After(until) {
+			break
+		}
+	}
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
 	o, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
-		Conn: cfg.ConnConfig.Copy(), Group: j.Group, Partitions: j.Partitions, Lease: joiningLease, OnError: j.told,
+		Conn: cfg.ConnConfig.Copy(), Group: j.Outbox, Partitions: j.Partitions, Lease: joiningLease, OnError: j.told,
 		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-			source := &table{pool: pool, group: j.Group, name: partition}
-			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: source.part()})
+			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: partition})
 			if err != nil {
 				return dispatch.Partition{}, err
 			}
 			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 100})
-			return dispatch.Partition{Source: source, Ledger: ledger}, err
+			if err != nil {
+				return dispatch.Partition{}, err
+			}
+			return outbox.Open(ctx, partition, ledger)
 		},
 	})
-	for until := time.Now().Add(time.Minute); err == nil; time.Sleep(10 * time.Millisecond) { // nothing tells when the server is up
-		if pool.Ping(ctx) == nil || time.Now().After(until) {
-			break
-		}
-	}
 	return o, pool, err
 }
 
@@ -124,53 +84,69 @@ func ownerChild(process string) (dispatch.Ownership, error) {
 	return o, err
 }
 
+// placed are the keys that the outbox puts into the partition where a torture wants a domain.
+type placed map[string]string
+
+func (p placed) key(partition, domain string, partitions int) string {
+	for i := 0; p[partition+domain] == ""; i++ {
+		key := fmt.Sprint(domain, "-", i)
+		if at := leasepg.PartitionOf(key, partitions); strings.HasSuffix(partition, fmt.Sprint("/", at)) {
+			p[partition+domain] = key
+		}
+	}
+	return p[partition+domain]
+}
+
 func TestTortureOwners(t *testing.T) {
 	admin := migrated(t, 4)
-	must(admin.Exec(t.Context(), tables, pgx.QueryExecModeSimpleProtocol))(t)
-	exec := func(t testing.TB, sql string, args ...any) {
+	// insist repeats what fails: all connections may be those to the server before a restart.
+	insist := func(t testing.TB, do func(ctx context.Context) error) {
 		var err error
-		for range 5 { // all of its connections may be those to the server before the restart
-			if _, err = admin.Exec(context.Background(), sql, args...); err == nil {
+		for range 5 {
+			if err = do(context.Background()); err == nil {
 				return
 			}
 		}
 		t.Fatal(err)
 	}
 	ownertest.Torture(t, func(t testing.TB, partitions int) ownertest.Group {
-		j := joining{URL: server.URL(), Group: fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))}
-		for i := range partitions {
-			j.Partitions = append(j.Partitions, fmt.Sprint("p", i))
-			exec(t, "INSERT INTO owners_floor (part) VALUES ($1)", j.Group+"/"+j.Partitions[i])
-		}
-		process, err := json.Marshal(j)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var open []func() // to be closed when the members have ended
+		var outbox *leasepg.Outbox
+		name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
+		insist(t, func(ctx context.Context) (err error) {
+			outbox, err = leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: admin, Name: name, Partitions: partitions})
+			return err
+		})
+		j := joining{URL: server.URL(), Outbox: name, Partitions: outbox.Partitions()}
+		process := must(json.Marshal(j))(t)
 		var mu sync.Mutex // guards told
 		var told []string // the last errors of members
 		t.Cleanup(func() {
-			for _, end := range open {
-				end()
-			}
 			if t.Failed() {
 				t.Logf("members were told:\n%s", strings.Join(told, "\n"))
 			}
 		})
-		next := map[string]int64{}
+		keys := placed{}
 		g := ownertest.Group{
 			Partitions: j.Partitions, Lease: joiningLease, Process: string(process),
+			HandOver: 10 * joiningLease, // the server and members have processes of their own, which this machine may keep waiting
 			Append: func(partition, domain string, payload []byte) {
-				exec(t, "INSERT INTO owners_log VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING", j.Group+"/"+partition, next[partition], domain, payload)
-				next[partition]++
+				r := dispatch.Record{Domain: keys.key(partition, domain, partitions), Payload: payload}
+				insist(t, func(ctx context.Context) error {
+					return pgx.BeginFunc(ctx, admin, func(tx pgx.Tx) error { return outbox.Enqueue(ctx, tx, r) })
+				})
 			},
+			// What is done is deleted, and what is not is behind.
 			Behind: func() ([]string, error) {
-				rows, err := admin.Query(context.Background(), `SELECT part FROM owners_floor f WHERE starts_with(part, $1)
-					AND floor < (SELECT coalesce(max(record) + 1, 0) FROM owners_log l WHERE l.part = f.part)`, j.Group+"/")
+				rows, err := admin.Query(context.Background(), "SELECT DISTINCT partition FROM stopbank.outbox_records WHERE outbox = $1", name)
 				if err != nil {
 					return nil, err
 				}
-				return pgx.CollectRows(rows, pgx.RowTo[string])
+				numbers, err := pgx.CollectRows(rows, pgx.RowTo[int])
+				var behind []string
+				for _, n := range numbers {
+					behind = append(behind, j.Partitions[n])
+				}
+				return behind, err
 			},
 			Join: func() ownertest.Member {
 				line := ownertest.NewLine(t)
@@ -185,8 +161,7 @@ func TestTortureOwners(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				open = append(open, pool.Close)
-				return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend}
+				return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend, Late: line.Late, Close: pool.Close}
 			},
 		}
 		if server.Private() {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -30,6 +31,7 @@ type account struct {
 	lanes   map[string]*lane
 	records map[string]*entry // by payload
 	undone  int
+	slow    time.Time // until then a handler takes its time, as it was told to
 
 	redone, refused, deadLetters                int
 	lost, doubled, disordered, stuck, violation int
@@ -38,12 +40,13 @@ type account struct {
 
 // lane is the history of one domain of a partition.
 type lane struct {
-	name   string
-	length int
-	next   int // place of the first entry that is not done
-	token  lease.Token
-	holder string // holder of token
-	at     *entry // record of token
+	name     string
+	length   int
+	next     int // place of the first entry that is not done
+	attempts int
+	token    lease.Token
+	holder   string // holder of token
+	at       *entry // record of token
 }
 
 // entry is a record.
@@ -93,6 +96,7 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 		return sayPermanent
 	}
 	l := e.lane
+	l.attempts++
 	switch {
 	case token < l.token:
 		a.refused++
@@ -114,7 +118,9 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 	case e.say == sayPermanent:
 		return sayPermanent
 	case e.times > 0:
-		e.times--
+		if e.times--; e.say == saySlow || e.say == sayHang {
+			a.slow = time.Now().Add(slowest)
+		}
 		return e.say
 	}
 	a.finish(e, token)

@@ -17,13 +17,16 @@ import (
 // call is a member's message to the account. Each gets an answer.
 type call struct {
 	ID      int64
-	What    string // attempt, letter, holds, ends, over
+	What    string // attempt, letter, holds, ends, at, hears, over
 	Token   uint64
 	Payload string // or the partition
 	Text    string
 }
 
-const attemptTimeout = 150 * time.Millisecond
+const (
+	attemptTimeout = 150 * time.Millisecond
+	slowest        = 2 * attemptTimeout // the longest run of a handler
+)
 
 // consume runs a member until ctx is done. die kills the member, and returns if that is not possible any more.
 func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, die func()) error {
@@ -43,7 +46,7 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 				<-ctx.Done()
 				return ctx.Err()
 			case saySlow:
-				time.Sleep(2 * attemptTimeout)
+				time.Sleep(slowest)
 			case sayDie:
 				die()
 				return errors.New("ownertest: dead")
@@ -96,8 +99,18 @@ func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.P
 		ends := sync.OnceFunc(func() { o.ask(call{What: "ends", Payload: p.Name}) })
 		o.ask(call{What: "holds", Payload: p.Name})
 		defer ends()
-		defer context.AfterFunc(ctx, ends)()
-		work(ctx, p)
+		s := &stepping{Ledger: p.Ledger, Source: p.Source, at: func(step string) { o.ask(call{What: "at", Text: step}) }}
+		// A member that stands still hears of nothing: work's context ends when it goes on, or a little later.
+		heard, hear := context.WithCancelCause(context.WithoutCancel(ctx))
+		defer hear(nil)
+		defer context.AfterFunc(ctx, func() {
+			o.ask(call{What: "hears"})
+			s.leaves.Store(true)
+			ends()
+			hear(context.Cause(ctx))
+		})()
+		s.at("taking, before work")
+		work(heard, dispatch.Partition{Name: p.Name, Source: s, Ledger: s})
 	})
 }
 
@@ -105,12 +118,22 @@ func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.P
 type hand struct {
 	name              string
 	cut, mend         func() // silences it, resumes it
+	late              func(by func() time.Duration)
 	leave             func() // asks it to end
 	kill              func() // ends it without notice
 	ended             chan struct{}
 	err               error // after its end
 	silent, gone, die bool  // cut off; asked to end; dead or dying
 	holds             map[string]int
+	still             chan struct{} // closed when it goes on from the step where it was stopped; nil: it was not
+}
+
+// goOn lets it go on from where it was stopped. The crew is locked.
+func (h *hand) goOn() {
+	if h.still != nil {
+		close(h.still)
+		h.still = nil
+	}
 }
 
 // answer is the account's reply to a member.
@@ -126,6 +149,10 @@ func (w *torture) answer(h *hand, c call) string {
 		if h.holds[c.Payload]++; c.What == "ends" {
 			h.holds[c.Payload] -= 2
 		}
+	case "at":
+		w.at(h, c.Text)
+	case "hears":
+		w.hears(h)
 	}
 	return ""
 }
@@ -134,11 +161,18 @@ func (w *torture) answer(h *hand, c call) string {
 func (w *torture) member() *hand {
 	m := w.group.Join()
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &hand{cut: m.Cut, mend: m.Mend, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
+	h := &hand{cut: m.Cut, mend: m.Mend, late: m.Late, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
 	h.kill = func() { m.Cut(); cancel() }
+	if h.late == nil {
+		h.late = func(func() time.Duration) {}
+	}
+	h.late(w.late)
 	w.enlist(h, "member")
 	go func() {
 		defer close(h.ended)
+		if m.Close != nil {
+			defer m.Close()
+		}
 		h.err = consume(ctx, m.Ownership, func(c call) string { return w.answer(h, c) }, func() { w.killed(h); h.kill() })
 	}()
 	return h

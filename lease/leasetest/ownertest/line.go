@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Line dials for one member. While it is cut, nothing arrives in either direction, no connection is closed, and new connections are
@@ -19,6 +20,7 @@ type Line struct {
 	mu     sync.Mutex // guards all below
 	ends   map[net.Conn]bool
 	mended chan struct{} // open while the line is cut
+	late   func() time.Duration
 	closed bool
 	group  sync.WaitGroup
 }
@@ -59,6 +61,24 @@ func (l *Line) Mend() {
 	case <-l.mended:
 	default:
 		close(l.mended)
+	}
+}
+
+// Late delays what is sent from now on, each time by what by returns: in its order over one connection, while other connections overtake it.
+// So answers come late, and so do statements, also after the member has given them up. Nil: nothing is late.
+func (l *Line) Late(by func() time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late = by
+}
+
+// delay blocks as long as Late says.
+func (l *Line) delay() {
+	l.mu.Lock()
+	late := l.late
+	l.mu.Unlock()
+	if late != nil {
+		time.Sleep(late())
 	}
 }
 
@@ -113,6 +133,7 @@ func (l *Line) carry(from, to net.Conn) {
 	})
 	var failed error
 	for data := range sent {
+		l.delay()
 		if l.Wait(); failed == nil {
 			if _, failed = to.Write(data); failed != nil {
 				_ = from.Close()

@@ -33,6 +33,8 @@ type Group struct {
 
 	// Lease is the time after which a member that is cut off loses its partitions.
 	Lease time.Duration
+	// HandOver is how long the group may take until somebody works on a partition again whose holder is gone. 0: two leases.
+	HandOver time.Duration
 	// Behind returns the partitions whose committed floor is not at the end of their log, without claiming any.
 	Behind func() ([]string, error)
 	// Process is the argument of Child's join for a member of this group in a process of its own. "": no processes.
@@ -47,6 +49,13 @@ type Member struct {
 	// Cut cuts the member off: from now on the engine and the member receive nothing from each other, though no connection is closed.
 	// To the others it looks like a stopped or crashed process. Mend undoes it.
 	Cut, Mend func()
+
+	// Only Torture needs the fields below. Nil: there is no network to be late, or nothing to close.
+
+	// Late delays every message to and from the member by what by returns, in its order within a connection (Line.Late). By nil ends it.
+	Late func(by func() time.Duration)
+	// Close is called when Hold has returned.
+	Close func()
 }
 
 // Open returns a new Group with that many partitions, separate from all others, or ends the test. Close resources with t.Cleanup.

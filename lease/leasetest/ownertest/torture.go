@@ -21,13 +21,15 @@ import (
 // and its ledgers must allow a hundred retries. If members can be processes, TestMain calls Child first.
 //
 // Every round writes records, causes one fault while they are processed, writes more, and waits until the group is at rest: each
-// record handled, each partition held by one present member, evenly, each floor at the end of its log. Handlers apply effects to an
+// record handled, each partition held by one present member, evenly, each floor at the end of its log. One kind of round stops members at
+// chosen calls of source and ledger, and every call of taking a partition over must have its turn. Handlers apply effects to an
 // account that compares tokens and knows the records written, and those committed at rest. It finds
 //
 //   - lost: a record that was given up, or committed without being handled;
 //   - doubled: a record handled again under the token of its effect, or after a rest;
 //   - disordered: a record handled before an earlier one of its domain;
-//   - stuck: no rest within a minute in which the server was up, or a member that does not end;
+//   - stuck: a key for which no handler is called within two leases, or HandOver, of the last fault, in time in which the server is up, this
+//     machine keeps pace, and no other handler takes its time; no rest within a minute; or a member that does not end;
 //   - others: a partition that stands still without a reason (D12), a token for two records or two members, a member that ends by itself.
 func Torture(t *testing.T, open Open) {
 	t.Helper()
@@ -46,8 +48,8 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 		seed = rand.Uint64() >> 32
 	}
 	t.Logf("seed %d (-torture.seed)", seed)
-	var mu sync.Mutex // guards rounds
-	rounds := map[string]int{}
+	var mu sync.Mutex // guards the next
+	rounds, stops, waited := map[string]int{}, map[string]int{}, 0.0
 	total := newAccount()
 	var server server
 	var next atomic.Uint64
@@ -58,7 +60,7 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 			for n := next.Add(1); n <= uint64(groups) || time.Since(began) < long && !t.Failed(); n = next.Add(1) {
 				t.Run(fmt.Sprint("group", n), func(t *testing.T) {
 					within(t, func(t *testing.T) {
-						w := &torture{TB: t, account: newAccount(), server: &server, rnd: rand.New(rand.NewPCG(seed, n)), rounds: map[string]int{}}
+						w := newTorture(t, &server, seed, n)
 						defer func() {
 							total.add(w.account)
 							mu.Lock()
@@ -66,6 +68,10 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 							for kind, n := range w.rounds {
 								rounds[kind] += n
 							}
+							for step, n := range w.stops {
+								stops[step] += n
+							}
+							waited = max(waited, w.slowest.Seconds()/w.keyPatience().Seconds())
 						}()
 						w.run(open)
 					})
@@ -83,10 +89,20 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 		}
 		all += rounds[kind.name]
 	}
+	for _, step := range append(takingOver(), otherSteps()...) {
+		t.Logf("owners: stopped %-36s %6d times", step, stops[step])
+		if stops[step] == 0 && strings.HasPrefix(step, "taking") && !t.Failed() {
+			t.Errorf("no member was stopped %s", step)
+		}
+	}
+	t.Logf("owners: the slowest key moved after %.0f %% of the time that it had after the last fault", 100*waited)
 	t.Logf("owners: all %d rounds, %d records, %d redone under a greater token, %d refused by the fence, %d dead letters | "+
 		"lost %d, doubled %d, disordered %d, stuck %d, other violations %d", all, total.undone, total.redone, total.refused, total.deadLetters,
 		total.lost, total.doubled, total.disordered, total.stuck, total.violation)
 }
+
+// keyPatience is how long after the last fault every key has moved: two leases, or what the group needs to hand a partition over.
+func (w *torture) keyPatience() time.Duration { return max(2*w.group.Lease, w.group.HandOver) }
 
 // torture is one group under torture.
 type torture struct {
@@ -96,10 +112,24 @@ type torture struct {
 	server  *server
 	rnd     *rand.Rand
 	rounds  map[string]int
+	stops   map[string]int       // members stopped, by step
+	late    func() time.Duration // how late messages of new members are; nil: they are not
 	written int
+	faults  atomic.Int32 // members that died or were stopped
 
-	crew  sync.Mutex // guards hands and their guarded fields
-	hands []*hand
+	slowest    time.Duration // the longest that a key has waited after the last fault
+	slowestKey string
+
+	crew   sync.Mutex // guards all below, and the hands' guarded fields
+	hands  []*hand
+	armed  string // the step at which the next member stops; "": none
+	halted *hand  // the one that did
+}
+
+func newTorture(t testing.TB, server *server, seed, group uint64) *torture {
+	return &torture{
+		TB: t, account: newAccount(), server: server, rnd: rand.New(rand.NewPCG(seed, group)), rounds: map[string]int{}, stops: map[string]int{},
+	}
 }
 
 // server is the one that all groups have, locked for writing during a restart, and for reading while a call needs it.
@@ -180,6 +210,31 @@ var kinds = []kind{
 		}
 		return nil
 	}},
+	{"a storm of joins and leaves", func(w *torture) func() { w.storm(); return nil }},
+	{"a storm while much arrives late", func(w *torture) func() {
+		w.late = w.lateness()
+		for _, h := range w.there() {
+			h.late(w.late)
+		}
+		w.storm()
+		w.late = nil
+		for _, h := range w.hands {
+			h.late(nil)
+		}
+		return nil
+	}},
+	{"members stopped between two steps", func(w *torture) func() {
+		steps, other := takingOver(), otherSteps()
+		for range 3 {
+			steps = append(steps, other[w.rnd.IntN(len(other))])
+		}
+		for _, i := range w.rnd.Perm(len(steps)) {
+			if !w.stop(steps[i]) {
+				break
+			}
+		}
+		return nil
+	}},
 	{"handlers fail, panic, hang and kill", func(w *torture) func() { w.write(30, 3); return nil }},
 	{"the server restarted", func(w *torture) func() {
 		if err := w.server.restart(w.group.Restart); err != nil {
@@ -217,15 +272,17 @@ func (w *torture) run(open Open) {
 	}
 	// Messages of dead members arrive now and must have no effect.
 	for _, h := range w.hands {
-		h.mend()
+		w.rouse(h)
 	}
 	w.write(20, 20)
 	w.settle("the dead are heard of again")
 }
 
-// write writes n records. One in oddity records gets another instruction than to apply its effect.
-func (w *torture) write(n, oddity int) {
-	odd := []string{sayFail, sayPanic, sayExit, sayHang, saySlow, saySlow, sayDie, sayPermanent}
+// write writes n records. One in oddity records gets another instruction than to apply its effect: one of odd, or any.
+func (w *torture) write(n, oddity int, odd ...string) {
+	if len(odd) == 0 {
+		odd = []string{sayFail, sayPanic, sayExit, sayHang, saySlow, saySlow, sayDie, sayPermanent}
+	}
 	for range n {
 		partition := w.group.Partitions[w.rnd.IntN(len(w.group.Partitions))]
 		domain, payload := fmt.Sprint("k", w.rnd.IntN(5)), fmt.Sprint(w.written)
@@ -309,9 +366,12 @@ func (w *torture) set(flag *bool, to bool) {
 	*flag = to
 }
 
-func (w *torture) leave(h *hand)  { w.set(&h.gone, true); h.leave() }
-func (w *torture) kill(h *hand)   { w.killed(h); h.kill() }
-func (w *torture) killed(h *hand) { w.set(&h.die, true) }
+func (w *torture) leave(h *hand) { w.set(&h.gone, true); h.leave() }
+func (w *torture) kill(h *hand)  { w.killed(h); h.kill() }
+func (w *torture) killed(h *hand) {
+	w.set(&h.die, true)
+	w.faults.Add(1)
+}
 func (w *torture) freeze(h *hand) { w.set(&h.silent, true); h.cut() }
 
 func (w *torture) wake(h *hand) {
@@ -320,11 +380,39 @@ func (w *torture) wake(h *hand) {
 	if h.silent = false; !h.die { // it may have died before it was silenced
 		h.mend()
 	}
+	h.goOn()
+}
+
+// storm has members come and go, without a fault.
+func (w *torture) storm() {
+	for range 12 {
+		if w.rnd.IntN(3) == 0 {
+			w.leave(w.pick())
+		}
+		w.join()
+		w.write(2, 1000)
+		w.pause(0, w.group.Lease/2)
+	}
+}
+
+// lateness delays one message in six, by up to a lease.
+func (w *torture) lateness() func() time.Duration {
+	var mu sync.Mutex // guards rnd
+	rnd := rand.New(rand.NewPCG(w.rnd.Uint64(), 0))
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return max(0, time.Duration(rnd.Int64N(6*int64(w.group.Lease)))-5*w.group.Lease)
+	}
 }
 
 // settle waits for the group to come to rest, and reports whether it did so without violations.
 func (w *torture) settle(when string) bool {
+	var keys progress
 	for over := w.server.waiting(); ; time.Sleep(3 * time.Millisecond) { // an engine sends no event when it has come to rest
+		if waited, which := keys.look(w); waited > w.slowest {
+			w.slowest, w.slowestKey = waited, when+": "+which
+		}
 		if len(w.there()) == 0 {
 			w.join()
 		}
@@ -343,8 +431,8 @@ func (w *torture) settle(when string) bool {
 			}
 			why = fmt.Sprintf("floors of %v are behind (%v)", behind, err)
 		}
-		if violations == 0 && over() {
-			w.hangs("%d records are not done; %s", undone, why)
+		if violations == 0 && (over() || w.slowest > w.keyPatience()) {
+			w.hangs("%d records are not done; %s; the slowest key: %v, %s", undone, why, w.slowest, w.slowestKey)
 			violations++
 		}
 		if violations > 0 {
@@ -418,8 +506,9 @@ func (w *torture) roll() string {
 
 // end ends every member and waits for it.
 func (w *torture) end() {
+	w.disarm()
 	for _, h := range w.hands {
-		h.mend()
+		w.rouse(h)
 		h.leave()
 	}
 	over := w.server.waiting()

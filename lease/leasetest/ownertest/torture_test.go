@@ -3,7 +3,6 @@ package ownertest
 // This file tortures the group in memory, sound and broken: what is broken has to be found.
 
 import (
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,8 +18,7 @@ func TestTortureOwners(t *testing.T) {
 func torment(t *testing.T, seed uint64, fault string) (said string) {
 	synctest.Test(t, func(t *testing.T) {
 		said = watch(t, check{run: func(t testing.TB, open Open) {
-			w := &torture{TB: t, account: newAccount(), server: new(server), rnd: rand.New(rand.NewPCG(seed, 1)), rounds: map[string]int{}}
-			w.run(open)
+			newTorture(t, new(server), seed, 1).run(open)
 		}}, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) })
 	})
 	return said
