@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 )
 
 // announced is the share of a dry run's attempts that it would have rejected, and enforced the share that a run did reject.
@@ -24,7 +25,7 @@ func printDry(out io.Writer, counted []*Trial, names []string) {
 			continue
 		}
 		calm, alike, hard, warned, enforced, announced := 0, 0, 0, 0, 0.0, 0.0
-		off := ""
+		var off strings.Builder
 		for _, t := range counted {
 			does, says := t.Laws[i].enforced(), t.Dry.announced()
 			switch t.World.Class() {
@@ -32,7 +33,7 @@ func printDry(out io.Writer, counted []*Trial, names []string) {
 				calm++
 				alike += one(math.Abs(says-does) <= 0.01)
 				if math.Abs(says-does) > 0.01 {
-					off += fmt.Sprintf(" %d (%.3f of %.3f)", t.World.Seed, says, does)
+					fmt.Fprintf(&off, " %d (%.3f of %.3f)", t.World.Seed, says, does)
 				}
 			case Overload:
 				if does > 0.05 {
@@ -48,8 +49,8 @@ func printDry(out io.Writer, counted []*Trial, names []string) {
 			"| overload, enforcing rejects over 0.05 (%d) | announces over 0.01 | 1.00 | %.3f |\n\n"+
 			"There enforcing rejects %.3f of the requests, and the dry run announces %.3f, both means.\n",
 			calm, float64(alike)/max(float64(calm), 1), hard, float64(warned)/n, enforced/n, announced/n)
-		if off != "" {
-			fmt.Fprintf(out, "Below 0.9 it announces otherwise in%s.\n", off)
+		if off.Len() > 0 {
+			fmt.Fprintf(out, "Below 0.9 it announces otherwise in%s.\n", off.String())
 		}
 	}
 }

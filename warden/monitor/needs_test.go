@@ -16,14 +16,17 @@ import (
 // in order of the names; of further names it tells nothing.
 func TestPropertyNeedsAgainstEveryExecution(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
+		names := rapid.SampledFrom([]int{1, 3, 70}).Draw(rt, "names")
+		each := rapid.IntRange(0, 150).Draw(rt, "executions")
+		if names == 70 {
+			each = 65
+		}
+		takes := rapid.SliceOfN(rapid.IntRange(1, 1000), names*each, names*each).Draw(rt, "takes, in us")
+		slower := time.Duration(rapid.IntRange(0, 20).Draw(rt, "slower by")) * time.Microsecond // with each execution
+		wrong := ""
 		inBubble(t, func() {
 			r := NewRecorder()
 			took, first := map[string][]time.Duration{}, []string(nil)
-			names := rapid.SampledFrom([]int{1, 3, 70}).Draw(rt, "names")
-			each := rapid.IntRange(0, 150).Draw(rt, "executions")
-			if names == 70 {
-				each = 65
-			}
 			check := func() {
 				time.Sleep(time.Nanosecond)
 				out, want := r.take(time.Now()).Needs, 0
@@ -33,7 +36,7 @@ func TestPropertyNeedsAgainstEveryExecution(t *testing.T) {
 					got = out[:]
 				}
 				if !slices.IsSortedFunc(got, func(a, b Need) int { return strings.Compare(a.Name, b.Name) }) {
-					rt.Fatalf("M8: not in order: %v", got)
+					wrong = fmt.Sprintf("M8: not in order: %v", got)
 				}
 				for _, name := range first {
 					if all := took[name]; len(all) >= enough {
@@ -41,12 +44,12 @@ func TestPropertyNeedsAgainstEveryExecution(t *testing.T) {
 						shortest := slices.Min(all[len(all)-recall:])
 						i := slices.IndexFunc(got, func(k Need) bool { return k.Name == name })
 						if i < 0 || got[i].Time > shortest || got[i].Time < shortest-shortest/16-time.Nanosecond {
-							rt.Fatalf("M8: %q: %v, want a little less than %v", name, got, shortest)
+							wrong = fmt.Sprintf("M8: %q: %v, want a little less than %v", name, got, shortest)
 						}
 					}
 				}
 				if len(got) != want {
-					rt.Fatalf("M8: %d names, want %d: %v", len(got), want, got)
+					wrong = fmt.Sprintf("M8: %d names, want %d: %v", len(got), want, got)
 				}
 			}
 			for n := range each {
@@ -56,14 +59,17 @@ func TestPropertyNeedsAgainstEveryExecution(t *testing.T) {
 						first = append(first, name)
 					}
 					span := r.Start(name)
-					time.Sleep(time.Duration(rapid.IntRange(1, 1000).Draw(rt, "took")) * time.Microsecond)
+					time.Sleep(time.Duration(n)*slower + time.Duration(takes[n*names+i])*time.Microsecond)
 					took[name] = append(took[name], span.End())
 				}
-				if n%50 == 0 {
+				if n%25 == 0 {
 					check()
 				}
 			}
 			check()
 		})
+		if wrong != "" {
+			rt.Fatal(wrong)
+		}
 	})
 }

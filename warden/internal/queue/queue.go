@@ -67,7 +67,7 @@ type Rule struct {
 	Expected, Burst time.Duration
 	// MaxWait bounds the wait in a standing queue; 0: nothing does.
 	MaxWait time.Duration
-	// Needs is what work of a name takes at least, see Waiter.Needs; of a name that is not there nothing is known.
+	// Needs is what work of a name takes at least, see Waiter.Need; of a name that is not there nothing is known.
 	Needs map[string]time.Duration
 	// Share is the fraction of queueing tasks to shed.
 	Share float64
