@@ -39,7 +39,7 @@ demo: ## the storefront over real HTTP: a slow query with one pool and with comp
 demo-chain: ## gateway, orders and payments at twice what payments can do, with and without deadlines and priorities that travel
 	@go run ./examples/chain
 
-demo-orders: ## 10,000 orders: replicas are killed and frozen in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
+demo-orders: ## 10,000 orders: replicas are killed, frozen and thawed in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
 	@go run ./examples/orders -engine $(ENGINE)
 
 pictures: ## (2 min) the console's pictures in docs/, with Chromium
