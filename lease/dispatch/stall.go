@@ -9,7 +9,7 @@ import (
 
 // StallError says why a partition with waiting records does not go on. It is the Err of the event Stalled.
 type StallError struct {
-	// For is how long nothing has ended, and nothing was read, at least.
+	// For is how long nothing has ended, at least.
 	For time.Duration
 	// Reason is one word: unopened (the partition is assigned, and Partition.Open fails or does not return), taking (the
 	// Source or the ledger does not let the partition be taken), working (calls of Handler, Concurrency, DeadLetter or the
@@ -26,14 +26,21 @@ func (e *StallError) Error() string {
 
 // sight is what there is to see of a partition. Two that are equal say that nothing ended in between.
 type sight struct {
-	count       counters
-	high, floor int64
+	count counters
+	high  int64
 }
 
-// sight returns what there is to see now. The lock is held.
-func (d *Dispatcher) sight() sight { return sight{d.count, d.high, d.floor()} }
+// sight returns what there is to see now. To read on is progress only where that is what is waited for: records that come must not hide that none
+// ends. The lock is held.
+func (d *Dispatcher) sight(why string) sight {
+	s := sight{count: d.count}
+	if why == "taking" || why == "reading" {
+		s.high = d.high
+	}
+	return s
+}
 
-// watch looks once in AttemptTimeout, in which a handler ends and a record gets its turn, until the drain begins.
+// watch looks once in AttemptTimeout, in which a handler ends, until the drain begins.
 func (d *Dispatcher) watch() {
 	tick := time.NewTicker(d.cfg.AttemptTimeout)
 	defer tick.Stop()
@@ -44,12 +51,13 @@ func (d *Dispatcher) watch() {
 		case <-tick.C:
 		}
 		d.mu.Lock()
-		now, why := d.sight(), d.stuck() // the reason may change while nothing ends
+		why := d.stuck() // which may change while nothing ends
+		now := d.sight(why)
 		if d.stalled = ""; before != "" && now == d.seen {
 			d.stalled = why
 		}
 		d.seen, before = now, why
-		e := Event{Kind: Stalled, Offset: now.floor, Count: d.buffered, Err: &StallError{For: d.cfg.AttemptTimeout, Reason: d.stalled}}
+		e := Event{Kind: Stalled, Offset: d.floor(), Count: d.buffered, Err: &StallError{For: d.cfg.AttemptTimeout, Reason: d.stalled}}
 		stalled := d.stalled != ""
 		d.mu.Unlock()
 		if stalled {
