@@ -1,8 +1,8 @@
 package main
 
-import "fmt"
-
 // The program's output: the metrics of two processed partitions.
+
+import "fmt"
 
 func Example() {
 	if err := run(); err != nil {

@@ -90,7 +90,7 @@ func serve(ops string, after time.Duration, input io.Reader) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	defer server.Close()
 	go func() { _ = server.Serve(listener) }()
 	fmt.Printf("metrics: http://%s/metrics\n", listener.Addr())
