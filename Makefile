@@ -29,7 +29,7 @@ PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-chain demo-orders pictures test test-servers race lint vuln fuzz bench overload alerts-live sim worlds mixed fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload alerts-live sim worlds mixed fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -40,7 +40,7 @@ demo: ## the storefront over real HTTP: a slow query with one pool and with comp
 demo-chain: ## gateway, orders and payments at twice what payments can do, with and without deadlines and priorities that travel
 	@go run ./examples/chain
 
-demo-orders: ## 10,000 orders: replicas are killed and frozen in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
+demo-orders: ## 10,000 orders: replicas are killed, frozen and thawed in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
 	@go run ./examples/orders -engine $(ENGINE)
 
 pictures: ## (2 min) the console's pictures in docs/, with Chromium
@@ -58,7 +58,13 @@ test-servers: ## (3 min) the tests on PostgreSQL and NATS, of programs, in a bro
 	@echo "== alert rules, over what Prometheus recorded"
 	@go test -count=1 -timeout 30m $(REPLAY)
 
-alerts-live: ## what the storefront exports in health and in each fault that an alert is for, into docs/prometheus/recorded: 65 minutes, or ALERTS='sale slow'
+# Without KAFKA_BROKERS, make test runs them on a fake broker, in virtual time.
+test-kafka: ## (30 min) the tests of lease/leasekafka and demo-orders on brokers of yours: KAFKA_BROKERS=host:port; lease/leasekafka/testdata/compose.yaml is one
+	@[ -n "$(KAFKA_BROKERS)" ] || { echo "KAFKA_BROKERS=host:port,... says which brokers (docs/kafka.md, Memory and tests)" >&2; exit 2; }
+	@KAFKA_BROKERS="$(KAFKA_BROKERS)" go test -count=1 -timeout 90m ./lease/leasekafka
+	@KAFKA_BROKERS="$(KAFKA_BROKERS)" $(MAKE) --no-print-directory demo-orders ENGINE=kafka
+
+alerts-live: ## what the storefront and a worker export in health and in each fault that an alert is for, into docs/prometheus/recorded: 65 minutes, or ALERTS='sale slow'
 	@go run $(REPLAY) $(ALERTS)
 
 race: ## the tests under the race detector (needs a C compiler)

@@ -19,8 +19,9 @@ func audit(ctx context.Context, o options, effects register) error {
 			accounts[customer(c)] = a
 		}
 	}
-	orders, findings := examine(o, accounts)
+	orders, back, findings := examine(o, accounts)
 	fmt.Printf("audit: %d customers, %d orders; each applied once, in order, under rising fencing tokens: %v\n", len(accounts), orders, len(findings) == 0)
+	fmt.Printf("audit: replica %d, which was frozen, did %d orders after its return\n", frozen, back)
 	for _, f := range findings[:min(len(findings), 20)] {
 		fmt.Println("  ", f)
 	}
@@ -30,8 +31,8 @@ func audit(ctx context.Context, o options, effects register) error {
 	return nil
 }
 
-// examine compares the accounts with the orders.
-func examine(o options, accounts map[string]account) (orders int, findings []string) {
+// examine compares the accounts with the orders. back are those that the frozen replica did after its return.
+func examine(o options, accounts map[string]account) (orders, back int, findings []string) {
 	want := map[string][]int64{}
 	for i := range o.orders {
 		want[buyer(o, i)] = append(want[buyer(o, i)], int64(i)+1)
@@ -48,6 +49,9 @@ func examine(o options, accounts map[string]account) (orders int, findings []str
 			}
 		}
 		for i, e := range a.Done {
+			if e.Replica == frozen && e.Back {
+				back++
+			}
 			if i >= len(want[name]) {
 				findings = append(findings, fmt.Sprintf("%s: order %d is unexpected", name, e.Order))
 			}
@@ -56,5 +60,8 @@ func examine(o options, accounts map[string]account) (orders int, findings []str
 			}
 		}
 	}
-	return orders, findings
+	if back == 0 && freezes {
+		findings = append(findings, fmt.Sprintf("replica %d did nothing after its return", frozen))
+	}
+	return orders, back, findings
 }

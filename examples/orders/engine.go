@@ -46,8 +46,10 @@ type account struct {
 }
 
 type effect struct {
-	Order int64       `json:"order"`
-	Token lease.Token `json:"token"`
+	Order   int64       `json:"order"`
+	Token   lease.Token `json:"token"`
+	Replica int         `json:"replica"`        // that wrote it
+	Back    bool        `json:"back,omitempty"` // the replica had lost its partitions, and has one again
 }
 
 // servers are the servers of an engine; they run until stop.

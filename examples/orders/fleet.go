@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -34,12 +35,15 @@ type replica struct {
 
 // stdout is a replica's standard output. Its first line reports the first partition.
 type stdout struct {
-	once      sync.Once
-	partition chan struct{} // closed by the first line
+	once, onceBack  sync.Once
+	partition, back chan struct{} // closed by the first line, and by the one that says that it has a partition again
 }
 
 func (s *stdout) Write(p []byte) (int, error) {
 	s.once.Do(func() { close(s.partition) })
+	if bytes.Contains(p, []byte(again)) {
+		s.onceBack.Do(func() { close(s.back) })
+	}
 	return os.Stdout.Write(p)
 }
 
@@ -63,7 +67,7 @@ func (f *fleet) start() error {
 	if err != nil {
 		return err
 	}
-	out := &stdout{partition: make(chan struct{})}
+	out := &stdout{partition: make(chan struct{}), back: make(chan struct{})}
 	cmd.Env, cmd.Stdout = append(cmd.Env, childEnv+"="+o.servers), out
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -87,15 +91,34 @@ func (f *fleet) awaitPartitions(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for i, r := range f.replicas {
-		select {
-		case <-r.stdout.partition:
-		case <-r.exited:
-			if !r.killed {
-				return fmt.Errorf("replica %d exited before it got a partition: %w", i+1, cmp.Or(r.err, errEnded))
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("replica %d has no partition: %w", i+1, ctx.Err())
+		if err := f.awaitPartition(ctx, i+1, r.stdout.partition); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// awaitBack waits until a replica that was frozen has lost its partitions and has one again.
+func (f *fleet) awaitBack(ctx context.Context, number int) error {
+	if !freezes {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return f.awaitPartition(ctx, number, f.replicas[number-1].stdout.back)
+}
+
+// awaitPartition waits for what says that a replica has one.
+func (f *fleet) awaitPartition(ctx context.Context, number int, said <-chan struct{}) error {
+	r := f.replicas[number-1]
+	select {
+	case <-said:
+	case <-r.exited:
+		if !r.killed {
+			return fmt.Errorf("replica %d exited before it got a partition: %w", number, cmp.Or(r.err, errEnded))
+		}
+	case <-ctx.Done():
+		return fmt.Errorf("replica %d has no partition: %w", number, ctx.Err())
 	}
 	return nil
 }

@@ -4,5 +4,7 @@
 
 package main
 
+const freezes = false
+
 func (*fleet) freeze(int) error { return nil }
 func (*fleet) thaw(int) error   { return nil }

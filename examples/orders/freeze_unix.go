@@ -6,6 +6,8 @@ package main
 
 import "syscall"
 
+const freezes = true
+
 func (f *fleet) freeze(number int) error {
 	return f.replicas[number-1].cmd.Process.Signal(syscall.SIGSTOP)
 }

@@ -5,7 +5,7 @@
 // each replica processes its partitions with a dispatch.Consumer. Handlers fail and panic. One replica is killed with SIGKILL,
 // one joins, one is frozen for longer than its session timeout, and one kills itself in a handler, after it has written its
 // effect and before the ledger records it. The audit checks that every order was applied once, in order for each customer,
-// under rising fencing tokens. Exit code 1: the audit or the run failed.
+// under rising fencing tokens, and that the replica that was frozen took up work again. Exit code 1: the audit or the run failed.
 //
 // The same scenario runs on three engines:
 //
@@ -118,9 +118,13 @@ func parent(o options) (failed error) {
 	return e.remove(ctx)
 }
 
+// frozen is the replica that is frozen, and thawed when others have its partitions.
+const frozen = 2
+
 // injectFaults starts the replicas and injects the next fault whenever another sixth of the orders is done, never by the clock.
 // When all published orders are done, other replicas have taken over the partitions of a dead or frozen one. The replicas that
-// are frozen, told to crash or thawed find new orders. All replicas have partitions before the first fault.
+// are frozen, told to crash or thawed find new orders. All replicas have partitions before the first fault, and the thawed one has
+// one again before the last orders come.
 func injectFaults(ctx context.Context, o options, e engine, effects register) error {
 	f := &fleet{o: o}
 	defer f.end()
@@ -146,16 +150,19 @@ func injectFaults(ctx context.Context, o options, e engine, effects register) er
 		func() error { report("is killed", 1); return f.kill(1) },
 		func() error { report("joins", o.replicas+1); return errors.Join(f.start(), f.awaitPartitions(ctx)) },
 		func() error {
-			report("is frozen", 2)
-			return errors.Join(e.publish(ctx, o, sixths(3), sixths(4)), f.freeze(2))
+			report("is frozen", frozen)
+			return errors.Join(e.publish(ctx, o, sixths(3), sixths(4)), f.freeze(frozen))
 		},
 		func() error {
 			report("will kill itself in a handler, after the effect", 3)
 			return errors.Join(f.crash(3), e.publish(ctx, o, sixths(4), sixths(5)))
 		},
 		func() error {
-			report("is thawed, after its session timeout", 2)
-			return errors.Join(f.thaw(2), e.publish(ctx, o, sixths(5), o.orders))
+			report("is thawed, after its session timeout", frozen)
+			if err := errors.Join(f.thaw(frozen), f.awaitBack(ctx, frozen)); err != nil {
+				return err
+			}
+			return e.publish(ctx, o, sixths(5), o.orders)
 		},
 	} {
 		if err := await(ctx, effects, sixths(part+1)); err != nil {

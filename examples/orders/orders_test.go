@@ -89,14 +89,21 @@ func TestAuditFinds(t *testing.T) {
 		for c := range 2 {
 			var a account
 			for i := range 3 {
-				a.Done = append(a.Done, effect{Order: int64(2*i + c + 1), Token: lease.Token(10 * (i + 1))})
+				a.Done = append(a.Done, effect{Order: int64(2*i + c + 1), Token: lease.Token(10 * (i + 1)), Replica: i, Back: i == frozen})
 			}
 			accounts[customer(c)] = a
 		}
 		return accounts
 	}
-	if n, findings := examine(o, good()); n != 6 || len(findings) != 0 {
-		t.Errorf("%d orders, %v", n, findings)
+	if n, back, findings := examine(o, good()); n != 6 || back != 2 || len(findings) != 0 {
+		t.Errorf("%d orders, %d after a return, %v", n, back, findings)
+	}
+	accounts := good()
+	for _, a := range accounts {
+		a.Done[frozen].Back = false
+	}
+	if _, back, findings := examine(o, accounts); freezes && (back != 0 || len(findings) != 1) {
+		t.Errorf("%d orders after a return, %v", back, findings)
 	}
 	for want, spoil := range map[string]func(done []effect) []effect{
 		"order 5 is missing":        func(done []effect) []effect { return done[:2] },
@@ -111,7 +118,7 @@ func TestAuditFinds(t *testing.T) {
 		a := accounts[customer(0)]
 		a.Done = spoil(slices.Clone(a.Done))
 		accounts[customer(0)] = a
-		_, findings := examine(o, accounts)
+		_, _, findings := examine(o, accounts)
 		if !strings.Contains(strings.Join(findings, "\n"), want) {
 			t.Errorf("want %q, found %v", want, findings)
 		}

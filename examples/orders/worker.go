@@ -25,7 +25,7 @@ const drain = 2 * time.Second
 func work(o options) error {
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
-	h := new(handler)
+	h := &handler{replica: o.replica}
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			h.crash.Store(true)
@@ -48,7 +48,7 @@ func work(o options) error {
 	if err != nil {
 		return err
 	}
-	consumer, err := dispatch.NewConsumer(&announcer{Ownership: group, replica: o.replica}, dispatch.Config{
+	consumer, err := dispatch.NewConsumer(&announcer{Ownership: group, handler: h}, dispatch.Config{
 		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated{gate}, Observer: h,
 		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond, DrainTimeout: drain,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
@@ -61,31 +61,40 @@ func work(o options) error {
 	if err := consumer.Run(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("        replica %d: %d effects, %d repeats skipped, %d stale writes rejected; %d retries, %d leases reclaimed, %d lost\n",
-		o.replica, h.written.Load(), h.repeated.Load(), h.stale.Load(), h.retried.Load(), h.reclaimed.Load(), h.fenced.Load())
+	fmt.Printf("        replica %d: %d effects, %d repeats skipped, %d stale writes rejected; %d retries, %d leases reclaimed, %d fenced; %d partitions lost\n",
+		o.replica, h.written.Load(), h.repeated.Load(), h.stale.Load(), h.retried.Load(), h.reclaimed.Load(), h.fenced.Load(), h.lost.Load())
 	return nil
 }
 
-// announcer reports the first partition to the parent, on standard output.
+// announcer reports the first partition to the parent, on standard output, and the first after others had been lost.
 type announcer struct {
 	dispatch.Ownership
-	replica int
-	once    sync.Once
+	*handler
+	once sync.Once
 }
+
+// again ends the line of a replica that is back.
+const again = "has a partition again"
 
 func (g *announcer) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	return g.Ownership.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
 		g.once.Do(func() { fmt.Printf("        replica %d has a partition\n", g.replica) })
+		if n := g.lost.Load(); n > 0 && !g.back.Swap(true) {
+			fmt.Printf("        replica %d was fenced out of %d partitions, and %s\n", g.replica, n, again)
+		}
 		work(ctx, p)
 	})
 }
 
 type handler struct {
+	replica int
 	effects register
 	crash   atomic.Bool // the process kills itself after the next effect
 
 	written, repeated, stale   atomic.Int64 // effects
 	retried, reclaimed, fenced atomic.Int64 // events of the dispatchers
+	lost                       atomic.Int64 // partitions that went to others while this replica believed that they were its own
+	back                       atomic.Bool  // it has a partition again
 }
 
 // Observe implements dispatch.Observer.
@@ -97,6 +106,10 @@ func (h *handler) Observe(e dispatch.Event) {
 		h.reclaimed.Add(1)
 	case dispatch.Fenced:
 		h.fenced.Add(1)
+	case dispatch.Drained:
+		if errors.Is(e.Err, dispatch.ErrLost) {
+			h.lost.Add(1)
+		}
 	default:
 	}
 }
@@ -136,7 +149,7 @@ func (h *handler) apply(ctx context.Context, job dispatch.Job, order int64) erro
 		return nil // an earlier attempt wrote the effect, and its process died before the ledger recorded it
 	}
 	a.Token = job.Lease.Token
-	a.Done = append(a.Done, effect{Order: order, Token: job.Lease.Token})
+	a.Done = append(a.Done, effect{Order: order, Token: job.Lease.Token, Replica: h.replica, Back: h.back.Load()})
 	if err := h.effects.swap(ctx, job.Record.Domain, a, version); err != nil {
 		return err // after a conflict, the next attempt loads the new version
 	}

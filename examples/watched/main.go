@@ -1,9 +1,11 @@
-// Watched processes two partitions and exports its dispatchers and ledgers: metrics to Prometheus, warnings to a log.
+// Watched processes two partitions and exports its dispatchers and ledgers: metrics to Prometheus, warnings to a log. With -serve it goes on, and
+// stands still after a while, for the alerts to notice.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -74,7 +76,17 @@ func held(ctx context.Context, ledger lease.Ledger) (s wardenprom.LedgerStats, e
 }
 
 func main() {
-	if err := run(); err != nil {
+	live := flag.Bool("serve", false, "export the metrics of two partitions until standard input ends")
+	ops := flag.String("ops", "127.0.0.1:0", "with -serve: `address` of the metrics")
+	after := flag.Duration("fault-after", 0, "with -serve: `time` from the start until handlers hang and a partition comes that cannot be opened")
+	flag.Parse()
+	var err error
+	if *live {
+		err = serve(*ops, *after, os.Stdin)
+	} else {
+		err = run()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

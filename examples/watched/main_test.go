@@ -2,8 +2,12 @@ package main
 
 // The program's output: the metrics of two processed partitions.
 
+import "fmt"
+
 func Example() {
-	main()
+	if err := run(); err != nil {
+		fmt.Println(err)
+	}
 	// Output:
 	// stopbank_dispatch_committed_offset dispatcher=orders,partition=orders-0 3
 	// stopbank_dispatch_committed_offset dispatcher=orders,partition=orders-1 3

@@ -94,11 +94,12 @@ func (c *Consumer) Run(ctx context.Context) error {
 func (c *Consumer) work(ctx context.Context, p Partition) error {
 	cfg := c.cfg
 	cfg.Name, cfg.Ledger, cfg.Source = p.Name, p.Ledger, p.Source
-	if missing := nilcheck.Required(p.Ledger); missing != "" {
-		return &InvalidError{Field: "Partition.Ledger", Value: fmt.Sprintf("%s, of %q", missing, p.Name), Allowed: "a ledger"}
-	}
-	if missing := nilcheck.Required(p.Source); missing != "" {
-		return &InvalidError{Field: "Partition.Source", Value: fmt.Sprintf("%s, of %q", missing, p.Name), Allowed: "a source"}
+	if p.Open == nil {
+		if err := p.complete(); err != nil {
+			return err
+		}
+	} else if p.Source != nil || p.Ledger != nil {
+		return &InvalidError{Field: "Partition.Open", Value: fmt.Sprintf("set, of %q, which has a source or a ledger", p.Name), Allowed: "nil beside those"}
 	}
 	c.mu.Lock()
 	if c.held[p.Name] != nil {
@@ -106,6 +107,7 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "a partition that this consumer does not hold already"}
 	}
 	d := sharing(cfg, c.slots, c.records, c.trials)
+	d.open = p.Open
 	c.held[p.Name] = d
 	c.mu.Unlock()
 	err := d.Run(ctx)
@@ -115,7 +117,18 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 	return err
 }
 
-// Stats returns the Stats of the partitions held, by name.
+// complete reports what the partition lacks.
+func (p Partition) complete() error {
+	if missing := nilcheck.Required(p.Ledger); missing != "" {
+		return &InvalidError{Field: "Partition.Ledger", Value: fmt.Sprintf("%s, of %q", missing, p.Name), Allowed: "a ledger"}
+	}
+	if missing := nilcheck.Required(p.Source); missing != "" {
+		return &InvalidError{Field: "Partition.Source", Value: fmt.Sprintf("%s, of %q", missing, p.Name), Allowed: "a source"}
+	}
+	return nil
+}
+
+// Stats returns the Stats of the assigned partitions, by name; one that is not taken yet is not Held.
 func (c *Consumer) Stats() []Stats {
 	if c == nil {
 		return nil

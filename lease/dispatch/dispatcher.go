@@ -44,13 +44,16 @@ type Dispatcher struct {
 	behind   int      // domains and owners that are behind
 	high     int64    // every record below is in a queue, done, or of a domain that is behind it
 	begun    bool     // high means something
+	// open gets cfg.Source and cfg.Ledger; nil once they are there. Run's goroutine alone changes it, and them.
+	open     func(context.Context) (Source, lease.Ledger, error)
 	draining bool
 	closed   bool               // Run has returned, or is about to: nothing is written any more
 	paused   bool               // fetching waits for room
 	stop     context.CancelFunc // of the Fetch that waits at high; nil while none does
 	count    counters
 	where    floors
-	stalled  string // why nothing has ended since the watch looked before
+	stalled  string // why nothing had ended when the watch looked
+	seen     sight  // by the watch
 
 	wake  chan struct{} // to the fetch loop: room, or a domain that wants to be read again; room for one
 	quiet chan struct{} // closed when a drain has nothing left to wait for

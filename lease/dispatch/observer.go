@@ -63,8 +63,8 @@ const (
 	// Drained: Run is about to return. Offset is the floor, Count the abandoned records, Err the reason why the floor
 	// could not be committed: a *LostError when the partition is lost.
 	Drained
-	// Stalled: records wait, and for AttemptTimeout or more none has ended and none was read. Err is a *StallError, Offset
-	// the floor, Count the records buffered. Sent once in AttemptTimeout while it lasts.
+	// Stalled: records wait, or the partition cannot be taken, and for AttemptTimeout or more nothing has ended. Err is a
+	// *StallError, Offset the floor, Count the records buffered. Sent once in AttemptTimeout while it lasts.
 	Stalled
 )
 

@@ -9,13 +9,14 @@ import (
 
 // StallError says why a partition with waiting records does not go on. It is the Err of the event Stalled.
 type StallError struct {
-	// For is how long nothing has ended, and nothing was read, at least.
+	// For is how long nothing has ended, at least.
 	For time.Duration
-	// Reason is one word: taking (the Source or the ledger does not let the partition be taken), working (calls of Handler,
-	// Concurrency, DeadLetter or the ledger have not returned), fenced (another process has the leases), pausing (records
-	// wait for a retry, an error to pass, or a rate), slots (other partitions have all slots, or the trial of suspects) or
-	// reading (the Source returns nothing, though its log ends further on: its transactions hold it back, or nothing but
-	// gaps is left). unknown: none of these.
+	// Reason is one word: unopened (the partition is assigned, and Partition.Open fails or does not return), taking (the
+	// Source or the ledger does not let the partition be taken), working (calls of Handler, Concurrency, DeadLetter or the
+	// ledger have not returned), fenced (another process has the leases), pausing (records wait for a retry, an error to
+	// pass, or a rate), slots (other partitions have all slots, or the trial of suspects) or reading (the Source returns
+	// nothing, though its log ends further on: its transactions hold it back, or nothing but gaps is left). unknown: none
+	// of these.
 	Reason string
 }
 
@@ -23,34 +24,43 @@ func (e *StallError) Error() string {
 	return fmt.Sprintf("dispatch: nothing has ended for %v or more: %s", e.For, e.Reason)
 }
 
-// sight is what the watch sees of a partition. Two that are equal say that nothing ended in between.
+// sight is what there is to see of a partition. Two that are equal say that nothing ended in between.
 type sight struct {
-	count       counters
-	high, floor int64
-	stuck       string // why the records that wait would not go on; "": none waits
+	count counters
+	high  int64
 }
 
-// watch looks once in AttemptTimeout, in which a handler ends and a record gets its turn, until the drain begins.
+// sight returns what there is to see now. To read on is progress only where that is what is waited for: records that come must not hide that none
+// ends. The lock is held.
+func (d *Dispatcher) sight(why string) sight {
+	s := sight{count: d.count}
+	if why == "taking" || why == "reading" {
+		s.high = d.high
+	}
+	return s
+}
+
+// watch looks once in AttemptTimeout, in which a handler ends, until the drain begins.
 func (d *Dispatcher) watch() {
 	tick := time.NewTicker(d.cfg.AttemptTimeout)
 	defer tick.Stop()
-	for last := (sight{}); ; {
+	for before := ""; ; { // the reason of the look before; "": nothing waited
 		select {
 		case <-d.soft.Done():
 			return
 		case <-tick.C:
 		}
 		d.mu.Lock()
-		now := sight{d.count, d.high, d.floor(), d.stuck()}
-		waits := now.stuck != "" && last.stuck != ""
-		last.stuck = now.stuck // which may change while nothing ends
-		if d.stalled = ""; waits && now == last {
-			d.stalled = now.stuck
+		why := d.stuck() // which may change while nothing ends
+		now := d.sight(why)
+		if d.stalled = ""; before != "" && now == d.seen {
+			d.stalled = why
 		}
-		e := Event{Kind: Stalled, Offset: now.floor, Count: d.buffered, Err: &StallError{For: d.cfg.AttemptTimeout, Reason: d.stalled}}
+		d.seen, before = now, why
+		e := Event{Kind: Stalled, Offset: d.floor(), Count: d.buffered, Err: &StallError{For: d.cfg.AttemptTimeout, Reason: d.stalled}}
 		stalled := d.stalled != ""
 		d.mu.Unlock()
-		if last = now; stalled {
+		if stalled {
 			d.observe(e)
 		}
 	}
@@ -58,7 +68,10 @@ func (d *Dispatcher) watch() {
 
 // stuck is the reason for which what waits would not go on. The lock is held.
 func (d *Dispatcher) stuck() string {
-	if !d.begun {
+	switch {
+	case d.open != nil:
+		return "unopened"
+	case !d.begun:
 		return "taking"
 	}
 	states := map[runState]int{}

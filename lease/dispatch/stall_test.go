@@ -5,6 +5,7 @@ package dispatch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,6 +128,28 @@ func TestStalledSaysWhy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Records that come do not hide that none ends.
+func TestStalledWhileRecordsCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen, release, log := &events{}, make(chan struct{}), fill("0")
+		r := run(t, dispatch.Config{Ledger: memory(t, 3), Source: log, Observer: seen, AttemptTimeout: 10 * time.Second, Handler: func(context.Context, dispatch.Job) error {
+			<-release
+			return nil
+		}})
+		for i := range 121 {
+			time.Sleep(time.Second)
+			log.Append(fmt.Sprint(i%3), nil)
+		}
+		if told := seen.of(dispatch.Stalled); len(told) < 10 || r.Stats().Stalled != "working" {
+			t.Errorf("D12: told %d times in two minutes, %+v", len(told), r.Stats())
+		}
+		close(release)
+		time.Sleep(time.Second)
+		equal(t, "D12: Stats, when it goes on", r.Stats().Stalled, "")
+		r.mustStop(t)
+	})
 }
 
 // One partition of a Consumer has all the slots, with handlers that do not return in time: the other one says so.

@@ -22,7 +22,7 @@ type Stats struct {
 	Buffered int           // records fetched and not done
 	Oldest   time.Duration // time since the oldest of them was fetched; 0: none
 	Paused   bool          // fetching waits for room
-	Stalled  string        // the Reason of the last StallError; "" since something has ended, or was read
+	Stalled  string        // the Reason of the last StallError; "" since something has ended
 
 	// Counters since Run. Succeeded: records done. Skipped: records found done when they were fetched. GaveUp: records
 	// given up; of these, Permanent by ErrPermanent and Died with their process. DeadLettered: dead letters accepted;
@@ -58,10 +58,13 @@ func (d *Dispatcher) Stats() Stats {
 	defer d.mu.Unlock()
 	c := d.count
 	s := Stats{
-		Name: d.cfg.Name, Held: d.begun && !d.closed, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Stalled: d.stalled, Lag: -1,
+		Name: d.cfg.Name, Held: d.begun && !d.closed, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Lag: -1,
 		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Permanent: c.permanent, Died: c.died,
 		DeadLettered: c.deadLettered, DeadLetterFailed: c.deadLetterFailed, Retried: c.retried, Postponed: c.postponed,
 		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,
+	}
+	if d.stalled != "" && d.sight(d.stalled) == d.seen {
+		s.Stalled = d.stalled
 	}
 	if d.trial != nil {
 		s.Suspects++

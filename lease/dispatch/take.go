@@ -21,8 +21,29 @@ func (d *Dispatcher) take() bool {
 	}
 }
 
+// opened gets the source and the ledger, if the partition came without.
+func (d *Dispatcher) opened() error {
+	if d.open == nil {
+		return nil
+	}
+	source, ledger, err := d.open(d.soft)
+	if err != nil {
+		return err
+	}
+	if err := (Partition{Name: d.cfg.Name, Source: source, Ledger: ledger}).complete(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cfg.Source, d.cfg.Ledger, d.open = source, ledger, nil
+	return nil
+}
+
 // takeOnce may be called again after an error: a lease that it has dealt with is in domains by then.
 func (d *Dispatcher) takeOnce() error {
+	if err := d.opened(); err != nil {
+		return err
+	}
 	from, err := d.cfg.Source.Committed(d.soft)
 	if err != nil {
 		return err

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,16 +85,52 @@ func TestUnreachableBrokersAreLogged(t *testing.T) {
 	}
 }
 
-// A partition whose ledger cannot be opened is held, worked on by nobody, and reported.
+// stalls collects the reasons of Stalled.
+type stalls struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (s *stalls) Observe(e dispatch.Event) {
+	var stall *dispatch.StallError
+	if e.Kind == dispatch.Stalled && errors.As(e.Err, &stall) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all = append(s.all, stall.Reason)
+	}
+}
+
+func (s *stalls) reasons() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+// A partition whose ledger cannot be opened is held, worked on by nobody, reported, and stalled; it is worked on when the ledger opens.
 func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	k := fake(t, 1)
 	var told reports
 	closed := errors.New("closed")
 	cfg := k.config()
 	cfg.OnError = told.tell
-	cfg.Ledger = func(context.Context, string, int32) (lease.Ledger, error) { return nil, closed }
-	m := run(t, cfg, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
+	var opens atomic.Bool
+	cfg.Ledger = func(ctx context.Context, topic string, partition int32) (lease.Ledger, error) {
+		if !opens.Load() {
+			return nil, closed
+		}
+		return k.ledger(ctx, topic, partition)
+	}
+	k.produce(t, of(1, 1, 1)...)
+	var stalled stalls
+	done := make(chan struct{})
+	m := run(t, cfg, dispatch.Config{AttemptTimeout: 50 * time.Millisecond, Observer: &stalled, Handler: func(context.Context, dispatch.Job) error {
+		close(done)
+		return nil
+	}})
 	until(t, "a report", func() bool { n, _ := told.last(); return n > 0 })
+	until(t, "D12: unopened", func() bool { return slices.Contains(stalled.reasons(), "unopened") })
+	opens.Store(true)
+	<-done
 	m.stop(t)
 	if n, err := told.last(); n != 1 || !errors.Is(err, closed) || !strings.Contains(err.Error(), k.topic+"/0") {
 		t.Errorf("told %d times: %v", n, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/episode"
 )
@@ -306,15 +307,23 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	end := p.keep()
 	defer end()
 	var equipping episode.Episode
-	for p.ctx.Err() == nil {
+	open := func(context.Context) (dispatch.Source, lease.Ledger, error) {
 		if err := m.equip(p); err != nil {
 			if p.ctx.Err() == nil {
 				m.complaints.tell(&equipping, fmt.Errorf("leasekafka: the floor or the ledger of partition %s cannot be had: %w", p.name(), err))
 			}
-		} else {
-			equipping.Tell(m.cfg.OnError, nil)
-			m.work(p.ctx, dispatch.Partition{Name: p.name(), Source: p, Ledger: p.ledger})
+			return nil, nil, err
 		}
+		equipping.Tell(m.cfg.OnError, nil)
+		return p, p.ledger, nil
+	}
+	for p.ctx.Err() == nil {
+		source, ledger, err := open(p.ctx)
+		of := dispatch.Partition{Name: p.name(), Source: source, Ledger: ledger}
+		if err != nil {
+			of.Open = open // the work says that it is stalled
+		}
+		m.work(p.ctx, of)
 		pause := time.NewTimer(time.Second)
 		select {
 		case <-p.ctx.Done():

@@ -44,7 +44,8 @@ func TestRebalance(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records, partitions = 10_000, 4
 		k := start(t, partitions)
-		k.produce(t, of(records, 1000, partitions)...)
+		all := of(records, 1000, partitions)
+		k.produce(t, all[:records/2]...)
 		g := newRegister()
 		var byA, byB atomic.Int64
 		work := func(by *atomic.Int64) dispatch.Config {
@@ -60,6 +61,11 @@ func TestRebalance(t *testing.T) {
 		a := run(t, k.config(), work(&byA))
 		until(t, "a third", func() bool { return g.count() >= records/3 })
 		b := run(t, k.config(), work(&byB))
+		until(t, "partitions of both", func() bool { // a broker takes its time, in which the first does all that there is
+			ids, settled := k.members(t)
+			return settled && len(ids) == 2
+		})
+		k.produce(t, all[records/2:]...)
 		until(t, "two thirds, and work of both", func() bool { return g.count() >= 2*records/3 && byB.Load() > 0 })
 		before := g.count()
 		a.stop(t)

@@ -32,7 +32,8 @@ type OwnershipConfig struct {
 	// those alone.
 	Partitions []string
 	// Open opens a partition for this member: its Source and its Ledger, for one call of work. Required. If it fails,
-	// the partition is given back, and may be taken by any member. Its ctx is work's.
+	// work is called with a Partition whose Open calls it again: a dispatch.Consumer keeps the partition, says Stalled
+	// (unopened), and tries again after pauses up to 5 s. Its ctx is work's.
 	Open func(ctx context.Context, partition string) (dispatch.Partition, error)
 	// Lease is how long a member may be silent before the server takes its partitions away. The member queries every
 	// second, or every quarter of Lease if that is less. 0: 10 s. 100 ms to an hour.
@@ -108,8 +109,8 @@ func number(name string) int32 {
 // Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard from for Lease,
 // has lost all its partitions, waits until every work has returned, and joins again, as long as ctx lasts. A member that
 // cannot connect, also for the first time, retries with its next query: an unreachable server, a wrong password and a
-// missing database are sent to OnError. A partition whose work returns while it is held, or that Open does not
-// open, is given back and may be taken again with the member's next query.
+// missing database are sent to OnError. A partition whose work returns while it is held is given back and may be taken
+// again with the member's next query.
 //
 // Hold returns nil when ctx is done. It returns an error when no server could ever admit the member: *PoolerError,
 // *SettingError, or *lease.InvalidError for a nil argument or an Ownership that NewOwnership did not make.

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"pgregory.net/rapid"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasepg"
 	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
@@ -258,7 +259,7 @@ func TestOwnershipTerminated(t *testing.T) {
 	}
 }
 
-// A partition that cannot be opened is given back, and tried again.
+// A partition that cannot be opened comes with what opens it.
 func TestOwnershipOpenFails(t *testing.T) {
 	var calls atomic.Int64
 	told := make(chan error, 100)
@@ -279,6 +280,42 @@ func TestOwnershipOpenFails(t *testing.T) {
 	if err := <-told; !errors.Is(err, broken) {
 		t.Errorf("told: %v", err)
 	}
+}
+
+// A Consumer keeps a partition that cannot be opened, says that it is stalled, and works on it when it opens.
+func TestUnopenedPartitionSaysSo(t *testing.T) {
+	var opens atomic.Bool
+	log := &dispatch.Log{}
+	log.Append("k", nil)
+	o := must(leasepg.NewOwnership(leasepg.OwnershipConfig{
+		Conn: dedicated(t), Group: t.Name(), Partitions: []string{"a"}, Lease: 200 * time.Millisecond, OnError: func(error) {},
+		Open: func(context.Context, string) (dispatch.Partition, error) {
+			if !opens.Load() {
+				return dispatch.Partition{}, errors.New("broken")
+			}
+			return dispatch.Partition{Source: log, Ledger: must(lease.NewMemory(lease.Config{}))(t)}, nil
+		},
+	}))(t)
+	done := make(chan struct{})
+	c := must(dispatch.NewConsumer(o, dispatch.Config{AttemptTimeout: 50 * time.Millisecond, DeadLetter: dispatch.Discard, Handler: func(context.Context, dispatch.Job) error {
+		close(done)
+		return nil
+	}}))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- c.Run(ctx) }()
+	for stalled := ""; stalled != "unopened"; time.Sleep(time.Millisecond) { // a server tells nobody
+		for _, s := range c.Stats() {
+			stalled = s.Stalled
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("D12: it does not say that it is not open")
+		}
+	}
+	opens.Store(true)
+	<-done
+	cancel()
+	noError(t, <-ended)
 }
 
 // However the partitions are spread, and whoever knows of it, a few rounds make the parts equal; then nothing moves any more.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/episode"
 )
@@ -199,17 +200,25 @@ func (s *session) begin(name string) {
 		opening = new(episode.Episode)
 		s.opening[name] = opening
 	}
-	go func() {
+	open := func(ctx context.Context) (dispatch.Source, lease.Ledger, error) {
 		opens := s.expect(opening, "Open of partition "+name)
 		p, err := s.cfg.Open(ctx, name)
 		opens()
 		if err != nil {
-			opening.Tell(s.cfg.OnError, fmt.Errorf("leasepg: partition %s is not opened: %w", name, err))
-		} else {
-			opening.Tell(s.cfg.OnError, nil)
-			p.Name = name
-			s.work(ctx, p)
+			err = fmt.Errorf("leasepg: partition %s is not opened: %w", name, err)
+			opening.Tell(s.cfg.OnError, err)
+			return nil, nil, err
 		}
+		opening.Tell(s.cfg.OnError, nil)
+		return p.Source, p.Ledger, nil
+	}
+	go func() {
+		source, ledger, err := open(ctx)
+		p := dispatch.Partition{Name: name, Source: source, Ledger: ledger}
+		if err != nil {
+			p.Open = open // the work says that it is stalled
+		}
+		s.work(ctx, p)
 		end(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -41,7 +41,7 @@ type deployment struct {
 
 // start starts another replica, which receives its share of requests from then on. It serves metrics at ops; ":0": any port.
 func (d *deployment) start(ops string) error {
-	cmd := exec.Command(d.binary, append([]string{"-serve", "-until-eof", "-listen", "127.0.0.1:0", "-ops", ops}, d.args...)...) //nolint:noctx // its input ends with this program
+	cmd := exec.Command(d.binary, append([]string{"-serve", "-ops", ops}, d.args...)...) //nolint:noctx // its input ends with this program
 	cmd.Env = append(os.Environ(), d.env...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -13,8 +13,9 @@ type phase struct {
 	name     string
 	lasts    time.Duration
 	replicas int
-	busy     bool // needs most of a processor: such phases run one after the other
-	load     func(time.Duration) load
+	busy     bool                                     // needs most of a processor: such phases run one after the other
+	program  string                                   // a folder of examples; "": storefront
+	load     func(time.Duration) load                 // of the storefront
 	env      []string                                 // of each replica
 	args     []string                                 // of each replica
 	during   func(context.Context, *deployment) error // changes the deployment during the phase; may be nil
@@ -86,6 +87,8 @@ func phases() []phase {
 		{name: "silent-control", lasts: 12 * time.Minute, replicas: 1, load: usual, args: fault("control=hangs")},
 		// Few calls, each of which loses a slot: 10 slots in five minutes, 30 in eight.
 		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: steady(load{3, 5, 0.06, 0.03}), args: fault("analytics=1h,admin=1h")},
+		// A worker: the handlers of one partition hang, and a partition comes whose ledger cannot be opened.
+		{name: "stalled", lasts: 14 * time.Minute, replicas: 1, program: "watched", args: []string{"-fault-after", well.String()}},
 	}
 }
 
@@ -98,6 +101,9 @@ func (p phase) run(ctx context.Context, binary string) (targets []target, err er
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, p.lasts)
 	d := &deployment{binary: binary, args: p.args, env: p.env}
+	if p.load != nil {
+		d.args = append([]string{"-until-eof", "-listen", "127.0.0.1:0"}, d.args...)
+	}
 	s := &scraper{reads: reads, began: time.Now(), seen: map[scraped]map[string]map[int]string{}}
 	var background sync.WaitGroup
 	defer func() {
@@ -110,7 +116,9 @@ func (p phase) run(ctx context.Context, binary string) (targets []target, err er
 			return nil, err
 		}
 	}
-	background.Go(func() { d.shopping(ctx, p.load) })
+	if p.load != nil {
+		background.Go(func() { d.shopping(ctx, p.load) })
+	}
 	for _, every := range intervals() {
 		background.Go(func() { s.scrape(ctx, d, every) })
 	}

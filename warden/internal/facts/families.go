@@ -151,7 +151,7 @@ func Families() []Family {
 		Family{"buffered", Amount, "{record}", "Records fetched and not finished.", nil},
 		Family{"oldest_buffered_seconds", Level, "s", "Age of the oldest record fetched and not finished; 0: there is none.", nil},
 		Family{"paused", Level, "1", "1 while fetching waits for room in the buffer, else 0.", nil},
-		Family{"stalled", Level, "1", "1 while records wait and nothing has ended for AttemptTimeout, by reason: taking, working, fenced, pausing, slots or reading; else missing.", by("reason")},
+		Family{"stalled", Level, "1", "1 while the partition cannot be taken, or records wait, and nothing has ended for AttemptTimeout, by reason: unopened, taking, working, fenced, pausing, slots or reading; else missing.", by("reason")},
 		Family{"records_total", Count, "{record}", "Records finished without being given up, by result: succeeded or skipped.", by("result")},
 		Family{"given_up_total", Count, "{record}", "Records given up, by cause: retries (used up), permanent (ErrPermanent) or died (with their process).", by("cause")},
 		Family{"dead_letters_total", Count, "{record}", "Dead letters accepted by their receiver.", nil},
