@@ -77,7 +77,7 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 	members := 0
 	g := ownertest.Group{
 		Lease:    cfg.SessionTimeout,
-		HandOver: 2*cfg.SessionTimeout + cfg.RebalanceTimeout, // which a rebalance waits for a member that does not answer
+		HandOver: 4*cfg.SessionTimeout + cfg.RebalanceTimeout, // which a rebalance waits for a member that does not answer; a ghost stays two sessions
 		Append: func(partition, domain string, payload []byte) {
 			number, err := strconv.Atoi(partition[strings.LastIndexByte(partition, '/')+1:])
 			if err != nil {

@@ -54,18 +54,21 @@ func (s *stepping) step(call string) (end func()) {
 }
 
 func (s *stepping) Committed(ctx context.Context) (int64, error) {
-	defer s.step("Committed")()
+	end := s.step("Committed")
+	defer end()
 	return s.Source.Committed(ctx)
 }
 
 func (s *stepping) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
-	defer s.step("Fetch")()
+	end := s.step("Fetch")
+	defer end()
 	s.reads.Store(true)
 	return s.Source.Fetch(ctx, from, limit)
 }
 
 func (s *stepping) Commit(ctx context.Context, floor int64) error {
-	defer s.step("Commit")()
+	end := s.step("Commit")
+	defer end()
 	return s.Source.Commit(ctx, floor)
 }
 
@@ -78,22 +81,26 @@ func (s *stepping) End(ctx context.Context) (int64, error) {
 }
 
 func (s *stepping) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
-	defer s.step("TryAcquire")()
+	end := s.step("TryAcquire")
+	defer end()
 	return s.Ledger.TryAcquire(ctx, domain, offset)
 }
 
 func (s *stepping) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
-	defer s.step("Succeed")()
+	end := s.step("Succeed")
+	defer end()
 	return s.Ledger.Succeed(ctx, domain, token)
 }
 
 func (s *stepping) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
-	defer s.step("Reclaim")()
+	end := s.step("Reclaim")
+	defer end()
 	return s.Ledger.Reclaim(ctx, domain, held)
 }
 
 func (s *stepping) Compact(ctx context.Context, floor int64) error {
-	defer s.step("Compact")()
+	end := s.step("Compact")
+	defer end()
 	return s.Ledger.Compact(ctx, floor)
 }
 
@@ -108,7 +115,8 @@ func (s *stepping) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
 // listed is a step as long as the list is read.
 func listed[T any](s *stepping, call string, list iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		defer s.step(call)()
+		end := s.step(call)
+		defer end()
 		list(yield)
 	}
 }

@@ -29,7 +29,7 @@ import (
 //   - doubled: a record handled again under the token of its effect, or after a rest;
 //   - disordered: a record handled before an earlier one of its domain;
 //   - stuck: a key for which no handler is called within two leases, or HandOver, of the last fault, in time in which the server is up, this
-//     machine keeps pace, and no other handler takes its time; no rest within a minute; or a member that does not end;
+//     machine keeps pace, and no other handler takes its time; no rest within a minute of such time; or a member that does not end;
 //   - others: a partition that stands still without a reason (D12), a token for two records or two members, a member that ends by itself.
 func Torture(t *testing.T, open Open) {
 	t.Helper()
@@ -409,7 +409,7 @@ func (w *torture) lateness() func() time.Duration {
 // settle waits for the group to come to rest, and reports whether it did so without violations.
 func (w *torture) settle(when string) bool {
 	var keys progress
-	for over := w.server.waiting(); ; time.Sleep(3 * time.Millisecond) { // an engine sends no event when it has come to rest
+	for ; ; time.Sleep(3 * time.Millisecond) { // an engine sends no event when it has come to rest
 		if waited, which := keys.look(w); waited > w.slowest {
 			w.slowest, w.slowestKey = waited, when+": "+which
 		}
@@ -431,7 +431,7 @@ func (w *torture) settle(when string) bool {
 			}
 			why = fmt.Sprintf("floors of %v are behind (%v)", behind, err)
 		}
-		if violations == 0 && (over() || w.slowest > w.keyPatience()) {
+		if violations == 0 && (keys.clock > patience || w.slowest > w.keyPatience()) {
 			w.hangs("%d records are not done; %s; the slowest key: %v, %s", undone, why, w.slowest, w.slowestKey)
 			violations++
 		}
