@@ -28,8 +28,18 @@ func (p Permit) Release() bool {
 	return true
 }
 
+// Abandon is Release for a task that its deadline or its client ended before it was done: its execution time is less than the work
+// takes, and the work may go on where nobody sees it. The monitor only counts it.
+func (p Permit) Abandon() bool {
+	if !p.release() {
+		return false
+	}
+	p.span.Abandon()
+	return true
+}
+
 // Discard is Release without reporting the execution time, for tasks whose time says nothing about the service: a hijacked
-// connection, or a client that disconnected.
+// connection, or a stream.
 func (p Permit) Discard() bool {
 	if !p.release() {
 		return false
@@ -101,7 +111,8 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 
 // Do acquires a slot, runs fn with the context of [Warden.Acquire], and releases the slot when fn returns, panics or calls
 // runtime.Goexit; a panic is not recovered. The error is fn's own; or that of Acquire, and fn was not called; or an
-// [*InvalidError] if fn is nil. Do blocks and allocates as Acquire does.
+// [*InvalidError] if fn is nil. If fn fails after ctx has ended, the task is abandoned ([Permit.Abandon]). Do blocks and allocates as
+// Acquire does.
 //
 // Goroutines that fn starts with its context share fn's slot while fn runs, and are denied a second one. Work that outlives
 // fn, or needs a slot of its own, needs a context that does not derive from fn's.
@@ -115,7 +126,11 @@ func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) 
 		return zero, err
 	}
 	defer p.Release()
-	return fn(ctx)
+	out, err := fn(ctx)
+	if err != nil && ctx.Err() != nil {
+		p.Abandon()
+	}
+	return out, err
 }
 
 // SampleIfDue takes a sample if one is overdue, as Acquire does first. Call it for requests that follow this warden's decisions

@@ -206,13 +206,17 @@ func TestServiceIsFed(t *testing.T) {
 	}); thrown != "mine" {
 		t.Fatalf("fn's panic became %v", thrown)
 	}
+	for _, err := range []error{nil, context.Canceled} { // the second is ended by its context, and fails
+		ctx, cancel := context.WithCancel(t.Context())
+		_, _ = Do(ctx, w, Task{}, func(context.Context) (int, error) { cancel(); return 0, err })
+	}
 	w.mu.Lock()
 	w.turn(false)
 	w.mu.Unlock()
-	if s := w.Latest().Sample.Service; s.Count != 5 {
-		t.Fatalf("%+v; want the 4 released and the one that panicked", s)
+	if s := w.Latest().Sample.Service; s.Count != 6 || s.Discarded != 1 || s.Abandoned != 1 {
+		t.Fatalf("%+v; want the 4 released, the one that panicked and the one that was done; one discarded, and one abandoned", s)
 	}
-	if s := w.Limiter().Stats(); s.Running != 0 || s.Executed != 6 {
+	if s := w.Limiter().Stats(); s.Running != 0 || s.Executed != 8 {
 		t.Fatalf("%+v", s)
 	}
 }

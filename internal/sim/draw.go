@@ -137,9 +137,9 @@ func (k Kind) String() string {
 	if k.Critical+k.Normal < 1 {
 		priorities = "3 priorities"
 	}
-	for i, has := range []bool{k.Outlives, k.Outside, k.Twice} {
+	for i, has := range []bool{k.Outlives, k.Deaf, k.Outside, k.Twice} {
 		if has {
-			priorities += ", " + []string{"outlives its slot", "beside the guard", "takes two places"}[i]
+			priorities += ", " + []string{"outlives its slot", "even from the queue", "beside the guard", "takes two places"}[i]
 		}
 	}
 	if k.Pool != 0 {

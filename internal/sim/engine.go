@@ -262,7 +262,7 @@ func (e *engine) release(a *attempt) {
 	if a.kind.Outside {
 		return
 	}
-	a.on.sensor.end(a.kind, a.began, e.now)
+	a.on.sensor.end(a.kind, a.began, e.now, a.gone)
 	if !a.free {
 		a.on.gate.release(a)
 	}

@@ -18,6 +18,8 @@ type sensor struct {
 	mark    time.Duration // work is counted until then
 	last    time.Duration // time of the last sample
 	times   []time.Duration
+	left    uint64        // executions that their client ended, since the last sample
+	lost    time.Duration // what those took
 	kinds   map[Kind]*kindSensor
 }
 
@@ -97,14 +99,22 @@ func (s *sensor) start(kind *Kind, now time.Duration) {
 	k.running = append(k.running, now)
 }
 
-func (s *sensor) end(kind *Kind, began, now time.Duration) {
+// end ends an execution, or abandons it.
+func (s *sensor) end(kind *Kind, began, now time.Duration, left bool) {
 	s.account(now)
 	s.running--
-	s.times = append(s.times, now-began)
+	if left {
+		s.left++
+		s.lost += now - began
+	} else {
+		s.times = append(s.times, now-began)
+	}
 	k := s.of(kind)
 	i, _ := slices.BinarySearch(k.running, began)
 	k.running = slices.Delete(k.running, i, i+1)
-	k.end(now-began, now)
+	if !left {
+		k.end(now-began, now)
+	}
 }
 
 // sample returns the readings since the last sample.
@@ -118,7 +128,8 @@ func (s *server) sample() monitor.Sample {
 		P50: quantile(m.times, 0.5), P90: quantile(m.times, 0.9), Count: uint64(len(m.times)),
 		Throughput: float64(len(m.times)) / elapsed, Concurrency: m.work.Seconds() / elapsed,
 	}
-	out.Service.Running, out.Service.Long = m.running, m.long(now)
+	out.Service.Running, out.Service.Long, out.Service.Abandoned = m.running, m.long(now), m.left
+	out.Service.AbandonedTime = m.lost
 	m.needs(&out.Service)
 	for i, d := range s.e.deps {
 		if d.places > 0 {
@@ -131,7 +142,7 @@ func (s *server) sample() monitor.Sample {
 	for i := range few {
 		out.Service.Times[i] = m.times[i*len(m.times)/few]
 	}
-	m.times, m.work, m.last = m.times[:0], 0, now
+	m.times, m.left, m.lost, m.work, m.last = m.times[:0], 0, 0, 0, now
 
 	s.account(now)
 	slices.Sort(s.lags)

@@ -113,7 +113,7 @@ func (e *engine) call(a *attempt) {
 func (d *dependency) admit(e *engine) {
 	for len(d.queue) > 0 && (d.places == 0 || d.taken+d.queue[0].kind.takes() <= d.places) {
 		a := d.queue.pop()
-		if a.gone {
+		if a.gone && !a.kind.Deaf {
 			continue
 		}
 		d.taken += a.kind.takes()

@@ -63,6 +63,7 @@ type Kind struct { //nolint:recvcheck // it is printed by value
 	Twice bool
 	// Outlives: if the server knows that a user has left, it ends the execution while the dependency goes on with the call.
 	Outlives bool
+	Deaf     bool // the dependency even begins the calls that wait for it when the user has left
 	Outside  bool // beside the guard, which does not see it; not counted
 }
 

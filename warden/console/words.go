@@ -121,6 +121,8 @@ func (r reason) text() string {
 		return fmt.Sprintf("execution time is %.3g times its baseline", v)
 	case "service_trial":
 		return fmt.Sprintf("execution time is %.3g times its baseline: a lower limit is being tried", v)
+	case "abandoned":
+		return fmt.Sprintf("%.0f %% of the executions end with their deadline or client: a lower limit is being tried", 100*v)
 	case "control_silent":
 		return "the controller is silent: a reduced limit applies"
 	case "initial":

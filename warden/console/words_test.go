@@ -76,6 +76,7 @@ func TestEveryGroundHasItsWords(t *testing.T) {
 		{"service_not_fed", "service_count", 0, "execution times are not measured here"},
 		{"service_slow", "service_inflation", 1.234, "execution time is 1.23 times its baseline"},
 		{"service_trial", "service_inflation", 1.06, "execution time is 1.06 times its baseline: a lower limit is being tried"},
+		{"abandoned", "service_abandoned", 0.941, "94 % of the executions end with their deadline or client: a lower limit is being tried"},
 		{"control_silent", "valid_for_seconds", 1, "the controller is silent: a reduced limit applies"},
 		{"initial", "none", 0, "nothing measured yet: the initial limit applies"},
 		{"plan", "revision", 3, "slots by plan revision 3"},

@@ -55,6 +55,8 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 		reasons = append(reasons, k.told.reason(k.rate))
 	case k.long.beyond():
 		reasons = append(reasons, k.long.reason(decision.Hold))
+	case k.phase == halved:
+		reasons = append(reasons, k.lost.reason())
 	case k.phase != watching:
 		reasons = append(reasons, decision.NewReason("service_trial", "service_inflation", k.inflation, decision.Tighten))
 	case k.slow:

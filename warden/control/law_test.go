@@ -55,6 +55,7 @@ func anySample(t *rapid.T, at time.Time) monitor.Sample {
 	for i := range rapid.IntRange(0, len(s.Service.Times)).Draw(t, "times") {
 		s.Service.Times[i] = delays.Draw(t, "time")
 	}
+	s.Service.Abandoned = counts.Draw(t, "abandoned")
 	s.Service.Running = rapid.IntRange(-1, 1000).Draw(t, "running")
 	for i := range rapid.IntRange(0, 3).Draw(t, "pools") {
 		s.Pools = append(s.Pools, monitor.PoolReading{

@@ -21,6 +21,7 @@ type model struct {
 	spread   float64 // of that, either side
 	offered  float64 // tasks that would run at once if none waited
 	patience float64 // seconds in which a user must be answered; 0: any time
+	timeout  float64 // seconds after which a task is abandoned, and keeps its slot to the end; 0: never
 
 	now, coming   float64
 	waiting       []float64 // when those came who wait
@@ -29,7 +30,10 @@ type model struct {
 	answers, late int       // users who were answered in time, and others
 }
 
-type task struct{ began, ends float64 }
+type task struct {
+	began, ends float64
+	abandoned   bool
+}
 
 func newModel(seed uint64) *model { return &model{random: rand.New(rand.NewPCG(seed, 1))} }
 
@@ -37,7 +41,7 @@ func newModel(seed uint64) *model { return &model{random: rand.New(rand.NewPCG(s
 func (m *model) sample(target int) monitor.Sample {
 	end := m.now + tick.Seconds()
 	var times []float64
-	work := 0.0
+	work, abandoned, lost := 0.0, uint64(0), 0.0
 	for m.now < end {
 		to := end
 		if m.offered > 0 {
@@ -55,7 +59,12 @@ func (m *model) sample(target int) monitor.Sample {
 			m.waiting = append(m.waiting, to)
 		}
 		for len(m.runs) > 0 && m.runs[0].ends <= to {
-			times = append(times, to-m.runs[0].began)
+			if m.runs[0].abandoned {
+				abandoned++
+				lost += to - m.runs[0].began
+			} else {
+				times = append(times, to-m.runs[0].began)
+			}
 			m.runs = m.runs[1:]
 		}
 		for len(m.waiting) > 0 && len(m.runs) < target {
@@ -65,7 +74,7 @@ func (m *model) sample(target int) monitor.Sample {
 	}
 	slices.Sort(times)
 	s := quiet()
-	s.Service = monitor.Service{Count: uint64(len(times)), Throughput: float64(len(times)) / tick.Seconds(), Concurrency: work / tick.Seconds()}
+	s.Service = monitor.Service{Count: uint64(len(times)), Throughput: float64(len(times)) / tick.Seconds(), Concurrency: work / tick.Seconds(), Abandoned: abandoned, AbandonedTime: time.Duration(lost * float64(time.Second))}
 	few := min(len(times), len(s.Service.Times))
 	for i := range few {
 		s.Service.Times[i] = time.Duration(times[i*len(times)/few] * float64(time.Second))
@@ -75,12 +84,11 @@ func (m *model) sample(target int) monitor.Sample {
 
 // start starts a task of a user who came then, if it can end in time.
 func (m *model) start(came float64) {
-	t := task{m.now, m.now + m.took*(1+m.spread*(2*m.random.Float64()-1))}
+	t := task{began: m.now, ends: m.now + m.took*(1+m.spread*(2*m.random.Float64()-1))}
 	if m.patience > 0 && t.ends > came+m.patience {
 		m.late++
 		return
 	}
-	m.answers++
 	if m.slots > 0 {
 		if len(m.free) >= m.slots {
 			t.ends += max(0, m.free[0]-m.now)
@@ -88,6 +96,12 @@ func (m *model) start(came float64) {
 		}
 		i, _ := slices.BinarySearch(m.free, t.ends)
 		m.free = slices.Insert(m.free, i, t.ends)
+	}
+	if m.timeout > 0 && t.ends > m.now+m.timeout {
+		t.ends, t.abandoned = m.now+m.timeout, true
+		m.late++
+	} else {
+		m.answers++
 	}
 	i, _ := slices.BinarySearchFunc(m.runs, t, func(a, b task) int { return cmp.Compare(a.ends, b.ends) })
 	m.runs = slices.Insert(m.runs, i, t)

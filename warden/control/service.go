@@ -44,6 +44,7 @@ type service struct {
 
 	long   long
 	told   told
+	lost   lost
 	unread []string // the pools whose reading must not be used, and why
 
 	phase  phase
@@ -67,6 +68,7 @@ const (
 	watching  phase = iota // no probe
 	settling               // the limit was cut; waiting work drains
 	measuring              // the effect of the cut is measured
+	halved                 // most executions were abandoned; what is completed is measured
 )
 
 // step processes the Service of a sample. busy is the recent utilization of the processors, which are calm or not.
@@ -83,6 +85,9 @@ func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy,
 	v.unread = unreadable(pools)
 	if v.told.observe(pools, finite(float64(s.Running)), v.long.slots, v.base.mean, dt); v.told.full {
 		v.obey(n, ended)
+		return
+	}
+	if v.abandoned(finite(float64(s.Abandoned)), seconds(s.AbandonedTime), n, ended, dt) {
 		return
 	}
 	v.slow = v.phase != watching
@@ -302,33 +307,3 @@ func (w *window) inOrder() []float64 {
 func (w *window) mean() float64        { return mean(w.times) }
 func (w *window) concurrency() float64 { return w.work / max(w.time, 1e-9) }
 func (w *window) throughput() float64  { return max(w.count, 1e-9) / max(w.time, 1e-9) }
-
-// mean returns the mean; 0 for no times.
-func mean(times []float64) float64 {
-	sum := 0.0
-	for _, t := range times {
-		sum += t
-	}
-	return sum / max(float64(len(times)), 1)
-}
-
-// lower returns the mean of the shorter half of sorted times, which shows a wait but ignores the longest times.
-func lower(sorted []float64) float64 { return mean(sorted[:(len(sorted)+1)/2]) }
-
-// shift returns by how much b is longer than a, by their lower halves, and the standard score z of the Mann-Whitney test
-// (1947) that it is longer at all. Both are sorted and not empty. Times that differ by less than 0.1 % count as equal.
-func shift(a, b []float64) (by, z float64) {
-	m, n := float64(len(a)), float64(len(b))
-	u := 0.0
-	shorter, longer := 0, 0 // a[:shorter] are shorter than x, a[longer:] are longer
-	for _, x := range b {
-		for shorter < len(a) && a[shorter]*1.001 < x {
-			shorter++
-		}
-		for longer < len(a) && a[longer]*0.999 <= x {
-			longer++
-		}
-		u += float64(shorter+longer) / 2
-	}
-	return lower(b) - lower(a), (u - m*n/2) / math.Sqrt(m*n*(m+n+1)/12)
-}

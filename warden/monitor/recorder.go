@@ -29,6 +29,8 @@ type Recorder struct {
 	marked    time.Duration // these are times since the epoch
 	taken     time.Duration
 	discarded uint64
+	abandoned uint64
+	lost      time.Duration  // what those took
 	counts    [ranges]uint64 // of the execution times since taken
 
 	total distribution // a copy of counts that take looks at; the Sampler's mutex guards it
@@ -53,8 +55,8 @@ type Span struct {
 }
 
 // Start records that an execution begins, of the kind of work that has this name: a route, say. The first 64 names are kinds of their
-// own, all others together are one. End the Span with [Span.End] or [Span.Discard], on any goroutine; one that is never ended
-// counts in Service.Concurrency forever.
+// own, all others together are one. End the Span with [Span.End], [Span.Abandon] or [Span.Discard], on any goroutine; one that is never
+// ended counts in Service.Concurrency forever.
 func (r *Recorder) Start(name string) Span {
 	if r == nil || r.kinds == nil {
 		return Span{}
@@ -74,13 +76,26 @@ func (r *Recorder) Start(name string) Span {
 
 // End records the end of the execution and returns its execution time; 0 if it has ended before. Times of more than 36 minutes
 // count as 36 minutes.
-func (s Span) End() time.Duration { return s.end(false) }
+func (s Span) End() time.Duration { return s.end(done) }
 
-// Discard ends an execution whose time says nothing about the work: a connection was hijacked, or the client disconnected. It
-// ends the concurrency and counts the execution only in Service.Discarded.
-func (s Span) Discard() { s.end(true) }
+// Abandon ends an execution that its deadline or its client has ended: the work would have taken longer, and may go on where it
+// cannot be seen. It ends the concurrency and counts the execution only in Service.Abandoned.
+func (s Span) Abandon() { s.end(abandoned) }
 
-func (s Span) end(discard bool) time.Duration {
+// Discard ends an execution whose time says nothing about the work, not even how long it takes at least: a connection was hijacked,
+// or a stream has ended. It ends the concurrency and counts the execution only in Service.Discarded.
+func (s Span) Discard() { s.end(discarded) }
+
+// fate is how an execution ended.
+type fate uint8
+
+const (
+	done fate = iota
+	abandoned
+	discarded
+)
+
+func (s Span) end(how fate) time.Duration {
 	r, w := s.r, s.run
 	if r == nil {
 		return 0
@@ -96,12 +111,16 @@ func (s Span) end(discard bool) time.Duration {
 	w.number++
 	w.younger, r.idle = r.idle, w
 	r.running--
-	if discard {
+	switch how {
+	case discarded:
 		r.discarded++
-		return took
+	case abandoned:
+		r.abandoned++
+		r.lost += took
+	case done:
+		r.counts[rangeOf(took)]++
+		k.ended.add(took, now)
 	}
-	r.counts[rangeOf(took)]++
-	k.ended.add(took, now)
 	return took
 }
 
@@ -127,12 +146,12 @@ func (r *Recorder) take(at time.Time) Service {
 		r.mu.Unlock()
 		return Service{}
 	}
-	out := Service{Concurrency: float64(r.area) / float64(elapsed), Discarded: r.discarded, Running: r.running}
+	out := Service{Concurrency: float64(r.area) / float64(elapsed), Discarded: r.discarded, Abandoned: r.abandoned, AbandonedTime: r.lost, Running: r.running}
 	r.long(now, &out)
 	needs := r.needs(&out)
 	copy(r.total.counts, r.counts[:])
 	clear(r.counts[:])
-	r.area, r.discarded, r.taken = 0, 0, now
+	r.area, r.discarded, r.abandoned, r.lost, r.taken = 0, 0, 0, 0, now
 	r.mu.Unlock()
 	slices.SortFunc(needs, func(a, b Need) int { return strings.Compare(a.Name, b.Name) })
 	took := r.total

@@ -46,8 +46,9 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 			var spans []running
 			var over []Span // have ended
 			var took []time.Duration
-			var discarded uint64
-			var area float64 // nanoseconds of execution since last
+			var discarded, abandoned uint64
+			var lost time.Duration // what was abandoned took
+			var area float64       // nanoseconds of execution since last
 			last := time.Now()
 			end := func() (running, bool) {
 				if len(spans) == 0 {
@@ -83,12 +84,20 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 							t.Fatalf("M3: ended again after %v", d)
 						}
 						s.Discard()
+						s.Abandon()
 					}
 				},
 				"discard": func(*rapid.T) {
 					if s, ok := end(); ok {
 						s.Discard()
 						discarded++
+					}
+				},
+				"abandon": func(*rapid.T) {
+					if s, ok := end(); ok {
+						s.Abandon()
+						abandoned++
+						lost += time.Since(s.began)
 					}
 				},
 				"take": func(t *rapid.T) {
@@ -108,6 +117,9 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 					if got.Discarded != discarded {
 						t.Fatalf("M3: %+v, and %d were discarded", got, discarded)
 					}
+					if got.Abandoned != abandoned || got.AbandonedTime != lost {
+						t.Fatalf("M9: %+v, and %d were abandoned after %v", got, abandoned, lost)
+					}
 					if got.Count != uint64(len(took)) || math.Abs(got.Throughput-float64(len(took))/(elapsed/1e9)) > 1e-6*got.Throughput {
 						t.Fatalf("M3: %+v of %d executions in %v", got, len(took), now.Sub(last))
 					}
@@ -119,7 +131,7 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 							}
 						}
 					}
-					took, discarded, area, last = nil, 0, 0, now
+					took, discarded, abandoned, lost, area, last = nil, 0, 0, 0, 0, now
 				},
 			})
 		})

@@ -55,7 +55,11 @@ type Service struct {
 	Count uint64
 	// Throughput is the number of executions that ended per second.
 	Throughput float64
-	// Discarded is the number of executions that ended and are not in Count, see [Span.Discard].
+	// Abandoned is the number of executions that their deadline or client ended, see [Span.Abandon], and AbandonedTime how long they
+	// ran, added up. That is less than the work takes, so they are in no other time here, nor in Count.
+	Abandoned     uint64
+	AbandonedTime time.Duration
+	// Discarded is the number of executions that ended and are neither in Count nor in Abandoned, see [Span.Discard].
 	Discarded uint64
 	// Running is the number of executions at this instant.
 	Running int

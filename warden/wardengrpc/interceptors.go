@@ -147,11 +147,20 @@ func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, 
 }
 
 // end releases the slot, once. err is the result of the call. A canceled call, or one whose untrusted client set the deadline
-// that passed, is no failure; the time of a call whose deadline has passed counts all the same.
+// that passed, is no failure. The time of a call that failed after its context had ended is less than the call takes.
 func (h hold) end(err error) {
-	gone := errors.Is(h.Ctx.Err(), context.Canceled)
+	failed, gone := err != nil, errors.Is(h.Ctx.Err(), context.Canceled)
 	if gone && (h.untrusted != nil || status.Code(err) == codes.Canceled) || h.untrusted != nil && h.untrusted.Err() != nil {
 		err = context.Canceled
 	}
-	h.End(err, h.stream || gone)
+	how := slot.Whole
+	switch {
+	case h.stream:
+		how = slot.Silent
+	case failed && h.Ctx.Err() != nil:
+		how = slot.Abandoned
+	case gone:
+		how = slot.Silent
+	}
+	h.End(err, how)
 }

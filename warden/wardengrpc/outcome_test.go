@@ -21,31 +21,36 @@ import (
 )
 
 // timed counts the executions that the monitor was told of.
-type timed struct{ count uint64 }
+type timed struct{ count, abandoned uint64 }
 
 func (c *timed) Step(s monitor.Sample) decision.ControlDecision {
 	c.count += s.Service.Count
+	c.abandoned += s.Service.Abandoned
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: 10}
 }
 
-// TestWhatIsTimed: unary calls that were answered; not those whose client went away, and no streams.
+// TestWhatIsTimed: unary calls that were answered; not those whose client went away, and no streams. A call that its context ended is
+// abandoned.
 func TestWhatIsTimed(t *testing.T) {
 	for name, c := range map[string]struct {
 		call func(i *wardengrpc.Interceptors, ctx context.Context, cancel func())
-		want uint64
+		want timed
 	}{
 		"an answer": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, nil })
-		}, 1},
+		}, timed{1, 0}},
 		"an error": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, io.ErrUnexpectedEOF })
-		}, 1},
+		}, timed{1, 0}},
+		"a client that goes away and ends the call": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
+			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) { cancel(); return nil, ctx.Err() })
+		}, timed{0, 1}},
 		"a client that goes away": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { cancel(); return nil, nil })
-		}, 0},
+		}, timed{}},
 		"a stream": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
 			_ = i.StreamServer()(nil, bare{ctx: ctx}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { return nil })
-		}, 0},
+		}, timed{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := &timed{}
@@ -57,8 +62,8 @@ func TestWhatIsTimed(t *testing.T) {
 				time.Sleep(time.Millisecond) // until samples are due
 				w.SampleIfDue()
 			}
-			if told.count != c.want {
-				t.Errorf("%d executions, want %d", told.count, c.want)
+			if *told != c.want {
+				t.Errorf("%+v, want %+v", *told, c.want)
 			}
 		})
 	}

@@ -20,10 +20,11 @@ import (
 )
 
 // An auditor sees what a warden measures.
-type auditor struct{ counted uint64 }
+type auditor struct{ counted, abandoned uint64 }
 
 func (a *auditor) Step(s monitor.Sample) decision.ControlDecision {
 	a.counted += s.Service.Count
+	a.abandoned += s.Service.Abandoned
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: 1}
 }
 

@@ -48,7 +48,8 @@ type Config struct {
 	// Every MinRate bytes transferred, 0 or more, earn one second back; 0: 4096. Other time does not count: neither the
 	// handler's computing, nor the pauses of an event stream. A slower client is cut off: Read and Write return
 	// [ErrSlowPeer], and if the handler answers nothing, the answer is 408. A handler that sets a deadline through
-	// [http.ResponseController] controls that direction from then on, and one that hijacks controls the connection.
+	// [http.ResponseController] controls that direction from then on, and one that hijacks controls the connection. Grace also
+	// bounds how long an upstream keeps the slot of a request that has ended, see [Detach].
 	Grace   time.Duration
 	MinRate int
 
@@ -86,6 +87,7 @@ type Middleware struct {
 	answers  answers
 	pace     pace
 	noticed  atomic.Bool // a TimeoutHandler was found inside, and logged
+	unbound  atomic.Bool // HTTP/2 without a WriteByteTimeout was found, and logged
 }
 
 // New returns a Middleware that acquires slots from w, or from the compartments of cfg.Compartment. With compartments, w may

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"time"
 
@@ -296,4 +298,27 @@ func ExampleNewRetry() {
 	}
 	// Output:
 	// 200 served 1
+}
+
+// A reverse proxy whose upstream goes on when a client has left: the request keeps its slot until the upstream is done.
+func ExampleDetach() {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "from the upstream") }))
+	defer upstream.Close()
+	to, _ := url.Parse(upstream.URL)
+	rewrite := func(r *httputil.ProxyRequest) { r.SetURL(to) }
+	w, err := warden.New(warden.Config{})
+	if err != nil {
+		panic(err)
+	}
+	mw, err := wardenhttp.New(w, wardenhttp.Config{Timeout: 10 * time.Second})
+	if err != nil {
+		panic(err)
+	}
+
+	mux := http.NewServeMux()
+	proxy := &httputil.ReverseProxy{Rewrite: rewrite, Transport: wardenhttp.Detach(nil)}
+	mux.Handle("/", mw.Handler(proxy))
+	fetch(mux, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	http.DefaultClient.CloseIdleConnections()
+	// Output: 200  from the upstream
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
 // exchange is one request with its slot: the permit that ends with it, the handler in front of the next one, and the
@@ -22,7 +23,9 @@ import (
 type exchange struct {
 	http.ResponseWriter // the original; gone after a hijack, once the handler is done
 	h                   *handler
-	slot                held
+	slot                slot.Slot
+	ctx                 within
+	behind              behind
 	asked               *http.Request // the original request
 	body                upload
 	in, out             side
@@ -39,7 +42,8 @@ type upload struct {
 // request returns the handler's request: a copy with its own context and body.
 func (e *exchange) request() *http.Request {
 	r, hasBody := e.asked, e.hasBody()
-	r = r.WithContext(e.slot.Ctx)
+	e.ctx = within{e.slot.Ctx, e}
+	r = r.WithContext(&e.ctx)
 	if hasBody {
 		e.body = upload{r.Body, e}
 		r.Body = &e.body
@@ -143,17 +147,32 @@ func (e *exchange) answer(p problem, err error) {
 	answers.write(e, p, err)
 }
 
-// End releases the slot. The execution time of a too slow client says nothing about the service.
+// End releases the slot, unless something left behind keeps it. The execution time of a too slow client says nothing about the service.
 func (e *exchange) End(came inflight.Outcome) {
 	for _, s := range []*side{&e.in, &e.out} {
 		switch _, late := s.state(); {
 		case errors.Is(late, ErrSlowPeer):
-			came.Err = context.Canceled
+			came.Err, came.Upgraded = context.Canceled, true
 		case errors.Is(late, context.DeadlineExceeded) && came.Err == nil:
 			came.Err = late
 		}
 	}
-	e.slot.End(came)
+	if e.behind.end(came) {
+		e.release()
+	}
+}
+
+// release releases the slot, once: e.behind says when.
+func (e *exchange) release() {
+	b := &e.behind
+	how := ending(b.came, e.out.answered())
+	switch {
+	case b.cut:
+		how = slot.Abandoned
+	case b.whole:
+		how = slot.Whole
+	}
+	e.slot.End(b.came.Err, how)
 }
 
 // writer returns the exchange with the optional interfaces of the original.
@@ -186,7 +205,7 @@ func (e *exchange) SetWriteDeadline(t time.Time) error { return e.out.hand(t) }
 // WriteHeader records that there is an answer.
 func (e *exchange) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
-		e.out.use()
+		e.out.use(status)
 	}
 	if status == http.StatusServiceUnavailable {
 		e.h.notice(e.asked)
@@ -306,7 +325,7 @@ func (w hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijac
 func (e *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buf, err := http.NewResponseController(e.ResponseWriter).Hijack()
 	if err == nil {
-		e.out.use()
+		e.out.use(http.StatusSwitchingProtocols)
 		e.out.mu.Lock()
 		e.hijacked = true
 		e.out.mu.Unlock()

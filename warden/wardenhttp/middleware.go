@@ -68,7 +68,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.reject(w, r, &is, err)
 		return
 	}
-	e := &exchange{h: h, slot: held{got}, asked: r}
+	h.endless(r)
+	e := &exchange{h: h, slot: got, asked: r}
 	inner := e.request()
 	if h.cfg.Buffered {
 		e.buffer(w, inner)

@@ -1,4 +1,4 @@
-// A mounting mistake that would silently break the concurrency limit is reported in the server's log.
+// Mistakes that would silently break what the middleware promises are reported in the server's log, once.
 
 package wardenhttp
 
@@ -26,4 +26,15 @@ func (m *Middleware) notice(r *http.Request) {
 		}
 		return
 	}
+}
+
+// endless reports a server whose HTTP/2 connections have no WriteByteTimeout: a client that reads nothing at all keeps its handlers
+// waiting without end, because what they write goes into a buffer of the connection that nobody empties.
+func (m *Middleware) endless(r *http.Request) {
+	s := serverOf(r)
+	if s == nil || r.ProtoMajor != 2 || s.HTTP2 != nil && s.HTTP2.WriteByteTimeout > 0 || m.unbound.Load() || m.unbound.Swap(true) {
+		return
+	}
+	logf(r, "wardenhttp: HTTP/2 without a WriteByteTimeout: a client that reads nothing keeps its slot; "+
+		"set it in http.Server.HTTP2 (this is logged once)")
 }

@@ -290,17 +290,21 @@ func TestPropertyTheWriterKeepsItsAbilities(t *testing.T) {
 	})
 }
 
-// Of any number of requests, those count that ended by themselves, and their callers were there.
+// Of any number of requests, those count that ended by themselves, and their callers were there; those are abandoned that their context
+// ended without an answer.
 func TestPropertyWhoseTimeCounts(t *testing.T) {
-	ways := map[string]uint64{
-		"returns": 1, "panics": 1, "too late": 1, "canceled": 0, "canceled and panics": 0, "hijacked": 0,
-		"a stranger waits no longer": 0, "a friend waits no longer": 1,
+	ways := map[string]auditor{
+		"returns": {counted: 1}, "panics": {counted: 1}, "hijacked": {},
+		"too late": {abandoned: 1}, "canceled": {abandoned: 1}, "canceled and panics": {abandoned: 1},
+		"a stranger waits no longer": {abandoned: 1}, "a friend waits no longer": {abandoned: 1},
+		"too late, answered": {counted: 1}, "too late, failed": {abandoned: 1}, "canceled, answered": {},
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		endings := rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(ways))), 1, 12).Draw(rt, "endings")
-		want := uint64(0)
+		want := auditor{}
 		for _, way := range endings {
-			want += ways[way]
+			want.counted += ways[way].counted
+			want.abandoned += ways[way].abandoned
 		}
 		a := new(auditor)
 		synctest.Test(t, func(t *testing.T) {
@@ -320,15 +324,20 @@ func TestPropertyWhoseTimeCounts(t *testing.T) {
 					if strings.Contains(way, "canceled") {
 						cancel()
 					}
-					switch way {
-					case "too late", "a stranger waits no longer", "a friend waits no longer":
+					switch {
+					case strings.HasPrefix(way, "too late"), strings.Contains(way, "waits"):
 						<-r.Context().Done()
-					case "hijacked":
+					case way == "hijacked":
 						if c, _, err := http.NewResponseController(rw).Hijack(); err != nil || c.Close() != nil {
 							panic(err)
 						}
 					}
-					if strings.Contains(way, "panics") {
+					switch {
+					case strings.Contains(way, "answered"):
+						_, _ = io.WriteString(rw, "here")
+					case strings.Contains(way, "failed"):
+						rw.WriteHeader(http.StatusBadGateway)
+					case strings.Contains(way, "panics"):
 						panic("on purpose")
 					}
 				}))
@@ -339,8 +348,8 @@ func TestPropertyWhoseTimeCounts(t *testing.T) {
 			time.Sleep(time.Second)
 			w.SampleIfDue()
 		})
-		if a.counted != want {
-			rt.Fatalf("H9: of %v %d were counted, want %d", endings, a.counted, want)
+		if *a != want {
+			rt.Fatalf("H9: of %v are %+v, want %+v", endings, *a, want)
 		}
 	})
 }

@@ -46,14 +46,28 @@ type held struct{ slot.Slot }
 // errStatus is reported to a compartment's breaker for a response with status 500 or more and no other error.
 var errStatus = errors.New("wardenhttp: the response has a status of 500 or more")
 
-// End releases the slot. If the client disconnected, or the connection was upgraded, the execution time says nothing about
-// the service and is discarded.
+// End releases the slot.
 func (h held) End(came inflight.Outcome) {
 	err := came.Err
 	if err == nil && came.Status >= http.StatusInternalServerError {
 		err = errStatus
 	}
-	h.Slot.End(err, came.Upgraded || errors.Is(err, context.Canceled))
+	h.Slot.End(err, ending(came, came.Status))
+}
+
+// ending is what the time says of a request that was answered with this status, 0 if it was not. If its context ended it before it had
+// an answer, the work would have taken longer; if the client left an answer that had begun, or the connection was upgraded, the time
+// says nothing.
+func ending(came inflight.Outcome, status int) slot.Ending {
+	switch left := errors.Is(came.Err, context.Canceled); {
+	case came.Upgraded:
+		return slot.Silent
+	case (left || errors.Is(came.Err, context.DeadlineExceeded)) && (status == 0 || status >= http.StatusInternalServerError):
+		return slot.Abandoned
+	case left:
+		return slot.Silent
+	}
+	return slot.Whole
 }
 
 // noBase returns an error for a Base that is a nil pointer or function.

@@ -3,6 +3,7 @@
 package wardenhttp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -40,16 +41,17 @@ type side struct {
 	w     http.ResponseWriter // carries the deadlines
 	reads bool
 
-	mu    sync.Mutex // guards all below; never held while waiting for the client
-	spare time.Duration
-	due   time.Time
-	timer *time.Timer
-	waits bool  // a Read or Write is waiting for the client
-	own   bool  // the handler sets the deadlines
-	used  bool  // data was read or written
-	whole bool  // the body was read to its end
-	late  error // the error of every later wait
-	over  bool  // the handler is done, and w must not be touched
+	mu     sync.Mutex // guards all below; never held while waiting for the client
+	spare  time.Duration
+	due    time.Time
+	timer  *time.Timer
+	waits  bool  // a Read or Write is waiting for the client
+	own    bool  // the handler sets the deadlines
+	used   bool  // data was read or written
+	status int   // of the answer
+	whole  bool  // the body was read to its end
+	late   error // the error of every later wait
+	over   bool  // the handler is done, and w must not be touched
 }
 
 // enter starts a wait for the client.
@@ -142,11 +144,21 @@ func (s *side) hand(t time.Time) error {
 	return s.setDeadline(t)
 }
 
-// use records that there is an answer.
-func (s *side) use() {
+// use records that there is an answer, with this status.
+func (s *side) use(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used = true
+	s.used, s.status = true, cmp.Or(s.status, status)
+}
+
+// answered returns the status of the answer; 0: there is none.
+func (s *side) answered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.used {
+		return cmp.Or(s.status, http.StatusOK)
+	}
+	return 0
 }
 
 func (s *side) state() (used bool, late error) {

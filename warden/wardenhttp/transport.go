@@ -69,7 +69,7 @@ func hostTask(r *http.Request) warden.Task {
 // end nor closed holds its slot forever, as it holds its connection.
 //
 // The elapsed time counts as the dependency's execution time, unless the connection switched protocols or the context was
-// canceled. A compartment's breaker gets the error of the base or of a Read, an error for a status of 500 or more, else nil.
+// canceled, or its deadline passed before there was an answer. A compartment's breaker gets the error of the base or of a Read, an error for a status of 500 or more, else nil.
 // The context of the sent request ends with the Task's deadline, and with the compartment's Timeout.
 //
 // The header Warden-Timeout has the remaining time of the context in milliseconds; Warden-Priority has the priority unless it
@@ -145,7 +145,7 @@ func (t *Transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, 
 		return p, nil, err
 	}
 	if out, err = tell(p.Ctx, req); err != nil {
-		p.End(context.Canceled, true) // nothing was sent: the breaker and the times see nothing
+		p.End(context.Canceled, slot.Silent) // nothing was sent: the breaker and the times see nothing
 		return p, nil, err
 	}
 	ready = true

@@ -97,13 +97,25 @@ func (c *Claim) within(ctx context.Context) (context.Context, *patience, func())
 	return ctx, nil, cancel
 }
 
-// End releases the slot. err is the result of the request, for a breaker and for statistics. silent: its execution time says
-// nothing about the service and is discarded.
-func (p Slot) End(err error, silent bool) {
-	if silent {
-		p.warden.Discard()
-	} else {
+// Ending is what the execution time of a request says about the service.
+type Ending uint8
+
+// How a request ended.
+const (
+	Whole     Ending = iota // how long the work takes
+	Abandoned               // less than that: its deadline or its client ended it
+	Silent                  // nothing
+)
+
+// End releases the slot. err is the result of the request, for a breaker and for statistics.
+func (p Slot) End(err error, how Ending) {
+	switch how {
+	case Whole:
 		p.warden.Release()
+	case Abandoned:
+		p.warden.Abandon()
+	case Silent:
+		p.warden.Discard()
 	}
 	p.compartment.Release(err)
 	if p.cancel != nil {
