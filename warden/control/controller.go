@@ -96,7 +96,10 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	if dt == 0 || !informed {
 		return informed
 	}
-	used := min(finite(s.Utilization.Value), 1)
+	used := 0.0
+	if ok(s.Utilization) {
+		used = min(finite(s.Utilization.Value), 1)
+	}
 	st.served.step(s.Service, s.Pools, dt, used, float64(cfg.Initial), st.pressure < growBelow && top.level < growBelow)
 	st.served.target = cfg.within(st.served.target)
 	constant := fallTime
