@@ -168,7 +168,7 @@ func (l *lab) answers(variant string, w workload, knows string, n int, length ti
 	}
 	after, err := lostOf(at.server, c.cmd.Process.Pid)
 	if w.computes() || variant == refuseAll {
-		perSecond /= 1 - after.stolen(before, len(at.server))
+		perSecond /= 1 - min(after.stolen(before, len(at.server)), 0.5) // with less left, a guess of the whole would offer anything
 	}
 	return perSecond, err
 }

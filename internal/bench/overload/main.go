@@ -146,7 +146,7 @@ func (s selection) groups() ([]group, error) {
 			if s.knows == "" && (k == h2 && w.name != "cpu4" || k != untold && w.unbound()) {
 				continue
 			}
-			g := group{workload: w.clientsOf(k), knows: k, loads: w.loads, variants: vs, all: s.all}
+			g := group{workload: before(k, w), knows: k, loads: w.loads, variants: vs, all: s.all}
 			switch {
 			case loads != nil:
 				g.loads = loads

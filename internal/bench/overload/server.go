@@ -43,8 +43,8 @@ func usualKnows() []string { return []string{untold, told, post, h2} }
 func noesKnows() []string  { return []string{stay, long, jobs} }
 func allKnows() []string   { return append(usualKnows(), noesKnows()...) }
 
-// clientsOf returns a workload with the patience of such clients.
-func (w workload) clientsOf(knows string) workload {
+// before returns a workload with the patience of such clients.
+func before(knows string, w workload) workload {
 	switch knows {
 	case stay:
 		w.patience = 2 * time.Second
