@@ -71,7 +71,7 @@ func serve(ops string, after time.Duration, input io.Reader) error {
 			}
 			return pause(ctx, 10*time.Millisecond)
 		},
-		DeadLetter: dispatch.Discard, MaxInFlight: 64, DrainTimeout: time.Second,
+		DeadLetter: dispatch.Discard, MaxInFlight: 64, AttemptTimeout: 20 * time.Second, DrainTimeout: time.Second,
 	})
 	if err != nil {
 		return err

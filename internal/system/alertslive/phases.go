@@ -88,7 +88,7 @@ func phases() []phase {
 		// Few calls, each of which loses a slot: 10 slots in five minutes, 30 in eight.
 		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: steady(load{3, 5, 0.06, 0.03}), args: fault("analytics=1h,admin=1h")},
 		// A worker: the handlers of one partition hang, and a partition comes whose ledger cannot be opened.
-		{name: "stalled", lasts: 14 * time.Minute, replicas: 1, program: "watched", args: []string{"-fault-after", well.String()}},
+		{name: "stalled", lasts: 8 * time.Minute, replicas: 1, program: "watched", args: []string{"-fault-after", "2m"}}, // nothing fires before well all the same
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fires are the alerts of each phase: name, severity and, where there is one, the compartment, the class of priority or the pool.
+// fires are the alerts of each phase: name, severity and, where there is one, the compartment, the class of priority, the pool or the reason.
 func fires() map[string][]string {
 	return map[string][]string{
 		"healthy":         nil,
@@ -37,6 +37,7 @@ func fires() map[string][]string {
 			"StopbankAbandonedWorkGrows page compartment=admin", "StopbankAbandonedWorkGrows ticket compartment=analytics",
 			"StopbankAbandonedWorkFills page compartment=admin", "StopbankAbandonedWorkFills ticket compartment=analytics",
 		},
+		"stalled": {"StopbankStalled page reason=working", "StopbankStalled page reason=unopened"},
 	}
 }
 
@@ -68,6 +69,7 @@ func brokenRules() []broken {
 		{"no compartment has so many slots", "stuck-work", "15s", "alert: StopbankAbandonedWorkGrows", "[5m]) > 0 and min", "[5m]) > 30 and min"},
 		{"a pool that is in use is full, whoever waits", "pool", "15s", "alert: StopbankPoolFull", "> 0.9 and", "> 0.05 or"},
 		{"no pool is that full", "pool", "60s", "alert: StopbankPoolFull", "> 0.9", "> 1"},
+		{"only what handlers asked for", "stalled", "60s", "alert: StopbankStalled", "!~", "=~"},
 		{"all work is critical", "sale", "15s", "name: stopbank-slo", `{priority="critical"}`, ""},
 	}
 }
@@ -146,7 +148,7 @@ func tests(t *testing.T, evaluation, phase string, scraped ...string) string {
 			}
 		}
 		// Nothing fires before a fault, and until the end nothing but what should.
-		const fired = `group by (alertname, severity, compartment, priority, pool) (max_over_time(ALERTS{alertstate="firing"}[2h]))`
+		const fired = `group by (alertname, severity, compartment, priority, pool, reason) (max_over_time(ALERTS{alertstate="firing"}[2h]))`
 		fmt.Fprintf(&out, "    promql_expr_test:\n      - {expr: '%s', eval_time: %s}\n      - expr: '%[1]s'\n        eval_time: %[3]ds\n        exp_samples:\n", fired, well, end)
 		for _, alert := range fires()[phase] {
 			fields := strings.Fields(alert)
