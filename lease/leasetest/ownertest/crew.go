@@ -163,6 +163,7 @@ func (w *torture) member() *hand {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &hand{cut: m.Cut, mend: m.Mend, late: m.Late, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
 	h.kill = func() { m.Cut(); cancel() }
+	w.canBeLate = w.canBeLate || h.late != nil
 	if h.late == nil {
 		h.late = func(func() time.Duration) {}
 	}
