@@ -110,7 +110,16 @@ func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.P
 			hear(context.Cause(ctx))
 		})()
 		s.at("taking, before work")
-		work(heard, dispatch.Partition{Name: p.Name, Source: s, Ledger: s})
+		if p.Open == nil {
+			work(heard, dispatch.Partition{Name: p.Name, Source: s, Ledger: s})
+			return
+		}
+		work(heard, dispatch.Partition{Name: p.Name, Open: func(ctx context.Context) (_ dispatch.Source, _ lease.Ledger, err error) {
+			if s.Source, s.Ledger, err = p.Open(ctx); err != nil {
+				return nil, nil, err
+			}
+			return s, s, nil
+		}})
 	})
 }
 
