@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +36,8 @@ func TestProxyKeepsTheSlotOfItsUpstream(t *testing.T) {
 			_, _ = io.WriteString(w, "done")
 		}))
 		t.Cleanup(upstream.Close)
+		release := sync.OnceFunc(func() { close(finish) })
+		t.Cleanup(release)
 		g := newGuard(t, 1, 0)
 		base := &http.Transport{}
 		t.Cleanup(base.CloseIdleConnections)
@@ -68,9 +71,11 @@ func TestProxyKeepsTheSlotOfItsUpstream(t *testing.T) {
 			t.Fatalf("a client that left: %v", err)
 		}
 		await(t, "the end of the handler", left)
-		g.wantInFlight(t, "H23: while the upstream works for nobody", 1)
+		if g.wantInFlight(t, "H23: while the upstream works for nobody", 1); t.Failed() {
+			return // the next request would reach the upstream and wait
+		}
 		wantStatus(t, s, http.StatusServiceUnavailable)
-		close(finish)
+		release()
 		g.wantEmpty(t)
 		wantStatus(t, s, http.StatusOK)
 		await(t, "the end of the handler", left)
