@@ -28,7 +28,7 @@ import (
 //   - lost: a record that was given up, or committed without being handled;
 //   - doubled: a record handled again under the token of its effect, or after a rest;
 //   - disordered: a record handled before an earlier one of its domain;
-//   - stuck: a key for which no handler is called within two leases, or HandOver, of the last fault, in time in which the server is up, this
+//   - stuck: a key for which no handler is called within two leases, or HandOver, and 5 s of the last fault, in time in which the server is up, this
 //     machine keeps pace, and no other handler takes its time; no rest within a minute of such time; or a member that does not end;
 //   - others: a partition that stands still without a reason (D12), a token for two records or two members, a member that ends by itself.
 func Torture(t *testing.T, open Open) {
@@ -107,8 +107,12 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 		total.lost, total.doubled, total.disordered, total.stuck, total.violation)
 }
 
-// keyPatience is how long after the last fault every key has moved: two leases, or what the group needs to hand a partition over.
-func (w *torture) keyPatience() time.Duration { return max(2*w.group.Lease, w.group.HandOver) }
+// keyPatience is how long after the last fault every key has moved: two leases, or what the group needs to hand a partition over, and the
+// longest pause of a dispatch.Dispatcher after errors of its engine.
+func (w *torture) keyPatience() time.Duration {
+	const pause = 5 * time.Second
+	return max(2*w.group.Lease, w.group.HandOver) + pause
+}
 
 // torture is one group under torture.
 type torture struct {
