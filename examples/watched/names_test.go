@@ -181,7 +181,8 @@ func events() []event {
 	return []event{
 		{"pressure_high", limiterRejected, decides(decision.ControlDecision{ShedProbability: 1}), nil, func(s *service) *httptest.ResponseRecorder { return s.full().plain() }},
 		{"probabilistic_shedding", limiterRejected, decides(decision.ControlDecision{ShedProbability: .5}), nil, func(s *service) *httptest.ResponseRecorder {
-			return s.full().plain()
+			s.full().waits(limiter.Normal, time.Second)
+			return s.plain()
 		}},
 		{"queue_overflow", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
 			s.full().waits(limiter.Normal, time.Second)
