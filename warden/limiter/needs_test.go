@@ -78,7 +78,13 @@ func TestNoBeliefLatches(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := fixed(1)
 		d.Needs = needs(time.Hour, "quick")
-		l := mustNew(t, Config{MaxQueue: 8, Initial: d, Rand: rand.New(rand.NewPCG(19, 1)).Float64})
+		var mu sync.Mutex
+		source := rand.New(rand.NewPCG(19, 1))
+		l := mustNew(t, Config{MaxQueue: 8, Initial: d, Rand: func() float64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return source.Float64()
+		}})
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for range 3 {
