@@ -24,7 +24,7 @@ func TestPropertyNeedsAgainstEveryExecution(t *testing.T) {
 		takes := rapid.SliceOfN(rapid.IntRange(1, 1000), names*each, names*each).Draw(rt, "takes, in us")
 		slower := time.Duration(rapid.IntRange(0, 20).Draw(rt, "slower by")) * time.Microsecond // with each execution
 		wrong := ""
-		inBubble(t, func() {
+		inBubble(t, rt, func() {
 			r := NewRecorder()
 			took, first := map[string][]time.Duration{}, []string(nil)
 			check := func() {

@@ -37,7 +37,7 @@ func TestRanges(t *testing.T) {
 // percentiles lie in the range of the value that they stand for.
 func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		inBubble(t, func() {
+		inBubble(t, rt, func() {
 			r := NewRecorder()
 			type running struct {
 				Span
@@ -230,13 +230,17 @@ func TestNoExecutionIsLost(t *testing.T) {
 	}
 }
 
-// inBubble runs fn in a bubble and panics, if fn does, outside of it, where rapid waits for it.
-func inBubble(t *testing.T, fn func()) {
+// inBubble runs fn in a bubble and fails or panics, if fn does, outside of it, where rapid waits for it. Rapid tells failures by
+// their line: a check that failed must not look like draws that ran out while rapid tries a shorter case.
+func inBubble(t *testing.T, rt *rapid.T, fn func()) {
 	var failed any
 	synctest.Test(t, func(*testing.T) {
 		defer func() { failed = recover() }()
 		fn()
 	})
+	if rt.Failed() {
+		rt.FailNow()
+	}
 	if failed != nil {
 		panic(failed)
 	}
