@@ -52,7 +52,9 @@ func shapes() []Config {
 			{Name: "c", Max: 6, MaxQueue: 3},
 		}},
 		{Total: 4, Compartments: []CompartmentConfig{
-			{Name: "t", Max: 4, MaxQueue: 2, MaxWait: 40 * time.Millisecond, Tenants: TenantsConfig{Max: 2, Keys: 4}},
+			{Name: "t", Max: 4, MaxQueue: 2, MaxWait: 40 * time.Millisecond, Tenants: TenantsConfig{Max: 3, Keys: 4, Weight: func(key string) int {
+				return 1 + int(key[0])%2
+			}}},
 			{Name: "u", Guaranteed: 2, Lendable: 1, Max: 3, MaxQueue: 2, Tenants: TenantsConfig{Max: 3, Keys: 2}},
 		}},
 	}
@@ -82,7 +84,7 @@ func (x *machine) submit(a, b int) {
 		run.returned.Store(true)
 	}()
 	synctest.Wait()
-	run.is = x.m.submit(p, key)
+	run.is = x.m.submit(p, key, c)
 }
 
 // some is one of the calls in this state, nil if there is none.
