@@ -147,41 +147,44 @@ func (m *setModel) enforce() {
 	}
 	if m.target >= 0 && m.target < m.planned {
 		m.total = m.target
-		left := m.total
 		pools := m.ranked()
+		sum, lent := 0, 0
 		for _, p := range pools {
-			p.now.Guaranteed, p.now.Lendable = 0, 0
+			sum += p.plan.Guaranteed
 		}
-		for level := 127; level >= -128; level-- {
-			equals := slices.DeleteFunc(slices.Clone(pools), func(p *poolModel) bool { return int(p.cfg.Criticality) != level })
-			sum := 0
-			for _, p := range equals {
-				sum += p.plan.Guaranteed
+		have := min(m.total, sum)
+		left := have
+		for _, p := range pools {
+			g := 0
+			for g < p.plan.Guaranteed && (g == 0 || (g+1)*sum <= p.plan.Guaranteed*have) {
+				g++
 			}
-			have := min(left, sum)
-			for _, p := range equals {
-				for p.now.Guaranteed < p.plan.Guaranteed && (p.now.Guaranteed+1)*sum <= p.plan.Guaranteed*have {
-					p.now.Guaranteed++
-				}
-			}
-			for _, p := range equals {
-				left -= p.now.Guaranteed
-				have -= p.now.Guaranteed
-			}
-			for ; have > 0; have-- {
-				var to *poolModel
-				for _, p := range equals {
-					if p.now.Guaranteed < p.plan.Guaranteed &&
-						(to == nil || p.now.Guaranteed*to.plan.Guaranteed < to.now.Guaranteed*p.plan.Guaranteed) {
-						to = p
-					}
-				}
-				to.now.Guaranteed++
-				left--
-			}
+			p.now.Guaranteed = g
+			left -= g
+		}
+		of := func(p *poolModel, n int) float64 { return float64(n) / float64(p.plan.Guaranteed) }
+		pools = slices.DeleteFunc(pools, func(p *poolModel) bool { return p.plan.Guaranteed == 0 })
+		for ; left > 0; left-- {
+			slices.MinFunc(pools, func(a, b *poolModel) int {
+				return cmp.Compare(of(a, a.now.Guaranteed), of(b, b.now.Guaranteed))
+			}).now.Guaranteed++
+		}
+		slices.Reverse(pools)
+		for ; left < 0; left++ {
+			slices.MaxFunc(pools, func(a, b *poolModel) int {
+				return cmp.Compare(of(a, a.now.Guaranteed-1), of(b, b.now.Guaranteed-1))
+			}).now.Guaranteed--
 		}
 		for _, p := range pools {
-			p.now.Max = min(p.now.Max, p.now.Guaranteed+left)
+			p.now.Lendable = p.plan.Lendable * p.now.Guaranteed / p.plan.Guaranteed
+			lent += p.now.Lendable
+		}
+		for _, p := range m.pools {
+			most := p.now.Guaranteed + m.total - have
+			if p.cfg.Timeout > 0 {
+				most += lent - p.now.Lendable
+			}
+			p.now.Max = min(p.now.Max, most)
 		}
 	}
 	m.serve()
@@ -197,9 +200,13 @@ func (m *setModel) mayTake(p *poolModel, t *tenantModel) bool {
 	if p.cfg.Tenants.Max > 0 && t.held+ofTenant >= p.cfg.Tenants.Max {
 		return false
 	}
-	held := 0
+	held, free := 0, m.total
 	for _, p := range m.pools {
 		held += p.held()
+		free -= max(p.held(), p.now.Guaranteed)
+	}
+	if m.total < m.planned && p.cfg.Timeout == 0 && p.held() >= p.now.Guaranteed && free <= 0 {
+		return false
 	}
 	return held < m.total && p.held()+left < p.now.Max && (p.held() < p.should() || m.unreserved() > 0)
 }

@@ -44,10 +44,23 @@ func (s *Set) full(c *Compartment) (limiter.Bound, int) {
 		return limiter.BoundSlots, p.share.Max
 	case p.bounded() >= p.share.Max:
 		return limiter.BoundBorrow, p.share.Max
-	case s.held >= s.total, p.held >= p.reserved() && s.unreserved <= 0:
+	case s.held >= s.total, p.held >= p.reserved() && s.unreserved <= 0, s.total < s.plan.Total && p.onlyLent():
 		return limiter.BoundTotal, s.total
 	}
 	return 0, 0
+}
+
+// onlyLent reports whether p, which has no Timeout and all of its guarantee, could only take a slot that another compartment
+// is guaranteed. Below the planned total nobody waits for slots that may never come back.
+func (p *pool) onlyLent() bool {
+	if p.config.Timeout > 0 || p.held < p.share.Guaranteed {
+		return false
+	}
+	free := p.set.total
+	for _, other := range p.set.pools {
+		free -= max(other.held, other.share.Guaranteed)
+	}
+	return free <= 0
 }
 
 func (s *Set) free(c *Compartment) bool {
