@@ -171,8 +171,8 @@ func (s *Set) settle(c *Compartment) {
 }
 
 // waiting is a heap of the compartments and tenants of one pool with waiting calls: the one with the fewest in flight first,
-// then the one that has used the least slot time, both per weight, then the longest waiting for its turn. Without tenants it
-// has at most one element.
+// then the one that has used the least slot time, both per weight, then the longest waiting for its turn. A grant costs O(log n)
+// for n of them. Without tenants it has at most one element.
 type waiting []*Compartment
 
 // fix restores the heap order after the number in flight of c, or what it has used, has changed.
