@@ -73,10 +73,10 @@ func TestLightTenantsKeepTheirHalf(t *testing.T) {
 		{4, 8, 5, always, 200 * time.Second, 0.45},
 		{8, 8, 5, always, 100 * time.Second, 0.45},
 		{32, 8, 5, always, 50 * time.Second, 0.4}, // five callers for four slots: while one thinks, a slot goes to a long call
-		{2, 1000, 5, always, 1600 * time.Second, 0.4},
-		{4, 1000, 5, always, 800 * time.Second, 0.4},
-		{8, 1000, 5, always, 400 * time.Second, 0.4},
-		{32, 1000, 5, always, 100 * time.Second, 0.4},
+		{2, 1000, 5, always, 700 * time.Second, 0.4},
+		{4, 1000, 5, always, 350 * time.Second, 0.4},
+		{8, 1000, 5, always, 175 * time.Second, 0.4},
+		{32, 1000, 5, always, 45 * time.Second, 0.4},
 		{2, 8, 1, always, 200 * time.Second, 0.45}, // each call is a return
 		{2, 8, 1, 10 * time.Millisecond, 200 * time.Second, 0.45},
 	} {
