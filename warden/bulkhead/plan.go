@@ -88,9 +88,9 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 // Apply limits the sum of all slots to d.TargetConcurrency if that is below Total, unless d.Seq is less than that of the
 // decision applied last. To meet a lower limit, slots that no compartment is guaranteed are withheld first, then guarantees
 // shrink in proportion, to one slot at least, and below that by Criticality. Lendable shrinks like its guarantee, and while
-// the limit is below Total, a compartment without a Timeout does not borrow what others lend. ShedProbability applies to every compartment below
-// limiter.Critical, and Yields to all; Expected is ignored, because it does not describe the work of a single compartment. A
-// Set is meant to be a warden's Config.ApplyTo. Apply does not block.
+// the limit is below Total, a compartment without a Timeout does not borrow what others lend. ShedProbability applies to every
+// compartment below limiter.Critical, and Yields to all; Expected is ignored, because it does not describe the work of a
+// single compartment. A Set is meant to be a warden's Config.ApplyTo. Apply does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
 	if !s.made() {
 		return

@@ -77,8 +77,8 @@ func (s *Set) take(c *Compartment) {
 	p.held++
 	s.held++
 	c.held++
-	if p.tenants != nil {
-		p.tenants.now = max(p.tenants.now, c.used)
+	if ts := p.tenants; ts != nil {
+		ts.now = max(ts.now, c.used)
 	}
 	p.waiting.fix(c)
 }

@@ -3,6 +3,7 @@
 package bulkhead
 
 import (
+	"cmp"
 	"hash/maphash"
 	"strings"
 	"time"
@@ -51,20 +52,18 @@ type tenancy struct {
 }
 
 func newTenants(cfg *CompartmentConfig) *tenants {
-	ts := &tenants{byKey: map[string]*Compartment{}, most: cfg.Timeout.Seconds(), seed: maphash.MakeSeed()}
-	if cfg.Timeout == 0 {
-		ts.most = mostOwed.Seconds()
+	return &tenants{
+		byKey: map[string]*Compartment{}, most: cmp.Or(cfg.Timeout, mostOwed).Seconds(),
+		shared: make([]*Compartment, min(cfg.Tenants.Keys, mostShared)), seed: maphash.MakeSeed(),
 	}
-	ts.shared = make([]*Compartment, min(cfg.Tenants.Keys, mostShared))
-	return ts
 }
 
 // Tenant returns the compartment of the tenant with this key, created on demand: it has the settings of c, at most
 // Tenants.Max slots, and a queue of its own. Free slots of c go to the waiting tenant with the fewest in flight, then to the
-// one that has used the least slot time, both per weight. For an unknown compartment, or one without tenants,
-// Tenant returns c. Keys longer than 256 bytes, and new keys while Tenants.Keys tenants exist and none is idle, share a few
-// compartments, the same key always the same one; each of them is served as one tenant. The result may be kept for any time.
-// Tenant does not block, and allocates only when it creates a compartment.
+// one that has used the least slot time, both per weight. For an unknown compartment, or one without tenants, Tenant returns c.
+// Keys longer than 256 bytes, and new keys while Tenants.Keys tenants exist and none is idle, share a few compartments, the
+// same key always the same one; each of them is served as one tenant. The result may be kept for any time. Tenant does not
+// block, and allocates only when it creates a compartment.
 func (c *Compartment) Tenant(key string) *Compartment {
 	if !c.known() || c.pool.tenants == nil {
 		return c
@@ -152,8 +151,7 @@ func (ts *tenants) settle(c *Compartment) {
 	if active == c.active {
 		return
 	}
-	c.active = active
-	if active {
+	if c.active = active; active {
 		c.used = max(c.used, ts.now)
 	}
 	switch {
