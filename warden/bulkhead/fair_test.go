@@ -9,9 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
-
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 )
