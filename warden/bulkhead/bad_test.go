@@ -64,6 +64,7 @@ func TestBadConfig(t *testing.T) {
 		{first + "Breaker", one(CompartmentConfig{Max: 1, Breaker: (*breaker)(nil)})},
 		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: -1}})},
 		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Keys: 1}})},
+		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Weight: func(string) int { return 1 }}})},
 		{first + "Tenants.Keys", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1, Keys: -1}})},
 		{first + "Tenants.Keys", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1, Keys: maxKeys + 1}})},
 		{first + "MaxQueue", one(CompartmentConfig{Max: 1, Tenants: TenantsConfig{Max: 1}})},

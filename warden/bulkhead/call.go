@@ -181,7 +181,7 @@ func (c *Compartment) startAtOnce(k *call) (yields int, ok bool) {
 // admit counts a call whose function starts now. The caller holds Set.mu.
 func (p *pool) admit(k *call) {
 	p.counts.admitted++
-	k.began.weight = p.window.weigh(p.set.observer != nil)
+	k.began.weight = p.window.weigh(p.set.observer != nil || p.tenants != nil)
 }
 
 // wait is the slow path: it gets a slot, perhaps after queueing, or returns the rejection.
@@ -443,6 +443,9 @@ func (k *call) leave(count func(*counts)) {
 	p.window.record(k.began, now, &p.counts)
 	p.counts.finished++
 	count(&p.counts)
+	if p.tenants != nil {
+		p.tenants.charge(k.c, now-k.began.at)
+	}
 	k.giveBack()
 }
 

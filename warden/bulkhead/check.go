@@ -70,8 +70,8 @@ func (c *CompartmentConfig) check(field string) error {
 		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
 	case t.Keys < 0 || t.Keys > maxKeys:
 		return &InvalidError{field + "Tenants.Keys", t.Keys, "1 to 1000000, or 0 (the default, 10000)"}
-	case t.Keys > 0 && t.Max == 0:
-		return &InvalidError{field + "Tenants.Max", 0, "1 or more, because Tenants.Keys is set"}
+	case (t.Keys > 0 || t.Weight != nil) && t.Max == 0:
+		return &InvalidError{field + "Tenants.Max", 0, "1 or more, because Tenants.Keys or Tenants.Weight is set"}
 	case t.Max > 0 && c.MaxQueue == 0:
 		return &InvalidError{field + "MaxQueue", 0, "1 or more, because Tenants is set and a tenant below its fair share waits for it"}
 	}

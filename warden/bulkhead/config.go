@@ -58,9 +58,13 @@ type CompartmentConfig struct {
 type TenantsConfig struct {
 	// Max is the maximum number of slots of one tenant, 1 or more; 0: the compartment has no tenants.
 	Max int
-	// Keys is the maximum number of tenants tracked at a time, 1 to 1,000,000; 0: 10,000. Tenants beyond share the
-	// compartment itself, as if they were one tenant.
+	// Keys is the maximum number of tenants tracked at a time, 1 to 1,000,000; 0: 10,000. Keys beyond share as many
+	// compartments, at most 64.
 	Keys int
+	// Weight, if not nil, returns the weight of a new tenant, 1 to 1,000: while both wait, a tenant of weight 3 gets three
+	// times the slot time of one of weight 1, within Max. Less counts as 1, and so does a panic; more counts as 1,000. Weight
+	// may be called concurrently, and more than once for a key.
+	Weight func(key string) int
 }
 
 // Breaker is a circuit breaker. Allow returns an error while the breaker is open; otherwise the returned function is called

@@ -20,8 +20,9 @@ func shop() *bulkhead.Set {
 		Total: 100,
 		Compartments: []bulkhead.CompartmentConfig{
 			{Name: "checkout", Guaranteed: 50, Lendable: 20, Max: 70, MaxQueue: 100, MaxWait: time.Second, Timeout: 5 * time.Second, Criticality: limiter.Critical},
-			{Name: "products", Guaranteed: 30, Max: 40, MaxQueue: 50, MaxWait: 200 * time.Millisecond},
+			{Name: "products", Guaranteed: 30, Max: 40, MaxQueue: 50, MaxWait: 200 * time.Millisecond, Timeout: 3 * time.Second},
 			{Name: "analytics", Guaranteed: 15, Lendable: 15, Max: 30, MaxQueue: 10, Timeout: 30 * time.Second, Criticality: limiter.Background},
+			{Name: "admin", Guaranteed: 5, MaxQueue: 5, Timeout: 10 * time.Second, Criticality: limiter.High},
 		},
 	})
 	if err != nil {
@@ -42,7 +43,7 @@ func ExampleDo() {
 	fmt.Println(err)
 	// Output:
 	// paid <nil>
-	// bulkhead: unknown compartment "chekout"; the set has "checkout", "products", "analytics"
+	// bulkhead: unknown compartment "chekout"; the set has "checkout", "products", "analytics", "admin"
 }
 
 // What is shown while the products' own compartment is full, or their database does not answer.
@@ -137,25 +138,41 @@ func ExampleSet_Resize_bypass() {
 	}
 	s := set.Snapshot().Compartments[0]
 	fmt.Println(err, s.Mode, s.InFlight, s.WithoutSlot)
-	// Output: <nil> bypass 100 30
+	// Output: <nil> bypass 100 35
 }
 
-// A decision about the sum: the least critical give up their guarantees first.
+// The table of docs/bulkhead.md: for each total, what a compartment is guaranteed, how much of that it lends, and the most it
+// may have.
 func ExampleSet_Apply() {
 	set := shop()
-	set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 70})
-	for _, c := range set.Snapshot().Compartments {
-		fmt.Println(c.Name, c.EffectiveGuaranteed)
+	for i, total := range []int{100, 50, 20, 4, 2, 1} {
+		set.Apply(decision.ControlDecision{Seq: uint64(i), TargetConcurrency: total})
+		fmt.Printf("| %d |", total)
+		for _, c := range set.Snapshot().Compartments {
+			fmt.Printf(" %d / %d / %d |", c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax)
+		}
+		fmt.Println()
 	}
 	// Output:
-	// checkout 50
-	// products 20
-	// analytics 0
+	// | 100 | 50 / 20 / 70 | 30 / 0 / 40 | 15 / 15 / 30 | 5 / 0 / 5 |
+	// | 50 | 25 / 10 / 32 | 15 / 0 / 32 | 7 / 7 / 17 | 3 / 0 / 5 |
+	// | 20 | 10 / 4 / 13 | 6 / 0 / 13 | 3 / 3 / 7 | 1 / 0 / 5 |
+	// | 4 | 1 / 0 / 2 | 1 / 0 / 2 | 1 / 1 / 1 | 1 / 0 / 2 |
+	// | 2 | 1 / 0 / 1 | 0 / 0 / 0 | 0 / 0 / 0 | 1 / 0 / 1 |
+	// | 1 | 1 / 0 / 1 | 0 / 0 / 0 | 0 / 0 / 0 | 0 / 0 / 0 |
 }
 
+// Customers who pay get three times the slot time of the others while both wait.
 func ExampleCompartment_Tenant() {
+	pays := map[string]bool{"customer 17": true}
+	weight := func(key string) int {
+		if pays[key] {
+			return 3
+		}
+		return 1
+	}
 	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "api", Guaranteed: 20, MaxQueue: 5, MaxWait: time.Second, Tenants: bulkhead.TenantsConfig{Max: 10, Keys: 50_000}},
+		{Name: "api", Guaranteed: 20, MaxQueue: 5, MaxWait: time.Second, Tenants: bulkhead.TenantsConfig{Max: 10, Keys: 50_000, Weight: weight}},
 	}})
 	if err != nil {
 		panic(err)

@@ -37,23 +37,25 @@ type callRun struct {
 	err      error // written before returned
 }
 
-// shapes are the sets that the machine drives.
+// shapes are the sets that the machine drives. No call runs for long enough that its Timeout passes.
 func shapes() []Config {
 	return []Config{
 		{Total: 10, Compartments: []CompartmentConfig{
-			{Name: "bronze", Guaranteed: 1, Max: 5},
+			{Name: "bronze", Guaranteed: 1, Max: 5, Timeout: time.Hour},
 			{Name: "gold", Guaranteed: 4, Lendable: 2, Max: 6, MaxQueue: 3, MaxWait: 50 * time.Millisecond, Criticality: limiter.Critical},
-			{Name: "silver", Guaranteed: 3, Lendable: 3, Max: 8, MaxQueue: 2, Criticality: limiter.High},
+			{Name: "silver", Guaranteed: 3, Lendable: 3, Max: 8, MaxQueue: 2, Timeout: time.Hour, Criticality: limiter.High},
 			{Name: "many", Guaranteed: 2, Max: 6, MaxQueue: 2, Criticality: limiter.Background, Tenants: TenantsConfig{Max: 3, Keys: 3}},
 		}},
 		{Total: 6, Compartments: []CompartmentConfig{
-			{Name: "a", Guaranteed: 3, Lendable: 2, Max: 6, MaxQueue: 3},
+			{Name: "a", Guaranteed: 3, Lendable: 2, Max: 6, MaxQueue: 3, Timeout: time.Hour},
 			{Name: "b", Guaranteed: 2, Lendable: 2, Max: 6, MaxQueue: 3},
 			{Name: "c", Max: 6, MaxQueue: 3},
 		}},
 		{Total: 4, Compartments: []CompartmentConfig{
-			{Name: "t", Max: 4, MaxQueue: 2, MaxWait: 40 * time.Millisecond, Tenants: TenantsConfig{Max: 2, Keys: 4}},
-			{Name: "u", Guaranteed: 2, Lendable: 1, Max: 3, MaxQueue: 2, Tenants: TenantsConfig{Max: 3, Keys: 2}},
+			{Name: "t", Max: 4, MaxQueue: 2, MaxWait: 40 * time.Millisecond, Tenants: TenantsConfig{Max: 3, Keys: 4, Weight: func(key string) int {
+				return 1 + int(key[0])%2
+			}}},
+			{Name: "u", Guaranteed: 2, Lendable: 1, Max: 3, MaxQueue: 2, Timeout: time.Hour, Tenants: TenantsConfig{Max: 3, Keys: 2}},
 		}},
 	}
 }
@@ -82,7 +84,7 @@ func (x *machine) submit(a, b int) {
 		run.returned.Store(true)
 	}()
 	synctest.Wait()
-	run.is = x.m.submit(p, key)
+	run.is = x.m.submit(p, key, c)
 }
 
 // some is one of the calls in this state, nil if there is none.

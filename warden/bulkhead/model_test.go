@@ -4,6 +4,8 @@
 package bulkhead
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -41,9 +43,22 @@ type tenantModel struct {
 	waiting     []*callModel // in order of arrival
 	asked       int          // when it began to wait, or got its last slot while it did; 0: it does not wait. It orders equals
 	active      int
+	weight      int
+	used        float64 // seconds of slot time per weight
 }
 
-func (t *tenantModel) inFlight() int { return t.held + t.withoutSlot }
+// before says who of two waiting tenants of p is first: one that may have more, then the fewest in flight per weight, then the
+// least slot time.
+func (p *poolModel) before(t, u *tenantModel) bool {
+	load := func(t *tenantModel) float64 {
+		n := t.held + t.withoutSlot
+		if p.cfg.Tenants.Max > 0 && n >= p.cfg.Tenants.Max {
+			return math.MaxFloat64
+		}
+		return math.Floor(float64(n) / float64(t.weight))
+	}
+	return cmp.Or(cmp.Compare(load(t), load(u)), cmp.Compare(t.used, u.used), cmp.Compare(t.asked, u.asked)) < 0
+}
 
 type poolModel struct {
 	cfg         CompartmentConfig
@@ -51,6 +66,8 @@ type poolModel struct {
 	now         Share          // what the decision leaves
 	known       []*tenantModel // with tenants: those told apart, the longest idle first
 	self        *tenantModel
+	shared      map[*Compartment]*tenantModel // of the keys that there is no room for
+	served      float64                       // the most slot time that a tenant had used when it got a slot
 	evicted     uint64
 	submitted   uint64
 	rejectedFor map[string]uint64
@@ -76,31 +93,31 @@ type setModel struct {
 func newSetModel(cfg Config) *setModel {
 	m := &setModel{planned: cfg.Total, target: -1, revision: 1}
 	for _, c := range cfg.Compartments {
-		m.pools = append(m.pools, &poolModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode}, self: &tenantModel{}, rejectedFor: map[string]uint64{}, wouldBe: map[string]uint64{}})
+		m.pools = append(m.pools, &poolModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode}, self: &tenantModel{weight: 1}, shared: map[*Compartment]*tenantModel{}, rejectedFor: map[string]uint64{}, wouldBe: map[string]uint64{}})
 	}
 	m.enforce()
 	return m
 }
 
 func (p *poolModel) held() int {
-	n := p.self.held
-	for _, t := range p.known {
+	n := 0
+	for _, t := range p.tenants() {
 		n += t.held
 	}
 	return n
 }
 
 func (p *poolModel) withoutSlot() int {
-	n := p.self.withoutSlot
-	for _, t := range p.known {
+	n := 0
+	for _, t := range p.tenants() {
 		n += t.withoutSlot
 	}
 	return n
 }
 
 func (p *poolModel) queued() int {
-	n := len(p.self.waiting)
-	for _, t := range p.known {
+	n := 0
+	for _, t := range p.tenants() {
 		n += len(t.waiting)
 	}
 	return n
@@ -130,41 +147,44 @@ func (m *setModel) enforce() {
 	}
 	if m.target >= 0 && m.target < m.planned {
 		m.total = m.target
-		left := m.total
 		pools := m.ranked()
+		sum, lent := 0, 0
 		for _, p := range pools {
-			p.now.Guaranteed, p.now.Lendable = 0, 0
+			sum += p.plan.Guaranteed
 		}
-		for level := 127; level >= -128; level-- {
-			equals := slices.DeleteFunc(slices.Clone(pools), func(p *poolModel) bool { return int(p.cfg.Criticality) != level })
-			sum := 0
-			for _, p := range equals {
-				sum += p.plan.Guaranteed
+		have := min(m.total, sum)
+		left := have
+		for _, p := range pools {
+			g := 0
+			for g < p.plan.Guaranteed && (g == 0 || (g+1)*sum <= p.plan.Guaranteed*have) {
+				g++
 			}
-			have := min(left, sum)
-			for _, p := range equals {
-				for p.now.Guaranteed < p.plan.Guaranteed && (p.now.Guaranteed+1)*sum <= p.plan.Guaranteed*have {
-					p.now.Guaranteed++
-				}
-			}
-			for _, p := range equals {
-				left -= p.now.Guaranteed
-				have -= p.now.Guaranteed
-			}
-			for ; have > 0; have-- {
-				var to *poolModel
-				for _, p := range equals {
-					if p.now.Guaranteed < p.plan.Guaranteed &&
-						(to == nil || p.now.Guaranteed*to.plan.Guaranteed < to.now.Guaranteed*p.plan.Guaranteed) {
-						to = p
-					}
-				}
-				to.now.Guaranteed++
-				left--
-			}
+			p.now.Guaranteed = g
+			left -= g
+		}
+		of := func(p *poolModel, n int) float64 { return float64(n) / float64(p.plan.Guaranteed) }
+		pools = slices.DeleteFunc(pools, func(p *poolModel) bool { return p.plan.Guaranteed == 0 })
+		for ; left > 0; left-- {
+			slices.MinFunc(pools, func(a, b *poolModel) int {
+				return cmp.Compare(of(a, a.now.Guaranteed), of(b, b.now.Guaranteed))
+			}).now.Guaranteed++
+		}
+		slices.Reverse(pools)
+		for ; left < 0; left++ {
+			slices.MaxFunc(pools, func(a, b *poolModel) int {
+				return cmp.Compare(of(a, a.now.Guaranteed-1), of(b, b.now.Guaranteed-1))
+			}).now.Guaranteed--
 		}
 		for _, p := range pools {
-			p.now.Max = min(p.now.Max, p.now.Guaranteed+left)
+			p.now.Lendable = p.plan.Lendable * p.now.Guaranteed / p.plan.Guaranteed
+			lent += p.now.Lendable
+		}
+		for _, p := range m.pools {
+			most := p.now.Guaranteed + m.total - have
+			if p.cfg.Timeout > 0 {
+				most += lent - p.now.Lendable
+			}
+			p.now.Max = min(p.now.Max, most)
 		}
 	}
 	m.serve()
@@ -180,15 +200,25 @@ func (m *setModel) mayTake(p *poolModel, t *tenantModel) bool {
 	if p.cfg.Tenants.Max > 0 && t.held+ofTenant >= p.cfg.Tenants.Max {
 		return false
 	}
-	held := 0
+	held, free := 0, m.total
 	for _, p := range m.pools {
 		held += p.held()
+		free -= max(p.held(), p.now.Guaranteed)
+	}
+	if m.total < m.planned && p.cfg.Timeout == 0 && p.held() >= p.now.Guaranteed && free <= 0 {
+		return false
 	}
 	return held < m.total && p.held()+left < p.now.Max && (p.held() < p.should() || m.unreserved() > 0)
 }
 
 // tenantsOf is everybody who may wait in p.
-func (p *poolModel) tenants() []*tenantModel { return append([]*tenantModel{p.self}, p.known...) }
+func (p *poolModel) tenants() []*tenantModel {
+	all := append([]*tenantModel{p.self}, p.known...)
+	for _, t := range p.shared {
+		all = append(all, t)
+	}
+	return all
+}
 
 // next is who gets the next slot.
 func (m *setModel) next() (bestPart *poolModel, best *tenantModel) {
@@ -196,7 +226,7 @@ func (m *setModel) next() (bestPart *poolModel, best *tenantModel) {
 	for _, p := range m.ranked() {
 		var t *tenantModel
 		for _, u := range p.tenants() {
-			if u.asked > 0 && (m.mayTake(p, u) || p.now.Mode != limiter.Enforce) && (t == nil || u.inFlight() < t.inFlight() || u.inFlight() == t.inFlight() && u.asked < t.asked) {
+			if u.asked > 0 && (m.mayTake(p, u) || p.now.Mode != limiter.Enforce) && (t == nil || p.before(u, t)) {
 				t = u
 			}
 		}
@@ -253,6 +283,7 @@ func (m *setModel) start(c *callModel) {
 	c.state = inside
 	if m.mayTake(c.pool, c.tenant) {
 		c.tenant.held++
+		c.pool.served = max(c.pool.served, c.tenant.used)
 	} else {
 		c.tenant.withoutSlot++
 	}
@@ -268,18 +299,15 @@ func (m *setModel) reject(c *callModel, why string) {
 // leave ends a tenant's call.
 func (m *setModel) leave(c *callModel) {
 	p, t := c.pool, c.tenant
-	if t == p.self {
-		return
-	}
-	if t.active--; t.active > 0 {
+	if t.active--; t.active > 0 || !slices.Contains(p.known, t) {
 		return
 	}
 	p.known = slices.DeleteFunc(p.known, func(u *tenantModel) bool { return u == t })
 	p.known = append(p.known, t)
 }
 
-// tenant is who the call is a call of.
-func (p *poolModel) tenant(key string) *tenantModel {
+// tenant is who the call is a call of; shared is whose a key is that there is no room for.
+func (p *poolModel) tenant(key string, shared *Compartment) *tenantModel {
 	if p.cfg.Tenants.Max == 0 {
 		return p.self
 	}
@@ -291,19 +319,28 @@ func (p *poolModel) tenant(key string) *tenantModel {
 	if len(p.known) == p.cfg.Tenants.Keys {
 		i := slices.IndexFunc(p.known, func(t *tenantModel) bool { return t.active == 0 })
 		if i < 0 {
-			return p.self
+			if p.shared[shared] == nil {
+				p.shared[shared] = &tenantModel{weight: 1}
+			}
+			return p.shared[shared]
 		}
 		p.known = slices.Delete(p.known, i, i+1)
 		p.evicted++
 	}
-	t := &tenantModel{key: key}
+	t := &tenantModel{key: key, weight: 1}
+	if p.cfg.Tenants.Weight != nil {
+		t.weight = p.cfg.Tenants.Weight(key)
+	}
 	p.known = append(p.known, t)
 	return t
 }
 
-func (m *setModel) submit(p *poolModel, key string) *callModel {
-	c := &callModel{pool: p, tenant: p.tenant(key), since: m.now}
+func (m *setModel) submit(p *poolModel, key string, shared *Compartment) *callModel {
+	c := &callModel{pool: p, tenant: p.tenant(key, shared), since: m.now}
 	t := c.tenant
+	if t.active == 0 {
+		t.used = max(t.used, p.served)
+	}
 	t.active++
 	p.submitted++
 	if p.cfg.MaxWait > 0 {
@@ -353,6 +390,12 @@ func (m *setModel) release(c *callModel) {
 		p.usual = took
 	}
 	p.usual += (took - p.usual) / 16
+	owed := time.Minute
+	if p.cfg.Timeout > 0 {
+		owed = p.cfg.Timeout
+	}
+	t := c.tenant
+	t.used = min(t.used+took.Seconds()/float64(t.weight), p.served+owed.Seconds()/float64(t.weight))
 	m.leave(c)
 	m.serve()
 }

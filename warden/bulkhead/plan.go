@@ -86,10 +86,11 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 }
 
 // Apply limits the sum of all slots to d.TargetConcurrency if that is below Total, unless d.Seq is less than that of the
-// decision applied last. To meet a lower limit, lending stops first, then slots that no compartment is guaranteed are
-// withheld, then guarantees shrink, starting with the lowest Criticality. ShedProbability applies to every compartment below
-// limiter.Critical, and Yields to all; Expected is ignored, because it does not describe the work of a single compartment. A
-// Set is meant to be a warden's Config.ApplyTo. Apply does not block.
+// decision applied last. To meet a lower limit, slots that no compartment is guaranteed are withheld first, then guarantees
+// shrink in proportion, to one slot at least, and below that by Criticality. Lendable shrinks like its guarantee, and while
+// the limit is below Total, a compartment without a Timeout does not borrow what others lend. ShedProbability applies to every
+// compartment below limiter.Critical, and Yields to all; Expected is ignored, because it does not describe the work of a
+// single compartment. A Set is meant to be a warden's Config.ApplyTo. Apply does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
 	if !s.made() {
 		return
@@ -160,37 +161,51 @@ func (s *Set) enforce() {
 	s.share(d.TargetConcurrency, shares)
 }
 
-// tighten fits shares, most critical first, into a total below the planned one: nothing is lent, and when the guarantees do
-// not fit, the most critical keep theirs. Equally critical compartments keep the same fraction of theirs, rounded down, and
-// the slots left over by rounding go one each to those with the smallest fraction.
+// tighten fits shares, most critical first, into a total below the planned one. Guarantees shrink in proportion, rounded down,
+// but not below one slot. The slots left over by rounding go one each to those with the smallest fraction of their guarantee;
+// those that the floor of one slot takes too many come one by one from where the largest fraction is left, so that with fewer
+// slots than guarantees the most critical have one each. Lendable shrinks alike, rounded down. Max leaves what there is to
+// borrow: the slots guaranteed to no compartment, and those lent, the latter only to a compartment with a Timeout.
 func tighten(shares []Share, pools []*pool, total int) {
-	for first, last := 0, 0; first < len(shares); first = last {
-		sum := 0
-		for ; last < len(shares) && pools[last].config.Criticality == pools[first].config.Criticality; last++ {
-			sum += shares[last].Guaranteed
-		}
-		equals, have := shares[first:last], min(total, sum)
-		total -= have
-		planned := make([]int, len(equals))
-		for i := range equals {
-			planned[i] = equals[i].Guaranteed
-			equals[i].Guaranteed, equals[i].Lendable = portion(planned[i], have, max(1, sum)), 0
-		}
-		for _, sh := range equals {
-			have -= sh.Guaranteed
-		}
-		for ; have > 0; have-- {
-			least := -1
-			for i, sh := range equals {
-				if sh.Guaranteed < planned[i] && (least < 0 || smaller(sh.Guaranteed, planned[i], equals[least].Guaranteed, planned[least])) {
-					least = i
-				}
-			}
-			equals[least].Guaranteed++
-		}
+	planned, sum := make([]int, len(shares)), 0
+	for i, sh := range shares {
+		planned[i] = sh.Guaranteed
+		sum += sh.Guaranteed
 	}
-	for i := range shares { // slots that no compartment is guaranteed
-		shares[i].Max = min(shares[i].Max, shares[i].Guaranteed+total)
+	have := min(total, sum)
+	left, lent := have, 0
+	for i := range shares {
+		shares[i].Guaranteed = min(planned[i], max(1, portion(planned[i], have, max(1, sum))))
+		left -= shares[i].Guaranteed
+	}
+	for ; left > 0; left-- {
+		least := -1
+		for i, sh := range shares {
+			if sh.Guaranteed < planned[i] && (least < 0 || smaller(sh.Guaranteed, planned[i], shares[least].Guaranteed, planned[least])) {
+				least = i
+			}
+		}
+		shares[least].Guaranteed++
+	}
+	for ; left < 0; left++ {
+		most := -1
+		for i, sh := range shares {
+			if sh.Guaranteed > 0 && (most < 0 || !smaller(sh.Guaranteed-1, planned[i], shares[most].Guaranteed-1, planned[most])) {
+				most = i
+			}
+		}
+		shares[most].Guaranteed--
+	}
+	for i := range shares {
+		shares[i].Lendable = portion(shares[i].Lendable, shares[i].Guaranteed, max(1, planned[i]))
+		lent += shares[i].Lendable
+	}
+	for i, sh := range shares {
+		most := sh.Guaranteed + total - have
+		if pools[i].config.Timeout > 0 {
+			most += lent - sh.Lendable
+		}
+		shares[i].Max = min(sh.Max, most)
 	}
 }
 

@@ -45,7 +45,7 @@ type pool struct {
 	set     *Set
 	config  CompartmentConfig
 	open    func() bool // whether the breaker is open; nil: it has no State
-	self    Compartment // the compartment itself, shared by the tenants beyond Tenants.Keys
+	self    Compartment // the compartment itself
 	tenants *tenants    // nil: no tenants
 
 	rejections *queue.Recent[limiter.Explanation]
@@ -70,9 +70,9 @@ type Compartment struct {
 	held        int
 	withoutSlot int    // calls that run without a slot
 	unwanted    int    // running calls that Enforce would have rejected, in a dry run
-	turn        uint64 // breaks ties between equal numbers in flight; 0: no call waits
+	turn        uint64 // breaks ties; 0: no call waits
 	index       int    // in pool.waiting
-	tenancy            // zero for a pool's own compartment
+	tenancy            // without tenants: only the weight, 1
 }
 
 // unknown identifies a compartment that does not exist.
@@ -96,7 +96,7 @@ func New(cfg Config) (*Set, error) {
 		}
 		p.self.init(p)
 		if p.config.Tenants.Max > 0 {
-			p.tenants = &tenants{byKey: map[string]*Compartment{}}
+			p.tenants = newTenants(&p.config)
 		}
 		s.pools = append(s.pools, p)
 		s.byName[c.Name] = p
@@ -120,7 +120,7 @@ const recentKept = 128
 
 // init sets c up as a compartment, or a tenant, of p.
 func (c *Compartment) init(p *pool) {
-	c.pool = p
+	c.pool, c.weight = p, 1
 	c.queue = queue.Queue[outcome]{Limit: p.config.MaxQueue, Left: c.drop}
 }
 

@@ -3,7 +3,9 @@
 package bulkhead
 
 import (
+	"cmp"
 	"container/heap"
+	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -42,10 +44,23 @@ func (s *Set) full(c *Compartment) (limiter.Bound, int) {
 		return limiter.BoundSlots, p.share.Max
 	case p.bounded() >= p.share.Max:
 		return limiter.BoundBorrow, p.share.Max
-	case s.held >= s.total, p.held >= p.reserved() && s.unreserved <= 0:
+	case s.held >= s.total, p.held >= p.reserved() && s.unreserved <= 0, s.total < s.plan.Total && p.onlyLent():
 		return limiter.BoundTotal, s.total
 	}
 	return 0, 0
+}
+
+// onlyLent reports whether p, which has no Timeout and all of its guarantee, could only take a slot that another compartment
+// is guaranteed. Below the planned total nobody waits for slots that may never come back.
+func (p *pool) onlyLent() bool {
+	if p.config.Timeout > 0 || p.held < p.share.Guaranteed {
+		return false
+	}
+	free := p.set.total
+	for _, other := range p.set.pools {
+		free -= max(other.held, other.share.Guaranteed)
+	}
+	return free <= 0
 }
 
 func (s *Set) free(c *Compartment) bool {
@@ -62,6 +77,9 @@ func (s *Set) take(c *Compartment) {
 	p.held++
 	s.held++
 	c.held++
+	if ts := p.tenants; ts != nil {
+		ts.now = max(ts.now, c.used)
+	}
 	p.waiting.fix(c)
 }
 
@@ -103,12 +121,11 @@ func (s *Set) serve() {
 	}
 }
 
-// next returns the compartment whose call gets the next slot: of the pool that goes first, the tenant with the fewest in
-// flight. nil: no slot is free for any waiting call.
+// next returns the compartment whose call gets the next slot: of the pool that goes first, the tenant that goes first. nil: no
+// slot is free for any waiting call.
 func (s *Set) next() *Compartment {
 	var first *pool
 	for _, p := range s.ranked {
-		// If the tenant with the fewest in flight has all that a tenant may have, so do the others.
 		if len(p.waiting) > 0 && s.admits(p.waiting[0]) && (first == nil || p.before(first)) {
 			first = p
 		}
@@ -137,6 +154,9 @@ func (p *pool) before(b *pool) bool {
 // settle updates the state that follows from the waiting and running calls of c: its turn, and whether it may be evicted.
 func (s *Set) settle(c *Compartment) {
 	p := c.pool
+	if p.tenants != nil {
+		p.tenants.settle(c)
+	}
 	switch waits := c.queue.Len() > 0; {
 	case waits && c.turn == 0:
 		s.waiting++
@@ -148,16 +168,14 @@ func (s *Set) settle(c *Compartment) {
 		heap.Remove(&p.waiting, c.index)
 		c.turn = 0
 	}
-	if c.tenant {
-		p.tenants.settle(c)
-	}
 }
 
 // waiting is a heap of the compartments and tenants of one pool with waiting calls: the one with the fewest in flight first,
-// then the longest waiting for its turn. Without tenants it has at most one element.
+// then the one that has used the least slot time, both per weight, then the longest waiting for its turn. A grant costs O(log n)
+// for n of them. Without tenants it has at most one element.
 type waiting []*Compartment
 
-// fix restores the heap order after the number in flight of c has changed.
+// fix restores the heap order after the number in flight of c, or what it has used, has changed.
 func (q *waiting) fix(c *Compartment) {
 	if c.turn != 0 {
 		heap.Fix(q, c.index)
@@ -168,10 +186,18 @@ func (q *waiting) Len() int { return len(*q) }
 
 func (q *waiting) Less(i, j int) bool {
 	a, b := (*q)[i], (*q)[j]
-	if inA, inB := a.held+a.withoutSlot, b.held+b.withoutSlot; inA != inB {
-		return inA < inB
+	return cmp.Or(cmp.Compare(a.load(), b.load()), cmp.Compare(a.used, b.used), cmp.Compare(a.turn, b.turn)) < 0
+}
+
+// load returns the number in flight of c per weight, rounded down, so that a tenant of weight 3 may have three slots while
+// one of weight 1 has none, if it has used less time per weight. A tenant that has all that a tenant may have comes last: if
+// it is first, so have all others.
+func (c *Compartment) load() int {
+	n := c.held + c.withoutSlot
+	if most := c.pool.config.Tenants.Max; most > 0 && n >= most {
+		return math.MaxInt
 	}
-	return a.turn < b.turn
+	return n / c.weight
 }
 
 func (q *waiting) Swap(i, j int) {

@@ -26,7 +26,7 @@ type Snapshot struct {
 	Stale bool `json:"stale,omitempty"`
 	// Unknown counts calls of unknown compartments.
 	Unknown uint64 `json:"unknown"`
-	// ObserverPanics counts recovered panics of the Observer, of a context, or of a Breaker's State.
+	// ObserverPanics counts recovered panics of the Observer, of a context, of a Breaker's State, or of Tenants.Weight.
 	ObserverPanics uint64                `json:"observer_panics"`
 	Compartments   []CompartmentSnapshot `json:"compartments"` // in the order of Config
 }
@@ -102,7 +102,7 @@ type TenantsSnapshot struct {
 	Active   int    `json:"active"`     // of these, with waiting or running calls
 	Max      int    `json:"max"`        // slots of one tenant
 	Evicted  uint64 `json:"evicted"`    // idle tenants evicted
-	Overflow uint64 `json:"overflowed"` // lookups that returned the shared compartment
+	Overflow uint64 `json:"overflowed"` // lookups that returned a shared compartment
 }
 
 // Health is a health status and its reason.
@@ -182,7 +182,7 @@ func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 			Evicted: ts.evicted, Overflow: ts.overflow,
 		}
 		for _, t := range p.waiting {
-			if t.tenant {
+			if t != &p.self {
 				c.Queued += t.queue.Len()
 			}
 		}

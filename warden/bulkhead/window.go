@@ -49,9 +49,9 @@ type stopwatch struct {
 	weight uint32
 }
 
-// weigh chooses the weight of an execution that starts now: 1 if an observer needs the time of each.
-func (w *window) weigh(observed bool) uint32 {
-	if observed || !w.busy {
+// weigh chooses the weight of an execution that starts now: 1 if the time of each is needed.
+func (w *window) weigh(each bool) uint32 {
+	if each || !w.busy {
 		return 1
 	}
 	if w.skip--; w.skip >= 0 {

@@ -48,6 +48,10 @@ func costs() []cost {
 		{"warden/limiter/doc.go", "entering and leaving a compartment's queue, with n waiting", constant, "", func(ctx context.Context, n int) func() {
 			return crowded(ctx, compartment(n), n).visit
 		}},
+		{"warden/bulkhead/slots.go", "granting a slot, with n tenants waiting", constant, "", func(ctx context.Context, n int) func() {
+			r := crowded(ctx, tenants(n), n)
+			return func() { r.turn(ctx) }
+		}},
 
 		{"docs/monitor.md M4", "a start and its end, and a sample, with n running", constant | free, "", func(_ context.Context, n int) func() {
 			r := monitor.NewRecorder()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -43,6 +44,21 @@ func compartment(n int) room {
 	return room{
 		enter: func(ctx context.Context) (func(), error) {
 			_, p, err := c.Acquire(ctx)
+			return func() { p.Release(nil) }, err
+		},
+		queued: func() int { return c.Snapshot().Queued },
+	}
+}
+
+// tenants returns the slot of a compartment, for which each caller waits as another one of n tenants.
+func tenants(n int) room {
+	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "c", Guaranteed: 1, MaxQueue: n + 2, Tenants: bulkhead.TenantsConfig{Max: 1, Keys: n + 2}},
+	}}))
+	c, calls := set.Compartment("c"), new(atomic.Int64)
+	return room{
+		enter: func(ctx context.Context) (func(), error) {
+			_, p, err := c.Tenant(strconv.FormatInt(calls.Add(1)%int64(n+2), 10)).Acquire(ctx)
 			return func() { p.Release(nil) }, err
 		},
 		queued: func() int { return c.Snapshot().Queued },
