@@ -15,7 +15,7 @@ import (
 type slots struct {
 	most    int
 	rated   bool
-	longest time.Duration // AttemptTimeout: what a record is charged, and what an owner may be ahead of now, at most
+	longest float64 // AttemptTimeout, in seconds: what a record is charged, and what an owner may be ahead of now, at most
 
 	mu      sync.Mutex // guards all below, the lines and the shares; nothing foreign runs under it. Taken inside a Dispatcher's, never around it
 	taken   int
@@ -23,9 +23,9 @@ type slots struct {
 	owners  map[string]*share
 	sweepAt int // so many owners are looked through for those that can be forgotten
 	turn    uint64
-	now     time.Duration // virtual time: what the least of the owners that wait has used. It never falls
-	asking  bool          // the rate is being called
-	shut    *time.Timer   // until it fires, the rate allows no attempt; nil: it may
+	now     float64     // virtual time, in seconds: what the least of the owners that wait has used. It never falls
+	asking  bool        // the rate is being called
+	shut    *time.Timer // until it fires, the rate allows no attempt; nil: it may
 }
 
 // share is an owner's or a partition's part of the slots.
@@ -34,8 +34,9 @@ type share struct {
 	late  int // of has: with handlers that are over their time. They are lost to everybody alike, and do not count where the fewest is asked for
 	lines int // of an owner: that there are
 	wait  int // of the lines: those that wait
-	// used is the time for which an owner has held slots. Who had nothing to do comes back with now at least: idling saves nothing up.
-	used time.Duration
+	// used is the time for which an owner has held slots, in seconds: a thousand slots would fill a Duration in four months. Who had
+	// nothing to do comes back with now at least: idling saves nothing up.
+	used float64
 }
 
 // line is one owner's place in the queue for slots, for one partition.
@@ -52,7 +53,7 @@ type line struct {
 }
 
 func newSlots(cfg Config) *slots {
-	return &slots{most: cfg.MaxInFlight, rated: cfg.Rate != nil, longest: cfg.AttemptTimeout, owners: map[string]*share{}}
+	return &slots{most: cfg.MaxInFlight, rated: cfg.Rate != nil, longest: cfg.AttemptTimeout.Seconds(), owners: map[string]*share{}}
 }
 
 // join returns a new line of owner.
@@ -190,7 +191,7 @@ func (l *line) give(used time.Duration) (next *line) {
 	l.owner.has--
 	l.partition.has--
 	l.taken--
-	l.owner.used = min(l.owner.used+min(used, l.longest), l.now+l.longest)
+	l.owner.used = min(l.owner.used+min(used.Seconds(), l.longest), l.now+l.longest)
 	if next = l.grant(); next != nil && next.partition != l.partition {
 		next.wake()
 		next = nil
