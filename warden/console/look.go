@@ -110,7 +110,7 @@ func (c *Console) watchWarden(s *state, w *warden.Warden) {
 	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
 	now := &wardenNow{
 		pool: poolOf("warden", counted, c.past.warden.since(s.At.Time, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
-		Panics: stats.Panics, SilentForMS: missing(), DecisionState: limiter.Initial.String(), Bounds: boundsOf(w),
+		Panics: stats.Panics, SilentForMS: missing(), DecisionState: limiter.Initial.String(),
 	}
 	if d := latest.Decision; d.Seq > 0 {
 		silent := max(0, s.At.Sub(latest.Sample.At)) // a sample may have been taken since
@@ -119,6 +119,7 @@ func (c *Console) watchWarden(s *state, w *warden.Warden) {
 			now.DecisionState = limiter.Stale.String()
 		}
 	}
+	now.Bounds = boundsOf(w)
 	s.Warden = now
 }
 

@@ -114,8 +114,8 @@ func New(cfg Config) (*Service, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	if cfg.Instance == "" {
-		cfg.Instance, _ = os.Hostname() // without one the process has no name
+	if host, err := os.Hostname(); cfg.Instance == "" && err == nil && len(host) <= longestName {
+		cfg.Instance = host // otherwise the process has no name
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
