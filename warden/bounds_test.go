@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -61,7 +62,14 @@ func TestAdjustIsSerialized(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
-			if err := w.Adjust(fmt.Sprint("operator ", i), func(b *Bounds) { b.MaxQueue++; b.Max++ }); err != nil {
+			change := func(b *Bounds) {
+				b.MaxQueue++
+				b.Max++
+				for range 10 {
+					runtime.Gosched() // the others come meanwhile
+				}
+			}
+			if err := w.Adjust(fmt.Sprint("operator ", i), change); err != nil {
 				t.Error(err)
 			}
 			if b, by, _ := w.Bounds(); b.MaxQueue-DefaultQueue != b.Max-1<<16 || !strings.HasPrefix(by, "operator ") {
