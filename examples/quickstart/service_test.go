@@ -30,7 +30,7 @@ type program struct {
 
 func startService(t *testing.T) *program {
 	t.Helper()
-	p := &program{t: t, cmd: build(t, "service", "-addr", "127.0.0.1:0", "-operators", "127.0.0.1:0", "-spread", "2s"), log: make(chan string, 1)}
+	p := &program{t: t, cmd: build(t, "service", "-addr", "127.0.0.1:0", "-operators", "127.0.0.1:0", "-spread", "4s"), log: make(chan string, 1)}
 	logged, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
