@@ -170,6 +170,10 @@ func New(cfg Config) (*Warden, error) {
 			return nil, err
 		}
 	}
+	w.bounds.MaxQueue = cfg.Limiter.MaxQueue
+	if c, ok := w.controller.(bounded); ok {
+		w.bounds.Min, w.bounds.Max = c.Bounds()
+	}
 	if w.sampler == nil {
 		w.recorder = monitor.NewRecorder()
 		if w.sampler, err = monitor.New(monitor.Config{Recorder: w.recorder, Pools: cfg.Pools}); err != nil {

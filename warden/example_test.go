@@ -106,3 +106,20 @@ type constant struct{}
 func (constant) Step(s monitor.Sample) decision.ControlDecision {
 	return decision.ControlDecision{Seq: 1, At: s.At, TargetConcurrency: 1}
 }
+
+// In an incident: less at the same time, and answers sooner or not at all.
+func ExampleWarden_Adjust() {
+	w, err := warden.New(warden.Config{})
+	if err != nil {
+		panic(err)
+	}
+	err = w.Adjust("anna, INC-4711", func(b *warden.Bounds) { b.Max, b.Timeout = 64, 500*time.Millisecond })
+	bounds, by, _ := w.Bounds()
+	fmt.Printf("%+v by %s, %v\n", bounds, by, err)
+
+	err = w.Adjust("anna, INC-4711", func(b *warden.Bounds) { b.Min = 100 })
+	fmt.Println(err)
+	// Output:
+	// {Min:1 Max:64 MaxQueue:1024 Timeout:500ms} by anna, INC-4711, <nil>
+	// control: Max is 64; allowed: Min (100) to 16777216
+}

@@ -27,12 +27,19 @@ type Warden struct {
 	running   atomic.Bool
 	reentries atomic.Uint64
 	sampled   atomic.Int64 // nanoseconds from epoch to the last sample; requests read it
+	timeout   atomic.Int64 // that of bounds, written under kept as well; requests read it
+
+	adjusting sync.Mutex // held by Adjust, foreign code included; taken before mu and kept, and not by readers
 
 	mu      sync.Mutex // held for a whole turn (sample, decide, apply), foreign code included: it must not call back
 	kept    sync.Mutex // guards all below, written under mu as well; never held while foreign code runs, so readers need not wait for it
 	stats   Stats
 	last    Reading
 	history ring
+
+	bounds     Bounds
+	adjustedBy string
+	adjustedAt time.Time
 }
 
 // Stats counts a warden's samples and failures.

@@ -91,6 +91,9 @@ func TestBrowser(t *testing.T) {
 			t.Errorf("the title is %q", title)
 		}
 		p.until(value("In flight") + ` === "0"`)
+		p.until(`document.getElementById("bounds").textContent.endsWith("65,536. At most 1,024 queued.")`)
+		p.must(s.warden.Adjust("<b>anna</b>", func(b *warden.Bounds) { b.Timeout = 250 * time.Millisecond }))
+		p.until(`document.getElementById("bounds").textContent.includes("queued. Timeout 250 ms. Changed by <b>anna</b> at ")`)
 		if n := eval[int](p, `document.querySelectorAll("#rejections details").length`); n != 0 || eval[bool](p, `document.getElementById("no-rejections").hidden`) {
 			t.Errorf("%d rejections before the first request", n)
 		}

@@ -64,6 +64,12 @@ func serve(t *testing.T, name string) (url string) {
 // ask sends n requests, parallel of them at a time, and counts the statuses, like `curl -Z --parallel-max` with sort and uniq.
 func ask(t *testing.T, url string, n, parallel int) map[int]int {
 	t.Helper()
+	return askAs(t, "", url, n, parallel)
+}
+
+// askAs asks as a customer.
+func askAs(t *testing.T, customer, url string, n, parallel int) map[int]int {
+	t.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: parallel}}
 	defer client.CloseIdleConnections()
 	var mu sync.Mutex // guards counts and failed
@@ -77,7 +83,7 @@ func ask(t *testing.T, url string, n, parallel int) map[int]int {
 	for range parallel {
 		clients.Go(func() {
 			for range work {
-				status, _, err := get(t.Context(), client, url)
+				status, _, err := getAs(t.Context(), client, customer, url)
 				mu.Lock()
 				counts[status]++
 				failed = errors.Join(failed, err)
@@ -93,10 +99,15 @@ func ask(t *testing.T, url string, n, parallel int) map[int]int {
 }
 
 func get(ctx context.Context, client *http.Client, url string) (status int, body string, err error) {
+	return getAs(ctx, client, "", url)
+}
+
+func getAs(ctx context.Context, client *http.Client, customer, url string) (status int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}
+	req.Header.Set("X-Api-Key", customer)
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, "", err

@@ -120,7 +120,7 @@ func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *
 	if err := errors.Join(errTasks, errCalls, err); err != nil {
 		return nil, nil, nil, err
 	}
-	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks, log.Limiter()}, bulkhead.Observers{calls, log.Bulkhead()})
+	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks, log}, bulkhead.Observers{calls, log.Bulkhead()})
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -119,6 +119,7 @@ func (c *Console) watchWarden(s *state, w *warden.Warden) {
 			now.DecisionState = limiter.Stale.String()
 		}
 	}
+	now.Bounds = boundsOf(w)
 	s.Warden = now
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
@@ -55,8 +56,28 @@ type wardenNow struct {
 	LargestGap    num         `json:"largest_gap_ms"`      // between two samples
 	Panics        uint64      `json:"panics"`
 	SilentForMS   num         `json:"silent_for_ms"` // since the last sample; null before the first
+	Bounds        boundsNow   `json:"bounds"`
 
 	mute bool // the controller does not say how it evaluates samples
+}
+
+// boundsNow is what operators change while the warden runs, and who did so last.
+type boundsNow struct {
+	Min       *int   `json:"min"` // null: the controller has no bounds to change
+	Max       *int   `json:"max"`
+	MaxQueue  int    `json:"max_queue"`
+	TimeoutMS num    `json:"timeout_ms"` // null: each middleware has its own
+	ChangedAt when   `json:"changed_at"` // null: never
+	ChangedBy string `json:"changed_by"` // "": nobody
+}
+
+func boundsOf(w *warden.Warden) boundsNow {
+	b, by, at := w.Bounds()
+	now := boundsNow{MaxQueue: b.MaxQueue, TimeoutMS: msIf(b.Timeout > 0, b.Timeout), ChangedAt: when{at}, ChangedBy: by}
+	if b.Max > 0 {
+		now.Min, now.Max = &b.Min, &b.Max
+	}
+	return now
 }
 
 // pool is the current state of a limiter. The counters are since the start.

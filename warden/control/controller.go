@@ -3,6 +3,7 @@
 package control
 
 import (
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -26,9 +27,10 @@ const (
 // Controller turns samples into decisions. Its methods are safe for concurrent use; they run one at a time. A Controller
 // starts no goroutine, reads no clock and draws no random number: the same samples give the same decisions (C6).
 type Controller struct {
-	cfg Config
+	initial int // Config.Initial, before any SetBounds
 
-	mu    sync.Mutex // guards state; no foreign code runs under it
+	mu    sync.Mutex // guards all below; no foreign code runs under it
+	cfg   Config
 	state state
 }
 
@@ -59,7 +61,31 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	full := float64(cfg.Initial)
-	return &Controller{cfg: cfg, state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}}}, nil
+	return &Controller{initial: cfg.Initial, cfg: cfg, state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}}}, nil
+}
+
+// SetBounds changes Config.Min and Config.Max for the next Step and all later ones. A limit outside comes inside with the next
+// Step; Config.Initial is the nearest value inside for as long. The error is an [*InvalidError], as of New, except that 0 is no
+// default here; nothing has changed then. SetBounds may wait for a Step and allocates nothing.
+func (c *Controller) SetBounds(low, high int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if low < 1 || low > most {
+		return &InvalidError{"Min", low, fmt.Sprintf("1 to %d", most)}
+	}
+	if high < low || high > most {
+		return &InvalidError{"Max", high, fmt.Sprintf("Min (%d) to %d", low, most)}
+	}
+	c.cfg.Min, c.cfg.Max = low, high
+	c.cfg.Initial = min(max(c.initial, low), high)
+	return nil
+}
+
+// Bounds returns Min and Max as they are now, defaults resolved. It may wait for a Step.
+func (c *Controller) Bounds() (low, high int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cfg.Min, c.cfg.Max
 }
 
 // Step turns a sample into a decision. It blocks at most for another Step, and allocates the decision's Reasons and Stale.

@@ -16,10 +16,10 @@ type Level struct {
 // follows the highest level. Levels changes nothing, may wait for a Step, and allocates the slice.
 func (c *Controller) Levels(s monitor.Sample) []Level {
 	c.mu.Lock()
-	used := c.state.busy
+	cfg, used := c.cfg, c.state.busy
 	c.mu.Unlock()
 	var levels []Level
-	c.cfg.each(s, used, func(name string, value, level float64) { levels = append(levels, Level{name, value, level}) })
+	cfg.each(s, used, func(name string, value, level float64) { levels = append(levels, Level{name, value, level}) })
 	return levels
 }
 

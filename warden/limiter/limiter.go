@@ -227,6 +227,21 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
+// SetMaxQueue changes Config.MaxQueue for later tasks. Those that wait go on waiting: where they are more, none is added until enough
+// have left. The error is an [*InvalidError] if n is negative, or the Limiter nil or zero. SetMaxQueue does not block.
+func (l *Limiter) SetMaxQueue(n int) error {
+	switch {
+	case !l.made():
+		return notMade()
+	case n < 0:
+		return &InvalidError{"MaxQueue", n, "0 (nobody waits) or more"}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue.Limit = n
+	return nil
+}
+
 // Recent returns the explanations of the last rejected tasks and of the last tasks that started after waiting, oldest first,
 // at most Config.Recent of each. It does not block and allocates the copy.
 func (l *Limiter) Recent() []Explanation {

@@ -14,8 +14,8 @@ import (
 )
 
 // classify fills in the task of r, whose answer has these headers so far. The shortest deadline applies, whatever its source,
-// and so does a lower priority; only a trusted client may raise its priority.
-func (c *Config) classify(answer http.Header, r *http.Request, is *slot.Claim) {
+// and so does a lower priority; only a trusted client may raise its priority. The service's own timeout is 0 if there is none.
+func (c *Config) classify(answer http.Header, r *http.Request, is *slot.Claim, timeout time.Duration) {
 	is.Task = c.Task(r)
 	t, now := &is.Task, time.Now()
 	t.Name = named(t.Name, r)
@@ -26,8 +26,8 @@ func (c *Config) classify(answer http.Header, r *http.Request, is *slot.Claim) {
 	if t.Priority == warden.Normal {
 		t.Priority = warden.PriorityFrom(r.Context())
 	}
-	if c.Timeout > 0 {
-		is.Bound(now.Add(c.Timeout), false)
+	if timeout > 0 {
+		is.Bound(now.Add(timeout), false)
 	}
 	said := wire.Read(func(n wire.Name) []string { return r.Header[n.HTTP] })
 	if !said.Anything() {

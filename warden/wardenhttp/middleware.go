@@ -3,6 +3,7 @@
 package wardenhttp
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -117,6 +118,6 @@ func (m *Middleware) acquire(answer http.Header, r *http.Request, is *slot.Claim
 	if m.cfg.Task == nil {
 		return slot.Slot{}, notMade("Middleware", "wardenhttp.New")
 	}
-	m.cfg.classify(answer, r, is)
+	m.cfg.classify(answer, r, is, cmp.Or(m.capacity.warden.Timeout(), m.cfg.Timeout))
 	return is.Acquire(r.Context())
 }

@@ -60,12 +60,7 @@ func ExampleRejected_http() {
 
 	w, _ := warden.New(warden.Config{})
 	w.Limiter().Close()
-	m, err := wardenhttp.New(w, wardenhttp.Config{
-		Answer: func(_ http.ResponseWriter, r *http.Request, err error) bool {
-			_ = wardenotel.RecordRejection(r.Context(), err)
-			return false // the middleware answers
-		},
-	})
+	m, err := wardenhttp.New(w, wardenhttp.Config{Answer: wardenotel.RecordAnswer})
 	if err != nil {
 		panic(err)
 	}

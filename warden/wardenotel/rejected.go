@@ -5,6 +5,7 @@ package wardenotel
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -28,12 +29,9 @@ const eventRejected = "stopbank.rejected"
 //
 // The event has the whole explanation: stopbank.reason, the limiter, the task, the queue wait, the load, and the decision in
 // force with its reasons. The span's status is unchanged: the caller decides whether a rejection is an error. With
-// wardenhttp, call it from Config.Answer and leave the answer to the middleware:
+// wardenhttp, use [RecordAnswer]:
 //
-//	Answer: func(_ http.ResponseWriter, r *http.Request, err error) bool {
-//		_ = wardenotel.RecordRejection(r.Context(), err)
-//		return false
-//	},
+//	Answer: wardenotel.RecordAnswer,
 //
 // It does not block, and costs one check if the span is not recorded. A panic of the span is recovered.
 func RecordRejection(ctx context.Context, err error) error {
@@ -41,6 +39,12 @@ func RecordRejection(ctx context.Context, err error) error {
 		record(trace.SpanFromContext(ctx), err)
 	}
 	return err
+}
+
+// RecordAnswer is [RecordRejection] as a wardenhttp.Config.Answer. It returns false, which leaves the answer to the middleware.
+func RecordAnswer(_ http.ResponseWriter, r *http.Request, err error) bool {
+	_ = RecordRejection(r.Context(), err)
+	return false
 }
 
 func record(span trace.Span, err error) {

@@ -28,8 +28,8 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"run without a logger", 0, limited(decision.ControlDecision{}, nil)},
 		{"rejected without a logger", 1, limited(full, nil)},
-		{"run with one", 0, limited(decision.ControlDecision{}, log.Limiter())},
-		{"rejected with one, beyond the second's lines", 1, limited(full, log.Limiter())},
+		{"run with one", 0, limited(decision.ControlDecision{}, log)},
+		{"rejected with one, beyond the second's lines", 1, limited(full, log)},
 	} {
 		run := func() {
 			if p, err := c.l.TryAcquire(limiter.Task{}); err == nil {

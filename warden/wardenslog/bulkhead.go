@@ -5,8 +5,6 @@ package wardenslog
 import (
 	"errors"
 	"log/slog"
-	"maps"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,8 +20,7 @@ func (l *Logger) Bulkhead() bulkhead.Observer { return &setLog{log: l} }
 // setLog is the state of the log of one set.
 type setLog struct {
 	log          *Logger
-	compartments atomic.Pointer[map[string]*episodes] // replaced as a whole, under mu, never written to
-	mu           sync.Mutex
+	compartments names[episodes]
 	lastDecision atomic.Pointer[decision.ControlDecision] // applied last
 	stale        atomic.Bool
 }
@@ -51,7 +48,7 @@ func (o *setLog) Observe(e bulkhead.Event) {
 }
 
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
-	p := o.episodes(e.Compartment)
+	p := o.compartments.of(e.Compartment, func() *episodes { p := o.log.episodes(); return &p })
 	switch {
 	case e.Outcome == bulkhead.Rejected && e.Reason == limiter.Canceled: // the caller canceled; nothing was rejected
 	case e.Outcome == bulkhead.Rejected:
@@ -100,26 +97,6 @@ func (o *setLog) applied(e bulkhead.Event, now time.Duration) {
 	if o.stale.Swap(is) != is {
 		o.log.change(now, staleLine(e.At, is, slog.Any("decision", e.Decision)))
 	}
-}
-
-// episodes are those of a compartment.
-func (o *setLog) episodes(name string) *episodes {
-	if m := o.compartments.Load(); m != nil && (*m)[name] != nil {
-		return (*m)[name]
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	next := map[string]*episodes{}
-	if m := o.compartments.Load(); m != nil {
-		if p := (*m)[name]; p != nil {
-			return p
-		}
-		next = maps.Clone(*m)
-	}
-	p := o.log.episodes()
-	next[name] = &p
-	o.compartments.Store(&next)
-	return &p
 }
 
 // The lines are made apart, as those of a limiter are.

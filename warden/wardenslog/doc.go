@@ -1,5 +1,6 @@
 // Package wardenslog logs load shedding with log/slog: state changes of a limiter, or of a set of compartments, and a sample of the
-// rejections, never a line per request. It is quiet enough to stay enabled in production.
+// rejections, never a line per request. It is quiet enough to stay enabled in production. A [Logger] is the observer of any number of
+// limiters, and [Logger.Bulkhead] returns that of a set.
 //
 // # Messages
 //

@@ -4,6 +4,8 @@ package wardenslog
 
 import (
 	"log/slog"
+	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +40,32 @@ type episodes struct{ rejected, dryRun episode }
 
 func (l *Logger) episodes() episodes {
 	return episodes{episode{log: l, of: enforced}, episode{log: l, of: dryRun}}
+}
+
+// names keeps something for each name of a limiter or compartment.
+type names[T any] struct {
+	known atomic.Pointer[map[string]*T] // replaced as a whole, under mu, never written to
+	mu    sync.Mutex
+}
+
+// of returns what belongs to name, which is first() at the first time.
+func (n *names[T]) of(name string, first func() *T) *T {
+	if m := n.known.Load(); m != nil && (*m)[name] != nil {
+		return (*m)[name]
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := map[string]*T{}
+	if m := n.known.Load(); m != nil {
+		if v := (*m)[name]; v != nil {
+			return v
+		}
+		next = maps.Clone(*m)
+	}
+	v := first()
+	next[name] = v
+	n.known.Store(&next)
+	return v
 }
 
 // end logs that either is over, if it is.

@@ -24,7 +24,7 @@ func ExampleNew() {
 		panic(err)
 	}
 	l, _ := limiter.New(limiter.Config{
-		Name: "prices", Observer: log.Limiter(),
+		Name: "prices", Observer: log,
 		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 0},
 	})
 	for range 2 {

@@ -42,9 +42,8 @@ func TestABrokenHandlerCostsItsLine(t *testing.T) {
 				}
 				return nil
 			}))
-			o := log.Limiter()
 			for range 10 {
-				o.Observe(event(limiter.Rejected, limiter.Closed))
+				log.Observe(event(limiter.Rejected, limiter.Closed))
 			}
 			if err := log.Flush(t.Context()); err != nil || calls != 10 || log.Stats() != (wardenslog.Stats{Written: 5, Failed: 5}) {
 				t.Errorf("%v after %d calls: %+v", err, calls, log.Stats())
@@ -59,7 +58,7 @@ func TestABlockedHandlerHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		log := mustNew(t, withHandler(func(slog.Record) error { <-gate; return nil }))
-		l := must(limiter.New(limiter.Config{Observer: log.Limiter()}))(t)
+		l := must(limiter.New(limiter.Config{Observer: log}))(t)
 		l.Close()
 		began := time.Now()
 		for range 900 {

@@ -12,13 +12,6 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Limiter returns the observer for one limiter (limiter.Config.Observer). It tracks that limiter's episodes, so each limiter
-// needs its own. All share the logger's lines per second. Observe does not block, and allocates only for an event that
-// becomes a line.
-func (l *Logger) Limiter() limiter.Observer {
-	return &limiterLog{log: l, episodes: l.episodes()}
-}
-
 // limiterLog is the state of the log of one limiter.
 type limiterLog struct {
 	log *Logger
@@ -27,8 +20,14 @@ type limiterLog struct {
 	decisionState atomic.Uint32 // of the decision that ruled last
 }
 
-// Observe logs the event, or counts it.
-func (o *limiterLog) Observe(e limiter.Event) {
+// Observe logs an event of a limiter, or counts it: a Logger is the observer of any number of limiters (limiter.Config.Observer).
+// They share the lines per second; those of one name, and all without one, share their episodes. Observe does not block, and
+// allocates only for an event that becomes a line.
+func (l *Logger) Observe(e limiter.Event) {
+	l.limiters.of(e.Limiter, func() *limiterLog { return &limiterLog{log: l, episodes: l.episodes()} }).observe(e)
+}
+
+func (o *limiterLog) observe(e limiter.Event) {
 	now := o.log.sinceEpoch(e.At)
 	switch e.Outcome {
 	case limiter.Rejected:

@@ -24,17 +24,16 @@ import (
 func TestAStormIsAFewLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 5})
-		o := log.Limiter()
 		const storm = 100_000
 		for range 4 { // 4 seconds of it
 			for range storm / 4 {
-				o.Observe(event(limiter.Rejected, limiter.PressureHigh))
+				log.Observe(event(limiter.Rejected, limiter.PressureHigh))
 			}
 			synctest.Wait()
 			time.Sleep(time.Second)
 		}
 		time.Sleep(10 * time.Second)
-		o.Observe(event(limiter.Executed, 0))
+		log.Observe(event(limiter.Executed, 0))
 		synctest.Wait()
 
 		lines := b.lines(t)
@@ -68,9 +67,8 @@ func TestAStormIsAFewLines(t *testing.T) {
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{Every: 3, PerSecond: 1000})
-		o := log.Limiter()
 		for range 1 + 7 {
-			o.Observe(event(limiter.Rejected, limiter.QueueOverflow))
+			log.Observe(event(limiter.Rejected, limiter.QueueOverflow))
 			synctest.Wait()
 		}
 		var left []uint64
@@ -87,11 +85,12 @@ func TestEvery(t *testing.T) {
 func TestChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{Quiet: 2 * time.Second})
-		one, other := log.Limiter(), log.Limiter()
-		step := func(o limiter.Observer, e limiter.Event, want ...string) {
+		const one, other = "prices", "stock"
+		step := func(of string, e limiter.Event, want ...string) {
 			t.Helper()
 			before := len(b.lines(t))
-			o.Observe(e)
+			e.Limiter = of
+			log.Observe(e)
 			synctest.Wait()
 			if got := messages(b.lines(t)[before:]); !slices.Equal(got, want) {
 				t.Errorf("logged %q, want %q", got, want)
@@ -132,13 +131,12 @@ func TestChanges(t *testing.T) {
 func TestLevelsFollowPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{Samples: slog.LevelDebug})
-		o := log.Limiter()
 		var want []string
 		step := func(p limiter.Priority, lines ...string) {
 			t.Helper()
 			e := event(limiter.Rejected, limiter.QueueOverflow)
 			e.Task.Priority = p
-			o.Observe(e)
+			log.Observe(e)
 			synctest.Wait()
 			want = append(want, lines...)
 			var got []string
@@ -159,10 +157,10 @@ func TestLevelsFollowPriorities(t *testing.T) {
 		step(limiter.Critical)
 		step(limiter.Normal)
 		time.Sleep(10 * time.Second)
-		o.Observe(event(limiter.Started, 0))
+		log.Observe(event(limiter.Started, 0))
 		step(limiter.Critical, "INFO stopbank: rejecting ended ", "ERROR"+started+"critical")
 		time.Sleep(10 * time.Second)
-		o.Observe(event(limiter.Started, 0))
+		log.Observe(event(limiter.Started, 0))
 		step(limiter.High, "INFO stopbank: rejecting ended ", "WARN"+started+"high")
 	})
 }
@@ -171,11 +169,10 @@ func TestLevelsFollowPriorities(t *testing.T) {
 func TestFlappingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 3})
-		o := log.Limiter()
 		for i := range 1000 {
 			e := event(limiter.Started, 0)
 			e.DecisionState = limiter.Applied + limiter.DecisionState(i%2)
-			o.Observe(e)
+			log.Observe(e)
 			synctest.Wait()
 		}
 		if n, s := len(b.lines(t)), log.Stats(); n != 3 || s.Dropped != 999-3 {
@@ -190,13 +187,12 @@ func TestLevels(t *testing.T) {
 		var level slog.LevelVar
 		level.Set(slog.LevelError)
 		log, b := open(t, wardenslog.Config{Samples: &level})
-		o := log.Limiter()
 		for range 2 {
-			o.Observe(event(limiter.Rejected, limiter.Closed))
+			log.Observe(event(limiter.Rejected, limiter.Closed))
 		}
 		synctest.Wait()
 		level.Set(slog.LevelDebug)
-		o.Observe(event(limiter.Rejected, limiter.Closed))
+		log.Observe(event(limiter.Rejected, limiter.Closed))
 		synctest.Wait()
 		if lines := b.lines(t); len(lines) != 2 || lines[0].Level != "WARN" || lines[1].Level != "ERROR" || log.Stats().Written != 3 {
 			t.Errorf("%+v", lines)
@@ -207,11 +203,10 @@ func TestLevels(t *testing.T) {
 // TestHostileNames: a task's name may be what a client sent; it makes neither a second line nor a long one.
 func TestHostileNames(t *testing.T) {
 	log, b := open(t, wardenslog.Config{})
-	o := log.Limiter()
 	for _, name := range []string{"a\n{\"msg\":\"forged\"}", "\xff\xfe", strings.Repeat("ü", 1<<20)} {
 		e := event(limiter.Rejected, limiter.Closed)
 		e.Task.Name = name
-		o.Observe(e)
+		log.Observe(e)
 	}
 	noError(t, log.Flush(t.Context()))
 	if lines := b.lines(t); len(lines) != 3 || lines[0].Why.Task.Name != "a\n{\"msg\":\"forged\"}" || len(lines[2].Why.Task.Name) > 300 {
@@ -247,7 +242,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 // TestFromManyGoroutines: for the race detector, and for the sum.
 func TestFromManyGoroutines(t *testing.T) {
 	log, b := open(t, wardenslog.Config{PerSecond: 20})
-	l := must(limiter.New(limiter.Config{Observer: log.Limiter(), MaxQueue: 2, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2}}))(t)
+	l := must(limiter.New(limiter.Config{Observer: log, MaxQueue: 2, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2}}))(t)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -274,7 +269,7 @@ func TestFromManyGoroutines(t *testing.T) {
 func TestValves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 2, Quiet: 2 * time.Second})
-		l := must(limiter.New(limiter.Config{Name: "prices", Initial: decision.ControlDecision{Seq: 1}, Observer: log.Limiter()}))(t)
+		l := must(limiter.New(limiter.Config{Name: "prices", Initial: decision.ControlDecision{Seq: 1}, Observer: log}))(t)
 		ask := func() {
 			if p, err := l.TryAcquire(limiter.Task{}); err == nil {
 				p.Release()

@@ -46,13 +46,15 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// Logger makes observers and writes their lines. All methods are safe for concurrent use. It must come from [New].
+// Logger observes limiters, makes observers of sets, and writes their lines. All methods are safe for concurrent use. It must come from [New].
 type Logger struct {
 	handler slog.Handler
 	samples slog.Leveler
 	every   uint64
 	quiet   time.Duration
 	epoch   time.Time // a second before New
+
+	limiters names[limiterLog]
 
 	spent   [kinds]budget
 	leftOut atomic.Uint64 // samples without a line since the last line of one

@@ -24,7 +24,7 @@ func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open")
 func TestTheIDIsInEachLineOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 100})
-		l := must(limiter.New(limiter.Config{Observer: log.Limiter(), Initial: decision.ControlDecision{Seq: 1}}))(t)
+		l := must(limiter.New(limiter.Config{Observer: log, Initial: decision.ControlDecision{Seq: 1}}))(t)
 		set := must(bulkhead.New(bulkhead.Config{Total: 2, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
 			{Name: "slow", Guaranteed: 1, Timeout: time.Second}, {Name: "broken", Guaranteed: 1, Breaker: openBreaker{}},
 		}}))(t)

@@ -161,6 +161,9 @@ function warden(s) {
       text(e.children[1], t[1]);
       text(e.children[2], t[2]);
     });
+  const { min, max, max_queue: queue, timeout_ms: timeout, changed_at: at, changed_by: by } = w.bounds;
+  text($("bounds"), (max === null ? "" : `Concurrency limit ${number(min)} to ${number(max)}. `) + `At most ${number(queue)} queued.` + (timeout ? ` Timeout ${millis(timeout)}.` : "") +
+    (at ? ` Changed by ${by} at ${Date.parse(s.at) - Date.parse(at) < 86400e3 ? clock(at) : at.slice(0, 10)}.` : ""));
   const gap = usual(points, 100), t1 = Date.parse(s.at), t0 = t1 - gap * keep;
   const shown = points.filter((p) => p.t >= t0);
   for (const c of Object.values(charts)) c.draw(shown, t0, t1, Math.max(2000, 10 * gap));

@@ -1,0 +1,105 @@
+// Bounds that change while the warden runs: by whom, and from when.
+
+package warden
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds are what operators change in a running warden, see [Warden.Adjust].
+type Bounds struct {
+	// Min and Max bound the concurrency limit, in tasks: control.Config. Both are 0 with a controller that has no bounds to change.
+	Min, Max int
+	// MaxQueue is the maximum number of waiting tasks, 1 or more: limiter.Config.
+	MaxQueue int
+	// Timeout, if not 0, replaces wardenhttp.Config.Timeout of every middleware of this warden, for requests that arrive from now
+	// on: 1 ms or more. 0: each has its own.
+	Timeout time.Duration
+}
+
+// bounded is the optional part of a controller whose bounds can be changed; control.Controller has it.
+type bounded interface {
+	Bounds() (low, high int)
+	SetBounds(low, high int) error
+}
+
+// longestBy is how many bytes name somebody.
+const longestBy = 128
+
+// Bounds returns the bounds in force, and who made the last change of them, and when: "" and the zero time before the first. It
+// blocks neither for a sample nor for an Adjust in progress.
+func (w *Warden) Bounds() (b Bounds, by string, at time.Time) {
+	if !w.made() {
+		return Bounds{}, "", time.Time{}
+	}
+	w.kept.Lock()
+	defer w.kept.Unlock()
+	return w.bounds, w.adjustedBy, w.adjustedAt
+}
+
+// Timeout returns Bounds.Timeout, for middleware; 0 for a nil Warden. It costs an atomic load.
+func (w *Warden) Timeout() time.Duration {
+	if w == nil {
+		return 0
+	}
+	return time.Duration(w.timeout.Load())
+}
+
+// Adjust changes the bounds that change leaves different, all of them or none. by says who does it, 1 to 128 bytes of UTF-8, for
+// those who look later: the console shows it. One Adjust runs at a time, so that of two that change different bounds none is
+// lost; change must not call back into w.
+//
+// Nothing that runs or waits is interrupted. A lower Max is reached as tasks end, a lower MaxQueue as they start or leave; until
+// then none is added. Min and Max count from the next decision on, which is at most an interval away.
+//
+// The error is an [*InvalidError] of this package or of package control: w is nil or zero, by is not allowed, change is nil or
+// made a bound invalid, Max is less than the total of Config.ApplyTo, or Min or Max changed and Config.Controller has no method
+// SetBounds(low, high int) error. Nothing has changed then.
+func (w *Warden) Adjust(by string, change func(*Bounds)) error {
+	switch {
+	case !w.made():
+		return notMade()
+	case by == "" || len(by) > longestBy || !utf8.ValidString(by):
+		return &InvalidError{"by", fmt.Sprintf("%.140q", by), "1 to 128 bytes of UTF-8"}
+	case change == nil:
+		return &InvalidError{"change", "nil", "a function"}
+	}
+	w.adjusting.Lock()
+	defer w.adjusting.Unlock()
+	before, _, _ := w.Bounds()
+	after := before
+	change(&after)
+	if after.MaxQueue < 1 {
+		return &InvalidError{"Bounds.MaxQueue", after.MaxQueue, "1 or more"}
+	}
+	if after.Timeout != 0 && after.Timeout < time.Millisecond {
+		return &InvalidError{"Bounds.Timeout", after.Timeout, "1ms or more, or 0 (each middleware has its own)"}
+	}
+	if after.Min != before.Min || after.Max != before.Max {
+		if err := w.bound(after); err != nil {
+			return err
+		}
+	}
+	if err := w.limiter.SetMaxQueue(after.MaxQueue); err != nil {
+		return err
+	}
+	w.kept.Lock()
+	defer w.kept.Unlock()
+	w.bounds, w.adjustedBy, w.adjustedAt = after, by, time.Now()
+	w.timeout.Store(int64(after.Timeout))
+	return nil
+}
+
+// bound has the controller keep to Min and Max.
+func (w *Warden) bound(b Bounds) error {
+	c, ok := w.controller.(bounded)
+	if !ok {
+		return &InvalidError{"Bounds.Min and Max", fmt.Sprintf("%d and %d", b.Min, b.Max), "unchanged: Config.Controller has no SetBounds"}
+	}
+	if sized, ok := w.also.(interface{ Total() int }); ok && b.Max < sized.Total() {
+		return &InvalidError{"Bounds.Max", b.Max, fmt.Sprintf("the target's total (%d) or more", sized.Total())}
+	}
+	return c.SetBounds(b.Min, b.Max)
+}

@@ -1,0 +1,96 @@
+// A queue whose length changes while tasks wait.
+
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+)
+
+// Whoever waits goes on waiting, and none is added until fewer wait than may; all start in the end.
+func TestPropertyMaxQueueChanges(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		changes := rapid.SliceOfN(rapid.IntRange(0, 5), 1, 6).Draw(rt, "limits")
+		arrivals := rapid.SliceOfN(rapid.IntRange(0, 4), len(changes), len(changes)).Draw(rt, "arrivals")
+		released := rapid.SliceOfN(rapid.IntRange(0, 2), len(changes), len(changes)).Draw(rt, "released")
+		synctest.Test(t, func(t *testing.T) {
+			l, err := limiter.New(limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var mu sync.Mutex // guards held
+			var held []limiter.Permit
+			var all sync.WaitGroup
+			acquire := func() {
+				p, err := l.Acquire(context.Background(), limiter.Task{})
+				switch {
+				case err == nil:
+					mu.Lock()
+					held = append(held, p)
+					mu.Unlock()
+				case !errors.Is(err, limiter.ErrRejected):
+					t.Error(err)
+				}
+			}
+			end := func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if len(held) == 0 {
+					return false
+				}
+				held[0].Release()
+				held = held[1:]
+				return true
+			}
+			for i, limit := range changes {
+				before := l.Stats()
+				if err := l.SetMaxQueue(limit); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if after := l.Stats(); after.Queued != before.Queued || after.Rejected != before.Rejected {
+					t.Fatalf("Q3: a change to %d took someone out of the queue: %d, then %d", limit, before.Queued, after.Queued)
+				}
+				for range arrivals[i] {
+					waiting := l.Stats().Queued
+					all.Go(acquire)
+					synctest.Wait()
+					if after := l.Stats().Queued; after > max(limit, waiting) {
+						t.Fatalf("Q3: %d wait, %d may, and %d did before", after, limit, waiting)
+					}
+				}
+				for range released[i] {
+					end()
+					synctest.Wait()
+				}
+			}
+			for end() {
+				synctest.Wait()
+			}
+			all.Wait()
+			if s := l.Stats(); s.Queued+s.Running != 0 || s.Executed+s.Rejected != s.Submitted {
+				t.Fatalf("Q3: left behind: %+v", s.Tally)
+			}
+		})
+	})
+}
+
+func TestMaxQueueBadInput(t *testing.T) {
+	l, err := limiter.New(limiter.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{l.SetMaxQueue(-1), (*limiter.Limiter)(nil).SetMaxQueue(1), new(limiter.Limiter).SetMaxQueue(1)} {
+		if !errors.Is(err, limiter.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+}
